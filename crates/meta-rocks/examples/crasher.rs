@@ -1,4 +1,4 @@
-//! Creates and removes files until it is killed, and says which files were created. `tests/crash.rs` kills it.
+//! Creates and removes files until it is killed, and prints the names of the created files. `tests/crash.rs` kills it.
 //!
 //! `crasher PATH`
 
@@ -33,7 +33,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     })
 }
 
-/// Every second file is removed again, and now and then all is synced.
+/// Creates files, removes every second one, and syncs after every 16.
 fn work(namespace: &Namespace, engine: &dyn Engine, prefix: &str) -> Result<(), Box<dyn Error>> {
     for n in 0.. {
         let text = format!("{prefix}-{n}");

@@ -1,4 +1,4 @@
-//! The RocksDB engine beside the memory engine: operations per second and CPU time of the process per operation.
+//! Benchmark of the RocksDB engine and the in-memory engine: operations per second, and CPU time of the process per operation.
 //! The figures in `docs/decisions/0015-rocksdb.md` are its output.
 //!
 //! `cargo run --release -p meta-rocks --example engines -- [DIRECTORY [FILES]]`
@@ -17,7 +17,7 @@ const CTX: Ctx = Ctx { now: Timestamp(1), at: Moment { mount: 1, nanos: 1 }, uid
 /// Files in a directory.
 const DIR_FILES: u64 = 100;
 
-/// Synced commits are few: each waits for the disk.
+/// Number of synced creates. It is low because each waits for the disk.
 const SYNCED: u64 = 500;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -76,7 +76,7 @@ fn measure(engine: Arc<dyn Engine>, files: u64, threads: u64) -> Vec<Line> {
                 assert!(namespace.lookup(dir_of(thread, n), &name(n)).is_ok_and(|found| found.is_some()));
             }
         }),
-        by_all("look up what is not there", each * threads, &|thread| {
+        by_all("look up missing names", each * threads, &|thread| {
             for n in 0..each {
                 assert!(
                     namespace.lookup(dir_of(thread, n), &name(n + files)).is_ok_and(|found| found.is_none())
@@ -105,11 +105,11 @@ fn measure(engine: Arc<dyn Engine>, files: u64, threads: u64) -> Vec<Line> {
 fn namespace(engine: &Arc<dyn Engine>) -> Namespace {
     match Namespace::new(engine.clone(), &CTX) {
         Ok(namespace) => namespace,
-        Err(error) => panic!("no namespace: {error}"),
+        Err(error) => panic!("cannot open the namespace: {error}"),
     }
 }
 
-/// So many directories for each thread.
+/// Creates `count` directories for each thread.
 fn dirs(namespace: &Namespace, threads: u64, count: u64) -> Vec<Vec<Ino>> {
     let of_thread = |thread| {
         (0..count).map(|n| create(namespace, Ino::ROOT, thread * count + n, Kind::Directory)).collect()
@@ -120,7 +120,7 @@ fn dirs(namespace: &Namespace, threads: u64, count: u64) -> Vec<Vec<Ino>> {
 fn name(n: u64) -> Name {
     match Name::new(format!("file-{n:08}").as_bytes()) {
         Ok(name) => name,
-        Err(error) => panic!("no name: {error}"),
+        Err(error) => panic!("invalid name: {error}"),
     }
 }
 
@@ -148,7 +148,7 @@ fn list(namespace: &Namespace, dir: Ino) {
     assert!(namespace.inodes(&inos).is_ok_and(|inodes| inodes.iter().flatten().count() == inos.len()));
 }
 
-/// What so many operations took.
+/// The time that a number of operations took.
 struct Cost {
     ops: f64,
     wall_s: f64,

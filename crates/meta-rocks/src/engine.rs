@@ -1,8 +1,8 @@
-//! The engine: opening, and the seam.
+//! [`RocksEngine`]: opening, dump and restore, and the implementation of [`Engine`].
 
-use crate::apply::Applier;
+use crate::applier::Applier;
+use crate::engine_dir::{EngineDir, SyncedMark};
 use crate::error::OpenError;
-use crate::files::{Files, Mark};
 use crate::journal::{Journal, Records};
 use crate::options::RocksOptions;
 use crate::snapshot::Snapshot;
@@ -18,25 +18,25 @@ use std::ops::Bound;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Records as they are stored: keys and rows.
+/// Records in their stored form: keys and rows.
 pub type DumpedRecords = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// An [`Engine`] in a directory of its own.
+/// A persistent [`Engine`] in a directory of its own.
 pub struct RocksEngine {
     applier: Applier,
     tables: Arc<Tables>,
     progress: Arc<Progress>,
-    /// Given back last.
-    files: Files,
+    /// The last field: unlocked after the database is closed.
+    dir: EngineDir,
 }
 
 impl RocksEngine {
-    /// Opens the engine in a directory, or makes one where there is none.
+    /// Opens the engine in a directory, or creates one if there is none.
     pub fn open(path: &Path, options: RocksOptions) -> Result<Self, OpenError> {
         Self::open_with(path, options, None)
     }
 
-    /// The same with a journal, whose records so far are given.
+    /// Opens or creates an engine with a journal; `records` are the journal's current records.
     pub fn open_journaled(
         path: &Path,
         options: RocksOptions,
@@ -46,13 +46,13 @@ impl RocksEngine {
         Self::open_with(path, options, Some((journal, records)))
     }
 
-    /// Brings all tables to the disk, so that no record of the journal is needed any more.
+    /// Makes all tables durable, so that the journal's records are no longer needed.
     pub fn checkpoint(&self) -> Result<(), EngineError> {
         self.applier.checkpoint()
     }
 
-    /// Visits every record of one commit in ascending order of keys, those too that engines keep to themselves. Commits go on
-    /// meanwhile and are not seen. [`RocksEngine::restore`] takes what is visited.
+    /// Visits all records as of one commit, in ascending order of keys and including the engine's own records. Concurrent commits are
+    /// possible and not visited. [`RocksEngine::restore`] accepts the visited records.
     pub fn dump<E: From<EngineError>>(
         &self,
         visit: impl FnMut(&[u8], &[u8]) -> Result<(), E>,
@@ -60,26 +60,26 @@ impl RocksEngine {
         self.tables.dump(visit)
     }
 
-    /// Makes an engine, in a directory that has none, of the records of a [dump](RocksEngine::dump). It exists when this returns;
-    /// what a failure leaves is no engine and must be removed.
+    /// Creates an engine from the records of a [dump](RocksEngine::dump), in a directory that has none. The engine is durable when this
+    /// returns. After a failure the directory contains no engine, and the caller must remove it.
     pub fn restore<E: From<OpenError>>(
         path: &Path,
         options: RocksOptions,
         mut records: impl FnMut() -> Result<Option<DumpedRecords>, E>,
     ) -> Result<(), E> {
-        let files = Files::take(path)?;
-        if files.mark()?.is_some() {
-            return Err(damaged("there is an engine already".into()).into());
+        let dir = EngineDir::lock(path)?;
+        if dir.synced_mark()?.is_some() {
+            return Err(corrupt("the directory already contains an engine".into()).into());
         }
-        let tables = open_tables(&files, options, true, false)?;
+        let tables = open_tables(&dir, options, true, false)?;
         while let Some(records) = records()? {
             let changes: Changes = records.into_iter().map(|(key, row)| (key, Some(row))).collect();
             tables.write(&changes, None).map_err(OpenError::from)?;
         }
-        let record = head_record(&tables, &files)?;
-        let record = record.ok_or_else(|| damaged("the record of the newest commit is missing".into()))?;
+        let record = head_record(&tables, &dir)?;
+        let record = record.ok_or_else(|| corrupt("the head record is missing".into()))?;
         tables.sync().map_err(OpenError::from)?;
-        files.make_mark(record.head)?;
+        dir.create_synced_mark(record.head)?;
         Ok(())
     }
 
@@ -88,17 +88,17 @@ impl RocksEngine {
         options: RocksOptions,
         journal: Option<(Arc<dyn Journal>, Records)>,
     ) -> Result<Self, OpenError> {
-        let files = Files::take(path)?;
-        let mark = files.mark()?;
-        let mut tables = open_tables(&files, options, mark.is_none(), journal.is_some())?;
+        let dir = EngineDir::lock(path)?;
+        let mark = dir.synced_mark()?;
+        let mut tables = open_tables(&dir, options, mark.is_none(), journal.is_some())?;
         if let Some((journal, records)) = journal {
-            tables.journal(journal, records, options.ends_at_gap)?;
+            tables.replay_journal(journal, records, options.ends_at_gap)?;
         }
-        let record = head_record(&tables, &files)?;
+        let record = head_record(&tables, &dir)?;
         let (mark, record) = match (mark, record) {
-            (Some(mark), Some(record)) => (kept(mark, record)?, record),
-            (Some(_), None) => return Err(damaged("the record of the newest commit is missing".into())),
-            (None, record) => make(&tables, &files, record)?,
+            (Some(mark), Some(record)) => (check_synced_mark(mark, record)?, record),
+            (Some(_), None) => return Err(corrupt("the head record is missing".into())),
+            (None, record) => initialize(&tables, &dir, record)?,
         };
         let span = log_span(&tables, options.log_cap, record)?;
         let tables = Arc::new(tables);
@@ -106,12 +106,12 @@ impl RocksEngine {
         let syncer = Syncer::start(tables.clone(), progress.clone(), options.sync_interval)
             .map_err(|error| OpenError::Io { path: path.to_owned(), error })?;
         let applier = Applier::new(tables.clone(), progress.clone(), syncer, span);
-        Ok(Self { applier, tables, progress, files })
+        Ok(Self { applier, tables, progress, dir })
     }
 }
 
 fn open_tables(
-    files: &Files,
+    dir: &EngineDir,
     options: RocksOptions,
     is_new: bool,
     is_journaled: bool,
@@ -119,48 +119,55 @@ fn open_tables(
     let cache = options.cache();
     let mut rocks = options.rocks(&cache, is_journaled);
     rocks.create_if_missing(is_new);
-    Ok(Tables::open(&files.tables(), rocks, cache, files.run())?)
+    Ok(Tables::open(&dir.tables_path(), rocks, cache, dir.run_path())?)
 }
 
-fn head_record(tables: &Tables, files: &Files) -> Result<Option<HeadRecord>, OpenError> {
-    let Some(record) = tables.stored(&schema::head())? else { return Ok(None) };
+fn head_record(tables: &Tables, dir: &EngineDir) -> Result<Option<HeadRecord>, OpenError> {
+    let Some(record) = tables.get_stored(&schema::head())? else { return Ok(None) };
     match decode_head(&record) {
         Ok(record) => Ok(Some(record)),
         Err(found @ DecodeError::Version { .. }) => {
-            Err(OpenError::Newer { path: files.root().to_owned(), found })
+            Err(OpenError::Newer { path: dir.root().to_owned(), found })
         }
-        Err(error) => Err(damaged(error.to_string())),
+        Err(error) => Err(corrupt(error.to_string())),
     }
 }
 
-/// What was synced is there. All that is there now is on the disk, since opening has written it anew.
-fn kept(mark: Mark, record: HeadRecord) -> Result<Mark, OpenError> {
+/// Checks that no synced commit is lost, and raises the mark to the head. All commits in the tables are durable now, because opening
+/// the database has written them to table files.
+fn check_synced_mark(mark: SyncedMark, record: HeadRecord) -> Result<SyncedMark, OpenError> {
     let synced = mark.get()?;
     if record.head < synced {
         let (found, synced) = (record.head.0, synced.0);
-        return Err(damaged(format!("commits up to {synced} were synced, those after {found} are lost")));
+        return Err(corrupt(format!(
+            "the synced commits after number {found} are lost; the last one was number {synced}"
+        )));
     }
     mark.set(record.head).map_err(|error| EngineError::Unavailable(error.to_string()))?;
     Ok(mark)
 }
 
-/// Completes an engine that is new, or whose making was interrupted.
-fn make(tables: &Tables, files: &Files, record: Option<HeadRecord>) -> Result<(Mark, HeadRecord), OpenError> {
+/// Initialises a new engine, or one whose initialisation was interrupted.
+fn initialize(
+    tables: &Tables,
+    dir: &EngineDir,
+    record: Option<HeadRecord>,
+) -> Result<(SyncedMark, HeadRecord), OpenError> {
     let record = record.unwrap_or(HeadRecord { head: Seqno(0), cut: Seqno(0) });
     tables.write(&Changes::from([(schema::head(), Some(encode_head(record)))]), None)?;
     tables.sync()?;
-    Ok((files.make_mark(record.head)?, record))
+    Ok((dir.create_synced_mark(record.head)?, record))
 }
 
-/// The log and its consumers as the tables have them.
+/// Reads the extent of the log and its consumers from the tables.
 fn log_span(tables: &Tables, cap: LogCap, record: HeadRecord) -> Result<LogSpan, EngineError> {
     let mut span = LogSpan::new(cap, record.cut);
-    tables.each_stored(&schema::consumers(), |key, value| {
+    tables.for_each_stored(&schema::consumers(), |key, value| {
         span.restore(schema::consumer_of(key)?, Seqno(decode_number(value)?));
         Ok(true)
     })?;
     let mut commit = (Seqno(0), 0, 0);
-    tables.each_stored(&schema::log_records(record.cut, record.head), |key, value| {
+    tables.for_each_stored(&schema::log_records(record.cut, record.head), |key, value| {
         let seqno = schema::seqno_of(key)?;
         if seqno != commit.0 {
             span.append(commit.0, commit.1, commit.2);
@@ -174,14 +181,14 @@ fn log_span(tables: &Tables, cap: LogCap, record: HeadRecord) -> Result<LogSpan,
     Ok(span)
 }
 
-fn damaged(what: String) -> OpenError {
+fn corrupt(what: String) -> OpenError {
     OpenError::Engine(EngineError::Corrupt(what))
 }
 
 impl fmt::Debug for RocksEngine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RocksEngine")
-            .field("path", &self.files.root())
+            .field("path", &self.dir.root())
             .field("head", &self.progress.head())
             .finish_non_exhaustive()
     }
@@ -207,7 +214,7 @@ impl Reader for RocksEngine {
 
 impl Engine for RocksEngine {
     fn snapshot(&self) -> Arc<dyn Reader> {
-        Arc::new(Snapshot::of(self.tables.clone()))
+        Arc::new(Snapshot::new(self.tables.clone()))
     }
 
     fn commit(&self, commit: Commit) -> Result<Seqno, CommitError> {
@@ -221,7 +228,7 @@ impl Engine for RocksEngine {
     fn log_after(&self, cursor: Seqno, limit: usize) -> Result<Vec<LoggedOp>, LogError> {
         let head = self.progress.head();
         let mut ops: Vec<LoggedOp> = Vec::new();
-        self.tables.each_stored(&schema::log_records(cursor, head), |key, record| {
+        self.tables.for_each_stored(&schema::log_records(cursor, head), |key, record| {
             let seqno = schema::seqno_of(key)?;
             if ops.len() >= limit && ops.last().is_some_and(|last| last.seqno != seqno) {
                 return Ok(false);
@@ -230,7 +237,7 @@ impl Engine for RocksEngine {
             ops.push(LoggedOp { seqno, ctx, op });
             Ok(true)
         })?;
-        // Asked for afterwards: what was cut while the log was read may be missing in it.
+        // The cut is read last, since records that were cut off during the scan may be missing in `ops`.
         if cursor < self.applier.cut() { Err(LogError::Lagged { head }) } else { Ok(ops) }
     }
 

@@ -1,4 +1,4 @@
-//! Errors of opening, and what RocksDB's errors mean here.
+//! Errors of opening an engine, and the conversion of RocksDB's errors.
 
 use meta::EngineError;
 use meta::codec::DecodeError;
@@ -6,14 +6,14 @@ use rust_rocksdb::{Error, ErrorKind};
 use std::io;
 use std::path::PathBuf;
 
-/// Why a directory could not be opened as an engine. Every text is one line.
+/// Errors of opening a directory as an engine. Every message is one line.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// Another engine, here or in another process, has it open.
+    /// Another engine, in this or another process, has the directory open.
     #[error("'{}' is in use by another process", .0.display())]
     InUse(PathBuf),
-    /// A newer Tenon wrote it.
+    /// A newer Tenon wrote the directory.
     #[error("'{}' cannot be opened: {found}", path.display())]
     Newer {
         /// The directory.
@@ -21,29 +21,29 @@ pub enum OpenError {
         /// The version found and the newest one known.
         found: DecodeError,
     },
-    /// The directory or a file in it cannot be used.
+    /// The directory or a file in it cannot be accessed.
     #[error("'{}' cannot be opened: {error}", path.display())]
     Io {
         /// The directory or file.
         path: PathBuf,
-        /// Why.
+        /// The error of the operating system.
         error: io::Error,
     },
-    /// The engine does not work or is damaged.
+    /// The engine failed or is damaged.
     #[error(transparent)]
     Engine(#[from] EngineError),
 }
 
-/// The error of opening a database that should be there.
-pub(crate) fn of_open(error: Error) -> EngineError {
+/// Converts an error of opening the database. A missing database is `Corrupt`.
+pub(crate) fn open_error(error: Error) -> EngineError {
     match error.kind() {
         ErrorKind::InvalidArgument => EngineError::Corrupt(one_line(&error)),
-        _ => of_read(error),
+        _ => read_error(error),
     }
 }
 
-/// The error of a call that changes nothing.
-pub(crate) fn of_read(error: Error) -> EngineError {
+/// Converts an error of a call that changes nothing.
+pub(crate) fn read_error(error: Error) -> EngineError {
     let text = one_line(&error);
     if error.kind() == ErrorKind::Corruption || text.contains("No such file or directory") {
         EngineError::Corrupt(text)
@@ -52,8 +52,9 @@ pub(crate) fn of_read(error: Error) -> EngineError {
     }
 }
 
-/// The error of a call that may have changed something. What has no room in the database's log is not applied.
-pub(crate) fn of_write(error: Error) -> EngineError {
+/// Converts an error of a call that may have changed something. A write for which RocksDB's write-ahead log has no space is not
+/// applied.
+pub(crate) fn write_error(error: Error) -> EngineError {
     let text = one_line(&error);
     if text.contains("No space left on device") {
         EngineError::Full(text)
@@ -62,8 +63,8 @@ pub(crate) fn of_write(error: Error) -> EngineError {
     }
 }
 
-/// The error of going on after the disk was full: it still is, as far as the database knows.
-pub(crate) fn of_resume(error: Error) -> EngineError {
+/// Converts an error of resuming after the disk was full. The database still finds the disk full.
+pub(crate) fn resume_error(error: Error) -> EngineError {
     EngineError::Full(one_line(&error))
 }
 

@@ -1,6 +1,6 @@
-//! A group of commits: each checked against the tables and what those before it change.
+//! A group of commits, each checked against the tables and the changes of the commits before it.
 //!
-//! Pure but for reading the tables; nothing is written here.
+//! Reads the tables and writes nothing.
 
 use crate::row;
 use crate::tables::{Changes, Tables};
@@ -10,7 +10,7 @@ use meta::{
 };
 use std::collections::BTreeSet;
 
-/// What the admitted commits of a group change.
+/// The admitted commits of a group and their changes.
 pub(crate) struct Group<'a> {
     tables: &'a Tables,
     pub(crate) changes: Changes,
@@ -18,7 +18,7 @@ pub(crate) struct Group<'a> {
     pub(crate) logged: Vec<Logged>,
 }
 
-/// What a commit puts into the log.
+/// The size of a commit's log records.
 pub(crate) struct Logged {
     pub(crate) seqno: Seqno,
     pub(crate) ops: usize,
@@ -30,34 +30,34 @@ impl<'a> Group<'a> {
         Self { tables, changes: Changes::new(), head, logged: Vec::new() }
     }
 
-    /// Adds a commit, or says why it cannot happen and adds nothing of it.
+    /// Adds a commit. After an error nothing of the commit is added.
     pub(crate) fn admit(&mut self, commit: Commit) -> Result<Seqno, CommitError> {
-        self.check(&commit)?;
+        self.check_conditions(&commit)?;
         if commit.is_check() {
             return Ok(self.head);
         }
-        let merged = self.merged(&commit)?;
+        let merged = self.apply_merges(&commit)?;
         let seqno = Seqno(self.head.0 + 1);
         for (key, value) in commit.puts {
             self.changes.insert(key, Some(row::encode(seqno, &value)));
         }
         self.changes.extend(merged.into_iter().map(|(key, value)| (key, Some(row::encode(seqno, &value)))));
         self.changes.extend(commit.deletes.into_iter().map(|key| (key, None)));
-        self.log(seqno, &commit.ops);
+        self.add_log_records(seqno, &commit.ops);
         self.head = seqno;
         Ok(seqno)
     }
 
     /// Adds a sorted run of new keys.
     pub(crate) fn admit_run(&mut self, run: SortedRun, log: BatchRecord) -> Result<Seqno, CommitError> {
-        if !self.is_new(&run)? {
+        if !self.has_only_new_keys(&run)? {
             return Err(CommitError::Conflict);
         }
         let BatchRecord { conditions, merges, ops } = log;
         self.admit(Commit { conditions, puts: run.into_rows(), deletes: Vec::new(), merges, ops })
     }
 
-    fn log(&mut self, seqno: Seqno, ops: &[(Ctx, Op)]) {
+    fn add_log_records(&mut self, seqno: Seqno, ops: &[(Ctx, Op)]) {
         let mut bytes = 0;
         for ((ctx, op), nr) in ops.iter().zip(0..) {
             let (key, record) = (schema::log_record(seqno, nr), encode_log_record(ctx, op));
@@ -69,10 +69,10 @@ impl<'a> Group<'a> {
         }
     }
 
-    fn check(&self, commit: &Commit) -> Result<(), CommitError> {
+    fn check_conditions(&self, commit: &Commit) -> Result<(), CommitError> {
         let mut keys = commit.puts.iter().map(|(key, _)| key).chain(&commit.deletes);
         if let Some(key) = keys.find(|key| schema::is_kept_by_engines(key)) {
-            let text = format!("the key '{}' is the engine's own", key.escape_ascii());
+            let text = format!("the key '{}' is reserved for the engine", key.escape_ascii());
             return Err(EngineError::Unavailable(text).into());
         }
         let mut own = None;
@@ -82,7 +82,7 @@ impl<'a> Group<'a> {
                 Condition::Present { key } => self.version(key)?.is_some(),
                 Condition::Absent { key } => self.version(key)?.is_none(),
                 Condition::RangeEmpty(range) => {
-                    self.is_empty(range, own.get_or_insert_with(|| written_by(commit)))?
+                    self.is_empty(range, own.get_or_insert_with(|| keys_written_by(commit)))?
                 }
             };
             if !holds {
@@ -92,7 +92,7 @@ impl<'a> Group<'a> {
         Ok(())
     }
 
-    /// The version of a record as the commits of the group have left it.
+    /// Returns the version of a record after the commits of the group.
     fn version(&self, key: &[u8]) -> Result<Option<Seqno>, EngineError> {
         self.with_row(key, |row| Ok(row::split(row)?.0))
     }
@@ -105,24 +105,24 @@ impl<'a> Group<'a> {
         match self.changes.get(key) {
             _ if schema::is_kept_by_engines(key) => Ok(None),
             Some(change) => change.as_deref().map(read).transpose(),
-            None => self.tables.stored(key)?.map(|row| read(&row)).transpose(),
+            None => self.tables.get_stored(key)?.map(|row| read(&row)).transpose(),
         }
     }
 
-    /// Whether a range holds no key but a commit's own.
+    /// Returns whether a range holds no keys other than a commit's own.
     fn is_empty(&self, range: &KeyRange, own: &BTreeSet<&[u8]>) -> Result<bool, EngineError> {
         if range.from >= range.to {
             return Ok(true);
         }
-        let mut walk = self.tables.walk(range.from.clone(), Some(range.to.clone()));
-        while let Some((key, _)) = walk.item() {
-            let is_gone = matches!(self.changes.get(key), Some(None));
-            if !is_gone && !own.contains(key) {
+        let mut records = self.tables.iterate(range.from.clone(), Some(range.to.clone()));
+        while let Some((key, _)) = records.item() {
+            let is_deleted = matches!(self.changes.get(key), Some(None));
+            if !is_deleted && !own.contains(key) {
                 return Ok(false);
             }
-            walk.next();
+            records.next();
         }
-        walk.end()?;
+        records.finish()?;
         let (from, to) = range.bounds();
         let mut changed = self.changes.range::<[u8], _>((from, to));
         Ok(changed.all(|(key, row)| {
@@ -130,8 +130,8 @@ impl<'a> Group<'a> {
         }))
     }
 
-    /// The merged records, before anything is added: a merge that cannot be done changes nothing.
-    fn merged(&self, commit: &Commit) -> Result<Vec<(Vec<u8>, meta::Value)>, CommitError> {
+    /// Computes the merged records before anything is added, so that a merge that fails changes nothing.
+    fn apply_merges(&self, commit: &Commit) -> Result<Vec<(Vec<u8>, meta::Value)>, CommitError> {
         let mut merged = Vec::with_capacity(commit.merges.len());
         for (key, merge) in &commit.merges {
             let outcome = self.with_row(key, |row| Ok(merge.apply(row::split(row)?.1)))?;
@@ -141,26 +141,26 @@ impl<'a> Group<'a> {
         Ok(done.collect::<Result<_, EngineError>>()?)
     }
 
-    /// Whether no key of a run exists. Runs and tables are walked together, each past what the other does not have, so that
-    /// a run into empty ranges costs a few seeks. Runs have groups of their own: nothing has changed before.
-    fn is_new(&self, run: &SortedRun) -> Result<bool, EngineError> {
+    /// Returns whether no key of a run exists. Iterates over run and tables together and skips in each the keys below the other's next
+    /// key, so that a run into empty ranges costs a few seeks. Reads only the tables, because a run is in a group of its own.
+    fn has_only_new_keys(&self, run: &SortedRun) -> Result<bool, EngineError> {
         let rows = run.rows();
-        let mut walk = self.tables.walk(Vec::new(), None);
+        let mut records = self.tables.iterate(Vec::new(), None);
         let mut at = 0;
         while let Some((key, _)) = rows.get(at) {
-            walk.seek(key);
-            let Some((found, _)) = walk.item() else { break };
+            records.seek(key);
+            let Some((found, _)) = records.item() else { break };
             if found == key {
                 return Ok(false);
             }
             at += rows[at..].partition_point(|(key, _)| key.as_slice() < found);
         }
-        walk.end()?;
+        records.finish()?;
         Ok(true)
     }
 }
 
-fn written_by(commit: &Commit) -> BTreeSet<&[u8]> {
+fn keys_written_by(commit: &Commit) -> BTreeSet<&[u8]> {
     let puts = commit.puts.iter().map(|(key, _)| key.as_slice());
     puts.chain(commit.deletes.iter().map(Vec::as_slice)).collect()
 }

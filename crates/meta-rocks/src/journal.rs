@@ -1,35 +1,34 @@
-//! A journal that comes before the tables.
+//! A write-ahead journal that the engine's user provides.
 //!
-//! With one, the database's own log is off: what a group changes is a record of the journal first, and the tables reach
-//! the disk only after the records that made them. So names are never on the disk before data that the journal's keeper
-//! was given earlier, whatever the moment at which the power goes.
+//! With a journal, RocksDB's own write-ahead log is off: the changes of a group are first appended to the journal, and table files
+//! are written only after the journal records with their changes are durable. So after a loss of power at any moment, no metadata
+//! is durable before data that was appended to the same journal earlier.
 
 use crate::tables::Changes;
 use meta::KeyRange;
 use std::fmt;
 use std::io;
 
-/// Who keeps the journal. Records are kept in the order of their numbers, and survive the end of the process when
-/// `append` returns.
+/// A journal. Keeps records in the order of their numbers. A record survives a crash of the process once `append` has returned.
 pub trait Journal: Send + Sync + fmt::Debug {
-    /// Keeps a record; its number is higher than all before.
+    /// Appends a record. Its number is higher than the numbers of all earlier records.
     fn append(&self, number: u64, record: Vec<u8>) -> io::Result<()>;
 
-    /// Returns when every record so far survives the loss of power.
+    /// Returns once all appended records survive a loss of power.
     fn sync(&self) -> io::Result<()>;
 
-    /// Records up to this number are in tables that survive the loss of power: they are not needed any more.
+    /// Drops the records up to and including this number, which are no longer needed: the tables with their changes are durable.
     fn forget(&self, up_to: u64) -> io::Result<()>;
 }
 
-/// Records by number, ascending.
+/// Records with their numbers, ascending.
 pub type Records = Vec<(u64, Vec<u8>)>;
 
-/// The record of what is changed and of the range that goes.
-pub(crate) fn encode(changes: &Changes, gone: Option<&KeyRange>) -> Vec<u8> {
+/// Encodes changes and a removed range as a record.
+pub(crate) fn encode(changes: &Changes, removed_range: Option<&KeyRange>) -> Vec<u8> {
     let mut record = Vec::new();
-    put(&mut record, gone.map(|range| range.from.as_slice()));
-    put(&mut record, gone.map(|range| range.to.as_slice()));
+    put(&mut record, removed_range.map(|range| range.from.as_slice()));
+    put(&mut record, removed_range.map(|range| range.to.as_slice()));
     for (key, row) in changes {
         put(&mut record, Some(key));
         put(&mut record, row.as_deref());
@@ -37,10 +36,10 @@ pub(crate) fn encode(changes: &Changes, gone: Option<&KeyRange>) -> Vec<u8> {
     record
 }
 
-/// Encodes the record that cancels an earlier one, whose changes never reached the tables.
+/// Encodes a record that cancels an earlier record whose changes were not written to the tables.
 ///
-/// It is an ordinary record without changes whose range has an end and no beginning: the end is the number of the
-/// cancelled record, 8 bytes, big-endian.
+/// A cancellation is a record without changes whose removed range has an end but no start. The end is the number of the cancelled
+/// record, 8 bytes, big-endian.
 pub(crate) fn encode_cancel(number: u64) -> Vec<u8> {
     let mut record = Vec::new();
     put(&mut record, None);
@@ -48,26 +47,26 @@ pub(crate) fn encode_cancel(number: u64) -> Vec<u8> {
     record
 }
 
-/// Returns the number of the record that this one cancels, if it is a cancellation.
+/// Decodes a cancellation and returns the number of the cancelled record; `None` if the record is not a cancellation.
 pub(crate) fn decode_cancel(mut record: &[u8]) -> Option<u64> {
     let (None, Some(number)) = (take(&mut record)?, take(&mut record)?) else { return None };
     let number = u64::from_be_bytes(number.try_into().ok()?);
     record.is_empty().then_some(number)
 }
 
-/// The changes of a record and the range that goes; `None` if it is damaged.
+/// Decodes the changes and the removed range of a record; `None` if the record is damaged.
 pub(crate) fn decode(mut record: &[u8]) -> Option<(Changes, Option<KeyRange>)> {
     let (from, to) = (take(&mut record)?, take(&mut record)?);
-    let gone = from.zip(to).map(|(from, to)| KeyRange { from, to });
+    let removed_range = from.zip(to).map(|(from, to)| KeyRange { from, to });
     let mut changes = Changes::new();
     while !record.is_empty() {
         let key = take(&mut record)??;
         changes.insert(key, take(&mut record)?);
     }
-    Some((changes, gone))
+    Some((changes, removed_range))
 }
 
-/// Absent bytes have the length that no bytes have.
+/// The length that marks absent bytes. No bytes have this length.
 const ABSENT: u32 = u32::MAX;
 
 fn put(record: &mut Vec<u8>, bytes: Option<&[u8]>) {
@@ -93,23 +92,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn records_come_back_and_half_of_one_does_not() {
+    fn records_round_trip_and_truncated_records_are_rejected() {
         let changes = Changes::from([(b"a".to_vec(), Some(b"1".to_vec())), (b"b".to_vec(), None)]);
-        for gone in [None, Some(KeyRange { from: b"x".to_vec(), to: b"y".to_vec() })] {
-            let record = encode(&changes, gone.as_ref());
-            assert_eq!(decode(&record), Some((changes.clone(), gone)));
+        for removed_range in [None, Some(KeyRange { from: b"x".to_vec(), to: b"y".to_vec() })] {
+            let record = encode(&changes, removed_range.as_ref());
+            assert_eq!(decode(&record), Some((changes.clone(), removed_range)));
             assert_eq!(decode(&record[..record.len() - 1]), None);
             assert_eq!(decode_cancel(&record), None);
         }
         assert_eq!(decode_cancel(&encode_cancel(7)), Some(7));
     }
 
-    /// A record that a disk has damaged is refused, or read as one that is written back as it was read.
+    /// Decoding a damaged record fails, or gives changes that round-trip.
     #[test]
-    fn damaged_records_are_refused_or_read_whole() {
+    fn damaged_records_are_rejected_or_decoded_completely() {
         let changes = Changes::from([(b"key".to_vec(), Some(b"row".to_vec())), (b"other".to_vec(), None)]);
-        let gone = KeyRange { from: b"x".to_vec(), to: b"y".to_vec() };
-        let records = [encode(&changes, Some(&gone)), encode(&changes, None), encode_cancel(7), Vec::new()];
+        let removed_range = KeyRange { from: b"x".to_vec(), to: b"y".to_vec() };
+        let records =
+            [encode(&changes, Some(&removed_range)), encode(&changes, None), encode_cancel(7), Vec::new()];
         let entropy = store::Entropy::new(7);
         let (mut read, mut refused) = (0, 0);
         for _ in 0..200_000 {
@@ -124,8 +124,11 @@ mod tests {
             }
             assert!(decode_cancel(&record).is_none() || decode(&record).is_some());
             match decode(&record) {
-                Some((changes, gone)) => {
-                    assert_eq!(decode(&encode(&changes, gone.as_ref())), Some((changes, gone)));
+                Some((changes, removed_range)) => {
+                    assert_eq!(
+                        decode(&encode(&changes, removed_range.as_ref())),
+                        Some((changes, removed_range))
+                    );
                     read += 1;
                 }
                 None => refused += 1,

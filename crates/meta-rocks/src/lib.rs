@@ -1,33 +1,33 @@
-//! The metadata engine of an embedded volume: [`meta::Engine`] on RocksDB.
+//! The persistent metadata engine: [`meta::Engine`] on RocksDB.
 //!
-//! Owns a directory with a RocksDB database of one column family, whose keys are those of [`meta::schema`]; the order
-//! of commits, the op log and its consumers; and when commits reach the disk. The semantics stay in `meta`.
+//! Owns a directory with a RocksDB database of one column family, whose keys are those of [`meta::schema`]; the order of commits;
+//! the op log and its consumers; and when commits become durable. The meaning of ops stays in `meta`.
 //!
-//! Refuses: to know what a record means (but for [`meta::Merge`]); to open a directory that another process has open,
-//! that a newer Tenon wrote, or that has lost commits which were synced.
+//! Does not interpret records, except to apply a [`meta::Merge`]. Refuses to open a directory that another process has open, that a
+//! newer Tenon wrote, or that has lost synced commits.
 //!
-//! **Commits** are applied one group at a time. Who commits puts the commit into a queue and waits for its turn; whoever
-//! has the turn applies all that wait, each checked against the tables and what those before it in the group change.
+//! **Group commit.** A caller puts its commit into a queue and takes the commit lock. The holder of the lock applies all queued
+//! commits as a group. Each commit is checked against the tables and the changes of the commits before it in the group.
 //!
-//! **Atomicity.** What a group changes (records, ops of the log, the head) is published at once: as one write batch, or,
-//! for a large sorted run, as one table file that RocksDB takes in with one record of its manifest. In both cases the head
-//! and the log are part of the same batch or file, so there is no state in between for a crash to find.
+//! **Atomicity.** All changes of a group (records, ops in the log, the head) are published at once: in one write batch, or, for a
+//! large sorted run, in one table file that RocksDB ingests with one record of its manifest. The head and the log are part of the
+//! same batch or file, so a crash never leaves an intermediate state.
 //!
-//! **Durability.** A commit that has returned survives the death of the process: it has been written to RocksDB's log. It survives
-//! the loss of power after [`sync`](meta::Engine::sync), which a thread of the engine also does every few milliseconds while
-//! there is something to sync. After a loss of power the commits that are there are a prefix of all commits.
+//! **Durability.** A completed commit survives a crash of the process, because it has been written to RocksDB's write-ahead log. It
+//! survives a loss of power after [`sync`](meta::Engine::sync), which a thread of the engine also calls every few milliseconds while
+//! there are unsynced commits. After a loss of power the remaining commits are a prefix of all commits.
 //!
-//! **Journal.** With a [`Journal`] RocksDB's own log is off: what is published is a record of the journal first, and tables reach the
-//! disk only in a checkpoint, after the records that made them. Then whoever keeps the journal decides what is on the
-//! disk before what.
+//! **Journal.** With a [`Journal`], RocksDB's write-ahead log is off. Each publication is first appended to the journal, and table
+//! files are written only in a checkpoint, after the journal records with their changes are durable. So the implementation of the
+//! journal decides in which order metadata and other data become durable.
 //!
-//! Invariants: `synced <= head`, also across a crash; the record of the head is as new as every other record; log records
-//! up to the cut may be gone at any time and are never read.
+//! Invariants: `synced <= head`, also after a crash; the head record is as new as every other record; log records up to the cut may
+//! be removed at any time and are never read.
 
-mod apply;
+mod applier;
 mod engine;
+mod engine_dir;
 mod error;
-mod files;
 mod group;
 mod journal;
 mod open_databases;

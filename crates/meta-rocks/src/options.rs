@@ -1,4 +1,4 @@
-//! What can be chosen when an engine is opened, and what is fixed for RocksDB.
+//! The settings of an engine, and the fixed options of RocksDB.
 
 use meta::LogCap;
 use rust_rocksdb::{
@@ -7,17 +7,18 @@ use rust_rocksdb::{
 };
 use std::time::Duration;
 
-/// Settings of an engine; none of them is part of the format.
+/// Settings of an engine. They are not part of the format and may differ at each opening.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RocksOptions {
-    /// Memory for cached blocks and for records not yet in a table file, together. At least 8 MiB are used.
+    /// Memory for cached blocks and write buffers together, in bytes. At least 8 MiB are used. With a journal it does not include write
+    /// buffers.
     pub cache_bytes: usize,
-    /// How much log is kept.
+    /// Limits of the op log.
     pub log_cap: LogCap,
-    /// How long a commit waits at most until the engine syncs it by itself.
+    /// Maximum time from a commit until the engine starts to sync it by itself.
     pub sync_interval: Duration,
-    /// Where a record of the journal is missing: go on with the state before it, and drop all records after it. Otherwise
-    /// opening is refused.
+    /// Whether to open an engine if a record of the journal is missing. The engine then has the state before the missing record, and
+    /// all later records are dropped. Otherwise opening fails.
     pub ends_at_gap: bool,
 }
 
@@ -34,32 +35,33 @@ impl Default for RocksOptions {
 
 const CACHE_BYTES_MIN: usize = 8 << 20;
 
-/// A shard of the cache holds whole filters of large tables: what is longer than its shard is read anew for each key.
+/// Minimum size of a cache shard. A block larger than its shard, such as the filter of a large table, is not cached and is read again
+/// for each key.
 const CACHE_SHARD_BYTES_MIN: usize = 8 << 20;
 const CACHE_SHARDS_MAX: usize = 64;
 
-/// Records in memory become a file at this size; a quarter of a small cache is enough.
+/// Maximum size of a write buffer, at which it is written to a table file. With a small cache the limit is a quarter of the cache.
 const WRITE_BUFFER_BYTES_MAX: usize = 16 << 20;
 
-/// More than records of one checkpoint can take.
+/// Write buffer size with a journal: more than the records between two checkpoints can take.
 const JOURNALED_BUFFER_BYTES: usize = 512 << 20;
 
-/// RocksDB's own log is kept this small, so that opening after a crash is quick.
+/// Maximum size of RocksDB's write-ahead log, which bounds the time to open after a crash.
 const WAL_BYTES_MAX: u64 = 64 << 20;
 
-/// Descriptors of table files.
+/// Maximum number of open table files.
 const OPEN_FILES_MAX: i32 = 256;
 
-/// One bit in a hundred keys that are not there is looked for in vain.
+/// With 10 bits per key the filter has about 1 % false positives.
 const BLOOM_BITS_PER_KEY: f64 = 10.0;
 
-/// Most keys that a commit asks for are not there; this part of the write buffer says so without a search.
+/// Share of the write buffer used for a Bloom filter. Most keys that a commit reads do not exist, and the filter avoids their search.
 const WRITE_BUFFER_BLOOM_RATIO: f64 = 0.05;
 
 const INFO_LOG_BYTES_MAX: usize = 1 << 20;
 
 impl RocksOptions {
-    /// The cache, which also counts the write buffers.
+    /// Creates the block cache. Without a journal it also accounts for the write buffers.
     pub(crate) fn cache(&self) -> Cache {
         let bytes = self.cache_bytes.max(CACHE_BYTES_MIN);
         let shards = (bytes / CACHE_SHARD_BYTES_MIN).clamp(1, CACHE_SHARDS_MAX);
@@ -69,12 +71,12 @@ impl RocksOptions {
         Cache::new_lru_cache_opts(&options)
     }
 
-    /// RocksDB's options with that cache.
+    /// Creates RocksDB's options with the given cache.
     pub(crate) fn rocks(&self, cache: &Cache, is_journaled: bool) -> Options {
         let mut options = Options::default();
         let bytes = cache.get_capacity();
         if is_journaled {
-            // Only a checkpoint flushes.
+            // Only a checkpoint writes table files.
             options.set_write_buffer_size(JOURNALED_BUFFER_BYTES);
             options.set_avoid_flush_during_shutdown(true);
         } else {
@@ -87,14 +89,14 @@ impl RocksOptions {
         }
         options.set_memtable_whole_key_filtering(true);
         options.set_memtable_prefix_bloom_ratio(WRITE_BUFFER_BLOOM_RATIO);
-        options.set_block_based_table_factory(&blocks(cache));
+        options.set_block_based_table_factory(&block_options(cache));
         options.set_compression_type(DBCompressionType::Lz4);
         options.set_max_open_files(OPEN_FILES_MAX);
         options.set_max_background_jobs(2);
-        // One thread at a time writes: nothing to coordinate.
+        // Only one thread writes at a time, so writes need no coordination.
         options.set_allow_concurrent_memtable_write(false);
         options.set_enable_write_thread_adaptive_yield(false);
-        // What is torn at the end was not synced; whether what was synced is there, `files` knows.
+        // A torn end of the log was not synced. `SyncedMark` detects the loss of synced commits.
         options.set_wal_recovery_mode(DBRecoveryMode::PointInTime);
         options.set_track_and_verify_wals_in_manifest(true);
         options.set_max_total_wal_size(WAL_BYTES_MAX);
@@ -107,11 +109,11 @@ impl RocksOptions {
     }
 }
 
-fn blocks(cache: &Cache) -> BlockBasedOptions {
+fn block_options(cache: &Cache) -> BlockBasedOptions {
     let mut blocks = BlockBasedOptions::default();
     blocks.set_block_cache(cache);
     blocks.set_bloom_filter(BLOOM_BITS_PER_KEY, false);
-    // Parts of filters and indexes are read, and kept in the cache, as they are needed.
+    // Filters and indexes are partitioned, so that only the needed parts are read and cached.
     blocks.set_index_type(BlockBasedIndexType::TwoLevelIndexSearch);
     blocks.set_partition_filters(true);
     blocks.set_pin_top_level_index_and_filter(true);

@@ -1,4 +1,4 @@
-//! A record as it is stored: the number of the commit that wrote it in 8 bytes, big-endian, then its value.
+//! The stored form of a record: the number of the commit that wrote it (8 bytes, big-endian), then the value.
 
 use meta::{EngineError, Seqno, Versioned};
 
@@ -19,6 +19,6 @@ pub(crate) fn decode(row: &[u8]) -> Result<Versioned, EngineError> {
 pub(crate) fn split(row: &[u8]) -> Result<(Seqno, &[u8]), EngineError> {
     let (version, value) = row
         .split_first_chunk::<VERSION_BYTES>()
-        .ok_or_else(|| EngineError::Corrupt("a record without its version".into()))?;
+        .ok_or_else(|| EngineError::Corrupt("a record is shorter than its version".into()))?;
     Ok((Seqno(u64::from_be_bytes(*version)), value))
 }

@@ -1,4 +1,4 @@
-//! The tables as they were when the snapshot was made.
+//! Snapshots of the tables.
 
 use crate::error;
 use crate::row;
@@ -8,17 +8,19 @@ use rust_rocksdb::ReadOptions;
 use std::ops::Bound;
 use std::sync::Arc;
 
+/// A view of the tables that no later commit changes.
 pub(crate) struct Snapshot {
-    /// Borrows the database of `tables`. The first field, so it is dropped first.
+    /// Borrows the database of `_tables`. The first field, so it is dropped first.
     snapshot: rust_rocksdb::Snapshot<'static>,
     _tables: Arc<Tables>,
 }
 
 impl Snapshot {
-    pub(crate) fn of(tables: Arc<Tables>) -> Self {
+    pub(crate) fn new(tables: Arc<Tables>) -> Self {
         let snapshot = tables.database().snapshot();
-        // SAFETY: the snapshot borrows the database, which does not move, as it is inside the `Arc`, and is not dropped before the
-        // snapshot, as the `Arc` lies beside it and fields are dropped in their order. No copy of it leaves this type.
+        // SAFETY: the snapshot borrows the database. The database does not move, since it is inside the `Arc`. It is not dropped before
+        // the snapshot, since this struct holds the `Arc` and fields are dropped in order of declaration. No copy of the snapshot
+        // leaves this type.
         let snapshot = unsafe {
             std::mem::transmute::<rust_rocksdb::Snapshot<'_>, rust_rocksdb::Snapshot<'static>>(snapshot)
         };
@@ -31,7 +33,7 @@ impl Reader for Snapshot {
         if schema::is_kept_by_engines(key) {
             return Ok(None);
         }
-        let found = self.snapshot.get_pinned(key).map_err(error::of_read)?;
+        let found = self.snapshot.get_pinned(key).map_err(error::read_error)?;
         found.map(|row| row::decode(&row)).transpose()
     }
 

@@ -1,9 +1,9 @@
-//! When commits reach the disk: at once for who asks, soon for all others.
+//! Durability of commits: on request, and by a background thread soon after each commit.
 //!
-//! Invariants: `synced <= head`; after a sync that failed every further sync and every further commit fails, since the
-//! kernel may have dropped the bytes although the next flush succeeds: nothing built on them could ever be durable.
+//! Invariants: `synced <= head`; after a failed sync all further syncs and commits fail. The kernel may have dropped the unsynced
+//! bytes although the next sync succeeds, and then no later commit could become durable.
 
-use crate::files::Mark;
+use crate::engine_dir::SyncedMark;
 use crate::tables::Tables;
 use meta::{EngineError, Seqno};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,22 +12,22 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use std::{io, mem};
 
-/// The newest commit, and how far commits are on the disk.
+/// The newest commit and the newest synced commit.
 pub(crate) struct Progress {
     head: AtomicU64,
     synced: Mutex<Synced>,
-    /// The failure after which nothing is synced or committed until the engine is opened again.
+    /// The failure after which all syncs and commits fail until the engine is opened again.
     stopped: OnceLock<EngineError>,
 }
 
 struct Synced {
     to: Seqno,
-    mark: Mark,
+    mark: SyncedMark,
 }
 
 impl Progress {
-    /// Everything up to `head` is on the disk.
-    pub(crate) fn new(head: Seqno, mark: Mark) -> Self {
+    /// Creates the progress of an engine whose commits up to `head` are durable.
+    pub(crate) fn new(head: Seqno, mark: SyncedMark) -> Self {
         let synced = Synced { to: head, mark };
         Self { head: AtomicU64::new(head.0), synced: Mutex::new(synced), stopped: OnceLock::new() }
     }
@@ -40,14 +40,14 @@ impl Progress {
         self.head.store(head.0, Ordering::Release);
     }
 
-    /// Refuses every further sync and commit: after this failure nothing could be trusted to become durable.
+    /// Makes all further syncs and commits fail, because after this failure no commit is certain to become durable.
     pub(crate) fn stop(&self, failure: &EngineError) {
         let stopped = EngineError::Unavailable(format!(
-            "it has stopped after a failure, unmount the volume and mount it again: {failure}"
+            "it has stopped after an error, unmount the volume and mount it again: {failure}"
         ));
         if self.stopped.set(stopped).is_ok() {
             tracing::error!(
-                "the metadata engine takes no further changes until it is opened again: {failure}"
+                "the metadata engine has stopped and refuses all changes; unmount the volume and mount it again: {failure}"
             );
         }
     }
@@ -57,7 +57,7 @@ impl Progress {
         self.stopped.get().map_or(Ok(()), |error| Err(error.clone()))
     }
 
-    /// Syncs what has been committed, unless another thread did meanwhile.
+    /// Syncs all completed commits, unless another thread has done so meanwhile.
     pub(crate) fn sync(&self, tables: &Tables) -> Result<(), EngineError> {
         let wanted = self.head();
         let mut synced = lock(&self.synced);
@@ -66,7 +66,7 @@ impl Progress {
             return Ok(());
         }
         let reached = self.head();
-        // A journal says by itself what it has.
+        // A journal detects by itself whether records are lost.
         let mark =
             || if tables.is_journaled() { Ok(()) } else { synced.mark.set(reached).map_err(mark_failed) };
         let outcome = tables.sync().and_then(|()| mark());
@@ -79,10 +79,10 @@ impl Progress {
 }
 
 fn mark_failed(error: io::Error) -> EngineError {
-    EngineError::Unavailable(format!("the record of what was synced cannot be written: {error}"))
+    EngineError::Unavailable(format!("the number of the last synced commit cannot be written: {error}"))
 }
 
-/// The thread that syncs what nobody asked to have synced.
+/// The background thread that syncs commits.
 pub(crate) struct Syncer {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -96,8 +96,8 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    unsynced: bool,
-    stop: bool,
+    has_unsynced: bool,
+    must_stop: bool,
 }
 
 impl Syncer {
@@ -107,29 +107,29 @@ impl Syncer {
         interval: Duration,
     ) -> io::Result<Self> {
         let shared = Arc::new(Shared::default());
-        let of_thread = shared.clone();
+        let thread_shared = shared.clone();
         let thread = thread::Builder::new().name("meta-sync".into()).spawn(move || {
-            while of_thread.wait(interval) {
-                // Kept in `progress`: whoever asks for a sync is told.
+            while thread_shared.wait(interval) {
+                // `progress` keeps the error and returns it from the next sync.
                 let _ = progress.sync(&tables);
             }
         })?;
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// There is something to sync.
+    /// Wakes the thread after a commit.
     pub(crate) fn wake(&self) {
-        let was = mem::replace(&mut lock(&self.shared.state).unsynced, true);
-        if !was {
+        let had_unsynced = mem::replace(&mut lock(&self.shared.state).has_unsynced, true);
+        if !had_unsynced {
             self.shared.changed.notify_one();
         }
     }
 }
 
 impl Drop for Syncer {
-    /// Syncs what is left.
+    /// Stops the thread after it has synced the remaining commits.
     fn drop(&mut self) {
-        lock(&self.shared.state).stop = true;
+        lock(&self.shared.state).must_stop = true;
         self.shared.changed.notify_one();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -138,15 +138,16 @@ impl Drop for Syncer {
 }
 
 impl Shared {
-    /// Waits until there is something to sync and the interval is over; no longer once it ends. Whether to go on.
+    /// Waits until there are unsynced commits and then for the interval, or until the thread must stop. Returns whether there are
+    /// unsynced commits; if not, the thread must end.
     fn wait(&self, interval: Duration) -> bool {
-        let idle = |state: &mut State| !state.unsynced && !state.stop;
+        let idle = |state: &mut State| !state.has_unsynced && !state.must_stop;
         let state = self.changed.wait_while(lock(&self.state), idle).unwrap_or_else(PoisonError::into_inner);
         let (mut state, _) = self
             .changed
-            .wait_timeout_while(state, interval, |state| !state.stop)
+            .wait_timeout_while(state, interval, |state| !state.must_stop)
             .unwrap_or_else(PoisonError::into_inner);
-        mem::take(&mut state.unsynced)
+        mem::take(&mut state.has_unsynced)
     }
 }
 

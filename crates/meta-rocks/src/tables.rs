@@ -1,9 +1,9 @@
-//! The database: reading rows, publishing changes.
+//! The RocksDB database: reads of rows, and publication of changes.
 //!
-//! Invariant: a reader sees all of a publication or nothing of it, and never the records that engines keep to themselves.
+//! Invariant: a reader sees a publication completely or not at all, and never sees the engine's own records.
 
 use crate::journal::{self, Journal, Records};
-use crate::open_databases::Counted;
+use crate::open_databases::OpenDatabaseGuard;
 use crate::{error, row};
 use meta::codec::{decode_number, encode_number};
 use meta::{EngineError, KeyRange, Rows, Versioned, schema};
@@ -18,42 +18,43 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::{fs, io};
 
-/// Keys with what is put there, or nothing if the key goes.
+/// Changes by key: the new row, or `None` to delete the key.
 pub(crate) type Changes = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
 
 pub(crate) struct Tables {
     db: DB,
     cache: Cache,
     options: Options,
-    /// Where a table file is made.
+    /// The path of the table file that is built for a sorted run.
     run_path: PathBuf,
-    journal: Option<Journaled>,
-    /// A call found no room.
+    journal: Option<JournalState>,
+    /// Whether the last call found the disk full.
     was_full: AtomicBool,
-    /// Test hook: the next write to the database fails with this error.
+    /// Fault injection: the next write to the database fails with this error.
     #[cfg(test)]
-    fails_next: std::sync::Mutex<Option<EngineError>>,
+    next_write_error: std::sync::Mutex<Option<EngineError>>,
     /// The last field: dropped after the database.
-    _counted: Counted,
+    _guard: OpenDatabaseGuard,
 }
 
-/// The journal, and what of it is only in memory.
-struct Journaled {
+/// The journal, and which of its records have reached the tables.
+struct JournalState {
     journal: Arc<dyn Journal>,
-    /// The highest number given to a record, whether or not its changes reached the tables.
+    /// The number of the newest record, whether or not its changes reached the tables.
     newest: AtomicU64,
-    /// The newest number in the tables; lower than `newest` where the tables refused the changes of the newest records.
+    /// The number of the newest record whose changes are in the tables. Lower than `newest` if writing the changes of the newest records
+    /// failed.
     applied: AtomicU64,
-    /// Bytes of records whose changes the tables hold only in memory.
+    /// Total size of the records whose changes are only in write buffers.
     unflushed_bytes: AtomicU64,
-    /// The record that must be cancelled before another is appended: its changes never reached the tables. Zero if none.
+    /// The record that must be cancelled before another record is appended, because writing its changes to the tables failed; 0 if none.
     to_cancel: AtomicU64,
 }
 
-/// So many bytes of records are only in memory before the tables are flushed.
+/// Total size of records since the last checkpoint at which a new checkpoint begins.
 const UNFLUSHED_BYTES_MAX: u64 = 16 << 20;
 
-/// A table takes at least so much, with what says that it is there.
+/// Minimum disk space for a table file and its manifest record.
 const TABLE_BYTES_MIN: u64 = 1 << 20;
 
 impl Tables {
@@ -63,8 +64,8 @@ impl Tables {
         cache: Cache,
         run_path: PathBuf,
     ) -> Result<Self, EngineError> {
-        let counted = Counted::new();
-        let db = DB::open(&options, path).map_err(error::of_open)?;
+        let guard = OpenDatabaseGuard::new();
+        let db = DB::open(&options, path).map_err(error::open_error)?;
         Ok(Self {
             db,
             cache,
@@ -73,20 +74,21 @@ impl Tables {
             journal: None,
             was_full: AtomicBool::new(false),
             #[cfg(test)]
-            fails_next: std::sync::Mutex::default(),
-            _counted: counted,
+            next_write_error: std::sync::Mutex::default(),
+            _guard: guard,
         })
     }
 
-    /// Puts a journal in front, after applying those of its records that the tables do not have. A record is the difference to
-    /// the state before it, so none counts after one that is missing.
-    pub(crate) fn journal(
+    /// Applies the records that the tables do not have yet, makes the tables durable, and uses the journal from now on. A record holds
+    /// only differences from the state before it, so no record after a missing record can be applied.
+    pub(crate) fn replay_journal(
         &mut self,
         journal: Arc<dyn Journal>,
         records: Records,
         ends_at_gap: bool,
     ) -> Result<(), EngineError> {
-        let applied = self.stored(&schema::journal())?.map(|number| decode_number(&number)).transpose()?;
+        let applied =
+            self.get_stored(&schema::journal())?.map(|number| decode_number(&number)).transpose()?;
         let applied = applied.unwrap_or(0);
         let (mut newest, mut applied_to) = (applied, applied);
         let last = records.last().map_or(0, |(number, _)| *number);
@@ -98,8 +100,8 @@ impl Tables {
                 if !ends_at_gap {
                     return Err(EngineError::Corrupt(text));
                 }
-                tracing::error!("{text}; changes of names in them and after them are lost");
-                // Their numbers are used up: the tables take them for applied.
+                tracing::error!("{text}; the metadata changes in these and all later records are lost");
+                // Mark the dropped records as applied, because their numbers must not be reused.
                 self.write_batch(&Changes::new(), None, Some(last))?;
                 (newest, applied_to) = (last, last);
                 break;
@@ -108,12 +110,12 @@ impl Tables {
             if cancelled.contains(&number) {
                 continue;
             }
-            let damaged = || EngineError::Corrupt(format!("record {number} of the journal"));
-            let (changes, gone) = journal::decode(&record).ok_or_else(damaged)?;
-            self.write_batch(&changes, gone.as_ref(), Some(number))?;
+            let damaged = || EngineError::Corrupt(format!("record {number} of the journal is damaged"));
+            let (changes, removed_range) = journal::decode(&record).ok_or_else(damaged)?;
+            self.write_batch(&changes, removed_range.as_ref(), Some(number))?;
             applied_to = number;
         }
-        self.journal = Some(Journaled {
+        self.journal = Some(JournalState {
             journal,
             newest: AtomicU64::new(newest),
             applied: AtomicU64::new(applied_to),
@@ -127,28 +129,29 @@ impl Tables {
         self.journal.is_some()
     }
 
-    /// Whether a record of the journal must be cancelled before the next commit, so that no commit can follow it.
-    pub(crate) fn owes_cancellation(&self) -> bool {
-        self.journal.as_ref().is_some_and(|journaled| journaled.to_cancel.load(Ordering::Acquire) != 0)
+    /// Returns whether a record of the journal must be cancelled before the next commit.
+    pub(crate) fn has_pending_cancellation(&self) -> bool {
+        self.journal.as_ref().is_some_and(|state| state.to_cancel.load(Ordering::Acquire) != 0)
     }
 
-    /// Brings to the disk what is only in memory, after the records that made it. Nobody writes meanwhile.
+    /// Writes the write buffers to table files, after the journal records with their changes have been synced. Does nothing without a
+    /// journal. The caller excludes concurrent writes.
     pub(crate) fn checkpoint(&self) -> Result<(), EngineError> {
-        let Some(journaled) = &self.journal else { return Ok(()) };
-        let newest = journaled.newest.load(Ordering::Acquire);
-        journaled.journal.sync().map_err(of_journal)?;
-        self.has_room_for(journaled.unflushed_bytes.load(Ordering::Acquire))?;
-        self.go_on()?;
-        if journaled.applied.load(Ordering::Acquire) < newest {
-            // Records whose changes never came here are forgotten with the others, and must not look lost to the next replay.
+        let Some(state) = &self.journal else { return Ok(()) };
+        let newest = state.newest.load(Ordering::Acquire);
+        state.journal.sync().map_err(journal_error)?;
+        self.require_free_space(state.unflushed_bytes.load(Ordering::Acquire))?;
+        self.resume_if_full()?;
+        if state.applied.load(Ordering::Acquire) < newest {
+            // Failed records are dropped from the journal too. Raising the applied number keeps the next replay from reporting a gap.
             self.write_batch(&Changes::new(), None, Some(newest))?;
-            journaled.applied.store(newest, Ordering::Release);
+            state.applied.store(newest, Ordering::Release);
         }
-        self.noted(self.db.flush_opt(&FlushOptions::default()).map_err(error::of_write))?;
-        journaled.unflushed_bytes.store(0, Ordering::Release);
-        journaled.journal.forget(newest).map_err(of_journal)?;
-        // A forgotten record is not replayed, so it needs no cancellation.
-        journaled.to_cancel.store(0, Ordering::Release);
+        self.record_full(self.db.flush_opt(&FlushOptions::default()).map_err(error::write_error))?;
+        state.unflushed_bytes.store(0, Ordering::Release);
+        state.journal.forget(newest).map_err(journal_error)?;
+        // A dropped record is not replayed, so it needs no cancellation.
+        state.to_cancel.store(0, Ordering::Release);
         Ok(())
     }
 
@@ -156,17 +159,17 @@ impl Tables {
         if schema::is_kept_by_engines(key) {
             return Ok(None);
         }
-        self.stored(key)?.map(|row| row::decode(&row)).transpose()
+        self.get_stored(key)?.map(|row| row::decode(&row)).transpose()
     }
 
-    /// What is stored under a key of any family.
-    pub(crate) fn stored(&self, key: &[u8]) -> Result<Option<DBPinnableSlice<'_>>, EngineError> {
-        self.db.get_pinned(key).map_err(error::of_read)
+    /// Returns the row of a key of any family, including the engine's own records.
+    pub(crate) fn get_stored(&self, key: &[u8]) -> Result<Option<DBPinnableSlice<'_>>, EngineError> {
+        self.db.get_pinned(key).map_err(error::read_error)
     }
 
     pub(crate) fn multi_get(&self, keys: &[Vec<u8>]) -> Result<Vec<Option<Versioned>>, EngineError> {
         let rows = self.db.batched_multi_get_pinned(keys, false);
-        let decoded = keys.iter().zip(rows).map(|(key, row)| match row.map_err(error::of_read)? {
+        let decoded = keys.iter().zip(rows).map(|(key, row)| match row.map_err(error::read_error)? {
             Some(row) if !schema::is_kept_by_engines(key) => row::decode(&row).map(Some),
             _ => Ok(None),
         });
@@ -182,7 +185,7 @@ impl Tables {
         first_rows(|options| self.db.raw_iterator_opt(options), from, to, limit)
     }
 
-    /// Returns the last record of a range that holds no key which engines keep to themselves.
+    /// Returns the last record of a range. The range must not contain the engine's own records.
     pub(crate) fn last(&self, range: &KeyRange) -> Result<Option<(Vec<u8>, Versioned)>, EngineError> {
         last_row(|options| self.db.raw_iterator_opt(options), range)
     }
@@ -191,13 +194,13 @@ impl Tables {
         &self.db
     }
 
-    /// The records of a range, those aside that engines keep to themselves.
-    pub(crate) fn walk(&self, from: Vec<u8>, to: Option<Vec<u8>>) -> Walk<'_> {
-        Walk::begin(|options| self.db.raw_iterator_opt(options), from, to)
+    /// Iterates over the records of a range, without the engine's own records.
+    pub(crate) fn iterate(&self, from: Vec<u8>, to: Option<Vec<u8>>) -> RecordIterator<'_> {
+        RecordIterator::begin(|options| self.db.raw_iterator_opt(options), from, to)
     }
 
-    /// All that is stored in a range of any family.
-    pub(crate) fn each_stored(
+    /// Visits all rows of a range of any family, until `visit` returns `false`.
+    pub(crate) fn for_each_stored(
         &self,
         range: &KeyRange,
         mut visit: impl FnMut(&[u8], &[u8]) -> Result<bool, EngineError>,
@@ -210,15 +213,15 @@ impl Tables {
             }
             iterator.next();
         }
-        iterator.status().map_err(error::of_read)
+        iterator.status().map_err(error::read_error)
     }
 
-    /// Visits everything that is stored, as it is when the visit begins, but for what belongs to the journal.
+    /// Visits all rows as of the start of the call, except the row that belongs to the journal.
     pub(crate) fn dump<E: From<EngineError>>(
         &self,
         mut visit: impl FnMut(&[u8], &[u8]) -> Result<(), E>,
     ) -> Result<(), E> {
-        // An iterator sees what there was when it was made, and publications are atomic: this is one commit's state.
+        // An iterator sees the state at its creation, and publications are atomic, so the rows are those of one commit.
         let mut iterator = self.iterator(None);
         let journal = schema::journal();
         iterator.seek_to_first();
@@ -228,47 +231,51 @@ impl Tables {
             }
             iterator.next();
         }
-        Ok(iterator.status().map_err(error::of_read)?)
+        Ok(iterator.status().map_err(error::read_error)?)
     }
 
     fn iterator(&self, to: Option<Vec<u8>>) -> DBRawIterator<'_> {
-        self.db.raw_iterator_opt(up_to(to))
+        self.db.raw_iterator_opt(iterate_options(to))
     }
 
-    /// Publishes changes as one batch, and removes a range with it. One caller at a time.
-    pub(crate) fn write(&self, changes: &Changes, gone: Option<&KeyRange>) -> Result<(), EngineError> {
-        let Some(journaled) = &self.journal else { return self.write_batch(changes, gone, None) };
-        let record = journal::encode(changes, gone);
+    /// Publishes changes and removes a range, in one batch. The caller excludes concurrent writes.
+    pub(crate) fn write(
+        &self,
+        changes: &Changes,
+        removed_range: Option<&KeyRange>,
+    ) -> Result<(), EngineError> {
+        let Some(state) = &self.journal else { return self.write_batch(changes, removed_range, None) };
+        let record = journal::encode(changes, removed_range);
         let bytes = record.len() as u64;
-        // What the database would refuse must not be in the journal.
-        self.go_on()?;
-        journaled.cancel_failed()?;
-        let number = journaled.append(record)?;
-        if let Err(error) = self.write_batch(changes, gone, Some(number)) {
-            journaled.to_cancel.store(number, Ordering::Release);
-            return match journaled.cancel_failed() {
+        // Resume the database first, so that no record is appended whose changes the database would refuse.
+        self.resume_if_full()?;
+        state.cancel_failed_record()?;
+        let number = state.append(record)?;
+        if let Err(error) = self.write_batch(changes, removed_range, Some(number)) {
+            state.to_cancel.store(number, Ordering::Release);
+            return match state.cancel_failed_record() {
                 Ok(()) => Err(error),
                 Err(_) => Err(EngineError::Uncertain(error.to_string())),
             };
         }
-        journaled.applied.store(number, Ordering::Release);
-        let unflushed = journaled.unflushed_bytes.fetch_add(bytes, Ordering::AcqRel) + bytes;
+        state.applied.store(number, Ordering::Release);
+        let unflushed = state.unflushed_bytes.fetch_add(bytes, Ordering::AcqRel) + bytes;
         if unflushed > UNFLUSHED_BYTES_MAX
             && let Err(error) = self.checkpoint()
         {
-            // The change is made and in the journal, so the commit has succeeded. The next commit tries again, and a
-            // journal that cannot sync says so to the next fsync.
-            tracing::warn!("the metadata tables were not brought to the disk: {error}");
+            // The change is in the journal and in the tables, so the commit has succeeded. The next commit tries the checkpoint
+            // again, and a journal that cannot be synced fails the next fsync.
+            tracing::warn!("the checkpoint of the metadata tables failed: {error}");
         }
         Ok(())
     }
 
-    /// Writes a batch; one that is in the journal under a number is not in the database's own log.
+    /// Writes a batch. A batch that is in the journal is not written to RocksDB's write-ahead log.
     fn write_batch(
         &self,
         changes: &Changes,
-        gone: Option<&KeyRange>,
-        journaled_as: Option<u64>,
+        removed_range: Option<&KeyRange>,
+        journal_number: Option<u64>,
     ) -> Result<(), EngineError> {
         let mut batch = WriteBatch::default();
         for (key, row) in changes {
@@ -277,60 +284,61 @@ impl Tables {
                 None => batch.delete(key),
             }
         }
-        if let Some(range) = gone {
+        if let Some(range) = removed_range {
             batch.delete_range(&range.from, &range.to);
         }
         let mut options = WriteOptions::default();
-        if let Some(number) = journaled_as {
+        if let Some(number) = journal_number {
             batch.put(schema::journal(), encode_number(number));
             options.disable_wal(true);
         }
-        self.go_on()?;
+        self.resume_if_full()?;
         #[cfg(test)]
-        if let Some(error) = self.fails_next.lock().ok().and_then(|mut next| next.take()) {
+        if let Some(error) = self.next_write_error.lock().ok().and_then(|mut next| next.take()) {
             return Err(error);
         }
-        self.noted(self.db.write_opt(&batch, &options).map_err(error::of_write))
+        self.record_full(self.db.write_opt(&batch, &options).map_err(error::write_error))
     }
 
-    /// After its disk was full, the database refuses everything until it has found, or is told, that there is room again.
-    fn go_on(&self) -> Result<(), EngineError> {
+    /// Resumes the database if the disk was full. After that RocksDB refuses all writes until it detects free space or is resumed.
+    fn resume_if_full(&self) -> Result<(), EngineError> {
         if !self.was_full.swap(false, Ordering::AcqRel) {
             return Ok(());
         }
-        self.noted(self.db.resume().map_err(error::of_resume))
+        self.record_full(self.db.resume().map_err(error::resume_error))
     }
 
-    /// A table that finds its disk full stops the database until half a GiB is free, so none is begun then.
-    fn has_room_for(&self, bytes: u64) -> Result<(), EngineError> {
-        let disk = rustix::fs::statvfs(self.db.path()).map_err(|error| of_journal(error.into()))?;
+    /// Fails unless there is enough free space for a table file with `bytes` of records. If RocksDB runs out of space while it writes a
+    /// table file, it stops until half a GiB is free.
+    fn require_free_space(&self, bytes: u64) -> Result<(), EngineError> {
+        let disk = rustix::fs::statvfs(self.db.path()).map_err(|error| journal_error(error.into()))?;
         let free = disk.f_bavail * disk.f_frsize;
         if free >= 2 * bytes + TABLE_BYTES_MIN {
             return Ok(());
         }
-        Err(EngineError::Full(format!("{free} bytes are free on the disk of the tables")))
+        Err(EngineError::Full(format!("only {free} bytes are free on the disk of the metadata tables")))
     }
 
-    fn noted<T>(&self, outcome: Result<T, EngineError>) -> Result<T, EngineError> {
+    /// Remembers whether a call failed because the disk was full.
+    fn record_full<T>(&self, outcome: Result<T, EngineError>) -> Result<T, EngineError> {
         if matches!(outcome, Err(EngineError::Full(_))) {
             self.was_full.store(true, Ordering::Release);
         }
         outcome
     }
 
-    /// Publishes changes as one table file, which is durable then. All before must have been synced.
+    /// Publishes changes as one table file, which is durable when this returns. All earlier commits must have been synced.
     pub(crate) fn ingest(&self, changes: &Changes) -> Result<(), EngineError> {
-        let made = self.make_run(changes).map_err(|error| {
+        self.build_run(changes).map_err(|error| {
             let _ = fs::remove_file(&self.run_path);
             EngineError::Unavailable(error.into_string())
-        });
-        made?;
+        })?;
         let mut options = IngestExternalFileOptions::default();
         options.set_move_files(true);
-        self.db.ingest_external_file_opts(&options, vec![&self.run_path]).map_err(error::of_write)
+        self.db.ingest_external_file_opts(&options, vec![&self.run_path]).map_err(error::write_error)
     }
 
-    fn make_run(&self, changes: &Changes) -> Result<(), rust_rocksdb::Error> {
+    fn build_run(&self, changes: &Changes) -> Result<(), rust_rocksdb::Error> {
         let mut writer = SstFileWriter::create(&self.options);
         writer.open(&self.run_path)?;
         for (key, row) in changes {
@@ -342,31 +350,31 @@ impl Tables {
         writer.finish()
     }
 
-    /// What has been written survives the loss of power when this returns.
+    /// Makes all earlier writes durable across a loss of power.
     pub(crate) fn sync(&self) -> Result<(), EngineError> {
         match &self.journal {
-            Some(journaled) => journaled.journal.sync().map_err(of_journal),
-            None => self.db.flush_wal(true).map_err(error::of_write),
+            Some(state) => state.journal.sync().map_err(journal_error),
+            None => self.db.flush_wal(true).map_err(error::write_error),
         }
     }
 
-    /// Cached blocks and write buffers.
+    /// Returns the memory in use by the cache, in bytes. Without a journal this includes the write buffers.
     pub(crate) fn memory_bytes(&self) -> u64 {
         self.cache.get_usage() as u64
     }
 }
 
-impl Journaled {
-    /// Appends a record under the next number, which no other record ever gets, and returns the number.
+impl JournalState {
+    /// Appends a record and returns its number, which is never reused.
     fn append(&self, record: Vec<u8>) -> Result<u64, EngineError> {
         let number = self.newest.load(Ordering::Acquire) + 1;
-        self.journal.append(number, record).map_err(of_journal)?;
+        self.journal.append(number, record).map_err(journal_error)?;
         self.newest.store(number, Ordering::Release);
         Ok(number)
     }
 
-    /// Cancels the record whose changes never reached the tables, if there is one, so that a replay leaves it out.
-    fn cancel_failed(&self) -> Result<(), EngineError> {
+    /// Cancels the record whose changes could not be written to the tables, if there is one, so that a replay skips it.
+    fn cancel_failed_record(&self) -> Result<(), EngineError> {
         let failed = self.to_cancel.load(Ordering::Acquire);
         if failed != 0 {
             self.append(journal::encode_cancel(failed))?;
@@ -376,7 +384,8 @@ impl Journaled {
     }
 }
 
-fn of_journal(error: io::Error) -> EngineError {
+/// Converts an error of the journal.
+fn journal_error(error: io::Error) -> EngineError {
     let text = format!("the journal: {error}");
     match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => EngineError::Full(text),
@@ -384,49 +393,50 @@ fn of_journal(error: io::Error) -> EngineError {
     }
 }
 
-/// The records of a range, one after the other.
-pub(crate) struct Walk<'a> {
+/// An iterator over the records of a range, without the engine's own records.
+pub(crate) struct RecordIterator<'a> {
     iterator: DBRawIterator<'a>,
-    void: bool,
+    is_empty_range: bool,
 }
 
-impl<'a> Walk<'a> {
+impl<'a> RecordIterator<'a> {
     fn begin(
         iterator: impl FnOnce(ReadOptions) -> DBRawIterator<'a>,
         from: Vec<u8>,
         to: Option<Vec<u8>>,
     ) -> Self {
-        let void = to.as_ref().is_some_and(|to| *to <= from);
-        let mut iterator = iterator(up_to(to));
-        if !void {
+        let is_empty_range = to.as_ref().is_some_and(|to| *to <= from);
+        let mut iterator = iterator(iterate_options(to));
+        if !is_empty_range {
             iterator.seek(from);
         }
-        let mut walk = Self { iterator, void };
-        walk.skip_kept();
-        walk
+        let mut records = Self { iterator, is_empty_range };
+        records.skip_own_records();
+        records
     }
 
     pub(crate) fn item(&self) -> Option<(&[u8], &[u8])> {
-        if self.void { None } else { self.iterator.item() }
+        if self.is_empty_range { None } else { self.iterator.item() }
     }
 
     pub(crate) fn next(&mut self) {
         self.iterator.next();
-        self.skip_kept();
+        self.skip_own_records();
     }
 
-    /// Goes to a key or the first one behind it.
+    /// Moves to a key, or to the next key if it does not exist.
     pub(crate) fn seek(&mut self, key: &[u8]) {
         self.iterator.seek(key);
-        self.skip_kept();
+        self.skip_own_records();
     }
 
-    /// Whether it ended because there was no more.
-    pub(crate) fn end(self) -> Result<(), EngineError> {
-        self.iterator.status().map_err(error::of_read)
+    /// Fails if the iteration ended because of an error.
+    pub(crate) fn finish(self) -> Result<(), EngineError> {
+        self.iterator.status().map_err(error::read_error)
     }
 
-    fn skip_kept(&mut self) {
+    /// Moves past the engine's own records.
+    fn skip_own_records(&mut self) {
         while let Some((&[tag, ..], _)) = self.item()
             && schema::is_kept_by_engines(&[tag])
         {
@@ -435,7 +445,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-fn up_to(to: Option<Vec<u8>>) -> ReadOptions {
+fn iterate_options(to: Option<Vec<u8>>) -> ReadOptions {
     let mut options = ReadOptions::default();
     if let Some(to) = to {
         options.set_iterate_upper_bound(to);
@@ -443,7 +453,7 @@ fn up_to(to: Option<Vec<u8>>) -> ReadOptions {
     options
 }
 
-/// Returns the first `limit` records of a range, those aside that engines keep to themselves.
+/// Returns the first `limit` records of a range, without the engine's own records.
 pub(crate) fn first_rows<'a>(
     iterator: impl FnOnce(ReadOptions) -> DBRawIterator<'a>,
     from: Bound<&[u8]>,
@@ -454,19 +464,19 @@ pub(crate) fn first_rows<'a>(
     if limit == 0 {
         return Ok(rows);
     }
-    let mut walk = Walk::begin(iterator, first_from(from), first_beyond(to));
-    while let Some((key, row)) = walk.item() {
+    let mut records = RecordIterator::begin(iterator, lower_bound(from), upper_bound(to));
+    while let Some((key, row)) = records.item() {
         rows.push((key.to_vec(), row::decode(row)?));
         if rows.len() == limit {
             break;
         }
-        walk.next();
+        records.next();
     }
-    walk.end()?;
+    records.finish()?;
     Ok(rows)
 }
 
-/// Returns the last record of a range that holds no key which engines keep to themselves.
+/// Returns the last record of a range. The range must not contain the engine's own records.
 pub(crate) fn last_row<'a>(
     iterator: impl FnOnce(ReadOptions) -> DBRawIterator<'a>,
     range: &KeyRange,
@@ -474,16 +484,17 @@ pub(crate) fn last_row<'a>(
     if range.to <= range.from {
         return Ok(None);
     }
-    let mut options = up_to(Some(range.to.clone()));
+    let mut options = iterate_options(Some(range.to.clone()));
     options.set_iterate_lower_bound(range.from.clone());
     let mut iterator = iterator(options);
     iterator.seek_to_last();
     let found = iterator.item().map(|(key, row)| Ok((key.to_vec(), row::decode(row)?))).transpose();
-    iterator.status().map_err(error::of_read)?;
+    iterator.status().map_err(error::read_error)?;
     found
 }
 
-fn first_from(from: Bound<&[u8]>) -> Vec<u8> {
+/// Returns the bound as the first key that can be in the range.
+fn lower_bound(from: Bound<&[u8]>) -> Vec<u8> {
     match from {
         Bound::Included(key) => key.to_vec(),
         Bound::Excluded(key) => successor(key),
@@ -491,7 +502,8 @@ fn first_from(from: Bound<&[u8]>) -> Vec<u8> {
     }
 }
 
-fn first_beyond(to: Bound<&[u8]>) -> Option<Vec<u8>> {
+/// Returns the bound as the first key after the range; `None` if the range is unbounded.
+fn upper_bound(to: Bound<&[u8]>) -> Option<Vec<u8>> {
     match to {
         Bound::Included(key) => Some(successor(key)),
         Bound::Excluded(key) => Some(key.to_vec()),
@@ -499,7 +511,7 @@ fn first_beyond(to: Bound<&[u8]>) -> Option<Vec<u8>> {
     }
 }
 
-/// The key right behind a key.
+/// Returns the key that directly follows a key.
 fn successor(key: &[u8]) -> Vec<u8> {
     [key, &[0]].concat()
 }
@@ -511,25 +523,22 @@ mod tests {
     use std::io::ErrorKind;
     use std::sync::Mutex;
 
-    /// A journal in memory whose calls fail on request.
+    /// A journal in memory with fault injection.
     #[derive(Debug, Default)]
-    struct Fragile {
+    struct FaultyJournal {
         records: Mutex<Records>,
-        /// Appends that succeed before all others fail.
+        /// Number of appends that still succeed; `None` if all succeed.
         appends_left: Mutex<Option<usize>>,
         syncs_fail: AtomicBool,
     }
 
-    impl Journal for Fragile {
+    impl Journal for FaultyJournal {
         fn append(&self, number: u64, record: Vec<u8>) -> io::Result<()> {
             if let Some(left) = &mut *self.appends_left.lock().unwrap() {
                 *left = left.checked_sub(1).ok_or(ErrorKind::StorageFull)?;
             }
             let mut records = self.records.lock().unwrap();
-            assert!(
-                records.last().is_none_or(|(last, _)| *last < number),
-                "numbers ascend and are used once"
-            );
+            assert!(records.last().is_none_or(|(last, _)| *last < number), "numbers must ascend");
             records.push((number, record));
             Ok(())
         }
@@ -544,12 +553,12 @@ mod tests {
         }
     }
 
-    fn open(path: &Path, journal: &Arc<Fragile>, records: Records) -> Tables {
+    fn open(path: &Path, journal: &Arc<FaultyJournal>, records: Records) -> Tables {
         let cache = RocksOptions::default().cache();
         let mut options = RocksOptions::default().rocks(&cache, true);
         options.create_if_missing(true);
         let mut tables = Tables::open(&path.join("tables"), options, cache, path.join("run.sst")).unwrap();
-        tables.journal(journal.clone(), records, false).unwrap();
+        tables.replay_journal(journal.clone(), records, false).unwrap();
         tables
     }
 
@@ -558,26 +567,26 @@ mod tests {
     }
 
     fn value(tables: &Tables, key: &str) -> Option<Vec<u8>> {
-        tables.stored(key.as_bytes()).unwrap().map(|row| row.to_vec())
+        tables.get_stored(key.as_bytes()).unwrap().map(|row| row.to_vec())
     }
 
-    /// Copies the records away and opens fresh tables from them alone, as after a crash before any checkpoint.
-    fn replayed(journal: &Fragile) -> (tempfile::TempDir, Tables) {
+    /// Opens new tables from the journal's records only, as after a crash before any checkpoint.
+    fn replayed(journal: &FaultyJournal) -> (tempfile::TempDir, Tables) {
         let folder = tempfile::tempdir().unwrap();
         let records = journal.records.lock().unwrap().clone();
         let tables = open(folder.path(), &Arc::default(), records);
         (folder, tables)
     }
 
-    /// The journal had a record, the database refused the batch, and the commit was answered with "no room". The next
-    /// commit reused the number, so that a replay after a crash applied both: a create that had failed, and its retry
-    /// under another inode number.
+    /// The journal had a record, the database refused the batch, and the commit failed with `Full`. The next commit reused the record's
+    /// number, so that a replay after a crash applied both records: a create that had failed, and its retry with another inode
+    /// number.
     #[test]
     fn a_commit_that_the_database_refused_is_not_replayed() {
         let folder = tempfile::tempdir().unwrap();
-        let journal = Arc::new(Fragile::default());
+        let journal = Arc::new(FaultyJournal::default());
         let tables = open(folder.path(), &journal, Vec::new());
-        *tables.fails_next.lock().unwrap() = Some(EngineError::Full("injected".into()));
+        *tables.next_write_error.lock().unwrap() = Some(EngineError::Full("injected".into()));
         assert_eq!(tables.write(&change("first", "5"), None), Err(EngineError::Full("injected".into())));
         tables.write(&change("second", "6"), None).unwrap();
 
@@ -586,13 +595,13 @@ mod tests {
         assert_eq!(value(&replayed, "second").unwrap(), b"6");
     }
 
-    /// Records that were cancelled and forgotten are no gap in the journal.
+    /// Records that were cancelled and then dropped do not count as a gap in the journal.
     #[test]
     fn a_checkpoint_after_a_failed_commit_leaves_no_gap() {
         let folder = tempfile::tempdir().unwrap();
-        let journal = Arc::new(Fragile::default());
+        let journal = Arc::new(FaultyJournal::default());
         let tables = open(folder.path(), &journal, Vec::new());
-        *tables.fails_next.lock().unwrap() = Some(EngineError::Full("injected".into()));
+        *tables.next_write_error.lock().unwrap() = Some(EngineError::Full("injected".into()));
         tables.write(&change("first", "5"), None).unwrap_err();
         tables.checkpoint().unwrap();
         tables.write(&change("second", "6"), None).unwrap();
@@ -602,14 +611,14 @@ mod tests {
         assert_eq!((value(&again, "first"), value(&again, "second").unwrap()), (None, b"6".to_vec()));
     }
 
-    /// Where not even the cancellation finds room, the outcome is unknown, and nothing is committed before the
+    /// If there is no space even for the cancellation, the outcome is uncertain, and no further commit is possible before the
     /// cancellation is in the journal.
     #[test]
     fn nothing_is_committed_before_a_failed_record_is_cancelled() {
         let folder = tempfile::tempdir().unwrap();
-        let journal = Arc::new(Fragile::default());
+        let journal = Arc::new(FaultyJournal::default());
         let tables = open(folder.path(), &journal, Vec::new());
-        *tables.fails_next.lock().unwrap() = Some(EngineError::Full("injected".into()));
+        *tables.next_write_error.lock().unwrap() = Some(EngineError::Full("injected".into()));
         *journal.appends_left.lock().unwrap() = Some(1);
         let refused = tables.write(&change("first", "5"), None);
         assert!(matches!(refused, Err(EngineError::Uncertain(_))), "{refused:?}");
@@ -623,17 +632,17 @@ mod tests {
         assert_eq!(value(&replayed, "third").unwrap(), b"7");
     }
 
-    /// The journal could not be synced during an automatic checkpoint, and the commit that had caused the checkpoint was
-    /// answered with "nothing has changed" although its rows were visible; the next commit then reused its number.
+    /// The journal could not be synced during an automatic checkpoint. The commit that had caused the checkpoint failed with an error
+    /// that means "nothing has changed", although its rows were visible, and the next commit reused its number.
     #[test]
     fn a_failing_checkpoint_does_not_fail_the_commit_that_caused_it() {
         let folder = tempfile::tempdir().unwrap();
-        let journal = Arc::new(Fragile::default());
+        let journal = Arc::new(FaultyJournal::default());
         let tables = open(folder.path(), &journal, Vec::new());
         journal.syncs_fail.store(true, Ordering::Release);
         let large = "x".repeat(UNFLUSHED_BYTES_MAX as usize);
         tables.write(&change("large", &large), None).unwrap();
         assert_eq!(value(&tables, "large").unwrap().len(), large.len());
-        assert!(tables.sync().is_err(), "an fsync is told");
+        assert!(tables.sync().is_err(), "an fsync fails");
     }
 }

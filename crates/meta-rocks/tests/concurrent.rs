@@ -1,4 +1,4 @@
-//! Several threads at one engine.
+//! Several threads on one engine.
 
 use crate::fixture::{CTX, log, open_with_log, table};
 use meta::{Engine, Ino, Kind, LogCap, MemoryEngine, Name, Namespace, Op, Seqno, invariants, namespace};
@@ -53,9 +53,9 @@ fn eight_threads_create_in_one_directory() {
     assert_eq!(table(&replayed), table(&*engine));
 }
 
-/// A reader that follows the log misses nothing and sees nothing twice, also while the log is cut behind it.
+/// A consumer that follows the log reads each op exactly once, also while the log before its cursor is cut off.
 #[test]
-fn a_follower_sees_every_commit_once() {
+fn a_consumer_reads_every_commit_once() {
     let folder = tempfile::tempdir().unwrap();
     let engine = open_with_log(folder.path());
     const COMMITS: u64 = 3000;

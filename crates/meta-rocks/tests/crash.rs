@@ -1,6 +1,6 @@
-//! Crashes: the process is killed, or the power fails.
+//! Crashes of the process and losses of power.
 
-use crate::fixture::{image, largest, log, open, open_with_log, options, table};
+use crate::fixture::{copy_files, largest_file, log, open, open_with_log, options, table};
 use meta::{Engine, LogCap, LoggedOp, MemoryEngine, Op, Reader, Rows, Seqno, invariants, namespace};
 use meta_rocks::{RocksEngine, RocksOptions};
 use std::collections::BTreeSet;
@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use store::Entropy;
 
-/// What the log says the tables are.
+/// Returns the tables after a replay of the log.
 fn replayed(ops: &[LoggedOp]) -> Rows {
     let engine = MemoryEngine::new(LogCap::default());
     for commit in ops.chunk_by(|a, b| a.seqno == b.seqno) {
@@ -21,13 +21,13 @@ fn replayed(ops: &[LoggedOp]) -> Rows {
     table(&engine)
 }
 
-/// The tables are what a prefix of all commits gives.
-fn is_whole(engine: &RocksEngine) {
+/// Asserts that the invariants hold and that the tables equal a replay of the log.
+fn assert_consistent(engine: &RocksEngine) {
     assert_eq!(invariants::fsck(engine).unwrap(), vec![]);
     assert_eq!(replayed(&log(engine)), table(engine));
 }
 
-/// `examples/crasher.rs`, which cargo builds with the tests.
+/// Returns the program `examples/crasher.rs`, which cargo builds with the tests.
 fn crasher() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let program = test.parent().unwrap().parent().unwrap().join("examples/crasher");
@@ -35,16 +35,16 @@ fn crasher() -> PathBuf {
     program
 }
 
-/// Runs the crasher until it has said so many lines, kills it, and gives all it said: the names of files whose creation was
+/// Runs the crasher until it has printed `lines` lines, and kills it. Returns all lines: the names of files whose creation was
 /// acknowledged.
-fn killed_after(lines: usize, path: &Path) -> BTreeSet<String> {
+fn run_and_kill_after(lines: usize, path: &Path) -> BTreeSet<String> {
     let mut child = Command::new(crasher()).arg(path).stdout(Stdio::piped()).spawn().unwrap();
     let mut output = BufReader::new(child.stdout.take().unwrap()).lines();
-    let mut said: BTreeSet<String> = output.by_ref().take(lines).map(|line| line.unwrap()).collect();
+    let mut printed: BTreeSet<String> = output.by_ref().take(lines).map(|line| line.unwrap()).collect();
     child.kill().unwrap();
     child.wait().unwrap();
-    said.extend(output.map_while(Result::ok));
-    said
+    printed.extend(output.map_while(Result::ok));
+    printed
 }
 
 fn created(engine: &RocksEngine) -> BTreeSet<String> {
@@ -57,24 +57,24 @@ fn created(engine: &RocksEngine) -> BTreeSet<String> {
 }
 
 #[test]
-fn who_is_killed_loses_nothing_that_was_acknowledged() {
+fn a_killed_process_loses_no_acknowledged_commit() {
     let folder = tempfile::tempdir().unwrap();
     let entropy = Entropy::new(7);
     let mut acknowledged = BTreeSet::new();
     for round in 0..25 {
-        acknowledged.append(&mut killed_after(1 + entropy.below(400) as usize, folder.path()));
+        acknowledged.append(&mut run_and_kill_after(1 + entropy.below(400) as usize, folder.path()));
         let engine = open(folder.path());
-        is_whole(&engine);
+        assert_consistent(&engine);
         let created = created(&engine);
         assert!(acknowledged.is_subset(&created), "round {round}: an acknowledged commit is lost");
     }
     assert!(acknowledged.len() > 1000);
 }
 
-/// A namespace's commits, some of them synced: the images of a loss of power, with whatever the disk had of RocksDB's log
-/// behind what was synced.
+/// Simulates losses of power after commits of which some are synced: copies the files and damages the unsynced end of RocksDB's
+/// write-ahead log.
 #[test]
-fn a_loss_of_power_leaves_a_prefix_with_all_that_was_synced() {
+fn a_loss_of_power_leaves_a_prefix_with_all_synced_commits() {
     let folder = tempfile::tempdir().unwrap();
     let live = folder.path().join("live");
     let engine = Arc::new(open_with_log(&live));
@@ -91,12 +91,12 @@ fn a_loss_of_power_leaves_a_prefix_with_all_that_was_synced() {
     let entropy = Entropy::new(3);
     for round in 0..40 {
         let copy = folder.path().join(format!("copy{round}"));
-        image(&live, &copy);
+        copy_files(&live, &copy);
         let at = synced_bytes + entropy.below(all_bytes - synced_bytes + 1);
-        lose(&largest(&copy, "log"), at, round % 3);
+        damage_end(&largest_file(&copy, "log"), at, round % 3);
         let engine = open(&copy);
         assert!(engine.head() >= synced, "round {round}: a synced commit is lost");
-        is_whole(&engine);
+        assert_consistent(&engine);
         let kept = log(&engine);
         assert_eq!(kept, all[..kept.len()], "round {round}");
         assert!(all.get(kept.len()).is_none_or(|next| next.seqno > engine.head()));
@@ -105,8 +105,8 @@ fn a_loss_of_power_leaves_a_prefix_with_all_that_was_synced() {
     }
 }
 
-/// A file ends early, or is full of zeros or nonsense from there on.
-fn lose(file: &Path, at: u64, how: u64) {
+/// Truncates a file at an offset, or fills it with zeros or random bytes from there on.
+fn damage_end(file: &Path, at: u64, how: u64) {
     let mut bytes = fs::read(file).unwrap();
     let end = bytes.len();
     match how {
@@ -118,7 +118,7 @@ fn lose(file: &Path, at: u64, how: u64) {
 }
 
 fn wal_bytes(engine: &Path) -> u64 {
-    fs::metadata(largest(engine, "log")).unwrap().len()
+    fs::metadata(largest_file(engine, "log")).unwrap().len()
 }
 
 fn create(namespace: &meta::Namespace, name: &str) {
@@ -133,10 +133,10 @@ fn create(namespace: &meta::Namespace, name: &str) {
 fn create_one(engine: RocksEngine, name: &str) {
     let engine = Arc::new(engine);
     create(&meta::Namespace::new(engine.clone(), &crate::fixture::CTX).unwrap(), name);
-    is_whole(&engine);
+    assert_consistent(&engine);
 }
 
-/// Nobody asks for a sync, and a little later it has been done.
+/// Commits are synced after a short time without a request.
 #[test]
 fn s23_commits_are_synced_soon() {
     let folder = tempfile::tempdir().unwrap();
@@ -148,10 +148,10 @@ fn s23_commits_are_synced_soon() {
         std::thread::sleep(std::time::Duration::from_millis(5));
         mark() == head.0.to_be_bytes()
     });
-    assert!(waited.is_some(), "nothing was synced in ten seconds");
+    assert!(waited.is_some(), "nothing was synced within ten seconds");
 }
 
-/// An ingested run is there with all before it, or not at all, whatever else the power took.
+/// An ingested large run and all commits before it survive a loss of power that loses the whole write-ahead log.
 #[test]
 fn a_large_run_survives_the_loss_of_power() {
     let folder = tempfile::tempdir().unwrap();
@@ -165,10 +165,10 @@ fn a_large_run_survives_the_loss_of_power() {
     let seqno = engine.ingest(run, record).unwrap();
     engine.commit(crate::fixture::put("after", "1")).unwrap();
     let copy = folder.path().join("copy");
-    image(&live, &copy);
+    copy_files(&live, &copy);
     fs::write(copy.join("run.sst"), "half a file").unwrap();
-    let file = largest(&copy, "log");
-    lose(&file, 0, 0);
+    let file = largest_file(&copy, "log");
+    damage_end(&file, 0, 0);
     let engine = open(&copy);
     assert_eq!(engine.head(), seqno);
     assert_eq!(table(&engine).len(), 5001);

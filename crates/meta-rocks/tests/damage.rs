@@ -1,14 +1,14 @@
-//! Damage is found and said; what must not be opened is not.
+//! Detection of damage, and refusal to open directories that must not be opened.
 
-use crate::fixture::{damage, image, largest, open, options, put, table, try_open};
+use crate::fixture::{copy_files, invert_byte, largest_file, open, options, put, table, try_open};
 use meta::{Commit, Engine, EngineError, Reader, schema};
 use meta_rocks::{OpenError, RocksEngine};
 use std::fs;
 use std::ops::Bound::Unbounded;
 use std::path::Path;
 
-/// An engine whose records are in a table file.
-fn with_table_file(path: &Path) {
+/// Creates an engine whose records are in a table file.
+fn make_table_file(path: &Path) {
     let engine = open(path);
     for at in 0..50 {
         let row =
@@ -24,16 +24,17 @@ fn is_corrupt(error: &OpenError) -> bool {
     matches!(error, OpenError::Engine(EngineError::Corrupt(_)))
 }
 
-fn refusal(path: &Path) -> OpenError {
+/// Returns the error of opening an engine.
+fn open_error(path: &Path) -> OpenError {
     try_open(path).unwrap_err()
 }
 
 #[test]
-fn a_damaged_table_file_is_found() {
+fn a_damaged_table_file_is_detected() {
     let folder = tempfile::tempdir().unwrap();
-    with_table_file(folder.path());
-    let file = largest(folder.path(), "sst");
-    damage(&file, fs::metadata(&file).unwrap().len() as usize / 3);
+    make_table_file(folder.path());
+    let file = largest_file(folder.path(), "sst");
+    invert_byte(&file, fs::metadata(&file).unwrap().len() as usize / 3);
     let engine = open(folder.path());
     let error = engine.scan(Unbounded, Unbounded, usize::MAX).unwrap_err();
     assert!(matches!(error, EngineError::Corrupt(_)), "{error}");
@@ -41,33 +42,33 @@ fn a_damaged_table_file_is_found() {
 }
 
 #[test]
-fn a_missing_table_file_is_found() {
+fn a_missing_table_file_is_detected() {
     let folder = tempfile::tempdir().unwrap();
-    with_table_file(folder.path());
-    fs::remove_file(largest(folder.path(), "sst")).unwrap();
-    let error = refusal(folder.path());
+    make_table_file(folder.path());
+    fs::remove_file(largest_file(folder.path(), "sst")).unwrap();
+    let error = open_error(folder.path());
     assert!(is_corrupt(&error), "{error}");
 }
 
 #[test]
-fn a_missing_manifest_or_database_is_found() {
+fn a_missing_manifest_or_database_is_detected() {
     for missing in ["tables/CURRENT", "tables"] {
         let folder = tempfile::tempdir().unwrap();
-        with_table_file(folder.path());
+        make_table_file(folder.path());
         let path = folder.path().join(missing);
         if path.is_dir() {
             fs::remove_dir_all(path).unwrap()
         } else {
             fs::remove_file(path).unwrap()
         }
-        let error = refusal(folder.path());
+        let error = open_error(folder.path());
         assert!(is_corrupt(&error), "{missing}: {error}");
-        assert!(is_corrupt(&refusal(folder.path())), "nothing is made in its place");
+        assert!(is_corrupt(&open_error(folder.path())), "no new engine is created in its place");
     }
 }
 
 #[test]
-fn damage_to_synced_commits_of_the_log_is_found() {
+fn damage_to_synced_commits_in_the_log_is_detected() {
     let folder = tempfile::tempdir().unwrap();
     let engine = open(&folder.path().join("live"));
     let live = folder.path().join("live");
@@ -75,47 +76,47 @@ fn damage_to_synced_commits_of_the_log_is_found() {
         engine.commit(put("k", &format!("{number:0200}"))).unwrap();
     }
     engine.sync().unwrap();
-    let synced = fs::metadata(largest(&live, "log")).unwrap().len() as usize;
+    let synced = fs::metadata(largest_file(&live, "log")).unwrap().len() as usize;
     for (round, at) in [100, synced / 3, synced / 2, synced - 10].into_iter().enumerate() {
         let copy = folder.path().join(format!("flipped{round}"));
-        image(&live, &copy);
-        damage(&largest(&copy, "log"), at);
-        assert!(is_corrupt(&refusal(&copy)), "a byte at {at} of {synced}");
+        copy_files(&live, &copy);
+        invert_byte(&largest_file(&copy, "log"), at);
+        assert!(is_corrupt(&open_error(&copy)), "a byte at {at} of {synced}");
         let copy = folder.path().join(format!("cut{round}"));
-        image(&live, &copy);
-        fs::File::options().write(true).open(largest(&copy, "log")).unwrap().set_len(at as u64).unwrap();
-        let error = refusal(&copy);
+        copy_files(&live, &copy);
+        fs::File::options().write(true).open(largest_file(&copy, "log")).unwrap().set_len(at as u64).unwrap();
+        let error = open_error(&copy);
         assert!(is_corrupt(&error), "cut at {at} of {synced}: {error}");
-        assert!(is_corrupt(&refusal(&copy)), "it is also said the second time");
+        assert!(is_corrupt(&open_error(&copy)), "the second attempt fails too");
     }
     let copy = folder.path().join("gone");
-    image(&live, &copy);
-    fs::remove_file(largest(&copy, "log")).unwrap();
-    assert!(is_corrupt(&refusal(&copy)));
+    copy_files(&live, &copy);
+    fs::remove_file(largest_file(&copy, "log")).unwrap();
+    assert!(is_corrupt(&open_error(&copy)));
 }
 
 #[test]
-fn a_damaged_mark_is_found() {
+fn a_damaged_synced_mark_is_detected() {
     let folder = tempfile::tempdir().unwrap();
-    with_table_file(folder.path());
-    damage(&folder.path().join("synced"), 3);
-    assert!(is_corrupt(&refusal(folder.path())));
+    make_table_file(folder.path());
+    invert_byte(&folder.path().join("synced"), 3);
+    assert!(is_corrupt(&open_error(folder.path())));
 }
 
 #[test]
-fn a_newer_format_is_refused_by_name() {
+fn a_newer_format_is_refused_with_its_version() {
     let folder = tempfile::tempdir().unwrap();
     drop(open(folder.path()));
     let tables = rust_rocksdb::DB::open_default(folder.path().join("tables")).unwrap();
     tables.put(schema::head(), [9, 1, 1]).unwrap();
     drop(tables);
-    let error = refusal(folder.path());
+    let error = open_error(folder.path());
     assert!(matches!(error, OpenError::Newer { .. }), "{error}");
     assert!(error.to_string().contains("version 9"), "{error}");
 }
 
 #[test]
-fn a_directory_is_open_once() {
+fn a_directory_is_locked_while_open() {
     let folder = tempfile::tempdir().unwrap();
     let engine = open(folder.path());
     let error = RocksEngine::open(folder.path(), options()).unwrap_err();
@@ -126,7 +127,7 @@ fn a_directory_is_open_once() {
 }
 
 #[test]
-fn an_engine_keeps_its_own_records_to_itself() {
+fn own_records_of_the_engine_are_not_accessible() {
     let folder = tempfile::tempdir().unwrap();
     let engine = open(folder.path());
     engine.register("c", meta::Seqno(0)).unwrap();
@@ -142,7 +143,7 @@ fn an_engine_keeps_its_own_records_to_itself() {
 }
 
 #[test]
-fn memory_is_what_the_cache_may_take() {
+fn memory_includes_write_buffers_and_is_bounded() {
     let folder = tempfile::tempdir().unwrap();
     let engine = open(folder.path());
     let empty = engine.memory_bytes();

@@ -1,4 +1,4 @@
-//! Engines in fresh directories, and what is in them.
+//! Helpers to open engines, read their contents, and copy or damage their files.
 
 use meta::{Applied, FsError, Ino, Inode, Kind};
 use meta::{Commit, Ctx, Engine, LogCap, LoggedOp, Moment, Op, Reader, Rows, Seqno, Staged, namespace};
@@ -11,12 +11,12 @@ use store::Timestamp;
 
 pub(crate) const CTX: Ctx = Ctx { now: Timestamp(1), at: Moment { mount: 1, nanos: 1 }, uid: 0, gid: 0 };
 
-/// The consumer that keeps the whole log.
+/// The consumer for which the whole log is kept.
 pub(crate) const ALL: &str = "all";
 
 pub(crate) const WHOLE_LOG: LogCap = LogCap { bytes_max: u64::MAX, tail_ops: 0 };
 
-/// Syncs only when it is asked.
+/// Returns options with which the engine syncs only on request.
 pub(crate) fn options() -> RocksOptions {
     RocksOptions { log_cap: WHOLE_LOG, sync_interval: Duration::from_secs(3600), ..RocksOptions::default() }
 }
@@ -25,8 +25,8 @@ pub(crate) fn open(path: &Path) -> RocksEngine {
     try_open(path).unwrap()
 }
 
-/// Opens an engine that nothing else uses. Its lock may still be held for a moment: a child that another test starts has a
-/// copy of every open file until it runs its program.
+/// Opens an engine. Retries while its lock is held: a child process that another test is starting holds a copy of every open file
+/// until it executes its program.
 pub(crate) fn try_open(path: &Path) -> Result<RocksEngine, OpenError> {
     for _ in 0..100 {
         match RocksEngine::open(path, options()) {
@@ -34,10 +34,10 @@ pub(crate) fn try_open(path: &Path) -> Result<RocksEngine, OpenError> {
             opened => return opened,
         }
     }
-    panic!("{} stays in use", path.display());
+    panic!("{} is still in use after two seconds", path.display());
 }
 
-/// An engine that keeps its whole log.
+/// Opens an engine that keeps its whole log.
 pub(crate) fn open_with_log(path: &Path) -> RocksEngine {
     let engine = open(path);
     if engine.cursor(ALL).is_err() {
@@ -46,7 +46,7 @@ pub(crate) fn open_with_log(path: &Path) -> RocksEngine {
     engine
 }
 
-/// Every key with its record and version.
+/// Returns all keys with their records and versions.
 pub(crate) fn table(engine: &dyn Reader) -> Rows {
     engine.scan(Bound::Unbounded, Bound::Unbounded, usize::MAX).unwrap()
 }
@@ -63,7 +63,7 @@ pub(crate) fn purge(number: u64) -> (Ctx, Op) {
     (CTX, Op::Purge { ino: Ino(number) })
 }
 
-/// An op as it stands, without what a namespace does around it.
+/// Commits an op without a [`Namespace`](meta::Namespace), which would lease inode numbers.
 pub(crate) fn commit_op(engine: &dyn Engine, ctx: &Ctx, op: &Op) -> Result<Applied, FsError> {
     let mut txn = Staged::new(engine);
     let applied = namespace::apply(&mut txn, ctx, op)?;
@@ -72,22 +72,22 @@ pub(crate) fn commit_op(engine: &dyn Engine, ctx: &Ctx, op: &Op) -> Result<Appli
     Ok(applied)
 }
 
-/// What a loss of power would leave at best: the files as the kernel has them now.
-pub(crate) fn image(of: &Path, to: &Path) {
-    // RocksDB may remove a file that is not needed any more while this copies.
-    while let Err(error) = try_image(of, to) {
+/// Copies the files as the kernel has them now: the most that a loss of power would leave.
+pub(crate) fn copy_files(from: &Path, to: &Path) {
+    // RocksDB may remove an obsolete file during the copy.
+    while let Err(error) = try_copy_files(from, to) {
         assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
         fs::remove_dir_all(to).unwrap();
     }
 }
 
-fn try_image(of: &Path, to: &Path) -> std::io::Result<()> {
+fn try_copy_files(from: &Path, to: &Path) -> std::io::Result<()> {
     fs::create_dir_all(to)?;
-    for entry in fs::read_dir(of)? {
+    for entry in fs::read_dir(from)? {
         let entry = entry?;
         let target = to.join(entry.file_name());
         if entry.file_type()?.is_dir() {
-            try_image(&entry.path(), &target)?;
+            try_copy_files(&entry.path(), &target)?;
         } else {
             fs::copy(entry.path(), target)?;
         }
@@ -95,21 +95,21 @@ fn try_image(of: &Path, to: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// The largest of RocksDB's files with this ending.
-pub(crate) fn largest(engine: &Path, ending: &str) -> PathBuf {
+/// Returns the largest of RocksDB's files with this extension.
+pub(crate) fn largest_file(engine: &Path, ending: &str) -> PathBuf {
     let files = fs::read_dir(engine.join("tables")).unwrap().map(|entry| entry.unwrap().path());
     let of_kind = files.filter(|path| path.extension().is_some_and(|found| found == ending));
     of_kind.max_by_key(|path| fs::metadata(path).unwrap().len()).unwrap()
 }
 
-/// Turns a byte of a file over.
-pub(crate) fn damage(path: &Path, at: usize) {
+/// Inverts a byte of a file.
+pub(crate) fn invert_byte(path: &Path, at: usize) {
     let mut bytes = fs::read(path).unwrap();
     bytes[at] ^= 0xff;
     fs::write(path, bytes).unwrap();
 }
 
-/// An empty directory of that number.
+/// Returns an empty directory with this number.
 pub(crate) fn directory(number: u64) -> Inode {
     let at = Timestamp(5);
     Inode {

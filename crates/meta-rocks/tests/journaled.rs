@@ -1,6 +1,6 @@
-//! An engine behind a journal: what is in neither the journal nor a checkpoint is in no table.
+//! Engines with a journal: the tables contain only what is in the journal or in a checkpoint.
 
-use crate::fixture::{image, options, put, table};
+use crate::fixture::{copy_files, options, put, table};
 use meta::{Engine, Rows};
 use meta_rocks::{Journal, Records, RocksEngine, RocksOptions};
 use std::path::Path;
@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use store::Entropy;
 
-/// Records in memory, and how many of them were synced.
+/// A journal in memory: records, the number of synced records, and whether syncs fail.
 #[derive(Debug, Default)]
-pub(crate) struct Kept(Mutex<(Records, usize)>, AtomicBool);
+pub(crate) struct MemoryJournal(Mutex<(Records, usize)>, AtomicBool);
 
-impl Kept {
+impl MemoryJournal {
     fn fail_syncs(&self, fail: bool) {
         self.1.store(fail, Ordering::Release);
     }
@@ -21,7 +21,7 @@ impl Kept {
         self.0.lock().unwrap().0.clone()
     }
 
-    /// What a crash leaves: at least what was synced.
+    /// Returns the records that a crash leaves, at least the synced ones, and the number of the last record.
     fn after_a_crash(&self, entropy: &Entropy) -> (Records, u64) {
         let (records, synced) = &*self.0.lock().unwrap();
         let more = entropy.below((records.len() - synced) as u64 + 1) as usize;
@@ -31,7 +31,7 @@ impl Kept {
     }
 }
 
-impl Journal for Kept {
+impl Journal for MemoryJournal {
     fn append(&self, number: u64, record: Vec<u8>) -> std::io::Result<()> {
         self.0.lock().unwrap().0.push((number, record));
         Ok(())
@@ -41,33 +41,33 @@ impl Journal for Kept {
         if self.1.load(Ordering::Acquire) {
             return Err(std::io::Error::other("injected"));
         }
-        let mut kept = self.0.lock().unwrap();
-        kept.1 = kept.0.len();
+        let mut state = self.0.lock().unwrap();
+        state.1 = state.0.len();
         Ok(())
     }
 
     fn forget(&self, up_to: u64) -> std::io::Result<()> {
-        let mut kept = self.0.lock().unwrap();
-        let before = kept.0.len();
-        kept.0.retain(|(number, _)| *number > up_to);
-        kept.1 -= before - kept.0.len();
+        let mut state = self.0.lock().unwrap();
+        let before = state.0.len();
+        state.0.retain(|(number, _)| *number > up_to);
+        state.1 -= before - state.0.len();
         Ok(())
     }
 }
 
-fn open(path: &Path, journal: &Arc<Kept>, records: Records) -> RocksEngine {
+fn open(path: &Path, journal: &Arc<MemoryJournal>, records: Records) -> RocksEngine {
     RocksEngine::open_journaled(path, options(), journal.clone(), records).unwrap()
 }
 
-/// The power goes at any moment: the tables are what a prefix of the journal made, and no further.
+/// After a loss of power at any moment, the tables have the state after a prefix of the journal.
 #[test]
 fn s157_after_a_loss_of_power_the_tables_follow_the_journal() {
     let folder = tempfile::tempdir().unwrap();
     let entropy = Entropy::new(5);
     let live = folder.path().join("live");
-    let journal = Arc::new(Kept::default());
+    let journal = Arc::new(MemoryJournal::default());
     let engine = open(&live, &journal, Vec::new());
-    // What the tables were after each record.
+    // The tables after each record.
     let mut states: Vec<Rows> = vec![table(&engine)];
     for round in 0..120 {
         engine.commit(put(&format!("key {}", entropy.below(20)), &format!("{round}"))).unwrap();
@@ -79,31 +79,31 @@ fn s157_after_a_loss_of_power_the_tables_follow_the_journal() {
         }
         if round % 4 == 0 {
             let after = folder.path().join(round.to_string());
-            image(&live, &after);
+            copy_files(&live, &after);
             let (records, last) = journal.after_a_crash(&entropy);
             let restored = open(&after, &Arc::default(), records);
             let (found, head) = (table(&restored), restored.head().0 as usize);
             assert_eq!(found, states[head], "round {round}");
-            // The first record made the engine.
+            // The first record initialised the engine.
             assert!(head as u64 + 1 == last || last == 0, "round {round}: {head} is not {last}");
         }
     }
 }
 
 #[test]
-fn what_a_killed_process_appended_is_there_with_and_without_a_journal_again() {
+fn records_of_a_killed_process_are_applied_when_the_engine_is_reopened() {
     let folder = tempfile::tempdir().unwrap();
     let (live, after) = (folder.path().join("live"), folder.path().join("after"));
-    let journal = Arc::new(Kept::default());
+    let journal = Arc::new(MemoryJournal::default());
     let engine = open(&live, &journal, Vec::new());
     for number in 0..50 {
         engine.commit(put(&format!("key {number}"), "x")).unwrap();
     }
-    image(&live, &after);
+    copy_files(&live, &after);
     let records = journal.records();
     let restored = open(&after, &journal, records);
     assert_eq!(table(&restored), table(&engine));
-    assert_eq!(journal.0.lock().unwrap().0, [], "opening has brought them to the disk");
+    assert_eq!(journal.0.lock().unwrap().0, [], "opening makes the tables durable");
     drop(restored);
     let plain = RocksEngine::open(&after, options()).unwrap();
     assert_eq!(table(&plain), table(&engine));
@@ -113,19 +113,19 @@ fn what_a_killed_process_appended_is_there_with_and_without_a_journal_again() {
     assert_eq!(again.head().0, 51);
 }
 
-/// A record lost to damage was skipped, and the records after it were applied to tables that they were not made for.
+/// A missing record was skipped, and the records after it were applied to tables in a state for which they were not made.
 #[test]
-fn s447_names_end_before_a_missing_record_and_only_where_that_is_accepted() {
+fn s447_the_replay_ends_before_a_missing_record_and_only_with_ends_at_gap() {
     let folder = tempfile::tempdir().unwrap();
     let (live, after) = (folder.path().join("live"), folder.path().join("after"));
-    let journal = Arc::new(Kept::default());
+    let journal = Arc::new(MemoryJournal::default());
     let engine = open(&live, &journal, Vec::new());
     let mut states = vec![table(&engine)];
     for number in 0..9 {
         engine.commit(put(&format!("key {number}"), "x")).unwrap();
         states.push(table(&engine));
     }
-    image(&live, &after);
+    copy_files(&live, &after);
     let mut records = journal.0.lock().unwrap().0.clone();
     let (lost, _) = records.remove(5);
     let open_damaged = |ends_at_gap, records| {
@@ -135,22 +135,22 @@ fn s447_names_end_before_a_missing_record_and_only_where_that_is_accepted() {
     let refused = open_damaged(false, records.clone()).unwrap_err().to_string();
     assert!(refused.contains(&format!("records {lost} to {lost}")), "{refused}");
     let accepted = open_damaged(true, records).unwrap();
-    // The first record made the engine.
+    // The first record initialised the engine.
     let before = &states[lost as usize - 2];
     assert_eq!(table(&accepted), *before);
-    assert_eq!(journal.0.lock().unwrap().0, [], "nothing after the gap comes back");
+    assert_eq!(journal.0.lock().unwrap().0, [], "no record after the gap is kept");
     accepted.commit(put("more", "x")).unwrap();
     let (all, records) = (table(&accepted), journal.0.lock().unwrap().0.clone());
     drop(accepted);
     assert_eq!(table(&open_damaged(false, records).unwrap()), all);
 }
 
-/// After a failed fsync the kernel may have dropped what was written, so nothing that builds on it can become durable.
-/// The engine remembered the failure for the next fsync, and went on accepting commits for days.
+/// After a failed fsync the kernel may have dropped the written bytes, so no later commit can become durable. The engine reported the
+/// failure only to the next fsync, and continued to accept commits for days.
 #[test]
 fn s520_after_a_failed_sync_commits_are_refused_until_the_engine_is_opened_again() {
     let folder = tempfile::tempdir().unwrap();
-    let journal = Arc::new(Kept::default());
+    let journal = Arc::new(MemoryJournal::default());
     let engine = open(folder.path(), &journal, Vec::new());
     engine.commit(put("before", "x")).unwrap();
     journal.fail_syncs(true);

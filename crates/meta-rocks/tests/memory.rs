@@ -1,4 +1,4 @@
-//! Reads under a small cache.
+//! Reads with a small cache.
 
 use crate::fixture::{open, options};
 use meta::{BatchRecord, Engine as _, Reader as _, SortedRun};
@@ -7,17 +7,17 @@ use meta_rocks::{RocksEngine, RocksOptions};
 const KEYS: u64 = 1_000_000;
 const ASKED: u64 = 400;
 
-/// Bytes that this thread has read from files.
+/// Returns the number of bytes that this thread has read from files.
 fn bytes_read() -> u64 {
     let counts = std::fs::read_to_string("/proc/thread-self/io").unwrap();
     let read = counts.lines().find_map(|line| line.strip_prefix("rchar: ")).unwrap();
     read.parse().unwrap()
 }
 
-/// The filter of a table with a million keys is longer than what one shard of a small cache holds. It was read and its checksum
-/// computed for each key: a listing of 400,000 entries took 8 times the CPU at a limit of 128 MiB that it took at 1 GiB.
+/// The filter of a table with a million keys was larger than a shard of a small cache. So it was read and checksummed for each key,
+/// and a listing of 400,000 entries took 8 times as much CPU with a limit of 128 MiB as with 1 GiB.
 #[test]
-fn a_key_that_is_not_there_costs_no_whole_filter() {
+fn a_missing_key_does_not_read_the_whole_filter() {
     let folder = tempfile::tempdir().unwrap();
     let rows = (0..KEYS).map(|n| (format!("r{n:06}").into_bytes(), n.to_string().as_bytes().into()));
     let engine = open(folder.path());

@@ -1,5 +1,5 @@
-//! The same calls on the memory engine, which is the model: same answers, same tables, same log, whatever is opened anew
-//! between.
+//! Comparison with the in-memory engine as a reference model: the same calls give the same answers, tables and log, also when the
+//! RocksDB engine is reopened in between.
 
 use crate::fixture::{ALL, CTX, WHOLE_LOG, commit_op, directory, log, open, options, table};
 use meta::{
@@ -13,8 +13,8 @@ use std::path::Path;
 use std::sync::Arc;
 use store::{Entropy, Timestamp};
 
-/// Two engines that are asked the same.
-struct Twins<'a> {
+/// A RocksDB engine and the in-memory engine, which get the same calls.
+struct EnginePair<'a> {
     path: &'a Path,
     log_cap: LogCap,
     memory: MemoryEngine,
@@ -22,20 +22,20 @@ struct Twins<'a> {
     entropy: Entropy,
 }
 
-impl<'a> Twins<'a> {
+impl<'a> EnginePair<'a> {
     fn new(path: &'a Path, seed: u64) -> Self {
         let log_cap = LogCap { bytes_max: u64::MAX, tail_ops: 5 };
-        let twins = Self {
+        let pair = Self {
             path,
             log_cap,
             memory: MemoryEngine::new(log_cap),
             rocks: None,
             entropy: Entropy::new(seed),
         };
-        twins.opened()
+        pair.reopened()
     }
 
-    fn opened(mut self) -> Self {
+    fn reopened(mut self) -> Self {
         drop(self.rocks.take());
         let options = RocksOptions { log_cap: self.log_cap, ..options() };
         self.rocks = Some(RocksEngine::open(self.path, options).unwrap());
@@ -46,35 +46,35 @@ impl<'a> Twins<'a> {
         self.rocks.as_ref().unwrap()
     }
 
-    /// Both engines give the same answer to a call.
-    fn same<T: PartialEq + std::fmt::Debug>(&self, call: impl Fn(&dyn Engine) -> T) {
+    /// Asserts that both engines give the same answer to a call.
+    fn assert_same<T: PartialEq + std::fmt::Debug>(&self, call: impl Fn(&dyn Engine) -> T) {
         assert_eq!(call(self.rocks()), call(&self.memory));
     }
 
     fn step(self) -> Self {
         match self.below(20) {
-            0 => return self.opened(),
+            0 => return self.reopened(),
             1 => self.ingest(),
             2 => {
                 let at = self.seqno();
-                self.same(|engine| engine.register("c", at));
+                self.assert_same(|engine| engine.register("c", at));
             }
-            3 => self.same(|engine| engine.forget_consumer("c")),
+            3 => self.assert_same(|engine| engine.forget_consumer("c")),
             4..=5 => {
                 let to = self.seqno();
-                self.same(|engine| engine.advance("c", to));
+                self.assert_same(|engine| engine.advance("c", to));
             }
-            6 => self.same(|engine| engine.cursor("c")),
+            6 => self.assert_same(|engine| engine.cursor("c")),
             7..=8 => {
                 let (after, limit) = (self.seqno(), self.below(8) as usize);
-                self.same(|engine| engine.log_after(after, limit));
+                self.assert_same(|engine| engine.log_after(after, limit));
             }
             _ => {
                 let commit = self.commit();
-                self.same(|engine| engine.commit(commit.clone()).map_err(kind));
+                self.assert_same(|engine| engine.commit(commit.clone()).map_err(kind));
             }
         }
-        self.same(|engine| (engine.head(), table(engine)));
+        self.assert_same(|engine| (engine.head(), table(engine)));
         self
     }
 
@@ -82,16 +82,16 @@ impl<'a> Twins<'a> {
         self.entropy.below(bound)
     }
 
-    fn many<T>(&self, bound: u64, make: impl Fn() -> T) -> Vec<T> {
+    fn random_vec<T>(&self, bound: u64, make: impl Fn() -> T) -> Vec<T> {
         (0..self.below(bound)).map(|_| make()).collect()
     }
 
-    /// Mostly one of the latest.
+    /// Returns a random seqno close to the head.
     fn seqno(&self) -> Seqno {
         Seqno((self.memory.head().0 + 2).saturating_sub(self.below(10)))
     }
 
-    /// Few keys, some of inodes.
+    /// Returns one of a few keys, some of them of inodes.
     fn key(&self) -> Vec<u8> {
         match self.below(8) {
             nr @ 0..2 => schema::inode(Ino(nr)),
@@ -123,17 +123,17 @@ impl<'a> Twins<'a> {
         Merge::entry(Timestamp(self.below(50) as i64), self.below(3) as i32 - 1)
     }
 
-    /// A key is in one of puts, deletes and merges.
+    /// Returns a random commit, with each key in one of puts, deletes and merges.
     fn commit(&self) -> Commit {
-        let mut commit = Commit { conditions: self.many(3, || self.condition()), ..Commit::default() };
-        for key in BTreeMap::from_iter(self.many(5, || (self.key(), ()))).into_keys() {
+        let mut commit = Commit { conditions: self.random_vec(3, || self.condition()), ..Commit::default() };
+        for key in BTreeMap::from_iter(self.random_vec(5, || (self.key(), ()))).into_keys() {
             match self.below(4) {
                 0 => commit.deletes.push(key),
                 1 if key[0] == b'I' => commit.merges.push((key, self.merge())),
                 _ => commit.puts.push((key.clone(), self.value(&key))),
             }
         }
-        commit.ops = self.many(4, || self.op());
+        commit.ops = self.random_vec(4, || self.op());
         commit
     }
 
@@ -141,21 +141,21 @@ impl<'a> Twins<'a> {
         crate::fixture::purge(self.entropy.next_u64())
     }
 
-    /// A run of few rows, or of so many that it becomes a file.
+    /// Ingests a run of a few rows, or of enough rows for a table file of its own.
     fn ingest(&self) {
         let count = if self.below(8) == 0 { 5000 } else { 1 + self.below(3) };
         let tag = self.key();
         let key = |nr: u64| [&tag, &nr.to_be_bytes()[self.below(2) as usize * 7..]].concat();
         let rows = BTreeMap::from_iter((0..count).map(|nr| (key(nr), Value::from(nr.to_be_bytes()))));
         let run = SortedRun::new(rows.into_iter().collect()).unwrap();
-        let merges = self.many(2, || (schema::inode(Ino(self.below(2))), self.merge()));
-        let conditions = self.many(2, || self.condition());
-        let record = BatchRecord { conditions, merges, ops: self.many(3, || self.op()) };
-        self.same(|engine| engine.ingest(run.clone(), record.clone()).map_err(kind));
+        let merges = self.random_vec(2, || (schema::inode(Ino(self.below(2))), self.merge()));
+        let conditions = self.random_vec(2, || self.condition());
+        let record = BatchRecord { conditions, merges, ops: self.random_vec(3, || self.op()) };
+        self.assert_same(|engine| engine.ingest(run.clone(), record.clone()).map_err(kind));
     }
 }
 
-/// Which of several errors is told is the engine's affair.
+/// Returns the kind of an error. Engines may differ in which of several errors they report.
 fn kind(error: CommitError) -> &'static str {
     match error {
         CommitError::Conflict => "conflict",
@@ -164,19 +164,19 @@ fn kind(error: CommitError) -> &'static str {
 }
 
 #[test]
-fn any_calls_have_the_same_answers() {
+fn random_calls_have_the_same_answers() {
     for seed in 0..40 {
         let folder = tempfile::tempdir().unwrap();
-        let mut twins = Twins::new(folder.path(), seed);
+        let mut pair = EnginePair::new(folder.path(), seed);
         for _ in 0..150 {
-            twins = twins.step();
+            pair = pair.step();
         }
     }
 }
 
-/// Random ops of a namespace: same outcomes, byte for byte the same tables and log, and no broken invariant.
+/// Random ops of a namespace give the same outcomes, byte for byte the same tables and log, and violate no invariant.
 #[test]
-fn a_namespace_is_the_same() {
+fn a_namespace_behaves_the_same() {
     for seed in 0..60 {
         let folder = tempfile::tempdir().unwrap();
         let memory = Arc::new(MemoryEngine::new(WHOLE_LOG));
@@ -188,23 +188,23 @@ fn a_namespace_is_the_same() {
             let now = Timestamp(1000 + step);
             let ctx = Ctx { now, at: moment(now), ..CTX };
             let op = source.op(&memory, &namespace, ctx.now);
-            follow(&rocks, &memory);
-            let (told, expected) = (commit_op(&rocks, &ctx, &op), commit_op(&*memory, &ctx, &op));
-            assert_eq!(told, expected, "seed {seed}, step {step}: {op:?}");
+            catch_up(&rocks, &memory);
+            let (outcome, expected) = (commit_op(&rocks, &ctx, &op), commit_op(&*memory, &ctx, &op));
+            assert_eq!(outcome, expected, "seed {seed}, step {step}: {op:?}");
             if step % 40 == 39 {
                 drop(rocks);
                 rocks = open(folder.path());
             }
         }
-        follow(&rocks, &memory);
+        catch_up(&rocks, &memory);
         assert_eq!(table(&rocks), table(&*memory), "seed {seed}");
         assert_eq!(log(&rocks), log(&*memory), "seed {seed}");
         assert_eq!(invariants::fsck(&rocks).unwrap(), vec![]);
     }
 }
 
-/// The namespace takes inode numbers by itself; the other side does as its log says.
-fn follow(rocks: &RocksEngine, memory: &MemoryEngine) {
+/// Applies the ops that the namespace has committed to the in-memory engine by itself, such as leases of inode numbers.
+fn catch_up(rocks: &RocksEngine, memory: &MemoryEngine) {
     let missing = memory.log_after(rocks.head(), usize::MAX).unwrap();
     for logged in missing {
         commit_op(rocks, &logged.ctx, &logged.op).unwrap();

@@ -1,4 +1,4 @@
-//! What was there is there again.
+//! The state of an engine after it is closed and opened again.
 
 use crate::fixture::{ALL, directory, log, open, open_with_log, options, purge, put, table};
 use meta::{
@@ -9,8 +9,8 @@ use meta_rocks::{RocksEngine, RocksOptions};
 use std::path::Path;
 use store::Timestamp;
 
-/// Does something, and compares what is there before and after the engine is closed and opened.
-fn survives(path: &Path, change: impl FnOnce(&RocksEngine)) {
+/// Makes a change, and asserts that closing and opening the engine does not change its state.
+fn assert_survives_reopen(path: &Path, change: impl FnOnce(&RocksEngine)) {
     let engine = open_with_log(path);
     change(&engine);
     let state = |engine: &RocksEngine| {
@@ -28,31 +28,31 @@ fn run(rows: usize) -> SortedRun {
 }
 
 #[test]
-fn every_kind_of_write_is_there_again() {
+fn every_kind_of_write_survives_reopening() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path();
-    survives(path, |_| {});
-    survives(path, |engine| {
+    assert_survives_reopen(path, |_| {});
+    assert_survives_reopen(path, |engine| {
         engine.commit(put("a", "1")).unwrap();
     });
-    survives(path, |engine| {
+    assert_survives_reopen(path, |engine| {
         let puts = vec![(b"a".to_vec(), b"2"[..].into()), (b"b".to_vec(), b""[..].into())];
         engine.commit(Commit { puts, ops: vec![purge(1), purge(2)], ..Commit::default() }).unwrap();
     });
-    survives(path, |engine| {
+    assert_survives_reopen(path, |engine| {
         engine.commit(Commit { deletes: vec![b"a".to_vec()], ..Commit::default() }).unwrap();
     });
-    survives(path, |engine| {
+    assert_survives_reopen(path, |engine| {
         let key = schema::inode(Ino(9));
         let puts = vec![(key.clone(), codec::encode_inode(&directory(9)).into())];
         engine.commit(Commit { puts, ..Commit::default() }).unwrap();
         let merges = vec![(key, Merge::entry(Timestamp(7), 1))];
         engine.commit(Commit { merges, ..Commit::default() }).unwrap();
     });
-    survives(path, |engine| {
+    assert_survives_reopen(path, |engine| {
         engine.ingest(run(10), BatchRecord { ops: vec![purge(3)], ..BatchRecord::default() }).unwrap();
     });
-    survives(path, |engine| engine.advance(ALL, Seqno(2)).unwrap());
+    assert_survives_reopen(path, |engine| engine.advance(ALL, Seqno(2)).unwrap());
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn a_large_run_is_one_commit_with_its_log() {
     let merges = vec![(schema::inode(Ino(9)), Merge::entry(Timestamp(7), 1))];
     let record = BatchRecord { merges, ops: vec![purge(1), purge(2)], ..BatchRecord::default() };
     let rows = 10_000;
-    survives(folder.path(), |engine| {
+    assert_survives_reopen(folder.path(), |engine| {
         let before = engine.commit(put("r005000x", "between")).unwrap();
         let puts = vec![(schema::inode(Ino(9)), codec::encode_inode(&directory(9)).into())];
         engine.commit(Commit { puts, ..Commit::default() }).unwrap();
@@ -80,7 +80,7 @@ fn a_large_run_is_one_commit_with_its_log() {
     assert_eq!(engine.ingest(run(rows), record), Err(meta::CommitError::Conflict));
 }
 
-/// The log that is gone stays gone, and what is kept is what the cap says, however often it was opened.
+/// Reopening neither brings back log that was cut off nor changes how much log is kept.
 #[test]
 fn a_cut_log_stays_cut() {
     let folder = tempfile::tempdir().unwrap();
@@ -105,15 +105,15 @@ fn a_cut_log_stays_cut() {
 }
 
 #[test]
-fn consumers_are_kept_and_forgotten() {
+fn consumers_are_kept_until_they_are_removed() {
     let folder = tempfile::tempdir().unwrap();
     let engine = open(folder.path());
     let head = engine.commit(put("k", "v")).unwrap();
     engine.register("kept", head).unwrap();
-    engine.register("forgotten", head).unwrap();
-    engine.forget_consumer("forgotten").unwrap();
+    engine.register("removed", head).unwrap();
+    engine.forget_consumer("removed").unwrap();
     drop(engine);
     let engine = open(folder.path());
     assert_eq!(engine.cursor("kept"), Ok(head));
-    assert_eq!(engine.cursor("forgotten"), Err(LogError::NoConsumer("forgotten".into())));
+    assert_eq!(engine.cursor("removed"), Err(LogError::NoConsumer("removed".into())));
 }

@@ -1,27 +1,27 @@
-//! POSIX access control lists, as Linux hands them over: the values of two extended attributes.
+//! POSIX access control lists, in the format of the two extended attributes through which Linux passes them.
 //!
-//! Owns what a list means for the mode and the reverse, by the rules of acl(5). Refuses to check permissions: the
-//! kernel does, with the lists it reads.
+//! Owns the relation between ACL and mode, by the rules of acl(5). Does not check permissions: the kernel does, with the
+//! ACLs that it reads.
 //!
-//! Invariants: a list that says no more than a mode is kept as the mode alone; the owner's, the mask's (without one the
-//! group's) and the others' entries of a list that is kept are the mode's nine lower bits.
+//! Invariants: an ACL that is equivalent to a mode is stored as the mode only; in a stored ACL the entries of the owner, the mask
+//! (the owning group if there is no mask) and others equal the nine lower bits of the mode.
 
 use bytes::Bytes;
 
-/// The attribute that says who may do what.
+/// The extended attribute that holds the access ACL.
 pub const ACCESS: &[u8] = b"system.posix_acl_access";
 
-/// The attribute of a directory that what is made in it begins with.
+/// The extended attribute of a directory that holds the default ACL, which new entries inherit.
 pub const DEFAULT: &[u8] = b"system.posix_acl_default";
 
-/// The version of the attributes' form (`POSIX_ACL_XATTR_VERSION` in `linux/posix_acl_xattr.h`).
+/// The version of the attributes' format (`POSIX_ACL_XATTR_VERSION` in `linux/posix_acl_xattr.h`).
 const VERSION: u32 = 2;
 const HEADER_BYTES: usize = 4;
 const ENTRY_BYTES: usize = 8;
-/// Of a mode, what a list says too.
+/// The bits of a mode that an ACL determines too.
 const RWX_ALL: u16 = 0o777;
 
-/// Whom an entry is about; the numbers are those of `linux/posix_acl.h`, and an ACL has its entries in their order.
+/// The kind of an entry. The numbers are those of `linux/posix_acl.h`; the entries of an ACL ascend by them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Tag {
     Owner = 0x01,
@@ -37,21 +37,21 @@ struct Entry {
     tag: Tag,
     /// Read 4, write 2, execute 1.
     permissions: u16,
-    /// Of a user or group; kept as it came for the others.
+    /// The id of a named user or group. Other entries keep the value they were parsed with.
     id: u32,
 }
 
-/// A valid list.
+/// A valid ACL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Acl(Vec<Entry>);
 
 impl Acl {
-    /// Whether an extended attribute holds a list.
+    /// Returns whether `name` is an extended attribute that holds an ACL.
     pub fn is_name(name: &[u8]) -> bool {
         name == ACCESS || name == DEFAULT
     }
 
-    /// The list of an attribute's value; `None` if the bytes are none, or one without the entries it must have.
+    /// Parses an attribute's value. Returns `None` if the bytes are not an ACL or a required entry is missing.
     pub fn parse(value: &[u8]) -> Option<Self> {
         let (version, entries) = value.split_first_chunk::<HEADER_BYTES>()?;
         if u32::from_le_bytes(*version) != VERSION || entries.len() % ENTRY_BYTES != 0 {
@@ -62,48 +62,49 @@ impl Acl {
         acl.is_valid().then_some(acl)
     }
 
-    /// The attribute's value.
+    /// Encodes the ACL as an attribute's value.
     pub fn to_value(&self) -> Bytes {
         let entries = self.0.iter().flat_map(|entry| entry.to_bytes());
         VERSION.to_le_bytes().into_iter().chain(entries).collect()
     }
 
-    /// Whether it says no more than a mode.
+    /// Returns whether the ACL is equivalent to a mode.
     pub fn is_minimal(&self) -> bool {
         self.0.len() == 3
     }
 
-    /// `mode` with the permissions that the list gives owner, group class and others.
+    /// Returns `mode` with the permissions that the ACL gives to the owner, the group class and others.
     pub fn on_mode(&self, mode: u16) -> u16 {
-        let classes = self.0.iter().map(|entry| match self.class(entry) {
+        let classes = self.0.iter().map(|entry| match self.mode_shift(entry) {
             Some(shift) => entry.permissions << shift,
             None => 0,
         });
         mode & !RWX_ALL | classes.fold(0, |all, class| all | class)
     }
 
-    /// The list after a change of the mode: its mask is the mode's group class.
+    /// Returns the ACL after a change of the mode. The mode's group class becomes the mask.
     pub fn with_mode(&self, mode: u16) -> Self {
-        self.each(|entry, class| Entry {
-            permissions: class.map_or(entry.permissions, |at| mode >> at & 7),
+        self.map_entries(|entry, shift| Entry {
+            permissions: shift.map_or(entry.permissions, |shift| mode >> shift & 7),
             ..entry
         })
     }
 
-    /// What a file of this mode begins with in a directory that has this default: permissions in both.
+    /// Returns the access ACL of a file that is created with `mode` in a directory with this default ACL: only permissions that
+    /// both grant.
     pub fn inherited(&self, mode: u16) -> Self {
-        self.each(|entry, class| Entry {
-            permissions: entry.permissions & class.map_or(7, |at| mode >> at & 7),
+        self.map_entries(|entry, shift| Entry {
+            permissions: entry.permissions & shift.map_or(7, |shift| mode >> shift & 7),
             ..entry
         })
     }
 
-    fn each(&self, change: impl Fn(Entry, Option<u16>) -> Entry) -> Self {
-        Self(self.0.iter().map(|entry| change(*entry, self.class(entry))).collect())
+    fn map_entries(&self, change: impl Fn(Entry, Option<u16>) -> Entry) -> Self {
+        Self(self.0.iter().map(|entry| change(*entry, self.mode_shift(entry))).collect())
     }
 
-    /// Where in a mode an entry's permissions stand; `None` for those that a mode does not show.
-    fn class(&self, entry: &Entry) -> Option<u16> {
+    /// Returns by how many bits an entry's permissions are shifted in a mode; `None` for entries that a mode does not show.
+    fn mode_shift(&self, entry: &Entry) -> Option<u16> {
         match entry.tag {
             Tag::Owner => Some(6),
             Tag::Mask => Some(3),
@@ -113,21 +114,22 @@ impl Acl {
         }
     }
 
-    /// The owner, the owning group and the others once each, in order, and a mask where anybody is named.
+    /// Returns whether the entries ascend, with owner, owning group and others exactly once, and with a mask if a user or group
+    /// is named.
     fn is_valid(&self) -> bool {
         let count = |tag: Tag| self.0.iter().filter(|entry| entry.tag == tag).count();
-        let names_anybody = count(Tag::User) + count(Tag::Group) > 0;
+        let has_named_entries = count(Tag::User) + count(Tag::Group) > 0;
         self.0.is_sorted_by_key(|entry| entry.tag)
             && [Tag::Owner, Tag::OwningGroup, Tag::Others].iter().all(|tag| count(*tag) == 1)
             && count(Tag::Mask) <= 1
-            && (count(Tag::Mask) == 1 || !names_anybody)
+            && (count(Tag::Mask) == 1 || !has_named_entries)
     }
 }
 
 impl Entry {
     fn parse(bytes: &[u8]) -> Option<Self> {
-        let half = |at: usize| Some(u16::from_le_bytes(bytes.get(at..at + 2)?.try_into().ok()?));
-        let tag = match half(0)? {
+        let u16_at = |at: usize| Some(u16::from_le_bytes(bytes.get(at..at + 2)?.try_into().ok()?));
+        let tag = match u16_at(0)? {
             0x01 => Tag::Owner,
             0x02 => Tag::User,
             0x04 => Tag::OwningGroup,
@@ -136,7 +138,7 @@ impl Entry {
             0x20 => Tag::Others,
             _ => return None,
         };
-        let permissions = half(2)?;
+        let permissions = u16_at(2)?;
         let id = u32::from_le_bytes(bytes.get(4..8)?.try_into().ok()?);
         (permissions <= 7).then_some(Self { tag, permissions, id })
     }
@@ -171,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn the_group_class_of_a_mode_is_the_mask() {
+    fn the_mask_is_the_group_class_of_the_mode() {
         let acl = extended();
         assert_eq!(Acl::parse(&acl.to_value()), Some(acl.clone()));
         assert_eq!((acl.on_mode(0o4644), acl.is_minimal()), (0o4670, false));
@@ -181,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_made_gets_no_more_than_both_say() {
+    fn inherited_permissions_are_granted_by_both_acl_and_mode() {
         let made = extended().inherited(0o666);
         assert_eq!((made.on_mode(0), made.0[1].permissions), (0o660, 7));
         let minimal = Acl::parse(&value(&[(1, 7, 0), (4, 5, 0), (0x20, 5, 0)])).unwrap();
@@ -192,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_list_is_refused() {
+    fn invalid_acls_are_rejected() {
         let (owner, group, others) = ((1, 7, 0), (4, 5, 0), (0x20, 5, 0));
         for bad in [
             value(&[]),

@@ -1,59 +1,60 @@
-//! Inode numbers for new inodes, in ranges per directory.
+//! Allocation of inode numbers, in ranges per directory.
 //!
-//! What one directory holds is numbered closely together, so that its inode records are one nearly sequential scan.
-//! Numbers come from leases ([`Op::Lease`](crate::Op::Lease)): whoever opens the namespace reserves 2^40 of them
-//! and draws ranges from memory, so an allocation never waits for the engine, and a crash costs only unused numbers
-//! (the number space lasts for 16 million leases).
+//! The inodes of one directory get numbers close together, so that their records can be read by a nearly sequential scan.
+//! Numbers come from leases ([`Op::Lease`](crate::Op::Lease)): each opening of the namespace reserves 2^40 numbers and
+//! allocates ranges of them in memory. So an allocation never waits for the engine, and a crash wastes only unused numbers
+//! (there are enough for 16 million leases).
 //!
-//! Invariant: a number is handed out once.
+//! Invariant: no number is allocated twice.
 
 use crate::Ino;
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// How many numbers are reserved at a time.
+/// Inode numbers in a lease.
 pub(crate) const LEASE_INOS: u64 = 1 << 40;
 
 /// The first number that can be leased; 1 is the root.
 pub(crate) const FIRST_INO: Ino = Ino(2);
 
-/// A directory's first range has so many numbers; each further one twice as many as the one before.
+/// Numbers in a directory's first range. Each further range is twice as large, up to [`RANGE_INOS_MAX`].
 const RANGE_INOS_MIN: u64 = 16;
 const RANGE_INOS_MAX: u64 = 4096;
 
-/// So many directories have an open range; beyond that all ranges are begun anew.
+/// Maximum number of directories with an open range. When it is reached, all open ranges are dropped.
 const OPEN_RANGES_MAX: usize = 16_384;
 
-/// Draws from one lease.
+/// Allocates the numbers of one lease.
 #[derive(Debug)]
 pub(crate) struct Allocator {
     lease: Range<u64>,
-    open: HashMap<Ino, OpenRange>,
+    open_ranges: HashMap<Ino, OpenRange>,
 }
 
 #[derive(Debug)]
 struct OpenRange {
-    left: Range<u64>,
+    unused: Range<u64>,
     size: u64,
 }
 
 impl Allocator {
     pub(crate) fn new(lease: Range<Ino>) -> Self {
-        Self { lease: lease.start.0..lease.end.0, open: HashMap::new() }
+        Self { lease: lease.start.0..lease.end.0, open_ranges: HashMap::new() }
     }
 
-    /// `count` numbers for entries of `parent`; fewer only where the lease is used up.
+    /// Allocates `count` numbers for entries of `parent`; fewer only if the lease runs out.
     pub(crate) fn allocate(&mut self, parent: Ino, count: usize) -> Vec<Ino> {
-        if self.open.len() >= OPEN_RANGES_MAX {
-            self.open.clear();
+        if self.open_ranges.len() >= OPEN_RANGES_MAX {
+            self.open_ranges.clear();
         }
-        let open = self.open.entry(parent).or_insert(OpenRange { left: 0..0, size: RANGE_INOS_MIN / 2 });
+        let range =
+            self.open_ranges.entry(parent).or_insert(OpenRange { unused: 0..0, size: RANGE_INOS_MIN / 2 });
         let mut inos = Vec::with_capacity(count);
         while inos.len() < count {
-            if open.left.is_empty() {
-                open.refill(&mut self.lease, (count - inos.len()) as u64);
+            if range.unused.is_empty() {
+                range.refill(&mut self.lease, (count - inos.len()) as u64);
             }
-            match open.left.next() {
+            match range.unused.next() {
                 Some(number) => inos.push(Ino(number)),
                 None => break,
             }
@@ -66,7 +67,7 @@ impl OpenRange {
     fn refill(&mut self, lease: &mut Range<u64>, wanted: u64) {
         self.size = (self.size * 2).min(RANGE_INOS_MAX);
         let size = self.size.max(wanted).min(lease.end - lease.start);
-        self.left = lease.start..lease.start + size;
+        self.unused = lease.start..lease.start + size;
         lease.start += size;
     }
 }
@@ -77,7 +78,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn numbers_are_close_together_and_never_given_twice() {
+    fn numbers_are_close_together_and_allocated_once() {
         let mut allocator = Allocator::new(Ino(2)..Ino(1 << 20));
         let mut given = BTreeSet::new();
         for round in 0..100 {
@@ -93,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_used_up_lease_gives_what_it_has() {
+    fn an_exhausted_lease_returns_fewer_numbers() {
         let mut allocator = Allocator::new(Ino(2)..Ino(10));
         assert_eq!(allocator.allocate(Ino(1), 6).len(), 6);
         assert_eq!(allocator.allocate(Ino(2), 6).len(), 0);

@@ -1,7 +1,8 @@
-//! Where a file's bytes are: a few extents in the inode itself, or a summary of many that have rows of their own.
+//! Where the content of a file is stored: a few extents in the inode record, or a summary of many extents that have rows of
+//! their own.
 //!
 //! Invariants: [`Content::Inline`] has at most [`INLINE_EXTENTS_MAX`](crate::codec::INLINE_EXTENTS_MAX) extents and
-//! [`Content::Rows`] has more; a summary says of its rows what [`Content::of`] computes from them.
+//! [`Content::Rows`] has more; apart from its fingerprint, a summary equals what [`Content::of`] computes from the rows.
 
 use crate::codec::INLINE_EXTENTS_MAX;
 use crate::{Extent, Stored};
@@ -10,43 +11,45 @@ use std::fmt;
 use std::ops::Range;
 use store::{ObjectKey, hex};
 
-/// The content of a file, so that an inode has the same size however many extents the file has.
+/// The content of a file. Its size in memory is bounded, however many extents the file has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Content {
-    /// All extents, ascending and without overlap; holes read as zeros. Empty: nothing is stored yet. Under the Whole
-    /// mapping one extent, of length 0 for an empty file and for a directory's marker; such an extent stands alone.
+    /// All extents, ascending and without overlap; holes read as zeros. Without extents nothing is stored yet. Under the mapping
+    /// `Whole` there is one extent, which has length 0 for an empty file and for a directory's marker. An extent of length 0 is
+    /// always the only one.
     Inline(Vec<Extent>),
-    /// A summary; the extents themselves are read with [`Namespace::content`](crate::Namespace::content).
+    /// A summary. [`Namespace::content`](crate::Namespace::content) reads the extents themselves.
     Rows(Summary),
 }
 
-/// What an inode says of extents that have rows of their own.
+/// A summary of extents that have rows of their own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Summary {
     /// Number of extents.
     pub extents: u64,
     /// Sum of their lengths, in bytes.
     pub data_bytes: u64,
-    /// Number of extents in the object that lies where naming says.
+    /// Number of extents in the object at the path key (see [`Stored::key`]).
     pub at_path: u64,
     /// The object that [`Content::object`] returns.
     pub object: Stored,
-    /// Tells the content from every other that the file has had.
+    /// Distinguishes the content from all other contents that the file has had.
     pub fingerprint: Fingerprint,
-    /// Whether the uses of each object are counted in records of their own. Inode records of version 1 have no such counts: they are
-    /// made when the content changes.
+    /// Whether `R` rows count how many extents are in each object. Inode records of version 1 have no such counts; the next change
+    /// of the content adds them.
     pub has_counted_uses: bool,
 }
 
-/// Identifies content by its extents and length: 128 bits, enough to tell any two contents apart.
+/// A 128-bit identifier of a content: a hash of its extents and length, or after a change of a part, a hash of the previous
+/// fingerprint and the change.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Fingerprint(pub [u8; Self::BYTES]);
 
 impl Content {
-    /// Nothing is stored.
+    /// The content of a file of which nothing is stored.
     pub const EMPTY: Self = Self::Inline(Vec::new());
 
-    /// Returns the content that consists of these extents, in a file of `size_bytes`.
+    /// Creates the content that consists of the given extents, in a file of `size_bytes`.
     pub fn of(extents: Vec<Extent>, size_bytes: u64) -> Self {
         if extents.len() <= INLINE_EXTENTS_MAX {
             return Self::Inline(extents);
@@ -55,14 +58,14 @@ impl Content {
         Self::Rows(Summary {
             extents: extents.len() as u64,
             data_bytes: data_bytes(&extents),
-            at_path: at_path(&extents),
+            at_path: count_at_path(&extents),
             object,
             fingerprint: Fingerprint::of(&extents, size_bytes),
             has_counted_uses: true,
         })
     }
 
-    /// Returns the object: the one that lies where naming says, else that of the first extent.
+    /// Returns the object at the path key, or else the object of the first extent.
     pub fn object(&self) -> Option<&Stored> {
         match self {
             Self::Inline(extents) => object_of(extents),
@@ -78,7 +81,7 @@ impl Content {
         }
     }
 
-    /// Whether nothing is stored.
+    /// Returns whether nothing is stored.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -91,7 +94,7 @@ impl Content {
         }
     }
 
-    /// Returns the only extent, if there is just one.
+    /// Returns the extent, if there is exactly one.
     pub fn only_extent(&self) -> Option<&Extent> {
         match self {
             Self::Inline(extents) => <&[Extent; 1]>::try_from(extents.as_slice()).ok().map(|[one]| one),
@@ -99,7 +102,7 @@ impl Content {
         }
     }
 
-    /// Returns what identifies this content in a file of `size_bytes`.
+    /// Returns the fingerprint of this content in a file of `size_bytes`.
     pub fn fingerprint(&self, size_bytes: u64) -> Fingerprint {
         match self {
             Self::Inline(extents) => Fingerprint::of(extents, size_bytes),
@@ -107,29 +110,29 @@ impl Content {
         }
     }
 
-    /// Whether some of the content is in the object that lies where naming says, and some is not: it was stored elsewhere since.
+    /// Returns whether some extents are in the object at the path key and others are not.
     pub(crate) fn is_partly_at_path(&self) -> bool {
         let at_path = match self {
-            Self::Inline(extents) => at_path(extents),
+            Self::Inline(extents) => count_at_path(extents),
             Self::Rows(summary) => summary.at_path,
         };
         0 < at_path && at_path < self.len()
     }
 }
 
-/// Returns the object of the first extent that lies where naming says, else of the first extent.
+/// Returns the object at the path key, or else the object of the first extent.
 fn object_of(extents: &[Extent]) -> Option<&Stored> {
     let mut objects = extents.iter().map(|extent| &extent.object);
     objects.clone().find(|object| object.key.is_none()).or_else(|| objects.next())
 }
 
-/// Returns the sum of the lengths; damaged extents may have any.
+/// Returns the sum of the lengths. The sum saturates, since damaged extents may have any length.
 pub(crate) fn data_bytes(extents: &[Extent]) -> u64 {
     extents.iter().fold(0, |sum, extent| sum.saturating_add(extent.len))
 }
 
-/// Returns how many extents lie where naming says.
-pub(crate) fn at_path(extents: &[Extent]) -> u64 {
+/// Returns how many extents are in the object at the path key.
+pub(crate) fn count_at_path(extents: &[Extent]) -> u64 {
     extents.iter().filter(|extent| extent.object.key.is_none()).count() as u64
 }
 
@@ -137,7 +140,7 @@ impl Fingerprint {
     /// Length in bytes.
     pub const BYTES: usize = 16;
 
-    /// Returns the fingerprint of content that is given as a whole.
+    /// Computes the fingerprint of content that is given as a whole.
     pub fn of(extents: &[Extent], size_bytes: u64) -> Self {
         let mut digest = Context::new(&SHA256);
         digest.update(&size_bytes.to_be_bytes());
@@ -145,9 +148,9 @@ impl Fingerprint {
         Self::finish(digest)
     }
 
-    /// Returns the fingerprint of content that had this one before `extents` took the place of `ranges` in a file that is now of
-    /// `size_bytes`. It costs what changed, not what there is.
-    pub(crate) fn then(self, ranges: &[Range<u64>], extents: &[Extent], size_bytes: u64) -> Self {
+    /// Computes the fingerprint after `extents` have replaced `ranges` in a content with this fingerprint; `size_bytes` is the new
+    /// file size. The cost depends on the change only, not on the file's size.
+    pub(crate) fn after_change(self, ranges: &[Range<u64>], extents: &[Extent], size_bytes: u64) -> Self {
         let mut digest = Context::new(&SHA256);
         digest.update(&self.0);
         digest.update(&size_bytes.to_be_bytes());
@@ -184,12 +187,12 @@ fn add_extents(digest: &mut Context, extents: &[Extent]) {
         for number in [extent.offset, extent.len, extent.object_offset] {
             digest.update(&number.to_be_bytes());
         }
-        add_text(digest, extent.object.key.as_ref().map_or(b"", ObjectKey::as_bytes));
-        add_text(digest, extent.object.etag.as_str().as_bytes());
+        add_bytes(digest, extent.object.key.as_ref().map_or(b"", ObjectKey::as_bytes));
+        add_bytes(digest, extent.object.etag.as_str().as_bytes());
     }
 }
 
-fn add_text(digest: &mut Context, text: &[u8]) {
-    digest.update(&(text.len() as u64).to_be_bytes());
-    digest.update(text);
+fn add_bytes(digest: &mut Context, bytes: &[u8]) {
+    digest.update(&(bytes.len() as u64).to_be_bytes());
+    digest.update(bytes);
 }

@@ -1,6 +1,6 @@
-//! The seam below the semantics: ordered bytes with conditional commits and a log.
+//! The storage interface of the namespace: an ordered table of bytes with conditional commits and an op log.
 //!
-//! Every implementation runs [`conformance`](crate::conformance).
+//! Every implementation is tested by the [`conformance`](crate::conformance) suite.
 
 use crate::codec::DecodeError;
 use crate::{Ctx, Merge, Op};
@@ -8,14 +8,15 @@ use std::fmt;
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// The number of a commit; also the version of every key it wrote. Grows with each commit, not always by one.
+/// The sequence number of a commit, which is also the version of every key that the commit wrote. Increases with each commit,
+/// not always by one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Seqno(pub u64);
 
 /// A record's bytes; cloning shares them.
 pub type Value = Arc<[u8]>;
 
-/// Keys with their records, ascending.
+/// Keys with their records, in ascending order.
 pub type Rows = Vec<(Vec<u8>, Versioned)>;
 
 /// A record and the commit that wrote it.
@@ -23,24 +24,24 @@ pub type Rows = Vec<(Vec<u8>, Versioned)>;
 pub struct Versioned {
     /// The record.
     pub value: Value,
-    /// The commit that put it, or merged into it, last.
+    /// The last commit that put the record or merged into it.
     pub version: Seqno,
 }
 
-/// Why an engine could not do its work. Every text is one line and holds no secret.
+/// Errors of an engine. Every message is one line and contains no secrets.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EngineError {
-    /// The engine cannot be reached or failed; nothing has changed.
+    /// The engine failed or cannot be reached; nothing has changed.
     #[error("the metadata engine failed: {0}")]
     Unavailable(String),
-    /// There is no room for the change; nothing has changed.
-    #[error("the metadata engine has no room: {0}")]
+    /// There is no space for the change; nothing has changed.
+    #[error("the metadata engine is out of space: {0}")]
     Full(String),
-    /// The engine failed during a commit, which may or may not have happened.
-    #[error("the metadata engine failed, the change may or may not have happened: {0}")]
+    /// The engine failed during a commit; the commit may or may not have been applied.
+    #[error("the metadata engine failed, the change may or may not have been made: {0}")]
     Uncertain(String),
-    /// The engine holds bytes that it cannot have been given.
+    /// The engine's data is damaged.
     #[error("the metadata engine is damaged: {0}")]
     Corrupt(String),
 }
@@ -51,10 +52,10 @@ impl From<DecodeError> for EngineError {
     }
 }
 
-/// Why a commit did not happen.
+/// Errors of a commit.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CommitError {
-    /// A condition does not hold: read again and decide again.
+    /// A condition does not hold. The caller must read again and retry.
     #[error("a condition of the commit does not hold")]
     Conflict,
     /// The engine failed.
@@ -62,13 +63,13 @@ pub enum CommitError {
     Engine(#[from] EngineError),
 }
 
-/// Why the log could not be read.
+/// Errors of reading the log.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LogError {
-    /// The log no longer reaches back to the cursor: look at the tables again, then go on from `head`.
-    #[error("the log begins after the cursor")]
+    /// The log after the cursor has been cut off. The consumer must scan the tables and then continue from `head`.
+    #[error("the log no longer reaches back to the cursor")]
     Lagged {
-        /// The head of the log when the call was made.
+        /// The newest commit at the time of the call.
         head: Seqno,
     },
     /// No consumer of this name is registered.
@@ -79,86 +80,86 @@ pub enum LogError {
     Engine(#[from] EngineError),
 }
 
-/// A half-open range of keys, `from` included, `to` not.
+/// A half-open range of keys.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct KeyRange {
-    /// The first key that may be in the range.
+    /// The lower bound, inclusive.
     pub from: Vec<u8>,
-    /// The first key that is beyond it.
+    /// The upper bound, exclusive.
     pub to: Vec<u8>,
 }
 
 impl KeyRange {
-    /// The bounds as [`Reader::scan`] takes them.
+    /// Returns the bounds in the form that [`Reader::scan`] takes.
     pub fn bounds(&self) -> (Bound<&[u8]>, Bound<&[u8]>) {
         (Bound::Included(&self.from), Bound::Excluded(&self.to))
     }
 
-    /// Whether the key is in the range.
+    /// Returns whether the key is in the range.
     pub fn contains(&self, key: &[u8]) -> bool {
         self.from.as_slice() <= key && key < self.to.as_slice()
     }
 }
 
-/// Reading. One call sees one state between two commits; two calls may see two.
+/// Read access to the tables. Each call sees the state between two commits; two calls may see different states.
 pub trait Reader: Send + Sync {
-    /// The record of a key.
+    /// Returns the record of a key.
     fn get(&self, key: &[u8]) -> Result<Option<Versioned>, EngineError>;
 
-    /// The records of many keys, in their order, from one state.
+    /// Returns the records of several keys, in the order of the keys, from one state.
     fn multi_get(&self, keys: &[Vec<u8>]) -> Result<Vec<Option<Versioned>>, EngineError>;
 
-    /// The first `limit` records of a range, ascending, from one state.
+    /// Returns the first `limit` records of a range, ascending, from one state.
     fn scan(&self, from: Bound<&[u8]>, to: Bound<&[u8]>, limit: usize) -> Result<Rows, EngineError>;
 
-    /// The last record of a range.
+    /// Returns the last record of a range.
     fn last(&self, range: &KeyRange) -> Result<Option<(Vec<u8>, Versioned)>, EngineError>;
 }
 
-/// An ordered table of bytes with atomic conditional commits and a log of the ops that made it.
+/// An ordered table of bytes with atomic conditional commits and a log of the committed ops.
 pub trait Engine: Reader + fmt::Debug {
-    /// Returns the tables as they are now: no later commit changes what it reads. While it exists, records that it can see take room although
-    /// they were replaced or removed.
+    /// Returns a view of the tables that no later commit changes. While the view exists, the records that it can read take space
+    /// even after they are replaced or removed.
     fn snapshot(&self) -> Arc<dyn Reader>;
 
-    /// Makes all of a commit happen, or nothing of it. One without writes and ops only checks its conditions.
+    /// Applies a commit completely or not at all. A commit without writes and ops only checks its conditions.
     fn commit(&self, commit: Commit) -> Result<Seqno, CommitError>;
 
-    /// The ops committed after `cursor`, in commit order; about `limit` of them, but always whole commits, so that
-    /// the last one's [`LoggedOp::seqno`] is the next cursor. Empty at the head.
+    /// Returns the ops committed after `cursor`, in commit order. Returns about `limit` ops, but always whole commits, so the
+    /// [`LoggedOp::seqno`] of the last op is the next cursor. Returns no ops at the head.
     fn log_after(&self, cursor: Seqno, limit: usize) -> Result<Vec<LoggedOp>, LogError>;
 
-    /// All commits that have returned survive the loss of power when this returns. Nothing to do where nothing survives.
+    /// Returns once all completed commits are durable across a loss of power. Does nothing in an engine that is not durable.
     fn sync(&self) -> Result<(), EngineError>;
 
-    /// Adds a sorted run of new keys and its log record in one commit. Conflict if a key of the run exists.
+    /// Adds a sorted run of new keys and its log record in one commit. Fails with `Conflict` if a key of the run exists.
     fn ingest(&self, run: SortedRun, log: BatchRecord) -> Result<Seqno, CommitError>;
 
-    /// Keeps the log from `at` on for a consumer; one of the same name starts anew.
+    /// Registers a consumer, for which the log after `at` is kept. Registering a name again resets its cursor.
     fn register(&self, consumer: &str, at: Seqno) -> Result<(), LogError>;
 
-    /// How far a consumer is. `Lagged` if the log was cut before it got there.
+    /// Returns a consumer's cursor. Fails with `Lagged` if the log after the cursor has been cut off.
     fn cursor(&self, consumer: &str) -> Result<Seqno, LogError>;
 
-    /// A consumer is done with the log up to `to`; going back is ignored.
+    /// Moves a consumer's cursor forward to `to`, after the consumer has processed the log up to there. A lower `to` is ignored.
     fn advance(&self, consumer: &str, to: Seqno) -> Result<(), LogError>;
 
-    /// Keeps nothing for a consumer any more; an unknown one is no error.
+    /// Removes a consumer. Removing an unknown consumer is no error.
     fn forget_consumer(&self, consumer: &str) -> Result<(), LogError>;
 
-    /// The newest commit.
+    /// Returns the newest commit.
     fn head(&self) -> Seqno;
 
-    /// About how many bytes of memory tables and log take; 0 where they are not in memory.
+    /// Returns the approximate memory used by tables and log, in bytes; 0 if they are not in memory.
     fn memory_bytes(&self) -> u64;
 }
 
-/// How much log an engine keeps.
+/// Limits on the log that an engine keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogCap {
-    /// Encoded bytes kept at most for registered consumers; the slowest then lags.
+    /// Maximum encoded bytes kept for registered consumers. Beyond it the slowest consumer lags.
     pub bytes_max: u64,
-    /// Ops kept where no consumer asks for more.
+    /// Number of ops kept when no consumer needs more.
     pub tail_ops: usize,
 }
 
@@ -168,17 +169,17 @@ impl Default for LogCap {
     }
 }
 
-/// What must hold for a commit to happen.
+/// A condition that must hold for a commit to be applied.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Condition {
-    /// The key was last written by this commit.
+    /// The given commit was the last one to write the key.
     Version {
         /// The key.
         key: Vec<u8>,
         /// The commit.
         version: Seqno,
     },
-    /// The key exists, whatever its record.
+    /// The key exists, with any record.
     Present {
         /// The key.
         key: Vec<u8>,
@@ -188,72 +189,72 @@ pub enum Condition {
         /// The key.
         key: Vec<u8>,
     },
-    /// The range holds no key but those that this commit itself puts or deletes.
+    /// The range holds no keys other than those that this commit itself puts or deletes.
     RangeEmpty(KeyRange),
 }
 
-/// A change of the tables with its conditions and the ops it stands for. A key appears in one of `puts`, `deletes`
-/// and `merges` at most, and once.
+/// A change of the tables, with its conditions and the ops that it implements. A key appears at most once in `puts`, `deletes`
+/// and `merges` together.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Commit {
-    /// What must hold, checked against the state before the commit.
+    /// Conditions, checked against the state before the commit.
     pub conditions: Vec<Condition>,
     /// Records to write.
     pub puts: Vec<(Vec<u8>, Value)>,
-    /// Keys to remove; one that does not exist is no error.
+    /// Keys to remove. Removing a key that does not exist is no error.
     pub deletes: Vec<Vec<u8>>,
-    /// Merges into records; Conflict if one does not exist.
+    /// Merges into records. A record that does not exist is a conflict.
     pub merges: Vec<(Vec<u8>, Merge)>,
-    /// What to log.
+    /// Ops to log.
     pub ops: Vec<(Ctx, Op)>,
 }
 
 impl Commit {
-    /// Whether it only checks conditions.
+    /// Returns whether the commit only checks conditions.
     pub fn is_check(&self) -> bool {
         self.puts.is_empty() && self.deletes.is_empty() && self.merges.is_empty() && self.ops.is_empty()
     }
 }
 
-/// An op of the log.
+/// An op in the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoggedOp {
-    /// The commit it was part of.
+    /// The commit that contained the op.
     pub seqno: Seqno,
-    /// Its context.
+    /// The context of the op.
     pub ctx: Ctx,
     /// The op.
     pub op: Op,
 }
 
-/// Records with ascending keys.
+/// Records in strictly ascending order of their keys.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SortedRun(Vec<(Vec<u8>, Value)>);
 
 impl SortedRun {
-    /// Takes the records; `None` unless the keys ascend strictly.
+    /// Creates a run. Returns `None` unless the keys ascend strictly.
     pub fn new(rows: Vec<(Vec<u8>, Value)>) -> Option<Self> {
         rows.is_sorted_by(|a, b| a.0 < b.0).then_some(Self(rows))
     }
 
-    /// The records, ascending.
+    /// Returns the records, ascending.
     pub fn rows(&self) -> &[(Vec<u8>, Value)] {
         &self.0
     }
 
-    /// The records, ascending.
+    /// Converts the run into its records, ascending.
     pub fn into_rows(self) -> Vec<(Vec<u8>, Value)> {
         self.0
     }
 }
 
-/// What accompanies a sorted run: the rest of its commit.
+/// The other parts of a commit that adds a sorted run.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct BatchRecord {
-    /// What must hold.
+    /// Conditions of the commit.
     pub conditions: Vec<Condition>,
-    /// Merges into directories that the run adds entries to.
+    /// Merges into the directories to which the run adds entries.
     pub merges: Vec<(Vec<u8>, Merge)>,
-    /// The ops that the run stands for.
+    /// The ops that the run implements.
     pub ops: Vec<(Ctx, Op)>,
 }

@@ -1,64 +1,64 @@
-//! Why a namespace call did not happen.
+//! Errors of namespace calls.
 
 use crate::codec::DecodeError;
 use crate::engine::EngineError;
 
-/// The error of a namespace call. Unless it is [`FsError::Engine`] with an uncertain outcome, nothing has changed.
+/// The error of a namespace call. Nothing has changed, except perhaps after [`EngineError::Uncertain`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FsError {
-    /// No such name, or no such inode any more (ENOENT).
+    /// The name does not exist, or the inode no longer exists (ENOENT).
     #[error("no such file or directory")]
     NotFound,
-    /// The name is taken (EEXIST).
-    #[error("the name exists")]
+    /// The name already exists (EEXIST).
+    #[error("the name already exists")]
     Exists,
-    /// A directory is needed (ENOTDIR).
+    /// The inode must be a directory and is not (ENOTDIR).
     #[error("not a directory")]
     NotDirectory,
-    /// Something other than a directory is needed (EISDIR).
+    /// The inode must not be a directory and is one (EISDIR).
     #[error("is a directory")]
     IsDirectory,
     /// The directory has entries (ENOTEMPTY).
     #[error("the directory is not empty")]
     NotEmpty,
-    /// The op makes no sense (EINVAL); says why.
+    /// An argument is invalid (EINVAL), with the reason.
     #[error("invalid: {0}")]
     Invalid(&'static str),
-    /// The name is longer than a name can be (ENAMETOOLONG).
+    /// The name exceeds the maximum length (ENAMETOOLONG).
     #[error("the name is too long")]
     NameTooLong,
-    /// The inode has as many names as it can have (EMLINK).
+    /// The inode has the maximum number of names (EMLINK).
     #[error("too many links")]
     TooManyLinks,
-    /// The bytes to publish were made from an object that is no longer the current one (ESTALE).
-    #[error("the object changed meanwhile")]
+    /// The op is based on content that is no longer current, for example on an object that has been replaced (ESTALE).
+    #[error("the content has changed since it was read")]
     StaleBase,
-    /// The store was looked at before the inode was changed here: what was seen does not count (EAGAIN).
-    #[error("changed after the look")]
+    /// The observation of the store is not newer than the inode's last change or observation, and is ignored (EAGAIN).
+    #[error("the observation of the store is outdated")]
     Late,
-    /// No such extended attribute (ENODATA).
+    /// The extended attribute does not exist (ENODATA).
     #[error("no such extended attribute")]
     NoData,
-    /// A directory's quota has no room (EDQUOT).
-    #[error("the directory's quota is used up")]
+    /// The change would exceed a directory's quota (EDQUOT).
+    #[error("the directory's quota would be exceeded")]
     OverQuota,
-    /// The volume's quota has no room (ENOSPC).
-    #[error("the volume's quota is used up")]
+    /// The change would exceed the volume's quota (ENOSPC).
+    #[error("the volume's quota would be exceeded")]
     VolumeFull,
-    /// The names would lie in trees with different quotas (EXDEV).
-    #[error("another directory's quota counts there")]
+    /// The names are in directory trees with different quotas (EXDEV).
+    #[error("the names are in directories with different quotas")]
     OtherTree,
     /// A directory would become its own descendant (EINVAL).
-    #[error("a directory cannot move into itself")]
+    #[error("a directory cannot be moved into itself")]
     CrossesItself,
     /// The engine failed (EIO).
     #[error(transparent)]
     Engine(#[from] EngineError),
-    /// Others changed the same thing again and again; a later attempt may succeed (EBUSY).
-    #[error("gave up after too many conflicts")]
+    /// Every attempt to commit conflicted with a concurrent change; a later attempt may succeed (EBUSY).
+    #[error("too many conflicts with concurrent changes, try again")]
     Conflict,
-    /// The tables contradict themselves (EIO); says how.
+    /// The tables are inconsistent (EIO), with the reason.
     #[error("the metadata is damaged: {0}")]
     Corrupt(String),
 }

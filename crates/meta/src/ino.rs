@@ -2,12 +2,12 @@
 
 use std::fmt;
 
-/// The number of an inode. Numbers are never used twice in the life of a volume.
+/// The number of an inode. A volume never reuses a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ino(pub u64);
 
 impl Ino {
-    /// The root directory, as FUSE numbers it.
+    /// The root directory, which has the number that FUSE gives it.
     pub const ROOT: Ino = Ino(1);
 }
 

@@ -1,14 +1,14 @@
-//! Inodes, dentries and extents: what a volume holds.
+//! Inodes, dentries, extents and references to stored objects.
 
 use crate::{Content, Ino, Moment, Name};
 use bytes::Bytes;
 use std::ops::Range;
 use store::{ETag, ObjectKey, Timestamp, VersionId};
 
-/// The set-group-id bit of a mode: what is created in such a directory gets the directory's group.
+/// The set-group-id bit of a mode: entries created in such a directory get the directory's group.
 pub const SETGID: u16 = 0o2000;
 
-/// What an inode is.
+/// The type of an inode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// A regular file.
@@ -27,12 +27,12 @@ pub enum Kind {
     BlockDevice,
 }
 
-/// A file, directory or other thing that names lead to.
+/// A file, directory, symbolic link or special file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Inode {
-    /// Its number.
+    /// Inode number.
     pub ino: Ino,
-    /// What it is.
+    /// Type.
     pub kind: Kind,
     /// The 12 permission bits.
     pub mode: u16,
@@ -40,87 +40,89 @@ pub struct Inode {
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// How many names lead here; of a directory 2 + its subdirectories; 0 for an orphan.
+    /// Number of names; for a directory 2 plus the number of its subdirectories; 0 for an orphan.
     pub nlink: u32,
     /// Device number of a character or block device, 0 otherwise.
     pub rdev: u32,
     /// Length in bytes; 0 for a directory.
     pub size_bytes: u64,
-    /// Last read.
+    /// Time of the last read.
     pub atime: Timestamp,
-    /// Last change of the content. Of a directory it never goes back by an entry coming or going.
+    /// Time of the last change of the content. Adding or removing an entry never sets a directory's mtime back.
     pub mtime: Timestamp,
-    /// Last change of the inode.
+    /// Time of the last change of the inode.
     pub ctime: Timestamp,
-    /// Creation.
+    /// Time of creation.
     pub btime: Timestamp,
-    /// The dentry that owns the object key under path naming (the first name); `None` for the root and for orphans.
+    /// The primary name, as directory and name, from which path naming derives the object key. At first it is the name with which
+    /// the inode was created. `None` for the root and for orphans.
     pub home: Option<(Ino, Name)>,
-    /// Where the bytes are.
+    /// Where the content is stored.
     pub content: Content,
-    /// Where a symbolic link leads, once known.
+    /// The target of a symbolic link, once known.
     pub target: Option<Bytes>,
-    /// Whether the attributes come from headers or from this side; a listing's word is not exact.
+    /// Whether the attributes are authoritative: read from the object's headers or set locally. Attributes derived from a listing
+    /// are not.
     pub exact: bool,
-    /// When the store was last seen to agree, or the content was last changed here.
+    /// The latest observation of the store that this inode takes into account, or the last local change of the content.
     pub observed_at: Moment,
 }
 
 impl Inode {
-    /// Returns the object: the one that lies where naming says, else that of the first extent.
+    /// Returns the object at the path key ([`Stored::key`]), or else the object of the first extent.
     pub fn object(&self) -> Option<&Stored> {
         self.content.object()
     }
 
-    /// Whether none of the content lies where naming says.
+    /// Returns whether the file has stored content, none of which is in the object at the path key.
     pub fn is_beside(&self) -> bool {
         self.object().is_some_and(|object| object.key.is_some())
     }
 
-    /// Whether some of the content is not in the object that lies where naming says: it was stored beside since.
+    /// Returns whether the content is partly in the object at the path key and partly in others, which were stored later.
     pub fn is_ahead(&self) -> bool {
         self.content.is_partly_at_path()
     }
 
-    /// Whether it is a directory.
+    /// Returns whether the inode is a directory.
     pub fn is_dir(&self) -> bool {
         self.kind == Kind::Directory
     }
 
-    /// Whether nothing but open handles leads here any more.
+    /// Returns whether the inode has no name: only open handles refer to it.
     pub fn is_orphan(&self) -> bool {
         self.nlink == 0
     }
 }
 
-/// A range of a file and the range of an object that holds it, both of `len` bytes.
+/// A range of a file and the range of an object that stores it, both `len` bytes long.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Extent {
-    /// Where it begins in the file, in bytes.
+    /// Offset in the file, in bytes.
     pub offset: u64,
-    /// Its length in bytes.
+    /// Length in bytes.
     pub len: u64,
     /// The object.
     pub object: Stored,
-    /// Where it begins in the object, in bytes.
+    /// Offset in the object, in bytes.
     pub object_offset: u64,
 }
 
 impl Extent {
-    /// Where it ends in the file, saturating.
+    /// Returns the end of the extent in the file, saturating.
     pub fn end(&self) -> u64 {
         self.offset.saturating_add(self.len)
     }
 
-    /// The part of it that holds `range` of the file, which must lie inside.
+    /// Returns the part of the extent that stores `range` of the file. The range must lie within the extent.
     pub fn part(&self, range: &Range<u64>) -> Self {
         let object_offset = self.object_offset + (range.start - self.offset);
         Self { offset: range.start, len: range.end - range.start, object: self.object.clone(), object_offset }
     }
 }
 
-/// Whether extents ascend without overlap and end within `size_bytes`. One of length 0 stands alone: it says which
-/// object an empty file has.
+/// Returns whether extents ascend without overlap and end within `size_bytes`. An extent of length 0 is valid only as the
+/// single extent: it records which object an empty file has.
 pub(crate) fn extents_fit(content: &[Extent], size_bytes: u64) -> bool {
     let mut end = 0;
     content.iter().all(|extent| {
@@ -130,8 +132,13 @@ pub(crate) fn extents_fit(content: &[Extent], size_bytes: u64) -> bool {
     })
 }
 
-/// `old` up to `size_bytes`, with `new` in place of `ranges`. Both ascend without overlap.
-pub(crate) fn spliced(old: &[Extent], ranges: &[Range<u64>], new: &[Extent], size_bytes: u64) -> Vec<Extent> {
+/// Returns `old` cut off at `size_bytes`, with `new` in place of `ranges`. All three inputs ascend without overlap.
+pub(crate) fn splice_extents(
+    old: &[Extent],
+    ranges: &[Range<u64>],
+    new: &[Extent],
+    size_bytes: u64,
+) -> Vec<Extent> {
     let mut content = new.to_vec();
     for extent in old {
         let end = extent.end().min(size_bytes);
@@ -151,8 +158,8 @@ pub(crate) fn spliced(old: &[Extent], ranges: &[Range<u64>], new: &[Extent], siz
     content
 }
 
-/// Whether ranges ascend without overlap, and extents ascend inside them.
-pub(crate) fn ranges_hold(ranges: &[Range<u64>], content: &[Extent]) -> bool {
+/// Returns whether the ranges ascend without overlap and each extent lies within one of them.
+pub(crate) fn ranges_contain(ranges: &[Range<u64>], content: &[Extent]) -> bool {
     let ascend = ranges.is_sorted_by(|one, next| one.end <= next.start);
     let are_ranges = ranges.iter().all(|range| range.start <= range.end);
     let is_inside = |extent: &Extent| {
@@ -162,24 +169,24 @@ pub(crate) fn ranges_hold(ranges: &[Range<u64>], content: &[Extent]) -> bool {
     ascend && are_ranges && content.iter().all(is_inside)
 }
 
-/// A stored object as an inode refers to it: a [`store::ObjectRef`] whose key may follow the inode's name.
+/// A reference to a stored object, like [`store::ObjectRef`], whose key may follow from the inode's name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stored {
-    /// The key; `None`: the one the volume's naming gives to the inode's home.
+    /// The object's key. `None` means the path key: the key that the volume's naming derives from the inode's primary name.
     pub key: Option<ObjectKey>,
-    /// Which bytes.
+    /// The etag, which identifies the object's bytes.
     pub etag: ETag,
-    /// Which version, where the bucket keeps versions.
+    /// The object's version, if the bucket keeps versions.
     pub version: Option<VersionId>,
-    /// When they were stored, where known.
+    /// When the object was stored, if known.
     pub last_modified: Option<Timestamp>,
 }
 
-/// What a name in a directory leads to.
+/// The inode that a directory entry refers to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Dentry {
-    /// The inode.
+    /// Inode number.
     pub ino: Ino,
-    /// What it is, so that a listing need not read inodes.
+    /// The inode's type, so that a listing need not read inodes.
     pub kind: Kind,
 }

@@ -1,27 +1,28 @@
-//! The numbered invariants of the tables, as predicates over a reader, and [`fsck`], which runs them all.
+//! The numbered invariants of the tables, as predicates over a reader, and [`fsck`], which checks them all.
 //!
-//! They hold between any two commits. Numbers are never reused; reports, tests and documents refer to them.
+//! The invariants hold between any two commits. Numbers are never reused, since reports, tests and documents refer to them.
+//! An inode's *home* is its primary name, the one from which path naming derives the object key.
 //!
-//! | number | what holds |
+//! | number | invariant |
 //! |---|---|
 //! | 1 | the root exists, is a directory and has no home |
-//! | 2 | every dentry leads to an inode of its kind |
+//! | 2 | every dentry refers to an inode of the dentry's type |
 //! | 3 | every dentry is in a directory |
-//! | 4 | the link count is the number of names; of a directory 2 + its subdirectories |
-//! | 5 | an inode's home is a dentry that leads back to it |
-//! | 6 | further names (`H`) are exactly the dentries that are no home |
+//! | 4 | the link count is the number of names, or for a directory 2 plus the number of its subdirectories |
+//! | 5 | an inode's home is a dentry that refers to the inode |
+//! | 6 | additional names (`H`) are exactly the dentries that are not a home |
 //! | 7 | exactly the inodes without links have an orphan record, and they have no home |
-//! | 8 | extents ascend, do not overlap, end within the size, and one of length 0 stands alone; a directory's size is 0 |
-//! | 9 | extent rows belong to inodes with more than four extents, and are what the inode's summary says |
-//! | 10 | every directory leads to the root by its homes |
-//! | 11 | set-group records (`S`) are exactly those of set-group-id directories |
+//! | 8 | extents ascend, do not overlap and end within the size; an extent of length 0 is the only one; a directory's size is 0 |
+//! | 9 | extent rows belong to inodes with more than four extents, and match the inode's summary |
+//! | 10 | the homes of a directory, its parent and so on lead to the root |
+//! | 11 | exactly the set-group-id directories have a set-group record (`S`) |
 //! | 12 | extended attributes belong to an inode |
-//! | 13 | every inode number has been leased |
+//! | 13 | the number of every inode has been leased |
 //! | 14 | every record can be decoded |
-//! | 15 | an access ACL says what the mode says and more; only directories have a default one |
-//! | 16 | a quota counts what there is in the volume or its tree, and the trees' directories are marked (`T`) |
+//! | 15 | an access ACL agrees with the mode and is not equivalent to it; only directories have a default ACL |
+//! | 16 | a quota's usage equals the contents of the volume or the tree, and the directories of trees are marked (`T`) |
 //! | 17 | waiting exports (`W`) belong to an inode |
-//! | 18 | uses of objects (`R`) are counted for exactly the inodes whose records have a summary of extent rows, and are as many as the rows say |
+//! | 18 | exactly the inodes whose records have a summary of extent rows have object use counts (`R`), which match the rows |
 
 mod check;
 
@@ -36,7 +37,7 @@ pub use check::fsck;
 pub struct Violation {
     /// The invariant's number.
     pub number: u32,
-    /// What breaks it, in one line.
+    /// A description of the violation, in one line.
     pub what: String,
 }
 
@@ -46,7 +47,7 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Whether the invariants hold; the violations in one error if not.
+/// Checks the invariants. Fails with one error that describes all violations.
 pub fn check(reader: &(impl Reader + ?Sized)) -> Result<(), FsError> {
     let violations = fsck(reader)?;
     if violations.is_empty() {

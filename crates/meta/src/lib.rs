@@ -1,16 +1,20 @@
-//! Names and attributes: everything Tenon knows about files, apart from their bytes.
+//! The metadata of a volume: names, attributes and the location of file contents, but not the contents themselves.
 //!
-//! Owns inodes, dentries, extents and [`Op`], the one form of every namespace change; [`namespace::apply`], the
-//! one function that gives an op its meaning; the key schema and the codecs of everything persistent; the
-//! [`Engine`] seam with the memory engine, which is also the model for the others; and the numbered invariants.
+//! Owns:
+//! - inodes, dentries and extents;
+//! - [`Op`], which represents every namespace change, and [`namespace::apply`], which defines what each op does;
+//! - the key schema and the codecs of all persistent records;
+//! - the [`Engine`] trait, and the in-memory engine, which is also the reference model for other engines;
+//! - the numbered invariants.
 //!
-//! Refuses: to wait (nothing here is async), to know an open file, a kernel request or an S3 request, and to
-//! read the clock: time, credentials and new inode numbers are arguments ([`Ctx`], [`Op`]).
+//! Nothing here is async, knows open files, kernel requests or S3 requests, or reads the clock: time, credentials and new
+//! inode numbers are arguments ([`Ctx`], [`Op`]).
 //!
-//! Invariants: `apply` is deterministic, so the op log replayed on an empty engine gives the same tables byte for
-//! byte; an engine stores ordered bytes and knows nothing of their meaning but [`Merge`]; two ops conflict only
-//! if one changes what the other read (creators in one directory do not); the state between two commits satisfies
-//! [`invariants::fsck`].
+//! Invariants:
+//! - `apply` is deterministic: replaying the op log on an empty engine gives the same tables, byte for byte;
+//! - an engine stores ordered bytes and interprets none of them, except to apply a [`Merge`];
+//! - two ops conflict only if one changes what the other read, so creates in one directory do not conflict;
+//! - the state between two commits satisfies [`invariants::fsck`].
 
 mod allocate;
 mod content;

@@ -1,13 +1,13 @@
-//! Which part of an op log is kept, and for whom: the rules of [`LogCap`] without the records themselves.
+//! The retention of an op log: which commits are kept and for which consumers, by the rules of [`LogCap`].
 //!
-//! Every engine keeps a span beside its log and drops the records up to [`LogSpan::cut`].
+//! A span has no records. An engine keeps a span for its log, and removes the log's records up to [`LogSpan::cut`].
 //!
-//! Invariants: the log is complete after `cut`; `cut <= ` every cursor of a consumer that has not lagged.
+//! Invariants: the log is complete after `cut`; `cut <= ` the cursor of every consumer that has not lagged.
 
 use crate::engine::{LogCap, LogError, Seqno};
 use std::collections::{BTreeMap, VecDeque};
 
-/// The span of a log from [`cut`](Self::cut) on, and the consumers it is kept for.
+/// The span of a log after [`cut`](Self::cut), and the consumers for which it is kept.
 #[derive(Debug, Clone)]
 pub struct LogSpan {
     cap: LogCap,
@@ -18,7 +18,7 @@ pub struct LogSpan {
     cursors: BTreeMap<String, Seqno>,
 }
 
-/// What a commit has in the log.
+/// The size of a commit's log records.
 #[derive(Debug, Clone, Copy)]
 struct Logged {
     seqno: Seqno,
@@ -27,12 +27,12 @@ struct Logged {
 }
 
 impl LogSpan {
-    /// An empty span that begins after `cut`.
+    /// Creates an empty span that begins after `cut`.
     pub fn new(cap: LogCap, cut: Seqno) -> Self {
         Self { cap, commits: VecDeque::new(), ops: 0, bytes: 0, cut, cursors: BTreeMap::new() }
     }
 
-    /// A commit has put so many ops into the log, which take so many bytes there.
+    /// Records that a commit has added `ops` ops, of `bytes` bytes in total, to the log.
     pub fn append(&mut self, seqno: Seqno, ops: usize, bytes: u64) {
         if ops == 0 {
             return;
@@ -43,22 +43,22 @@ impl LogSpan {
         self.trim();
     }
 
-    /// The log is complete after this commit, and nothing before is kept.
+    /// Returns the commit after which the log is complete. Records up to and including this commit are not kept.
     pub fn cut(&self) -> Seqno {
         self.cut
     }
 
-    /// The bytes that the kept ops take, as [`append`](Self::append) was told.
+    /// Returns the size of the kept ops in bytes, as passed to [`append`](Self::append).
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Whether the log reaches back to the cursor; `head` is what the one who lags is told.
+    /// Checks that the log reaches back to the cursor. Fails with `Lagged`, which reports `head`.
     pub fn reaches(&self, cursor: Seqno, head: Seqno) -> Result<(), LogError> {
         if cursor < self.cut { Err(LogError::Lagged { head }) } else { Ok(()) }
     }
 
-    /// Keeps the log from `at` on for a consumer; one of the same name starts anew. Gives the cursor.
+    /// Registers a consumer, for which the log after `at` is kept, and returns its cursor. Registering a name again resets its cursor.
     pub fn register(&mut self, consumer: &str, at: Seqno, head: Seqno) -> Result<Seqno, LogError> {
         self.reaches(at, head)?;
         let at = at.min(head);
@@ -67,14 +67,14 @@ impl LogSpan {
         Ok(at)
     }
 
-    /// How far a consumer is.
+    /// Returns a consumer's cursor.
     pub fn cursor(&self, consumer: &str, head: Seqno) -> Result<Seqno, LogError> {
         let at = *self.cursors.get(consumer).ok_or_else(|| LogError::NoConsumer(consumer.to_owned()))?;
         self.reaches(at, head)?;
         Ok(at)
     }
 
-    /// A consumer is done with the log up to `to`; going back is ignored. Gives the cursor.
+    /// Moves a consumer's cursor forward to `to` and returns the cursor. A lower `to` is ignored.
     pub fn advance(&mut self, consumer: &str, to: Seqno, head: Seqno) -> Result<Seqno, LogError> {
         let cursor =
             self.cursors.get_mut(consumer).ok_or_else(|| LogError::NoConsumer(consumer.to_owned()))?;
@@ -84,18 +84,18 @@ impl LogSpan {
         Ok(at)
     }
 
-    /// Keeps nothing for a consumer any more.
+    /// Removes a consumer.
     pub fn forget(&mut self, consumer: &str) {
         self.cursors.remove(consumer);
         self.trim();
     }
 
-    /// A consumer that an engine finds in its tables when it is opened, wherever it is.
+    /// Adds a consumer that an engine finds in its tables when it is opened. Its cursor may be before the cut.
     pub fn restore(&mut self, consumer: &str, at: Seqno) {
         self.cursors.insert(consumer.to_owned(), at);
     }
 
-    /// Drops whole commits that nobody needs, or that exceed the cap.
+    /// Drops whole commits from the front of the log: those that no consumer needs, and those that exceed the cap.
     fn trim(&mut self) {
         let needed_after = self.cursors.values().filter(|at| **at >= self.cut).min().copied();
         while let Some(first) = self.commits.front().copied() {
@@ -124,15 +124,15 @@ mod tests {
     }
 
     #[test]
-    fn whole_commits_go_until_the_cap_is_kept() {
-        assert_eq!(span(30, 0).cut(), Seqno(5), "nobody asked for more than no tail");
+    fn whole_commits_are_dropped_until_the_log_fits_the_cap() {
+        assert_eq!(span(30, 0).cut(), Seqno(5), "without consumers and tail nothing is kept");
         assert_eq!(span(1000, 4).cut(), Seqno(3));
-        assert_eq!(span(1000, 5).cut(), Seqno(3), "a commit is not cut in two");
-        assert_eq!(span(20, 100).cut(), Seqno(3), "the cap counts more than the tail");
+        assert_eq!(span(1000, 5).cut(), Seqno(3), "a commit is dropped as a whole");
+        assert_eq!(span(20, 100).cut(), Seqno(3), "the cap takes precedence over the tail");
     }
 
     #[test]
-    fn a_consumer_keeps_what_it_needs() {
+    fn the_log_after_a_cursor_is_kept() {
         let mut span = LogSpan::new(LogCap { bytes_max: 1000, tail_ops: 0 }, Seqno(0));
         span.register("c", Seqno(0), Seqno(0)).unwrap();
         (1..=5).for_each(|seqno| span.append(Seqno(seqno), 1, 1));

@@ -1,10 +1,9 @@
-//! The engine in memory: the model that other engines are compared with, and the one that serves while the
-//! namespace is derived from the bucket.
+//! The in-memory engine: the reference model for other engines. Tests use it; mounts keep their metadata in RocksDB.
 //!
-//! Owns one ordered table and the log behind one lock each call takes once and briefly. Refuses to be durable.
+//! Owns one ordered table and the log, behind one lock that each call takes once and briefly. Is not durable.
 //!
 //! Invariants: a version is the seqno of the commit that wrote the record; the log is complete after `cut`;
-//! `cut <= ` every cursor of a consumer that has not lagged `<= head`.
+//! `cut <= ` the cursor of every consumer that has not lagged `<= head`.
 
 mod log;
 mod table;
@@ -33,12 +32,12 @@ struct State {
 }
 
 impl MemoryEngine {
-    /// An empty engine that keeps as much log as `cap` says.
+    /// Creates an empty engine, which keeps as much log as `cap` allows.
     pub fn new(cap: LogCap) -> Self {
         Self { state: RwLock::new(State { table: Table::default(), log: Log::new(cap), head: Seqno(0) }) }
     }
 
-    /// A copy of everything as it is now, log and consumers included: a checkpoint.
+    /// Returns a copy of the current state, including log and consumers.
     pub fn fork(&self) -> Self {
         Self { state: RwLock::new(self.read().clone()) }
     }
@@ -77,7 +76,7 @@ impl Reader for MemoryEngine {
     }
 }
 
-/// The table after one commit.
+/// The table as it was after one commit.
 #[derive(Debug)]
 struct Snapshot(Table);
 
@@ -110,7 +109,7 @@ impl Engine for MemoryEngine {
 
     fn log_after(&self, cursor: Seqno, limit: usize) -> Result<Vec<LoggedOp>, LogError> {
         let state = self.read();
-        state.log.after(cursor, limit, state.head)
+        state.log.read_after(cursor, limit, state.head)
     }
 
     fn sync(&self) -> Result<(), EngineError> {
@@ -164,11 +163,11 @@ impl Engine for MemoryEngine {
 
 impl State {
     fn commit(&mut self, commit: Commit) -> Result<Seqno, CommitError> {
-        self.check(&commit)?;
+        self.check_conditions(&commit)?;
         if commit.is_check() {
             return Ok(self.head);
         }
-        let merged = self.merged(&commit)?;
+        let merged = self.apply_merges(&commit)?;
         let seqno = Seqno(self.head.0 + 1);
         for (key, value) in commit.puts.into_iter().chain(merged) {
             self.table.put(key, &value, seqno);
@@ -181,7 +180,7 @@ impl State {
         Ok(seqno)
     }
 
-    fn check(&self, commit: &Commit) -> Result<(), CommitError> {
+    fn check_conditions(&self, commit: &Commit) -> Result<(), CommitError> {
         let holds = |condition: &Condition| match condition {
             Condition::Version { key, version } => self.table.version(key) == Some(*version),
             Condition::Present { key } => self.table.version(key).is_some(),
@@ -215,8 +214,8 @@ impl State {
         ranges().flat_map(|range| self.table.keys(range)).all(|key| own.contains(key))
     }
 
-    /// The merged records, before anything is written: a merge that cannot be done changes nothing.
-    fn merged(&self, commit: &Commit) -> Result<Vec<(Vec<u8>, crate::Value)>, CommitError> {
+    /// Computes the merged records before anything is written, so that a merge that fails changes nothing.
+    fn apply_merges(&self, commit: &Commit) -> Result<Vec<(Vec<u8>, crate::Value)>, CommitError> {
         let merge = |(key, merge): &(Vec<u8>, crate::Merge)| {
             let found = self.table.get(key).ok_or(CommitError::Conflict)?;
             Ok((key.clone(), merge.apply(&found.value).map_err(EngineError::from)?))

@@ -1,46 +1,46 @@
-//! Merges: changes of a record that commute, so that two of them never conflict.
+//! Merges: changes of a record that commute, so that two merges never conflict.
 
 use crate::codec::{self, DecodeError};
 use crate::engine::Value;
 use crate::quota::Usage;
 use store::Timestamp;
 
-/// A change of the one record that a key has. `a.then(b)` applied once equals `a` and then `b`, and `b` and then `a`.
+/// A commutative change of a record. Applying `a.then(b)` equals applying `a` and then `b`, and also `b` and then `a`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Merge {
-    /// What an entry that comes or goes does to its directory's inode: a sum and two maxima.
+    /// The change of a directory's inode when an entry is added or removed.
     Inode {
         /// Added to the link count.
         nlink: i32,
-        /// The modification time becomes at least this.
+        /// Lower bound of the new modification time.
         mtime: Timestamp,
-        /// The change time becomes at least this.
+        /// Lower bound of the new change time.
         ctime: Timestamp,
     },
-    /// So much more of a quota is used.
+    /// An amount added to the usage of a quota.
     Usage(Usage),
 }
 
 impl Merge {
-    /// An entry came or went at `now`, and with it `nlink` subdirectories.
+    /// Creates the merge for an entry added or removed at `now`; `nlink` is the change of the number of subdirectories.
     pub fn entry(now: Timestamp, nlink: i32) -> Self {
         Self::Inode { nlink, mtime: now, ctime: now }
     }
 
-    /// Only the link count.
+    /// Creates a merge of the link count only.
     pub fn links(nlink: i32) -> Self {
         Self::Inode { nlink, mtime: Timestamp(i64::MIN), ctime: Timestamp(i64::MIN) }
     }
 
-    /// Only the change time.
+    /// Creates a merge of the change time only.
     pub fn changed(now: Timestamp) -> Self {
         Self::Inode { nlink: 0, mtime: Timestamp(i64::MIN), ctime: now }
     }
 
-    /// Both merges as one.
+    /// Combines two merges into one.
     ///
     /// # Panics
-    /// If they are of different records: a key has one.
+    /// Panics if the merges are for different types of records, since a key has one record.
     pub fn then(self, other: Self) -> Self {
         match (self, other) {
             (
@@ -53,15 +53,18 @@ impl Merge {
             },
             (Self::Usage(one), Self::Usage(more)) => Self::Usage(one.plus(more)),
             (one, other) => {
-                assert!(one == other, "merges of different records under one key: {one:?}, {other:?}");
+                assert!(
+                    one == other,
+                    "merges for different types of records under one key: {one:?}, {other:?}"
+                );
                 one
             }
         }
     }
 
-    /// The record after the merge; this is what an engine's merge operator calls.
+    /// Returns the record after the merge. Engines call this as their merge operator.
     ///
-    /// Fails if the bytes are no such record, or a number would leave its range.
+    /// Fails if the bytes are not a record of the merge's type, or a number would leave its range.
     pub fn apply(self, record: &[u8]) -> Result<Value, DecodeError> {
         match self {
             Self::Inode { nlink, mtime, ctime } => codec::merge_inode(record, nlink, mtime, ctime),

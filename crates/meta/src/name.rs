@@ -1,33 +1,33 @@
-//! Names: one component of a path.
+//! Names of directory entries: the components of a path.
 
 use crate::FsError;
 use std::fmt;
 use std::sync::Arc;
 use store::names::NAME_BYTES_MAX;
 
-/// What a directory calls one of its entries: 1 to [`NAME_BYTES_MAX`] bytes, neither `.` nor `..`, without `/` and
-/// NUL. Ordered by bytes, as listings are. Cloning is cheap.
+/// The name of a directory entry: 1 to [`NAME_BYTES_MAX`] bytes without `/` and NUL, and neither `.` nor `..`.
+/// Names are ordered by bytes, as in listings. Cloning is cheap.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Name(Arc<[u8]>);
 
 impl Name {
-    /// Takes the bytes as they are.
+    /// Creates a name from bytes, which are not normalised.
     ///
-    /// Fails with [`FsError::NameTooLong`], or with [`FsError::Invalid`] where no directory could hold the name.
+    /// Fails with [`FsError::NameTooLong`], or with [`FsError::Invalid`] if the bytes are not a valid name.
     pub fn new(bytes: &[u8]) -> Result<Self, FsError> {
         if bytes.len() > NAME_BYTES_MAX {
             return Err(FsError::NameTooLong);
         }
         match bytes {
-            b"" => Err(FsError::Invalid("an empty name")),
-            b"." | b".." => Err(FsError::Invalid("'.' and '..' name no entry of their own")),
-            _ if bytes.contains(&b'/') => Err(FsError::Invalid("a name with a '/'")),
-            _ if bytes.contains(&0) => Err(FsError::Invalid("a name with a NUL")),
+            b"" => Err(FsError::Invalid("the name is empty")),
+            b"." | b".." => Err(FsError::Invalid("the names '.' and '..' are reserved")),
+            _ if bytes.contains(&b'/') => Err(FsError::Invalid("the name contains '/'")),
+            _ if bytes.contains(&0) => Err(FsError::Invalid("the name contains a NUL byte")),
             _ => Ok(Self(bytes.into())),
         }
     }
 
-    /// The name's bytes.
+    /// Returns the name's bytes.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
@@ -40,7 +40,7 @@ impl TryFrom<&str> for Name {
     }
 }
 
-/// Shows the name for people: printable UTF-8 as it is, the rest escaped.
+/// Formats the name for people: printable UTF-8 as it is, all other bytes escaped.
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for chunk in self.0.utf8_chunks() {
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_no_directory_can_hold_is_refused() {
+    fn invalid_names_are_rejected() {
         for bad in [&b""[..], b".", b"..", b"a/b", b"a\0b"] {
             assert!(matches!(Name::new(bad), Err(FsError::Invalid(_))), "{bad:?}");
         }

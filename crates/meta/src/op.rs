@@ -1,30 +1,30 @@
-//! Ops: every change of the namespace, as a value.
+//! Ops: values that represent changes of the namespace.
 
 use crate::{Extent, Ino, Inode, Kind, Limits, Moment, Name, Stored};
 use bytes::Bytes;
 use std::ops::Range;
 use store::{ETag, ObjectKey, Timestamp};
 
-/// Who asks and when; stamped where the request enters.
+/// The context of an op: the caller and the time, set where the request arrives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ctx {
-    /// The wall-clock time of the change, for the times of inodes.
+    /// The wall-clock time of the change, from which inodes get their times.
     pub now: Timestamp,
-    /// The moment of the change, for ordering it with looks at the store.
+    /// The moment of the change, which orders it relative to observations of the store.
     pub at: Moment,
-    /// The caller's user.
+    /// The caller's user id.
     pub uid: u32,
-    /// The caller's group.
+    /// The caller's group id.
     pub gid: u32,
 }
 
-/// One namespace change. [`apply`](crate::namespace::apply) gives it its meaning; an op that fails changes nothing.
+/// A change of the namespace. [`apply`](crate::namespace::apply) defines what it does; an op that fails changes nothing.
 ///
-/// Every op can fail with [`FsError::NotFound`](crate::FsError::NotFound) for an inode or name that is not there and
-/// with [`FsError::NotDirectory`](crate::FsError::NotDirectory) where a parent is none; more errors are named below.
+/// Every op can fail with [`FsError::NotFound`](crate::FsError::NotFound) if an inode or name does not exist, and with
+/// [`FsError::NotDirectory`](crate::FsError::NotDirectory) if a parent is not a directory. The variants list further errors.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Op {
-    /// Makes the root directory. `Exists` if it is there.
+    /// Creates the root directory. Errors: `Exists` if there is one.
     Root {
         /// Permission bits.
         mode: u16,
@@ -33,17 +33,17 @@ pub enum Op {
         /// Group.
         gid: u32,
     },
-    /// Reserves the inode numbers `from..to` for whoever asks. `StaleBase` unless `from` is the first number that
-    /// nobody has reserved.
+    /// Reserves the inode numbers `from..to` for the caller. Errors: `StaleBase` unless `from` is the first number that has not been
+    /// leased.
     Lease {
         /// The first number.
         from: Ino,
-        /// The number after the last.
+        /// The number after the last number.
         to: Ino,
     },
-    /// Makes an inode and its first name. `Exists` if the name is taken. In a set-group-id directory the
-    /// directory's group wins over `gid`, and a new directory gets the bit. In a directory with a default ACL the new
-    /// inode gets what `mode` and that allow, and elsewhere `mode` without `umask`.
+    /// Creates an inode and its first name. In a set-group-id directory the new inode gets the directory's group instead of `gid`,
+    /// and a new directory also gets the set-group-id bit. In a directory with a default ACL the new inode gets the permissions that
+    /// both `mode` and the ACL grant; otherwise it gets `mode` without `umask`. Errors: `Exists` if the name is taken.
     Create {
         /// The directory.
         parent: Ino,
@@ -51,11 +51,11 @@ pub enum Op {
         name: Name,
         /// The new inode's number, from [`Namespace::allocate`](crate::Namespace::allocate).
         ino: Ino,
-        /// What to make.
+        /// The new inode's type.
         kind: Kind,
         /// Permission bits.
         mode: u16,
-        /// Permissions that the caller's process takes from what it makes; a symbolic link has them all.
+        /// The umask of the calling process. Does not apply to symbolic links.
         umask: u16,
         /// Owner.
         uid: u32,
@@ -63,12 +63,12 @@ pub enum Op {
         gid: u32,
         /// Device number, for devices.
         rdev: u32,
-        /// Where a symbolic link leads; required for one.
+        /// The target of a symbolic link, for which it is required.
         target: Option<Bytes>,
     },
-    /// Makes a file without a name, as [`Op::Create`] would in the same directory: an orphan until it is linked.
+    /// Creates a file without a name, with the attributes that [`Op::Create`] would give it. The file is an orphan until it is linked.
     CreateOrphan {
-        /// The directory that it inherits from.
+        /// The directory from which the file inherits group and ACL.
         parent: Ino,
         /// The new inode's number.
         ino: Ino,
@@ -81,7 +81,7 @@ pub enum Op {
         /// Group.
         gid: u32,
     },
-    /// Gives an inode another name, or an orphan its first. `Exists`, `IsDirectory`, `TooManyLinks`.
+    /// Gives an inode an additional name, or an orphan its first name. Errors: `Exists`, `IsDirectory`, `TooManyLinks`.
     Link {
         /// The inode.
         ino: Ino,
@@ -90,106 +90,108 @@ pub enum Op {
         /// The new name.
         name: Name,
     },
-    /// Takes a name from anything but a directory. `IsDirectory`.
+    /// Removes a name of an inode that is not a directory. Errors: `IsDirectory`.
     Unlink {
         /// The directory.
         parent: Ino,
         /// The name.
         name: Name,
-        /// Whether somebody has the inode open: without names it then stays as an orphan until [`Op::Purge`].
+        /// Whether the inode is open. If so, the inode without a name stays as an orphan until [`Op::Purge`].
         keep: bool,
     },
-    /// Makes another of an inode's names its home, as which the object's key follows it; the old home stays one of its
-    /// names. No time changes. `NotFound` unless the name leads to the inode.
+    /// Makes another name of an inode its primary name, from which path naming derives the object key. The previous primary name
+    /// becomes an additional name. No times change. Errors: `NotFound` unless the name refers to the inode.
     HandOn {
         /// The inode.
         ino: Ino,
-        /// The directory of the name that becomes the home.
+        /// The directory of the new primary name.
         parent: Ino,
-        /// That name.
+        /// The new primary name.
         name: Name,
     },
-    /// Removes an empty directory. `NotEmpty`, `NotDirectory`.
+    /// Removes an empty directory. Errors: `NotEmpty`, `NotDirectory`.
     Rmdir {
-        /// The directory that holds it.
+        /// The parent directory.
         parent: Ino,
-        /// Its name.
+        /// The name of the directory.
         name: Name,
     },
-    /// Moves a name, by the rules of rename(2). `Exists`, `NotEmpty`, `IsDirectory`, `NotDirectory`, `CrossesItself`.
+    /// Renames an entry, by the rules of rename(2). Errors: `Exists`, `NotEmpty`, `IsDirectory`, `NotDirectory`, `CrossesItself`.
     Rename {
         /// Old directory and name.
         from: (Ino, Name),
         /// New directory and name.
         to: (Ino, Name),
-        /// What to do with an entry that has the new name.
+        /// How to treat an existing entry with the new name.
         how: RenameHow,
-        /// As in [`Op::Unlink`], for the inode replaced.
+        /// As in [`Op::Unlink`], for the replaced inode.
         keep: bool,
     },
-    /// Changes attributes; ctime becomes now, and an ACL follows the mode. `Invalid` for the size of anything but a file (`IsDirectory` of a directory).
+    /// Changes attributes, sets ctime to now, and changes an access ACL to agree with the mode. Errors when the size is set:
+    /// `IsDirectory` for a directory, `Invalid` for other inodes that are not files.
     SetAttr {
         /// The inode.
         ino: Ino,
-        /// What to change.
+        /// The new attributes.
         changes: AttrChanges,
     },
-    /// Somebody read it; no other time changes.
+    /// Sets the atime of an inode that was read. No other times change.
     Accessed {
         /// The inode.
         ino: Ino,
-        /// When it was last read.
+        /// The time of the last read.
         atime: Timestamp,
     },
-    /// Sets an extended attribute. `Exists` or `NoData` according to `how`; `Invalid` for a name or value too long, and
-    /// for an [ACL](crate::acl) that is none. The mode follows an ACL, and one that says no more than the mode is not
-    /// kept.
+    /// Sets an extended attribute. Setting an access [ACL](crate::acl) also sets the mode; an access ACL equivalent to the mode is not
+    /// stored. Errors: `Exists` or `NoData` according to `how`; `Invalid` for a name or value that is too long, and for an invalid
+    /// ACL.
     SetXattr {
         /// The inode.
         ino: Ino,
-        /// The attribute with its name space (`user.x`).
+        /// The attribute's name, including the namespace (`user.x`).
         name: Box<[u8]>,
-        /// Its value.
+        /// The attribute's value.
         value: Bytes,
-        /// Whether it may or must exist.
+        /// Whether the attribute may, must or must not exist.
         how: XattrHow,
     },
-    /// Removes an extended attribute. `NoData`.
+    /// Removes an extended attribute. Errors: `NoData`.
     RemoveXattr {
         /// The inode.
         ino: Ino,
-        /// The attribute.
+        /// The attribute's name.
         name: Box<[u8]>,
     },
-    /// Names bytes that are stored: the content is now this. `StaleBase` if the current object is not `base`.
+    /// Replaces the whole content of an inode by stored objects. Errors: `StaleBase` if the current object's etag is not `base`.
     Publish {
         /// The inode.
         ino: Ino,
-        /// The etag of the object the bytes replace; `None`: nothing was stored.
+        /// The etag of the object that is replaced; `None` if nothing was stored.
         base: Option<ETag>,
-        /// The new content. `Invalid` unless ascending, without overlap and within the size, and alone if of length 0.
+        /// The new extents. `Invalid` unless they ascend without overlap and end within the size. An extent of length 0 must be the
+        /// only one.
         content: Vec<Extent>,
         /// The new length in bytes; 0 for a directory's marker.
         size_bytes: u64,
-        /// When the content was last written: mtime becomes this, and ctime is not earlier. `None`: no time changes.
+        /// The time of the last write: the new mtime, and a lower bound of ctime. If `None`, no times change.
         mtime: Option<Timestamp>,
     },
-    /// Names stored bytes for some ranges of a file; the rest of its content stays, up to the new size.
-    /// `IsDirectory`, `Invalid` for anything else that is no file.
+    /// Replaces the content of some ranges of a file by stored objects. The other content stays, up to the new size.
+    /// Errors: `IsDirectory`; `Invalid` for other inodes that are not files.
     Splice {
         /// The inode.
         ino: Ino,
-        /// What is replaced, in bytes of the file. `Invalid` unless ascending and without overlap.
+        /// The replaced ranges of the file, in bytes. `Invalid` unless they ascend without overlap.
         ranges: Vec<Range<u64>>,
-        /// What comes there; zeros where nothing does. `Invalid` unless ascending, without overlap, of some length,
-        /// and within the ranges and the size.
+        /// The new extents. The rest of the ranges becomes holes. `Invalid` unless the extents ascend without overlap, are not empty, and
+        /// lie within the ranges and the size.
         content: Vec<Extent>,
         /// The new length in bytes.
         size_bytes: u64,
         /// As in [`Op::Publish`].
         mtime: Option<Timestamp>,
     },
-    /// A foreign object or common prefix is seen at a free name. `Exists` if the name is taken.
+    /// Creates an inode for a foreign object or common prefix that was observed. Errors: `Exists` if the name is taken.
     Import {
         /// The directory.
         parent: Ino,
@@ -197,91 +199,93 @@ pub enum Op {
         name: Name,
         /// The new inode's number.
         ino: Ino,
-        /// What was seen.
+        /// The observation.
         seen: Observed,
     },
-    /// A foreign change, or better knowledge of the same object. `Late` if the inode was changed or seen after the
-    /// look, unless headers say more of the bytes it has; `Invalid` if a directory would become something else or the
-    /// reverse.
+    /// Updates an inode after an observation of a foreign change, or of more information about the same object. Errors: `Late` if the
+    /// inode was changed or observed at or after `looked_at`, unless headers add authoritative attributes of the same bytes; `Invalid`
+    /// if a directory would become another type of inode or the reverse.
     Refresh {
         /// The inode.
         ino: Ino,
-        /// What was seen.
+        /// The observation.
         seen: Observed,
     },
-    /// The object behind a name was deleted by somebody else. `NotEmpty` for a directory with entries, `Late` if the
-    /// inode was changed or seen after the look.
+    /// Removes a name whose object another client has deleted. Errors: `NotEmpty` for a directory with entries; `Late` if the inode
+    /// was changed or observed at or after `looked_at`.
     Vanish {
         /// The directory.
         parent: Ino,
         /// The name.
         name: Name,
-        /// When nothing was found there.
+        /// When the object was found to be missing.
         looked_at: Moment,
         /// As in [`Op::Unlink`].
         keep: bool,
     },
-    /// Forgets what can be learned again; no time changes. `NotEmpty` for a directory with entries, `Invalid` for
-    /// an inode with several names.
+    /// Removes a name and its inode from the tables only; a later observation of the bucket adds them again. No times change. Errors:
+    /// `NotEmpty` for a directory with entries, `Invalid` for an inode with several names.
     Evict {
         /// The directory.
         parent: Ino,
         /// The name.
         name: Name,
     },
-    /// Sets or removes what the tree below a directory may hold; the root's is the whole volume. `NotDirectory`, `NoData`
-    /// if there is none to remove, `Invalid` for a tree in another and for one whose files have names outside. Ops that
-    /// make something larger fail with `OverQuota` or `VolumeFull` where a quota has no room, and those that would have
-    /// an inode in two trees with `OtherTree`. To be committed by [`Namespace::set_quota`](crate::Namespace::set_quota).
+    /// Sets or removes the quota of the tree below a directory; the root's quota applies to the whole volume. Must be committed by
+    /// [`Namespace::set_quota`](crate::Namespace::set_quota). Errors: `NotDirectory`; `NoData` if there is no quota to remove; `Invalid`
+    /// for a tree within another tree, and for a tree with files that also have names outside of it.
+    ///
+    /// Afterwards, ops that would exceed the quota fail with `OverQuota` or `VolumeFull`, and ops after which an inode would be in
+    /// two trees fail with `OtherTree`.
     SetQuota {
         /// The directory.
         dir: Ino,
-        /// The limits; `None`: no quota.
+        /// The new limits; `None` removes the quota.
         limits: Option<Limits>,
     },
-    /// Notes in the tables that an inode's attributes are newer than the headers of its object. No time changes.
+    /// Records that an inode's attributes are newer than its object's headers and wait to be exported. No times change.
     AwaitExport {
         /// The inode.
         ino: Ino,
     },
-    /// An inode's attributes were exported to the headers of its object, as they were after the change with this number
-    /// ([`Namespace::waiting_export`](crate::Namespace::waiting_export)). Changes nothing if there was a later one.
+    /// Removes the record of [`Op::AwaitExport`] after an export of the attributes as they were after the given change. Changes
+    /// nothing if there was a later change.
     Exported {
         /// The inode.
         ino: Ino,
-        /// The number of the change.
+        /// The number of the exported change, from [`Namespace::waiting_export`](crate::Namespace::waiting_export).
         change: u64,
     },
-    /// The last handle of an orphan is closed. `NotFound` unless it is an orphan.
+    /// Removes an orphan, after its last handle was closed. Errors: `NotFound` unless the inode is an orphan.
     Purge {
         /// The orphan.
         ino: Ino,
     },
 }
 
-/// What rename does with an entry at the new name.
+/// How rename treats an existing entry with the new name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RenameHow {
-    /// Replaces it.
+    /// Replaces the entry.
     Replace,
     /// Fails with `Exists`.
     NoReplace,
-    /// Swaps both; fails with `NotFound` if there is none.
+    /// Swaps the two entries. Fails with `NotFound` if there is no entry.
     Exchange,
 }
 
-/// What `SetXattr` expects.
+/// Whether `SetXattr` expects an attribute to exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum XattrHow {
-    /// Nothing.
+    /// The attribute may exist.
     Set,
-    /// The attribute must be new.
+    /// The attribute must not exist.
     Create,
     /// The attribute must exist.
     Replace,
 }
 
-/// Attributes to change; `None` leaves one as it is.
+/// Attributes to change. `None` leaves an attribute unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct AttrChanges {
     /// The 12 permission bits.
@@ -290,18 +294,18 @@ pub struct AttrChanges {
     pub uid: Option<u32>,
     /// Group.
     pub gid: Option<u32>,
-    /// Length in bytes. mtime becomes now unless it is given too.
+    /// Length in bytes. Also sets mtime to now, unless `mtime` is given.
     pub size_bytes: Option<u64>,
-    /// Last read.
+    /// Time of the last read.
     pub atime: Option<Timestamp>,
-    /// Last change of the content.
+    /// Time of the last change of the content.
     pub mtime: Option<Timestamp>,
 }
 
-/// What the store showed of an object or prefix, as an inode's attributes.
+/// An observation of an object or a common prefix in the store, as an inode's attributes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Observed {
-    /// What it is.
+    /// Type of the inode.
     pub kind: Kind,
     /// Length in bytes; 0 for a directory.
     pub size_bytes: u64,
@@ -315,33 +319,33 @@ pub struct Observed {
     pub gid: u32,
     /// Device number, for devices.
     pub rdev: u32,
-    /// Last read.
+    /// Time of the last read.
     pub atime: Timestamp,
-    /// Last change of the content.
+    /// Time of the last change of the content.
     pub mtime: Timestamp,
-    /// Last change of the inode.
+    /// Time of the last change of the inode.
     pub ctime: Timestamp,
-    /// Creation.
+    /// Time of creation.
     pub btime: Timestamp,
-    /// Where a symbolic link leads, if that was read.
+    /// The target of a symbolic link, if it was read.
     pub target: Option<Bytes>,
-    /// Whether headers said so; `false`: a listing's word.
+    /// Whether the attributes are from the object's headers; `false` if they are from a listing.
     pub exact: bool,
-    /// When the store was asked: what it showed may have changed since.
+    /// When the request to the store was sent: the object may have changed since then.
     pub looked_at: Moment,
 }
 
-/// What an op did.
+/// The result of an op.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Applied {
-    /// The inode made, changed or moved, afterwards. `None` where it is gone.
+    /// The inode that was created, changed or moved, after the op. `None` if it was removed.
     pub inode: Option<Inode>,
-    /// The inode that lost its last name (unlinked, replaced by rename, vanished, evicted, purged), as it was with
-    /// its home; an object at its path is the caller's to clean up.
+    /// The inode that lost its last name, or the orphan that was purged, as it was before the op. The caller must delete the object
+    /// at its path key, if the op means that.
     pub removed: Option<Inode>,
-    /// Whether `removed` stays as an orphan until it is purged.
+    /// Whether `removed` stays as an orphan until [`Op::Purge`].
     pub orphaned: bool,
-    /// Objects under keys of their own that the inode changed or removed has nothing in any more: the caller's to delete, where the
-    /// op means that.
+    /// Objects under keys of their own to which the changed or removed inode no longer refers. The caller must delete them, if the op
+    /// means that.
     pub released: Vec<ObjectKey>,
 }

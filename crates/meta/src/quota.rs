@@ -1,46 +1,46 @@
-//! Quotas: what the whole volume, or the tree below a directory, may hold, and what it does.
+//! Quotas: limits on the size of the whole volume or of the tree below a directory, and the current usage.
 
-/// An amount of what quotas limit, or a difference of two.
+/// An amount of the resources that quotas limit, or the difference of two amounts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Usage {
-    /// Lengths of files, holes included.
+    /// Sum of the lengths of files, holes included.
     pub bytes: i64,
-    /// Inodes of every kind.
+    /// Number of inodes of every type.
     pub files: i64,
 }
 
 impl Usage {
-    /// Both together.
+    /// Returns the sum, saturating.
     pub fn plus(self, other: Self) -> Self {
         Self { bytes: self.bytes.saturating_add(other.bytes), files: self.files.saturating_add(other.files) }
     }
 
-    /// What gives nothing together with this.
+    /// Returns the negated amount, saturating.
     pub fn negated(self) -> Self {
         Self { bytes: self.bytes.saturating_neg(), files: self.files.saturating_neg() }
     }
 }
 
-/// What may be held; `None`: any amount.
+/// The limits of a quota. `None` means no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Limits {
-    /// Of lengths of files.
+    /// Maximum sum of the lengths of files.
     pub bytes: Option<u64>,
-    /// Of inodes.
+    /// Maximum number of inodes.
     pub files: Option<u64>,
 }
 
-/// A quota: limits and what is used of them.
+/// A quota: its limits and the current usage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Quota {
     /// The limits.
     pub limits: Limits,
-    /// What is there now. More than a limit where that was set later.
+    /// The current usage. It may exceed a limit that was set later.
     pub used: Usage,
 }
 
 impl Quota {
-    /// Whether `more` has room. Less of something always has.
+    /// Returns whether the usage may grow by `more`. A resource whose usage does not grow always fits.
     pub fn has_room(&self, more: Usage) -> bool {
         let fits = |limit: Option<u64>, used: i64, more: i64| {
             let limit = limit.and_then(|limit| i64::try_from(limit).ok()).unwrap_or(i64::MAX);
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_limit_holds_for_what_grows_alone() {
+    fn a_limit_applies_only_to_a_resource_that_grows() {
         let quota =
             Quota { limits: Limits { bytes: Some(10), files: None }, used: Usage { bytes: 12, files: 3 } };
         assert!(

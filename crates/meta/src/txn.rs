@@ -1,32 +1,32 @@
-//! Transactions: what [`apply`](crate::namespace::apply) reads and writes, and how that becomes a [`Commit`].
+//! Transactions: the state that [`apply`](crate::namespace::apply) reads and writes, and how its writes become a [`Commit`].
 
 use crate::engine::{Commit, Condition, EngineError, KeyRange, Reader, Value, Versioned};
 use crate::{Ctx, Merge, Op};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// The state an op is applied to.
+/// The state to which an op is applied.
 ///
-/// A write depends on what was read with [`Txn::get`] and [`Txn::require_empty`]: if that changes before the commit,
-/// the op is applied again. It does not depend on [`Txn::peek`], [`Txn::scan`] and [`Txn::last`]: records read with these must
-/// change only together with a record that the op depends on.
+/// An op depends on what it reads with [`Txn::get`] and [`Txn::require_empty`]: if that changes before the commit, the commit
+/// fails with a conflict and the op is applied again. An op does not depend on what it reads with [`Txn::peek`], [`Txn::scan`]
+/// and [`Txn::last`], so these may read only records that change only together with a record that the op depends on.
 pub trait Txn {
-    /// The record of a key, and the op depends on it.
+    /// Returns the record of a key and makes the op depend on it.
     fn get(&mut self, key: &[u8]) -> Result<Option<Value>, EngineError>;
 
-    /// The record of a key.
+    /// Returns the record of a key. The op does not depend on it.
     fn peek(&mut self, key: &[u8]) -> Result<Option<Value>, EngineError>;
 
-    /// The first `limit` records of a range, ascending.
+    /// Returns the first `limit` records of a range, ascending. The op does not depend on them.
     fn scan(&mut self, range: &KeyRange, limit: usize) -> Result<Vec<(Vec<u8>, Value)>, EngineError>;
 
-    /// The last record of a range.
+    /// Returns the last record of a range. The op does not depend on it.
     fn last(&mut self, range: &KeyRange) -> Result<Option<(Vec<u8>, Value)>, EngineError>;
 
-    /// The op depends on the key existing, not on its record.
+    /// Makes the op depend on the existence of the key, but not on its record.
     fn require_present(&mut self, key: Vec<u8>);
 
-    /// Whether no key is in the range; if so, the op depends on it.
+    /// Returns whether the range is empty. If it is, the op depends on that.
     fn require_empty(&mut self, range: &KeyRange) -> Result<bool, EngineError>;
 
     /// Writes a record.
@@ -35,27 +35,28 @@ pub trait Txn {
     /// Removes a record, if there is one.
     fn delete(&mut self, key: Vec<u8>);
 
-    /// Merges into a record; the op depends on there being one, not on what it holds.
+    /// Merges into a record. The op depends on the existence of the record, but not on its value.
     fn merge(&mut self, key: Vec<u8>, merge: Merge) -> Result<(), EngineError>;
 }
 
-/// A transaction over a reader: reads see its own writes, and everything gathers into one [`Commit`].
+/// A transaction that buffers writes over a reader. Reads see the transaction's own writes; all ops become one [`Commit`].
 pub struct Staged<'r, R: Reader + ?Sized> {
     base: &'r R,
     reads: BTreeMap<Vec<u8>, Read>,
     present: BTreeSet<Vec<u8>>,
     empty: BTreeSet<KeyRange>,
     writes: BTreeMap<Vec<u8>, Write>,
-    /// What this op's writes replaced, oldest first.
+    /// The writes that the current op has replaced, oldest first.
     undo: Vec<(Vec<u8>, Option<Write>)>,
     ops: Vec<(Ctx, Op)>,
 }
 
-/// What the base said of a key when it was first asked.
+/// The result of the first read of a key from the base.
 #[derive(Debug, Clone)]
 struct Read {
     found: Option<Versioned>,
-    depends: bool,
+    /// Whether an op depends on the record.
+    is_condition: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -66,7 +67,7 @@ enum Write {
 }
 
 impl<'r, R: Reader + ?Sized> Staged<'r, R> {
-    /// A transaction over the state of `base`.
+    /// Starts a transaction over the state of `base`.
     pub fn new(base: &'r R) -> Self {
         Self {
             base,
@@ -79,14 +80,14 @@ impl<'r, R: Reader + ?Sized> Staged<'r, R> {
         }
     }
 
-    /// The op just applied is part of the commit.
+    /// Keeps the writes of the op that was just applied, and adds the op to the commit.
     pub fn keep_op(&mut self, ctx: &Ctx, op: &Op) {
         self.undo.clear();
         self.ops.push((*ctx, op.clone()));
     }
 
-    /// Takes back what was written since the last [`Staged::keep_op`]. What was read stays a condition: that the op
-    /// failed depends on it.
+    /// Undoes the writes since the last [`Staged::keep_op`]. The conditions of the reads stay, since the failure of the op depends
+    /// on them.
     pub fn drop_op(&mut self) {
         while let Some((key, before)) = self.undo.pop() {
             match before {
@@ -96,18 +97,18 @@ impl<'r, R: Reader + ?Sized> Staged<'r, R> {
         }
     }
 
-    /// Takes back everything written. What was read stays a condition.
+    /// Undoes all writes and removes all ops. The conditions of the reads stay.
     pub fn drop_all(&mut self) {
         self.undo.clear();
         self.writes.clear();
         self.ops.clear();
     }
 
-    /// Everything gathered, ready for the engine.
+    /// Converts the transaction into a commit.
     pub fn into_commit(self) -> Commit {
         let mut commit = Commit { ops: self.ops, ..Commit::default() };
-        let depended = self.reads.into_iter().filter(|(_, read)| read.depends);
-        commit.conditions.extend(depended.map(|(key, read)| match read.found {
+        let conditions = self.reads.into_iter().filter(|(_, read)| read.is_condition);
+        commit.conditions.extend(conditions.map(|(key, read)| match read.found {
             Some(found) => Condition::Version { key, version: found.version },
             None => Condition::Absent { key },
         }));
@@ -123,26 +124,26 @@ impl<'r, R: Reader + ?Sized> Staged<'r, R> {
         commit
     }
 
-    fn read(&mut self, key: &[u8], depends: bool) -> Result<Option<Value>, EngineError> {
+    fn read(&mut self, key: &[u8], is_condition: bool) -> Result<Option<Value>, EngineError> {
         let merge = match self.writes.get(key) {
             Some(Write::Put(value)) => return Ok(Some(value.clone())),
             Some(Write::Delete) => return Ok(None),
             Some(Write::Merge(merge)) => *merge,
-            None => return Ok(self.read_base(key, depends)?.map(|found| found.value.clone())),
+            None => return Ok(self.read_base(key, is_condition)?.map(|found| found.value.clone())),
         };
-        match self.read_base(key, depends)? {
+        match self.read_base(key, is_condition)? {
             Some(found) => Ok(Some(merge.apply(&found.value)?)),
             None => Ok(None),
         }
     }
 
-    fn read_base(&mut self, key: &[u8], depends: bool) -> Result<Option<&Versioned>, EngineError> {
+    fn read_base(&mut self, key: &[u8], is_condition: bool) -> Result<Option<&Versioned>, EngineError> {
         if !self.reads.contains_key(key) {
             let found = self.base.get(key)?;
-            self.reads.insert(key.to_vec(), Read { found, depends: false });
+            self.reads.insert(key.to_vec(), Read { found, is_condition: false });
         }
         Ok(self.reads.get_mut(key).and_then(|read| {
-            read.depends |= depends;
+            read.is_condition |= is_condition;
             read.found.as_ref()
         }))
     }
@@ -152,8 +153,8 @@ impl<'r, R: Reader + ?Sized> Staged<'r, R> {
         self.undo.push((key, before));
     }
 
-    /// The first `limit` rows of the base that this transaction has not written.
-    fn unwritten(&self, range: &KeyRange, limit: usize) -> Result<Vec<(Vec<u8>, Versioned)>, EngineError> {
+    /// Scans the base and leaves out keys that this transaction has written. Returns at least `limit` rows if there are as many.
+    fn scan_base(&self, range: &KeyRange, limit: usize) -> Result<Vec<(Vec<u8>, Versioned)>, EngineError> {
         let written = self.writes.range(range.from.clone()..range.to.clone()).count();
         let (from, to) = range.bounds();
         let mut rows = self.base.scan(from, to, limit.saturating_add(written))?;
@@ -172,7 +173,7 @@ impl<R: Reader + ?Sized> Txn for Staged<'_, R> {
     }
 
     fn scan(&mut self, range: &KeyRange, limit: usize) -> Result<Vec<(Vec<u8>, Value)>, EngineError> {
-        let base = self.unwritten(range, limit)?;
+        let base = self.scan_base(range, limit)?;
         let mut rows: Vec<_> = base.into_iter().map(|(key, found)| (key, found.value)).collect();
         let written: Vec<_> =
             self.writes.range(range.from.clone()..range.to.clone()).map(|(key, _)| key.clone()).collect();

@@ -1,4 +1,4 @@
-//! Access control lists: what they do to modes, and modes to them.
+//! Access control lists and their relation to modes.
 
 use crate::fixture::{Fixture, name};
 use meta::acl::{ACCESS, Acl, DEFAULT};
@@ -6,7 +6,7 @@ use meta::{AttrChanges, FsError, Ino, Inode, Kind, Op, XattrHow};
 
 const ROOT: Ino = Ino::ROOT;
 
-/// The entries of owner, user 1000, owning group, mask and others.
+/// Encodes an ACL with entries for owner, user 1000, owning group, mask and others.
 fn extended(owner: u8, user: u8, group: u8, mask: u8, others: u8) -> Vec<u8> {
     let entry = |tag: u8, permissions: u8, id: u32| {
         [vec![tag, 0, permissions, 0], id.to_le_bytes().to_vec()].concat()
@@ -50,7 +50,7 @@ impl Fixture {
 }
 
 #[test]
-fn mode_and_list_are_kept_in_step() {
+fn mode_and_acl_agree() {
     let fs = Fixture::new();
     let file = fs.file(ROOT, "f");
     fs.chmod(file, 0o4644);
@@ -58,22 +58,26 @@ fn mode_and_list_are_kept_in_step() {
     fs.chmod(file, 0o751);
     assert_eq!(fs.acl(file, ACCESS), Some(extended(7, 7, 4, 5, 1)));
     assert_eq!(fs.set_acl(file, ACCESS, minimal(6, 4, 4)).unwrap().mode, 0o644);
-    assert_eq!(fs.acl(file, ACCESS), None, "the mode says it all");
+    assert_eq!(fs.acl(file, ACCESS), None, "the ACL is equivalent to the mode");
     assert_eq!(fs.namespace.xattrs(file).unwrap().len(), 0);
-    let wrong = fs.set_acl(file, ACCESS, b"no list".to_vec());
+    let wrong = fs.set_acl(file, ACCESS, b"not an ACL".to_vec());
     assert!(matches!(wrong, Err(FsError::Invalid(_))));
     let wrong = fs.set_acl(file, DEFAULT, minimal(7, 5, 5));
-    assert!(matches!(wrong, Err(FsError::Invalid(_))), "a file has no default list");
+    assert!(matches!(wrong, Err(FsError::Invalid(_))), "a file cannot have a default ACL");
 }
 
 #[test]
-fn a_default_list_is_inherited_instead_of_the_umask() {
+fn a_default_acl_replaces_the_umask() {
     let fs = Fixture::new();
     assert_eq!(fs.make_under(ROOT, "plain", Kind::File, 0o666, 0o22).mode, 0o644);
     assert_eq!(fs.make_under(ROOT, "link", Kind::Symlink, 0o777, 0o77).mode, 0o777);
     let dir = fs.dir(ROOT, "d");
     fs.set_acl(dir, DEFAULT, extended(7, 7, 5, 7, 0)).unwrap();
-    assert_eq!(fs.namespace.inode(dir).unwrap().mode, 0o755, "a default list says nothing of its directory");
+    assert_eq!(
+        fs.namespace.inode(dir).unwrap().mode,
+        0o755,
+        "a default ACL does not change the directory's mode"
+    );
     let file = fs.make_under(dir, "f", Kind::File, 0o666, 0o77);
     assert_eq!((file.mode, fs.acl(file.ino, ACCESS)), (0o660, Some(extended(6, 7, 5, 6, 0))));
     let below = fs.make_under(dir, "d", Kind::Directory, 0o777, 0o77);
@@ -86,7 +90,7 @@ fn a_default_list_is_inherited_instead_of_the_umask() {
 }
 
 #[test]
-fn lists_go_with_their_inode() {
+fn acls_are_removed_with_their_inode() {
     let fs = Fixture::new();
     let file = fs.file(ROOT, "f");
     fs.set_acl(file, ACCESS, extended(6, 6, 6, 6, 6)).unwrap();

@@ -1,6 +1,6 @@
-//! The persistent form: golden bytes, round trips, hostile bytes.
+//! The persistent format: golden bytes, round trips, invalid and damaged bytes.
 
-use crate::ops;
+use crate::strategies;
 use meta::codec::{
     DecodeError, HeadRecord, InodeRecord, decode_dentry, decode_extent, decode_head, decode_inode,
     decode_log_record, decode_number, decode_op, decode_quota, encode_dentry, encode_extent, encode_head,
@@ -21,7 +21,7 @@ fn extent(offset: u64, len: u64, stored: Stored) -> Extent {
     Extent { offset, len, object: stored, object_offset: 0 }
 }
 
-/// A file as most are: one object, times close together.
+/// Returns a typical file: one object, and times close to each other.
 fn file() -> Inode {
     let time = Timestamp(1_767_268_800_000_000_000);
     let object = Stored {
@@ -51,9 +51,8 @@ fn file() -> Inode {
     }
 }
 
-/// These bytes are on disks. A change of a record's form is a new version beside this one, never an edit here.
-/// A file whose extents have rows.
-fn of_many_extents() -> Inode {
+/// Returns a file whose extents have rows.
+fn file_with_many_extents() -> Inode {
     let object = |n: u64| Stored {
         key: Some(ObjectKey::try_from("k").unwrap()),
         etag: ETag::new(&format!("{n}")),
@@ -64,8 +63,10 @@ fn of_many_extents() -> Inode {
     Inode { content: Content::of(extents, 4096), ..file() }
 }
 
+/// Volumes contain records with these bytes. A change of a record's format needs a new version and a new case, and never changes
+/// a case.
 #[test]
-fn records_keep_their_bytes() {
+fn records_have_their_golden_bytes() {
     let at = Moment { mount: 2, nanos: 300 };
     let ctx = Ctx { now: Timestamp(-1), at, uid: 1000, gid: 100 };
     let rename = Op::Rename {
@@ -127,7 +128,7 @@ fn records_keep_their_bytes() {
             "0198a403e807640100802080808cea86e7cc86310a000102ac02070872656164732e667101008020000001d41d8cd98f00b204e9800998ecf8427e000102",
         ),
         (
-            encode_inode(&of_many_extents()),
+            encode_inode(&file_with_many_extents()),
             "0258a403e807640100802080808cea86e7cc86310a000100070872656164732e667105190001016b00013000002f693b7f0075848377aaf072f867a8d6",
         ),
         (
@@ -146,44 +147,44 @@ fn records_keep_their_bytes() {
     assert_eq!(decode_inode(Ino(42), &encode_inode(&file())).unwrap().inode, file());
 }
 
-/// What was logged before `Create` had a umask was made without one.
+/// `Create` had no umask in version 1, which is read as a umask of 0.
 #[test]
-fn ops_of_the_first_version_are_read() {
+fn ops_of_version_1_are_decoded() {
     let bytes = [1, 3, 7, 1, b'a', 8, 1, 0xed, 3, 0xe8, 7, 0x64, 0, 0];
-    let Op::Create { mode, umask, uid, .. } = decode_op(&bytes).unwrap() else { panic!("no create") };
+    let Op::Create { mode, umask, uid, .. } = decode_op(&bytes).unwrap() else { panic!("not a create") };
     assert_eq!((mode, umask, uid), (0o755, 0, 1000));
     let (ctx, op) = decode_log_record(&[1, 1, 0xe8, 7, 0x64, 1, 0x10, 5]).unwrap();
     assert_eq!((ctx.now, ctx.at, op), (Timestamp(-1), Moment::default(), Op::Purge { ino: Ino(5) }));
 }
 
-/// An earlier version ordered looks by wall-clock time. A machine whose clock was ahead for a while has records that were
-/// observed in the future, which hid every change of another client until the clock caught up. What such a record says of
-/// the time must not outrank a look of a mount.
+/// Earlier versions ordered observations by wall-clock time. A machine whose clock was ahead for some time has records with
+/// observations in the future, which hid all changes of other clients until the clock had caught up. So these times must be
+/// ignored.
 #[test]
-fn wall_clock_times_of_earlier_records_order_nothing() {
+fn wall_clock_times_of_earlier_records_are_ignored() {
     let mut sink = encode_inode(&file());
     let observed = sink.iter().position(|byte| *byte == 0x0a).unwrap() + 3;
     // 2 years later than mtime, as a signed varint.
     sink.splice(observed..=observed, [0x80, 0x80, 0xd0, 0xe7, 0xb5, 0xb7, 0xf3, 0xe0, 0x01]);
     assert_eq!(decode_inode(Ino(42), &sink).unwrap().inode, file());
     let vanish = [1, 0x0e, 7, 1, b'a', 0x80, 0x80, 0xd0, 0xe7, 0xb5, 0xb7, 0xf3, 0xe0, 0x01, 1];
-    let Op::Vanish { looked_at, keep, .. } = decode_op(&vanish).unwrap() else { panic!("no vanish") };
+    let Op::Vanish { looked_at, keep, .. } = decode_op(&vanish).unwrap() else { panic!("not a vanish") };
     assert!(keep && looked_at == Moment::default());
 }
 
-/// Found by the crate `fuzz`: a damaged row was read as an extent of another place than its key says.
+/// Found by the crate `fuzz`: a damaged row was decoded as an extent whose offset differs from the offset in its key.
 #[test]
-fn an_extent_of_another_row_is_refused() {
+fn an_extent_that_does_not_match_its_key_is_rejected() {
     let stored = Stored { key: None, etag: ETag::new("e"), version: None, last_modified: None };
     let mut row = encode_extent(&extent(4096, 10, stored));
     decode_extent(4096, &row).unwrap();
-    // The second byte is how far behind its row's place an extent begins.
+    // The second byte is the extent's offset relative to the offset in the key.
     row[1] = 98;
-    assert_eq!(decode_extent(4096, &row), Err(DecodeError::Field("an extent of another row")));
+    assert_eq!(decode_extent(4096, &row), Err(DecodeError::Field("an extent that does not match its key")));
 }
 
 #[test]
-fn a_newer_version_is_named_as_such() {
+fn newer_versions_are_reported() {
     let newer = |what| DecodeError::Version { what, found: 2, known: 1 };
     assert_eq!(decode_dentry(&[2, 0, 1]), Err(newer("a dentry")));
     assert_eq!(
@@ -202,7 +203,7 @@ fn a_newer_version_is_named_as_such() {
 }
 
 #[test]
-fn usage_merges_commute_and_never_go_below_nothing() {
+fn usage_merges_commute_and_never_become_negative() {
     let record = encode_quota(&Quota::default());
     let (one, two) = (Usage { bytes: 5, files: 1 }, Usage { bytes: -5, files: 0 });
     assert_eq!(Merge::Usage(one).then(Merge::Usage(two)), Merge::Usage(two).then(Merge::Usage(one)));
@@ -227,17 +228,17 @@ fn merges_commute() {
             .is_ok_and(|merged| decode_inode(Ino(42), &merged).unwrap().inode.nlink == 0)
     );
     assert_eq!(one.then(two), two.then(one));
-    assert!(two.apply(&record).is_err(), "no inode has fewer than no names");
+    assert!(two.apply(&record).is_err(), "a link count cannot be negative");
 }
 
 prop_compose! {
     fn inode()(
-        kind in ops::kind(),
+        kind in strategies::kind(),
         numbers in any::<[u32; 5]>(),
         size_bytes in any::<u64>(),
         times in any::<[i64; 5]>(),
         home in prop::option::of((any::<u64>(), prop::collection::vec(1..=b'.' - 1, 1..255))),
-        extents in prop::collection::vec((any::<[u64; 3]>(), ops::stored()), 0..9),
+        extents in prop::collection::vec((any::<[u64; 3]>(), strategies::stored()), 0..9),
         target in prop::option::of(prop::collection::vec(any::<u8>(), 0..300)),
         exact in any::<bool>(),
     ) -> Inode {
@@ -272,26 +273,26 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn ops_come_back(op in ops::op(), now in any::<i64>(), uid in any::<u32>()) {
+    fn ops_round_trip(op in strategies::op(), now in any::<i64>(), uid in any::<u32>()) {
         prop_assert_eq!(decode_op(&encode_op(&op)).unwrap(), op.clone());
         let ctx = Ctx { now: Timestamp(now), at: Moment { mount: now as u64, nanos: uid.into() }, uid, gid: !uid };
         prop_assert_eq!(decode_log_record(&encode_log_record(&ctx, &op)).unwrap(), (ctx, op));
     }
 
     #[test]
-    fn inodes_come_back(inode in inode()) {
+    fn inodes_round_trip(inode in inode()) {
         let record = decode_inode(Ino(9), &encode_inode(&inode)).unwrap();
         prop_assert_eq!(record, InodeRecord { inode, unsummed: 0 });
     }
 
     #[test]
-    fn extents_come_back([offset, len, object_offset] in any::<[u64; 3]>(), object in ops::stored()) {
+    fn extents_round_trip([offset, len, object_offset] in any::<[u64; 3]>(), object in strategies::stored()) {
         let extent = Extent { offset, len, object, object_offset };
         prop_assert_eq!(decode_extent(offset, &encode_extent(&extent)).unwrap(), extent);
     }
 
     #[test]
-    fn any_bytes_are_decoded_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..80)) {
+    fn decoding_any_bytes_does_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..80)) {
         let mut versioned = bytes.clone();
         versioned.insert(0, 1);
         for bytes in [bytes, versioned] {
@@ -301,9 +302,9 @@ proptest! {
         }
     }
 
-    /// Damage that a disk or a bug would do: still no panic, also where nearly everything is right.
+    /// Records with one damaged byte, and truncated records, as a disk error or a bug would leave them.
     #[test]
-    fn damaged_records_are_decoded_or_refused(op in ops::op(), inode in inode(), at in any::<usize>(), byte in any::<u8>()) {
+    fn decoding_damaged_records_does_not_panic(op in strategies::op(), inode in inode(), at in any::<usize>(), byte in any::<u8>()) {
         for record in [encode_op(&op), encode_inode(&inode)] {
             let mut damaged = record.clone();
             damaged[at % record.len()] = byte;

@@ -1,7 +1,7 @@
-//! Ops at the same time: they end as if one had come after the other, in the order of the log.
+//! Concurrent ops: their outcome is that of a serial execution in the order of the log.
 
-use crate::ops;
 use crate::properties::{CTX, engine, outcome, replayed, table};
+use crate::strategies;
 use meta::{
     AttrChanges, BatchRecord, Commit, CommitError, Condition, Ctx, Engine, EngineError, FsError, Ino,
     KeyRange, Kind, LogError, LoggedOp, MemoryEngine, Name, Namespace, Observed, Op, Reader, RenameHow, Rows,
@@ -16,10 +16,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-/// An engine that does something before each call that reads or commits, told the number of the call since `begin`.
-struct Before<F>(Arc<MemoryEngine>, AtomicUsize, F);
+/// An engine that calls a function before each read or commit, with the number of calls since `begin`.
+struct HookedEngine<F>(Arc<MemoryEngine>, AtomicUsize, F);
 
-impl<F: Fn(usize) + Send + Sync> Before<F> {
+impl<F: Fn(usize) + Send + Sync> HookedEngine<F> {
     fn new(engine: &Arc<MemoryEngine>, before: F) -> Arc<Self> {
         Arc::new(Self(engine.clone(), AtomicUsize::new(usize::MAX / 2), before))
     }
@@ -34,13 +34,13 @@ impl<F: Fn(usize) + Send + Sync> Before<F> {
     }
 }
 
-impl<F> fmt::Debug for Before<F> {
+impl<F> fmt::Debug for HookedEngine<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Before")
+        f.write_str("HookedEngine")
     }
 }
 
-impl<F: Fn(usize) + Send + Sync> Reader for Before<F> {
+impl<F: Fn(usize) + Send + Sync> Reader for HookedEngine<F> {
     fn get(&self, key: &[u8]) -> Result<Option<Versioned>, EngineError> {
         self.inner().get(key)
     }
@@ -58,7 +58,7 @@ impl<F: Fn(usize) + Send + Sync> Reader for Before<F> {
     }
 }
 
-impl<F: Fn(usize) + Send + Sync> Engine for Before<F> {
+impl<F: Fn(usize) + Send + Sync> Engine for HookedEngine<F> {
     fn snapshot(&self) -> Arc<dyn Reader> {
         self.0.snapshot()
     }
@@ -104,11 +104,11 @@ impl<F: Fn(usize) + Send + Sync> Engine for Before<F> {
     }
 }
 
-/// An engine with the prelude's files in it.
+/// Creates an engine with the files of the prelude, and applies further ops.
 fn prepared(setup: &[(Ctx, Op)]) -> Arc<MemoryEngine> {
     let engine = engine();
     let namespace = Namespace::new(engine.clone(), &CTX).unwrap();
-    for op in ops::prelude() {
+    for op in strategies::prelude() {
         namespace.commit(&CTX, &op).unwrap();
     }
     for (ctx, op) in setup {
@@ -117,7 +117,7 @@ fn prepared(setup: &[(Ctx, Op)]) -> Arc<MemoryEngine> {
     engine
 }
 
-/// Namespaces take no second lease here: the world goes on as it is.
+/// Commits an op without a [`Namespace`], which would lease inode numbers and so add an op.
 fn commit(engine: &MemoryEngine, ctx: &Ctx, op: &Op) -> Result<meta::Applied, FsError> {
     let mut txn = Staged::new(engine);
     let applied = namespace::apply(&mut txn, ctx, op)?;
@@ -126,52 +126,52 @@ fn commit(engine: &MemoryEngine, ctx: &Ctx, op: &Op) -> Result<meta::Applied, Fs
     Ok(applied)
 }
 
-/// Commits an op while others happen before its `at`th call to the engine, and checks that it ends as if it had come
-/// before, between or after them.
+/// Commits an op and runs the ops of `meanwhile` before its call number `at` to the engine. Checks that the outcome is as if the op
+/// had run before, between or after these ops.
 fn interrupt(setup: &[(Ctx, Op)], (ctx, op): &(Ctx, Op), meanwhile: &[(Ctx, Op)], at: usize) {
     let engine = prepared(setup);
     let others = (engine.clone(), meanwhile.to_vec());
-    let before = Before::new(&engine, move |call| {
+    let hooked = HookedEngine::new(&engine, move |call| {
         if call == at {
             for (ctx, op) in &others.1 {
                 let _ = commit(&others.0, ctx, op);
             }
         }
     });
-    let namespace = Namespace::new(before.clone() as Arc<dyn Engine>, &CTX).unwrap();
-    before.begin();
+    let namespace = Namespace::new(hooked.clone() as Arc<dyn Engine>, &CTX).unwrap();
+    hooked.begin();
     let result = outcome(&namespace.commit(ctx, op));
     assert_eq!(invariants::fsck(&*engine).unwrap(), vec![]);
     assert_eq!(table(&*replayed(&engine)), table(&*engine));
-    let at_moment = |moment: usize| {
+    let serial_outcome = |position: usize| {
         let engine = prepared(setup);
-        for (ctx, op) in &meanwhile[..moment] {
+        for (ctx, op) in &meanwhile[..position] {
             let _ = commit(&engine, ctx, op);
         }
         outcome(&commit(&engine, ctx, op))
     };
-    let serial: Vec<_> = (0..=meanwhile.len()).map(at_moment).collect();
+    let serial: Vec<_> = (0..=meanwhile.len()).map(serial_outcome).collect();
     assert!(serial.contains(&result), "{result:?} is none of {serial:?}");
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever happens between any two steps of an op, it ends as if it had come before or after.
+    /// An op is atomic, whatever happens between any two of its steps.
     #[test]
-    fn an_op_is_one_moment(
-        setup in ops::sequence(12),
-        interrupted in ops::sequence(2),
-        meanwhile in ops::sequence(4),
+    fn ops_are_atomic(
+        setup in strategies::sequence(12),
+        interrupted in strategies::sequence(2),
+        meanwhile in strategies::sequence(4),
         at in 0..12usize,
     ) {
         interrupt(&setup, &interrupted[0], &meanwhile, at);
     }
 }
 
-/// Pairs that random ops seldom find, at every step.
+/// Pairs of ops that the random test rarely generates, interrupted at every step.
 #[test]
-fn ops_that_meet_in_a_directory_are_one_moment() {
+fn conflicting_ops_in_a_directory_are_atomic() {
     let name = |text: &str| Name::new(text.as_bytes()).unwrap();
     let rename = |from: (u64, &str), to: (u64, &str)| Op::Rename {
         from: (Ino(from.0), name(from.1)),
@@ -240,16 +240,16 @@ fn ops_that_meet_in_a_directory_are_one_moment() {
     }
 }
 
-/// Ops of several threads are as if one after the other in the order of the log: replayed they give the same tables.
+/// Ops of several threads are equivalent to a serial execution in the order of the log: a replay gives the same tables.
 #[test]
 fn threads_keep_the_invariants() {
     let mut runner = TestRunner::deterministic();
     for world in 0..8 {
         let engine = engine();
-        let namespace = Namespace::new(Before::new(&engine, |_| thread::yield_now()), &CTX).unwrap();
+        let namespace = Namespace::new(HookedEngine::new(&engine, |_| thread::yield_now()), &CTX).unwrap();
         for _ in 0..4 {
             let sequences: Vec<_> =
-                (0..4).map(|_| ops::sequence(200).new_tree(&mut runner).unwrap().current()).collect();
+                (0..4).map(|_| strategies::sequence(200).new_tree(&mut runner).unwrap().current()).collect();
             thread::scope(|scope| {
                 for sequence in sequences {
                     let namespace = &namespace;
@@ -271,11 +271,11 @@ fn threads_keep_the_invariants() {
     }
 }
 
-/// Creators in one directory do not conflict, and none of their links is lost.
+/// Concurrent creates in one directory do not conflict, and every subdirectory is counted.
 #[test]
-fn creators_in_one_directory_do_not_conflict() {
+fn creates_in_one_directory_do_not_conflict() {
     let engine = engine();
-    let namespace = Namespace::new(Before::new(&engine, |_| thread::yield_now()), &CTX).unwrap();
+    let namespace = Namespace::new(HookedEngine::new(&engine, |_| thread::yield_now()), &CTX).unwrap();
     thread::scope(|scope| {
         for thread in 0..4 {
             let namespace = &namespace;
@@ -299,8 +299,7 @@ fn creators_in_one_directory_do_not_conflict() {
         }
     });
     assert_eq!(namespace.inode(Ino::ROOT).unwrap().nlink, 2 + 2000);
-    // Root and lease came before; a conflict would have been a commit that did not happen, and shows nowhere else
-    // than in the time it takes: so look at the conditions instead.
+    // A conflict is retried and so is visible only in the time that it takes. Check the conditions of a create instead.
     let mut txn = Staged::new(&*engine);
     let op = Op::Create {
         parent: Ino::ROOT,

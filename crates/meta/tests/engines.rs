@@ -1,4 +1,4 @@
-//! The suite of the engine seam, over the engines of this crate.
+//! The conformance suite for engines, run on the in-memory engine.
 
 use meta::{MemoryEngine, conformance};
 use std::sync::Arc;

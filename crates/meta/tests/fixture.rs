@@ -1,6 +1,6 @@
-//! A namespace in memory and short ways to say things.
+//! A namespace in memory, with short forms of common ops.
 
-use crate::ops;
+use crate::strategies;
 use meta::{
     Applied, Ctx, Engine, FsError, Ino, Inode, Kind, MemoryEngine, Name, Namespace, Op, RenameHow, invariants,
 };
@@ -9,14 +9,14 @@ use store::Timestamp;
 
 pub(crate) fn ctx(now: i64) -> Ctx {
     let now = Timestamp(now);
-    Ctx { now, at: ops::at(now), uid: 1000, gid: 100 }
+    Ctx { now, at: strategies::at(now), uid: 1000, gid: 100 }
 }
 
 pub(crate) fn name(text: &str) -> Name {
     Name::new(text.as_bytes()).unwrap()
 }
 
-/// A namespace whose time moves by one with every op.
+/// A namespace whose clock advances by one with every op.
 pub(crate) struct Fixture {
     pub(crate) engine: Arc<MemoryEngine>,
     pub(crate) namespace: Namespace,
@@ -34,7 +34,7 @@ impl Fixture {
         Timestamp(self.now.get())
     }
 
-    /// Applies an op and checks every invariant afterwards.
+    /// Applies an op and then checks all invariants.
     pub(crate) fn apply(&self, op: Op) -> Result<Applied, FsError> {
         self.now.set(self.now.get() + 1);
         let head = self.engine.head();

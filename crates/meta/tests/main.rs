@@ -1,15 +1,15 @@
-//! Tests of the namespace as its users see it.
+//! Tests of the namespace through its public interface.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod acl;
 mod codec;
 mod concurrent;
-mod content;
 mod engines;
+mod extents;
 mod fixture;
-mod ops;
 mod properties;
 mod quotas;
 mod reference;
 mod rules;
+mod strategies;

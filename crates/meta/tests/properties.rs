@@ -1,7 +1,7 @@
-//! Random op sequences: against the naive file system, in batches, and replayed.
+//! Random sequences of ops: compared with the reference model, with batches, and with a replay of the log.
 
-use crate::ops;
 use crate::reference::{Changed, Node, Reference, without_fingerprint};
+use crate::strategies;
 use meta::{
     Applied, Ctx, Engine, FsError, Ino, LogCap, MemoryEngine, Moment, Namespace, Op, Reader, Seqno,
     invariants, namespace,
@@ -14,20 +14,20 @@ use store::Timestamp;
 
 pub(crate) const CTX: Ctx = Ctx { now: Timestamp(1), at: Moment { mount: 1, nanos: 1 }, uid: 0, gid: 0 };
 
-/// An engine that keeps its whole log for the consumer `all`.
+/// Creates an engine that keeps its whole log, for the consumer `all`.
 pub(crate) fn engine() -> Arc<MemoryEngine> {
     let engine = Arc::new(MemoryEngine::new(LogCap { bytes_max: u64::MAX, tail_ops: 0 }));
     engine.register("all", Seqno(0)).unwrap();
     engine
 }
 
-/// Every key with its record, versions aside.
+/// Returns all keys and their records, without versions.
 pub(crate) fn table(engine: &impl Reader) -> Vec<(Vec<u8>, Vec<u8>)> {
     let rows = engine.scan(Bound::Unbounded, Bound::Unbounded, usize::MAX).unwrap();
     rows.into_iter().map(|(key, row)| (key, row.value.to_vec())).collect()
 }
 
-/// The namespace as the reference sees one.
+/// Returns the inodes of a namespace in the form of the reference model.
 fn nodes(namespace: &Namespace) -> BTreeMap<Ino, Node> {
     let node = |ino: Ino| {
         let (mut inode, extents) = namespace.content(ino).ok()?;
@@ -51,7 +51,7 @@ fn nodes(namespace: &Namespace) -> BTreeMap<Ino, Node> {
     (1..40).map(Ino).filter_map(node).collect()
 }
 
-/// Reasons are for people; the reference has its own words.
+/// Removes the reason of an error, since the reference model has other texts.
 fn without_reason(error: &FsError) -> FsError {
     match error {
         FsError::Invalid(_) => FsError::Invalid(""),
@@ -63,7 +63,7 @@ pub(crate) fn outcome(result: &Result<Applied, FsError>) -> Result<Changed, FsEr
     result.as_ref().map(Changed::from).map_err(without_reason)
 }
 
-/// What the log of an engine makes of an empty one.
+/// Replays the log of an engine on an empty engine.
 pub(crate) fn replayed(engine: &MemoryEngine) -> Arc<MemoryEngine> {
     let log = engine.log_after(Seqno(0), usize::MAX).unwrap();
     let copy = self::engine();
@@ -78,17 +78,17 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 600, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn ops_mean_what_the_rules_say(sequence in ops::sequence(60)) {
+    fn ops_match_the_reference_model(sequence in strategies::sequence(60)) {
         let engine = engine();
         let namespace = Namespace::new(engine.clone(), &CTX).unwrap();
         let mut reference = Reference::new(namespace.inode(Ino::ROOT).unwrap());
-        let prelude = ops::prelude().into_iter().map(|op| (CTX, op));
+        let prelude = strategies::prelude().into_iter().map(|op| (CTX, op));
         for (ctx, op) in &prelude.chain(sequence).collect::<Vec<_>>() {
             let head = engine.head();
             let result = namespace.commit(ctx, op);
             let expected = reference.apply(ctx, op).map_err(|error| without_reason(&error));
             prop_assert_eq!(outcome(&result), expected, "{:?}", op);
-            prop_assert_eq!(engine.head() > head, result.is_ok(), "only what succeeds is committed: {:?}", op);
+            prop_assert_eq!(engine.head() > head, result.is_ok(), "only ops that succeed are committed: {:?}", op);
             prop_assert_eq!(invariants::fsck(&*engine).unwrap(), vec![], "after {:?}", op);
         }
         prop_assert_eq!(nodes(&namespace), reference.nodes());
@@ -96,14 +96,14 @@ proptest! {
     }
 
     #[test]
-    fn a_batch_equals_its_ops_one_by_one(sequence in ops::sequence(60), size in 1..30usize) {
+    fn a_batch_equals_its_ops_one_by_one(sequence in strategies::sequence(60), size in 1..30usize) {
         let (one, many) = (engine(), engine());
         let one_by_one = Namespace::new(one.clone(), &CTX).unwrap();
         let in_batches = Namespace::new(many.clone(), &CTX).unwrap();
-        let ops: Vec<Op> = ops::prelude().into_iter().chain(sequence.into_iter().map(|(_, op)| op)).collect();
+        let ops: Vec<Op> = strategies::prelude().into_iter().chain(sequence.into_iter().map(|(_, op)| op)).collect();
         for (at, batch) in ops.chunks(size).enumerate() {
             let now = Timestamp(1_000 + at as i64);
-            let ctx = Ctx { now, at: ops::at(now), ..CTX };
+            let ctx = Ctx { now, at: strategies::at(now), ..CTX };
             let expected: Vec<_> = batch.iter().map(|op| one_by_one.commit(&ctx, op)).collect();
             prop_assert_eq!(in_batches.commit_all(&ctx, batch).unwrap(), expected);
         }

@@ -1,7 +1,7 @@
-//! Quotas: what they count is what there is, whatever happens, and what has no room does not happen.
+//! Quotas: the usage is exact at all times, and ops that would exceed a limit fail.
 
 use crate::fixture::{Fixture, name};
-use crate::ops;
+use crate::strategies;
 use meta::{
     AttrChanges, CommitError, Condition, Ctx, Extent, FsError, Ino, Kind, Limits, MemoryEngine, Moment,
     Namespace, Op, RenameHow, Staged, Stored, Usage, invariants, namespace, schema,
@@ -18,8 +18,8 @@ fn limits(bytes: u64, files: u64) -> Option<Limits> {
     Some(Limits { bytes: Some(bytes), files: Some(files) })
 }
 
-/// A file gets content of a length.
-fn grown(ino: Ino, len: u64) -> Op {
+/// Returns an op that gives a file content of a length.
+fn set_length(ino: Ino, len: u64) -> Op {
     let key = Some(ObjectKey::try_from("k").unwrap());
     let object = Stored { key, etag: ETag::new("e"), version: None, last_modified: None };
     let content = vec![Extent { offset: 0, len, object, object_offset: 0 }];
@@ -40,7 +40,7 @@ impl Fixture {
     }
 
     fn grow(&self, ino: Ino, len: u64) -> Result<(), FsError> {
-        self.apply(grown(ino, len)).map(drop)
+        self.apply(set_length(ino, len)).map(drop)
     }
 
     fn link(&self, ino: Ino, parent: Ino, text: &str) -> Result<(), FsError> {
@@ -49,7 +49,7 @@ impl Fixture {
 }
 
 #[test]
-fn a_quota_counts_what_is_there_and_what_comes_and_goes() {
+fn a_quota_counts_existing_and_changing_inodes() {
     let fs = Fixture::new();
     let dir = fs.dir(ROOT, "d");
     let below = fs.dir(dir, "below");
@@ -63,9 +63,9 @@ fn a_quota_counts_what_is_there_and_what_comes_and_goes() {
     assert_eq!((fs.used(dir), fs.used(ROOT)), ((107, 4), (107, 6)));
     fs.link(file, dir, "again").unwrap();
     fs.unlink(below, "f", false).unwrap();
-    assert_eq!(fs.used(dir), (107, 4), "it has another name");
+    assert_eq!(fs.used(dir), (107, 4), "the file has another name");
     fs.unlink(dir, "again", true).unwrap();
-    assert_eq!((fs.used(dir), fs.used(ROOT)), ((7, 3), (107, 6)), "without a name it is only the volume's");
+    assert_eq!((fs.used(dir), fs.used(ROOT)), ((7, 3), (107, 6)), "an orphan counts for the volume only");
     fs.link(file, below, "back").unwrap();
     assert_eq!(fs.used(dir), (107, 4));
     let changes = AttrChanges { size_bytes: Some(1), ..AttrChanges::default() };
@@ -78,7 +78,7 @@ fn a_quota_counts_what_is_there_and_what_comes_and_goes() {
 }
 
 #[test]
-fn what_has_no_room_does_not_happen() {
+fn ops_beyond_a_limit_fail() {
     let fs = Fixture::new();
     let dir = fs.dir(ROOT, "d");
     fs.limit(dir, limits(100, 2)).unwrap();
@@ -90,23 +90,26 @@ fn what_has_no_room_does_not_happen() {
     fs.limit(dir, limits(50, 1)).unwrap();
     assert_eq!(fs.grow(file, 101), Err(FsError::OverQuota));
     fs.grow(file, 60).unwrap();
-    fs.link(file, dir, "a link is no file").unwrap();
+    fs.link(file, dir, "an additional name is not another file").unwrap();
     fs.limit(ROOT, limits(1000, 4)).unwrap();
     assert_eq!(fs.used(ROOT), (60, 4));
     assert_eq!(fs.make(ROOT, "none", Kind::File, 0), Err(FsError::VolumeFull));
 }
 
 #[test]
-fn nothing_is_in_two_trees() {
+fn no_inode_is_in_two_trees() {
     let fs = Fixture::new();
     let (one, two) = (fs.dir(ROOT, "one"), fs.dir(ROOT, "two"));
     let (inside, file) = (fs.dir(one, "inside"), fs.file(ROOT, "f"));
     fs.link(file, one, "f").unwrap();
-    assert!(matches!(fs.limit(one, limits(1, 1)), Err(FsError::Invalid(_))), "a name lies outside");
+    assert!(
+        matches!(fs.limit(one, limits(1, 1)), Err(FsError::Invalid(_))),
+        "the file has a name outside of the tree"
+    );
     fs.unlink(one, "f", false).unwrap();
     fs.limit(one, limits(1 << 20, 100)).unwrap();
     fs.limit(two, limits(1 << 20, 100)).unwrap();
-    assert!(matches!(fs.limit(inside, limits(1, 1)), Err(FsError::Invalid(_))), "trees do not lie in trees");
+    assert!(matches!(fs.limit(inside, limits(1, 1)), Err(FsError::Invalid(_))), "trees are not nested");
     for to in [two, one] {
         assert_eq!(fs.link(file, to, "g"), Err(FsError::OtherTree));
         assert_eq!(fs.rename((ROOT, "f"), (to, "g"), RenameHow::Replace), Err(FsError::OtherTree));
@@ -119,12 +122,12 @@ fn nothing_is_in_two_trees() {
     fs.file(below, "counted");
     assert_eq!(fs.used(one), (0, 3));
     fs.apply(Op::Rmdir { parent: ROOT, name: name("two") }).unwrap();
-    assert_eq!(fs.namespace.quota(two).unwrap(), None, "a quota goes with its directory");
+    assert_eq!(fs.namespace.quota(two).unwrap(), None, "a quota is removed with its directory");
 }
 
-/// Usage changes by merges: of two creators none waits for the other, unless the limit is near.
+/// The usage changes by merges, so two creates do not conflict unless the usage is close to a limit.
 #[test]
-fn creators_in_a_tree_conflict_only_near_its_limit() {
+fn creates_in_a_tree_conflict_only_near_its_limit() {
     let fs = Fixture::new();
     let dir = fs.dir(ROOT, "d");
     let depends_on_usage = |files: u64| {
@@ -136,25 +139,26 @@ fn creators_in_a_tree_conflict_only_near_its_limit() {
         let mut txn = Staged::new(&**fs.namespace.engine());
         namespace::apply(&mut txn, &CTX, &op).unwrap();
         let quota = schema::quota(dir);
-        let is_of_it =
+        let is_usage =
             |condition: &Condition| matches!(condition, Condition::Version { key, .. } if *key == quota);
-        txn.into_commit().conditions.iter().any(is_of_it)
+        txn.into_commit().conditions.iter().any(is_usage)
     };
     assert!(!depends_on_usage(1000) && depends_on_usage(10));
 }
 
-/// A small change looked at the usage while there was much room, and is committed after a large one that took it.
+/// A small change read the usage while it was far from the limit, and was committed after a large change that came close to the
+/// limit.
 #[test]
-fn a_limit_holds_though_a_large_change_comes_between() {
+fn a_limit_holds_when_a_large_change_comes_first() {
     let fs = Fixture::new();
     let dir = fs.dir(ROOT, "d");
     let (small, large) = (fs.file(dir, "small"), fs.file(dir, "large"));
     fs.limit(dir, limits(1 << 20, 100)).unwrap();
-    let op = grown(small, 4096);
-    let mut looked = Staged::new(&**fs.namespace.engine());
-    namespace::apply(&mut looked, &CTX, &op).unwrap();
+    let op = set_length(small, 4096);
+    let mut small_change = Staged::new(&**fs.namespace.engine());
+    namespace::apply(&mut small_change, &CTX, &op).unwrap();
     fs.grow(large, (1 << 20) - 100).unwrap();
-    let late = fs.namespace.engine().commit(looked.into_commit());
+    let late = fs.namespace.engine().commit(small_change.into_commit());
     assert!(matches!(late, Err(CommitError::Conflict)), "{late:?}");
     assert_eq!(fs.apply(op).unwrap_err(), FsError::OverQuota);
 }
@@ -162,12 +166,12 @@ fn a_limit_holds_though_a_large_change_comes_between() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever is done, the invariants hold after every step, and one says that each quota counts what there is.
+    /// After each op all invariants hold. Invariant 16 is that each quota's usage is exact.
     #[test]
-    fn usage_is_exact(steps in ops::sequence(60), of_root: bool, trees in proptest::collection::vec(2..8u64, 0..3)) {
+    fn usage_is_exact(steps in strategies::sequence(60), of_root: bool, trees in proptest::collection::vec(2..8u64, 0..3)) {
         let engine = Arc::new(MemoryEngine::default());
         let fs = Namespace::new(engine.clone(), &CTX).unwrap();
-        for op in ops::prelude() {
+        for op in strategies::prelude() {
             fs.commit(&CTX, &op).unwrap();
         }
         let (before, after) = steps.split_at(steps.len() / 2);

@@ -1,7 +1,7 @@
-//! A naive file system, written from the rules and not from the code: what ops mean, without tables, transactions or
-//! records. Slow and plain on purpose.
+//! A reference model: a naive file system written from the rules of the ops and not from the code, without tables, transactions
+//! and records. Slow and simple on purpose.
 
-use crate::ops;
+use crate::strategies;
 use meta::{
     Applied, AttrChanges, Content, Ctx, Extent, Fingerprint, FsError, Ino, Inode, Kind, Name, Observed, Op,
     RenameHow, Stored, Summary, XattrHow,
@@ -10,9 +10,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use store::{ETag, Timestamp};
 
-type Place = (Ino, Name);
+/// A directory and a name in it.
+type DentryKey = (Ino, Name);
 
-/// All inodes, with what leads to them and what is in them.
+/// The model: all inodes with their names and contents.
 #[derive(Debug, Clone)]
 pub(crate) struct Reference {
     nodes: BTreeMap<Ino, Node>,
@@ -20,10 +21,10 @@ pub(crate) struct Reference {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Node {
-    /// Its content sums up `extents`.
+    /// The inode. [`Reference::nodes`] computes its content from `extents`.
     pub(crate) inode: Inode,
     pub(crate) extents: Vec<Extent>,
-    pub(crate) names: BTreeSet<Place>,
+    pub(crate) names: BTreeSet<DentryKey>,
     pub(crate) entries: BTreeMap<Name, Ino>,
     pub(crate) xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
 }
@@ -34,7 +35,7 @@ impl Reference {
         Self { nodes: BTreeMap::from([(Ino::ROOT, root)]) }
     }
 
-    /// Every node, with link counts as counted.
+    /// Returns all nodes, with link counts and contents computed.
     pub(crate) fn nodes(&self) -> BTreeMap<Ino, Node> {
         let mut nodes = self.nodes.clone();
         for node in nodes.values_mut() {
@@ -50,7 +51,7 @@ impl Reference {
         nodes
     }
 
-    /// On error nothing has changed.
+    /// Applies an op. After an error nothing has changed.
     pub(crate) fn apply(&mut self, ctx: &Ctx, op: &Op) -> Result<Changed, FsError> {
         let before = self.clone();
         let result = self.apply_in_place(ctx, op);
@@ -66,7 +67,7 @@ impl Reference {
             Op::Root { .. } => Err(FsError::Exists),
             Op::Lease { .. } => Err(FsError::StaleBase),
             Op::Create { parent, name, ino, kind, mode, umask, uid, gid, rdev, target } => {
-                self.place_is_free(*parent, name, *ino)?;
+                self.require_free(*parent, name, *ino)?;
                 let dir = &self.nodes[parent].inode;
                 let inherits = dir.mode & 0o2000 != 0;
                 let gid = if inherits { dir.gid } else { *gid };
@@ -84,7 +85,7 @@ impl Reference {
                     ..blank(*ino, *kind, now)
                 };
                 self.insert(inode, Vec::new());
-                self.touch(*parent, now);
+                self.touch_times(*parent, now);
                 Ok(Changed::default())
             }
             Op::CreateOrphan { parent, ino, mode, umask, uid, gid } => {
@@ -102,7 +103,7 @@ impl Reference {
                 self.nodes.get_mut(ino).ok_or(FsError::NotFound)?.inode.atime = *atime;
                 Ok(Changed::default())
             }
-            // The model does not know what waits to be exported; `rules` tests it.
+            // The model ignores waiting exports; `rules` tests them.
             Op::AwaitExport { ino } => {
                 self.nodes.get(ino).ok_or(FsError::NotFound)?;
                 Ok(Changed::default())
@@ -110,9 +111,9 @@ impl Reference {
             Op::Exported { .. } => Ok(Changed::default()),
             Op::Link { ino, parent, name } => self.link(now, *ino, (*parent, name.clone())),
             Op::HandOn { ino, parent, name } => {
-                let heir = (*parent, name.clone());
-                let node = self.nodes.get_mut(ino).filter(|node| node.names.contains(&heir));
-                node.ok_or(FsError::NotFound)?.inode.home = Some(heir);
+                let primary_name = (*parent, name.clone());
+                let node = self.nodes.get_mut(ino).filter(|node| node.names.contains(&primary_name));
+                node.ok_or(FsError::NotFound)?.inode.home = Some(primary_name);
                 Ok(Changed::default())
             }
             Op::Unlink { parent, name, keep } => {
@@ -120,8 +121,8 @@ impl Reference {
                 if self.nodes[&ino].inode.is_dir() {
                     return Err(FsError::IsDirectory);
                 }
-                let changed = self.take(now, &(*parent, name.clone()), *keep);
-                self.touch(*parent, now);
+                let changed = self.remove_name(now, &(*parent, name.clone()), *keep);
+                self.touch_times(*parent, now);
                 Ok(changed)
             }
             Op::Rmdir { parent, name } => {
@@ -129,9 +130,9 @@ impl Reference {
                 if !self.nodes[&ino].inode.is_dir() {
                     return Err(FsError::NotDirectory);
                 }
-                self.is_empty(ino)?;
-                let changed = self.take(now, &(*parent, name.clone()), false);
-                self.touch(*parent, now);
+                self.require_empty(ino)?;
+                let changed = self.remove_name(now, &(*parent, name.clone()), false);
+                self.touch_times(*parent, now);
                 Ok(changed)
             }
             Op::Rename { from, to, how, keep } => self.rename(now, from, to, *how, *keep),
@@ -162,7 +163,7 @@ impl Reference {
                 self.splice(now, *ino, ranges, content, *size_bytes, *mtime)
             }
             Op::Import { parent, name, ino, seen } => {
-                self.place_is_free(*parent, name, *ino)?;
+                self.require_free(*parent, name, *ino)?;
                 let mut inode = from_observed(*ino, seen);
                 inode.home = Some((*parent, name.clone()));
                 self.insert(inode, whole(seen));
@@ -174,19 +175,19 @@ impl Reference {
                 if self.nodes[&ino].inode.observed_at >= *looked_at {
                     return Err(FsError::Late);
                 }
-                self.is_empty(ino)?;
+                self.require_empty(ino)?;
                 let keep = *keep && !self.nodes[&ino].inode.is_dir();
-                let changed = self.take(now, &(*parent, name.clone()), keep);
-                self.touch(*parent, now);
+                let changed = self.remove_name(now, &(*parent, name.clone()), keep);
+                self.touch_times(*parent, now);
                 Ok(changed)
             }
             Op::Evict { parent, name } => {
                 let ino = self.find(*parent, name)?;
-                self.is_empty(ino)?;
+                self.require_empty(ino)?;
                 if self.nodes[&ino].names.len() > 1 {
                     return Err(FsError::Invalid("several names"));
                 }
-                Ok(self.take(now, &(*parent, name.clone()), false))
+                Ok(self.remove_name(now, &(*parent, name.clone()), false))
             }
             Op::SetQuota { .. } => Err(FsError::NoData),
             Op::Purge { ino } => match self.nodes.get(ino) {
@@ -211,18 +212,18 @@ impl Reference {
         self.dir(dir)?.entries.get(name).copied().ok_or(FsError::NotFound)
     }
 
-    fn is_empty(&self, ino: Ino) -> Result<(), FsError> {
+    fn require_empty(&self, ino: Ino) -> Result<(), FsError> {
         if self.nodes[&ino].entries.is_empty() { Ok(()) } else { Err(FsError::NotEmpty) }
     }
 
-    fn place_is_free(&self, dir: Ino, name: &Name, ino: Ino) -> Result<(), FsError> {
+    fn require_free(&self, dir: Ino, name: &Name, ino: Ino) -> Result<(), FsError> {
         if self.dir(dir)?.entries.contains_key(name) {
             return Err(FsError::Exists);
         }
         if self.nodes.contains_key(&ino) { Err(FsError::Invalid("in use")) } else { Ok(()) }
     }
 
-    fn touch(&mut self, dir: Ino, now: Timestamp) {
+    fn touch_times(&mut self, dir: Ino, now: Timestamp) {
         let inode = &mut self.nodes.get_mut(&dir).unwrap().inode;
         inode.mtime = inode.mtime.max(now);
         inode.ctime = inode.ctime.max(now);
@@ -232,23 +233,23 @@ impl Reference {
         let place = inode.home.clone().unwrap();
         let ino = inode.ino;
         self.nodes.insert(ino, Node::of(inode, extents));
-        self.enter(place, ino);
+        self.add_entry(place, ino);
     }
 
-    fn enter(&mut self, place: Place, ino: Ino) {
+    fn add_entry(&mut self, place: DentryKey, ino: Ino) {
         self.nodes.get_mut(&place.0).unwrap().entries.insert(place.1.clone(), ino);
         self.nodes.get_mut(&ino).unwrap().names.insert(place);
     }
 
-    fn leave(&mut self, place: &Place) -> Ino {
+    fn remove_entry(&mut self, place: &DentryKey) -> Ino {
         let ino = self.nodes.get_mut(&place.0).unwrap().entries.remove(&place.1).unwrap();
         self.nodes.get_mut(&ino).unwrap().names.remove(place);
         ino
     }
 
-    /// A name goes, and with the last one the inode, unless somebody keeps it.
-    fn take(&mut self, now: Timestamp, place: &Place, keep: bool) -> Changed {
-        let ino = self.leave(place);
+    /// Removes a name, and with the last name the inode unless `keep` is set.
+    fn remove_name(&mut self, now: Timestamp, place: &DentryKey, keep: bool) -> Changed {
+        let ino = self.remove_entry(place);
         let node = self.nodes.get_mut(&ino).unwrap();
         if node.names.is_empty() && !keep {
             self.nodes.remove(&ino);
@@ -264,7 +265,7 @@ impl Reference {
         Changed::default()
     }
 
-    fn link(&mut self, now: Timestamp, ino: Ino, place: Place) -> Result<Changed, FsError> {
+    fn link(&mut self, now: Timestamp, ino: Ino, place: DentryKey) -> Result<Changed, FsError> {
         let node = self.nodes.get(&ino).ok_or(FsError::NotFound)?;
         if node.inode.is_dir() {
             return Err(FsError::IsDirectory);
@@ -272,17 +273,17 @@ impl Reference {
         if self.dir(place.0)?.entries.contains_key(&place.1) {
             return Err(FsError::Exists);
         }
-        self.touch(place.0, now);
+        self.touch_times(place.0, now);
         let node = self.nodes.get_mut(&ino).unwrap();
         node.inode.ctime = now;
         if node.names.is_empty() {
             node.inode.home = Some(place.clone());
         }
-        self.enter(place, ino);
+        self.add_entry(place, ino);
         Ok(Changed::default())
     }
 
-    /// Whether `ino` is `above` or lies below it.
+    /// Returns whether `ino` is `above` or is below it.
     fn is_below(&self, ino: Ino, above: Ino) -> bool {
         ino == above || self.nodes[&above].entries.values().any(|child| self.is_below(ino, *child))
     }
@@ -290,8 +291,8 @@ impl Reference {
     fn rename(
         &mut self,
         now: Timestamp,
-        from: &Place,
-        to: &Place,
+        from: &DentryKey,
+        to: &DentryKey,
         how: RenameHow,
         keep: bool,
     ) -> Result<Changed, FsError> {
@@ -314,25 +315,25 @@ impl Reference {
             match (self.nodes[&moved].inode.is_dir(), self.nodes[&there].inode.is_dir()) {
                 (true, false) => return Err(FsError::NotDirectory),
                 (false, true) => return Err(FsError::IsDirectory),
-                (true, true) => self.is_empty(there)?,
+                (true, true) => self.require_empty(there)?,
                 (false, false) => {}
             }
-            changed = self.take(now, to, keep && !self.nodes[&there].inode.is_dir());
+            changed = self.remove_name(now, to, keep && !self.nodes[&there].inode.is_dir());
         }
-        self.leave(from);
+        self.remove_entry(from);
         if how == RenameHow::Exchange {
-            self.leave(to);
-            self.enter(from.clone(), there.unwrap());
-            self.was_moved(there.unwrap(), to, from, now);
+            self.remove_entry(to);
+            self.add_entry(from.clone(), there.unwrap());
+            self.move_name(there.unwrap(), to, from, now);
         }
-        self.enter(to.clone(), moved);
-        self.was_moved(moved, from, to, now);
-        self.touch(from.0, now);
-        self.touch(to.0, now);
+        self.add_entry(to.clone(), moved);
+        self.move_name(moved, from, to, now);
+        self.touch_times(from.0, now);
+        self.touch_times(to.0, now);
         Ok(changed)
     }
 
-    fn was_moved(&mut self, ino: Ino, from: &Place, to: &Place, now: Timestamp) {
+    fn move_name(&mut self, ino: Ino, from: &DentryKey, to: &DentryKey, now: Timestamp) {
         let inode = &mut self.nodes.get_mut(&ino).unwrap().inode;
         inode.ctime = now;
         if inode.home.as_ref() == Some(from) {
@@ -350,7 +351,7 @@ impl Reference {
             }
             inode.size_bytes = size_bytes;
             inode.mtime = now;
-            *extents = cut(extents, size_bytes);
+            *extents = truncate(extents, size_bytes);
         }
         inode.mode = changes.mode.unwrap_or(inode.mode);
         inode.uid = changes.uid.unwrap_or(inode.uid);
@@ -383,11 +384,11 @@ impl Reference {
         if node.inode.is_dir() && size_bytes > 0 {
             return Err(FsError::IsDirectory);
         }
-        name_content(node, now, content.to_vec(), size_bytes, mtime);
+        set_content(node, now, content.to_vec(), size_bytes, mtime);
         Ok(Changed::default())
     }
 
-    /// Byte by byte: sizes in these tests are small.
+    /// Replaces content byte by byte, since the files of these tests are small.
     fn splice(
         &mut self,
         now: Timestamp,
@@ -410,7 +411,7 @@ impl Reference {
         let outside = content.iter().any(|extent| {
             extent.len == 0 || extent.end() > size_bytes || !(extent.offset..extent.end()).all(replaced)
         });
-        // Every extent lies in one range, not in two that touch.
+        // An extent must be within one range, not across two adjacent ranges.
         let across = content.iter().any(|extent| {
             !ranges.iter().any(|range| range.start <= extent.offset && extent.end() <= range.end)
         });
@@ -427,29 +428,29 @@ impl Reference {
             }
         }
         after.sort_by_key(|extent| extent.offset);
-        name_content(node, now, after, size_bytes, mtime);
+        set_content(node, now, after, size_bytes, mtime);
         Ok(Changed::default())
     }
 
     fn refresh(&mut self, ino: Ino, seen: &Observed) -> Result<Changed, FsError> {
         let node = self.nodes.get_mut(&ino).ok_or(FsError::NotFound)?;
         let known_etag = node.object().map(|object| object.etag.clone());
-        let is_ahead = node.extents.iter().any(|extent| extent.object.key.is_some())
+        let has_later_writes = node.extents.iter().any(|extent| extent.object.key.is_some())
             && node.extents.iter().any(|extent| extent.object.key.is_none());
         let known = &mut node.inode;
         if known.is_dir() != (seen.kind == Kind::Directory) {
             return Err(FsError::Invalid("kind"));
         }
         let seen_etag = seen.object.as_ref().map(|object| object.etag.clone());
-        let just_a_prefix = known.is_dir() && seen.object.is_none() && !seen.exact;
-        let nothing_new = known_etag == seen_etag && (known.exact && !seen.exact || is_ahead);
-        let headers_of_it = seen.exact && !known.exact && known_etag == seen_etag;
-        if known.observed_at >= seen.looked_at && !headers_of_it {
+        let is_known_prefix = known.is_dir() && seen.object.is_none() && !seen.exact;
+        let adds_nothing = known_etag == seen_etag && (known.exact && !seen.exact || has_later_writes);
+        let completes_listing = seen.exact && !known.exact && known_etag == seen_etag;
+        if known.observed_at >= seen.looked_at && !completes_listing {
             return Err(FsError::Late);
         }
         let observed_at = known.observed_at.max(seen.looked_at);
         known.observed_at = observed_at;
-        if just_a_prefix || nothing_new {
+        if is_known_prefix || adds_nothing {
             return Ok(Changed::default());
         }
         let mut inode = Inode { observed_at, ..from_observed(ino, seen) };
@@ -463,8 +464,8 @@ impl Reference {
     }
 }
 
-/// What of the content lies within the size; a file cut to nothing still knows its first object.
-fn cut(content: &[Extent], size_bytes: u64) -> Vec<Extent> {
+/// Returns the content cut off at the size. The first extent stays, perhaps with length 0.
+fn truncate(content: &[Extent], size_bytes: u64) -> Vec<Extent> {
     let mut left = Vec::new();
     for extent in content {
         let mut extent = extent.clone();
@@ -478,14 +479,14 @@ fn cut(content: &[Extent], size_bytes: u64) -> Vec<Extent> {
     left
 }
 
-/// The content of what was seen: its object.
+/// Returns the observed object as a single extent.
 fn whole(seen: &Observed) -> Vec<Extent> {
     let len = if seen.kind == Kind::Directory { 0 } else { seen.size_bytes };
     let extent = |object: &meta::Stored| Extent { offset: 0, len, object: object.clone(), object_offset: 0 };
     seen.object.iter().map(extent).collect()
 }
 
-/// A content but for its fingerprint, which depends on what the content was before.
+/// Returns a content without its fingerprint, which depends on earlier contents.
 pub(crate) fn without_fingerprint(content: &Content) -> Content {
     match content {
         Content::Rows(summary) => {
@@ -518,7 +519,7 @@ fn from_observed(ino: Ino, seen: &Observed) -> Inode {
     }
 }
 
-/// What became of inodes; compared with [`Applied`].
+/// The effect of an op on inodes, for comparison with [`Applied`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Changed {
     removed: Option<Ino>,
@@ -531,7 +532,7 @@ impl From<&Applied> for Changed {
     }
 }
 
-fn name_content(
+fn set_content(
     node: &mut Node,
     now: Timestamp,
     content: Vec<Extent>,
@@ -541,7 +542,7 @@ fn name_content(
     node.extents = content;
     let inode = &mut node.inode;
     inode.size_bytes = size_bytes;
-    inode.observed_at = ops::at(now);
+    inode.observed_at = strategies::at(now);
     if let Some(mtime) = mtime {
         inode.mtime = mtime;
         inode.ctime = inode.ctime.max(mtime);
@@ -549,7 +550,7 @@ fn name_content(
 }
 
 impl Node {
-    /// The object at the path, else the first.
+    /// Returns the object at the path key, or else the object of the first extent.
     fn object(&self) -> Option<&Stored> {
         let mut objects = self.extents.iter().map(|extent| &extent.object);
         objects.clone().find(|object| object.key.is_none()).or_else(|| objects.next())
@@ -560,7 +561,7 @@ impl Node {
     }
 }
 
-/// A new inode without names, owner and permissions.
+/// Returns a new inode without name, owner and permissions.
 fn blank(ino: Ino, kind: Kind, now: Timestamp) -> Inode {
     Inode {
         ino,
@@ -579,6 +580,6 @@ fn blank(ino: Ino, kind: Kind, now: Timestamp) -> Inode {
         content: Content::EMPTY,
         target: None,
         exact: true,
-        observed_at: ops::at(now),
+        observed_at: strategies::at(now),
     }
 }

@@ -1,7 +1,7 @@
-//! The rules of each op, one by one.
+//! The rules of each op.
 
 use crate::fixture::{Fixture, name};
-use crate::ops::at;
+use crate::strategies::at;
 use meta::{
     AttrChanges, Commit, Content, Engine, Extent, FsError, Ino, Kind, Moment, Observed, Op, RenameHow,
     Stored, schema,
@@ -51,7 +51,7 @@ fn unlink_removes_or_orphans() {
     assert_eq!(fs.apply(Op::Purge { ino: open }).unwrap_err(), FsError::NotFound);
 }
 
-/// Exports that waited were known in memory only, and lost with the process.
+/// Waiting exports used to be kept in memory only, and were lost with the process.
 #[test]
 fn an_export_waits_until_the_last_change_is_exported() {
     let fs = Fixture::new();
@@ -65,10 +65,11 @@ fn an_export_waits_until_the_last_change_is_exported() {
     assert_eq!(fs.namespace.waiting_exports(Some(file), 10).unwrap(), [other]);
     let change = fs.namespace.waiting_export(file).unwrap().unwrap();
     fs.apply(Op::Exported { ino: file, change: change - 1 }).unwrap();
-    assert_eq!(waiting(), [file, other], "there was a later change");
+    assert_eq!(waiting(), [file, other], "there is a later change");
     fs.apply(Op::Exported { ino: file, change }).unwrap();
     assert_eq!(waiting(), [other]);
-    // Another export of the same change ended after the file was changed again, whose mode was lost (world of files 2002332).
+    // Two exports of the same change were in progress. The file was changed between their ends, and its new mode was lost (world of
+    // files 2002332).
     fs.apply(Op::AwaitExport { ino: file }).unwrap();
     fs.apply(Op::Exported { ino: file, change }).unwrap();
     assert_eq!(waiting(), [file, other]);
@@ -76,12 +77,12 @@ fn an_export_waits_until_the_last_change_is_exported() {
     fs.apply(Op::Exported { ino: file, change }).unwrap();
     assert_eq!(waiting(), [other]);
     fs.unlink(ROOT, "g", false).unwrap();
-    assert_eq!(waiting(), [], "it goes with the inode");
+    assert_eq!(waiting(), [], "the record is removed with the inode");
     assert_eq!(fs.apply(Op::AwaitExport { ino: other }).unwrap_err(), FsError::NotFound);
 }
 
 #[test]
-fn rename_replaces_and_moves_homes() {
+fn rename_replaces_and_moves_primary_names() {
     let fs = Fixture::new();
     let (a, b) = (fs.dir(ROOT, "a"), fs.dir(ROOT, "b"));
     let file = fs.file(a, "f");
@@ -96,7 +97,7 @@ fn rename_replaces_and_moves_homes() {
 }
 
 #[test]
-fn rename_refuses_what_posix_refuses() {
+fn rename_fails_as_posix_requires() {
     let fs = Fixture::new();
     let (a, b) = (fs.dir(ROOT, "a"), fs.dir(ROOT, "b"));
     let below = fs.dir(a, "below");
@@ -144,7 +145,7 @@ fn seen(fs: &Fixture, etag: &str, size_bytes: u64, exact: bool) -> Observed {
 }
 
 #[test]
-fn the_first_name_is_home_until_it_goes() {
+fn the_first_name_is_primary_until_it_is_removed() {
     let fs = Fixture::new();
     let dir = fs.dir(ROOT, "d");
     let file = fs.file(ROOT, "first");
@@ -156,16 +157,20 @@ fn the_first_name_is_home_until_it_goes() {
     let before = fs.namespace.inode(file).unwrap();
     let handed = fs.apply(Op::HandOn { ino: file, parent: dir, name: name("b") }).unwrap().inode.unwrap();
     assert_eq!(handed, meta::Inode { home: Some((dir, name("b"))), ..before });
-    assert_eq!(fs.namespace.names(file).unwrap().len(), 3, "the old home is still one of its names");
+    assert_eq!(
+        fs.namespace.names(file).unwrap().len(),
+        3,
+        "the old primary name is still a name of the file"
+    );
     let other = Op::HandOn { ino: file, parent: ROOT, name: name("d") };
-    assert_eq!(fs.apply(other).unwrap_err(), FsError::NotFound, "that is another inode's name");
+    assert_eq!(fs.apply(other).unwrap_err(), FsError::NotFound, "the name of another inode");
     fs.apply(Op::HandOn { ino: file, parent: ROOT, name: name("first") }).unwrap();
     fs.unlink(ROOT, "first", false).unwrap();
     assert_eq!(fs.namespace.path(file).unwrap(), [name("d"), name("a")]);
     fs.rename((dir, "a"), (ROOT, "home"), RenameHow::Replace).unwrap();
     assert_eq!(fs.namespace.names(file).unwrap(), [(ROOT, name("home")), (dir, name("b"))]);
     assert_eq!(fs.rename((dir, "b"), (ROOT, "home"), RenameHow::Replace).unwrap().removed, None);
-    assert_eq!(fs.namespace.inode(file).unwrap().nlink, 2, "both names lead to one inode: nothing happens");
+    assert_eq!(fs.namespace.inode(file).unwrap().nlink, 2, "both names refer to one inode: nothing happens");
     assert_eq!(
         fs.apply(Op::Link { ino: dir, parent: ROOT, name: name("x") }).unwrap_err(),
         FsError::IsDirectory
@@ -173,7 +178,7 @@ fn the_first_name_is_home_until_it_goes() {
 }
 
 #[test]
-fn a_set_group_directory_hands_its_group_on() {
+fn entries_of_a_set_group_directory_inherit_its_group() {
     let fs = Fixture::new();
     let dir = fs.make(ROOT, "d", Kind::Directory, 0o2775).unwrap().ino;
     let group = AttrChanges { gid: Some(55), ..AttrChanges::default() };
@@ -188,7 +193,7 @@ fn a_set_group_directory_hands_its_group_on() {
 }
 
 #[test]
-fn publish_names_bytes_only_over_what_they_were_made_from() {
+fn publish_requires_the_current_object_as_base() {
     let fs = Fixture::new();
     let file = fs.file(ROOT, "f");
     let publish = |base: Option<&str>, etag: &str, mtime| {
@@ -200,18 +205,18 @@ fn publish_names_bytes_only_over_what_they_were_made_from() {
     assert_eq!(publish(None, "two", None).unwrap_err(), FsError::StaleBase);
     assert_eq!(publish(Some("other"), "two", None).unwrap_err(), FsError::StaleBase);
     let again = publish(Some("one"), "two", None).unwrap().inode.unwrap();
-    assert_eq!((again.mtime, again.ctime), (first.mtime, first.ctime), "the same bytes stored anew");
+    assert_eq!((again.mtime, again.ctime), (first.mtime, first.ctime), "without an mtime the times stay");
     let cut = AttrChanges { size_bytes: Some(0), ..AttrChanges::default() };
     let cut = fs.apply(Op::SetAttr { ino: file, changes: cut }).unwrap().inode.unwrap();
     assert_eq!(
         cut.content,
         Content::Inline(whole("two", 0)),
-        "an emptied file still knows which object it replaces"
+        "an emptied file still refers to the object that it replaces"
     );
 }
 
 #[test]
-fn splice_replaces_ranges_and_leaves_the_rest() {
+fn splice_replaces_only_its_ranges() {
     let fs = Fixture::new();
     let file = fs.file(ROOT, "f");
     let splice = |ranges: &[std::ops::Range<u64>], content: Vec<Extent>, size_bytes| {
@@ -230,13 +235,13 @@ fn splice_replaces_ranges_and_leaves_the_rest() {
         piece(50, 45, "whole", 50),
         delta[1].clone(),
     ];
-    assert_eq!(edited, expected, "what is replaced by nothing is a hole");
+    assert_eq!(edited, expected, "a range without a new extent becomes a hole");
     let inode = fs.namespace.inode(file).unwrap();
     assert!(matches!(inode.content, Content::Rows(_)), "five extents have rows of their own");
     assert_eq!((inode.content.len(), inode.content.data_bytes()), (5, 105));
     let cut = content(splice(&[], vec![], 12).unwrap());
     assert_eq!(cut, [piece(0, 10, "whole", 0), piece(10, 2, "delta", 0)]);
-    assert_eq!(content(splice(&[], vec![], 500).unwrap()), cut, "what was cut off does not come back");
+    assert_eq!(content(splice(&[], vec![], 500).unwrap()), cut, "content that was cut off stays removed");
     let invalid =
         |outcome: Result<meta::Applied, FsError>| assert!(matches!(outcome, Err(FsError::Invalid(_))));
     invalid(splice(&[0..5], vec![piece(0, 6, "x", 0)], 500));
@@ -248,13 +253,13 @@ fn splice_replaces_ranges_and_leaves_the_rest() {
 }
 
 #[test]
-fn a_listing_says_less_than_headers() {
+fn listings_do_not_replace_authoritative_attributes() {
     let fs = Fixture::new();
     let ino = fs.namespace.allocate(ROOT, 1)[0];
     let import = |exact| Op::Import { parent: ROOT, name: name("f"), ino, seen: seen(&fs, "one", 5, exact) };
     let before = fs.namespace.inode(ROOT).unwrap();
     fs.apply(import(true)).unwrap();
-    assert_eq!(fs.namespace.inode(ROOT).unwrap(), before, "what is learned changes no directory");
+    assert_eq!(fs.namespace.inode(ROOT).unwrap(), before, "an import does not change the directory");
     assert_eq!(fs.apply(import(true)).unwrap_err(), FsError::Exists);
     let refresh = |etag: &str, size, exact| {
         let seen = Observed { mode: 0o777, ..seen(&fs, etag, size, exact) };
@@ -271,10 +276,10 @@ fn a_listing_says_less_than_headers() {
     assert_eq!(fs.namespace.inode(ROOT).unwrap(), before);
 }
 
-/// The object of a listed file was moved with its directory, and the file kept the mode that listings are given, though its object
-/// had another (world of files 3100058).
+/// A listed file's object was moved with its directory. Then the file's default mode, which is used for listed objects, counted as
+/// authoritative although the object's headers had another mode (world of files 3100058).
 #[test]
-fn content_says_nothing_of_attributes_that_only_a_listing_has_shown() {
+fn publishing_does_not_make_listed_attributes_authoritative() {
     let fs = Fixture::new();
     let ino = fs.namespace.allocate(ROOT, 1)[0];
     let listed = seen(&fs, "one", 5, false);
@@ -290,9 +295,9 @@ fn content_says_nothing_of_attributes_that_only_a_listing_has_shown() {
     assert!(fs.apply(publish("moved", "written")).unwrap().inode.unwrap().exact);
 }
 
-/// A row of a file's extents that was lost to damage read as a hole of zeros, and only fsck saw it.
+/// A lost extent row used to read as a hole, and only fsck detected it.
 #[test]
-fn a_file_with_a_lost_extent_row_is_damaged() {
+fn a_lost_extent_row_is_reported_as_damage() {
     let fs = Fixture::new();
     let ino = fs.file(ROOT, "f");
     let piece = |n: u64| Extent { offset: n * 9, len: 9, object: stored("etag"), object_offset: n * 9 };
@@ -307,7 +312,7 @@ fn a_file_with_a_lost_extent_row_is_damaged() {
 }
 
 #[test]
-fn an_older_look_does_not_undo_a_publication() {
+fn an_outdated_observation_does_not_undo_a_publication() {
     let fs = Fixture::new();
     let ino = fs.file(ROOT, "f");
     let before = seen(&fs, "old", 3, true);
@@ -336,6 +341,6 @@ fn entries_are_paged_by_name() {
     };
     assert_eq!(page(None), ["a", "a b"]);
     fs.unlink(ROOT, "a b", false).unwrap();
-    assert_eq!(page(Some("a b")), ["b", "c"], "a cursor may be gone");
+    assert_eq!(page(Some("a b")), ["b", "c"], "the name of the cursor may have been removed");
     assert_eq!(page(Some("c")), ["\u{fc}"]);
 }

@@ -1,24 +1,24 @@
 //! Dentry records: version, kind, inode number.
 
-use super::wire::{kind_from, kind_number};
-use super::{DecodeError, Sink, Source};
+use super::primitives::{kind_from, kind_number};
+use super::{DecodeError, Decoder, Encoder};
 use crate::Dentry;
 
 const VERSION: u8 = 1;
 
-/// The record of a dentry.
+/// Encodes a dentry.
 pub fn encode_dentry(dentry: Dentry) -> Vec<u8> {
-    let mut sink = Sink::with_version(VERSION);
-    sink.byte(kind_number(dentry.kind));
-    sink.ino(dentry.ino);
-    sink.into_bytes()
+    let mut encoder = Encoder::with_version(VERSION);
+    encoder.byte(kind_number(dentry.kind));
+    encoder.ino(dentry.ino);
+    encoder.into_bytes()
 }
 
-/// The dentry of a record.
+/// Decodes a dentry.
 pub fn decode_dentry(bytes: &[u8]) -> Result<Dentry, DecodeError> {
-    let mut source = Source::with_version(bytes, "a dentry", VERSION)?;
-    let kind = kind_from(source.byte()?)?;
-    let dentry = Dentry { kind, ino: source.ino()? };
-    source.finish()?;
+    let mut decoder = Decoder::with_version(bytes, "a dentry", VERSION)?;
+    let kind = kind_from(decoder.byte()?)?;
+    let dentry = Dentry { kind, ino: decoder.ino()? };
+    decoder.finish()?;
     Ok(dentry)
 }

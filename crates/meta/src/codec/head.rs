@@ -1,33 +1,33 @@
-//! The record of a persistent engine's head.
+//! Head records of persistent engines.
 
-use super::{DecodeError, Sink, Source};
+use super::{DecodeError, Decoder, Encoder};
 use crate::engine::Seqno;
 
 const VERSION: u8 = 1;
 
-/// The state of a persistent engine. Its version is the version of everything the engine keeps.
+/// The state of a persistent engine. The version of this record is the version of the whole database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HeadRecord {
     /// The newest commit.
     pub head: Seqno,
-    /// The op log is complete after this commit.
+    /// The commit after which the op log is complete.
     pub cut: Seqno,
 }
 
-/// The record of a head.
+/// Encodes a head record.
 pub fn encode_head(record: HeadRecord) -> Vec<u8> {
-    let mut sink = Sink::with_version(VERSION);
-    sink.number(record.head.0);
-    sink.number(record.head.0.saturating_sub(record.cut.0));
-    sink.into_bytes()
+    let mut encoder = Encoder::with_version(VERSION);
+    encoder.number(record.head.0);
+    encoder.number(record.head.0.saturating_sub(record.cut.0));
+    encoder.into_bytes()
 }
 
-/// The head of a record.
+/// Decodes a head record.
 pub fn decode_head(bytes: &[u8]) -> Result<HeadRecord, DecodeError> {
-    let mut source = Source::with_version(bytes, "a metadata engine", VERSION)?;
-    let head = source.number()?;
+    let mut decoder = Decoder::with_version(bytes, "a metadata engine", VERSION)?;
+    let head = decoder.number()?;
     let cut =
-        head.checked_sub(source.number()?).ok_or(DecodeError::Field("a log that ends after its head"))?;
-    source.finish()?;
+        head.checked_sub(decoder.number()?).ok_or(DecodeError::Field("a log that begins after its head"))?;
+    decoder.finish()?;
     Ok(HeadRecord { head: Seqno(head), cut: Seqno(cut) })
 }

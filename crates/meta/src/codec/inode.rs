@@ -1,17 +1,19 @@
 //! Inode and extent records.
 //!
-//! Inode: version, flags (bits 0 to 2 kind, 3 exact, 4 has a home, 5 has a target, 6 extents in rows of
-//! their own), mode, uid, gid, nlink, rdev, size, mtime; ctime, atime, btime and observed time relative to mtime;
-//! home; target; the number of extents and, unless bit 6 is set, the extents. With bit 6 version 2 goes on with a summary of the
-//! extents: the bytes that they have, how many of them are in the object at the path, that or the first object, and the fingerprint.
-//! Version 1 has no summary; records without bit 6 are still written as version 1.
+//! An inode record has the fields: version; flags (bits 0 to 2 type, 3 exact attributes, 4 has a primary name, 5 has a link
+//! target, 6 extents in rows of their own, 7 see below); mode, uid, gid, nlink, rdev, size, mtime; ctime, atime, btime and time of
+//! observation, relative to mtime; primary name; link target; number of extents; without bit 6 the extents.
 //!
-//! Bit 7 of the flags: in place of the observed time, the number of the mount that observed and the nanoseconds since that
-//! mount began. Records without the bit have a wall-clock time there, which is not read: it orders nothing.
+//! With bit 6, a record of version 2 continues with a summary of the extents: the sum of their lengths, how many of them are in the
+//! object at the path key, that object or else the first one, and the fingerprint. Version 1 has no summary. Records without bit
+//! 6 are still written as version 1.
+//!
+//! With bit 7, the time of observation is a [`Moment`]: the number of the mount and the nanoseconds since its start. Without the bit
+//! it is a wall-clock time, which is ignored, since wall-clock times do not order observations.
 
+use super::primitives::{kind_from, kind_number};
 use super::stored::{read_extent, read_stored, write_extent, write_stored};
-use super::wire::{kind_from, kind_number};
-use super::{DecodeError, Sink, Source};
+use super::{DecodeError, Decoder, Encoder};
 use crate::engine::Value;
 use crate::{Content, Extent, Fingerprint, Ino, Inode, Moment, Summary};
 use store::Timestamp;
@@ -22,23 +24,23 @@ const KIND_MASK: u8 = 0b111;
 const EXACT: u8 = 1 << 3;
 const HOME: u8 = 1 << 4;
 const TARGET: u8 = 1 << 5;
-const SPILLED: u8 = 1 << 6;
+const HAS_ROWS: u8 = 1 << 6;
 const MOMENT: u8 = 1 << 7;
 
-/// So many extents are kept in the inode record; more have rows of their own.
+/// Maximum number of extents in an inode record. More extents have rows of their own.
 pub const INLINE_EXTENTS_MAX: usize = 4;
 
-/// An inode as its record holds it.
+/// A decoded inode record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InodeRecord {
-    /// The inode; its content is empty if `unsummed` is not 0.
+    /// The inode. Its content is empty if `unsummed` is not 0.
     pub inode: Inode,
-    /// Number of extents that have rows of which the record has no summary.
+    /// Number of extent rows, if the record has no summary of them; otherwise 0.
     pub unsummed: usize,
 }
 
 impl InodeRecord {
-    /// Completes an inode whose record has no summary with its extents.
+    /// Completes the inode of a record without summary, from all its extents.
     pub fn summed(self, extents: Vec<Extent>) -> Inode {
         let mut content = Content::of(extents, self.inode.size_bytes);
         if let Content::Rows(summary) = &mut content {
@@ -48,7 +50,7 @@ impl InodeRecord {
     }
 }
 
-/// Encodes an inode. Of more than [`INLINE_EXTENTS_MAX`] extents it has the summary.
+/// Encodes an inode. The record has the extents, or the summary of more than [`INLINE_EXTENTS_MAX`] extents.
 pub fn encode_inode(inode: &Inode) -> Vec<u8> {
     encode(inode, 0)
 }
@@ -56,53 +58,53 @@ pub fn encode_inode(inode: &Inode) -> Vec<u8> {
 /// Encodes an inode; `unsummed` as in its [`InodeRecord`].
 fn encode(inode: &Inode, unsummed: usize) -> Vec<u8> {
     let is_summed = matches!(&inode.content, Content::Rows(summary) if summary.has_counted_uses);
-    let mut sink = Sink::with_version(if is_summed { VERSION_WITH_SUMMARY } else { VERSION });
-    sink.byte(flags(inode, unsummed > 0 || matches!(inode.content, Content::Rows(_))));
-    sink.number(inode.mode.into());
+    let mut encoder = Encoder::with_version(if is_summed { VERSION_WITH_SUMMARY } else { VERSION });
+    encoder.byte(flags(inode, unsummed > 0 || matches!(inode.content, Content::Rows(_))));
+    encoder.number(inode.mode.into());
     for n in [inode.uid, inode.gid, inode.nlink, inode.rdev] {
-        sink.number(n.into());
+        encoder.number(n.into());
     }
-    sink.number(inode.size_bytes);
-    sink.time(inode.mtime);
+    encoder.number(inode.size_bytes);
+    encoder.time(inode.mtime);
     for time in [inode.ctime, inode.atime, inode.btime] {
-        sink.time_near(time, inode.mtime);
+        encoder.time_near(time, inode.mtime);
     }
     match has_moment(inode) {
-        true => sink.moment(inode.observed_at),
-        false => sink.time_near(inode.mtime, inode.mtime),
+        true => encoder.moment(inode.observed_at),
+        false => encoder.time_near(inode.mtime, inode.mtime),
     }
     if let Some((parent, name)) = &inode.home {
-        sink.ino(*parent);
-        sink.bytes(name.as_bytes());
+        encoder.ino(*parent);
+        encoder.bytes(name.as_bytes());
     }
     if let Some(target) = &inode.target {
-        sink.bytes(target);
+        encoder.bytes(target);
     }
     match &inode.content {
-        _ if unsummed > 0 => sink.number(unsummed as u64),
-        Content::Inline(extents) => write_extents(&mut sink, extents, inode.mtime),
-        Content::Rows(summary) => write_summary(&mut sink, summary, inode.mtime),
+        _ if unsummed > 0 => encoder.number(unsummed as u64),
+        Content::Inline(extents) => write_extents(&mut encoder, extents, inode.mtime),
+        Content::Rows(summary) => write_summary(&mut encoder, summary, inode.mtime),
     }
-    sink.into_bytes()
+    encoder.into_bytes()
 }
 
-fn write_summary(sink: &mut Sink, summary: &Summary, base: Timestamp) {
-    sink.number(summary.extents);
+fn write_summary(encoder: &mut Encoder, summary: &Summary, base: Timestamp) {
+    encoder.number(summary.extents);
     if summary.has_counted_uses {
-        sink.number(summary.data_bytes);
-        sink.number(summary.at_path);
-        write_stored(sink, &summary.object, base);
-        sink.raw(&summary.fingerprint.0);
+        encoder.number(summary.data_bytes);
+        encoder.number(summary.at_path);
+        write_stored(encoder, &summary.object, base);
+        encoder.raw(&summary.fingerprint.0);
     }
 }
 
-fn read_summary(source: &mut Source<'_>, base: Timestamp) -> Result<Summary, DecodeError> {
-    let (extents, data_bytes, at_path) = (source.number()?, source.number()?, source.number()?);
-    let object = read_stored(source, base)?;
+fn read_summary(decoder: &mut Decoder<'_>, base: Timestamp) -> Result<Summary, DecodeError> {
+    let (extents, data_bytes, at_path) = (decoder.number()?, decoder.number()?, decoder.number()?);
+    let object = read_stored(decoder, base)?;
     let mut fingerprint = [0; Fingerprint::BYTES];
-    fingerprint.copy_from_slice(source.raw(Fingerprint::BYTES)?);
+    fingerprint.copy_from_slice(decoder.raw(Fingerprint::BYTES)?);
     if extents <= INLINE_EXTENTS_MAX as u64 || at_path > extents {
-        return Err(DecodeError::Field("a summary of extents that contradicts itself"));
+        return Err(DecodeError::Field("an inconsistent summary of extents"));
     }
     let fingerprint = Fingerprint(fingerprint);
     Ok(Summary { extents, data_bytes, at_path, object, fingerprint, has_counted_uses: true })
@@ -114,7 +116,7 @@ fn flags(inode: &Inode, has_rows: bool) -> u8 {
         | flag(inode.exact, EXACT)
         | flag(inode.home.is_some(), HOME)
         | flag(inode.target.is_some(), TARGET)
-        | flag(has_rows, SPILLED)
+        | flag(has_rows, HAS_ROWS)
         | flag(has_moment(inode), MOMENT)
 }
 
@@ -122,48 +124,48 @@ fn has_moment(inode: &Inode) -> bool {
     inode.observed_at != Moment::default()
 }
 
-fn write_extents(sink: &mut Sink, extents: &[Extent], base: Timestamp) {
-    sink.number(extents.len() as u64);
+fn write_extents(encoder: &mut Encoder, extents: &[Extent], base: Timestamp) {
+    encoder.number(extents.len() as u64);
     let mut end = 0;
     for extent in extents {
-        write_extent(sink, extent, end, base);
+        write_extent(encoder, extent, end, base);
         end = extent.end();
     }
 }
 
-/// The inode of a record; the number comes from its key.
+/// Decodes an inode. The caller takes the inode number from the record's key.
 pub fn decode_inode(ino: Ino, bytes: &[u8]) -> Result<InodeRecord, DecodeError> {
-    let mut source = Source::with_version(bytes, "an inode", VERSION_WITH_SUMMARY)?;
+    let mut decoder = Decoder::with_version(bytes, "an inode", VERSION_WITH_SUMMARY)?;
     let has_summary = bytes.first() == Some(&VERSION_WITH_SUMMARY);
-    let flags = source.byte()?;
-    let mut inode = read_attributes(ino, flags, &mut source)?;
+    let flags = decoder.byte()?;
+    let mut inode = read_attributes(ino, flags, &mut decoder)?;
     if flags & HOME != 0 {
-        inode.home = Some((source.ino()?, source.name()?));
+        inode.home = Some((decoder.ino()?, decoder.name()?));
     }
     if flags & TARGET != 0 {
-        inode.target = Some(source.owned()?);
+        inode.target = Some(decoder.owned()?);
     }
     let mut unsummed = 0;
-    if flags & SPILLED != 0 && has_summary {
-        inode.content = Content::Rows(read_summary(&mut source, inode.mtime)?);
+    if flags & HAS_ROWS != 0 && has_summary {
+        inode.content = Content::Rows(read_summary(&mut decoder, inode.mtime)?);
     } else {
-        let count = usize::try_from(source.number()?).map_err(|_| DecodeError::Truncated)?;
-        match flags & SPILLED {
-            0 => inode.content = Content::Inline(read_extents(&mut source, count, inode.mtime)?),
+        let count = usize::try_from(decoder.number()?).map_err(|_| DecodeError::Truncated)?;
+        match flags & HAS_ROWS {
+            0 => inode.content = Content::Inline(read_extents(&mut decoder, count, inode.mtime)?),
             _ => unsummed = count,
         }
     }
-    source.finish()?;
+    decoder.finish()?;
     Ok(InodeRecord { inode, unsummed })
 }
 
-fn read_attributes(ino: Ino, flags: u8, source: &mut Source<'_>) -> Result<Inode, DecodeError> {
+fn read_attributes(ino: Ino, flags: u8, decoder: &mut Decoder<'_>) -> Result<Inode, DecodeError> {
     let kind = kind_from(flags & KIND_MASK)?;
-    let mode = source.number_u16()?;
-    let (uid, gid) = (source.number_u32()?, source.number_u32()?);
-    let (nlink, rdev) = (source.number_u32()?, source.number_u32()?);
-    let size_bytes = source.number()?;
-    let mtime = source.time()?;
+    let mode = decoder.number_u16()?;
+    let (uid, gid) = (decoder.number_u32()?, decoder.number_u32()?);
+    let (nlink, rdev) = (decoder.number_u32()?, decoder.number_u32()?);
+    let size_bytes = decoder.number()?;
+    let mtime = decoder.time()?;
     Ok(Inode {
         ino,
         kind,
@@ -174,12 +176,12 @@ fn read_attributes(ino: Ino, flags: u8, source: &mut Source<'_>) -> Result<Inode
         rdev,
         size_bytes,
         mtime,
-        ctime: source.time_near(mtime)?,
-        atime: source.time_near(mtime)?,
-        btime: source.time_near(mtime)?,
+        ctime: decoder.time_near(mtime)?,
+        atime: decoder.time_near(mtime)?,
+        btime: decoder.time_near(mtime)?,
         observed_at: match flags & MOMENT {
-            0 => source.time_near(mtime).map(|_| Moment::default())?,
-            _ => source.moment()?,
+            0 => decoder.time_near(mtime).map(|_| Moment::default())?,
+            _ => decoder.moment()?,
         },
         home: None,
         content: Content::EMPTY,
@@ -188,18 +190,22 @@ fn read_attributes(ino: Ino, flags: u8, source: &mut Source<'_>) -> Result<Inode
     })
 }
 
-fn read_extents(source: &mut Source<'_>, count: usize, base: Timestamp) -> Result<Vec<Extent>, DecodeError> {
+fn read_extents(
+    decoder: &mut Decoder<'_>,
+    count: usize,
+    base: Timestamp,
+) -> Result<Vec<Extent>, DecodeError> {
     let mut content = Vec::with_capacity(count.min(INLINE_EXTENTS_MAX));
     let mut end = 0;
     for _ in 0..count {
-        let extent = read_extent(source, end, base)?;
+        let extent = read_extent(decoder, end, base)?;
         end = extent.end();
         content.push(extent);
     }
     Ok(content)
 }
 
-/// An inode record after a merge.
+/// Applies a merge to an inode record.
 pub(crate) fn merge_inode(
     bytes: &[u8],
     nlink: i32,
@@ -214,20 +220,20 @@ pub(crate) fn merge_inode(
     Ok(encode(&inode, unsummed).into())
 }
 
-/// The row of an extent; its offset is in the key.
+/// Encodes an extent as a row. The extent's offset is in the row's key.
 pub fn encode_extent(extent: &Extent) -> Vec<u8> {
-    let mut sink = Sink::with_version(VERSION);
-    write_extent(&mut sink, extent, extent.offset, Timestamp(0));
-    sink.into_bytes()
+    let mut encoder = Encoder::with_version(VERSION);
+    write_extent(&mut encoder, extent, extent.offset, Timestamp(0));
+    encoder.into_bytes()
 }
 
-/// The extent of a row; the offset comes from its key.
+/// Decodes the row of an extent. The caller takes the offset from the row's key.
 pub fn decode_extent(offset: u64, bytes: &[u8]) -> Result<Extent, DecodeError> {
-    let mut source = Source::with_version(bytes, "an extent", VERSION)?;
-    let extent = read_extent(&mut source, offset, Timestamp(0))?;
-    source.finish()?;
+    let mut decoder = Decoder::with_version(bytes, "an extent", VERSION)?;
+    let extent = read_extent(&mut decoder, offset, Timestamp(0))?;
+    decoder.finish()?;
     if extent.offset != offset {
-        return Err(DecodeError::Field("an extent of another row"));
+        return Err(DecodeError::Field("an extent that does not match its key"));
     }
     Ok(extent)
 }

@@ -1,10 +1,10 @@
-//! The persistent form of inodes, dentries, extents, ops and log records.
+//! The persistent format of inodes, dentries, extents, ops and log records.
 //!
-//! Every record begins with a version byte; numbers are varints (LEB128), signed ones in zigzag form, byte strings
-//! carry their length, an optional value a 0 or 1 before it. Decoding trusts nothing: any bytes give a value or a
+//! Every record begins with a version byte. Numbers are varints (LEB128), signed numbers in zigzag encoding. Byte strings are
+//! preceded by their length, optional values by 0 or 1. Decoding does not trust its input: any bytes give a value or a
 //! [`DecodeError`].
 //!
-//! Invariants: `decode(encode(x)) == x`; the golden tests hold the bytes of every version ever written.
+//! Invariants: `decode(encode(x)) == x`; every version ever written can be decoded, which golden tests check.
 
 mod dentry;
 mod head;
@@ -12,9 +12,9 @@ mod inode;
 mod log;
 mod number;
 mod op;
+mod primitives;
 mod quota;
 mod stored;
-mod wire;
 
 pub use dentry::{decode_dentry, encode_dentry};
 pub use head::{HeadRecord, decode_head, encode_head};
@@ -25,14 +25,14 @@ pub use op::{decode_op, encode_op};
 pub use quota::{decode_quota, encode_quota};
 
 pub(crate) use inode::merge_inode;
+pub(crate) use primitives::{Decoder, Encoder};
 pub(crate) use quota::merge_quota;
-pub(crate) use wire::{Sink, Source};
 
-/// Why bytes are not a record.
+/// Errors of decoding a record.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
-    /// Written by a newer Tenon.
-    #[error("{what} of version {found}, this program knows up to {known}: a newer Tenon wrote it")]
+    /// A newer Tenon wrote the record.
+    #[error("{what} has version {found}, but this Tenon supports versions up to {known}: use a newer Tenon")]
     Version {
         /// The kind of record.
         what: &'static str,
@@ -41,21 +41,21 @@ pub enum DecodeError {
         /// The newest version known.
         known: u8,
     },
-    /// A tag that no version has.
-    #[error("{what} with the unknown tag {found}")]
+    /// No version has this tag.
+    #[error("{what} has the unknown tag {found}")]
     Tag {
         /// The kind of record or field.
         what: &'static str,
         /// The tag found.
         found: u8,
     },
-    /// The bytes end too early.
-    #[error("a record ends too early")]
+    /// The record is truncated.
+    #[error("a record is truncated")]
     Truncated,
-    /// Bytes follow the record.
-    #[error("{0} bytes follow a record")]
+    /// The record is followed by other bytes.
+    #[error("a record is followed by {0} unexpected bytes")]
     Trailing(usize),
-    /// A field holds what it cannot hold.
-    #[error("a record holds {0}")]
+    /// A field has an invalid value.
+    #[error("a record contains {0}")]
     Field(&'static str),
 }

@@ -1,20 +1,20 @@
-//! Records that hold one number: the inode number counter, the group of a set-group-id directory.
+//! Records that consist of a number, such as the inode number counter.
 
-use super::{DecodeError, Sink, Source};
+use super::{DecodeError, Decoder, Encoder};
 
 const VERSION: u8 = 1;
 
-/// The record of a number.
+/// Encodes a number.
 pub fn encode_number(number: u64) -> Vec<u8> {
-    let mut sink = Sink::with_version(VERSION);
-    sink.number(number);
-    sink.into_bytes()
+    let mut encoder = Encoder::with_version(VERSION);
+    encoder.number(number);
+    encoder.into_bytes()
 }
 
-/// The number of a record.
+/// Decodes a number.
 pub fn decode_number(bytes: &[u8]) -> Result<u64, DecodeError> {
-    let mut source = Source::with_version(bytes, "a number", VERSION)?;
-    let number = source.number()?;
-    source.finish()?;
+    let mut decoder = Decoder::with_version(bytes, "a number", VERSION)?;
+    let number = decoder.number()?;
+    decoder.finish()?;
     Ok(number)
 }

@@ -1,20 +1,21 @@
-//! Ops: a version byte, a tag, the fields in the order of their declaration.
+//! The format of ops: a version byte, a tag, and the fields in the order of their declaration. Fields added in a later version are
+//! at the end.
 
+use super::primitives::{kind_from, kind_number};
 use super::quota::{read_limits, write_limits};
 use super::stored::{read_etag, read_extent, read_stored, write_etag, write_extent, write_stored};
-use super::wire::{kind_from, kind_number};
-use super::{DecodeError, Sink, Source};
+use super::{DecodeError, Decoder, Encoder};
 use crate::{AttrChanges, Extent, Ino, Moment, Name, Observed, Op, RenameHow, XattrHow};
 use std::ops::Range;
 use store::Timestamp;
 
-/// Of the ops whose form never changed.
+/// Version of ops whose format has never changed.
 const VERSION: u8 = 1;
-/// Of `Create`, since it has a umask.
+/// Version of `Create`: version 2 added the umask.
 const VERSION_CREATE: u8 = 2;
-/// Of the ops with a look at the store, since the look has a moment in place of a wall-clock time.
-const VERSION_LOOK: u8 = 2;
-/// The highest version of any op.
+/// Version of ops with an observation of the store: version 2 replaced its wall-clock time by a moment.
+const VERSION_OBSERVATION: u8 = 2;
+/// Highest version of any op.
 const VERSION_MAX: u8 = 2;
 
 /// Tags are never reused.
@@ -44,162 +45,162 @@ mod tag {
     pub(super) const EXPORTED: u8 = 23;
 }
 
-/// The bytes of an op.
+/// Encodes an op.
 pub fn encode_op(op: &Op) -> Vec<u8> {
-    let mut sink = Sink::default();
-    write_op(&mut sink, op);
-    sink.into_bytes()
+    let mut encoder = Encoder::default();
+    write_op(&mut encoder, op);
+    encoder.into_bytes()
 }
 
-/// The op of some bytes.
+/// Decodes an op.
 pub fn decode_op(bytes: &[u8]) -> Result<Op, DecodeError> {
-    let mut source = Source::new(bytes);
-    let op = read_op(&mut source)?;
-    source.finish()?;
+    let mut decoder = Decoder::new(bytes);
+    let op = read_op(&mut decoder)?;
+    decoder.finish()?;
     Ok(op)
 }
 
-pub(super) fn write_op(sink: &mut Sink, op: &Op) {
-    sink.byte(match op {
+pub(super) fn write_op(encoder: &mut Encoder, op: &Op) {
+    encoder.byte(match op {
         Op::Create { .. } => VERSION_CREATE,
-        Op::Import { .. } | Op::Refresh { .. } | Op::Vanish { .. } => VERSION_LOOK,
+        Op::Import { .. } | Op::Refresh { .. } | Op::Vanish { .. } => VERSION_OBSERVATION,
         _ => VERSION,
     });
     match op {
         Op::Root { mode, uid, gid } => {
-            sink.byte(tag::ROOT);
-            write_owner(sink, *mode, *uid, *gid);
+            encoder.byte(tag::ROOT);
+            write_owner(encoder, *mode, *uid, *gid);
         }
         Op::Lease { from, to } => {
-            sink.byte(tag::LEASE);
-            sink.ino(*from);
-            sink.ino(*to);
+            encoder.byte(tag::LEASE);
+            encoder.ino(*from);
+            encoder.ino(*to);
         }
         Op::Create { parent, name, ino, kind, mode, umask, uid, gid, rdev, target } => {
-            sink.byte(tag::CREATE);
-            write_entry(sink, *parent, name);
-            sink.ino(*ino);
-            sink.byte(kind_number(*kind));
-            write_owner(sink, *mode, *uid, *gid);
-            sink.number((*rdev).into());
-            sink.option(target.as_ref(), |sink, target| sink.bytes(target));
-            sink.number((*umask).into());
+            encoder.byte(tag::CREATE);
+            write_entry(encoder, *parent, name);
+            encoder.ino(*ino);
+            encoder.byte(kind_number(*kind));
+            write_owner(encoder, *mode, *uid, *gid);
+            encoder.number((*rdev).into());
+            encoder.option(target.as_ref(), |encoder, target| encoder.bytes(target));
+            encoder.number((*umask).into());
         }
         Op::CreateOrphan { parent, ino, mode, umask, uid, gid } => {
-            sink.byte(tag::CREATE_ORPHAN);
-            sink.ino(*parent);
-            sink.ino(*ino);
-            write_owner(sink, *mode, *uid, *gid);
-            sink.number((*umask).into());
+            encoder.byte(tag::CREATE_ORPHAN);
+            encoder.ino(*parent);
+            encoder.ino(*ino);
+            write_owner(encoder, *mode, *uid, *gid);
+            encoder.number((*umask).into());
         }
         Op::Link { ino, parent, name } => {
-            sink.byte(tag::LINK);
-            sink.ino(*ino);
-            write_entry(sink, *parent, name);
+            encoder.byte(tag::LINK);
+            encoder.ino(*ino);
+            write_entry(encoder, *parent, name);
         }
         Op::Unlink { parent, name, keep } => {
-            sink.byte(tag::UNLINK);
-            write_entry(sink, *parent, name);
-            sink.flag(*keep);
+            encoder.byte(tag::UNLINK);
+            write_entry(encoder, *parent, name);
+            encoder.flag(*keep);
         }
         Op::HandOn { ino, parent, name } => {
-            sink.byte(tag::HAND_ON);
-            sink.ino(*ino);
-            write_entry(sink, *parent, name);
+            encoder.byte(tag::HAND_ON);
+            encoder.ino(*ino);
+            write_entry(encoder, *parent, name);
         }
         Op::Rmdir { parent, name } => {
-            sink.byte(tag::RMDIR);
-            write_entry(sink, *parent, name);
+            encoder.byte(tag::RMDIR);
+            write_entry(encoder, *parent, name);
         }
         Op::Rename { from, to, how, keep } => {
-            sink.byte(tag::RENAME);
-            write_entry(sink, from.0, &from.1);
-            write_entry(sink, to.0, &to.1);
-            sink.byte(rename_number(*how));
-            sink.flag(*keep);
+            encoder.byte(tag::RENAME);
+            write_entry(encoder, from.0, &from.1);
+            write_entry(encoder, to.0, &to.1);
+            encoder.byte(rename_number(*how));
+            encoder.flag(*keep);
         }
         Op::SetAttr { ino, changes } => {
-            sink.byte(tag::SET_ATTR);
-            sink.ino(*ino);
-            write_changes(sink, changes);
+            encoder.byte(tag::SET_ATTR);
+            encoder.ino(*ino);
+            write_changes(encoder, changes);
         }
         Op::Accessed { ino, atime } => {
-            sink.byte(tag::ACCESSED);
-            sink.ino(*ino);
-            sink.time(*atime);
+            encoder.byte(tag::ACCESSED);
+            encoder.ino(*ino);
+            encoder.time(*atime);
         }
         Op::SetXattr { ino, name, value, how } => {
-            sink.byte(tag::SET_XATTR);
-            sink.ino(*ino);
-            sink.bytes(name);
-            sink.bytes(value);
-            sink.byte(xattr_number(*how));
+            encoder.byte(tag::SET_XATTR);
+            encoder.ino(*ino);
+            encoder.bytes(name);
+            encoder.bytes(value);
+            encoder.byte(xattr_number(*how));
         }
         Op::RemoveXattr { ino, name } => {
-            sink.byte(tag::REMOVE_XATTR);
-            sink.ino(*ino);
-            sink.bytes(name);
+            encoder.byte(tag::REMOVE_XATTR);
+            encoder.ino(*ino);
+            encoder.bytes(name);
         }
         Op::Publish { ino, base, content, size_bytes, mtime } => {
-            sink.byte(tag::PUBLISH);
-            sink.ino(*ino);
-            sink.option(base.as_ref(), write_etag);
-            write_extents(sink, content);
-            sink.number(*size_bytes);
-            sink.option(*mtime, Sink::time);
+            encoder.byte(tag::PUBLISH);
+            encoder.ino(*ino);
+            encoder.option(base.as_ref(), write_etag);
+            write_extents(encoder, content);
+            encoder.number(*size_bytes);
+            encoder.option(*mtime, Encoder::time);
         }
         Op::Splice { ino, ranges, content, size_bytes, mtime } => {
-            sink.byte(tag::SPLICE);
-            sink.ino(*ino);
-            write_ranges(sink, ranges);
-            write_extents(sink, content);
-            sink.number(*size_bytes);
-            sink.option(*mtime, Sink::time);
+            encoder.byte(tag::SPLICE);
+            encoder.ino(*ino);
+            write_ranges(encoder, ranges);
+            write_extents(encoder, content);
+            encoder.number(*size_bytes);
+            encoder.option(*mtime, Encoder::time);
         }
         Op::Import { parent, name, ino, seen } => {
-            sink.byte(tag::IMPORT);
-            write_entry(sink, *parent, name);
-            sink.ino(*ino);
-            write_observed(sink, seen);
+            encoder.byte(tag::IMPORT);
+            write_entry(encoder, *parent, name);
+            encoder.ino(*ino);
+            write_observed(encoder, seen);
         }
         Op::Refresh { ino, seen } => {
-            sink.byte(tag::REFRESH);
-            sink.ino(*ino);
-            write_observed(sink, seen);
+            encoder.byte(tag::REFRESH);
+            encoder.ino(*ino);
+            write_observed(encoder, seen);
         }
         Op::Vanish { parent, name, looked_at, keep } => {
-            sink.byte(tag::VANISH);
-            write_entry(sink, *parent, name);
-            sink.moment(*looked_at);
-            sink.flag(*keep);
+            encoder.byte(tag::VANISH);
+            write_entry(encoder, *parent, name);
+            encoder.moment(*looked_at);
+            encoder.flag(*keep);
         }
         Op::Evict { parent, name } => {
-            sink.byte(tag::EVICT);
-            write_entry(sink, *parent, name);
+            encoder.byte(tag::EVICT);
+            write_entry(encoder, *parent, name);
         }
         Op::SetQuota { dir, limits } => {
-            sink.byte(tag::SET_QUOTA);
-            sink.ino(*dir);
-            sink.option(*limits, write_limits);
+            encoder.byte(tag::SET_QUOTA);
+            encoder.ino(*dir);
+            encoder.option(*limits, write_limits);
         }
         Op::AwaitExport { ino } => {
-            sink.byte(tag::AWAIT_EXPORT);
-            sink.ino(*ino);
+            encoder.byte(tag::AWAIT_EXPORT);
+            encoder.ino(*ino);
         }
         Op::Exported { ino, change } => {
-            sink.byte(tag::EXPORTED);
-            sink.ino(*ino);
-            sink.number(*change);
+            encoder.byte(tag::EXPORTED);
+            encoder.ino(*ino);
+            encoder.number(*change);
         }
         Op::Purge { ino } => {
-            sink.byte(tag::PURGE);
-            sink.ino(*ino);
+            encoder.byte(tag::PURGE);
+            encoder.ino(*ino);
         }
     }
 }
 
-pub(super) fn read_op(source: &mut Source<'_>) -> Result<Op, DecodeError> {
-    let version = source.byte()?;
+pub(super) fn read_op(decoder: &mut Decoder<'_>) -> Result<Op, DecodeError> {
+    let version = decoder.byte()?;
     match version {
         0 => return Err(DecodeError::Tag { what: "an op", found: 0 }),
         found if found > VERSION_MAX => {
@@ -207,113 +208,113 @@ pub(super) fn read_op(source: &mut Source<'_>) -> Result<Op, DecodeError> {
         }
         _ => {}
     }
-    match source.byte()? {
+    match decoder.byte()? {
         tag::ROOT => {
-            let (mode, uid, gid) = read_owner(source)?;
+            let (mode, uid, gid) = read_owner(decoder)?;
             Ok(Op::Root { mode, uid, gid })
         }
-        tag::LEASE => Ok(Op::Lease { from: source.ino()?, to: source.ino()? }),
-        tag::CREATE => read_create(source, version),
+        tag::LEASE => Ok(Op::Lease { from: decoder.ino()?, to: decoder.ino()? }),
+        tag::CREATE => read_create(decoder, version),
         tag::CREATE_ORPHAN => {
-            let (parent, ino) = (source.ino()?, source.ino()?);
-            let (mode, uid, gid) = read_owner(source)?;
-            Ok(Op::CreateOrphan { parent, ino, mode, uid, gid, umask: source.number_u16()? })
+            let (parent, ino) = (decoder.ino()?, decoder.ino()?);
+            let (mode, uid, gid) = read_owner(decoder)?;
+            Ok(Op::CreateOrphan { parent, ino, mode, uid, gid, umask: decoder.number_u16()? })
         }
         tag::LINK => {
-            let ino = source.ino()?;
-            let (parent, name) = read_entry(source)?;
+            let ino = decoder.ino()?;
+            let (parent, name) = read_entry(decoder)?;
             Ok(Op::Link { ino, parent, name })
         }
         tag::HAND_ON => {
-            let ino = source.ino()?;
-            let (parent, name) = read_entry(source)?;
+            let ino = decoder.ino()?;
+            let (parent, name) = read_entry(decoder)?;
             Ok(Op::HandOn { ino, parent, name })
         }
         tag::UNLINK => {
-            let (parent, name) = read_entry(source)?;
-            Ok(Op::Unlink { parent, name, keep: source.flag()? })
+            let (parent, name) = read_entry(decoder)?;
+            Ok(Op::Unlink { parent, name, keep: decoder.flag()? })
         }
         tag::RMDIR => {
-            let (parent, name) = read_entry(source)?;
+            let (parent, name) = read_entry(decoder)?;
             Ok(Op::Rmdir { parent, name })
         }
         tag::RENAME => {
-            let (from, to) = (read_entry(source)?, read_entry(source)?);
-            Ok(Op::Rename { from, to, how: read_rename(source)?, keep: source.flag()? })
+            let (from, to) = (read_entry(decoder)?, read_entry(decoder)?);
+            Ok(Op::Rename { from, to, how: read_rename(decoder)?, keep: decoder.flag()? })
         }
-        tag::SET_ATTR => Ok(Op::SetAttr { ino: source.ino()?, changes: read_changes(source)? }),
-        tag::ACCESSED => Ok(Op::Accessed { ino: source.ino()?, atime: source.time()? }),
+        tag::SET_ATTR => Ok(Op::SetAttr { ino: decoder.ino()?, changes: read_changes(decoder)? }),
+        tag::ACCESSED => Ok(Op::Accessed { ino: decoder.ino()?, atime: decoder.time()? }),
         tag::SET_XATTR => Ok(Op::SetXattr {
-            ino: source.ino()?,
-            name: source.bytes()?.into(),
-            value: source.owned()?,
-            how: read_xattr(source)?,
+            ino: decoder.ino()?,
+            name: decoder.bytes()?.into(),
+            value: decoder.owned()?,
+            how: read_xattr(decoder)?,
         }),
-        tag::REMOVE_XATTR => Ok(Op::RemoveXattr { ino: source.ino()?, name: source.bytes()?.into() }),
+        tag::REMOVE_XATTR => Ok(Op::RemoveXattr { ino: decoder.ino()?, name: decoder.bytes()?.into() }),
         tag::PUBLISH => Ok(Op::Publish {
-            ino: source.ino()?,
-            base: source.option(read_etag)?,
-            content: read_extents(source)?,
-            size_bytes: source.number()?,
-            mtime: source.option(Source::time)?,
+            ino: decoder.ino()?,
+            base: decoder.option(read_etag)?,
+            content: read_extents(decoder)?,
+            size_bytes: decoder.number()?,
+            mtime: decoder.option(Decoder::time)?,
         }),
         tag::SPLICE => Ok(Op::Splice {
-            ino: source.ino()?,
-            ranges: read_ranges(source)?,
-            content: read_extents(source)?,
-            size_bytes: source.number()?,
-            mtime: source.option(Source::time)?,
+            ino: decoder.ino()?,
+            ranges: read_ranges(decoder)?,
+            content: read_extents(decoder)?,
+            size_bytes: decoder.number()?,
+            mtime: decoder.option(Decoder::time)?,
         }),
         tag::IMPORT => {
-            let (parent, name) = read_entry(source)?;
-            Ok(Op::Import { parent, name, ino: source.ino()?, seen: read_observed(source, version)? })
+            let (parent, name) = read_entry(decoder)?;
+            Ok(Op::Import { parent, name, ino: decoder.ino()?, seen: read_observed(decoder, version)? })
         }
-        tag::REFRESH => Ok(Op::Refresh { ino: source.ino()?, seen: read_observed(source, version)? }),
+        tag::REFRESH => Ok(Op::Refresh { ino: decoder.ino()?, seen: read_observed(decoder, version)? }),
         tag::VANISH => {
-            let (parent, name) = read_entry(source)?;
-            let looked_at = read_look(source, version, Timestamp(0))?;
-            Ok(Op::Vanish { parent, name, looked_at, keep: source.flag()? })
+            let (parent, name) = read_entry(decoder)?;
+            let looked_at = read_observation_moment(decoder, version, Timestamp(0))?;
+            Ok(Op::Vanish { parent, name, looked_at, keep: decoder.flag()? })
         }
         tag::EVICT => {
-            let (parent, name) = read_entry(source)?;
+            let (parent, name) = read_entry(decoder)?;
             Ok(Op::Evict { parent, name })
         }
-        tag::SET_QUOTA => Ok(Op::SetQuota { dir: source.ino()?, limits: source.option(read_limits)? }),
-        tag::AWAIT_EXPORT => Ok(Op::AwaitExport { ino: source.ino()? }),
-        tag::EXPORTED => Ok(Op::Exported { ino: source.ino()?, change: source.number()? }),
-        tag::PURGE => Ok(Op::Purge { ino: source.ino()? }),
+        tag::SET_QUOTA => Ok(Op::SetQuota { dir: decoder.ino()?, limits: decoder.option(read_limits)? }),
+        tag::AWAIT_EXPORT => Ok(Op::AwaitExport { ino: decoder.ino()? }),
+        tag::EXPORTED => Ok(Op::Exported { ino: decoder.ino()?, change: decoder.number()? }),
+        tag::PURGE => Ok(Op::Purge { ino: decoder.ino()? }),
         found => Err(DecodeError::Tag { what: "an op", found }),
     }
 }
 
-fn read_create(source: &mut Source<'_>, version: u8) -> Result<Op, DecodeError> {
-    let (parent, name) = read_entry(source)?;
-    let ino = source.ino()?;
-    let kind = kind_from(source.byte()?)?;
-    let (mode, uid, gid) = read_owner(source)?;
-    let rdev = source.number_u32()?;
-    let target = source.option(Source::owned)?;
-    let umask = if version < VERSION_CREATE { 0 } else { source.number_u16()? };
+fn read_create(decoder: &mut Decoder<'_>, version: u8) -> Result<Op, DecodeError> {
+    let (parent, name) = read_entry(decoder)?;
+    let ino = decoder.ino()?;
+    let kind = kind_from(decoder.byte()?)?;
+    let (mode, uid, gid) = read_owner(decoder)?;
+    let rdev = decoder.number_u32()?;
+    let target = decoder.option(Decoder::owned)?;
+    let umask = if version < VERSION_CREATE { 0 } else { decoder.number_u16()? };
     Ok(Op::Create { parent, name, ino, kind, mode, umask, uid, gid, rdev, target })
 }
 
-fn write_entry(sink: &mut Sink, parent: Ino, name: &Name) {
-    sink.ino(parent);
-    sink.bytes(name.as_bytes());
+fn write_entry(encoder: &mut Encoder, parent: Ino, name: &Name) {
+    encoder.ino(parent);
+    encoder.bytes(name.as_bytes());
 }
 
-fn read_entry(source: &mut Source<'_>) -> Result<(Ino, Name), DecodeError> {
-    Ok((source.ino()?, source.name()?))
+fn read_entry(decoder: &mut Decoder<'_>) -> Result<(Ino, Name), DecodeError> {
+    Ok((decoder.ino()?, decoder.name()?))
 }
 
-fn write_owner(sink: &mut Sink, mode: u16, uid: u32, gid: u32) {
-    sink.number(mode.into());
-    sink.number(uid.into());
-    sink.number(gid.into());
+fn write_owner(encoder: &mut Encoder, mode: u16, uid: u32, gid: u32) {
+    encoder.number(mode.into());
+    encoder.number(uid.into());
+    encoder.number(gid.into());
 }
 
-fn read_owner(source: &mut Source<'_>) -> Result<(u16, u32, u32), DecodeError> {
-    Ok((source.number_u16()?, source.number_u32()?, source.number_u32()?))
+fn read_owner(decoder: &mut Decoder<'_>) -> Result<(u16, u32, u32), DecodeError> {
+    Ok((decoder.number_u16()?, decoder.number_u32()?, decoder.number_u32()?))
 }
 
 fn rename_number(how: RenameHow) -> u8 {
@@ -324,8 +325,8 @@ fn rename_number(how: RenameHow) -> u8 {
     }
 }
 
-fn read_rename(source: &mut Source<'_>) -> Result<RenameHow, DecodeError> {
-    match source.byte()? {
+fn read_rename(decoder: &mut Decoder<'_>) -> Result<RenameHow, DecodeError> {
+    match decoder.byte()? {
         0 => Ok(RenameHow::Replace),
         1 => Ok(RenameHow::NoReplace),
         2 => Ok(RenameHow::Exchange),
@@ -341,90 +342,94 @@ fn xattr_number(how: XattrHow) -> u8 {
     }
 }
 
-fn read_xattr(source: &mut Source<'_>) -> Result<XattrHow, DecodeError> {
-    match source.byte()? {
+fn read_xattr(decoder: &mut Decoder<'_>) -> Result<XattrHow, DecodeError> {
+    match decoder.byte()? {
         0 => Ok(XattrHow::Set),
         1 => Ok(XattrHow::Create),
         2 => Ok(XattrHow::Replace),
-        found => Err(DecodeError::Tag { what: "a set of an extended attribute", found }),
+        found => Err(DecodeError::Tag { what: "a change of an extended attribute", found }),
     }
 }
 
-fn write_changes(sink: &mut Sink, changes: &AttrChanges) {
-    sink.option(changes.mode, |sink, mode| sink.number(mode.into()));
-    sink.option(changes.uid, |sink, uid| sink.number(uid.into()));
-    sink.option(changes.gid, |sink, gid| sink.number(gid.into()));
-    sink.option(changes.size_bytes, Sink::number);
-    sink.option(changes.atime, Sink::time);
-    sink.option(changes.mtime, Sink::time);
+fn write_changes(encoder: &mut Encoder, changes: &AttrChanges) {
+    encoder.option(changes.mode, |encoder, mode| encoder.number(mode.into()));
+    encoder.option(changes.uid, |encoder, uid| encoder.number(uid.into()));
+    encoder.option(changes.gid, |encoder, gid| encoder.number(gid.into()));
+    encoder.option(changes.size_bytes, Encoder::number);
+    encoder.option(changes.atime, Encoder::time);
+    encoder.option(changes.mtime, Encoder::time);
 }
 
-fn read_changes(source: &mut Source<'_>) -> Result<AttrChanges, DecodeError> {
+fn read_changes(decoder: &mut Decoder<'_>) -> Result<AttrChanges, DecodeError> {
     Ok(AttrChanges {
-        mode: source.option(Source::number_u16)?,
-        uid: source.option(Source::number_u32)?,
-        gid: source.option(Source::number_u32)?,
-        size_bytes: source.option(Source::number)?,
-        atime: source.option(Source::time)?,
-        mtime: source.option(Source::time)?,
+        mode: decoder.option(Decoder::number_u16)?,
+        uid: decoder.option(Decoder::number_u32)?,
+        gid: decoder.option(Decoder::number_u32)?,
+        size_bytes: decoder.option(Decoder::number)?,
+        atime: decoder.option(Decoder::time)?,
+        mtime: decoder.option(Decoder::time)?,
     })
 }
 
-/// Ops keep extents as they were given, also invalid ones, so offsets are absolute.
-fn write_extents(sink: &mut Sink, content: &[Extent]) {
-    sink.number(content.len() as u64);
+/// Writes extents with absolute offsets, since ops keep extents as they were given, also invalid ones.
+fn write_extents(encoder: &mut Encoder, content: &[Extent]) {
+    encoder.number(content.len() as u64);
     for extent in content {
-        write_extent(sink, extent, 0, Timestamp(0));
+        write_extent(encoder, extent, 0, Timestamp(0));
     }
 }
 
-fn read_extents(source: &mut Source<'_>) -> Result<Vec<Extent>, DecodeError> {
-    let count = source.number()?;
-    (0..count).map(|_| read_extent(source, 0, Timestamp(0))).collect()
+fn read_extents(decoder: &mut Decoder<'_>) -> Result<Vec<Extent>, DecodeError> {
+    let count = decoder.number()?;
+    (0..count).map(|_| read_extent(decoder, 0, Timestamp(0))).collect()
 }
 
-fn write_ranges(sink: &mut Sink, ranges: &[Range<u64>]) {
-    sink.number(ranges.len() as u64);
+fn write_ranges(encoder: &mut Encoder, ranges: &[Range<u64>]) {
+    encoder.number(ranges.len() as u64);
     for range in ranges {
-        sink.number(range.start);
-        sink.number(range.end);
+        encoder.number(range.start);
+        encoder.number(range.end);
     }
 }
 
-fn read_ranges(source: &mut Source<'_>) -> Result<Vec<Range<u64>>, DecodeError> {
-    let count = source.number()?;
-    (0..count).map(|_| Ok(source.number()?..source.number()?)).collect()
+fn read_ranges(decoder: &mut Decoder<'_>) -> Result<Vec<Range<u64>>, DecodeError> {
+    let count = decoder.number()?;
+    (0..count).map(|_| Ok(decoder.number()?..decoder.number()?)).collect()
 }
 
-fn write_observed(sink: &mut Sink, seen: &Observed) {
-    sink.byte(kind_number(seen.kind));
-    sink.number(seen.size_bytes);
-    sink.time(seen.mtime);
-    sink.option(seen.object.as_ref(), |sink, object| write_stored(sink, object, seen.mtime));
-    write_owner(sink, seen.mode, seen.uid, seen.gid);
-    sink.number(seen.rdev.into());
+fn write_observed(encoder: &mut Encoder, seen: &Observed) {
+    encoder.byte(kind_number(seen.kind));
+    encoder.number(seen.size_bytes);
+    encoder.time(seen.mtime);
+    encoder.option(seen.object.as_ref(), |encoder, object| write_stored(encoder, object, seen.mtime));
+    write_owner(encoder, seen.mode, seen.uid, seen.gid);
+    encoder.number(seen.rdev.into());
     for time in [seen.atime, seen.ctime, seen.btime] {
-        sink.time_near(time, seen.mtime);
+        encoder.time_near(time, seen.mtime);
     }
-    sink.option(seen.target.as_ref(), |sink, target| sink.bytes(target));
-    sink.flag(seen.exact);
-    sink.moment(seen.looked_at);
+    encoder.option(seen.target.as_ref(), |encoder, target| encoder.bytes(target));
+    encoder.flag(seen.exact);
+    encoder.moment(seen.looked_at);
 }
 
-/// When a look was made. The wall-clock time of version 1 orders nothing.
-fn read_look(source: &mut Source<'_>, version: u8, base: Timestamp) -> Result<Moment, DecodeError> {
+/// Reads the moment of an observation. The wall-clock time of version 1 is ignored, since it does not order observations.
+fn read_observation_moment(
+    decoder: &mut Decoder<'_>,
+    version: u8,
+    base: Timestamp,
+) -> Result<Moment, DecodeError> {
     match version {
-        1 => source.time_near(base).map(|_| Moment::default()),
-        _ => source.moment(),
+        1 => decoder.time_near(base).map(|_| Moment::default()),
+        _ => decoder.moment(),
     }
 }
 
-fn read_observed(source: &mut Source<'_>, version: u8) -> Result<Observed, DecodeError> {
-    let kind = kind_from(source.byte()?)?;
-    let size_bytes = source.number()?;
-    let mtime = source.time()?;
-    let object = source.option(|source| read_stored(source, mtime))?;
-    let (mode, uid, gid) = read_owner(source)?;
+fn read_observed(decoder: &mut Decoder<'_>, version: u8) -> Result<Observed, DecodeError> {
+    let kind = kind_from(decoder.byte()?)?;
+    let size_bytes = decoder.number()?;
+    let mtime = decoder.time()?;
+    let object = decoder.option(|decoder| read_stored(decoder, mtime))?;
+    let (mode, uid, gid) = read_owner(decoder)?;
     Ok(Observed {
         kind,
         size_bytes,
@@ -432,13 +437,13 @@ fn read_observed(source: &mut Source<'_>, version: u8) -> Result<Observed, Decod
         mode,
         uid,
         gid,
-        rdev: source.number_u32()?,
+        rdev: decoder.number_u32()?,
         mtime,
-        atime: source.time_near(mtime)?,
-        ctime: source.time_near(mtime)?,
-        btime: source.time_near(mtime)?,
-        target: source.option(Source::owned)?,
-        exact: source.flag()?,
-        looked_at: read_look(source, version, mtime)?,
+        atime: decoder.time_near(mtime)?,
+        ctime: decoder.time_near(mtime)?,
+        btime: decoder.time_near(mtime)?,
+        target: decoder.option(Decoder::owned)?,
+        exact: decoder.flag()?,
+        looked_at: read_observation_moment(decoder, version, mtime)?,
     })
 }

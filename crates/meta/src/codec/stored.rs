@@ -1,8 +1,9 @@
-//! References to stored objects inside records.
+//! The format of references to stored objects within records.
 //!
-//! An etag of 32 hex digits, as nearly all are, takes 16 bytes; with `-parts` behind it two more.
+//! An etag of 32 hex digits, the usual form, takes a tag byte and 16 bytes. The suffix `-parts` of a multipart upload takes a
+//! number more.
 
-use super::{DecodeError, Sink, Source};
+use super::{DecodeError, Decoder, Encoder};
 use crate::{Extent, Stored};
 use store::{ETag, ObjectKey, Timestamp};
 
@@ -10,77 +11,81 @@ const TEXT: u8 = 0;
 const HEX: u8 = 1;
 const HEX_PARTS: u8 = 2;
 
-/// An extent; `end` is where the one before it ended, `base` a time near which it was stored.
-pub(super) fn write_extent(sink: &mut Sink, extent: &Extent, end: u64, base: Timestamp) {
-    sink.number(extent.offset.wrapping_sub(end));
-    sink.number(extent.len);
-    sink.number(extent.object_offset);
-    write_stored(sink, &extent.object, base);
+/// Writes an extent. `end` is the end of the previous extent, `base` a time close to the object's modification time.
+pub(super) fn write_extent(encoder: &mut Encoder, extent: &Extent, end: u64, base: Timestamp) {
+    encoder.number(extent.offset.wrapping_sub(end));
+    encoder.number(extent.len);
+    encoder.number(extent.object_offset);
+    write_stored(encoder, &extent.object, base);
 }
 
-pub(super) fn read_extent(source: &mut Source<'_>, end: u64, base: Timestamp) -> Result<Extent, DecodeError> {
+pub(super) fn read_extent(
+    decoder: &mut Decoder<'_>,
+    end: u64,
+    base: Timestamp,
+) -> Result<Extent, DecodeError> {
     Ok(Extent {
-        offset: end.wrapping_add(source.number()?),
-        len: source.number()?,
-        object_offset: source.number()?,
-        object: read_stored(source, base)?,
+        offset: end.wrapping_add(decoder.number()?),
+        len: decoder.number()?,
+        object_offset: decoder.number()?,
+        object: read_stored(decoder, base)?,
     })
 }
 
-pub(super) fn write_stored(sink: &mut Sink, stored: &Stored, base: Timestamp) {
-    sink.option(stored.key.as_ref(), |sink, key| sink.bytes(key.as_bytes()));
-    write_etag(sink, &stored.etag);
-    sink.option(stored.version.as_ref(), |sink, version| sink.bytes(version.as_bytes()));
-    sink.option(stored.last_modified, |sink, time| sink.time_near(time, base));
+pub(super) fn write_stored(encoder: &mut Encoder, stored: &Stored, base: Timestamp) {
+    encoder.option(stored.key.as_ref(), |encoder, key| encoder.bytes(key.as_bytes()));
+    write_etag(encoder, &stored.etag);
+    encoder.option(stored.version.as_ref(), |encoder, version| encoder.bytes(version.as_bytes()));
+    encoder.option(stored.last_modified, |encoder, time| encoder.time_near(time, base));
 }
 
-pub(super) fn read_stored(source: &mut Source<'_>, base: Timestamp) -> Result<Stored, DecodeError> {
+pub(super) fn read_stored(decoder: &mut Decoder<'_>, base: Timestamp) -> Result<Stored, DecodeError> {
     Ok(Stored {
-        key: source.option(read_key)?,
-        etag: read_etag(source)?,
-        version: source.option(|source| source.text().map(Into::into))?,
-        last_modified: source.option(|source| source.time_near(base))?,
+        key: decoder.option(read_key)?,
+        etag: read_etag(decoder)?,
+        version: decoder.option(|decoder| decoder.text().map(Into::into))?,
+        last_modified: decoder.option(|decoder| decoder.time_near(base))?,
     })
 }
 
-fn read_key(source: &mut Source<'_>) -> Result<ObjectKey, DecodeError> {
-    ObjectKey::try_from(source.bytes()?).map_err(|_| DecodeError::Field("bytes that cannot be a key"))
+fn read_key(decoder: &mut Decoder<'_>) -> Result<ObjectKey, DecodeError> {
+    ObjectKey::try_from(decoder.bytes()?).map_err(|_| DecodeError::Field("an invalid object key"))
 }
 
-pub(super) fn write_etag(sink: &mut Sink, etag: &ETag) {
+pub(super) fn write_etag(encoder: &mut Encoder, etag: &ETag) {
     match split_hex(etag.as_str()) {
         Some((hex, None)) => {
-            sink.byte(HEX);
-            sink.raw(&hex.to_be_bytes());
+            encoder.byte(HEX);
+            encoder.raw(&hex.to_be_bytes());
         }
         Some((hex, Some(parts))) => {
-            sink.byte(HEX_PARTS);
-            sink.raw(&hex.to_be_bytes());
-            sink.number(parts.into());
+            encoder.byte(HEX_PARTS);
+            encoder.raw(&hex.to_be_bytes());
+            encoder.number(parts.into());
         }
         None => {
-            sink.byte(TEXT);
-            sink.bytes(etag.as_str().as_bytes());
+            encoder.byte(TEXT);
+            encoder.bytes(etag.as_str().as_bytes());
         }
     }
 }
 
-pub(super) fn read_etag(source: &mut Source<'_>) -> Result<ETag, DecodeError> {
-    match source.byte()? {
-        TEXT => Ok(ETag::new(source.text()?)),
-        HEX => Ok(ETag::new(&format!("{:032x}", read_hex(source)?))),
-        HEX_PARTS => Ok(ETag::new(&format!("{:032x}-{}", read_hex(source)?, source.number_u32()?))),
-        found => Err(DecodeError::Tag { what: "etag", found }),
+pub(super) fn read_etag(decoder: &mut Decoder<'_>) -> Result<ETag, DecodeError> {
+    match decoder.byte()? {
+        TEXT => Ok(ETag::new(decoder.text()?)),
+        HEX => Ok(ETag::new(&format!("{:032x}", read_hex(decoder)?))),
+        HEX_PARTS => Ok(ETag::new(&format!("{:032x}-{}", read_hex(decoder)?, decoder.number_u32()?))),
+        found => Err(DecodeError::Tag { what: "an etag", found }),
     }
 }
 
-fn read_hex(source: &mut Source<'_>) -> Result<u128, DecodeError> {
+fn read_hex(decoder: &mut Decoder<'_>) -> Result<u128, DecodeError> {
     let mut bytes = [0; 16];
-    bytes.copy_from_slice(source.raw(16)?);
+    bytes.copy_from_slice(decoder.raw(16)?);
     Ok(u128::from_be_bytes(bytes))
 }
 
-/// The tag as a number, if writing the number down gives the very same tag.
+/// Returns the etag as a number and the number of parts, if formatting these gives the same etag again.
 fn split_hex(tag: &str) -> Option<(u128, Option<u32>)> {
     let (hex, parts) = tag.split_at_checked(32)?;
     let lower_hex = hex.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
@@ -98,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn any_etag_comes_back_as_it_was() {
+    fn etags_round_trip() {
         let md5 = "d41d8cd98f00b204e9800998ecf8427e";
         let upper = md5.to_uppercase();
         let tags = [
@@ -113,15 +118,15 @@ mod tests {
             "+1",
         ];
         for tag in tags {
-            let mut sink = Sink::default();
-            write_etag(&mut sink, &ETag::new(tag));
-            let bytes = sink.into_bytes();
-            let mut source = Source::new(&bytes);
-            assert_eq!(read_etag(&mut source).unwrap(), ETag::new(tag));
-            source.finish().unwrap();
+            let mut encoder = Encoder::default();
+            write_etag(&mut encoder, &ETag::new(tag));
+            let bytes = encoder.into_bytes();
+            let mut decoder = Decoder::new(&bytes);
+            assert_eq!(read_etag(&mut decoder).unwrap(), ETag::new(tag));
+            decoder.finish().unwrap();
         }
-        let mut sink = Sink::default();
-        write_etag(&mut sink, &ETag::new(md5));
-        assert_eq!(sink.into_bytes().len(), 17);
+        let mut encoder = Encoder::default();
+        write_etag(&mut encoder, &ETag::new(md5));
+        assert_eq!(encoder.into_bytes().len(), 17);
     }
 }

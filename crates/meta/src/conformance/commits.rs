@@ -1,4 +1,4 @@
-//! Commits: versions, conditions, all or nothing.
+//! Cases for commits: versions, conditions, atomicity.
 
 use super::{
     Broken, Case, Factory, Outcome, absent, at_version, delete, equal, fresh, holds, only_if, op, present,
@@ -7,17 +7,17 @@ use super::{
 use crate::engine::{Commit, CommitError, Condition, Engine, KeyRange, Seqno};
 
 pub(super) const CASES: &[Case] = &[
-    ("every commit has a higher number", every_commit_has_a_higher_number),
-    ("a version is the last write's", a_version_is_the_last_writes),
-    ("a version that is not current is a conflict", an_old_version_is_a_conflict),
-    ("present and absent", present_and_absent),
-    ("a range must be empty", a_range_must_be_empty),
-    ("a range condition overlooks the commit's own keys", own_keys_are_overlooked),
+    ("each commit has a higher number", each_commit_has_a_higher_number),
+    ("a version is that of the last write", a_version_is_that_of_the_last_write),
+    ("a condition on an old version is a conflict", an_old_version_is_a_conflict),
+    ("conditions on present and absent keys", present_and_absent_conditions),
+    ("a condition on an empty range", range_empty_condition),
+    ("a range condition ignores the commit's own keys", own_keys_are_ignored),
     ("a conflict changes nothing", a_conflict_changes_nothing),
     ("a check changes nothing", a_check_changes_nothing),
-    ("a removed and renewed key is another version", a_renewed_key_is_another_version),
-    ("what was committed is there after a sync", a_sync_keeps_everything),
-    ("removing what is not there is no error", removing_nothing_is_no_error),
+    ("a key that is removed and put again has a new version", a_recreated_key_has_a_new_version),
+    ("a sync keeps all commits", a_sync_keeps_everything),
+    ("removing a missing key is no error", removing_a_missing_key_is_no_error),
 ];
 
 fn conflicts(what: &str, engine: &dyn Engine, commit: Commit) -> Outcome {
@@ -29,19 +29,19 @@ fn version(engine: &dyn Engine, key: &str) -> Result<Seqno, Broken> {
     Ok(found.version)
 }
 
-fn every_commit_has_a_higher_number(factory: &Factory<'_>) -> Outcome {
+fn each_commit_has_a_higher_number(factory: &Factory<'_>) -> Outcome {
     let engine = fresh(factory)?;
     let mut last = engine.head();
     for round in 0..5 {
         let next = engine.commit(put("k", &round.to_string()))?;
-        holds("a commit's number is higher than the one before", next > last)?;
+        holds("a commit's number is higher than the previous one", next > last)?;
         equal("head", engine.head(), next)?;
         last = next;
     }
     Ok(())
 }
 
-fn a_version_is_the_last_writes(factory: &Factory<'_>) -> Outcome {
+fn a_version_is_that_of_the_last_write(factory: &Factory<'_>) -> Outcome {
     let engine = fresh(factory)?;
     let first = engine.commit(put("a", "1"))?;
     let second = engine.commit(put("b", "1"))?;
@@ -61,15 +61,15 @@ fn an_old_version_is_a_conflict(factory: &Factory<'_>) -> Outcome {
     equal("the record", text_of(&*engine, "k")?.as_deref(), Some("3"))
 }
 
-fn present_and_absent(factory: &Factory<'_>) -> Outcome {
+fn present_and_absent_conditions(factory: &Factory<'_>) -> Outcome {
     let engine = fresh(factory)?;
-    conflicts("present, on nothing", &*engine, only_if(present("k"), put("x", "1")))?;
+    conflicts("present, without a record", &*engine, only_if(present("k"), put("x", "1")))?;
     engine.commit(only_if(absent("k"), put("k", "1")))?;
-    conflicts("absent, on a record", &*engine, only_if(absent("k"), put("k", "2")))?;
+    conflicts("absent, with a record", &*engine, only_if(absent("k"), put("k", "2")))?;
     engine.commit(put("k", "3"))?;
     engine.commit(only_if(present("k"), put("k", "4")))?;
     engine.commit(delete("k"))?;
-    conflicts("present, once removed", &*engine, only_if(present("k"), put("k", "5")))?;
+    conflicts("present, after removal", &*engine, only_if(present("k"), put("k", "5")))?;
     engine.commit(only_if(absent("k"), put("k", "6")))?;
     Ok(())
 }
@@ -78,27 +78,27 @@ fn range(from: &str, to: &str) -> Condition {
     Condition::RangeEmpty(KeyRange { from: from.into(), to: to.into() })
 }
 
-fn a_range_must_be_empty(factory: &Factory<'_>) -> Outcome {
+fn range_empty_condition(factory: &Factory<'_>) -> Outcome {
     let engine = fresh(factory)?;
     engine.commit(put("b", "1"))?;
     engine.commit(put("d", "1"))?;
     engine.commit(only_if(range("b\0", "d"), put("x", "1")))?;
     engine.commit(only_if(range("c", "c"), put("x", "2")))?;
-    conflicts("the first key is in", &*engine, only_if(range("b", "c"), put("x", "3")))?;
+    conflicts("the first key of the range", &*engine, only_if(range("b", "c"), put("x", "3")))?;
     conflicts("a key in the middle", &*engine, only_if(range("a", "c"), put("x", "4")))?;
     equal("the record", text_of(&*engine, "x")?.as_deref(), Some("2"))
 }
 
-fn own_keys_are_overlooked(factory: &Factory<'_>) -> Outcome {
+fn own_keys_are_ignored(factory: &Factory<'_>) -> Outcome {
     let engine = fresh(factory)?;
     engine.commit(put("b1", "1"))?;
     engine.commit(put("b2", "1"))?;
-    conflicts("one of two goes", &*engine, only_if(range("b", "c"), delete("b1")))?;
+    conflicts("one of two keys is removed", &*engine, only_if(range("b", "c"), delete("b1")))?;
     let both = Commit { deletes: vec!["b1".into(), "b2".into()], ..Commit::default() };
     engine.commit(only_if(range("b", "c"), both))?;
     engine.commit(only_if(range("b", "c"), put("b3", "1")))?;
     engine.commit(only_if(range("b", "c"), put("b3", "2")))?;
-    conflicts("somebody else's", &*engine, only_if(range("b", "c"), put("b4", "1")))
+    conflicts("a key of another commit", &*engine, only_if(range("b", "c"), put("b4", "1")))
 }
 
 fn a_conflict_changes_nothing(factory: &Factory<'_>) -> Outcome {
@@ -128,12 +128,12 @@ fn a_check_changes_nothing(factory: &Factory<'_>) -> Outcome {
     equal("version", version(&*engine, "k")?, head)
 }
 
-fn a_renewed_key_is_another_version(factory: &Factory<'_>) -> Outcome {
+fn a_recreated_key_has_a_new_version(factory: &Factory<'_>) -> Outcome {
     let engine = fresh(factory)?;
     let first = engine.commit(put("k", "1"))?;
     engine.commit(delete("k"))?;
     engine.commit(put("k", "1"))?;
-    conflicts("the version before it went", &*engine, only_if(at_version("k", first), put("k", "2")))
+    conflicts("the version before the removal", &*engine, only_if(at_version("k", first), put("k", "2")))
 }
 
 fn a_sync_keeps_everything(factory: &Factory<'_>) -> Outcome {
@@ -146,7 +146,7 @@ fn a_sync_keeps_everything(factory: &Factory<'_>) -> Outcome {
     equal("the record", text_of(&*engine, "k")?.as_deref(), Some("1"))
 }
 
-fn removing_nothing_is_no_error(factory: &Factory<'_>) -> Outcome {
+fn removing_a_missing_key_is_no_error(factory: &Factory<'_>) -> Outcome {
     let engine = fresh(factory)?;
     engine.commit(delete("k"))?;
     equal("the key", text_of(&*engine, "k")?, None)

@@ -1,13 +1,13 @@
-//! Sorted runs.
+//! Cases for ingesting sorted runs.
 
 use super::{Case, Factory, Outcome, absent, equal, fresh, holds, op, present, put, text_of, value};
 use crate::engine::{BatchRecord, CommitError, SortedRun};
 
 pub(super) const CASES: &[Case] = &[
-    ("a run and its ops come in one commit", a_run_is_one_commit),
+    ("a run and its ops are one commit", a_run_is_one_commit),
     ("a run over an existing key is a conflict", a_run_over_an_existing_key_is_a_conflict),
-    ("a run waits for its conditions", a_run_has_conditions),
-    ("a run must ascend", a_run_must_ascend),
+    ("a run is subject to its conditions", a_run_has_conditions),
+    ("the keys of a run must ascend", keys_of_a_run_must_ascend),
 ];
 
 fn run() -> SortedRun {
@@ -28,7 +28,7 @@ fn a_run_is_one_commit(factory: &Factory<'_>) -> Outcome {
     let (from, to) = range.bounds();
     let rows = engine.scan(from, to, 1000)?;
     equal("rows", rows.len(), 100)?;
-    holds("all of one version", rows.iter().all(|(_, row)| row.version == seqno))?;
+    holds("all rows have the version of the commit", rows.iter().all(|(_, row)| row.version == seqno))?;
     let log: Vec<_> =
         engine.log_after(begin, 10)?.into_iter().map(|logged| (logged.seqno, logged.op)).collect();
     equal("the log", log, vec![(seqno, op(1).1), (seqno, op(2).1)])
@@ -53,9 +53,9 @@ fn a_run_has_conditions(factory: &Factory<'_>) -> Outcome {
     equal("a row", text_of(&*engine, "r099")?.as_deref(), Some("99"))
 }
 
-fn a_run_must_ascend(_: &Factory<'_>) -> Outcome {
+fn keys_of_a_run_must_ascend(_: &Factory<'_>) -> Outcome {
     let row = |key: &str| (key.as_bytes().to_vec(), value(""));
     holds("ascending", SortedRun::new(vec![row("a"), row("b")]).is_some())?;
-    holds("twice the same", SortedRun::new(vec![row("a"), row("a")]).is_none())?;
+    holds("equal keys", SortedRun::new(vec![row("a"), row("a")]).is_none())?;
     holds("descending", SortedRun::new(vec![row("b"), row("a")]).is_none())
 }

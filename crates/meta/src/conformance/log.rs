@@ -1,20 +1,20 @@
-//! The op log and its consumers.
+//! Cases for the op log and its consumers.
 
 use super::{Case, Factory, Outcome, equal, fresh, holds, op, put};
 use crate::engine::{Commit, Engine, LogCap, LogError, LoggedOp, Seqno};
 
 pub(super) const CASES: &[Case] = &[
-    ("ops come back in the order of their commits", ops_come_back_in_order),
-    ("a read is of whole commits", a_read_is_of_whole_commits),
-    ("a commit without ops leaves no trace in the log", no_ops_no_trace),
-    ("a consumer keeps the log from where it is", a_consumer_keeps_the_log),
+    ("ops are read in the order of their commits", ops_are_read_in_order),
+    ("a read returns whole commits", a_read_returns_whole_commits),
+    ("a commit without ops is not in the log", a_commit_without_ops_is_not_logged),
+    ("the log after a consumer's cursor is kept", the_log_after_a_cursor_is_kept),
     ("a cursor never goes back", a_cursor_never_goes_back),
-    ("who is too slow lags", who_is_too_slow_lags),
-    ("a consumer can begin anew and be forgotten", a_consumer_can_be_forgotten),
-    ("without consumers only a tail is kept", without_consumers_only_a_tail_is_kept),
+    ("a consumer that is too slow lags", a_slow_consumer_lags),
+    ("a consumer can be registered again and removed", a_consumer_can_be_removed),
+    ("without consumers only a tail of the log is kept", without_consumers_only_a_tail_is_kept),
 ];
 
-fn log(engine: &dyn Engine, numbers: &[u64]) -> Result<Seqno, super::Broken> {
+fn commit_ops(engine: &dyn Engine, numbers: &[u64]) -> Result<Seqno, super::Broken> {
     let ops = numbers.iter().map(|number| op(*number)).collect();
     Ok(engine.commit(Commit { ops, ..put("k", "v") })?)
 }
@@ -24,37 +24,37 @@ fn logged(seqno: Seqno, number: u64) -> LoggedOp {
     LoggedOp { seqno, ctx, op }
 }
 
-fn ops_come_back_in_order(factory: &Factory<'_>) -> Outcome {
+fn ops_are_read_in_order(factory: &Factory<'_>) -> Outcome {
     let engine = fresh(factory)?;
     let begin = engine.head();
     engine.register("c", begin)?;
-    let first = log(&*engine, &[1, 2])?;
-    let second = log(&*engine, &[3])?;
+    let first = commit_ops(&*engine, &[1, 2])?;
+    let second = commit_ops(&*engine, &[3])?;
     let all = vec![logged(first, 1), logged(first, 2), logged(second, 3)];
     equal("all", engine.log_after(begin, 10)?, all)?;
     equal("after the first commit", engine.log_after(first, 10)?, vec![logged(second, 3)])?;
     equal("at the head", engine.log_after(second, 10)?, vec![])
 }
 
-fn a_read_is_of_whole_commits(factory: &Factory<'_>) -> Outcome {
+fn a_read_returns_whole_commits(factory: &Factory<'_>) -> Outcome {
     let engine = fresh(factory)?;
     let begin = engine.head();
     engine.register("c", begin)?;
     for round in 0..10 {
-        log(&*engine, &[round * 3, round * 3 + 1, round * 3 + 2])?;
+        commit_ops(&*engine, &[round * 3, round * 3 + 1, round * 3 + 2])?;
     }
     let (mut cursor, mut seen) = (begin, Vec::new());
     loop {
         let page = engine.log_after(cursor, 4)?;
         let Some(last) = page.last() else { break };
-        holds("a page is not much more than its limit", page.len() <= 6)?;
+        holds("a page is not much longer than its limit", page.len() <= 6)?;
         cursor = last.seqno;
         seen.extend(page.into_iter().map(|logged| logged.ctx.now.0 as u64));
     }
     equal("all ops, each once", seen, (0..30).collect())
 }
 
-fn no_ops_no_trace(factory: &Factory<'_>) -> Outcome {
+fn a_commit_without_ops_is_not_logged(factory: &Factory<'_>) -> Outcome {
     let engine = fresh(factory)?;
     let begin = engine.head();
     engine.register("c", begin)?;
@@ -62,32 +62,35 @@ fn no_ops_no_trace(factory: &Factory<'_>) -> Outcome {
     equal("the log", engine.log_after(begin, 10)?, vec![])
 }
 
-fn strict(factory: &Factory<'_>, bytes_max: u64) -> Result<std::sync::Arc<dyn Engine>, super::Broken> {
+fn with_small_log(
+    factory: &Factory<'_>,
+    bytes_max: u64,
+) -> Result<std::sync::Arc<dyn Engine>, super::Broken> {
     Ok(factory(LogCap { bytes_max, tail_ops: 2 })?)
 }
 
-fn a_consumer_keeps_the_log(factory: &Factory<'_>) -> Outcome {
-    let engine = strict(factory, 1 << 20)?;
+fn the_log_after_a_cursor_is_kept(factory: &Factory<'_>) -> Outcome {
+    let engine = with_small_log(factory, 1 << 20)?;
     let begin = engine.head();
     engine.register("slow", begin)?;
     engine.register("fast", begin)?;
     let mut seqnos = Vec::new();
     for number in 0..50 {
-        let seqno = log(&*engine, &[number])?;
+        let seqno = commit_ops(&*engine, &[number])?;
         engine.advance("fast", seqno)?;
         seqnos.push(seqno);
     }
     equal("for the slow one", engine.log_after(engine.cursor("slow")?, 100)?.len(), 50)?;
     engine.advance("slow", seqnos[29])?;
     equal("the slow one's cursor", engine.cursor("slow")?, seqnos[29])?;
-    equal("then", engine.log_after(engine.cursor("slow")?, 100)?.len(), 20)
+    equal("for the slow one after advancing", engine.log_after(engine.cursor("slow")?, 100)?.len(), 20)
 }
 
 fn a_cursor_never_goes_back(factory: &Factory<'_>) -> Outcome {
     let engine = fresh(factory)?;
     let begin = engine.head();
     engine.register("c", begin)?;
-    let first = log(&*engine, &[1])?;
+    let first = commit_ops(&*engine, &[1])?;
     engine.advance("c", first)?;
     engine.advance("c", begin)?;
     equal("the cursor", engine.cursor("c")?, first)
@@ -97,25 +100,25 @@ fn is_lagged<T>(result: Result<T, LogError>) -> bool {
     matches!(result, Err(LogError::Lagged { .. }))
 }
 
-fn who_is_too_slow_lags(factory: &Factory<'_>) -> Outcome {
-    let engine = strict(factory, 2000)?;
+fn a_slow_consumer_lags(factory: &Factory<'_>) -> Outcome {
+    let engine = with_small_log(factory, 2000)?;
     let begin = engine.head();
     engine.register("slow", begin)?;
     engine.register("fast", begin)?;
     for number in 0..500 {
-        let seqno = log(&*engine, &[number])?;
+        let seqno = commit_ops(&*engine, &[number])?;
         engine.advance("fast", seqno)?;
     }
     holds("the cap cuts the log", is_lagged(engine.log_after(begin, 1)))?;
-    holds("the slow one is told", is_lagged(engine.cursor("slow")))?;
-    holds("nobody begins before the cut", is_lagged(engine.register("late", begin)))?;
-    equal("the fast one goes on", engine.cursor("fast")?, engine.head())?;
+    holds("the slow one lags", is_lagged(engine.cursor("slow")))?;
+    holds("no consumer can register before the cut", is_lagged(engine.register("late", begin)))?;
+    equal("the fast one does not lag", engine.cursor("fast")?, engine.head())?;
     engine.register("slow", engine.head())?;
-    equal("the slow one begins anew", engine.cursor("slow")?, engine.head())
+    equal("the slow one after registering again", engine.cursor("slow")?, engine.head())
 }
 
-fn a_consumer_can_be_forgotten(factory: &Factory<'_>) -> Outcome {
-    let engine = strict(factory, 1 << 20)?;
+fn a_consumer_can_be_removed(factory: &Factory<'_>) -> Outcome {
+    let engine = with_small_log(factory, 1 << 20)?;
     let unknown = Err(LogError::NoConsumer("c".into()));
     equal("an unknown consumer", engine.cursor("c"), unknown.clone())?;
     equal(
@@ -124,20 +127,20 @@ fn a_consumer_can_be_forgotten(factory: &Factory<'_>) -> Outcome {
         Err(LogError::NoConsumer("c".into())),
     )?;
     engine.register("c", engine.head())?;
-    let first = log(&*engine, &[1])?;
+    let first = commit_ops(&*engine, &[1])?;
     engine.register("c", first)?;
     equal("registered again", engine.cursor("c")?, first)?;
     engine.forget_consumer("c")?;
     engine.forget_consumer("c")?;
-    equal("a forgotten consumer", engine.cursor("c"), unknown)
+    equal("a removed consumer", engine.cursor("c"), unknown)
 }
 
 fn without_consumers_only_a_tail_is_kept(factory: &Factory<'_>) -> Outcome {
-    let engine = strict(factory, 1 << 20)?;
+    let engine = with_small_log(factory, 1 << 20)?;
     let begin = engine.head();
     for number in 0..100 {
-        log(&*engine, &[number])?;
+        commit_ops(&*engine, &[number])?;
     }
-    holds("the beginning is gone", is_lagged(engine.log_after(begin, 1)))?;
+    holds("the beginning of the log has been cut off", is_lagged(engine.log_after(begin, 1)))?;
     equal("the head can be read", engine.log_after(engine.head(), 1)?, vec![])
 }

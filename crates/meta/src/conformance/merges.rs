@@ -1,4 +1,4 @@
-//! Merges into inode records.
+//! Cases for merges into inode records.
 
 use super::{Broken, Case, Factory, Outcome, at_version, equal, fresh, holds, only_if, op, put};
 use crate::codec::{decode_inode, encode_inode};
@@ -7,10 +7,10 @@ use crate::{Content, Ino, Inode, Kind, Merge, Moment};
 use store::Timestamp;
 
 pub(super) const CASES: &[Case] = &[
-    ("a merge adds links and never turns time back", a_merge_adds_and_takes_the_later),
-    ("a merge is a new version", a_merge_is_a_new_version),
-    ("a merge into nothing is a conflict", a_merge_into_nothing_is_a_conflict),
-    ("a merge that cannot be done changes nothing", a_merge_that_cannot_be_done_changes_nothing),
+    ("a merge adds links and never sets a time back", a_merge_adds_links_and_keeps_the_later_times),
+    ("a merge gives the record a new version", a_merge_gives_a_new_version),
+    ("a merge into a missing record is a conflict", a_merge_into_a_missing_record_is_a_conflict),
+    ("a merge that fails changes nothing", a_failed_merge_changes_nothing),
 ];
 
 const KEY: &str = "I";
@@ -38,7 +38,7 @@ fn inode(nlink: u32, time: i64) -> Inode {
     }
 }
 
-fn start(engine: &dyn Engine) -> Outcome {
+fn put_inode(engine: &dyn Engine) -> Outcome {
     engine.commit(Commit {
         puts: vec![(KEY.into(), encode_inode(&inode(2, 100)).into())],
         ..Commit::default()
@@ -56,9 +56,9 @@ fn read(engine: &dyn Engine) -> Result<Inode, Broken> {
     Ok(decode_inode(Ino(0), &found.value)?.inode)
 }
 
-fn a_merge_adds_and_takes_the_later(factory: &Factory<'_>) -> Outcome {
+fn a_merge_adds_links_and_keeps_the_later_times(factory: &Factory<'_>) -> Outcome {
     let engine = fresh(factory)?;
-    start(&*engine)?;
+    put_inode(&*engine)?;
     engine.commit(merge(1, 200, 50))?;
     engine.commit(merge(2, 150, 120))?;
     engine.commit(merge(-1, i64::MIN, i64::MIN))?;
@@ -66,35 +66,35 @@ fn a_merge_adds_and_takes_the_later(factory: &Factory<'_>) -> Outcome {
     equal("the inode", read(&*engine)?, expected)
 }
 
-fn a_merge_is_a_new_version(factory: &Factory<'_>) -> Outcome {
+fn a_merge_gives_a_new_version(factory: &Factory<'_>) -> Outcome {
     let engine = fresh(factory)?;
-    start(&*engine)?;
+    put_inode(&*engine)?;
     let before = engine.head();
     let merged = engine.commit(merge(1, 0, 0))?;
     equal("version", engine.get(KEY.as_bytes())?.map(|found| found.version), Some(merged))?;
     let stale = only_if(at_version(KEY, before), put(KEY, "x"));
-    equal("a write of the old version", engine.commit(stale), Err(CommitError::Conflict))
+    equal("a write that requires the old version", engine.commit(stale), Err(CommitError::Conflict))
 }
 
-fn a_merge_into_nothing_is_a_conflict(factory: &Factory<'_>) -> Outcome {
+fn a_merge_into_a_missing_record_is_a_conflict(factory: &Factory<'_>) -> Outcome {
     let engine = fresh(factory)?;
-    equal("a merge into nothing", engine.commit(merge(1, 0, 0)), Err(CommitError::Conflict))
+    equal("a merge into a missing record", engine.commit(merge(1, 0, 0)), Err(CommitError::Conflict))
 }
 
-fn a_merge_that_cannot_be_done_changes_nothing(factory: &Factory<'_>) -> Outcome {
+fn a_failed_merge_changes_nothing(factory: &Factory<'_>) -> Outcome {
     let engine = fresh(factory)?;
     engine.register("c", engine.head())?;
-    start(&*engine)?;
+    put_inode(&*engine)?;
     let head = engine.head();
     let below_zero = Commit { ops: vec![op(1)], puts: vec![("x".into(), [1][..].into())], ..merge(-3, 0, 0) };
     let refused = matches!(engine.commit(below_zero), Err(CommitError::Engine(_)));
-    holds("fewer than no links is an error", refused)?;
+    holds("a negative link count is an error", refused)?;
     equal("the inode", read(&*engine)?, inode(2, 100))?;
     equal("another record", engine.get(b"x")?, None)?;
     equal("head", engine.head(), head)?;
-    engine.commit(put(KEY, "no inode"))?;
+    engine.commit(put(KEY, "not an inode"))?;
     holds(
-        "a record that is no inode is an error",
+        "a merge into a record that is not an inode is an error",
         matches!(engine.commit(merge(1, 0, 0)), Err(CommitError::Engine(_))),
     )
 }

@@ -1,13 +1,15 @@
-//! One suite for every implementation of [`Engine`]: what the namespace relies on, one behaviour per case.
+//! The test suite for every implementation of [`Engine`]: the behaviour on which the namespace relies, one case each.
 //!
 //! ```text
 //! conformance::run(|cap| Ok(Arc::new(MemoryEngine::new(cap)))).unwrap();
 //! ```
 //!
-//! Each case gets a fresh, empty engine from the factory. Decided here, where an engine might choose: a commit without
-//! writes and ops only checks its conditions, and changes neither versions nor head; a range condition overlooks what
-//! the commit itself writes; a merge into a missing record is a conflict, one into a record that is no inode is an
-//! error, and both change nothing; a log read returns whole commits.
+//! Each case gets a new, empty engine from the factory. The suite fixes the following choices:
+//! - a commit without writes and ops only checks its conditions, and changes neither versions nor head;
+//! - a range condition ignores the keys that the commit itself writes;
+//! - a merge into a missing record is a conflict, a merge into a record that is not an inode is an error, and neither changes
+//!   anything;
+//! - a read of the log returns whole commits.
 
 mod commits;
 mod ingest;
@@ -22,7 +24,7 @@ use std::fmt;
 use std::sync::Arc;
 use store::Timestamp;
 
-/// Why a case does not hold.
+/// A description of the failure of a case.
 #[derive(Debug)]
 pub struct Broken(String);
 
@@ -32,25 +34,25 @@ impl<E: std::error::Error> From<E> for Broken {
     }
 }
 
-/// What a case comes to.
+/// The result of a case.
 type Outcome = Result<(), Broken>;
 
-/// Makes an empty engine that keeps as much log as the cap says.
+/// Creates an empty engine that keeps as much log as the cap allows.
 type Factory<'a> = dyn Fn(LogCap) -> Result<Arc<dyn Engine>, EngineError> + 'a;
 
 type Case = (&'static str, fn(&Factory<'_>) -> Outcome);
 
-/// An engine does not do what the namespace relies on.
+/// The failure of a case: the engine does not behave as the namespace requires.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{case}: {what}")]
 pub struct Failure {
-    /// The case.
+    /// The name of the case.
     pub case: &'static str,
-    /// What is different.
+    /// The difference from the expected behaviour.
     pub what: String,
 }
 
-/// Runs every case; the first that fails is the error.
+/// Runs all cases. Fails with the first failure.
 pub fn run(factory: impl Fn(LogCap) -> Result<Arc<dyn Engine>, EngineError>) -> Result<(), Failure> {
     let families = [reads::CASES, commits::CASES, merges::CASES, log::CASES, ingest::CASES, races::CASES];
     for (case, check) in families.into_iter().flatten() {
@@ -67,8 +69,8 @@ fn equal<T: PartialEq + fmt::Debug>(what: &str, found: T, expected: T) -> Outcom
     if found == expected { Ok(()) } else { Err(Broken(format!("{what}: {found:?}, expected {expected:?}"))) }
 }
 
-fn holds(what: &str, truth: bool) -> Outcome {
-    if truth { Ok(()) } else { Err(Broken(format!("not so: {what}"))) }
+fn holds(what: &str, is_true: bool) -> Outcome {
+    if is_true { Ok(()) } else { Err(Broken(format!("does not hold: {what}"))) }
 }
 
 fn value(text: &str) -> Value {
@@ -99,7 +101,7 @@ fn absent(key: &str) -> Condition {
     Condition::Absent { key: key.into() }
 }
 
-/// An op that can be told from others by its number.
+/// Returns an op that is identified by its number.
 fn op(number: u64) -> (Ctx, Op) {
     let ctx = Ctx { now: Timestamp(number as i64), at: Moment { mount: 1, nanos: number }, uid: 1, gid: 2 };
     (ctx, Op::Purge { ino: Ino(number) })

@@ -1,4 +1,4 @@
-//! Several threads at one engine.
+//! Cases with several threads on one engine.
 
 use super::{Broken, Case, Factory, Outcome, at_version, equal, fresh, holds, only_if, put, value};
 use crate::engine::{Commit, CommitError, Engine};
@@ -11,8 +11,8 @@ pub(super) const CASES: &[Case] =
 const THREADS: usize = 4;
 const ROUNDS: usize = 100;
 
-/// Joins all threads; the first that failed is the outcome.
-fn all(outcomes: impl IntoIterator<Item = thread::Result<Outcome>>) -> Outcome {
+/// Returns the first failure of the joined threads.
+fn first_failure(outcomes: impl IntoIterator<Item = thread::Result<Outcome>>) -> Outcome {
     outcomes
         .into_iter()
         .try_for_each(|joined| joined.unwrap_or_else(|_| Err(Broken("a thread panicked".into()))))
@@ -22,23 +22,23 @@ fn no_update_is_lost(factory: &Factory<'_>) -> Outcome {
     let engine = fresh(factory)?;
     engine.commit(put("n", "0"))?;
     let engine = &*engine;
-    all(thread::scope(|scope| {
-        let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(|| count_up(engine))).collect();
+    first_failure(thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(|| increment_counter(engine))).collect();
         threads.into_iter().map(thread::ScopedJoinHandle::join).collect::<Vec<_>>()
     }))?;
-    equal("the sum", number(engine)?.0, THREADS * ROUNDS)
+    equal("the sum", read_counter(engine)?.0, THREADS * ROUNDS)
 }
 
-fn number(engine: &dyn Engine) -> Result<(usize, crate::Seqno), Broken> {
+fn read_counter(engine: &dyn Engine) -> Result<(usize, crate::Seqno), Broken> {
     let found = engine.get(b"n")?.ok_or(Broken("the counter is missing".into()))?;
     let text = String::from_utf8_lossy(&found.value).into_owned();
     Ok((text.parse()?, found.version))
 }
 
-fn count_up(engine: &dyn Engine) -> Outcome {
+fn increment_counter(engine: &dyn Engine) -> Outcome {
     let mut done = 0;
     while done < ROUNDS {
-        let (n, version) = number(engine)?;
+        let (n, version) = read_counter(engine)?;
         match engine.commit(only_if(at_version("n", version), put("n", &(n + 1).to_string()))) {
             Ok(_) => done += 1,
             Err(CommitError::Conflict) => {}
@@ -52,7 +52,7 @@ fn readers_see_whole_commits(factory: &Factory<'_>) -> Outcome {
     let engine = fresh(factory)?;
     write_both(&*engine, 0)?;
     let engine = &*engine;
-    all(thread::scope(|scope| {
+    first_failure(thread::scope(|scope| {
         let writer = scope.spawn(|| (1..ROUNDS).try_for_each(|round| write_both(engine, round)));
         let reader = scope.spawn(|| (0..ROUNDS).try_for_each(|_| read_both(engine)));
         [writer.join(), reader.join()]

@@ -1,21 +1,21 @@
-//! Reading: get, multi_get, scan.
+//! Cases for reads: get, multi_get, scan, last, snapshot.
 
 use super::{Broken, Case, Factory, Outcome, delete, equal, fresh, put, value};
 use crate::engine::{Commit, Engine, KeyRange};
 use std::ops::Bound::{self, Excluded, Included, Unbounded};
 
 pub(super) const CASES: &[Case] = &[
-    ("get finds what was put", get_finds_what_was_put),
-    ("multi_get answers in order", multi_get_answers_in_order),
-    ("scan is in byte order", scan_is_in_byte_order),
-    ("scan keeps its bounds", scan_keeps_its_bounds),
-    ("scan keeps its limit", scan_keeps_its_limit),
-    ("last keeps its bounds", last_keeps_its_bounds),
+    ("get returns the record that was put", get_returns_the_record),
+    ("multi_get keeps the order of the keys", multi_get_keeps_the_order),
+    ("scan returns keys in byte order", scan_is_in_byte_order),
+    ("scan respects its bounds", scan_respects_its_bounds),
+    ("scan respects its limit", scan_respects_its_limit),
+    ("last respects its bounds", last_respects_its_bounds),
     ("a snapshot does not change", a_snapshot_does_not_change),
-    ("any bytes are a key and a record", any_bytes_are_a_key_and_a_record),
+    ("keys and records may contain any bytes", keys_and_records_may_contain_any_bytes),
 ];
 
-fn get_finds_what_was_put(factory: &Factory<'_>) -> Outcome {
+fn get_returns_the_record(factory: &Factory<'_>) -> Outcome {
     let engine = fresh(factory)?;
     equal("a missing key", engine.get(b"k")?, None)?;
     let seqno = engine.commit(put("k", "v"))?;
@@ -26,7 +26,7 @@ fn get_finds_what_was_put(factory: &Factory<'_>) -> Outcome {
     equal("a removed key", engine.get(b"k")?, None)
 }
 
-fn multi_get_answers_in_order(factory: &Factory<'_>) -> Outcome {
+fn multi_get_keeps_the_order(factory: &Factory<'_>) -> Outcome {
     let engine = fresh(factory)?;
     engine.commit(put("a", "1"))?;
     engine.commit(put("b", "2"))?;
@@ -38,7 +38,7 @@ fn multi_get_answers_in_order(factory: &Factory<'_>) -> Outcome {
 
 const KEYS: [&[u8]; 7] = [b"\0", b"a", b"a\0", b"a\xff", b"b", b"\xff", b"\xff\xff"];
 
-fn with_keys(engine: &dyn Engine) -> Outcome {
+fn put_keys(engine: &dyn Engine) -> Outcome {
     for key in KEYS.iter().rev() {
         let puts = vec![(key.to_vec(), value("v"))];
         engine.commit(Commit { puts, ..Commit::default() })?;
@@ -58,13 +58,13 @@ fn keys(
 fn scan_is_in_byte_order(factory: &Factory<'_>) -> Outcome {
     let engine = fresh(factory)?;
     equal("an empty engine", keys(&*engine, Unbounded, Unbounded, 10)?, vec![])?;
-    with_keys(&*engine)?;
+    put_keys(&*engine)?;
     equal("all keys", keys(&*engine, Unbounded, Unbounded, usize::MAX)?, KEYS.map(<[u8]>::to_vec).to_vec())
 }
 
-fn scan_keeps_its_bounds(factory: &Factory<'_>) -> Outcome {
+fn scan_respects_its_bounds(factory: &Factory<'_>) -> Outcome {
     let engine = fresh(factory)?;
-    with_keys(&*engine)?;
+    put_keys(&*engine)?;
     let expected = |from: usize, to: usize| KEYS[from..to].iter().map(|key| key.to_vec()).collect::<Vec<_>>();
     let found = |from, to| keys(&*engine, from, to, 100);
     equal("[a, b)", found(Included(b"a"), Excluded(b"b"))?, expected(1, 4))?;
@@ -77,22 +77,22 @@ fn scan_keeps_its_bounds(factory: &Factory<'_>) -> Outcome {
     equal(".., b)", found(Unbounded, Excluded(b"b"))?, expected(0, 4))
 }
 
-fn scan_keeps_its_limit(factory: &Factory<'_>) -> Outcome {
+fn scan_respects_its_limit(factory: &Factory<'_>) -> Outcome {
     let engine = fresh(factory)?;
-    with_keys(&*engine)?;
+    put_keys(&*engine)?;
     equal("limit 0", keys(&*engine, Unbounded, Unbounded, 0)?, vec![])?;
     let two: Vec<_> = KEYS[1..3].iter().map(|key| key.to_vec()).collect();
     equal("limit 2", keys(&*engine, Included(b"a"), Unbounded, 2)?, two)
 }
 
-fn last_keeps_its_bounds(factory: &Factory<'_>) -> Outcome {
+fn last_respects_its_bounds(factory: &Factory<'_>) -> Outcome {
     let engine = fresh(factory)?;
     let last = |from: &[u8], to: &[u8]| {
         let found = engine.last(&KeyRange { from: from.to_vec(), to: to.to_vec() })?;
         Ok::<_, Broken>(found.map(|(key, found)| (key, found.value)))
     };
     equal("an empty engine", last(b"a", b"c")?, None)?;
-    with_keys(&*engine)?;
+    put_keys(&*engine)?;
     let expected = |key: &[u8]| Some((key.to_vec(), value("v")));
     equal("[a, b)", last(b"a", b"b")?, expected(b"a\xff"))?;
     equal("[a, b\\0)", last(b"a", b"b\0")?, expected(b"b"))?;
@@ -129,7 +129,7 @@ fn a_snapshot_does_not_change(factory: &Factory<'_>) -> Outcome {
     equal("a record after the engine", read(b"a")?, Some(value("1")))
 }
 
-fn any_bytes_are_a_key_and_a_record(factory: &Factory<'_>) -> Outcome {
+fn keys_and_records_may_contain_any_bytes(factory: &Factory<'_>) -> Outcome {
     let engine = fresh(factory)?;
     let key: Vec<u8> = (0..=255).collect();
     let long: Vec<u8> = key.iter().copied().cycle().take(100_000).collect();

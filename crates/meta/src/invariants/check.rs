@@ -1,4 +1,4 @@
-//! How the invariants are checked: one pass gathers the tables, then one predicate per number.
+//! The check of the invariants: loads all tables in one pass, then checks each invariant.
 
 use super::Violation;
 use crate::acl::{self, Acl};
@@ -13,48 +13,48 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use store::ObjectKey;
 
-/// Rows read at a time: what one call holds an engine up for.
+/// Rows read at a time, which bounds how long one call occupies the engine.
 const PAGE_ROWS: usize = 4096;
 
-/// Every broken invariant, in the order of their numbers. Wants a reader that nobody writes to meanwhile; its memory
-/// grows with the tables.
+/// Returns all violations of the invariants, in the order of the invariants' numbers. The tables must not change meanwhile. Memory
+/// grows with the size of the tables.
 pub fn fsck(reader: &(impl Reader + ?Sized)) -> Result<Vec<Violation>, EngineError> {
     let mut tables = Tables::default();
-    tables.gather(reader)?;
-    tables.root();
-    tables.dentries_lead_to_inodes();
-    tables.dentries_are_in_directories();
-    tables.link_counts();
-    tables.homes();
-    tables.further_names();
-    tables.orphans();
-    tables.extents();
-    tables.directories_reach_the_root();
-    tables.set_groups();
-    tables.xattrs();
-    tables.numbers_are_leased();
-    tables.acls();
-    tables.quotas();
-    tables.waiting_exports();
+    tables.load(reader)?;
+    tables.check_root();
+    tables.check_dentry_inodes();
+    tables.check_dentry_parents();
+    tables.check_link_counts();
+    tables.check_homes();
+    tables.check_additional_names();
+    tables.check_orphans();
+    tables.check_extents();
+    tables.check_directory_ancestors();
+    tables.check_set_groups();
+    tables.check_xattrs();
+    tables.check_numbers_are_leased();
+    tables.check_acls();
+    tables.check_quotas();
+    tables.check_waiting_exports();
     let mut violations = tables.violations;
     violations.sort_by_key(|violation| violation.number);
     Ok(violations)
 }
 
-/// The tables, decoded.
+/// The decoded tables, and the violations found so far.
 #[derive(Debug, Default)]
 struct Tables {
-    /// Each with the number of its rows of extents that it has no summary of.
+    /// Inodes, each with [`InodeRecord::unsummed`](crate::codec::InodeRecord).
     inodes: BTreeMap<Ino, (Inode, usize)>,
     dentries: BTreeMap<(Ino, Name), Dentry>,
     extents: BTreeMap<Ino, Vec<Extent>>,
     uses: BTreeMap<Ino, BTreeMap<ObjectKey, u64>>,
-    further: BTreeSet<(Ino, Ino, Name)>,
+    additional_names: BTreeSet<(Ino, Ino, Name)>,
     orphans: BTreeSet<Ino>,
     set_groups: BTreeMap<Ino, u64>,
     quotas: BTreeMap<Ino, Quota>,
     trees: BTreeMap<Ino, Ino>,
-    with_xattrs: BTreeSet<Ino>,
+    xattr_owners: BTreeSet<Ino>,
     acls: BTreeMap<(Ino, bool), Acl>,
     waiting_exports: BTreeSet<Ino>,
     next_ino: Option<u64>,
@@ -62,66 +62,66 @@ struct Tables {
 }
 
 impl Tables {
-    fn break_(&mut self, number: u32, what: String) {
+    fn report(&mut self, number: u32, what: String) {
         self.violations.push(Violation { number, what });
     }
 
-    fn gather(&mut self, reader: &(impl Reader + ?Sized)) -> Result<(), EngineError> {
-        self.each(reader, schema::inodes(), |tables, key, value| {
+    fn load(&mut self, reader: &(impl Reader + ?Sized)) -> Result<(), EngineError> {
+        self.for_each_row(reader, schema::inodes(), |tables, key, value| {
             let ino = schema::ino_of(key)?;
             let record = decode_inode(ino, value)?;
             tables.inodes.insert(ino, (record.inode, record.unsummed));
             Ok(())
         })?;
-        self.each(reader, schema::all_dentries(), |tables, key, value| {
+        self.for_each_row(reader, schema::all_dentries(), |tables, key, value| {
             tables.dentries.insert((schema::ino_of(key)?, schema::name_of(key)?), decode_dentry(value)?);
             Ok(())
         })?;
-        self.each(reader, schema::all_extents(), |tables, key, value| {
+        self.for_each_row(reader, schema::all_extents(), |tables, key, value| {
             let extent = decode_extent(schema::offset_of(key)?, value)?;
             tables.extents.entry(schema::ino_of(key)?).or_default().push(extent);
             Ok(())
         })?;
-        self.each(reader, schema::all_objects_used(), |tables, key, value| {
+        self.for_each_row(reader, schema::all_objects_used(), |tables, key, value| {
             let uses = tables.uses.entry(schema::ino_of(key)?).or_default();
             uses.insert(schema::object_of(key)?, decode_number(value)?);
             Ok(())
         })?;
-        self.each(reader, schema::all_hard_links(), |tables, key, _| {
+        self.for_each_row(reader, schema::all_hard_links(), |tables, key, _| {
             let (dir, name) = schema::link_of(key)?;
-            tables.further.insert((schema::ino_of(key)?, dir, name));
+            tables.additional_names.insert((schema::ino_of(key)?, dir, name));
             Ok(())
         })?;
-        self.gather_small(reader)
+        self.load_other_families(reader)
     }
 
-    fn gather_small(&mut self, reader: &(impl Reader + ?Sized)) -> Result<(), EngineError> {
-        self.each(reader, schema::orphans(), |tables, key, _| {
+    fn load_other_families(&mut self, reader: &(impl Reader + ?Sized)) -> Result<(), EngineError> {
+        self.for_each_row(reader, schema::orphans(), |tables, key, _| {
             tables.orphans.insert(schema::ino_of(key)?);
             Ok(())
         })?;
-        self.each(reader, schema::set_groups(), |tables, key, value| {
+        self.for_each_row(reader, schema::set_groups(), |tables, key, value| {
             tables.set_groups.insert(schema::ino_of(key)?, decode_number(value)?);
             Ok(())
         })?;
-        self.each(reader, schema::quotas(), |tables, key, value| {
+        self.for_each_row(reader, schema::quotas(), |tables, key, value| {
             tables.quotas.insert(schema::ino_of(key)?, decode_quota(value)?);
             Ok(())
         })?;
-        self.each(reader, schema::trees(), |tables, key, value| {
+        self.for_each_row(reader, schema::trees(), |tables, key, value| {
             tables.trees.insert(schema::ino_of(key)?, Ino(decode_number(value)?));
             Ok(())
         })?;
-        self.each(reader, schema::all_xattrs(), |tables, key, value| {
+        self.for_each_row(reader, schema::all_xattrs(), |tables, key, value| {
             let (ino, name) = (schema::ino_of(key)?, schema::xattr_of(key)?);
-            tables.with_xattrs.insert(ino);
+            tables.xattr_owners.insert(ino);
             if Acl::is_name(name) {
-                let list = Acl::parse(value).ok_or(DecodeError::Field("an ACL that is none"))?;
+                let list = Acl::parse(value).ok_or(DecodeError::Field("an invalid ACL"))?;
                 tables.acls.insert((ino, name == acl::ACCESS), list);
             }
             Ok(())
         })?;
-        self.each(reader, schema::waiting_exports(), |tables, key, value| {
+        self.for_each_row(reader, schema::waiting_exports(), |tables, key, value| {
             decode_number(value)?;
             tables.waiting_exports.insert(schema::ino_of(key)?);
             Ok(())
@@ -129,17 +129,17 @@ impl Tables {
         if let Some(found) = reader.get(&schema::next_ino())? {
             match decode_number(&found.value) {
                 Ok(next) => self.next_ino = Some(next),
-                Err(error) => self.break_(14, format!("the inode counter: {error}")),
+                Err(error) => self.report(14, format!("the inode counter: {error}")),
             }
         }
         Ok(())
     }
 
-    fn each(
+    fn for_each_row(
         &mut self,
         reader: &(impl Reader + ?Sized),
         range: KeyRange,
-        take: impl Fn(&mut Self, &[u8], &Value) -> Result<(), DecodeError>,
+        visit: impl Fn(&mut Self, &[u8], &Value) -> Result<(), DecodeError>,
     ) -> Result<(), EngineError> {
         let mut after: Option<Vec<u8>> = None;
         loop {
@@ -149,8 +149,8 @@ impl Tables {
             };
             let rows = reader.scan(from, Bound::Excluded(&range.to), PAGE_ROWS)?;
             for (key, found) in &rows {
-                if let Err(error) = take(self, key, &found.value) {
-                    self.break_(14, format!("the record of key {}: {error}", key.escape_ascii()));
+                if let Err(error) = visit(self, key, &found.value) {
+                    self.report(14, format!("the record of key {}: {error}", key.escape_ascii()));
                 }
             }
             match rows.into_iter().next_back() {
@@ -164,58 +164,61 @@ impl Tables {
         self.inodes.get(&ino).map(|(inode, _)| inode)
     }
 
-    /// Runs a predicate over all inodes; it answers with what is wrong.
-    fn inodes_satisfy(&mut self, number: u32, wrong: impl Fn(&Self, &Inode, usize) -> Option<String>) {
-        let found: Vec<String> =
-            self.inodes.values().filter_map(|(inode, unsummed)| wrong(self, inode, *unsummed)).collect();
+    /// Checks all inodes. `find_violation` returns the description of a violation.
+    fn check_inodes(&mut self, number: u32, find_violation: impl Fn(&Self, &Inode, usize) -> Option<String>) {
+        let found: Vec<String> = self
+            .inodes
+            .values()
+            .filter_map(|(inode, unsummed)| find_violation(self, inode, *unsummed))
+            .collect();
         for what in found {
-            self.break_(number, what);
+            self.report(number, what);
         }
     }
 
-    /// Runs a predicate over all dentries; it answers with what is wrong.
-    fn dentries_satisfy(
+    /// Checks all dentries. `find_violation` returns the description of a violation.
+    fn check_dentries(
         &mut self,
         number: u32,
-        wrong: impl Fn(&Self, &(Ino, Name), Dentry) -> Option<String>,
+        find_violation: impl Fn(&Self, &(Ino, Name), Dentry) -> Option<String>,
     ) {
         let found: Vec<String> =
-            self.dentries.iter().filter_map(|(place, dentry)| wrong(self, place, *dentry)).collect();
+            self.dentries.iter().filter_map(|(place, dentry)| find_violation(self, place, *dentry)).collect();
         for what in found {
-            self.break_(number, what);
+            self.report(number, what);
         }
     }
 
-    fn root(&mut self) {
+    fn check_root(&mut self) {
         match self.inode(Ino::ROOT) {
             Some(root) if root.is_dir() && root.home.is_none() => {}
             Some(root) => {
-                self.break_(1, format!("the root is a {:?} with the home {:?}", root.kind, root.home))
+                self.report(1, format!("the root is a {:?} with the primary name {:?}", root.kind, root.home))
             }
             None if self.inodes.is_empty() && self.dentries.is_empty() => {}
-            None => self.break_(1, "there is no root".into()),
+            None => self.report(1, "the root is missing".into()),
         }
     }
 
-    fn dentries_lead_to_inodes(&mut self) {
-        self.dentries_satisfy(2, |tables, (dir, name), dentry| match tables.inode(dentry.ino) {
+    fn check_dentry_inodes(&mut self) {
+        self.check_dentries(2, |tables, (dir, name), dentry| match tables.inode(dentry.ino) {
             Some(inode) if inode.kind == dentry.kind => None,
             Some(inode) => Some(format!(
-                "{name} in {dir} says {:?}, inode {} is a {:?}",
+                "{name} in {dir} has the type {:?}, but inode {} is a {:?}",
                 dentry.kind, inode.ino, inode.kind
             )),
-            None => Some(format!("{name} in {dir} leads to inode {}, which does not exist", dentry.ino)),
+            None => Some(format!("{name} in {dir} refers to inode {}, which does not exist", dentry.ino)),
         });
     }
 
-    fn dentries_are_in_directories(&mut self) {
-        self.dentries_satisfy(3, |tables, (dir, name), _| match tables.inode(*dir) {
+    fn check_dentry_parents(&mut self) {
+        self.check_dentries(3, |tables, (dir, name), _| match tables.inode(*dir) {
             Some(inode) if inode.is_dir() => None,
-            _ => Some(format!("{name} is in {dir}, which is no directory")),
+            _ => Some(format!("{name} is in {dir}, which is not a directory")),
         });
     }
 
-    fn link_counts(&mut self) {
+    fn check_link_counts(&mut self) {
         let mut names: BTreeMap<Ino, u32> = BTreeMap::new();
         let mut subdirectories: BTreeMap<Ino, u32> = BTreeMap::new();
         for ((dir, _), dentry) in &self.dentries {
@@ -224,7 +227,7 @@ impl Tables {
                 *subdirectories.entry(*dir).or_default() += 1;
             }
         }
-        self.inodes_satisfy(4, |_, inode, _| {
+        self.check_inodes(4, |_, inode, _| {
             let names = names.get(&inode.ino).copied().unwrap_or(0);
             let (expected, names_expected) = match inode.kind {
                 Kind::Directory => {
@@ -235,48 +238,51 @@ impl Tables {
             };
             (inode.nlink != expected || names != names_expected).then(|| {
                 format!(
-                    "{:?} {} has {} links, {expected} expected, and {names} names",
+                    "{:?} {} has a link count of {}, expected {expected}, and {names} names",
                     inode.kind, inode.ino, inode.nlink
                 )
             })
         });
     }
 
-    fn homes(&mut self) {
-        self.inodes_satisfy(5, |tables, inode, _| match &inode.home {
+    fn check_homes(&mut self) {
+        self.check_inodes(5, |tables, inode, _| match &inode.home {
             None if inode.ino == Ino::ROOT || inode.nlink == 0 => None,
-            None => Some(format!("inode {} has no home", inode.ino)),
+            None => Some(format!("inode {} has no primary name", inode.ino)),
             Some(home) if tables.dentries.get(home).is_some_and(|dentry| dentry.ino == inode.ino) => None,
             Some((dir, name)) => {
-                Some(format!("the home {name} in {dir} does not lead to inode {}", inode.ino))
+                Some(format!("the primary name {name} in {dir} does not refer to inode {}", inode.ino))
             }
         });
     }
 
-    fn further_names(&mut self) {
-        self.dentries_satisfy(6, |tables, (dir, name), dentry| {
+    fn check_additional_names(&mut self) {
+        self.check_dentries(6, |tables, (dir, name), dentry| {
             let is_home =
                 tables.inode(dentry.ino).is_some_and(|inode| inode.home == Some((*dir, name.clone())));
-            let is_further = tables.further.contains(&(dentry.ino, *dir, name.clone()));
-            (is_home == is_further)
-                .then(|| format!("{name} in {dir}: home {is_home}, further name {is_further}"))
+            let is_additional = tables.additional_names.contains(&(dentry.ino, *dir, name.clone()));
+            (is_home == is_additional).then(|| {
+                format!(
+                    "{name} in {dir}: is a primary name: {is_home}, is an additional name: {is_additional}"
+                )
+            })
         });
-        let leads = |(ino, dir, name): &&(Ino, Ino, Name)| {
+        let is_dentry = |(ino, dir, name): &&(Ino, Ino, Name)| {
             self.dentries.get(&(*dir, name.clone())).is_some_and(|dentry| dentry.ino == *ino)
         };
-        let stray: Vec<_> = self.further.iter().filter(|further| !leads(further)).cloned().collect();
+        let stray: Vec<_> = self.additional_names.iter().filter(|name| !is_dentry(name)).cloned().collect();
         for (ino, dir, name) in stray {
-            self.break_(6, format!("the further name {name} in {dir} does not lead to inode {ino}"));
+            self.report(6, format!("the additional name {name} in {dir} does not refer to inode {ino}"));
         }
     }
 
-    fn orphans(&mut self) {
-        self.inodes_satisfy(7, |tables, inode, _| {
-            let recorded = tables.orphans.contains(&inode.ino);
+    fn check_orphans(&mut self) {
+        self.check_inodes(7, |tables, inode, _| {
+            let has_record = tables.orphans.contains(&inode.ino);
             let is_orphan = inode.nlink == 0;
-            (recorded != is_orphan || (is_orphan && inode.home.is_some())).then(|| {
+            (has_record != is_orphan || (is_orphan && inode.home.is_some())).then(|| {
                 format!(
-                    "inode {}: {} links, orphan record {recorded}, home {:?}",
+                    "inode {}: link count {}, orphan record {has_record}, primary name {:?}",
                     inode.ino, inode.nlink, inode.home
                 )
             })
@@ -284,13 +290,13 @@ impl Tables {
         let stray: Vec<Ino> =
             self.orphans.iter().filter(|ino| !self.inodes.contains_key(ino)).copied().collect();
         for ino in stray {
-            self.break_(7, format!("the orphan {ino} is no inode"));
+            self.report(7, format!("the orphan {ino} does not exist"));
         }
     }
 
-    fn extents(&mut self) {
+    fn check_extents(&mut self) {
         let none = Vec::new();
-        self.inodes_satisfy(8, |tables, inode, unsummed| {
+        self.check_inodes(8, |tables, inode, unsummed| {
             let content = match &inode.content {
                 Content::Inline(extents) if unsummed == 0 => extents,
                 _ => tables.extents.get(&inode.ino).unwrap_or(&none),
@@ -300,14 +306,14 @@ impl Tables {
                 format!("inode {} of {} bytes has the extents {content:?}", inode.ino, inode.size_bytes)
             })
         });
-        self.inodes_satisfy(9, |tables, inode, unsummed| {
+        self.check_inodes(9, |tables, inode, unsummed| {
             let rows = tables.extents.get(&inode.ino).unwrap_or(&none);
             let expected = match &inode.content {
                 Content::Inline(_) => unsummed as u64,
                 Content::Rows(summary) => summary.extents,
             };
-            let says = |content: &Content| match content {
-                // What a fingerprint was before each change is not known any more.
+            let comparable = |content: &Content| match content {
+                // Fingerprints are not compared: they depend on earlier contents, which are not known here.
                 Content::Rows(summary) => {
                     Some(Summary { fingerprint: Fingerprint([0; 16]), ..summary.clone() })
                 }
@@ -315,18 +321,18 @@ impl Tables {
             };
             if rows.len() as u64 != expected {
                 return Some(format!(
-                    "inode {} has {} extent rows, {expected} expected",
+                    "inode {} has {} extent rows, expected {expected}",
                     inode.ino,
                     rows.len()
                 ));
             }
-            let summary = says(&inode.content)?;
-            let found = says(&Content::of(rows.clone(), inode.size_bytes));
+            let summary = comparable(&inode.content)?;
+            let found = comparable(&Content::of(rows.clone(), inode.size_bytes));
             (found.as_ref() != Some(&summary)).then(|| {
-                format!("inode {} sums its extent rows up as {summary:?}, they are {found:?}", inode.ino)
+                format!("inode {} has the summary {summary:?}, but its extent rows give {found:?}", inode.ino)
             })
         });
-        self.inodes_satisfy(18, |tables, inode, _| {
+        self.check_inodes(18, |tables, inode, _| {
             let mut expected = BTreeMap::new();
             if let Content::Rows(_) = inode.content {
                 let rows = tables.extents.get(&inode.ino).unwrap_or(&none);
@@ -336,81 +342,82 @@ impl Tables {
             }
             let found = tables.uses.get(&inode.ino).cloned().unwrap_or_default();
             (found != expected).then(|| {
-                format!("inode {} counts the uses of objects {found:?}, they are {expected:?}", inode.ino)
+                format!("inode {} has the object use counts {found:?}, expected {expected:?}", inode.ino)
             })
         });
         let without: Vec<Ino> =
             self.uses.keys().filter(|ino| !self.inodes.contains_key(ino)).copied().collect();
         for ino in without {
-            self.break_(18, format!("uses of objects by inode {ino}, which does not exist"));
+            self.report(18, format!("object use counts of inode {ino}, which does not exist"));
         }
         let stray: Vec<Ino> =
             self.extents.keys().filter(|ino| !self.inodes.contains_key(ino)).copied().collect();
         for ino in stray {
-            self.break_(9, format!("extent rows of inode {ino}, which does not exist"));
+            self.report(9, format!("extent rows of inode {ino}, which does not exist"));
         }
     }
 
-    fn directories_reach_the_root(&mut self) {
-        let mut reach = BTreeSet::from([Ino::ROOT]);
+    fn check_directory_ancestors(&mut self) {
+        let mut reachable = BTreeSet::from([Ino::ROOT]);
         let mut lost = Vec::new();
         for (inode, _) in self.inodes.values().filter(|(inode, _)| inode.is_dir()) {
-            let mut way = Vec::new();
+            let mut path = Vec::new();
             let mut at = inode.ino;
-            let arrived = loop {
-                if reach.contains(&at) {
+            let reaches_root = loop {
+                if reachable.contains(&at) {
                     break true;
                 }
-                way.push(at);
+                path.push(at);
                 match self.inode(at).and_then(|inode| inode.home.as_ref()) {
-                    Some((parent, _)) if way.len() <= self.inodes.len() => at = *parent,
+                    Some((parent, _)) if path.len() <= self.inodes.len() => at = *parent,
                     _ => break false,
                 }
             };
-            if arrived { reach.extend(way) } else { lost.push(inode.ino) }
+            if reaches_root { reachable.extend(path) } else { lost.push(inode.ino) }
         }
         for ino in lost {
-            self.break_(10, format!("directory {ino} does not lead to the root"));
+            self.report(10, format!("directory {ino} is not reachable from the root"));
         }
     }
 
-    fn set_groups(&mut self) {
-        self.inodes_satisfy(11, |tables, inode, _| {
+    fn check_set_groups(&mut self) {
+        self.check_inodes(11, |tables, inode, _| {
             let expected = (inode.is_dir() && inode.mode & SETGID != 0).then_some(u64::from(inode.gid));
             let found = tables.set_groups.get(&inode.ino).copied();
-            (found != expected)
-                .then(|| format!("inode {} hands on the group {found:?}, {expected:?} expected", inode.ino))
+            (found != expected).then(|| {
+                format!("inode {} has the set-group record {found:?}, expected {expected:?}", inode.ino)
+            })
         });
         let stray: Vec<Ino> =
             self.set_groups.keys().filter(|ino| !self.inodes.contains_key(ino)).copied().collect();
         for ino in stray {
-            self.break_(11, format!("a group for entries of {ino}, which does not exist"));
+            self.report(11, format!("a set-group record of inode {ino}, which does not exist"));
         }
     }
 
-    fn waiting_exports(&mut self) {
+    fn check_waiting_exports(&mut self) {
         let stray: Vec<Ino> =
             self.waiting_exports.iter().filter(|ino| !self.inodes.contains_key(ino)).copied().collect();
         for ino in stray {
-            self.break_(17, format!("a waiting export of inode {ino}, which does not exist"));
+            self.report(17, format!("a waiting export of inode {ino}, which does not exist"));
         }
     }
 
-    fn xattrs(&mut self) {
+    fn check_xattrs(&mut self) {
         let stray: Vec<Ino> =
-            self.with_xattrs.iter().filter(|ino| !self.inodes.contains_key(ino)).copied().collect();
+            self.xattr_owners.iter().filter(|ino| !self.inodes.contains_key(ino)).copied().collect();
         for ino in stray {
-            self.break_(12, format!("extended attributes of inode {ino}, which does not exist"));
+            self.report(12, format!("extended attributes of inode {ino}, which does not exist"));
         }
     }
 
-    fn acls(&mut self) {
-        self.inodes_satisfy(15, |tables, inode, _| {
+    fn check_acls(&mut self) {
+        self.check_inodes(15, |tables, inode, _| {
             let (access, default) =
                 (tables.acls.get(&(inode.ino, true)), tables.acls.get(&(inode.ino, false)));
-            let agrees =
+            let is_consistent =
                 access.is_none_or(|list| !list.is_minimal() && list.on_mode(inode.mode) == inode.mode);
-            (!agrees || (default.is_some() && !inode.is_dir())).then(|| {
+            (!is_consistent || (default.is_some() && !inode.is_dir())).then(|| {
                 format!(
                     "inode {} of mode {:o} has the ACLs {access:?} and {default:?}",
                     inode.ino, inode.mode
@@ -419,7 +426,7 @@ impl Tables {
         });
     }
 
-    fn quotas(&mut self) {
+    fn check_quotas(&mut self) {
         let mut used: BTreeMap<Ino, Usage> = BTreeMap::new();
         for (inode, _) in self.inodes.values() {
             let tree = inode.home.as_ref().and_then(|(parent, _)| self.trees.get(parent));
@@ -429,29 +436,31 @@ impl Tables {
             }
         }
         let counts = |dir: &Ino| used.get(dir).copied().unwrap_or_default();
-        let wrong = self.quotas.iter().filter(|(dir, quota)| quota.used != counts(dir));
-        let wrong: Vec<String> = wrong
+        let find_violation = self.quotas.iter().filter(|(dir, quota)| quota.used != counts(dir));
+        let find_violation: Vec<String> = find_violation
             .map(|(dir, quota)| {
-                format!("the quota of {dir} counts {:?}, there are {:?}", quota.used, counts(dir))
+                format!("the quota of {dir} has the usage {:?}, expected {:?}", quota.used, counts(dir))
             })
             .collect();
-        for what in wrong {
-            self.break_(16, what);
+        for what in find_violation {
+            self.report(16, what);
         }
-        self.inodes_satisfy(16, |tables, inode, _| {
+        self.check_inodes(16, |tables, inode, _| {
             let above = inode.home.as_ref().and_then(|(parent, _)| tables.trees.get(parent)).copied();
             let own = (inode.ino != Ino::ROOT && tables.quotas.contains_key(&inode.ino)).then_some(inode.ino);
             let (found, expected) = (tables.trees.get(&inode.ino).copied(), own.or(above));
             let expected = expected.filter(|_| inode.is_dir());
             (found != expected || (own.is_some() && above.is_some()))
-                .then(|| format!("directory {} is in the tree {found:?}, {expected:?} expected", inode.ino))
+                .then(|| format!("directory {} is in the tree {found:?}, expected {expected:?}", inode.ino))
         });
     }
 
-    fn numbers_are_leased(&mut self) {
+    fn check_numbers_are_leased(&mut self) {
         let Some(next) = self.next_ino else { return };
-        self.inodes_satisfy(13, |_, inode, _| {
-            (inode.ino.0 >= next).then(|| format!("inode {} was never leased, the next is {next}", inode.ino))
+        self.check_inodes(13, |_, inode, _| {
+            (inode.ino.0 >= next).then(|| {
+                format!("inode {} has a number that was not leased: the next number is {next}", inode.ino)
+            })
         });
     }
 }

@@ -1,4 +1,4 @@
-//! The op log in memory.
+//! The op log of the in-memory engine.
 
 use crate::codec::{decode_log_record, encode_log_record};
 use crate::engine::{EngineError, LogCap, LogError, LoggedOp, Seqno};
@@ -6,7 +6,7 @@ use crate::log_span::LogSpan;
 use crate::{Ctx, Op};
 use std::collections::VecDeque;
 
-/// What a record takes in the queue and in the span beside its bytes.
+/// Memory that a record takes in the queue and in the span, besides its bytes.
 const RECORD_BYTES: u64 = 72;
 
 #[derive(Debug, Clone)]
@@ -28,10 +28,15 @@ impl Log {
             self.records.push_back((seqno, record.into()));
         }
         self.span.append(seqno, ops.len(), bytes);
-        self.drop_cut();
+        self.drop_cut_records();
     }
 
-    pub(super) fn after(&self, cursor: Seqno, limit: usize, head: Seqno) -> Result<Vec<LoggedOp>, LogError> {
+    pub(super) fn read_after(
+        &self,
+        cursor: Seqno,
+        limit: usize,
+        head: Seqno,
+    ) -> Result<Vec<LoggedOp>, LogError> {
         self.span.reaches(cursor, head)?;
         let mut ops: Vec<LoggedOp> = Vec::new();
         let begin = self.records.partition_point(|(seqno, _)| *seqno <= cursor);
@@ -47,7 +52,7 @@ impl Log {
 
     pub(super) fn register(&mut self, consumer: &str, at: Seqno, head: Seqno) -> Result<(), LogError> {
         self.span.register(consumer, at, head)?;
-        self.drop_cut();
+        self.drop_cut_records();
         Ok(())
     }
 
@@ -57,20 +62,20 @@ impl Log {
 
     pub(super) fn advance(&mut self, consumer: &str, to: Seqno, head: Seqno) -> Result<(), LogError> {
         self.span.advance(consumer, to, head)?;
-        self.drop_cut();
+        self.drop_cut_records();
         Ok(())
     }
 
     pub(super) fn forget(&mut self, consumer: &str) {
         self.span.forget(consumer);
-        self.drop_cut();
+        self.drop_cut_records();
     }
 
     pub(super) fn memory_bytes(&self) -> u64 {
         self.span.bytes()
     }
 
-    fn drop_cut(&mut self) {
+    fn drop_cut_records(&mut self) {
         let cut = self.span.cut();
         while self.records.pop_front_if(|(seqno, _)| *seqno <= cut).is_some() {}
     }

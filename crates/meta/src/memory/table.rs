@@ -1,18 +1,19 @@
-//! The table: an ordered map with a running count of what it costs.
+//! The table of the in-memory engine: an ordered map that keeps count of its memory.
 
 use crate::engine::{KeyRange, Rows, Seqno, Value, Versioned};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// What an entry takes in the tree beside the bytes it points to: 40 bytes in nodes that keys in ascending order leave
-/// half full. With it a million imported files count 408 bytes each; the process grew by 414 (`bench/placement`).
+/// Memory that an entry takes in the tree's nodes, besides the bytes it points to: 40 bytes, in nodes that are half full
+/// after keys were inserted in ascending order. With this constant a million imported files count 408 bytes each; the process
+/// grew by 414 bytes each (`bench/placement`).
 const NODE_BYTES: u64 = 84;
 
-/// Keys with their records and the commits that wrote these.
+/// Records by their keys, each with the commit that wrote it.
 type Records = BTreeMap<Box<[u8]>, (Value, Seqno)>;
 
-/// Cloning it is cheap; the next change of either then copies the map.
+/// An ordered map with versions. Cloning is cheap; the next change of the table or its clone copies the map.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Table {
     rows: Arc<Records>,
@@ -29,7 +30,7 @@ impl Table {
     }
 
     pub(super) fn scan(&self, from: Bound<&[u8]>, to: Bound<&[u8]>, limit: usize) -> Rows {
-        if is_void(from, to) {
+        if is_empty_range(from, to) {
             return Vec::new();
         }
         let rows = self.rows.range::<[u8], _>((from, to)).take(limit);
@@ -41,7 +42,7 @@ impl Table {
 
     pub(super) fn last(&self, range: &KeyRange) -> Option<(Vec<u8>, Versioned)> {
         let (from, to) = range.bounds();
-        if is_void(from, to) {
+        if is_empty_range(from, to) {
             return None;
         }
         let (key, (value, version)) = self.rows.range::<[u8], _>((from, to)).next_back()?;
@@ -50,21 +51,21 @@ impl Table {
 
     pub(super) fn keys<'a>(&'a self, range: &'a KeyRange) -> impl Iterator<Item = &'a [u8]> {
         let (from, to) = range.bounds();
-        let rows = (!is_void(from, to)).then(|| self.rows.range::<[u8], _>((from, to)));
+        let rows = (!is_empty_range(from, to)).then(|| self.rows.range::<[u8], _>((from, to)));
         rows.into_iter().flatten().map(|(key, _)| &**key)
     }
 
     pub(super) fn put(&mut self, key: Vec<u8>, value: &Value, version: Seqno) {
-        self.bytes += cost(&key, value);
+        self.bytes += entry_bytes(&key, value);
         if let Some((old, _)) = self.rows.get(key.as_slice()) {
-            self.bytes -= cost(&key, old);
+            self.bytes -= entry_bytes(&key, old);
         }
         Arc::make_mut(&mut self.rows).insert(key.into(), (value.clone(), version));
     }
 
     pub(super) fn delete(&mut self, key: &[u8]) {
         if let Some((old, _)) = Arc::make_mut(&mut self.rows).remove(key) {
-            self.bytes -= cost(key, &old);
+            self.bytes -= entry_bytes(key, &old);
         }
     }
 
@@ -73,8 +74,8 @@ impl Table {
     }
 }
 
-/// `BTreeMap::range` panics on such bounds; here they hold no row.
-fn is_void(from: Bound<&[u8]>, to: Bound<&[u8]>) -> bool {
+/// Returns whether bounds are reversed or exclude all keys. `BTreeMap::range` panics on reversed bounds; here they hold no rows.
+fn is_empty_range(from: Bound<&[u8]>, to: Bound<&[u8]>) -> bool {
     match (from, to) {
         (Bound::Unbounded, _) | (_, Bound::Unbounded) => false,
         (Bound::Included(from), Bound::Included(to)) => from > to,
@@ -84,11 +85,11 @@ fn is_void(from: Bound<&[u8]>, to: Bound<&[u8]>) -> bool {
     }
 }
 
-fn cost(key: &[u8], value: &[u8]) -> u64 {
-    NODE_BYTES + allocation(key.len()) + allocation(value.len() + 16)
+fn entry_bytes(key: &[u8], value: &[u8]) -> u64 {
+    NODE_BYTES + allocated_bytes(key.len()) + allocated_bytes(value.len() + 16)
 }
 
-/// What the allocator takes for so many bytes: 8 of its own, in steps of 16.
-fn allocation(len: usize) -> u64 {
+/// Returns the memory that the allocator uses for `len` bytes: 8 bytes of its own, rounded up to a multiple of 16.
+fn allocated_bytes(len: usize) -> u64 {
     (len as u64 + 8).next_multiple_of(16).max(32)
 }

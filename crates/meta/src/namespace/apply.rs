@@ -1,18 +1,18 @@
-//! The meaning of every op, by family.
+//! Dispatch of every op to the function that applies it.
 
 use super::{attr, create, export, foreign, publish, quota, rename, unlink, volume, xattr};
 use crate::{Applied, Ctx, FsError, Inode, Kind, Op, Txn};
 
 /// Applies an op to a transaction.
 ///
-/// Deterministic: the outcome depends on the op, its context and the state only. After an error the transaction may
-/// hold half of the op's writes and must be dropped or taken back ([`Staged::drop_op`](crate::Staged::drop_op)).
+/// Deterministic: the outcome depends only on the op, its context and the state. After an error the transaction may contain some
+/// of the op's writes; the caller must drop it or undo the op ([`Staged::drop_op`](crate::Staged::drop_op)).
 pub fn apply(txn: &mut impl Txn, ctx: &Ctx, op: &Op) -> Result<Applied, FsError> {
     match op {
         Op::Root { mode, uid, gid } => volume::root(txn, ctx, *mode, *uid, *gid),
         Op::Lease { from, to } => volume::lease(txn, *from, *to),
         Op::Create { parent, name, ino, kind, mode, umask, uid, gid, rdev, target } => {
-            let made = Inode {
+            let inode = Inode {
                 mode: *mode,
                 uid: *uid,
                 gid: *gid,
@@ -20,19 +20,19 @@ pub fn apply(txn: &mut impl Txn, ctx: &Ctx, op: &Op) -> Result<Applied, FsError>
                 target: target.clone(),
                 ..create::blank(ctx, *ino, *kind)
             };
-            create::create(txn, ctx, (*parent, name), made, *umask)
+            create::create(txn, ctx, (*parent, name), inode, *umask)
         }
         Op::CreateOrphan { parent, ino, mode, umask, uid, gid } => {
-            let made = Inode { mode: *mode, uid: *uid, gid: *gid, ..create::blank(ctx, *ino, Kind::File) };
-            create::create_orphan(txn, *parent, made, *umask)
+            let inode = Inode { mode: *mode, uid: *uid, gid: *gid, ..create::blank(ctx, *ino, Kind::File) };
+            create::create_orphan(txn, *parent, inode, *umask)
         }
         Op::Link { ino, parent, name } => create::link(txn, ctx, *ino, *parent, name),
         Op::Unlink { parent, name, keep } => unlink::unlink(txn, ctx, *parent, name, *keep),
-        Op::HandOn { ino, parent, name } => unlink::hand_on(txn, *ino, *parent, name),
+        Op::HandOn { ino, parent, name } => unlink::set_primary_name(txn, *ino, *parent, name),
         Op::Rmdir { parent, name } => unlink::rmdir(txn, ctx, *parent, name),
         Op::Rename { from, to, how, keep } => rename::rename(txn, ctx, from, to, *how, *keep),
         Op::SetAttr { ino, changes } => attr::set(txn, ctx, *ino, changes),
-        Op::Accessed { ino, atime } => attr::accessed(txn, *ino, *atime),
+        Op::Accessed { ino, atime } => attr::set_atime(txn, *ino, *atime),
         Op::SetXattr { ino, name, value, how } => xattr::set(txn, ctx, *ino, name, value, *how),
         Op::RemoveXattr { ino, name } => xattr::remove(txn, ctx, *ino, name),
         Op::Publish { ino, base, content, size_bytes, mtime } => {
@@ -51,8 +51,8 @@ pub fn apply(txn: &mut impl Txn, ctx: &Ctx, op: &Op) -> Result<Applied, FsError>
         }
         Op::Evict { parent, name } => foreign::evict(txn, *parent, name),
         Op::SetQuota { dir, limits } => quota::set(txn, *dir, *limits),
-        Op::AwaitExport { ino } => export::wait(txn, ctx, *ino),
-        Op::Exported { ino, change } => export::done(txn, *ino, *change),
+        Op::AwaitExport { ino } => export::mark_waiting(txn, ctx, *ino),
+        Op::Exported { ino, change } => export::mark_done(txn, *ino, *change),
         Op::Purge { ino } => unlink::purge(txn, *ino),
     }
 }

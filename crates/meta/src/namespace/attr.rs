@@ -1,10 +1,10 @@
-//! Attributes that change.
+//! Changes of attributes.
 
-use super::{content, records, xattr};
+use super::{extents, records, xattr};
 use crate::{Applied, AttrChanges, Ctx, FsError, Ino, Inode, Kind, Txn};
 use store::Timestamp;
 
-/// So many names can lead to one inode (as on ext4).
+/// Maximum number of names of an inode (as on ext4).
 pub const LINKS_MAX: u32 = 65_000;
 
 pub(super) fn set(
@@ -31,17 +31,17 @@ pub(super) fn set(
             Kind::Directory => return Err(FsError::IsDirectory),
             _ => return Err(FsError::Invalid("only a file's size can be set")),
         }
-        released = content::resize(txn, &mut inode, size_bytes)?;
+        released = extents::resize(txn, &mut inode, size_bytes)?;
         inode.mtime = changes.mtime.unwrap_or(ctx.now);
     }
     if changes.mode.is_some() {
-        xattr::follow_mode(txn, &inode)?;
+        xattr::apply_mode_to_acl(txn, &inode)?;
     }
     records::save(txn, Some(&before), &inode)?;
     Ok(Applied { inode: Some(inode), released, ..Applied::default() })
 }
 
-pub(super) fn accessed(txn: &mut impl Txn, ino: Ino, atime: Timestamp) -> Result<Applied, FsError> {
+pub(super) fn set_atime(txn: &mut impl Txn, ino: Ino, atime: Timestamp) -> Result<Applied, FsError> {
     let before = records::load(txn, ino)?;
     let inode = Inode { atime, ..before.clone() };
     records::save(txn, Some(&before), &inode)?;

@@ -1,14 +1,14 @@
-//! New names: create and link.
+//! Ops that add names: create and link.
 
 use super::attr::LINKS_MAX;
-use super::records::{self, links_of, put_entry, require_dir, require_free, require_unused};
+use super::records::{self, parent_links, put_entry, require_dir, require_free_name, require_unused_ino};
 use super::{quota, xattr};
 use crate::codec::decode_number;
 use crate::{
     Applied, Content, Ctx, Dentry, FsError, Ino, Inode, Kind, Merge, Name, SETGID, Txn, acl, schema,
 };
 
-/// A new inode without names, owner and permissions.
+/// Returns a new inode without name, owner and permissions.
 pub(super) fn blank(ctx: &Ctx, ino: Ino, kind: Kind) -> Inode {
     Inode {
         ino,
@@ -39,17 +39,17 @@ pub(super) fn create(
     umask: u16,
 ) -> Result<Applied, FsError> {
     require_dir(txn, parent)?;
-    require_free(txn, parent, name)?;
-    require_unused(txn, inode.ino)?;
+    require_free_name(txn, parent, name)?;
+    require_unused_ino(txn, inode.ino)?;
     if (inode.kind == Kind::Symlink) != inode.target.is_some() {
-        return Err(FsError::Invalid("a symbolic link needs a target, and nothing else has one"));
+        return Err(FsError::Invalid("a symbolic link must have a target, and no other file may have one"));
     }
     inode.mode &= 0o7777;
     inode.size_bytes = inode.target.as_ref().map_or(0, |target| target.len() as u64);
     inherit_acl(txn, parent, &mut inode, umask)?;
     inherit_group(txn, parent, &mut inode)?;
     add(txn, parent, name, &mut inode)?;
-    txn.merge(schema::inode(parent), Merge::entry(ctx.now, links_of(inode.kind)))?;
+    txn.merge(schema::inode(parent), Merge::entry(ctx.now, parent_links(inode.kind)))?;
     Ok(Applied { inode: Some(inode), ..Applied::default() })
 }
 
@@ -60,7 +60,7 @@ pub(super) fn create_orphan(
     umask: u16,
 ) -> Result<Applied, FsError> {
     require_dir(txn, parent)?;
-    require_unused(txn, inode.ino)?;
+    require_unused_ino(txn, inode.ino)?;
     inode.mode &= 0o7777;
     inode.nlink = 0;
     inherit_acl(txn, parent, &mut inode, umask)?;
@@ -70,12 +70,12 @@ pub(super) fn create_orphan(
     Ok(Applied { inode: Some(inode), ..Applied::default() })
 }
 
-/// The permissions of a new inode: by the directory's default ACL, else by the umask.
+/// Sets the permissions of a new inode, by the directory's default ACL or else by the umask.
 fn inherit_acl(txn: &mut impl Txn, parent: Ino, inode: &mut Inode, umask: u16) -> Result<(), FsError> {
     if inode.kind == Kind::Symlink {
         return Ok(());
     }
-    let Some(default) = xattr::acl(txn, parent, acl::DEFAULT)? else {
+    let Some(default) = xattr::load_acl(txn, parent, acl::DEFAULT)? else {
         inode.mode &= !umask;
         return Ok(());
     };
@@ -100,7 +100,7 @@ fn inherit_group(txn: &mut impl Txn, parent: Ino, inode: &mut Inode) -> Result<(
     Ok(())
 }
 
-/// Writes a new inode under its first name.
+/// Writes a new inode and its first name, which becomes its primary name.
 pub(super) fn add(txn: &mut impl Txn, parent: Ino, name: &Name, inode: &mut Inode) -> Result<(), FsError> {
     inode.home = Some((parent, name.clone()));
     put_entry(txn, parent, name, Dentry { ino: inode.ino, kind: inode.kind });
@@ -119,9 +119,9 @@ pub(super) fn link(
         return Err(FsError::IsDirectory);
     }
     require_dir(txn, parent)?;
-    require_free(txn, parent, name)?;
-    if let Some((home, _)) = &before.home {
-        quota::require_same_tree(txn, *home, parent)?;
+    require_free_name(txn, parent, name)?;
+    if let Some((primary_parent, _)) = &before.home {
+        quota::require_same_tree(txn, *primary_parent, parent)?;
     }
     if before.nlink >= LINKS_MAX {
         return Err(FsError::TooManyLinks);

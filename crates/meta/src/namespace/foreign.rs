@@ -1,10 +1,11 @@
-//! What others did to the bucket, as ops of ours: import, refresh, vanish, evict.
+//! Ops for changes that other clients made to the bucket (import, refresh, vanish), and evict.
 
 use super::create::{add, blank};
 use super::records::{
-    self, entry, links_of, load_entry, put_entry, require_dir, require_free, require_unused,
+    self, load_entry_inode, parent_links, put_entry, require_dir, require_entry, require_free_name,
+    require_unused_ino,
 };
-use super::{content, export, unlink, xattr};
+use super::{export, extents, unlink, xattr};
 use crate::{
     Applied, Content, Ctx, Dentry, Extent, FsError, Ino, Inode, Kind, Merge, Moment, Name, Observed, Txn,
     schema,
@@ -19,10 +20,10 @@ pub(super) fn import(
     seen: &Observed,
 ) -> Result<Applied, FsError> {
     require_dir(txn, parent)?;
-    require_free(txn, parent, name)?;
-    require_unused(txn, ino)?;
+    require_free_name(txn, parent, name)?;
+    require_unused_ino(txn, ino)?;
     let mut inode = Inode { observed_at: seen.looked_at, ..blank(ctx, ino, seen.kind) };
-    learn(&mut inode, seen);
+    set_attributes(&mut inode, seen);
     inode.content = Content::of(whole(seen, inode.size_bytes), inode.size_bytes);
     add(txn, parent, name, &mut inode)?;
     if inode.is_dir() {
@@ -34,36 +35,36 @@ pub(super) fn import(
 pub(super) fn refresh(txn: &mut impl Txn, ino: Ino, seen: &Observed) -> Result<Applied, FsError> {
     let before = records::load(txn, ino)?;
     if before.is_dir() != (seen.kind == Kind::Directory) {
-        return Err(FsError::Invalid("a directory and something else cannot be the same inode"));
+        return Err(FsError::Invalid("a directory cannot become a file, nor a file a directory"));
     }
-    if before.observed_at >= seen.looked_at && !says_more_of_the_same(&before, seen) {
+    if before.observed_at >= seen.looked_at && !completes_listing(&before, seen) {
         return Err(FsError::Late);
     }
     let mut inode = Inode { observed_at: before.observed_at.max(seen.looked_at), ..before.clone() };
     let mut released = Vec::new();
-    if says_more(&before, seen) {
-        learn(&mut inode, seen);
+    if adds_information(&before, seen) {
+        set_attributes(&mut inode, seen);
         let size_bytes = inode.size_bytes;
-        released = content::replace(txn, &mut inode, whole(seen, size_bytes), size_bytes)?;
+        released = extents::replace(txn, &mut inode, whole(seen, size_bytes), size_bytes)?;
         if !has_same_bytes(&before, seen) {
-            // The attributes are those of the other object.
-            export::forget(txn, ino)?;
+            // The attributes are now those of the new object, so there are no local ones left to export.
+            export::remove_record(txn, ino)?;
         }
     }
     if inode.kind != before.kind {
-        change_kind(txn, &inode)?;
+        update_dentry_kinds(txn, &inode)?;
     }
     if inode.mode != before.mode {
-        xattr::follow_mode(txn, &inode)?;
+        xattr::apply_mode_to_acl(txn, &inode)?;
     }
     records::save(txn, Some(&before), &inode)?;
     Ok(Applied { inode: Some(inode), released, ..Applied::default() })
 }
 
-/// Whether an observation adds to what is known. A listing's word does not while exact attributes of the same bytes
-/// are known, a common prefix says nothing of a directory beyond that it is there, and headers nothing of what was stored
-/// beside the object since.
-fn says_more(inode: &Inode, seen: &Observed) -> bool {
+/// Returns whether an observation adds information. Three observations do not: a listing of bytes whose authoritative attributes
+/// are known; a common prefix of a directory that is known; an observation of an unchanged object at the path key while later
+/// writes are stored in other objects.
+fn adds_information(inode: &Inode, seen: &Observed) -> bool {
     if inode.is_ahead() && has_same_bytes(inode, seen) {
         return false;
     }
@@ -78,8 +79,9 @@ fn says_more(inode: &Inode, seen: &Observed) -> bool {
     }
 }
 
-/// Headers of the bytes that a listing has shown are true however old they are.
-fn says_more_of_the_same(inode: &Inode, seen: &Observed) -> bool {
+/// Returns whether the observation has the headers of bytes that only a listing has shown so far. Such an observation is used
+/// even if it is older than the last one.
+fn completes_listing(inode: &Inode, seen: &Observed) -> bool {
     seen.exact && !inode.exact && has_same_bytes(inode, seen)
 }
 
@@ -87,8 +89,8 @@ fn has_same_bytes(inode: &Inode, seen: &Observed) -> bool {
     inode.object().map(|object| &object.etag) == seen.object.as_ref().map(|object| &object.etag)
 }
 
-/// Takes over everything that was seen but the content.
-fn learn(inode: &mut Inode, seen: &Observed) {
+/// Sets the inode's attributes to the observed ones. The content stays.
+fn set_attributes(inode: &mut Inode, seen: &Observed) {
     let same_bytes = has_same_bytes(inode, seen);
     let known_target = inode.target.take().filter(|_| same_bytes && seen.kind == Kind::Symlink);
     inode.kind = seen.kind;
@@ -105,14 +107,14 @@ fn learn(inode: &mut Inode, seen: &Observed) {
     inode.exact = seen.exact;
 }
 
-/// The Whole mapping: the object is the content.
+/// Returns the content under the mapping `Whole`: the observed object as a single extent.
 fn whole(seen: &Observed, len: u64) -> Vec<Extent> {
     let extent = |object: &crate::Stored| Extent { offset: 0, len, object: object.clone(), object_offset: 0 };
     seen.object.iter().map(extent).collect()
 }
 
-/// A listing takes a symbolic link for a file until its headers are read.
-fn change_kind(txn: &mut impl Txn, inode: &Inode) -> Result<(), FsError> {
+/// Writes an inode's type into its dentries. Until its headers are read, a listed symbolic link is taken for a file.
+fn update_dentry_kinds(txn: &mut impl Txn, inode: &Inode) -> Result<(), FsError> {
     let dentry = Dentry { ino: inode.ino, kind: inode.kind };
     if let Some((parent, name)) = &inode.home {
         put_entry(txn, *parent, name, dentry);
@@ -131,8 +133,8 @@ pub(super) fn vanish(
     looked_at: Moment,
     keep: bool,
 ) -> Result<Applied, FsError> {
-    let dentry = entry(txn, parent, name)?;
-    if load_entry(txn, dentry)?.observed_at >= looked_at {
+    let dentry = require_entry(txn, parent, name)?;
+    if load_entry_inode(txn, dentry)?.observed_at >= looked_at {
         return Err(FsError::Late);
     }
     match dentry.kind {
@@ -142,19 +144,19 @@ pub(super) fn vanish(
 }
 
 pub(super) fn evict(txn: &mut impl Txn, parent: Ino, name: &Name) -> Result<Applied, FsError> {
-    let dentry = entry(txn, parent, name)?;
+    let dentry = require_entry(txn, parent, name)?;
     let applied = if dentry.kind == Kind::Directory {
-        unlink::take_dir(txn, dentry)?
+        unlink::remove_empty_dir(txn, dentry)?
     } else {
-        let inode = load_entry(txn, dentry)?;
+        let inode = load_entry_inode(txn, dentry)?;
         if inode.nlink > 1 {
-            return Err(FsError::Invalid("an inode with several names cannot be learned again"));
+            return Err(FsError::Invalid("an inode with several names cannot be evicted"));
         }
         let released = records::erase(txn, &inode)?;
         Applied { removed: Some(inode), released, ..Applied::default() }
     };
     txn.delete(schema::dentry(parent, name));
-    if links_of(dentry.kind) > 0 {
+    if parent_links(dentry.kind) > 0 {
         txn.merge(schema::inode(parent), Merge::links(-1))?;
     }
     Ok(applied)

@@ -1,13 +1,13 @@
-//! The namespace: what ops mean, and typed access to what they made.
+//! The namespace: the meaning of ops, and typed reads of inodes and entries.
 //!
-//! Owns [`apply`], one file per family of ops, and [`Namespace`], which reads inodes and entries and commits ops,
-//! again and again while they conflict. Refuses: to keep state of its own beside inode numbers not yet used.
+//! Owns [`apply`], with one file per family of ops, and [`Namespace`], which reads inodes and entries, and which commits ops
+//! and retries them while they conflict. Keeps no state of its own, except unused inode numbers and whether quotas exist.
 
 mod apply;
 mod attr;
-mod content;
 mod create;
 mod export;
+mod extents;
 mod foreign;
 mod publish;
 mod quota;
@@ -32,82 +32,82 @@ pub use attr::LINKS_MAX;
 pub(crate) use quota::usage;
 pub use xattr::{XATTR_NAME_BYTES_MAX, XATTR_VALUE_BYTES_MAX};
 
-/// After so many conflicts a commit asks the others of this [`Namespace`] to wait for it.
-const CONFLICTS_BEFORE_PRECEDENCE: usize = 4;
+/// Conflicts after which a commit excludes all other commits of this [`Namespace`].
+const CONFLICTS_BEFORE_EXCLUSION: usize = 4;
 
-/// After so many conflicts a commit gives up with [`FsError::Conflict`].
+/// Conflicts after which a commit fails with [`FsError::Conflict`].
 const CONFLICTS_MAX: usize = 64;
 
-/// Ops and typed reads over an engine. Shared by reference; every call is complete in itself.
+/// Ops and typed reads over an engine. Shared by reference; calls do not depend on each other.
 #[derive(Debug)]
 pub struct Namespace {
     engine: Arc<dyn Engine>,
     allocator: Mutex<Allocator>,
     mount: u64,
-    /// Held shared by every commit, and alone by one that has met too many conflicts.
-    precedence: RwLock<()>,
+    /// Prevents starvation: held shared by every commit, and exclusively by a commit after too many conflicts.
+    starvation_lock: RwLock<()>,
     has_quotas: AtomicBool,
 }
 
 impl Namespace {
-    /// Opens the namespace of an engine; an empty one gets a root directory of mode 0755 that belongs to `ctx`'s
-    /// user and group. Reserves inode numbers for this `Namespace`.
+    /// Opens the namespace of an engine and reserves inode numbers for it. An empty engine gets a root directory of mode 0755,
+    /// owned by the user and group of `ctx`.
     pub fn new(engine: Arc<dyn Engine>, ctx: &Ctx) -> Result<Self, FsError> {
         let allocator = Mutex::new(Allocator::new(Ino::ROOT..Ino::ROOT));
         let mut namespace = Self {
             engine,
             allocator,
             mount: 0,
-            precedence: RwLock::new(()),
+            starvation_lock: RwLock::new(()),
             has_quotas: AtomicBool::new(false),
         };
         match namespace.commit(ctx, &Op::Root { mode: 0o755, uid: ctx.uid, gid: ctx.gid }) {
             Ok(_) | Err(FsError::Exists) => {}
             Err(error) => return Err(error),
         }
-        let lease = namespace.lease(ctx)?;
-        namespace.mount = mount_of(&lease);
-        *namespace.allocator() = Allocator::new(lease);
-        namespace.has_quotas.store(namespace.counts_quotas()?, Ordering::Release);
+        let lease = namespace.reserve_inos(ctx)?;
+        namespace.mount = mount_number(&lease);
+        *namespace.lock_allocator() = Allocator::new(lease);
+        namespace.has_quotas.store(namespace.read_has_quotas()?, Ordering::Release);
         Ok(namespace)
     }
 
-    /// The number of this opening of the engine, from 1: greater than that of every earlier one.
+    /// Returns the number of this opening of the engine, from 1. It is greater than the number of every earlier opening.
     pub fn mount(&self) -> u64 {
         self.mount
     }
 
-    /// The engine below.
+    /// Returns the engine.
     pub fn engine(&self) -> &Arc<dyn Engine> {
         &self.engine
     }
 
-    /// Applies and commits an op.
+    /// Applies an op and commits it.
     pub fn commit(&self, ctx: &Ctx, op: &Op) -> Result<Applied, FsError> {
         let mut applied = self.commit_all(ctx, std::slice::from_ref(op))?;
         applied.pop().unwrap_or_else(|| Err(FsError::Corrupt("a commit without a result".into())))
     }
 
-    /// Applies ops in order and commits them as one: all of them, or nothing and the first error.
+    /// Applies ops in order in one commit. If an op fails, nothing is committed and its error is returned.
     pub fn commit_together(&self, ctx: &Ctx, ops: &[Op]) -> Result<Vec<Applied>, FsError> {
-        let results = self.retried(|| self.try_commit(ctx, ops, true))?;
+        let results = self.retry_conflicts(|| self.try_commit(ctx, ops, true))?;
         results.into_iter().collect()
     }
 
-    /// Applies ops in order and commits them as one. An op that fails changes nothing and is reported in its place;
-    /// the outer error means that no op has happened (or, for an uncertain engine error, perhaps all).
+    /// Applies ops in order in one commit. An op that fails changes nothing, and its error is the result in its place. After an
+    /// outer error no op has been applied; after [`EngineError::Uncertain`] perhaps all of them.
     pub fn commit_all(&self, ctx: &Ctx, ops: &[Op]) -> Result<Vec<Result<Applied, FsError>>, FsError> {
-        self.retried(|| self.try_commit(ctx, ops, false))
+        self.retry_conflicts(|| self.try_commit(ctx, ops, false))
     }
 
-    /// Tries until there is no conflict.
-    fn retried<T>(&self, attempt: impl Fn() -> Result<Option<T>, FsError>) -> Result<T, FsError> {
+    /// Retries `attempt` until it does not conflict. `attempt` returns `None` after a conflict.
+    fn retry_conflicts<T>(&self, attempt: impl Fn() -> Result<Option<T>, FsError>) -> Result<T, FsError> {
         for conflicts in 0..CONFLICTS_MAX {
-            let outcome = if conflicts < CONFLICTS_BEFORE_PRECEDENCE {
-                let _shared = self.precedence.read().unwrap_or_else(PoisonError::into_inner);
+            let outcome = if conflicts < CONFLICTS_BEFORE_EXCLUSION {
+                let _shared = self.starvation_lock.read().unwrap_or_else(PoisonError::into_inner);
                 attempt()
             } else {
-                let _alone = self.precedence.write().unwrap_or_else(PoisonError::into_inner);
+                let _exclusive = self.starvation_lock.write().unwrap_or_else(PoisonError::into_inner);
                 attempt()
             };
             if let Some(done) = outcome? {
@@ -117,13 +117,13 @@ impl Namespace {
         Err(FsError::Conflict)
     }
 
-    /// `None` after a conflict. Where the ops belong together, the first that fails is the last, and takes those
-    /// before it along.
+    /// Applies ops and commits them. Returns `None` after a conflict. With `is_all_or_nothing`, the first op that fails ends the
+    /// attempt, and the writes of the ops before it are undone.
     fn try_commit(
         &self,
         ctx: &Ctx,
         ops: &[Op],
-        together: bool,
+        is_all_or_nothing: bool,
     ) -> Result<Option<Vec<Result<Applied, FsError>>>, FsError> {
         let mut txn = Staged::new(&*self.engine);
         let mut results = Vec::with_capacity(ops.len());
@@ -134,14 +134,14 @@ impl Namespace {
                 Err(FsError::Engine(error)) => return Err(error.clone().into()),
                 Err(_) => txn.drop_op(),
             }
-            let is_over = together && result.is_err();
+            let is_aborted = is_all_or_nothing && result.is_err();
             results.push(result);
-            if is_over {
+            if is_aborted {
                 txn.drop_all();
                 break;
             }
         }
-        // A commit without any op still checks that what the ops failed on was not half of somebody's change.
+        // A commit without ops still checks its conditions, so that no op fails because it read half of a concurrent change.
         match self.engine.commit(txn.into_commit()) {
             Ok(_) => Ok(Some(results)),
             Err(CommitError::Conflict) => Ok(None),
@@ -149,22 +149,23 @@ impl Namespace {
         }
     }
 
-    /// The inode of a number, orphans included.
+    /// Returns the inode with the given number, which may be an orphan.
     pub fn inode(&self, ino: Ino) -> Result<Inode, FsError> {
         read_inode(&*self.engine, ino)?.ok_or(FsError::NotFound)
     }
 
-    /// Returns an inode with all extents of its content, from one state.
+    /// Returns an inode and all extents of its content, from one state.
     pub fn content(&self, ino: Ino) -> Result<(Inode, Vec<Extent>), FsError> {
         read_content(&*self.engine, ino)?.ok_or(FsError::NotFound)
     }
 
-    /// Returns the tables as they are now.
+    /// Returns a view of the tables that no later commit changes.
     pub fn snapshot(&self) -> Arc<dyn Reader> {
         self.engine.snapshot()
     }
 
-    /// Returns the extents of an inode as it was read before. `StaleBase` if its content has changed since, `NotFound` if it is gone.
+    /// Returns the extents of an inode that was read earlier. Fails with `StaleBase` if its content has changed since, and with
+    /// `NotFound` if the inode no longer exists.
     pub fn content_of(&self, inode: &Inode) -> Result<Vec<Extent>, FsError> {
         if let Content::Inline(extents) = &inode.content {
             return Ok(extents.clone());
@@ -173,7 +174,7 @@ impl Namespace {
         if now.content == inode.content { Ok(extents) } else { Err(FsError::StaleBase) }
     }
 
-    /// The inodes of many numbers, in their order.
+    /// Returns the inodes with the given numbers, in the order of the numbers.
     pub fn inodes(&self, inos: &[Ino]) -> Result<Vec<Option<Inode>>, FsError> {
         let keys: Vec<_> = inos.iter().map(|ino| schema::inode(*ino)).collect();
         let found = self.engine.multi_get(&keys)?;
@@ -187,7 +188,7 @@ impl Namespace {
         inos.iter().zip(found).map(decode).collect()
     }
 
-    /// The inode a name leads to.
+    /// Returns the inode that a name refers to.
     pub fn lookup(&self, parent: Ino, name: &Name) -> Result<Option<Inode>, FsError> {
         let mut seen = None;
         loop {
@@ -195,23 +196,24 @@ impl Namespace {
             if let Some(inode) = read_inode(&*self.engine, dentry.ino)? {
                 return Ok(Some(inode));
             }
-            // The name went between the two reads; a name that stays without its inode is damage.
+            // The name was removed between the two reads. If the name is still there, the tables are damaged.
             if seen.replace(dentry.ino) == Some(dentry.ino) {
                 return Err(FsError::Corrupt(format!(
-                    "a name leads to inode {}, which does not exist",
+                    "a name refers to inode {}, which does not exist",
                     dentry.ino
                 )));
             }
         }
     }
 
-    /// What a name leads to, without its attributes.
+    /// Returns the dentry of a name.
     pub fn entry(&self, parent: Ino, name: &Name) -> Result<Option<Dentry>, FsError> {
         let found = self.engine.get(&schema::dentry(parent, name))?;
         Ok(found.map(|found| decode_dentry(&found.value)).transpose()?)
     }
 
-    /// The first `limit` entries after a name, ascending by name. Empty for anything but a directory with entries.
+    /// Returns the first `limit` entries of a directory after a name, ascending by name. Returns no entries for an inode that does
+    /// not exist or is not a directory.
     pub fn entries(
         &self,
         dir: Ino,
@@ -231,19 +233,20 @@ impl Namespace {
         rows.iter().map(entry).collect()
     }
 
-    /// The first directory with entries whose number is `from` or greater.
+    /// Returns the first directory that has entries and a number of at least `from`.
     pub fn directory_from(&self, from: Ino) -> Result<Option<Ino>, FsError> {
         let (first, all) = (schema::dentries(from), schema::all_dentries());
         let rows = self.engine.scan(Bound::Included(&first.from), Bound::Excluded(&all.to), 1)?;
         rows.first().map(|(key, _)| Ok(schema::ino_of(key)?)).transpose()
     }
 
-    /// The names that lead from the root to an inode's home, empty for the root; `NotFound` for orphans.
+    /// Returns the path of an inode's primary name, as names from the root down; empty for the root. Fails with `NotFound` for
+    /// orphans.
     pub fn path(&self, ino: Ino) -> Result<Vec<Name>, FsError> {
         read_path(&*self.engine, ino)
     }
 
-    /// An extended attribute; `NoData` if the inode has none of the name.
+    /// Returns the value of an extended attribute. Fails with `NoData` if the inode has no such attribute.
     pub fn xattr(&self, ino: Ino, name: &[u8]) -> Result<bytes::Bytes, FsError> {
         match self.engine.get(&schema::xattr(ino, name))? {
             Some(found) => Ok(bytes::Bytes::copy_from_slice(&found.value)),
@@ -251,7 +254,7 @@ impl Namespace {
         }
     }
 
-    /// The names of an inode's extended attributes, ascending.
+    /// Returns the names of an inode's extended attributes, ascending.
     pub fn xattrs(&self, ino: Ino) -> Result<Vec<Box<[u8]>>, FsError> {
         let range = schema::xattrs(ino);
         let (from, to) = range.bounds();
@@ -259,7 +262,7 @@ impl Namespace {
         rows.iter().map(|(key, _)| Ok(schema::xattr_of(key)?.into())).collect()
     }
 
-    /// Every name of an inode: its home, then the others; empty for the root and for orphans.
+    /// Returns all names of an inode, the primary name first; empty for the root and for orphans.
     pub fn names(&self, ino: Ino) -> Result<Vec<(Ino, Name)>, FsError> {
         let mut names = Vec::from_iter(self.inode(ino)?.home);
         let range = schema::hard_links(ino);
@@ -270,33 +273,33 @@ impl Namespace {
         Ok(names)
     }
 
-    /// Sets or removes a quota. Counts what is there while no other op of this `Namespace` is committed; nobody else may
-    /// commit to the engine.
+    /// Sets or removes a quota. Counts the current usage while no other op of this `Namespace` is committed; the engine must have
+    /// no other writers.
     pub fn set_quota(&self, ctx: &Ctx, dir: Ino, limits: Option<Limits>) -> Result<(), FsError> {
-        let _alone = self.precedence.write().unwrap_or_else(PoisonError::into_inner);
+        let _exclusive = self.starvation_lock.write().unwrap_or_else(PoisonError::into_inner);
         let done = self.try_commit(ctx, &[Op::SetQuota { dir, limits }], true)?.ok_or(FsError::Conflict)?;
         done.into_iter().collect::<Result<Vec<_>, _>>()?;
-        self.has_quotas.store(self.counts_quotas()?, Ordering::Release);
+        self.has_quotas.store(self.read_has_quotas()?, Ordering::Release);
         Ok(())
     }
 
-    /// Whether any quota is set.
+    /// Returns whether any quota is set.
     pub fn has_quotas(&self) -> bool {
         self.has_quotas.load(Ordering::Acquire)
     }
 
-    fn counts_quotas(&self) -> Result<bool, FsError> {
+    fn read_has_quotas(&self) -> Result<bool, FsError> {
         Ok(self.engine.get(&schema::quotas_set())?.is_some())
     }
 
-    /// A directory's own quota.
+    /// Returns a directory's own quota.
     pub fn quota(&self, dir: Ino) -> Result<Option<Quota>, FsError> {
         let found = self.engine.get(&schema::quota(dir))?;
         Ok(found.map(|found| decode_quota(&found.value)).transpose()?)
     }
 
-    /// The directory whose quota counts an inode, if any but the root's does; for a directory the one that counts its
-    /// entries.
+    /// Returns the directory other than the root whose quota counts an inode, if any. For a directory, returns the directory
+    /// whose quota counts its entries.
     pub fn tree(&self, inode: &Inode) -> Result<Option<Ino>, FsError> {
         let dir = match &inode.home {
             _ if inode.is_dir() => inode.ino,
@@ -307,7 +310,7 @@ impl Namespace {
         Ok(found.map(|found| decode_number(&found.value)).transpose()?.map(Ino))
     }
 
-    /// The first `limit` orphans after a number: what a crash left open.
+    /// Returns the first `limit` orphans with a number greater than `after`, for example those that a crash left behind.
     pub fn orphans(&self, after: Option<Ino>, limit: usize) -> Result<Vec<Ino>, FsError> {
         let range = schema::orphans();
         let after = after.map(schema::orphan);
@@ -319,7 +322,8 @@ impl Namespace {
         rows.iter().map(|(key, _)| Ok(schema::ino_of(key)?)).collect()
     }
 
-    /// The first `limit` inodes after a number whose attributes are newer than the headers of their objects.
+    /// Returns the first `limit` inodes with a number greater than `after` whose attributes are newer than the headers of their
+    /// objects.
     pub fn waiting_exports(&self, after: Option<Ino>, limit: usize) -> Result<Vec<Ino>, FsError> {
         let range = schema::waiting_exports();
         let after = after.map(schema::waiting_export);
@@ -331,27 +335,31 @@ impl Namespace {
         rows.iter().map(|(key, _)| Ok(schema::ino_of(key)?)).collect()
     }
 
-    /// The number of the last change of an inode that waits to be exported; `None` if nothing waits.
+    /// Returns the number of the last change of an inode whose attributes wait to be exported; `None` if none wait.
     pub fn waiting_export(&self, ino: Ino) -> Result<Option<u64>, FsError> {
         let found = self.engine.get(&schema::waiting_export(ino))?;
         Ok(found.map(|found| decode_number(&found.value)).transpose()?)
     }
 
-    /// `count` unused inode numbers for new entries of a directory, close to those it was given before.
+    /// Allocates `count` inode numbers for new entries of a directory, close to those of its other entries.
     ///
     /// # Panics
-    /// After a million million numbers without reopening the namespace.
+    /// Panics when all 2^40 numbers reserved at the opening of the namespace have been allocated.
     pub fn allocate(&self, parent: Ino, count: usize) -> Vec<Ino> {
-        let inos = self.allocator().allocate(parent, count);
-        assert_eq!(inos.len(), count, "a lease of inode numbers is used up: mount again");
+        let inos = self.lock_allocator().allocate(parent, count);
+        assert_eq!(
+            inos.len(),
+            count,
+            "the leased inode numbers are used up: unmount the volume and mount it again"
+        );
         inos
     }
 
-    fn allocator(&self) -> std::sync::MutexGuard<'_, Allocator> {
+    fn lock_allocator(&self) -> std::sync::MutexGuard<'_, Allocator> {
         self.allocator.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn lease(&self, ctx: &Ctx) -> Result<Range<Ino>, FsError> {
+    fn reserve_inos(&self, ctx: &Ctx) -> Result<Range<Ino>, FsError> {
         loop {
             let from = match self.engine.get(&schema::next_ino())? {
                 Some(found) => Ino(decode_number(&found.value)?),
@@ -367,7 +375,8 @@ impl Namespace {
     }
 }
 
-/// Returns the names that lead from the root to an inode's home, empty for the root; `NotFound` for orphans.
+/// Returns the path of an inode's primary name, as names from the root down; empty for the root. Fails with `NotFound` for
+/// orphans.
 pub fn read_path(reader: &(impl Reader + ?Sized), ino: Ino) -> Result<Vec<Name>, FsError> {
     let mut names = Vec::new();
     let mut at = ino;
@@ -377,19 +386,19 @@ pub fn read_path(reader: &(impl Reader + ?Sized), ino: Ino) -> Result<Vec<Name>,
         names.push(name);
         at = parent;
         if names.len() > records::DEPTH_MAX {
-            return Err(FsError::Corrupt(format!("inode {ino} lies in a circle of directories")));
+            return Err(FsError::Corrupt(format!("the directories above inode {ino} form a cycle")));
         }
     }
     names.reverse();
     Ok(names)
 }
 
-/// The number of the opening that reserved a lease: every opening reserves one of the same length, each after the last.
-fn mount_of(lease: &Range<Ino>) -> u64 {
+/// Returns the number of the opening that reserved a lease. Leases have equal lengths and follow each other.
+fn mount_number(lease: &Range<Ino>) -> u64 {
     lease.start.0.saturating_sub(FIRST_INO.0) / LEASE_INOS + 1
 }
 
-/// Returns the inode of a number as it is in a reader.
+/// Returns the inode with the given number.
 pub fn read_inode(reader: &(impl Reader + ?Sized), ino: Ino) -> Result<Option<Inode>, FsError> {
     let Some(found) = reader.get(&schema::inode(ino))? else { return Ok(None) };
     let record = decode_inode(ino, &found.value)?;
@@ -399,7 +408,7 @@ pub fn read_inode(reader: &(impl Reader + ?Sized), ino: Ino) -> Result<Option<In
     }
 }
 
-/// Returns an inode with all extents of its content, from one state.
+/// Returns an inode and all extents of its content, from one state.
 pub fn read_content(
     reader: &(impl Reader + ?Sized),
     ino: Ino,
@@ -419,18 +428,18 @@ pub fn read_content(
         let range = schema::extents(ino);
         let (from, to) = range.bounds();
         let rows = reader.scan(from, to, usize::MAX)?;
-        // Rows of extents change only together with their inode.
+        // Extent rows change only together with their inode, so an unchanged version means that the rows belong to it.
         if reader.get(&key)?.map(|again| again.version) != Some(found.version) {
             continue;
         }
         if rows.len() as u64 != expected {
             return Err(FsError::Corrupt(format!(
-                "inode {ino} has {} extent rows and its record says {expected}; run `tenon fsck`",
+                "inode {ino} has {} extent rows, but its record says {expected}; run `tenon fsck`",
                 rows.len(),
             )));
         }
         let extents: Vec<Extent> =
-            rows.iter().map(|(key, row)| row_of(key, row)).collect::<Result<_, _>>()?;
+            rows.iter().map(|(key, row)| decode_extent_row(key, row)).collect::<Result<_, _>>()?;
         let inode = match record.unsummed {
             0 => record.inode,
             _ => record.summed(extents.clone()),
@@ -439,22 +448,22 @@ pub fn read_content(
     }
 }
 
-/// Returns the extents of an inode that have a byte in a range of its file, where its extents have rows.
+/// Returns the extents that overlap a range of a file. The inode's extents must have rows.
 pub fn read_rows(
     reader: &(impl Reader + ?Sized),
     ino: Ino,
     range: &Range<u64>,
 ) -> Result<Vec<Extent>, FsError> {
     let before = KeyRange { from: schema::extents(ino).from, to: schema::extent(ino, range.start) };
-    let first = reader.last(&before)?.map(|(key, found)| row_of(&key, &found)).transpose()?;
+    let first = reader.last(&before)?.map(|(key, found)| decode_extent_row(&key, &found)).transpose()?;
     let end = schema::extent(ino, range.end);
     let rows = reader.scan(Bound::Included(&before.to), Bound::Excluded(&end), usize::MAX)?;
     let first = first.filter(|extent| extent.end() > range.start).map(Ok);
-    first.into_iter().chain(rows.iter().map(|(key, found)| row_of(key, found))).collect()
+    first.into_iter().chain(rows.iter().map(|(key, found)| decode_extent_row(key, found))).collect()
 }
 
-/// Returns the last extents of an inode that begin before an offset, at most `limit` and the last first, where its extents have
-/// rows.
+/// Returns the last extents that begin before the offset `end`, at most `limit`, in descending order. The inode's extents must
+/// have rows.
 pub fn last_rows(
     reader: &(impl Reader + ?Sized),
     ino: Ino,
@@ -466,20 +475,19 @@ pub fn last_rows(
     while found.len() < limit
         && let Some((key, row)) = reader.last(&range)?
     {
-        found.push(row_of(&key, &row)?);
+        found.push(decode_extent_row(&key, &row)?);
         range.to = key;
     }
     Ok(found)
 }
 
-fn row_of(key: &[u8], found: &Versioned) -> Result<Extent, FsError> {
+fn decode_extent_row(key: &[u8], found: &Versioned) -> Result<Extent, FsError> {
     Ok(decode_extent(schema::offset_of(key)?, &found.value)?)
 }
 
-/// Applies logged ops to an engine, as a replica or a restart does. Ops that were committed together may be given in
-/// one call and become one commit.
+/// Applies logged ops to an engine in one commit. The ops of a logged commit can be passed together.
 ///
-/// Fails if an op does: the engine does not hold the state before the log.
+/// Fails if an op fails, because then the engine does not have the state in which the ops were logged.
 pub fn replay(engine: &(impl Engine + ?Sized), ops: &[(Ctx, Op)]) -> Result<(), FsError> {
     let mut txn = Staged::new(engine);
     for (ctx, op) in ops {

@@ -1,13 +1,12 @@
-//! Stored bytes become a file's content.
+//! Ops that make stored objects the content of a file: publish and splice.
 
-use super::{content, records};
-use crate::inode::{extents_fit, ranges_hold};
+use super::{extents, records};
+use crate::inode::{extents_fit, ranges_contain};
 use crate::{Applied, Ctx, Extent, FsError, Ino, Inode, Kind, Txn};
 use std::ops::Range;
 use store::{ETag, Timestamp};
 
-/// What to publish; fields as in [`Op::Publish`](crate::Op::Publish) and [`Op::Splice`](crate::Op::Splice), which
-/// has no base.
+/// The new content; fields as in [`Op::Publish`](crate::Op::Publish) and [`Op::Splice`](crate::Op::Splice), which has no base.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct NewContent<'a> {
     pub(super) base: Option<&'a ETag>,
@@ -27,13 +26,13 @@ pub(super) fn publish(
         return Err(FsError::StaleBase);
     }
     if !extents_fit(new.content, new.size_bytes) {
-        return Err(FsError::Invalid("extents that overlap, are empty or reach beyond the size"));
+        return Err(FsError::Invalid("the extents overlap, are empty or extend beyond the size"));
     }
     if before.is_dir() && new.size_bytes > 0 {
         return Err(FsError::IsDirectory);
     }
-    let mut inode = changed(ctx, &before, new.mtime);
-    let released = content::replace(txn, &mut inode, new.content.to_vec(), new.size_bytes)?;
+    let mut inode = with_content_times(ctx, &before, new.mtime);
+    let released = extents::replace(txn, &mut inode, new.content.to_vec(), new.size_bytes)?;
     save(txn, &before, inode, released)
 }
 
@@ -48,19 +47,21 @@ pub(super) fn splice(
     match before.kind {
         Kind::File => {}
         Kind::Directory => return Err(FsError::IsDirectory),
-        _ => return Err(FsError::Invalid("only a file has content")),
+        _ => return Err(FsError::Invalid("only a regular file has content")),
     }
-    let fits = extents_fit(new.content, new.size_bytes) && ranges_hold(ranges, new.content);
+    let fits = extents_fit(new.content, new.size_bytes) && ranges_contain(ranges, new.content);
     if !fits || new.content.iter().any(|extent| extent.len == 0) {
-        return Err(FsError::Invalid("extents that overlap, are empty or reach beyond what they replace"));
+        return Err(FsError::Invalid(
+            "the extents overlap, are empty or extend beyond the ranges or the size",
+        ));
     }
-    let mut inode = changed(ctx, &before, new.mtime);
-    let released = content::splice(txn, &mut inode, ranges, new.content, new.size_bytes)?;
+    let mut inode = with_content_times(ctx, &before, new.mtime);
+    let released = extents::splice(txn, &mut inode, ranges, new.content, new.size_bytes)?;
     save(txn, &before, inode, released)
 }
 
-/// The inode with the times of a change of its content.
-fn changed(ctx: &Ctx, before: &Inode, mtime: Option<Timestamp>) -> Inode {
+/// Returns the inode with its times set for a change of its content.
+fn with_content_times(ctx: &Ctx, before: &Inode, mtime: Option<Timestamp>) -> Inode {
     Inode {
         mtime: mtime.unwrap_or(before.mtime),
         ctime: before.ctime.max(mtime.unwrap_or(before.ctime)),
@@ -73,7 +74,7 @@ fn save(
     txn: &mut impl Txn,
     before: &Inode,
     inode: Inode,
-    released: content::Released,
+    released: extents::Released,
 ) -> Result<Applied, FsError> {
     records::save(txn, Some(before), &inode)?;
     Ok(Applied { inode: Some(inode), released, ..Applied::default() })

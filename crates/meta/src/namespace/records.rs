@@ -1,26 +1,27 @@
-//! Records as ops see them: typed reads and writes through a [`Txn`].
+//! Typed reads and writes of records through a [`Txn`].
 
-use super::{content, export, quota};
+use super::{export, extents, quota};
 use crate::codec::{decode_dentry, decode_extent, decode_inode, encode_dentry, encode_inode, encode_number};
 use crate::engine::{KeyRange, Value};
 use crate::{Dentry, FsError, Ino, Inode, Kind, Name, SETGID, Txn, schema};
 
-/// No path is deeper; a walk upwards that is longer goes in a circle.
+/// Maximum depth of a path. A walk to the root that is longer has met a cycle.
 pub(super) const DEPTH_MAX: usize = 1 << 20;
 
-/// The inode, and the op depends on it.
+/// Reads an inode and makes the op depend on it.
 pub(super) fn load(txn: &mut impl Txn, ino: Ino) -> Result<Inode, FsError> {
     let value = txn.get(&schema::inode(ino))?.ok_or(FsError::NotFound)?;
-    complete(txn, ino, &value)
+    decode_complete(txn, ino, &value)
 }
 
-/// The inode, and the op does not depend on it.
+/// Reads an inode. The op does not depend on it.
 pub(super) fn peek(txn: &mut impl Txn, ino: Ino) -> Result<Inode, FsError> {
     let value = txn.peek(&schema::inode(ino))?.ok_or(FsError::NotFound)?;
-    complete(txn, ino, &value)
+    decode_complete(txn, ino, &value)
 }
 
-fn complete(txn: &mut impl Txn, ino: Ino, value: &Value) -> Result<Inode, FsError> {
+/// Decodes an inode, and reads its extents if its record has no summary of them.
+fn decode_complete(txn: &mut impl Txn, ino: Ino, value: &Value) -> Result<Inode, FsError> {
     let record = decode_inode(ino, value)?;
     if record.unsummed == 0 {
         return Ok(record.inode);
@@ -30,37 +31,40 @@ fn complete(txn: &mut impl Txn, ino: Ino, value: &Value) -> Result<Inode, FsErro
     Ok(record.summed(extents.collect::<Result<_, _>>()?))
 }
 
-/// Writes an inode over what it was before, `None` for a new one. Rows of its extents are not among it: see [`content`].
+/// Writes an inode and updates quotas and set-group records; `before` is `None` for a new inode. Does not write extent rows:
+/// see [`extents`].
 pub(super) fn save(txn: &mut impl Txn, before: Option<&Inode>, after: &Inode) -> Result<(), FsError> {
     quota::charge(txn, before, Some(after))?;
     if before.is_none() && after.is_dir() {
-        quota::inherit(txn, after)?;
+        quota::inherit_tree(txn, after)?;
     }
-    let (had, has) = (before.and_then(group_for_entries), group_for_entries(after));
-    match has {
-        Some(gid) if had != has => txn.put(schema::set_group(after.ino), encode_number(gid.into())),
-        None if had.is_some() => txn.delete(schema::set_group(after.ino)),
+    let (old_group, new_group) = (before.and_then(inherited_group), inherited_group(after));
+    match new_group {
+        Some(gid) if old_group != new_group => {
+            txn.put(schema::set_group(after.ino), encode_number(gid.into()))
+        }
+        None if old_group.is_some() => txn.delete(schema::set_group(after.ino)),
         _ => {}
     }
     txn.put(schema::inode(after.ino), encode_inode(after));
     Ok(())
 }
 
-/// The group that entries of a directory get, where that is not their maker's.
-pub(super) fn group_for_entries(dir: &Inode) -> Option<u32> {
+/// Returns the group that new entries of a directory inherit, if it is a set-group-id directory.
+pub(super) fn inherited_group(dir: &Inode) -> Option<u32> {
     (dir.kind == Kind::Directory && dir.mode & SETGID != 0).then_some(dir.gid)
 }
 
-/// Removes an inode with everything that belongs to it. The op must depend on the inode. Returns the objects that were its own.
-pub(super) fn erase(txn: &mut impl Txn, inode: &Inode) -> Result<content::Released, FsError> {
-    let released = content::erase(txn, inode)?;
+/// Removes an inode and all its records. The op must depend on the inode. Returns the objects in which the inode's extents were.
+pub(super) fn erase(txn: &mut impl Txn, inode: &Inode) -> Result<extents::Released, FsError> {
+    let released = extents::erase(txn, inode)?;
     delete_range(txn, &schema::xattrs(inode.ino))?;
-    export::forget(txn, inode.ino)?;
+    export::remove_record(txn, inode.ino)?;
     quota::charge(txn, Some(inode), None)?;
     if inode.is_dir() {
-        quota::forget(txn, inode.ino)?;
+        quota::remove_dir(txn, inode.ino)?;
     }
-    if group_for_entries(inode).is_some() {
+    if inherited_group(inode).is_some() {
         txn.delete(schema::set_group(inode.ino));
     }
     txn.delete(schema::inode(inode.ino));
@@ -75,32 +79,32 @@ pub(super) fn delete_range(txn: &mut impl Txn, range: &KeyRange) -> Result<(), F
     Ok(())
 }
 
-/// What a name leads to, and the op depends on it.
+/// Reads the dentry of a name and makes the op depend on it.
 pub(super) fn find_entry(txn: &mut impl Txn, dir: Ino, name: &Name) -> Result<Option<Dentry>, FsError> {
     let found = txn.get(&schema::dentry(dir, name))?;
     Ok(found.map(|value| decode_dentry(&value)).transpose()?)
 }
 
-/// What a name leads to; `NotFound`, or `NotDirectory` if the parent cannot have entries.
-pub(super) fn entry(txn: &mut impl Txn, dir: Ino, name: &Name) -> Result<Dentry, FsError> {
+/// Reads the dentry of a name. Fails with `NotFound`, or with `NotDirectory` if the parent is not a directory.
+pub(super) fn require_entry(txn: &mut impl Txn, dir: Ino, name: &Name) -> Result<Dentry, FsError> {
     match find_entry(txn, dir, name)? {
         Some(dentry) => Ok(dentry),
         None => require_dir(txn, dir).and(Err(FsError::NotFound)),
     }
 }
 
-/// The inode behind an entry.
-pub(super) fn load_entry(txn: &mut impl Txn, dentry: Dentry) -> Result<Inode, FsError> {
+/// Reads the inode of a dentry and makes the op depend on it.
+pub(super) fn load_entry_inode(txn: &mut impl Txn, dentry: Dentry) -> Result<Inode, FsError> {
     load(txn, dentry.ino).map_err(|error| match error {
         FsError::NotFound => {
-            FsError::Corrupt(format!("a name leads to inode {}, which does not exist", dentry.ino))
+            FsError::Corrupt(format!("a name refers to inode {}, which does not exist", dentry.ino))
         }
         error => error,
     })
 }
 
-/// The parent of a new entry must be a directory, and still be there when the op is committed. What else changes in
-/// it meanwhile does not matter: creators in one directory do not conflict.
+/// Fails unless the parent of a new entry is a directory. The op depends on the existence of the directory only, so creates in one
+/// directory do not conflict.
 pub(super) fn require_dir(txn: &mut impl Txn, dir: Ino) -> Result<(), FsError> {
     let key = schema::inode(dir);
     let value = txn.peek(&key)?.ok_or(FsError::NotFound)?;
@@ -111,16 +115,16 @@ pub(super) fn require_dir(txn: &mut impl Txn, dir: Ino) -> Result<(), FsError> {
     Ok(())
 }
 
-/// `Exists` unless the name is free.
-pub(super) fn require_free(txn: &mut impl Txn, dir: Ino, name: &Name) -> Result<(), FsError> {
+/// Fails with `Exists` unless the name is free.
+pub(super) fn require_free_name(txn: &mut impl Txn, dir: Ino, name: &Name) -> Result<(), FsError> {
     match find_entry(txn, dir, name)? {
         None => Ok(()),
         Some(_) => Err(FsError::Exists),
     }
 }
 
-/// `Invalid` unless nothing has the inode number.
-pub(super) fn require_unused(txn: &mut impl Txn, ino: Ino) -> Result<(), FsError> {
+/// Fails with `Invalid` unless the inode number is unused.
+pub(super) fn require_unused_ino(txn: &mut impl Txn, ino: Ino) -> Result<(), FsError> {
     match txn.get(&schema::inode(ino))? {
         None => Ok(()),
         Some(_) => Err(FsError::Invalid("the inode number is in use")),
@@ -132,7 +136,7 @@ pub(super) fn put_entry(txn: &mut impl Txn, dir: Ino, name: &Name, dentry: Dentr
     txn.put(schema::dentry(dir, name), encode_dentry(dentry));
 }
 
-/// 1 for a directory: what it adds to its parent's link count.
-pub(super) fn links_of(kind: Kind) -> i32 {
+/// Returns how much an entry of this type adds to its parent's link count: 1 for a directory, 0 otherwise.
+pub(super) fn parent_links(kind: Kind) -> i32 {
     i32::from(kind == Kind::Directory)
 }

@@ -1,26 +1,28 @@
-//! Names that move, by the rules of rename(2).
+//! Rename, by the rules of rename(2).
 //!
-//! Two concurrent renames cannot tie directories into a circle: the way from the target up to the root is read as
-//! dentries, which the op depends on, and a rename of any directory on that way removes one of them. Inode records on
-//! the way are only peeked at, so creators anywhere above do not conflict.
+//! Two concurrent renames cannot create a cycle of directories: a rename depends on all dentries on the path from its target up to
+//! the root, and a rename of any directory on that path removes one of these dentries. The op does not depend on the inodes on
+//! the path, so creates in the directories above do not conflict.
 
 use super::quota;
-use super::records::{self, DEPTH_MAX, entry, find_entry, links_of, load_entry, put_entry, require_dir};
-use super::unlink::{take_dir, take_name};
+use super::records::{
+    self, DEPTH_MAX, find_entry, load_entry_inode, parent_links, put_entry, require_dir, require_entry,
+};
+use super::unlink::{remove_empty_dir, remove_name};
 use crate::{Applied, Ctx, Dentry, FsError, Ino, Inode, Kind, Merge, Name, RenameHow, Txn, schema};
 
-/// A place for a name: directory and name.
-type Place = (Ino, Name);
+/// A directory and a name in it.
+type DentryKey = (Ino, Name);
 
 pub(super) fn rename(
     txn: &mut impl Txn,
     ctx: &Ctx,
-    from: &Place,
-    to: &Place,
+    from: &DentryKey,
+    to: &DentryKey,
     how: RenameHow,
     keep: bool,
 ) -> Result<Applied, FsError> {
-    let moved = entry(txn, from.0, &from.1)?;
+    let moved = require_entry(txn, from.0, &from.1)?;
     require_dir(txn, to.0)?;
     quota::require_same_tree(txn, from.0, to.0)?;
     let there = find_entry(txn, to.0, &to.1)?;
@@ -28,7 +30,7 @@ pub(super) fn rename(
         (RenameHow::NoReplace, Some(_)) => Err(FsError::Exists),
         (RenameHow::Exchange, None) => Err(FsError::NotFound),
         (_, Some(there)) if there.ino == moved.ino => {
-            let inode = load_entry(txn, moved)?;
+            let inode = load_entry_inode(txn, moved)?;
             Ok(Applied { inode: Some(inode), ..Applied::default() })
         }
         (RenameHow::Exchange, Some(there)) => exchange(txn, ctx, (from, moved), (to, there)),
@@ -39,56 +41,57 @@ pub(super) fn rename(
 fn replace(
     txn: &mut impl Txn,
     ctx: &Ctx,
-    (from, moved): (&Place, Dentry),
-    (to, there): (&Place, Option<Dentry>),
+    (from, moved): (&DentryKey, Dentry),
+    (to, there): (&DentryKey, Option<Dentry>),
     keep: bool,
 ) -> Result<Applied, FsError> {
-    refuse_own_subtree(txn, moved, from, to)?;
+    require_outside_subtree(txn, moved, from, to)?;
     let replaced = match there {
         None => Applied::default(),
         Some(there) => match (moved.kind, there.kind) {
-            (Kind::Directory, Kind::Directory) => take_dir(txn, there)?,
+            (Kind::Directory, Kind::Directory) => remove_empty_dir(txn, there)?,
             (Kind::Directory, _) => return Err(FsError::NotDirectory),
             (_, Kind::Directory) => return Err(FsError::IsDirectory),
-            _ => take_name(txn, ctx, (to.0, &to.1), there, keep)?,
+            _ => remove_name(txn, ctx, (to.0, &to.1), there, keep)?,
         },
     };
     txn.delete(schema::dentry(from.0, &from.1));
     put_entry(txn, to.0, &to.1, moved);
-    let inode = change_place(txn, ctx, moved, from, to)?;
-    let (gone, gained) = (links_of(moved.kind), there.map_or(0, |there| links_of(there.kind)));
-    txn.merge(schema::inode(from.0), Merge::entry(ctx.now, -gone))?;
-    txn.merge(schema::inode(to.0), Merge::entry(ctx.now, gone - gained))?;
+    let inode = move_name(txn, ctx, moved, from, to)?;
+    let (moved_links, replaced_links) =
+        (parent_links(moved.kind), there.map_or(0, |there| parent_links(there.kind)));
+    txn.merge(schema::inode(from.0), Merge::entry(ctx.now, -moved_links))?;
+    txn.merge(schema::inode(to.0), Merge::entry(ctx.now, moved_links - replaced_links))?;
     Ok(Applied { inode: Some(inode), ..replaced })
 }
 
 fn exchange(
     txn: &mut impl Txn,
     ctx: &Ctx,
-    (from, moved): (&Place, Dentry),
-    (to, there): (&Place, Dentry),
+    (from, moved): (&DentryKey, Dentry),
+    (to, there): (&DentryKey, Dentry),
 ) -> Result<Applied, FsError> {
-    refuse_own_subtree(txn, moved, from, to)?;
-    refuse_own_subtree(txn, there, to, from)?;
+    require_outside_subtree(txn, moved, from, to)?;
+    require_outside_subtree(txn, there, to, from)?;
     put_entry(txn, from.0, &from.1, there);
     put_entry(txn, to.0, &to.1, moved);
-    let inode = change_place(txn, ctx, moved, from, to)?;
-    change_place(txn, ctx, there, to, from)?;
-    let difference = links_of(moved.kind) - links_of(there.kind);
+    let inode = move_name(txn, ctx, moved, from, to)?;
+    move_name(txn, ctx, there, to, from)?;
+    let difference = parent_links(moved.kind) - parent_links(there.kind);
     txn.merge(schema::inode(from.0), Merge::entry(ctx.now, -difference))?;
     txn.merge(schema::inode(to.0), Merge::entry(ctx.now, difference))?;
     Ok(Applied { inode: Some(inode), ..Applied::default() })
 }
 
-/// The inode learns that one of its names is another now.
-fn change_place(
+/// Replaces one name of an inode by another, in the inode or in its additional names.
+fn move_name(
     txn: &mut impl Txn,
     ctx: &Ctx,
     dentry: Dentry,
-    from: &Place,
-    to: &Place,
+    from: &DentryKey,
+    to: &DentryKey,
 ) -> Result<Inode, FsError> {
-    let before = load_entry(txn, dentry)?;
+    let before = load_entry_inode(txn, dentry)?;
     let mut inode = Inode { ctime: ctx.now, ..before.clone() };
     if inode.home.as_ref() == Some(from) {
         inode.home = Some(to.clone());
@@ -100,7 +103,13 @@ fn change_place(
     Ok(inode)
 }
 
-fn refuse_own_subtree(txn: &mut impl Txn, moved: Dentry, from: &Place, to: &Place) -> Result<(), FsError> {
+/// Fails with `CrossesItself` if `to` is in the moved directory or below it.
+fn require_outside_subtree(
+    txn: &mut impl Txn,
+    moved: Dentry,
+    from: &DentryKey,
+    to: &DentryKey,
+) -> Result<(), FsError> {
     if moved.kind != Kind::Directory || from.0 == to.0 {
         return Ok(());
     }
@@ -114,18 +123,18 @@ fn refuse_own_subtree(txn: &mut impl Txn, moved: Dentry, from: &Place, to: &Plac
         }
         dir = parent(txn, dir)?;
     }
-    Err(FsError::Corrupt(format!("inode {} lies in a circle of directories", to.0)))
+    Err(FsError::Corrupt(format!("the directories above inode {} form a cycle", to.0)))
 }
 
-/// The parent of a directory; the op depends on the dentry that says so.
+/// Returns the parent of a directory and makes the op depend on the directory's dentry.
 fn parent(txn: &mut impl Txn, dir: Ino) -> Result<Ino, FsError> {
     if let Some((parent, name)) = records::peek(txn, dir)?.home
         && find_entry(txn, parent, &name)?.is_some_and(|dentry| dentry.ino == dir)
     {
         return Ok(parent);
     }
-    // Either damage, or the directory moved between the two reads: then what was peeked at is out of date, and
-    // depending on it now makes the op start again.
+    // Either the tables are damaged, or the directory moved between the two reads. In the second case the peeked inode is out of
+    // date, and depending on it makes the commit conflict, so that the op is applied again.
     records::load(txn, dir)?;
-    Err(FsError::Corrupt(format!("the home of directory {dir} does not lead to it")))
+    Err(FsError::Corrupt(format!("the primary name of directory {dir} does not refer to it")))
 }

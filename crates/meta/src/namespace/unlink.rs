@@ -1,6 +1,6 @@
-//! Names that go: unlink, rmdir, and the end of orphans.
+//! Ops that remove names (unlink, rmdir), change the primary name, or remove an orphan (purge).
 
-use super::records::{self, entry, load_entry};
+use super::records::{self, load_entry_inode, require_entry};
 use crate::{Applied, Ctx, Dentry, FsError, Ino, Inode, Kind, Merge, Name, Txn, schema};
 
 pub(super) fn unlink(
@@ -10,38 +10,39 @@ pub(super) fn unlink(
     name: &Name,
     keep: bool,
 ) -> Result<Applied, FsError> {
-    let dentry = entry(txn, parent, name)?;
+    let dentry = require_entry(txn, parent, name)?;
     if dentry.kind == Kind::Directory {
         return Err(FsError::IsDirectory);
     }
-    let applied = take_name(txn, ctx, (parent, name), dentry, keep)?;
+    let applied = remove_name(txn, ctx, (parent, name), dentry, keep)?;
     txn.delete(schema::dentry(parent, name));
     txn.merge(schema::inode(parent), Merge::entry(ctx.now, 0))?;
     Ok(applied)
 }
 
 pub(super) fn rmdir(txn: &mut impl Txn, ctx: &Ctx, parent: Ino, name: &Name) -> Result<Applied, FsError> {
-    let dentry = entry(txn, parent, name)?;
+    let dentry = require_entry(txn, parent, name)?;
     if dentry.kind != Kind::Directory {
         return Err(FsError::NotDirectory);
     }
-    let applied = take_dir(txn, dentry)?;
+    let applied = remove_empty_dir(txn, dentry)?;
     txn.delete(schema::dentry(parent, name));
     txn.merge(schema::inode(parent), Merge::entry(ctx.now, -1))?;
     Ok(applied)
 }
 
-/// An inode that is no directory loses a name; the dentry and its directory are the caller's.
-pub(super) fn take_name(
+/// Removes a name from an inode that is not a directory, and the inode with its last name. The caller deletes the dentry and
+/// updates its directory.
+pub(super) fn remove_name(
     txn: &mut impl Txn,
     ctx: &Ctx,
     (parent, name): (Ino, &Name),
     dentry: Dentry,
     keep: bool,
 ) -> Result<Applied, FsError> {
-    let before = load_entry(txn, dentry)?;
+    let before = load_entry_inode(txn, dentry)?;
     if before.nlink > 1 {
-        let inode = take_further_name(txn, ctx, (parent, name), &before)?;
+        let inode = remove_one_of_names(txn, ctx, (parent, name), &before)?;
         return Ok(Applied { inode: Some(inode), ..Applied::default() });
     }
     if !keep {
@@ -54,8 +55,8 @@ pub(super) fn take_name(
     Ok(Applied { inode: Some(orphan), removed: Some(before), orphaned: true, ..Applied::default() })
 }
 
-/// One of several names goes; if it is the home, the first of the others becomes it.
-fn take_further_name(
+/// Removes one of several names. If the name is the primary name, the first additional name becomes the primary name.
+fn remove_one_of_names(
     txn: &mut impl Txn,
     ctx: &Ctx,
     (parent, name): (Ino, &Name),
@@ -63,8 +64,8 @@ fn take_further_name(
 ) -> Result<Inode, FsError> {
     let mut inode = Inode { nlink: before.nlink - 1, ctime: ctx.now, ..before.clone() };
     if before.home.as_ref().is_some_and(|(dir, home)| *dir == parent && home == name) {
-        let heirs = txn.scan(&schema::hard_links(inode.ino), 1)?;
-        let (key, _) = heirs.into_iter().next().ok_or_else(|| {
+        let additional_names = txn.scan(&schema::hard_links(inode.ino), 1)?;
+        let (key, _) = additional_names.into_iter().next().ok_or_else(|| {
             FsError::Corrupt(format!("inode {} has {} links but one name", before.ino, before.nlink))
         })?;
         inode.home = Some(schema::link_of(&key)?);
@@ -76,10 +77,16 @@ fn take_further_name(
     Ok(inode)
 }
 
-pub(super) fn hand_on(txn: &mut impl Txn, ino: Ino, parent: Ino, name: &Name) -> Result<Applied, FsError> {
+/// Makes another name of an inode its primary name; the previous primary name becomes an additional name.
+pub(super) fn set_primary_name(
+    txn: &mut impl Txn,
+    ino: Ino,
+    parent: Ino,
+    name: &Name,
+) -> Result<Applied, FsError> {
     let before = records::load(txn, ino)?;
-    let heir = (parent, name.clone());
-    if before.home.as_ref() == Some(&heir) {
+    let primary_name = (parent, name.clone());
+    if before.home.as_ref() == Some(&primary_name) {
         return Ok(Applied { inode: Some(before), ..Applied::default() });
     }
     let key = schema::hard_link(ino, parent, name);
@@ -88,17 +95,17 @@ pub(super) fn hand_on(txn: &mut impl Txn, ino: Ino, parent: Ino, name: &Name) ->
     if let Some((dir, old)) = &before.home {
         txn.put(schema::hard_link(ino, *dir, old), Vec::new());
     }
-    let inode = Inode { home: Some(heir), ..before.clone() };
+    let inode = Inode { home: Some(primary_name), ..before.clone() };
     records::save(txn, Some(&before), &inode)?;
     Ok(Applied { inode: Some(inode), ..Applied::default() })
 }
 
-/// A directory goes if it is empty; the dentry and its directory are the caller's.
-pub(super) fn take_dir(txn: &mut impl Txn, dentry: Dentry) -> Result<Applied, FsError> {
+/// Removes a directory. Fails unless the directory is empty. The caller deletes the dentry and updates its directory.
+pub(super) fn remove_empty_dir(txn: &mut impl Txn, dentry: Dentry) -> Result<Applied, FsError> {
     if !txn.require_empty(&schema::dentries(dentry.ino))? {
         return Err(FsError::NotEmpty);
     }
-    let before = load_entry(txn, dentry)?;
+    let before = load_entry_inode(txn, dentry)?;
     let released = records::erase(txn, &before)?;
     Ok(Applied { removed: Some(before), released, ..Applied::default() })
 }

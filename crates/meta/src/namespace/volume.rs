@@ -1,4 +1,4 @@
-//! What a volume needs before anything else: the root and inode numbers.
+//! Ops that initialise a volume: creating the root directory and leasing inode numbers.
 
 use super::{create, records};
 use crate::allocate::FIRST_INO;
@@ -25,7 +25,7 @@ pub(super) fn lease(txn: &mut impl Txn, from: Ino, to: Ino) -> Result<Applied, F
         return Err(FsError::StaleBase);
     }
     if to <= from {
-        return Err(FsError::Invalid("a lease of no inode numbers"));
+        return Err(FsError::Invalid("the lease contains no inode numbers"));
     }
     txn.put(key, encode_number(to.0));
     Ok(Applied::default())

@@ -1,24 +1,25 @@
-//! How a file's content changes: in the inode while there are few extents, else in rows of their own.
+//! Changes of a file's content: of the extents in the inode record, or of extents with rows of their own.
 //!
-//! A change reads and writes the rows that it touches, so an edit costs the same in a file of any length. Which objects the file refers to no
-//! more is known from the counts of their uses (`R`), which exist for every object of an inode whose extents have rows.
+//! A change reads and writes only the rows of the extents that it affects, so an edit costs the same in a file of any length.
+//! Rows of another family (`R`) count how many extents are in each object; they exist for every inode whose extents have rows.
+//! From these use counts a change knows which objects the file no longer refers to.
 //!
-//! The caller must depend on the inode ([`records::load`]): rows change only together with it.
+//! The op must depend on the inode (see `records::load`), because rows change only together with the inode.
 
 use super::records::delete_range;
 use crate::codec::{INLINE_EXTENTS_MAX, decode_extent, decode_number, encode_extent, encode_number};
-use crate::content::{Content, Summary, at_path, data_bytes};
+use crate::content::{Content, Summary, count_at_path, data_bytes};
 use crate::engine::{KeyRange, Value};
-use crate::inode::spliced;
+use crate::inode::splice_extents;
 use crate::{Extent, FsError, Ino, Inode, Txn, schema};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use store::ObjectKey;
 
-/// Rows read at a time where the first that fits is looked for.
+/// Rows read at a time while searching for the first extent at the path key.
 const PAGE_ROWS: usize = 64;
 
-/// Objects under keys of their own that nothing of a file is in any more.
+/// Objects under keys of their own that no longer hold any extent of the file.
 pub(super) type Released = Vec<ObjectKey>;
 
 /// Reads all extents of an inode.
@@ -29,7 +30,7 @@ pub(super) fn read_all(txn: &mut impl Txn, inode: &Inode) -> Result<Vec<Extent>,
     }
 }
 
-/// Makes `new` the content of an inode, which is then of `size_bytes`.
+/// Replaces the whole content of an inode by `new` and sets its size.
 pub(super) fn replace(
     txn: &mut impl Txn,
     inode: &mut Inode,
@@ -37,18 +38,18 @@ pub(super) fn replace(
     size_bytes: u64,
 ) -> Result<Released, FsError> {
     let old = read_all(txn, inode)?;
-    let released = unused(&old, &new);
+    let released = released_objects(&old, &new);
     let content = Content::of(new.clone(), size_bytes);
-    let (had_rows, has_rows) = (rows(&inode.content, &old), rows(&content, &new));
-    write_rows(txn, inode.ino, had_rows, has_rows);
+    let (old_rows, new_rows) = (extents_in_rows(&inode.content, &old), extents_in_rows(&content, &new));
+    write_rows(txn, inode.ino, old_rows, new_rows);
     let had_counts = matches!(&inode.content, Content::Rows(summary) if summary.has_counted_uses);
-    let counted = if had_counts { had_rows } else { &[] };
-    write_uses(txn, inode.ino, &counts(counted), &counts(has_rows));
+    let counted = if had_counts { old_rows } else { &[] };
+    replace_use_counts(txn, inode.ino, &count_by_object(counted), &count_by_object(new_rows));
     (inode.content, inode.size_bytes) = (content, size_bytes);
     Ok(released)
 }
 
-/// Makes `new` the content of `ranges` of an inode, which is then of `size_bytes`; what lies behind that goes.
+/// Replaces the content of `ranges` of an inode by `new`, and sets the inode's size. Content beyond the new size is removed.
 pub(super) fn splice(
     txn: &mut impl Txn,
     inode: &mut Inode,
@@ -56,50 +57,55 @@ pub(super) fn splice(
     new: &[Extent],
     size_bytes: u64,
 ) -> Result<Released, FsError> {
-    let mut cut = ranges.to_vec();
+    let mut affected = ranges.to_vec();
     if size_bytes < inode.size_bytes {
-        cut.push(size_bytes..u64::MAX);
+        affected.push(size_bytes..u64::MAX);
     }
     match inode.content.clone() {
         Content::Rows(summary) if summary.has_counted_uses => {
-            let old = touched(txn, inode.ino, &cut)?;
-            let here = spliced(&old, ranges, new, size_bytes);
-            change_rows(txn, inode, summary, Change { old, here, ranges, new, size_bytes })
+            let old = read_overlapping(txn, inode.ino, &affected)?;
+            let replacement = splice_extents(&old, ranges, new, size_bytes);
+            change_rows(txn, inode, summary, Change { old, replacement, ranges, new, size_bytes })
         }
         _ => {
             let old = read_all(txn, inode)?;
-            replace(txn, inode, spliced(&old, ranges, new, size_bytes), size_bytes)
+            replace(txn, inode, splice_extents(&old, ranges, new, size_bytes), size_bytes)
         }
     }
 }
 
-/// Cuts the content where the file now ends, or lets the file end later. The first extent stays, if only with length 0: it says
-/// which object is there to be replaced.
+/// Sets the size of an inode and cuts off the content beyond it. The first extent stays, even with length 0, because it records
+/// which object the next content replaces.
 pub(super) fn resize(txn: &mut impl Txn, inode: &mut Inode, size_bytes: u64) -> Result<Released, FsError> {
     if let Content::Rows(summary) = inode.content.clone()
         && summary.has_counted_uses
     {
         let beyond = size_bytes..u64::MAX;
         let ranges = std::slice::from_ref(&beyond);
-        let old = touched(txn, inode.ino, ranges)?;
-        let here = spliced(&old, ranges, &[], size_bytes);
-        if !here.is_empty() || (old.len() as u64) < summary.extents {
-            return change_rows(txn, inode, summary, Change { old, here, ranges, new: &[], size_bytes });
+        let old = read_overlapping(txn, inode.ino, ranges)?;
+        let replacement = splice_extents(&old, ranges, &[], size_bytes);
+        if !replacement.is_empty() || (old.len() as u64) < summary.extents {
+            return change_rows(
+                txn,
+                inode,
+                summary,
+                Change { old, replacement, ranges, new: &[], size_bytes },
+            );
         }
     }
     let mut extents = read_all(txn, inode)?;
-    cut(&mut extents, size_bytes);
+    truncate(&mut extents, size_bytes);
     replace(txn, inode, extents, size_bytes)
 }
 
-/// Removes all rows of an inode that is being removed.
+/// Removes the extent rows and use counts of an inode that is being removed. Returns the objects that held its extents.
 pub(super) fn erase(txn: &mut impl Txn, inode: &Inode) -> Result<Released, FsError> {
     let released = match &inode.content {
         Content::Rows(summary) if summary.has_counted_uses => {
             let uses = txn.scan(&schema::objects_used(inode.ino), usize::MAX)?;
             uses.iter().map(|(key, _)| schema::object_of(key)).collect::<Result<_, _>>()?
         }
-        _ => unused(&read_all(txn, inode)?, &[]),
+        _ => released_objects(&read_all(txn, inode)?, &[]),
     };
     if let Content::Rows(_) = &inode.content {
         delete_range(txn, &schema::extents(inode.ino))?;
@@ -108,52 +114,54 @@ pub(super) fn erase(txn: &mut impl Txn, inode: &Inode) -> Result<Released, FsErr
     Ok(released)
 }
 
-/// The part of a content that changes.
+/// A change of extents that have rows.
 struct Change<'a> {
-    /// The extents that the change touches, as they are.
+    /// The extents that overlap the changed ranges, before the change.
     old: Vec<Extent>,
-    /// The extents in their place.
-    here: Vec<Extent>,
-    /// The ranges and extents that the op names.
+    /// The extents in place of `old` after the change.
+    replacement: Vec<Extent>,
+    /// The ranges and the extents given by the op.
     ranges: &'a [Range<u64>],
     new: &'a [Extent],
     size_bytes: u64,
 }
 
-/// Changes extents that have rows.
+/// Applies a change to extents that have rows. If at most [`INLINE_EXTENTS_MAX`] extents are left, they move into the inode.
 fn change_rows(
     txn: &mut impl Txn,
     inode: &mut Inode,
     before: Summary,
     change: Change<'_>,
 ) -> Result<Released, FsError> {
-    let Change { old, here, ranges, new, size_bytes } = change;
+    let Change { old, replacement, ranges, new, size_bytes } = change;
     let ino = inode.ino;
-    let changed = |count: u64, gone: u64, come: u64| {
-        let left = count.checked_sub(gone).and_then(|left| left.checked_add(come));
-        left.ok_or_else(|| {
-            FsError::Corrupt(format!("inode {ino} sums up other extents than it has; run `tenon fsck`"))
+    let updated = |count: u64, removed: u64, added: u64| {
+        let rest = count.checked_sub(removed).and_then(|rest| rest.checked_add(added));
+        rest.ok_or_else(|| {
+            FsError::Corrupt(format!(
+                "the summary of inode {ino} does not match its extents; run `tenon fsck`"
+            ))
         })
     };
-    let extents = changed(before.extents, old.len() as u64, here.len() as u64)?;
-    if extents == here.len() as u64 {
-        return replace(txn, inode, here, size_bytes);
+    let extents = updated(before.extents, old.len() as u64, replacement.len() as u64)?;
+    if extents == replacement.len() as u64 {
+        return replace(txn, inode, replacement, size_bytes);
     }
     if extents <= INLINE_EXTENTS_MAX as u64 {
-        let touched: BTreeSet<u64> = old.iter().map(|extent| extent.offset).collect();
+        let changed: BTreeSet<u64> = old.iter().map(|extent| extent.offset).collect();
         let mut after = read_all(txn, inode)?;
-        after.retain(|extent| !touched.contains(&extent.offset));
-        after.extend(here);
+        after.retain(|extent| !changed.contains(&extent.offset));
+        after.extend(replacement);
         after.sort_by_key(|extent| extent.offset);
         return replace(txn, inode, after, size_bytes);
     }
-    write_rows(txn, ino, &old, &here);
-    let released = count_uses(txn, ino, &counts(&old), &counts(&here))?;
+    write_rows(txn, ino, &old, &replacement);
+    let released = update_use_counts(txn, ino, &count_by_object(&old), &count_by_object(&replacement))?;
     let mut after = Summary {
         extents,
-        data_bytes: changed(before.data_bytes, data_bytes(&old), data_bytes(&here))?,
-        at_path: changed(before.at_path, at_path(&old), at_path(&here))?,
-        fingerprint: before.fingerprint.then(ranges, new, size_bytes),
+        data_bytes: updated(before.data_bytes, data_bytes(&old), data_bytes(&replacement))?,
+        at_path: updated(before.at_path, count_at_path(&old), count_at_path(&replacement))?,
+        fingerprint: before.fingerprint.after_change(ranges, new, size_bytes),
         ..before
     };
     if let Some(first) = first_object(txn, ino, after.at_path > 0)? {
@@ -163,8 +171,8 @@ fn change_rows(
     Ok(released)
 }
 
-/// Reads the rows of the extents that have a byte in one of the ranges, which ascend.
-fn touched(txn: &mut impl Txn, ino: Ino, ranges: &[Range<u64>]) -> Result<Vec<Extent>, FsError> {
+/// Reads the extents that overlap one of the ranges, which ascend.
+fn read_overlapping(txn: &mut impl Txn, ino: Ino, ranges: &[Range<u64>]) -> Result<Vec<Extent>, FsError> {
     let mut found: BTreeMap<u64, Extent> = BTreeMap::new();
     for range in ranges.iter().filter(|range| !range.is_empty()) {
         let before = KeyRange { from: schema::extents(ino).from, to: schema::extent(ino, range.start) };
@@ -180,7 +188,7 @@ fn touched(txn: &mut impl Txn, ino: Ino, ranges: &[Range<u64>]) -> Result<Vec<Ex
     Ok(found.into_values().collect())
 }
 
-/// Returns the object of the first extent, or of the first that lies where naming says.
+/// Returns the object of the first extent; with `is_at_path`, that of the first extent in the object at the path key.
 fn first_object(txn: &mut impl Txn, ino: Ino, is_at_path: bool) -> Result<Option<crate::Stored>, FsError> {
     let mut range = schema::extents(ino);
     loop {
@@ -197,8 +205,8 @@ fn first_object(txn: &mut impl Txn, ino: Ino, is_at_path: bool) -> Result<Option
     }
 }
 
-/// Cuts extents where their file now ends; the first stays.
-fn cut(extents: &mut Vec<Extent>, size_bytes: u64) {
+/// Cuts extents off at the file's new size. The first extent stays, perhaps with length 0.
+fn truncate(extents: &mut Vec<Extent>, size_bytes: u64) {
     for extent in &mut *extents {
         extent.offset = extent.offset.min(size_bytes);
         extent.len = extent.len.min(size_bytes - extent.offset);
@@ -218,28 +226,28 @@ fn read_row(key: &[u8], value: &Value) -> Result<Extent, FsError> {
     Ok(decode_extent(schema::offset_of(key)?, value)?)
 }
 
-/// The extents of a content that have rows.
-fn rows<'a>(content: &Content, extents: &'a [Extent]) -> &'a [Extent] {
+/// Returns the given extents if the content keeps them in rows, and none otherwise.
+fn extents_in_rows<'a>(content: &Content, extents: &'a [Extent]) -> &'a [Extent] {
     if matches!(content, Content::Rows(_)) { extents } else { &[] }
 }
 
-/// Writes the rows that change and no others.
-fn write_rows(txn: &mut impl Txn, ino: Ino, had: &[Extent], has: &[Extent]) {
+/// Writes the rows of extents that differ, and deletes rows of extents that no longer exist.
+fn write_rows(txn: &mut impl Txn, ino: Ino, old: &[Extent], new: &[Extent]) {
     let at = |rows: &[Extent], offset: u64| rows.binary_search_by_key(&offset, |extent| extent.offset).ok();
-    for extent in had {
-        if at(has, extent.offset).is_none() {
+    for extent in old {
+        if at(new, extent.offset).is_none() {
             txn.delete(schema::extent(ino, extent.offset));
         }
     }
-    for extent in has {
-        if at(had, extent.offset).is_none_or(|index| had[index] != *extent) {
+    for extent in new {
+        if at(old, extent.offset).is_none_or(|index| old[index] != *extent) {
             txn.put(schema::extent(ino, extent.offset), encode_extent(extent));
         }
     }
 }
 
-/// Returns how many of some extents are in each object.
-fn counts(extents: &[Extent]) -> BTreeMap<&ObjectKey, u64> {
+/// Returns how many of the given extents are in each object that has a key of its own.
+fn count_by_object(extents: &[Extent]) -> BTreeMap<&ObjectKey, u64> {
     let mut counts = BTreeMap::new();
     for key in extents.iter().filter_map(|extent| extent.object.key.as_ref()) {
         *counts.entry(key).or_default() += 1;
@@ -247,29 +255,29 @@ fn counts(extents: &[Extent]) -> BTreeMap<&ObjectKey, u64> {
     counts
 }
 
-/// Returns the objects that none of the new extents are in.
-fn unused(old: &[Extent], new: &[Extent]) -> Released {
-    let (old, new) = (counts(old), counts(new));
+/// Returns the objects that hold old extents and no new ones.
+fn released_objects(old: &[Extent], new: &[Extent]) -> Released {
+    let (old, new) = (count_by_object(old), count_by_object(new));
     old.into_keys().filter(|key| !new.contains_key(*key)).cloned().collect()
 }
 
-/// Replaces all counts of an inode's uses.
-fn write_uses(
+/// Replaces all use counts of an inode.
+fn replace_use_counts(
     txn: &mut impl Txn,
     ino: Ino,
-    had: &BTreeMap<&ObjectKey, u64>,
-    has: &BTreeMap<&ObjectKey, u64>,
+    old: &BTreeMap<&ObjectKey, u64>,
+    new: &BTreeMap<&ObjectKey, u64>,
 ) {
-    for key in had.keys().filter(|key| !has.contains_key(**key)) {
+    for key in old.keys().filter(|key| !new.contains_key(**key)) {
         txn.delete(schema::object_uses(ino, key));
     }
-    for (key, count) in has.iter().filter(|(key, count)| had.get(**key) != Some(*count)) {
+    for (key, count) in new.iter().filter(|(key, count)| old.get(**key) != Some(*count)) {
         txn.put(schema::object_uses(ino, key), encode_number(*count));
     }
 }
 
-/// Counts uses that come and go. Returns the objects that are left without one.
-fn count_uses(
+/// Updates the use counts of an inode for a change of its extents. Returns the objects whose use count becomes 0.
+fn update_use_counts(
     txn: &mut impl Txn,
     ino: Ino,
     old: &BTreeMap<&ObjectKey, u64>,
@@ -277,9 +285,9 @@ fn count_uses(
 ) -> Result<Released, FsError> {
     let mut released = Released::new();
     for key in old.keys().chain(new.keys().filter(|key| !old.contains_key(**key))) {
-        let of = |counts: &BTreeMap<&ObjectKey, u64>| counts.get(*key).copied().unwrap_or_default();
-        let (gone, come) = (of(old), of(new));
-        if come == gone {
+        let count = |counts: &BTreeMap<&ObjectKey, u64>| counts.get(*key).copied().unwrap_or_default();
+        let (removed, added) = (count(old), count(new));
+        if added == removed {
             continue;
         }
         let row = schema::object_uses(ino, key);
@@ -287,9 +295,9 @@ fn count_uses(
             Some(value) => decode_number(&value)?,
             None => 0,
         };
-        let uses = (uses + come).checked_sub(gone).ok_or_else(|| {
+        let uses = (uses + added).checked_sub(removed).ok_or_else(|| {
             FsError::Corrupt(format!(
-                "inode {ino} uses the object {key} more often than it counts; run `tenon fsck`"
+                "inode {ino} has more extents in the object {key} than it counts; run `tenon fsck`"
             ))
         })?;
         if uses > 0 {

@@ -1,19 +1,19 @@
-//! Bytes in, bytes out: the primitives that all records are made of.
+//! The encoder and decoder of the primitive values of which all records consist.
 
 use super::DecodeError;
 use crate::{Ino, Kind, Moment, Name};
 use bytes::Bytes;
 use store::Timestamp;
 
-/// Gathers the bytes of a record.
+/// Encodes a record.
 #[derive(Debug, Default)]
-pub(crate) struct Sink(Vec<u8>);
+pub(crate) struct Encoder(Vec<u8>);
 
-impl Sink {
+impl Encoder {
     pub(crate) fn with_version(version: u8) -> Self {
-        let mut sink = Self(Vec::with_capacity(128));
-        sink.byte(version);
-        sink
+        let mut encoder = Self(Vec::with_capacity(128));
+        encoder.byte(version);
+        encoder
     }
 
     pub(crate) fn into_bytes(self) -> Vec<u8> {
@@ -44,7 +44,7 @@ impl Sink {
         self.signed(time.0);
     }
 
-    /// A time near another one: one byte if they are equal.
+    /// Encodes a time relative to `base`; takes one byte if they are equal.
     pub(crate) fn time_near(&mut self, time: Timestamp, base: Timestamp) {
         self.signed(time.0.wrapping_sub(base.0));
     }
@@ -75,26 +75,26 @@ impl Sink {
     }
 }
 
-/// Takes a record's bytes apart.
+/// Decodes a record.
 #[derive(Debug)]
-pub(crate) struct Source<'a>(&'a [u8]);
+pub(crate) struct Decoder<'a>(&'a [u8]);
 
-impl<'a> Source<'a> {
+impl<'a> Decoder<'a> {
     pub(crate) fn new(bytes: &'a [u8]) -> Self {
         Self(bytes)
     }
 
-    /// Begins with a record's version byte, which must be between 1 and `known`.
+    /// Starts to decode a record and reads its version byte, which must be between 1 and `known`.
     pub(crate) fn with_version(bytes: &'a [u8], what: &'static str, known: u8) -> Result<Self, DecodeError> {
-        let mut source = Self(bytes);
-        match source.byte()? {
+        let mut decoder = Self(bytes);
+        match decoder.byte()? {
             0 => Err(DecodeError::Tag { what, found: 0 }),
             found if found > known => Err(DecodeError::Version { what, found, known }),
-            _ => Ok(source),
+            _ => Ok(decoder),
         }
     }
 
-    /// Nothing may follow.
+    /// Checks that all bytes have been decoded.
     pub(crate) fn finish(self) -> Result<(), DecodeError> {
         if self.0.is_empty() { Ok(()) } else { Err(DecodeError::Trailing(self.0.len())) }
     }
@@ -109,7 +109,7 @@ impl<'a> Source<'a> {
         match self.byte()? {
             0 => Ok(false),
             1 => Ok(true),
-            found => Err(DecodeError::Tag { what: "flag", found }),
+            found => Err(DecodeError::Tag { what: "a flag", found }),
         }
     }
 
@@ -119,22 +119,22 @@ impl<'a> Source<'a> {
             let byte = self.byte()?;
             let bits = u64::from(byte & 0x7f);
             if bits << shift >> shift != bits {
-                return Err(DecodeError::Field("a number beyond 64 bits"));
+                return Err(DecodeError::Field("a number of more than 64 bits"));
             }
             n |= bits << shift;
             if byte < 0x80 {
                 return Ok(n);
             }
         }
-        Err(DecodeError::Field("a number beyond 64 bits"))
+        Err(DecodeError::Field("a number of more than 64 bits"))
     }
 
     pub(crate) fn number_u32(&mut self) -> Result<u32, DecodeError> {
-        u32::try_from(self.number()?).map_err(|_| DecodeError::Field("a number beyond 32 bits"))
+        u32::try_from(self.number()?).map_err(|_| DecodeError::Field("a number of more than 32 bits"))
     }
 
     pub(crate) fn number_u16(&mut self) -> Result<u16, DecodeError> {
-        u16::try_from(self.number()?).map_err(|_| DecodeError::Field("a number beyond 16 bits"))
+        u16::try_from(self.number()?).map_err(|_| DecodeError::Field("a number of more than 16 bits"))
     }
 
     pub(crate) fn signed(&mut self) -> Result<i64, DecodeError> {
@@ -174,7 +174,7 @@ impl<'a> Source<'a> {
     }
 
     pub(crate) fn name(&mut self) -> Result<Name, DecodeError> {
-        Name::new(self.bytes()?).map_err(|_| DecodeError::Field("a name that no directory can hold"))
+        Name::new(self.bytes()?).map_err(|_| DecodeError::Field("an invalid name"))
     }
 
     pub(crate) fn text(&mut self) -> Result<&'a str, DecodeError> {
@@ -189,7 +189,7 @@ impl<'a> Source<'a> {
     }
 }
 
-/// Kinds by the number they are stored as.
+/// All types of inodes, indexed by the number that represents them in records.
 pub(super) const KINDS: [Kind; 7] = [
     Kind::File,
     Kind::Directory,
@@ -213,7 +213,7 @@ pub(super) fn kind_number(kind: Kind) -> u8 {
 }
 
 pub(super) fn kind_from(number: u8) -> Result<Kind, DecodeError> {
-    KINDS.get(usize::from(number)).copied().ok_or(DecodeError::Tag { what: "kind", found: number })
+    KINDS.get(usize::from(number)).copied().ok_or(DecodeError::Tag { what: "an inode type", found: number })
 }
 
 #[cfg(test)]
@@ -221,30 +221,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_keep_their_value() {
+    fn numbers_round_trip() {
         for n in [0, 1, 127, 128, 16_383, 16_384, u64::from(u32::MAX), u64::MAX - 1, u64::MAX] {
-            let mut sink = Sink::default();
-            sink.number(n);
-            sink.signed(n as i64);
-            let bytes = sink.into_bytes();
-            let mut source = Source::new(&bytes);
-            assert_eq!(source.number().unwrap(), n);
-            assert_eq!(source.signed().unwrap(), n as i64);
-            source.finish().unwrap();
+            let mut encoder = Encoder::default();
+            encoder.number(n);
+            encoder.signed(n as i64);
+            let bytes = encoder.into_bytes();
+            let mut decoder = Decoder::new(&bytes);
+            assert_eq!(decoder.number().unwrap(), n);
+            assert_eq!(decoder.signed().unwrap(), n as i64);
+            decoder.finish().unwrap();
         }
     }
 
     #[test]
-    fn a_number_beyond_64_bits_is_refused() {
+    fn numbers_of_more_than_64_bits_are_rejected() {
         let mut bytes = vec![0xff; 9];
         bytes.push(2);
-        assert!(Source::new(&bytes).number().is_err());
-        assert!(Source::new(&[0x80; 11]).number().is_err());
-        assert_eq!(Source::new(&[0x80]).number(), Err(DecodeError::Truncated));
+        assert!(Decoder::new(&bytes).number().is_err());
+        assert!(Decoder::new(&[0x80; 11]).number().is_err());
+        assert_eq!(Decoder::new(&[0x80]).number(), Err(DecodeError::Truncated));
     }
 
     #[test]
-    fn kinds_keep_their_number() {
+    fn kinds_match_their_numbers() {
         for (number, kind) in KINDS.into_iter().enumerate() {
             assert_eq!(usize::from(kind_number(kind)), number);
         }

@@ -1,4 +1,4 @@
-//! Files of many extents: what a change costs, and records of earlier versions.
+//! Files with many extents: the cost of changes, released objects, and records of earlier versions.
 
 use crate::fixture::{Fixture, ctx};
 use crate::properties::table;
@@ -22,7 +22,7 @@ fn chunk(number: u64, key: &str) -> Extent {
     Extent { offset: number * CHUNK, len: CHUNK, object: stored(key), object_offset: 0 }
 }
 
-/// A file that is one object for each chunk.
+/// Creates a file that consists of one object per chunk.
 fn chunked(fs: &Fixture, chunks: u64) -> Ino {
     let ino = fs.file(Ino::ROOT, "f");
     let content = (0..chunks).map(|number| chunk(number, &format!("chunk-{number}"))).collect();
@@ -35,7 +35,7 @@ fn splice(ino: Ino, extent: Extent, size_bytes: u64) -> Op {
     Op::Splice { ino, ranges, content: vec![extent], size_bytes, mtime: None }
 }
 
-/// Counts the records that are read.
+/// A reader that counts the records read through it.
 struct Counting<'a>(&'a MemoryEngine, AtomicUsize);
 
 impl Counting<'_> {
@@ -63,9 +63,9 @@ impl Reader for Counting<'_> {
     }
 }
 
-/// A change of one chunk or of attributes read and wrote all extents of the file: 1.3 s for 256,000.
+/// A change of one chunk or of attributes used to read and write all extents of the file, which took 1.3 s for 256,000 extents.
 #[test]
-fn a_change_costs_what_it_touches() {
+fn the_cost_of_a_change_does_not_depend_on_the_number_of_extents() {
     let costs = |chunks: u64| {
         let fs = Fixture::new();
         let ino = chunked(&fs, chunks);
@@ -93,20 +93,20 @@ fn a_change_costs_what_it_touches() {
 }
 
 #[test]
-fn an_object_is_released_by_its_last_extent() {
+fn an_object_is_released_with_its_last_extent() {
     let fs = Fixture::new();
     let ino = chunked(&fs, 16);
     let size_bytes = 16 * CHUNK;
     let released = |op| fs.apply(op).unwrap().released;
     let key = |name: &str| vec![ObjectKey::try_from(name).unwrap()];
     let middle = Extent { offset: 3 * CHUNK + 9, len: 9, ..chunk(0, "delta") };
-    assert_eq!(released(splice(ino, middle, size_bytes)), [], "two pieces of the chunk are left");
+    assert_eq!(released(splice(ino, middle, size_bytes)), [], "two extents of the chunk are left");
     let head = Extent { offset: 3 * CHUNK, len: 9, ..chunk(0, "head") };
-    assert_eq!(released(splice(ino, head, size_bytes)), [], "one piece of the chunk is left");
+    assert_eq!(released(splice(ino, head, size_bytes)), [], "one extent of the chunk is left");
     let tail = Extent { offset: 3 * CHUNK + 18, len: CHUNK - 18, ..chunk(0, "tail") };
     assert_eq!(released(splice(ino, tail, size_bytes)), key("chunk-3"));
     assert_eq!(released(splice(ino, chunk(7, "chunk-8"), size_bytes)), key("chunk-7"));
-    assert_eq!(released(splice(ino, chunk(8, "new"), size_bytes)), [], "chunk 7 is in it too");
+    assert_eq!(released(splice(ino, chunk(8, "new"), size_bytes)), [], "chunk 7 is in the same object");
     let cut = AttrChanges { size_bytes: Some(10 * CHUNK), ..AttrChanges::default() };
     assert_eq!(released(Op::SetAttr { ino, changes: cut }).len(), 6);
     let name = crate::fixture::name("f");
@@ -114,9 +114,9 @@ fn an_object_is_released_by_its_last_extent() {
     assert_eq!(released(Op::Purge { ino }).len(), 12);
 }
 
-/// Tables of commit 77752b7 have inodes without a summary of their rows, and no counts of uses.
+/// Tables written by commit 77752b7 have inodes without a summary of their extent rows, and no use counts.
 #[test]
-fn a_record_without_a_summary_is_read_and_gets_one_with_the_next_change_of_the_content() {
+fn a_record_without_summary_is_read_and_gets_one_when_the_content_changes() {
     let fs = Fixture::new();
     let ino = chunked(&fs, 6);
     let inode = fs.namespace.inode(ino).unwrap();
@@ -142,7 +142,7 @@ fn a_record_without_a_summary_is_read_and_gets_one_with_the_next_change_of_the_c
 }
 
 #[test]
-fn extents_of_an_inode_that_was_read_before_are_those_of_then_or_none() {
+fn content_of_an_outdated_inode_is_refused() {
     let fs = Fixture::new();
     let ino = chunked(&fs, 6);
     let before = fs.namespace.inode(ino).unwrap();

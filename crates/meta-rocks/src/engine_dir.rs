@@ -1,9 +1,10 @@
-//! The engine's directory: the lock, the database, and the mark of what was synced.
+//! The engine's directory: the lock file, the database, and the high-water mark of synced commits.
 //!
-//! The mark is a number outside the database: the newest commit known to be on the disk. RocksDB's log may lose its end in a
-//! loss of power, and RocksDB goes on with what is left; the mark tells that from a log that was damaged.
+//! The mark is the newest commit known to be durable, in a file outside the database. A loss of power may cut off the unsynced end
+//! of RocksDB's write-ahead log, and RocksDB continues with the rest. The mark distinguishes this from a damaged log.
 //!
-//! Invariant: `mark <= ` newest synced commit. It is written after a sync and itself not synced, so it may be old, never wrong.
+//! Invariant: `mark <= ` newest synced commit. The mark is written after a sync and is itself not synced, so it may be too low but
+//! never too high.
 
 use crate::error::OpenError;
 use meta::{EngineError, Seqno};
@@ -12,15 +13,16 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-pub(crate) struct Files {
+/// The directory of an engine, locked against other engines.
+pub(crate) struct EngineDir {
     root: PathBuf,
-    /// Locked as long as it is open.
+    /// Holds the lock while it is open.
     _lock: File,
 }
 
-impl Files {
-    /// Makes the directory if it is missing, and takes it for this engine.
-    pub(crate) fn take(root: &Path) -> Result<Self, OpenError> {
+impl EngineDir {
+    /// Creates the directory if it is missing, and locks it for this engine.
+    pub(crate) fn lock(root: &Path) -> Result<Self, OpenError> {
         let io = |path: &Path| {
             let path = path.to_owned();
             move |error| OpenError::Io { path, error }
@@ -33,10 +35,10 @@ impl Files {
             Err(TryLockError::WouldBlock) => return Err(OpenError::InUse(root.to_owned())),
             Err(TryLockError::Error(error)) => return Err(io(&path)(error)),
         }
-        let files = Self { root: root.to_owned(), _lock: lock };
-        match fs::remove_file(files.run()) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(io(&files.run())(error)),
-            _ => Ok(files),
+        let dir = Self { root: root.to_owned(), _lock: lock };
+        match fs::remove_file(dir.run_path()) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(io(&dir.run_path())(error)),
+            _ => Ok(dir),
         }
     }
 
@@ -44,47 +46,47 @@ impl Files {
         &self.root
     }
 
-    /// RocksDB's directory.
-    pub(crate) fn tables(&self) -> PathBuf {
+    /// Returns the directory of the RocksDB database.
+    pub(crate) fn tables_path(&self) -> PathBuf {
         self.root.join("tables")
     }
 
-    /// A table file that is being made; what a crash leaves of it is removed.
-    pub(crate) fn run(&self) -> PathBuf {
+    /// Returns the path of the table file that is built for a sorted run. A file left by a crash is removed on opening.
+    pub(crate) fn run_path(&self) -> PathBuf {
         self.root.join("run.sst")
     }
 
-    /// The mark, unless the engine has not been completely made yet.
-    pub(crate) fn mark(&self) -> Result<Option<Mark>, OpenError> {
+    /// Opens the mark. Returns `None` if the engine has not been initialised completely.
+    pub(crate) fn synced_mark(&self) -> Result<Option<SyncedMark>, OpenError> {
         let path = self.root.join("synced");
         match File::options().read(true).write(true).open(&path) {
-            Ok(file) => Ok(Some(Mark { file })),
+            Ok(file) => Ok(Some(SyncedMark { file })),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(OpenError::Io { path, error }),
         }
     }
 
-    /// Writes the first mark, durably: from now on the engine exists.
-    pub(crate) fn make_mark(&self, at: Seqno) -> Result<Mark, OpenError> {
+    /// Creates the mark durably, which completes the initialisation of the engine.
+    pub(crate) fn create_synced_mark(&self, at: Seqno) -> Result<SyncedMark, OpenError> {
         let path = self.root.join("synced");
-        let make = || {
+        let create = || {
             let file = File::options().create(true).truncate(true).read(true).write(true).open(&path)?;
-            let mark = Mark { file };
+            let mark = SyncedMark { file };
             mark.set(at)?;
             mark.file.sync_all()?;
             File::open(&self.root)?.sync_all()?;
             Ok(mark)
         };
-        make().map_err(|error| OpenError::Io { path: path.clone(), error })
+        create().map_err(|error| OpenError::Io { path: path.clone(), error })
     }
 }
 
-/// The newest commit known to be synced: its number in 8 bytes, big-endian, and their complement.
-pub(crate) struct Mark {
+/// The file with the number of the newest commit known to be synced: 8 bytes, big-endian, and their complement.
+pub(crate) struct SyncedMark {
     file: File,
 }
 
-impl Mark {
+impl SyncedMark {
     pub(crate) fn get(&self) -> Result<Seqno, EngineError> {
         let (mut number, mut complement) = ([0; 8], [0; 8]);
         let read = self
@@ -93,7 +95,7 @@ impl Mark {
             .and_then(|()| self.file.read_exact_at(&mut complement, 8));
         let number = u64::from_be_bytes(number);
         if read.is_err() || number != !u64::from_be_bytes(complement) {
-            return Err(EngineError::Corrupt("the record of what was synced cannot be read".into()));
+            return Err(EngineError::Corrupt("the number of the last synced commit cannot be read".into()));
         }
         Ok(Seqno(number))
     }

@@ -1,13 +1,13 @@
-//! Random ops over a small world, so that they meet: a dozen inode numbers, four names.
+//! Strategies for random ops on few inodes and names, so that ops often affect each other: a dozen inode numbers, four names.
 
 use meta::{AttrChanges, Ctx, Extent, Ino, Kind, Moment, Name, Observed, Op, RenameHow, Stored, XattrHow};
 use proptest::prelude::*;
 use store::{ETag, ObjectKey, Timestamp};
 
-/// Inode numbers that ops refer to: the root, the prelude's, and what `Create` and `Import` may have made.
+/// Highest inode number that ops refer to: the root, the inodes of the prelude, and inodes that `Create` and `Import` may create.
 const INO_MAX: u64 = 14;
 
-/// What a world begins with: directories `a` (2), `a/b` (3) and `c` (4), files `d` (5), `a/c` (6) and `c/a` (7).
+/// Returns the ops that create the initial files: directories `a` (2), `a/b` (3) and `c` (4), files `d` (5), `a/c` (6) and `c/a` (7).
 pub(crate) fn prelude() -> Vec<Op> {
     use Kind::{Directory, File};
     let made = [
@@ -33,7 +33,7 @@ pub(crate) fn prelude() -> Vec<Op> {
     made.into_iter().enumerate().map(create).collect()
 }
 
-/// Ops with their contexts; time moves by one with each, and now and then back.
+/// Generates ops with their contexts. Time advances by one with each op, and sometimes goes back.
 pub(crate) fn sequence(len: usize) -> impl Strategy<Value = Vec<(Ctx, Op)>> {
     let step = (op(), 0..20i64, 0..3u32);
     prop::collection::vec(step, 1..len).prop_map(|steps| {
@@ -60,7 +60,7 @@ pub(crate) fn op() -> impl Strategy<Value = Op> {
         5 => publish(),
         5 => splice(),
         3 => (ino(), observed()).prop_map(|(ino, seen)| Op::Refresh { ino, seen }),
-        2 => (ino(), name(), moment().prop_map(at), any::<bool>()).prop_map(|(parent, name, looked_at, keep)| Op::Vanish {
+        2 => (ino(), name(), observation_time().prop_map(at), any::<bool>()).prop_map(|(parent, name, looked_at, keep)| Op::Vanish {
             parent,
             name,
             looked_at,
@@ -71,11 +71,11 @@ pub(crate) fn op() -> impl Strategy<Value = Op> {
         1 => create_orphan(),
         2 => ino().prop_map(|ino| Op::AwaitExport { ino }),
         1 => (ino(), 1..4u64).prop_map(|(ino, change)| Op::Exported { ino, change }),
-        1 => (ino(), moment()).prop_map(|(ino, atime)| Op::Accessed { ino, atime }),
+        1 => (ino(), observation_time()).prop_map(|(ino, atime)| Op::Accessed { ino, atime }),
     ]
 }
 
-/// Low numbers, which exist, more often than high ones.
+/// Generates inode numbers; low numbers, which exist, more often than high ones.
 fn ino() -> impl Strategy<Value = Ino> {
     prop_oneof![4 => Just(Ino::ROOT), 12 => (2..8u64).prop_map(Ino), 3 => (8..=INO_MAX).prop_map(Ino)]
 }
@@ -88,13 +88,13 @@ pub(crate) fn kind() -> impl Strategy<Value = Kind> {
     prop_oneof![4 => Just(Kind::Directory), 4 => Just(Kind::File), 1 => Just(Kind::Symlink), 1 => Just(Kind::Fifo)]
 }
 
-/// When a look was made, around the time of the ops.
-/// The moment of a mount at which these clocks, which are never set, show a time.
+/// Converts a time of the ops to a moment: the test clock is never set back, so both have the same order.
 pub(crate) fn at(now: Timestamp) -> Moment {
     Moment { mount: 1, nanos: now.0 as u64 }
 }
 
-fn moment() -> impl Strategy<Value = Timestamp> {
+/// Generates the time of an observation, close to the times of the ops.
+fn observation_time() -> impl Strategy<Value = Timestamp> {
     (990..1_060i64).prop_map(Timestamp)
 }
 
@@ -205,7 +205,7 @@ fn publish() -> impl Strategy<Value = Op> {
     )
 }
 
-/// Mostly replaces what it brings content for, and gaps beside it.
+/// Generates splices; mostly the ranges cover the new extents and gaps next to them.
 fn splice() -> impl Strategy<Value = Op> {
     let time = prop::option::of((0..2_000i64).prop_map(Timestamp));
     (ino(), content(), prop::collection::vec(0..8u64, 7), 20..100u64, time).prop_map(
@@ -214,7 +214,7 @@ fn splice() -> impl Strategy<Value = Op> {
             for (extent, margin) in content.iter().zip(&margins) {
                 let free = ranges.last().map_or(0, |last| last.end);
                 let start = extent.offset.saturating_sub(*margin).max(free);
-                // A margin of 7 stands for a range that is too short.
+                // A margin of 7 makes the range too short.
                 let end = if *margin == 7 { extent.end().saturating_sub(1).max(start) } else { extent.end() };
                 ranges.push(start..end);
             }
@@ -228,14 +228,14 @@ fn splice() -> impl Strategy<Value = Op> {
     )
 }
 
-/// Mostly ascending extents, up to seven: beyond four they leave the inode record.
+/// Generates up to seven extents, mostly ascending. More than four extents have rows of their own.
 fn content() -> impl Strategy<Value = Vec<Extent>> {
     prop::collection::vec((0..20u64, prop_oneof![9 => 1..30u64, 1 => Just(0)], stored(), 0..9u64), 0..7)
         .prop_map(|pieces| {
             let mut end = 0;
             let mut content = Vec::new();
             for (gap, len, object, object_offset) in pieces {
-                // A gap of 13 stands for an overlap.
+                // A gap of 13 makes the extents overlap.
                 let offset = if gap == 13 { end.max(1) - 1 } else { end + gap };
                 content.push(Extent { offset, len, object, object_offset });
                 end = offset + len;
@@ -257,7 +257,7 @@ pub(crate) fn stored() -> impl Strategy<Value = Stored> {
 
 fn observed() -> impl Strategy<Value = Observed> {
     let times = [any::<i64>(), any::<i64>(), any::<i64>(), any::<i64>()];
-    let look = (any::<bool>(), moment().prop_map(at));
+    let look = (any::<bool>(), observation_time().prop_map(at));
     (kind(), 0..50u64, prop::option::of(stored()), 0..0o10000u16, 0..4u32, times, look).prop_map(
         |(kind, size_bytes, object, mode, owner, [atime, mtime, ctime, btime], (exact, looked_at))| {
             Observed {
