@@ -1,7 +1,7 @@
 //! Tests of the mover: renames return at once, and the objects are moved later.
 
-mod arriving;
-mod unheard;
+mod arrival;
+mod lost_responses;
 
 use bytes::Bytes;
 use futures_util::TryStreamExt as _;

@@ -1,7 +1,7 @@
 //! Tests of the write-back log in front of a bucket.
 
-mod early;
-mod trouble;
+mod damage_and_conflicts;
+mod early_uploads;
 
 use bytes::Bytes;
 use futures_util::TryStreamExt;

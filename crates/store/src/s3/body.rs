@@ -5,7 +5,7 @@
 
 use super::failure::Failure;
 use super::get::{Opened, Source};
-use super::pace::Pace;
+use super::min_throughput::Pace;
 use super::put::Crc64;
 use super::retry::Retry;
 use crate::{ETag, Result};

@@ -3,9 +3,9 @@
 use super::call::Call;
 use super::client::Client;
 use super::config::{ConfigError, DEFAULT_REGION, S3Config};
-use super::counts::{RequestCounts, RequestKind};
 use super::credentials::CredentialsError;
 use super::failure::Failure;
+use super::request_counts::{RequestCounts, RequestKind};
 use super::retry::RetryPolicy;
 use super::{S3Store, xml};
 use crate::{Buckets, Clock, Entropy, ObjectStore, Payload, Result, StoreError};

@@ -1,6 +1,6 @@
 //! An S3 request before it is addressed and signed.
 
-use super::counts::RequestKind;
+use super::request_counts::RequestKind;
 use crate::{ETag, ObjectKey, Payload, Precondition, Result, StoreError};
 use http::Method;
 use http::header::{HeaderMap, HeaderName, HeaderValue, IF_MATCH, IF_NONE_MATCH};

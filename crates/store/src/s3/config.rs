@@ -95,7 +95,7 @@ pub struct Timeouts {
     /// Maximum time until the head of the response, as long as the server responds to other requests meanwhile. For calls
     /// in which the server moves data itself (copies, joining parts), and for long bodies that may still be in buffers.
     pub slow_answer: Duration,
-    /// Time without progress of a response body. A few bytes do not count as progress (see `pace`).
+    /// Time without progress of a response body. A few bytes do not count as progress (see `min_throughput`).
     pub stall: Duration,
 }
 

@@ -8,10 +8,10 @@
 
 use super::S3Store;
 use super::call::{Call, etag_value};
-use super::counts::RequestKind;
 use super::escape;
 use super::failure::Failure;
 use super::headers::{self, value};
+use super::request_counts::RequestKind;
 use super::xml;
 use crate::{CopyOptions, ETag, ObjectKey, ObjectRef, ObjectStore as _, Precondition, Result, StoreError};
 use http::Method;

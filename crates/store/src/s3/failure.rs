@@ -4,8 +4,8 @@
 //! servers repeat the signed request.
 
 use super::call::{Call, Target};
-use super::counts::RequestKind;
 use super::credentials::{CredentialsError, Doubt};
+use super::request_counts::RequestKind;
 use super::xml;
 use crate::StoreError;
 use http::header::SERVER;

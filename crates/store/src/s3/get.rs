@@ -2,8 +2,8 @@
 
 use super::body::Body;
 use super::client::{CHECKSUM, Client};
-use super::counts::RequestKind;
 use super::failure::Failure;
+use super::request_counts::RequestKind;
 use super::retry::Retry;
 use super::{S3Store, call, headers};
 use crate::{ETag, GetOptions, Object, ObjectKey, ObjectMeta, Result, StoreError, VersionId};

@@ -2,8 +2,8 @@
 
 use super::S3Store;
 use super::call::Call;
-use super::counts::RequestKind;
 use super::failure::Failure;
+use super::request_counts::RequestKind;
 use super::xml::{self, ListedObject, Listing};
 use crate::{ETag, ListEntry, ListPage, ListRequest, ObjectKey, ObjectRef, Result, StoreError};
 use bytes::Bytes;

@@ -6,10 +6,10 @@
 
 use super::S3Store;
 use super::call::Call;
-use super::counts::RequestKind;
 use super::failure::Failure;
 use super::headers::{self, value};
 use super::put::{Crc64, crc64nvme};
+use super::request_counts::RequestKind;
 use super::xml::{self, DonePart};
 use crate::{
     Attributes, ETag, GetOptions, Multipart, Object, ObjectKey, ObjectRef, Payload, Precondition, Result,

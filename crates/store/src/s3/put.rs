@@ -6,10 +6,10 @@
 //! report success. A caller that needs a single winner must store unique bytes or metadata.
 
 use super::S3Store;
-use super::counts::RequestKind;
 use super::escape;
 use super::failure::Failure;
 use super::headers;
+use super::request_counts::RequestKind;
 use crate::{
     GetOptions, ObjectKey, ObjectRef, ObjectStore as _, Payload, Precondition, PutOptions, Result, StoreError,
 };

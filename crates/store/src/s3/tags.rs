@@ -1,7 +1,7 @@
 //! Object tags.
 
 use super::S3Store;
-use super::counts::RequestKind;
+use super::request_counts::RequestKind;
 use super::xml;
 use crate::{ObjectKey, Payload, Result, Tags};
 use http::Method;

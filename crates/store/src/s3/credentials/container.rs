@@ -1,6 +1,6 @@
 //! Credentials of a container, from the agent of ECS, EKS Pod Identity or Greengrass.
 
-use super::ask::{self, Question, Trouble, World};
+use super::provider_request::{self, Question, Trouble, World};
 use super::{CredentialsError, Lease, Secret, document, web_identity};
 use http::Uri;
 use http::uri::Scheme;
@@ -85,13 +85,15 @@ fn is_near(host: &str) -> bool {
 /// Omits the path, which may be all that is needed to get the credentials.
 impl fmt::Debug for Container {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Container").field("server", &ask::server_of(&self.url)).finish_non_exhaustive()
+        f.debug_struct("Container")
+            .field("server", &provider_request::server_of(&self.url))
+            .finish_non_exhaustive()
     }
 }
 
 impl fmt::Display for Container {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the container's agent at {}", ask::server_of(&self.url))
+        write!(f, "the container's agent at {}", provider_request::server_of(&self.url))
     }
 }
 

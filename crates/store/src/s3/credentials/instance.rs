@@ -1,7 +1,7 @@
 //! Credentials of a machine, from the instance metadata service, by sessions only (EC2 User Guide, "Use the Instance
 //! Metadata Service": IMDSv2). Requests without a session, which server-side request forgery could use, are never sent.
 
-use super::ask::{Question, Trouble, World};
+use super::provider_request::{Question, Trouble, World};
 use super::{CredentialsError, Lease, document};
 use crate::s3::config::Endpoint;
 use http::{Method, StatusCode};

@@ -2,7 +2,7 @@
 //!
 //! Its command line and its standard error may contain secrets, so messages repeat neither.
 
-use super::ask::{Trouble, World};
+use super::provider_request::{Trouble, World};
 use super::{CredentialsError, Lease, document};
 use serde_json::Value;
 use std::fmt;

@@ -1,9 +1,9 @@
 //! The providers of credentials.
 
-use super::ask::World;
 use super::container::Container;
 use super::instance::Instance;
 use super::process::Process;
+use super::provider_request::World;
 use super::role::Role;
 use super::sso::Sso;
 use super::web_identity::WebIdentity;

@@ -1,7 +1,7 @@
 //! Credentials of a role, which STS's AssumeRole returns for other credentials (AWS Security Token Service API Reference).
 
-use super::ask::{Question, Trouble, World};
 use super::provider::Provider;
+use super::provider_request::{Question, Trouble, World};
 use super::{Credentials, CredentialsError, Lease, document};
 use crate::s3::config::Endpoint;
 use crate::s3::sign::{self, Signable, Signer};

@@ -1,7 +1,7 @@
 //! Credentials of IAM Identity Center: the portal exchanges a token, which `aws sso login` stores in its cache, for a
 //! role's credentials (AWS SDKs and Tools Reference Guide, "IAM Identity Center credential provider").
 
-use super::ask::{Question, Trouble, World};
+use super::provider_request::{Question, Trouble, World};
 use super::{CredentialsError, Lease, Secret, document};
 use crate::Timestamp;
 use crate::s3::config::Endpoint;

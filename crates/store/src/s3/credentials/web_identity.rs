@@ -1,7 +1,7 @@
 //! Credentials of a web identity, as in pods of Kubernetes: STS's AssumeRoleWithWebIdentity exchanges a token, in a file
 //! that another program keeps up to date, for a role's credentials.
 
-use super::ask::{Trouble, World};
+use super::provider_request::{Trouble, World};
 use super::role::Sts;
 use super::{CredentialsError, Lease};
 use std::fmt;

@@ -4,8 +4,8 @@
 //! credentials that a server reports as expired are not used again. A renewal runs in a task of its own, so that it
 //! survives the request that began it.
 
-use super::ask::World;
 use super::provider::Provider;
+use super::provider_request::World;
 use super::{Credentials, CredentialsError, CredentialsSource, Lease};
 use crate::{Entropy, Timestamp};
 use futures_util::FutureExt;

@@ -5,7 +5,7 @@
 //! kind. If the server normalises them, such keys are refused. AWS does not normalise keys and is not probed.
 
 use super::S3Store;
-use super::counts::RequestKind;
+use super::request_counts::RequestKind;
 use crate::{ObjectKey, Payload, Result, StoreError};
 use http::Method;
 use std::sync::atomic::{AtomicU8, Ordering};
