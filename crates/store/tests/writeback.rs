@@ -138,7 +138,7 @@ async fn writeback_conforms_while_changes_go_up() {
 }
 
 #[tokio::test]
-async fn s152_what_was_acknowledged_is_there_after_a_crash_and_goes_up() {
+async fn s152_acknowledged_changes_survive_a_crash_and_are_uploaded() {
     let mut world = World::new(options(Duration::ZERO));
     world.faults.set_down(true);
     world.put("a", "one", Precondition::None).await.unwrap();
@@ -171,7 +171,7 @@ async fn s155_only_the_newest_of_a_key_goes_up_and_what_is_deleted_soon_never() 
 }
 
 #[tokio::test]
-async fn s153_who_loses_to_another_client_finds_his_bytes() {
+async fn s153_the_object_that_loses_a_conflict_is_kept_in_lost_and_found() {
     let world = World::new(options(LATER));
     world.put("file", "ours", Precondition::Absent).await.unwrap();
     world.memory.put(&key("file"), "theirs".into(), PutOptions::default()).await.unwrap();
@@ -199,7 +199,7 @@ async fn s153_a_tag_of_bytes_that_lost_names_no_others() {
 /// Regression: a PUT or DELETE without a precondition, which may wait for hours in an outage, overwrote newer changes of
 /// another client.
 #[tokio::test]
-async fn s153_what_waits_without_a_condition_does_not_undo_what_another_client_made_meanwhile() {
+async fn s153_unconditional_changes_do_not_overwrite_newer_changes_of_another_client() {
     for was_there in [false, true] {
         let world = World::new(options(LATER));
         for name in ["shared/put", "shared/deleted", "shared/copied"] {
@@ -230,7 +230,7 @@ async fn s153_what_waits_without_a_condition_does_not_undo_what_another_client_m
 }
 
 #[tokio::test]
-async fn s153_what_another_client_stored_and_deleted_again_hinders_nothing() {
+async fn s153_an_object_stored_and_deleted_by_another_client_is_no_conflict() {
     let world = World::new(options(LATER));
     world.put("shared/new", "ours", Precondition::Absent).await.unwrap();
     world.memory.put(&key("shared/new"), "theirs".into(), PutOptions::default()).await.unwrap();
@@ -241,7 +241,7 @@ async fn s153_what_another_client_stored_and_deleted_again_hinders_nothing() {
 
 /// Regression: a directory that two clients made was kept in `lost+found` as an empty file (world 1968 of both sides).
 #[tokio::test]
-async fn s153_what_only_says_that_there_is_a_directory_is_not_kept() {
+async fn s153_directory_markers_are_not_kept_in_lost_and_found() {
     let world = World::new(options(LATER));
     world.put("dir/", "", Precondition::Absent).await.unwrap();
     world.put("empty", "", Precondition::Absent).await.unwrap();
@@ -293,7 +293,7 @@ async fn changes_of_shared_keys_go_over_what_was_there() {
 
 /// Regression: the second deletion found no waiting put, and cancelled the first deletion as unnecessary.
 #[tokio::test]
-async fn what_is_deleted_twice_is_deleted() {
+async fn a_second_deletion_does_not_cancel_the_first() {
     let world = World::new(WritebackOptions { keys_are_used_once: true, ..options(LATER) });
     world.memory.put(&key("a"), "old".into(), PutOptions::default()).await.unwrap();
     for _ in 0..2 {

@@ -186,7 +186,7 @@ impl Shared {
 
     fn set_tags(&self, key: &ObjectKey, tags: Tags) -> Result<()> {
         self.staging()?;
-        let _held = self.locks.hold(&Place::of(key).path());
+        let _held = self.locks.lock(&Place::of(key).path());
         let mut found = self.find(key)?;
         found.record.tags = tags;
         found.record.write(&found.file, key)?;

@@ -2,7 +2,7 @@
 
 use super::config::{ConfigError, Endpoint};
 use super::connect::{HttpClient, http_client, innermost};
-use super::credentials::{CredentialsError, CredentialsSource, Keyring, World};
+use super::credentials::{CredentialsCache, CredentialsError, CredentialsSource, ProviderContext};
 use super::sign::{Signable, Signer, sha256_hex};
 use crate::{Clock, Entropy};
 use bytes::Bytes;
@@ -26,7 +26,7 @@ pub struct AwsService {
     root: Uri,
     host: HeaderValue,
     http: HttpClient<Full<Bytes>>,
-    keyring: Keyring,
+    credentials_cache: CredentialsCache,
     signer: Signer,
     clock: Arc<dyn Clock>,
 }
@@ -75,7 +75,11 @@ impl AwsService {
             host: value(endpoint.authority.as_str())?,
             root,
             http: http_client(CONNECT_WITHIN, ca_bundle.as_deref(), endpoint.is_tls())?,
-            keyring: Keyring::new(credentials, World { ca_bundle, clock: clock.clone() }, entropy),
+            credentials_cache: CredentialsCache::new(
+                credentials,
+                ProviderContext { ca_bundle, clock: clock.clone() },
+                entropy,
+            ),
             signer: Signer::new(region, name),
             clock,
         })
@@ -114,10 +118,10 @@ impl AwsService {
         for (name, value) in headers {
             all.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
         }
-        if let Some(who) = self.keyring.current().await? {
+        if let Some(credentials) = self.credentials_cache.current().await? {
             let hash = sha256_hex([&*body]);
             let what = Signable { method: "POST", path: b"/", query: b"", payload: &hash };
-            self.signer.sign(what, &mut all, &who, self.clock.now());
+            self.signer.sign(what, &mut all, &credentials, self.clock.now());
         }
         let mut request = Request::new(Full::new(body));
         *request.method_mut() = Method::POST;

@@ -84,7 +84,7 @@ impl Call {
         self.source.as_ref()
     }
 
-    pub(super) fn copying(mut self, source: &ObjectKey) -> Self {
+    pub(super) fn with_source(mut self, source: &ObjectKey) -> Self {
         self.source = Some(source.clone());
         self
     }

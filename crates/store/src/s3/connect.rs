@@ -24,7 +24,7 @@ const IDLE: Duration = Duration::from_secs(15);
 /// the maximum time that sent bytes may stay unacknowledged.
 const KEEPALIVE: Duration = Duration::from_secs(15);
 const KEEPALIVE_EVERY: Duration = Duration::from_secs(5);
-const UNHEARD_MAX: Duration = Duration::from_secs(20);
+const UNACKED_MAX: Duration = Duration::from_secs(20);
 
 /// Maximum read and write buffer of a connection, in bytes.
 const BUFFER_BYTES_MAX: usize = 512 << 10;
@@ -46,7 +46,7 @@ where
     tcp.set_connect_timeout(Some(connect_within));
     tcp.set_keepalive(Some(KEEPALIVE));
     tcp.set_keepalive_interval(Some(KEEPALIVE_EVERY));
-    tcp.set_tcp_user_timeout(Some(UNHEARD_MAX));
+    tcp.set_tcp_user_timeout(Some(UNACKED_MAX));
     let tls = tls(ca_bundle, is_tls)?;
     let connector =
         HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1().wrap_connector(tcp);

@@ -196,7 +196,7 @@ mod tests {
         }
 
         #[test]
-        fn what_a_query_encodes_a_listing_decodes(text in ".*") {
+        fn encoded_queries_survive_decoding(text in ".*") {
             proptest::prop_assert_eq!(url_decode(query(&text).as_bytes()), text.as_bytes());
         }
     }

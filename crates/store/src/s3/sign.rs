@@ -55,14 +55,14 @@ impl Signer {
         &self,
         what: Signable<'_>,
         headers: &mut HeaderMap,
-        who: &Credentials,
+        credentials: &Credentials,
         now: Timestamp,
     ) {
         let date = basic_date(now);
         let day = &date[..8];
         headers.insert(X_AMZ_DATE, ascii(date.as_bytes()));
         headers.insert(X_AMZ_CONTENT_SHA256, ascii(what.payload.as_bytes()));
-        if let Some(token) = who.session_token() {
+        if let Some(token) = credentials.session_token() {
             let mut token = ascii(token.as_bytes());
             token.set_sensitive(true);
             headers.insert(X_AMZ_SECURITY_TOKEN, token);
@@ -71,24 +71,26 @@ impl Signer {
         let scope = format!("{day}/{}/{}/aws4_request", self.region, self.service);
         let mut to_sign = format!("{ALGORITHM}\n{date}\n{scope}\n").into_bytes();
         push_hex(&mut to_sign, digest::digest(&digest::SHA256, &canonical).as_ref());
-        let tag = hmac::sign(&self.derived(day, who).key, &to_sign);
-        let mut value =
-            format!("{ALGORITHM} Credential={}/{scope},SignedHeaders={names},Signature=", who.access_key())
-                .into_bytes();
+        let tag = hmac::sign(&self.derived(day, credentials).key, &to_sign);
+        let mut value = format!(
+            "{ALGORITHM} Credential={}/{scope},SignedHeaders={names},Signature=",
+            credentials.access_key()
+        )
+        .into_bytes();
         push_hex(&mut value, tag.as_ref());
         headers.insert(AUTHORIZATION, ascii(&value));
     }
 
-    fn derived(&self, day: &str, who: &Credentials) -> Arc<Derived> {
+    fn derived(&self, day: &str, credentials: &Credentials) -> Arc<Derived> {
         let mut cached = self.derived.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(derived) = cached.as_ref().filter(|derived| derived.is_of(day, who)) {
+        if let Some(derived) = cached.as_ref().filter(|derived| derived.is_of(day, credentials)) {
             return derived.clone();
         }
         let fresh = Arc::new(Derived {
             day: day.to_owned(),
-            access_key: who.access_key().to_owned(),
-            secret_key: who.secret_key().to_owned(),
-            key: derive(who.secret_key(), day, &self.region, self.service),
+            access_key: credentials.access_key().to_owned(),
+            secret_key: credentials.secret_key().to_owned(),
+            key: derive(credentials.secret_key(), day, &self.region, self.service),
         });
         *cached = Some(fresh.clone());
         fresh
@@ -96,8 +98,10 @@ impl Signer {
 }
 
 impl Derived {
-    fn is_of(&self, day: &str, who: &Credentials) -> bool {
-        self.day == day && self.access_key == who.access_key() && self.secret_key == who.secret_key()
+    fn is_of(&self, day: &str, credentials: &Credentials) -> bool {
+        self.day == day
+            && self.access_key == credentials.access_key()
+            && self.secret_key == credentials.secret_key()
     }
 }
 
@@ -187,8 +191,9 @@ mod tests {
         payload: &str,
         more: &[(&'static str, &str)],
     ) -> String {
-        let who = Credentials::new("AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", None)
-            .unwrap();
+        let credentials =
+            Credentials::new("AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", None)
+                .unwrap();
         let mut headers = HeaderMap::new();
         headers.insert("host", HeaderValue::from_static("examplebucket.s3.amazonaws.com"));
         for (name, value) in more {
@@ -196,7 +201,7 @@ mod tests {
         }
         let what = Signable { method, path: path.as_bytes(), query: query.as_bytes(), payload };
         let now = Timestamp::from_secs(1_369_353_600, 0);
-        Signer::new("us-east-1", "s3").sign(what, &mut headers, &who, now);
+        Signer::new("us-east-1", "s3").sign(what, &mut headers, &credentials, now);
         let value = headers[AUTHORIZATION].to_str().unwrap();
         value.rsplit_once("Signature=").unwrap().1.to_owned()
     }
@@ -227,13 +232,13 @@ mod tests {
     /// A provider may return a new secret for the same access key.
     #[test]
     fn the_key_follows_the_day_and_the_secret() {
-        let who = Credentials::new("A", "B", None).unwrap();
+        let credentials = Credentials::new("A", "B", None).unwrap();
         let signer = Signer::new("r", "s3");
-        let first = signer.derived("20130524", &who);
-        assert!(Arc::ptr_eq(&first, &signer.derived("20130524", &who)));
-        assert!(!Arc::ptr_eq(&first, &signer.derived("20130525", &who)));
+        let first = signer.derived("20130524", &credentials);
+        assert!(Arc::ptr_eq(&first, &signer.derived("20130524", &credentials)));
+        assert!(!Arc::ptr_eq(&first, &signer.derived("20130525", &credentials)));
         let renewed = Credentials::new("A", "C", None).unwrap();
-        let (old, new) = (signer.derived("20130525", &who), signer.derived("20130525", &renewed));
+        let (old, new) = (signer.derived("20130525", &credentials), signer.derived("20130525", &renewed));
         assert!(!Arc::ptr_eq(&old, &new));
     }
 }

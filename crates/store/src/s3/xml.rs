@@ -3,7 +3,7 @@
 use super::elements::read;
 use super::escape;
 use super::failure::Failure;
-use super::headers::USUAL_CLASS;
+use super::headers::DEFAULT_CLASS;
 use crate::{ETag, Timestamp};
 use jiff::civil::DateTime;
 use jiff::tz::Offset;
@@ -73,7 +73,7 @@ pub(super) fn listing(body: &[u8]) -> Result<Listing, Failure> {
             ["ListBucketResult", "Contents", "ETag"] => object.etag = Some(ETag::new(text)),
             ["ListBucketResult", "Contents", "Size"] => object.size_bytes = number(text)?,
             ["ListBucketResult", "Contents", "StorageClass"] => {
-                listing.has_classes |= !text.is_empty() && text != USUAL_CLASS;
+                listing.has_classes |= !text.is_empty() && text != DEFAULT_CLASS;
             }
             ["ListBucketResult", "Contents", "LastModified"] => object.last_modified = timestamp(text),
             ["ListBucketResult", "Contents"] => listing.objects.push(std::mem::take(&mut object)),
@@ -93,7 +93,7 @@ pub(super) fn listing(body: &[u8]) -> Result<Listing, Failure> {
         keys.chain(&mut listing.prefixes).for_each(decode);
     }
     if truncated != listing.next.is_some() && truncated {
-        return Err(Failure::nonsense("a listing that goes on without saying where"));
+        return Err(Failure::malformed("a listing that goes on without saying where"));
     }
     listing.next = listing.next.filter(|_| truncated);
     Ok(listing)
@@ -106,17 +106,17 @@ fn decode(text: &mut Vec<u8>) {
 }
 
 /// Parses the response to CreateMultipartUpload and returns the upload's id.
-pub(super) fn initiated(body: &[u8]) -> Result<String, Failure> {
-    one(body, "InitiateMultipartUploadResult", "UploadId")
+pub(super) fn parse_upload_id(body: &[u8]) -> Result<String, Failure> {
+    parse_element(body, "InitiateMultipartUploadResult", "UploadId")
 }
 
 /// Parses the response to a copy or completion and returns the etag of the object or part.
-pub(super) fn made(body: &[u8], root: &str) -> Result<String, Failure> {
-    one(body, root, "ETag")
+pub(super) fn parse_etag(body: &[u8], root: &str) -> Result<String, Failure> {
+    parse_element(body, root, "ETag")
 }
 
 /// Returns the text of the element `element` of the root.
-fn one(body: &[u8], root: &str, element: &str) -> Result<String, Failure> {
+fn parse_element(body: &[u8], root: &str, element: &str) -> Result<String, Failure> {
     let mut found = None;
     let actual = read(body, |path, text| {
         if path == [root, element] {
@@ -127,7 +127,7 @@ fn one(body: &[u8], root: &str, element: &str) -> Result<String, Failure> {
     expect_root(&actual, root)?;
     found
         .filter(|text| !text.is_empty())
-        .ok_or_else(|| Failure::nonsense(format!("<{root}> without <{element}>")))
+        .ok_or_else(|| Failure::malformed(format!("<{root}> without <{element}>")))
 }
 
 pub(super) fn tags(body: &[u8]) -> Result<BTreeMap<String, String>, Failure> {
@@ -166,13 +166,13 @@ pub(super) fn buckets(body: &[u8]) -> Result<BucketList, Failure> {
 
 /// A part in a completion request.
 #[derive(Debug, Clone)]
-pub(super) struct DonePart {
+pub(super) struct CompletedPart {
     pub(super) number: u32,
     pub(super) etag: String,
     pub(super) crc64nvme: Option<String>,
 }
 
-pub(super) fn complete(parts: &[DonePart]) -> String {
+pub(super) fn complete(parts: &[CompletedPart]) -> String {
     let mut out = String::from("<CompleteMultipartUpload xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">");
     for part in parts {
         out.push_str("<Part>");
@@ -215,24 +215,24 @@ fn expect_root(actual: &str, expected: &str) -> Result<(), Failure> {
     if actual == expected {
         Ok(())
     } else {
-        Err(Failure::nonsense(format!("<{actual}> instead of <{expected}>")))
+        Err(Failure::malformed(format!("<{actual}> instead of <{expected}>")))
     }
 }
 
 fn number(text: &str) -> Result<u64, Failure> {
-    text.trim().parse().map_err(|_| Failure::nonsense(format!("'{text}' instead of a number")))
+    text.trim().parse().map_err(|_| Failure::malformed(format!("'{text}' instead of a number")))
 }
 
 /// Parses an ISO 8601 time, truncated to whole seconds, so that a listing and a HEAD return equal times.
 pub(super) fn timestamp(text: &str) -> Option<Timestamp> {
     let text = text.trim();
-    let moment = usual_moment(text.as_bytes()).or_else(|| text.parse().ok())?;
+    let moment = parse_usual_time(text.as_bytes()).or_else(|| text.parse().ok())?;
     Some(Timestamp::from_secs(moment.as_second(), 0))
 }
 
 /// Parses the usual form of S3's times, `2026-01-02T03:04:05.678Z`. The general parser of the library would take a tenth of
 /// the time of parsing a listing.
-fn usual_moment(text: &[u8]) -> Option<jiff::Timestamp> {
+fn parse_usual_time(text: &[u8]) -> Option<jiff::Timestamp> {
     if text.len() != 24 || [4, 7, 10, 13, 16, 19, 23].map(|at| text[at]) != *b"--T::.Z" {
         return None;
     }
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_escaped() {
+    fn written_texts_are_escaped() {
         let tags: BTreeMap<_, _> = [("a<b".to_owned(), "\"c\" & d".to_owned())].into();
         let body = tagging(&tags);
         assert!(body.contains("a&lt;b") && body.contains("&amp; d"), "{body}");
@@ -315,8 +315,8 @@ mod tests {
     fn a_completion_gives_its_tag_or_is_nonsense() {
         let body =
             b"<CompleteMultipartUploadResult><ETag>&#34;e-2&#34;</ETag></CompleteMultipartUploadResult>";
-        assert_eq!(made(body, "CompleteMultipartUploadResult").unwrap(), "\"e-2\"");
-        assert!(made(b"<CompleteMultipartUploadResult/>", "CompleteMultipartUploadResult").is_err());
+        assert_eq!(parse_etag(body, "CompleteMultipartUploadResult").unwrap(), "\"e-2\"");
+        assert!(parse_etag(b"<CompleteMultipartUploadResult/>", "CompleteMultipartUploadResult").is_err());
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Tests of credential providers against local servers and programs that behave like AWS's.
 
-use super::scripted::{Scripted, Seen, Step, answer, error, silence};
+use super::scripted::{Scripted, Seen, Step, answer, error, no_response};
 use super::{config, fresh_bucket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -251,8 +251,8 @@ async fn an_instance_is_asked_within_a_session() {
 
 /// On a machine that is not an EC2 instance, the search for the metadata service must end soon.
 #[tokio::test]
-async fn where_no_instance_is_the_answer_comes_soon_and_says_what_was_looked_at() {
-    let silent = Scripted::start([silence().then_stall()]).await;
+async fn a_missing_instance_service_is_reported_soon_with_the_places_searched() {
+    let silent = Scripted::start([no_response().then_stall()]).await;
     let not_found = Scripted::start([answer("404 Not Found", &[], "")]).await;
     let gone = format!("http://{}", servers::free_address());
     for endpoint in [silent.endpoint(), not_found.endpoint(), &gone] {
@@ -378,7 +378,7 @@ async fn credentials_are_renewed_in_time_and_once() {
 }
 
 #[tokio::test]
-async fn what_is_left_is_used_while_renewal_fails_and_then_the_error_is_clear() {
+async fn old_credentials_are_used_until_they_expire_while_renewals_fail() {
     let down = answer("503 Service Unavailable", &[], "");
     let agent = Scripted::start([given("ONE", 3600), down]).await;
     let s3 = Scripted::start([nothing_listed()]).await;

@@ -200,7 +200,7 @@ async fn a_server_that_is_away_for_a_moment_is_waited_for() {
 
 /// The servers store the checksums of our objects, so that the client detects bytes that were changed in transit.
 #[tokio::test(flavor = "multi_thread")]
-async fn s121_bytes_that_change_on_the_way_are_no_data() {
+async fn s121_bytes_changed_in_transit_are_refused() {
     for server in [servers::shared_minio(), servers::shared_versitygw()] {
         let proxy = servers::Proxy::start(&server.endpoint());
         let retry = RetryPolicy { budget: Duration::from_secs(1), ..RetryPolicy::default() };

@@ -104,7 +104,7 @@ async fn s448_changes_that_the_bucket_refuses_stop_no_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s448_what_the_bucket_refuses_for_long_is_kept_in_lost_and_found() {
+async fn s448_permanently_refused_changes_are_kept_in_lost_and_found() {
     let world = World::new(options(Duration::ZERO));
     world.memory.put(&key("protected/kept"), "old".into(), PutOptions::default()).await.unwrap();
     let denied = || Fault::Before(|| StoreError::Denied("by a policy".into()));
@@ -219,7 +219,7 @@ async fn s452_an_object_longer_than_the_disk_goes_up_in_parts() {
 /// Regression: a GET of an object with waiting new attributes returned NotFound after another client had replaced the object
 /// (world of both sides 2006722).
 #[tokio::test]
-async fn what_others_stored_under_new_attributes_that_wait_is_read() {
+async fn another_clients_object_is_read_while_new_attributes_wait() {
     let world = World::new(options(LATER));
     world.memory.put(&key("file"), "ours".into(), PutOptions::default()).await.unwrap();
     let file = world.writeback.head(&key("file")).await.unwrap().object;

@@ -139,7 +139,7 @@ async fn a_part_that_is_given_twice_counts_as_it_was_given_last() {
 }
 
 /// Returns a world whose log has a blocked change, so that the log is not removed.
-async fn with_something_held() -> World {
+async fn with_blocked_change() -> World {
     let world = World::new(options(LATER));
     let denied = Fault::Before(|| StoreError::Denied("by a policy".into()));
     world.faults.add(Rule::new(denied).on(Operation::Put).at(&key("held")).always());
@@ -156,7 +156,7 @@ fn is_anything_synced(world: &World) -> bool {
 /// bucket has the object, and the log has nothing that contradicts it.
 #[tokio::test]
 async fn s542_a_new_object_goes_up_without_a_sync_of_the_log() {
-    let world = with_something_held().await;
+    let world = with_blocked_change().await;
     for number in 0..10 {
         world.put(&format!("new {number}"), "one", Precondition::Absent).await.unwrap();
     }
@@ -168,9 +168,9 @@ async fn s542_a_new_object_goes_up_without_a_sync_of_the_log() {
 /// A change that replaces or deletes an object is uploaded after a sync of the log, as is a new object at a key with earlier
 /// changes in the log. Otherwise these could reappear after a power failure and overwrite the object or cause a conflict.
 #[tokio::test]
-async fn s542_what_the_log_could_contradict_goes_up_after_a_sync() {
+async fn s542_changes_that_the_log_could_contradict_are_uploaded_after_a_sync() {
     for step in ["replaced before it goes up", "deleted before it goes up", "deleted by others"] {
-        let world = with_something_held().await;
+        let world = with_blocked_change().await;
         world.put("a", "one", Precondition::Absent).await.unwrap();
         if step == "replaced before it goes up" {
             world.put("a", "two", Precondition::None).await.unwrap();

@@ -1,7 +1,7 @@
 //! Credentials of a container, from the agent of ECS, EKS Pod Identity or Greengrass.
 
-use super::provider_request::{self, Question, Trouble, World};
-use super::{CredentialsError, Lease, Secret, document, web_identity};
+use super::provider_request::{self, ProviderContext, ProviderError, ProviderRequest};
+use super::{CredentialsError, ExpiringCredentials, Secret, document, web_identity};
 use http::Uri;
 use http::uri::Scheme;
 use std::fmt;
@@ -52,22 +52,28 @@ impl Container {
         Ok(Self { url, token })
     }
 
-    pub(super) async fn lease(&self, world: &World) -> Result<Lease, CredentialsError> {
-        self.ask(world).await.map_err(|trouble| trouble.of(self))
+    pub(super) async fn get_credentials(
+        &self,
+        context: &ProviderContext,
+    ) -> Result<ExpiringCredentials, CredentialsError> {
+        self.request_credentials(context).await.map_err(|error| error.for_provider(self))
     }
 
-    async fn ask(&self, world: &World) -> Result<Lease, Trouble> {
-        let mut question = Question::get(&self.url.to_string(), WITHIN)?;
+    async fn request_credentials(
+        &self,
+        context: &ProviderContext,
+    ) -> Result<ExpiringCredentials, ProviderError> {
+        let mut request = ProviderRequest::get(&self.url.to_string(), WITHIN)?;
         if let Some(token) = &self.token {
-            question = question.secret("authorization", &token.read().await?)?;
+            request = request.secret("authorization", &token.read().await?)?;
         }
-        let answer = document::json(&question.send(world).await?)?;
-        Ok(document::lease(&answer, document::METADATA)?)
+        let answer = document::json(&request.send(context).await?)?;
+        Ok(document::parse_credentials(&answer, document::METADATA)?)
     }
 }
 
 impl Token {
-    async fn read(&self) -> Result<String, Trouble> {
+    async fn read(&self) -> Result<String, ProviderError> {
         match self {
             Self::File(file) => web_identity::read_token(file).await,
             Self::Text(text) => Ok(text.0.clone()),

@@ -1,7 +1,7 @@
 //! Parsing of the documents with which providers return credentials: JSON with provider-specific field names, and the XML
 //! of STS.
 
-use super::{Credentials, Lease};
+use super::{Credentials, ExpiringCredentials};
 use crate::Timestamp;
 use crate::s3::{elements, xml};
 use serde_json::Value;
@@ -40,12 +40,12 @@ pub(super) fn json(text: &[u8]) -> Result<Value, String> {
 }
 
 /// Reads the credentials in a JSON object.
-pub(super) fn lease(object: &Value, names: Names) -> Result<Lease, String> {
+pub(super) fn parse_credentials(object: &Value, names: Names) -> Result<ExpiringCredentials, String> {
     let text = |name: &str| object.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
     let must = |name: &str| text(name).ok_or_else(|| format!("an answer without {name}"));
     let credentials = Credentials::new(must(names.access_key)?, must(names.secret_key)?, text(names.token))
         .map_err(|error| error.to_string())?;
-    Ok(Lease { credentials, ends: ends(object.get(names.ends), names.ends)? })
+    Ok(ExpiringCredentials { credentials, ends: ends(object.get(names.ends), names.ends)? })
 }
 
 /// Reads an expiry time: ISO 8601 text, or milliseconds since 1970. Missing, empty or null means no expiry.
@@ -63,7 +63,7 @@ fn ends(value: Option<&Value>, name: &str) -> Result<Option<Timestamp>, String> 
 }
 
 /// Reads the credentials in STS's response to `action`.
-pub(super) fn sts(body: &[u8], action: &str) -> Result<Lease, String> {
+pub(super) fn sts(body: &[u8], action: &str) -> Result<ExpiringCredentials, String> {
     let (mut access, mut secret, mut token, mut ends) = (None, None, None, None);
     let place = [&format!("{action}Response"), &format!("{action}Result"), "Credentials"];
     elements::read(body, |path, text| {
@@ -84,22 +84,22 @@ pub(super) fn sts(body: &[u8], action: &str) -> Result<Lease, String> {
     let credentials =
         Credentials::new(&access, &secret, token.as_deref()).map_err(|error| error.to_string())?;
     let ends = xml::timestamp(&ends).ok_or("an answer whose Expiration is no moment")?;
-    Ok(Lease { credentials, ends: Some(ends) })
+    Ok(ExpiringCredentials { credentials, ends: Some(ends) })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn lease_of(text: &str, names: Names) -> Result<Lease, String> {
-        lease(&json(text.as_bytes())?, names)
+    fn parse(text: &str, names: Names) -> Result<ExpiringCredentials, String> {
+        parse_credentials(&json(text.as_bytes())?, names)
     }
 
     #[test]
     fn every_form_of_an_end_is_read() {
         let ends = |end: &str| {
             let text = format!(r#"{{"AccessKeyId":"A","SecretAccessKey":"s","Expiration":{end}}}"#);
-            lease_of(&text, PROCESS).map(|lease| lease.ends)
+            parse(&text, PROCESS).map(|found| found.ends)
         };
         let moment = Some(Timestamp::from_secs(1_795_219_201, 0));
         assert_eq!(ends("\"2026-11-21T00:00:01Z\"").unwrap(), moment);
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_told_without_repeating_it() {
+    fn malformed_documents_are_not_repeated_in_errors() {
         for text in [
             "hush",
             "[\"hush\"]",
@@ -118,7 +118,7 @@ mod tests {
             r#"{"AccessKeyId":"A","SecretAccessKey":"hush hush"}"#,
             r#"{"AccessKeyId":"A","SecretAccessKey":"hush","#,
         ] {
-            let told = lease_of(text, PROCESS).unwrap_err();
+            let told = parse(text, PROCESS).unwrap_err();
             assert!(!told.contains("hush") && told.lines().count() == 1, "{told}");
         }
         for body in [b"".as_slice(), b"<html/>", b"<AssumeRoleResponse></AssumeRoleResponse>"] {

@@ -53,6 +53,9 @@ fn is_plain(section: &Section, settings: &profile::Settings) -> bool {
 pub(crate) fn documents(body: &[u8]) {
     drop((process::read(body), sso::read(body), document::sts(body, "AssumeRole")));
     if let Ok(object) = document::json(body) {
-        drop((document::lease(&object, document::METADATA), document::lease(&object, document::SSO)));
+        drop((
+            document::parse_credentials(&object, document::METADATA),
+            document::parse_credentials(&object, document::SSO),
+        ));
     }
 }

@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_that_make_no_sense_are_told_in_a_line_without_secrets() {
+    fn invalid_settings_are_reported_in_one_line_without_secrets() {
         for (settings, told) in [
             ("role_arn=arn:x\n", "source_profile"),
             ("role_arn=arn:x\nsource_profile=x\n", "leads back"),
