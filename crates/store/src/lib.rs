@@ -21,6 +21,7 @@ mod file_lock;
 pub mod fuzz;
 mod hex;
 mod key;
+mod log_encoding;
 mod medium;
 mod object;
 mod object_lock;
@@ -29,7 +30,6 @@ mod pages;
 mod payload;
 mod retry_budget;
 mod supervise;
-mod wire;
 
 pub mod accounts;
 pub mod bucket_name;

@@ -56,7 +56,7 @@ impl Shared {
                 return Ok(ObjectRef { key: key.clone(), etag, version: None, last_modified });
             }
         }
-        Err(StoreError::Unavailable(format!("the directories on the way to '{key}' keep changing")))
+        Err(StoreError::Unavailable(format!("the directories in the path of '{key}' keep changing")))
     }
 
     /// Removes the object, and the directories that become empty.
@@ -246,5 +246,5 @@ fn check(key: &ObjectKey, found: Option<&OpenObject>, precondition: &Preconditio
 }
 
 fn foreign_file_error(key: &ObjectKey) -> StoreError {
-    StoreError::Denied(format!("a link or special file has a name on the path of '{key}'"))
+    StoreError::Denied(format!("a link or special file is in the path of '{key}'"))
 }

@@ -120,7 +120,7 @@ impl Staging {
         unlinkat(&self.dir, &name, AtFlags::empty()).ok();
         kept.map_err(|error| match error {
             Errno::OPNOTSUPP => StoreError::Unsupported(format!(
-                "extended attributes on the file system of '{}': choose another directory, or read only",
+                "extended attributes on the file system of '{}': choose another directory, or open it read-only",
                 path.display()
             )),
             error => errno::about(&path.display(), error),

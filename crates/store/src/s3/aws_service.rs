@@ -61,8 +61,11 @@ impl AwsService {
     ) -> Result<Self, ConfigError> {
         let endpoint = Endpoint::parse(url)?;
         let value = |text: &str| {
-            HeaderValue::from_str(text)
-                .map_err(|_| ConfigError::Value(format!("no header can hold {text:?}")))
+            HeaderValue::from_str(text).map_err(|_| {
+                ConfigError::Value(format!(
+                    "invalid value {text:?}: HTTP headers cannot contain these characters"
+                ))
+            })
         };
         value(region)?;
         let root = Uri::builder()
@@ -98,7 +101,7 @@ impl AwsService {
         let request = self.request(headers, body).await?;
         let (status, answer) = tokio::time::timeout(within, self.exchange(request))
             .await
-            .unwrap_or_else(|_| Err(AwsServiceError::Unavailable("no answer in time".to_owned())))?;
+            .unwrap_or_else(|_| Err(AwsServiceError::Unavailable("no response in time".to_owned())))?;
         if status.is_success() {
             return Ok(answer);
         }

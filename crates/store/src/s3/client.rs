@@ -71,8 +71,11 @@ impl Client {
     ) -> Result<Self, ConfigError> {
         let endpoint = Endpoint::of(&config)?;
         let value = |name: &str, text: &str| {
-            HeaderValue::from_str(text)
-                .map_err(|_| ConfigError::Value(format!("no header can hold this {name}: {text:?}")))
+            HeaderValue::from_str(text).map_err(|_| {
+                ConfigError::Value(format!(
+                    "invalid {name} {text:?}: HTTP headers cannot contain these characters"
+                ))
+            })
         };
         value("region", &config.region)?;
         let ca_bundle = config.ca_bundle.as_deref();
@@ -238,7 +241,7 @@ impl Client {
         let (mut pieces, mut throughput) = (BytesMut::new(), MinThroughput::default());
         while let Some(frame) = self.frame(&mut body, &mut throughput).await? {
             if pieces.len() + frame.len() > DOCUMENT_BYTES_MAX {
-                return Err(Failure::malformed("an answer that is far too long"));
+                return Err(Failure::malformed("the response is too long"));
             }
             if pieces.is_empty() && hyper::body::Body::is_end_stream(&body) {
                 return Ok(frame);
@@ -284,7 +287,7 @@ impl Client {
     }
 
     fn timed_out(&self, limit: Duration) -> Failure {
-        Failure::no_response(format!("{}: nothing came for {} s", self.endpoint, limit.as_secs_f32()))
+        Failure::no_response(format!("{}: no data for {} s", self.endpoint, limit.as_secs_f32()))
     }
 
     fn request(
@@ -396,5 +399,5 @@ fn push_query(out: &mut Vec<u8>, call: &Call) {
 }
 
 fn refused(what: &str) -> Failure {
-    crate::StoreError::Invalid(format!("no request can hold this {what}")).into()
+    crate::StoreError::Invalid(format!("a request cannot contain this {what}")).into()
 }

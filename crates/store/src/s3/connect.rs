@@ -77,7 +77,8 @@ fn tls(ca_bundle: Option<&Path>, is_tls: bool) -> Result<ClientConfig, ConfigErr
         }
     }
     if is_tls && roots.is_empty() {
-        let reason = "this machine has none to trust: install ca-certificates or give a CA bundle";
+        let reason =
+            "no trusted certificates on this machine: install ca-certificates or specify a CA bundle";
         return Err(ConfigError::Certificates(reason.to_owned()));
     }
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
@@ -92,7 +93,7 @@ fn read_bundle(path: &Path) -> Result<Vec<CertificateDer<'static>>, ConfigError>
     let certificates: Vec<_> =
         certificates.collect::<Result<_, _>>().map_err(|error| unusable(path, &error))?;
     if certificates.is_empty() {
-        return Err(ConfigError::Certificates(format!("{} holds no certificate", path.display())));
+        return Err(ConfigError::Certificates(format!("{} contains no certificate", path.display())));
     }
     Ok(certificates)
 }

@@ -38,7 +38,7 @@ pub(super) fn read(
     if !reader.path.is_empty() {
         return Err(cut_short());
     }
-    reader.root.map(str::to_owned).ok_or_else(|| Failure::malformed("an answer without XML"))
+    reader.root.map(str::to_owned).ok_or_else(|| Failure::malformed("the response has no XML"))
 }
 
 /// The state of the reader.

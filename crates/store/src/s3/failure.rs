@@ -133,7 +133,7 @@ impl ErrorResponse {
             "400" if call.key().is_some() => invalid_key(call, text),
             code if is_key_refused(code) => invalid_key(call, text),
             "RequestTimeTooSkewed" => StoreError::Denied(format!(
-                "{text}; this machine's clock differs from the server's: set it right"
+                "{text}; this machine's clock differs from the server's: set the clock"
             )),
             "SignatureDoesNotMatch" => {
                 StoreError::Denied(format!("{text}; check the secret key and the region"))

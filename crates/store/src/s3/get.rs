@@ -138,7 +138,7 @@ impl Source {
         let (head, body) = response.into_parts();
         let meta = headers::object_meta(&self.key, &head.headers)?;
         if if_match.is_some_and(|etag| *etag != meta.object.etag) {
-            return Err(Failure::malformed(format!("'{}' with another tag than asked for", self.key)));
+            return Err(Failure::malformed(format!("'{}' has another ETag than requested", self.key)));
         }
         let range = match (asked, headers::content_range(&head.headers)) {
             (None, _) if head.status == StatusCode::OK => 0..meta.size_bytes,
@@ -147,11 +147,11 @@ impl Source {
             (Some(asked), Some(got)) if got.first == asked.start && got.last < asked.end => {
                 got.first..got.last + 1
             }
-            _ => return Err(Failure::malformed(format!("'{}' in another range than asked for", self.key))),
+            _ => return Err(Failure::malformed(format!("'{}' has another range than requested", self.key))),
         };
         // The response may end early only at the object's end.
         if asked.is_some_and(|asked| range.end < asked.end.min(meta.size_bytes)) {
-            return Err(Failure::malformed(format!("'{}' in a shorter range than asked for", self.key)));
+            return Err(Failure::malformed(format!("'{}' has a shorter range than requested", self.key)));
         }
         let sum = head.headers.get(CHECKSUM).filter(|_| asked.is_none() && range == (0..meta.size_bytes));
         let crc64nvme = sum.and_then(|sum| sum.to_str().ok()).map(str::to_owned);

@@ -65,7 +65,7 @@ impl Client {
         for (name, text) in &attributes.system {
             let known = SYSTEM.iter().find(|known| **known == name.as_str());
             let known =
-                known.ok_or_else(|| StoreError::Invalid(format!("no descriptive header '{name}'")))?;
+                known.ok_or_else(|| StoreError::Invalid(format!("'{name}' is not a descriptive header")))?;
             call = call.header(HeaderName::from_static(known), value(name, text)?);
         }
         for (name, text) in &attributes.user {
@@ -93,9 +93,7 @@ fn user_name(name: &str) -> Result<HeaderName> {
     let lower = !name.bytes().any(|byte| byte.is_ascii_uppercase());
     let header = HeaderName::from_bytes(format!("{USER_PREFIX}{name}").as_bytes());
     header.ok().filter(|_| lower && !name.is_empty()).ok_or_else(|| {
-        StoreError::Invalid(format!(
-            "no metadata can be named {name:?}: use lower-case letters, digits and '-'"
-        ))
+        StoreError::Invalid(format!("invalid metadata name {name:?}: use lower-case letters, digits and '-'"))
     })
 }
 
@@ -111,8 +109,9 @@ pub(super) fn tagging(tags: &Tags) -> String {
 }
 
 pub(super) fn value(what: &str, text: &str) -> Result<HeaderValue> {
-    HeaderValue::from_str(text)
-        .map_err(|_| StoreError::Invalid(format!("no header can hold this {what}: {text:?}")))
+    HeaderValue::from_str(text).map_err(|_| {
+        StoreError::Invalid(format!("invalid {what} {text:?}: HTTP headers cannot contain these characters"))
+    })
 }
 
 /// Reads the object's description from a response to HEAD or GET.

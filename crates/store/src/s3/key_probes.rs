@@ -46,7 +46,7 @@ impl S3Store {
                 None => self.probe(kind).await?,
             };
             if normalizes {
-                let reason = "the server takes it for another key".to_owned();
+                let reason = "the server would confuse this key with another key".to_owned();
                 return Err(StoreError::InvalidKey { key: key.to_string(), reason });
             }
         }

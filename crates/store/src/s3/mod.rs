@@ -73,7 +73,7 @@ impl S3Store {
 
     fn call(&self, kind: RequestKind, method: Method, key: &ObjectKey) -> Result<Call> {
         if key.as_bytes().contains(&0) && !self.client.endpoint.is_aws() {
-            let reason = "no server but AWS is known to hold a NUL".to_owned();
+            let reason = "only AWS supports keys with a NUL byte".to_owned();
             return Err(StoreError::InvalidKey { key: key.to_string(), reason });
         }
         Call::object(kind, method, self.bucket.clone(), key)

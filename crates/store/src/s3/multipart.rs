@@ -124,11 +124,11 @@ impl Multipart for S3Multipart {
     async fn complete(&self, precondition: Precondition) -> Result<ObjectRef> {
         let parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if parts.is_empty() {
-            return Err(StoreError::Invalid("an upload of no parts".to_owned()));
+            return Err(StoreError::Invalid("the upload has no parts".to_owned()));
         }
         // versitygw would report success for an aborted upload if the key has an object.
         if self.aborted.load(Ordering::Relaxed) {
-            return Err(StoreError::Invalid("an upload that was aborted".to_owned()));
+            return Err(StoreError::Invalid("the upload was aborted".to_owned()));
         }
         let call = self.upload_call(RequestKind::Complete, Method::POST)?.condition(&precondition)?;
         let call = call.body(Payload::from(xml::complete(&done(&parts, self.declares_checksums))));
@@ -229,7 +229,7 @@ impl S3Multipart {
     fn part_call(&self, kind: RequestKind, number: u32) -> Result<Call> {
         if !NUMBERS.contains(&number) {
             return Err(StoreError::Invalid(format!(
-                "part {number}: parts are numbered from 1 to {}",
+                "invalid part number {number}: use 1 to {}",
                 NUMBERS.end()
             )));
         }

@@ -283,13 +283,13 @@ async fn a_login_of_sso_gives_a_roles_credentials() {
     );
     let home = Home::new(&config).with("AWS_ENDPOINT_URL_SSO", portal.endpoint());
     let refused = home.refused(Some("new")).await;
-    assert!(refused.contains("nobody is logged in: run `aws sso login --profile new`"), "{refused}");
+    assert!(refused.contains("no login found: run `aws sso login --profile new`"), "{refused}");
     let login = |ends: &str| format!(r#"{{"accessToken":"hush-login","expiresAt":"{ends}"}}"#);
     for (profile, session) in [("new", "corp"), ("old", "https://corp.example/start")] {
         let name = cache_file(session);
         home.write(&name, &login("2026-11-21T23:59:59Z"));
         let refused = home.refused(Some(profile)).await;
-        assert!(refused.contains("the login is over: run `aws sso login"), "{refused}");
+        assert!(refused.contains("the login has expired: run `aws sso login"), "{refused}");
         home.write(&name, &login("2026-11-22T08:00:00Z"));
     }
     let s3 = Scripted::start([nothing_listed()]).await;
@@ -325,7 +325,7 @@ async fn a_program_prints_credentials() {
     for (command, told) in [
         ("echo hush >&2; exit 3", "exit status: 3"),
         ("no-such-program-hush", "exit status: 127"),
-        ("echo hush", "no JSON"),
+        ("echo hush", "not JSON"),
         ("echo '{\"Version\":2}'", "Version"),
         ("echo '{\"Version\":1,\"AccessKeyId\":\"A\"}'", "without SecretAccessKey"),
         (

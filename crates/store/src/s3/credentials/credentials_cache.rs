@@ -168,7 +168,7 @@ impl CacheInner {
             }
             Err(error) => {
                 if let Some(cached) = &mut state.cached {
-                    tracing::warn!(%error, "the credentials could not be renewed; what is left of the old ones is used");
+                    tracing::warn!(%error, "could not renew the credentials; using the old credentials until they expire");
                     cached.renew_at = Some(now.after(RETRY_AFTER));
                 }
                 state.failed = Some((now, error.clone()));
@@ -186,7 +186,7 @@ impl CacheInner {
     ) -> Result<CachedCredentials, CredentialsError> {
         let renew_at = match found.ends {
             Some(ends) if ends <= now => {
-                let reason = "what it gave has ended already: is this machine's clock right?".to_owned();
+                let reason = "its credentials have already expired: check this machine's clock".to_owned();
                 return Err(CredentialsError::Failed {
                     provider: provider.to_string(),
                     reason,

@@ -36,13 +36,13 @@ pub(super) const SSO: Names = Names {
 
 /// Parses JSON. The error never repeats the text.
 pub(super) fn json(text: &[u8]) -> Result<Value, String> {
-    serde_json::from_slice(text).map_err(|error| format!("no JSON: {error}"))
+    serde_json::from_slice(text).map_err(|error| format!("not JSON: {error}"))
 }
 
 /// Reads the credentials in a JSON object.
 pub(super) fn parse_credentials(object: &Value, names: Names) -> Result<ExpiringCredentials, String> {
     let text = |name: &str| object.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
-    let must = |name: &str| text(name).ok_or_else(|| format!("an answer without {name}"));
+    let must = |name: &str| text(name).ok_or_else(|| format!("a response without {name}"));
     let credentials = Credentials::new(must(names.access_key)?, must(names.secret_key)?, text(names.token))
         .map_err(|error| error.to_string())?;
     Ok(ExpiringCredentials { credentials, ends: ends(object.get(names.ends), names.ends)? })
@@ -50,7 +50,7 @@ pub(super) fn parse_credentials(object: &Value, names: Names) -> Result<Expiring
 
 /// Reads an expiry time: ISO 8601 text, or milliseconds since 1970. Missing, empty or null means no expiry.
 fn ends(value: Option<&Value>, name: &str) -> Result<Option<Timestamp>, String> {
-    let unclear = || format!("an answer whose {name} is no moment");
+    let unclear = || format!("a response with an invalid {name}");
     match value {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(text)) if text.is_empty() => Ok(None),
@@ -77,13 +77,13 @@ pub(super) fn sts(body: &[u8], action: &str) -> Result<ExpiringCredentials, Stri
         *field = Some(text.to_owned());
         Ok(())
     })
-    .map_err(|_| format!("no answer to {action}"))?;
+    .map_err(|_| format!("no response to {action}"))?;
     let (Some(access), Some(secret), Some(ends)) = (access, secret, ends) else {
-        return Err(format!("an answer to {action} without credentials"));
+        return Err(format!("a response to {action} without credentials"));
     };
     let credentials =
         Credentials::new(&access, &secret, token.as_deref()).map_err(|error| error.to_string())?;
-    let ends = xml::timestamp(&ends).ok_or("an answer whose Expiration is no moment")?;
+    let ends = xml::timestamp(&ends).ok_or("a response with an invalid Expiration")?;
     Ok(ExpiringCredentials { credentials, ends: Some(ends) })
 }
 

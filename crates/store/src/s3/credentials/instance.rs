@@ -94,7 +94,7 @@ fn is_absent(error: &ProviderError) -> bool {
 }
 
 fn text(bytes: bytes::Bytes) -> Result<String, ProviderError> {
-    String::from_utf8(bytes.into()).map_err(|_| ProviderError::permanent("an answer that is no text"))
+    String::from_utf8(bytes.into()).map_err(|_| ProviderError::permanent("the response is not text"))
 }
 
 /// Reads the credentials in a response, which may be an error with status 200.

@@ -74,14 +74,15 @@ impl From<String> for ProviderError {
 
 impl ProviderRequest {
     pub(super) fn get(url: &str, within: (Duration, Duration)) -> Result<Self, ProviderError> {
-        let uri = url.parse().map_err(|_| ProviderError::permanent(format!("'{url}' is no URL")))?;
+        let uri = url.parse().map_err(|_| ProviderError::permanent(format!("'{url}' is not a URL")))?;
         Ok(Self { method: Method::GET, uri, headers: HeaderMap::new(), body: Bytes::new(), within })
     }
 
     /// Adds a header whose value is never shown.
     pub(super) fn secret(mut self, name: &'static str, value: &str) -> Result<Self, ProviderError> {
-        let mut value = HeaderValue::from_str(value)
-            .map_err(|_| ProviderError::permanent("a token with characters that no header can hold"))?;
+        let mut value = HeaderValue::from_str(value).map_err(|_| {
+            ProviderError::permanent("the token contains characters that HTTP headers cannot contain")
+        })?;
         value.set_sensitive(true);
         self.headers.insert(HeaderName::from_static(name), value);
         Ok(self)
@@ -91,7 +92,8 @@ impl ProviderRequest {
     pub(super) async fn send(self, context: &ProviderContext) -> Result<Bytes, ProviderError> {
         let (server, within) = (server_of(&self.uri), self.within.1);
         let asking = tokio::time::timeout(within, self.exchange(context));
-        let late = |_| ProviderError::transient(format!("{server} gave no answer in {} s", within.as_secs()));
+        let late =
+            |_| ProviderError::transient(format!("no response from {server} in {} s", within.as_secs()));
         asking.await.map_err(late)?
     }
 

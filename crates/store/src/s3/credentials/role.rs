@@ -73,8 +73,9 @@ impl Sts {
     }
 
     fn headers(&self, len: usize) -> Result<HeaderMap, ProviderError> {
-        let host = HeaderValue::from_str(self.endpoint.authority.as_str())
-            .map_err(|_| ProviderError::permanent("a host that no header can hold"))?;
+        let host = HeaderValue::from_str(self.endpoint.authority.as_str()).map_err(|_| {
+            ProviderError::permanent("the host contains characters that HTTP headers cannot contain")
+        })?;
         let form = HeaderValue::from_static("application/x-www-form-urlencoded; charset=utf-8");
         Ok([(HOST, host), (CONTENT_TYPE, form), (CONTENT_LENGTH, len.into())].into_iter().collect())
     }

@@ -222,13 +222,13 @@ impl Chain<'_> {
         }
         if settings.contains_key("mfa_serial") {
             return Err(wrong(
-                "mfa_serial asks for a code, which nobody can give while the volume is in use: get a session by `aws sts get-session-token` and use its keys, or a credential_process",
+                "mfa_serial requires a code, which cannot be entered while the volume is in use: get a session by `aws sts get-session-token` and use its keys, or use a credential_process",
             ));
         }
         let duration_secs = match text("duration_seconds").map(|text| text.parse()) {
             None => None,
             Some(Ok(secs)) => Some(secs),
-            Some(Err(_)) => return Err(wrong("duration_seconds is no number")),
+            Some(Err(_)) => return Err(wrong("duration_seconds is not a number")),
         };
         let source = match (text("source_profile"), text("credential_source")) {
             (Some(source), None) => self.source_profile(name, &source, above)?,

@@ -49,17 +49,17 @@ impl Sso {
         let answer = request.send(context).await.map_err(|error| self.refused(error))?;
         let answer = document::json(&answer)?;
         let object =
-            answer.get("roleCredentials").ok_or_else(|| "an answer without credentials".to_owned())?;
+            answer.get("roleCredentials").ok_or_else(|| "a response without credentials".to_owned())?;
         Ok(document::parse_credentials(object, document::SSO)?)
     }
 
     async fn token(&self, now: Timestamp) -> Result<Secret, ProviderError> {
         let text = tokio::fs::read(self.cache.join(file_name(&self.session))).await;
         let text =
-            text.map_err(|_| ProviderError::permanent(format!("nobody is logged in: {}", self.advice())))?;
+            text.map_err(|_| ProviderError::permanent(format!("no login found: {}", self.advice())))?;
         let (token, ends) = read(&text)?;
         if ends <= now {
-            return Err(ProviderError::permanent(format!("the login is over: {}", self.advice())));
+            return Err(ProviderError::permanent(format!("the login has expired: {}", self.advice())));
         }
         Ok(token)
     }

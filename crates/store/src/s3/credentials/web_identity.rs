@@ -44,7 +44,7 @@ pub(super) async fn read_token(file: &std::path::Path) -> Result<String, Provide
         text.map_err(|error| ProviderError::transient(format!("cannot read {}: {error}", file.display())))?;
     let token = text.trim();
     if token.is_empty() || token.len() > TOKEN_BYTES_MAX {
-        return Err(ProviderError::transient(format!("{} holds no token", file.display())));
+        return Err(ProviderError::transient(format!("{} contains no token", file.display())));
     }
     Ok(token.to_owned())
 }
