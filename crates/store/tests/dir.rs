@@ -101,7 +101,7 @@ async fn files_of_other_programs_are_objects() {
 
 /// Files whose names are no key's escape are not objects.
 #[tokio::test]
-async fn names_of_the_escape_made_by_hand_are_ignored() {
+async fn files_with_invalid_escapes_are_ignored() {
     let dir = TempDir::new().unwrap();
     for name in ["%=", "%=%!x", "%+short", "%!", "%=.."] {
         fs::write(dir.path().join(name), "x").unwrap();
@@ -277,7 +277,7 @@ async fn the_staging_directory_is_left_empty() {
 }
 
 #[test]
-fn a_directory_that_is_not_there_is_refused() {
+fn a_missing_directory_is_refused() {
     let dir = TempDir::new().unwrap();
     let missing = open(&dir.path().join("missing"), QUICK).unwrap_err();
     assert!(matches!(missing, StoreError::NoSuchBucket(_)));

@@ -75,7 +75,7 @@ async fn an_object_lies_in_the_bucket_that_its_key_begins_with() {
 }
 
 #[tokio::test]
-async fn buckets_are_listed_as_directories_and_only_those_that_are_meant() {
+async fn only_chosen_buckets_are_listed_as_directories() {
     let buckets =
         buckets(&["a", "a-b", "a.c", "zzz"].map(|name| ["x-", name].concat()).each_ref().map(String::as_str))
             .await;

@@ -93,7 +93,7 @@ async fn a_long_holder_keeps_the_lease_and_a_waiter_gives_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn renewals_that_fail_do_no_harm_before_the_lease_lapses() {
+async fn failed_renewals_are_harmless_before_the_lease_lapses() {
     let world = World::new();
     let (busy, other) = (world.machine(), world.machine());
     // The second renewal fails.

@@ -116,7 +116,7 @@ fn expected(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
 }
 
 #[tokio::test]
-async fn a_store_with_nothing_on_its_way_conforms() {
+async fn a_mover_without_moves_conforms() {
     let kept: Mutex<Vec<TempDir>> = Mutex::default();
     let fresh = || async {
         let dir = TempDir::new().unwrap();
@@ -129,7 +129,7 @@ async fn a_store_with_nothing_on_its_way_conforms() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rename_asks_the_bucket_for_nothing_and_is_seen_at_once() {
+async fn a_rename_sends_no_request_and_is_visible_at_once() {
     let world = World::new();
     let a = world.put("a", "one").await;
     world.put("d/x", "two").await;
@@ -230,7 +230,7 @@ async fn a_rename_removes_the_replaced_object_but_not_another_clients() {
 /// Regression: if a path was too long for `lost+found`, the kept key was the object's own key, so that our object replaced
 /// another client's object without a copy.
 #[tokio::test(start_paused = true)]
-async fn s450_an_object_stays_where_it_was_renamed_from_for_want_of_another_name() {
+async fn s450_a_conflicting_object_without_another_key_stays_at_its_old_key() {
     let (dir, memory) = (TempDir::new().unwrap(), MemoryStore::new(Arc::new(SystemClock)));
     let options = MoverOptions { lost: Arc::new(|key, _| key.clone()), ..options() };
     let bucket = Arc::new(memory.clone());
@@ -455,7 +455,7 @@ async fn an_object_whose_new_name_may_be_stored_is_moved() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_moves_before_what_must_be_safe_is() {
+async fn moves_wait_until_the_keeper_is_safe() {
     let world = World::new();
     let is_safe = Arc::new(std::sync::atomic::AtomicBool::new(false));
     let asked = is_safe.clone();
@@ -626,7 +626,7 @@ async fn world_of(seed: u64) {
 }
 
 #[test]
-fn any_order_of_changes_crashes_and_moves_ends_as_if_renames_took_no_time() {
+fn random_changes_with_crashes_end_like_instant_renames() {
     for seed in 0..100 {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
         runtime.unwrap().block_on(world_of(seed));

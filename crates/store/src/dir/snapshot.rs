@@ -522,7 +522,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_unused_are_forgotten() {
+    fn the_least_recently_used_snapshots_are_evicted() {
         let dir = TempDir::new().unwrap();
         for level in 0..20 {
             fs::create_dir(dir.path().join(level.to_string())).unwrap();

@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_keep_every_byte_apart() {
+    fn paths_keep_every_byte() {
         let mut out = Vec::new();
         push_path(&mut out, b"a//b/../ +%\n\xc3\xbc~");
         assert_eq!(String::from_utf8(out).unwrap(), "a//b/../%20%2B%25%0A%C3%BC~");

@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_says_the_size_of_the_whole() {
+    fn the_size_is_read_from_content_range() {
         let meta = object_meta(
             &key(),
             &headers(&[
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_without_a_tag_or_a_size_is_nonsense() {
+    fn a_response_without_an_etag_or_a_size_is_malformed() {
         assert!(object_meta(&key(), &headers(&[("content-length", "1")])).is_err());
         assert!(object_meta(&key(), &headers(&[("etag", "e")])).is_err());
     }

@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_trickle_is_as_good_as_nothing() {
+    fn a_trickle_is_not_progress() {
         let mut throughput = MinThroughput::default();
         for _ in 0..10 {
             throughput.add_waiting(Duration::from_secs(1));

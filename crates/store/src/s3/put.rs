@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_checksum_is_the_one_of_the_catalogue() {
+    fn the_checksum_matches_the_catalogue() {
         // CRC-64/NVME of "123456789" is 0xae8b14860a799888 (catalogue of parametrised CRC algorithms).
         let rope: Payload = ["1234", "56789"].into_iter().map(bytes::Bytes::from).collect();
         assert_eq!(crc64nvme(&rope), escape::base64(&0xae8b_1486_0a79_9888_u64.to_be_bytes()));

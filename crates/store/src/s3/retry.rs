@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_server_can_ask_for_a_pause_up_to_the_longest() {
+    async fn requested_pauses_are_capped() {
         let asking = |secs| move || Failure { retry_after: Some(Duration::from_secs(secs)), ..down() };
         let policy = RetryPolicy { attempts_max: 2, ..RetryPolicy::default() };
         let (attempts, took) = attempts_of(policy, asking(4)).await;
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn time_that_was_waited_before_counts() {
+    async fn earlier_waiting_time_counts() {
         let mut retry = retry(RetryPolicy::default());
         retry.add_waited(Duration::from_secs(29));
         retry.wait_or_fail(down()).await.unwrap();

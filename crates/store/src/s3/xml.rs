@@ -271,14 +271,14 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_does_not_encode_is_believed() {
+    fn a_listing_without_encoding_is_read_literally() {
         let body =
             b"<ListBucketResult><Contents><Key>a%20+b</Key><Size>1</Size></Contents></ListBucketResult>";
         assert_eq!(listing(body).unwrap().objects[0].key, b"a%20+b");
     }
 
     #[test]
-    fn nonsense_is_an_error_not_an_empty_listing() {
+    fn a_malformed_listing_is_an_error() {
         for body in [
             b"".as_slice(),
             b"<html><body>hello</body></html>",
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_completion_gives_its_tag_or_is_nonsense() {
+    fn a_completion_without_an_etag_is_malformed() {
         let body =
             b"<CompleteMultipartUploadResult><ETag>&#34;e-2&#34;</ETag></CompleteMultipartUploadResult>";
         assert_eq!(parse_etag(body, "CompleteMultipartUploadResult").unwrap(), "\"e-2\"");
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_lists_no_tags_is_read() {
+    fn a_listing_without_etags_is_read() {
         let body = b"<ListBucketResult><Contents><Key>a</Key></Contents></ListBucketResult>";
         assert_eq!(listing(body).unwrap().objects[0].etag, None);
     }

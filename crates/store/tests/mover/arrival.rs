@@ -56,7 +56,7 @@ async fn an_arriving_object_that_could_not_be_deleted_stays_visible() {
 /// Regression: the journal recorded a move as done before the write-back log below, which had the copy and the deletion,
 /// was synced. After a power failure the object was at its old key, and the rename was forgotten (world of files 444).
 #[tokio::test(start_paused = true)]
-async fn a_move_is_done_once_the_log_below_keeps_it() {
+async fn a_move_is_done_when_the_log_below_is_synced() {
     let dir = TempDir::new().unwrap();
     let (moves, log) = (dir.path().join("moves"), dir.path().join("log"));
     let memory = MemoryStore::new(Arc::new(SystemClock));

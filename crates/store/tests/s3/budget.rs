@@ -158,7 +158,7 @@ async fn outcome(call: Call, step: Step) -> (Result<()>, Duration) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s120_every_call_ends_in_time_whatever_the_server_does() {
+async fn s120_every_call_to_a_faulty_server_ends_in_time() {
     for (what, step, is_error) in servers() {
         // Running the cases of all servers concurrently would slow down the preparations and distort the durations.
         let cases = CALLS.map(|call| (call, tokio::spawn(outcome(call, step.clone()))));

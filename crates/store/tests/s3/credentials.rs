@@ -154,7 +154,7 @@ async fn a_role_of_a_profile_is_assumed_at_a_real_server() {
 }
 
 #[tokio::test]
-async fn roles_are_assumed_one_by_another() {
+async fn chained_roles_are_assumed() {
     let sts = Scripted::start([
         sts_answer("AssumeRole", "INNER"),
         sts_answer("AssumeRole", "OUTER"),
@@ -232,7 +232,7 @@ async fn a_containers_agent_is_given_its_token() {
 }
 
 #[tokio::test]
-async fn an_instance_is_asked_within_a_session() {
+async fn the_instance_service_is_used_within_a_session() {
     let text = |body: &str| answer("200 OK", &[], body);
     let imds = Scripted::start([text("hush-session"), text("my-role\n"), given("MACHINE", 3600)]).await;
     let home = Home::new("").with("AWS_EC2_METADATA_SERVICE_ENDPOINT", imds.endpoint());
@@ -400,7 +400,7 @@ async fn old_credentials_are_used_until_they_expire_while_renewals_fail() {
 }
 
 #[tokio::test]
-async fn a_session_that_a_server_calls_ended_is_renewed_and_the_request_sent_once_more() {
+async fn an_expired_session_is_renewed_and_the_request_repeated() {
     let agent = Scripted::start([given("ONE", 3600), given("TWO", 3600)]).await;
     let ended = error("400 Bad Request", "ExpiredToken");
     let s3 = Scripted::start([nothing_listed(), ended.clone(), nothing_listed(), ended]).await;
@@ -418,7 +418,7 @@ async fn a_session_that_a_server_calls_ended_is_renewed_and_the_request_sent_onc
 
 /// A response to HEAD has only the status 403, which usually is about the object, so not every 403 causes a renewal.
 #[tokio::test]
-async fn a_head_that_is_refused_renews_once_in_a_while() {
+async fn refused_heads_rarely_cause_a_renewal() {
     let agent = Scripted::start([given("ONE", 3600)]).await;
     let s3 = Scripted::start([answer("403 Forbidden", &[], "")]).await;
     let clock = Hand::new();

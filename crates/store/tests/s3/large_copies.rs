@@ -18,7 +18,7 @@ fn key(text: &str) -> ObjectKey {
 
 /// Regression: a rename of 1 GiB took as long as one stream in the store, while other clients copy parts concurrently.
 #[tokio::test(flavor = "multi_thread")]
-async fn s225_a_large_object_is_copied_in_parts_with_all_that_it_has() {
+async fn s225_a_large_object_is_copied_in_parts_with_headers_and_tags() {
     for server in [servers::shared_minio(), servers::shared_versitygw()] {
         let buckets = client_of(config(server));
         let store = fresh_bucket(&buckets).await.unwrap();
@@ -92,7 +92,7 @@ async fn a_copy_that_fails_leaves_no_parts() {
 }
 
 #[tokio::test]
-async fn a_copy_nobody_waits_for_any_more_leaves_no_parts() {
+async fn a_cancelled_copy_leaves_no_parts() {
     let slow = part().after(Duration::from_millis(200));
     let freed = answer("204 No Content", &[], "");
     let server =

@@ -68,7 +68,7 @@ async fn a_body_is_not_resumed_from_another_object() {
 
 /// If the body of each attempt ends too early, the result is an error, never a short stream.
 #[tokio::test]
-async fn a_body_that_never_ends_well_is_an_error() {
+async fn a_body_that_always_ends_early_is_an_error() {
     let nothing = answer(
         "206 Partial Content",
         &[("etag", "\"e\""), ("content-range", "bytes 5-9/10"), ("content-length", "5")],
@@ -90,13 +90,13 @@ async fn connections_that_break_are_replaced() {
 }
 
 #[tokio::test]
-async fn a_server_that_stalls_is_asked_again() {
+async fn a_stalled_request_is_retried() {
     let server = Scripted::start([no_response().then_stall(), whole()]).await;
     assert_eq!(read(&server.store()).await.unwrap(), TEN.as_bytes());
 }
 
 #[tokio::test]
-async fn a_server_that_is_busy_is_left_alone_as_long_as_it_asks() {
+async fn a_busy_server_gets_the_pause_that_it_requests() {
     let busy = answer("503 Slow Down", &[("retry-after", "1")], "<Error><Code>SlowDown</Code></Error>");
     let server = Scripted::start([busy, whole()]).await;
     let began = tokio::time::Instant::now();
@@ -105,7 +105,7 @@ async fn a_server_that_is_busy_is_left_alone_as_long_as_it_asks() {
 }
 
 #[tokio::test]
-async fn a_server_that_stays_busy_is_given_up() {
+async fn a_server_that_stays_busy_is_an_error() {
     let server = Scripted::start([error("503 Slow Down", "SlowDown")]).await;
     let store = server.store();
     assert!(matches!(read(&store).await, Err(StoreError::Throttled(_))));
@@ -113,7 +113,7 @@ async fn a_server_that_stays_busy_is_given_up() {
 }
 
 #[tokio::test]
-async fn a_listing_that_is_garbage_is_asked_for_again() {
+async fn a_malformed_listing_is_requested_again() {
     let listing =
         "<ListBucketResult><Contents><Key>k</Key><ETag>e</ETag><Size>1</Size></Contents></ListBucketResult>";
     let garbage = answer("200 OK", &[], "<ListBucketResult><Contents>");
@@ -126,7 +126,7 @@ async fn a_listing_that_is_garbage_is_asked_for_again() {
 }
 
 #[tokio::test]
-async fn another_tag_or_range_than_asked_for_is_an_error() {
+async fn another_etag_or_range_than_requested_is_an_error() {
     let server = Scripted::start([whole()]).await;
     let other = GetOptions { if_match: Some(ETag::new("f")), ..GetOptions::default() };
     assert!(matches!(server.store().get(&key(), other).await, Err(StoreError::Corrupt(_))));
@@ -139,7 +139,7 @@ async fn another_tag_or_range_than_asked_for_is_an_error() {
 }
 
 #[tokio::test]
-async fn a_put_whose_answer_was_lost_is_recognised() {
+async fn a_put_with_lost_response_is_recognised() {
     let refused = error("412 Precondition Failed", "PreconditionFailed");
     let head = answer("200 OK", &[("etag", "\"e\""), ("content-length", "10")], "");
     let server = Scripted::start([no_response(), refused, head, whole()]).await;
@@ -149,7 +149,7 @@ async fn a_put_whose_answer_was_lost_is_recognised() {
 }
 
 #[tokio::test]
-async fn a_put_that_lost_the_race_is_told_so() {
+async fn a_put_that_lost_a_race_fails() {
     let refused = || error("412 Precondition Failed", "PreconditionFailed");
     let head = |len: &str| answer("200 OK", &[("etag", "\"e\""), ("content-length", len)], "");
     let theirs = answer("200 OK", &[("etag", "\"e\"")], "9876543210");
@@ -190,7 +190,7 @@ async fn complete(steps: impl IntoIterator<Item = Step>) -> (Result<ETag>, Vec<S
 }
 
 #[tokio::test]
-async fn a_completion_can_fail_after_it_began_to_answer() {
+async fn a_completion_can_fail_after_status_200() {
     let failed = error("200 OK", "InternalError");
     let (result, lines) = complete([failed, completed()]).await;
     assert_eq!((result.unwrap(), lines.len()), (ETag::new("e-1"), 2));
@@ -199,7 +199,7 @@ async fn a_completion_can_fail_after_it_began_to_answer() {
 }
 
 #[tokio::test]
-async fn a_completion_whose_answer_was_lost_is_recognised() {
+async fn a_completion_with_lost_response_is_recognised() {
     let gone = || error("404 Not Found", "NoSuchUpload");
     let found = |body: &str| answer("200 OK", &[("etag", "\"e-1\"")], body);
     let (result, lines) = complete([no_response(), gone(), gone(), found(TEN)]).await;
@@ -222,7 +222,7 @@ async fn a_completion_whose_answer_was_lost_is_recognised() {
 /// Regression: an fsync failed because all responses to its completion were lost. Every later fsync failed with "no such
 /// upload", although the object existed.
 #[tokio::test]
-async fn a_completion_that_was_given_up_is_recognised_later() {
+async fn a_completion_without_response_is_recognised_later() {
     let gone = || error("404 Not Found", "NoSuchUpload");
     let found = answer("200 OK", &[("etag", "\"e-1\"")], TEN);
     let lost = std::iter::repeat_n(no_response(), 4);
@@ -236,7 +236,7 @@ async fn a_completion_that_was_given_up_is_recognised_later() {
 }
 
 #[tokio::test]
-async fn a_delete_whose_answer_was_lost_is_recognised() {
+async fn a_delete_with_lost_response_is_recognised() {
     let head = answer("200 OK", &[("etag", "\"e\""), ("content-length", "10")], "");
     let gone = answer("404 Not Found", &[("content-length", "0")], "");
     let server = Scripted::start([head, no_response(), error("404 Not Found", "NoSuchKey"), gone]).await;
@@ -246,7 +246,7 @@ async fn a_delete_whose_answer_was_lost_is_recognised() {
 /// Regression: an export of attributes copies an object onto itself. If that changed its etag and the response was lost,
 /// the second attempt was refused, and readers got the error that another client had replaced their file.
 #[tokio::test]
-async fn a_copy_whose_answer_was_lost_is_recognised() {
+async fn a_copy_with_lost_response_is_recognised() {
     let refused = || error("412 Precondition Failed", "PreconditionFailed");
     let head = |mode| {
         answer("200 OK", &[("etag", "\"new\""), ("content-length", "10"), ("x-amz-meta-mode", mode)], "")
@@ -318,7 +318,7 @@ async fn the_error_of_a_bucket_in_another_region_names_the_region() {
 /// S3 gives a copy the bucket's default storage class and encryption, and no redirect. A client that has seen objects with
 /// such attributes requests the source's attributes first; other clients do not.
 #[tokio::test]
-async fn a_copy_keeps_what_the_server_does_not_copy() {
+async fn a_copy_preserves_attributes_that_the_server_does_not_copy() {
     let plain = [("etag", "\"e\"")];
     let special = [
         ("etag", "\"e\""),

@@ -46,7 +46,7 @@ impl Container {
         let url: Uri = url.parse().map_err(|_| malformed("not a URL"))?;
         match url.scheme() {
             Some(scheme) if *scheme == Scheme::HTTPS => {}
-            Some(scheme) if *scheme == Scheme::HTTP && is_near(url.host().unwrap_or_default()) => {}
+            Some(scheme) if *scheme == Scheme::HTTP && is_local(url.host().unwrap_or_default()) => {}
             _ => return Err(malformed("neither https nor an address of this machine, of ECS or of EKS")),
         }
         Ok(Self { url, token })
@@ -81,7 +81,7 @@ impl Token {
     }
 }
 
-fn is_near(host: &str) -> bool {
+fn is_local(host: &str) -> bool {
     let host = host.trim_start_matches('[').trim_end_matches(']');
     host == "localhost"
         || AGENTS.contains(&host)
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_goes_in_clear_to_near_hosts_only() {
+    fn a_token_is_sent_unencrypted_only_to_local_hosts() {
         for (url, is_asked) in [
             ("http://127.0.0.1:8080/creds?x=y", true),
             ("http://[::1]/creds", true),

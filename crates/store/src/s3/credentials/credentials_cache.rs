@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn renewal_begins_before_the_end_and_not_at_once_everywhere() {
+    fn renewals_begin_before_the_expiry_with_jitter() {
         let now = Timestamp::from_secs(1_000_000, 0);
         for (left, earliest, latest) in [(3600, 3600 - 450, 3600 - 300), (60, 37, 45), (1, 0, 1)] {
             let times =

@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn every_form_of_an_end_is_read() {
+    fn every_form_of_an_expiry_is_read() {
         let ends = |end: &str| {
             let text = format!(r#"{{"AccessKeyId":"A","SecretAccessKey":"s","Expiration":{end}}}"#);
             parse(&text, PROCESS).map(|found| found.ends)

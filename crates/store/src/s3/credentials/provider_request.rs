@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_tells_code_and_message() {
+    fn a_refusal_shows_code_and_message() {
         let told = |status: u16, body: &str| {
             let error = refusal("http://x", StatusCode::from_u16(status).unwrap(), body.as_bytes());
             (error.reason, error.may_pass)

@@ -362,7 +362,7 @@ mod tests {
     const KEYS: &str = "aws_access_key_id=K\naws_secret_access_key=hush\n";
 
     #[test]
-    fn nothing_found_says_where_it_looked() {
+    fn missing_credentials_are_reported_with_the_places_searched() {
         let disabled = ("AWS_EC2_METADATA_DISABLED", "true");
         let text = search(&[("HOME", "/nonexistent"), disabled], None).unwrap_err().to_string();
         assert!(text.contains("environment") && text.contains("/nonexistent/.aws/credentials"), "{text}");
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_looked_at_in_order() {
+    fn places_are_searched_in_order() {
         let identity = [("AWS_WEB_IDENTITY_TOKEN_FILE", "/token"), ("AWS_ROLE_ARN", "arn:w")];
         let container = ("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "/v2/x");
         let process = "[default]\ncredential_process = printer\n";
