@@ -67,9 +67,9 @@ impl S3Buckets {
             .query("list-type", "2")
             .query("max-keys", "1");
         let mut retry = self.client.retry();
-        let answered = self
-            .client
-            .fetch_as(&call, &mut retry, |answer| xml::listing(&answer.body).map_err(|_| self.not_s3()));
+        let answered = self.client.fetch_as(&call, &mut retry, |answer| {
+            xml::parse_listing(&answer.body).map_err(|_| self.not_s3())
+        });
         let failure = match (answered.await, head) {
             (Ok(_), _) => return Ok(()),
             // The response to HEAD contains the region.
@@ -135,7 +135,7 @@ impl Buckets for S3Buckets {
         let mut call = Call::bucket_call(RequestKind::CreateBucket, Method::PUT, name.into());
         let region = &self.client.config.region;
         if region != DEFAULT_REGION {
-            call = call.body(Payload::from(xml::location(region)));
+            call = call.body(Payload::from(xml::write_location(region)));
         }
         self.client.fetch(&call).await?;
         Ok(())
@@ -156,7 +156,8 @@ impl Buckets for S3Buckets {
                 call = call.query("continuation-token", token);
             }
             let mut retry = self.client.retry();
-            let page = self.client.fetch_as(&call, &mut retry, |answer| xml::buckets(&answer.body)).await?;
+            let page =
+                self.client.fetch_as(&call, &mut retry, |answer| xml::parse_buckets(&answer.body)).await?;
             names.extend(page.names);
             token = page.next;
             if token.is_none() {

@@ -136,7 +136,7 @@ impl Client {
         let response = self.attempt(call, retry).await?;
         let (head, body) = response.into_parts();
         let body = if call.method == Method::HEAD { Bytes::new() } else { self.document(body).await? };
-        if call.is_slow() && super::xml::error(&body).is_some() {
+        if call.is_slow() && super::xml::parse_error(&body).is_some() {
             let status = StatusCode::INTERNAL_SERVER_ERROR;
             return Err(Failure::from_response(call, status, &head.headers, &body));
         }

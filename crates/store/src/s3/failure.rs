@@ -102,7 +102,7 @@ struct ErrorResponse {
 impl ErrorResponse {
     fn of(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Self {
         let header = |name: &str| headers.get(name).and_then(|v| v.to_str().ok()).map(str::to_owned);
-        let document = xml::error(body).unwrap_or_default();
+        let document = xml::parse_error(body).unwrap_or_default();
         // MinIO sends the code in a header if the response has no body.
         let code = document.code.or_else(|| header("x-minio-error-code")).unwrap_or_default();
         let message = document.message.or_else(|| header("x-minio-error-desc"));

@@ -17,7 +17,7 @@ impl S3Store {
         let Some(call) = self.list_call(&request)? else { return Ok(ListPage::default()) };
         let mut retry = self.client.retry();
         let page = self.client.fetch_as(&call, &mut retry, |answer| {
-            let listing = xml::listing(&answer.body)?;
+            let listing = xml::parse_listing(&answer.body)?;
             if listing.has_classes {
                 self.client.uncopied_attributes.note_some();
             }

@@ -131,7 +131,7 @@ impl Multipart for S3Multipart {
             return Err(StoreError::Invalid("the upload was aborted".to_owned()));
         }
         let call = self.upload_call(RequestKind::Complete, Method::POST)?.condition(&precondition)?;
-        let call = call.body(Payload::from(xml::complete(&done(&parts, self.declares_checksums))));
+        let call = call.body(Payload::from(xml::write_completion(&done(&parts, self.declares_checksums))));
         let mut retry = self.store.client.retry();
         let completed = self.store.client.fetch_as(&call, &mut retry, |answer| {
             let etag = ETag::new(&xml::parse_etag(&answer.body, "CompleteMultipartUploadResult")?);

@@ -86,8 +86,8 @@ impl Retry {
         self.ambiguous
     }
 
-    /// Must be called before each attempt. Returns whether it is a retry. The first attempt starts the time budget, minus the
-    /// time that earlier calls of the same operation spent ([`retry_budget`]).
+    /// Begins an attempt and returns whether it is a retry. The first attempt starts the time budget, minus the time that
+    /// earlier calls of the same operation spent ([`retry_budget`]).
     pub(super) fn begin_attempt(&mut self) -> bool {
         self.began.get_or_insert_with(|| {
             let now = Instant::now();
@@ -102,7 +102,7 @@ impl Retry {
         self.began.get_or_insert(now.checked_sub(so_long).unwrap_or(now));
     }
 
-    /// Must be called after a success. Refills the quota.
+    /// Records that an attempt succeeded, which refills the quota.
     pub(super) fn record_success(&self) {
         retry_budget::set_spent(Duration::ZERO);
         if self.failed > 0 || self.quota.0.load(Ordering::Relaxed) < self.policy.quota {
@@ -110,7 +110,7 @@ impl Retry {
         }
     }
 
-    /// Must be called after progress of a body. Resets attempts and time budget.
+    /// Records progress of a body, which resets attempts and time budget.
     pub(super) fn record_progress(&mut self) {
         if self.failed > 0 {
             self.record_success();
@@ -119,7 +119,7 @@ impl Retry {
         self.began = None;
     }
 
-    /// Must be called after a failure. Waits before the next attempt, or returns the failure if the limits are reached.
+    /// Waits before the next attempt after a failure, or returns the failure if the limits are reached.
     pub(super) async fn wait_or_fail(&mut self, failure: Failure) -> Result<(), Failure> {
         self.ambiguous |= failure.ambiguous;
         if !failure.error.is_retryable() {

@@ -182,7 +182,7 @@ fn ascii(text: &[u8]) -> HeaderValue {
 mod tests {
     use super::*;
 
-    /// The examples of the S3 API reference, "Signature Calculations for the Authorization Header: Transferring
+    /// Signs an example of the S3 API reference, "Signature Calculations for the Authorization Header: Transferring
     /// Payload in a Single Chunk", with its example account.
     fn example(
         method: &str,

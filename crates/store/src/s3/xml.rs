@@ -44,7 +44,7 @@ pub(super) struct BucketList {
 }
 
 /// Parses an error document; `None` if the body is not one.
-pub(super) fn error(body: &[u8]) -> Option<ErrorDocument> {
+pub(super) fn parse_error(body: &[u8]) -> Option<ErrorDocument> {
     let mut document = ErrorDocument::default();
     let read = read(body, |path, text| {
         // Some servers wrap the error in <ErrorResponse>.
@@ -63,7 +63,7 @@ pub(super) fn error(body: &[u8]) -> Option<ErrorDocument> {
     read.ok().filter(|root| matches!(root.as_str(), "Error" | "ErrorResponse")).map(|_| document)
 }
 
-pub(super) fn listing(body: &[u8]) -> Result<Listing, Failure> {
+pub(super) fn parse_listing(body: &[u8]) -> Result<Listing, Failure> {
     let mut listing = Listing::default();
     let mut object = ListedObject::default();
     let (mut truncated, mut encoded) = (false, false);
@@ -75,7 +75,7 @@ pub(super) fn listing(body: &[u8]) -> Result<Listing, Failure> {
             ["ListBucketResult", "Contents", "StorageClass"] => {
                 listing.has_classes |= !text.is_empty() && text != DEFAULT_CLASS;
             }
-            ["ListBucketResult", "Contents", "LastModified"] => object.last_modified = timestamp(text),
+            ["ListBucketResult", "Contents", "LastModified"] => object.last_modified = parse_time(text),
             ["ListBucketResult", "Contents"] => listing.objects.push(std::mem::take(&mut object)),
             ["ListBucketResult", "CommonPrefixes", "Prefix"] => listing.prefixes.push(text.into()),
             ["ListBucketResult", "NextContinuationToken"] if !text.is_empty() => {
@@ -130,7 +130,7 @@ fn parse_element(body: &[u8], root: &str, element: &str) -> Result<String, Failu
         .ok_or_else(|| Failure::malformed(format!("<{root}> without <{element}>")))
 }
 
-pub(super) fn tags(body: &[u8]) -> Result<BTreeMap<String, String>, Failure> {
+pub(super) fn parse_tags(body: &[u8]) -> Result<BTreeMap<String, String>, Failure> {
     let mut tags = BTreeMap::new();
     let (mut name, mut value) = (String::new(), String::new());
     let root = read(body, |path, text| {
@@ -148,7 +148,7 @@ pub(super) fn tags(body: &[u8]) -> Result<BTreeMap<String, String>, Failure> {
     Ok(tags)
 }
 
-pub(super) fn buckets(body: &[u8]) -> Result<BucketList, Failure> {
+pub(super) fn parse_buckets(body: &[u8]) -> Result<BucketList, Failure> {
     let mut list = BucketList::default();
     let root = read(body, |path, text| {
         match path {
@@ -172,7 +172,7 @@ pub(super) struct CompletedPart {
     pub(super) crc64nvme: Option<String>,
 }
 
-pub(super) fn complete(parts: &[CompletedPart]) -> String {
+pub(super) fn write_completion(parts: &[CompletedPart]) -> String {
     let mut out = String::from("<CompleteMultipartUpload xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">");
     for part in parts {
         out.push_str("<Part>");
@@ -187,7 +187,7 @@ pub(super) fn complete(parts: &[CompletedPart]) -> String {
     out
 }
 
-pub(super) fn tagging(tags: &BTreeMap<String, String>) -> String {
+pub(super) fn write_tagging(tags: &BTreeMap<String, String>) -> String {
     let mut out = String::from("<Tagging xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"><TagSet>");
     for (name, value) in tags {
         out.push_str("<Tag>");
@@ -199,7 +199,7 @@ pub(super) fn tagging(tags: &BTreeMap<String, String>) -> String {
     out
 }
 
-pub(super) fn location(region: &str) -> String {
+pub(super) fn write_location(region: &str) -> String {
     let mut out =
         String::from("<CreateBucketConfiguration xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">");
     push(&mut out, "LocationConstraint", region);
@@ -224,7 +224,7 @@ fn number(text: &str) -> Result<u64, Failure> {
 }
 
 /// Parses an ISO 8601 time, truncated to whole seconds, so that a listing and a HEAD return equal times.
-pub(super) fn timestamp(text: &str) -> Option<Timestamp> {
+pub(super) fn parse_time(text: &str) -> Option<Timestamp> {
     let text = text.trim();
     let moment = parse_usual_time(text.as_bytes()).or_else(|| text.parse().ok())?;
     Some(Timestamp::from_secs(moment.as_second(), 0))
@@ -261,7 +261,7 @@ mod tests {
               <LastModified>2026-11-21T00:00:01.500Z</LastModified></Contents>
             <Contents><Key>x</Key><ETag>e2</ETag><Size>0</Size></Contents>
             <CommonPrefixes><Prefix>d%C3%BC/</Prefix></CommonPrefixes></ListBucketResult>"#;
-        let listing = listing(body).unwrap();
+        let listing = parse_listing(body).unwrap();
         assert_eq!(listing.objects[0].key, b"a//b +\n");
         assert_eq!(listing.objects[0].etag, Some(ETag::new("e1")));
         assert_eq!(listing.objects[0].last_modified, Some(Timestamp::from_secs(1_795_219_201, 0)));
@@ -274,7 +274,7 @@ mod tests {
     fn a_listing_without_encoding_is_read_literally() {
         let body =
             b"<ListBucketResult><Contents><Key>a%20+b</Key><Size>1</Size></Contents></ListBucketResult>";
-        assert_eq!(listing(body).unwrap().objects[0].key, b"a%20+b");
+        assert_eq!(parse_listing(body).unwrap().objects[0].key, b"a%20+b");
     }
 
     #[test]
@@ -287,28 +287,28 @@ mod tests {
             b"<ListBucketResult><IsTruncated>true</IsTruncated></ListBucketResult>",
             b"\xff\xfe",
         ] {
-            assert!(matches!(listing(body).unwrap_err().error, crate::StoreError::Corrupt(_)));
+            assert!(matches!(parse_listing(body).unwrap_err().error, crate::StoreError::Corrupt(_)));
         }
     }
 
     #[test]
     fn errors_are_found_only_in_error_documents() {
         let body = b"<Error><Code>NoSuchKey</Code><Message>none &lt;here&gt;</Message></Error>";
-        let document = error(body).unwrap();
+        let document = parse_error(body).unwrap();
         assert_eq!(
             (document.code.as_deref(), document.message.as_deref()),
             (Some("NoSuchKey"), Some("none <here>"))
         );
-        assert_eq!(error(b"<html><Error/></html>"), None);
-        assert_eq!(error(b""), None);
+        assert_eq!(parse_error(b"<html><Error/></html>"), None);
+        assert_eq!(parse_error(b""), None);
     }
 
     #[test]
     fn written_texts_are_escaped() {
         let tags: BTreeMap<_, _> = [("a<b".to_owned(), "\"c\" & d".to_owned())].into();
-        let body = tagging(&tags);
+        let body = write_tagging(&tags);
         assert!(body.contains("a&lt;b") && body.contains("&amp; d"), "{body}");
-        assert_eq!(super::tags(body.as_bytes()).unwrap(), tags);
+        assert_eq!(super::parse_tags(body.as_bytes()).unwrap(), tags);
     }
 
     #[test]
@@ -322,7 +322,7 @@ mod tests {
     #[test]
     fn a_listing_without_etags_is_read() {
         let body = b"<ListBucketResult><Contents><Key>a</Key></Contents></ListBucketResult>";
-        assert_eq!(listing(body).unwrap().objects[0].etag, None);
+        assert_eq!(parse_listing(body).unwrap().objects[0].etag, None);
     }
 
     proptest::proptest! {
@@ -340,7 +340,7 @@ mod tests {
             let mut changed = text.clone();
             changed.replace_range(at..at + 1, &other);
             for text in [text, changed] {
-                proptest::prop_assert_eq!(timestamp(&text), by_library(&text), "{}", text);
+                proptest::prop_assert_eq!(parse_time(&text), by_library(&text), "{}", text);
             }
         }
     }

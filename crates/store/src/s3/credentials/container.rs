@@ -67,7 +67,7 @@ impl Container {
         if let Some(token) = &self.token {
             request = request.secret("authorization", &token.read().await?)?;
         }
-        let answer = document::json(&request.send(context).await?)?;
+        let answer = document::parse_json(&request.send(context).await?)?;
         Ok(document::parse_credentials(&answer, document::METADATA)?)
     }
 }

@@ -35,7 +35,7 @@ pub(super) const SSO: Names = Names {
 };
 
 /// Parses JSON. The error never repeats the text.
-pub(super) fn json(text: &[u8]) -> Result<Value, String> {
+pub(super) fn parse_json(text: &[u8]) -> Result<Value, String> {
     serde_json::from_slice(text).map_err(|error| format!("not JSON: {error}"))
 }
 
@@ -45,16 +45,16 @@ pub(super) fn parse_credentials(object: &Value, names: Names) -> Result<Expiring
     let must = |name: &str| text(name).ok_or_else(|| format!("a response without {name}"));
     let credentials = Credentials::new(must(names.access_key)?, must(names.secret_key)?, text(names.token))
         .map_err(|error| error.to_string())?;
-    Ok(ExpiringCredentials { credentials, ends: ends(object.get(names.ends), names.ends)? })
+    Ok(ExpiringCredentials { credentials, ends: parse_expiry(object.get(names.ends), names.ends)? })
 }
 
 /// Reads an expiry time: ISO 8601 text, or milliseconds since 1970. Missing, empty or null means no expiry.
-fn ends(value: Option<&Value>, name: &str) -> Result<Option<Timestamp>, String> {
+fn parse_expiry(value: Option<&Value>, name: &str) -> Result<Option<Timestamp>, String> {
     let unclear = || format!("a response with an invalid {name}");
     match value {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(text)) if text.is_empty() => Ok(None),
-        Some(Value::String(text)) => xml::timestamp(text).map(Some).ok_or_else(unclear),
+        Some(Value::String(text)) => xml::parse_time(text).map(Some).ok_or_else(unclear),
         Some(value) => {
             let millis = value.as_i64().ok_or_else(unclear)?;
             Ok(Some(Timestamp::from_secs(millis.div_euclid(1000), 0)))
@@ -63,7 +63,7 @@ fn ends(value: Option<&Value>, name: &str) -> Result<Option<Timestamp>, String> 
 }
 
 /// Reads the credentials in STS's response to `action`.
-pub(super) fn sts(body: &[u8], action: &str) -> Result<ExpiringCredentials, String> {
+pub(super) fn parse_sts(body: &[u8], action: &str) -> Result<ExpiringCredentials, String> {
     let (mut access, mut secret, mut token, mut ends) = (None, None, None, None);
     let place = [&format!("{action}Response"), &format!("{action}Result"), "Credentials"];
     elements::read(body, |path, text| {
@@ -83,7 +83,7 @@ pub(super) fn sts(body: &[u8], action: &str) -> Result<ExpiringCredentials, Stri
     };
     let credentials =
         Credentials::new(&access, &secret, token.as_deref()).map_err(|error| error.to_string())?;
-    let ends = xml::timestamp(&ends).ok_or("a response with an invalid Expiration")?;
+    let ends = xml::parse_time(&ends).ok_or("a response with an invalid Expiration")?;
     Ok(ExpiringCredentials { credentials, ends: Some(ends) })
 }
 
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     fn parse(text: &str, names: Names) -> Result<ExpiringCredentials, String> {
-        parse_credentials(&json(text.as_bytes())?, names)
+        parse_credentials(&parse_json(text.as_bytes())?, names)
     }
 
     #[test]
@@ -122,7 +122,7 @@ mod tests {
             assert!(!told.contains("hush") && told.lines().count() == 1, "{told}");
         }
         for body in [b"".as_slice(), b"<html/>", b"<AssumeRoleResponse></AssumeRoleResponse>"] {
-            assert!(sts(body, "AssumeRole").is_err());
+            assert!(parse_sts(body, "AssumeRole").is_err());
         }
     }
 }

@@ -99,7 +99,7 @@ fn text(bytes: bytes::Bytes) -> Result<String, ProviderError> {
 
 /// Reads the credentials in a response, which may be an error with status 200.
 fn read(answer: &[u8]) -> Result<ExpiringCredentials, ProviderError> {
-    let answer = document::json(answer)?;
+    let answer = document::parse_json(answer)?;
     match answer.get("Code").and_then(Value::as_str) {
         None | Some("Success") => Ok(document::parse_credentials(&answer, document::METADATA)?),
         Some(code) => {

@@ -58,7 +58,7 @@ impl Process {
 
 /// Reads the credentials in the program's output.
 pub(super) fn read(output: &[u8]) -> Result<ExpiringCredentials, String> {
-    let object = document::json(output)?;
+    let object = document::parse_json(output)?;
     if object.get("Version").and_then(Value::as_i64) != Some(1) {
         return Err("its output has no \"Version\": 1".to_owned());
     }

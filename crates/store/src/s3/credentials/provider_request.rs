@@ -118,7 +118,7 @@ impl ProviderRequest {
 
 /// Makes the error of an unsuccessful response, with only code and message of its document.
 fn refusal(server: &str, status: StatusCode, body: &[u8]) -> ProviderError {
-    let told = xml::error(body).map(|document| (document.code, document.message));
+    let told = xml::parse_error(body).map(|document| (document.code, document.message));
     let told = told.or_else(|| {
         let object = serde_json::from_slice::<serde_json::Value>(body).ok()?;
         let text =

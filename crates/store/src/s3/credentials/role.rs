@@ -69,7 +69,7 @@ impl Sts {
             Signer::new(&self.region, "sts").sign(what, &mut request.headers, who, context.clock.now());
         }
         request.body = body;
-        Ok(document::sts(&request.send(context).await?, action)?)
+        Ok(document::parse_sts(&request.send(context).await?, action)?)
     }
 
     fn headers(&self, len: usize) -> Result<HeaderMap, ProviderError> {

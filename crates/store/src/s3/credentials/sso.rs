@@ -47,7 +47,7 @@ impl Sso {
         );
         let request = ProviderRequest::get(&url, WITHIN)?.secret("x-amz-sso_bearer_token", &token.0)?;
         let answer = request.send(context).await.map_err(|error| self.refused(error))?;
-        let answer = document::json(&answer)?;
+        let answer = document::parse_json(&answer)?;
         let object =
             answer.get("roleCredentials").ok_or_else(|| "a response without credentials".to_owned())?;
         Ok(document::parse_credentials(object, document::SSO)?)
@@ -90,12 +90,12 @@ fn file_name(session: &str) -> String {
 
 /// Reads the token in a cache file, and its expiry time.
 pub(super) fn read(text: &[u8]) -> Result<(Secret, Timestamp), String> {
-    let object = document::json(text).map_err(|error| format!("the cached login: {error}"))?;
+    let object = document::parse_json(text).map_err(|error| format!("the cached login: {error}"))?;
     let field = |name: &str| object.get(name).and_then(Value::as_str);
     let token = field("accessToken").ok_or("the cached login has no accessToken")?;
     // Old versions of the AWS CLI wrote `2020-06-17T10:02:08UTC`.
     let ends = field("expiresAt").map(|text| text.replace("UTC", "Z"));
-    let ends = ends.and_then(|text| xml::timestamp(&text)).ok_or("the cached login has no expiresAt")?;
+    let ends = ends.and_then(|text| xml::parse_time(&text)).ok_or("the cached login has no expiresAt")?;
     Ok((Secret(token.to_owned()), ends))
 }
 
