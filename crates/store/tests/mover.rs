@@ -301,10 +301,10 @@ async fn a_copy_over_an_equal_object_is_not_taken_for_the_replaced_object() {
 #[tokio::test(start_paused = true)]
 async fn an_arrived_object_that_could_not_be_deleted_keeps_its_etag() {
     let world = World::new();
-    let told: Arc<Mutex<Vec<ObjectKey>>> = Arc::default();
-    let hears = told.clone();
+    let arrived: Arc<Mutex<Vec<ObjectKey>>> = Arc::default();
+    let recorder = arrived.clone();
     world.mover.kept_by(Keeper {
-        has_arrived: Box::new(move |key, _, _| hears.lock().unwrap().push(key.clone())),
+        has_arrived: Box::new(move |key, _, _| recorder.lock().unwrap().push(key.clone())),
         ..keeper()
     });
     let a = world.put("a", "one").await;
@@ -317,7 +317,7 @@ async fn an_arrived_object_that_could_not_be_deleted_keeps_its_etag() {
     let (here, there) =
         (world.mover.head(&key("b")).await.unwrap(), world.memory.head(&key("b")).await.unwrap());
     assert_eq!(here.object.etag, there.object.etag);
-    assert_eq!(*told.lock().unwrap(), [key("b")]);
+    assert_eq!(*arrived.lock().unwrap(), [key("b")]);
 }
 
 /// A layer that delays the results of listings, so that they are stale.
@@ -458,10 +458,10 @@ async fn an_object_whose_new_name_may_be_stored_is_moved() {
 async fn moves_wait_until_the_keeper_is_safe() {
     let world = World::new();
     let is_safe = Arc::new(std::sync::atomic::AtomicBool::new(false));
-    let asked = is_safe.clone();
+    let may_move = is_safe.clone();
     world.mover.kept_by(Keeper {
         make_safe: Box::new(move || {
-            let outcome = match asked.load(std::sync::atomic::Ordering::SeqCst) {
+            let outcome = match may_move.load(std::sync::atomic::Ordering::SeqCst) {
                 true => Ok(()),
                 false => Err(StoreError::Unavailable("not yet".into())),
             };
@@ -487,12 +487,12 @@ fn keeper() -> Keeper {
         has_arrived: Box::new(|_, _, _| {}),
         has_left: Box::new(|_| {}),
         is_void: Box::new(|_, _| {}),
-        judge: theirs_goes(Arc::default()),
+        judge: judge_keeping_ours(Arc::default()),
     }
 }
 
 /// Returns a judge that keeps our object at the key, and records its outcomes.
-fn theirs_goes(noted: Arc<Mutex<Vec<Outcome>>>) -> Judge {
+fn judge_keeping_ours(noted: Arc<Mutex<Vec<Outcome>>>) -> Judge {
     Judge {
         way: Arc::new(|overtaken| Way::TheirsTo(key(format!("kept/{}", overtaken.key)))),
         note: Arc::new(move |outcome| {
@@ -508,7 +508,7 @@ fn theirs_goes(noted: Arc<Mutex<Vec<Outcome>>>) -> Judge {
 async fn a_conflict_is_resolved_once() {
     let world = World::new();
     let noted = Arc::<Mutex<Vec<Outcome>>>::default();
-    world.mover.kept_by(Keeper { judge: theirs_goes(noted.clone()), ..keeper() });
+    world.mover.kept_by(Keeper { judge: judge_keeping_ours(noted.clone()), ..keeper() });
     let a = world.put("a", "ours").await;
     world.put("d/x", "ours too").await;
     world.faults.set_down(true);
@@ -546,7 +546,7 @@ impl Model {
     }
 }
 
-async fn world_of(seed: u64) {
+async fn run_random_changes(seed: u64) {
     let entropy = Entropy::new(seed);
     let below = |bound: usize| entropy.below(bound as u64) as usize;
     let (mut world, mut model) = (World::new(), Model::default());
@@ -629,7 +629,7 @@ async fn world_of(seed: u64) {
 fn random_changes_with_crashes_end_like_instant_renames() {
     for seed in 0..100 {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
-        runtime.unwrap().block_on(world_of(seed));
+        runtime.unwrap().block_on(run_random_changes(seed));
     }
 }
 
@@ -681,7 +681,7 @@ async fn waiting_for_a_rename_without_effect_reports_no_conflict() {
         let mover =
             Mover::open(&dir.path().join("moves"), bucket, options, Arc::new(Entropy::new(1))).unwrap();
         let noted = Arc::default();
-        mover.kept_by(Keeper { judge: theirs_goes(Arc::clone(&noted)), ..keeper() });
+        mover.kept_by(Keeper { judge: judge_keeping_ours(Arc::clone(&noted)), ..keeper() });
         let from = put(&*mover, "from", "ours").await;
         mover
             .rename_object(&from, &key("to"), &Precondition::Absent, false, |_| Ok::<_, StoreError>(()))

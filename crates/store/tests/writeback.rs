@@ -651,11 +651,11 @@ fn seeds() -> u64 {
 
 /// Compares contents; shows bodies by length and beginning only.
 fn assert_same(found: &BTreeMap<String, Bytes>, model: &BTreeMap<String, Bytes>, seed: u64, step: usize) {
-    let told = |all: &BTreeMap<String, Bytes>| -> Vec<String> {
+    let summarize = |all: &BTreeMap<String, Bytes>| -> Vec<String> {
         let short = |body: &Bytes| String::from_utf8_lossy(&body[..body.len().min(8)]).into_owned();
         all.iter().map(|(name, body)| format!("{name}: {} of {}", body.len(), short(body))).collect()
     };
-    assert!(found == model, "seed {seed}, step {step}: {:?} is not {:?}", told(found), told(model));
+    assert!(found == model, "seed {seed}, step {step}: {:?} is not {:?}", summarize(found), summarize(model));
 }
 
 /// Runs a call with the bucket up, because the call may need the bucket.

@@ -123,8 +123,8 @@ impl AwsService {
         }
         if let Some(credentials) = self.credentials_cache.current().await? {
             let hash = sha256_hex([&*body]);
-            let what = Signable { method: "POST", path: b"/", query: b"", payload: &hash };
-            self.signer.sign(what, &mut all, &credentials, self.clock.now());
+            let signable = Signable { method: "POST", path: b"/", query: b"", payload: &hash };
+            self.signer.sign(signable, &mut all, &credentials, self.clock.now());
         }
         let mut request = Request::new(Full::new(body));
         *request.method_mut() = Method::POST;

@@ -229,9 +229,9 @@ impl Client {
     /// Sends a HEAD of the bucket, which is cheap for the server. Returns whether there was any response.
     async fn probe_server(&self, call: &Call, credentials: Option<&Credentials>) -> bool {
         let Some(bucket) = &call.bucket else { return false };
-        let question = Call::bucket_call(RequestKind::HeadBucket, Method::HEAD, bucket.clone());
-        self.counts.add(question.kind);
-        let Ok(request) = self.request(&question, None, credentials) else { return false };
+        let head = Call::bucket_call(RequestKind::HeadBucket, Method::HEAD, bucket.clone());
+        self.counts.add(head.kind);
+        let Ok(request) = self.request(&head, None, credentials) else { return false };
         let answer = tokio::time::timeout(self.config.timeouts.answer, self.http.request(request)).await;
         answer.is_ok_and(|answered| answered.is_ok())
     }
@@ -308,8 +308,8 @@ impl Client {
         if let Some(credentials) = credentials {
             let payload = self.payload_hash(call);
             let (path, query) = address.path_and_query();
-            let what = Signable { method: call.method.as_str(), path, query, payload: &payload };
-            self.signer.sign(what, &mut headers, credentials, self.clock.now());
+            let signable = Signable { method: call.method.as_str(), path, query, payload: &payload };
+            self.signer.sign(signable, &mut headers, credentials, self.clock.now());
         }
         headers.insert(USER_AGENT, self.user_agent.clone());
         if call.method == Method::PUT || call.method == Method::POST {

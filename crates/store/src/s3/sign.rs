@@ -53,7 +53,7 @@ impl Signer {
     /// Adds date, payload hash, session token and signature to `headers`, which must contain `host`. Signs all headers.
     pub(super) fn sign(
         &self,
-        what: Signable<'_>,
+        signable: Signable<'_>,
         headers: &mut HeaderMap,
         credentials: &Credentials,
         now: Timestamp,
@@ -61,13 +61,13 @@ impl Signer {
         let date = basic_date(now);
         let day = &date[..8];
         headers.insert(X_AMZ_DATE, ascii(date.as_bytes()));
-        headers.insert(X_AMZ_CONTENT_SHA256, ascii(what.payload.as_bytes()));
+        headers.insert(X_AMZ_CONTENT_SHA256, ascii(signable.payload.as_bytes()));
         if let Some(token) = credentials.session_token() {
             let mut token = ascii(token.as_bytes());
             token.set_sensitive(true);
             headers.insert(X_AMZ_SECURITY_TOKEN, token);
         }
-        let (canonical, names) = canonical_request(what, headers);
+        let (canonical, names) = canonical_request(signable, headers);
         let scope = format!("{day}/{}/{}/aws4_request", self.region, self.service);
         let mut to_sign = format!("{ALGORITHM}\n{date}\n{scope}\n").into_bytes();
         push_hex(&mut to_sign, digest::digest(&digest::SHA256, &canonical).as_ref());
@@ -119,12 +119,12 @@ pub(super) fn sha256_hex<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Stri
 }
 
 /// Returns the canonical request and the list of signed headers.
-fn canonical_request(what: Signable<'_>, headers: &HeaderMap) -> (Vec<u8>, String) {
+fn canonical_request(signable: Signable<'_>, headers: &HeaderMap) -> (Vec<u8>, String) {
     let mut sorted: Vec<_> = headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect();
     sorted.sort_unstable();
     let mut out = Vec::with_capacity(512);
-    out.extend_from_slice(what.method.as_bytes());
-    for line in [what.path, what.query] {
+    out.extend_from_slice(signable.method.as_bytes());
+    for line in [signable.path, signable.query] {
         out.push(b'\n');
         out.extend_from_slice(line);
     }
@@ -140,7 +140,7 @@ fn canonical_request(what: Signable<'_>, headers: &HeaderMap) -> (Vec<u8>, Strin
         }
         names.push_str(name);
     }
-    for line in [names.as_str(), what.payload] {
+    for line in [names.as_str(), signable.payload] {
         out.push(b'\n');
         out.extend_from_slice(line.as_bytes());
     }
@@ -199,9 +199,9 @@ mod tests {
         for (name, value) in more {
             headers.insert(*name, HeaderValue::from_str(value).unwrap());
         }
-        let what = Signable { method, path: path.as_bytes(), query: query.as_bytes(), payload };
+        let signable = Signable { method, path: path.as_bytes(), query: query.as_bytes(), payload };
         let now = Timestamp::from_secs(1_369_353_600, 0);
-        Signer::new("us-east-1", "s3").sign(what, &mut headers, &credentials, now);
+        Signer::new("us-east-1", "s3").sign(signable, &mut headers, &credentials, now);
         let value = headers[AUTHORIZATION].to_str().unwrap();
         value.rsplit_once("Signature=").unwrap().1.to_owned()
     }

@@ -118,8 +118,8 @@ mod tests {
             r#"{"AccessKeyId":"A","SecretAccessKey":"hush hush"}"#,
             r#"{"AccessKeyId":"A","SecretAccessKey":"hush","#,
         ] {
-            let told = parse(text, PROCESS).unwrap_err();
-            assert!(!told.contains("hush") && told.lines().count() == 1, "{told}");
+            let message = parse(text, PROCESS).unwrap_err();
+            assert!(!message.contains("hush") && message.lines().count() == 1, "{message}");
         }
         for body in [b"".as_slice(), b"<html/>", b"<AssumeRoleResponse></AssumeRoleResponse>"] {
             assert!(parse_sts(body, "AssumeRole").is_err());

@@ -27,26 +27,28 @@ const ROLES: &str = "/latest/meta-data/iam/security-credentials/";
 pub(super) struct Instance {
     endpoint: Endpoint,
     /// The places searched before, if this provider is the last resort: then an absent service means "no credentials".
-    last_of: Option<String>,
+    places_before: Option<String>,
     /// Whether the service has returned credentials before: then its absence counts as a transient error.
-    has_given: AtomicBool,
+    has_succeeded: AtomicBool,
 }
 
 impl Instance {
-    pub(super) fn new(endpoint: Endpoint, last_of: Option<String>) -> Self {
-        Self { endpoint, last_of, has_given: AtomicBool::new(false) }
+    pub(super) fn new(endpoint: Endpoint, places_before: Option<String>) -> Self {
+        Self { endpoint, places_before, has_succeeded: AtomicBool::new(false) }
     }
 
     pub(super) async fn get_credentials(
         &self,
         context: &ProviderContext,
     ) -> Result<ExpiringCredentials, CredentialsError> {
-        match (self.request_credentials(context).await, &self.last_of) {
+        match (self.request_credentials(context).await, &self.places_before) {
             (Ok(found), _) => {
-                self.has_given.store(true, Ordering::Relaxed);
+                self.has_succeeded.store(true, Ordering::Relaxed);
                 Ok(found)
             }
-            (Err(error), Some(places)) if is_absent(&error) && !self.has_given.load(Ordering::Relaxed) => {
+            (Err(error), Some(places))
+                if is_absent(&error) && !self.has_succeeded.load(Ordering::Relaxed) =>
+            {
                 Err(CredentialsError::Missing(format!("{places}, {self} ({})", error.reason)))
             }
             (Err(error), _) => Err(error.for_provider(self)),

@@ -107,25 +107,25 @@ impl ProviderRequest {
         let mut request = Request::new(body);
         (*request.method_mut(), *request.uri_mut()) = (self.method, self.uri);
         *request.headers_mut() = self.headers;
-        let silent =
+        let unreachable =
             |error: &dyn std::error::Error| ProviderError::transient(format!("{server}: {}", chain(error)));
-        let (head, body) = client.request(request).await.map_err(|error| silent(&error))?.into_parts();
+        let (head, body) = client.request(request).await.map_err(|error| unreachable(&error))?.into_parts();
         let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
-        let body = body.map_err(|error| silent(error.as_ref()))?.to_bytes();
+        let body = body.map_err(|error| unreachable(error.as_ref()))?.to_bytes();
         if head.status.is_success() { Ok(body) } else { Err(refusal(&server, head.status, &body)) }
     }
 }
 
 /// Makes the error of an unsuccessful response, with only code and message of its document.
 fn refusal(server: &str, status: StatusCode, body: &[u8]) -> ProviderError {
-    let told = xml::parse_error(body).map(|document| (document.code, document.message));
-    let told = told.or_else(|| {
+    let message = xml::parse_error(body).map(|document| (document.code, document.message));
+    let message = message.or_else(|| {
         let object = serde_json::from_slice::<serde_json::Value>(body).ok()?;
         let text =
             |names: [&str; 2]| names.iter().find_map(|name| object.get(*name)?.as_str()).map(str::to_owned);
         Some((text(["code", "Code"]), text(["message", "Message"])))
     });
-    let (code, message) = told.unwrap_or_default();
+    let (code, message) = message.unwrap_or_default();
     let parts = [code, message].into_iter().flatten().map(|part| one_line(&part));
     let parts: Vec<String> = parts.filter(|part| !part.is_empty()).collect();
     let reason = status.canonical_reason().unwrap_or_default().to_owned();
@@ -153,15 +153,15 @@ mod tests {
 
     #[test]
     fn a_refusal_shows_code_and_message() {
-        let told = |status: u16, body: &str| {
+        let message = |status: u16, body: &str| {
             let error = refusal("http://x", StatusCode::from_u16(status).unwrap(), body.as_bytes());
             (error.reason, error.may_pass)
         };
         let xml = "<ErrorResponse><Error><Code>AccessDenied</Code><Message>not\nyou</Message></Error></ErrorResponse>";
-        assert_eq!(told(403, xml), ("http://x answers 403: AccessDenied: not you".to_owned(), false));
+        assert_eq!(message(403, xml), ("http://x answers 403: AccessDenied: not you".to_owned(), false));
         let json = r#"{"message":"Session token not found or invalid"}"#;
-        assert_eq!(told(401, json).0, "http://x answers 401: Session token not found or invalid");
-        assert_eq!(told(503, ""), ("http://x answers 503: Service Unavailable".to_owned(), true));
-        assert_eq!(told(404, "<html>hush</html>").0, "http://x answers 404: Not Found");
+        assert_eq!(message(401, json).0, "http://x answers 401: Session token not found or invalid");
+        assert_eq!(message(503, ""), ("http://x answers 503: Service Unavailable".to_owned(), true));
+        assert_eq!(message(404, "<html>hush</html>").0, "http://x answers 404: Not Found");
     }
 }

@@ -65,8 +65,8 @@ impl Sts {
         request.headers = self.headers(body.len())?;
         if let Some(who) = who {
             let payload = sign::sha256_hex([body.as_ref()]);
-            let what = Signable { method: "POST", path: path.as_bytes(), query: b"", payload: &payload };
-            Signer::new(&self.region, "sts").sign(what, &mut request.headers, who, context.clock.now());
+            let signable = Signable { method: "POST", path: path.as_bytes(), query: b"", payload: &payload };
+            Signer::new(&self.region, "sts").sign(signable, &mut request.headers, who, context.clock.now());
         }
         request.body = body;
         Ok(document::parse_sts(&request.send(context).await?, action)?)

@@ -157,14 +157,14 @@ impl Chain<'_> {
         }
     }
 
-    fn instance(&self, last_of: Option<String>) -> Result<Instance, CredentialsError> {
+    fn instance(&self, places_before: Option<String>) -> Result<Instance, CredentialsError> {
         let mode = self.search.var("AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE").unwrap_or_default();
         let usual = if mode.eq_ignore_ascii_case("ipv6") { instance::IPV6 } else { instance::IPV4 };
         let place = "AWS_EC2_METADATA_SERVICE_ENDPOINT";
         let url = self.search.var(place).unwrap_or_else(|| usual.to_owned());
         let endpoint =
             Endpoint::parse(&url).map_err(|error| CredentialsError::malformed(place, &error.to_string()))?;
-        Ok(Instance::new(endpoint, last_of))
+        Ok(Instance::new(endpoint, places_before))
     }
 
     /// Returns the provider of a profile; `None` if the profile has no credentials. `above` are the profiles whose roles use
