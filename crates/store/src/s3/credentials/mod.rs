@@ -1,7 +1,7 @@
 //! Credentials for signing requests: their sources, and the search for them.
 //!
 //! [`Search`] reads the environment (passed as a function, because only the cli reads it) and the files of the AWS tools,
-//! and returns a [`Provider`]. A [`CredentialsCache`](credentials_cache::CredentialsCache) gets credentials from the
+//! and returns a [`Provider`]. A [`CredentialsCache`] gets credentials from the
 //! provider, caches them and renews them before they expire. Order and meaning of the settings follow the AWS SDKs and
 //! Tools Reference Guide, "Standardized credential providers".
 //!
