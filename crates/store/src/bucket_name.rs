@@ -16,18 +16,20 @@ pub fn check(name: &str) -> Result<()> {
     if good {
         return Ok(());
     }
-    let rule = "a bucket's name has 3 to 63 lower-case letters, digits, '-' and '.'";
-    Err(StoreError::Invalid(format!("{rule}; '{}' is none", name.escape_debug())))
+    let name = name.escape_debug();
+    Err(StoreError::Invalid(format!(
+        "'{name}' is not a valid bucket name: use 3 to 63 lower-case letters, digits, '-' and '.'"
+    )))
 }
 
 /// Returns the error for creating a bucket that exists.
 pub fn exists(name: &str) -> StoreError {
-    StoreError::BucketState { bucket: name.to_owned(), reason: "it exists already".to_owned() }
+    StoreError::BucketState { bucket: name.to_owned(), reason: "the bucket exists already".to_owned() }
 }
 
 /// Returns the error for removing a bucket that holds objects.
 pub fn not_empty(name: &str) -> StoreError {
-    StoreError::BucketState { bucket: name.to_owned(), reason: "it still holds objects".to_owned() }
+    StoreError::BucketState { bucket: name.to_owned(), reason: "the bucket still has objects".to_owned() }
 }
 
 #[cfg(test)]

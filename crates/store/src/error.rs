@@ -24,7 +24,7 @@ pub enum StoreError {
         reason: String,
     },
     /// The object at the key does not meet the [`Precondition`](crate::Precondition), or no longer does.
-    #[error("'{0}' was changed or created by somebody else")]
+    #[error("another client changed or created '{0}'")]
     PreconditionFailed(ObjectKey),
     /// The store cannot hold this key.
     #[error("the store cannot hold the key '{key}': {reason}")]

@@ -36,7 +36,7 @@ impl ObjectKey {
         }
     }
 
-    /// The key's bytes.
+    /// Returns the key's bytes.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }

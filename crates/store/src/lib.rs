@@ -21,15 +21,15 @@ mod file_lock;
 pub mod fuzz;
 mod hex;
 mod key;
+mod log_encoding;
 mod medium;
 mod object;
 mod object_lock;
+mod object_store;
 mod pages;
 mod payload;
 mod retry_budget;
-mod seam;
 mod supervise;
-mod wire;
 
 pub mod accounts;
 pub mod bucket_name;
@@ -61,11 +61,11 @@ pub use object::{
     Precondition, Tags, Upload, Version, VersionEntry, VersionId, Versioning,
 };
 pub use object_lock::{LOCK_HOLD, LOCK_MODE, LOCK_UNTIL, Lock, LockMode, Retention};
-pub use pages::Pages;
-pub use payload::Payload;
-pub use retry_budget::share_budget;
-pub use seam::{
+pub use object_store::{
     Buckets, CompleteOptions, CopyOptions, GetOptions, ListVersions, Multipart, ObjectStore, ObjectWriter,
     PartNote, PutOptions, Removal, Settings, Uploads, Versions, rename_by_copy,
 };
+pub use pages::Pages;
+pub use payload::Payload;
+pub use retry_budget::share_budget;
 pub use supervise::supervise;

@@ -66,7 +66,7 @@ fn decode_token(token: &str) -> Result<Bytes> {
         _ => None,
     };
     let text: Option<Vec<u8>> = token.as_bytes().chunks(2).map(byte).collect();
-    text.map(Bytes::from).ok_or_else(|| StoreError::Invalid("a listing's token that no page gave out".into()))
+    text.map(Bytes::from).ok_or_else(|| StoreError::Invalid("invalid token of a listing".into()))
 }
 
 #[cfg(test)]

@@ -116,7 +116,7 @@ pub struct ObjectMeta {
     pub size_bytes: u64,
     /// Descriptive headers.
     pub attributes: Attributes,
-    /// The number of tags, if the response to a HEAD or GET contains it. S3 omits the header for objects without tags.
+    /// The number of tags, if the store returns it with the description. S3 omits the header for objects without tags.
     pub tag_count: Option<u32>,
 }
 

@@ -9,6 +9,6 @@ const MAX: u32 = 10_000;
 pub fn check(number: u32) -> Result<()> {
     match (1..=MAX).contains(&number) {
         true => Ok(()),
-        false => Err(StoreError::Invalid(format!("part {number}: numbers go from 1 to {MAX}"))),
+        false => Err(StoreError::Invalid(format!("invalid part number {number}: use 1 to {MAX}"))),
     }
 }

@@ -46,7 +46,7 @@ pub fn check(text: &str) -> Result<()> {
     if is_one(text) || text == NULL_VERSION {
         return Ok(());
     }
-    Err(StoreError::Invalid(format!("'{text}' is no version's id")))
+    Err(StoreError::Invalid(format!("invalid version id '{text}'")))
 }
 
 #[cfg(test)]

@@ -77,7 +77,7 @@ fn level(prefix: &str) -> ListRequest {
 }
 
 #[tokio::test]
-async fn files_of_anybody_are_objects() {
+async fn files_of_other_programs_are_objects() {
     let dir = TempDir::new().unwrap();
     fs::create_dir_all(dir.path().join("sub/empty")).unwrap();
     fs::create_dir(dir.path().join("alone")).unwrap();
@@ -101,7 +101,7 @@ async fn files_of_anybody_are_objects() {
 
 /// Files whose names are no key's escape are not objects.
 #[tokio::test]
-async fn names_of_the_escape_made_by_hand_are_ignored() {
+async fn files_with_invalid_escapes_are_ignored() {
     let dir = TempDir::new().unwrap();
     for name in ["%=", "%=%!x", "%+short", "%!", "%=.."] {
         fs::write(dir.path().join(name), "x").unwrap();
@@ -140,7 +140,7 @@ async fn a_file_changed_in_place_is_another_object() {
 }
 
 #[tokio::test]
-async fn tags_do_not_change_who_a_file_is() {
+async fn tags_do_not_change_the_etag() {
     let dir = TempDir::new().unwrap();
     fs::write(dir.path().join("a"), "by hand").unwrap();
     let store = open(dir.path(), QUICK).unwrap();
@@ -166,7 +166,7 @@ async fn an_open_reader_keeps_its_bytes() {
 }
 
 #[tokio::test]
-async fn directories_go_with_their_last_object() {
+async fn directories_are_removed_with_their_last_object() {
     let dir = TempDir::new().unwrap();
     let store = open(dir.path(), QUICK).unwrap();
     for name in ["a/b/c/d", "a/b/e", "a/b/c/f/"] {
@@ -181,7 +181,7 @@ async fn directories_go_with_their_last_object() {
 }
 
 #[tokio::test]
-async fn an_object_steps_aside_for_a_directory() {
+async fn an_object_and_a_directory_can_have_one_name() {
     let dir = TempDir::new().unwrap();
     let store = open(dir.path(), QUICK).unwrap();
     let stored = put(&store, "a", "object").await;
@@ -194,7 +194,7 @@ async fn an_object_steps_aside_for_a_directory() {
 
 /// Names of 254 and 255 bytes leave no room for the prefix of an object whose name a directory has too.
 #[tokio::test]
-async fn the_longest_names_can_be_beside_directories() {
+async fn the_longest_names_can_be_objects_and_directories() {
     let dir = TempDir::new().unwrap();
     let store = open(dir.path(), QUICK).unwrap();
     for len in [253, 254, 255, 256] {
@@ -255,7 +255,7 @@ async fn read_only_writes_nothing() {
 }
 
 #[tokio::test]
-async fn nothing_stays_behind_in_our_own_directory() {
+async fn the_staging_directory_is_left_empty() {
     let dir = TempDir::new().unwrap();
     let store = open(dir.path(), DirOptions::default()).unwrap();
     put(&store, "a", "x").await;
@@ -277,7 +277,7 @@ async fn nothing_stays_behind_in_our_own_directory() {
 }
 
 #[test]
-fn a_directory_that_is_not_there_is_refused() {
+fn a_missing_directory_is_refused() {
     let dir = TempDir::new().unwrap();
     let missing = open(&dir.path().join("missing"), QUICK).unwrap_err();
     assert!(matches!(missing, StoreError::NoSuchBucket(_)));

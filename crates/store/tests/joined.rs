@@ -75,7 +75,7 @@ async fn an_object_lies_in_the_bucket_that_its_key_begins_with() {
 }
 
 #[tokio::test]
-async fn buckets_are_listed_as_directories_and_only_those_that_are_meant() {
+async fn only_chosen_buckets_are_listed_as_directories() {
     let buckets =
         buckets(&["a", "a-b", "a.c", "zzz"].map(|name| ["x-", name].concat()).each_ref().map(String::as_str))
             .await;
@@ -106,7 +106,7 @@ async fn buckets_are_listed_as_directories_and_only_those_that_are_meant() {
 }
 
 #[tokio::test]
-async fn what_goes_from_one_bucket_to_another_keeps_all_it_has() {
+async fn copies_between_buckets_preserve_headers_and_tags() {
     let store = JoinedStore::new(buckets(&["one-bucket", "two-bucket"]).await, None);
     let small = put(&store, "one-bucket/small", "hello").await;
     let large = put(&store, "one-bucket/large", &"0123456789".repeat(4 << 20)).await;
@@ -134,7 +134,7 @@ async fn what_goes_from_one_bucket_to_another_keeps_all_it_has() {
 /// Regression: removing a file in one of several buckets while a program had it open failed with EILSEQ, because no
 /// bucket was chosen for the copy of its bytes.
 #[tokio::test]
-async fn what_is_set_aside_lies_in_the_bucket_that_it_comes_from() {
+async fn orphaned_objects_are_kept_in_their_own_bucket() {
     let store = JoinedStore::new(buckets(&["one-bucket", "two-bucket"]).await, None);
     let object = put(&store, "two-bucket/open", "hello").await;
     let aside = store.copy(&object, &key(".tenon/orphans/7-1"), CopyOptions::default()).await.unwrap();

@@ -64,7 +64,7 @@ async fn one_machine_at_a_time_has_a_lease_and_none_is_left() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_lease_of_who_died_is_taken_over_when_it_has_lapsed_and_not_before() {
+async fn the_lease_of_a_crashed_machine_is_taken_over_when_it_has_lapsed() {
     let world = World::new();
     let (dead, other) = (world.machine(), world.machine());
     let died = timeout(Duration::from_secs(1), dead.holding(&[b"text"], std::future::pending::<()>()));
@@ -79,7 +79,7 @@ async fn the_lease_of_who_died_is_taken_over_when_it_has_lapsed_and_not_before()
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_long_at_work_keeps_the_lease_and_who_waits_gives_up() {
+async fn a_long_holder_keeps_the_lease_and_a_waiter_gives_up() {
     let world = World::new();
     let (busy, other) = (world.machine(), world.machine());
     let working = tokio::spawn(async move {
@@ -93,7 +93,7 @@ async fn who_is_long_at_work_keeps_the_lease_and_who_waits_gives_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn renewals_that_fail_do_no_harm_before_the_lease_lapses() {
+async fn failed_renewals_are_harmless_before_the_lease_lapses() {
     let world = World::new();
     let (busy, other) = (world.machine(), world.machine());
     // The second renewal fails.
@@ -112,7 +112,7 @@ async fn renewals_that_fail_do_no_harm_before_the_lease_lapses() {
 /// After a lost response, the next renewal finds another etag. The lease may belong to another machine, so its holder must
 /// not delete it.
 #[tokio::test(start_paused = true)]
-async fn a_lease_whose_renewal_was_not_heard_of_is_left_to_lapse() {
+async fn a_lease_whose_renewal_response_was_lost_is_left_to_lapse() {
     let world = World::new();
     world.faults.add(Rule::new(Fault::lost_reply()).on(Operation::Put).after(1).times(1));
     world.machine().holding(&[b"text"], sleep(Duration::from_secs(10))).await.unwrap().unwrap();
@@ -122,7 +122,7 @@ async fn a_lease_whose_renewal_was_not_heard_of_is_left_to_lapse() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_error_gives_back_what_was_taken() {
+async fn an_error_releases_acquired_leases() {
     let world = World::new();
     world.faults.add(Rule::new(Fault::unavailable()).on(Operation::Put).after(1).times(1));
     let outcome = world.machine().holding(&[b"one", b"other"], async { panic!("not without both") }).await;
@@ -132,7 +132,7 @@ async fn an_error_gives_back_what_was_taken() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_dead_left_is_found_and_what_the_living_hold_is_not() {
+async fn lapsed_leases_are_found_and_held_leases_are_not() {
     let world = World::new();
     let (dead, busy) = (world.machine(), world.machine());
     assert!(left_over(&world.memory, BEGINNING, false).await.unwrap().is_empty());

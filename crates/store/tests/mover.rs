@@ -1,7 +1,7 @@
 //! Tests of the mover: renames return at once, and the objects are moved later.
 
-mod arriving;
-mod unheard;
+mod arrival;
+mod lost_responses;
 
 use bytes::Bytes;
 use futures_util::TryStreamExt as _;
@@ -116,7 +116,7 @@ fn expected(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
 }
 
 #[tokio::test]
-async fn a_store_with_nothing_on_its_way_conforms() {
+async fn a_mover_without_moves_conforms() {
     let kept: Mutex<Vec<TempDir>> = Mutex::default();
     let fresh = || async {
         let dir = TempDir::new().unwrap();
@@ -129,7 +129,7 @@ async fn a_store_with_nothing_on_its_way_conforms() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rename_asks_the_bucket_for_nothing_and_is_seen_at_once() {
+async fn a_rename_sends_no_request_and_is_visible_at_once() {
     let world = World::new();
     let a = world.put("a", "one").await;
     world.put("d/x", "two").await;
@@ -155,7 +155,7 @@ async fn a_rename_asks_the_bucket_for_nothing_and_is_seen_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_renamed_again_moves_once() {
+async fn an_object_renamed_twice_is_moved_once() {
     let world = World::new();
     let a = world.put("a", "one").await;
     let b = world.rename(&a, "b", Precondition::Absent).await.unwrap();
@@ -178,7 +178,7 @@ async fn what_is_renamed_again_moves_once() {
 
 /// Regression: after a failed move the next attempt is half a minute away, and later renames waited for it.
 #[tokio::test(start_paused = true)]
-async fn what_is_renamed_does_not_wait_for_what_cannot_be_moved() {
+async fn moves_do_not_wait_for_failing_moves() {
     let world = World::new();
     let (stuck, next) = (world.put("stuck", "one").await, world.put("next", "two").await);
     world.faults.add(Rule::new(Fault::unavailable()).on(Operation::Copy).at(&key("stuck.moved")).always());
@@ -196,7 +196,7 @@ async fn what_is_renamed_does_not_wait_for_what_cannot_be_moved() {
 /// Regression: an object that a rename was to replace moved with its directory and arrived first, so that the renamed
 /// object went to `lost+found` (world 4700 of both sides).
 #[tokio::test(start_paused = true)]
-async fn what_is_replaced_does_not_come_along_with_its_directory() {
+async fn a_replaced_object_does_not_move_with_its_directory() {
     let world = World::new();
     let (old, other) = (world.put("d/f", "old").await, world.put("d/g", "other").await);
     let new = world.put("d/new", "new").await;
@@ -212,7 +212,7 @@ async fn what_is_replaced_does_not_come_along_with_its_directory() {
 
 /// After a rename over an object, readers see the new object at once, and the old object is removed.
 #[tokio::test(start_paused = true)]
-async fn what_is_replaced_goes_and_what_somebody_else_stored_stays() {
+async fn a_rename_removes_the_replaced_object_but_not_another_clients() {
     let world = World::new();
     let (old, new) = (world.put("f", "old").await, world.put("f.tmp", "new").await);
     world.rename(&new, "f", Precondition::Matches(old.etag)).await.unwrap();
@@ -230,7 +230,7 @@ async fn what_is_replaced_goes_and_what_somebody_else_stored_stays() {
 /// Regression: if a path was too long for `lost+found`, the kept key was the object's own key, so that our object replaced
 /// another client's object without a copy.
 #[tokio::test(start_paused = true)]
-async fn s450_an_object_stays_where_it_was_renamed_from_for_want_of_another_name() {
+async fn s450_a_conflicting_object_without_another_key_stays_at_its_old_key() {
     let (dir, memory) = (TempDir::new().unwrap(), MemoryStore::new(Arc::new(SystemClock)));
     let options = MoverOptions { lost: Arc::new(|key, _| key.clone()), ..options() };
     let bucket = Arc::new(memory.clone());
@@ -249,7 +249,7 @@ async fn s450_an_object_stays_where_it_was_renamed_from_for_want_of_another_name
 
 /// If another client replaces an object that was renamed but not moved yet, its new object keeps the old name.
 #[tokio::test(start_paused = true)]
-async fn what_somebody_else_stores_at_the_old_place_is_another_object() {
+async fn another_clients_object_at_the_old_key_stays() {
     let world = World::new();
     let a = world.put("a", "ours").await;
     put(&world.memory, "a", "theirs").await;
@@ -261,7 +261,7 @@ async fn what_somebody_else_stores_at_the_old_place_is_another_object() {
 /// Regression: if another client deleted the source of a rename over an object, the target was deleted too, and both
 /// were lost.
 #[tokio::test(start_paused = true)]
-async fn s80_what_was_to_be_replaced_stays_when_somebody_deletes_what_was_to_replace_it() {
+async fn s80_the_target_of_a_rename_stays_when_another_client_deletes_the_source() {
     let world = World::new();
     let (new, old) = (world.put("new", "new").await, world.put("f", "old").await);
     world.faults.set_down(true);
@@ -277,7 +277,7 @@ async fn s80_what_was_to_be_replaced_stays_when_somebody_deletes_what_was_to_rep
 /// Regression: if etags are hashes of the bytes, a copy over an equal object has the etag of the replaced object. When the
 /// response to the deletion of its source was lost, the copy was taken for the replaced object and deleted: both were lost.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_replaced_its_equal_is_not_taken_for_it() {
+async fn a_copy_over_an_equal_object_is_not_taken_for_the_replaced_object() {
     let server = servers::shared_minio();
     let bucket = fresh_bucket(&client_of(config(server))).await.unwrap();
     let (dir, faults) = (TempDir::new().unwrap(), Faults::new());
@@ -299,12 +299,12 @@ async fn what_replaced_its_equal_is_not_taken_for_it() {
 /// Regression: an object that had arrived and could then not be deleted kept another etag here than in the bucket
 /// (world 1010 of both sides).
 #[tokio::test(start_paused = true)]
-async fn what_could_not_be_deleted_on_its_way_is_known_by_its_own_tag() {
+async fn an_arrived_object_that_could_not_be_deleted_keeps_its_etag() {
     let world = World::new();
-    let told: Arc<Mutex<Vec<ObjectKey>>> = Arc::default();
-    let hears = told.clone();
+    let arrived: Arc<Mutex<Vec<ObjectKey>>> = Arc::default();
+    let recorder = arrived.clone();
     world.mover.kept_by(Keeper {
-        has_arrived: Box::new(move |key, _, _| hears.lock().unwrap().push(key.clone())),
+        has_arrived: Box::new(move |key, _, _| recorder.lock().unwrap().push(key.clone())),
         ..keeper()
     });
     let a = world.put("a", "one").await;
@@ -317,7 +317,7 @@ async fn what_could_not_be_deleted_on_its_way_is_known_by_its_own_tag() {
     let (here, there) =
         (world.mover.head(&key("b")).await.unwrap(), world.memory.head(&key("b")).await.unwrap());
     assert_eq!(here.object.etag, there.object.etag);
-    assert_eq!(*told.lock().unwrap(), [key("b")]);
+    assert_eq!(*arrived.lock().unwrap(), [key("b")]);
 }
 
 /// A layer that delays the results of listings, so that they are stale.
@@ -337,7 +337,7 @@ impl Layer for LateLists {
 /// Regression: a listing that began before an object was moved and ended after that showed the object at its old key
 /// (world 2383 of both sides).
 #[tokio::test(start_paused = true)]
-async fn what_leaves_while_it_is_listed_does_not_show_where_it_was() {
+async fn an_object_moved_during_a_listing_is_not_listed_at_its_old_key() {
     let (memory, dir) = (MemoryStore::new(Arc::new(SystemClock)), TempDir::new().unwrap());
     let slow = Slow::new(memory.clone(), Latency::new(Duration::from_millis(10)));
     let bucket = Arc::new(Wrapped::new(slow, LateLists));
@@ -392,7 +392,7 @@ async fn a_new_object_waits_for_the_one_that_leaves_its_place() {
 
 /// Regression: a client that kept storing objects below the old name of a directory kept its move from completing.
 #[tokio::test(start_paused = true)]
-async fn who_goes_on_storing_at_the_old_place_makes_new_objects_there() {
+async fn objects_stored_at_the_old_key_do_not_delay_a_move() {
     let world = World::new();
     world.put("d/x", "ours").await;
     world.rename_tree("d/", "e/").await;
@@ -410,7 +410,7 @@ async fn who_goes_on_storing_at_the_old_place_makes_new_objects_there() {
 }
 
 #[tokio::test]
-async fn what_fails_with_a_rename_is_no_rename() {
+async fn a_refused_rename_has_no_effect() {
     let world = World::new();
     let a = world.put("a", "one").await;
     let refused = || Err::<(), _>(StoreError::Denied("no".into()));
@@ -442,7 +442,7 @@ impl NamingError for Uncertain {
 /// Regression: after an uncertain error of naming, the object was not moved, although its new name may have been stored
 /// (world of files 3207099).
 #[tokio::test]
-async fn what_may_have_been_named_moves() {
+async fn an_object_whose_new_name_may_be_stored_is_moved() {
     let mut world = World::new();
     let a = world.put("a", "one").await;
     world.put("d/x", "two").await;
@@ -455,13 +455,13 @@ async fn what_may_have_been_named_moves() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_moves_before_what_must_be_safe_is() {
+async fn moves_wait_until_the_keeper_is_safe() {
     let world = World::new();
     let is_safe = Arc::new(std::sync::atomic::AtomicBool::new(false));
-    let asked = is_safe.clone();
+    let may_move = is_safe.clone();
     world.mover.kept_by(Keeper {
         make_safe: Box::new(move || {
-            let outcome = match asked.load(std::sync::atomic::Ordering::SeqCst) {
+            let outcome = match may_move.load(std::sync::atomic::Ordering::SeqCst) {
                 true => Ok(()),
                 false => Err(StoreError::Unavailable("not yet".into())),
             };
@@ -487,12 +487,12 @@ fn keeper() -> Keeper {
         has_arrived: Box::new(|_, _, _| {}),
         has_left: Box::new(|_| {}),
         is_void: Box::new(|_, _| {}),
-        judge: theirs_goes(Arc::default()),
+        judge: judge_keeping_ours(Arc::default()),
     }
 }
 
 /// Returns a judge that keeps our object at the key, and records its outcomes.
-fn theirs_goes(noted: Arc<Mutex<Vec<Outcome>>>) -> Judge {
+fn judge_keeping_ours(noted: Arc<Mutex<Vec<Outcome>>>) -> Judge {
     Judge {
         way: Arc::new(|overtaken| Way::TheirsTo(key(format!("kept/{}", overtaken.key)))),
         note: Arc::new(move |outcome| {
@@ -505,10 +505,10 @@ fn theirs_goes(noted: Arc<Mutex<Vec<Outcome>>>) -> Judge {
 
 /// Regression: while the bucket refused deletions, each attempt made another copy of the conflicting object.
 #[tokio::test(start_paused = true)]
-async fn what_met_another_object_is_settled_once() {
+async fn a_conflict_is_resolved_once() {
     let world = World::new();
     let noted = Arc::<Mutex<Vec<Outcome>>>::default();
-    world.mover.kept_by(Keeper { judge: theirs_goes(noted.clone()), ..keeper() });
+    world.mover.kept_by(Keeper { judge: judge_keeping_ours(noted.clone()), ..keeper() });
     let a = world.put("a", "ours").await;
     world.put("d/x", "ours too").await;
     world.faults.set_down(true);
@@ -546,7 +546,7 @@ impl Model {
     }
 }
 
-async fn world_of(seed: u64) {
+async fn run_random_changes(seed: u64) {
     let entropy = Entropy::new(seed);
     let below = |bound: usize| entropy.below(bound as u64) as usize;
     let (mut world, mut model) = (World::new(), Model::default());
@@ -626,10 +626,10 @@ async fn world_of(seed: u64) {
 }
 
 #[test]
-fn any_order_of_changes_crashes_and_moves_ends_as_if_renames_took_no_time() {
+fn random_changes_with_crashes_end_like_instant_renames() {
     for seed in 0..100 {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
-        runtime.unwrap().block_on(world_of(seed));
+        runtime.unwrap().block_on(run_random_changes(seed));
     }
 }
 
@@ -650,7 +650,7 @@ async fn headers_and_tags_move_along() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_for_an_arrival_finds_it_in_the_bucket_and_nothing_at_the_old_place() {
+async fn waiting_for_an_arrival_returns_when_the_object_has_moved() {
     let world = World::new();
     let a = world.put("a", "one").await;
     world.put("d/x", "two").await;
@@ -672,7 +672,7 @@ async fn who_waits_for_an_arrival_finds_it_in_the_bucket_and_nothing_at_the_old_
 
 /// A caller that waits for a rename can retry it with the present object, so a rename without effect is not a conflict.
 #[tokio::test(start_paused = true)]
-async fn who_waits_for_a_rename_that_came_to_nothing_has_no_conflict() {
+async fn waiting_for_a_rename_without_effect_reports_no_conflict() {
     for is_shared in [false, true] {
         let memory = MemoryStore::new(Arc::new(SystemClock));
         let dir = TempDir::new().unwrap();
@@ -681,7 +681,7 @@ async fn who_waits_for_a_rename_that_came_to_nothing_has_no_conflict() {
         let mover =
             Mover::open(&dir.path().join("moves"), bucket, options, Arc::new(Entropy::new(1))).unwrap();
         let noted = Arc::default();
-        mover.kept_by(Keeper { judge: theirs_goes(Arc::clone(&noted)), ..keeper() });
+        mover.kept_by(Keeper { judge: judge_keeping_ours(Arc::clone(&noted)), ..keeper() });
         let from = put(&*mover, "from", "ours").await;
         mover
             .rename_object(&from, &key("to"), &Precondition::Absent, false, |_| Ok::<_, StoreError>(()))

@@ -42,7 +42,7 @@ async fn idle_layers_conform() {
 }
 
 #[tokio::test]
-async fn rules_strike_the_calls_they_name() {
+async fn rules_affect_only_matching_calls() {
     let store = Faulty::new(memory(), Faults::new());
     let faults = store.layer().clone();
     faults.add(Rule::new(Fault::throttled()).on(Operation::Put).at(&key("a")).after(1).times(2));
@@ -62,7 +62,7 @@ async fn rules_strike_the_calls_they_name() {
 }
 
 #[tokio::test]
-async fn a_lost_reply_has_taken_effect() {
+async fn a_call_with_lost_response_has_taken_effect() {
     let store = Faulty::new(memory(), Faults::new());
     store.layer().add(Rule::new(Fault::lost_reply()).on(Operation::Put));
     assert!(matches!(put(&store, "a", "1").await, Err(StoreError::Unavailable(_))));

@@ -1,7 +1,7 @@
 //! Tests of the write-back log in front of a bucket.
 
-mod early;
-mod trouble;
+mod damage_and_conflicts;
+mod early_uploads;
 
 use bytes::Bytes;
 use futures_util::TryStreamExt;
@@ -133,12 +133,12 @@ async fn writeback_conforms_while_changes_wait() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn writeback_conforms_while_changes_go_up() {
+async fn writeback_conforms_while_changes_are_uploaded() {
     conforms(Duration::ZERO).await;
 }
 
 #[tokio::test]
-async fn s152_what_was_acknowledged_is_there_after_a_crash_and_goes_up() {
+async fn s152_acknowledged_changes_survive_a_crash_and_are_uploaded() {
     let mut world = World::new(options(Duration::ZERO));
     world.faults.set_down(true);
     world.put("a", "one", Precondition::None).await.unwrap();
@@ -151,11 +151,11 @@ async fn s152_what_was_acknowledged_is_there_after_a_crash_and_goes_up() {
     assert_eq!(world.writeback.backlog(), Backlog::default());
     assert_eq!(contents(&world.memory).await, BTreeMap::from([("b".to_owned(), "two".into())]));
     world.reopen();
-    assert_eq!(world.writeback.backlog(), Backlog::default(), "what is up does not go up again");
+    assert_eq!(world.writeback.backlog(), Backlog::default(), "an uploaded change is not uploaded again");
 }
 
 #[tokio::test]
-async fn s155_only_the_newest_of_a_key_goes_up_and_what_is_deleted_soon_never() {
+async fn s155_only_the_newest_change_of_a_key_is_uploaded() {
     let world = World::new(WritebackOptions { checks_at_once: false, ..options(LATER) });
     let mut etag = world.put("kept", "0", Precondition::Absent).await.unwrap().etag;
     for body in ["1", "2", "3"] {
@@ -171,7 +171,7 @@ async fn s155_only_the_newest_of_a_key_goes_up_and_what_is_deleted_soon_never() 
 }
 
 #[tokio::test]
-async fn s153_who_loses_to_another_client_finds_his_bytes() {
+async fn s153_the_object_that_loses_a_conflict_is_kept_in_lost_and_found() {
     let world = World::new(options(LATER));
     world.put("file", "ours", Precondition::Absent).await.unwrap();
     world.memory.put(&key("file"), "theirs".into(), PutOptions::default()).await.unwrap();
@@ -184,7 +184,7 @@ async fn s153_who_loses_to_another_client_finds_his_bytes() {
 /// Regression: after a lost conflict, the etag of our bytes referred to the other client's bytes. A reader of our object got
 /// a mixture of both, and a mount, which saw the same etag, kept showing our length.
 #[tokio::test]
-async fn s153_a_tag_of_bytes_that_lost_names_no_others() {
+async fn s153_the_etag_of_a_losing_object_refers_to_no_other_bytes() {
     let world = World::new(options(LATER));
     let ours = world.put("file", "ours", Precondition::Absent).await.unwrap();
     world.memory.put(&key("file"), "theirs".into(), PutOptions::default()).await.unwrap();
@@ -199,7 +199,7 @@ async fn s153_a_tag_of_bytes_that_lost_names_no_others() {
 /// Regression: a PUT or DELETE without a precondition, which may wait for hours in an outage, overwrote newer changes of
 /// another client.
 #[tokio::test]
-async fn s153_what_waits_without_a_condition_does_not_undo_what_another_client_made_meanwhile() {
+async fn s153_unconditional_changes_do_not_overwrite_newer_changes_of_another_client() {
     for was_there in [false, true] {
         let world = World::new(options(LATER));
         for name in ["shared/put", "shared/deleted", "shared/copied"] {
@@ -230,7 +230,7 @@ async fn s153_what_waits_without_a_condition_does_not_undo_what_another_client_m
 }
 
 #[tokio::test]
-async fn s153_what_another_client_stored_and_deleted_again_hinders_nothing() {
+async fn s153_an_object_stored_and_deleted_by_another_client_is_no_conflict() {
     let world = World::new(options(LATER));
     world.put("shared/new", "ours", Precondition::Absent).await.unwrap();
     world.memory.put(&key("shared/new"), "theirs".into(), PutOptions::default()).await.unwrap();
@@ -241,7 +241,7 @@ async fn s153_what_another_client_stored_and_deleted_again_hinders_nothing() {
 
 /// Regression: a directory that two clients made was kept in `lost+found` as an empty file (world 1968 of both sides).
 #[tokio::test]
-async fn s153_what_only_says_that_there_is_a_directory_is_not_kept() {
+async fn s153_directory_markers_are_not_kept_in_lost_and_found() {
     let world = World::new(options(LATER));
     world.put("dir/", "", Precondition::Absent).await.unwrap();
     world.put("empty", "", Precondition::Absent).await.unwrap();
@@ -258,7 +258,7 @@ async fn s153_what_only_says_that_there_is_a_directory_is_not_kept() {
 /// Regression: if another client removed the source of a waiting copy, the copy was retried for ever, so that the log never
 /// became empty and unmounting always reported changes left.
 #[tokio::test]
-async fn s153_a_change_goes_though_another_client_took_what_it_is_made_of() {
+async fn s153_a_copy_ends_although_another_client_removed_its_source() {
     let world = World::new(options(LATER));
     let body: Vec<u8> = (0..9 << 20).map(|at| (at >> 16) as u8 | 1).collect();
     world.memory.put(&key("shared/source"), body.clone().into(), PutOptions::default()).await.unwrap();
@@ -279,7 +279,7 @@ async fn s153_a_change_goes_though_another_client_took_what_it_is_made_of() {
 }
 
 #[tokio::test]
-async fn changes_of_shared_keys_go_over_what_was_there() {
+async fn changes_of_shared_keys_replace_existing_objects() {
     let world = World::new(options(LATER));
     for name in ["shared/put", "shared/deleted"] {
         world.memory.put(&key(name), "old".into(), PutOptions::default()).await.unwrap();
@@ -293,7 +293,7 @@ async fn changes_of_shared_keys_go_over_what_was_there() {
 
 /// Regression: the second deletion found no waiting put, and cancelled the first deletion as unnecessary.
 #[tokio::test]
-async fn what_is_deleted_twice_is_deleted() {
+async fn a_second_deletion_does_not_cancel_the_first() {
     let world = World::new(WritebackOptions { keys_are_used_once: true, ..options(LATER) });
     world.memory.put(&key("a"), "old".into(), PutOptions::default()).await.unwrap();
     for _ in 0..2 {
@@ -304,7 +304,7 @@ async fn what_is_deleted_twice_is_deleted() {
 }
 
 #[tokio::test]
-async fn a_lost_answer_is_no_conflict() {
+async fn a_lost_response_is_no_conflict() {
     let world = World::new(options(Duration::ZERO));
     world.faults.add(Rule::new(Fault::lost_reply()).times(1));
     world.put("file", "ours", Precondition::None).await.unwrap();
@@ -313,7 +313,7 @@ async fn a_lost_answer_is_no_conflict() {
 }
 
 #[tokio::test]
-async fn s119_a_full_log_makes_writers_wait_until_something_went_up() {
+async fn s119_a_full_log_makes_writers_wait_for_an_upload() {
     let world = World::new(WritebackOptions { limit_bytes: 1 << 20, ..options(Duration::ZERO) });
     world.faults.set_down(true);
     for name in ["a", "b"] {
@@ -326,7 +326,7 @@ async fn s119_a_full_log_makes_writers_wait_until_something_went_up() {
         }
         let mut put = std::pin::pin!(put);
         let waits = tokio::time::timeout(Duration::from_millis(300), &mut put).await;
-        assert!(waits.is_err(), "there is no room");
+        assert!(waits.is_err(), "the log is full");
         world.faults.set_down(false);
         put.await.unwrap();
     }
@@ -342,13 +342,13 @@ async fn s119_many_small_changes_wait_as_well() {
         world.put(name, "x", Precondition::None).await.unwrap();
     }
     let mut put = std::pin::pin!(world.put("d", "x", Precondition::None));
-    assert!(tokio::time::timeout(Duration::from_millis(200), &mut put).await.is_err(), "there is no room");
+    assert!(tokio::time::timeout(Duration::from_millis(200), &mut put).await.is_err(), "the log is full");
     world.faults.set_down(false);
     put.await.unwrap();
 }
 
 #[tokio::test]
-async fn s119_a_full_log_that_nothing_leaves_is_an_error_after_a_while() {
+async fn s119_a_full_log_without_uploads_is_an_error_after_a_timeout() {
     let patience = Duration::from_millis(100);
     let world = World::new(WritebackOptions { limit_changes: 1, patience, ..options(Duration::ZERO) });
     world.faults.set_down(true);
@@ -366,7 +366,7 @@ async fn s119_a_full_log_that_nothing_leaves_is_an_error_after_a_while() {
 /// Regression: a change was uploaded before its record was synced. After a power failure only an older record of the key
 /// was left, and the bucket's newer object was taken for another client's (world of files 300).
 #[tokio::test]
-async fn s154_the_bucket_never_has_what_the_log_can_lose() {
+async fn s154_changes_are_uploaded_after_their_records_are_synced() {
     let world = World::new(options(Duration::ZERO));
     world.put("a", "one", Precondition::None).await.unwrap();
     let end = std::fs::metadata(world.dir.path().join(format!("{:016x}.log", 1))).unwrap().len();
@@ -396,7 +396,7 @@ impl Layer for SyncedAtPut {
 /// Regression: a waiting copy was deleted, and its source overwritten. The bucket got the new source before the log was
 /// synced. After a power failure the copy waited again, but its source was gone (world of files 31190).
 #[tokio::test]
-async fn s154_an_object_goes_after_the_records_that_let_go_of_it() {
+async fn s154_an_object_is_replaced_after_records_that_release_it_are_synced() {
     let memory = MemoryStore::new(Arc::new(SystemClock));
     memory.put(&key("source"), "old".into(), PutOptions::default()).await.unwrap();
     let (dir, seen) = (TempDir::new().unwrap(), SyncedAtPut::default());
@@ -419,7 +419,7 @@ async fn s154_an_object_goes_after_the_records_that_let_go_of_it() {
 /// it recorded that. The source of the waiting change was gone, so that it could neither be read nor copied (world of files
 /// 7312).
 #[tokio::test]
-async fn s152_a_change_that_replaced_what_it_is_made_of_can_be_read() {
+async fn s152_a_change_that_replaced_its_own_source_can_be_read() {
     let mut world = World::new(options(LATER));
     world.memory.put(&key("a"), "body".into(), PutOptions::default()).await.unwrap();
     let object = world.writeback.head(&key("a")).await.unwrap().object;
@@ -453,7 +453,7 @@ async fn s119_attempts_that_fail_do_not_keep_a_writer_waiting() {
 /// Regression: each failed change caused a pause of up to thirty seconds, during which nothing was uploaded although the
 /// bucket was reachable again.
 #[tokio::test(start_paused = true)]
-async fn s122_changes_go_up_soon_after_the_bucket_is_back() {
+async fn s122_changes_are_uploaded_soon_after_an_outage() {
     let world = World::new(options(Duration::ZERO));
     world.faults.set_down(true);
     for n in 0..40 {
@@ -472,7 +472,7 @@ async fn s122_changes_go_up_soon_after_the_bucket_is_back() {
 /// A reader of an object whose attributes are being uploaded waits for the end of the attempt, successful or not.
 /// Regression: with several threads the reader could be notified just before the end, and then waited for the next attempt.
 #[tokio::test(start_paused = true)]
-async fn s122_a_reader_does_not_wait_for_the_bucket_to_be_back() {
+async fn s122_a_reader_does_not_wait_for_the_end_of_an_outage() {
     let world = World::new(options(Duration::ZERO));
     world.memory.put(&key("file"), "text".into(), PutOptions::default()).await.unwrap();
     let stored = world.writeback.head(&key("file")).await.unwrap().object;
@@ -494,7 +494,7 @@ async fn s122_a_reader_does_not_wait_for_the_bucket_to_be_back() {
 /// Regression: tags that were set on a waiting copy, or replaced by it, were lost on upload, because the object was copied
 /// inside the bucket with the tags of its source.
 #[tokio::test]
-async fn s552_tags_of_a_copy_that_waits_go_up_with_it() {
+async fn s552_tags_of_a_waiting_copy_are_uploaded() {
     let world = World::new(options(LATER));
     let tags = |value: &str| Tags::from([("tag".to_owned(), value.to_owned())]);
     let described = PutOptions { tags: tags("source"), ..PutOptions::default() };
@@ -515,7 +515,7 @@ async fn s552_tags_of_a_copy_that_waits_go_up_with_it() {
 
 /// Two objects are exchanged: the source of each waiting copy is the object that the other would replace.
 #[tokio::test]
-async fn changes_that_wait_for_each_other_go_up_all_the_same() {
+async fn changes_that_wait_for_each_other_are_uploaded() {
     let world = World::new(options(LATER));
     for (name, body) in [("a", "one"), ("b", "two")] {
         world.memory.put(&key(name), body.into(), PutOptions::default()).await.unwrap();
@@ -565,12 +565,12 @@ async fn a_deletion_waits_for_changes_that_wait_for_each_other() {
 
 /// Runs on one thread, so that a request of a crashed process is not served after requests of the next process.
 #[tokio::test]
-async fn any_changes_with_crashes_are_seen_and_go_up() {
+async fn random_changes_with_crashes_are_visible_and_uploaded() {
     any_changes(true).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn any_changes_on_many_threads_are_seen_and_go_up() {
+async fn random_changes_on_many_threads_are_visible_and_uploaded() {
     any_changes(false).await;
 }
 
@@ -651,11 +651,11 @@ fn seeds() -> u64 {
 
 /// Compares contents; shows bodies by length and beginning only.
 fn assert_same(found: &BTreeMap<String, Bytes>, model: &BTreeMap<String, Bytes>, seed: u64, step: usize) {
-    let told = |all: &BTreeMap<String, Bytes>| -> Vec<String> {
+    let summarize = |all: &BTreeMap<String, Bytes>| -> Vec<String> {
         let short = |body: &Bytes| String::from_utf8_lossy(&body[..body.len().min(8)]).into_owned();
         all.iter().map(|(name, body)| format!("{name}: {} of {}", body.len(), short(body))).collect()
     };
-    assert!(found == model, "seed {seed}, step {step}: {:?} is not {:?}", told(found), told(model));
+    assert!(found == model, "seed {seed}, step {step}: {:?} is not {:?}", summarize(found), summarize(model));
 }
 
 /// Runs a call with the bucket up, because the call may need the bucket.
@@ -670,7 +670,7 @@ async fn settled<T>(world: &World, call: impl Future<Output = Result<T>>) -> Res
 
 /// A power failure at any time leaves a prefix of the log, which contains everything that was synced.
 #[tokio::test]
-async fn s154_a_log_that_lost_its_end_has_everything_before() {
+async fn s154_a_truncated_log_keeps_its_beginning() {
     let world = World::new(options(LATER));
     world.faults.set_down(true);
     let log = world.dir.path().join(format!("{:016x}.log", 1));

@@ -169,7 +169,7 @@ use cases;
 fn object_cases() -> Vec<Case<World>> {
     cases! {
         objects::{
-            an_empty_object, a_small_object, a_rope_of_many_pieces, nine_mebibytes, what_is_not_there,
+            an_empty_object, a_small_object, a_rope_of_many_pieces, nine_mebibytes, missing_objects,
             ranges_inside, ranges_that_end_beyond, ranges_that_begin_beyond, get_if_match,
         }
         attributes::{

@@ -43,7 +43,7 @@ pub(super) async fn nine_mebibytes(world: World) -> Outcome {
     holds(middle == whole.slice(4_000_000..6_000_001), "other bytes came back for a range")
 }
 
-pub(super) async fn what_is_not_there(world: World) -> Outcome {
+pub(super) async fn missing_objects(world: World) -> Outcome {
     refused(world.head("nothing").await, Refusal::NotFound)?;
     refused(world.read("nothing").await, Refusal::NotFound)?;
     let condition = GetOptions { if_match: Some(foreign_etag()), ..GetOptions::default() };

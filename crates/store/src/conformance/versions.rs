@@ -26,8 +26,8 @@ use super::versions;
 fn version_cases() -> Vec<Case<World>> {
     cases! {
         versions::{
-            none_at_first, every_write_stays, a_mark_hides_what_stays, removing_the_newest_uncovers,
-            suspended_writes_replace_null, what_was_there_before_is_null, conditions_look_at_the_newest,
+            none_at_first, every_write_stays, a_delete_marker_hides_older_versions, removing_the_newest_uncovers,
+            suspended_writes_replace_null, objects_from_before_versioning_are_null, conditions_look_at_the_newest,
             ids_that_are_none, listed_by_key_and_age, listed_page_by_page, listed_while_removed, folded, tags_of_a_version,
             copies_of_a_version, a_lock_holds, a_lock_gets_longer, a_lock_comes_with_the_bytes,
         }
@@ -58,7 +58,7 @@ pub(super) async fn every_write_stays(world: World) -> Outcome {
     same(ids(versions, "").await?, [("a", second, true), ("a", first, false)].map(owned))
 }
 
-pub(super) async fn a_mark_hides_what_stays(world: World) -> Outcome {
+pub(super) async fn a_delete_marker_hides_older_versions(world: World) -> Outcome {
     let versions = enabled(&world).await?;
     let first = named(world.put("a", "1").await?)?;
     let deleted = versions.mark(&key("a"), Precondition::None).await?;
@@ -107,7 +107,7 @@ pub(super) async fn suspended_writes_replace_null(world: World) -> Outcome {
     refused(versions.set_state(Versioning::Never).await, Refusal::Invalid)
 }
 
-pub(super) async fn what_was_there_before_is_null(world: World) -> Outcome {
+pub(super) async fn objects_from_before_versioning_are_null(world: World) -> Outcome {
     let versions = of(&world)?;
     world.put("a", "0").await?;
     let versions_then = enabled(&world).await?;

@@ -159,8 +159,8 @@ impl World {
                 .is_some_and(|rest| upper.ends_with(b"/") && !rest.is_empty() || rest.starts_with(b"/"))
         };
         let covers = |upper: &N| names.iter().any(|lower| below(upper.as_ref(), lower.as_ref()));
-        let beside = self.capabilities.object_beside_directory;
-        names.iter().copied().filter(|name| beside || !covers(name)).collect()
+        let has_both = self.capabilities.object_beside_directory;
+        names.iter().copied().filter(|name| has_both || !covers(name)).collect()
     }
 
     /// Makes empty objects, several at a time.

@@ -3,8 +3,8 @@
 //! Directories are made and removed along with their objects while other writers work in the same directories. So every
 //! step is relative to an open directory and is repeated from the root if that directory was removed meanwhile.
 
-use super::place::{Place, beside, is_beside_inside, path};
-use super::record::{Found, Record, modified, size_bytes};
+use super::place::{Place, alternate_name, is_alternate_inside, path};
+use super::record::{OpenObject, Record, modified, size_bytes};
 use super::staging::{DIR_MODE, Staged};
 use super::tree::{Kind, find_in, kind, open_child};
 use super::{Durability, Shared, errno};
@@ -20,7 +20,7 @@ const ATTEMPTS: usize = 1000;
 enum Step<T> {
     Done(T),
     /// Another writer changed the directories on the path: begin again at the root.
-    Again,
+    Restart,
 }
 
 impl Shared {
@@ -46,7 +46,7 @@ impl Shared {
         for _ in 0..ATTEMPTS {
             let Step::Done(dir) = self.make_dirs(&place.dirs, key)? else { continue };
             let placed = {
-                let _held = self.locks.hold(&place.path());
+                let _held = self.locks.lock(&place.path());
                 put_in_place(dir.as_fd(), &place.name, staged, precondition, key)?
             };
             if let Step::Done(()) = placed {
@@ -56,14 +56,14 @@ impl Shared {
                 return Ok(ObjectRef { key: key.clone(), etag, version: None, last_modified });
             }
         }
-        Err(StoreError::Unavailable(format!("the directories on the way to '{key}' keep changing")))
+        Err(StoreError::Unavailable(format!("the directories in the path of '{key}' keep changing")))
     }
 
     /// Removes the object, and the directories that become empty.
     pub(super) fn delete(&self, key: &ObjectKey, precondition: &Precondition) -> Result<()> {
         self.staging()?;
         let place = Place::of(key);
-        let _held = self.locks.hold(&place.path());
+        let _held = self.locks.lock(&place.path());
         let dir = match self.tree.open_dir(&place.dirs) {
             Ok(dir) => dir,
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return check(key, None, precondition),
@@ -77,7 +77,7 @@ impl Shared {
             self.flush(&dir, key)?;
         }
         let mut dirs = place.dirs;
-        if is_beside_inside(&place.name) {
+        if is_alternate_inside(&place.name) {
             dirs.push(place.name);
         }
         self.tree.prune(&dirs);
@@ -85,13 +85,13 @@ impl Shared {
     }
 
     /// Opens the object's file.
-    pub(super) fn find(&self, key: &ObjectKey) -> Result<Found> {
+    pub(super) fn find(&self, key: &ObjectKey) -> Result<OpenObject> {
         let found = self.tree.find(&Place::of(key)).map_err(|error| errno::failed(key, error))?;
         found.ok_or_else(|| StoreError::NotFound(key.clone()))
     }
 
     /// Opens the object's file; fails with `PreconditionFailed` unless it has the ref's etag.
-    pub(super) fn find_exactly(&self, object: &ObjectRef) -> Result<Found> {
+    pub(super) fn find_exactly(&self, object: &ObjectRef) -> Result<OpenObject> {
         let found = self.find(&object.key)?;
         check(&object.key, Some(&found), &Precondition::Matches(object.etag.clone()))?;
         Ok(found)
@@ -107,7 +107,7 @@ impl Shared {
 
     /// Flushes the directories of both names that an object can have.
     fn flush_names(&self, dir: BorrowedFd<'_>, name: &[u8], key: &ObjectKey) -> Result<()> {
-        if is_beside_inside(name)
+        if is_alternate_inside(name)
             && let Ok(inside) = open_child(dir, name)
         {
             self.flush(inside, key)?;
@@ -125,7 +125,7 @@ impl Shared {
         let mut at = self.tree.open_dir(&[]).map_err(|error| errno::failed(key, error))?;
         for (depth, name) in dirs.iter().enumerate() {
             let Step::Done(inside) = self.make_dir(at.as_fd(), &dirs[..depth], name, key)? else {
-                return Ok(Step::Again);
+                return Ok(Step::Restart);
             };
             at = inside;
         }
@@ -142,35 +142,41 @@ impl Shared {
     ) -> Result<Step<OwnedFd>> {
         match open_child(dir, name) {
             Ok(inside) => return Ok(Step::Done(inside)),
-            Err(Errno::NOTDIR | Errno::LOOP) => self.step_aside(dir, above, name, key)?,
+            Err(Errno::NOTDIR | Errno::LOOP) => self.move_to_alternate(dir, above, name, key)?,
             Err(Errno::NOENT) => {}
             Err(error) => return Err(errno::failed(key, error)),
         }
         match mkdirat(dir, name, DIR_MODE) {
             Ok(()) => self.flush(dir, key)?,
             Err(Errno::EXIST) => {}
-            Err(Errno::NOENT) => return Ok(Step::Again),
+            Err(Errno::NOENT) => return Ok(Step::Restart),
             Err(error) => return Err(errno::failed(key, error)),
         }
         match open_child(dir, name) {
             Ok(inside) => Ok(Step::Done(inside)),
-            Err(Errno::NOENT | Errno::NOTDIR) => Ok(Step::Again),
+            Err(Errno::NOENT | Errno::NOTDIR) => Ok(Step::Restart),
             Err(error) => Err(errno::failed(key, error)),
         }
     }
 
     /// Renames the object `name` to its alternate name, so that a directory can have the plain name.
-    fn step_aside(&self, dir: BorrowedFd<'_>, above: &[Vec<u8>], name: &[u8], key: &ObjectKey) -> Result<()> {
+    fn move_to_alternate(
+        &self,
+        dir: BorrowedFd<'_>,
+        above: &[Vec<u8>],
+        name: &[u8],
+        key: &ObjectKey,
+    ) -> Result<()> {
         let failed = |error| errno::failed(key, error);
-        let _held = self.locks.hold(&path(above, name));
+        let _held = self.locks.lock(&path(above, name));
         match kind(dir, name).map_err(failed)? {
             Kind::File if !names::is_continued(name) => {}
-            Kind::File | Kind::Foreign => return Err(in_the_way(key)),
+            Kind::File | Kind::Foreign => return Err(foreign_file_error(key)),
             Kind::Nothing | Kind::Directory => return Ok(()),
         }
-        let renamed = match is_beside_inside(name) {
+        let renamed = match is_alternate_inside(name) {
             true => self.staging()?.put_inside(dir, name),
-            false => renameat(dir, name, dir, beside(name)),
+            false => renameat(dir, name, dir, alternate_name(name)),
         };
         match renamed {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
@@ -188,13 +194,13 @@ fn put_in_place(
     key: &ObjectKey,
 ) -> Result<Step<()>> {
     let failed = |error| errno::failed(key, error);
-    let beside = beside(name);
+    let alternate = alternate_name(name);
     let (target, taken) = match kind(dir, name).map_err(failed)? {
         Kind::File => (name, true),
-        Kind::Nothing if kind(dir, &beside).map_err(failed)? == Kind::Nothing => (name, false),
-        Kind::Nothing => (beside.as_slice(), true),
-        Kind::Directory => (beside.as_slice(), kind(dir, &beside).map_err(failed)? == Kind::File),
-        Kind::Foreign => return Err(in_the_way(key)),
+        Kind::Nothing if kind(dir, &alternate).map_err(failed)? == Kind::Nothing => (name, false),
+        Kind::Nothing => (alternate.as_slice(), true),
+        Kind::Directory => (alternate.as_slice(), kind(dir, &alternate).map_err(failed)? == Kind::File),
+        Kind::Foreign => return Err(foreign_file_error(key)),
     };
     let renamed = match precondition {
         Precondition::None => staged.rename(dir, target),
@@ -208,7 +214,7 @@ fn put_in_place(
     };
     match renamed {
         Ok(()) => Ok(Step::Done(())),
-        Err(Errno::NOENT | Errno::EXIST | Errno::ISDIR | Errno::NOTEMPTY) => Ok(Step::Again),
+        Err(Errno::NOENT | Errno::EXIST | Errno::ISDIR | Errno::NOTEMPTY) => Ok(Step::Restart),
         Err(error) => Err(failed(error)),
     }
 }
@@ -218,7 +224,7 @@ fn put_in_place(
 /// The alternate name is removed first: a file with the plain name takes precedence as the object.
 fn unlink(dir: BorrowedFd<'_>, name: &[u8]) -> Result<bool, Errno> {
     let mut removed = false;
-    for name in [beside(name).as_slice(), name] {
+    for name in [alternate_name(name).as_slice(), name] {
         if kind(dir, name)? == Kind::File {
             match unlinkat(dir, name, AtFlags::empty()) {
                 Ok(()) => removed = true,
@@ -230,7 +236,7 @@ fn unlink(dir: BorrowedFd<'_>, name: &[u8]) -> Result<bool, Errno> {
     Ok(removed)
 }
 
-fn check(key: &ObjectKey, found: Option<&Found>, precondition: &Precondition) -> Result<()> {
+fn check(key: &ObjectKey, found: Option<&OpenObject>, precondition: &Precondition) -> Result<()> {
     let holds = match (precondition, found) {
         (Precondition::None, _) | (Precondition::Absent, None) => true,
         (Precondition::Matches(etag), Some(found)) => found.etag() == *etag,
@@ -239,6 +245,6 @@ fn check(key: &ObjectKey, found: Option<&Found>, precondition: &Precondition) ->
     if holds { Ok(()) } else { Err(StoreError::PreconditionFailed(key.clone())) }
 }
 
-fn in_the_way(key: &ObjectKey) -> StoreError {
-    StoreError::Denied(format!("a link or special file has a name on the path of '{key}'"))
+fn foreign_file_error(key: &ObjectKey) -> StoreError {
+    StoreError::Denied(format!("a link or special file is in the path of '{key}'"))
 }

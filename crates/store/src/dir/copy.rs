@@ -1,7 +1,7 @@
 //! Copies inside the directory, done by the kernel, which shares blocks if the file system can.
 
 use super::Shared;
-use super::record::{Found, Record, modified, size_bytes};
+use super::record::{OpenObject, Record, modified, size_bytes};
 use super::staging::Staged;
 use crate::{CopyOptions, ObjectKey, ObjectRef, Result, StoreError};
 use rustix::fd::AsFd;
@@ -28,7 +28,7 @@ impl Shared {
 
 /// Copies a range of an object's file. Fails with `PreconditionFailed` if the file was changed during the copy.
 pub(super) fn copy_from(
-    source: &Found,
+    source: &OpenObject,
     range: Range<u64>,
     to: &Staged,
     at: u64,

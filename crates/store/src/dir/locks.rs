@@ -15,7 +15,7 @@ impl PathLocks {
     }
 
     /// Locks a path.
-    pub(super) fn hold(&self, path: &[u8]) -> MutexGuard<'_, ()> {
+    pub(super) fn lock(&self, path: &[u8]) -> MutexGuard<'_, ()> {
         let mut hasher = DefaultHasher::new();
         path.hash(&mut hasher);
         self.0[hasher.finish() as usize % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)

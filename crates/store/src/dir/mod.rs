@@ -115,7 +115,7 @@ impl DirStore {
 /// Runs blocking file operations on a thread that may block.
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
     let ended = tokio::task::spawn_blocking(work).await;
-    ended.unwrap_or_else(|error| Err(StoreError::Unavailable(format!("a call was given up: {error}"))))
+    ended.unwrap_or_else(|error| Err(StoreError::Unavailable(format!("a call was cancelled: {error}"))))
 }
 
 impl fmt::Debug for DirStore {
@@ -186,7 +186,7 @@ impl Shared {
 
     fn set_tags(&self, key: &ObjectKey, tags: Tags) -> Result<()> {
         self.staging()?;
-        let _held = self.locks.hold(&Place::of(key).path());
+        let _held = self.locks.lock(&Place::of(key).path());
         let mut found = self.find(key)?;
         found.record.tags = tags;
         found.record.write(&found.file, key)?;
@@ -195,7 +195,7 @@ impl Shared {
 
     /// Returns the staging directory; `Denied` if the store is open read-only.
     fn staging(&self) -> Result<&Arc<Staging>> {
-        let read_only = || StoreError::Denied(format!("'{}' is open to read only", self.path.display()));
+        let read_only = || StoreError::Denied(format!("'{}' is open read-only", self.path.display()));
         self.staging.as_ref().ok_or_else(read_only)
     }
 }

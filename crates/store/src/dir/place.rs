@@ -13,7 +13,7 @@ pub(super) const OWN_DIR_AS_KEY: &[u8] = b"%+.tenon-store";
 pub(super) const MARKER: &[u8] = b"%!";
 
 /// The alternate name of an object, inside the directory that has its plain name, if that name is too long to be prefixed.
-pub(super) const BESIDE_INSIDE: &[u8] = b"%=";
+pub(super) const ALTERNATE_INSIDE: &[u8] = b"%=";
 
 /// The path of a key's file: the directories from the root, and the plain name.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,19 +47,19 @@ impl Place {
     }
 
     /// Returns the path that the file has while a directory has the plain name.
-    pub(super) fn beside_path(&self) -> Vec<u8> {
-        path(&self.dirs, &beside(&self.name))
+    pub(super) fn alternate_path(&self) -> Vec<u8> {
+        path(&self.dirs, &alternate_name(&self.name))
     }
 }
 
 /// Returns the name of the object `name` while a directory has its plain name.
-pub(super) fn beside(name: &[u8]) -> Vec<u8> {
-    if is_beside_inside(name) { [name, BESIDE_INSIDE].join(&b'/') } else { names::beside(name) }
+pub(super) fn alternate_name(name: &[u8]) -> Vec<u8> {
+    if is_alternate_inside(name) { [name, ALTERNATE_INSIDE].join(&b'/') } else { names::beside(name) }
 }
 
 /// Returns whether the alternate name of an object is inside the directory that has its plain name.
-pub(super) fn is_beside_inside(name: &[u8]) -> bool {
-    name.len() + BESIDE_INSIDE.len() > NAME_BYTES_MAX
+pub(super) fn is_alternate_inside(name: &[u8]) -> bool {
+    name.len() + ALTERNATE_INSIDE.len() > NAME_BYTES_MAX
 }
 
 /// Joins names to a path from the root.
@@ -92,6 +92,9 @@ mod tests {
     fn no_key_leads_into_our_own_directory() {
         assert_eq!(shown(".tenon-store/a"), "%+.tenon-store/a");
         assert_eq!(shown("a/.tenon-store/b"), "a/.tenon-store/b");
-        assert_eq!(Place::of(&ObjectKey::try_from(".tenon-store").unwrap()).beside_path(), b"%=.tenon-store");
+        assert_eq!(
+            Place::of(&ObjectKey::try_from(".tenon-store").unwrap()).alternate_path(),
+            b"%=.tenon-store"
+        );
     }
 }

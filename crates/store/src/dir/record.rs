@@ -39,13 +39,13 @@ pub(super) struct Record {
 
 /// An object's open file and its metadata.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct OpenObject {
     pub(super) file: OwnedFd,
     pub(super) stat: Stat,
     pub(super) record: Record,
 }
 
-impl Found {
+impl OpenObject {
     /// Describes an open file; an unreadable record counts as a missing one.
     pub(super) fn new(file: OwnedFd, stat: Stat) -> Self {
         let record = Record::read(&file).unwrap_or_default();

@@ -8,7 +8,7 @@
 //! snapshot is used only while its directories have the modification times that they had when they were read, and it is
 //! cached only if these times were old enough ([`SETTLED_AFTER`]).
 
-use super::place::{MARKER, OWN_DIR, OWN_DIR_AS_KEY, Place, beside, is_beside_inside};
+use super::place::{MARKER, OWN_DIR, OWN_DIR_AS_KEY, Place, alternate_name, is_alternate_inside};
 use super::record::modified;
 use super::tree::{Kind, Tree, kind, open_child};
 use crate::names::{self, Entry, KeyPrefix};
@@ -132,12 +132,12 @@ impl Texts {
 
 /// The cached snapshots, by the prefix of their level.
 pub(super) struct Snapshots {
-    kept: Mutex<Kept>,
+    cache: Mutex<Cache>,
     limits: Limits,
 }
 
 #[derive(Default)]
-struct Kept {
+struct Cache {
     by_prefix: HashMap<Vec<u8>, (u64, Arc<Snapshot>)>,
     cost: usize,
     uses: u64,
@@ -149,11 +149,11 @@ impl Snapshots {
     }
 
     fn with_limits(limits: Limits) -> Self {
-        Self { kept: Mutex::default(), limits }
+        Self { cache: Mutex::default(), limits }
     }
 
-    fn locked(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Cache> {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the texts of the level `prefix` from `from` on; `None` if there is no such directory.
@@ -164,42 +164,43 @@ impl Snapshots {
         prefix: &[u8],
         from: &[u8],
     ) -> Result<Option<Arc<Snapshot>>, Errno> {
-        if let Some(kept) = self.kept(prefix).filter(|kept| kept.covers(from) && is_current(kept, tree)) {
+        if let Some(kept) = self.get_cached(prefix).filter(|kept| kept.covers(from) && is_current(kept, tree))
+        {
             return Ok(Some(kept));
         }
         let Some(snapshot) = read(tree, prefix, from, self.limits.window_names)? else { return Ok(None) };
         let snapshot = Arc::new(snapshot);
         if is_settled(&snapshot, clock.now()) {
-            self.keep(prefix, snapshot.clone());
+            self.insert(prefix, snapshot.clone());
         }
         Ok(Some(snapshot))
     }
 
-    fn kept(&self, prefix: &[u8]) -> Option<Arc<Snapshot>> {
-        let mut kept = self.locked();
-        kept.uses += 1;
-        let uses = kept.uses;
-        kept.by_prefix.get_mut(prefix).map(|(used, snapshot)| {
+    fn get_cached(&self, prefix: &[u8]) -> Option<Arc<Snapshot>> {
+        let mut cache = self.lock();
+        cache.uses += 1;
+        let uses = cache.uses;
+        cache.by_prefix.get_mut(prefix).map(|(used, snapshot)| {
             *used = uses;
             snapshot.clone()
         })
     }
 
-    fn keep(&self, prefix: &[u8], snapshot: Arc<Snapshot>) {
-        let mut kept = self.locked();
-        kept.uses += 1;
-        kept.cost += snapshot.cost();
-        let uses = kept.uses;
-        if let Some((_, old)) = kept.by_prefix.insert(prefix.to_vec(), (uses, snapshot)) {
-            kept.cost -= old.cost();
+    fn insert(&self, prefix: &[u8], snapshot: Arc<Snapshot>) {
+        let mut cache = self.lock();
+        cache.uses += 1;
+        cache.cost += snapshot.cost();
+        let uses = cache.uses;
+        if let Some((_, old)) = cache.by_prefix.insert(prefix.to_vec(), (uses, snapshot)) {
+            cache.cost -= old.cost();
         }
-        if kept.cost > self.limits.cached_names {
-            kept.evict(self.limits.cached_names / 2);
+        if cache.cost > self.limits.cached_names {
+            cache.evict(self.limits.cached_names / 2);
         }
     }
 }
 
-impl Kept {
+impl Cache {
     /// Evicts the least recently used snapshots, down to a cost well below the limit, so that evictions are rare.
     fn evict(&mut self, to_cost: usize) {
         let mut by_use: Vec<_> = self.by_prefix.iter().map(|(key, (used, _))| (*used, key.clone())).collect();
@@ -235,13 +236,13 @@ fn read(tree: &Tree, prefix: &[u8], from: &[u8], names_max: usize) -> Result<Opt
         Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(None),
         Err(error) => return Err(error),
     };
-    let mut reading = Reading::new(prefix, from, names_max);
+    let mut reading = LevelReader::new(prefix, from, names_max);
     reading.read(dir.as_fd(), &KeyPrefix::root(prefix), dirs.join(&b'/'))?;
     Ok(Some(reading.finish()))
 }
 
 /// A level being read.
-struct Reading<'a> {
+struct LevelReader<'a> {
     prefix: &'a [u8],
     from: &'a [u8],
     names_max: usize,
@@ -251,7 +252,7 @@ struct Reading<'a> {
     stamps: Vec<Stamp>,
 }
 
-impl<'a> Reading<'a> {
+impl<'a> LevelReader<'a> {
     fn new(prefix: &'a [u8], from: &'a [u8], names_max: usize) -> Self {
         Self { prefix, from, names_max, to: None, texts: Texts::default(), stamps: Vec::new() }
     }
@@ -268,7 +269,7 @@ impl<'a> Reading<'a> {
             if let Some(text) = self.text(inside, name, file_type) {
                 self.push(text);
             }
-            if is_dir && is_beside_inside(name) && kind(dir, &beside(name)) == Ok(Kind::File) {
+            if is_dir && is_alternate_inside(name) && kind(dir, &alternate_name(name)) == Ok(Kind::File) {
                 self.text(inside, name, FileType::RegularFile).into_iter().for_each(|text| self.push(text));
             }
             true
@@ -515,13 +516,13 @@ mod tests {
             }
         }
         snapshots.window(&tree, &At(modified(&now)), b"", b"").unwrap();
-        assert_eq!(snapshots.locked().by_prefix.len(), 0);
+        assert_eq!(snapshots.lock().by_prefix.len(), 0);
         snapshots.window(&tree, &Tomorrow, b"", b"").unwrap();
-        assert_eq!(snapshots.locked().by_prefix.len(), 1);
+        assert_eq!(snapshots.lock().by_prefix.len(), 1);
     }
 
     #[test]
-    fn the_longest_unused_are_forgotten() {
+    fn the_least_recently_used_snapshots_are_evicted() {
         let dir = TempDir::new().unwrap();
         for level in 0..20 {
             fs::create_dir(dir.path().join(level.to_string())).unwrap();
@@ -530,9 +531,9 @@ mod tests {
         let snapshots = Snapshots::with_limits(Limits { window_names: 10, cached_names: 4 * SNAPSHOT_COST });
         for level in 0..20 {
             snapshots.window(&tree, &Tomorrow, format!("{level}/").as_bytes(), b"").unwrap().unwrap();
-            let kept = snapshots.locked();
-            assert!(kept.cost <= 4 * SNAPSHOT_COST && kept.cost == kept.by_prefix.len() * SNAPSHOT_COST);
-            assert!(kept.by_prefix.contains_key(format!("{level}/").as_bytes()));
+            let cache = snapshots.lock();
+            assert!(cache.cost <= 4 * SNAPSHOT_COST && cache.cost == cache.by_prefix.len() * SNAPSHOT_COST);
+            assert!(cache.by_prefix.contains_key(format!("{level}/").as_bytes()));
         }
     }
 }

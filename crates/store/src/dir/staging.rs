@@ -1,7 +1,7 @@
 //! Files that are being written and are not objects yet, in the store's own directory in the root.
 
 use super::errno;
-use super::place::{BESIDE_INSIDE, OWN_DIR};
+use super::place::{ALTERNATE_INSIDE, OWN_DIR};
 use super::record::ATTRIBUTE;
 use super::tree::{Tree, open_child};
 use crate::{Clock, Entropy, ObjectKey, Payload, Result, StoreError};
@@ -69,11 +69,11 @@ impl Staging {
         Ok(Staged { staging: self.clone(), name: Some(name), file, key: key.clone() })
     }
 
-    /// Atomically replaces the file `name` in `dir` by a directory that contains the file as [`BESIDE_INSIDE`].
+    /// Atomically replaces the file `name` in `dir` by a directory that contains the file as [`ALTERNATE_INSIDE`].
     pub(super) fn put_inside(&self, dir: BorrowedFd<'_>, name: &[u8]) -> Result<(), Errno> {
         let own = self.unique();
         mkdirat(&self.dir, &own, DIR_MODE)?;
-        let inside = [own.as_bytes(), BESIDE_INSIDE].join(&b'/');
+        let inside = [own.as_bytes(), ALTERNATE_INSIDE].join(&b'/');
         let exchanged = linkat(dir, name, &self.dir, inside, AtFlags::empty())
             .and_then(|()| renameat_with(&self.dir, &own, dir, name, RenameFlags::EXCHANGE));
         self.remove(own.as_bytes());
@@ -83,7 +83,7 @@ impl Staging {
     /// Removes a staged file, or a directory left by [`Staging::put_inside`].
     fn remove(&self, name: &[u8]) {
         if unlinkat(&self.dir, name, AtFlags::empty()) == Err(Errno::ISDIR) {
-            unlinkat(&self.dir, [name, BESIDE_INSIDE].join(&b'/'), AtFlags::empty()).ok();
+            unlinkat(&self.dir, [name, ALTERNATE_INSIDE].join(&b'/'), AtFlags::empty()).ok();
             unlinkat(&self.dir, name, AtFlags::REMOVEDIR).ok();
         }
     }
@@ -120,7 +120,7 @@ impl Staging {
         unlinkat(&self.dir, &name, AtFlags::empty()).ok();
         kept.map_err(|error| match error {
             Errno::OPNOTSUPP => StoreError::Unsupported(format!(
-                "extended attributes on the file system of '{}': choose another directory, or read only",
+                "extended attributes on the file system of '{}': choose another directory, or open it read-only",
                 path.display()
             )),
             error => errno::about(&path.display(), error),
@@ -217,7 +217,7 @@ fn copy_range(from: BorrowedFd<'_>, range: Range<u64>, to: BorrowedFd<'_>, at: u
             Ok(0) => return Err(Errno::IO),
             Ok(_) | Err(Errno::INTR) => {}
             Err(Errno::XDEV | Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS) => {
-                return copy_by_hand(from, source..range.end, to, target);
+                return copy_through_memory(from, source..range.end, to, target);
             }
             Err(error) => return Err(error),
         }
@@ -226,7 +226,12 @@ fn copy_range(from: BorrowedFd<'_>, range: Range<u64>, to: BorrowedFd<'_>, at: u
 }
 
 /// Copies through memory, for file systems that do not support `copy_file_range`.
-fn copy_by_hand(from: BorrowedFd<'_>, range: Range<u64>, to: BorrowedFd<'_>, at: u64) -> Result<(), Errno> {
+fn copy_through_memory(
+    from: BorrowedFd<'_>,
+    range: Range<u64>,
+    to: BorrowedFd<'_>,
+    at: u64,
+) -> Result<(), Errno> {
     let mut copied = 0;
     while range.start + copied < range.end {
         let wanted = (range.end - range.start - copied).min(BUFFER_BYTES as u64) as usize;

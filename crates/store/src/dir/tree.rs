@@ -1,8 +1,8 @@
 //! The directories under the root: opened without following links, and removed when empty.
 
 use super::errno;
-use super::place::{Place, beside};
-use super::record::Found;
+use super::place::{Place, alternate_name};
+use super::record::OpenObject;
 use crate::{Result, StoreError};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{
@@ -44,10 +44,10 @@ impl Tree {
     }
 
     /// Opens a key's file, if it has one.
-    pub(super) fn find(&self, place: &Place) -> Result<Option<Found>, Errno> {
+    pub(super) fn find(&self, place: &Place) -> Result<Option<OpenObject>, Errno> {
         match open_regular(self.root(), &place.path())? {
             Some(found) => Ok(Some(found)),
-            None => open_regular(self.root(), &place.beside_path()),
+            None => open_regular(self.root(), &place.alternate_path()),
         }
     }
 
@@ -101,15 +101,15 @@ pub(super) fn open_child(dir: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd, Er
 }
 
 /// Opens an object by its plain name in its directory.
-pub(super) fn find_in(dir: BorrowedFd<'_>, name: &[u8]) -> Result<Option<Found>, Errno> {
+pub(super) fn find_in(dir: BorrowedFd<'_>, name: &[u8]) -> Result<Option<OpenObject>, Errno> {
     match open_regular(dir, name)? {
         Some(found) => Ok(Some(found)),
-        None => open_regular(dir, &beside(name)),
+        None => open_regular(dir, &alternate_name(name)),
     }
 }
 
 /// Opens a regular file; `None` if the path is missing or anything else.
-pub(super) fn open_regular(dir: BorrowedFd<'_>, path: &[u8]) -> Result<Option<Found>, Errno> {
+pub(super) fn open_regular(dir: BorrowedFd<'_>, path: &[u8]) -> Result<Option<OpenObject>, Errno> {
     let file = match openat2(dir, path, READ, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
         Ok(file) => file,
         Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::NXIO) => return Ok(None),
@@ -117,5 +117,5 @@ pub(super) fn open_regular(dir: BorrowedFd<'_>, path: &[u8]) -> Result<Option<Fo
     };
     let stat = fstat(&file)?;
     let regular = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
-    Ok(regular.then(|| Found::new(file, stat)))
+    Ok(regular.then(|| OpenObject::new(file, stat)))
 }

@@ -45,17 +45,17 @@ struct Upload {
 #[derive(Default)]
 struct Sent {
     /// The file that becomes the object, made for the first part that is not empty.
-    whole: Option<Whole>,
+    whole: Option<ObjectFile>,
     parts: BTreeMap<u32, Part>,
 }
 
 /// The file that becomes the object. It has a slot for every part number, of the size of the first part sent.
-struct Whole {
+struct ObjectFile {
     file: Arc<Staged>,
     slot_bytes: u64,
     /// The part numbers whose slots were assigned. A slot is never assigned twice, because an abandoned writer may still be
     /// writing to it.
-    given: BTreeSet<u32>,
+    assigned: BTreeSet<u32>,
 }
 
 struct Part {
@@ -64,7 +64,7 @@ struct Part {
     own: Option<Staged>,
 }
 
-impl Whole {
+impl ObjectFile {
     fn slot(&self, number: u32) -> u64 {
         u64::from(number - 1) * self.slot_bytes
     }
@@ -115,10 +115,10 @@ impl Upload {
             Some(whole) => whole,
             none => {
                 let file = Arc::new(self.store.staging()?.create(&self.key)?);
-                none.insert(Whole { file, slot_bytes: len, given: BTreeSet::new() })
+                none.insert(ObjectFile { file, slot_bytes: len, assigned: BTreeSet::new() })
             }
         };
-        let fits = len <= whole.slot_bytes && whole.given.insert(number);
+        let fits = len <= whole.slot_bytes && whole.assigned.insert(number);
         Ok(fits.then(|| (whole.file.clone(), whole.slot(number))))
     }
 

@@ -3,7 +3,7 @@
 //! Only the levels on the path to the page are read, and only the files of returned entries are opened.
 
 use super::place::Place;
-use super::record::{Found, etag_of, modified, size_bytes};
+use super::record::{OpenObject, etag_of, modified, size_bytes};
 use super::snapshot::{Snapshot, has_objects};
 use super::tree::{find_in, stat_regular};
 use super::{Shared, errno};
@@ -161,7 +161,7 @@ impl Walk<'_> {
     /// Describes a file without permission to read it, by its inode alone.
     fn unreadable(&self, key: ObjectKey) -> Result<Option<ListEntry>, Errno> {
         let place = Place::of(&key);
-        for path in [place.path(), place.beside_path()] {
+        for path in [place.path(), place.alternate_path()] {
             if let Some(stat) = stat_regular(self.store.tree.root(), &path)? {
                 let (etag, last_modified) = (etag_of(&stat), Some(modified(&stat)));
                 let object = ObjectRef { key, etag, version: None, last_modified };
@@ -172,7 +172,7 @@ impl Walk<'_> {
     }
 
     /// Opens an object by its name in the current level's directory.
-    fn find(&mut self, key: &ObjectKey) -> Result<Option<Found>, Errno> {
+    fn find(&mut self, key: &ObjectKey) -> Result<Option<OpenObject>, Errno> {
         let place = Place::of(key);
         let Some(level) = self.levels.last_mut() else { return Ok(None) };
         let Some(dirs) = Place::of_level(&level.prefix).filter(|dirs| *dirs == place.dirs) else {

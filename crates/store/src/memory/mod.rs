@@ -55,7 +55,7 @@ struct Shared {
     last_write: AtomicU64,
     clock: Arc<dyn Clock>,
     limits: MemoryLimits,
-    beside: uploads::Beside,
+    uploads_and_settings: uploads::UploadsAndSettings,
 }
 
 /// An object. Kept small, because a store may have a million objects.
@@ -84,8 +84,8 @@ impl MemoryStore {
 
     /// Makes an empty bucket with other limits.
     pub fn with_limits(clock: Arc<dyn Clock>, limits: MemoryLimits) -> Self {
-        let (objects, last_write, beside) = Default::default();
-        Self(Arc::new(Shared { objects, last_write, clock, limits, beside }))
+        let (objects, last_write, uploads_and_settings) = Default::default();
+        Self(Arc::new(Shared { objects, last_write, clock, limits, uploads_and_settings }))
     }
 
     /// Returns the number of objects.

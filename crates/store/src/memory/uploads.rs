@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A bucket's state other than its objects.
 #[derive(Default)]
-pub(super) struct Beside {
+pub(super) struct UploadsAndSettings {
     uploads: Mutex<BTreeMap<(ObjectKey, String), Begun>>,
     settings: Mutex<BTreeMap<String, Bytes>>,
 }
@@ -30,7 +30,7 @@ struct Sent {
     body: Payload,
 }
 
-impl Beside {
+impl UploadsAndSettings {
     fn uploads(&self) -> MutexGuard<'_, BTreeMap<(ObjectKey, String), Begun>> {
         self.uploads.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -46,7 +46,7 @@ impl Beside {
     }
 }
 
-fn shown(key: &ObjectKey, id: &str, begun: &Begun) -> Upload {
+fn describe_upload(key: &ObjectKey, id: &str, begun: &Begun) -> Upload {
     let attributes = begun.description.as_ref().map(|found| found.attributes.clone()).unwrap_or_default();
     Upload { key: key.clone(), id: id.to_owned(), began: begun.began, attributes }
 }
@@ -57,12 +57,12 @@ impl Uploads for MemoryStore {
         let description = self.0.describe(attributes, tags)?;
         let id = format!("{:016x}", self.0.next_write());
         let begun = Begun { began: self.0.clock.now(), description, parts: BTreeMap::new() };
-        self.0.beside.uploads().insert((key.clone(), id.clone()), begun);
+        self.0.uploads_and_settings.uploads().insert((key.clone(), id.clone()), begun);
         Ok(id)
     }
 
     async fn find(&self, key: &ObjectKey, id: &str) -> Result<Upload> {
-        self.0.beside.with(key, id, |begun| Ok(shown(key, id, begun)))
+        self.0.uploads_and_settings.with(key, id, |begun| Ok(describe_upload(key, id, begun)))
     }
 
     async fn put_part(
@@ -85,14 +85,16 @@ impl Uploads for MemoryStore {
             note: note()?,
         };
         let sent = Sent { part: part.clone(), body };
-        self.0.beside.with(key, id, |begun| {
+        self.0.uploads_and_settings.with(key, id, |begun| {
             begun.parts.insert(number, sent);
             Ok(part)
         })
     }
 
     async fn parts(&self, key: &ObjectKey, id: &str) -> Result<Vec<Part>> {
-        self.0.beside.with(key, id, |begun| Ok(begun.parts.values().map(|sent| sent.part.clone()).collect()))
+        self.0
+            .uploads_and_settings
+            .with(key, id, |begun| Ok(begun.parts.values().map(|sent| sent.part.clone()).collect()))
     }
 
     async fn complete(
@@ -102,7 +104,7 @@ impl Uploads for MemoryStore {
         numbers: &[u32],
         options: CompleteOptions,
     ) -> Result<ObjectRef> {
-        let (body, description) = self.0.beside.with(key, id, |begun| {
+        let (body, description) = self.0.uploads_and_settings.with(key, id, |begun| {
             let missing = || StoreError::Invalid("a part that is not there".into());
             let sent = numbers.iter().map(|number| begun.parts.get(number).ok_or_else(missing));
             let sent = sent.collect::<Result<Vec<_>>>()?;
@@ -113,19 +115,20 @@ impl Uploads for MemoryStore {
             Ok((body, description))
         })?;
         let stored = self.0.store(key, body, description.shared(), &options.precondition)?;
-        self.0.beside.uploads().remove(&(key.clone(), id.to_owned()));
+        self.0.uploads_and_settings.uploads().remove(&(key.clone(), id.to_owned()));
         Ok(stored)
     }
 
     async fn abort(&self, key: &ObjectKey, id: &str) -> Result<()> {
-        let removed = self.0.beside.uploads().remove(&(key.clone(), id.to_owned()));
+        let removed = self.0.uploads_and_settings.uploads().remove(&(key.clone(), id.to_owned()));
         removed.map(drop).ok_or_else(|| StoreError::NotFound(key.clone()))
     }
 
     async fn list(&self, prefix: &[u8]) -> Result<Vec<Upload>> {
-        let uploads = self.0.beside.uploads();
+        let uploads = self.0.uploads_and_settings.uploads();
         let found = uploads.iter().filter(|((key, _), _)| key.as_bytes().starts_with(prefix));
-        let mut found: Vec<Upload> = found.map(|((key, id), begun)| shown(key, id, begun)).collect();
+        let mut found: Vec<Upload> =
+            found.map(|((key, id), begun)| describe_upload(key, id, begun)).collect();
         found.sort_by(|a, b| (&a.key, a.began, &a.id).cmp(&(&b.key, b.began, &b.id)));
         Ok(found)
     }
@@ -134,11 +137,11 @@ impl Uploads for MemoryStore {
 #[async_trait::async_trait]
 impl Settings for MemoryStore {
     async fn get(&self, name: &str) -> Result<Option<Bytes>> {
-        Ok(self.0.beside.settings().get(name).cloned())
+        Ok(self.0.uploads_and_settings.settings().get(name).cloned())
     }
 
     async fn set(&self, name: &str, value: Option<Bytes>) -> Result<()> {
-        let mut settings = self.0.beside.settings();
+        let mut settings = self.0.uploads_and_settings.settings();
         match value {
             Some(value) => drop(settings.insert(name.to_owned(), value)),
             None => drop(settings.remove(name)),

@@ -16,12 +16,12 @@ use std::ops::Bound;
 #[derive(Default)]
 pub(super) struct Objects {
     pub(super) current: BTreeMap<ObjectKey, Stored>,
-    older: BTreeMap<ObjectKey, Vec<Kept>>,
+    older: BTreeMap<ObjectKey, Vec<OlderVersion>>,
     state: Versioning,
 }
 
 /// An older version, or a delete marker.
-enum Kept {
+enum OlderVersion {
     Object(Stored),
     Mark { write: u64, modified: Timestamp, naming: Naming },
 }
@@ -54,7 +54,7 @@ impl Naming {
     }
 }
 
-impl Kept {
+impl OlderVersion {
     fn is(&self, wanted: &str) -> bool {
         match self {
             Self::Object(stored) => stored.is(wanted),
@@ -127,31 +127,31 @@ impl Objects {
         let newest = self.current.get_mut(key).filter(|stored| stored.is(wanted));
         let older = self.older.get_mut(key).into_iter().flatten().find(|kept| kept.is(wanted));
         let older = older.and_then(|kept| match kept {
-            Kept::Object(stored) => Some(stored),
-            Kept::Mark { .. } => None,
+            OlderVersion::Object(stored) => Some(stored),
+            OlderVersion::Mark { .. } => None,
         });
         newest.or(older).ok_or_else(|| StoreError::NotFound(key.clone()))
     }
 
     /// Inserts an object as the newest version.
     pub(super) fn insert(&mut self, key: &ObjectKey, stored: Stored) {
-        self.make_room(key);
+        self.retire_newest(key);
         self.current.insert(key.clone(), stored);
     }
 
     /// Deletes a key: adds a delete marker, or removes the object if the bucket never kept versions.
     pub(super) fn mark(&mut self, key: &ObjectKey, write: u64, modified: Timestamp) -> Deleted {
-        self.make_room(key);
+        self.retire_newest(key);
         let naming = self.naming();
         if naming == Naming::Unnamed {
             return Deleted::default();
         }
-        self.older.entry(key.clone()).or_default().insert(0, Kept::Mark { write, modified, naming });
+        self.older.entry(key.clone()).or_default().insert(0, OlderVersion::Mark { write, modified, naming });
         Deleted { version: naming.id(write, modified), is_marker: true }
     }
 
     /// Removes the newest version, or makes it an older version if the bucket keeps it.
-    fn make_room(&mut self, key: &ObjectKey) {
+    fn retire_newest(&mut self, key: &ObjectKey) {
         if self.state == Versioning::Suspended
             && let Some(older) = self.older.get_mut(key)
         {
@@ -167,7 +167,7 @@ impl Objects {
             Versioning::Suspended => newest.naming == Naming::Own,
         };
         if stays {
-            self.older.entry(key.clone()).or_default().insert(0, Kept::Object(newest));
+            self.older.entry(key.clone()).or_default().insert(0, OlderVersion::Object(newest));
         }
     }
 
@@ -180,7 +180,7 @@ impl Objects {
     ) -> Result<Deleted> {
         version_id::check(wanted)?;
         let deleted = |is_marker| Deleted { version: Some(wanted.into()), is_marker };
-        let may_go = |stored: Option<&Stored>| {
+        let check_removal = |stored: Option<&Stored>| {
             check(key, stored, &removal.precondition)?;
             match stored.is_some_and(|stored| stored.lock().protects(now, removal.bypass_governance)) {
                 true => Err(StoreError::Locked(key.clone())),
@@ -188,7 +188,7 @@ impl Objects {
             }
         };
         if let Some(newest) = self.current.get(key).filter(|stored| stored.is(wanted)) {
-            may_go(Some(newest))?;
+            check_removal(Some(newest))?;
             self.current.remove(key);
             self.promote(key);
             return Ok(deleted(false));
@@ -198,8 +198,8 @@ impl Objects {
             check(key, None, &removal.precondition)?;
             return Ok(deleted(false));
         };
-        may_go(older[at].object())?;
-        let is_marker = matches!(older.remove(at), Kept::Mark { .. });
+        check_removal(older[at].object())?;
+        let is_marker = matches!(older.remove(at), OlderVersion::Mark { .. });
         self.promote(key);
         Ok(deleted(is_marker))
     }
@@ -208,8 +208,8 @@ impl Objects {
     fn promote(&mut self, key: &ObjectKey) {
         let Some(older) = self.older.get_mut(key) else { return };
         if !self.current.contains_key(key)
-            && matches!(older.first(), Some(Kept::Object(_)))
-            && let Kept::Object(stored) = older.remove(0)
+            && matches!(older.first(), Some(OlderVersion::Object(_)))
+            && let OlderVersion::Object(stored) = older.remove(0)
         {
             self.current.insert(key.clone(), stored);
         }

@@ -9,7 +9,7 @@
 //! another object at its target is a conflict. So no object is overwritten because of lost steps.
 
 use super::moves::{Move, Moves, Step, Target};
-use crate::wire::{Crc, Sink, Source};
+use crate::log_encoding::{Crc, Decoder, Encoder};
 use crate::{ETag, hold, medium};
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
@@ -208,19 +208,19 @@ fn frame_at(bytes: &[u8]) -> Option<&[u8]> {
 }
 
 fn encode(steps: &[Step]) -> Vec<u8> {
-    let mut sink = Sink::default();
-    sink.number(steps.len() as u64);
-    steps.iter().for_each(|step| sink.step(step));
+    let mut encoder = Encoder::default();
+    encoder.number(steps.len() as u64);
+    steps.iter().for_each(|step| encoder.step(step));
     let mut crc = Crc::default();
-    crc.add(&sink.0);
-    [&(sink.0.len() as u32).to_le_bytes()[..], &crc.sum().to_le_bytes(), &sink.0].concat()
+    crc.add(&encoder.0);
+    [&(encoder.0.len() as u32).to_le_bytes()[..], &crc.sum().to_le_bytes(), &encoder.0].concat()
 }
 
 fn decode(payload: &[u8]) -> Option<Vec<Step>> {
-    let mut source = Source(payload);
-    let count = source.number()?;
-    let steps = (0..count).map(|_| source.step()).collect::<Option<_>>()?;
-    source.0.is_empty().then_some(steps)
+    let mut decoder = Decoder(payload);
+    let count = decoder.number()?;
+    let steps = (0..count).map(|_| decoder.step()).collect::<Option<_>>()?;
+    decoder.0.is_empty().then_some(steps)
 }
 
 /// Replays a journal with any damage and checks that the replayed moves, written as a journal, replay to the same.
@@ -249,7 +249,7 @@ pub(super) fn fuzz(bytes: &[u8]) {
     }
 }
 
-impl Sink {
+impl Encoder {
     fn step(&mut self, step: &Step) {
         match step {
             Step::Begin { number, mv } => {
@@ -288,7 +288,7 @@ impl Sink {
     }
 }
 
-impl Source<'_> {
+impl Decoder<'_> {
     fn step(&mut self) -> Option<Step> {
         match self.byte()? {
             0 => {

@@ -5,7 +5,7 @@
 
 use super::failure::Failure;
 use super::get::{Opened, Source};
-use super::pace::Pace;
+use super::min_throughput::MinThroughput;
 use super::put::Crc64;
 use super::retry::Retry;
 use crate::{ETag, Result};
@@ -22,14 +22,14 @@ pub(super) struct Body {
     /// `None` after a failure, until the next attempt.
     incoming: Option<Incoming>,
     left: Range<u64>,
-    pace: Pace,
+    throughput: MinThroughput,
     retry: Retry,
     sum: Option<Sum>,
 }
 
 /// The expected checksum of the body, and the checksum of the bytes received so far.
 struct Sum {
-    told: String,
+    expected: String,
     found: Crc64,
 }
 
@@ -41,8 +41,8 @@ impl Body {
             etag: opened.meta.object.etag,
             incoming: Some(opened.body),
             left: opened.range,
-            pace: Pace::default(),
-            sum: opened.crc64nvme.map(|told| Sum { told, found: Crc64::default() }),
+            throughput: MinThroughput::default(),
+            sum: opened.crc64nvme.map(|expected| Sum { expected, found: Crc64::default() }),
         }
     }
 
@@ -74,23 +74,23 @@ impl Body {
     /// Requests the rest of the object again.
     async fn reopen(&mut self, failure: Failure) -> Result<(), Failure> {
         self.incoming = None;
-        self.retry.waited(self.pace.waited());
-        self.retry.after(failure).await?;
+        self.retry.add_waited(self.throughput.waited());
+        self.retry.wait_or_fail(failure).await?;
         let opened = self.source.open(Some(self.left.clone()), Some(&self.etag), &mut self.retry).await?;
-        (self.incoming, self.pace) = (Some(opened.body), Pace::default());
+        (self.incoming, self.throughput) = (Some(opened.body), MinThroughput::default());
         Ok(())
     }
 
     async fn read(&mut self) -> Result<Bytes, Failure> {
-        let body = self.incoming.as_mut().ok_or_else(|| Failure::silence("no connection"))?;
-        let piece = match self.source.client().frame(body, &mut self.pace).await? {
+        let body = self.incoming.as_mut().ok_or_else(|| Failure::no_response("no connection"))?;
+        let piece = match self.source.client().frame(body, &mut self.throughput).await? {
             Some(piece) if piece.len() as u64 <= self.left.end - self.left.start => piece,
-            Some(_) => return Err(Failure::nonsense("a body that is too long")),
-            None => return Err(Failure::nonsense("a body that ends too early")),
+            Some(_) => return Err(Failure::malformed("a body that is too long")),
+            None => return Err(Failure::malformed("a body that ends too early")),
         };
         self.left.start += piece.len() as u64;
-        if self.pace.came(piece.len() as u64) {
-            self.retry.progressed();
+        if self.throughput.add_bytes(piece.len() as u64) {
+            self.retry.record_progress();
         }
         Ok(piece)
     }
@@ -98,8 +98,8 @@ impl Body {
     fn checked(&mut self, piece: Bytes) -> Result<Bytes, Failure> {
         let Some(sum) = &mut self.sum else { return Ok(piece) };
         sum.found.add(&piece);
-        if self.left.is_empty() && sum.found.text() != sum.told {
-            return Err(Failure::nonsense("bytes with another checksum than the server keeps"));
+        if self.left.is_empty() && sum.found.text() != sum.expected {
+            return Err(Failure::malformed("bytes with another checksum than the server keeps"));
         }
         Ok(piece)
     }

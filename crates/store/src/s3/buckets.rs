@@ -3,9 +3,9 @@
 use super::call::Call;
 use super::client::Client;
 use super::config::{ConfigError, DEFAULT_REGION, S3Config};
-use super::counts::{RequestCounts, RequestKind};
 use super::credentials::CredentialsError;
 use super::failure::Failure;
+use super::request_counts::{RequestCounts, RequestKind};
 use super::retry::RetryPolicy;
 use super::{S3Store, xml};
 use crate::{Buckets, Clock, Entropy, ObjectStore, Payload, Result, StoreError};
@@ -39,7 +39,7 @@ impl S3Buckets {
 
     /// Returns a store for a bucket without checking whether it exists; sends no request.
     pub fn store(&self, name: &str) -> Result<S3Store> {
-        Ok(S3Store { client: self.client.clone(), bucket: checked(name)? })
+        Ok(S3Store { client: self.client.clone(), bucket: check_name(name)? })
     }
 
     /// Opens a bucket like [`Buckets::open`], but returns the concrete type.
@@ -50,9 +50,9 @@ impl S3Buckets {
         let policy = RetryPolicy { attempts_max: policy.attempts_max.min(FIRST_ATTEMPTS_MAX), ..policy };
         let mut retry = self.client.retry_with(policy);
         match self.client.fetch_as(&call, &mut retry, Ok).await {
-            Ok(answer) if speaks_s3(&answer.headers) => Ok(store),
+            Ok(answer) if is_s3_response(&answer.headers) => Ok(store),
             Ok(_) => self.diagnose(&store, None).await.map(|()| store),
-            Err(failure) if is_silence(&failure) => Err(self.unreached(failure)),
+            Err(failure) if is_no_response(&failure) => Err(self.with_endpoint_hint(failure)),
             Err(failure) => {
                 self.diagnose(&store, Some(failure)).await?;
                 Ok(store)
@@ -67,9 +67,9 @@ impl S3Buckets {
             .query("list-type", "2")
             .query("max-keys", "1");
         let mut retry = self.client.retry();
-        let answered = self
-            .client
-            .fetch_as(&call, &mut retry, |answer| xml::listing(&answer.body).map_err(|_| self.not_s3()));
+        let answered = self.client.fetch_as(&call, &mut retry, |answer| {
+            xml::parse_listing(&answer.body).map_err(|_| self.not_s3())
+        });
         let failure = match (answered.await, head) {
             (Ok(_), _) => return Ok(()),
             // The response to HEAD contains the region.
@@ -85,7 +85,7 @@ impl S3Buckets {
         StoreError::Invalid(format!("{endpoint} answers, but not as an S3 server: check the endpoint")).into()
     }
 
-    fn unreached(&self, failure: Failure) -> StoreError {
+    fn with_endpoint_hint(&self, failure: Failure) -> StoreError {
         match failure.error {
             StoreError::Unavailable(text) => StoreError::Unavailable(format!("{text}; check the endpoint")),
             error => error,
@@ -94,7 +94,7 @@ impl S3Buckets {
 }
 
 /// Returns whether no server responded. A server that is starting does respond, and gets the full retry time.
-fn is_silence(failure: &Failure) -> bool {
+fn is_no_response(failure: &Failure) -> bool {
     failure.code.is_empty() && matches!(failure.error, StoreError::Unavailable(_))
 }
 
@@ -107,13 +107,13 @@ fn is_about_region(failure: &Failure) -> bool {
 }
 
 /// Returns whether a response has headers that only S3 servers send.
-fn speaks_s3(headers: &HeaderMap) -> bool {
+fn is_s3_response(headers: &HeaderMap) -> bool {
     headers.contains_key("x-amz-request-id") || headers.contains_key("x-amz-bucket-region")
 }
 
 /// Checks that a bucket name can be part of a path or host. The server checks the other rules: AWS has old buckets whose
 /// names today's rules forbid.
-fn checked(name: &str) -> Result<Arc<str>> {
+fn check_name(name: &str) -> Result<Arc<str>> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
     if !name.is_empty() && name.bytes().all(plain) && name != "." && name != ".." {
         return Ok(name.into());
@@ -135,14 +135,14 @@ impl Buckets for S3Buckets {
         let mut call = Call::bucket_call(RequestKind::CreateBucket, Method::PUT, name.into());
         let region = &self.client.config.region;
         if region != DEFAULT_REGION {
-            call = call.body(Payload::from(xml::location(region)));
+            call = call.body(Payload::from(xml::write_location(region)));
         }
         self.client.fetch(&call).await?;
         Ok(())
     }
 
     async fn delete(&self, name: &str) -> Result<()> {
-        let call = Call::bucket_call(RequestKind::DeleteBucket, Method::DELETE, checked(name)?);
+        let call = Call::bucket_call(RequestKind::DeleteBucket, Method::DELETE, check_name(name)?);
         self.client.fetch(&call).await?;
         Ok(())
     }
@@ -156,7 +156,8 @@ impl Buckets for S3Buckets {
                 call = call.query("continuation-token", token);
             }
             let mut retry = self.client.retry();
-            let page = self.client.fetch_as(&call, &mut retry, |answer| xml::buckets(&answer.body)).await?;
+            let page =
+                self.client.fetch_as(&call, &mut retry, |answer| xml::parse_buckets(&answer.body)).await?;
             names.extend(page.names);
             token = page.next;
             if token.is_none() {

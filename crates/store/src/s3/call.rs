@@ -1,6 +1,6 @@
 //! An S3 request before it is addressed and signed.
 
-use super::counts::RequestKind;
+use super::request_counts::RequestKind;
 use crate::{ETag, ObjectKey, Payload, Precondition, Result, StoreError};
 use http::Method;
 use http::header::{HeaderMap, HeaderName, HeaderValue, IF_MATCH, IF_NONE_MATCH};
@@ -59,7 +59,7 @@ impl Call {
         key: &ObjectKey,
     ) -> Result<Self> {
         if std::str::from_utf8(key.as_bytes()).is_err() {
-            let reason = "keys of S3 are UTF-8".to_owned();
+            let reason = "S3 keys must be UTF-8".to_owned();
             return Err(StoreError::InvalidKey { key: key.to_string(), reason });
         }
         Ok(Self { target: Target::Object(key.clone()), ..Self::bucket_call(kind, method, bucket) })
@@ -84,7 +84,7 @@ impl Call {
         self.source.as_ref()
     }
 
-    pub(super) fn copying(mut self, source: &ObjectKey) -> Self {
+    pub(super) fn with_source(mut self, source: &ObjectKey) -> Self {
         self.source = Some(source.clone());
         self
     }
@@ -127,6 +127,7 @@ impl Call {
 
 /// Returns an etag as the value of `If-Match`.
 pub(super) fn etag_value(etag: &ETag) -> Result<HeaderValue> {
-    HeaderValue::try_from(etag.quoted())
-        .map_err(|_| StoreError::Invalid(format!("no header can hold the tag {etag}")))
+    HeaderValue::try_from(etag.quoted()).map_err(|_| {
+        StoreError::Invalid(format!("invalid ETag {etag}: HTTP headers cannot contain these characters"))
+    })
 }

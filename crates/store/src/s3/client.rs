@@ -4,15 +4,15 @@ use super::call::{Call, Target};
 use super::config::{Addressing, ConfigError, Endpoint, S3Config};
 use super::connect::{self, HttpClient};
 use super::copy_parts::PartCopies;
-use super::counts::{RequestCounts, RequestKind};
-use super::credentials::{Credentials, CredentialsError, Keyring, World};
+use super::credentials::{Credentials, CredentialsCache, CredentialsError, ProviderContext};
 use super::escape;
 use super::failure::{self, Failure};
-use super::odd_keys::OddKeys;
-use super::pace::Pace;
+use super::key_probes::KeyProbes;
+use super::min_throughput::MinThroughput;
+use super::request_counts::{RequestCounts, RequestKind};
 use super::retry::{Retry, RetryPolicy, RetryQuota};
 use super::sign::{self, Signable, Signer};
-use super::uncopied::Uncopied;
+use super::uncopied_attributes::UncopiedAttributes;
 use super::upload::{Progress, Upload};
 use crate::{Clock, Entropy};
 use bytes::{Bytes, BytesMut};
@@ -33,7 +33,7 @@ const DOCUMENT_BYTES_MAX: usize = 8 << 20;
 pub(super) const CHECKSUM: HeaderName = HeaderName::from_static("x-amz-checksum-crc64nvme");
 /// Bytes of a body that extend the response timeout by one [`Timeouts::answer`](super::Timeouts::answer) (50 KB per
 /// second): the last bytes that the transport took may still be in buffers on the way to the server.
-const UNDERWAY_BYTES: u64 = 1 << 20;
+const BUFFERED_BYTES: u64 = 1 << 20;
 
 const REQUEST_PAYER: HeaderName = HeaderName::from_static("x-amz-request-payer");
 
@@ -44,13 +44,13 @@ pub(super) struct Client {
     pub(super) endpoint: Endpoint,
     pub(super) counts: Arc<RequestCounts>,
     http: HttpClient<Upload>,
-    keyring: Keyring,
+    credentials_cache: CredentialsCache,
     signer: Signer,
     quota: Arc<RetryQuota>,
     clock: Arc<dyn Clock>,
     pub(super) entropy: Arc<Entropy>,
-    pub(super) odd_keys: OddKeys,
-    pub(super) uncopied: Uncopied,
+    pub(super) key_probes: KeyProbes,
+    pub(super) uncopied_attributes: UncopiedAttributes,
     pub(super) part_copies: PartCopies,
     user_agent: HeaderValue,
     sends_unsigned: bool,
@@ -71,22 +71,25 @@ impl Client {
     ) -> Result<Self, ConfigError> {
         let endpoint = Endpoint::of(&config)?;
         let value = |name: &str, text: &str| {
-            HeaderValue::from_str(text)
-                .map_err(|_| ConfigError::Value(format!("no header can hold this {name}: {text:?}")))
+            HeaderValue::from_str(text).map_err(|_| {
+                ConfigError::Value(format!(
+                    "invalid {name} {text:?}: HTTP headers cannot contain these characters"
+                ))
+            })
         };
         value("region", &config.region)?;
         let ca_bundle = config.ca_bundle.as_deref();
-        let world = World { ca_bundle: config.ca_bundle.clone(), clock: clock.clone() };
+        let context = ProviderContext { ca_bundle: config.ca_bundle.clone(), clock: clock.clone() };
         Ok(Self {
             http: connect::http_client(config.timeouts.connect, ca_bundle, endpoint.is_tls())?,
-            keyring: Keyring::new(config.credentials.clone(), world, entropy.clone()),
+            credentials_cache: CredentialsCache::new(config.credentials.clone(), context, entropy.clone()),
             signer: Signer::new(&config.region, "s3"),
             quota: Arc::new(RetryQuota::new(&config.retry)),
             user_agent: value("user agent", &config.user_agent)?,
             sends_unsigned: endpoint.sends_unsigned(config.unsigned_payload),
             counts: Arc::default(),
-            odd_keys: OddKeys::default(),
-            uncopied: Uncopied::default(),
+            key_probes: KeyProbes::default(),
+            uncopied_attributes: UncopiedAttributes::default(),
             part_copies: PartCopies::default(),
             config,
             endpoint,
@@ -119,10 +122,10 @@ impl Client {
             let answered = self.attempt_document(call, retry).await.and_then(&read);
             match answered {
                 Ok(value) => {
-                    retry.succeeded();
+                    retry.record_success();
                     return Ok(value);
                 }
-                Err(failure) => retry.after(failure).await?,
+                Err(failure) => retry.wait_or_fail(failure).await?,
             }
         }
     }
@@ -133,16 +136,16 @@ impl Client {
         let response = self.attempt(call, retry).await?;
         let (head, body) = response.into_parts();
         let body = if call.method == Method::HEAD { Bytes::new() } else { self.document(body).await? };
-        if call.is_slow() && super::xml::error(&body).is_some() {
+        if call.is_slow() && super::xml::parse_error(&body).is_some() {
             let status = StatusCode::INTERNAL_SERVER_ERROR;
-            return Err(Failure::answered(call, status, &head.headers, &body));
+            return Err(Failure::from_response(call, status, &head.headers, &body));
         }
         Ok(Answer { headers: head.headers, body })
     }
 
     /// Gets credentials for the next request.
     pub(super) async fn sign_in(&self) -> Result<(), CredentialsError> {
-        self.keyring.current().await.map(drop)
+        self.credentials_cache.current().await.map(drop)
     }
 
     /// Makes one attempt, up to the head of a successful response. If the server reports that the credentials have expired,
@@ -152,14 +155,14 @@ impl Client {
         call: &Call,
         retry: &mut Retry,
     ) -> Result<Response<Incoming>, Failure> {
-        let who = self.keyring.current().await?;
-        let answered = self.attempt_as(call, retry, who.as_deref()).await;
-        let doubt = answered.as_ref().err().and_then(|failure| failure.doubt);
-        if let (Some(used), Some(doubt)) = (&who, doubt)
-            && self.keyring.ended(used, doubt)
+        let credentials = self.credentials_cache.current().await?;
+        let answered = self.attempt_as(call, retry, credentials.as_deref()).await;
+        let expiry_hint = answered.as_ref().err().and_then(|failure| failure.expiry_hint);
+        if let (Some(used), Some(expiry_hint)) = (&credentials, expiry_hint)
+            && self.credentials_cache.report_expired(used, expiry_hint)
         {
-            let who = self.keyring.current().await?;
-            return self.attempt_as(call, retry, who.as_deref()).await;
+            let credentials = self.credentials_cache.current().await?;
+            return self.attempt_as(call, retry, credentials.as_deref()).await;
         }
         answered
     }
@@ -168,15 +171,15 @@ impl Client {
         &self,
         call: &Call,
         retry: &mut Retry,
-        who: Option<&Credentials>,
+        credentials: Option<&Credentials>,
     ) -> Result<Response<Incoming>, Failure> {
         self.counts.add(call.kind);
-        if retry.attempt() {
+        if retry.begin_attempt() {
             self.counts.add_retry();
         }
         let progress = (!call.body.is_empty()).then(Progress::default);
-        let request = self.request(call, progress.as_ref(), who)?;
-        let response = self.answer(call, request, progress, who).await?;
+        let request = self.request(call, progress.as_ref(), credentials)?;
+        let response = self.answer(call, request, progress, credentials).await?;
         tracing::debug!(kind = call.kind.name(), key = ?call.key(), status = response.status().as_u16(), "S3 request");
         if response.status().is_success() {
             return Ok(response);
@@ -184,7 +187,7 @@ impl Client {
         let (head, body) = response.into_parts();
         // Without a document, the error is derived from the status alone.
         let body = self.document(body).await.unwrap_or_default();
-        Err(Failure::answered(call, head.status, &head.headers, &body))
+        Err(Failure::from_response(call, head.status, &head.headers, &body))
     }
 
     /// Waits for the head of the response. The timeout restarts while the server accepts bytes of the request. After that,
@@ -194,10 +197,10 @@ impl Client {
         call: &Call,
         request: Request<Upload>,
         progress: Option<Progress>,
-        who: Option<&Credentials>,
+        credentials: Option<&Credentials>,
     ) -> Result<Response<Incoming>, Failure> {
         let limit = self.config.timeouts.answer;
-        let until = Instant::now() + self.longest_answer(call);
+        let until = Instant::now() + self.answer_timeout(call);
         let mut response = self.http.request(request);
         let taken = || progress.as_ref().map_or(0, |taken| taken.load(Ordering::Relaxed));
         let mut seen = taken();
@@ -207,56 +210,60 @@ impl Client {
                 Err(_) if taken() > seen => seen = taken(),
                 Err(_) if Instant::now() < until => tokio::select! {
                     answered = &mut response => return answered.map_err(|error| self.transport(&error)),
-                    is_there = self.answers_at_all(call, who) => if !is_there { return Err(self.silent(2 * limit)) },
+                    is_there = self.probe_server(call, credentials) => if !is_there { return Err(self.timed_out(2 * limit)) },
                 },
-                Err(_) => return Err(self.silent(limit)),
+                Err(_) => return Err(self.timed_out(limit)),
             }
         }
     }
 
     /// Returns how long a reachable server may take to respond: `slow_answer` if the server moves data itself, otherwise
     /// more for a longer body, because its last bytes may still be in buffers on the way.
-    fn longest_answer(&self, call: &Call) -> Duration {
+    fn answer_timeout(&self, call: &Call) -> Duration {
         let timeouts = &self.config.timeouts;
-        let underway = timeouts.answer.mul_f64(call.body.len() as f64 / UNDERWAY_BYTES as f64);
-        let longest = if call.is_slow() { timeouts.slow_answer } else { timeouts.answer + underway };
+        let buffered = timeouts.answer.mul_f64(call.body.len() as f64 / BUFFERED_BYTES as f64);
+        let longest = if call.is_slow() { timeouts.slow_answer } else { timeouts.answer + buffered };
         longest.min(timeouts.slow_answer)
     }
 
     /// Sends a HEAD of the bucket, which is cheap for the server. Returns whether there was any response.
-    async fn answers_at_all(&self, call: &Call, who: Option<&Credentials>) -> bool {
+    async fn probe_server(&self, call: &Call, credentials: Option<&Credentials>) -> bool {
         let Some(bucket) = &call.bucket else { return false };
-        let question = Call::bucket_call(RequestKind::HeadBucket, Method::HEAD, bucket.clone());
-        self.counts.add(question.kind);
-        let Ok(request) = self.request(&question, None, who) else { return false };
+        let head = Call::bucket_call(RequestKind::HeadBucket, Method::HEAD, bucket.clone());
+        self.counts.add(head.kind);
+        let Ok(request) = self.request(&head, None, credentials) else { return false };
         let answer = tokio::time::timeout(self.config.timeouts.answer, self.http.request(request)).await;
         answer.is_ok_and(|answered| answered.is_ok())
     }
 
     /// Receives a whole response document. A body above the limit is an error.
     async fn document(&self, mut body: Incoming) -> Result<Bytes, Failure> {
-        let (mut pieces, mut pace) = (BytesMut::new(), Pace::default());
-        while let Some(frame) = self.frame(&mut body, &mut pace).await? {
+        let (mut pieces, mut throughput) = (BytesMut::new(), MinThroughput::default());
+        while let Some(frame) = self.frame(&mut body, &mut throughput).await? {
             if pieces.len() + frame.len() > DOCUMENT_BYTES_MAX {
-                return Err(Failure::nonsense("an answer that is far too long"));
+                return Err(Failure::malformed("the response is too long"));
             }
             if pieces.is_empty() && hyper::body::Body::is_end_stream(&body) {
                 return Ok(frame);
             }
-            pace.came(frame.len() as u64);
+            throughput.add_bytes(frame.len() as u64);
             pieces.extend_from_slice(&frame);
         }
         Ok(pieces.freeze())
     }
 
     /// Receives the next bytes of a body; `None` at its end.
-    pub(super) async fn frame(&self, body: &mut Incoming, pace: &mut Pace) -> Result<Option<Bytes>, Failure> {
+    pub(super) async fn frame(
+        &self,
+        body: &mut Incoming,
+        throughput: &mut MinThroughput,
+    ) -> Result<Option<Bytes>, Failure> {
         let limit = self.config.timeouts.stall;
         loop {
             let began = Instant::now();
-            let frame = tokio::time::timeout(limit.saturating_sub(pace.waited()), body.frame()).await;
-            pace.waits(began.elapsed());
-            match frame.map_err(|_| self.silent(limit))? {
+            let frame = tokio::time::timeout(limit.saturating_sub(throughput.waited()), body.frame()).await;
+            throughput.add_waiting(began.elapsed());
+            match frame.map_err(|_| self.timed_out(limit))? {
                 None => return Ok(None),
                 // Trailers are ignored.
                 Some(Ok(frame)) => match frame.into_data() {
@@ -264,7 +271,11 @@ impl Client {
                     _ => {}
                 },
                 Some(Err(error)) => {
-                    return Err(Failure::silence(format!("{}: {}", self.endpoint, failure::chain(&error))));
+                    return Err(Failure::no_response(format!(
+                        "{}: {}",
+                        self.endpoint,
+                        failure::chain(&error)
+                    )));
                 }
             }
         }
@@ -272,18 +283,18 @@ impl Client {
 
     fn transport(&self, error: &hyper_util::client::legacy::Error) -> Failure {
         let text = format!("{}: {}", self.endpoint, failure::chain(error));
-        if error.is_connect() { Failure::unreached(text) } else { Failure::silence(text) }
+        if error.is_connect() { Failure::not_connected(text) } else { Failure::no_response(text) }
     }
 
-    fn silent(&self, limit: Duration) -> Failure {
-        Failure::silence(format!("{}: nothing came for {} s", self.endpoint, limit.as_secs_f32()))
+    fn timed_out(&self, limit: Duration) -> Failure {
+        Failure::no_response(format!("{}: no data for {} s", self.endpoint, limit.as_secs_f32()))
     }
 
     fn request(
         &self,
         call: &Call,
         progress: Option<&Progress>,
-        who: Option<&Credentials>,
+        credentials: Option<&Credentials>,
     ) -> Result<Request<Upload>, Failure> {
         let address = self.address(call)?;
         let mut headers = call.headers.clone();
@@ -294,11 +305,11 @@ impl Client {
         if self.config.requester_pays {
             headers.insert(REQUEST_PAYER, HeaderValue::from_static("requester"));
         }
-        if let Some(who) = who {
+        if let Some(credentials) = credentials {
             let payload = self.payload_hash(call);
             let (path, query) = address.path_and_query();
-            let what = Signable { method: call.method.as_str(), path, query, payload: &payload };
-            self.signer.sign(what, &mut headers, who, self.clock.now());
+            let signable = Signable { method: call.method.as_str(), path, query, payload: &payload };
+            self.signer.sign(signable, &mut headers, credentials, self.clock.now());
         }
         headers.insert(USER_AGENT, self.user_agent.clone());
         if call.method == Method::PUT || call.method == Method::POST {
@@ -388,5 +399,5 @@ fn push_query(out: &mut Vec<u8>, call: &Call) {
 }
 
 fn refused(what: &str) -> Failure {
-    crate::StoreError::Invalid(format!("no request can hold this {what}")).into()
+    crate::StoreError::Invalid(format!("a request cannot contain this {what}")).into()
 }

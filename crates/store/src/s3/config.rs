@@ -95,7 +95,7 @@ pub struct Timeouts {
     /// Maximum time until the head of the response, as long as the server responds to other requests meanwhile. For calls
     /// in which the server moves data itself (copies, joining parts), and for long bodies that may still be in buffers.
     pub slow_answer: Duration,
-    /// Time without progress of a response body. A few bytes do not count as progress (see `pace`).
+    /// Time without progress of a response body. A few bytes do not count as progress (see `min_throughput`).
     pub stall: Duration,
 }
 
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn endpoints_that_are_none_are_refused_in_one_line() {
+    fn invalid_endpoints_are_refused_in_one_line() {
         assert!(
             refused("localhost:9000").contains("no scheme")
                 || refused("localhost:9000").contains("not a URL")
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn bodies_are_unsigned_where_nobody_can_change_them() {
+    fn bodies_are_unsigned_on_protected_connections() {
         for (url, unsigned) in [
             ("https://s3.example.com", true),
             ("http://127.0.0.1:9000", true),

@@ -24,7 +24,7 @@ const IDLE: Duration = Duration::from_secs(15);
 /// the maximum time that sent bytes may stay unacknowledged.
 const KEEPALIVE: Duration = Duration::from_secs(15);
 const KEEPALIVE_EVERY: Duration = Duration::from_secs(5);
-const UNHEARD_MAX: Duration = Duration::from_secs(20);
+const UNACKED_MAX: Duration = Duration::from_secs(20);
 
 /// Maximum read and write buffer of a connection, in bytes.
 const BUFFER_BYTES_MAX: usize = 512 << 10;
@@ -46,7 +46,7 @@ where
     tcp.set_connect_timeout(Some(connect_within));
     tcp.set_keepalive(Some(KEEPALIVE));
     tcp.set_keepalive_interval(Some(KEEPALIVE_EVERY));
-    tcp.set_tcp_user_timeout(Some(UNHEARD_MAX));
+    tcp.set_tcp_user_timeout(Some(UNACKED_MAX));
     let tls = tls(ca_bundle, is_tls)?;
     let connector =
         HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1().wrap_connector(tcp);
@@ -77,7 +77,8 @@ fn tls(ca_bundle: Option<&Path>, is_tls: bool) -> Result<ClientConfig, ConfigErr
         }
     }
     if is_tls && roots.is_empty() {
-        let reason = "this machine has none to trust: install ca-certificates or give a CA bundle";
+        let reason =
+            "no trusted certificates on this machine: install ca-certificates or specify a CA bundle";
         return Err(ConfigError::Certificates(reason.to_owned()));
     }
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
@@ -92,7 +93,7 @@ fn read_bundle(path: &Path) -> Result<Vec<CertificateDer<'static>>, ConfigError>
     let certificates: Vec<_> =
         certificates.collect::<Result<_, _>>().map_err(|error| unusable(path, &error))?;
     if certificates.is_empty() {
-        return Err(ConfigError::Certificates(format!("{} holds no certificate", path.display())));
+        return Err(ConfigError::Certificates(format!("{} contains no certificate", path.display())));
     }
     Ok(certificates)
 }

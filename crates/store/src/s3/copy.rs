@@ -8,10 +8,10 @@
 
 use super::S3Store;
 use super::call::{Call, etag_value};
-use super::counts::RequestKind;
 use super::escape;
 use super::failure::Failure;
 use super::headers::{self, value};
+use super::request_counts::RequestKind;
 use super::xml;
 use crate::{CopyOptions, ETag, ObjectKey, ObjectRef, ObjectStore as _, Precondition, Result, StoreError};
 use http::Method;
@@ -48,8 +48,8 @@ impl S3Store {
         }
         let options = match from.key == *to && options.attributes.is_none() {
             // S3 refuses a copy onto itself that changes only the tags: send the attributes too.
-            true => self.describing_as_it_is(from, options).await?,
-            false => self.copying_all(from, options).await?,
+            true => self.with_source_attributes(from, options).await?,
+            false => self.preserve_uncopied(from, options).await?,
         };
         match self.copy_whole(from, to, &options).await {
             Err(error @ (StoreError::Invalid(_) | StoreError::Unsupported(_))) => {
@@ -63,7 +63,7 @@ impl S3Store {
         }
     }
 
-    async fn describing_as_it_is(&self, from: &ObjectRef, options: CopyOptions) -> Result<CopyOptions> {
+    async fn with_source_attributes(&self, from: &ObjectRef, options: CopyOptions) -> Result<CopyOptions> {
         let source = self.head_object(&from.key).await?;
         if source.object.etag != from.etag {
             return Err(StoreError::PreconditionFailed(from.key.clone()));
@@ -74,20 +74,22 @@ impl S3Store {
     async fn copy_whole(&self, from: &ObjectRef, to: &ObjectKey, options: &CopyOptions) -> Result<ObjectRef> {
         let mut call = self.call(RequestKind::Copy, Method::PUT, to)?.condition(&options.precondition)?;
         call = match &options.attributes {
-            None => self.client.protect(call)?.header(METADATA_DIRECTIVE, HeaderValue::from_static("COPY")),
+            None => {
+                self.client.add_encryption(call)?.header(METADATA_DIRECTIVE, HeaderValue::from_static("COPY"))
+            }
             Some(attributes) => {
                 let replace = HeaderValue::from_static("REPLACE");
-                self.client.describe_as(call, attributes)?.header(METADATA_DIRECTIVE, replace)
+                self.client.add_attributes(call, attributes)?.header(METADATA_DIRECTIVE, replace)
             }
         };
         if let Some(tags) = &options.tags {
             call =
-                headers::tag_as(call, tags)?.header(TAGGING_DIRECTIVE, HeaderValue::from_static("REPLACE"));
+                headers::add_tags(call, tags)?.header(TAGGING_DIRECTIVE, HeaderValue::from_static("REPLACE"));
         }
-        call = self.copying(call, from)?;
+        call = self.with_source(call, from)?;
         let mut retry = self.client.retry();
         let copied = self.client.fetch_as(&call, &mut retry, |answer| {
-            let etag = ETag::new(&xml::made(&answer.body, "CopyObjectResult")?);
+            let etag = ETag::new(&xml::parse_etag(&answer.body, "CopyObjectResult")?);
             let version = headers::version(&answer.headers);
             Ok(ObjectRef { key: to.clone(), etag, version, last_modified: None })
         });
@@ -125,7 +127,7 @@ impl S3Store {
     }
 
     /// Adds the source of a copy, under the condition that it still has the ref's etag.
-    pub(super) fn copying(&self, call: Call, from: &ObjectRef) -> Result<Call> {
+    pub(super) fn with_source(&self, call: Call, from: &ObjectRef) -> Result<Call> {
         let mut source = Vec::with_capacity(128);
         source.push(b'/');
         escape::push_path(&mut source, self.bucket.as_bytes());
@@ -136,7 +138,10 @@ impl S3Store {
             escape::push_query(&mut source, version.as_bytes());
         }
         let source = value("key", &String::from_utf8_lossy(&source))?;
-        Ok(call.header(SOURCE, source).header(SOURCE_IF_MATCH, etag_value(&from.etag)?).copying(&from.key))
+        Ok(call
+            .header(SOURCE, source)
+            .header(SOURCE_IF_MATCH, etag_value(&from.etag)?)
+            .with_source(&from.key))
     }
 
     /// Fails unless the object at the key meets the precondition at present.
@@ -179,7 +184,7 @@ mod tests {
 
     /// The servers verify the checksum of every PUT and part, and refuse bytes that were changed in transit.
     #[tokio::test]
-    async fn bytes_that_changed_on_the_way_are_refused() {
+    async fn bytes_changed_in_transit_are_refused() {
         for server in [servers::minio(), servers::versitygw()] {
             let store = store(&server).await;
             let key = ObjectKey::try_from("k").unwrap();

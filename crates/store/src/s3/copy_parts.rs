@@ -27,7 +27,7 @@ const PARTS_AT_ONCE: usize = 16;
 /// State that the copies of a client share.
 #[derive(Debug)]
 pub(super) struct PartCopies {
-    turns: Semaphore,
+    slots: Semaphore,
     /// Whether the client has seen a large object. In buckets without large objects, the size of a copy's source need not be
     /// requested.
     has_seen_large: AtomicBool,
@@ -35,13 +35,13 @@ pub(super) struct PartCopies {
 
 impl Default for PartCopies {
     fn default() -> Self {
-        Self { turns: Semaphore::new(PARTS_AT_ONCE), has_seen_large: AtomicBool::new(false) }
+        Self { slots: Semaphore::new(PARTS_AT_ONCE), has_seen_large: AtomicBool::new(false) }
     }
 }
 
 impl PartCopies {
     /// Notes the size of an object in the bucket.
-    pub(super) fn saw(&self, size_bytes: u64) {
+    pub(super) fn note_size(&self, size_bytes: u64) {
         if size_bytes >= LARGE_BYTES_MIN {
             self.has_seen_large.store(true, Ordering::Relaxed);
         }
@@ -93,7 +93,7 @@ impl S3Store {
         };
         let attributes = options.attributes.as_ref().unwrap_or(&source.attributes);
         let upload = self.begin_multipart(to, attributes, &tags).await?;
-        let mut unfinished = Unfinished { upload: upload.clone(), is_over: false };
+        let mut guard = AbortGuard { upload: upload.clone(), is_over: false };
         let joined = async {
             self.copy_all_parts(&upload, from, parts(source.size_bytes, part_bytes)).await?;
             // The target may have changed meanwhile, and some servers ignore the precondition of a completion.
@@ -102,9 +102,9 @@ impl S3Store {
         };
         let joined = joined.await;
         if joined.is_err() {
-            free(upload.clone()).await;
+            abort_upload(upload.clone()).await;
         }
-        unfinished.is_over = true;
+        guard.is_over = true;
         joined
     }
 
@@ -117,7 +117,7 @@ impl S3Store {
     ) -> Result<()> {
         let has_failed = AtomicBool::new(false);
         let copy = async |number, range| {
-            let _turn = self.client.part_copies.turns.acquire().await;
+            let _slot = self.client.part_copies.slots.acquire().await;
             if has_failed.load(Ordering::Relaxed) {
                 return Ok(());
             }
@@ -132,26 +132,26 @@ impl S3Store {
 }
 
 /// A guard that aborts its upload when it is dropped, unless the upload is over.
-struct Unfinished {
+struct AbortGuard {
     upload: Arc<S3Multipart>,
     is_over: bool,
 }
 
-impl Drop for Unfinished {
+impl Drop for AbortGuard {
     /// Aborts the upload of a cancelled copy.
     fn drop(&mut self) {
         if !self.is_over
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
         {
-            runtime.spawn(free(self.upload.clone()));
+            runtime.spawn(abort_upload(self.upload.clone()));
         }
     }
 }
 
 /// Aborts an upload. A failure is only logged, so that the caller returns the copy's own error.
-async fn free(upload: Arc<S3Multipart>) {
+async fn abort_upload(upload: Arc<S3Multipart>) {
     if let Err(error) = upload.abort().await {
-        tracing::warn!(%error, "the parts of a copy are left in the bucket");
+        tracing::warn!(%error, "could not abort the upload of a failed copy; its parts stay in the bucket");
     }
 }
 

@@ -4,8 +4,8 @@
 //! servers that ignore it, a change between the two requests goes unnoticed.
 
 use super::S3Store;
-use super::counts::RequestKind;
 use super::put::is_refused_condition;
+use super::request_counts::RequestKind;
 use crate::{ObjectKey, Precondition, Result, StoreError};
 use http::Method;
 

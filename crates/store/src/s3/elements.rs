@@ -25,7 +25,7 @@ pub(super) fn read(
     body: &[u8],
     visit: impl FnMut(&[&str], &str) -> Result<(), Failure>,
 ) -> Result<String, Failure> {
-    let mut rest = std::str::from_utf8(body).map_err(|_| Failure::nonsense("XML that is not UTF-8"))?;
+    let mut rest = std::str::from_utf8(body).map_err(|_| Failure::malformed("XML that is not UTF-8"))?;
     let mut reader = Reader { visit, path: Vec::new(), text: Cow::Borrowed(""), root: None };
     while let Some((text, behind)) = text(rest)? {
         if !text.is_empty() {
@@ -38,7 +38,7 @@ pub(super) fn read(
     if !reader.path.is_empty() {
         return Err(cut_short());
     }
-    reader.root.map(str::to_owned).ok_or_else(|| Failure::nonsense("an answer without XML"))
+    reader.root.map(str::to_owned).ok_or_else(|| Failure::malformed("the response has no XML"))
 }
 
 /// The state of the reader.
@@ -72,7 +72,7 @@ impl<'d, V: FnMut(&[&str], &str) -> Result<(), Failure>> Reader<'d, V> {
 
     fn end(&mut self, name: &'d str) -> Result<(), Failure> {
         if self.path.last() != Some(&name) {
-            return Err(Failure::nonsense(format!("XML: </{name}> ends another element")));
+            return Err(Failure::malformed(format!("XML: </{name}> ends another element")));
         }
         (self.visit)(&self.path, &self.text)?;
         self.path.pop();
@@ -85,7 +85,7 @@ impl<'d, V: FnMut(&[&str], &str) -> Result<(), Failure>> Reader<'d, V> {
 }
 
 fn cut_short() -> Failure {
-    Failure::nonsense("XML that ends in the middle")
+    Failure::malformed("XML that ends in the middle")
 }
 
 /// Returns the text up to the next markup, and the rest from there; `None` if there is no more markup.
@@ -174,7 +174,7 @@ fn tag_len(text: &str) -> Option<usize> {
 fn unescaped(text: &str) -> Result<Cow<'_, str>, Failure> {
     let text = with_line_ends(text);
     let unescaped = quick_xml::escape::unescape(&text);
-    let unescaped = unescaped.map_err(|error| Failure::nonsense(format!("XML: {error}")))?;
+    let unescaped = unescaped.map_err(|error| Failure::malformed(format!("XML: {error}")))?;
     Ok(Cow::Owned(unescaped.into_owned()))
 }
 
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn tags_have_names_and_whatever_else() {
+    fn attributes_and_declarations_are_skipped() {
         let document = "<?xml version='1.0'?><!DOCTYPE r [<!ENTITY e \"x\">]><p:r a='/>' b=\">\"><c />&lt;\
              <d\n>1 <!-- <x> --><![CDATA[<&]]>\r\n&#65;</d ></p:r>";
         let visit = |path: &str, text: &str| (path.to_owned(), text.to_owned());
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_close_is_an_error() {
+    fn unclosed_elements_are_errors() {
         for document in ["<a", "<a>", "<a></b>", "</a>", "<a><!-- </a>", "<a><![CDATA[</a>", "<a b='></a>"] {
             assert!(visits(document).is_err(), "{document}");
         }

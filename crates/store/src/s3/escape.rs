@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_keep_every_byte_apart() {
+    fn paths_keep_every_byte() {
         let mut out = Vec::new();
         push_path(&mut out, b"a//b/../ +%\n\xc3\xbc~");
         assert_eq!(String::from_utf8(out).unwrap(), "a//b/../%20%2B%25%0A%C3%BC~");
@@ -196,7 +196,7 @@ mod tests {
         }
 
         #[test]
-        fn what_a_query_encodes_a_listing_decodes(text in ".*") {
+        fn encoded_queries_survive_decoding(text in ".*") {
             proptest::prop_assert_eq!(url_decode(query(&text).as_bytes()), text.as_bytes());
         }
     }

@@ -4,8 +4,8 @@
 //! servers repeat the signed request.
 
 use super::call::{Call, Target};
-use super::counts::RequestKind;
-use super::credentials::{CredentialsError, Doubt};
+use super::credentials::{CredentialsError, ExpiryHint};
+use super::request_counts::RequestKind;
 use super::xml;
 use crate::StoreError;
 use http::header::SERVER;
@@ -25,16 +25,23 @@ pub(super) struct Failure {
     /// Whether the request may have taken effect.
     pub(super) ambiguous: bool,
     /// Whether the refusal may be transient although the error code says otherwise.
-    pub(super) doubtful: bool,
+    pub(super) may_be_transient: bool,
     /// The pause that the server requested.
     pub(super) retry_after: Option<Duration>,
     /// Set if the credentials may have expired.
-    pub(super) doubt: Option<Doubt>,
+    pub(super) expiry_hint: Option<ExpiryHint>,
 }
 
 impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Self {
-        Self { error, code: String::new(), ambiguous: false, doubtful: false, retry_after: None, doubt: None }
+        Self {
+            error,
+            code: String::new(),
+            ambiguous: false,
+            may_be_transient: false,
+            retry_after: None,
+            expiry_hint: None,
+        }
     }
 }
 
@@ -53,32 +60,32 @@ impl From<Failure> for StoreError {
 
 impl Failure {
     /// Makes a failure for a missing or incomplete response. The request may have taken effect.
-    pub(super) fn silence(text: impl Into<String>) -> Self {
+    pub(super) fn no_response(text: impl Into<String>) -> Self {
         Self { ambiguous: true, ..StoreError::Unavailable(text.into()).into() }
     }
 
     /// Makes a failure for a malformed response.
-    pub(super) fn nonsense(text: impl Into<String>) -> Self {
+    pub(super) fn malformed(text: impl Into<String>) -> Self {
         Self { ambiguous: true, ..StoreError::Corrupt(text.into()).into() }
     }
 
     /// Makes a failure of connecting: the server did not receive the request.
-    pub(super) fn unreached(text: String) -> Self {
+    pub(super) fn not_connected(text: String) -> Self {
         StoreError::Unavailable(text).into()
     }
 
     /// Makes a failure from an error response. The body is empty for HEAD.
-    pub(super) fn answered(call: &Call, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Self {
-        let fault = Fault::of(status, headers, body);
-        let error = fault.to_error(call, status, headers);
+    pub(super) fn from_response(call: &Call, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Self {
+        let response = ErrorResponse::of(status, headers, body);
+        let error = response.to_error(call, status, headers);
         let retry_after =
             headers.get("retry-after").and_then(|v| v.to_str().ok()).and_then(|v| v.parse().ok());
         Self {
             ambiguous: matches!(error, StoreError::Unavailable(_)),
             retry_after: retry_after.map(Duration::from_secs).filter(|_| error.is_retryable()),
-            doubtful: fault.is_doubtful(call, headers),
-            doubt: fault.doubt(call, status),
-            code: fault.code,
+            may_be_transient: response.may_be_transient(call, headers),
+            expiry_hint: response.expiry_hint(call, status),
+            code: response.code,
             error,
         }
     }
@@ -86,16 +93,16 @@ impl Failure {
 
 /// The contents of an error response.
 #[derive(Debug)]
-struct Fault {
+struct ErrorResponse {
     code: String,
     message: String,
     region: Option<String>,
 }
 
-impl Fault {
+impl ErrorResponse {
     fn of(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Self {
         let header = |name: &str| headers.get(name).and_then(|v| v.to_str().ok()).map(str::to_owned);
-        let document = xml::error(body).unwrap_or_default();
+        let document = xml::parse_error(body).unwrap_or_default();
         // MinIO sends the code in a header if the response has no body.
         let code = document.code.or_else(|| header("x-minio-error-code")).unwrap_or_default();
         let message = document.message.or_else(|| header("x-minio-error-desc"));
@@ -126,7 +133,7 @@ impl Fault {
             "400" if call.key().is_some() => invalid_key(call, text),
             code if is_key_refused(code) => invalid_key(call, text),
             "RequestTimeTooSkewed" => StoreError::Denied(format!(
-                "{text}; this machine's clock differs from the server's: set it right"
+                "{text}; this machine's clock differs from the server's: set the clock"
             )),
             "SignatureDoesNotMatch" => {
                 StoreError::Denied(format!("{text}; check the secret key and the region"))
@@ -165,15 +172,15 @@ impl Fault {
     }
 
     /// Returns whether the server reports expired credentials or an unknown session, or may mean that.
-    fn doubt(&self, call: &Call, status: StatusCode) -> Option<Doubt> {
+    fn expiry_hint(&self, call: &Call, status: StatusCode) -> Option<ExpiryHint> {
         match self.code.as_str() {
             "ExpiredToken"
             | "ExpiredTokenException"
             | "TokenRefreshRequired"
             | "InvalidToken"
-            | "InvalidAccessKeyId" => Some(Doubt::Told),
+            | "InvalidAccessKeyId" => Some(ExpiryHint::Certain),
             "" if call.method == Method::HEAD && matches!(status.as_u16(), 400 | 401 | 403) => {
-                Some(Doubt::Guessed)
+                Some(ExpiryHint::Possible)
             }
             _ => None,
         }
@@ -181,7 +188,7 @@ impl Fault {
 
     /// Returns whether a refusal may be due to a race in the server. If a directory is removed while a server on a file
     /// system makes an object in it, MinIO reports missing permissions, versitygw a bad key.
-    fn is_doubtful(&self, call: &Call, headers: &HeaderMap) -> bool {
+    fn may_be_transient(&self, call: &Call, headers: &HeaderMap) -> bool {
         let minio = headers.get(SERVER).is_some_and(|server| server == "MinIO");
         let writes = call.method != Method::GET && call.method != Method::HEAD && call.key().is_some();
         writes && ((minio && self.code == "AccessDenied") || self.code == "ExistingObjectIsDirectory")

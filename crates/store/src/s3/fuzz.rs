@@ -9,21 +9,21 @@ use http::header::{HeaderName, HeaderValue};
 
 /// Parses documents of servers, and checks that the result is not larger than the document.
 pub fn answers(body: &[u8]) {
-    if let Some(error) = xml::error(body) {
+    if let Some(error) = xml::parse_error(body) {
         let all = [error.code, error.message, error.region].into_iter().flatten();
         assert!(all.map(|text| text.len()).sum::<usize>() <= body.len());
     }
-    if let Ok(listing) = xml::listing(body) {
+    if let Ok(listing) = xml::parse_listing(body) {
         let keys = listing.objects.iter().map(|object| &object.key).chain(&listing.prefixes);
         assert!(keys.map(Vec::len).sum::<usize>() <= body.len());
     }
-    if let Ok(tags) = xml::tags(body) {
+    if let Ok(tags) = xml::parse_tags(body) {
         let is_xml = |text: &String| text.chars().all(|c| c >= ' ' && c != '\u{fffe}' && c != '\u{ffff}');
         if tags.iter().all(|(name, value)| is_xml(name) && is_xml(value)) {
-            assert_eq!(xml::tags(xml::tagging(&tags).as_bytes()).ok().as_ref(), Some(&tags));
+            assert_eq!(xml::parse_tags(xml::write_tagging(&tags).as_bytes()).ok().as_ref(), Some(&tags));
         }
     }
-    drop((xml::buckets(body), xml::initiated(body), xml::made(body, "CopyObjectResult")));
+    drop((xml::parse_buckets(body), xml::parse_upload_id(body), xml::parse_etag(body, "CopyObjectResult")));
     credentials::fuzz_documents(body);
 }
 

@@ -2,8 +2,8 @@
 
 use super::body::Body;
 use super::client::{CHECKSUM, Client};
-use super::counts::RequestKind;
 use super::failure::Failure;
+use super::request_counts::RequestKind;
 use super::retry::Retry;
 use super::{S3Store, call, headers};
 use crate::{ETag, GetOptions, Object, ObjectKey, ObjectMeta, Result, StoreError, VersionId};
@@ -29,8 +29,8 @@ impl S3Store {
             .client
             .fetch_as(&call, &mut retry, |answer| headers::object_meta(key, &answer.headers))
             .await?;
-        self.client.uncopied.saw(&meta.attributes);
-        self.client.part_copies.saw(meta.size_bytes);
+        self.client.uncopied_attributes.note(&meta.attributes);
+        self.client.part_copies.note_size(meta.size_bytes);
         Ok(meta)
     }
 
@@ -42,10 +42,10 @@ impl S3Store {
         let mut retry = self.client.retry();
         loop {
             let opened = source.open(options.range.clone(), options.if_match.as_ref(), &mut retry).await?;
-            retry.succeeded();
+            retry.record_success();
             let (meta, size_bytes) = (opened.meta.clone(), opened.meta.size_bytes);
-            self.client.uncopied.saw(&meta.attributes);
-            self.client.part_copies.saw(size_bytes);
+            self.client.uncopied_attributes.note(&meta.attributes);
+            self.client.part_copies.note_size(size_bytes);
             let has_sum = opened.crc64nvme.is_some();
             let body = Body::of(source.clone(), opened);
             if !has_sum || size_bytes > VERIFIED_BYTES_MAX {
@@ -53,7 +53,7 @@ impl S3Store {
             }
             match body.verified().await {
                 Ok(body) => return Ok(Object { meta, body }),
-                Err(failure) => retry.after(failure).await?,
+                Err(failure) => retry.wait_or_fail(failure).await?,
             }
         }
     }
@@ -123,7 +123,7 @@ impl Source {
             let answered = self.client().attempt(&call, retry).await;
             match answered.and_then(|response| self.opened(response, range.as_ref(), if_match)) {
                 Ok(opened) => return Ok(opened),
-                Err(failure) => retry.after(failure).await?,
+                Err(failure) => retry.wait_or_fail(failure).await?,
             }
         }
     }
@@ -138,7 +138,7 @@ impl Source {
         let (head, body) = response.into_parts();
         let meta = headers::object_meta(&self.key, &head.headers)?;
         if if_match.is_some_and(|etag| *etag != meta.object.etag) {
-            return Err(Failure::nonsense(format!("'{}' with another tag than asked for", self.key)));
+            return Err(Failure::malformed(format!("'{}' has another ETag than requested", self.key)));
         }
         let range = match (asked, headers::content_range(&head.headers)) {
             (None, _) if head.status == StatusCode::OK => 0..meta.size_bytes,
@@ -147,11 +147,11 @@ impl Source {
             (Some(asked), Some(got)) if got.first == asked.start && got.last < asked.end => {
                 got.first..got.last + 1
             }
-            _ => return Err(Failure::nonsense(format!("'{}' in another range than asked for", self.key))),
+            _ => return Err(Failure::malformed(format!("'{}' has another range than requested", self.key))),
         };
         // The response may end early only at the object's end.
         if asked.is_some_and(|asked| range.end < asked.end.min(meta.size_bytes)) {
-            return Err(Failure::nonsense(format!("'{}' in a shorter range than asked for", self.key)));
+            return Err(Failure::malformed(format!("'{}' has a shorter range than requested", self.key)));
         }
         let sum = head.headers.get(CHECKSUM).filter(|_| asked.is_none() && range == (0..meta.size_bytes));
         let crc64nvme = sum.and_then(|sum| sum.to_str().ok()).map(str::to_owned);

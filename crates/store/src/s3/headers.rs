@@ -39,33 +39,33 @@ const SYSTEM: [&str; 8] = [
 pub(super) const WEBSITE_REDIRECT: &str = "x-amz-website-redirect-location";
 
 /// The default storage class.
-pub(super) const USUAL_CLASS: &str = "STANDARD";
+pub(super) const DEFAULT_CLASS: &str = "STANDARD";
 
 /// The default encryption of S3.
-const USUAL_ENCRYPTION: &str = "AES256";
+const DEFAULT_ENCRYPTION: &str = "AES256";
 
 /// Content types that S3-compatible servers return for objects stored without a type.
-const TYPES_OF_NOTHING: [&str; 2] = ["binary/octet-stream", "application/octet-stream"];
+const DEFAULT_TYPES: [&str; 2] = ["binary/octet-stream", "application/octet-stream"];
 
 impl Client {
     /// Adds the headers of a new object: attributes, tags, and the configuration's encryption and storage class.
-    pub(super) fn describe(&self, call: Call, attributes: &Attributes, tags: &Tags) -> Result<Call> {
-        let call = self.describe_as(call, attributes)?;
-        if tags.is_empty() { Ok(call) } else { tag_as(call, tags) }
+    pub(super) fn add_description(&self, call: Call, attributes: &Attributes, tags: &Tags) -> Result<Call> {
+        let call = self.add_attributes(call, attributes)?;
+        if tags.is_empty() { Ok(call) } else { add_tags(call, tags) }
     }
 
     /// Adds attributes and the configuration's encryption and storage class.
-    pub(super) fn describe_as(&self, call: Call, attributes: &Attributes) -> Result<Call> {
+    pub(super) fn add_attributes(&self, call: Call, attributes: &Attributes) -> Result<Call> {
         // An object's own encryption overrides the configuration's.
         let is_protected = attributes.system.contains_key(ENCRYPTION);
-        let mut call = if is_protected { call } else { self.protect(call)? };
+        let mut call = if is_protected { call } else { self.add_encryption(call)? };
         if let Some(text) = &attributes.content_type {
             call = call.header(CONTENT_TYPE, value("Content-Type", text)?);
         }
         for (name, text) in &attributes.system {
             let known = SYSTEM.iter().find(|known| **known == name.as_str());
             let known =
-                known.ok_or_else(|| StoreError::Invalid(format!("no descriptive header '{name}'")))?;
+                known.ok_or_else(|| StoreError::Invalid(format!("'{name}' is not a descriptive header")))?;
             call = call.header(HeaderName::from_static(known), value(name, text)?);
         }
         for (name, text) in &attributes.user {
@@ -78,7 +78,7 @@ impl Client {
     }
 
     /// Adds the configuration's encryption.
-    pub(super) fn protect(&self, mut call: Call) -> Result<Call> {
+    pub(super) fn add_encryption(&self, mut call: Call) -> Result<Call> {
         if let Some(encryption) = &self.config.encryption {
             call = call.header(HeaderName::from_static(ENCRYPTION), value("encryption", encryption)?);
         }
@@ -93,14 +93,12 @@ fn user_name(name: &str) -> Result<HeaderName> {
     let lower = !name.bytes().any(|byte| byte.is_ascii_uppercase());
     let header = HeaderName::from_bytes(format!("{USER_PREFIX}{name}").as_bytes());
     header.ok().filter(|_| lower && !name.is_empty()).ok_or_else(|| {
-        StoreError::Invalid(format!(
-            "no metadata can be named {name:?}: use lower-case letters, digits and '-'"
-        ))
+        StoreError::Invalid(format!("invalid metadata name {name:?}: use lower-case letters, digits and '-'"))
     })
 }
 
 /// Adds the header of the tags, also for an empty set.
-pub(super) fn tag_as(call: Call, tags: &Tags) -> Result<Call> {
+pub(super) fn add_tags(call: Call, tags: &Tags) -> Result<Call> {
     Ok(call.header(TAGGING, value("tags", &tagging(tags))?))
 }
 
@@ -111,8 +109,9 @@ pub(super) fn tagging(tags: &Tags) -> String {
 }
 
 pub(super) fn value(what: &str, text: &str) -> Result<HeaderValue> {
-    HeaderValue::from_str(text)
-        .map_err(|_| StoreError::Invalid(format!("no header can hold this {what}: {text:?}")))
+    HeaderValue::from_str(text).map_err(|_| {
+        StoreError::Invalid(format!("invalid {what} {text:?}: HTTP headers cannot contain these characters"))
+    })
 }
 
 /// Reads the object's description from a response to HEAD or GET.
@@ -120,7 +119,7 @@ pub(super) fn object_meta(key: &ObjectKey, headers: &HeaderMap) -> Result<Object
     let size_bytes = match content_range(headers) {
         Some(range) => range.whole_bytes,
         None => {
-            content_length(headers).ok_or_else(|| Failure::nonsense("an object without Content-Length"))?
+            content_length(headers).ok_or_else(|| Failure::malformed("an object without Content-Length"))?
         }
     };
     // The header is missing if the object has no tags, or if this user may not read them.
@@ -135,7 +134,7 @@ pub(super) fn object_meta(key: &ObjectKey, headers: &HeaderMap) -> Result<Object
 
 /// Reads the object's identity from a response.
 pub(super) fn object_ref(key: &ObjectKey, headers: &HeaderMap) -> Result<ObjectRef, Failure> {
-    let etag = text(headers, &ETAG).ok_or_else(|| Failure::nonsense("an object without ETag"))?;
+    let etag = text(headers, &ETAG).ok_or_else(|| Failure::malformed("an object without ETag"))?;
     Ok(ObjectRef {
         key: key.clone(),
         etag: ETag::new(etag),
@@ -151,10 +150,10 @@ pub(super) fn version(headers: &HeaderMap) -> Option<VersionId> {
 
 fn attributes(headers: &HeaderMap) -> Attributes {
     let mut attributes = Attributes {
-        content_type: text(headers, &CONTENT_TYPE)
-            .filter(|t| !TYPES_OF_NOTHING.contains(t))
+        content_type: text(headers, &CONTENT_TYPE).filter(|t| !DEFAULT_TYPES.contains(t)).map(str::to_owned),
+        storage_class: text(headers, &STORAGE_CLASS)
+            .filter(|class| *class != DEFAULT_CLASS)
             .map(str::to_owned),
-        storage_class: text(headers, &STORAGE_CLASS).filter(|class| *class != USUAL_CLASS).map(str::to_owned),
         ..Attributes::default()
     };
     for (name, value) in headers {
@@ -165,7 +164,7 @@ fn attributes(headers: &HeaderMap) -> Attributes {
             attributes.system.insert(name.as_str().to_owned(), String::from_utf8_lossy(raw).into_owned());
         }
     }
-    if attributes.system.get(ENCRYPTION).is_some_and(|how| how == USUAL_ENCRYPTION) {
+    if attributes.system.get(ENCRYPTION).is_some_and(|how| how == DEFAULT_ENCRYPTION) {
         attributes.system.remove(ENCRYPTION);
     }
     attributes
@@ -219,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_says_the_size_of_the_whole() {
+    fn the_size_is_read_from_content_range() {
         let meta = object_meta(
             &key(),
             &headers(&[
@@ -244,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_without_a_tag_or_a_size_is_nonsense() {
+    fn a_response_without_an_etag_or_a_size_is_malformed() {
         assert!(object_meta(&key(), &headers(&[("content-length", "1")])).is_err());
         assert!(object_meta(&key(), &headers(&[("etag", "e")])).is_err());
     }

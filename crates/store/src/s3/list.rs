@@ -2,8 +2,8 @@
 
 use super::S3Store;
 use super::call::Call;
-use super::counts::RequestKind;
 use super::failure::Failure;
+use super::request_counts::RequestKind;
 use super::xml::{self, ListedObject, Listing};
 use crate::{ETag, ListEntry, ListPage, ListRequest, ObjectKey, ObjectRef, Result, StoreError};
 use bytes::Bytes;
@@ -17,12 +17,12 @@ impl S3Store {
         let Some(call) = self.list_call(&request)? else { return Ok(ListPage::default()) };
         let mut retry = self.client.retry();
         let page = self.client.fetch_as(&call, &mut retry, |answer| {
-            let listing = xml::listing(&answer.body)?;
+            let listing = xml::parse_listing(&answer.body)?;
             if listing.has_classes {
-                self.client.uncopied.saw_some();
+                self.client.uncopied_attributes.note_some();
             }
             let largest = listing.objects.iter().map(|object| object.size_bytes).max();
-            self.client.part_copies.saw(largest.unwrap_or(0));
+            self.client.part_copies.note_size(largest.unwrap_or(0));
             page(listing, &request)
         });
         Ok(page.await?)
@@ -76,7 +76,7 @@ fn page(listing: Listing, request: &ListRequest) -> Result<ListPage, Failure> {
 
 fn entry(listed: ListedObject) -> Result<ListEntry, Failure> {
     let key =
-        ObjectKey::new(listed.key).map_err(|error| Failure::nonsense(format!("a listed key: {error}")))?;
+        ObjectKey::new(listed.key).map_err(|error| Failure::malformed(format!("a listed key: {error}")))?;
     let etag = listed.etag.unwrap_or_else(|| ETag::new(""));
     let object = ObjectRef { key, etag, version: None, last_modified: listed.last_modified };
     Ok(ListEntry::Object { object, size_bytes: listed.size_bytes })

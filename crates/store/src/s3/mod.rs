@@ -10,6 +10,7 @@
 //! stream; a request is repeated only within the limits of [`RetryPolicy`]; a repeated conditional write that
 //! finds the object of its first attempt succeeds.
 
+mod aws_service;
 mod body;
 mod buckets;
 mod call;
@@ -18,7 +19,6 @@ mod config;
 mod connect;
 mod copy;
 mod copy_parts;
-mod counts;
 mod credentials;
 mod delete;
 mod elements;
@@ -28,26 +28,26 @@ mod failure;
 pub(crate) mod fuzz;
 mod get;
 mod headers;
+mod key_probes;
 mod list;
+mod min_throughput;
 mod multipart;
-mod odd_keys;
-mod pace;
 mod put;
+mod request_counts;
 mod retry;
-mod service;
 mod sign;
 mod tags;
-mod uncopied;
+mod uncopied_attributes;
 mod upload;
 mod xml;
 
+pub use aws_service::{AwsService, AwsServiceError};
 pub use buckets::S3Buckets;
 pub use config::{Addressing, ConfigError, DEFAULT_REGION, S3Config, Timeouts, UnsignedPayload};
 pub use connect::{HttpClient, http_client, innermost, tls_config};
-pub use counts::{RequestCounts, RequestKind};
 pub use credentials::{Credentials, CredentialsError, CredentialsSource, Found, Provider, Search};
+pub use request_counts::{RequestCounts, RequestKind};
 pub use retry::RetryPolicy;
-pub use service::{AwsService, AwsServiceError};
 
 use crate::{
     Attributes, CopyOptions, GetOptions, ListPage, ListRequest, Multipart, Object, ObjectKey, ObjectMeta,
@@ -73,7 +73,7 @@ impl S3Store {
 
     fn call(&self, kind: RequestKind, method: Method, key: &ObjectKey) -> Result<Call> {
         if key.as_bytes().contains(&0) && !self.client.endpoint.is_aws() {
-            let reason = "no server but AWS is known to hold a NUL".to_owned();
+            let reason = "only AWS supports keys with a NUL byte".to_owned();
             return Err(StoreError::InvalidKey { key: key.to_string(), reason });
         }
         Call::object(kind, method, self.bucket.clone(), key)

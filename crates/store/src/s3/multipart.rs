@@ -6,11 +6,11 @@
 
 use super::S3Store;
 use super::call::Call;
-use super::counts::RequestKind;
 use super::failure::Failure;
 use super::headers::{self, value};
 use super::put::{Crc64, crc64nvme};
-use super::xml::{self, DonePart};
+use super::request_counts::RequestKind;
+use super::xml::{self, CompletedPart};
 use crate::{
     Attributes, ETag, GetOptions, Multipart, Object, ObjectKey, ObjectRef, Payload, Precondition, Result,
     StoreError, Tags,
@@ -39,10 +39,10 @@ pub(super) struct S3Multipart {
     user: BTreeMap<String, String>,
     id: String,
     /// Whether the upload was begun with a checksum algorithm. The completion must then list the parts' checksums.
-    declared: bool,
+    declares_checksums: bool,
     aborted: AtomicBool,
     /// Whether a completion may have taken effect without a response.
-    in_doubt: AtomicBool,
+    may_be_completed: AtomicBool,
     parts: Mutex<BTreeMap<u32, Part>>,
 }
 
@@ -63,25 +63,25 @@ impl S3Store {
     ) -> Result<Arc<S3Multipart>> {
         self.check_distinct(key).await?;
         let call = self.call(RequestKind::Multipart, Method::POST, key)?.query("uploads", "");
-        let mut call = self.client.describe(call, attributes, tags)?;
+        let mut call = self.client.add_description(call, attributes, tags)?;
         // AWS requires the checksum algorithm at the beginning. Other servers would then require checksums of part
         // copies too, although they do not compute them.
-        let declared = self.client.config.checksums && self.client.endpoint.is_aws();
-        if declared {
+        let declares_checksums = self.client.config.checksums && self.client.endpoint.is_aws();
+        if declares_checksums {
             call = call
                 .header(CHECKSUM_ALGORITHM, HeaderValue::from_static("CRC64NVME"))
                 .header(CHECKSUM_TYPE, HeaderValue::from_static("FULL_OBJECT"));
         }
         let mut retry = self.client.retry();
-        let id = self.client.fetch_as(&call, &mut retry, |answer| xml::initiated(&answer.body)).await?;
+        let id = self.client.fetch_as(&call, &mut retry, |answer| xml::parse_upload_id(&answer.body)).await?;
         Ok(Arc::new(S3Multipart {
             store: self.clone(),
             key: key.clone(),
             user: attributes.user.clone(),
             id,
-            declared,
+            declares_checksums,
             aborted: AtomicBool::new(false),
-            in_doubt: AtomicBool::new(false),
+            may_be_completed: AtomicBool::new(false),
             parts: Mutex::default(),
         }))
     }
@@ -96,7 +96,7 @@ impl Multipart for S3Multipart {
         let mut retry = self.store.client.retry();
         let etag = self.store.client.fetch_as(&call, &mut retry, |answer| {
             let etag = answer.headers.get(ETAG).and_then(|value| value.to_str().ok());
-            etag.map(str::to_owned).ok_or_else(|| Failure::nonsense("a part without ETag"))
+            etag.map(str::to_owned).ok_or_else(|| Failure::malformed("a part without ETag"))
         });
         let etag = etag.await?;
         self.keep(number, Part { etag, sum: Some(sum), size_bytes: call.body.len() });
@@ -110,10 +110,12 @@ impl Multipart for S3Multipart {
         let bytes = format!("bytes={}-{}", range.start, range.end - 1);
         let call =
             self.part_call(RequestKind::PartCopy, number)?.header(SOURCE_RANGE, value("range", &bytes)?);
-        let call = self.store.copying(call, from)?;
+        let call = self.store.with_source(call, from)?;
         let mut retry = self.store.client.retry();
-        let etag =
-            self.store.client.fetch_as(&call, &mut retry, |answer| xml::made(&answer.body, "CopyPartResult"));
+        let etag = self
+            .store
+            .client
+            .fetch_as(&call, &mut retry, |answer| xml::parse_etag(&answer.body, "CopyPartResult"));
         let etag = etag.await?;
         self.keep(number, Part { etag, sum: None, size_bytes: range.end - range.start });
         Ok(())
@@ -122,25 +124,25 @@ impl Multipart for S3Multipart {
     async fn complete(&self, precondition: Precondition) -> Result<ObjectRef> {
         let parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if parts.is_empty() {
-            return Err(StoreError::Invalid("an upload of no parts".to_owned()));
+            return Err(StoreError::Invalid("the upload has no parts".to_owned()));
         }
         // versitygw would report success for an aborted upload if the key has an object.
         if self.aborted.load(Ordering::Relaxed) {
-            return Err(StoreError::Invalid("an upload that was aborted".to_owned()));
+            return Err(StoreError::Invalid("the upload was aborted".to_owned()));
         }
         let call = self.upload_call(RequestKind::Complete, Method::POST)?.condition(&precondition)?;
-        let call = call.body(Payload::from(xml::complete(&done(&parts, self.declared))));
+        let call = call.body(Payload::from(xml::write_completion(&done(&parts, self.declares_checksums))));
         let mut retry = self.store.client.retry();
         let completed = self.store.client.fetch_as(&call, &mut retry, |answer| {
-            let etag = ETag::new(&xml::made(&answer.body, "CompleteMultipartUploadResult")?);
+            let etag = ETag::new(&xml::parse_etag(&answer.body, "CompleteMultipartUploadResult")?);
             let version = headers::version(&answer.headers);
             Ok(ObjectRef { key: self.key.clone(), etag, version, last_modified: None })
         });
-        self.store.client.part_copies.saw(size_of(&parts));
+        self.store.client.part_copies.note_size(size_of(&parts));
         match completed.await {
             Ok(object) => Ok(object),
-            Err(failure) if retry.was_ambiguous() || self.in_doubt.load(Ordering::Relaxed) => {
-                self.in_doubt.store(true, Ordering::Relaxed);
+            Err(failure) if retry.was_ambiguous() || self.may_be_completed.load(Ordering::Relaxed) => {
+                self.may_be_completed.store(true, Ordering::Relaxed);
                 self.recognise(failure, &parts, &precondition).await
             }
             Err(failure) => Err(self.refused(failure, &precondition)),
@@ -168,7 +170,7 @@ impl S3Multipart {
     ) -> Result<ObjectRef> {
         let definite =
             failure.code == "NoSuchUpload" || matches!(failure.error, StoreError::PreconditionFailed(_));
-        if !definite || self.is_there().await? {
+        if !definite || self.exists().await? {
             return Err(self.refused(failure, precondition));
         }
         match self.store.get_object(&self.key, GetOptions::default()).await {
@@ -208,7 +210,7 @@ impl S3Multipart {
         Ok(true)
     }
 
-    async fn is_there(&self) -> Result<bool> {
+    async fn exists(&self) -> Result<bool> {
         let call = self.upload_call(RequestKind::ListParts, Method::GET)?.query("max-parts", "1");
         match self.store.client.fetch(&call).await {
             Ok(_) => Ok(true),
@@ -227,7 +229,7 @@ impl S3Multipart {
     fn part_call(&self, kind: RequestKind, number: u32) -> Result<Call> {
         if !NUMBERS.contains(&number) {
             return Err(StoreError::Invalid(format!(
-                "part {number}: parts are numbered from 1 to {}",
+                "invalid part number {number}: use 1 to {}",
                 NUMBERS.end()
             )));
         }
@@ -248,11 +250,11 @@ fn size_of(parts: &BTreeMap<u32, Part>) -> u64 {
 }
 
 /// Returns the parts for the completion, with checksums if the upload was begun with an algorithm.
-fn done(parts: &BTreeMap<u32, Part>, declared: bool) -> Vec<DonePart> {
-    let done = |(&number, part): (&u32, &Part)| DonePart {
+fn done(parts: &BTreeMap<u32, Part>, declares_checksums: bool) -> Vec<CompletedPart> {
+    let done = |(&number, part): (&u32, &Part)| CompletedPart {
         number,
         etag: part.etag.clone(),
-        crc64nvme: part.sum.clone().filter(|_| declared),
+        crc64nvme: part.sum.clone().filter(|_| declares_checksums),
     };
     parts.iter().map(done).collect()
 }

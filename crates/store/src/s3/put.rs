@@ -6,10 +6,10 @@
 //! report success. A caller that needs a single winner must store unique bytes or metadata.
 
 use super::S3Store;
-use super::counts::RequestKind;
 use super::escape;
 use super::failure::Failure;
 use super::headers;
+use super::request_counts::RequestKind;
 use crate::{
     GetOptions, ObjectKey, ObjectRef, ObjectStore as _, Payload, Precondition, PutOptions, Result, StoreError,
 };
@@ -26,9 +26,9 @@ impl S3Store {
     ) -> Result<ObjectRef> {
         self.check_distinct(key).await?;
         let call = self.call(RequestKind::Put, Method::PUT, key)?.condition(&options.precondition)?;
-        let mut call = self.client.describe(call, &options.attributes, &options.tags)?.body(body);
+        let mut call = self.client.add_description(call, &options.attributes, &options.tags)?.body(body);
         call.checksum = self.client.config.checksums.then(|| crc64nvme(&call.body));
-        self.client.part_copies.saw(call.body.len());
+        self.client.part_copies.note_size(call.body.len());
         let mut retry = self.client.retry();
         let put =
             self.client.fetch_as(&call, &mut retry, |answer| headers::object_ref(key, &answer.headers)).await;
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_checksum_is_the_one_of_the_catalogue() {
+    fn the_checksum_matches_the_catalogue() {
         // CRC-64/NVME of "123456789" is 0xae8b14860a799888 (catalogue of parametrised CRC algorithms).
         let rope: Payload = ["1234", "56789"].into_iter().map(bytes::Bytes::from).collect();
         assert_eq!(crc64nvme(&rope), escape::base64(&0xae8b_1486_0a79_9888_u64.to_be_bytes()));

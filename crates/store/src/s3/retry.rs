@@ -40,7 +40,7 @@ impl Default for RetryPolicy {
 }
 
 /// Maximum retries of a refusal that may be transient.
-const DOUBTS_MAX: u32 = 6;
+const REFUSAL_RETRIES_MAX: u32 = 6;
 
 /// The retry quota that the calls of a client share.
 #[derive(Debug)]
@@ -72,13 +72,13 @@ pub(super) struct Retry {
     entropy: Arc<Entropy>,
     began: Option<Instant>,
     failed: u32,
-    doubts: u32,
+    refusals: u32,
     ambiguous: bool,
 }
 
 impl Retry {
     pub(super) fn new(policy: RetryPolicy, quota: Arc<RetryQuota>, entropy: Arc<Entropy>) -> Self {
-        Self { policy, quota, entropy, began: None, failed: 0, doubts: 0, ambiguous: false }
+        Self { policy, quota, entropy, began: None, failed: 0, refusals: 0, ambiguous: false }
     }
 
     /// Returns whether a failed attempt may have taken effect.
@@ -86,41 +86,41 @@ impl Retry {
         self.ambiguous
     }
 
-    /// Must be called before each attempt. Returns whether it is a retry. The first attempt starts the time budget, minus the
-    /// time that earlier calls of the same operation spent ([`retry_budget`]).
-    pub(super) fn attempt(&mut self) -> bool {
+    /// Begins an attempt and returns whether it is a retry. The first attempt starts the time budget, minus the time that
+    /// earlier calls of the same operation spent ([`retry_budget`]).
+    pub(super) fn begin_attempt(&mut self) -> bool {
         self.began.get_or_insert_with(|| {
             let now = Instant::now();
             now.checked_sub(retry_budget::spent()).unwrap_or(now)
         });
-        self.failed + self.doubts > 0
+        self.failed + self.refusals > 0
     }
 
-    /// Starts the time budget in the past, for a failure after `so_long` of waiting that no call of [`Self::attempt`] preceded.
-    pub(super) fn waited(&mut self, so_long: Duration) {
+    /// Starts the time budget in the past, for a failure after `so_long` of waiting that no call of [`Self::begin_attempt`] preceded.
+    pub(super) fn add_waited(&mut self, so_long: Duration) {
         let now = Instant::now();
         self.began.get_or_insert(now.checked_sub(so_long).unwrap_or(now));
     }
 
-    /// Must be called after a success. Refills the quota.
-    pub(super) fn succeeded(&self) {
+    /// Records that an attempt succeeded, which refills the quota.
+    pub(super) fn record_success(&self) {
         retry_budget::set_spent(Duration::ZERO);
         if self.failed > 0 || self.quota.0.load(Ordering::Relaxed) < self.policy.quota {
             self.quota.give(self.failed + 1, self.policy.quota);
         }
     }
 
-    /// Must be called after progress of a body. Resets attempts and time budget.
-    pub(super) fn progressed(&mut self) {
+    /// Records progress of a body, which resets attempts and time budget.
+    pub(super) fn record_progress(&mut self) {
         if self.failed > 0 {
-            self.succeeded();
+            self.record_success();
             self.failed = 0;
         }
         self.began = None;
     }
 
-    /// Must be called after a failure. Waits before the next attempt, or returns the failure if the limits are reached.
-    pub(super) async fn after(&mut self, failure: Failure) -> Result<(), Failure> {
+    /// Waits before the next attempt after a failure, or returns the failure if the limits are reached.
+    pub(super) async fn wait_or_fail(&mut self, failure: Failure) -> Result<(), Failure> {
         self.ambiguous |= failure.ambiguous;
         if !failure.error.is_retryable() {
             return self.after_refusal(failure).await;
@@ -140,10 +140,10 @@ impl Retry {
 
     /// Returns a refusal, unless it may be transient: then waits before the next attempt, a few times.
     async fn after_refusal(&mut self, failure: Failure) -> Result<(), Failure> {
-        if !failure.doubtful || self.doubts >= DOUBTS_MAX {
+        if !failure.may_be_transient || self.refusals >= REFUSAL_RETRIES_MAX {
             return Err(failure);
         }
-        self.doubts += 1;
+        self.refusals += 1;
         let bound = self.policy.pause_first.as_nanos() as u64;
         tokio::time::sleep(Duration::from_nanos(self.entropy.below(bound + 1))).await;
         Ok(())
@@ -194,7 +194,7 @@ mod tests {
         crate::share_budget(async {
             assert!(down().await.0 > 5);
             assert_eq!(down().await.0, 1, "the budget is used up");
-            retry(policy).succeeded();
+            retry(policy).record_success();
             assert!(down().await.0 > 5, "the store was there in between");
         })
         .await;
@@ -207,9 +207,9 @@ mod tests {
         let began = Instant::now();
         let mut attempts = 0;
         loop {
-            retry.attempt();
+            retry.begin_attempt();
             attempts += 1;
-            if retry.after(failure()).await.is_err() {
+            if retry.wait_or_fail(failure()).await.is_err() {
                 return (attempts, began.elapsed());
             }
         }
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_server_can_ask_for_a_pause_up_to_the_longest() {
+    async fn requested_pauses_are_capped() {
         let asking = |secs| move || Failure { retry_after: Some(Duration::from_secs(secs)), ..down() };
         let policy = RetryPolicy { attempts_max: 2, ..RetryPolicy::default() };
         let (attempts, took) = attempts_of(policy, asking(4)).await;
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_cannot_get_better_is_not_repeated() {
+    async fn permanent_errors_are_not_retried() {
         let denied = || Failure::from(StoreError::Denied("no".to_owned()));
         assert_eq!(attempts_of(RetryPolicy::default(), denied).await.0, 1);
     }
@@ -258,22 +258,22 @@ mod tests {
         let call = || Retry::new(policy, quota.clone(), Arc::new(Entropy::new(7)));
         let pause_of = async |mut retry: Retry| {
             let began = Instant::now();
-            retry.after(down()).await.unwrap();
+            retry.wait_or_fail(down()).await.unwrap();
             began.elapsed()
         };
         assert!(pause_of(call()).await < policy.pause_max && pause_of(call()).await < policy.pause_max);
         assert_eq!(pause_of(call()).await, policy.pause_max);
-        call().succeeded();
+        call().record_success();
         assert!(pause_of(call()).await < policy.pause_max);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn time_that_was_waited_before_counts() {
+    async fn earlier_waiting_time_counts() {
         let mut retry = retry(RetryPolicy::default());
-        retry.waited(Duration::from_secs(29));
-        retry.after(down()).await.unwrap();
-        retry.waited(Duration::from_secs(5));
+        retry.add_waited(Duration::from_secs(29));
+        retry.wait_or_fail(down()).await.unwrap();
+        retry.add_waited(Duration::from_secs(5));
         tokio::time::sleep(Duration::from_secs(2)).await;
-        assert!(retry.after(down()).await.is_err());
+        assert!(retry.wait_or_fail(down()).await.is_err());
     }
 }

@@ -53,42 +53,44 @@ impl Signer {
     /// Adds date, payload hash, session token and signature to `headers`, which must contain `host`. Signs all headers.
     pub(super) fn sign(
         &self,
-        what: Signable<'_>,
+        signable: Signable<'_>,
         headers: &mut HeaderMap,
-        who: &Credentials,
+        credentials: &Credentials,
         now: Timestamp,
     ) {
         let date = basic_date(now);
         let day = &date[..8];
         headers.insert(X_AMZ_DATE, ascii(date.as_bytes()));
-        headers.insert(X_AMZ_CONTENT_SHA256, ascii(what.payload.as_bytes()));
-        if let Some(token) = who.session_token() {
+        headers.insert(X_AMZ_CONTENT_SHA256, ascii(signable.payload.as_bytes()));
+        if let Some(token) = credentials.session_token() {
             let mut token = ascii(token.as_bytes());
             token.set_sensitive(true);
             headers.insert(X_AMZ_SECURITY_TOKEN, token);
         }
-        let (canonical, names) = canonical_request(what, headers);
+        let (canonical, names) = canonical_request(signable, headers);
         let scope = format!("{day}/{}/{}/aws4_request", self.region, self.service);
         let mut to_sign = format!("{ALGORITHM}\n{date}\n{scope}\n").into_bytes();
         push_hex(&mut to_sign, digest::digest(&digest::SHA256, &canonical).as_ref());
-        let tag = hmac::sign(&self.derived(day, who).key, &to_sign);
-        let mut value =
-            format!("{ALGORITHM} Credential={}/{scope},SignedHeaders={names},Signature=", who.access_key())
-                .into_bytes();
+        let tag = hmac::sign(&self.derived(day, credentials).key, &to_sign);
+        let mut value = format!(
+            "{ALGORITHM} Credential={}/{scope},SignedHeaders={names},Signature=",
+            credentials.access_key()
+        )
+        .into_bytes();
         push_hex(&mut value, tag.as_ref());
         headers.insert(AUTHORIZATION, ascii(&value));
     }
 
-    fn derived(&self, day: &str, who: &Credentials) -> Arc<Derived> {
+    fn derived(&self, day: &str, credentials: &Credentials) -> Arc<Derived> {
         let mut cached = self.derived.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(derived) = cached.as_ref().filter(|derived| derived.is_of(day, who)) {
+        if let Some(derived) = cached.as_ref().filter(|derived| derived.is_of(day, credentials)) {
             return derived.clone();
         }
         let fresh = Arc::new(Derived {
             day: day.to_owned(),
-            access_key: who.access_key().to_owned(),
-            secret_key: who.secret_key().to_owned(),
-            key: derive(who.secret_key(), day, &self.region, self.service),
+            access_key: credentials.access_key().to_owned(),
+            secret_key: credentials.secret_key().to_owned(),
+            key: derive(credentials.secret_key(), day, &self.region, self.service),
         });
         *cached = Some(fresh.clone());
         fresh
@@ -96,8 +98,10 @@ impl Signer {
 }
 
 impl Derived {
-    fn is_of(&self, day: &str, who: &Credentials) -> bool {
-        self.day == day && self.access_key == who.access_key() && self.secret_key == who.secret_key()
+    fn is_of(&self, day: &str, credentials: &Credentials) -> bool {
+        self.day == day
+            && self.access_key == credentials.access_key()
+            && self.secret_key == credentials.secret_key()
     }
 }
 
@@ -115,12 +119,12 @@ pub(super) fn sha256_hex<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Stri
 }
 
 /// Returns the canonical request and the list of signed headers.
-fn canonical_request(what: Signable<'_>, headers: &HeaderMap) -> (Vec<u8>, String) {
+fn canonical_request(signable: Signable<'_>, headers: &HeaderMap) -> (Vec<u8>, String) {
     let mut sorted: Vec<_> = headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect();
     sorted.sort_unstable();
     let mut out = Vec::with_capacity(512);
-    out.extend_from_slice(what.method.as_bytes());
-    for line in [what.path, what.query] {
+    out.extend_from_slice(signable.method.as_bytes());
+    for line in [signable.path, signable.query] {
         out.push(b'\n');
         out.extend_from_slice(line);
     }
@@ -136,7 +140,7 @@ fn canonical_request(what: Signable<'_>, headers: &HeaderMap) -> (Vec<u8>, Strin
         }
         names.push_str(name);
     }
-    for line in [names.as_str(), what.payload] {
+    for line in [names.as_str(), signable.payload] {
         out.push(b'\n');
         out.extend_from_slice(line.as_bytes());
     }
@@ -178,7 +182,7 @@ fn ascii(text: &[u8]) -> HeaderValue {
 mod tests {
     use super::*;
 
-    /// The examples of the S3 API reference, "Signature Calculations for the Authorization Header: Transferring
+    /// Signs an example of the S3 API reference, "Signature Calculations for the Authorization Header: Transferring
     /// Payload in a Single Chunk", with its example account.
     fn example(
         method: &str,
@@ -187,16 +191,17 @@ mod tests {
         payload: &str,
         more: &[(&'static str, &str)],
     ) -> String {
-        let who = Credentials::new("AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", None)
-            .unwrap();
+        let credentials =
+            Credentials::new("AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", None)
+                .unwrap();
         let mut headers = HeaderMap::new();
         headers.insert("host", HeaderValue::from_static("examplebucket.s3.amazonaws.com"));
         for (name, value) in more {
             headers.insert(*name, HeaderValue::from_str(value).unwrap());
         }
-        let what = Signable { method, path: path.as_bytes(), query: query.as_bytes(), payload };
+        let signable = Signable { method, path: path.as_bytes(), query: query.as_bytes(), payload };
         let now = Timestamp::from_secs(1_369_353_600, 0);
-        Signer::new("us-east-1", "s3").sign(what, &mut headers, &who, now);
+        Signer::new("us-east-1", "s3").sign(signable, &mut headers, &credentials, now);
         let value = headers[AUTHORIZATION].to_str().unwrap();
         value.rsplit_once("Signature=").unwrap().1.to_owned()
     }
@@ -227,13 +232,13 @@ mod tests {
     /// A provider may return a new secret for the same access key.
     #[test]
     fn the_key_follows_the_day_and_the_secret() {
-        let who = Credentials::new("A", "B", None).unwrap();
+        let credentials = Credentials::new("A", "B", None).unwrap();
         let signer = Signer::new("r", "s3");
-        let first = signer.derived("20130524", &who);
-        assert!(Arc::ptr_eq(&first, &signer.derived("20130524", &who)));
-        assert!(!Arc::ptr_eq(&first, &signer.derived("20130525", &who)));
+        let first = signer.derived("20130524", &credentials);
+        assert!(Arc::ptr_eq(&first, &signer.derived("20130524", &credentials)));
+        assert!(!Arc::ptr_eq(&first, &signer.derived("20130525", &credentials)));
         let renewed = Credentials::new("A", "C", None).unwrap();
-        let (old, new) = (signer.derived("20130525", &who), signer.derived("20130525", &renewed));
+        let (old, new) = (signer.derived("20130525", &credentials), signer.derived("20130525", &renewed));
         assert!(!Arc::ptr_eq(&old, &new));
     }
 }

@@ -3,7 +3,7 @@
 use super::elements::read;
 use super::escape;
 use super::failure::Failure;
-use super::headers::USUAL_CLASS;
+use super::headers::DEFAULT_CLASS;
 use crate::{ETag, Timestamp};
 use jiff::civil::DateTime;
 use jiff::tz::Offset;
@@ -44,7 +44,7 @@ pub(super) struct BucketList {
 }
 
 /// Parses an error document; `None` if the body is not one.
-pub(super) fn error(body: &[u8]) -> Option<ErrorDocument> {
+pub(super) fn parse_error(body: &[u8]) -> Option<ErrorDocument> {
     let mut document = ErrorDocument::default();
     let read = read(body, |path, text| {
         // Some servers wrap the error in <ErrorResponse>.
@@ -63,7 +63,7 @@ pub(super) fn error(body: &[u8]) -> Option<ErrorDocument> {
     read.ok().filter(|root| matches!(root.as_str(), "Error" | "ErrorResponse")).map(|_| document)
 }
 
-pub(super) fn listing(body: &[u8]) -> Result<Listing, Failure> {
+pub(super) fn parse_listing(body: &[u8]) -> Result<Listing, Failure> {
     let mut listing = Listing::default();
     let mut object = ListedObject::default();
     let (mut truncated, mut encoded) = (false, false);
@@ -73,9 +73,9 @@ pub(super) fn listing(body: &[u8]) -> Result<Listing, Failure> {
             ["ListBucketResult", "Contents", "ETag"] => object.etag = Some(ETag::new(text)),
             ["ListBucketResult", "Contents", "Size"] => object.size_bytes = number(text)?,
             ["ListBucketResult", "Contents", "StorageClass"] => {
-                listing.has_classes |= !text.is_empty() && text != USUAL_CLASS;
+                listing.has_classes |= !text.is_empty() && text != DEFAULT_CLASS;
             }
-            ["ListBucketResult", "Contents", "LastModified"] => object.last_modified = timestamp(text),
+            ["ListBucketResult", "Contents", "LastModified"] => object.last_modified = parse_time(text),
             ["ListBucketResult", "Contents"] => listing.objects.push(std::mem::take(&mut object)),
             ["ListBucketResult", "CommonPrefixes", "Prefix"] => listing.prefixes.push(text.into()),
             ["ListBucketResult", "NextContinuationToken"] if !text.is_empty() => {
@@ -93,7 +93,7 @@ pub(super) fn listing(body: &[u8]) -> Result<Listing, Failure> {
         keys.chain(&mut listing.prefixes).for_each(decode);
     }
     if truncated != listing.next.is_some() && truncated {
-        return Err(Failure::nonsense("a listing that goes on without saying where"));
+        return Err(Failure::malformed("a listing that goes on without saying where"));
     }
     listing.next = listing.next.filter(|_| truncated);
     Ok(listing)
@@ -106,17 +106,17 @@ fn decode(text: &mut Vec<u8>) {
 }
 
 /// Parses the response to CreateMultipartUpload and returns the upload's id.
-pub(super) fn initiated(body: &[u8]) -> Result<String, Failure> {
-    one(body, "InitiateMultipartUploadResult", "UploadId")
+pub(super) fn parse_upload_id(body: &[u8]) -> Result<String, Failure> {
+    parse_element(body, "InitiateMultipartUploadResult", "UploadId")
 }
 
 /// Parses the response to a copy or completion and returns the etag of the object or part.
-pub(super) fn made(body: &[u8], root: &str) -> Result<String, Failure> {
-    one(body, root, "ETag")
+pub(super) fn parse_etag(body: &[u8], root: &str) -> Result<String, Failure> {
+    parse_element(body, root, "ETag")
 }
 
 /// Returns the text of the element `element` of the root.
-fn one(body: &[u8], root: &str, element: &str) -> Result<String, Failure> {
+fn parse_element(body: &[u8], root: &str, element: &str) -> Result<String, Failure> {
     let mut found = None;
     let actual = read(body, |path, text| {
         if path == [root, element] {
@@ -127,10 +127,10 @@ fn one(body: &[u8], root: &str, element: &str) -> Result<String, Failure> {
     expect_root(&actual, root)?;
     found
         .filter(|text| !text.is_empty())
-        .ok_or_else(|| Failure::nonsense(format!("<{root}> without <{element}>")))
+        .ok_or_else(|| Failure::malformed(format!("<{root}> without <{element}>")))
 }
 
-pub(super) fn tags(body: &[u8]) -> Result<BTreeMap<String, String>, Failure> {
+pub(super) fn parse_tags(body: &[u8]) -> Result<BTreeMap<String, String>, Failure> {
     let mut tags = BTreeMap::new();
     let (mut name, mut value) = (String::new(), String::new());
     let root = read(body, |path, text| {
@@ -148,7 +148,7 @@ pub(super) fn tags(body: &[u8]) -> Result<BTreeMap<String, String>, Failure> {
     Ok(tags)
 }
 
-pub(super) fn buckets(body: &[u8]) -> Result<BucketList, Failure> {
+pub(super) fn parse_buckets(body: &[u8]) -> Result<BucketList, Failure> {
     let mut list = BucketList::default();
     let root = read(body, |path, text| {
         match path {
@@ -166,13 +166,13 @@ pub(super) fn buckets(body: &[u8]) -> Result<BucketList, Failure> {
 
 /// A part in a completion request.
 #[derive(Debug, Clone)]
-pub(super) struct DonePart {
+pub(super) struct CompletedPart {
     pub(super) number: u32,
     pub(super) etag: String,
     pub(super) crc64nvme: Option<String>,
 }
 
-pub(super) fn complete(parts: &[DonePart]) -> String {
+pub(super) fn write_completion(parts: &[CompletedPart]) -> String {
     let mut out = String::from("<CompleteMultipartUpload xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">");
     for part in parts {
         out.push_str("<Part>");
@@ -187,7 +187,7 @@ pub(super) fn complete(parts: &[DonePart]) -> String {
     out
 }
 
-pub(super) fn tagging(tags: &BTreeMap<String, String>) -> String {
+pub(super) fn write_tagging(tags: &BTreeMap<String, String>) -> String {
     let mut out = String::from("<Tagging xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"><TagSet>");
     for (name, value) in tags {
         out.push_str("<Tag>");
@@ -199,7 +199,7 @@ pub(super) fn tagging(tags: &BTreeMap<String, String>) -> String {
     out
 }
 
-pub(super) fn location(region: &str) -> String {
+pub(super) fn write_location(region: &str) -> String {
     let mut out =
         String::from("<CreateBucketConfiguration xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">");
     push(&mut out, "LocationConstraint", region);
@@ -215,24 +215,24 @@ fn expect_root(actual: &str, expected: &str) -> Result<(), Failure> {
     if actual == expected {
         Ok(())
     } else {
-        Err(Failure::nonsense(format!("<{actual}> instead of <{expected}>")))
+        Err(Failure::malformed(format!("<{actual}> instead of <{expected}>")))
     }
 }
 
 fn number(text: &str) -> Result<u64, Failure> {
-    text.trim().parse().map_err(|_| Failure::nonsense(format!("'{text}' instead of a number")))
+    text.trim().parse().map_err(|_| Failure::malformed(format!("'{text}' instead of a number")))
 }
 
 /// Parses an ISO 8601 time, truncated to whole seconds, so that a listing and a HEAD return equal times.
-pub(super) fn timestamp(text: &str) -> Option<Timestamp> {
+pub(super) fn parse_time(text: &str) -> Option<Timestamp> {
     let text = text.trim();
-    let moment = usual_moment(text.as_bytes()).or_else(|| text.parse().ok())?;
+    let moment = parse_usual_time(text.as_bytes()).or_else(|| text.parse().ok())?;
     Some(Timestamp::from_secs(moment.as_second(), 0))
 }
 
 /// Parses the usual form of S3's times, `2026-01-02T03:04:05.678Z`. The general parser of the library would take a tenth of
 /// the time of parsing a listing.
-fn usual_moment(text: &[u8]) -> Option<jiff::Timestamp> {
+fn parse_usual_time(text: &[u8]) -> Option<jiff::Timestamp> {
     if text.len() != 24 || [4, 7, 10, 13, 16, 19, 23].map(|at| text[at]) != *b"--T::.Z" {
         return None;
     }
@@ -261,7 +261,7 @@ mod tests {
               <LastModified>2026-11-21T00:00:01.500Z</LastModified></Contents>
             <Contents><Key>x</Key><ETag>e2</ETag><Size>0</Size></Contents>
             <CommonPrefixes><Prefix>d%C3%BC/</Prefix></CommonPrefixes></ListBucketResult>"#;
-        let listing = listing(body).unwrap();
+        let listing = parse_listing(body).unwrap();
         assert_eq!(listing.objects[0].key, b"a//b +\n");
         assert_eq!(listing.objects[0].etag, Some(ETag::new("e1")));
         assert_eq!(listing.objects[0].last_modified, Some(Timestamp::from_secs(1_795_219_201, 0)));
@@ -271,14 +271,14 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_does_not_encode_is_believed() {
+    fn a_listing_without_encoding_is_read_literally() {
         let body =
             b"<ListBucketResult><Contents><Key>a%20+b</Key><Size>1</Size></Contents></ListBucketResult>";
-        assert_eq!(listing(body).unwrap().objects[0].key, b"a%20+b");
+        assert_eq!(parse_listing(body).unwrap().objects[0].key, b"a%20+b");
     }
 
     #[test]
-    fn nonsense_is_an_error_not_an_empty_listing() {
+    fn a_malformed_listing_is_an_error() {
         for body in [
             b"".as_slice(),
             b"<html><body>hello</body></html>",
@@ -287,42 +287,42 @@ mod tests {
             b"<ListBucketResult><IsTruncated>true</IsTruncated></ListBucketResult>",
             b"\xff\xfe",
         ] {
-            assert!(matches!(listing(body).unwrap_err().error, crate::StoreError::Corrupt(_)));
+            assert!(matches!(parse_listing(body).unwrap_err().error, crate::StoreError::Corrupt(_)));
         }
     }
 
     #[test]
     fn errors_are_found_only_in_error_documents() {
         let body = b"<Error><Code>NoSuchKey</Code><Message>none &lt;here&gt;</Message></Error>";
-        let document = error(body).unwrap();
+        let document = parse_error(body).unwrap();
         assert_eq!(
             (document.code.as_deref(), document.message.as_deref()),
             (Some("NoSuchKey"), Some("none <here>"))
         );
-        assert_eq!(error(b"<html><Error/></html>"), None);
-        assert_eq!(error(b""), None);
+        assert_eq!(parse_error(b"<html><Error/></html>"), None);
+        assert_eq!(parse_error(b""), None);
     }
 
     #[test]
-    fn what_is_written_is_escaped() {
+    fn written_texts_are_escaped() {
         let tags: BTreeMap<_, _> = [("a<b".to_owned(), "\"c\" & d".to_owned())].into();
-        let body = tagging(&tags);
+        let body = write_tagging(&tags);
         assert!(body.contains("a&lt;b") && body.contains("&amp; d"), "{body}");
-        assert_eq!(super::tags(body.as_bytes()).unwrap(), tags);
+        assert_eq!(super::parse_tags(body.as_bytes()).unwrap(), tags);
     }
 
     #[test]
-    fn a_completion_gives_its_tag_or_is_nonsense() {
+    fn a_completion_without_an_etag_is_malformed() {
         let body =
             b"<CompleteMultipartUploadResult><ETag>&#34;e-2&#34;</ETag></CompleteMultipartUploadResult>";
-        assert_eq!(made(body, "CompleteMultipartUploadResult").unwrap(), "\"e-2\"");
-        assert!(made(b"<CompleteMultipartUploadResult/>", "CompleteMultipartUploadResult").is_err());
+        assert_eq!(parse_etag(body, "CompleteMultipartUploadResult").unwrap(), "\"e-2\"");
+        assert!(parse_etag(b"<CompleteMultipartUploadResult/>", "CompleteMultipartUploadResult").is_err());
     }
 
     #[test]
-    fn a_server_that_lists_no_tags_is_read() {
+    fn a_listing_without_etags_is_read() {
         let body = b"<ListBucketResult><Contents><Key>a</Key></Contents></ListBucketResult>";
-        assert_eq!(listing(body).unwrap().objects[0].etag, None);
+        assert_eq!(parse_listing(body).unwrap().objects[0].etag, None);
     }
 
     proptest::proptest! {
@@ -340,7 +340,7 @@ mod tests {
             let mut changed = text.clone();
             changed.replace_range(at..at + 1, &other);
             for text in [text, changed] {
-                proptest::prop_assert_eq!(timestamp(&text), by_library(&text), "{}", text);
+                proptest::prop_assert_eq!(parse_time(&text), by_library(&text), "{}", text);
             }
         }
     }

@@ -5,7 +5,7 @@
 //! older versions, and the first frame of each segment, have another magic and no checksum of the position. The
 //! header is the encoded record; the body is bytes of objects or a note. `docs/format.md` describes the fields.
 
-use crate::wire::{Crc, Sink, Source};
+use crate::log_encoding::{Crc, Decoder, Encoder};
 use crate::{Attributes, ETag, ObjectKey, ObjectRef, Precondition, Tags, Timestamp};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -70,7 +70,7 @@ pub(super) enum ExtentRecord {
 
 /// Encodes the head and header of a record with a body. [`set_position`] completes the frame.
 pub(super) fn encode(record: &Record, body: &[&[u8]]) -> Vec<u8> {
-    let mut header = Sink::default();
+    let mut header = Encoder::default();
     header.record(record);
     let body_bytes: u64 = body.iter().map(|piece| piece.len() as u64).sum();
     let mut frame = Vec::with_capacity(HEAD_V2_BYTES + header.0.len());
@@ -155,12 +155,12 @@ pub(super) fn parse_heads(bytes: &[u8], segment: u64, at: u64) -> Vec<Head> {
 
 /// Decodes a header; `None` if it is damaged or of a newer version.
 pub(super) fn decode(header: &[u8]) -> Option<Record> {
-    let mut source = Source(header);
-    let record = source.record()?;
-    source.0.is_empty().then_some(record)
+    let mut decoder = Decoder(header);
+    let record = decoder.record()?;
+    decoder.0.is_empty().then_some(record)
 }
 
-impl Sink {
+impl Encoder {
     fn record(&mut self, record: &Record) {
         match record {
             Record::Bytes => self.0.push(0),
@@ -238,7 +238,7 @@ impl Sink {
     }
 }
 
-impl Source<'_> {
+impl Decoder<'_> {
     fn record(&mut self) -> Option<Record> {
         match self.byte()? {
             0 => Some(Record::Bytes),

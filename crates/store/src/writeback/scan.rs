@@ -9,8 +9,8 @@
 
 use super::log::{FoundRecord, Segment, Segments, numbers, path};
 use super::log_record::{self, HEAD_V2_BYTES, Head, Record};
+use crate::log_encoding::Crc;
 use crate::medium::{SECTOR_BYTES, is_medium_error};
-use crate::wire::Crc;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, ErrorKind};

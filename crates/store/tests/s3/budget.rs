@@ -1,7 +1,7 @@
 //! Every call to every kind of faulty server returns the expected error within the time budget.
 
 use super::misbehaving::{begun, part};
-use super::scripted::{Scripted, Step, answer, error, silence};
+use super::scripted::{Scripted, Step, answer, error, no_response};
 use futures_util::TryStreamExt;
 use std::time::Duration;
 use store::s3::{RetryPolicy, S3Config, S3Store, Timeouts};
@@ -68,9 +68,9 @@ fn servers() -> Vec<BadServer> {
     let every: fn(Call) -> bool = |_| true;
     let with_body: fn(Call) -> bool = |call| !matches!(call, Call::Head);
     vec![
-        ("ends the connection", silence(), every),
-        ("breaks the connection", silence().then_reset(), every),
-        ("says nothing", silence().then_stall(), every),
+        ("ends the connection", no_response(), every),
+        ("breaks the connection", no_response().then_reset(), every),
+        ("says nothing", no_response().then_stall(), every),
         ("stops in the middle of its head", half_a_head().then_stall(), every),
         ("lets its head trickle", half_a_head().then_trickle(), every),
         ("stops before the body", some().then_stall(), with_body),
@@ -158,7 +158,7 @@ async fn outcome(call: Call, step: Step) -> (Result<()>, Duration) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s120_every_call_ends_in_time_whatever_the_server_does() {
+async fn s120_every_call_to_a_faulty_server_ends_in_time() {
     for (what, step, is_error) in servers() {
         // Running the cases of all servers concurrently would slow down the preparations and distort the durations.
         let cases = CALLS.map(|call| (call, tokio::spawn(outcome(call, step.clone()))));
@@ -180,10 +180,10 @@ async fn s120_every_call_ends_in_time_whatever_the_server_does() {
 
 /// A frozen server (SIGSTOP, a hung disk): its kernel accepts connections and bytes, but there is no response.
 #[tokio::test(flavor = "multi_thread")]
-async fn s120_a_server_that_never_takes_the_connection_is_given_up_in_time() {
+async fn s120_a_frozen_server_times_out() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let endpoint = Some(format!("http://{}", listener.local_addr().unwrap()));
-    let scripted = Scripted::start([silence()]).await;
+    let scripted = Scripted::start([no_response()]).await;
     for call in [Call::Head, Call::Get, Call::Put, Call::Copy, Call::Delete, Call::List] {
         let config = S3Config { endpoint: endpoint.clone(), ..config(&scripted) };
         let store = super::client_of(config).store("bucket").unwrap();
@@ -196,7 +196,7 @@ async fn s120_a_server_that_never_takes_the_connection_is_given_up_in_time() {
 
 /// A copy may take minutes: the client waits as long as the server responds to other requests.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_slow_answer_is_waited_for_while_the_server_answers_something_else() {
+async fn a_slow_operation_is_awaited_while_the_server_responds_to_others() {
     let copied = "<CopyObjectResult><ETag>\"e\"</ETag></CopyObjectResult>";
     let slow = answer("200 OK", &[], copied).after(5 * ANSWER);
     let there = answer("200 OK", &[("content-length", "0")], "");
@@ -214,7 +214,7 @@ fn with_sum(body: &str) -> Step {
 
 /// Regression: the client did not request the server's checksum, so that readers got bytes that were changed in transit.
 #[tokio::test]
-async fn s115_s121_bytes_that_changed_on_the_way_are_asked_for_again() {
+async fn s115_s121_bytes_changed_in_transit_are_requested_again() {
     let server = Scripted::start([with_sum("123456780"), with_sum("123456789")]).await;
     let store = server.store();
     let object = store.get(&key(), GetOptions::default()).await.unwrap();

@@ -1,6 +1,6 @@
 //! Tests of credential providers against local servers and programs that behave like AWS's.
 
-use super::scripted::{Scripted, Seen, Step, answer, error, silence};
+use super::scripted::{Scripted, Seen, Step, answer, error, no_response};
 use super::{config, fresh_bucket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -14,9 +14,9 @@ use tokio::time::Instant;
 
 /// A clock that changes only when it is set.
 #[derive(Debug)]
-struct Hand(AtomicI64);
+struct ManualClock(AtomicI64);
 
-impl Clock for Hand {
+impl Clock for ManualClock {
     fn now(&self) -> Timestamp {
         Timestamp::from_secs(self.0.load(Ordering::SeqCst), 0)
     }
@@ -25,7 +25,7 @@ impl Clock for Hand {
 /// 2026-11-22T00:00:00Z.
 const START: i64 = 1_795_305_600;
 
-impl Hand {
+impl ManualClock {
     fn new() -> Arc<Self> {
         Arc::new(Self(AtomicI64::new(START)))
     }
@@ -74,7 +74,7 @@ impl Home {
 
     /// Returns the error of getting credentials.
     async fn refused(&self, profile: Option<&str>) -> String {
-        let asked = client(S3Config::default(), self.source(profile), Hand::new()).sign_in().await;
+        let asked = client(S3Config::default(), self.source(profile), ManualClock::new()).sign_in().await;
         let text = asked.unwrap_err().to_string();
         assert!(!text.contains("hush") && text.lines().count() == 1, "{text}");
         text
@@ -154,7 +154,7 @@ async fn a_role_of_a_profile_is_assumed_at_a_real_server() {
 }
 
 #[tokio::test]
-async fn roles_are_assumed_one_by_another() {
+async fn chained_roles_are_assumed() {
     let sts = Scripted::start([
         sts_answer("AssumeRole", "INNER"),
         sts_answer("AssumeRole", "OUTER"),
@@ -164,7 +164,7 @@ async fn roles_are_assumed_one_by_another() {
     let config = "[default]\nrole_arn=arn:outer\nrole_session_name=me\nexternal_id=ex/id\nduration_seconds=900\nsource_profile=inner\n[profile inner]\nrole_arn=arn:inner\nsource_profile=base\n[profile base]\naws_access_key_id=BASE\naws_secret_access_key=hush\n";
     let home = Home::new(config).with("AWS_ENDPOINT_URL_STS", sts.endpoint()).with("AWS_REGION", "eu-west-1");
     let s3 = Scripted::start([nothing_listed()]).await;
-    list(&client(s3.config(), home.source(None), Hand::new())).await.unwrap();
+    list(&client(s3.config(), home.source(None), ManualClock::new())).await.unwrap();
     assert_eq!(
         (signers(&sts.seen()), signers(&s3.seen())),
         (vec!["base".into(), "inner".into()], vec!["outer".into()])
@@ -197,7 +197,7 @@ async fn a_web_identity_is_read_from_its_file_every_time() {
         .with("AWS_ENDPOINT_URL_STS", sts.endpoint());
     for token in ["hush-one", "hush-two"] {
         home.write("token", token);
-        client(S3Config::default(), home.source(None), Hand::new()).sign_in().await.unwrap();
+        client(S3Config::default(), home.source(None), ManualClock::new()).sign_in().await.unwrap();
         let seen = sts.seen().pop().unwrap();
         assert!(!seen.head.contains("authorization"), "{seen:?}");
         let form = String::from_utf8(seen.body).unwrap();
@@ -216,7 +216,7 @@ async fn a_containers_agent_is_given_its_token() {
         .with("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", file)
         .with("AWS_CONTAINER_AUTHORIZATION_TOKEN", "hush-other");
     let s3 = Scripted::start([nothing_listed()]).await;
-    list(&client(s3.config(), home.source(None), Hand::new())).await.unwrap();
+    list(&client(s3.config(), home.source(None), ManualClock::new())).await.unwrap();
     let seen = &agent.seen()[0].head;
     assert!(
         seen.starts_with("get /creds?id=1 ") && seen.contains("authorization: hush-in-file\r\n"),
@@ -232,12 +232,12 @@ async fn a_containers_agent_is_given_its_token() {
 }
 
 #[tokio::test]
-async fn an_instance_is_asked_within_a_session() {
+async fn the_instance_service_is_used_within_a_session() {
     let text = |body: &str| answer("200 OK", &[], body);
     let imds = Scripted::start([text("hush-session"), text("my-role\n"), given("MACHINE", 3600)]).await;
     let home = Home::new("").with("AWS_EC2_METADATA_SERVICE_ENDPOINT", imds.endpoint());
     let s3 = Scripted::start([nothing_listed()]).await;
-    list(&client(s3.config(), home.source(None), Hand::new())).await.unwrap();
+    list(&client(s3.config(), home.source(None), ManualClock::new())).await.unwrap();
     assert_eq!(signers(&s3.seen()), ["machine"]);
     let role = "/latest/meta-data/iam/security-credentials/";
     assert_eq!(
@@ -251,8 +251,8 @@ async fn an_instance_is_asked_within_a_session() {
 
 /// On a machine that is not an EC2 instance, the search for the metadata service must end soon.
 #[tokio::test]
-async fn where_no_instance_is_the_answer_comes_soon_and_says_what_was_looked_at() {
-    let silent = Scripted::start([silence().then_stall()]).await;
+async fn a_missing_instance_service_is_reported_soon_with_the_places_searched() {
+    let silent = Scripted::start([no_response().then_stall()]).await;
     let not_found = Scripted::start([answer("404 Not Found", &[], "")]).await;
     let gone = format!("http://{}", servers::free_address());
     for endpoint in [silent.endpoint(), not_found.endpoint(), &gone] {
@@ -283,17 +283,17 @@ async fn a_login_of_sso_gives_a_roles_credentials() {
     );
     let home = Home::new(&config).with("AWS_ENDPOINT_URL_SSO", portal.endpoint());
     let refused = home.refused(Some("new")).await;
-    assert!(refused.contains("nobody is logged in: run `aws sso login --profile new`"), "{refused}");
+    assert!(refused.contains("no login found: run `aws sso login --profile new`"), "{refused}");
     let login = |ends: &str| format!(r#"{{"accessToken":"hush-login","expiresAt":"{ends}"}}"#);
     for (profile, session) in [("new", "corp"), ("old", "https://corp.example/start")] {
         let name = cache_file(session);
         home.write(&name, &login("2026-11-21T23:59:59Z"));
         let refused = home.refused(Some(profile)).await;
-        assert!(refused.contains("the login is over: run `aws sso login"), "{refused}");
+        assert!(refused.contains("the login has expired: run `aws sso login"), "{refused}");
         home.write(&name, &login("2026-11-22T08:00:00Z"));
     }
     let s3 = Scripted::start([nothing_listed()]).await;
-    list(&client(s3.config(), home.source(Some("old")), Hand::new())).await.unwrap();
+    list(&client(s3.config(), home.source(Some("old")), ManualClock::new())).await.unwrap();
     assert_eq!(signers(&s3.seen()), ["sso"]);
     let seen = &portal.seen()[0].head;
     assert!(seen.starts_with("get /federation/credentials?account_id=123&role_name=reader "), "{seen}");
@@ -316,16 +316,16 @@ async fn a_program_prints_credentials() {
     let program = home.write("print", "#!/bin/sh\necho run >> \"$(dirname \"$0\")/runs\"\necho '{\"Version\":1,\"AccessKeyId\":\"PRINTED\",\"SecretAccessKey\":\"hush\"}'\n");
     home.write(".aws/config", &format!("[default]\ncredential_process = sh \"{program}\" --secret hush\n"));
     let s3 = Scripted::start([nothing_listed()]).await;
-    let buckets = client(s3.config(), home.source(None), Hand::new());
+    let buckets = client(s3.config(), home.source(None), ManualClock::new());
     for _ in 0..3 {
         list(&buckets).await.unwrap();
     }
     assert_eq!(signers(&s3.seen()), ["printed"; 3]);
     assert_eq!(std::fs::read_to_string(home.dir.path().join("runs")).unwrap(), "run\n");
-    for (command, told) in [
+    for (command, expected) in [
         ("echo hush >&2; exit 3", "exit status: 3"),
         ("no-such-program-hush", "exit status: 127"),
-        ("echo hush", "no JSON"),
+        ("echo hush", "not JSON"),
         ("echo '{\"Version\":2}'", "Version"),
         ("echo '{\"Version\":1,\"AccessKeyId\":\"A\"}'", "without SecretAccessKey"),
         (
@@ -336,7 +336,7 @@ async fn a_program_prints_credentials() {
         home.write(".aws/config", &format!("[default]\ncredential_process={command}\n"));
         let refused = home.refused(None).await;
         assert!(
-            refused.contains("credential_process of profile 'default'") && refused.contains(told),
+            refused.contains("credential_process of profile 'default'") && refused.contains(expected),
             "{refused}"
         );
     }
@@ -354,7 +354,7 @@ async fn credentials_are_renewed_in_time_and_once() {
     ])
     .await;
     let s3 = Scripted::start([nothing_listed()]).await;
-    let clock = Hand::new();
+    let clock = ManualClock::new();
     let buckets = client(s3.config(), container(&agent).source(None), clock.clone());
     let lists = |count| futures_util::future::join_all((0..count).map(|_| list(&buckets)));
     lists(5).await;
@@ -378,11 +378,11 @@ async fn credentials_are_renewed_in_time_and_once() {
 }
 
 #[tokio::test]
-async fn what_is_left_is_used_while_renewal_fails_and_then_the_error_is_clear() {
+async fn old_credentials_are_used_until_they_expire_while_renewals_fail() {
     let down = answer("503 Service Unavailable", &[], "");
     let agent = Scripted::start([given("ONE", 3600), down]).await;
     let s3 = Scripted::start([nothing_listed()]).await;
-    let clock = Hand::new();
+    let clock = ManualClock::new();
     let buckets = client(s3.config(), container(&agent).source(None), clock.clone());
     for at in [0, 3400, 3450, 3599] {
         clock.set(at);
@@ -400,11 +400,11 @@ async fn what_is_left_is_used_while_renewal_fails_and_then_the_error_is_clear() 
 }
 
 #[tokio::test]
-async fn a_session_that_a_server_calls_ended_is_renewed_and_the_request_sent_once_more() {
+async fn an_expired_session_is_renewed_and_the_request_repeated() {
     let agent = Scripted::start([given("ONE", 3600), given("TWO", 3600)]).await;
     let ended = error("400 Bad Request", "ExpiredToken");
     let s3 = Scripted::start([nothing_listed(), ended.clone(), nothing_listed(), ended]).await;
-    let clock = Hand::new();
+    let clock = ManualClock::new();
     let buckets = client(s3.config(), container(&agent).source(None), clock.clone());
     list(&buckets).await.unwrap();
     clock.set(10);
@@ -418,10 +418,10 @@ async fn a_session_that_a_server_calls_ended_is_renewed_and_the_request_sent_onc
 
 /// A response to HEAD has only the status 403, which usually is about the object, so not every 403 causes a renewal.
 #[tokio::test]
-async fn a_head_that_is_refused_renews_once_in_a_while() {
+async fn refused_heads_rarely_cause_a_renewal() {
     let agent = Scripted::start([given("ONE", 3600)]).await;
     let s3 = Scripted::start([answer("403 Forbidden", &[], "")]).await;
-    let clock = Hand::new();
+    let clock = ManualClock::new();
     let buckets = client(s3.config(), container(&agent).source(None), clock.clone());
     let key = ObjectKey::new("a").unwrap();
     for at in [0, 10, 61, 62, 70] {

@@ -18,7 +18,7 @@ fn key(text: &str) -> ObjectKey {
 
 /// Regression: a rename of 1 GiB took as long as one stream in the store, while other clients copy parts concurrently.
 #[tokio::test(flavor = "multi_thread")]
-async fn s225_a_large_object_is_copied_in_parts_with_all_that_it_has() {
+async fn s225_a_large_object_is_copied_in_parts_with_headers_and_tags() {
     for server in [servers::shared_minio(), servers::shared_versitygw()] {
         let buckets = client_of(config(server));
         let store = fresh_bucket(&buckets).await.unwrap();
@@ -73,7 +73,7 @@ fn part() -> Step {
     answer("200 OK", &[], "<CopyPartResult><ETag>p</ETag></CopyPartResult>")
 }
 
-fn asked() -> (ObjectRef, ObjectKey, CopyOptions) {
+fn copy_request() -> (ObjectRef, ObjectKey, CopyOptions) {
     let options = CopyOptions { size_bytes: Some(LARGE_BYTES as u64), ..CopyOptions::default() };
     (ObjectRef::new(key("from"), ETag::new("e")), key("to"), options)
 }
@@ -85,20 +85,20 @@ async fn a_copy_that_fails_leaves_no_parts() {
     // One part fails while the others are being copied.
     let steps = [gone].into_iter().chain(std::iter::repeat_n(part(), 4)).chain([freed]);
     let server = Scripted::start(begins().into_iter().chain(steps)).await;
-    let (from, to, options) = asked();
+    let (from, to, options) = copy_request();
     let outcome = server.store().copy(&from, &to, options).await;
     assert!(matches!(outcome, Err(StoreError::PreconditionFailed(_))), "{outcome:?}");
     assert_eq!(server.lines().last().unwrap(), "delete /bucket/to?uploadid=u1");
 }
 
 #[tokio::test]
-async fn a_copy_nobody_waits_for_any_more_leaves_no_parts() {
+async fn a_cancelled_copy_leaves_no_parts() {
     let slow = part().after(Duration::from_millis(200));
     let freed = answer("204 No Content", &[], "");
     let server =
         Scripted::start(begins().into_iter().chain(std::iter::repeat_n(slow, 5)).chain([freed])).await;
     let store = server.store();
-    let (from, to, options) = asked();
+    let (from, to, options) = copy_request();
     let copy = tokio::spawn(async move { store.copy(&from, &to, options).await });
     while server.lines().len() < 8 {
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -117,7 +117,7 @@ async fn a_server_that_copies_no_parts_copies_the_whole() {
     let copied = answer("200 OK", &[], "<CopyObjectResult><ETag>whole</ETag></CopyObjectResult>");
     let steps = std::iter::repeat_n(no_such_call, 5).chain([freed, copied]);
     let server = Scripted::start(begins().into_iter().chain(steps)).await;
-    let (from, to, options) = asked();
+    let (from, to, options) = copy_request();
     assert_eq!(server.store().copy(&from, &to, options).await.unwrap().etag, ETag::new("whole"));
     assert_eq!(server.lines().last().unwrap(), "put /bucket/to");
 }

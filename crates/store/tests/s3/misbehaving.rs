@@ -1,6 +1,6 @@
 //! Tests with a server that closes connections, stalls, throttles, returns wrong data or loses responses.
 
-use super::scripted::{Scripted, Step, answer, error, silence};
+use super::scripted::{Scripted, Step, answer, error, no_response};
 use bytes::Bytes;
 use futures_util::TryStreamExt;
 use std::time::Duration;
@@ -68,7 +68,7 @@ async fn a_body_is_not_resumed_from_another_object() {
 
 /// If the body of each attempt ends too early, the result is an error, never a short stream.
 #[tokio::test]
-async fn a_body_that_never_ends_well_is_an_error() {
+async fn a_body_that_always_ends_early_is_an_error() {
     let nothing = answer(
         "206 Partial Content",
         &[("etag", "\"e\""), ("content-range", "bytes 5-9/10"), ("content-length", "5")],
@@ -82,21 +82,21 @@ async fn a_body_that_never_ends_well_is_an_error() {
 
 #[tokio::test]
 async fn connections_that_break_are_replaced() {
-    let reset = silence().then_reset();
-    let server = Scripted::start([reset.clone(), silence(), reset, whole()]).await;
+    let reset = no_response().then_reset();
+    let server = Scripted::start([reset.clone(), no_response(), reset, whole()]).await;
     let store = server.store();
     assert_eq!(read(&store).await.unwrap(), TEN.as_bytes());
     assert_eq!((store.requests().of(RequestKind::Get), store.requests().retries()), (4, 3));
 }
 
 #[tokio::test]
-async fn a_server_that_stalls_is_asked_again() {
-    let server = Scripted::start([silence().then_stall(), whole()]).await;
+async fn a_stalled_request_is_retried() {
+    let server = Scripted::start([no_response().then_stall(), whole()]).await;
     assert_eq!(read(&server.store()).await.unwrap(), TEN.as_bytes());
 }
 
 #[tokio::test]
-async fn a_server_that_is_busy_is_left_alone_as_long_as_it_asks() {
+async fn a_busy_server_gets_the_pause_that_it_requests() {
     let busy = answer("503 Slow Down", &[("retry-after", "1")], "<Error><Code>SlowDown</Code></Error>");
     let server = Scripted::start([busy, whole()]).await;
     let began = tokio::time::Instant::now();
@@ -105,7 +105,7 @@ async fn a_server_that_is_busy_is_left_alone_as_long_as_it_asks() {
 }
 
 #[tokio::test]
-async fn a_server_that_stays_busy_is_given_up() {
+async fn a_server_that_stays_busy_is_an_error() {
     let server = Scripted::start([error("503 Slow Down", "SlowDown")]).await;
     let store = server.store();
     assert!(matches!(read(&store).await, Err(StoreError::Throttled(_))));
@@ -113,7 +113,7 @@ async fn a_server_that_stays_busy_is_given_up() {
 }
 
 #[tokio::test]
-async fn a_listing_that_is_garbage_is_asked_for_again() {
+async fn a_malformed_listing_is_requested_again() {
     let listing =
         "<ListBucketResult><Contents><Key>k</Key><ETag>e</ETag><Size>1</Size></Contents></ListBucketResult>";
     let garbage = answer("200 OK", &[], "<ListBucketResult><Contents>");
@@ -126,7 +126,7 @@ async fn a_listing_that_is_garbage_is_asked_for_again() {
 }
 
 #[tokio::test]
-async fn another_tag_or_range_than_asked_for_is_an_error() {
+async fn another_etag_or_range_than_requested_is_an_error() {
     let server = Scripted::start([whole()]).await;
     let other = GetOptions { if_match: Some(ETag::new("f")), ..GetOptions::default() };
     assert!(matches!(server.store().get(&key(), other).await, Err(StoreError::Corrupt(_))));
@@ -139,26 +139,26 @@ async fn another_tag_or_range_than_asked_for_is_an_error() {
 }
 
 #[tokio::test]
-async fn a_put_whose_answer_was_lost_is_recognised() {
+async fn a_put_with_lost_response_is_recognised() {
     let refused = error("412 Precondition Failed", "PreconditionFailed");
     let head = answer("200 OK", &[("etag", "\"e\""), ("content-length", "10")], "");
-    let server = Scripted::start([silence(), refused, head, whole()]).await;
+    let server = Scripted::start([no_response(), refused, head, whole()]).await;
     let put = server.store().put(&key(), Payload::from(TEN), if_absent()).await.unwrap();
     assert_eq!(put.etag, ETag::new("e"));
     assert_eq!(server.lines(), ["put /bucket/k", "put /bucket/k", "head /bucket/k", "get /bucket/k"]);
 }
 
 #[tokio::test]
-async fn a_put_that_lost_the_race_is_told_so() {
+async fn a_put_that_lost_a_race_fails() {
     let refused = || error("412 Precondition Failed", "PreconditionFailed");
     let head = |len: &str| answer("200 OK", &[("etag", "\"e\""), ("content-length", len)], "");
     let theirs = answer("200 OK", &[("etag", "\"e\"")], "9876543210");
     let gone = answer("404 Not Found", &[("content-length", "0")], "");
     for script in [
         vec![refused()],
-        vec![silence(), refused(), head("11")],
-        vec![silence(), refused(), head("10"), theirs],
-        vec![silence(), refused(), gone],
+        vec![no_response(), refused(), head("11")],
+        vec![no_response(), refused(), head("10"), theirs],
+        vec![no_response(), refused(), gone],
     ] {
         let server = Scripted::start(script).await;
         let put = server.store().put(&key(), Payload::from(TEN), if_absent()).await;
@@ -190,7 +190,7 @@ async fn complete(steps: impl IntoIterator<Item = Step>) -> (Result<ETag>, Vec<S
 }
 
 #[tokio::test]
-async fn a_completion_can_fail_after_it_began_to_answer() {
+async fn a_completion_can_fail_after_status_200() {
     let failed = error("200 OK", "InternalError");
     let (result, lines) = complete([failed, completed()]).await;
     assert_eq!((result.unwrap(), lines.len()), (ETag::new("e-1"), 2));
@@ -199,21 +199,21 @@ async fn a_completion_can_fail_after_it_began_to_answer() {
 }
 
 #[tokio::test]
-async fn a_completion_whose_answer_was_lost_is_recognised() {
+async fn a_completion_with_lost_response_is_recognised() {
     let gone = || error("404 Not Found", "NoSuchUpload");
     let found = |body: &str| answer("200 OK", &[("etag", "\"e-1\"")], body);
-    let (result, lines) = complete([silence(), gone(), gone(), found(TEN)]).await;
+    let (result, lines) = complete([no_response(), gone(), gone(), found(TEN)]).await;
     assert_eq!(result.unwrap(), ETag::new("e-1"));
     assert_eq!(lines[2], "get /bucket/k?max-parts=1&uploadid=u");
     let refused = error("412 Precondition Failed", "PreconditionFailed");
-    let (result, _) = complete([silence(), refused.clone(), gone(), found(TEN)]).await;
+    let (result, _) = complete([no_response(), refused.clone(), gone(), found(TEN)]).await;
     assert_eq!(result.unwrap(), ETag::new("e-1"));
     // Regression: another client's object of equal length was taken for ours, and its bytes were cached as ours.
     for theirs in ["9876543210", "short"] {
-        let (result, _) = complete([silence(), gone(), gone(), found(theirs)]).await;
+        let (result, _) = complete([no_response(), gone(), gone(), found(theirs)]).await;
         assert!(matches!(result, Err(StoreError::PreconditionFailed(_))), "{result:?}");
     }
-    let (result, _) = complete([silence(), refused, answer("200 OK", &[], "<ListPartsResult/>")]).await;
+    let (result, _) = complete([no_response(), refused, answer("200 OK", &[], "<ListPartsResult/>")]).await;
     assert!(matches!(result, Err(StoreError::PreconditionFailed(_))));
     let (result, _) = complete([gone()]).await;
     assert!(matches!(result, Err(StoreError::Invalid(_))));
@@ -222,10 +222,10 @@ async fn a_completion_whose_answer_was_lost_is_recognised() {
 /// Regression: an fsync failed because all responses to its completion were lost. Every later fsync failed with "no such
 /// upload", although the object existed.
 #[tokio::test]
-async fn a_completion_that_was_given_up_is_recognised_later() {
+async fn a_completion_without_response_is_recognised_later() {
     let gone = || error("404 Not Found", "NoSuchUpload");
     let found = answer("200 OK", &[("etag", "\"e-1\"")], TEN);
-    let lost = std::iter::repeat_n(silence(), 4);
+    let lost = std::iter::repeat_n(no_response(), 4);
     let server =
         Scripted::start([begun(), part()].into_iter().chain(lost).chain([gone(), gone(), found])).await;
     let upload = server.store().multipart(&key(), Attributes::default(), Tags::new()).await.unwrap();
@@ -236,17 +236,17 @@ async fn a_completion_that_was_given_up_is_recognised_later() {
 }
 
 #[tokio::test]
-async fn a_delete_whose_answer_was_lost_is_recognised() {
+async fn a_delete_with_lost_response_is_recognised() {
     let head = answer("200 OK", &[("etag", "\"e\""), ("content-length", "10")], "");
     let gone = answer("404 Not Found", &[("content-length", "0")], "");
-    let server = Scripted::start([head, silence(), error("404 Not Found", "NoSuchKey"), gone]).await;
+    let server = Scripted::start([head, no_response(), error("404 Not Found", "NoSuchKey"), gone]).await;
     server.store().delete(&key(), Precondition::Matches(ETag::new("e"))).await.unwrap();
 }
 
 /// Regression: an export of attributes copies an object onto itself. If that changed its etag and the response was lost,
 /// the second attempt was refused, and readers got the error that another client had replaced their file.
 #[tokio::test]
-async fn a_copy_whose_answer_was_lost_is_recognised() {
+async fn a_copy_with_lost_response_is_recognised() {
     let refused = || error("412 Precondition Failed", "PreconditionFailed");
     let head = |mode| {
         answer("200 OK", &[("etag", "\"new\""), ("content-length", "10"), ("x-amz-meta-mode", mode)], "")
@@ -259,16 +259,16 @@ async fn a_copy_whose_answer_was_lost_is_recognised() {
         let options = CopyOptions { attributes: Some(attributes), ..CopyOptions::default() };
         server.store().copy(&from, &key(), options).await.map(|object| object.etag)
     };
-    assert_eq!(copy(vec![silence(), refused(), head("0600")]).await.unwrap(), ETag::new("new"));
-    for others in [vec![silence(), refused(), head("0644")], vec![refused()]] {
+    assert_eq!(copy(vec![no_response(), refused(), head("0600")]).await.unwrap(), ETag::new("new"));
+    for others in [vec![no_response(), refused(), head("0644")], vec![refused()]] {
         assert!(matches!(copy(others).await, Err(StoreError::PreconditionFailed(_))));
     }
 }
 
 #[tokio::test]
-async fn an_upload_nobody_reads_is_given_up() {
+async fn an_upload_that_the_server_does_not_read_times_out() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let server = Scripted::start([silence()]).await;
+    let server = Scripted::start([no_response()]).await;
     let endpoint = Some(format!("http://{}", listener.local_addr().unwrap()));
     let retry = store::s3::RetryPolicy { attempts_max: 1, ..server.config().retry };
     let config = store::s3::S3Config { endpoint, retry, ..server.config() };
@@ -279,7 +279,7 @@ async fn an_upload_nobody_reads_is_given_up() {
 
 #[tokio::test]
 async fn a_second_put_sends_the_same_bytes() {
-    let server = Scripted::start([silence(), part()]).await;
+    let server = Scripted::start([no_response(), part()]).await;
     let pieces: Payload = [&b"0123"[..], b"456789"].map(Bytes::from_static).into_iter().collect();
     server.store().put(&key(), pieces, PutOptions::default()).await.unwrap();
     assert!(server.seen().iter().all(|seen| seen.body == TEN.as_bytes()));
@@ -299,7 +299,7 @@ async fn errors_are_one_line_without_secrets() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_none_of_s3_is_told_apart() {
+async fn a_server_without_s3_is_recognised() {
     for status in ["200 OK", "404 Not Found", "403 Forbidden", "400 Bad Request"] {
         let server = Scripted::start([answer(status, &[], "<html>hello</html>")]).await;
         let text = server.buckets().open("bucket").await.unwrap_err().to_string();
@@ -308,7 +308,7 @@ async fn a_server_that_is_none_of_s3_is_told_apart() {
 }
 
 #[tokio::test]
-async fn a_bucket_elsewhere_says_where() {
+async fn the_error_of_a_bucket_in_another_region_names_the_region() {
     let moved = answer("301 Moved Permanently", &[("x-amz-bucket-region", "eu-west-1")], "");
     let server = Scripted::start([moved]).await;
     let text = server.buckets().open("bucket").await.unwrap_err().to_string();
@@ -318,7 +318,7 @@ async fn a_bucket_elsewhere_says_where() {
 /// S3 gives a copy the bucket's default storage class and encryption, and no redirect. A client that has seen objects with
 /// such attributes requests the source's attributes first; other clients do not.
 #[tokio::test]
-async fn a_copy_keeps_what_the_server_does_not_copy() {
+async fn a_copy_preserves_attributes_that_the_server_does_not_copy() {
     let plain = [("etag", "\"e\"")];
     let special = [
         ("etag", "\"e\""),

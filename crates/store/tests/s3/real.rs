@@ -87,7 +87,7 @@ async fn requests_per_operation() {
 
 /// The server is probed once for keys that it may normalise, not with every write.
 #[tokio::test(flavor = "multi_thread")]
-async fn odd_keys_are_tried_once() {
+async fn odd_keys_are_probed_once() {
     let buckets = client_of(config(servers::shared_versitygw()));
     let store = fresh_bucket(&buckets).await.unwrap();
     store.put(&key("b"), Payload::from("b"), PutOptions::default()).await.unwrap();
@@ -131,7 +131,7 @@ async fn open_error(config: S3Config, bucket: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn wrong_settings_are_told_in_one_line() {
+async fn wrong_settings_are_reported_in_one_line() {
     for server in both() {
         client_of(config(server)).create("right-bucket").await.unwrap();
         let login = |access: &str, secret: &str| S3Config {
@@ -156,7 +156,7 @@ async fn wrong_settings_are_told_in_one_line() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_endpoint_nobody_listens_at_is_told_soon() {
+async fn an_unreachable_endpoint_is_reported_soon() {
     let free = servers::free_address();
     let nowhere = S3Config { endpoint: Some(format!("http://{free}")), ..S3Config::default() };
     let buckets = client_of(nowhere);
@@ -166,7 +166,7 @@ async fn an_endpoint_nobody_listens_at_is_told_soon() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_comes_back_is_used_again() {
+async fn a_restarted_server_is_used_again() {
     for start in [servers::minio, servers::versitygw] {
         let mut server = start();
         let retry = RetryPolicy { attempts_max: 3, budget: Duration::from_secs(2), ..RetryPolicy::default() };
@@ -181,7 +181,7 @@ async fn a_server_that_comes_back_is_used_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_is_away_for_a_moment_is_waited_for() {
+async fn a_short_outage_is_bridged_by_retries() {
     let mut server = servers::versitygw();
     let store = fresh_bucket(&client_of(config(&server))).await.unwrap();
     server.stop();
@@ -200,7 +200,7 @@ async fn a_server_that_is_away_for_a_moment_is_waited_for() {
 
 /// The servers store the checksums of our objects, so that the client detects bytes that were changed in transit.
 #[tokio::test(flavor = "multi_thread")]
-async fn s121_bytes_that_change_on_the_way_are_no_data() {
+async fn s121_bytes_changed_in_transit_are_refused() {
     for server in [servers::shared_minio(), servers::shared_versitygw()] {
         let proxy = servers::Proxy::start(&server.endpoint());
         let retry = RetryPolicy { budget: Duration::from_secs(1), ..RetryPolicy::default() };

@@ -42,7 +42,7 @@ pub(crate) fn error(status: &str, code: &str) -> Step {
 }
 
 /// Closes the connection without a response.
-pub(crate) fn silence() -> Step {
+pub(crate) fn no_response() -> Step {
     Step::raw("")
 }
 

@@ -1,7 +1,7 @@
 //! Credentials of a container, from the agent of ECS, EKS Pod Identity or Greengrass.
 
-use super::ask::{self, Question, Trouble, World};
-use super::{CredentialsError, Lease, Secret, document, web_identity};
+use super::provider_request::{self, ProviderContext, ProviderError, ProviderRequest};
+use super::{CredentialsError, ExpiringCredentials, Secret, document, web_identity};
 use http::Uri;
 use http::uri::Scheme;
 use std::fmt;
@@ -46,28 +46,34 @@ impl Container {
         let url: Uri = url.parse().map_err(|_| malformed("not a URL"))?;
         match url.scheme() {
             Some(scheme) if *scheme == Scheme::HTTPS => {}
-            Some(scheme) if *scheme == Scheme::HTTP && is_near(url.host().unwrap_or_default()) => {}
+            Some(scheme) if *scheme == Scheme::HTTP && is_local(url.host().unwrap_or_default()) => {}
             _ => return Err(malformed("neither https nor an address of this machine, of ECS or of EKS")),
         }
         Ok(Self { url, token })
     }
 
-    pub(super) async fn lease(&self, world: &World) -> Result<Lease, CredentialsError> {
-        self.ask(world).await.map_err(|trouble| trouble.of(self))
+    pub(super) async fn get_credentials(
+        &self,
+        context: &ProviderContext,
+    ) -> Result<ExpiringCredentials, CredentialsError> {
+        self.request_credentials(context).await.map_err(|error| error.for_provider(self))
     }
 
-    async fn ask(&self, world: &World) -> Result<Lease, Trouble> {
-        let mut question = Question::get(&self.url.to_string(), WITHIN)?;
+    async fn request_credentials(
+        &self,
+        context: &ProviderContext,
+    ) -> Result<ExpiringCredentials, ProviderError> {
+        let mut request = ProviderRequest::get(&self.url.to_string(), WITHIN)?;
         if let Some(token) = &self.token {
-            question = question.secret("authorization", &token.read().await?)?;
+            request = request.secret("authorization", &token.read().await?)?;
         }
-        let answer = document::json(&question.send(world).await?)?;
-        Ok(document::lease(&answer, document::METADATA)?)
+        let answer = document::parse_json(&request.send(context).await?)?;
+        Ok(document::parse_credentials(&answer, document::METADATA)?)
     }
 }
 
 impl Token {
-    async fn read(&self) -> Result<String, Trouble> {
+    async fn read(&self) -> Result<String, ProviderError> {
         match self {
             Self::File(file) => web_identity::read_token(file).await,
             Self::Text(text) => Ok(text.0.clone()),
@@ -75,7 +81,7 @@ impl Token {
     }
 }
 
-fn is_near(host: &str) -> bool {
+fn is_local(host: &str) -> bool {
     let host = host.trim_start_matches('[').trim_end_matches(']');
     host == "localhost"
         || AGENTS.contains(&host)
@@ -85,13 +91,15 @@ fn is_near(host: &str) -> bool {
 /// Omits the path, which may be all that is needed to get the credentials.
 impl fmt::Debug for Container {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Container").field("server", &ask::server_of(&self.url)).finish_non_exhaustive()
+        f.debug_struct("Container")
+            .field("server", &provider_request::server_of(&self.url))
+            .finish_non_exhaustive()
     }
 }
 
 impl fmt::Display for Container {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the container's agent at {}", ask::server_of(&self.url))
+        write!(f, "the container's agent at {}", provider_request::server_of(&self.url))
     }
 }
 
@@ -100,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_goes_in_clear_to_near_hosts_only() {
+    fn a_token_is_sent_unencrypted_only_to_local_hosts() {
         for (url, is_asked) in [
             ("http://127.0.0.1:8080/creds?x=y", true),
             ("http://[::1]/creds", true),

@@ -1,7 +1,7 @@
 //! Parsing of the documents with which providers return credentials: JSON with provider-specific field names, and the XML
 //! of STS.
 
-use super::{Credentials, Lease};
+use super::{Credentials, ExpiringCredentials};
 use crate::Timestamp;
 use crate::s3::{elements, xml};
 use serde_json::Value;
@@ -35,26 +35,26 @@ pub(super) const SSO: Names = Names {
 };
 
 /// Parses JSON. The error never repeats the text.
-pub(super) fn json(text: &[u8]) -> Result<Value, String> {
-    serde_json::from_slice(text).map_err(|error| format!("no JSON: {error}"))
+pub(super) fn parse_json(text: &[u8]) -> Result<Value, String> {
+    serde_json::from_slice(text).map_err(|error| format!("not JSON: {error}"))
 }
 
 /// Reads the credentials in a JSON object.
-pub(super) fn lease(object: &Value, names: Names) -> Result<Lease, String> {
+pub(super) fn parse_credentials(object: &Value, names: Names) -> Result<ExpiringCredentials, String> {
     let text = |name: &str| object.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
-    let must = |name: &str| text(name).ok_or_else(|| format!("an answer without {name}"));
+    let must = |name: &str| text(name).ok_or_else(|| format!("a response without {name}"));
     let credentials = Credentials::new(must(names.access_key)?, must(names.secret_key)?, text(names.token))
         .map_err(|error| error.to_string())?;
-    Ok(Lease { credentials, ends: ends(object.get(names.ends), names.ends)? })
+    Ok(ExpiringCredentials { credentials, ends: parse_expiry(object.get(names.ends), names.ends)? })
 }
 
 /// Reads an expiry time: ISO 8601 text, or milliseconds since 1970. Missing, empty or null means no expiry.
-fn ends(value: Option<&Value>, name: &str) -> Result<Option<Timestamp>, String> {
-    let unclear = || format!("an answer whose {name} is no moment");
+fn parse_expiry(value: Option<&Value>, name: &str) -> Result<Option<Timestamp>, String> {
+    let unclear = || format!("a response with an invalid {name}");
     match value {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(text)) if text.is_empty() => Ok(None),
-        Some(Value::String(text)) => xml::timestamp(text).map(Some).ok_or_else(unclear),
+        Some(Value::String(text)) => xml::parse_time(text).map(Some).ok_or_else(unclear),
         Some(value) => {
             let millis = value.as_i64().ok_or_else(unclear)?;
             Ok(Some(Timestamp::from_secs(millis.div_euclid(1000), 0)))
@@ -63,7 +63,7 @@ fn ends(value: Option<&Value>, name: &str) -> Result<Option<Timestamp>, String> 
 }
 
 /// Reads the credentials in STS's response to `action`.
-pub(super) fn sts(body: &[u8], action: &str) -> Result<Lease, String> {
+pub(super) fn parse_sts(body: &[u8], action: &str) -> Result<ExpiringCredentials, String> {
     let (mut access, mut secret, mut token, mut ends) = (None, None, None, None);
     let place = [&format!("{action}Response"), &format!("{action}Result"), "Credentials"];
     elements::read(body, |path, text| {
@@ -77,29 +77,29 @@ pub(super) fn sts(body: &[u8], action: &str) -> Result<Lease, String> {
         *field = Some(text.to_owned());
         Ok(())
     })
-    .map_err(|_| format!("no answer to {action}"))?;
+    .map_err(|_| format!("no response to {action}"))?;
     let (Some(access), Some(secret), Some(ends)) = (access, secret, ends) else {
-        return Err(format!("an answer to {action} without credentials"));
+        return Err(format!("a response to {action} without credentials"));
     };
     let credentials =
         Credentials::new(&access, &secret, token.as_deref()).map_err(|error| error.to_string())?;
-    let ends = xml::timestamp(&ends).ok_or("an answer whose Expiration is no moment")?;
-    Ok(Lease { credentials, ends: Some(ends) })
+    let ends = xml::parse_time(&ends).ok_or("a response with an invalid Expiration")?;
+    Ok(ExpiringCredentials { credentials, ends: Some(ends) })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn lease_of(text: &str, names: Names) -> Result<Lease, String> {
-        lease(&json(text.as_bytes())?, names)
+    fn parse(text: &str, names: Names) -> Result<ExpiringCredentials, String> {
+        parse_credentials(&parse_json(text.as_bytes())?, names)
     }
 
     #[test]
-    fn every_form_of_an_end_is_read() {
+    fn every_form_of_an_expiry_is_read() {
         let ends = |end: &str| {
             let text = format!(r#"{{"AccessKeyId":"A","SecretAccessKey":"s","Expiration":{end}}}"#);
-            lease_of(&text, PROCESS).map(|lease| lease.ends)
+            parse(&text, PROCESS).map(|found| found.ends)
         };
         let moment = Some(Timestamp::from_secs(1_795_219_201, 0));
         assert_eq!(ends("\"2026-11-21T00:00:01Z\"").unwrap(), moment);
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_told_without_repeating_it() {
+    fn malformed_documents_are_not_repeated_in_errors() {
         for text in [
             "hush",
             "[\"hush\"]",
@@ -118,11 +118,11 @@ mod tests {
             r#"{"AccessKeyId":"A","SecretAccessKey":"hush hush"}"#,
             r#"{"AccessKeyId":"A","SecretAccessKey":"hush","#,
         ] {
-            let told = lease_of(text, PROCESS).unwrap_err();
-            assert!(!told.contains("hush") && told.lines().count() == 1, "{told}");
+            let message = parse(text, PROCESS).unwrap_err();
+            assert!(!message.contains("hush") && message.lines().count() == 1, "{message}");
         }
         for body in [b"".as_slice(), b"<html/>", b"<AssumeRoleResponse></AssumeRoleResponse>"] {
-            assert!(sts(body, "AssumeRole").is_err());
+            assert!(parse_sts(body, "AssumeRole").is_err());
         }
     }
 }

@@ -51,8 +51,11 @@ fn is_plain(section: &Section, settings: &profile::Settings) -> bool {
 
 /// Parses a document as each kind of provider does.
 pub(crate) fn documents(body: &[u8]) {
-    drop((process::read(body), sso::read(body), document::sts(body, "AssumeRole")));
-    if let Ok(object) = document::json(body) {
-        drop((document::lease(&object, document::METADATA), document::lease(&object, document::SSO)));
+    drop((process::read(body), sso::read(body), document::parse_sts(body, "AssumeRole")));
+    if let Ok(object) = document::parse_json(body) {
+        drop((
+            document::parse_credentials(&object, document::METADATA),
+            document::parse_credentials(&object, document::SSO),
+        ));
     }
 }

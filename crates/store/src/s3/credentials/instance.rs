@@ -1,8 +1,8 @@
 //! Credentials of a machine, from the instance metadata service, by sessions only (EC2 User Guide, "Use the Instance
 //! Metadata Service": IMDSv2). Requests without a session, which server-side request forgery could use, are never sent.
 
-use super::ask::{Question, Trouble, World};
-use super::{CredentialsError, Lease, document};
+use super::provider_request::{ProviderContext, ProviderError, ProviderRequest};
+use super::{CredentialsError, ExpiringCredentials, document};
 use crate::s3::config::Endpoint;
 use http::{Method, StatusCode};
 use serde_json::Value;
@@ -27,73 +27,86 @@ const ROLES: &str = "/latest/meta-data/iam/security-credentials/";
 pub(super) struct Instance {
     endpoint: Endpoint,
     /// The places searched before, if this provider is the last resort: then an absent service means "no credentials".
-    last_of: Option<String>,
+    places_before: Option<String>,
     /// Whether the service has returned credentials before: then its absence counts as a transient error.
-    has_given: AtomicBool,
+    has_succeeded: AtomicBool,
 }
 
 impl Instance {
-    pub(super) fn new(endpoint: Endpoint, last_of: Option<String>) -> Self {
-        Self { endpoint, last_of, has_given: AtomicBool::new(false) }
+    pub(super) fn new(endpoint: Endpoint, places_before: Option<String>) -> Self {
+        Self { endpoint, places_before, has_succeeded: AtomicBool::new(false) }
     }
 
-    pub(super) async fn lease(&self, world: &World) -> Result<Lease, CredentialsError> {
-        match (self.ask(world).await, &self.last_of) {
-            (Ok(lease), _) => {
-                self.has_given.store(true, Ordering::Relaxed);
-                Ok(lease)
+    pub(super) async fn get_credentials(
+        &self,
+        context: &ProviderContext,
+    ) -> Result<ExpiringCredentials, CredentialsError> {
+        match (self.request_credentials(context).await, &self.places_before) {
+            (Ok(found), _) => {
+                self.has_succeeded.store(true, Ordering::Relaxed);
+                Ok(found)
             }
-            (Err(trouble), Some(places))
-                if is_absent(&trouble) && !self.has_given.load(Ordering::Relaxed) =>
+            (Err(error), Some(places))
+                if is_absent(&error) && !self.has_succeeded.load(Ordering::Relaxed) =>
             {
-                Err(CredentialsError::Missing(format!("{places}, {self} ({})", trouble.reason)))
+                Err(CredentialsError::Missing(format!("{places}, {self} ({})", error.reason)))
             }
-            (Err(trouble), _) => Err(trouble.of(self)),
+            (Err(error), _) => Err(error.for_provider(self)),
         }
     }
 
-    async fn ask(&self, world: &World) -> Result<Lease, Trouble> {
-        let session = self.session(world).await?;
-        let roles = self.read(ROLES, &session, world).await?;
+    async fn request_credentials(
+        &self,
+        context: &ProviderContext,
+    ) -> Result<ExpiringCredentials, ProviderError> {
+        let session = self.session(context).await?;
+        let roles = self.read(ROLES, &session, context).await?;
         let role = roles.lines().next().unwrap_or_default().trim().to_owned();
         if role.is_empty() {
-            return Err(Trouble {
+            return Err(ProviderError {
                 status: Some(StatusCode::NOT_FOUND),
-                ..Trouble::lasting("it has no role")
+                ..ProviderError::permanent("it has no role")
             });
         }
-        let answer = self.read(&format!("{ROLES}{role}"), &session, world).await?;
+        let answer = self.read(&format!("{ROLES}{role}"), &session, context).await?;
         read(answer.as_bytes())
     }
 
-    async fn session(&self, world: &World) -> Result<String, Trouble> {
-        let mut question = Question::get(&format!("{}/latest/api/token", self.endpoint), WITHIN)?;
-        question = question.secret("x-aws-ec2-metadata-token-ttl-seconds", SESSION_SECS)?;
-        question.method = Method::PUT;
-        text(question.send(world).await?)
+    async fn session(&self, context: &ProviderContext) -> Result<String, ProviderError> {
+        let mut request = ProviderRequest::get(&format!("{}/latest/api/token", self.endpoint), WITHIN)?;
+        request = request.secret("x-aws-ec2-metadata-token-ttl-seconds", SESSION_SECS)?;
+        request.method = Method::PUT;
+        text(request.send(context).await?)
     }
 
-    async fn read(&self, path: &str, session: &str, world: &World) -> Result<String, Trouble> {
-        let question = Question::get(&format!("{}{path}", self.endpoint), WITHIN)?;
-        text(question.secret("x-aws-ec2-metadata-token", session)?.send(world).await?)
+    async fn read(
+        &self,
+        path: &str,
+        session: &str,
+        context: &ProviderContext,
+    ) -> Result<String, ProviderError> {
+        let request = ProviderRequest::get(&format!("{}{path}", self.endpoint), WITHIN)?;
+        text(request.secret("x-aws-ec2-metadata-token", session)?.send(context).await?)
     }
 }
 
 /// Returns whether there is no such service, or no role for this machine.
-fn is_absent(trouble: &Trouble) -> bool {
-    matches!(trouble.status, None | Some(StatusCode::NOT_FOUND | StatusCode::FORBIDDEN))
+fn is_absent(error: &ProviderError) -> bool {
+    matches!(error.status, None | Some(StatusCode::NOT_FOUND | StatusCode::FORBIDDEN))
 }
 
-fn text(bytes: bytes::Bytes) -> Result<String, Trouble> {
-    String::from_utf8(bytes.into()).map_err(|_| Trouble::lasting("an answer that is no text"))
+fn text(bytes: bytes::Bytes) -> Result<String, ProviderError> {
+    String::from_utf8(bytes.into()).map_err(|_| ProviderError::permanent("the response is not text"))
 }
 
 /// Reads the credentials in a response, which may be an error with status 200.
-fn read(answer: &[u8]) -> Result<Lease, Trouble> {
-    let answer = document::json(answer)?;
+fn read(answer: &[u8]) -> Result<ExpiringCredentials, ProviderError> {
+    let answer = document::parse_json(answer)?;
     match answer.get("Code").and_then(Value::as_str) {
-        None | Some("Success") => Ok(document::lease(&answer, document::METADATA)?),
-        Some(code) => Err(Trouble::passing(format!("it answers {}", crate::s3::failure::one_line(code)))),
+        None | Some("Success") => Ok(document::parse_credentials(&answer, document::METADATA)?),
+        Some(code) => {
+            Err(ProviderError::transient(format!("it answers {}", crate::s3::failure::one_line(code))))
+        }
     }
 }
 

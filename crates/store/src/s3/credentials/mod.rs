@@ -1,33 +1,33 @@
 //! Credentials for signing requests: their sources, and the search for them.
 //!
 //! [`Search`] reads the environment (passed as a function, because only the cli reads it) and the files of the AWS tools,
-//! and returns a [`Provider`]. A [`Keyring`](keyring::Keyring) gets credentials from the provider, caches them and renews
-//! them before they expire. Order and meaning of the settings follow the AWS SDKs and Tools Reference Guide,
-//! "Standardized credential providers".
+//! and returns a [`Provider`]. A [`CredentialsCache`] gets credentials from the
+//! provider, caches them and renews them before they expire. Order and meaning of the settings follow the AWS SDKs and
+//! Tools Reference Guide, "Standardized credential providers".
 //!
 //! This module never shows a secret (in `Debug`, an error or a command line), calls no provider before the first request,
 //! and does not read the machine's clock directly.
 
-mod ask;
 mod container;
+mod credentials_cache;
 mod document;
 #[cfg(feature = "fuzz")]
 mod fuzz;
 mod instance;
-mod keyring;
 mod process;
 mod profile;
 mod provider;
+mod provider_request;
 mod role;
 mod search;
 mod sso;
 mod web_identity;
 
-pub(super) use ask::World;
+pub(super) use credentials_cache::{CredentialsCache, ExpiryHint};
 #[cfg(feature = "fuzz")]
 pub(super) use fuzz::{documents as fuzz_documents, files as fuzz_files};
-pub(super) use keyring::{Doubt, Keyring};
 pub use provider::Provider;
+pub(super) use provider_request::ProviderContext;
 pub use search::{Found, Search};
 
 use crate::Timestamp;
@@ -91,7 +91,7 @@ pub enum CredentialsSource {
 
 /// Credentials and their expiry time.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Lease {
+pub(super) struct ExpiringCredentials {
     credentials: Credentials,
     ends: Option<Timestamp>,
 }

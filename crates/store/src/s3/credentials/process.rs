@@ -2,8 +2,8 @@
 //!
 //! Its command line and its standard error may contain secrets, so messages repeat neither.
 
-use super::ask::{Trouble, World};
-use super::{CredentialsError, Lease, document};
+use super::provider_request::{ProviderContext, ProviderError};
+use super::{CredentialsError, ExpiringCredentials, document};
 use serde_json::Value;
 use std::fmt;
 use std::process::Stdio;
@@ -22,15 +22,18 @@ pub(super) struct Process {
 }
 
 impl Process {
-    pub(super) async fn lease(&self, _: &World) -> Result<Lease, CredentialsError> {
-        let late = || Trouble::passing(format!("not done in {} s", WITHIN.as_secs()));
+    pub(super) async fn get_credentials(
+        &self,
+        _: &ProviderContext,
+    ) -> Result<ExpiringCredentials, CredentialsError> {
+        let late = || ProviderError::transient(format!("not done in {} s", WITHIN.as_secs()));
         let ran = tokio::time::timeout(WITHIN, self.run()).await.unwrap_or_else(|_| Err(late()));
-        let lease = ran.and_then(|output| Ok(read(&output)?));
-        lease.map_err(|trouble| trouble.of(self))
+        let found = ran.and_then(|output| Ok(read(&output)?));
+        found.map_err(|error| error.for_provider(self))
     }
 
-    async fn run(&self) -> Result<Vec<u8>, Trouble> {
-        let broken = |error: std::io::Error| Trouble::lasting(format!("cannot be run: {error}"));
+    async fn run(&self) -> Result<Vec<u8>, ProviderError> {
+        let broken = |error: std::io::Error| ProviderError::permanent(format!("cannot be run: {error}"));
         let mut child = tokio::process::Command::new("/bin/sh")
             .args(["-c", &self.command])
             .stdin(Stdio::null())
@@ -45,7 +48,7 @@ impl Process {
         }
         let status = child.wait().await.map_err(broken)?;
         if !status.success() {
-            return Err(Trouble::lasting(format!(
+            return Err(ProviderError::permanent(format!(
                 "it failed ({status}); run the command by hand to see why"
             )));
         }
@@ -54,12 +57,12 @@ impl Process {
 }
 
 /// Reads the credentials in the program's output.
-pub(super) fn read(output: &[u8]) -> Result<Lease, String> {
-    let object = document::json(output)?;
+pub(super) fn read(output: &[u8]) -> Result<ExpiringCredentials, String> {
+    let object = document::parse_json(output)?;
     if object.get("Version").and_then(Value::as_i64) != Some(1) {
         return Err("its output has no \"Version\": 1".to_owned());
     }
-    document::lease(&object, document::PROCESS)
+    document::parse_credentials(&object, document::PROCESS)
 }
 
 impl fmt::Debug for Process {

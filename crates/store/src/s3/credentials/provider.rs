@@ -1,13 +1,13 @@
 //! The providers of credentials.
 
-use super::ask::World;
 use super::container::Container;
 use super::instance::Instance;
 use super::process::Process;
+use super::provider_request::ProviderContext;
 use super::role::Role;
 use super::sso::Sso;
 use super::web_identity::WebIdentity;
-use super::{Credentials, CredentialsError, Lease};
+use super::{Credentials, CredentialsError, ExpiringCredentials};
 
 /// A provider of credentials, made by [`Search`](super::Search).
 #[derive(Debug)]
@@ -26,15 +26,20 @@ pub(super) enum Kind {
 
 impl Provider {
     /// Gets credentials, in one attempt.
-    pub(super) async fn lease(&self, world: &World) -> Result<Lease, CredentialsError> {
+    pub(super) async fn get_credentials(
+        &self,
+        context: &ProviderContext,
+    ) -> Result<ExpiringCredentials, CredentialsError> {
         match &self.0 {
-            Kind::Fixed(credentials) => Ok(Lease { credentials: credentials.clone(), ends: None }),
-            Kind::Role(role) => role.lease(world).await,
-            Kind::WebIdentity(identity) => identity.lease(world).await,
-            Kind::Process(process) => process.lease(world).await,
-            Kind::Sso(sso) => sso.lease(world).await,
-            Kind::Container(container) => container.lease(world).await,
-            Kind::Instance(instance) => instance.lease(world).await,
+            Kind::Fixed(credentials) => {
+                Ok(ExpiringCredentials { credentials: credentials.clone(), ends: None })
+            }
+            Kind::Role(role) => role.get_credentials(context).await,
+            Kind::WebIdentity(identity) => identity.get_credentials(context).await,
+            Kind::Process(process) => process.get_credentials(context).await,
+            Kind::Sso(sso) => sso.get_credentials(context).await,
+            Kind::Container(container) => container.get_credentials(context).await,
+            Kind::Instance(instance) => instance.get_credentials(context).await,
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Credentials of a role, which STS's AssumeRole returns for other credentials (AWS Security Token Service API Reference).
 
-use super::ask::{Question, Trouble, World};
 use super::provider::Provider;
-use super::{Credentials, CredentialsError, Lease, document};
+use super::provider_request::{ProviderContext, ProviderError, ProviderRequest};
+use super::{Credentials, CredentialsError, ExpiringCredentials, document};
 use crate::s3::config::Endpoint;
 use crate::s3::sign::{self, Signable, Signer};
 use bytes::Bytes;
@@ -48,31 +48,34 @@ impl Sts {
     }
 
     /// Sends a form, signed if there are credentials.
-    pub(super) async fn ask(
+    pub(super) async fn send(
         &self,
         action: &str,
         fields: &[(&str, &str)],
         who: Option<&Credentials>,
-        world: &World,
-    ) -> Result<Lease, Trouble> {
+        context: &ProviderContext,
+    ) -> Result<ExpiringCredentials, ProviderError> {
         let body = Bytes::from(form(action, fields));
         let path = format!("{}/", self.endpoint.base_path);
-        let mut question =
-            Question::get(&format!("{}://{}{path}", self.endpoint.scheme, self.endpoint.authority), WITHIN)?;
-        question.method = Method::POST;
-        question.headers = self.headers(body.len())?;
+        let mut request = ProviderRequest::get(
+            &format!("{}://{}{path}", self.endpoint.scheme, self.endpoint.authority),
+            WITHIN,
+        )?;
+        request.method = Method::POST;
+        request.headers = self.headers(body.len())?;
         if let Some(who) = who {
             let payload = sign::sha256_hex([body.as_ref()]);
-            let what = Signable { method: "POST", path: path.as_bytes(), query: b"", payload: &payload };
-            Signer::new(&self.region, "sts").sign(what, &mut question.headers, who, world.clock.now());
+            let signable = Signable { method: "POST", path: path.as_bytes(), query: b"", payload: &payload };
+            Signer::new(&self.region, "sts").sign(signable, &mut request.headers, who, context.clock.now());
         }
-        question.body = body;
-        Ok(document::sts(&question.send(world).await?, action)?)
+        request.body = body;
+        Ok(document::parse_sts(&request.send(context).await?, action)?)
     }
 
-    fn headers(&self, len: usize) -> Result<HeaderMap, Trouble> {
-        let host = HeaderValue::from_str(self.endpoint.authority.as_str())
-            .map_err(|_| Trouble::lasting("a host that no header can hold"))?;
+    fn headers(&self, len: usize) -> Result<HeaderMap, ProviderError> {
+        let host = HeaderValue::from_str(self.endpoint.authority.as_str()).map_err(|_| {
+            ProviderError::permanent("the host contains characters that HTTP headers cannot contain")
+        })?;
         let form = HeaderValue::from_static("application/x-www-form-urlencoded; charset=utf-8");
         Ok([(HOST, host), (CONTENT_TYPE, form), (CONTENT_LENGTH, len.into())].into_iter().collect())
     }
@@ -88,15 +91,18 @@ fn form(action: &str, fields: &[(&str, &str)]) -> String {
 }
 
 impl Role {
-    pub(super) async fn lease(&self, world: &World) -> Result<Lease, CredentialsError> {
+    pub(super) async fn get_credentials(
+        &self,
+        context: &ProviderContext,
+    ) -> Result<ExpiringCredentials, CredentialsError> {
         // The source of a role may itself be a role.
-        let source = Box::pin(self.source.lease(world)).await?;
+        let source = Box::pin(self.source.get_credentials(context)).await?;
         let duration = self.duration_secs.map(|secs| secs.to_string());
         let mut fields = vec![("RoleArn", self.arn.as_str()), ("RoleSessionName", &self.session_name)];
         fields.extend(self.external_id.as_deref().map(|id| ("ExternalId", id)));
         fields.extend(duration.as_deref().map(|secs| ("DurationSeconds", secs)));
-        let asked = self.sts.ask("AssumeRole", &fields, Some(&source.credentials), world).await;
-        asked.map_err(|trouble| trouble.of(self))
+        let asked = self.sts.send("AssumeRole", &fields, Some(&source.credentials), context).await;
+        asked.map_err(|error| error.for_provider(self))
     }
 }
 

@@ -157,14 +157,14 @@ impl Chain<'_> {
         }
     }
 
-    fn instance(&self, last_of: Option<String>) -> Result<Instance, CredentialsError> {
+    fn instance(&self, places_before: Option<String>) -> Result<Instance, CredentialsError> {
         let mode = self.search.var("AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE").unwrap_or_default();
         let usual = if mode.eq_ignore_ascii_case("ipv6") { instance::IPV6 } else { instance::IPV4 };
         let place = "AWS_EC2_METADATA_SERVICE_ENDPOINT";
         let url = self.search.var(place).unwrap_or_else(|| usual.to_owned());
         let endpoint =
             Endpoint::parse(&url).map_err(|error| CredentialsError::malformed(place, &error.to_string()))?;
-        Ok(Instance::new(endpoint, last_of))
+        Ok(Instance::new(endpoint, places_before))
     }
 
     /// Returns the provider of a profile; `None` if the profile has no credentials. `above` are the profiles whose roles use
@@ -222,13 +222,13 @@ impl Chain<'_> {
         }
         if settings.contains_key("mfa_serial") {
             return Err(wrong(
-                "mfa_serial asks for a code, which nobody can give while the volume is in use: get a session by `aws sts get-session-token` and use its keys, or a credential_process",
+                "mfa_serial requires a code, which cannot be entered while the volume is in use: get a session by `aws sts get-session-token` and use its keys, or use a credential_process",
             ));
         }
         let duration_secs = match text("duration_seconds").map(|text| text.parse()) {
             None => None,
             Some(Ok(secs)) => Some(secs),
-            Some(Err(_)) => return Err(wrong("duration_seconds is no number")),
+            Some(Err(_)) => return Err(wrong("duration_seconds is not a number")),
         };
         let source = match (text("source_profile"), text("credential_source")) {
             (Some(source), None) => self.source_profile(name, &source, above)?,
@@ -362,7 +362,7 @@ mod tests {
     const KEYS: &str = "aws_access_key_id=K\naws_secret_access_key=hush\n";
 
     #[test]
-    fn nothing_found_says_where_it_looked() {
+    fn missing_credentials_are_reported_with_the_places_searched() {
         let disabled = ("AWS_EC2_METADATA_DISABLED", "true");
         let text = search(&[("HOME", "/nonexistent"), disabled], None).unwrap_err().to_string();
         assert!(text.contains("environment") && text.contains("/nonexistent/.aws/credentials"), "{text}");
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_looked_at_in_order() {
+    fn places_are_searched_in_order() {
         let identity = [("AWS_WEB_IDENTITY_TOKEN_FILE", "/token"), ("AWS_ROLE_ARN", "arn:w")];
         let container = ("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "/v2/x");
         let process = "[default]\ncredential_process = printer\n";
@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_that_make_no_sense_are_told_in_a_line_without_secrets() {
+    fn invalid_settings_are_reported_in_one_line_without_secrets() {
         for (settings, told) in [
             ("role_arn=arn:x\n", "source_profile"),
             ("role_arn=arn:x\nsource_profile=x\n", "leads back"),

@@ -1,8 +1,8 @@
 //! Credentials of IAM Identity Center: the portal exchanges a token, which `aws sso login` stores in its cache, for a
 //! role's credentials (AWS SDKs and Tools Reference Guide, "IAM Identity Center credential provider").
 
-use super::ask::{Question, Trouble, World};
-use super::{CredentialsError, Lease, Secret, document};
+use super::provider_request::{ProviderContext, ProviderError, ProviderRequest};
+use super::{CredentialsError, ExpiringCredentials, Secret, document};
 use crate::Timestamp;
 use crate::s3::config::Endpoint;
 use crate::s3::{escape, xml};
@@ -27,43 +27,50 @@ pub(super) struct Sso {
 }
 
 impl Sso {
-    pub(super) async fn lease(&self, world: &World) -> Result<Lease, CredentialsError> {
-        self.ask(world).await.map_err(|trouble| trouble.of(self))
+    pub(super) async fn get_credentials(
+        &self,
+        context: &ProviderContext,
+    ) -> Result<ExpiringCredentials, CredentialsError> {
+        self.request_credentials(context).await.map_err(|error| error.for_provider(self))
     }
 
-    async fn ask(&self, world: &World) -> Result<Lease, Trouble> {
-        let token = self.token(world.clock.now()).await?;
+    async fn request_credentials(
+        &self,
+        context: &ProviderContext,
+    ) -> Result<ExpiringCredentials, ProviderError> {
+        let token = self.token(context.clock.now()).await?;
         let url = format!(
             "{}/federation/credentials?account_id={}&role_name={}",
             self.portal,
             escape::query(&self.account_id),
             escape::query(&self.role_name)
         );
-        let question = Question::get(&url, WITHIN)?.secret("x-amz-sso_bearer_token", &token.0)?;
-        let answer = question.send(world).await.map_err(|trouble| self.refused(trouble))?;
-        let answer = document::json(&answer)?;
+        let request = ProviderRequest::get(&url, WITHIN)?.secret("x-amz-sso_bearer_token", &token.0)?;
+        let answer = request.send(context).await.map_err(|error| self.refused(error))?;
+        let answer = document::parse_json(&answer)?;
         let object =
-            answer.get("roleCredentials").ok_or_else(|| "an answer without credentials".to_owned())?;
-        Ok(document::lease(object, document::SSO)?)
+            answer.get("roleCredentials").ok_or_else(|| "a response without credentials".to_owned())?;
+        Ok(document::parse_credentials(object, document::SSO)?)
     }
 
-    async fn token(&self, now: Timestamp) -> Result<Secret, Trouble> {
+    async fn token(&self, now: Timestamp) -> Result<Secret, ProviderError> {
         let text = tokio::fs::read(self.cache.join(file_name(&self.session))).await;
-        let text = text.map_err(|_| Trouble::lasting(format!("nobody is logged in: {}", self.advice())))?;
+        let text =
+            text.map_err(|_| ProviderError::permanent(format!("no login found: {}", self.advice())))?;
         let (token, ends) = read(&text)?;
         if ends <= now {
-            return Err(Trouble::lasting(format!("the login is over: {}", self.advice())));
+            return Err(ProviderError::permanent(format!("the login has expired: {}", self.advice())));
         }
         Ok(token)
     }
 
     /// Adds advice to the error if the portal refused the token, which can happen before the expiry time in the cache.
-    fn refused(&self, trouble: Trouble) -> Trouble {
-        match trouble.status {
+    fn refused(&self, error: ProviderError) -> ProviderError {
+        match error.status {
             Some(http::StatusCode::UNAUTHORIZED) => {
-                Trouble { reason: format!("{}: {}", trouble.reason, self.advice()), ..trouble }
+                ProviderError { reason: format!("{}: {}", error.reason, self.advice()), ..error }
             }
-            _ => trouble,
+            _ => error,
         }
     }
 
@@ -83,12 +90,12 @@ fn file_name(session: &str) -> String {
 
 /// Reads the token in a cache file, and its expiry time.
 pub(super) fn read(text: &[u8]) -> Result<(Secret, Timestamp), String> {
-    let object = document::json(text).map_err(|error| format!("the cached login: {error}"))?;
+    let object = document::parse_json(text).map_err(|error| format!("the cached login: {error}"))?;
     let field = |name: &str| object.get(name).and_then(Value::as_str);
     let token = field("accessToken").ok_or("the cached login has no accessToken")?;
     // Old versions of the AWS CLI wrote `2020-06-17T10:02:08UTC`.
     let ends = field("expiresAt").map(|text| text.replace("UTC", "Z"));
-    let ends = ends.and_then(|text| xml::timestamp(&text)).ok_or("the cached login has no expiresAt")?;
+    let ends = ends.and_then(|text| xml::parse_time(&text)).ok_or("the cached login has no expiresAt")?;
     Ok((Secret(token.to_owned()), ends))
 }
 

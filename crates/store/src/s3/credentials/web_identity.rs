@@ -1,9 +1,9 @@
 //! Credentials of a web identity, as in pods of Kubernetes: STS's AssumeRoleWithWebIdentity exchanges a token, in a file
 //! that another program keeps up to date, for a role's credentials.
 
-use super::ask::{Trouble, World};
+use super::provider_request::{ProviderContext, ProviderError};
 use super::role::Sts;
-use super::{CredentialsError, Lease};
+use super::{CredentialsError, ExpiringCredentials};
 use std::fmt;
 use std::path::PathBuf;
 
@@ -19,28 +19,32 @@ pub(super) struct WebIdentity {
 }
 
 impl WebIdentity {
-    pub(super) async fn lease(&self, world: &World) -> Result<Lease, CredentialsError> {
-        self.assume(world).await.map_err(|trouble| trouble.of(self))
+    pub(super) async fn get_credentials(
+        &self,
+        context: &ProviderContext,
+    ) -> Result<ExpiringCredentials, CredentialsError> {
+        self.assume(context).await.map_err(|error| error.for_provider(self))
     }
 
-    async fn assume(&self, world: &World) -> Result<Lease, Trouble> {
+    async fn assume(&self, context: &ProviderContext) -> Result<ExpiringCredentials, ProviderError> {
         let token = read_token(&self.token_file).await?;
         let fields = [
             ("RoleArn", self.arn.as_str()),
             ("RoleSessionName", &self.session_name),
             ("WebIdentityToken", &token),
         ];
-        self.sts.ask("AssumeRoleWithWebIdentity", &fields, None, world).await
+        self.sts.send("AssumeRoleWithWebIdentity", &fields, None, context).await
     }
 }
 
 /// Reads a token from a file.
-pub(super) async fn read_token(file: &std::path::Path) -> Result<String, Trouble> {
+pub(super) async fn read_token(file: &std::path::Path) -> Result<String, ProviderError> {
     let text = tokio::fs::read_to_string(file).await;
-    let text = text.map_err(|error| Trouble::passing(format!("cannot read {}: {error}", file.display())))?;
+    let text =
+        text.map_err(|error| ProviderError::transient(format!("cannot read {}: {error}", file.display())))?;
     let token = text.trim();
     if token.is_empty() || token.len() > TOKEN_BYTES_MAX {
-        return Err(Trouble::passing(format!("{} holds no token", file.display())));
+        return Err(ProviderError::transient(format!("{} contains no token", file.display())));
     }
     Ok(token.to_owned())
 }

@@ -11,30 +11,30 @@ const PROGRESS_BYTES: u64 = 4 << 10;
 
 /// The waiting time and received bytes of a body since its last progress.
 #[derive(Debug, Default)]
-pub(super) struct Pace {
+pub(super) struct MinThroughput {
     waited: Duration,
     bytes: u64,
 }
 
-impl Pace {
+impl MinThroughput {
     /// Returns the waiting time since the last progress.
     pub(super) fn waited(&self) -> Duration {
         self.waited
     }
 
     /// Adds waiting time.
-    pub(super) fn waits(&mut self, so_long: Duration) {
+    pub(super) fn add_waiting(&mut self, so_long: Duration) {
         self.waited += so_long;
     }
 
     /// Adds received bytes. If they make up the minimum, starts over and returns `true`.
-    pub(super) fn came(&mut self, bytes: u64) -> bool {
+    pub(super) fn add_bytes(&mut self, bytes: u64) -> bool {
         self.bytes += bytes;
-        let gets_on = self.bytes >= PROGRESS_BYTES;
-        if gets_on {
+        let has_progress = self.bytes >= PROGRESS_BYTES;
+        if has_progress {
             *self = Self::default();
         }
-        gets_on
+        has_progress
     }
 }
 
@@ -43,14 +43,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_trickle_is_as_good_as_nothing() {
-        let mut pace = Pace::default();
+    fn a_trickle_is_not_progress() {
+        let mut throughput = MinThroughput::default();
         for _ in 0..10 {
-            pace.waits(Duration::from_secs(1));
-            assert!(!pace.came(1));
+            throughput.add_waiting(Duration::from_secs(1));
+            assert!(!throughput.add_bytes(1));
         }
-        assert_eq!(pace.waited(), Duration::from_secs(10));
-        assert!(pace.came(PROGRESS_BYTES));
-        assert_eq!(pace.waited(), Duration::ZERO);
+        assert_eq!(throughput.waited(), Duration::from_secs(10));
+        assert!(throughput.add_bytes(PROGRESS_BYTES));
+        assert_eq!(throughput.waited(), Duration::ZERO);
     }
 }

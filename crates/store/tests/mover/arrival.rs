@@ -13,7 +13,7 @@ use tempfile::TempDir;
 /// Regression: deleting an object just as it arrived deleted an object that another client had stored at the old key
 /// since (world 4320 of both sides).
 #[tokio::test(start_paused = true)]
-async fn what_is_deleted_as_it_arrives_is_deleted_there() {
+async fn deleting_an_arriving_object_deletes_it_at_the_new_key() {
     for wait in 0..40 {
         let world = World::new();
         let object = world.put("d/a", "ours").await;
@@ -37,7 +37,7 @@ async fn what_is_deleted_as_it_arrives_is_deleted_there() {
 /// as deleted, because the replaced object was to be deleted, and became visible again when that object was found to be
 /// gone already (world 9966 of both sides).
 #[tokio::test(start_paused = true)]
-async fn what_could_not_be_deleted_where_it_arrived_still_shows() {
+async fn an_arriving_object_that_could_not_be_deleted_stays_visible() {
     let world = World::new();
     let (a, b) = (world.put("a", "newer").await, world.put("b", "older").await);
     world.faults.add(Rule::new(Fault::lost_reply()).on(Operation::Delete).at(&key("a")));
@@ -56,7 +56,7 @@ async fn what_could_not_be_deleted_where_it_arrived_still_shows() {
 /// Regression: the journal recorded a move as done before the write-back log below, which had the copy and the deletion,
 /// was synced. After a power failure the object was at its old key, and the rename was forgotten (world of files 444).
 #[tokio::test(start_paused = true)]
-async fn a_move_is_done_once_the_log_below_keeps_it() {
+async fn a_move_is_done_when_the_log_below_is_synced() {
     let dir = TempDir::new().unwrap();
     let (moves, log) = (dir.path().join("moves"), dir.path().join("log"));
     let memory = MemoryStore::new(Arc::new(SystemClock));

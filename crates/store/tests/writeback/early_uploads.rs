@@ -36,7 +36,7 @@ async fn until(world: &World, operation: Operation, count: u64) {
 /// Regression: a file of 10 GB was written to the log first and uploaded after it was closed, which doubled the time until
 /// the bucket had it.
 #[tokio::test]
-async fn s541_parts_go_up_while_later_ones_are_written() {
+async fn s541_parts_are_uploaded_while_later_parts_are_written() {
     let world = World::new(early());
     let upload = begin(&world).await;
     for number in 1..=3 {
@@ -56,7 +56,7 @@ async fn s541_parts_go_up_while_later_ones_are_written() {
 /// The log has every byte: if the upload of a part fails, the early upload is aborted and the object is uploaded from the
 /// log.
 #[tokio::test(start_paused = true)]
-async fn a_part_that_fails_early_costs_the_early_upload_alone() {
+async fn a_failed_part_aborts_only_the_early_upload() {
     for operation in [Operation::BeginMultipart, Operation::PutPart, Operation::Complete] {
         let world = World::new(early());
         world.faults.add(Rule::new(Fault::unavailable()).on(operation).times(1));
@@ -73,7 +73,7 @@ async fn a_part_that_fails_early_costs_the_early_upload_alone() {
 
 /// Regression: later parts held all memory while earlier parts in the queue waited for memory, so that none was uploaded.
 #[tokio::test]
-async fn parts_go_up_with_memory_for_one() {
+async fn parts_are_uploaded_with_memory_for_one() {
     let world = World::new(WritebackOptions { memory_bytes: PART_BYTES as u64, ..early() });
     let upload = begin(&world).await;
     for number in 1..=12 {
@@ -87,7 +87,7 @@ async fn parts_go_up_with_memory_for_one() {
 
 /// A crash leaves parts in the bucket and the object in the log.
 #[tokio::test]
-async fn an_object_whose_early_upload_was_cut_off_goes_up_from_the_log() {
+async fn an_interrupted_early_upload_is_repeated_from_the_log() {
     let mut world = World::new(early());
     let upload = begin(&world).await;
     for number in 1..=3 {
@@ -102,7 +102,7 @@ async fn an_object_whose_early_upload_was_cut_off_goes_up_from_the_log() {
 
 /// Parts of abandoned uploads are removed from the bucket, because they cost money.
 #[tokio::test]
-async fn s541_an_early_upload_that_nobody_needs_is_aborted() {
+async fn s541_an_abandoned_early_upload_is_aborted() {
     let world = World::new(early());
     let upload = begin(&world).await;
     upload.put_part(1, part(1)).await.unwrap();
@@ -123,7 +123,7 @@ async fn s541_an_early_upload_that_nobody_needs_is_aborted() {
 
 /// A part that is written again replaces the earlier part, whose upload may be in flight.
 #[tokio::test]
-async fn a_part_that_is_given_twice_counts_as_it_was_given_last() {
+async fn a_part_written_again_replaces_the_earlier_one() {
     let world = World::new(early());
     let upload = begin(&world).await;
     for number in [1, 2, 9, 2] {
@@ -139,7 +139,7 @@ async fn a_part_that_is_given_twice_counts_as_it_was_given_last() {
 }
 
 /// Returns a world whose log has a blocked change, so that the log is not removed.
-async fn with_something_held() -> World {
+async fn with_blocked_change() -> World {
     let world = World::new(options(LATER));
     let denied = Fault::Before(|| StoreError::Denied("by a policy".into()));
     world.faults.add(Rule::new(denied).on(Operation::Put).at(&key("held")).always());
@@ -155,8 +155,8 @@ fn is_anything_synced(world: &World) -> bool {
 /// durable throughput was half of that without write-back. A new object needs no synced record: after a power failure the
 /// bucket has the object, and the log has nothing that contradicts it.
 #[tokio::test]
-async fn s542_a_new_object_goes_up_without_a_sync_of_the_log() {
-    let world = with_something_held().await;
+async fn s542_a_new_object_is_uploaded_without_a_sync_of_the_log() {
+    let world = with_blocked_change().await;
     for number in 0..10 {
         world.put(&format!("new {number}"), "one", Precondition::Absent).await.unwrap();
     }
@@ -168,9 +168,9 @@ async fn s542_a_new_object_goes_up_without_a_sync_of_the_log() {
 /// A change that replaces or deletes an object is uploaded after a sync of the log, as is a new object at a key with earlier
 /// changes in the log. Otherwise these could reappear after a power failure and overwrite the object or cause a conflict.
 #[tokio::test]
-async fn s542_what_the_log_could_contradict_goes_up_after_a_sync() {
+async fn s542_changes_that_the_log_could_contradict_are_uploaded_after_a_sync() {
     for step in ["replaced before it goes up", "deleted before it goes up", "deleted by others"] {
-        let world = with_something_held().await;
+        let world = with_blocked_change().await;
         world.put("a", "one", Precondition::Absent).await.unwrap();
         if step == "replaced before it goes up" {
             world.put("a", "two", Precondition::None).await.unwrap();

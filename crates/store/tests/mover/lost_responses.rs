@@ -7,7 +7,12 @@ use store::wrap::{Fault, Operation, Rule};
 use store::{ObjectRef, ObjectStore as _, Payload, Precondition, PutOptions};
 
 /// Renames an object; the response to the copy to its new key is lost.
-async fn rename_unheard(world: &World, from: &ObjectRef, to: &str, at_target: Precondition) -> ObjectRef {
+async fn rename_with_lost_response(
+    world: &World,
+    from: &ObjectRef,
+    to: &str,
+    at_target: Precondition,
+) -> ObjectRef {
     world.faults.add(Rule::new(Fault::lost_reply()).on(Operation::Copy));
     let renamed = world.rename(from, to, at_target).await.unwrap();
     world.mover.rests().await;
@@ -16,10 +21,10 @@ async fn rename_unheard(world: &World, from: &ObjectRef, to: &str, at_target: Pr
 
 /// Regression: a copy whose response was lost stayed after its object was renamed again (world 497 of both sides).
 #[tokio::test(start_paused = true)]
-async fn a_copy_that_nobody_heard_of_does_not_stay_where_it_is_renamed_from() {
+async fn a_copy_with_lost_response_is_removed_after_another_rename() {
     let world = World::new();
     let a = world.put("a", "one").await;
-    let b = rename_unheard(&world, &a, "b", Precondition::Absent).await;
+    let b = rename_with_lost_response(&world, &a, "b", Precondition::Absent).await;
     assert_eq!(contents(&world.memory).await, expected(&[("a", "one"), ("b", "one")]));
     world.rename(&b, "c", Precondition::Absent).await.unwrap();
     assert_eq!(contents(&*world.mover).await, expected(&[("c", "one")]));
@@ -30,12 +35,13 @@ async fn a_copy_that_nobody_heard_of_does_not_stay_where_it_is_renamed_from() {
 /// Regression: a copy whose response was lost was taken for another client's object when another object was renamed to its
 /// key, so that the newer object went to `lost+found` (world of files 2010891).
 #[tokio::test(start_paused = true)]
-async fn a_copy_that_nobody_heard_of_is_not_taken_for_somebody_elses() {
+async fn a_copy_with_lost_response_is_not_taken_for_another_clients() {
     let mut world = World::new();
     for has_crashed in [false, true] {
         let (older, newer) = (world.put("older", "one").await, world.put("newer", "two").await);
         let before = world.put("place", "zero").await;
-        let older = rename_unheard(&world, &older, "place", Precondition::Matches(before.etag)).await;
+        let older =
+            rename_with_lost_response(&world, &older, "place", Precondition::Matches(before.etag)).await;
         assert_eq!(contents(&world.memory).await["place"], "one");
         world.rename(&newer, "place", Precondition::Matches(older.etag)).await.unwrap();
         if has_crashed {
@@ -50,7 +56,7 @@ async fn a_copy_that_nobody_heard_of_is_not_taken_for_somebody_elses() {
 /// The directory of an object is renamed, and the response to the object's copy is lost. The copy is not visible, even when
 /// its key is free again.
 #[tokio::test(start_paused = true)]
-async fn a_copy_that_nobody_heard_of_does_not_show_in_a_renamed_directory() {
+async fn a_copy_with_lost_response_is_not_visible_in_a_renamed_directory() {
     let world = World::new();
     world.put("from/a", "one").await;
     let newer = world.put("newer", "two").await;
@@ -68,11 +74,11 @@ async fn a_copy_that_nobody_heard_of_does_not_show_in_a_renamed_directory() {
 
 /// Regression: a copy that was to be deleted hid the marker of its directory.
 #[tokio::test(start_paused = true)]
-async fn a_copy_that_nobody_heard_of_hides_nothing_but_itself() {
+async fn a_copy_with_lost_response_does_not_hide_its_directory() {
     let world = World::new();
     world.put("d/", "").await;
     let (older, newer) = (world.put("older", "one").await, world.put("newer", "two").await);
-    let older = rename_unheard(&world, &older, "d/a", Precondition::Absent).await;
+    let older = rename_with_lost_response(&world, &older, "d/a", Precondition::Absent).await;
     world.rename(&newer, "d/a", Precondition::Matches(older.etag)).await.unwrap();
     let shown = [("d/", ""), ("d/a", "two")];
     assert_eq!(contents(&*world.mover).await, expected(&shown));
@@ -84,12 +90,12 @@ async fn a_copy_that_nobody_heard_of_hides_nothing_but_itself() {
 /// Regression: while the mover compared an arrived object with an older copy of it, it showed the copy, which has another
 /// etag. The file was taken for another client's and lost its mode (world of files 2010510).
 #[tokio::test(start_paused = true)]
-async fn a_copy_that_nobody_heard_of_does_not_show_where_its_object_has_arrived() {
+async fn a_copy_with_lost_response_is_not_shown_for_its_arrived_object() {
     let world = World::new();
     // Like a volume, which recognises its objects by their headers.
     world.mover.kept_by(Keeper { knows: Box::new(|_, _| true), ..keeper() });
     let a = world.put("a", "one").await;
-    let b = rename_unheard(&world, &a, "b", Precondition::Absent).await;
+    let b = rename_with_lost_response(&world, &a, "b", Precondition::Absent).await;
     world.faults.add(Rule::new(Fault::Stall).on(Operation::Get).at(&key("b")));
     world.rename(&b, "c", Precondition::Absent).await.unwrap();
     tokio::time::sleep(Duration::from_secs(1)).await;
@@ -104,11 +110,11 @@ async fn a_copy_that_nobody_heard_of_does_not_show_where_its_object_has_arrived(
 /// Regression: another client replaced an object while it was compared with its copy, and a writer of the new name got
 /// an error about the old name (world 1070 of both sides).
 #[tokio::test(start_paused = true)]
-async fn what_is_replaced_while_it_is_compared_is_somebody_elses() {
+async fn an_object_replaced_during_a_comparison_is_another_clients() {
     let world = World::new();
     let a = world.put("a", "ours").await;
     world.faults.add(Rule::new(Fault::Stall).on(Operation::Get).at(&key("a")));
-    rename_unheard(&world, &a, "b", Precondition::Absent).await;
+    rename_with_lost_response(&world, &a, "b", Precondition::Absent).await;
     let mover = world.mover.clone();
     let written = tokio::spawn(async move { put(&*mover, "b", "newer").await });
     tokio::time::sleep(Duration::from_secs(1)).await;
@@ -122,7 +128,7 @@ async fn what_is_replaced_while_it_is_compared_is_somebody_elses() {
 /// Regression: an object was renamed over another, its copy failed, and it was renamed again: the object that it should have
 /// replaced conflicted with the next file of this name (world of files 3111879).
 #[tokio::test(start_paused = true)]
-async fn what_was_to_be_replaced_goes_before_something_new_is_stored_there() {
+async fn a_replaced_object_is_removed_before_a_new_one_is_stored() {
     let mut world = World::new();
     for has_crashed in [false, true] {
         let newer = world.put("newer", "two").await;
@@ -148,11 +154,11 @@ async fn what_was_to_be_replaced_goes_before_something_new_is_stored_there() {
 /// Regression: an object was renamed, the response to its copy was lost, and it was renamed back: the copy stayed (world of
 /// files 3428280).
 #[tokio::test(start_paused = true)]
-async fn a_copy_that_nobody_heard_of_goes_when_its_object_is_renamed_back() {
+async fn a_copy_with_lost_response_is_removed_when_its_object_is_renamed_back() {
     let world = World::new();
     for is_deleted in [false, true] {
         let a = world.put("a", "one").await;
-        let b = rename_unheard(&world, &a, "b", Precondition::Absent).await;
+        let b = rename_with_lost_response(&world, &a, "b", Precondition::Absent).await;
         assert_eq!(contents(&world.memory).await, expected(&[("a", "one"), ("b", "one")]));
         world.rename(&b, "a", Precondition::Absent).await.unwrap();
         assert_eq!(contents(&*world.mover).await, expected(&[("a", "one")]));

@@ -4,9 +4,9 @@
 //! credentials that a server reports as expired are not used again. A renewal runs in a task of its own, so that it
 //! survives the request that began it.
 
-use super::ask::World;
 use super::provider::Provider;
-use super::{Credentials, CredentialsError, CredentialsSource, Lease};
+use super::provider_request::ProviderContext;
+use super::{Credentials, CredentialsError, CredentialsSource, ExpiringCredentials};
 use crate::{Entropy, Timestamp};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
@@ -16,31 +16,31 @@ use std::time::Duration;
 /// Time before the expiry at which a renewal begins, or a quarter of the remaining lifetime if that is shorter. Jitter
 /// adds up to half of it, so that machines started together do not renew together. Instances and containers offer new
 /// credentials at least five minutes before the old credentials expire.
-const AHEAD: Duration = Duration::from_secs(5 * 60);
-const AHEAD_SHARE: u32 = 4;
+const RENEW_BEFORE: Duration = Duration::from_secs(5 * 60);
+const RENEW_BEFORE_SHARE: u32 = 4;
 
 /// Delay of the next renewal after a failed renewal, while the old credentials are valid.
-const AGAIN_AFTER: Duration = Duration::from_secs(30);
+const RETRY_AFTER: Duration = Duration::from_secs(30);
 
 /// Time for which a provider's failure is cached: many calls may need credentials at once.
-const FAILURE_STANDS: Duration = Duration::from_secs(1);
+const FAILURE_CACHED: Duration = Duration::from_secs(1);
 
 /// How certain it is from a server's response that credentials have expired.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::s3) enum Doubt {
+pub(in crate::s3) enum ExpiryHint {
     /// The error code says so.
-    Told,
+    Certain,
     /// A refusal may have other reasons: responses to HEAD have no error code.
-    Guessed,
+    Possible,
 }
 
-impl Doubt {
+impl ExpiryHint {
     /// Returns the age below which credentials are kept: newly renewed credentials would be no better, and the provider must
     /// not be called for every refusal.
     fn age_min(self) -> Duration {
         match self {
-            Self::Told => Duration::from_secs(1),
-            Self::Guessed => Duration::from_secs(60),
+            Self::Certain => Duration::from_secs(1),
+            Self::Possible => Duration::from_secs(60),
         }
     }
 }
@@ -49,36 +49,40 @@ type Renewal = Shared<BoxFuture<'static, Result<Arc<Credentials>, CredentialsErr
 
 /// The credentials of a client, cached and renewed if they come from a provider.
 #[derive(Debug)]
-pub(in crate::s3) struct Keyring {
+pub(in crate::s3) struct CredentialsCache {
     source: CredentialsSource,
-    held: Arc<Held>,
+    inner: Arc<CacheInner>,
 }
 
 #[derive(Debug)]
-struct Held {
-    world: World,
+struct CacheInner {
+    context: ProviderContext,
     entropy: Arc<Entropy>,
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    good: Option<Good>,
+    cached: Option<CachedCredentials>,
     failed: Option<(Timestamp, CredentialsError)>,
     renewal: Option<Renewal>,
 }
 
 #[derive(Debug)]
-struct Good {
+struct CachedCredentials {
     credentials: Arc<Credentials>,
     since: Timestamp,
     renew_at: Option<Timestamp>,
     ends: Option<Timestamp>,
 }
 
-impl Keyring {
-    pub(in crate::s3) fn new(source: CredentialsSource, world: World, entropy: Arc<Entropy>) -> Self {
-        Self { source, held: Arc::new(Held { world, entropy, state: Mutex::default() }) }
+impl CredentialsCache {
+    pub(in crate::s3) fn new(
+        source: CredentialsSource,
+        context: ProviderContext,
+        entropy: Arc<Entropy>,
+    ) -> Self {
+        Self { source, inner: Arc::new(CacheInner { context, entropy, state: Mutex::default() }) }
     }
 
     /// Returns the current credentials, renewed if necessary; `None` for anonymous requests.
@@ -86,51 +90,51 @@ impl Keyring {
         match &self.source {
             CredentialsSource::Anonymous => Ok(None),
             CredentialsSource::Fixed(credentials) => Ok(Some(credentials.clone())),
-            CredentialsSource::Provider(provider) => self.held_or_new(provider).await.map(Some),
+            CredentialsSource::Provider(provider) => self.get_or_renew(provider).await.map(Some),
         }
     }
 
     /// Reports that a server considers credentials expired. Returns whether [`Self::current`] may return other credentials.
-    pub(in crate::s3) fn ended(&self, used: &Arc<Credentials>, doubt: Doubt) -> bool {
+    pub(in crate::s3) fn report_expired(&self, used: &Arc<Credentials>, expiry_hint: ExpiryHint) -> bool {
         if !matches!(self.source, CredentialsSource::Provider(_)) {
             return false;
         }
-        let now = self.held.world.clock.now();
-        let mut state = self.held.lock();
-        match &state.good {
-            Some(good) if !Arc::ptr_eq(&good.credentials, used) => true,
-            Some(good) if now.since(good.since) < doubt.age_min() => false,
+        let now = self.inner.context.clock.now();
+        let mut state = self.inner.lock();
+        match &state.cached {
+            Some(cached) if !Arc::ptr_eq(&cached.credentials, used) => true,
+            Some(cached) if now.since(cached.since) < expiry_hint.age_min() => false,
             _ => {
-                state.good = None;
+                state.cached = None;
                 true
             }
         }
     }
 
-    async fn held_or_new(&self, provider: &Arc<Provider>) -> Result<Arc<Credentials>, CredentialsError> {
+    async fn get_or_renew(&self, provider: &Arc<Provider>) -> Result<Arc<Credentials>, CredentialsError> {
         let renewal = {
-            let now = self.held.world.clock.now();
-            let mut state = self.held.lock();
-            match &state.good {
-                Some(good) if good.ends.is_none_or(|ends| now < ends) => {
-                    let credentials = good.credentials.clone();
-                    if good.renew_at.is_some_and(|at| at <= now) {
-                        drop(self.held.renew(provider, &mut state));
+            let now = self.inner.context.clock.now();
+            let mut state = self.inner.lock();
+            match &state.cached {
+                Some(cached) if cached.ends.is_none_or(|ends| now < ends) => {
+                    let credentials = cached.credentials.clone();
+                    if cached.renew_at.is_some_and(|at| at <= now) {
+                        drop(self.inner.renew(provider, &mut state));
                     }
                     return Ok(credentials);
                 }
                 _ => {}
             }
             match &state.failed {
-                Some((at, error)) if now.since(*at) < FAILURE_STANDS => return Err(error.clone()),
-                _ => self.held.renew(provider, &mut state),
+                Some((at, error)) if now.since(*at) < FAILURE_CACHED => return Err(error.clone()),
+                _ => self.inner.renew(provider, &mut state),
             }
         };
         renewal.await
     }
 }
 
-impl Held {
+impl CacheInner {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -140,8 +144,8 @@ impl Held {
         if let Some(running) = state.renewal.as_ref().filter(|running| running.peek().is_none()) {
             return running.clone();
         }
-        let (held, provider) = (self.clone(), provider.clone());
-        let task = tokio::spawn(async move { held.ask(&provider).await });
+        let (inner, provider) = (self.clone(), provider.clone());
+        let task = tokio::spawn(async move { inner.run_renewal(&provider).await });
         let renewal = async move {
             let interrupted = |_| CredentialsError::malformed("credentials", "the renewal was interrupted");
             task.await.map_err(interrupted)?
@@ -149,23 +153,23 @@ impl Held {
         state.renewal.insert(renewal.boxed().shared()).clone()
     }
 
-    async fn ask(&self, provider: &Provider) -> Result<Arc<Credentials>, CredentialsError> {
-        let asked = provider.lease(&self.world).await;
-        let now = self.world.clock.now();
-        let asked = asked.and_then(|lease| self.good(lease, provider, now));
+    async fn run_renewal(&self, provider: &Provider) -> Result<Arc<Credentials>, CredentialsError> {
+        let received = provider.get_credentials(&self.context).await;
+        let now = self.context.clock.now();
+        let received = received.and_then(|found| self.check_expiry(found, provider, now));
         let mut state = self.lock();
         state.renewal = None;
-        match asked {
-            Ok(good) => {
-                tracing::debug!(%provider, access_key = good.credentials.access_key(), "new credentials");
-                let credentials = good.credentials.clone();
-                (state.good, state.failed) = (Some(good), None);
+        match received {
+            Ok(cached) => {
+                tracing::debug!(%provider, access_key = cached.credentials.access_key(), "new credentials");
+                let credentials = cached.credentials.clone();
+                (state.cached, state.failed) = (Some(cached), None);
                 Ok(credentials)
             }
             Err(error) => {
-                if let Some(good) = &mut state.good {
-                    tracing::warn!(%error, "the credentials could not be renewed; what is left of the old ones is used");
-                    good.renew_at = Some(now.after(AGAIN_AFTER));
+                if let Some(cached) = &mut state.cached {
+                    tracing::warn!(%error, "could not renew the credentials; using the old credentials until they expire");
+                    cached.renew_at = Some(now.after(RETRY_AFTER));
                 }
                 state.failed = Some((now, error.clone()));
                 Err(error)
@@ -174,10 +178,15 @@ impl Held {
     }
 
     /// Checks that new credentials have not expired, and computes when to renew them.
-    fn good(&self, lease: Lease, provider: &Provider, now: Timestamp) -> Result<Good, CredentialsError> {
-        let renew_at = match lease.ends {
+    fn check_expiry(
+        &self,
+        found: ExpiringCredentials,
+        provider: &Provider,
+        now: Timestamp,
+    ) -> Result<CachedCredentials, CredentialsError> {
+        let renew_at = match found.ends {
             Some(ends) if ends <= now => {
-                let reason = "what it gave has ended already: is this machine's clock right?".to_owned();
+                let reason = "its credentials have already expired: check this machine's clock".to_owned();
                 return Err(CredentialsError::Failed {
                     provider: provider.to_string(),
                     reason,
@@ -187,12 +196,17 @@ impl Held {
             Some(ends) => Some(self.renew_at(now, ends)),
             None => None,
         };
-        Ok(Good { credentials: Arc::new(lease.credentials), since: now, renew_at, ends: lease.ends })
+        Ok(CachedCredentials {
+            credentials: Arc::new(found.credentials),
+            since: now,
+            renew_at,
+            ends: found.ends,
+        })
     }
 
     fn renew_at(&self, now: Timestamp, ends: Timestamp) -> Timestamp {
         let left = ends.since(now);
-        let ahead = AHEAD.min(left / AHEAD_SHARE);
+        let ahead = RENEW_BEFORE.min(left / RENEW_BEFORE_SHARE);
         let jitter = Duration::from_nanos(self.entropy.below(ahead.as_nanos() as u64 / 2 + 1));
         now.after(left - ahead - jitter)
     }
@@ -203,17 +217,17 @@ mod tests {
     use super::*;
     use crate::SystemClock;
 
-    fn held(seed: u64) -> Held {
-        let world = World { ca_bundle: None, clock: Arc::new(SystemClock) };
-        Held { world, entropy: Arc::new(Entropy::new(seed)), state: Mutex::default() }
+    fn cache(seed: u64) -> CacheInner {
+        let context = ProviderContext { ca_bundle: None, clock: Arc::new(SystemClock) };
+        CacheInner { context, entropy: Arc::new(Entropy::new(seed)), state: Mutex::default() }
     }
 
     #[test]
-    fn renewal_begins_before_the_end_and_not_at_once_everywhere() {
+    fn renewals_begin_before_the_expiry_with_jitter() {
         let now = Timestamp::from_secs(1_000_000, 0);
         for (left, earliest, latest) in [(3600, 3600 - 450, 3600 - 300), (60, 37, 45), (1, 0, 1)] {
             let times =
-                (0..100).map(|seed| held(seed).renew_at(now, Timestamp::from_secs(1_000_000 + left, 0)));
+                (0..100).map(|seed| cache(seed).renew_at(now, Timestamp::from_secs(1_000_000 + left, 0)));
             let times: Vec<i64> = times.map(|at| at.secs() - 1_000_000).collect();
             assert!(times.iter().all(|at| (earliest..=latest).contains(at)), "{times:?}");
             assert!(left < 60 || times.iter().any(|at| *at != times[0]));

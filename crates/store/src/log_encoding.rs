@@ -23,9 +23,9 @@ impl Crc {
 
 /// An encoder that appends to a buffer.
 #[derive(Default)]
-pub(crate) struct Sink(pub(crate) Vec<u8>);
+pub(crate) struct Encoder(pub(crate) Vec<u8>);
 
-impl Sink {
+impl Encoder {
     pub(crate) fn number(&mut self, number: u64) {
         self.0.extend(number.to_le_bytes());
     }
@@ -55,9 +55,9 @@ impl Sink {
 }
 
 /// A decoder. Every method returns `None` if the remaining bytes are too short or malformed.
-pub(crate) struct Source<'a>(pub(crate) &'a [u8]);
+pub(crate) struct Decoder<'a>(pub(crate) &'a [u8]);
 
-impl Source<'_> {
+impl Decoder<'_> {
     pub(crate) fn byte(&mut self) -> Option<u8> {
         let (first, rest) = self.0.split_first()?;
         self.0 = rest;

@@ -16,7 +16,7 @@ use std::sync::Arc;
 #[derive(Debug, Clone, Default)]
 pub struct GetOptions {
     /// Read only these bytes. The end may lie beyond the object's end; the beginning may not
-    /// ([`StoreError::InvalidRange`](crate::StoreError::InvalidRange)).
+    /// ([`StoreError::InvalidRange`]).
     pub range: Option<Range<u64>>,
     /// Fail with `PreconditionFailed` unless the object has this tag.
     pub if_match: Option<ETag>,
@@ -340,7 +340,7 @@ pub trait Settings: Send + Sync {
 /// A set of buckets.
 #[async_trait::async_trait]
 pub trait Buckets: Send + Sync + fmt::Debug {
-    /// Opens a bucket that exists ([`StoreError::NoSuchBucket`](crate::StoreError::NoSuchBucket) otherwise).
+    /// Opens a bucket that exists ([`StoreError::NoSuchBucket`] otherwise).
     async fn open(&self, name: &str) -> Result<Arc<dyn ObjectStore>>;
 
     /// Makes a bucket; an existing bucket is an error.

@@ -11,26 +11,30 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Whether the client has seen an object with attributes that CopyObject does not copy.
 #[derive(Debug, Default)]
-pub(super) struct Uncopied(AtomicBool);
+pub(super) struct UncopiedAttributes(AtomicBool);
 
-impl Uncopied {
+impl UncopiedAttributes {
     /// Notes the attributes of an object.
-    pub(super) fn saw(&self, attributes: &Attributes) {
+    pub(super) fn note(&self, attributes: &Attributes) {
         if is_any_in(attributes) {
-            self.saw_some();
+            self.note_some();
         }
     }
 
     /// Notes that an object has such attributes.
-    pub(super) fn saw_some(&self) {
+    pub(super) fn note_some(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 }
 
 impl S3Store {
     /// Returns the options of a copy to another key that preserves all attributes of the source.
-    pub(super) async fn copying_all(&self, from: &ObjectRef, options: CopyOptions) -> Result<CopyOptions> {
-        if options.attributes.is_some() || !self.client.uncopied.0.load(Ordering::Relaxed) {
+    pub(super) async fn preserve_uncopied(
+        &self,
+        from: &ObjectRef,
+        options: CopyOptions,
+    ) -> Result<CopyOptions> {
+        if options.attributes.is_some() || !self.client.uncopied_attributes.0.load(Ordering::Relaxed) {
             return Ok(options);
         }
         let source = self.head_object(&from.key).await?;

@@ -17,7 +17,7 @@ use tokio::time::Instant;
 /// Regression: after one byte of a synced segment was flipped while the bucket was unreachable, 97 of 100 changes that
 /// `sync` had acknowledged were truncated, with a single warning.
 #[tokio::test]
-async fn s445_damage_of_the_log_costs_what_it_hit_and_is_reported() {
+async fn s445_damage_affects_only_the_damaged_record_and_is_reported() {
     let mut world = World::new(options(LATER));
     world.faults.set_down(true);
     for number in 0..100 {
@@ -48,7 +48,7 @@ async fn s445_damage_of_the_log_costs_what_it_hit_and_is_reported() {
 
 /// If the record of an object's bytes is damaged, the object is not uploaded with zeros, and the bucket's object stays.
 #[tokio::test]
-async fn s445_an_object_that_lost_bytes_to_damage_does_not_go_up() {
+async fn s445_a_damaged_object_is_not_uploaded() {
     let mut world = World::new(options(LATER));
     world.memory.put(&key("large"), "old".into(), PutOptions::default()).await.unwrap();
     world.faults.set_down(true);
@@ -79,7 +79,7 @@ async fn s445_an_object_that_lost_bytes_to_damage_does_not_go_up() {
 /// Regression: twenty changes that the bucket denied permanently were always retried first, so that none of fifty other
 /// changes was uploaded.
 #[tokio::test(start_paused = true)]
-async fn s448_changes_that_the_bucket_refuses_stop_no_others() {
+async fn s448_refused_changes_do_not_block_others() {
     let world = World::new(options(Duration::ZERO));
     let denied = Fault::Before(|| StoreError::Denied("by a policy".into()));
     world.faults.add(Rule::new(denied).on(Operation::Put).below(b"protected/").always());
@@ -104,7 +104,7 @@ async fn s448_changes_that_the_bucket_refuses_stop_no_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s448_what_the_bucket_refuses_for_long_is_kept_in_lost_and_found() {
+async fn s448_permanently_refused_changes_are_kept_in_lost_and_found() {
     let world = World::new(options(Duration::ZERO));
     world.memory.put(&key("protected/kept"), "old".into(), PutOptions::default()).await.unwrap();
     let denied = || Fault::Before(|| StoreError::Denied("by a policy".into()));
@@ -121,7 +121,7 @@ async fn s448_what_the_bucket_refuses_for_long_is_kept_in_lost_and_found() {
 
 /// With inode naming, names refer to the key, and its bytes are read from the log. So a refused change stays in the log.
 #[tokio::test(start_paused = true)]
-async fn s448_a_key_that_is_used_once_waits_for_ever() {
+async fn s448_a_refused_change_of_a_unique_key_stays_in_the_log() {
     let world = World::new(WritebackOptions { keys_are_used_once: true, ..options(Duration::ZERO) });
     let denied = Fault::Before(|| StoreError::Denied("by a policy".into()));
     world.faults.add(Rule::new(denied).on(Operation::Put).always());
@@ -169,7 +169,7 @@ async fn s449_an_object_that_looks_like_an_earlier_change_of_ours_is_not_replace
 /// Regression: if a path was too long for `lost+found`, our object replaced theirs, while the message said that the bucket's
 /// object stays.
 #[tokio::test(start_paused = true)]
-async fn s450_ours_never_replaces_theirs_for_want_of_another_name() {
+async fn s450_a_conflict_without_another_key_does_not_replace_theirs() {
     let world = World::new(WritebackOptions { lost: Arc::new(|key, _| key.clone()), ..options(LATER) });
     world.put("file", "ours", Precondition::Absent).await.unwrap();
     world.memory.put(&key("file"), "theirs".into(), PutOptions::default()).await.unwrap();
@@ -198,7 +198,7 @@ async fn s450_theirs_is_not_replaced_without_a_copy() {
 /// Regression: an object longer than the log's disk failed with ENOSPC and left an empty file, although the log had been
 /// uploaded long before.
 #[tokio::test]
-async fn s452_an_object_longer_than_the_disk_goes_up_in_parts() {
+async fn s452_an_object_larger_than_the_disk_is_uploaded_in_parts() {
     let disk = servers::SmallDisk::with_room_for(30 << 20);
     let (memory, faults, trace) = (MemoryStore::new(Arc::new(SystemClock)), Faults::new(), Trace::new());
     let writeback = open(&disk.path().join("log"), &memory, &faults, &trace, &options(Duration::ZERO));
@@ -219,7 +219,7 @@ async fn s452_an_object_longer_than_the_disk_goes_up_in_parts() {
 /// Regression: a GET of an object with waiting new attributes returned NotFound after another client had replaced the object
 /// (world of both sides 2006722).
 #[tokio::test]
-async fn what_others_stored_under_new_attributes_that_wait_is_read() {
+async fn another_clients_object_is_read_while_new_attributes_wait() {
     let world = World::new(options(LATER));
     world.memory.put(&key("file"), "ours".into(), PutOptions::default()).await.unwrap();
     let file = world.writeback.head(&key("file")).await.unwrap().object;

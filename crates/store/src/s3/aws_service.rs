@@ -2,7 +2,7 @@
 
 use super::config::{ConfigError, Endpoint};
 use super::connect::{HttpClient, http_client, innermost};
-use super::credentials::{CredentialsError, CredentialsSource, Keyring, World};
+use super::credentials::{CredentialsCache, CredentialsError, CredentialsSource, ProviderContext};
 use super::sign::{Signable, Signer, sha256_hex};
 use crate::{Clock, Entropy};
 use bytes::Bytes;
@@ -26,7 +26,7 @@ pub struct AwsService {
     root: Uri,
     host: HeaderValue,
     http: HttpClient<Full<Bytes>>,
-    keyring: Keyring,
+    credentials_cache: CredentialsCache,
     signer: Signer,
     clock: Arc<dyn Clock>,
 }
@@ -61,8 +61,11 @@ impl AwsService {
     ) -> Result<Self, ConfigError> {
         let endpoint = Endpoint::parse(url)?;
         let value = |text: &str| {
-            HeaderValue::from_str(text)
-                .map_err(|_| ConfigError::Value(format!("no header can hold {text:?}")))
+            HeaderValue::from_str(text).map_err(|_| {
+                ConfigError::Value(format!(
+                    "invalid value {text:?}: HTTP headers cannot contain these characters"
+                ))
+            })
         };
         value(region)?;
         let root = Uri::builder()
@@ -75,7 +78,11 @@ impl AwsService {
             host: value(endpoint.authority.as_str())?,
             root,
             http: http_client(CONNECT_WITHIN, ca_bundle.as_deref(), endpoint.is_tls())?,
-            keyring: Keyring::new(credentials, World { ca_bundle, clock: clock.clone() }, entropy),
+            credentials_cache: CredentialsCache::new(
+                credentials,
+                ProviderContext { ca_bundle, clock: clock.clone() },
+                entropy,
+            ),
             signer: Signer::new(region, name),
             clock,
         })
@@ -94,7 +101,7 @@ impl AwsService {
         let request = self.request(headers, body).await?;
         let (status, answer) = tokio::time::timeout(within, self.exchange(request))
             .await
-            .unwrap_or_else(|_| Err(AwsServiceError::Unavailable("no answer in time".to_owned())))?;
+            .unwrap_or_else(|_| Err(AwsServiceError::Unavailable("no response in time".to_owned())))?;
         if status.is_success() {
             return Ok(answer);
         }
@@ -114,10 +121,10 @@ impl AwsService {
         for (name, value) in headers {
             all.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
         }
-        if let Some(who) = self.keyring.current().await? {
+        if let Some(credentials) = self.credentials_cache.current().await? {
             let hash = sha256_hex([&*body]);
-            let what = Signable { method: "POST", path: b"/", query: b"", payload: &hash };
-            self.signer.sign(what, &mut all, &who, self.clock.now());
+            let signable = Signable { method: "POST", path: b"/", query: b"", payload: &hash };
+            self.signer.sign(signable, &mut all, &credentials, self.clock.now());
         }
         let mut request = Request::new(Full::new(body));
         *request.method_mut() = Method::POST;
