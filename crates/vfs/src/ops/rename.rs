@@ -4,8 +4,8 @@
 //! moves them in the background; the name changes in the same step. A file that the bucket does not show is renamed in the
 //! namespace alone.
 
-mod shared;
 mod tree;
+mod under_lease;
 
 use meta::{FsError, Ino, Inode, Kind, Name, Op, RenameHow};
 use store::mover::Mover;

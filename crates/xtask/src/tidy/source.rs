@@ -47,9 +47,6 @@ const UNFINISHED_MARKS: [&str; 5] = [
 const COMMENT_OPENINGS: [&str; 9] =
     ["Who", "Whoever", "What", "Of", "So many", "Nobody", "Somebody", "Else", "The same"];
 
-/// Crates whose comments have not been reworded yet.
-const NOT_REWORDED: [&str; 4] = ["crates/meta/", "crates/meta-rocks/", "crates/store/", "crates/vfs/"];
-
 /// The attribute of a test that does not run.
 const IGNORE_ATTRIBUTE: &str = concat!("#[", "ignore");
 
@@ -132,10 +129,7 @@ pub(crate) fn file_length(tree: &Tree) -> Vec<Finding> {
 /// Checks that no comment begins with a word that hides its subject.
 pub(crate) fn comment_openings(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let is_checked = |file: &&File| {
-        file.path.ends_with(".rs") && !NOT_REWORDED.iter().any(|path| file.path.starts_with(path))
-    };
-    for file in tree.files().iter().filter(is_checked) {
+    for file in tree.files().iter().filter(|file| file.path.ends_with(".rs")) {
         for (number, line) in file.lines() {
             if let Some(word) = comment_opening(line) {
                 let message = format!("a comment begins with '{word}': begin with its subject or a verb");
