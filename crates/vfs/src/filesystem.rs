@@ -2,6 +2,7 @@
 
 use meta::namespace::read_inode;
 use meta::{Content, Ctx, FsError, Ino, Inode, Kind, Moment, Name, Namespace, Reader};
+use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 use store::mover::Mover;
@@ -30,7 +31,7 @@ use crate::content::read::blocks::Blocks;
 use crate::content::slab::{SLAB_BYTES, SlabPool};
 use crate::derived::DerivedDirectories;
 use crate::fail_fast::FailFastSemaphore;
-use crate::layout::Layout;
+use crate::layout::{Layout, content_keys};
 use crate::moments::Moments;
 use crate::names::access_times::AccessTimes;
 use crate::names::handles::Handles;
@@ -267,6 +268,15 @@ impl Filesystem {
             let is_same = read_inode(&*tables, inode.ino)?.is_some_and(|now| now.content == inode.content);
             if is_same { Ok(tables) } else { Err(FsError::StaleBase.into()) }
         })
+    }
+
+    /// Returns the objects under keys of their own that hold an inode's content; none if the inode is gone.
+    pub(crate) fn own_objects(&self, ino: Ino) -> Result<BTreeSet<ObjectKey>> {
+        match self.names.content(ino) {
+            Ok((_, extents)) => Ok(content_keys(&extents)),
+            Err(FsError::NotFound) => Ok(BTreeSet::new()),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Like [`Filesystem::pin`]; `tables` returns the tables that the inode was read from.

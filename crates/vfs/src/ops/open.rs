@@ -7,7 +7,6 @@ use crate::bucket::reconcile::etag;
 use crate::content::open_file::{FileHandle, FileUser, OpenFile};
 use crate::content::publishing::check_not_lost;
 use crate::content::write::{When, WriteState};
-use crate::layout::content_keys;
 use crate::names::handles::{Handle, Opened};
 use crate::{Atime, Attr, Error, Filesystem, Result};
 
@@ -253,13 +252,9 @@ impl Filesystem {
         self.blocks.forget(orphan.ino);
         self.metadata_cache.forget(orphan.ino);
         self.renamed.forget(orphan.ino);
-        let content = match self.names.content(orphan.ino) {
-            Ok((_, content)) => content_keys(&content),
-            Err(FsError::NotFound) => return Ok(()),
-            Err(error) => return Err(error.into()),
-        };
+        let objects = self.own_objects(orphan.ino)?;
         let (content, aside): (Vec<_>, Vec<_>) =
-            content.into_iter().partition(|key| self.layout.content_owner(key).is_some());
+            objects.into_iter().partition(|key| self.layout.content_owner(key).is_some());
         // Preserved copies of removed files belong to this mount alone and are deleted at once.
         for key in aside {
             self.delete(&key).await?;

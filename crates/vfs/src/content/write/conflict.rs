@@ -16,7 +16,7 @@ use crate::bucket::conflicts::{Conflict, ConflictPolicy, Side};
 use crate::bucket::metadata::Described;
 use crate::content::open_file::{OpenFile, Pending};
 use crate::content::pin::{Cut, Piece, Pin};
-use crate::layout::{LOST_AND_FOUND, content_keys};
+use crate::layout::LOST_AND_FOUND;
 use crate::{Error, Filesystem, Result};
 
 /// Attempts to replace a foreign object that keeps changing, before the file gives in.
@@ -187,8 +187,7 @@ impl Filesystem {
         described: &Described,
         is_complete: bool,
     ) -> Result<Resolution> {
-        let had =
-            self.names.content(inode.ino).map(|(_, content)| content_keys(&content)).unwrap_or_default();
+        let had = self.own_objects(inode.ino)?;
         let lost = self.lost(inode)?;
         let ours = self.store_elsewhere(state, inode, &lost, described).await?;
         let conflict = Conflict {
@@ -213,8 +212,8 @@ impl Filesystem {
         if file.replace(|| self.pin_of(inode.ino)).is_err() {
             file.replace(|| Ok::<_, Error>(None))?;
         }
-        let left =
-            self.names.content(inode.ino).map(|(_, content)| content_keys(&content)).unwrap_or_default();
+        // If the names cannot be read, the objects may still be in use.
+        let left = self.own_objects(inode.ino).unwrap_or_else(|_| had.clone());
         for key in had.difference(&left).cloned() {
             self.discard(key).await;
         }
