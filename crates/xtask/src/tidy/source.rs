@@ -129,9 +129,10 @@ pub(crate) fn file_length(tree: &Tree) -> Vec<Finding> {
 /// Checks that no comment begins with a word that hides its subject.
 pub(crate) fn comment_openings(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for file in tree.files().iter().filter(|file| file.path.ends_with(".rs")) {
+    for file in tree.files() {
+        let Some(marker) = comment_marker(&file.path) else { continue };
         for (number, line) in file.lines() {
-            if let Some(word) = comment_opening(line) {
+            if let Some(word) = comment_opening(line, marker) {
                 let message = format!("a comment begins with '{word}': begin with its subject or a verb");
                 findings.push(Finding::new(&file.path, number, message));
             }
@@ -140,8 +141,18 @@ pub(crate) fn comment_openings(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-fn comment_opening(line: &str) -> Option<&'static str> {
-    let comment = line.trim_start().strip_prefix("//")?;
+/// Returns the beginning of a comment line in a file of this kind.
+fn comment_marker(path: &str) -> Option<&'static str> {
+    if path.ends_with(".rs") {
+        return Some("//");
+    }
+    let is_script =
+        path.starts_with("scripts/") || [".toml", ".sh", ".py"].iter().any(|end| path.ends_with(end));
+    is_script.then_some("#")
+}
+
+fn comment_opening(line: &str, marker: &str) -> Option<&'static str> {
+    let comment = line.trim_start().strip_prefix(marker)?;
     let text = comment.strip_prefix(['!', '/']).unwrap_or(comment).strip_prefix(' ')?;
     let begins = |word: &&&str| {
         text.strip_prefix(**word)
@@ -228,6 +239,12 @@ mod tests {
         {
             assert_eq!(check(comment_openings, path, text), 0, "{text}");
         }
+    }
+
+    #[test]
+    fn a_comment_of_a_manifest_is_checked_too() {
+        assert_eq!(check(comment_openings, "Cargo.toml", "# What it is for.\n"), 1);
+        assert_eq!(check(comment_openings, "docs/a.md", "# What it is for\n"), 0);
     }
 
     #[test]
