@@ -2,7 +2,7 @@
 
 use crate::stores::{Key, Store};
 use meta::codec::{decode_dentry, decode_inode, encode_dentry, encode_inode};
-use meta::{Dentry, Extent, Ino, Inode, Kind, Name, Stored, schema};
+use meta::{Content, Dentry, Extent, Ino, Inode, Kind, Name, Stored, schema};
 use std::collections::HashMap;
 use store::{ETag, Timestamp};
 
@@ -58,7 +58,7 @@ fn new_inode(ino: Ino, kind: Kind) -> Inode {
         ctime: time,
         btime: time,
         home: None,
-        content: if kind == Kind::File { vec![extent] } else { Vec::new() },
+        content: if kind == Kind::File { Content::Inline(vec![extent]) } else { Content::EMPTY },
         target: None,
         exact: true,
         observed_at: time,

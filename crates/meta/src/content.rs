@@ -50,17 +50,17 @@ impl Content {
     pub const EMPTY: Self = Self::Inline(Vec::new());
 
     /// Creates the content that consists of the given extents, in a file of `size_bytes`.
-    pub fn of(extents: Vec<Extent>, size_bytes: u64) -> Self {
+    pub fn of(extents: &[Extent], size_bytes: u64) -> Self {
         if extents.len() <= INLINE_EXTENTS_MAX {
-            return Self::Inline(extents);
+            return Self::Inline(extents.to_vec());
         }
-        let Some(object) = object_of(&extents).cloned() else { return Self::EMPTY };
+        let Some(object) = object_of(extents).cloned() else { return Self::EMPTY };
         Self::Rows(Summary {
             extents: extents.len() as u64,
-            data_bytes: data_bytes(&extents),
-            at_path: count_at_path(&extents),
+            data_bytes: data_bytes(extents),
+            at_path: count_at_path(extents),
             object,
-            fingerprint: Fingerprint::of(&extents, size_bytes),
+            fingerprint: Fingerprint::of(extents, size_bytes),
             has_counted_uses: true,
         })
     }

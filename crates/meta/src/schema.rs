@@ -35,6 +35,7 @@
 
 use crate::codec::DecodeError;
 use crate::{Ino, KeyRange, Name, Seqno};
+use std::ops::Range;
 use store::ObjectKey;
 
 const CONSUMER: u8 = b'C';
@@ -86,6 +87,14 @@ pub fn extent(ino: Ino, offset: u64) -> Vec<u8> {
 /// Returns the keys of an inode's extents.
 pub fn extents(ino: Ino) -> KeyRange {
     range_of_ino(EXTENT, ino)
+}
+
+/// Returns the keys of an inode's extents that begin before a range, and of those that begin within. Of the first only the last
+/// extent can overlap the range.
+pub(crate) fn extents_around(ino: Ino, range: &Range<u64>) -> (KeyRange, KeyRange) {
+    let (first, end) = (extent(ino, range.start), extent(ino, range.end));
+    let before = KeyRange { from: extents(ino).from, to: first.clone() };
+    (before, KeyRange { from: first, to: end })
 }
 
 /// Returns the keys of all extents.

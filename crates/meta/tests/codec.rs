@@ -59,8 +59,8 @@ fn file_with_many_extents() -> Inode {
         version: None,
         last_modified: None,
     };
-    let extents = (0..5).map(|n| extent(n * 10, 5, object(n))).collect();
-    Inode { content: Content::of(extents, 4096), ..file() }
+    let extents: Vec<_> = (0..5).map(|n| extent(n * 10, 5, object(n))).collect();
+    Inode { content: Content::of(&extents, 4096), ..file() }
 }
 
 /// Volumes contain records with these bytes. A change of a record's format needs a new version and a new case, and never changes
@@ -261,7 +261,7 @@ prop_compose! {
             ctime,
             btime,
             home: home.map(|(dir, name)| (Ino(dir), Name::new(&name).unwrap())),
-            content: Content::of(content.collect(), size_bytes),
+            content: Content::of(&content.collect::<Vec<_>>(), size_bytes),
             target: target.map(Into::into),
             exact,
             observed_at,

@@ -45,8 +45,7 @@ impl Reference {
                 }
                 _ => node.names.len() as u32,
             };
-            node.inode.content =
-                without_fingerprint(&Content::of(node.extents.clone(), node.inode.size_bytes));
+            node.inode.content = without_fingerprint(&Content::of(&node.extents, node.inode.size_bytes));
         }
         nodes
     }

@@ -15,7 +15,7 @@ use super::primitives::{kind_from, kind_number};
 use super::stored::{read_extent, read_stored, write_extent, write_stored};
 use super::{DecodeError, Decoder, Encoder};
 use crate::engine::Value;
-use crate::{Content, Extent, Fingerprint, Ino, Inode, Moment, Summary};
+use crate::{Content, Extent, Fingerprint, Ino, Inode, Moment, Summary, schema};
 use store::Timestamp;
 
 const VERSION: u8 = 1;
@@ -41,7 +41,7 @@ pub struct InodeRecord {
 
 impl InodeRecord {
     /// Completes the inode of a record without summary, from all its extents.
-    pub fn summed(self, extents: Vec<Extent>) -> Inode {
+    pub fn summed(self, extents: &[Extent]) -> Inode {
         let mut content = Content::of(extents, self.inode.size_bytes);
         if let Content::Rows(summary) = &mut content {
             summary.has_counted_uses = false;
@@ -225,6 +225,11 @@ pub fn encode_extent(extent: &Extent) -> Vec<u8> {
     let mut encoder = Encoder::with_version(VERSION);
     write_extent(&mut encoder, extent, extent.offset, Timestamp(0));
     encoder.into_bytes()
+}
+
+/// Decodes a row of an extent by its key and value.
+pub(crate) fn decode_extent_row(key: &[u8], value: &[u8]) -> Result<Extent, DecodeError> {
+    decode_extent(schema::offset_of(key)?, value)
 }
 
 /// Decodes the row of an extent. The caller takes the offset from the row's key.

@@ -24,7 +24,7 @@ pub use number::{decode_number, encode_number};
 pub use op::{decode_op, encode_op};
 pub use quota::{decode_quota, encode_quota};
 
-pub(crate) use inode::merge_inode;
+pub(crate) use inode::{decode_extent_row, merge_inode};
 pub(crate) use primitives::{Decoder, Encoder};
 pub(crate) use quota::merge_quota;
 

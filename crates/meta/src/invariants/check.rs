@@ -2,7 +2,9 @@
 
 use super::Violation;
 use crate::acl::{self, Acl};
-use crate::codec::{DecodeError, decode_dentry, decode_extent, decode_inode, decode_number, decode_quota};
+use crate::codec::{
+    DecodeError, decode_dentry, decode_extent_row, decode_inode, decode_number, decode_quota,
+};
 use crate::engine::{EngineError, KeyRange, Reader, Value};
 use crate::inode::extents_fit;
 use crate::namespace::usage;
@@ -78,7 +80,7 @@ impl Tables {
             Ok(())
         })?;
         self.for_each_row(reader, schema::all_extents(), |tables, key, value| {
-            let extent = decode_extent(schema::offset_of(key)?, value)?;
+            let extent = decode_extent_row(key, value)?;
             tables.extents.entry(schema::ino_of(key)?).or_default().push(extent);
             Ok(())
         })?;
@@ -327,7 +329,7 @@ impl Tables {
                 ));
             }
             let summary = comparable(&inode.content)?;
-            let found = comparable(&Content::of(rows.clone(), inode.size_bytes));
+            let found = comparable(&Content::of(rows, inode.size_bytes));
             (found.as_ref() != Some(&summary)).then(|| {
                 format!("inode {} has the summary {summary:?}, but its extent rows give {found:?}", inode.ino)
             })

@@ -7,9 +7,9 @@
 //! The op must depend on the inode (see `records::load`), because rows change only together with the inode.
 
 use super::records::delete_range;
-use crate::codec::{INLINE_EXTENTS_MAX, decode_extent, decode_number, encode_extent, encode_number};
+use crate::codec::{INLINE_EXTENTS_MAX, decode_extent_row, decode_number, encode_extent, encode_number};
 use crate::content::{Content, Summary, count_at_path, data_bytes};
-use crate::engine::{KeyRange, Value};
+use crate::engine::KeyRange;
 use crate::inode::splice_extents;
 use crate::{Extent, FsError, Ino, Inode, Txn, schema};
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,13 +34,13 @@ pub(super) fn read_all(txn: &mut impl Txn, inode: &Inode) -> Result<Vec<Extent>,
 pub(super) fn replace(
     txn: &mut impl Txn,
     inode: &mut Inode,
-    new: Vec<Extent>,
+    new: &[Extent],
     size_bytes: u64,
 ) -> Result<Released, FsError> {
     let old = read_all(txn, inode)?;
-    let released = released_objects(&old, &new);
-    let content = Content::of(new.clone(), size_bytes);
-    let (old_rows, new_rows) = (extents_in_rows(&inode.content, &old), extents_in_rows(&content, &new));
+    let released = released_objects(&old, new);
+    let content = Content::of(new, size_bytes);
+    let (old_rows, new_rows) = (extents_in_rows(&inode.content, &old), extents_in_rows(&content, new));
     write_rows(txn, inode.ino, old_rows, new_rows);
     let had_counts = matches!(&inode.content, Content::Rows(summary) if summary.has_counted_uses);
     let counted = if had_counts { old_rows } else { &[] };
@@ -69,7 +69,7 @@ pub(super) fn splice(
         }
         _ => {
             let old = read_all(txn, inode)?;
-            replace(txn, inode, splice_extents(&old, ranges, new, size_bytes), size_bytes)
+            replace(txn, inode, &splice_extents(&old, ranges, new, size_bytes), size_bytes)
         }
     }
 }
@@ -95,7 +95,7 @@ pub(super) fn resize(txn: &mut impl Txn, inode: &mut Inode, size_bytes: u64) -> 
     }
     let mut extents = read_all(txn, inode)?;
     truncate(&mut extents, size_bytes);
-    replace(txn, inode, extents, size_bytes)
+    replace(txn, inode, &extents, size_bytes)
 }
 
 /// Removes the extent rows and use counts of an inode that is being removed. Returns the objects that held its extents.
@@ -145,7 +145,7 @@ fn change_rows(
     };
     let extents = updated(before.extents, old.len() as u64, replacement.len() as u64)?;
     if extents == replacement.len() as u64 {
-        return replace(txn, inode, replacement, size_bytes);
+        return replace(txn, inode, &replacement, size_bytes);
     }
     if extents <= INLINE_EXTENTS_MAX as u64 {
         let changed: BTreeSet<u64> = old.iter().map(|extent| extent.offset).collect();
@@ -153,7 +153,7 @@ fn change_rows(
         after.retain(|extent| !changed.contains(&extent.offset));
         after.extend(replacement);
         after.sort_by_key(|extent| extent.offset);
-        return replace(txn, inode, after, size_bytes);
+        return replace(txn, inode, &after, size_bytes);
     }
     write_rows(txn, ino, &old, &replacement);
     let released = update_use_counts(txn, ino, &count_by_object(&old), &count_by_object(&replacement))?;
@@ -175,14 +175,13 @@ fn change_rows(
 fn read_overlapping(txn: &mut impl Txn, ino: Ino, ranges: &[Range<u64>]) -> Result<Vec<Extent>, FsError> {
     let mut found: BTreeMap<u64, Extent> = BTreeMap::new();
     for range in ranges.iter().filter(|range| !range.is_empty()) {
-        let before = KeyRange { from: schema::extents(ino).from, to: schema::extent(ino, range.start) };
+        let (before, within) = schema::extents_around(ino, range);
         if let Some((key, value)) = txn.last(&before)? {
-            let extent = read_row(&key, &value)?;
+            let extent = decode_extent_row(&key, &value)?;
             if extent.end() > range.start {
                 found.insert(extent.offset, extent);
             }
         }
-        let within = KeyRange { from: before.to, to: schema::extent(ino, range.end) };
         found.extend(read_rows(txn, &within, usize::MAX)?.into_iter().map(|extent| (extent.offset, extent)));
     }
     Ok(found.into_values().collect())
@@ -196,7 +195,7 @@ fn first_object(txn: &mut impl Txn, ino: Ino, is_at_path: bool) -> Result<Option
         let Some((last, _)) = rows.last() else { return Ok(None) };
         let next = [last.as_slice(), &[0]].concat();
         for (key, value) in rows {
-            let object = read_row(&key, &value)?.object;
+            let object = decode_extent_row(&key, &value)?.object;
             if object.key.is_none() || !is_at_path {
                 return Ok(Some(object));
             }
@@ -219,11 +218,8 @@ fn truncate(extents: &mut Vec<Extent>, size_bytes: u64) {
 }
 
 fn read_rows(txn: &mut impl Txn, range: &KeyRange, limit: usize) -> Result<Vec<Extent>, FsError> {
-    txn.scan(range, limit)?.iter().map(|(key, value)| read_row(key, value)).collect()
-}
-
-fn read_row(key: &[u8], value: &Value) -> Result<Extent, FsError> {
-    Ok(decode_extent(schema::offset_of(key)?, value)?)
+    let rows = txn.scan(range, limit)?;
+    Ok(rows.iter().map(|(key, value)| decode_extent_row(key, value)).collect::<Result<_, _>>()?)
 }
 
 /// Returns the given extents if the content keeps them in rows, and none otherwise.

@@ -24,7 +24,7 @@ pub(super) fn import(
     require_unused_ino(txn, ino)?;
     let mut inode = Inode { observed_at: seen.looked_at, ..blank(ctx, ino, seen.kind) };
     set_attributes(&mut inode, seen);
-    inode.content = Content::of(whole(seen, inode.size_bytes), inode.size_bytes);
+    inode.content = Content::of(&whole(seen, inode.size_bytes), inode.size_bytes);
     add(txn, parent, name, &mut inode)?;
     if inode.is_dir() {
         txn.merge(schema::inode(parent), Merge::links(1))?;
@@ -45,7 +45,7 @@ pub(super) fn refresh(txn: &mut impl Txn, ino: Ino, seen: &Observed) -> Result<A
     if adds_information(&before, seen) {
         set_attributes(&mut inode, seen);
         let size_bytes = inode.size_bytes;
-        released = extents::replace(txn, &mut inode, whole(seen, size_bytes), size_bytes)?;
+        released = extents::replace(txn, &mut inode, &whole(seen, size_bytes), size_bytes)?;
         if !has_same_bytes(&before, seen) {
             // The attributes are now those of the new object, so there are no local ones left to export.
             export::remove_record(txn, ino)?;

@@ -18,8 +18,8 @@ mod volume;
 mod xattr;
 
 use crate::allocate::{Allocator, FIRST_INO, LEASE_INOS};
-use crate::codec::{decode_dentry, decode_extent, decode_inode, decode_number, decode_quota};
-use crate::engine::{CommitError, Engine, EngineError, KeyRange, Reader, Versioned};
+use crate::codec::{decode_dentry, decode_extent_row, decode_inode, decode_number, decode_quota};
+use crate::engine::{CommitError, Engine, EngineError, KeyRange, Reader};
 use crate::{
     Applied, Content, Ctx, Dentry, Extent, FsError, Ino, Inode, Limits, Name, Op, Quota, Staged, schema,
 };
@@ -439,10 +439,10 @@ pub fn read_content(
             )));
         }
         let extents: Vec<Extent> =
-            rows.iter().map(|(key, row)| decode_extent_row(key, row)).collect::<Result<_, _>>()?;
+            rows.iter().map(|(key, row)| decode_extent_row(key, &row.value)).collect::<Result<_, _>>()?;
         let inode = match record.unsummed {
             0 => record.inode,
-            _ => record.summed(extents.clone()),
+            _ => record.summed(&extents),
         };
         return Ok(Some((inode, extents)));
     }
@@ -454,12 +454,13 @@ pub fn read_rows(
     ino: Ino,
     range: &Range<u64>,
 ) -> Result<Vec<Extent>, FsError> {
-    let before = KeyRange { from: schema::extents(ino).from, to: schema::extent(ino, range.start) };
-    let first = reader.last(&before)?.map(|(key, found)| decode_extent_row(&key, &found)).transpose()?;
-    let end = schema::extent(ino, range.end);
-    let rows = reader.scan(Bound::Included(&before.to), Bound::Excluded(&end), usize::MAX)?;
+    let (before, within) = schema::extents_around(ino, range);
+    let first = reader.last(&before)?.map(|(key, row)| decode_extent_row(&key, &row.value)).transpose()?;
+    let (from, to) = within.bounds();
+    let rows = reader.scan(from, to, usize::MAX)?;
     let first = first.filter(|extent| extent.end() > range.start).map(Ok);
-    first.into_iter().chain(rows.iter().map(|(key, found)| decode_extent_row(key, found))).collect()
+    let rows = rows.iter().map(|(key, row)| decode_extent_row(key, &row.value));
+    Ok(first.into_iter().chain(rows).collect::<Result<_, _>>()?)
 }
 
 /// Returns the last extents that begin before the offset `end`, at most `limit`, in descending order. The inode's extents must
@@ -475,14 +476,10 @@ pub fn last_rows(
     while found.len() < limit
         && let Some((key, row)) = reader.last(&range)?
     {
-        found.push(decode_extent_row(&key, &row)?);
+        found.push(decode_extent_row(&key, &row.value)?);
         range.to = key;
     }
     Ok(found)
-}
-
-fn decode_extent_row(key: &[u8], found: &Versioned) -> Result<Extent, FsError> {
-    Ok(decode_extent(schema::offset_of(key)?, &found.value)?)
 }
 
 /// Applies logged ops to an engine in one commit. The ops of a logged commit can be passed together.

@@ -32,7 +32,7 @@ pub(super) fn publish(
         return Err(FsError::IsDirectory);
     }
     let mut inode = with_content_times(ctx, &before, new.mtime);
-    let released = extents::replace(txn, &mut inode, new.content.to_vec(), new.size_bytes)?;
+    let released = extents::replace(txn, &mut inode, new.content, new.size_bytes)?;
     save(txn, &before, inode, released)
 }
 

@@ -1,7 +1,9 @@
 //! Typed reads and writes of records through a [`Txn`].
 
 use super::{export, extents, quota};
-use crate::codec::{decode_dentry, decode_extent, decode_inode, encode_dentry, encode_inode, encode_number};
+use crate::codec::{
+    decode_dentry, decode_extent_row, decode_inode, encode_dentry, encode_inode, encode_number,
+};
 use crate::engine::{KeyRange, Value};
 use crate::{Dentry, FsError, Ino, Inode, Kind, Name, SETGID, Txn, schema};
 
@@ -27,8 +29,8 @@ fn decode_complete(txn: &mut impl Txn, ino: Ino, value: &Value) -> Result<Inode,
         return Ok(record.inode);
     }
     let rows = txn.scan(&schema::extents(ino), usize::MAX)?;
-    let extents = rows.iter().map(|(key, value)| decode_extent(schema::offset_of(key)?, value));
-    Ok(record.summed(extents.collect::<Result<_, _>>()?))
+    let extents = rows.iter().map(|(key, value)| decode_extent_row(key, value));
+    Ok(record.summed(&extents.collect::<Result<Vec<_>, _>>()?))
 }
 
 /// Writes an inode and updates quotas and set-group records; `before` is `None` for a new inode. Does not write extent rows:

@@ -127,7 +127,7 @@ mod tests {
             ctime: Timestamp(ctime),
             btime: Timestamp(0),
             home: None,
-            content: meta::Content::of(content, size_bytes),
+            content: meta::Content::of(&content, size_bytes),
             target: None,
             exact: true,
             observed_at: meta::Moment::default(),
