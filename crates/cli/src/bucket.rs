@@ -10,19 +10,17 @@ use crate::state;
 use crate::volume::{self, ObjectLocation, Volume};
 use anyhow::{Context, Error, Result, anyhow};
 use drive::OpenOptions;
+use staging::joined::JoinedStore;
+use staging::writeback::{Writeback, WritebackOptions};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use store::accounts::Accounts;
-use store::dir::{DirOptions, DirStore};
-use store::joined::JoinedStore;
-use store::s3::{
-    self, Addressing, Credentials, CredentialsSource, Found, RequestKind, S3Buckets, S3Config, Search,
-};
 use store::wrap::{Operation, Trace, Traced};
-use store::writeback::{Writeback, WritebackOptions};
 use store::{Buckets, Clock, Entropy, ObjectStore, StoreError};
+use store_dir::{DirOptions, DirStore};
+use store_s3::{Addressing, Credentials, CredentialsSource, Found, RequestKind, S3Buckets, S3Config, Search};
 
 /// Minimum timeout of an answer. A short retry timeout also shortens the timeout of single attempts, but not below
 /// this.
@@ -49,7 +47,7 @@ pub(crate) type Account = Option<String>;
 /// Source of request counts: requests on the wire for a server, calls for a local store.
 #[derive(Debug, Clone)]
 enum RequestCounter {
-    Wire(Vec<Arc<s3::RequestCounts>>),
+    Wire(Vec<Arc<store_s3::RequestCounts>>),
     Calls(Trace),
 }
 
@@ -243,7 +241,7 @@ async fn sign_in(
     accounts: &BTreeSet<Account>,
     flags: &StoreFlags,
     context: &ProcessContext,
-) -> Result<(Arc<dyn Buckets>, Vec<Arc<s3::RequestCounts>>)> {
+) -> Result<(Arc<dyn Buckets>, Vec<Arc<store_s3::RequestCounts>>)> {
     let (mut reached, mut counts) = (BTreeMap::<Account, Arc<dyn Buckets>>::new(), Vec::new());
     for account in accounts {
         let (clock, entropy) = (Arc::clone(&context.clock), Arc::clone(&context.entropy));

@@ -11,8 +11,8 @@ use crate::volume::Volume;
 use crate::{environment, users};
 use anyhow::{Context, Result, anyhow, bail};
 use std::sync::Arc;
-use store::s3::{Addressing, Credentials, CredentialsSource, S3Buckets, S3Config};
 use store::{Buckets, ObjectStore};
+use store_s3::{Addressing, Credentials, CredentialsSource, S3Buckets, S3Config};
 
 /// Returns the process that mounts or serves a volume on a drive, which no other process can open meanwhile.
 pub(crate) fn holder_of_volume(volume: &Volume) -> Option<LiveMount> {

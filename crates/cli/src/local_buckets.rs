@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use drive::{Drive, OpenOptions};
 use std::sync::Arc;
 use store::Buckets;
-use store::dir::{DirBuckets, DirOptions};
+use store_dir::{DirBuckets, DirOptions};
 use tokio::task::JoinHandle;
 
 /// Open buckets on this machine.

@@ -10,13 +10,13 @@ use crate::state;
 use crate::volume::{self, Volume};
 use anyhow::{Context, Result, bail};
 use meta_rocks::{DumpedRecords, Journal, OpenError, RocksEngine, RocksOptions};
+use staging::writeback::Writeback;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use store::ObjectStore;
-use store::writeback::Writeback;
 use vfs::{Naming, VolumeRecord};
 
 /// Cache of the engine, in percent of the memory limit. It is less than the share of `vfs` for names, which also

@@ -16,11 +16,11 @@ use crate::state::{self, Holder, StateDir};
 use crate::volume::Volume;
 use anyhow::{Context, Result, anyhow, bail};
 use events::Sink;
+use staging::writeback::WritebackOptions;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use store::Buckets;
-use store::writeback::WritebackOptions;
 
 /// How long a writer waits for room in a full write-back log before the write fails.
 const ROOM_TIMEOUT: Duration = Duration::from_secs(60);

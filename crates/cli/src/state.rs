@@ -11,13 +11,13 @@ use anyhow::{Context, Result, anyhow, bail};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
+use staging::mover::Mover;
+use staging::writeback::Writeback;
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use store::mover::Mover;
-use store::writeback::Writeback;
 
 const LOCK_FILE: &str = "lock";
 /// How long a process that does not answer may take to release its state directory.

@@ -8,10 +8,10 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use store::dir::{DirOptions, DirStore};
 use store::{
     Entropy, GetOptions, KEY_BYTES_MAX, ListRequest, ObjectKey, ObjectStore, Pages, PutOptions, SystemClock,
 };
+use store_dir::{DirOptions, DirStore};
 use tokio::runtime::Runtime;
 
 /// Returns keys that MinIO also stores and lists: clean paths of characters, with components of at most 255 bytes,

@@ -4,8 +4,8 @@ use crate::fixture::{Home, eventually, is_mounted};
 use servers::S3Server;
 use std::fs;
 use std::sync::Arc;
-use store::s3::{Credentials, S3Buckets, S3Config};
 use store::{Buckets, Entropy, SystemClock};
+use store_s3::{Credentials, S3Buckets, S3Config};
 
 /// Returns the server's buckets, as Tenon's own client sees them.
 pub(crate) fn buckets(server: &S3Server) -> S3Buckets {

@@ -8,8 +8,8 @@ use std::io::Read as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use store::s3::{Credentials, S3Buckets, S3Config};
 use store::{Buckets as _, Entropy, ObjectKey, ObjectStore, Payload, PutOptions, SystemClock};
+use store_s3::{Credentials, S3Buckets, S3Config};
 use tokio::runtime::Runtime;
 
 const OBJECT_BYTES: usize = 1 << 20;

@@ -11,11 +11,11 @@ use std::io::Read as _;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
-use store::s3::{Credentials, S3Buckets, S3Config};
 use store::{
     Attributes, Buckets, Entropy, ObjectKey, ObjectMeta, ObjectStore, Payload, Precondition, PutOptions,
     SystemClock,
 };
+use store_s3::{Credentials, S3Buckets, S3Config};
 use tokio::runtime::Runtime;
 
 /// Another client of a bucket.

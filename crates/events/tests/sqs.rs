@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use store::s3::{Credentials, CredentialsSource};
+use store_s3::{Credentials, CredentialsSource};
 
 const SECRET: &str = "not-a-secret";
 const REGION: &str = "eu-test-1";

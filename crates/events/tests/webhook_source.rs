@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use store::Entropy;
-use store::s3::http_client;
+use store_s3::http_client;
 
 const LOOPBACK: &str = "127.0.0.1:0";
 

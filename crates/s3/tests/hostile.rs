@@ -6,10 +6,10 @@ use s3::Limits;
 use std::sync::Arc;
 use std::time::Duration;
 use store::memory::MemoryBuckets;
-use store::s3::{Credentials, S3Buckets, S3Config};
 use store::{
     Buckets, Clock, Entropy, ObjectKey, ObjectStore, Payload, PutOptions, StoreError, SystemClock, Timestamp,
 };
+use store_s3::{Credentials, S3Buckets, S3Config};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 

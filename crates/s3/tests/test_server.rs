@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use store::memory::MemoryBuckets;
-use store::s3::{Credentials, S3Buckets, S3Config};
 use store::{Buckets, Clock, Entropy, ObjectStore, Result, SystemClock};
+use store_s3::{Credentials, S3Buckets, S3Config};
 
 pub(crate) const KEY: &str = "tests-admin";
 pub(crate) const SECRET: &str = "not-a-secret-but-long-enough";

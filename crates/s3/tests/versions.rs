@@ -3,8 +3,8 @@
 use super::raw::{Answer, send};
 use super::test_server::{KEY, TestServer};
 use std::sync::Arc;
-use store::dir::{DirBuckets, DirOptions};
 use store::{Entropy, SystemClock};
+use store_dir::{DirBuckets, DirOptions};
 
 const ENABLED: &str = "<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>";
 const SUSPENDED: &str = "<VersioningConfiguration><Status>Suspended</Status></VersioningConfiguration>";

@@ -7,14 +7,14 @@
 
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, stream};
+use staging::writeback::{Writeback, WritebackOptions};
 use std::sync::Arc;
 use std::time::Duration;
-use store::s3::{Credentials, S3Buckets, S3Config};
-use store::writeback::{Writeback, WritebackOptions};
 use store::{
     Attributes, Buckets, Entropy, InvalidKey, ObjectKey, ObjectStore, Precondition, PutOptions, SystemClock,
     Tags,
 };
+use store_s3::{Credentials, S3Buckets, S3Config};
 use tokio::time::Instant;
 
 const PART_BYTES: usize = 8 << 20;

@@ -4,8 +4,8 @@
 //! A write that is not in the bucket yet, or an object that is copied to its new key later, gets another etag from
 //! the bucket than callers were given.
 
-use crate::{ETag, ObjectKey, ObjectRef, Precondition};
 use std::collections::{BTreeSet, HashMap, VecDeque};
+use store::{ETag, ObjectKey, ObjectRef, Precondition};
 
 /// Maximum keys to remember.
 const KEYS_MAX: usize = 1 << 16;

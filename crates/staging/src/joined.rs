@@ -8,16 +8,16 @@
 
 mod cross_bucket_copy;
 
-use crate::listing::{PAGE_ENTRIES_MAX, Scan, successor, token_after};
-use crate::{
-    Attributes, Buckets, CopyOptions, GetOptions, ListEntry, ListPage, ListRequest, Multipart, Object,
-    ObjectKey, ObjectMeta, ObjectRef, ObjectStore, Payload, Precondition, PutOptions, Result, StoreError,
-    Tags, rename_by_copy,
-};
 use bytes::Bytes;
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use store::listing::{PAGE_ENTRIES_MAX, Scan, successor, token_after};
+use store::{
+    Attributes, Buckets, CopyOptions, GetOptions, ListEntry, ListPage, ListRequest, Multipart, Object,
+    ObjectKey, ObjectMeta, ObjectRef, ObjectStore, Payload, Precondition, PutOptions, Result, StoreError,
+    Tags, rename_by_copy,
+};
 
 /// Prefix of Tenon's own objects in a bucket.
 const RESERVED_PREFIX: &[u8] = b".tenon/";

@@ -10,16 +10,16 @@
 //! A lease excludes only machines that take leases, and only while they reach the bucket. Work done under a lease
 //! must therefore do no harm if another machine does the same.
 
-use crate::{
-    Claims, ETag, Entropy, ListEntry, ListRequest, ObjectKey, ObjectStore, Pages, Payload, Precondition,
-    PutOptions, Result, StoreError,
-};
 use aws_lc_rs::digest::{SHA256, digest};
 use futures_util::future::{Either, select};
 use std::collections::BTreeSet;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
+use store::{
+    Claims, ETag, Entropy, ListEntry, ListRequest, ObjectKey, ObjectStore, Pages, Payload, Precondition,
+    PutOptions, Result, StoreError,
+};
 use tokio::time::{Instant, sleep, timeout};
 
 /// A lease that was not renewed for this long has lapsed.
@@ -87,7 +87,7 @@ impl Leases {
     /// refuses.
     fn key(&self, text: &[u8]) -> Result<ObjectKey> {
         let hash = digest(&SHA256, text);
-        let name = crate::hex(&hash.as_ref()[..16]);
+        let name = store::hex(&hash.as_ref()[..16]);
         let key = ObjectKey::new([self.prefix.as_slice(), name.as_bytes()].concat());
         key.map_err(|error| StoreError::Invalid(format!("a lease cannot be stored: {error}")))
     }

@@ -1,6 +1,6 @@
 //! Encoding of values in this crate's logs: numbers are little-endian, texts are preceded by their length.
 
-use crate::{ETag, ObjectKey, Precondition};
+use store::{ETag, ObjectKey, Precondition};
 
 /// A CRC-32C over several pieces.
 pub(crate) struct Crc(crc_fast::Digest);

@@ -1,9 +1,9 @@
 //! Several buckets as one store.
 
 use futures_util::TryStreamExt as _;
+use staging::joined::JoinedStore;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use store::joined::JoinedStore;
 use store::memory::{MemoryBuckets, MemoryLimits};
 use store::{
     Attributes, Buckets, CopyOptions, ETag, GetOptions, ListRequest, ObjectKey, ObjectRef, ObjectStore,

@@ -1,9 +1,9 @@
 //! Tests of leases in a bucket: machines that share only the bucket exclude each other, even if one of them crashes.
 
+use staging::leases::{LAPSE, Leases, left_over};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use store::leases::{LAPSE, Leases, left_over};
 use store::memory::MemoryStore;
 use store::wrap::{Fault, Faults, Faulty, Latency, Operation, Rule, Slow};
 use store::{Entropy, ListRequest, ObjectStore, StoreError, SystemClock};

@@ -5,24 +5,24 @@ mod lost_responses;
 
 use bytes::Bytes;
 use futures_util::TryStreamExt as _;
+use staging::mover::{Keeper, Mover, MoverOptions, NamingError};
+use staging::writeback::{Judge, Outcome, Way};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use store::conformance::{self, Capabilities};
 use store::memory::{MemoryLimits, MemoryStore};
-use store::mover::{Keeper, Mover, MoverOptions, NamingError};
 use store::wrap::{
     Call, Fault, Faults, Faulty, Latency, Layer, Operation, Rule, Slow, Trace, Traced, Wrapped,
 };
-use store::writeback::{Judge, Outcome, Way};
 use store::{
     Attributes, CopyOptions, ETag, Entropy, GetOptions, ListEntry, ListRequest, ObjectKey, ObjectRef,
     ObjectStore, Pages, Precondition, PutOptions, Result, StoreError, SystemClock,
 };
 use tempfile::TempDir;
 
-use super::s3::{client_of, config, fresh_bucket};
+use super::bucket_of_a_server;
 
 fn key(text: impl AsRef<[u8]>) -> ObjectKey {
     ObjectKey::try_from(text.as_ref()).unwrap()
@@ -278,8 +278,7 @@ async fn s80_the_target_of_a_rename_stays_when_another_client_deletes_the_source
 /// response to the deletion of its source was lost, the copy was taken for the replaced object and deleted: both were lost.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_copy_over_an_equal_object_is_not_taken_for_the_replaced_object() {
-    let server = servers::shared_minio();
-    let bucket = fresh_bucket(&client_of(config(server))).await.unwrap();
+    let bucket = bucket_of_a_server().await;
     let (dir, faults) = (TempDir::new().unwrap(), Faults::new());
     let faulty = Arc::new(Faulty::new(bucket.clone(), faults.clone()));
     let mover = Mover::open(&dir.path().join("moves"), faulty, options(), Arc::new(Entropy::new(1))).unwrap();

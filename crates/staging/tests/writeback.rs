@@ -5,6 +5,7 @@ mod early_uploads;
 
 use bytes::Bytes;
 use futures_util::TryStreamExt;
+use staging::writeback::{Backlog, Writeback, WritebackOptions};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
@@ -12,7 +13,6 @@ use std::time::Duration;
 use store::conformance::{self, Capabilities};
 use store::memory::{MemoryLimits, MemoryStore};
 use store::wrap::{Call, Fault, Faults, Faulty, Layer, Operation, Rule, Trace, Traced, Wrapped};
-use store::writeback::{Backlog, Writeback, WritebackOptions};
 use store::{
     Attributes, CopyOptions, Entropy, GetOptions, ListEntry, ListRequest, ObjectKey, ObjectRef, ObjectStore,
     Pages, Payload, Precondition, PutOptions, Result, StoreError, SystemClock, Tags,

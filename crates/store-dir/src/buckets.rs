@@ -3,13 +3,13 @@
 use super::staging::DIR_MODE;
 use super::tree::open_child;
 use super::{DirOptions, DirStore, Durability, blocking, errno, place};
-use crate::{Buckets, Clock, Entropy, ListRequest, ObjectStore, Result, StoreError, bucket_name};
 use rustix::fs::{AtFlags, Dir, fsync, mkdirat, unlinkat};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use store::{Buckets, Clock, Entropy, ListRequest, ObjectStore, Result, StoreError, bucket_name};
 
 /// A directory in which every subdirectory with a valid bucket name is a bucket.
 #[derive(Clone)]

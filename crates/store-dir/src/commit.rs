@@ -8,10 +8,10 @@ use super::record::{OpenObject, Record, modified, size_bytes};
 use super::staging::{DIR_MODE, Staged};
 use super::tree::{Kind, find_in, kind, open_child};
 use super::{Durability, Shared, errno};
-use crate::{ETag, ObjectKey, ObjectRef, Precondition, Result, StoreError, names};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, fstat, fsync, mkdirat, renameat, unlinkat};
 use rustix::io::Errno;
+use store::{ETag, ObjectKey, ObjectRef, Precondition, Result, StoreError, names};
 
 /// Attempts of a write. An attempt fails if another writer removes a directory between two of its system calls.
 const ATTEMPTS: usize = 1000;

@@ -3,10 +3,10 @@
 use super::Shared;
 use super::record::{OpenObject, Record, modified, size_bytes};
 use super::staging::Staged;
-use crate::{CopyOptions, ObjectKey, ObjectRef, Result, StoreError};
 use rustix::fd::AsFd;
 use rustix::fs::fstat;
 use std::ops::Range;
+use store::{CopyOptions, ObjectKey, ObjectRef, Result, StoreError};
 
 impl Shared {
     pub(super) fn copy(&self, from: &ObjectRef, to: &ObjectKey, options: CopyOptions) -> Result<ObjectRef> {

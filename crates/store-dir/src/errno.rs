@@ -1,8 +1,8 @@
 //! Conversion of the kernel's errors to store errors.
 
-use crate::{ObjectKey, StoreError};
 use rustix::io::Errno;
 use std::fmt;
+use store::{ObjectKey, StoreError};
 
 /// Converts the error of a call about `key`.
 pub(super) fn failed(key: &ObjectKey, error: Errno) -> StoreError {

@@ -1,6 +1,6 @@
 //! Objects in a local directory, which may contain files of other programs.
 //!
-//! Owns the mapping of keys to files ([`names`](crate::names): ordinary keys are ordinary paths), the record in
+//! Owns the mapping of keys to files ([`names`](store::names): ordinary keys are ordinary paths), the record in
 //! the extended attribute `user.tenon` of each file that the store wrote, and the directory `.tenon-store` in the root
 //! for files that are being written. A file of another program is an object too: its etag is derived from its inode, size
 //! and modification time, as is the etag of a file that was changed in place after it was stored.
@@ -19,7 +19,7 @@ mod commit;
 mod copy;
 mod errno;
 #[cfg(feature = "fuzz")]
-pub(crate) mod fuzz;
+pub mod fuzz;
 mod locks;
 mod place;
 mod read;
@@ -32,10 +32,6 @@ mod walk;
 
 pub use buckets::DirBuckets;
 
-use crate::{
-    Attributes, Clock, CopyOptions, Entropy, GetOptions, ListPage, ListRequest, Multipart, Object, ObjectKey,
-    ObjectMeta, ObjectRef, ObjectStore, Payload, Precondition, PutOptions, Result, StoreError, Tags,
-};
 use locks::PathLocks;
 use place::Place;
 use record::Record;
@@ -44,6 +40,10 @@ use staging::Staging;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use store::{
+    Attributes, Clock, CopyOptions, Entropy, GetOptions, ListPage, ListRequest, Multipart, Object, ObjectKey,
+    ObjectMeta, ObjectRef, ObjectStore, Payload, Precondition, PutOptions, Result, StoreError, Tags,
+};
 use tree::Tree;
 
 /// The failures that an acknowledged write survives.
@@ -161,7 +161,7 @@ impl ObjectStore for DirStore {
     }
 
     async fn list(&self, request: ListRequest) -> Result<ListPage> {
-        let scan = crate::listing::Scan::new(request, crate::listing::PAGE_ENTRIES_MAX)?;
+        let scan = store::listing::Scan::new(request, store::listing::PAGE_ENTRIES_MAX)?;
         self.blocking(move |shared| walk::page(shared, &scan)).await
     }
 

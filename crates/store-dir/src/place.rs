@@ -1,7 +1,7 @@
 //! The paths of keys' files.
 
-use crate::ObjectKey;
-use crate::names::{self, NAME_BYTES_MAX, key_to_path};
+use store::ObjectKey;
+use store::names::{self, NAME_BYTES_MAX, key_to_path};
 
 /// The store's own directory in the root. No key's path leads into it.
 pub(super) const OWN_DIR: &[u8] = b".tenon-store";

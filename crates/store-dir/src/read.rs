@@ -2,7 +2,6 @@
 
 use super::record::{modified, size_bytes};
 use super::{Shared, blocking, errno};
-use crate::{GetOptions, Object, ObjectKey, Result, StoreError, byte_range};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
@@ -11,6 +10,7 @@ use rustix::fd::OwnedFd;
 use rustix::fs::{Stat, fstat};
 use rustix::io::{Errno, pread};
 use std::ops::Range;
+use store::{GetOptions, Object, ObjectKey, Result, StoreError, byte_range};
 
 /// Size of a read: small enough for the processor's cache, large enough to make the hand-over between threads cheap.
 const CHUNK_BYTES: u64 = 512 * 1024;

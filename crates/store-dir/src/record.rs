@@ -7,11 +7,11 @@
 //! in place changes its etag.
 
 use super::errno;
-use crate::{Attributes, ETag, ObjectKey, ObjectMeta, ObjectRef, Result, StoreError, Tags, Timestamp};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{Stat, XattrFlags, fgetxattr, fsetxattr};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
+use store::{Attributes, ETag, ObjectKey, ObjectMeta, ObjectRef, Result, StoreError, Tags, Timestamp};
 
 /// The extended attribute that holds the record.
 pub(super) const ATTRIBUTE: &str = "user.tenon";

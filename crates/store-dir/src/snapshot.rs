@@ -11,8 +11,6 @@
 use super::place::{MARKER, OWN_DIR, OWN_DIR_AS_KEY, Place, alternate_name, is_alternate_inside};
 use super::record::modified;
 use super::tree::{Kind, Tree, kind, open_child};
-use crate::names::{self, Entry, KeyPrefix};
-use crate::{Clock, KEY_BYTES_MAX, Timestamp};
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::fs::{AtFlags, FileType, RawDir, fstat, statat};
 use rustix::io::Errno;
@@ -20,6 +18,8 @@ use std::collections::HashMap;
 use std::mem::MaybeUninit;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use store::names::{self, Entry, KeyPrefix};
+use store::{Clock, KEY_BYTES_MAX, Timestamp};
 
 /// Limits of the cache. A name takes about 20 bytes and its length.
 #[derive(Debug, Clone, Copy)]
@@ -449,8 +449,8 @@ pub(super) fn has_objects(dir: BorrowedFd<'_>, inside: &KeyPrefix) -> Result<boo
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::SystemClock;
     use std::fs;
+    use store::SystemClock;
     use tempfile::TempDir;
 
     /// A clock in the future, for which all modification times are old enough.

@@ -4,7 +4,6 @@ use super::errno;
 use super::place::{ALTERNATE_INSIDE, OWN_DIR};
 use super::record::ATTRIBUTE;
 use super::tree::{Tree, open_child};
-use crate::{Clock, Entropy, ObjectKey, Payload, Result, StoreError};
 use bytes::Bytes;
 use rustix::buffer::spare_capacity;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -18,6 +17,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
+use store::{Clock, Entropy, ObjectKey, Payload, Result, StoreError};
 
 /// Age from which a staged file is removed: no running process writes so long.
 const ABANDONED_AFTER: Duration = Duration::from_secs(24 * 3600);

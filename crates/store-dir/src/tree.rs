@@ -3,13 +3,13 @@
 use super::errno;
 use super::place::{Place, alternate_name};
 use super::record::OpenObject;
-use crate::{Result, StoreError};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{
     AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, open, openat, openat2, statat, unlinkat,
 };
 use rustix::io::Errno;
 use std::path::Path;
+use store::{Result, StoreError};
 
 /// Flags for files. `NONBLOCK` keeps the opening of a pipe from waiting for its other end.
 const READ: OFlags = OFlags::RDONLY.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);

@@ -7,14 +7,14 @@ use super::copy::copy_from;
 use super::record::Record;
 use super::staging::Staged;
 use super::{Shared, blocking};
-use crate::part_number;
-use crate::{
-    Attributes, Multipart, ObjectKey, ObjectRef, Payload, Precondition, Result, StoreError, Tags, byte_range,
-};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use store::part_number;
+use store::{
+    Attributes, Multipart, ObjectKey, ObjectRef, Payload, Precondition, Result, StoreError, Tags, byte_range,
+};
 
 impl Shared {
     pub(super) fn begin_upload(

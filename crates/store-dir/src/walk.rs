@@ -7,12 +7,12 @@ use super::record::{OpenObject, etag_of, modified, size_bytes};
 use super::snapshot::{Snapshot, has_objects};
 use super::tree::{find_in, stat_regular};
 use super::{Shared, errno};
-use crate::listing::{Scan, token_after};
-use crate::names::KeyPrefix;
-use crate::{ListEntry, ListPage, ObjectKey, ObjectRef, Result};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use std::sync::Arc;
+use store::listing::{Scan, token_after};
+use store::names::KeyPrefix;
+use store::{ListEntry, ListPage, ObjectKey, ObjectRef, Result};
 
 pub(super) fn page(store: &Shared, scan: &Scan) -> Result<ListPage> {
     let shown = String::from_utf8_lossy(&scan.prefix);

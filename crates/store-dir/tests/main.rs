@@ -1,5 +1,7 @@
 //! Tests of the directory store.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use bytes::Bytes;
 use futures_util::TryStreamExt;
 use proptest::prelude::{Just, ProptestConfig, Strategy, prop_oneof, proptest};
@@ -11,12 +13,12 @@ use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use store::conformance::{self, Capabilities};
-use store::dir::{DirBuckets, DirOptions, DirStore, Durability};
 use store::memory::MemoryStore;
 use store::{
     Attributes, Buckets, Entropy, GetOptions, ListRequest, ObjectKey, ObjectRef, ObjectStore, Pages,
     Precondition, PutOptions, StoreError, SystemClock, Tags,
 };
+use store_dir::{DirBuckets, DirOptions, DirStore, Durability};
 use tempfile::TempDir;
 
 const QUICK: DirOptions = DirOptions { durability: Durability::None, read_only: false };

@@ -9,8 +9,8 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
-use store::s3::{Credentials, S3Buckets, S3Config};
 use store::{Buckets, Entropy, ListRequest, ObjectStore, SystemClock};
+use store_s3::{Credentials, S3Buckets, S3Config};
 
 const OBJECTS: usize = 1000;
 const PAGES: usize = 500;

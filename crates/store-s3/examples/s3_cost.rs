@@ -8,8 +8,8 @@ use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use std::sync::Arc;
 use std::time::Duration;
-use store::s3::{Credentials, S3Buckets, S3Config};
 use store::{Buckets, Entropy, GetOptions, InvalidKey, ObjectKey, ObjectStore, PutOptions, SystemClock};
+use store_s3::{Credentials, S3Buckets, S3Config};
 
 const SMALL_BYTES: usize = 4 << 10;
 const SMALL_OPS: usize = 4000;

@@ -4,7 +4,6 @@ use super::config::{ConfigError, Endpoint};
 use super::connect::{HttpClient, http_client, innermost};
 use super::credentials::{CredentialsCache, CredentialsError, CredentialsSource, ProviderContext};
 use super::sign::{Signable, Signer, sha256_hex};
-use crate::{Clock, Entropy};
 use bytes::Bytes;
 use http::header::{HOST, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, Request, StatusCode, Uri};
@@ -12,6 +11,7 @@ use http_body_util::{BodyExt as _, Full, Limited};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+use store::{Clock, Entropy};
 
 /// Time to establish a connection.
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);

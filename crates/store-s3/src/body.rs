@@ -8,12 +8,12 @@ use super::get::{Opened, Source};
 use super::min_throughput::MinThroughput;
 use super::put::Crc64;
 use super::retry::Retry;
-use crate::{ETag, Result};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
 use hyper::body::Incoming;
 use std::ops::Range;
+use store::{ETag, Result};
 
 /// A body being received, and the range that is still missing.
 pub(super) struct Body {

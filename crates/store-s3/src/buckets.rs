@@ -8,9 +8,9 @@ use super::failure::Failure;
 use super::request_counts::{RequestCounts, RequestKind};
 use super::retry::RetryPolicy;
 use super::{S3Store, xml};
-use crate::{Buckets, Clock, Entropy, ObjectStore, Payload, Result, StoreError};
 use http::{HeaderMap, Method};
 use std::sync::Arc;
+use store::{Buckets, Clock, Entropy, ObjectStore, Payload, Result, StoreError};
 
 /// Attempts of the first request to a server: few, so that a mistyped endpoint is reported soon.
 const FIRST_ATTEMPTS_MAX: u32 = 3;
@@ -131,7 +131,7 @@ impl Buckets for S3Buckets {
     }
 
     async fn create(&self, name: &str) -> Result<()> {
-        crate::bucket_name::check(name)?;
+        store::bucket_name::check(name)?;
         let mut call = Call::bucket_call(RequestKind::CreateBucket, Method::PUT, name.into());
         let region = &self.client.config.region;
         if region != DEFAULT_REGION {

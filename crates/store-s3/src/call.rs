@@ -1,11 +1,11 @@
 //! An S3 request before it is addressed and signed.
 
 use super::request_counts::RequestKind;
-use crate::{ETag, ObjectKey, Payload, Precondition, Result, StoreError};
 use http::Method;
 use http::header::{HeaderMap, HeaderName, HeaderValue, IF_MATCH, IF_NONE_MATCH};
 use std::borrow::Cow;
 use std::sync::Arc;
+use store::{ETag, ObjectKey, Payload, Precondition, Result, StoreError};
 
 /// The resource of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -14,7 +14,6 @@ use super::retry::{Retry, RetryPolicy, RetryQuota};
 use super::sign::{self, Signable, Signer};
 use super::uncopied_attributes::UncopiedAttributes;
 use super::upload::{Progress, Upload};
-use crate::{Clock, Entropy};
 use bytes::{Bytes, BytesMut};
 use http::header::{CONTENT_LENGTH, HOST, HeaderMap, HeaderName, HeaderValue, USER_AGENT};
 use http::uri::{Authority, PathAndQuery};
@@ -24,6 +23,7 @@ use hyper::body::Incoming;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use store::{Clock, Entropy};
 use tokio::time::Instant;
 
 /// Maximum length of a response document in bytes. A page of 1,000 keys of 1,024 bytes, percent-encoded, needs about
@@ -399,5 +399,5 @@ fn push_query(out: &mut Vec<u8>, call: &Call) {
 }
 
 fn refused(what: &str) -> Failure {
-    crate::StoreError::Invalid(format!("a request cannot contain this {what}")).into()
+    store::StoreError::Invalid(format!("a request cannot contain this {what}")).into()
 }

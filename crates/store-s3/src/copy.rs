@@ -13,9 +13,9 @@ use super::failure::Failure;
 use super::headers::{self, value};
 use super::request_counts::RequestKind;
 use super::xml;
-use crate::{CopyOptions, ETag, ObjectKey, ObjectRef, ObjectStore as _, Precondition, Result, StoreError};
 use http::Method;
 use http::header::{HeaderName, HeaderValue};
+use store::{CopyOptions, ETag, ObjectKey, ObjectRef, ObjectStore as _, Precondition, Result, StoreError};
 
 /// Maximum size of an object for CopyObject, in bytes (S3 API reference, CopyObject).
 const WHOLE_BYTES_MAX: u64 = 5 << 30;
@@ -166,9 +166,9 @@ fn is_refused(failure: &Failure) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::s3::{Credentials, S3Buckets, S3Config};
-    use crate::{Buckets, Entropy, ObjectStore, Payload, SystemClock};
+    use crate::{Credentials, S3Buckets, S3Config};
     use std::sync::Arc;
+    use store::{Buckets, Entropy, ObjectStore, Payload, SystemClock};
 
     async fn store(server: &servers::S3Server) -> S3Store {
         let credentials = Credentials::new(server.access_key(), server.secret_key(), None).unwrap();
@@ -190,10 +190,10 @@ mod tests {
             let key = ObjectKey::try_from("k").unwrap();
             let mut call =
                 store.call(RequestKind::Put, Method::PUT, &key).unwrap().body(Payload::from("changed"));
-            call.checksum = Some(crate::s3::put::crc64nvme(&Payload::from("as it was")));
+            call.checksum = Some(crate::put::crc64nvme(&Payload::from("as it was")));
             let mut retry = store
                 .client
-                .retry_with(crate::s3::RetryPolicy { attempts_max: 1, ..crate::s3::RetryPolicy::default() });
+                .retry_with(crate::RetryPolicy { attempts_max: 1, ..crate::RetryPolicy::default() });
             let put = store.client.fetch_as(&call, &mut retry, Ok).await;
             assert!(matches!(put.unwrap_err().error, StoreError::Corrupt(_)));
             assert!(matches!(store.head(&key).await, Err(StoreError::NotFound(_))));

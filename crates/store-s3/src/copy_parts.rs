@@ -8,11 +8,11 @@
 
 use super::S3Store;
 use super::multipart::S3Multipart;
-use crate::{CopyOptions, Multipart as _, ObjectKey, ObjectMeta, ObjectRef, ObjectStore as _, Result};
 use futures_util::{StreamExt as _, stream};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use store::{CopyOptions, Multipart as _, ObjectKey, ObjectMeta, ObjectRef, ObjectStore as _, Result};
 use tokio::sync::Semaphore;
 
 /// Minimum size of a copy in parts, in bytes: smaller objects are copied as fast by one request.

@@ -6,8 +6,8 @@
 use super::S3Store;
 use super::put::is_refused_condition;
 use super::request_counts::RequestKind;
-use crate::{ObjectKey, Precondition, Result, StoreError};
 use http::Method;
+use store::{ObjectKey, Precondition, Result, StoreError};
 
 impl S3Store {
     pub(super) async fn delete_object(&self, key: &ObjectKey, precondition: Precondition) -> Result<()> {

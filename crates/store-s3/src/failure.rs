@@ -7,11 +7,11 @@ use super::call::{Call, Target};
 use super::credentials::{CredentialsError, ExpiryHint};
 use super::request_counts::RequestKind;
 use super::xml;
-use crate::StoreError;
 use http::header::SERVER;
 use http::{HeaderMap, Method, StatusCode};
 use std::error::Error;
 use std::time::Duration;
+use store::StoreError;
 
 /// Maximum length of a server's text in an error message, in characters.
 const MESSAGE_CHARS_MAX: usize = 300;

@@ -3,9 +3,9 @@
 use super::config::Endpoint;
 use super::credentials;
 use super::{escape, headers, xml};
-use crate::ObjectKey;
 use http::HeaderMap;
 use http::header::{HeaderName, HeaderValue};
+use store::ObjectKey;
 
 /// Parses documents of servers, and checks that the result is not larger than the document.
 pub fn answers(body: &[u8]) {

@@ -6,7 +6,6 @@ use super::failure::Failure;
 use super::request_counts::RequestKind;
 use super::retry::Retry;
 use super::{S3Store, call, headers};
-use crate::{ETag, GetOptions, Object, ObjectKey, ObjectMeta, Result, StoreError, VersionId};
 use futures_util::StreamExt;
 use futures_util::stream;
 use http::header::{HeaderName, HeaderValue, IF_MATCH, RANGE};
@@ -14,6 +13,7 @@ use http::{Method, Response, StatusCode};
 use hyper::body::Incoming;
 use std::ops::Range;
 use std::sync::Arc;
+use store::{ETag, GetOptions, Object, ObjectKey, ObjectMeta, Result, StoreError, VersionId};
 
 const CHECKSUM_MODE: HeaderName = HeaderName::from_static("x-amz-checksum-mode");
 

@@ -7,11 +7,11 @@ use super::call::Call;
 use super::client::Client;
 use super::escape;
 use super::failure::Failure;
-use crate::{
-    Attributes, ETag, ObjectKey, ObjectMeta, ObjectRef, Result, StoreError, Tags, Timestamp, VersionId,
-};
 use http::header::{
     CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, HeaderMap, HeaderName, HeaderValue, LAST_MODIFIED,
+};
+use store::{
+    Attributes, ETag, ObjectKey, ObjectMeta, ObjectRef, Result, StoreError, Tags, Timestamp, VersionId,
 };
 
 const USER_PREFIX: &str = "x-amz-meta-";

@@ -6,9 +6,9 @@
 
 use super::S3Store;
 use super::request_counts::RequestKind;
-use crate::{ObjectKey, Payload, Result, StoreError};
 use http::Method;
 use std::sync::atomic::{AtomicU8, Ordering};
+use store::{ObjectKey, Payload, Result, StoreError};
 
 /// A kind of key that is not a clean path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

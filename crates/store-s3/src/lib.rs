@@ -25,7 +25,7 @@ mod elements;
 mod escape;
 mod failure;
 #[cfg(feature = "fuzz")]
-pub(crate) mod fuzz;
+pub mod fuzz;
 mod get;
 mod headers;
 mod key_probes;
@@ -49,14 +49,14 @@ pub use credentials::{Credentials, CredentialsError, CredentialsSource, Found, P
 pub use request_counts::{RequestCounts, RequestKind};
 pub use retry::RetryPolicy;
 
-use crate::{
-    Attributes, CopyOptions, GetOptions, ListPage, ListRequest, Multipart, Object, ObjectKey, ObjectMeta,
-    ObjectRef, ObjectStore, Payload, Precondition, PutOptions, Result, StoreError, Tags,
-};
 use call::Call;
 use client::Client;
 use http::Method;
 use std::sync::Arc;
+use store::{
+    Attributes, CopyOptions, GetOptions, ListPage, ListRequest, Multipart, Object, ObjectKey, ObjectMeta,
+    ObjectRef, ObjectStore, Payload, Precondition, PutOptions, Result, StoreError, Tags,
+};
 
 /// A bucket of an S3-compatible server. Clones are cheap.
 #[derive(Debug, Clone)]

@@ -5,9 +5,9 @@ use super::call::Call;
 use super::failure::Failure;
 use super::request_counts::RequestKind;
 use super::xml::{self, ListedObject, Listing};
-use crate::{ETag, ListEntry, ListPage, ListRequest, ObjectKey, ObjectRef, Result, StoreError};
 use bytes::Bytes;
 use http::Method;
+use store::{ETag, ListEntry, ListPage, ListRequest, ObjectKey, ObjectRef, Result, StoreError};
 
 /// Maximum entries of an S3 page.
 const PAGE_ENTRIES_MAX: usize = 1000;

@@ -11,10 +11,6 @@ use super::headers::{self, value};
 use super::put::{Crc64, crc64nvme};
 use super::request_counts::RequestKind;
 use super::xml::{self, CompletedPart};
-use crate::{
-    Attributes, ETag, GetOptions, Multipart, Object, ObjectKey, ObjectRef, Payload, Precondition, Result,
-    StoreError, Tags,
-};
 use futures_util::TryStreamExt as _;
 use http::Method;
 use http::header::{ETAG, HeaderName, HeaderValue};
@@ -22,6 +18,10 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use store::{
+    Attributes, ETag, GetOptions, Multipart, Object, ObjectKey, ObjectRef, Payload, Precondition, Result,
+    StoreError, Tags,
+};
 
 const CHECKSUM_ALGORITHM: HeaderName = HeaderName::from_static("x-amz-checksum-algorithm");
 const CHECKSUM_TYPE: HeaderName = HeaderName::from_static("x-amz-checksum-type");

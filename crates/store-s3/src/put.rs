@@ -10,12 +10,12 @@ use super::escape;
 use super::failure::Failure;
 use super::headers;
 use super::request_counts::RequestKind;
-use crate::{
-    GetOptions, ObjectKey, ObjectRef, ObjectStore as _, Payload, Precondition, PutOptions, Result, StoreError,
-};
 use bytes::Buf;
 use futures_util::TryStreamExt;
 use http::Method;
+use store::{
+    GetOptions, ObjectKey, ObjectRef, ObjectStore as _, Payload, Precondition, PutOptions, Result, StoreError,
+};
 
 impl S3Store {
     pub(super) async fn put_object(

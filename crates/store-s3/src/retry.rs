@@ -5,10 +5,10 @@
 //! calls wait for the maximum pause between attempts. Successful calls refill the quota.
 
 use super::failure::Failure;
-use crate::{Entropy, StoreError, retry_budget};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
+use store::{Entropy, StoreError, retry_budget};
 use tokio::time::Instant;
 
 /// Limits of a client's retries.
@@ -191,7 +191,7 @@ mod tests {
         let policy = RetryPolicy::default();
         let down = async || attempts_of(policy, down).await;
         let began = Instant::now();
-        crate::share_budget(async {
+        store::share_budget(async {
             assert!(down().await.0 > 5);
             assert_eq!(down().await.0, 1, "the budget is used up");
             retry(policy).record_success();

@@ -1,12 +1,12 @@
 //! AWS Signature Version 4 in headers ("Authenticating Requests: Using the Authorization Header", S3 API reference).
 
 use super::credentials::Credentials;
-use crate::Timestamp;
-use crate::hex::{hex, push_hex};
 use aws_lc_rs::{digest, hmac};
 use http::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
+use store::Timestamp;
+use store::{hex, push_hex};
 
 /// Replaces the payload's hash if the transport protects the payload.
 pub(super) const UNSIGNED_PAYLOAD: &str = "UNSIGNED-PAYLOAD";

@@ -3,8 +3,8 @@
 use super::S3Store;
 use super::request_counts::RequestKind;
 use super::xml;
-use crate::{ObjectKey, Payload, Result, Tags};
 use http::Method;
+use store::{ObjectKey, Payload, Result, Tags};
 
 impl S3Store {
     pub(super) async fn get_tags(&self, key: &ObjectKey) -> Result<Tags> {

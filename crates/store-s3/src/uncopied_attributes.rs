@@ -6,8 +6,8 @@
 
 use super::S3Store;
 use super::headers::{ENCRYPTION, WEBSITE_REDIRECT};
-use crate::{Attributes, CopyOptions, ObjectRef, Result, StoreError};
 use std::sync::atomic::{AtomicBool, Ordering};
+use store::{Attributes, CopyOptions, ObjectRef, Result, StoreError};
 
 /// Whether the client has seen an object with attributes that CopyObject does not copy.
 #[derive(Debug, Default)]

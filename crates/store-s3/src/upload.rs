@@ -1,6 +1,5 @@
 //! The body of a request.
 
-use crate::Payload;
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use std::collections::VecDeque;
@@ -9,6 +8,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
+use store::Payload;
 
 /// Maximum length of a frame, in bytes. The transport takes the next frame when it has room, which shows that the server
 /// still reads.

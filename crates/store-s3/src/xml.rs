@@ -4,10 +4,10 @@ use super::elements::read;
 use super::escape;
 use super::failure::Failure;
 use super::headers::DEFAULT_CLASS;
-use crate::{ETag, Timestamp};
 use jiff::civil::DateTime;
 use jiff::tz::Offset;
 use std::collections::BTreeMap;
+use store::{ETag, Timestamp};
 
 /// An error document; missing elements are `None`.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -287,7 +287,7 @@ mod tests {
             b"<ListBucketResult><IsTruncated>true</IsTruncated></ListBucketResult>",
             b"\xff\xfe",
         ] {
-            assert!(matches!(parse_listing(body).unwrap_err().error, crate::StoreError::Corrupt(_)));
+            assert!(matches!(parse_listing(body).unwrap_err().error, store::StoreError::Corrupt(_)));
         }
     }
 

@@ -4,11 +4,11 @@ use super::misbehaving::{begun, part};
 use super::scripted::{Scripted, Step, answer, error, no_response};
 use futures_util::TryStreamExt;
 use std::time::Duration;
-use store::s3::{RetryPolicy, S3Config, S3Store, Timeouts};
 use store::{
     Attributes, CopyOptions, ETag, GetOptions, ListRequest, Multipart, ObjectKey, ObjectRef, ObjectStore,
     Payload, Precondition, PutOptions, Result, StoreError, Tags,
 };
+use store_s3::{RetryPolicy, S3Config, S3Store, Timeouts};
 use tokio::time::Instant;
 
 /// The time budget of calls, and the timeout of an attempt for a response or for bytes of a body.

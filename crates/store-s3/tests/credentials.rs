@@ -5,11 +5,11 @@ use super::{config, fresh_bucket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
-use store::s3::{CredentialsError, CredentialsSource, Found, S3Buckets, S3Config, Search};
 use store::{
     Clock, Entropy, ListRequest, ObjectKey, ObjectStore, Payload, PutOptions, StoreError, SystemClock,
     Timestamp,
 };
+use store_s3::{CredentialsError, CredentialsSource, Found, S3Buckets, S3Config, Search};
 use tokio::time::Instant;
 
 /// A clock that changes only when it is set.

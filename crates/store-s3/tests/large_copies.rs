@@ -4,11 +4,11 @@ use super::scripted::{Scripted, Step, answer, error};
 use super::{client_of, config, fresh_bucket};
 use futures_util::TryStreamExt as _;
 use std::time::Duration;
-use store::s3::RequestKind;
 use store::{
     Attributes, CopyOptions, ETag, GetOptions, ObjectKey, ObjectRef, ObjectStore, Payload, Precondition,
     PutOptions, StoreError,
 };
+use store_s3::RequestKind;
 
 const LARGE_BYTES: usize = 65 << 20;
 

@@ -13,8 +13,8 @@ use servers::S3Server;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use store::conformance::{self, Capabilities};
-use store::s3::{Credentials, S3Buckets, S3Config};
 use store::{Buckets, Entropy, ObjectKey, ObjectStore, Result, SystemClock};
+use store_s3::{Credentials, S3Buckets, S3Config};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn minio_conforms() {

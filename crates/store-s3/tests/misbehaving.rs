@@ -4,11 +4,11 @@ use super::scripted::{Scripted, Step, answer, error, no_response};
 use bytes::Bytes;
 use futures_util::TryStreamExt;
 use std::time::Duration;
-use store::s3::{RequestKind, S3Store};
 use store::{
     Attributes, Buckets, CopyOptions, ETag, GetOptions, ListRequest, ObjectKey, ObjectRef, ObjectStore,
     Payload, Precondition, PutOptions, Result, StoreError, Tags,
 };
+use store_s3::{RequestKind, S3Store};
 
 const TEN: &str = "0123456789";
 
@@ -270,8 +270,8 @@ async fn an_upload_that_the_server_does_not_read_times_out() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let server = Scripted::start([no_response()]).await;
     let endpoint = Some(format!("http://{}", listener.local_addr().unwrap()));
-    let retry = store::s3::RetryPolicy { attempts_max: 1, ..server.config().retry };
-    let config = store::s3::S3Config { endpoint, retry, ..server.config() };
+    let retry = store_s3::RetryPolicy { attempts_max: 1, ..server.config().retry };
+    let config = store_s3::S3Config { endpoint, retry, ..server.config() };
     let store = super::client_of(config).store("bucket").unwrap();
     let body = Payload::from(vec![0; 64 << 20]);
     assert!(matches!(store.put(&key(), body, PutOptions::default()).await, Err(StoreError::Unavailable(_))));

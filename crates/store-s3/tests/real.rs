@@ -5,12 +5,12 @@ use bytes::Bytes;
 use futures_util::TryStreamExt;
 use servers::S3Server;
 use std::time::Duration;
-use store::s3::{
-    Credentials, CredentialsSource, RequestCounts, RequestKind, RetryPolicy, S3Config, UnsignedPayload,
-};
 use store::{
     Attributes, Buckets, CopyOptions, GetOptions, ListRequest, ObjectKey, ObjectStore, Payload, Precondition,
     PutOptions, Result, StoreError, Tags,
+};
+use store_s3::{
+    Credentials, CredentialsSource, RequestCounts, RequestKind, RetryPolicy, S3Config, UnsignedPayload,
 };
 
 fn both() -> [&'static S3Server; 2] {

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use store::s3::{Credentials, RetryPolicy, S3Buckets, S3Config, S3Store, Timeouts};
 use store::{Entropy, SystemClock};
+use store_s3::{Credentials, RetryPolicy, S3Buckets, S3Config, S3Store, Timeouts};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 

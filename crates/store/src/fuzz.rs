@@ -1,10 +1,5 @@
 //! Fuzz targets, run by the crate `fuzz`: no input causes a panic, and a decoded value survives encoding and decoding.
 
-pub use crate::dir::fuzz::file_record;
-pub use crate::mover::fuzz::mover_journal;
-pub use crate::s3::fuzz::{answers, credentials, headers};
-pub use crate::writeback::fuzz::write_back_log;
-
 use crate::ObjectKey;
 use crate::names::{Entry, KeyPrefix, key_to_path};
 

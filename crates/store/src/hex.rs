@@ -10,7 +10,7 @@ pub fn hex(bytes: &[u8]) -> String {
 }
 
 /// Appends bytes in lower-case hexadecimal.
-pub(crate) fn push_hex(out: &mut Vec<u8>, bytes: &[u8]) {
+pub fn push_hex(out: &mut Vec<u8>, bytes: &[u8]) {
     for byte in bytes {
         out.extend_from_slice(&[DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
     }

@@ -1,10 +1,10 @@
-//! Object stores: the interface that the rest of Tenon uses, and its implementations.
+//! The interface of object stores that the rest of Tenon uses, and its words.
 //!
 //! Owns the types [`ObjectKey`], [`ETag`], [`ObjectRef`] and [`Precondition`], the traits [`ObjectStore`] and
-//! [`Buckets`], their implementations (S3-compatible servers, a local directory, memory) and the wrappers that
-//! inject faults and latency or trace requests.
+//! [`Buckets`], the store in memory, the wrappers that inject faults and latency or trace requests, and the
+//! conformance suite that every implementation runs.
 //!
-//! Out of scope: files, inodes and directories; normalising keys; reading the clock or drawing random numbers
+//! Out of scope: networks and disks, which the crates `store-s3` and `store-dir` reach; files, inodes and directories; normalising keys; reading the clock or drawing random numbers
 //! other than through [`Clock`] and [`Entropy`].
 //!
 //! Invariants: a key is stored and listed byte for byte; a listing is in byte order;
@@ -15,20 +15,17 @@ mod blocking;
 mod claims;
 mod clock;
 mod error;
-mod etag_aliases;
 mod file_lock;
 #[cfg(feature = "fuzz")]
 pub mod fuzz;
 mod hex;
 mod key;
-mod log_encoding;
-mod medium;
 mod object;
 mod object_lock;
 mod object_store;
 mod pages;
 mod payload;
-mod retry_budget;
+pub mod retry_budget;
 mod supervise;
 
 pub mod accounts;
@@ -36,25 +33,19 @@ pub mod bucket_name;
 pub mod byte_range;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
-pub mod dir;
-pub mod joined;
-pub mod leases;
 pub mod listing;
 pub mod memory;
-pub mod mover;
 pub mod names;
 pub mod part_number;
-pub mod s3;
 pub mod version_id;
 pub mod wrap;
-pub mod writeback;
 
 pub use blocking::blocking;
 pub use claims::{Claim, Claims};
 pub use clock::{Clock, Entropy, SystemClock, Timestamp};
 pub use error::{Result, StoreError};
 pub use file_lock::{hold, when_free};
-pub use hex::hex;
+pub use hex::{hex, push_hex};
 pub use key::{ETag, InvalidKey, KEY_BYTES_MAX, ObjectKey};
 pub use object::{
     Attributes, Deleted, ListEntry, ListPage, ListRequest, NULL_VERSION, Object, ObjectMeta, ObjectRef, Part,

@@ -17,12 +17,12 @@ pub async fn share_budget<F: Future>(work: F) -> F::Output {
 }
 
 /// Returns the time that calls of this operation have spent on failures.
-pub(crate) fn spent() -> Duration {
+pub fn spent() -> Duration {
     SPENT.try_with(|spent| *spent.lock().unwrap_or_else(PoisonError::into_inner)).unwrap_or_default()
 }
 
 /// Sets the time spent by a call that gave up, or zero after a success.
-pub(crate) fn set_spent(time: Duration) {
+pub fn set_spent(time: Duration) {
     // Outside an operation there is no budget to share.
     SPENT.try_with(|spent| *spent.lock().unwrap_or_else(PoisonError::into_inner) = time).ok();
 }

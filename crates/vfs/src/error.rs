@@ -1,9 +1,9 @@
 //! Errors of file operations, and the errno that a program gets for each.
 
 use meta::{EngineError, FsError};
+use staging::mover::NamingError;
 use std::io::ErrorKind;
 use store::StoreError;
-use store::mover::NamingError;
 use store::names::BadName;
 
 /// Shorthand for results of file operations.

@@ -2,10 +2,10 @@
 
 use meta::namespace::read_inode;
 use meta::{Content, Ctx, FsError, Ino, Inode, Kind, Moment, Name, Namespace, Reader};
+use staging::mover::Mover;
 use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
-use store::mover::Mover;
 use store::names::BadName;
 use store::{Claims, Clock, Entropy, InvalidKey, ObjectKey, ObjectRef, ObjectStore, Timestamp};
 use tokio::sync::OnceCell;

@@ -1,7 +1,7 @@
 //! The matrix of outages: every operation × every failure of a store × every layout × with and without write-back, for outages
 //! longer and shorter than the retries of a call.
 //!
-//! A store call ends within the retry budget of `store::s3` (S120); here that is simulated time. Each case asserts: the
+//! A store call ends within the retry budget of `store_s3` (S120); here that is simulated time. Each case asserts: the
 //! operation ends within its number of such budgets, with success or the expected error; a read never returns bytes that were
 //! not written; once the store is back the operation succeeds, and the volume is as before or as after it, byte for byte.
 

@@ -1,8 +1,8 @@
 //! Mounts of one bucket on several machines, coordinated by leases in the bucket.
 
 use crate::world::{Bucket, CALLER, World, errno};
+use staging::leases::LAPSE;
 use std::sync::Arc;
-use store::leases::LAPSE;
 use store::wrap::{Fault, Operation, Rule};
 use vfs::{Config, Ino, Mapping};
 

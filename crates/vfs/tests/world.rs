@@ -3,18 +3,18 @@
 use bytes::Bytes;
 use futures_util::TryStreamExt as _;
 use meta::{Engine, MemoryEngine};
+use staging::writeback::{Writeback, WritebackOptions};
 use std::path::Path;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use store::dir::{DirOptions, DirStore, Durability};
 use store::memory::{MemoryLimits, MemoryStore};
 use store::wrap::{Call, Faults, Faulty, Layer, Operation, RequestCounts, Trace, Traced, Wrapped};
-use store::writeback::{Writeback, WritebackOptions};
 use store::{
     Attributes, Clock, Entropy, GetOptions, ListRequest, ObjectKey, ObjectMeta, ObjectStore, Pages, Payload,
     Precondition, PutOptions, StoreError, Timestamp,
 };
+use store_dir::{DirOptions, DirStore, Durability};
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 use vfs::{

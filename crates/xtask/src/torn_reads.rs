@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use store::s3::{Credentials, S3Buckets, S3Config};
 use store::{Buckets as _, Entropy, ObjectKey, ObjectStore, Payload, PutOptions, SystemClock};
+use store_s3::{Credentials, S3Buckets, S3Config};
 use tokio::runtime::Runtime;
 
 const USAGE: &str = "usage: cargo xtask torn-reads [--reads N] [--tenon BINARY] [bucket|path|inode|drive]...";

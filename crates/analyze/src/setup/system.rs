@@ -17,8 +17,8 @@ use std::process::Stdio;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
-use store::s3::{Credentials, CredentialsSource, S3Buckets, S3Config};
 use store::{Buckets, Clock, Entropy, ObjectStore, StoreError};
+use store_s3::{Credentials, CredentialsSource, S3Buckets, S3Config};
 use tokio::time::Instant;
 
 /// Name of the bucket in every system.

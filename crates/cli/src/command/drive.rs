@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use store::Buckets;
-use store::dir::{DirBuckets, DirOptions};
+use store_dir::{DirBuckets, DirOptions};
 use tokio::runtime::Runtime;
 
 /// Exit code if damage was found.

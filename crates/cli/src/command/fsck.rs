@@ -17,9 +17,9 @@ use anyhow::{Context, Result};
 use bytes::Bytes;
 use clap::Args;
 use futures_util::stream::{self, StreamExt};
+use staging::leases::left_over;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use store::leases::left_over;
 use store::{ListRequest, ObjectKey, ObjectMeta, Pages, Precondition, StoreError};
 
 /// Exit code if problems were left (fsck(8)).

@@ -10,10 +10,10 @@ use crate::volume::Volume;
 use crate::{environment, metadata, state};
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use staging::leases::left_over;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use store::Precondition;
-use store::leases::left_over;
 
 /// Memory limit of the metadata engine.
 const MEMORY_BYTES: u64 = 256 << 20;

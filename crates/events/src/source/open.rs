@@ -9,8 +9,8 @@ use http::Uri;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use store::s3::{CredentialsSource, tls_config};
 use store::{Clock, Entropy};
+use store_s3::{CredentialsSource, tls_config};
 
 /// Settings of a source besides its URL.
 #[derive(Clone)]

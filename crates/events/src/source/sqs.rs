@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use store::s3::{AwsService, AwsServiceError};
+use store_s3::{AwsService, AwsServiceError};
 use tokio::task::JoinHandle;
 
 /// Maximum number of messages in a request, a limit of SQS.

@@ -92,7 +92,7 @@ pub enum WebhookError {
     Token,
     /// No certificate authority is trusted, or the CA bundle cannot be read.
     #[error(transparent)]
-    Connect(#[from] store::s3::ConfigError),
+    Connect(#[from] store_s3::ConfigError),
 }
 
 /// An event for one destination.

@@ -9,7 +9,7 @@ use http::{HeaderName, HeaderValue, Method, Request, StatusCode, Uri};
 use http_body_util::{BodyExt, Full, Limited};
 use std::path::Path;
 use std::time::Duration;
-use store::s3::{HttpClient, http_client, innermost};
+use store_s3::{HttpClient, http_client, innermost};
 
 /// Timeout of connecting.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);

@@ -7,9 +7,9 @@ use meta::{
     BatchRecord, Commit, CommitError, Engine, EngineError, KeyRange, LogCap, LogError, LoggedOp,
     MemoryEngine, Reader, Rows, Seqno, SortedRun, Versioned,
 };
+use staging::writeback::Writeback;
 use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use store::writeback::Writeback;
 
 /// Tables on the disk, and the numbered commits after them.
 #[derive(Debug)]

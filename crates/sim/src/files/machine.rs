@@ -7,6 +7,7 @@ use super::scenario::Scenario;
 use crate::RuntimeClock;
 use crate::trace::Trace;
 use meta::Engine;
+use staging::writeback::{Writeback, WritebackOptions};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
@@ -15,7 +16,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use store::memory::{MemoryLimits, MemoryStore};
 use store::wrap::{Faulty, Wrapped};
-use store::writeback::{Writeback, WritebackOptions};
 use store::{Clock as _, Entropy, ObjectStore};
 use tempfile::TempDir;
 use vfs::{AttributeSource, Audit, Config, Filesystem, Naming, Parts, VolumeRecord};
@@ -141,7 +141,8 @@ impl Machine {
         if !self.scenario.write_back || self.corruption_entropy.below(2) == 0 {
             return Ok(false);
         }
-        let corrupted = store::writeback::rot(&self.log_dir(), |below| self.corruption_entropy.below(below));
+        let corrupted =
+            staging::writeback::rot(&self.log_dir(), |below| self.corruption_entropy.below(below));
         let corrupted = corrupted.map_err(|error| format!("cannot corrupt the log: {error}"))?;
         if let Some(what) = &corrupted {
             self.trace.push(format!("corrupted: {what}"));

@@ -1,11 +1,11 @@
 //! Copies from one bucket into another: each part is read from the source and stored in the target.
 
-use crate::{
-    CopyOptions, GetOptions, Multipart, ObjectKey, ObjectRef, ObjectStore, Payload, PutOptions, Result,
-};
 use bytes::{Bytes, BytesMut};
 use futures_util::TryStreamExt as _;
 use std::ops::Range;
+use store::{
+    CopyOptions, GetOptions, Multipart, ObjectKey, ObjectRef, ObjectStore, Payload, PutOptions, Result,
+};
 
 /// Maximum length of an object that is stored by one PUT, in bytes.
 const SINGLE_PUT_BYTES_MAX: u64 = 16 << 20;

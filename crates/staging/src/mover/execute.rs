@@ -2,15 +2,15 @@
 
 use super::Mover;
 use super::moves::{Candidate, Move, Target};
-use crate::{
-    CopyOptions, GetOptions, ListEntry, ListRequest, ObjectKey, ObjectMeta, ObjectRef, Pages, Precondition,
-    Result, StoreError,
-};
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 use std::sync::{PoisonError, Weak};
 use std::time::Duration;
+use store::{
+    CopyOptions, GetOptions, ListEntry, ListRequest, ObjectKey, ObjectMeta, ObjectRef, Pages, Precondition,
+    Result, StoreError,
+};
 
 /// Objects copied or deleted concurrently.
 const CONCURRENT_OBJECTS: usize = 32;

@@ -10,12 +10,13 @@
 
 use super::moves::{Move, Moves, Step, Target};
 use crate::log_encoding::{Crc, Decoder, Encoder};
-use crate::{ETag, hold, medium};
+use crate::medium;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
+use store::{ETag, hold};
 
 const FRAME_BYTES: usize = 8;
 /// Smallest file that is rewritten, in bytes.
@@ -316,7 +317,7 @@ impl Decoder<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{ObjectKey, Precondition};
+    use store::{ObjectKey, Precondition};
 
     fn renamed(moves: &Moves, from: &str, to: &str) -> Vec<Step> {
         let key = |text| ObjectKey::try_from(text).unwrap();

@@ -2,9 +2,9 @@
 
 use super::Result;
 use crate::writeback::Judge;
-use crate::{ETag, ObjectKey, ObjectMeta, ObjectRef, StoreError};
 use futures_util::future::BoxFuture;
 use std::fmt;
+use store::{ETag, ObjectKey, ObjectMeta, ObjectRef, StoreError};
 
 /// Error of a caller of [`Mover::rename_object`](super::Mover::rename_object) that could not commit the new name.
 pub trait NamingError: From<StoreError> {

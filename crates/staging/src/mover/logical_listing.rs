@@ -5,10 +5,10 @@
 
 use super::Mover;
 use super::moves::{Moves, Target};
-use crate::listing::{Scan, token_after};
-use crate::{ListEntry, ListPage, ListRequest, ObjectKey, ObjectRef, Pages, Result};
 use bytes::Bytes;
 use std::collections::BTreeMap;
+use store::listing::{Scan, token_after};
+use store::{ListEntry, ListPage, ListRequest, ObjectKey, ObjectRef, Pages, Result};
 
 /// Maximum entries per page.
 const PAGE_ENTRIES_MAX: usize = 1000;

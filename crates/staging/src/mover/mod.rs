@@ -16,7 +16,7 @@
 
 mod execute;
 #[cfg(feature = "fuzz")]
-pub(crate) mod fuzz;
+pub mod fuzz;
 mod journal;
 mod keeper;
 mod logical_listing;
@@ -27,11 +27,6 @@ mod wait_for_moves;
 
 use crate::etag_aliases::EtagAliases;
 use crate::writeback::LostKey;
-use crate::{
-    Attributes, Claims, CopyOptions, ETag, Entropy, GetOptions, ListPage, ListRequest, Multipart, Object,
-    ObjectKey, ObjectMeta, ObjectRef, ObjectStore, Payload, Precondition, PutOptions, Result, StoreError,
-    Tags, blocking,
-};
 use execute::CopiedObject;
 use journal::Journal;
 pub use keeper::{Keeper, NamingError};
@@ -43,6 +38,11 @@ use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use store::{
+    Attributes, Claims, CopyOptions, ETag, Entropy, GetOptions, ListPage, ListRequest, Multipart, Object,
+    ObjectKey, ObjectMeta, ObjectRef, ObjectStore, Payload, Precondition, PutOptions, Result, StoreError,
+    Tags, blocking,
+};
 use tokio::sync::Notify;
 
 /// Maximum renames in flight. Further renames wait until one completes.

@@ -7,9 +7,9 @@
 use super::Mover;
 use super::execute::{CopiedObject, SourceObject};
 use crate::writeback::{Outcome, Overtaken, Way, require_other_key};
-use crate::{CopyOptions, ObjectKey, ObjectRef, ObjectStore as _, Precondition, Result, StoreError};
 use std::collections::HashMap;
 use std::sync::{MutexGuard, PoisonError};
+use store::{CopyOptions, ObjectKey, ObjectRef, ObjectStore as _, Precondition, Result, StoreError};
 
 /// Attempts to replace their object, while they keep changing it, before this move fails.
 const ATTEMPTS_MAX: usize = 5;

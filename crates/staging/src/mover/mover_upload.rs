@@ -1,9 +1,9 @@
 //! Multipart uploads through the mover. An upload is completed after the moves into and out of its key.
 
 use super::Mover;
-use crate::{Multipart, ObjectKey, ObjectRef, Payload, Precondition, Result};
 use std::ops::Range;
 use std::sync::Arc;
+use store::{Multipart, ObjectKey, ObjectRef, Payload, Precondition, Result};
 
 #[derive(Debug)]
 pub(super) struct MoverUpload {

@@ -8,10 +8,10 @@
 //! and the earlier ones are executed first. Of moves whose prefixes are nested, the inner one owns the objects below
 //! its prefix. Nothing is visible under a key or prefix that was renamed away until its objects have left.
 
-use crate::{ETag, ObjectKey, ObjectMeta, ObjectRef, Precondition};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
+use store::{ETag, ObjectKey, ObjectMeta, ObjectRef, Precondition};
 
 /// A rename to be carried out: the objects at `from` in the bucket are visible under `to`.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! Waits for moves, for callers that must not return before other clients see a rename.
 
 use super::Mover;
-use crate::{ObjectKey, Result};
+use store::{ObjectKey, Result};
 
 impl Mover {
     /// Returns when the object visible under a key is stored there and nowhere else.

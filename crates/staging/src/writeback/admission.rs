@@ -2,8 +2,8 @@
 //! too long.
 
 use super::Writeback;
-use crate::{Result, StoreError, blocking};
 use std::sync::atomic::Ordering;
+use store::{Result, StoreError, blocking};
 use tokio::sync::futures::Notified;
 use tokio::time::Instant;
 

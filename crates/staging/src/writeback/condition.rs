@@ -2,7 +2,7 @@
 
 use super::Writeback;
 use super::pending::{Change, Pending};
-use crate::{ObjectKey, Precondition, Result, StoreError};
+use store::{ObjectKey, Precondition, Result, StoreError};
 
 /// A precondition, and the bucket read that it was checked in.
 pub(super) struct Condition<'w> {

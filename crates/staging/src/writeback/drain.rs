@@ -7,15 +7,15 @@ use super::log_record::Record;
 use super::make_change::NewObject;
 use super::pending::{Change, Extent, PendingObject, slice_extents};
 use super::upload_conflict::Resolution;
-use crate::{
-    CopyOptions, ETag, Multipart, ObjectKey, ObjectRef, Payload, Precondition, PutOptions, Result,
-    StoreError, Timestamp, blocking,
-};
 use futures_util::TryStreamExt as _;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
+use store::{
+    CopyOptions, ETag, Multipart, ObjectKey, ObjectRef, Payload, Precondition, PutOptions, Result,
+    StoreError, Timestamp, blocking,
+};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 

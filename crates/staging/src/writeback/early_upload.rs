@@ -6,9 +6,9 @@
 
 use super::failed;
 use super::pending::Extent;
-use crate::{Attributes, Multipart, ObjectKey, ObjectStore, Payload, Result, StoreError, Tags};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use store::{Attributes, Multipart, ObjectKey, ObjectStore, Payload, Result, StoreError, Tags};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::task::JoinSet;
 

@@ -8,7 +8,6 @@ use super::direct_io::{self, DIRECT_BYTES_MIN, DirectWriter};
 use super::log_record::{self, Record};
 use super::scan::{MARK_FILE, ScanEvent, Scanned, SyncMark, TornTail, scan};
 use crate::medium::unused;
-use crate::{Payload, hold};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -18,6 +17,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use store::{Payload, hold};
 
 /// Length at which a segment is full, in bytes.
 const SEGMENT_BYTES: u64 = 64 << 20;
@@ -482,8 +482,8 @@ pub(super) fn numbers(dir: &Path) -> io::Result<Vec<u64>> {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::{ObjectKey, Precondition};
     use std::cell::RefCell;
+    use store::{ObjectKey, Precondition};
 
     thread_local! {
         /// Range of a segment that cannot be read on this thread.

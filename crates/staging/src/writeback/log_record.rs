@@ -6,9 +6,9 @@
 //! header is the encoded record; the body is bytes of objects or a note. `docs/format.md` describes the fields.
 
 use crate::log_encoding::{Crc, Decoder, Encoder};
-use crate::{Attributes, ETag, ObjectKey, ObjectRef, Precondition, Tags, Timestamp};
 use std::collections::BTreeMap;
 use std::ops::Range;
+use store::{Attributes, ETag, ObjectKey, ObjectRef, Precondition, Tags, Timestamp};
 
 /// Magic of frames with a checksum of their position.
 pub(super) const MAGIC_V2: [u8; 4] = *b"TWB2";

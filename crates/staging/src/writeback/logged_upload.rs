@@ -7,14 +7,14 @@ use super::early_upload::{EarlyUpload, EarlyUploadSlot};
 use super::make_change::NewObject;
 use super::pending::{Extent, PendingObject, slice_extents};
 use super::{CopySource, HeldSources, UrgentDrain, Writeback, object_ref};
-use crate::{
-    Attributes, Multipart, ObjectKey, ObjectRef, Payload, Precondition, Result, StoreError, Tags, blocking,
-    byte_range,
-};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use store::{
+    Attributes, Multipart, ObjectKey, ObjectRef, Payload, Precondition, Result, StoreError, Tags, blocking,
+    byte_range,
+};
 
 #[derive(Debug)]
 pub(super) struct LoggedUpload {

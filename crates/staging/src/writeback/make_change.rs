@@ -9,9 +9,9 @@ use super::early_upload::EarlyUploadSlot;
 use super::log_record::{ExtentRecord, ObjectDescription, Record};
 use super::pending::{Change, Extent, PendingObject};
 use super::{Writeback, failed};
-use crate::{ObjectKey, Payload, Result, StoreError};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard, PoisonError};
+use store::{ObjectKey, Payload, Result, StoreError};
 
 /// Longest body, in bytes, that is appended together with the record that describes it. Longer bodies are appended
 /// before.

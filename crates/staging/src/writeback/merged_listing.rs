@@ -2,10 +2,10 @@
 
 use super::pending::Change;
 use super::{BucketRead, Writeback};
-use crate::listing::{Scan, successor, token_after};
-use crate::{ListEntry, ListPage, ListRequest, ObjectKey, Result};
 use bytes::Bytes;
 use std::collections::BTreeMap;
+use store::listing::{Scan, successor, token_after};
+use store::{ListEntry, ListPage, ListRequest, ObjectKey, Result};
 
 /// Keys per LIST request that looks for one that is not deleted.
 const KEYS_PER_CHECK: usize = 1000;

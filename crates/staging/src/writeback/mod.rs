@@ -20,7 +20,7 @@ mod direct_io;
 mod drain;
 mod early_upload;
 #[cfg(feature = "fuzz")]
-pub(crate) mod fuzz;
+pub mod fuzz;
 mod log;
 mod log_record;
 mod logged_upload;
@@ -33,11 +33,7 @@ mod scan;
 mod unsynced_keys;
 mod upload_conflict;
 
-use crate::{
-    Attributes, Clock, CopyOptions, ETag, Entropy, GetOptions, ListPage, ListRequest, Multipart, Object,
-    ObjectKey, ObjectMeta, ObjectRef, ObjectStore, Payload, Precondition, PutOptions, Result, StoreError,
-    Tags, blocking, byte_range, etag_aliases::EtagAliases,
-};
+use crate::etag_aliases::EtagAliases;
 use bytes::Bytes;
 use condition::{BucketRead, Condition};
 use early_upload::SendMemory;
@@ -57,6 +53,11 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
+use store::{
+    Attributes, Clock, CopyOptions, ETag, Entropy, GetOptions, ListPage, ListRequest, Multipart, Object,
+    ObjectKey, ObjectMeta, ObjectRef, ObjectStore, Payload, Precondition, PutOptions, Result, StoreError,
+    Tags, blocking, byte_range,
+};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use upload_conflict::JudgeState;

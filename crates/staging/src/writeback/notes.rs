@@ -8,13 +8,13 @@ use super::Writeback;
 use super::log::Log;
 use super::log_record::Record;
 use super::pending::Extent;
-use crate::Payload;
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::fmt;
 use std::io::{self, ErrorKind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use store::Payload;
 
 /// Numbers of notes, ascending, and where the notes are.
 pub(super) type NoteLocations = VecDeque<(u64, Extent)>;

@@ -9,10 +9,10 @@ use super::early_upload::EarlyUploadSlot;
 use super::log::Segment;
 use super::log_record::ObjectDescription;
 use super::unsynced_keys::UnsyncedKeys;
-use crate::{ETag, ObjectKey, ObjectMeta, ObjectRef, Precondition, Timestamp};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::{Bound, Range};
 use std::sync::Arc;
+use store::{ETag, ObjectKey, ObjectMeta, ObjectRef, Precondition, Timestamp};
 use tokio::time::Instant;
 
 /// An object that is not in the bucket yet.

@@ -6,11 +6,11 @@ use super::log_record::{ExtentRecord, Record};
 use super::notes::NoteLocations;
 use super::pending::{Change, Extent, Pending, PendingObject};
 use super::scan::{Damage, ScanEvent};
-use crate::{ObjectKey, Timestamp};
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
+use store::{ObjectKey, Timestamp};
 
 /// State of a replay.
 #[derive(Debug, Default)]

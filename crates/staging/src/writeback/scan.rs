@@ -329,8 +329,8 @@ mod tests {
     use super::super::log::Log;
     use super::super::log::tests::with_unreadable;
     use super::*;
-    use crate::{ObjectKey, Payload, Precondition};
     use std::fs;
+    use store::{ObjectKey, Payload, Precondition};
 
     fn delete(change: u64) -> Record {
         Record::Delete { change, key: ObjectKey::try_from("k").unwrap(), base: Precondition::None }

@@ -4,9 +4,9 @@
 //! record, the bucket has the object and nothing in the log contradicts it.
 
 use super::log::Log;
-use crate::ObjectKey;
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use store::ObjectKey;
 
 /// Maximum keys to remember. With more, every key counts as one with unsynced records until the next sync.
 const KEYS_MAX: usize = 1 << 16;

@@ -8,15 +8,15 @@
 
 use super::Writeback;
 use super::pending::{Change, Extent, PendingObject, slice_extents};
-use crate::{
-    CopyOptions, ETag, ObjectKey, ObjectMeta, ObjectRef, Payload, Precondition, PutOptions, Result,
-    StoreError,
-};
 use bytes::Bytes;
 use futures_util::TryStreamExt as _;
 use futures_util::future::BoxFuture;
 use std::ops::Range;
 use std::sync::{Arc, PoisonError};
+use store::{
+    CopyOptions, ETag, ObjectKey, ObjectMeta, ObjectRef, Payload, Precondition, PutOptions, Result,
+    StoreError,
+};
 
 /// Attempts to replace their object, while they keep changing it, before the upload fails.
 const ATTEMPTS_MAX: usize = 5;

@@ -1,12 +1,12 @@
 //! Tests of objects that are changed just as they arrive at their new keys.
 
 use super::{World, contents, expected, key, options, put};
+use staging::mover::Mover;
+use staging::writeback::{Writeback, WritebackOptions};
 use std::sync::Arc;
 use std::time::Duration;
 use store::memory::MemoryStore;
-use store::mover::Mover;
 use store::wrap::{Fault, Operation, Rule};
-use store::writeback::{Writeback, WritebackOptions};
 use store::{Entropy, ObjectStore as _, Precondition, StoreError, SystemClock};
 use tempfile::TempDir;
 

@@ -1,8 +1,8 @@
 //! Tests of copies whose response was lost: the mover recognises such a copy as its own.
 
 use super::{World, contents, expected, keeper, key, put};
+use staging::mover::Keeper;
 use std::time::Duration;
-use store::mover::Keeper;
 use store::wrap::{Fault, Operation, Rule};
 use store::{ObjectRef, ObjectStore as _, Payload, Precondition, PutOptions};
 

@@ -2,12 +2,12 @@
 
 use super::{LATER, World, contents, key, open, options, read};
 use bytes::Bytes;
+use staging::writeback::{Backlog, Judge, Way, WritebackOptions};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use store::memory::MemoryStore;
 use store::wrap::{Fault, Faults, Operation, Rule, Trace};
-use store::writeback::{Backlog, Judge, Way, WritebackOptions};
 use store::{
     Attributes, CopyOptions, GetOptions, ObjectStore, Payload, Precondition, PutOptions, StoreError,
     SystemClock, Tags,

@@ -2,10 +2,10 @@
 
 use super::{LATER, World, contents, key, options, read};
 use bytes::Bytes;
+use staging::writeback::WritebackOptions;
 use std::sync::Arc;
 use std::time::Duration;
 use store::wrap::{Fault, Operation, Rule};
-use store::writeback::WritebackOptions;
 use store::{Attributes, Multipart, ObjectStore, Payload, Precondition, StoreError, Tags};
 
 const PART_BYTES: usize = 100_000;

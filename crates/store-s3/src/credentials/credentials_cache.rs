@@ -7,11 +7,11 @@
 use super::provider::Provider;
 use super::provider_request::ProviderContext;
 use super::{Credentials, CredentialsError, CredentialsSource, ExpiringCredentials};
-use crate::{Entropy, Timestamp};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use store::{Entropy, Timestamp};
 
 /// Time before the expiry at which a renewal begins, or a quarter of the remaining lifetime if that is shorter. Jitter
 /// adds up to half of it, so that machines started together do not renew together. Instances and containers offer new
@@ -27,7 +27,7 @@ const FAILURE_CACHED: Duration = Duration::from_secs(1);
 
 /// How certain it is from a server's response that credentials have expired.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::s3) enum ExpiryHint {
+pub(crate) enum ExpiryHint {
     /// The error code says so.
     Certain,
     /// A refusal may have other reasons: responses to HEAD have no error code.
@@ -49,7 +49,7 @@ type Renewal = Shared<BoxFuture<'static, Result<Arc<Credentials>, CredentialsErr
 
 /// The credentials of a client, cached and renewed if they come from a provider.
 #[derive(Debug)]
-pub(in crate::s3) struct CredentialsCache {
+pub(crate) struct CredentialsCache {
     source: CredentialsSource,
     inner: Arc<CacheInner>,
 }
@@ -77,16 +77,12 @@ struct CachedCredentials {
 }
 
 impl CredentialsCache {
-    pub(in crate::s3) fn new(
-        source: CredentialsSource,
-        context: ProviderContext,
-        entropy: Arc<Entropy>,
-    ) -> Self {
+    pub(crate) fn new(source: CredentialsSource, context: ProviderContext, entropy: Arc<Entropy>) -> Self {
         Self { source, inner: Arc::new(CacheInner { context, entropy, state: Mutex::default() }) }
     }
 
     /// Returns the current credentials, renewed if necessary; `None` for anonymous requests.
-    pub(in crate::s3) async fn current(&self) -> Result<Option<Arc<Credentials>>, CredentialsError> {
+    pub(crate) async fn current(&self) -> Result<Option<Arc<Credentials>>, CredentialsError> {
         match &self.source {
             CredentialsSource::Anonymous => Ok(None),
             CredentialsSource::Fixed(credentials) => Ok(Some(credentials.clone())),
@@ -95,7 +91,7 @@ impl CredentialsCache {
     }
 
     /// Reports that a server considers credentials expired. Returns whether [`Self::current`] may return other credentials.
-    pub(in crate::s3) fn report_expired(&self, used: &Arc<Credentials>, expiry_hint: ExpiryHint) -> bool {
+    pub(crate) fn report_expired(&self, used: &Arc<Credentials>, expiry_hint: ExpiryHint) -> bool {
         if !matches!(self.source, CredentialsSource::Provider(_)) {
             return false;
         }
@@ -215,7 +211,7 @@ impl CacheInner {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::SystemClock;
+    use store::SystemClock;
 
     fn cache(seed: u64) -> CacheInner {
         let context = ProviderContext { ca_bundle: None, clock: Arc::new(SystemClock) };

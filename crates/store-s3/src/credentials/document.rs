@@ -2,9 +2,9 @@
 //! of STS.
 
 use super::{Credentials, ExpiringCredentials};
-use crate::Timestamp;
-use crate::s3::{elements, xml};
+use crate::{elements, xml};
 use serde_json::Value;
+use store::Timestamp;
 
 /// The field names of a JSON document.
 #[derive(Debug, Clone, Copy)]

@@ -2,7 +2,7 @@
 
 use super::profile::{self, Section};
 use super::{document, process, sso};
-use crate::s3::Search;
+use crate::Search;
 use std::collections::BTreeMap;
 
 /// Parses files of the AWS tools, and checks that the sections survive writing and parsing, and that a search ends.

@@ -3,7 +3,7 @@
 
 use super::provider_request::{ProviderContext, ProviderError, ProviderRequest};
 use super::{CredentialsError, ExpiringCredentials, document};
-use crate::s3::config::Endpoint;
+use crate::config::Endpoint;
 use http::{Method, StatusCode};
 use serde_json::Value;
 use std::fmt;
@@ -104,9 +104,7 @@ fn read(answer: &[u8]) -> Result<ExpiringCredentials, ProviderError> {
     let answer = document::parse_json(answer)?;
     match answer.get("Code").and_then(Value::as_str) {
         None | Some("Success") => Ok(document::parse_credentials(&answer, document::METADATA)?),
-        Some(code) => {
-            Err(ProviderError::transient(format!("it answers {}", crate::s3::failure::one_line(code))))
-        }
+        Some(code) => Err(ProviderError::transient(format!("it answers {}", crate::failure::one_line(code)))),
     }
 }
 

@@ -30,9 +30,9 @@ pub use provider::Provider;
 pub(super) use provider_request::ProviderContext;
 pub use search::{Found, Search};
 
-use crate::Timestamp;
 use std::fmt;
 use std::sync::Arc;
+use store::Timestamp;
 
 /// An access key, its secret key, and the session token of temporary credentials.
 #[derive(Clone, PartialEq, Eq)]

@@ -1,11 +1,10 @@
 //! HTTP requests to credential providers: one attempt with a time limit. Calls that need the credentials retry.
 
 use super::CredentialsError;
-use crate::s3::connect;
-use crate::s3::failure::{chain, one_line};
-use crate::s3::upload::{Progress, Upload};
-use crate::s3::xml;
-use crate::{Clock, Payload};
+use crate::connect;
+use crate::failure::{chain, one_line};
+use crate::upload::{Progress, Upload};
+use crate::xml;
 use bytes::Bytes;
 use http::header::{ACCEPT, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, Request, StatusCode, Uri};
@@ -13,16 +12,17 @@ use http_body_util::{BodyExt, Limited};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+use store::{Clock, Payload};
 
 /// Maximum length of a response in bytes; a session token has a few kilobytes.
 const ANSWER_BYTES_MAX: usize = 256 << 10;
 
 /// The context of providers.
 #[derive(Debug)]
-pub(in crate::s3) struct ProviderContext {
+pub(crate) struct ProviderContext {
     /// A PEM file of additional trusted certificates.
-    pub(in crate::s3) ca_bundle: Option<PathBuf>,
-    pub(in crate::s3) clock: Arc<dyn Clock>,
+    pub(crate) ca_bundle: Option<PathBuf>,
+    pub(crate) clock: Arc<dyn Clock>,
 }
 
 /// A request to a provider.

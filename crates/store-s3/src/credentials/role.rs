@@ -3,8 +3,8 @@
 use super::provider::Provider;
 use super::provider_request::{ProviderContext, ProviderError, ProviderRequest};
 use super::{Credentials, CredentialsError, ExpiringCredentials, document};
-use crate::s3::config::Endpoint;
-use crate::s3::sign::{self, Signable, Signer};
+use crate::config::Endpoint;
+use crate::sign::{self, Signable, Signer};
 use bytes::Bytes;
 use http::Method;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderMap, HeaderValue};
@@ -82,7 +82,7 @@ impl Sts {
 }
 
 fn form(action: &str, fields: &[(&str, &str)]) -> String {
-    let query = crate::s3::escape::query;
+    let query = crate::escape::query;
     let mut form = format!("Action={action}&Version={VERSION}");
     for (name, value) in fields {
         form.push_str(&format!("&{name}={}", query(value)));

@@ -9,7 +9,7 @@ use super::role::{Role, SESSION_NAME, Sts};
 use super::sso::Sso;
 use super::web_identity::WebIdentity;
 use super::{Credentials, CredentialsError, CredentialsSource, Secret};
-use crate::s3::config::{DEFAULT_REGION, Endpoint};
+use crate::config::{DEFAULT_REGION, Endpoint};
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;

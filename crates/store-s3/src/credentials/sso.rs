@@ -3,14 +3,14 @@
 
 use super::provider_request::{ProviderContext, ProviderError, ProviderRequest};
 use super::{CredentialsError, ExpiringCredentials, Secret, document};
-use crate::Timestamp;
-use crate::s3::config::Endpoint;
-use crate::s3::{escape, xml};
+use crate::config::Endpoint;
+use crate::{escape, xml};
 use aws_lc_rs::digest;
 use serde_json::Value;
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
+use store::Timestamp;
 
 const WITHIN: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(20));
 
@@ -85,7 +85,7 @@ impl Sso {
 /// Returns the name of the cache file: the SHA-1 of the session in hexadecimal.
 fn file_name(session: &str) -> String {
     let sum = digest::digest(&digest::SHA1_FOR_LEGACY_USE_ONLY, session.as_bytes());
-    format!("{}.json", crate::hex(sum.as_ref()))
+    format!("{}.json", store::hex(sum.as_ref()))
 }
 
 /// Reads the token in a cache file, and its expiry time.

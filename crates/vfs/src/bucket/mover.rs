@@ -1,12 +1,12 @@
-//! Connects a volume named by path with its [mover](store::mover).
+//! Connects a volume named by path with its [mover](staging::mover).
 //!
 //! The mover shows objects under their new keys at once and moves them in the background. It asks this module when it may
 //! start, and whether an object whose headers were stored again is still the same file. It reports back when an object has
 //! another etag at its destination.
 
 use meta::{Dentry, Extent, Ino, Inode, Kind, Name, Op, RenameHow, Stored};
+use staging::mover::{Keeper, Mover, MoverOptions, Renamed};
 use std::sync::Arc;
-use store::mover::{Keeper, Mover, MoverOptions, Renamed};
 use store::{ETag, Entropy, ObjectKey, ObjectMeta, ObjectRef, ObjectStore, StoreError};
 
 use crate::bucket::headers;

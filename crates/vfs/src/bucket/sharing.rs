@@ -1,6 +1,6 @@
 //! State for a bucket that several machines mount.
 //!
-//! [Leases](store::leases) in the bucket serialize operations that only one mount may do at a time. This module also remembers
+//! [Leases](staging::leases) in the bucket serialize operations that only one mount may do at a time. This module also remembers
 //! files whose attributes another mount may have changed: objects that were stored again with the same bytes.
 
 use std::collections::{HashMap, HashSet};
@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use meta::{Ino, Inode, Observed, Stored};
-use store::leases::Leases;
+use staging::leases::Leases;
 use store::{Entropy, ObjectKey, ObjectStore, Timestamp};
 
 use crate::config::Config;

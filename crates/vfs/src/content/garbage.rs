@@ -3,7 +3,7 @@
 
 use meta::namespace::{read_content, read_inode};
 use meta::{Engine, Ino};
-use store::leases::left_over;
+use staging::leases::left_over;
 use store::{ListEntry, ListRequest, ObjectKey, ObjectStore, Pages};
 
 use crate::layout::Layout;

@@ -1,6 +1,6 @@
 //! Renames.
 //!
-//! In a volume named by path a new name is a new key. The [mover](store::mover) shows objects under their new keys at once and
+//! In a volume named by path a new name is a new key. The [mover](staging::mover) shows objects under their new keys at once and
 //! moves them in the background; the name changes in the same step. A file that the bucket does not show is renamed in the
 //! namespace alone.
 
@@ -8,7 +8,7 @@ mod tree;
 mod under_lease;
 
 use meta::{FsError, Ino, Inode, Kind, Name, Op, RenameHow};
-use store::mover::Mover;
+use staging::mover::Mover;
 use store::{Claim, ObjectKey, ObjectRef, Precondition, StoreError};
 use tokio::sync::MutexGuard;
 

@@ -1,7 +1,7 @@
 //! Status of a mount.
 
 use meta::Ino;
-use store::mover::Moving;
+use staging::mover::Moving;
 
 use crate::Filesystem;
 

@@ -12,10 +12,10 @@ use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use s3::{Endpoint, EndpointOptions, Limits, Role, Server, User, Users};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use store::s3::{Credentials, S3Buckets, S3Config};
 use store::{
     Buckets, Entropy, GetOptions, ListRequest, ObjectKey, ObjectStore, Payload, PutOptions, SystemClock,
 };
+use store_s3::{Credentials, S3Buckets, S3Config};
 use tokio::runtime::Runtime;
 
 const BUCKET: &str = "objects";

@@ -4,11 +4,11 @@ use anyhow::{Context, Result, ensure};
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use servers::S3Server;
 use std::sync::Arc;
-use store::s3::{Credentials, CredentialsSource, S3Buckets, S3Config};
 use store::{
     Buckets as _, Entropy, GetOptions, ListRequest, ObjectKey, ObjectStore, Pages, Payload, Precondition,
 };
 use store::{PutOptions, StoreError, SystemClock, Tags};
+use store_s3::{Credentials, CredentialsSource, S3Buckets, S3Config};
 use tokio::runtime::Runtime;
 
 use super::content::{Content, ContentChecker};

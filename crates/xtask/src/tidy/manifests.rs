@@ -7,27 +7,33 @@ use super::tree::{File, Tree};
 use toml::{Table, Value};
 
 /// Every crate of the workspace, with the workspace crates that it may depend on.
-const EDGES: [(&str, &[&str]); 18] = [
+const EDGES: [(&str, &[&str]); 21] = [
     ("listen", &[]),
     ("store", &[]),
+    ("store-s3", &["store"]),
+    ("store-dir", &["store"]),
+    ("staging", &["store"]),
     ("sst", &[]),
     ("servers", &[]),
     ("drive", &["store", "sst"]),
-    ("analyze", &["store"]),
+    ("analyze", &["store", "store-s3"]),
     ("meta", &["store"]),
     ("meta-rocks", &["meta"]),
-    ("vfs", &["meta", "store"]),
-    ("events", &["store", "listen"]),
+    ("vfs", &["meta", "store", "staging"]),
+    ("events", &["store", "store-s3", "listen"]),
     ("s3", &["store", "events", "listen"]),
-    ("views", &["store", "events", "listen"]),
+    ("views", &["store", "store-s3", "events", "listen"]),
     ("fuse", &["vfs"]),
-    ("sim", &["store", "meta", "vfs", "drive"]),
+    ("sim", &["store", "staging", "meta", "vfs", "drive"]),
     ("bench", &["store", "meta", "vfs", "fuse", "servers"]),
-    ("fuzz", &["store", "meta", "events", "s3", "sst", "drive", "views"]),
+    ("fuzz", &["store", "store-s3", "store-dir", "staging", "meta", "events", "s3", "sst", "drive", "views"]),
     (
         "cli",
         &[
             "store",
+            "store-s3",
+            "store-dir",
+            "staging",
             "meta",
             "meta-rocks",
             "vfs",
@@ -43,14 +49,14 @@ const EDGES: [(&str, &[&str]); 18] = [
     (
         "xtask",
         &[
-            "store", "meta", "vfs", "fuse", "events", "views", "servers", "bench", "sst", "drive", "s3",
-            "analyze",
+            "store", "store-s3", "meta", "vfs", "fuse", "events", "views", "servers", "bench", "sst",
+            "drive", "s3", "analyze",
         ],
     ),
 ];
 
 /// Crates that every other crate may use in its tests.
-const TEST_ONLY: [&str; 2] = ["servers", "sim"];
+const TEST_ONLY: [&str; 4] = ["servers", "sim", "store-s3", "store-dir"];
 
 /// External crates that only some crates may use.
 const RESTRICTED: [(&str, &[&str]); 12] = [
@@ -58,10 +64,10 @@ const RESTRICTED: [(&str, &[&str]); 12] = [
     ("clap", &["cli", "xtask", "bench"]),
     ("indicatif", &["cli", "xtask", "bench"]),
     ("tracing-subscriber", &["cli", "xtask", "bench"]),
-    ("hyper", &["listen", "store", "events", "s3", "views", "servers", "bench"]),
-    ("hyper-util", &["listen", "store", "events", "s3", "views", "servers", "bench"]),
-    ("rustls", &["listen", "store", "s3", "views", "cli", "servers", "events"]),
-    ("quick-xml", &["s3", "store"]),
+    ("hyper", &["listen", "store-s3", "events", "s3", "views", "servers", "bench"]),
+    ("hyper-util", &["listen", "store-s3", "events", "s3", "views", "servers", "bench"]),
+    ("rustls", &["listen", "store-s3", "s3", "views", "cli", "servers", "events"]),
+    ("quick-xml", &["s3", "store-s3"]),
     ("s3s", &["s3"]),
     ("granit-parser", &["views"]),
     ("io-uring", &["drive"]),

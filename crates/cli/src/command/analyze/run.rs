@@ -18,8 +18,8 @@ use std::path::PathBuf;
 use std::pin::pin;
 use std::process::ExitCode;
 use std::sync::Arc;
-use store::s3::S3Buckets;
 use store::{Buckets, ObjectStore};
+use store_s3::S3Buckets;
 use tokio::runtime::Runtime;
 
 /// Run a workload on any S3 endpoint while the kernel traces the node's device, file system and processes.
