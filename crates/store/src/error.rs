@@ -75,7 +75,7 @@ impl StoreError {
     }
 
     /// Converts an I/O error of a local log, in which a store keeps changes that its bucket does not have yet.
-    pub(crate) fn of_log(what: &str, error: std::io::Error) -> Self {
+    pub fn of_log(what: &str, error: std::io::Error) -> Self {
         match error.kind() {
             std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
                 Self::Full(format!("the disk of {what}: {error}"))
