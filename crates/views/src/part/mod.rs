@@ -2,7 +2,7 @@
 //!
 //! The handler of a part receives hints of, and lists, only the objects of its part ([`Part::of_hints`],
 //! [`Part::of_buckets`]). It need not know of the other handlers. A client asks one handler of each part ([`Union`]).
-//! See `docs/decisions/0037-every-handler-hears-all.md`.
+//! See `docs/decisions/0037-every-handler-receives-all-events.md`.
 //!
 //! Invariant: for a given number of parts, every object belongs to exactly one of them, and to the same one in every
 //! process.
