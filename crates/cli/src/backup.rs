@@ -4,7 +4,7 @@
 //! used before all of it has been read and its checksums are verified.
 
 use anyhow::{Context, Result, anyhow, bail};
-use meta_rocks::{DumpedRecords, RocksEngine};
+use meta_disk::{DumpedRecords, DiskEngine};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufReader, BufWriter, ErrorKind, Read, Write};
@@ -54,7 +54,7 @@ impl Origin {
 }
 
 /// Writes all names of an engine, as they are now, to a file that must not exist yet. Returns the number of records.
-pub(crate) fn write(engine: &RocksEngine, origin: &Origin, path: &Path) -> Result<u64> {
+pub(crate) fn write(engine: &DiskEngine, origin: &Origin, path: &Path) -> Result<u64> {
     if path.exists() {
         bail!("{} already exists; give another name", path.display());
     }
@@ -78,7 +78,7 @@ fn staging_path(path: &Path) -> Result<PathBuf> {
     Ok(path.with_file_name(staged))
 }
 
-fn write_to(path: &Path, engine: &RocksEngine, origin: &Origin) -> Result<u64> {
+fn write_to(path: &Path, engine: &DiskEngine, origin: &Origin) -> Result<u64> {
     let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
     let mut blocks = BlockWriter { file: BufWriter::new(file), number: 0 };
     blocks.file.write_all(MAGIC)?;
@@ -250,10 +250,10 @@ fn records(mut body: &[u8]) -> Option<DumpedRecords> {
 mod tests {
     use super::*;
     use meta::Engine;
-    use meta_rocks::RocksOptions;
+    use meta_disk::EngineOptions;
 
     fn make_backup(dir: &Path) -> PathBuf {
-        let engine = RocksEngine::open(&dir.join("engine"), RocksOptions::default()).unwrap();
+        let engine = DiskEngine::open(&dir.join("engine"), EngineOptions::default()).unwrap();
         engine.register("consumer", engine.head()).unwrap();
         let path = dir.join("backup");
         assert!(write(&engine, &Origin::new("v".into(), "id".into(), None), &path).unwrap() > 0);
@@ -265,7 +265,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = make_backup(dir.path());
         let refused = write(
-            &RocksEngine::open(&dir.path().join("engine"), RocksOptions::default()).unwrap(),
+            &DiskEngine::open(&dir.path().join("engine"), EngineOptions::default()).unwrap(),
             &Origin::new("v".into(), "id".into(), None),
             &path,
         );
@@ -273,8 +273,8 @@ mod tests {
         let mut reader = Reader::open(&path).unwrap();
         assert_eq!(reader.origin.owner, "id");
         let restored = dir.path().join("restored");
-        RocksEngine::restore(&restored, RocksOptions::default(), || reader.next()).unwrap();
-        let engine = RocksEngine::open(&restored, RocksOptions::default()).unwrap();
+        DiskEngine::restore(&restored, EngineOptions::default(), || reader.next()).unwrap();
+        let engine = DiskEngine::open(&restored, EngineOptions::default()).unwrap();
         assert_eq!(engine.cursor("consumer").unwrap(), engine.head());
     }
 

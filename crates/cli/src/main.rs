@@ -102,7 +102,7 @@ fn main() -> ExitCode {
         Ok(cli) => {
             let code = run(cli.command, &argv).unwrap_or_else(|error| fail(&error, 1));
             // The threads of a failed mount end by themselves. Until then they have the metadata engine open.
-            meta_rocks::all_are_closed_within(CLOSE_TIMEOUT);
+            meta_disk::all_are_closed_within(CLOSE_TIMEOUT);
             code
         }
         Err(code) => code,

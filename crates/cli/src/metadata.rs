@@ -9,7 +9,7 @@ use crate::backup::Origin;
 use crate::state;
 use crate::volume::{self, Volume};
 use anyhow::{Context, Result, bail};
-use meta_rocks::{DumpedRecords, Journal, OpenError, RocksEngine, RocksOptions};
+use meta_disk::{DumpedRecords, Journal, OpenError, DiskEngine, EngineOptions};
 use staging::writeback::Writeback;
 use std::fs;
 use std::io::ErrorKind;
@@ -79,7 +79,7 @@ pub(crate) async fn open(
         Err(error) => return Err(error).with_context(|| format!("cannot read {}", owner.display())),
     }
     let cache_bytes = usize::try_from(memory_limit_bytes / 100 * CACHE_PERCENT).unwrap_or(usize::MAX);
-    let mut options = RocksOptions { cache_bytes, ..RocksOptions::default() };
+    let mut options = EngineOptions { cache_bytes, ..EngineOptions::default() };
     options.sync_interval = match (writeback, by_inode) {
         // An fsync syncs at once; other changes are synced within a second.
         (Some(_), Some(_)) => Duration::from_secs(1),
@@ -98,10 +98,10 @@ pub(crate) async fn open(
         None => Vec::new(),
     };
     let open = || match writeback {
-        None => RocksEngine::open(&path, options),
+        None => DiskEngine::open(&path, options),
         Some(log) => {
             let records = records.iter().map(|(number, record)| (*number, record.to_vec())).collect();
-            RocksEngine::open_journaled(&path, options, Arc::new(WritebackJournal(log.clone())), records)
+            DiskEngine::open_journaled(&path, options, Arc::new(WritebackJournal(log.clone())), records)
         }
     };
     let engine = state::retry_while_busy(open, |error| matches!(error, OpenError::InUse(_))).map_err(|error| {
@@ -163,7 +163,7 @@ pub(crate) fn restore(
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.into()),
         _ => {}
     }
-    let made = RocksEngine::restore(&staged, RocksOptions::default(), &mut records);
+    let made = DiskEngine::restore(&staged, EngineOptions::default(), &mut records);
     if made.is_err() {
         let _ = fs::remove_dir_all(&staged);
     }
@@ -207,7 +207,7 @@ pub(crate) fn record_settings(state_root: &Path, config: &vfs::Config) -> Result
 }
 
 /// Writes names from the write-back log to the tables, so that the log can drop them.
-fn checkpoint(tables: &Weak<RocksEngine>) {
+fn checkpoint(tables: &Weak<DiskEngine>) {
     if let Some(Err(error)) = tables.upgrade().map(|tables| tables.checkpoint()) {
         tracing::warn!("cannot move names out of the write-back log: {error}");
     }
@@ -216,7 +216,7 @@ fn checkpoint(tables: &Weak<RocksEngine>) {
 /// The open metadata of a volume.
 #[derive(Debug, Clone)]
 pub(crate) struct Metadata {
-    pub(crate) engine: Arc<RocksEngine>,
+    pub(crate) engine: Arc<DiskEngine>,
 }
 
 impl Metadata {

@@ -121,12 +121,17 @@ impl Block {
 
     /// Returns the number of restart points whose key is at most `key`.
     fn restarts_up_to(&self, key: &[u8]) -> Result<usize> {
-        // Invariant: restart points below `low` are at most `key`, those from `high` on are greater.
+        self.restarts_while(|restart| restart <= key)
+    }
+
+    /// Returns the number of restart points whose key fulfils a condition that a prefix of all keys fulfils.
+    fn restarts_while(&self, is_before: impl Fn(&[u8]) -> bool) -> Result<usize> {
+        // Invariant: restart points below `low` fulfil the condition, those from `high` on do not.
         let (mut low, mut high) = (0, self.restarts());
         while low < high {
             let middle = low + (high - low) / 2;
             let entry = self.entry(self.restart(middle).entry_at)?;
-            if self.bytes[entry.rest] <= *key { low = middle + 1 } else { high = middle }
+            if is_before(&self.bytes[entry.rest]) { low = middle + 1 } else { high = middle }
         }
         Ok(low)
     }
@@ -264,6 +269,15 @@ impl BlockCursor {
     pub(crate) fn new(block: Block) -> Self {
         let next = Restart { entry_at: block.keys_at, value_at: block.values_at };
         Self { block, next, is_before_first: true, key: Vec::new(), value: 0..0 }
+    }
+
+    /// Returns a cursor before the last restart point whose key is less than `key`; `None` if there is none.
+    pub(crate) fn at_restart_before(block: Block, key: &[u8]) -> Result<Option<Self>> {
+        let Some(last) = block.restarts_while(|restart| restart < key)?.checked_sub(1) else {
+            return Ok(None);
+        };
+        let next = block.restart(last);
+        Ok(Some(Self { next, ..Self::new(block) }))
     }
 
     /// Returns a cursor before the entry `floor`, or before the first entry if there is none.

@@ -17,6 +17,7 @@ mod error;
 mod filter;
 #[cfg(feature = "fuzz")]
 pub mod fuzz;
+mod last_before;
 mod layout;
 mod merge;
 mod resume;

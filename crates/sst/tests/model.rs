@@ -3,9 +3,10 @@
 use crate::fixture::{
     Model, SMALL, assert_same, collect_rest, expected, neighbours, numbered_model, scan_from, table,
 };
+use bytes::Bytes;
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
-use sst::{Merge, Options};
+use sst::{Merge, Options, Table};
 use std::ops::Bound;
 
 /// Generates keys over few distinct bytes, so that they share prefixes; the empty key is among them.
@@ -30,6 +31,17 @@ fn bounds(key: &[u8]) -> [Bound<&[u8]>; 2] {
     [Bound::Included(key), Bound::Excluded(key)]
 }
 
+type Entry = (Vec<u8>, Vec<u8>);
+
+fn last_before(table: &Table<Bytes>, key: &[u8]) -> Option<Entry> {
+    table.last_before(key).unwrap().map(|(key, value)| (key, value.to_vec()))
+}
+
+fn model_before(model: &Model, key: &[u8]) -> Option<Entry> {
+    let before = model.range::<[u8], _>((Bound::Unbounded, Bound::Excluded(key)));
+    before.last().map(|(key, value)| (key.clone(), value.clone()))
+}
+
 proptest! {
     #[test]
     fn a_table_is_an_ordered_map(model in model(300), options in options(), more in vec(key(), 0..20)) {
@@ -41,6 +53,7 @@ proptest! {
             for from in bounds(key) {
                 prop_assert_eq!(scan_from(&table, from), expected(&model, from));
             }
+            prop_assert_eq!(last_before(&table, key), model_before(&model, key));
         }
     }
 
@@ -67,6 +80,7 @@ fn a_table_of_several_partitions_is_an_ordered_map() {
             for from in bounds(neighbour) {
                 assert_eq!(scan_from(&table, from), expected(&model, from));
             }
+            assert_eq!(last_before(&table, neighbour), model_before(&model, neighbour));
         }
     }
 }

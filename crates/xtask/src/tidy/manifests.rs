@@ -18,7 +18,7 @@ const EDGES: [(&str, &[&str]); 21] = [
     ("drive", &["store", "sst"]),
     ("analyze", &["store", "store-s3"]),
     ("meta", &["store"]),
-    ("meta-rocks", &["meta"]),
+    ("meta-disk", &["meta", "sst"]),
     ("vfs", &["meta", "store", "staging"]),
     ("events", &["store", "store-s3", "listen"]),
     ("s3", &["store", "events", "listen"]),
@@ -35,7 +35,7 @@ const EDGES: [(&str, &[&str]); 21] = [
             "store-dir",
             "staging",
             "meta",
-            "meta-rocks",
+            "meta-disk",
             "vfs",
             "fuse",
             "listen",
@@ -71,7 +71,7 @@ const RESTRICTED: [(&str, &[&str]); 12] = [
     ("s3s", &["s3"]),
     ("granit-parser", &["views"]),
     ("io-uring", &["drive"]),
-    ("rust-rocksdb", &["meta-rocks"]),
+    ("rust-rocksdb", &["meta-disk"]),
 ];
 
 /// Checks that crates depend only on the crates that [`EDGES`] allows.

@@ -1,0 +1,69 @@
+//! Creates and removes files until it is killed, and prints the names of the created files. `tests/crash.rs` kills it.
+//!
+//! `crasher PATH LAYER`; the layer is `lsm` or `tables` (RocksDB).
+
+use meta::{Ctx, Engine, Ino, Kind, LogCap, Moment, Name, Namespace, Op, Seqno};
+use meta_disk::{DiskEngine, EngineOptions, TableLayer};
+use std::error::Error;
+use std::io::Write;
+use std::path::Path;
+use std::sync::Arc;
+use std::{env, io, thread};
+use store::Timestamp;
+
+const CTX: Ctx = Ctx { now: Timestamp(1), at: Moment { mount: 1, nanos: 1 }, uid: 0, gid: 0 };
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let mut arguments = env::args().skip(1);
+    let usage = "crasher PATH LAYER";
+    let (path, layer) = arguments.next().zip(arguments.next()).ok_or(usage)?;
+    let layer = if layer == "lsm" { TableLayer::Lsm } else { TableLayer::RocksDb };
+    let log_cap = LogCap { bytes_max: u64::MAX, tail_ops: 0 };
+    let engine =
+        DiskEngine::open(Path::new(&path), EngineOptions { log_cap, layer, ..EngineOptions::default() })?;
+    engine.register("all", Seqno(0))?;
+    let engine = Arc::new(engine);
+    let namespace = Namespace::new(engine.clone(), &CTX)?;
+    let begin = engine.head().0;
+    let run = |thread: u64| {
+        let outcome = work(&namespace, &*engine, &format!("{begin}-{thread}"));
+        outcome.map_err(|error| error.to_string())
+    };
+    let (run, threads) = (&run, 0..3);
+    thread::scope(|scope| {
+        let threads: Vec<_> = threads.map(|thread| scope.spawn(move || run(thread))).collect();
+        let ended = threads.into_iter().map(|thread| thread.join().map_err(|_| "a thread panicked")?);
+        Ok(ended.collect::<Result<(), String>>()?)
+    })
+}
+
+/// Creates files, removes every second one, and syncs after every 16.
+fn work(namespace: &Namespace, engine: &dyn Engine, prefix: &str) -> Result<(), Box<dyn Error>> {
+    for n in 0.. {
+        let text = format!("{prefix}-{n}");
+        let name = Name::new(text.as_bytes())?;
+        let (parent, kind) = (Ino::ROOT, Kind::File);
+        let ino = namespace.allocate(parent, 1)[0];
+        let create = Op::Create {
+            parent,
+            name: name.clone(),
+            ino,
+            kind,
+            mode: 0o644,
+            uid: 0,
+            gid: 0,
+            umask: 0,
+            rdev: 0,
+            target: None,
+        };
+        namespace.commit(&CTX, &create)?;
+        writeln!(io::stdout(), "{text}")?;
+        if n % 2 == 0 {
+            namespace.commit(&CTX, &Op::Unlink { parent, name, keep: false })?;
+        }
+        if n % 16 == 0 {
+            engine.sync()?;
+        }
+    }
+    Ok(())
+}

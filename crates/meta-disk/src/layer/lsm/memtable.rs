@@ -1,0 +1,197 @@
+//! The memtable: the newest rows, which are in no table file yet.
+//!
+//! Invariants: the values of a key are ordered by their publication. A value that a snapshot or a cursor can see is not removed.
+
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+
+/// The number of a publication. Publications are numbered from 1 when the tables are opened.
+pub(super) type Version = u64;
+
+/// Estimated memory of an entry beyond its bytes.
+const ENTRY_BYTES: usize = 160;
+
+/// Entries that a cursor copies at a time: few at first, since most scans are short.
+const FIRST_CHUNK: usize = 8;
+const CHUNK_MAX: usize = 256;
+
+/// Rows in memory. An empty value is a tombstone.
+#[derive(Debug, Default)]
+pub(super) struct Memtable {
+    entries: RwLock<BTreeMap<Bytes, Values>>,
+    len_bytes: AtomicUsize,
+}
+
+/// The values of a key.
+#[derive(Debug)]
+struct Values {
+    newest: (Version, Bytes),
+    /// Older values that a reader may still see, ascending.
+    older: Vec<(Version, Bytes)>,
+}
+
+impl Values {
+    /// Returns the newest value up to a version.
+    fn at(&self, version: Version) -> Option<&Bytes> {
+        if self.newest.0 <= version {
+            return Some(&self.newest.1);
+        }
+        let visible = self.older.partition_point(|(written, _)| *written <= version);
+        self.older[..visible].last().map(|(_, value)| value)
+    }
+
+    /// Adds a newer value, and removes the values that no reader can see: those with a successor that the oldest reader sees. Returns
+    /// the number of bytes removed.
+    fn push(&mut self, version: Version, value: Bytes, oldest_reader: Version) -> usize {
+        let previous = std::mem::replace(&mut self.newest, (version, value));
+        self.older.push(previous);
+        let visible = self.older.partition_point(|(written, _)| *written <= oldest_reader);
+        let unseen = self.older.drain(..visible.saturating_sub(1));
+        unseen.map(|(_, value)| value.len() + ENTRY_BYTES).sum()
+    }
+}
+
+impl Memtable {
+    /// Adds the rows of one publication, and calls `publish` before any reader sees one. Values that only readers before `oldest_reader`
+    /// could see may be removed.
+    pub(super) fn insert(
+        &self,
+        rows: impl IntoIterator<Item = (Bytes, Bytes)>,
+        version: Version,
+        oldest_reader: Version,
+        publish: impl FnOnce(),
+    ) {
+        let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
+        for (key, value) in rows {
+            let added = key.len() + value.len() + ENTRY_BYTES;
+            let removed = match entries.get_mut(&key) {
+                Some(values) => values.push(version, value, oldest_reader),
+                None => {
+                    entries.insert(key, Values { newest: (version, value), older: Vec::new() });
+                    0
+                }
+            };
+            self.len_bytes.fetch_add(added, Ordering::Relaxed);
+            self.len_bytes.fetch_sub(removed, Ordering::Relaxed);
+        }
+        publish();
+    }
+
+    /// Returns the value of a key at a version.
+    pub(super) fn get(&self, key: &[u8], version: Version) -> Option<Bytes> {
+        self.read().get(key)?.at(version).cloned()
+    }
+
+    /// Returns the last key less than `before`, with its value at a version.
+    pub(super) fn last_before(&self, before: &[u8], version: Version) -> Option<(Bytes, Bytes)> {
+        let entries = self.read();
+        let range = entries.range::<[u8], _>((Bound::Unbounded, Bound::Excluded(before)));
+        range.rev().find_map(|(key, values)| Some((key.clone(), values.at(version)?.clone())))
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.read().is_empty()
+    }
+
+    /// Returns the approximate memory in use.
+    pub(super) fn len_bytes(&self) -> usize {
+        self.len_bytes.load(Ordering::Relaxed)
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, BTreeMap<Bytes, Values>> {
+        self.entries.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Copies up to `limit` entries into `chunk`, in descending order. Returns whether there may be more.
+    fn copy_chunk(
+        &self,
+        from: Bound<&[u8]>,
+        version: Version,
+        limit: usize,
+        chunk: &mut Vec<(Bytes, Bytes)>,
+    ) {
+        let entries = self.read();
+        let range = entries.range::<[u8], _>((from, Bound::Unbounded));
+        let visible = range.filter_map(|(key, values)| Some((key.clone(), values.at(version)?.clone())));
+        chunk.extend(visible.take(limit));
+        chunk.reverse();
+    }
+}
+
+/// Iterates over the entries of a memtable at a version.
+#[derive(Debug)]
+pub(super) struct MemtableCursor {
+    memtable: Arc<Memtable>,
+    version: Version,
+    from: Bound<Bytes>,
+    /// Copied entries, the next one last.
+    chunk: Vec<(Bytes, Bytes)>,
+    chunk_limit: usize,
+    current: (Bytes, Bytes),
+}
+
+impl MemtableCursor {
+    pub(super) fn new(memtable: Arc<Memtable>, version: Version, from: Bound<&[u8]>) -> Self {
+        let from = from.map(Bytes::copy_from_slice);
+        let chunk_limit = FIRST_CHUNK;
+        Self { memtable, version, from, chunk: Vec::new(), chunk_limit, current: Default::default() }
+    }
+}
+
+impl sst::Sorted for MemtableCursor {
+    fn advance(&mut self) -> sst::Result<bool> {
+        if self.chunk.is_empty() {
+            let from = self.from.as_ref().map(|key| &key[..]);
+            self.memtable.copy_chunk(from, self.version, self.chunk_limit, &mut self.chunk);
+            self.chunk_limit = (2 * self.chunk_limit).min(CHUNK_MAX);
+        }
+        let Some(next) = self.chunk.pop() else { return Ok(false) };
+        self.from = Bound::Excluded(next.0.clone());
+        self.current = next;
+        Ok(true)
+    }
+
+    fn key(&self) -> &[u8] {
+        &self.current.0
+    }
+
+    fn value(&self) -> &Bytes {
+        &self.current.1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(key: &str, value: &str) -> (Bytes, Bytes) {
+        (Bytes::copy_from_slice(key.as_bytes()), Bytes::copy_from_slice(value.as_bytes()))
+    }
+
+    #[test]
+    fn values_that_no_reader_can_see_are_removed() {
+        let memtable = Memtable::default();
+        for version in 1..=1000 {
+            memtable.insert([row("k", &version.to_string())], version, version - 1, || ());
+        }
+        assert!(memtable.len_bytes() < 4 * (ENTRY_BYTES + 8), "{} bytes", memtable.len_bytes());
+        assert_eq!(memtable.get(b"k", 999).unwrap(), "999");
+        assert_eq!(memtable.get(b"k", 1000).unwrap(), "1000");
+    }
+
+    #[test]
+    fn a_reader_keeps_the_values_that_it_can_see() {
+        let memtable = Memtable::default();
+        memtable.insert([row("k", "old")], 5, 0, || ());
+        for version in 7..=100 {
+            memtable.insert([row("k", &version.to_string())], version, 6, || ());
+        }
+        assert_eq!(memtable.get(b"k", 6).unwrap(), "old");
+        assert_eq!(memtable.get(b"k", 4), None);
+        assert_eq!(memtable.last_before(b"l", 6), Some(row("k", "old")));
+        assert_eq!(memtable.last_before(b"k", 6), None);
+    }
+}

@@ -1,0 +1,34 @@
+//! Snapshots of the tables.
+
+use crate::layer;
+use crate::row;
+use crate::tables::first_rows;
+use meta::{EngineError, KeyRange, Reader, Rows, Versioned, schema};
+use std::ops::Bound;
+
+/// A view of the tables that no later commit changes.
+pub(crate) struct Snapshot(pub(crate) layer::Snapshot);
+
+impl Reader for Snapshot {
+    fn get(&self, key: &[u8]) -> Result<Option<Versioned>, EngineError> {
+        if schema::is_kept_by_engines(key) {
+            return Ok(None);
+        }
+        self.0.get(key)?.map(|row| row::decode(&row)).transpose()
+    }
+
+    fn multi_get(&self, keys: &[Vec<u8>]) -> Result<Vec<Option<Versioned>>, EngineError> {
+        keys.iter().map(|key| self.get(key)).collect()
+    }
+
+    fn scan(&self, from: Bound<&[u8]>, to: Bound<&[u8]>, limit: usize) -> Result<Rows, EngineError> {
+        first_rows(|to| self.0.cursor(to), from, to, limit)
+    }
+
+    fn last(&self, range: &KeyRange) -> Result<Option<(Vec<u8>, Versioned)>, EngineError> {
+        if range.to <= range.from {
+            return Ok(None);
+        }
+        self.0.last(range)?.map(|(key, row)| Ok((key.to_vec(), row::decode(&row)?))).transpose()
+    }
+}
