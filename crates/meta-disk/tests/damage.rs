@@ -112,6 +112,7 @@ fn a_damaged_synced_mark_is_detected() {
     assert!(is_corrupt(&open_error(folder.path())));
 }
 
+#[cfg(feature = "rocksdb")]
 #[test]
 fn a_newer_format_is_refused_with_its_version() {
     let folder = tempfile::tempdir().unwrap();

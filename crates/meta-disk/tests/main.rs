@@ -5,6 +5,7 @@
 /// Declares tests that run over each table layer.
 macro_rules! on_each_layer {
     ($($test:ident)*) => {
+        #[cfg(feature = "rocksdb")]
         mod on_rocksdb {
             $(#[test]
             fn $test() {

@@ -189,7 +189,7 @@ impl Lsm {
         let rows = changes.iter().map(|(key, row)| (&key[..], row.as_deref().unwrap_or_default()));
         let table = state.build_table(rows).map_err(table_error)?;
         state.install(None, |view| View {
-            tables: table.into_iter().chain(view.tables.iter().cloned()).collect(),
+            tables: table.iter().cloned().chain(view.tables.iter().cloned()).collect(),
             ..view.clone()
         })?;
         self.merger.wake();
@@ -377,7 +377,7 @@ impl State {
         let table = self.build_merged_table([rows], keeps_tombstones).map_err(table_error)?;
         self.install(Some(first_log), |view| View {
             frozen: None,
-            tables: table.into_iter().chain(view.tables.iter().cloned()).collect(),
+            tables: table.iter().cloned().chain(view.tables.iter().cloned()).collect(),
             ..view.clone()
         })?;
         if let Err(error) = log::delete_before(&self.dir, first_log) {

@@ -119,7 +119,7 @@ impl NewTable {
         dir: &Path,
         cache: &Arc<sst::Cache>,
     ) -> sst::Result<Option<Arc<FileTable>>> {
-        let (summary, mut sink) = self.writer.finish()?;
+        let (mut sink, summary) = self.writer.finish()?;
         sink.flush()?;
         self.file.sync_all()?;
         if summary.entries == 0 {
