@@ -2,7 +2,8 @@
 
 use meta::{Applied, FsError, Ino, Inode, Kind};
 use meta::{Commit, Ctx, Engine, LogCap, LoggedOp, Moment, Op, Reader, Rows, Seqno, Staged, namespace};
-use meta_disk::{DiskEngine, EngineOptions, OpenError};
+use meta_disk::{DiskEngine, EngineOptions, OpenError, TableLayer};
+use std::cell::Cell;
 use std::fs;
 use std::ops::Bound;
 use std::path::{Path, PathBuf};

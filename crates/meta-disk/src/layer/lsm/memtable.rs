@@ -11,7 +11,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 /// The number of a publication. Publications are numbered from 1 when the tables are opened.
 pub(super) type Version = u64;
 
-/// Estimated memory of an entry beyond its bytes.
+/// Estimated memory of a value beyond its bytes.
 const ENTRY_BYTES: usize = 160;
 
 /// Entries that a cursor copies at a time: few at first, since most scans are short.
@@ -66,15 +66,15 @@ impl Memtable {
     ) {
         let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
         for (key, value) in rows {
-            let added = key.len() + value.len() + ENTRY_BYTES;
+            self.len_bytes.fetch_add(value.len() + ENTRY_BYTES, Ordering::Relaxed);
             let removed = match entries.get_mut(&key) {
                 Some(values) => values.push(version, value, oldest_reader),
                 None => {
+                    self.len_bytes.fetch_add(key.len(), Ordering::Relaxed);
                     entries.insert(key, Values { newest: (version, value), older: Vec::new() });
                     0
                 }
             };
-            self.len_bytes.fetch_add(added, Ordering::Relaxed);
             self.len_bytes.fetch_sub(removed, Ordering::Relaxed);
         }
         publish();
