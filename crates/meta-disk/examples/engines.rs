@@ -1,10 +1,10 @@
-//! Benchmark of the RocksDB engine and the in-memory engine: operations per second, and CPU time of the process per operation.
-//! The figures in `docs/decisions/0015-rocksdb.md` are its output.
+//! Benchmark of the engine in memory and of the engine on disk over both of its table layers: operations per second, and CPU time of the
+//! process per operation. The figures in decisions 0015 and 0078 are its output.
 //!
 //! `cargo run --release -p meta-disk --example engines -- [DIRECTORY [FILES]]`
 
 use meta::{Ctx, Engine, Ino, Kind, MemoryEngine, Moment, Name, Namespace, Op};
-use meta_disk::{DiskEngine, EngineOptions};
+use meta_disk::{DiskEngine, EngineOptions, TableLayer};
 use rustix::time::{ClockId, Timespec, clock_gettime};
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -24,27 +24,27 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut args = env::args().skip(1);
     let folder = args.next().map_or_else(|| env::temp_dir().join("tenon-engines"), PathBuf::from);
     let files: u64 = args.next().map_or(Ok(200_000), |text| text.parse())?;
-    println!(
-        "{:<34} {:>12} {:>12}   {:>12} {:>12}",
-        "", "memory op/s", "CPU us/op", "RocksDB op/s", "CPU us/op"
-    );
-    let mut rows = Vec::new();
+    println!("{:<36} {:^26} {:^26} {:^26}", "ops per second, CPU µs per op", "memory", "RocksDB", "LSM");
     for threads in [1, 8] {
         let memory = measure(Arc::new(MemoryEngine::default()), files, threads);
-        let rocks = with_rocks(&folder, |engine| measure(engine, files, threads))?;
-        rows.extend(memory.into_iter().zip(rocks));
-    }
-    for ((what, memory), (_, rocks)) in rows {
-        println!("{what:<34} {memory}   {rocks}");
+        let rocks = on_disk(&folder, TableLayer::RocksDb, |engine| measure(engine, files, threads))?;
+        let lsm = on_disk(&folder, TableLayer::Lsm, |engine| measure(engine, files, threads))?;
+        for (((what, memory), (_, rocks)), (_, lsm)) in memory.into_iter().zip(rocks).zip(lsm) {
+            println!("{what:<36} {memory} {rocks} {lsm}");
+        }
     }
     Ok(())
 }
 
-fn with_rocks<T>(folder: &Path, run: impl FnOnce(Arc<dyn Engine>) -> T) -> Result<T, Box<dyn Error>> {
+fn on_disk<T>(
+    folder: &Path,
+    layer: TableLayer,
+    run: impl FnOnce(Arc<dyn Engine>) -> T,
+) -> Result<T, Box<dyn Error>> {
     if folder.exists() {
         fs::remove_dir_all(folder)?;
     }
-    let engine = Arc::new(DiskEngine::open(folder, EngineOptions::default())?);
+    let engine = Arc::new(DiskEngine::open(folder, EngineOptions { layer, ..EngineOptions::default() })?);
     let outcome = run(engine);
     fs::remove_dir_all(folder)?;
     Ok(outcome)
