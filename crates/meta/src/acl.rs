@@ -1,11 +1,13 @@
 //! POSIX access control lists, in the format of the two extended attributes through which Linux passes them.
 //!
-//! Owns the relation between ACL and mode, by the rules of acl(5). Does not check permissions: the kernel does, with the
-//! ACLs that it reads.
+//! Owns the relation between ACL and mode and the permissions that an ACL grants, by the rules of acl(5). On a mount the kernel checks
+//! permissions itself, with the ACLs that it reads.
 //!
 //! Invariants: an ACL that is equivalent to a mode is stored as the mode only; in a stored ACL the entries of the owner, the mask
 //! (the owning group if there is no mask) and others equal the nine lower bits of the mode.
 
+use crate::Inode;
+use crate::access::Caller;
 use bytes::Bytes;
 
 /// The extended attribute that holds the access ACL.
@@ -97,6 +99,26 @@ impl Acl {
             permissions: entry.permissions & shift.map_or(7, |shift| mode >> shift & 7),
             ..entry
         })
+    }
+
+    /// Returns whether the ACL grants the wanted permissions to a caller who does not own the inode (`posix_acl_permission`).
+    pub(crate) fn grants(&self, caller: &Caller, inode: &Inode, wanted: u16) -> bool {
+        let has_wanted = |entry: &Entry| entry.permissions & wanted == wanted;
+        let mask = self.0.iter().find(|entry| entry.tag == Tag::Mask);
+        let is_masked_in = |entry: &Entry| has_wanted(entry) && mask.is_none_or(has_wanted);
+        if let Some(named) = self.0.iter().find(|entry| entry.tag == Tag::User && entry.id == caller.uid) {
+            return is_masked_in(named);
+        }
+        let applies = |entry: &&Entry| match entry.tag {
+            Tag::OwningGroup => caller.is_in(inode.gid),
+            Tag::Group => caller.is_in(entry.id),
+            _ => false,
+        };
+        let mut groups = self.0.iter().filter(applies).peekable();
+        if groups.peek().is_some() {
+            return groups.any(is_masked_in);
+        }
+        self.0.iter().any(|entry| entry.tag == Tag::Others && has_wanted(entry))
     }
 
     fn map_entries(&self, change: impl Fn(Entry, Option<u16>) -> Entry) -> Self {

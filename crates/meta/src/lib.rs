@@ -31,6 +31,7 @@ mod op;
 mod quota;
 mod txn;
 
+pub mod access;
 pub mod acl;
 pub mod codec;
 #[cfg(feature = "conformance")]

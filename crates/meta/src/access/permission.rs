@@ -1,0 +1,72 @@
+//! The permission bits and ACL of one inode.
+
+use crate::acl::Acl;
+use crate::{Inode, SETGID};
+
+pub(super) const READ: u16 = 4;
+pub(super) const WRITE: u16 = 2;
+pub(super) const EXECUTE: u16 = 1;
+
+const GROUP_CLASS: u16 = 0o070;
+const EXECUTE_ANY: u16 = 0o111;
+
+/// The identity with which a process accesses files.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Caller {
+    /// User id. 0 is the superuser, who has all capabilities.
+    pub uid: u32,
+    /// Group id.
+    pub gid: u32,
+    /// Supplementary groups.
+    pub groups: Box<[u32]>,
+}
+
+impl Caller {
+    /// Returns whether the caller is the superuser.
+    pub fn is_superuser(&self) -> bool {
+        self.uid == 0
+    }
+
+    /// Returns whether the caller is in a group.
+    pub fn is_in(&self, gid: u32) -> bool {
+        self.gid == gid || self.groups.contains(&gid)
+    }
+
+    pub(super) fn owns(&self, inode: &Inode) -> bool {
+        self.uid == inode.uid || self.is_superuser()
+    }
+
+    /// Returns whether a file of a group may be a set-group-id file of the caller's.
+    pub(super) fn may_set_group_id(&self, gid: u32) -> bool {
+        self.is_in(gid) || self.is_superuser()
+    }
+
+    pub(super) fn has_permission(&self, inode: &Inode, acl: Option<&Acl>, wanted: u16) -> bool {
+        self.is_granted(inode, acl, wanted) || self.is_superuser() && may_override(inode, wanted)
+    }
+
+    /// Returns whether mode and ACL grant the wanted permissions (`acl_permission_check`).
+    fn is_granted(&self, inode: &Inode, acl: Option<&Acl>, wanted: u16) -> bool {
+        let granted = |class: u16| inode.mode >> class & wanted == wanted;
+        if self.uid == inode.uid {
+            return granted(6);
+        }
+        if let Some(acl) = acl.filter(|_| inode.mode & GROUP_CLASS != 0) {
+            return acl.grants(self, inode, wanted);
+        }
+        if self.is_in(inode.gid) { granted(3) } else { granted(0) }
+    }
+}
+
+/// Returns whether the superuser has permissions that the mode does not grant: all but the execution of a file that nobody may execute.
+fn may_override(inode: &Inode, wanted: u16) -> bool {
+    inode.is_dir() || wanted & EXECUTE == 0 || inode.mode & EXECUTE_ANY != 0
+}
+
+/// Returns the mode without the set-id bits that a change of content or owner removes (`setattr_should_drop_suidgid`).
+pub(super) fn without_set_id(mode: u16, may_keep_group_id: bool) -> u16 {
+    const SETUID: u16 = 0o4000;
+    const GROUP_EXECUTE: u16 = 0o010;
+    let drops_group_id = mode & GROUP_EXECUTE != 0 || !may_keep_group_id;
+    mode & !SETUID & if drops_group_id { !SETGID } else { !0 }
+}
