@@ -1,15 +1,17 @@
 //! Where the content of a file is stored: a few extents in the inode record, or a summary of many extents that have rows of
 //! their own.
 //!
-//! Invariants: [`Content::Inline`] has at most [`INLINE_EXTENTS_MAX`](crate::codec::INLINE_EXTENTS_MAX) extents and
+//! Invariants: [`Content::Inline`] has at most [`INLINE_EXTENTS_MAX`] extents and
 //! [`Content::Rows`] has more; apart from its fingerprint, a summary equals what [`Content::of`] computes from the rows.
 
-use crate::codec::INLINE_EXTENTS_MAX;
 use crate::{Extent, Stored};
 use aws_lc_rs::digest::{Context, SHA256};
 use std::fmt;
 use std::ops::Range;
 use store::{ObjectKey, hex};
+
+/// Maximum number of extents in an inode record. More extents have rows of their own.
+pub const INLINE_EXTENTS_MAX: usize = 4;
 
 /// The content of a file. Its size in memory is bounded, however many extents the file has.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -2,104 +2,12 @@
 //!
 //! Every implementation is tested by the [`conformance`](crate::conformance) suite.
 
-use crate::codec::DecodeError;
+use crate::error::{CommitError, EngineError, LogError};
+use crate::record::{KeyRange, Rows, Seqno, Value, Versioned};
 use crate::{Ctx, Merge, Op};
 use std::fmt;
 use std::ops::Bound;
 use std::sync::Arc;
-
-/// The sequence number of a commit, which is also the version of every key that the commit wrote. Increases with each commit,
-/// not always by one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Seqno(pub u64);
-
-/// A record's bytes; cloning shares them.
-pub type Value = Arc<[u8]>;
-
-/// Keys with their records, in ascending order.
-pub type Rows = Vec<(Vec<u8>, Versioned)>;
-
-/// A record and the commit that wrote it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Versioned {
-    /// The record.
-    pub value: Value,
-    /// The last commit that put the record or merged into it.
-    pub version: Seqno,
-}
-
-/// Errors of an engine. Every message is one line and contains no secrets.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum EngineError {
-    /// The engine failed or cannot be reached; nothing has changed.
-    #[error("the metadata engine failed: {0}")]
-    Unavailable(String),
-    /// There is no space for the change; nothing has changed.
-    #[error("the metadata engine is out of space: {0}")]
-    Full(String),
-    /// The engine failed during a commit; the commit may or may not have been applied.
-    #[error("the metadata engine failed, the change may or may not have been made: {0}")]
-    Uncertain(String),
-    /// The engine's data is damaged.
-    #[error("the metadata engine is damaged: {0}")]
-    Corrupt(String),
-}
-
-impl From<DecodeError> for EngineError {
-    fn from(error: DecodeError) -> Self {
-        Self::Corrupt(error.to_string())
-    }
-}
-
-/// Errors of a commit.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum CommitError {
-    /// A condition does not hold. The caller must read again and retry.
-    #[error("a condition of the commit does not hold")]
-    Conflict,
-    /// The engine failed.
-    #[error(transparent)]
-    Engine(#[from] EngineError),
-}
-
-/// Errors of reading the log.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum LogError {
-    /// The log after the cursor has been cut off. The consumer must scan the tables and then continue from `head`.
-    #[error("the log no longer reaches back to the cursor")]
-    Lagged {
-        /// The newest commit at the time of the call.
-        head: Seqno,
-    },
-    /// No consumer of this name is registered.
-    #[error("no log consumer '{0}'")]
-    NoConsumer(String),
-    /// The engine failed.
-    #[error(transparent)]
-    Engine(#[from] EngineError),
-}
-
-/// A half-open range of keys.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct KeyRange {
-    /// The lower bound, inclusive.
-    pub from: Vec<u8>,
-    /// The upper bound, exclusive.
-    pub to: Vec<u8>,
-}
-
-impl KeyRange {
-    /// Returns the bounds in the form that [`Reader::scan`] takes.
-    pub fn bounds(&self) -> (Bound<&[u8]>, Bound<&[u8]>) {
-        (Bound::Included(&self.from), Bound::Excluded(&self.to))
-    }
-
-    /// Returns whether the key is in the range.
-    pub fn contains(&self, key: &[u8]) -> bool {
-        self.from.as_slice() <= key && key < self.to.as_slice()
-    }
-}
 
 /// Read access to the tables. Each call sees the state between two commits; two calls may see different states.
 pub trait Reader: Send + Sync {

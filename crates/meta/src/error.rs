@@ -1,7 +1,7 @@
 //! Errors of namespace calls.
 
 use crate::codec::DecodeError;
-use crate::engine::EngineError;
+use crate::record::Seqno;
 
 /// The error of a namespace call. Nothing has changed, except perhaps after [`EngineError::Uncertain`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -67,4 +67,56 @@ impl From<DecodeError> for FsError {
     fn from(error: DecodeError) -> Self {
         Self::Corrupt(error.to_string())
     }
+}
+
+/// Errors of an engine. Every message is one line and contains no secrets.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum EngineError {
+    /// The engine failed or cannot be reached; nothing has changed.
+    #[error("the metadata engine failed: {0}")]
+    Unavailable(String),
+    /// There is no space for the change; nothing has changed.
+    #[error("the metadata engine is out of space: {0}")]
+    Full(String),
+    /// The engine failed during a commit; the commit may or may not have been applied.
+    #[error("the metadata engine failed, the change may or may not have been made: {0}")]
+    Uncertain(String),
+    /// The engine's data is damaged.
+    #[error("the metadata engine is damaged: {0}")]
+    Corrupt(String),
+}
+
+impl From<DecodeError> for EngineError {
+    fn from(error: DecodeError) -> Self {
+        Self::Corrupt(error.to_string())
+    }
+}
+
+/// Errors of a commit.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CommitError {
+    /// A condition does not hold. The caller must read again and retry.
+    #[error("a condition of the commit does not hold")]
+    Conflict,
+    /// The engine failed.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+}
+
+/// Errors of reading the log.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LogError {
+    /// The log after the cursor has been cut off. The consumer must scan the tables and then continue from `head`.
+    #[error("the log no longer reaches back to the cursor")]
+    Lagged {
+        /// The newest commit at the time of the call.
+        head: Seqno,
+    },
+    /// No consumer of this name is registered.
+    #[error("no log consumer '{0}'")]
+    NoConsumer(String),
+    /// The engine failed.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
 }

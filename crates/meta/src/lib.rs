@@ -20,8 +20,10 @@ mod allocate;
 mod content;
 mod engine;
 mod error;
+mod extent;
 mod ino;
 mod inode;
+mod kind;
 mod log_span;
 mod memory;
 mod merge;
@@ -29,6 +31,7 @@ mod moment;
 mod name;
 mod op;
 mod quota;
+mod record;
 mod txn;
 
 pub mod access;
@@ -41,13 +44,12 @@ pub mod namespace;
 pub mod schema;
 
 pub use content::{Content, Fingerprint, Summary};
-pub use engine::{
-    BatchRecord, Commit, CommitError, Condition, Engine, EngineError, KeyRange, LogCap, LogError, LoggedOp,
-    Reader, Rows, Seqno, SortedRun, Value, Versioned,
-};
-pub use error::FsError;
+pub use engine::{BatchRecord, Commit, Condition, Engine, LogCap, LoggedOp, Reader, SortedRun};
+pub use error::{CommitError, EngineError, FsError, LogError};
+pub use extent::{Extent, Stored};
 pub use ino::Ino;
-pub use inode::{Dentry, Extent, Inode, Kind, SETGID, Stored};
+pub use inode::{Dentry, Inode, SETGID};
+pub use kind::Kind;
 pub use log_span::LogSpan;
 pub use memory::MemoryEngine;
 pub use merge::Merge;
@@ -56,4 +58,5 @@ pub use name::Name;
 pub use namespace::Namespace;
 pub use op::{Applied, AttrChanges, Ctx, Observed, Op, RenameHow, XattrHow};
 pub use quota::{Limits, Quota, Usage};
+pub use record::{KeyRange, Rows, Seqno, Value, Versioned};
 pub use txn::{Staged, Txn};

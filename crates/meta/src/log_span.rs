@@ -4,7 +4,9 @@
 //!
 //! Invariants: the log is complete after `cut`; `cut <= ` the cursor of every consumer that has not lagged.
 
-use crate::engine::{LogCap, LogError, Seqno};
+use crate::engine::LogCap;
+use crate::error::LogError;
+use crate::record::Seqno;
 use std::collections::{BTreeMap, VecDeque};
 
 /// The span of a log after [`cut`](Self::cut), and the consumers for which it is kept.

@@ -8,10 +8,9 @@
 mod log;
 mod table;
 
-use crate::engine::{
-    BatchRecord, Commit, CommitError, Condition, Engine, EngineError, KeyRange, LogCap, LogError, LoggedOp,
-    Reader, Rows, Seqno, SortedRun, Versioned,
-};
+use crate::engine::{BatchRecord, Commit, Condition, Engine, LogCap, LoggedOp, Reader, SortedRun};
+use crate::error::{CommitError, EngineError, LogError};
+use crate::record::{KeyRange, Rows, Seqno, Versioned};
 use log::Log;
 use std::collections::BTreeSet;
 use std::ops::Bound;

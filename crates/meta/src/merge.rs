@@ -1,8 +1,8 @@
 //! Merges: changes of a record that commute, so that two merges never conflict.
 
 use crate::codec::{self, DecodeError};
-use crate::engine::Value;
 use crate::quota::Usage;
+use crate::record::Value;
 use store::Timestamp;
 
 /// A commutative change of a record. Applying `a.then(b)` equals applying `a` and then `b`, and also `b` and then `a`.

@@ -1,6 +1,8 @@
 //! Transactions: the state that [`apply`](crate::namespace::apply) reads and writes, and how its writes become a [`Commit`].
 
-use crate::engine::{Commit, Condition, EngineError, KeyRange, Reader, Value, Versioned};
+use crate::engine::{Commit, Condition, Reader};
+use crate::error::EngineError;
+use crate::record::{KeyRange, Value, Versioned};
 use crate::{Ctx, Merge, Op};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

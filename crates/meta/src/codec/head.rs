@@ -1,7 +1,7 @@
 //! Head records of persistent engines.
 
 use super::{DecodeError, Decoder, Encoder};
-use crate::engine::Seqno;
+use crate::record::Seqno;
 
 const VERSION: u8 = 1;
 

@@ -14,7 +14,8 @@
 use super::primitives::{kind_from, kind_number};
 use super::stored::{read_extent, read_stored, write_extent, write_stored};
 use super::{DecodeError, Decoder, Encoder};
-use crate::engine::Value;
+use crate::content::INLINE_EXTENTS_MAX;
+use crate::record::Value;
 use crate::{Content, Extent, Fingerprint, Ino, Inode, Moment, Summary, schema};
 use store::Timestamp;
 
@@ -26,9 +27,6 @@ const HOME: u8 = 1 << 4;
 const TARGET: u8 = 1 << 5;
 const HAS_ROWS: u8 = 1 << 6;
 const MOMENT: u8 = 1 << 7;
-
-/// Maximum number of extents in an inode record. More extents have rows of their own.
-pub const INLINE_EXTENTS_MAX: usize = 4;
 
 /// A decoded inode record.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -16,9 +16,10 @@ mod primitives;
 mod quota;
 mod stored;
 
+pub use crate::content::INLINE_EXTENTS_MAX;
 pub use dentry::{decode_dentry, encode_dentry};
 pub use head::{HeadRecord, decode_head, encode_head};
-pub use inode::{INLINE_EXTENTS_MAX, InodeRecord, decode_extent, decode_inode, encode_extent, encode_inode};
+pub use inode::{InodeRecord, decode_extent, decode_inode, encode_extent, encode_inode};
 pub use log::{decode_log_record, encode_log_record};
 pub use number::{decode_number, encode_number};
 pub use op::{decode_op, encode_op};

@@ -1,7 +1,7 @@
 //! Quota records: limits and usage.
 
 use super::{DecodeError, Decoder, Encoder};
-use crate::engine::Value;
+use crate::record::Value;
 use crate::{Limits, Quota, Usage};
 
 const VERSION: u8 = 1;

@@ -4,7 +4,9 @@ use super::{
     Broken, Case, Factory, Outcome, absent, at_version, delete, equal, fresh, holds, only_if, op, present,
     put, text_of, value,
 };
-use crate::engine::{Commit, CommitError, Condition, Engine, KeyRange, Seqno};
+use crate::engine::{Commit, Condition, Engine};
+use crate::error::CommitError;
+use crate::record::{KeyRange, Seqno};
 
 pub(super) const CASES: &[Case] = &[
     ("each commit has a higher number", each_commit_has_a_higher_number),

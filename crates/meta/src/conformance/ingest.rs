@@ -1,7 +1,8 @@
 //! Cases for ingesting sorted runs.
 
 use super::{Case, Factory, Outcome, absent, equal, fresh, holds, op, present, put, text_of, value};
-use crate::engine::{BatchRecord, CommitError, SortedRun};
+use crate::engine::{BatchRecord, SortedRun};
+use crate::error::CommitError;
 
 pub(super) const CASES: &[Case] = &[
     ("a run and its ops are one commit", a_run_is_one_commit),

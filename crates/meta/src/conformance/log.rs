@@ -1,7 +1,9 @@
 //! Cases for the op log and its consumers.
 
 use super::{Case, Factory, Outcome, equal, fresh, holds, op, put};
-use crate::engine::{Commit, Engine, LogCap, LogError, LoggedOp, Seqno};
+use crate::engine::{Commit, Engine, LogCap, LoggedOp};
+use crate::error::LogError;
+use crate::record::Seqno;
 
 pub(super) const CASES: &[Case] = &[
     ("ops are read in the order of their commits", ops_are_read_in_order),

@@ -2,7 +2,8 @@
 
 use super::{Broken, Case, Factory, Outcome, at_version, equal, fresh, holds, only_if, op, put};
 use crate::codec::{decode_inode, encode_inode};
-use crate::engine::{Commit, CommitError, Engine};
+use crate::engine::{Commit, Engine};
+use crate::error::CommitError;
 use crate::{Content, Ino, Inode, Kind, Merge, Moment};
 use store::Timestamp;
 

@@ -18,7 +18,8 @@ mod merges;
 mod races;
 mod reads;
 
-use crate::engine::{Commit, Condition, Engine, LogCap, Seqno, Value};
+use crate::engine::{Commit, Condition, Engine, LogCap};
+use crate::record::{Seqno, Value};
 use crate::{Ctx, EngineError, Ino, Moment, Op};
 use std::fmt;
 use std::sync::Arc;

@@ -1,7 +1,8 @@
 //! Cases with several threads on one engine.
 
 use super::{Broken, Case, Factory, Outcome, at_version, equal, fresh, holds, only_if, put, value};
-use crate::engine::{Commit, CommitError, Engine};
+use crate::engine::{Commit, Engine};
+use crate::error::CommitError;
 use std::ops::Bound::Unbounded;
 use std::thread;
 

@@ -1,7 +1,8 @@
 //! Cases for reads: get, multi_get, scan, last, snapshot.
 
 use super::{Broken, Case, Factory, Outcome, delete, equal, fresh, put, value};
-use crate::engine::{Commit, Engine, KeyRange};
+use crate::engine::{Commit, Engine};
+use crate::record::KeyRange;
 use std::ops::Bound::{self, Excluded, Included, Unbounded};
 
 pub(super) const CASES: &[Case] = &[

@@ -5,9 +5,11 @@ use crate::acl::{self, Acl};
 use crate::codec::{
     DecodeError, decode_dentry, decode_extent_row, decode_inode, decode_number, decode_quota,
 };
-use crate::engine::{EngineError, KeyRange, Reader, Value};
-use crate::inode::extents_fit;
+use crate::engine::Reader;
+use crate::error::EngineError;
+use crate::extent::extents_fit;
 use crate::namespace::usage;
+use crate::record::{KeyRange, Value};
 use crate::{
     Content, Dentry, Extent, Fingerprint, Ino, Inode, Kind, Name, Quota, SETGID, Summary, Usage, schema,
 };

@@ -1,8 +1,10 @@
 //! The op log of the in-memory engine.
 
 use crate::codec::{decode_log_record, encode_log_record};
-use crate::engine::{EngineError, LogCap, LogError, LoggedOp, Seqno};
+use crate::engine::{LogCap, LoggedOp};
+use crate::error::{EngineError, LogError};
 use crate::log_span::LogSpan;
+use crate::record::Seqno;
 use crate::{Ctx, Op};
 use std::collections::VecDeque;
 

@@ -1,6 +1,6 @@
 //! The table of the in-memory engine: an ordered map that keeps count of its memory.
 
-use crate::engine::{KeyRange, Rows, Seqno, Value, Versioned};
+use crate::record::{KeyRange, Rows, Seqno, Value, Versioned};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;

@@ -9,8 +9,8 @@
 use super::records::delete_range;
 use crate::codec::{INLINE_EXTENTS_MAX, decode_extent_row, decode_number, encode_extent, encode_number};
 use crate::content::{Content, Summary, count_at_path, data_bytes};
-use crate::engine::KeyRange;
-use crate::inode::splice_extents;
+use crate::extent::splice_extents;
+use crate::record::KeyRange;
 use crate::{Extent, FsError, Ino, Inode, Txn, schema};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;

@@ -19,7 +19,9 @@ mod xattr;
 
 use crate::allocate::{Allocator, FIRST_INO, LEASE_INOS};
 use crate::codec::{decode_dentry, decode_extent_row, decode_inode, decode_number, decode_quota};
-use crate::engine::{CommitError, Engine, EngineError, KeyRange, Reader};
+use crate::engine::{Engine, Reader};
+use crate::error::{CommitError, EngineError};
+use crate::record::KeyRange;
 use crate::{
     Applied, Content, Ctx, Dentry, Extent, FsError, Ino, Inode, Limits, Name, Op, Quota, Staged, schema,
 };

@@ -1,7 +1,7 @@
 //! Ops that make stored objects the content of a file: publish and splice.
 
 use super::{extents, records};
-use crate::inode::{extents_fit, ranges_contain};
+use crate::extent::{extents_fit, ranges_contain};
 use crate::{Applied, Ctx, Extent, FsError, Ino, Inode, Kind, Txn};
 use std::ops::Range;
 use store::{ETag, Timestamp};

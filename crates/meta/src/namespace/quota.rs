@@ -10,7 +10,7 @@
 
 use super::records;
 use crate::codec::{decode_dentry, decode_inode, decode_number, decode_quota, encode_number, encode_quota};
-use crate::engine::KeyRange;
+use crate::record::KeyRange;
 use crate::{Applied, FsError, Ino, Inode, Kind, Limits, Merge, Quota, Txn, Usage, schema};
 use std::collections::BTreeSet;
 

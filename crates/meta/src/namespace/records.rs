@@ -4,7 +4,7 @@ use super::{export, extents, quota};
 use crate::codec::{
     decode_dentry, decode_extent_row, decode_inode, encode_dentry, encode_inode, encode_number,
 };
-use crate::engine::{KeyRange, Value};
+use crate::record::{KeyRange, Value};
 use crate::{Dentry, FsError, Ino, Inode, Kind, Name, SETGID, Txn, schema};
 
 /// Maximum depth of a path. A walk to the root that is longer has met a cycle.
