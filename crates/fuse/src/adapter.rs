@@ -1,12 +1,11 @@
-//! Entry point of all requests: counts each one, passes it to its family in [`crate::requests`], and runs the resulting work.
+//! Entry point of all requests: decodes each one and passes it to its family in [`crate::requests`].
 
 use crate::convert;
-use crate::operations::{Operation, RequestCounts};
-use crate::reply::{Answer, AttrWithTtl};
-use crate::requests::{LockRequest, StaleOpens};
-use crate::session::Locks;
-use crate::shared_mount::{self, SharedMount};
-use bytes::Bytes;
+use crate::locks::Locks;
+use crate::operations::Operation;
+use crate::request_handler::RequestHandler;
+use crate::requests::LockRequest;
+use crate::shared_mount;
 use fuser::{
     AccessFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem as Requests, INodeNo, InitFlags,
     IoctlFlags, KernelConfig, LockOwner, OpenFlags, PollEvents, PollFlags, PollNotifier, RenameFlags,
@@ -14,17 +13,10 @@ use fuser::{
     ReplyIoctl, ReplyLock, ReplyLseek, ReplyOpen, ReplyPoll, ReplyStatfs, ReplyWrite, ReplyXattr, Request,
     TimeOrNow, WriteFlags,
 };
-use futures_util::FutureExt as _;
 use std::ffi::OsStr;
-use std::future::Future;
 use std::os::unix::ffi::OsStrExt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
-use std::sync::Arc;
-use std::task::{Context, Waker};
-use std::time::{Duration, SystemTime};
-use tokio::runtime::Handle;
-use vfs::{Attr, Error, Filesystem};
+use std::time::SystemTime;
 
 /// Maximum size of a write that the kernel sends and, by way of `max_pages`, of a read. Going beyond the kernel's default
 /// `max_pages_limit` (1 MiB) would need root to raise that limit.
@@ -55,115 +47,22 @@ const CAPABILITIES: [InitFlags; 9] = [
 /// Capabilities with which the kernel sends every lock request instead of keeping locks for this mount alone.
 const LOCK_CAPABILITIES: [InitFlags; 2] = [InitFlags::FUSE_POSIX_LOCKS, InitFlags::FUSE_FLOCK_LOCKS];
 
-/// The request handler of one mount.
+/// The transport's view of a mount's request handler.
 #[derive(Debug)]
-pub(crate) struct Adapter {
-    pub(crate) fs: Arc<Filesystem>,
-    pub(crate) stale_opens: Arc<StaleOpens>,
-    pub(crate) locks: Locks,
-    /// State of a shared mount; `None` if this is the file system's only mount.
-    pub(crate) shared: Option<Arc<SharedMount>>,
-    counts: Arc<RequestCounts>,
-    runtime: Handle,
-}
+pub(crate) struct Adapter(RequestHandler);
 
 impl Adapter {
-    pub(crate) fn new(
-        fs: Arc<Filesystem>,
-        locks: Locks,
-        shared: Option<Arc<SharedMount>>,
-        counts: Arc<RequestCounts>,
-        runtime: Handle,
-    ) -> Self {
-        Self { fs, stale_opens: Arc::default(), locks, shared, counts, runtime }
-    }
-
-    /// Counts the request and sends the result of `work` as its reply.
-    pub(crate) fn answer<T, R: Answer<T>>(
-        &self,
-        operation: Operation,
-        reply: R,
-        work: impl Future<Output = Result<T, Error>> + Send + 'static,
-    ) where
-        T: 'static,
-    {
-        self.counts.count(operation);
-        self.run(async move { reply.answer(work.await) });
-    }
-
-    /// Runs `work` on this thread if it completes without waiting, otherwise on the runtime. All store calls of `work` share one
-    /// retry budget. If `work` panics, the reply is dropped, which sends EIO.
-    pub(crate) fn run(&self, work: impl Future<Output = ()> + Send + 'static) {
-        let mut work = Box::pin(AssertUnwindSafe(vfs::share_budget(work)).catch_unwind().map(log_panic));
-        if work.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
-            drop(self.runtime.spawn(work));
-        }
-    }
-
-    /// Runs a request's handler on a thread of the transport, inside the runtime's context so that the handler may spawn tasks. A
-    /// panic affects this request only: its reply is dropped, which sends EIO, and the thread continues.
-    fn dispatch(&self, handler: impl FnOnce()) {
-        let _entered = self.runtime.enter();
-        log_panic(catch_unwind(AssertUnwindSafe(handler)));
-    }
-
-    /// Returns a function that adds to attributes the time for which the kernel may cache them.
-    pub(crate) fn with_ttl(&self) -> impl Fn(Attr) -> AttrWithTtl + Send + 'static {
-        let (fs, keeps) = (Arc::clone(&self.fs), self.may_cache());
-        move |attr: Attr| {
-            let is_kept = keeps && !fs.misleads_readers(&attr);
-            let ttl = if is_kept { fs.lifetime_of(attr.ino) } else { Duration::ZERO };
-            AttrWithTtl { attr, ttl }
-        }
-    }
-
-    /// Like [`Adapter::with_ttl`], for an inode that was looked up by name: the kernel gains a reference to it.
-    pub(crate) fn with_entry_ttl(
-        &self,
-        parent: INodeNo,
-        name: &Bytes,
-    ) -> impl Fn(Attr) -> AttrWithTtl + Send + 'static {
-        let (fs, shared, name) = (Arc::clone(&self.fs), self.shared.clone(), name.clone());
-        let (parent, asked) = (convert::ino(parent), fs.asked());
-        move |attr| {
-            let ttl = match &shared {
-                Some(shared) => {
-                    shared.add_reference(attr.ino);
-                    Duration::ZERO
-                }
-                None if fs.misleads_readers(&attr) => Duration::ZERO,
-                None => fs.lifetime(parent, &name, asked),
-            };
-            AttrWithTtl { attr, ttl }
-        }
-    }
-
-    /// Returns whether the kernel may cache anything.
-    pub(crate) fn may_cache(&self) -> bool {
-        self.shared.is_none()
-    }
-
-    pub(crate) fn count(&self, operation: Operation) {
-        self.counts.count(operation);
-    }
-}
-
-/// Logs the panic of a request, if there was one.
-fn log_panic(outcome: std::thread::Result<()>) {
-    if let Err(panic) = outcome {
-        let message = panic.downcast_ref::<&str>().copied();
-        let message =
-            message.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message");
-        tracing::error!(message, "a request panicked and was answered with an I/O error");
+    pub(crate) fn new(handler: RequestHandler) -> Self {
+        Self(handler)
     }
 }
 
 /// Implements the transport's trait. Each method only decodes a request and passes it to its family.
 impl Requests for Adapter {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
-        let has_locks = self.locks == Locks::Refused || self.shared.is_some();
+        let has_locks = self.0.locks == Locks::Refused || self.0.shared.is_some();
         let more = if has_locks { &LOCK_CAPABILITIES[..] } else { &[] };
-        let less = if self.shared.is_some() { &shared_mount::UNWANTED_CAPABILITIES[..] } else { &[] };
+        let less = if self.0.shared.is_some() { &shared_mount::UNWANTED_CAPABILITIES[..] } else { &[] };
         for &capability in CAPABILITIES.iter().chain(more).filter(|wanted| !less.contains(wanted)) {
             if config.add_capabilities(capability).is_err() {
                 tracing::debug!("the kernel's FUSE does not support {capability:?}");
@@ -175,29 +74,29 @@ impl Requests for Adapter {
     }
 
     fn destroy(&mut self) {
-        self.dispatch(|| {
-            if let Some(shared) = &self.shared {
-                shared.release_all(&self.fs, &self.runtime);
+        self.0.dispatch(|| {
+            if let Some(shared) = &self.0.shared {
+                shared.release_all(&self.0.fs, &self.0.runtime);
             }
         });
     }
 
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        self.dispatch(|| self.look_up(parent, name.as_bytes(), reply));
+        self.0.dispatch(|| self.0.look_up(parent, name.as_bytes(), reply));
     }
 
     fn forget(&self, _: &Request, ino: INodeNo, count: u64) {
-        self.dispatch(|| {
-            self.count(Operation::Forget);
-            if let Some(shared) = &self.shared {
+        self.0.dispatch(|| {
+            self.0.count(Operation::Forget);
+            if let Some(shared) = &self.0.shared {
                 shared.drop_references(convert::ino(ino), count);
             }
-            self.fs.forget(convert::ino(ino), count);
+            self.0.fs.forget(convert::ino(ino), count);
         });
     }
 
     fn getattr(&self, _: &Request, ino: INodeNo, handle: Option<FileHandle>, reply: ReplyAttr) {
-        self.dispatch(|| self.get_attributes(ino, handle, reply));
+        self.0.dispatch(|| self.0.get_attributes(ino, handle, reply));
     }
 
     fn setattr(
@@ -218,7 +117,7 @@ impl Requests for Adapter {
         _: Option<fuser::BsdFileFlags>,
         reply: ReplyAttr,
     ) {
-        self.dispatch(|| {
+        self.0.dispatch(|| {
             let changes = vfs::Changes {
                 mode: mode.map(convert::permissions),
                 uid,
@@ -227,12 +126,12 @@ impl Requests for Adapter {
                 atime: atime.map(convert::time),
                 mtime: mtime.map(convert::time),
             };
-            self.set_attributes(request, ino, changes, handle, reply);
+            self.0.set_attributes(request, ino, changes, handle, reply);
         });
     }
 
     fn readlink(&self, _: &Request, ino: INodeNo, reply: ReplyData) {
-        self.dispatch(|| self.read_link(ino, reply));
+        self.0.dispatch(|| self.0.read_link(ino, reply));
     }
 
     fn mknod(
@@ -245,8 +144,8 @@ impl Requests for Adapter {
         rdev: u32,
         reply: ReplyEntry,
     ) {
-        self.dispatch(|| {
-            self.make_node(convert::caller(request, umask), parent, name.as_bytes(), mode, rdev, reply)
+        self.0.dispatch(|| {
+            self.0.make_node(convert::caller(request, umask), parent, name.as_bytes(), mode, rdev, reply)
         });
     }
 
@@ -259,23 +158,23 @@ impl Requests for Adapter {
         umask: u32,
         reply: ReplyEntry,
     ) {
-        self.dispatch(|| {
-            self.make_directory(convert::caller(request, umask), parent, name.as_bytes(), mode, reply)
+        self.0.dispatch(|| {
+            self.0.make_directory(convert::caller(request, umask), parent, name.as_bytes(), mode, reply)
         });
     }
 
     fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        self.dispatch(|| self.remove_name(parent, name.as_bytes(), reply));
+        self.0.dispatch(|| self.0.remove_name(parent, name.as_bytes(), reply));
     }
 
     fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        self.dispatch(|| self.remove_directory(parent, name.as_bytes(), reply));
+        self.0.dispatch(|| self.0.remove_directory(parent, name.as_bytes(), reply));
     }
 
     fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
-        self.dispatch(|| {
+        self.0.dispatch(|| {
             let caller = convert::caller(request, 0);
-            self.make_symlink(caller, parent, name.as_bytes(), target.as_os_str().as_bytes(), reply);
+            self.0.make_symlink(caller, parent, name.as_bytes(), target.as_os_str().as_bytes(), reply);
         });
     }
 
@@ -289,13 +188,13 @@ impl Requests for Adapter {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
-        self.dispatch(|| {
-            self.move_name((parent, name.as_bytes()), (new_parent, new_name.as_bytes()), flags, reply)
+        self.0.dispatch(|| {
+            self.0.move_name((parent, name.as_bytes()), (new_parent, new_name.as_bytes()), flags, reply)
         });
     }
 
     fn link(&self, _: &Request, ino: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        self.dispatch(|| self.add_name(ino, parent, name.as_bytes(), reply));
+        self.0.dispatch(|| self.0.add_name(ino, parent, name.as_bytes(), reply));
     }
 
     fn create(
@@ -308,13 +207,13 @@ impl Requests for Adapter {
         flags: i32,
         reply: ReplyCreate,
     ) {
-        self.dispatch(|| {
-            self.create_file(convert::caller(request, umask), parent, name.as_bytes(), mode, flags, reply)
+        self.0.dispatch(|| {
+            self.0.create_file(convert::caller(request, umask), parent, name.as_bytes(), mode, flags, reply)
         });
     }
 
     fn open(&self, request: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        self.dispatch(|| self.open_file(request, ino, flags, reply));
+        self.0.dispatch(|| self.0.open_file(request, ino, flags, reply));
     }
 
     fn read(
@@ -328,7 +227,7 @@ impl Requests for Adapter {
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        self.dispatch(|| self.read_bytes(handle, offset, size, reply));
+        self.0.dispatch(|| self.0.read_bytes(handle, offset, size, reply));
     }
 
     fn write(
@@ -343,11 +242,11 @@ impl Requests for Adapter {
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        self.dispatch(|| self.write_bytes((ino, handle), offset, data, (flags, open_flags), reply));
+        self.0.dispatch(|| self.0.write_bytes((ino, handle), offset, data, (flags, open_flags), reply));
     }
 
     fn flush(&self, _: &Request, ino: INodeNo, handle: FileHandle, owner: LockOwner, reply: ReplyEmpty) {
-        self.dispatch(|| self.flush_file(ino, handle, owner, reply));
+        self.0.dispatch(|| self.0.flush_file(ino, handle, owner, reply));
     }
 
     fn release(
@@ -360,19 +259,19 @@ impl Requests for Adapter {
         _: bool,
         reply: ReplyEmpty,
     ) {
-        self.dispatch(|| self.release_file(handle, reply));
+        self.0.dispatch(|| self.0.release_file(handle, reply));
     }
 
     fn fsync(&self, _: &Request, _: INodeNo, handle: FileHandle, _: bool, reply: ReplyEmpty) {
-        self.dispatch(|| self.sync_file(handle, reply));
+        self.0.dispatch(|| self.0.sync_file(handle, reply));
     }
 
     fn opendir(&self, _: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        self.dispatch(|| self.open_directory(ino, reply));
+        self.0.dispatch(|| self.0.open_directory(ino, reply));
     }
 
     fn readdir(&self, _: &Request, _: INodeNo, handle: FileHandle, cookie: u64, reply: ReplyDirectory) {
-        self.dispatch(|| self.list_directory(handle, cookie, reply));
+        self.0.dispatch(|| self.0.list_directory(handle, cookie, reply));
     }
 
     fn readdirplus(
@@ -383,27 +282,27 @@ impl Requests for Adapter {
         cookie: u64,
         reply: ReplyDirectoryPlus,
     ) {
-        self.dispatch(|| self.list_with_attributes(ino, handle, cookie, reply));
+        self.0.dispatch(|| self.0.list_with_attributes(ino, handle, cookie, reply));
     }
 
     fn releasedir(&self, _: &Request, _: INodeNo, handle: FileHandle, _: OpenFlags, reply: ReplyEmpty) {
-        self.dispatch(|| self.release_directory(handle, reply));
+        self.0.dispatch(|| self.0.release_directory(handle, reply));
     }
 
     fn fsyncdir(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        self.dispatch(|| self.sync_directory(reply));
+        self.0.dispatch(|| self.0.sync_directory(reply));
     }
 
     fn statfs(&self, _: &Request, ino: INodeNo, reply: ReplyStatfs) {
-        self.dispatch(|| self.describe_file_system(ino, reply));
+        self.0.dispatch(|| self.0.describe_file_system(ino, reply));
     }
 
     fn getxattr(&self, _: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        self.dispatch(|| self.get_xattr(ino, name.as_bytes(), size, reply));
+        self.0.dispatch(|| self.0.get_xattr(ino, name.as_bytes(), size, reply));
     }
 
     fn listxattr(&self, _: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
-        self.dispatch(|| self.list_xattrs(ino, size, reply));
+        self.0.dispatch(|| self.0.list_xattrs(ino, size, reply));
     }
 
     fn setxattr(
@@ -416,11 +315,11 @@ impl Requests for Adapter {
         _: u32,
         reply: ReplyEmpty,
     ) {
-        self.dispatch(|| self.set_xattr(request, ino, name.as_bytes(), value, flags, reply));
+        self.0.dispatch(|| self.0.set_xattr(request, ino, name.as_bytes(), value, flags, reply));
     }
 
     fn removexattr(&self, _: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        self.dispatch(|| self.remove_xattr(ino, name.as_bytes(), reply));
+        self.0.dispatch(|| self.0.remove_xattr(ino, name.as_bytes(), reply));
     }
 
     fn fallocate(
@@ -433,7 +332,7 @@ impl Requests for Adapter {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        self.dispatch(|| self.allocate(request, (ino, handle), mode, (offset, len), reply));
+        self.0.dispatch(|| self.0.allocate(request, (ino, handle), mode, (offset, len), reply));
     }
 
     fn lseek(
@@ -445,7 +344,7 @@ impl Requests for Adapter {
         whence: i32,
         reply: ReplyLseek,
     ) {
-        self.dispatch(|| self.seek(handle, offset, whence, reply));
+        self.0.dispatch(|| self.0.seek(handle, offset, whence, reply));
     }
 
     fn copy_file_range(
@@ -461,7 +360,8 @@ impl Requests for Adapter {
         _: CopyFileRangeFlags,
         reply: ReplyWrite,
     ) {
-        self.dispatch(|| self.copy_bytes(request, (from, from_offset), (ino, (to, to_offset)), len, reply));
+        self.0
+            .dispatch(|| self.0.copy_bytes(request, (from, from_offset), (ino, (to, to_offset)), len, reply));
     }
 
     fn getlk(
@@ -476,8 +376,8 @@ impl Requests for Adapter {
         pid: u32,
         reply: ReplyLock,
     ) {
-        self.dispatch(|| {
-            self.test_lock(ino, &LockRequest { owner, handle, first, last, kind, pid }, reply);
+        self.0.dispatch(|| {
+            self.0.test_lock(ino, &LockRequest { owner, handle, first, last, kind, pid }, reply);
         });
     }
 
@@ -494,20 +394,26 @@ impl Requests for Adapter {
         waits: bool,
         reply: ReplyEmpty,
     ) {
-        self.dispatch(|| {
-            self.set_lock(request, ino, &LockRequest { owner, handle, first, last, kind, pid }, waits, reply);
+        self.0.dispatch(|| {
+            self.0.set_lock(
+                request,
+                ino,
+                &LockRequest { owner, handle, first, last, kind, pid },
+                waits,
+                reply,
+            );
         });
     }
 
     // These requests are unsupported. After one ENOSYS the kernel stops sending the request and copes without it.
 
     fn access(&self, _: &Request, _: INodeNo, _: AccessFlags, reply: ReplyEmpty) {
-        self.count(Operation::Other);
+        self.0.count(Operation::Other);
         reply.error(Errno::ENOSYS);
     }
 
     fn bmap(&self, _: &Request, _: INodeNo, _: u32, _: u64, reply: ReplyBmap) {
-        self.count(Operation::Other);
+        self.0.count(Operation::Other);
         reply.error(Errno::ENOSYS);
     }
 
@@ -521,7 +427,7 @@ impl Requests for Adapter {
         _: PollFlags,
         reply: ReplyPoll,
     ) {
-        self.count(Operation::Other);
+        self.0.count(Operation::Other);
         reply.error(Errno::ENOSYS);
     }
 
@@ -536,7 +442,7 @@ impl Requests for Adapter {
         _: u32,
         reply: ReplyIoctl,
     ) {
-        self.count(Operation::Other);
+        self.0.count(Operation::Other);
         reply.error(Errno::ENOTTY);
     }
 }

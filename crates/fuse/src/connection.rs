@@ -3,8 +3,8 @@
 //! Root mounts by mount(2) directly: the mount table then shows our own file system type, and the transport, which unmounts only what
 //! it mounted, leaves unmounting to this crate. Other users need the set-uid helper `fusermount3`, which the transport runs.
 
+use crate::mount_options::{MountError, MountOptions, UnmountError};
 use crate::mount_table::FILE_SYSTEM_TYPE;
-use crate::session::{MountError, MountOptions, UnmountError};
 use rustix::fs::{Mode, OFlags};
 use rustix::mount::{MountFlags, UnmountFlags};
 use std::ffi::CString;

@@ -3,8 +3,10 @@
 use crate::adapter::Adapter;
 use crate::connection;
 use crate::invalidation;
+use crate::mount_options::{MountError, MountOptions, UnmountError};
 use crate::mount_table;
 use crate::operations::RequestCounts;
+use crate::request_handler::RequestHandler;
 use crate::shared_mount::SharedMount;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,71 +18,6 @@ use vfs::Filesystem;
 /// Read-ahead of the kernel for a sequential reader, where it can be set: several of the largest requests, so that the store is
 /// already busy before the reader has to wait.
 const READ_AHEAD_KIB: u32 = 4096;
-
-/// The keeper of `flock` and `fcntl` locks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Locks {
-    /// The kernel, for this mount alone.
-    #[default]
-    Kernel,
-    /// Lock requests fail with ENOLCK.
-    Refused,
-}
-
-/// Options of a mount.
-#[derive(Debug, Clone)]
-pub struct MountOptions {
-    /// The source that the mount table shows. It is public, so it must not contain secrets.
-    pub source: String,
-    /// Whether the kernel refuses every change.
-    pub read_only: bool,
-    /// Whether other users than the one who mounts may access the mount; permissions are still checked.
-    pub allow_other: bool,
-    /// Whether programs cannot be run.
-    pub no_exec: bool,
-    /// Whether set-user-id and set-group-id bits of programs take effect. Needs root.
-    pub suid: bool,
-    /// Whether device files work as devices. Needs root.
-    pub dev: bool,
-    /// The keeper of locks.
-    pub locks: Locks,
-    /// The number of threads that read requests, at least 1.
-    pub threads: usize,
-    /// Whether the same file system has, or will have, other mounts. The kernel then caches nothing, so that all mounts show the
-    /// same at any time, and locks apply across mounts.
-    pub is_shared: bool,
-}
-
-/// An error of mounting.
-#[derive(Debug, thiserror::Error)]
-pub enum MountError {
-    /// The kernel offers no FUSE here.
-    #[error("cannot open /dev/fuse ({0}); load the fuse module, or allow the device in this container")]
-    Device(#[source] io::Error),
-    /// The kernel or the helper refused to mount.
-    #[error("cannot mount at {path}: {error}", path = .0.display(), error = .1)]
-    Mount(PathBuf, #[source] io::Error),
-    /// The user lacks the right to mount, and the helper failed or is missing.
-    #[error("cannot mount at {path} as this user: {error}; install fuse3 (fusermount3), or mount as root", path = .0.display(), error = .1)]
-    Helper(PathBuf, #[source] io::Error),
-    /// The first exchange with the kernel, or starting a thread, failed.
-    #[error("cannot start serving {path}: {error}", path = .0.display(), error = .1)]
-    Start(PathBuf, #[source] io::Error),
-}
-
-/// An error of unmounting. The mount stays.
-#[derive(Debug, thiserror::Error)]
-pub enum UnmountError {
-    /// Programs have files open in the mount, or their working directory is in it.
-    #[error("{} is busy: programs have files open in it", .0.display())]
-    Busy(PathBuf),
-    /// Nothing is mounted at the path.
-    #[error("nothing is mounted at {}", .0.display())]
-    NotMounted(PathBuf),
-    /// The system call or the helper failed.
-    #[error("cannot unmount {path}: {error}", path = .0.display(), error = .1)]
-    Io(PathBuf, #[source] io::Error),
-}
 
 /// A mount that is being served. Dropping it detaches the mount.
 #[derive(Debug)]
@@ -102,8 +39,9 @@ pub fn mount(
     let counts = Arc::new(RequestCounts::default());
     let invalidations = fs.invalidations();
     let shared = options.is_shared.then(|| Arc::new(SharedMount::new()));
-    let adapter = Adapter::new(fs.clone(), options.locks, shared, Arc::clone(&counts), runtime.clone());
-    let session = start_session(adapter, mount_point, options)?;
+    let handler =
+        RequestHandler::new(fs.clone(), options.locks, shared, Arc::clone(&counts), runtime.clone());
+    let session = start_session(Adapter::new(handler), mount_point, options)?;
     raise_read_ahead(mount_point);
     let (ending, ended) = watch::channel(false);
     let start = |error| MountError::Start(mount_point.to_owned(), error);

@@ -1,14 +1,14 @@
 //! Requests for attributes of inodes and of the whole file system.
 
-use crate::adapter::Adapter;
 use crate::convert;
 use crate::operations::Operation;
 use crate::reply::log_errno;
+use crate::request_handler::RequestHandler;
 use fuser::{FileHandle, INodeNo, ReplyAttr, ReplyData, ReplyStatfs, Request};
 use std::sync::Arc;
 use vfs::{Changes, Error, Handle};
 
-impl Adapter {
+impl RequestHandler {
     /// Returns attributes. The kernel passes a handle when a read through it has reached the end of the file as the kernel knows it. If
     /// that is the end of another version of the object than the handle reads, the result is ESTALE.
     pub(crate) fn get_attributes(&self, ino: INodeNo, handle: Option<FileHandle>, reply: ReplyAttr) {

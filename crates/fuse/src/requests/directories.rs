@@ -1,9 +1,9 @@
 //! Requests for open directories and their entries.
 
-use crate::adapter::Adapter;
 use crate::convert;
 use crate::operations::Operation;
 use crate::reply::{self, GENERATION, OpenFile};
+use crate::request_handler::RequestHandler;
 use fuser::{FileHandle, FopenFlags, INodeNo, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyOpen};
 use futures_util::future::join_all;
 use std::ffi::OsStr;
@@ -17,7 +17,7 @@ const ENTRIES_PER_CALL: usize = 512;
 /// ... or about two hundred names with attributes.
 const ENTRIES_PER_CALL_WITH_ATTRIBUTES: usize = 128;
 
-impl Adapter {
+impl RequestHandler {
     pub(crate) fn open_directory(&self, ino: INodeNo, reply: ReplyOpen) {
         let (fs, shared) = (Arc::clone(&self.fs), self.shared.clone());
         self.answer(Operation::OpenDir, reply, async move {

@@ -1,9 +1,9 @@
 //! Requests for open files and their contents.
 
-use crate::adapter::Adapter;
 use crate::convert::{self, permissions};
 use crate::operations::Operation;
 use crate::reply::{Answer, OpenFile};
+use crate::request_handler::RequestHandler;
 use crate::shared_mount::SharedMount;
 use bytes::Bytes;
 use fuser::{
@@ -14,29 +14,7 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use vfs::{Caller, Error, Filesystem, Handle, Ino, Opened, Whence};
 
-/// Maximum number of retries to remember. After that they are forgotten, and an open may be asked to retry once too often.
-const STALE_OPENS_MAX: usize = 1024;
-
-/// Opens that were answered with ESTALE, by thread and inode. The kernel then repeats lookup and open, and each open is asked to do
-/// so only once.
-#[derive(Debug, Default)]
-pub(crate) struct StaleOpens(Mutex<HashSet<(u32, Ino)>>);
-
-impl StaleOpens {
-    /// Returns whether this open must be retried, and remembers that it was asked to. The second attempt of an open is never asked again.
-    fn demand_retry(&self, thread: u32, ino: Ino, was_replaced: bool) -> bool {
-        let mut demands = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if demands.remove(&(thread, ino)) || !was_replaced {
-            return false;
-        }
-        if demands.len() >= STALE_OPENS_MAX {
-            demands.clear();
-        }
-        demands.insert((thread, ino))
-    }
-}
-
-impl Adapter {
+impl RequestHandler {
     pub(crate) fn create_file(
         &self,
         caller: Caller,

@@ -3,10 +3,10 @@
 //!
 //! The transport does not say whether a lock is one of fcntl(2) or of flock(2), so both exclude each other, as on NFS.
 
-use crate::adapter::Adapter;
+use crate::locks::Locks;
 use crate::operations::Operation;
 use crate::reply::log_errno;
-use crate::session::Locks;
+use crate::request_handler::RequestHandler;
 use crate::{convert, signals};
 use fuser::{Errno, FileHandle, INodeNo, LockOwner, ReplyEmpty, ReplyLock, Request};
 use std::sync::Arc;
@@ -27,7 +27,7 @@ pub(crate) struct LockRequest {
     pub(crate) pid: u32,
 }
 
-impl Adapter {
+impl RequestHandler {
     pub(crate) fn test_lock(&self, ino: INodeNo, lock: &LockRequest, reply: ReplyLock) {
         self.count(Operation::GetLk);
         if self.locks == Locks::Refused {

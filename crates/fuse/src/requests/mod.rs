@@ -7,5 +7,4 @@ mod locks;
 mod names;
 mod xattrs;
 
-pub(crate) use files::StaleOpens;
 pub(crate) use locks::LockRequest;

@@ -1,14 +1,14 @@
 //! Requests that look up, create, rename and remove names.
 
-use crate::adapter::Adapter;
 use crate::convert::{self, permissions};
 use crate::operations::Operation;
+use crate::request_handler::RequestHandler;
 use bytes::Bytes;
 use fuser::{Errno, INodeNo, RenameFlags, ReplyEmpty, ReplyEntry};
 use std::sync::Arc;
 use vfs::Caller;
 
-impl Adapter {
+impl RequestHandler {
     pub(crate) fn look_up(&self, parent: INodeNo, name: &[u8], reply: ReplyEntry) {
         let (fs, name) = (Arc::clone(&self.fs), Bytes::copy_from_slice(name));
         let found = self.with_entry_ttl(parent, &name);

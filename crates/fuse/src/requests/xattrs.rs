@@ -1,14 +1,14 @@
 //! Requests for extended attributes.
 
-use crate::adapter::Adapter;
 use crate::operations::Operation;
 use crate::reply::log_errno;
+use crate::request_handler::RequestHandler;
 use crate::{convert, requester};
 use fuser::{Errno, INodeNo, ReplyEmpty, ReplyXattr, Request};
 use std::sync::Arc;
 use vfs::Error;
 
-impl Adapter {
+impl RequestHandler {
     pub(crate) fn get_xattr(&self, ino: INodeNo, name: &[u8], size: u32, reply: ReplyXattr) {
         let (fs, name) = (Arc::clone(&self.fs), name.to_vec());
         self.count(Operation::GetXattr);
