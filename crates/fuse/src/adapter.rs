@@ -74,11 +74,7 @@ impl Requests for Adapter {
     }
 
     fn destroy(&mut self) {
-        self.0.dispatch(|| {
-            if let Some(shared) = &self.0.shared {
-                shared.release_all(&self.0.fs, &self.0.runtime);
-            }
-        });
+        self.0.dispatch(|| self.0.release_references());
     }
 
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {

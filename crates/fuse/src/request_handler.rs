@@ -105,6 +105,13 @@ impl RequestHandler {
         self.shared.is_none()
     }
 
+    /// Releases the references of a shared mount to inodes, because the mount has ended.
+    pub(crate) fn release_references(&self) {
+        if let Some(shared) = &self.shared {
+            shared.release_all(&self.fs, &self.runtime);
+        }
+    }
+
     pub(crate) fn count(&self, operation: Operation) {
         self.counts.count(operation);
     }

@@ -25,3 +25,21 @@ impl StaleOpens {
         demands.insert((thread, ino))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two programs opened a file that another client had just replaced, and one of them got ESTALE. The kernel retries an open once
+    /// only, and the first program's second open was taken for the other program's.
+    #[test]
+    fn an_open_is_asked_to_retry_only_once() {
+        let stale_opens = StaleOpens::default();
+        assert!(stale_opens.demand_retry(1, Ino(7), true));
+        assert!(stale_opens.demand_retry(2, Ino(7), true));
+        assert!(!stale_opens.demand_retry(1, Ino(7), true));
+        assert!(!stale_opens.demand_retry(2, Ino(7), true));
+        assert!(stale_opens.demand_retry(1, Ino(7), true), "another open");
+        assert!(!stale_opens.demand_retry(3, Ino(7), false));
+    }
+}

@@ -10,8 +10,7 @@ use fuser::{
     Errno, FileHandle, FopenFlags, INodeNo, LockOwner, OpenFlags, ReplyCreate, ReplyData, ReplyEmpty,
     ReplyLseek, ReplyOpen, ReplyWrite, Request, WriteFlags,
 };
-use std::collections::HashSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use vfs::{Caller, Error, Filesystem, Handle, Ino, Opened, Whence};
 
 impl RequestHandler {
@@ -220,22 +219,4 @@ fn open_file(shared: Option<&SharedMount>, ino: Ino, opened: Opened, flags: i32)
     kernel.set(FopenFlags::FOPEN_DIRECT_IO, !is_cached);
     kernel.set(FopenFlags::FOPEN_NOFLUSH, is_read && is_alone);
     OpenFile { handle: FileHandle(opened.handle.0), flags: kernel }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Two programs opened a file that another client had just replaced, and one of them got ESTALE. The kernel retries an open once
-    /// only, and the first program's second open was taken for the other program's.
-    #[test]
-    fn an_open_is_asked_to_retry_only_once() {
-        let stale_opens = StaleOpens::default();
-        assert!(stale_opens.demand_retry(1, Ino(7), true));
-        assert!(stale_opens.demand_retry(2, Ino(7), true));
-        assert!(!stale_opens.demand_retry(1, Ino(7), true));
-        assert!(!stale_opens.demand_retry(2, Ino(7), true));
-        assert!(stale_opens.demand_retry(1, Ino(7), true), "another open");
-        assert!(!stale_opens.demand_retry(3, Ino(7), false));
-    }
 }
