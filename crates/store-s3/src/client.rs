@@ -3,16 +3,14 @@
 use super::call::{Call, Target};
 use super::config::{Addressing, ConfigError, Endpoint, S3Config};
 use super::connect::{self, HttpClient};
-use super::copy_parts::PartCopies;
 use super::credentials::{Credentials, CredentialsCache, CredentialsError, ProviderContext};
 use super::escape;
 use super::failure::{self, Failure};
-use super::key_probes::KeyProbes;
+use super::learned::Learned;
 use super::min_throughput::MinThroughput;
 use super::request_counts::{RequestCounts, RequestKind};
 use super::retry::{Retry, RetryPolicy, RetryQuota};
 use super::sign::{self, Signable, Signer};
-use super::uncopied_attributes::UncopiedAttributes;
 use super::upload::{Progress, Upload};
 use bytes::{Bytes, BytesMut};
 use http::header::{CONTENT_LENGTH, HOST, HeaderMap, HeaderName, HeaderValue, USER_AGENT};
@@ -49,9 +47,7 @@ pub(super) struct Client {
     quota: Arc<RetryQuota>,
     clock: Arc<dyn Clock>,
     pub(super) entropy: Arc<Entropy>,
-    pub(super) key_probes: KeyProbes,
-    pub(super) uncopied_attributes: UncopiedAttributes,
-    pub(super) part_copies: PartCopies,
+    pub(super) learned: Learned,
     user_agent: HeaderValue,
     sends_unsigned: bool,
 }
@@ -88,9 +84,7 @@ impl Client {
             user_agent: value("user agent", &config.user_agent)?,
             sends_unsigned: endpoint.sends_unsigned(config.unsigned_payload),
             counts: Arc::default(),
-            key_probes: KeyProbes::default(),
-            uncopied_attributes: UncopiedAttributes::default(),
-            part_copies: PartCopies::default(),
+            learned: Learned::default(),
             config,
             endpoint,
             clock,

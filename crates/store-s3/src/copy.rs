@@ -8,6 +8,7 @@
 
 use super::S3Store;
 use super::call::{Call, etag_value};
+use super::description;
 use super::escape;
 use super::failure::Failure;
 use super::headers::{self, value};
@@ -83,8 +84,8 @@ impl S3Store {
             }
         };
         if let Some(tags) = &options.tags {
-            call =
-                headers::add_tags(call, tags)?.header(TAGGING_DIRECTIVE, HeaderValue::from_static("REPLACE"));
+            call = description::add_tags(call, tags)?
+                .header(TAGGING_DIRECTIVE, HeaderValue::from_static("REPLACE"));
         }
         call = self.with_source(call, from)?;
         let mut retry = self.client.retry();

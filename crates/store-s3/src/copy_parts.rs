@@ -7,53 +7,18 @@
 //! cancelled copy are freed.
 
 use super::S3Store;
+use super::learned::{LARGE_BYTES_MIN, PARTS_AT_ONCE};
 use super::multipart::S3Multipart;
 use futures_util::{StreamExt as _, stream};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use store::{CopyOptions, Multipart as _, ObjectKey, ObjectMeta, ObjectRef, ObjectStore as _, Result};
-use tokio::sync::Semaphore;
 
-/// Minimum size of a copy in parts, in bytes: smaller objects are copied as fast by one request.
-const LARGE_BYTES_MIN: u64 = 64 << 20;
 /// Minimum size of a part, in bytes, because each part is a request.
 const PART_BYTES_MIN: u64 = 16 << 20;
 /// Maximum number of parts of an object.
 const PARTS_MAX: u64 = 10_000;
-/// Maximum part copies of a client in flight.
-const PARTS_AT_ONCE: usize = 16;
-
-/// State that the copies of a client share.
-#[derive(Debug)]
-pub(super) struct PartCopies {
-    slots: Semaphore,
-    /// Whether the client has seen a large object. In buckets without large objects, the size of a copy's source need not be
-    /// requested.
-    has_seen_large: AtomicBool,
-}
-
-impl Default for PartCopies {
-    fn default() -> Self {
-        Self { slots: Semaphore::new(PARTS_AT_ONCE), has_seen_large: AtomicBool::new(false) }
-    }
-}
-
-impl PartCopies {
-    /// Notes the size of an object in the bucket.
-    pub(super) fn note_size(&self, size_bytes: u64) {
-        if size_bytes >= LARGE_BYTES_MIN {
-            self.has_seen_large.store(true, Ordering::Relaxed);
-        }
-    }
-
-    /// Returns whether an object may be large.
-    fn may_be_large(&self, size_bytes: Option<u64>) -> bool {
-        let is_large = size_bytes.map(|size_bytes| size_bytes >= LARGE_BYTES_MIN);
-        is_large.unwrap_or_else(|| self.has_seen_large.load(Ordering::Relaxed))
-    }
-}
-
 impl S3Store {
     /// Describes the source of a copy if it is large; `None` if it is not, or if it is missing or was replaced.
     pub(super) async fn large(
@@ -61,7 +26,7 @@ impl S3Store {
         from: &ObjectRef,
         size_bytes: Option<u64>,
     ) -> Result<Option<ObjectMeta>> {
-        if !self.client.part_copies.may_be_large(size_bytes) {
+        if !self.client.learned.part_copies.may_be_large(size_bytes) {
             return Ok(None);
         }
         let found = self.find(&from.key).await?;
@@ -117,7 +82,7 @@ impl S3Store {
     ) -> Result<()> {
         let has_failed = AtomicBool::new(false);
         let copy = async |number, range| {
-            let _slot = self.client.part_copies.slots.acquire().await;
+            let _slot = self.client.learned.part_copies.slots.acquire().await;
             if has_failed.load(Ordering::Relaxed) {
                 return Ok(());
             }

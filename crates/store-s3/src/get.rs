@@ -29,8 +29,8 @@ impl S3Store {
             .client
             .fetch_as(&call, &mut retry, |answer| headers::object_meta(key, &answer.headers))
             .await?;
-        self.client.uncopied_attributes.note(&meta.attributes);
-        self.client.part_copies.note_size(meta.size_bytes);
+        self.client.learned.uncopied_attributes.note(&meta.attributes);
+        self.client.learned.part_copies.note_size(meta.size_bytes);
         Ok(meta)
     }
 
@@ -44,8 +44,8 @@ impl S3Store {
             let opened = source.open(options.range.clone(), options.if_match.as_ref(), &mut retry).await?;
             retry.record_success();
             let (meta, size_bytes) = (opened.meta.clone(), opened.meta.size_bytes);
-            self.client.uncopied_attributes.note(&meta.attributes);
-            self.client.part_copies.note_size(size_bytes);
+            self.client.learned.uncopied_attributes.note(&meta.attributes);
+            self.client.learned.part_copies.note_size(size_bytes);
             let has_sum = opened.crc64nvme.is_some();
             let body = Body::of(source.clone(), opened);
             if !has_sum || size_bytes > VERIFIED_BYTES_MAX {

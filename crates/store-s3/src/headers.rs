@@ -3,28 +3,23 @@
 //! Header values of user metadata are printable ASCII. Other text is sent as one RFC 2047 word, the form that S3 itself
 //! uses, and is decoded exactly (see [`escape::metadata_value`]).
 
-use super::call::Call;
-use super::client::Client;
 use super::escape;
 use super::failure::Failure;
 use http::header::{
     CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, HeaderMap, HeaderName, HeaderValue, LAST_MODIFIED,
 };
-use store::{
-    Attributes, ETag, ObjectKey, ObjectMeta, ObjectRef, Result, StoreError, Tags, Timestamp, VersionId,
-};
+use store::{Attributes, ETag, ObjectKey, ObjectMeta, ObjectRef, Result, StoreError, Timestamp, VersionId};
 
-const USER_PREFIX: &str = "x-amz-meta-";
-const STORAGE_CLASS: HeaderName = HeaderName::from_static("x-amz-storage-class");
-const TAGGING: HeaderName = HeaderName::from_static("x-amz-tagging");
+pub(super) const USER_PREFIX: &str = "x-amz-meta-";
+pub(super) const STORAGE_CLASS: HeaderName = HeaderName::from_static("x-amz-storage-class");
 const TAG_COUNT: HeaderName = HeaderName::from_static("x-amz-tagging-count");
 const VERSION_ID: HeaderName = HeaderName::from_static("x-amz-version-id");
 /// The header of an object's server-side encryption.
 pub(super) const ENCRYPTION: &str = "x-amz-server-side-encryption";
-const ENCRYPTION_KEY: &str = "x-amz-server-side-encryption-aws-kms-key-id";
+pub(super) const ENCRYPTION_KEY: &str = "x-amz-server-side-encryption-aws-kms-key-id";
 
 /// The descriptive headers that S3 stores, in addition to `Content-Type`. The last two are about encryption.
-const SYSTEM: [&str; 8] = [
+pub(super) const SYSTEM: [&str; 8] = [
     "cache-control",
     "content-disposition",
     "content-encoding",
@@ -46,67 +41,6 @@ const DEFAULT_ENCRYPTION: &str = "AES256";
 
 /// Content types that S3-compatible servers return for objects stored without a type.
 const DEFAULT_TYPES: [&str; 2] = ["binary/octet-stream", "application/octet-stream"];
-
-impl Client {
-    /// Adds the headers of a new object: attributes, tags, and the configuration's encryption and storage class.
-    pub(super) fn add_description(&self, call: Call, attributes: &Attributes, tags: &Tags) -> Result<Call> {
-        let call = self.add_attributes(call, attributes)?;
-        if tags.is_empty() { Ok(call) } else { add_tags(call, tags) }
-    }
-
-    /// Adds attributes and the configuration's encryption and storage class.
-    pub(super) fn add_attributes(&self, call: Call, attributes: &Attributes) -> Result<Call> {
-        // An object's own encryption overrides the configuration's.
-        let is_protected = attributes.system.contains_key(ENCRYPTION);
-        let mut call = if is_protected { call } else { self.add_encryption(call)? };
-        if let Some(text) = &attributes.content_type {
-            call = call.header(CONTENT_TYPE, value("Content-Type", text)?);
-        }
-        for (name, text) in &attributes.system {
-            let known = SYSTEM.iter().find(|known| **known == name.as_str());
-            let known =
-                known.ok_or_else(|| StoreError::Invalid(format!("'{name}' is not a descriptive header")))?;
-            call = call.header(HeaderName::from_static(known), value(name, text)?);
-        }
-        for (name, text) in &attributes.user {
-            call = call.header(user_name(name)?, value(name, &escape::metadata_value(text))?);
-        }
-        if let Some(class) = attributes.storage_class.as_ref().or(self.config.storage_class.as_ref()) {
-            call = call.header(STORAGE_CLASS, value("storage class", class)?);
-        }
-        Ok(call)
-    }
-
-    /// Adds the configuration's encryption.
-    pub(super) fn add_encryption(&self, mut call: Call) -> Result<Call> {
-        if let Some(encryption) = &self.config.encryption {
-            call = call.header(HeaderName::from_static(ENCRYPTION), value("encryption", encryption)?);
-        }
-        if let Some(key) = &self.config.encryption_key {
-            call = call.header(HeaderName::from_static(ENCRYPTION_KEY), value("encryption key", key)?);
-        }
-        Ok(call)
-    }
-}
-
-fn user_name(name: &str) -> Result<HeaderName> {
-    let lower = !name.bytes().any(|byte| byte.is_ascii_uppercase());
-    let header = HeaderName::from_bytes(format!("{USER_PREFIX}{name}").as_bytes());
-    header.ok().filter(|_| lower && !name.is_empty()).ok_or_else(|| {
-        StoreError::Invalid(format!("invalid metadata name {name:?}: use lower-case letters, digits and '-'"))
-    })
-}
-
-/// Adds the header of the tags, also for an empty set.
-pub(super) fn add_tags(call: Call, tags: &Tags) -> Result<Call> {
-    Ok(call.header(TAGGING, value("tags", &tagging(tags))?))
-}
-
-/// Encodes tags as a query string, as S3 requires.
-pub(super) fn tagging(tags: &Tags) -> String {
-    let pairs = tags.iter().map(|(name, value)| format!("{}={}", escape::query(name), escape::query(value)));
-    pairs.collect::<Vec<_>>().join("&")
-}
 
 pub(super) fn value(what: &str, text: &str) -> Result<HeaderValue> {
     HeaderValue::from_str(text).map_err(|_| {
@@ -246,12 +180,5 @@ mod tests {
     fn a_response_without_an_etag_or_a_size_is_malformed() {
         assert!(object_meta(&key(), &headers(&[("content-length", "1")])).is_err());
         assert!(object_meta(&key(), &headers(&[("etag", "e")])).is_err());
-    }
-
-    #[test]
-    fn names_that_are_no_headers_are_refused() {
-        for name in ["", "Upper", "with space", "ü"] {
-            assert!(matches!(user_name(name), Err(StoreError::Invalid(_))), "{name}");
-        }
     }
 }

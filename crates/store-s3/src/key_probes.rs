@@ -5,34 +5,10 @@
 //! kind. If the server normalises them, such keys are refused. AWS does not normalise keys and is not probed.
 
 use super::S3Store;
+use super::learned::KeyKind;
 use super::request_counts::RequestKind;
 use http::Method;
-use std::sync::atomic::{AtomicU8, Ordering};
 use store::{ObjectKey, Payload, Result, StoreError};
-
-/// A kind of key that is not a clean path.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum KeyKind {
-    LeadingSlash,
-    DoubleSlash,
-    Dots,
-}
-
-/// Results of the probes: for each kind, a bit for "probed" and a bit for "normalises".
-#[derive(Debug, Default)]
-pub(super) struct KeyProbes(AtomicU8);
-
-impl KeyProbes {
-    fn normalizes(&self, kind: KeyKind) -> Option<bool> {
-        let known = self.0.load(Ordering::Relaxed) >> (2 * kind as u8);
-        (known & 1 == 1).then_some(known & 2 == 2)
-    }
-
-    fn record(&self, kind: KeyKind, normalizes: bool) {
-        let known = 1 | u8::from(normalizes) << 1;
-        self.0.fetch_or(known << (2 * kind as u8), Ordering::Relaxed);
-    }
-}
 
 impl S3Store {
     /// Refuses a key that the server would confuse with another key. Costs nothing for clean paths.
@@ -41,7 +17,7 @@ impl S3Store {
             return Ok(());
         }
         for kind in unclean_kinds(key.as_bytes()) {
-            let normalizes = match self.client.key_probes.normalizes(kind) {
+            let normalizes = match self.client.learned.key_probes.normalizes(kind) {
                 Some(known) => known,
                 None => self.probe(kind).await?,
             };
@@ -68,7 +44,7 @@ impl S3Store {
             Err(StoreError::InvalidKey { .. }) => false,
             Err(error) => return Err(error),
         };
-        self.client.key_probes.record(kind, normalizes);
+        self.client.learned.key_probes.record(kind, normalizes);
         let found = if normalizes { clean } else { odd };
         let remove = self.call(RequestKind::Delete, Method::DELETE, &found)?;
         // Best effort: the key may not exist.
@@ -97,15 +73,5 @@ mod tests {
         }
         assert_eq!(unclean_kinds(b"//a/..").count(), 3);
         assert_eq!(unclean_kinds(b"./a").next(), Some(KeyKind::Dots));
-    }
-
-    #[test]
-    fn probe_results_are_separate_by_kind() {
-        let known = KeyProbes::default();
-        known.record(KeyKind::DoubleSlash, true);
-        known.record(KeyKind::Dots, false);
-        assert_eq!(known.normalizes(KeyKind::LeadingSlash), None);
-        assert_eq!(known.normalizes(KeyKind::DoubleSlash), Some(true));
-        assert_eq!(known.normalizes(KeyKind::Dots), Some(false));
     }
 }

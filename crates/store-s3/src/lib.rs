@@ -21,7 +21,9 @@ mod copy;
 mod copy_parts;
 mod credentials;
 mod delete;
+mod description;
 mod elements;
+mod error_response;
 mod escape;
 mod failure;
 #[cfg(feature = "fuzz")]
@@ -29,6 +31,7 @@ pub mod fuzz;
 mod get;
 mod headers;
 mod key_probes;
+mod learned;
 mod list;
 mod min_throughput;
 mod multipart;

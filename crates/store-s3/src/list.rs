@@ -19,10 +19,10 @@ impl S3Store {
         let page = self.client.fetch_as(&call, &mut retry, |answer| {
             let listing = xml::parse_listing(&answer.body)?;
             if listing.has_classes {
-                self.client.uncopied_attributes.note_some();
+                self.client.learned.uncopied_attributes.note_some();
             }
             let largest = listing.objects.iter().map(|object| object.size_bytes).max();
-            self.client.part_copies.note_size(largest.unwrap_or(0));
+            self.client.learned.part_copies.note_size(largest.unwrap_or(0));
             page(listing, &request)
         });
         Ok(page.await?)

@@ -138,7 +138,7 @@ impl Multipart for S3Multipart {
             let version = headers::version(&answer.headers);
             Ok(ObjectRef { key: self.key.clone(), etag, version, last_modified: None })
         });
-        self.store.client.part_copies.note_size(size_of(&parts));
+        self.store.client.learned.part_copies.note_size(size_of(&parts));
         match completed.await {
             Ok(object) => Ok(object),
             Err(failure) if retry.was_ambiguous() || self.may_be_completed.load(Ordering::Relaxed) => {

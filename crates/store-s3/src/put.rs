@@ -28,7 +28,7 @@ impl S3Store {
         let call = self.call(RequestKind::Put, Method::PUT, key)?.condition(&options.precondition)?;
         let mut call = self.client.add_description(call, &options.attributes, &options.tags)?.body(body);
         call.checksum = self.client.config.checksums.then(|| crc64nvme(&call.body));
-        self.client.part_copies.note_size(call.body.len());
+        self.client.learned.part_copies.note_size(call.body.len());
         let mut retry = self.client.retry();
         let put =
             self.client.fetch_as(&call, &mut retry, |answer| headers::object_ref(key, &answer.headers)).await;

@@ -6,7 +6,7 @@
 
 use super::provider::Provider;
 use super::provider_request::ProviderContext;
-use super::{Credentials, CredentialsError, CredentialsSource, ExpiringCredentials};
+use super::{Credentials, CredentialsError, CredentialsSource, ExpiringCredentials, ExpiryHint};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,15 +24,6 @@ const RETRY_AFTER: Duration = Duration::from_secs(30);
 
 /// Time for which a provider's failure is cached: many calls may need credentials at once.
 const FAILURE_CACHED: Duration = Duration::from_secs(1);
-
-/// How certain it is from a server's response that credentials have expired.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ExpiryHint {
-    /// The error code says so.
-    Certain,
-    /// A refusal may have other reasons: responses to HEAD have no error code.
-    Possible,
-}
 
 impl ExpiryHint {
     /// Returns the age below which credentials are kept: newly renewed credentials would be no better, and the provider must

@@ -21,9 +21,10 @@ mod provider_request;
 mod role;
 mod search;
 mod sso;
+mod sts;
 mod web_identity;
 
-pub(super) use credentials_cache::{CredentialsCache, ExpiryHint};
+pub(super) use credentials_cache::CredentialsCache;
 #[cfg(feature = "fuzz")]
 pub(super) use fuzz::{documents as fuzz_documents, files as fuzz_files};
 pub use provider::Provider;
@@ -40,6 +41,15 @@ pub struct Credentials {
     access_key: String,
     secret_key: String,
     session_token: Option<String>,
+}
+
+/// How certain it is from a server's response that credentials have expired.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ExpiryHint {
+    /// The error code says so.
+    Certain,
+    /// A refusal may have other reasons: responses to HEAD have no error code.
+    Possible,
 }
 
 /// The reason why there are no credentials. Every message is one line and contains no secret.

@@ -2,7 +2,7 @@
 //! that another program keeps up to date, for a role's credentials.
 
 use super::provider_request::{ProviderContext, ProviderError};
-use super::role::Sts;
+use super::sts::Sts;
 use super::{CredentialsError, ExpiringCredentials};
 use std::fmt;
 use std::path::PathBuf;
