@@ -170,7 +170,7 @@ pub(crate) fn retry_while_busy<T, E>(
     open: impl Fn() -> Result<T, E>,
     is_busy: impl Fn(&E) -> bool,
 ) -> Result<T, E> {
-    store::when_free(RELEASE_TIMEOUT, open, is_busy)
+    log::when_free(RELEASE_TIMEOUT, open, is_busy)
 }
 
 /// Returns where a state directory keeps changes that the bucket does not have yet.

@@ -1,39 +1,52 @@
 //! Files on a disk with unreadable sectors.
 
 use rustix::io::Errno;
-use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt as _;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
 
 /// Size in bytes of the blocks by which a damaged file is read: at most this much is lost per bad sector.
 pub(crate) const SECTOR_BYTES: u64 = 4096;
 
 /// Returns whether an error means that the disk cannot return written bytes. File systems use several codes for that.
-pub(crate) fn is_medium_error(error: &io::Error) -> bool {
+fn is_medium_error(error: &io::Error) -> bool {
     const CODES: [Errno; 5] = [Errno::IO, Errno::NODATA, Errno::BADMSG, Errno::UCLEAN, Errno::ILSEQ];
     Errno::from_io_error(error).is_some_and(|code| CODES.contains(&code))
 }
 
-/// Reads a whole file, with zeros for sectors that the disk cannot read. Returns the bytes, and whether any sector was
-/// unreadable.
-pub(crate) fn read_file(file: &File) -> io::Result<(Vec<u8>, bool)> {
-    let mut bytes = vec![0; file.metadata()?.len() as usize];
-    match file.read_exact_at(&mut bytes, 0) {
-        Ok(()) => return Ok((bytes, false)),
-        Err(error) if is_medium_error(&error) => {}
-        Err(error) => return Err(error),
+/// Reads a range with `read`, which fills a buffer from an offset on; `None` if the disk cannot read it.
+pub(crate) fn try_read(
+    range: Range<u64>,
+    read: impl Fn(&mut [u8], u64) -> io::Result<()>,
+) -> io::Result<Option<Vec<u8>>> {
+    let mut bytes = vec![0; (range.end - range.start) as usize];
+    match read(&mut bytes, range.start) {
+        Ok(()) => Ok(Some(bytes)),
+        Err(error) if is_medium_error(&error) => Ok(None),
+        Err(error) => Err(error),
     }
-    for (index, sector) in bytes.chunks_mut(SECTOR_BYTES as usize).enumerate() {
-        match file.read_exact_at(sector, index as u64 * SECTOR_BYTES) {
-            Err(error) if is_medium_error(&error) => sector.fill(0),
-            read => read?,
-        }
+}
+
+/// Reads a range with `read`, with zeros for the sectors that the disk cannot read.
+pub(crate) fn read_leniently(
+    range: Range<u64>,
+    read: impl Fn(&mut [u8], u64) -> io::Result<()>,
+) -> io::Result<Vec<u8>> {
+    if let Some(bytes) = try_read(range.clone(), &read)? {
+        return Ok(bytes);
     }
-    Ok((bytes, true))
+    let mut bytes = Vec::with_capacity((range.end - range.start) as usize);
+    let mut at = range.start;
+    while at < range.end {
+        let end = range.end.min((at / SECTOR_BYTES + 1) * SECTOR_BYTES);
+        bytes.extend(try_read(at..end, &read)?.unwrap_or_else(|| vec![0; (end - at) as usize]));
+        at = end;
+    }
+    Ok(bytes)
 }
 
 /// Returns an unused path, made of a file's path and an extension.
-pub(crate) fn unused(file: &std::path::Path, extension: &str) -> std::path::PathBuf {
+pub(crate) fn unused(file: &Path, extension: &str) -> PathBuf {
     let numbered = |number: u32| match number {
         0 => file.with_extension(extension),
         number => file.with_extension(format!("{number}.{extension}")),

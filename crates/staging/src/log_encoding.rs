@@ -2,25 +2,6 @@
 
 use store::{ETag, ObjectKey, Precondition};
 
-/// A CRC-32C over several pieces.
-pub(crate) struct Crc(crc_fast::Digest);
-
-impl Default for Crc {
-    fn default() -> Self {
-        Self(crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi))
-    }
-}
-
-impl Crc {
-    pub(crate) fn add(&mut self, bytes: &[u8]) {
-        self.0.update(bytes);
-    }
-
-    pub(crate) fn sum(&self) -> u32 {
-        self.0.finalize() as u32
-    }
-}
-
 /// An encoder that appends to a buffer.
 #[derive(Default)]
 pub(crate) struct Encoder(pub(crate) Vec<u8>);

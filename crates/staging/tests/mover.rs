@@ -5,8 +5,8 @@ mod lost_responses;
 
 use bytes::Bytes;
 use futures_util::TryStreamExt as _;
+use staging::conflict::{Judge, Outcome, Way};
 use staging::mover::{Keeper, Mover, MoverOptions, NamingError};
-use staging::writeback::{Judge, Outcome, Way};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex};

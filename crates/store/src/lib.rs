@@ -15,7 +15,6 @@ mod blocking;
 mod claims;
 mod clock;
 mod error;
-mod file_lock;
 #[cfg(feature = "fuzz")]
 pub mod fuzz;
 mod hex;
@@ -44,7 +43,6 @@ pub use blocking::blocking;
 pub use claims::{Claim, Claims};
 pub use clock::{Clock, Entropy, SystemClock, Timestamp};
 pub use error::{Result, StoreError};
-pub use file_lock::{hold, when_free};
 pub use hex::{hex, push_hex};
 pub use key::{ETag, InvalidKey, KEY_BYTES_MAX, ObjectKey};
 pub use object::{

@@ -203,7 +203,7 @@ fn lock(path: &Path, file: &File, writes: bool) -> Result<(), OpenError> {
 /// Retries for a limited time while another tenon process uses the device.
 fn retry_while_held<T>(ask: impl Fn() -> Result<T, OpenError>) -> Result<T, OpenError> {
     let mut was_held = false;
-    store::when_free(FREE_WITHIN, ask, |error| match error {
+    log::when_free(FREE_WITHIN, ask, |error| match error {
         OpenError::Held(_) => {
             was_held = true;
             true

@@ -1,23 +1,39 @@
-//! The log on disk: segments that are appended to, read anywhere, and removed from the oldest on.
+//! A log of numbered segments in a directory, which are appended to, read anywhere, and removed from the oldest on.
 //!
-//! Invariants: a record counts as a whole or not at all. After [`Log::sync`], everything appended before survives the
+//! Beside the segments `N.log` lie `synced`, the mark of what is synced; `lock`; `N.damaged`, a segment with damage
+//! that is not needed any more; and `N.lost`, what lay behind the place where a power cut tore the log. Nothing reads
+//! the last two again.
+//!
+//! Invariants: a record counts as a whole or not at all. After [`SegmentedLog::sync`], everything appended before survives the
 //! loss of power. A segment is removed only when neither it nor an older one is needed, so that a record that cancels
 //! another never disappears before it. A damaged segment is never removed, only renamed.
 
-use super::direct_io::{self, DIRECT_BYTES_MIN, DirectWriter};
-use super::log_record::{self, Record};
-use super::scan::{MARK_FILE, ScanEvent, Scanned, SyncMark, TornTail, scan};
+mod direct_io;
+mod frame;
+mod rot;
+mod scan;
+mod segment;
+
+pub use frame::SEGMENT_START;
+pub use rot::rot;
+pub use scan::{Damage, Entry, ScanEvent, scan};
+pub use segment::Segment;
+
+use crate::frame::LOST;
+use crate::hold;
 use crate::medium::unused;
+use crate::sync_mark::SyncMark;
 use bytes::Bytes;
+use direct_io::{DIRECT_BYTES_MIN, DirectWriter};
+use scan::{Scanned, TornTail};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use store::{Payload, hold};
 
 /// Length at which a segment is full, in bytes.
 const SEGMENT_BYTES: u64 = 64 << 20;
@@ -25,102 +41,43 @@ const SEGMENT_BYTES: u64 = 64 << 20;
 const SINGLE_WRITE_BYTES_MAX: usize = 64 << 10;
 /// Segments that are removed together while others are in use: each removal syncs those that stay.
 const RECLAIMED_SEGMENTS: usize = 4;
-/// Disk space reserved for records without bytes of objects.
+/// Disk space reserved for records without a body, and for those with [`Space::Any`].
 const RESERVE_BYTES: u64 = 4 << 20;
-/// Bytes of objects after which the file system is asked again for its free space.
+/// Bytes of bodies after which the file system is asked again for its free space.
 const SPACE_CHECK_BYTES: u64 = 1 << 20;
 /// Extension of damaged segments that are not needed any more.
 const DAMAGED: &str = "damaged";
-/// Extension of what followed the place where a power cut tore the log.
-const LOST: &str = "lost";
+/// Name of the file that keeps the mark.
+const MARK_FILE: &str = "synced";
 
-/// A file of the log. Whatever needs its content holds a reference.
-#[derive(Debug)]
-pub(super) struct Segment {
-    pub(super) number: u64,
-    file: File,
-    /// The segment opened for direct I/O; `None` if long bodies are written through the page cache too.
-    direct: Option<File>,
-    /// Bytes that survive the loss of power, as far as this process knows.
-    synced: AtomicU64,
-    /// The file is kept when the segment is not needed any more, because it has damage and may hold the last copy of
-    /// some bytes.
-    is_preserved: AtomicBool,
+/// Length of the shortest frame, in bytes.
+#[cfg(feature = "fuzz")]
+pub(crate) const FRAME_BYTES_MIN: usize = frame::HEAD_V1_BYTES;
+
+/// Returns a valid first frame of the segment 1, for fuzz targets.
+#[cfg(feature = "fuzz")]
+pub(crate) fn first_frame_for_fuzzing(header: &[u8], body: &[u8]) -> Vec<u8> {
+    let mut frame = frame::encode(header, &[body]);
+    frame::set_position(&mut frame, 1, 0);
+    frame
 }
 
-impl Segment {
-    pub(super) fn new(number: u64, file: File) -> Arc<Self> {
-        Self::open(number, file, None)
-    }
+type Segments = BTreeMap<u64, Arc<Segment>>;
 
-    fn open(number: u64, file: File, direct: Option<File>) -> Arc<Self> {
-        let (synced, is_preserved) = (AtomicU64::new(0), AtomicBool::new(false));
-        Arc::new(Self { number, file, direct, synced, is_preserved })
-    }
-
-    pub(super) fn len(&self) -> io::Result<u64> {
-        Ok(self.file.metadata()?.len())
-    }
-
-    pub(super) fn preserve(&self) {
-        self.is_preserved.store(true, Ordering::Release);
-    }
-
-    pub(super) fn read_into(&self, bytes: &mut [u8], at: u64) -> io::Result<()> {
-        #[cfg(test)]
-        tests::fail_if_unreadable(self.number, at, bytes.len() as u64)?;
-        self.file.read_exact_at(bytes, at)
-    }
-
-    /// Flips bits of a byte. For simulators.
-    pub(super) fn flip(&self, at: u64, bits: u8) -> io::Result<()> {
-        let mut byte = [0];
-        self.file.read_exact_at(&mut byte, at)?;
-        self.file.write_all_at(&[byte[0] ^ bits], at)
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        let len = self.len()?;
-        self.file.sync_data()?;
-        self.synced.fetch_max(len, Ordering::AcqRel);
-        Ok(())
-    }
-
-    /// Returns whether everything up to an offset survives the loss of power.
-    pub(super) fn is_synced_to(&self, end: u64) -> bool {
-        self.synced.load(Ordering::Acquire) >= end
-    }
-
-    pub(super) fn read(&self, range: &Range<u64>) -> io::Result<Bytes> {
-        #[cfg(test)]
-        tests::fail_if_unreadable(self.number, range.start, range.end - range.start)?;
-        let len = usize::try_from(range.end - range.start).map_err(io::Error::other)?;
-        if let Some(direct) = self.direct.as_ref().filter(|_| len >= DIRECT_BYTES_MIN) {
-            match direct_io::read(direct, range) {
-                Err(error) if error.kind() == ErrorKind::InvalidInput => {}
-                read => return read,
-            }
-        }
-        let mut bytes = Vec::with_capacity(len);
-        // The buffer is not zeroed first. Its capacity may be larger than what was asked for.
-        while bytes.len() < len {
-            let at = range.start + bytes.len() as u64;
-            match rustix::io::pread(&self.file, rustix::buffer::spare_capacity(&mut bytes), at) {
-                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
-                Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        bytes.truncate(len);
-        Ok(bytes.into())
-    }
+/// The disk space that a record may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Space {
+    /// All but the space reserved for records that the log's owner needs to go on.
+    Unreserved,
+    /// All.
+    Any,
 }
-
-pub(super) type Segments = BTreeMap<u64, Arc<Segment>>;
 
 /// The segments of a directory.
 #[derive(Debug)]
-pub(super) struct Log {
+pub struct SegmentedLog {
+    /// Name of the log in messages.
+    name: &'static str,
     dir: PathBuf,
     inner: Mutex<Inner>,
     /// File of the [`SyncMark`].
@@ -148,28 +105,25 @@ struct Inner {
     appended: u64,
     /// Oldest segment that may have unsynced bytes.
     unsynced_from: u64,
-    /// Bytes of objects that the disk has room for, according to the last query.
+    /// Bytes of bodies that the disk has room for, according to the last query.
     room: u64,
     writer: DirectWriter,
 }
 
-/// A record of a log, and the range of its body.
-#[derive(Debug)]
-pub(super) struct FoundRecord {
-    pub(super) record: Record,
-    pub(super) segment: Arc<Segment>,
-    pub(super) body: Range<u64>,
-}
-
-impl Log {
+impl SegmentedLog {
     /// Opens the log in a directory, or creates it, and reads it to its end. The log ends at the first record that is
     /// damaged and was not synced; that record was never promised to survive.
-    pub(super) fn open(dir: &Path, each: impl FnMut(ScanEvent) -> io::Result<()>) -> io::Result<Self> {
+    /// Returns `WouldBlock` if another process has the log open.
+    pub fn open(
+        dir: &Path,
+        name: &'static str,
+        each: impl FnMut(ScanEvent) -> io::Result<()>,
+    ) -> io::Result<Self> {
         fs::create_dir_all(dir)?;
         let lock = lock_dir(dir)?;
-        let Scanned { segments, torn } = scan(dir, each)?;
+        let Scanned { segments, torn } = scan::read(dir, each)?;
         if let Some((last, torn)) = segments.last_key_value().zip(torn) {
-            truncate_torn_tail(dir, last.1, &torn)?;
+            truncate_torn_tail(dir, name, last.1, &torn)?;
         }
         let next = segments.last_key_value().map_or(1, |(number, _)| number + 1);
         // An earlier process may have ended without a sync. Later changes must not survive a power cut that takes its
@@ -177,11 +131,11 @@ impl Log {
         segments.values().try_for_each(|segment| segment.sync())?;
         let (end, appended, room, writer) = (0, 0, 0, DirectWriter::default());
         let inner = Inner { segments, next, end, appended, unsynced_from: next, room, writer };
-        let mark = File::options().create(true).truncate(false).write(true).open(dir.join(MARK_FILE))?;
         let log = Self {
+            name,
             dir: dir.to_owned(),
             inner: Mutex::new(inner),
-            mark,
+            mark: SyncMark::open(&dir.join(MARK_FILE))?,
             _lock: lock,
             syncing: Mutex::new(()),
             synced: AtomicU64::new(0),
@@ -189,28 +143,34 @@ impl Log {
             bytes: AtomicU64::new(0),
         };
         log.begin_segment(&mut log.lock())?;
-        log.write_sync_mark(&SyncMark::at(next, 0));
+        log.write_sync_mark(SyncMark::at(next, 0));
         Ok(log)
     }
 
-    /// Writes the position up to which the log is synced. The mark itself is not synced: an older mark claims less,
-    /// and nothing wrong.
-    fn write_sync_mark(&self, mark: &SyncMark) {
-        let Some(bytes) = mark.encode() else { return };
-        if let Err(error) = self.mark.write_all_at(&bytes, 0) {
-            tracing::debug!(%error, "cannot write up to where the write-back log is synced");
+    fn write_sync_mark(&self, mark: SyncMark) {
+        if let Err(error) = mark.write(&self.mark) {
+            tracing::debug!(%error, "cannot write up to where the {} is synced", self.name);
         }
     }
 
-    /// Appends a record with a body. Returns the range of the body.
-    pub(super) fn append(&self, record: &Record, body: &Payload) -> io::Result<(Arc<Segment>, Range<u64>)> {
-        let pieces: Vec<&[u8]> = body.pieces().iter().map(Bytes::as_ref).collect();
-        let mut frame = log_record::encode(record, &pieces);
+    /// Appends a record: a header and a body in pieces. Returns the range of the body. `StorageFull`: the disk does
+    /// not have the space.
+    ///
+    /// # Panics If the header is one of the log's own.
+    pub fn append(
+        &self,
+        header: &[u8],
+        body: &[Bytes],
+        space: Space,
+    ) -> io::Result<(Arc<Segment>, Range<u64>)> {
+        assert!(header.first().is_some_and(|kind| *kind != SEGMENT_START), "the header would be misread");
+        let pieces: Vec<&[u8]> = body.iter().map(Bytes::as_ref).collect();
+        let mut frame = frame::encode(header, &pieces);
         let mut inner = self.lock();
         if inner.end >= SEGMENT_BYTES {
             self.begin_segment(&mut inner)?;
         }
-        let appended = match self.reserve_disk_space(&mut inner, record, body) {
+        let appended = match self.reserve_disk_space(&mut inner, body, space) {
             Ok(()) => inner.append(&mut frame, &pieces),
             Err(full) => Err(full),
         };
@@ -235,22 +195,23 @@ impl Log {
         self.bytes.store((inner.segments.len() as u64 - 1) * SEGMENT_BYTES + inner.end, Ordering::Release);
     }
 
-    /// Fails if a body would leave too little disk space for records without bytes of objects.
-    fn reserve_disk_space(&self, inner: &mut Inner, record: &Record, body: &Payload) -> io::Result<()> {
-        if body.is_empty() || matches!(record, Record::Note { .. }) {
+    /// Fails if a body would leave too little disk space for records that may use the reserve.
+    fn reserve_disk_space(&self, inner: &mut Inner, body: &[Bytes], space: Space) -> io::Result<()> {
+        let body_bytes: u64 = body.iter().map(|piece| piece.len() as u64).sum();
+        if body_bytes == 0 || space == Space::Any {
             return Ok(());
         }
-        if inner.room < body.len() {
+        if inner.room < body_bytes {
             let disk = rustix::fs::statvfs(&self.dir)?;
             let room = (disk.f_bavail * disk.f_frsize).saturating_sub(RESERVE_BYTES);
-            inner.room = room.min(body.len().next_multiple_of(SPACE_CHECK_BYTES));
+            inner.room = room.min(body_bytes.next_multiple_of(SPACE_CHECK_BYTES));
         }
-        inner.room = inner.room.checked_sub(body.len()).ok_or(ErrorKind::StorageFull)?;
+        inner.room = inner.room.checked_sub(body_bytes).ok_or(ErrorKind::StorageFull)?;
         Ok(())
     }
 
     /// Makes everything appended before survive the loss of power.
-    pub(super) fn sync(&self) -> io::Result<()> {
+    pub fn sync(&self) -> io::Result<()> {
         let wanted = self.appended();
         let _syncing = self.syncing.lock().unwrap_or_else(PoisonError::into_inner);
         if self.synced_bytes() >= wanted {
@@ -268,17 +229,18 @@ impl Log {
             let unsynced = inner.segments.range(from..).map(|(_, segment)| segment.clone());
             (self.appended(), inner.newest().number, inner.end, unsynced.collect::<Vec<_>>())
         };
+        assert!(self.synced_bytes() <= appended, "more counts as synced than was appended");
         segments.iter().try_for_each(|segment| segment.sync())?;
         remove()?;
         self.lock().unsynced_from = newest;
-        self.write_sync_mark(&SyncMark::at(newest, end));
+        self.write_sync_mark(SyncMark::at(newest, end));
         self.synced.store(appended, Ordering::Release);
         Ok(())
     }
 
     /// Removes the oldest segments that are not needed, after the records that make them unnecessary are synced. The
     /// removed segments are not synced first: after a power cut in between, nothing behind them counts as synced yet.
-    pub(super) fn reclaim(&self) -> io::Result<()> {
+    pub fn reclaim(&self) -> io::Result<()> {
         let Some(last) = self.last_unneeded() else { return Ok(()) };
         let _syncing = self.syncing.lock().unwrap_or_else(PoisonError::into_inner);
         self.sync_after(last, || {
@@ -291,12 +253,12 @@ impl Log {
     }
 
     /// Returns the number of bytes appended by this process.
-    pub(super) fn appended(&self) -> u64 {
+    pub fn appended(&self) -> u64 {
         self.appended.load(Ordering::Acquire)
     }
 
     /// Returns how many of the bytes appended by this process survive the loss of power.
-    pub(super) fn synced_bytes(&self) -> u64 {
+    pub fn synced_bytes(&self) -> u64 {
         self.synced.load(Ordering::Acquire)
     }
 
@@ -316,30 +278,31 @@ impl Log {
     }
 
     /// Returns the newest of the oldest segments that are not needed.
-    pub(super) fn last_unneeded(&self) -> Option<u64> {
+    pub fn last_unneeded(&self) -> Option<u64> {
         self.lock().last_unneeded()
     }
 
     /// Returns whether removing segments is worth a sync of those that stay: many can be removed, or those that stay
     /// have nothing that is needed.
-    pub(super) fn is_worth_reclaiming(&self) -> bool {
+    pub fn is_worth_reclaiming(&self) -> bool {
         let inner = self.lock();
         let count = inner.last_unneeded().map_or(0, |last| inner.segments.range(..=last).count());
         count >= RECLAIMED_SEGMENTS || (count > 0 && count + 1 == inner.segments.len() && inner.is_unneeded())
     }
 
     /// Returns the segments' numbers, and how many bytes of each survive the loss of power.
-    pub(super) fn synced(&self) -> Vec<(u64, u64)> {
+    pub fn synced(&self) -> Vec<(u64, u64)> {
         let inner = self.lock();
         inner.segments.values().map(|one| (one.number, one.synced.load(Ordering::Acquire))).collect()
     }
 
     /// Returns the length of all segments in bytes.
-    pub(super) fn bytes(&self) -> u64 {
+    pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Acquire)
     }
 
-    pub(super) fn newest_number(&self) -> u64 {
+    /// Returns the number of the newest segment.
+    pub fn newest_number(&self) -> u64 {
         self.lock().newest().number
     }
 
@@ -366,7 +329,7 @@ impl Inner {
         let segment = self.newest();
         let begin = self.end;
         let first = if begin == 0 { self.first_frame(segment.number)? } else { Vec::new() };
-        log_record::set_position(frame, segment.number, begin + first.len() as u64);
+        frame::set_position(frame, segment.number, begin + first.len() as u64);
         let body_at = begin + (first.len() + frame.len()) as u64;
         if let Err(error) = self.write(&segment, begin, &[&first, frame], pieces) {
             // An incomplete record would hide those after it.
@@ -402,8 +365,8 @@ impl Inner {
     fn first_frame(&self, number: u64) -> io::Result<Vec<u8>> {
         let previous = self.segments.range(..number).next_back();
         Ok(match previous {
-            Some((previous, segment)) => log_record::encode_segment_start(*previous, segment.len()?),
-            None => log_record::encode_segment_start(0, 0),
+            Some((previous, segment)) => frame::encode_segment_start(*previous, segment.len()?),
+            None => frame::encode_segment_start(0, 0),
         })
     }
 
@@ -430,16 +393,17 @@ impl Inner {
 }
 
 /// Locks the log for this process. `WouldBlock`: another process has it.
-pub(super) fn lock_dir(dir: &Path) -> io::Result<File> {
+pub fn lock_dir(dir: &Path) -> io::Result<File> {
     let lock = File::options().create(true).truncate(false).write(true).open(dir.join("lock"))?;
     hold(&lock)?;
     Ok(lock)
 }
 
 /// Ends the log where a power cut tore it. What follows is kept in other files; it was never promised to survive.
-fn truncate_torn_tail(dir: &Path, last: &Segment, torn: &TornTail) -> io::Result<()> {
+fn truncate_torn_tail(dir: &Path, name: &str, last: &Segment, torn: &TornTail) -> io::Result<()> {
     let end = torn.end;
-    tracing::warn!(dir = %dir.display(), segment = last.number, end, "the write-back log ends in an incomplete record, which is removed");
+    let (dir_shown, segment) = (dir.display(), last.number);
+    tracing::warn!(dir = %dir_shown, segment, end, "the {name} ends in an incomplete record, which is removed");
     let file = path(dir, last.number);
     if torn.must_be_kept {
         fs::copy(&file, unused(&file, LOST))?;
@@ -453,18 +417,18 @@ fn truncate_torn_tail(dir: &Path, last: &Segment, torn: &TornTail) -> io::Result
 }
 
 /// Returns the number of damaged files in a directory that no log needs any more.
-pub(super) fn damaged_files(dir: &Path) -> usize {
+pub fn damaged_files(dir: &Path) -> usize {
     let Ok(entries) = fs::read_dir(dir) else { return 0 };
     let is_damaged = |path: PathBuf| path.extension().is_some_and(|extension| extension == DAMAGED);
     entries.flatten().filter(|entry| is_damaged(entry.path())).count()
 }
 
-pub(super) fn path(dir: &Path, number: u64) -> PathBuf {
+fn path(dir: &Path, number: u64) -> PathBuf {
     dir.join(format!("{number:016x}.log"))
 }
 
 /// Returns the numbers of the segments in a directory, ascending.
-pub(super) fn numbers(dir: &Path) -> io::Result<Vec<u64>> {
+fn numbers(dir: &Path) -> io::Result<Vec<u64>> {
     let mut numbers = Vec::new();
     let entries = match fs::read_dir(dir) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(numbers),
@@ -480,17 +444,16 @@ pub(super) fn numbers(dir: &Path) -> io::Result<Vec<u64>> {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
     use super::*;
     use std::cell::RefCell;
-    use store::{ObjectKey, Precondition};
 
     thread_local! {
         /// Range of a segment that cannot be read on this thread.
         static UNREADABLE: RefCell<Option<(u64, Range<u64>)>> = const { RefCell::new(None) };
     }
 
-    pub(in super::super) fn fail_if_unreadable(segment: u64, at: u64, len: u64) -> io::Result<()> {
+    pub(super) fn fail_if_unreadable(segment: u64, at: u64, len: u64) -> io::Result<()> {
         let is_hit = UNREADABLE.with_borrow(|bad| {
             bad.as_ref()
                 .is_some_and(|(number, range)| *number == segment && at < range.end && range.start < at + len)
@@ -499,27 +462,30 @@ pub(super) mod tests {
     }
 
     /// Runs a test while a range of a segment cannot be read.
-    pub(in super::super) fn with_unreadable<T>(
-        segment: u64,
-        range: Range<u64>,
-        run: impl FnOnce() -> T,
-    ) -> T {
+    pub(super) fn with_unreadable<T>(segment: u64, range: Range<u64>, run: impl FnOnce() -> T) -> T {
         UNREADABLE.set(Some((segment, range)));
         let done = run();
         UNREADABLE.set(None);
         done
     }
 
-    fn delete(change: u64) -> Record {
-        Record::Delete { change, key: ObjectKey::try_from("k").unwrap(), base: Precondition::None }
+    /// Appends a record with a number.
+    pub(super) fn append(log: &SegmentedLog, number: u8, body: Vec<u8>) -> (Arc<Segment>, Range<u64>) {
+        log.append(&[0, number], &[body.into()], Space::Unreserved).unwrap()
     }
 
-    fn found(dir: &Path) -> (Log, Vec<(u64, Bytes)>) {
+    pub(super) fn open(
+        dir: &Path,
+        each: impl FnMut(ScanEvent) -> io::Result<()>,
+    ) -> io::Result<SegmentedLog> {
+        SegmentedLog::open(dir, "log of the tests", each)
+    }
+
+    fn found(dir: &Path) -> (SegmentedLog, Vec<(u8, Bytes)>) {
         let mut found = Vec::new();
-        let log = Log::open(dir, |event| {
-            let ScanEvent::Record(one) = event else { return Ok(()) };
-            let Record::Delete { change, .. } = one.record else { panic!() };
-            found.push((change, one.segment.read(&one.body)?));
+        let log = open(dir, |event| {
+            let ScanEvent::Entry(one) = event else { return Ok(()) };
+            found.push((one.header[1], one.segment.read(&one.body)?));
             Ok(())
         });
         (log.unwrap(), found)
@@ -531,12 +497,12 @@ pub(super) mod tests {
         let (log, none) = found(dir.path());
         assert!(none.is_empty());
         for change in 1..=3 {
-            log.append(&delete(change), &Payload::from(vec![change as u8; 100])).unwrap();
+            append(&log, change, vec![change; 100]);
         }
         log.sync().unwrap();
         drop(log);
         let whole = std::fs::read(path(dir.path(), 1)).unwrap();
-        let expected = |count| (1..=count).map(|n| (n, Bytes::from(vec![n as u8; 100]))).collect::<Vec<_>>();
+        let expected = |count| (1..=count).map(|n| (n, Bytes::from(vec![n; 100]))).collect::<Vec<_>>();
         for cut in [whole.len() - 1, whole.len() - 120] {
             std::fs::write(path(dir.path(), 1), &whole[..cut]).unwrap();
             assert_eq!(found(dir.path()).1, expected(2));
@@ -546,7 +512,7 @@ pub(super) mod tests {
         std::fs::write(path(dir.path(), 1), &damaged).unwrap();
         let (log, read) = found(dir.path());
         assert_eq!(read, expected(2));
-        log.append(&delete(4), &Payload::from(vec![4; 100])).unwrap();
+        append(&log, 4, vec![4; 100]);
         drop(log);
         let read = found(dir.path()).1;
         assert_eq!(read.iter().map(|(change, _)| *change).collect::<Vec<_>>(), [1, 2, 4]);
@@ -560,7 +526,7 @@ pub(super) mod tests {
     fn records_of_earlier_processes_are_synced_when_the_log_is_opened() {
         let dir = tempfile::tempdir().unwrap();
         let (log, _) = found(dir.path());
-        log.append(&delete(1), &Payload::from(vec![1; 100])).unwrap();
+        append(&log, 1, vec![1; 100]);
         drop(log);
         let (log, _) = found(dir.path());
         let length = std::fs::metadata(path(dir.path(), 1)).unwrap().len();
@@ -574,7 +540,7 @@ pub(super) mod tests {
         let dir = tempfile::tempdir().unwrap();
         drop(found(dir.path()));
         let (log, _) = found(dir.path());
-        log.append(&delete(1), &Payload::default()).unwrap();
+        append(&log, 1, Vec::new());
         log.reclaim().unwrap();
         let length = std::fs::metadata(path(dir.path(), 2)).unwrap().len();
         assert_eq!(log.synced(), [(2, length)]);
@@ -584,10 +550,10 @@ pub(super) mod tests {
     fn unneeded_segments_are_removed_from_the_oldest_on() {
         let dir = tempfile::tempdir().unwrap();
         let (log, _) = found(dir.path());
-        let body = Payload::from(vec![0; SEGMENT_BYTES as usize]);
-        let (first, _) = log.append(&delete(1), &body).unwrap();
-        let (second, _) = log.append(&delete(2), &body).unwrap();
-        log.append(&delete(3), &Payload::default()).unwrap();
+        let body = vec![0; SEGMENT_BYTES as usize];
+        let (first, _) = append(&log, 1, body.clone());
+        let (second, _) = append(&log, 2, body);
+        append(&log, 3, Vec::new());
         drop(second);
         log.reclaim().unwrap();
         assert_eq!(numbers(dir.path()).unwrap().len(), 3);

@@ -1,19 +1,15 @@
 //! Reads the log that an earlier process left: the whole records, and the ranges that damage hides.
 //!
-//! A power cut tears only records that no sync covered. The log ends at such a place: nothing behind it was promised
-//! to survive, and later records may refer to bytes that are gone. Damage before the last sync is corruption of the
-//! disk: reading continues at the next whole frame, and the damaged range is reported.
-//!
 //! Invariant: no bytes of an object are taken for a frame. The scan behind damage accepts only a head whose checksum
 //! covers its own position, so that a copy of a log inside an object is not read as part of the log.
 
-use super::log::{FoundRecord, Segment, Segments, numbers, path};
-use super::log_record::{self, HEAD_V2_BYTES, Head, Record};
-use crate::log_encoding::Crc;
-use crate::medium::{SECTOR_BYTES, is_medium_error};
+use super::frame::{self, HEAD_V2_BYTES, Head};
+use super::{MARK_FILE, Segment, Segments, numbers, path};
+use crate::sync_mark::SyncMark;
+use crate::{BadPlace, Crc, Verdict, medium};
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, ErrorKind};
+use std::io;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -22,23 +18,38 @@ use std::sync::Arc;
 const READ_BYTES: u64 = 1 << 20;
 
 /// Content of a range of the log.
-pub(super) enum ScanEvent {
+#[derive(Debug)]
+pub enum ScanEvent {
     /// A whole record.
-    Record(FoundRecord),
+    Entry(Entry),
     /// A range that was synced and cannot be read back as it was written.
     Damaged(Damage),
 }
 
+/// A record of a log.
+#[derive(Debug)]
+pub struct Entry {
+    /// The header.
+    pub header: Vec<u8>,
+    /// The segment that has the record.
+    pub segment: Arc<Segment>,
+    /// The range of its body.
+    pub body: Range<u64>,
+}
+
 /// A damaged range of a segment.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Damage {
-    pub(super) segment: u64,
-    pub(super) range: Range<u64>,
-    /// The record that was there, if its header can be decoded. The header may be damaged too.
-    pub(super) record: Option<Record>,
+pub struct Damage {
+    /// Number of the segment.
+    pub segment: u64,
+    /// The range.
+    pub range: Range<u64>,
+    /// The header of the record that was there, if it can be read. It may be damaged too.
+    pub header: Option<Vec<u8>>,
 }
 
 /// Result of reading a log.
+#[derive(Debug)]
 pub(super) struct Scanned {
     pub(super) segments: Segments,
     /// The torn end of the log, if it does not end with its last file.
@@ -46,6 +57,7 @@ pub(super) struct Scanned {
 }
 
 /// The place where a power cut tore the log, in the last segment that counts.
+#[derive(Debug)]
 pub(super) struct TornTail {
     pub(super) end: u64,
     /// Frames follow the place, or it is not known what was synced.
@@ -54,17 +66,22 @@ pub(super) struct TornTail {
 
 /// Content of a segment at an offset.
 enum Frame {
-    Whole(Record, Range<u64>),
-    Damaged { end: u64, record: Option<Record> },
+    Whole { header: Vec<u8>, body: Range<u64> },
+    Bad { end: u64, header: Option<Vec<u8>> },
+}
+
+/// Reads the log in a directory, which may be missing, up to its end. Returns the numbers of its segments. Changes
+/// nothing.
+pub fn scan(dir: &Path, each: impl FnMut(ScanEvent) -> io::Result<()>) -> io::Result<Vec<u64>> {
+    Ok(read(dir, each)?.segments.into_keys().collect())
 }
 
 /// Reads the log in a directory, which may be missing. Changes nothing.
-pub(super) fn scan(dir: &Path, mut each: impl FnMut(ScanEvent) -> io::Result<()>) -> io::Result<Scanned> {
-    let mark = SyncMark::read(dir);
+pub(super) fn read(dir: &Path, mut each: impl FnMut(ScanEvent) -> io::Result<()>) -> io::Result<Scanned> {
+    let mark = SyncMark::read(&dir.join(MARK_FILE));
     let mut segments: Segments = BTreeMap::new();
     let numbers = numbers(dir)?;
-    for number in &numbers {
-        let number = *number;
+    for number in numbers.iter().copied() {
         let file = File::options().read(true).write(true).open(path(dir, number))?;
         let segment = Segment::new(number, file);
         let len = segment.len()?;
@@ -72,38 +89,38 @@ pub(super) fn scan(dir: &Path, mut each: impl FnMut(ScanEvent) -> io::Result<()>
         let mut at = 0;
         while at < len {
             match read_frame(&segment, at, len)? {
-                Frame::Whole(Record::SegmentStart { previous, end }, body) => {
+                Frame::Whole { header, body } => {
                     at = body.end;
+                    let Some((previous, end)) = frame::decode_segment_start(&header) else {
+                        each(ScanEvent::Entry(Entry { header, segment: segment.clone(), body }))?;
+                        continue;
+                    };
                     let Some(earlier) = segments.get(&previous) else { continue };
                     let left = earlier.len()?;
-                    if left < end && !mark.covers(previous, left).unwrap_or(true) {
-                        segments.retain(|number, _| *number <= previous);
-                        return Ok(Scanned {
-                            segments,
-                            torn: Some(TornTail { end: left, must_be_kept: true }),
-                        });
-                    }
                     if left < end {
+                        // This segment follows what is missing.
+                        let place = BadPlace { is_synced: mark.covers(previous, left), is_followed: true };
+                        if let Verdict::Torn { must_be_kept } = place.verdict() {
+                            segments.retain(|number, _| *number <= previous);
+                            let torn = TornTail { end: left, must_be_kept };
+                            return Ok(Scanned { segments, torn: Some(torn) });
+                        }
                         each(earlier.damaged(left..end, None))?;
                     }
                 }
-                Frame::Whole(record, body) => {
-                    at = body.end;
-                    each(ScanEvent::Record(FoundRecord { record, segment: segment.clone(), body }))?;
-                }
-                Frame::Damaged { end, record } => {
-                    let goes_on = end < len || !is_last;
-                    if !mark.covers(number, at).unwrap_or(goes_on) {
+                Frame::Bad { end, header } => {
+                    let is_followed = end < len || !is_last;
+                    let place = BadPlace { is_synced: mark.covers(number, at), is_followed };
+                    if let Verdict::Torn { must_be_kept } = place.verdict() {
                         segments.insert(number, segment);
-                        let must_be_kept = goes_on || mark == SyncMark::UNKNOWN;
                         return Ok(Scanned { segments, torn: Some(TornTail { end: at, must_be_kept }) });
                     }
-                    each(segment.damaged(at..end, record))?;
+                    each(segment.damaged(at..end, header))?;
                     at = end;
                 }
             }
         }
-        if let Some((_, synced)) = mark.0.filter(|(marked, synced)| *marked == number && len < *synced) {
+        if let Some(synced) = mark.end_in(number).filter(|synced| len < *synced) {
             each(segment.damaged(len..synced, None))?;
         }
         segments.insert(number, segment);
@@ -111,68 +128,23 @@ pub(super) fn scan(dir: &Path, mut each: impl FnMut(ScanEvent) -> io::Result<()>
     Ok(Scanned { segments, torn: None })
 }
 
-/// Position up to which the log is known to be synced: a segment and an offset in it. All earlier segments are synced
-/// too.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct SyncMark(Option<(u64, u64)>);
-
-/// Name of the file that keeps the mark.
-pub(super) const MARK_FILE: &str = "synced";
-const MARK_BYTES: usize = 20;
-
-impl SyncMark {
-    /// Logs of older versions have no mark.
-    const UNKNOWN: Self = Self(None);
-
-    pub(super) fn at(segment: u64, end: u64) -> Self {
-        Self(Some((segment, end)))
-    }
-
-    /// Reads the mark. A missing or damaged one is unknown.
-    fn read(dir: &Path) -> Self {
-        let Ok(bytes) = std::fs::read(dir.join(MARK_FILE)) else { return Self::UNKNOWN };
-        let Some((mark, [])) = bytes.split_first_chunk::<MARK_BYTES>() else { return Self::UNKNOWN };
-        let number =
-            |range: Range<usize>| mark[range].iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
-        let found = Self::at(number(0..8), number(8..16));
-        if found.encode() == Some(*mark) { found } else { Self::UNKNOWN }
-    }
-
-    /// Returns the content of the file: segment, offset, CRC-32C of both.
-    pub(super) fn encode(&self) -> Option<[u8; MARK_BYTES]> {
-        let (segment, end) = self.0?;
-        let mut bytes = [0; MARK_BYTES];
-        bytes[..8].copy_from_slice(&segment.to_le_bytes());
-        bytes[8..16].copy_from_slice(&end.to_le_bytes());
-        let mut crc = Crc::default();
-        crc.add(&bytes[..16]);
-        bytes[16..].copy_from_slice(&crc.sum().to_le_bytes());
-        Some(bytes)
-    }
-
-    /// Returns whether the byte at an offset was synced; `None`: unknown.
-    fn covers(&self, segment: u64, at: u64) -> Option<bool> {
-        self.0.map(|mark| (segment, at) < mark)
-    }
-}
-
 impl Segment {
     /// Reports a damaged range. The segment's file is kept from now on.
-    fn damaged(&self, range: Range<u64>, record: Option<Record>) -> ScanEvent {
+    fn damaged(&self, range: Range<u64>, header: Option<Vec<u8>>) -> ScanEvent {
         self.preserve();
-        ScanEvent::Damaged(Damage { segment: self.number, range, record })
+        ScanEvent::Damaged(Damage { segment: self.number, range, header })
     }
 }
 
 /// Reads the frame that begins at an offset.
 fn read_frame(segment: &Segment, at: u64, len: u64) -> io::Result<Frame> {
     let heads = match try_read(segment, at..len.min(at + HEAD_V2_BYTES as u64))? {
-        Some(bytes) => log_record::parse_heads(&bytes, segment.number, at),
+        Some(bytes) => frame::parse_heads(&bytes, segment.number, at),
         None => Vec::new(),
     };
     for head in &heads {
-        if let Some((record, body)) = read_whole_record(segment, at, len, head)? {
-            return Ok(Frame::Whole(record, body));
+        if let Some((header, body)) = read_whole(segment, at, len, head)? {
+            return Ok(Frame::Whole { header, body });
         }
     }
     let mut end = None;
@@ -183,20 +155,20 @@ fn read_frame(segment: &Segment, at: u64, len: u64) -> io::Result<Frame> {
             break;
         }
     }
-    let (end, record) = match end {
+    let (end, header) = match end {
         Some(end) => end,
         None => (next_positioned_head(segment, at + 1, len)?, None),
     };
-    Ok(Frame::Damaged { end, record })
+    Ok(Frame::Bad { end, header })
 }
 
-/// Returns the record of a frame and the range of its body, if its checksum holds.
-fn read_whole_record(
+/// Returns the header of a frame and the range of its body, if its checksum holds.
+fn read_whole(
     segment: &Segment,
     at: u64,
     len: u64,
     head: &Head,
-) -> io::Result<Option<(Record, Range<u64>)>> {
+) -> io::Result<Option<(Vec<u8>, Range<u64>)>> {
     let Some(end) = head.end(at).filter(|end| *end <= len) else { return Ok(None) };
     let header_at = at + head.head_bytes as u64;
     let body_at = header_at + head.header_bytes as u64;
@@ -208,26 +180,17 @@ fn read_whole_record(
         let Some(bytes) = try_read(segment, start..end.min(start + READ_BYTES))? else { return Ok(None) };
         crc.add(&bytes);
     }
-    if crc.sum() != head.checksum {
-        return Ok(None);
-    }
-    match log_record::decode(&header) {
-        Some(record) => Ok(Some((record, body_at..end))),
-        None => Err(io::Error::new(
-            ErrorKind::InvalidData,
-            "the write-back log was written by a newer version of Tenon",
-        )),
-    }
+    Ok((crc.sum() == head.checksum).then_some((header, body_at..end)))
 }
 
-/// Decodes the header of a damaged frame.
-fn read_header(segment: &Segment, at: u64, len: u64, head: &Head) -> io::Result<Option<Record>> {
+/// Reads the header of a damaged frame.
+fn read_header(segment: &Segment, at: u64, len: u64, head: &Head) -> io::Result<Option<Vec<u8>>> {
     let header_at = at + head.head_bytes as u64;
     let body_at = header_at + head.header_bytes as u64;
     if body_at > len {
         return Ok(None);
     }
-    Ok(try_read(segment, header_at..body_at)?.and_then(|header| log_record::decode(&header)))
+    try_read(segment, header_at..body_at)
 }
 
 /// Returns whether a frame certainly begins at an offset.
@@ -236,8 +199,8 @@ fn begins_frame(segment: &Segment, at: u64, len: u64) -> io::Result<bool> {
         return Ok(false);
     }
     let Some(bytes) = try_read(segment, at..len.min(at + HEAD_V2_BYTES as u64))? else { return Ok(false) };
-    for head in log_record::parse_heads(&bytes, segment.number, at) {
-        if head.is_position_valid || read_whole_record(segment, at, len, &head)?.is_some() {
+    for head in frame::parse_heads(&bytes, segment.number, at) {
+        if head.is_position_valid || read_whole(segment, at, len, &head)?.is_some() {
             return Ok(true);
         }
     }
@@ -249,13 +212,11 @@ fn next_positioned_head(segment: &Segment, from: u64, len: u64) -> io::Result<u6
     let mut start = from;
     while start + HEAD_V2_BYTES as u64 <= len {
         let end = len.min(start + READ_BYTES);
-        let bytes = read_leniently(segment, start..end)?;
+        let bytes = medium::read_leniently(start..end, |bytes, at| segment.read_into(bytes, at))?;
         let starts = bytes.windows(HEAD_V2_BYTES).enumerate();
-        for (offset, head) in starts.filter(|(_, head)| head.starts_with(&log_record::MAGIC_V2)) {
+        for (offset, head) in starts.filter(|(_, head)| head.starts_with(&frame::MAGIC_V2)) {
             let at = start + offset as u64;
-            if log_record::parse_heads(head, segment.number, at)
-                .first()
-                .is_some_and(|head| head.is_position_valid)
+            if frame::parse_heads(head, segment.number, at).first().is_some_and(|head| head.is_position_valid)
             {
                 return Ok(at);
             }
@@ -270,99 +231,44 @@ fn next_positioned_head(segment: &Segment, from: u64, len: u64) -> io::Result<u6
 
 /// Reads bytes of a segment; `None` if the disk cannot read them.
 fn try_read(segment: &Segment, range: Range<u64>) -> io::Result<Option<Vec<u8>>> {
-    let mut bytes = vec![0; (range.end - range.start) as usize];
-    match segment.read_into(&mut bytes, range.start) {
-        Ok(()) => Ok(Some(bytes)),
-        Err(error) if is_medium_error(&error) => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
-/// Reads bytes of a segment, with zeros for those that the disk cannot read.
-fn read_leniently(segment: &Segment, range: Range<u64>) -> io::Result<Vec<u8>> {
-    if let Some(bytes) = try_read(segment, range.clone())? {
-        return Ok(bytes);
-    }
-    let mut bytes = Vec::new();
-    let mut at = range.start;
-    while at < range.end {
-        let end = range.end.min((at / SECTOR_BYTES + 1) * SECTOR_BYTES);
-        bytes.extend(try_read(segment, at..end)?.unwrap_or_else(|| vec![0; (end - at) as usize]));
-        at = end;
-    }
-    Ok(bytes)
-}
-
-/// Damages a frame of a log so that no change is lost: its magic or the checksum of its position, or any byte of a
-/// frame that only says that something is done. For simulators. `pick` returns a number below its argument. Returns a
-/// description of the damage.
-pub fn rot(dir: &Path, mut pick: impl FnMut(u64) -> u64) -> io::Result<Option<String>> {
-    let mut frames: Vec<(Arc<Segment>, u64, u64, bool)> = Vec::new();
-    let mut ends = BTreeMap::new();
-    let mark = SyncMark::read(dir);
-    scan(dir, |event| {
-        if let ScanEvent::Record(found) = event {
-            let begin = ends.insert(found.segment.number, found.body.end);
-            // Damage that no sync covered would end the log.
-            let is_synced = begin.is_some_and(|begin| mark.covers(found.segment.number, begin) == Some(true));
-            let is_spare = is_synced && matches!(found.record, Record::NotesDone { .. });
-            // The first frame of a segment follows the one that begins the segment.
-            frames.extend(begin.map(|begin| (found.segment.clone(), begin, found.body.end, is_spare)));
-        }
-        Ok(())
-    })?;
-    if frames.is_empty() {
-        return Ok(None);
-    }
-    let (segment, begin, end, is_spare) = frames.swap_remove(pick(frames.len() as u64) as usize);
-    let at = match is_spare {
-        true => begin + pick(end - begin),
-        false if pick(2) == 0 => begin + pick(log_record::MAGIC_V2.len() as u64),
-        false => begin + log_record::HEAD_V1_BYTES as u64 + pick(4),
-    };
-    segment.flip(at, 1 << pick(8))?;
-    Ok(Some(format!("byte {at} of log {}", segment.number)))
+    medium::try_read(range, |bytes, at| segment.read_into(bytes, at))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::log::Log;
-    use super::super::log::tests::with_unreadable;
+    use super::super::rot::rot;
+    use super::super::tests::{append, open, with_unreadable};
     use super::*;
+    use crate::medium::SECTOR_BYTES;
     use std::fs;
-    use store::{ObjectKey, Payload, Precondition};
 
-    fn delete(change: u64) -> Record {
-        Record::Delete { change, key: ObjectKey::try_from("k").unwrap(), base: Precondition::None }
-    }
+    /// Number of the record of the last process.
+    const LAST: u8 = 200;
 
     /// Appends records with these bodies, syncs them, and begins another segment as the next process does.
     fn write(dir: &Path, bodies: &[Vec<u8>]) {
-        let log = Log::open(dir, |_| Ok(())).unwrap();
-        for (change, body) in bodies.iter().enumerate() {
-            log.append(&delete(change as u64), &Payload::from(body.clone())).unwrap();
+        let log = open(dir, |_| Ok(())).unwrap();
+        for (number, body) in bodies.iter().enumerate() {
+            append(&log, number as u8, body.clone());
         }
         log.sync().unwrap();
         drop(log);
-        let log = Log::open(dir, |_| Ok(())).unwrap();
-        log.append(&delete(1000), &Payload::default()).unwrap();
+        let log = open(dir, |_| Ok(())).unwrap();
+        append(&log, LAST, Vec::new());
         log.sync().unwrap();
     }
 
     /// Opens the log. Returns the changes that are read and the damaged ranges.
-    fn opened(dir: &Path) -> (Vec<u64>, Vec<Damage>) {
+    fn opened(dir: &Path) -> (Vec<u8>, Vec<Damage>) {
         let (mut changes, mut damages) = (Vec::new(), Vec::new());
         let each = |event| {
             match event {
-                ScanEvent::Record(FoundRecord { record: Record::Delete { change, .. }, .. }) => {
-                    changes.push(change)
-                }
-                ScanEvent::Record(found) => panic!("{:?}", found.record),
+                ScanEvent::Entry(entry) => changes.push(entry.header[1]),
                 ScanEvent::Damaged(damage) => damages.push(damage),
             }
             Ok(())
         };
-        drop(Log::open(dir, each).unwrap());
+        drop(open(dir, each).unwrap());
         (changes, damages)
     }
 
@@ -387,7 +293,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         write(dir.path(), &(0..3).map(|n| vec![n; 20 * usize::from(n)]).collect::<Vec<_>>());
         let len = fs::metadata(path(dir.path(), 1)).unwrap().len();
-        let all: Vec<u64> = (0..3).chain([1000]).collect();
+        let all: Vec<u8> = (0..3).chain([LAST]).collect();
         for at in 0..len as usize {
             let after = copy(dir.path());
             flip(&path(after.path(), 1), at);
@@ -409,7 +315,7 @@ mod tests {
             let after = copy(dir.path());
             let (changes, damages) = with_unreadable(1, start..start + SECTOR_BYTES, || opened(after.path()));
             // The next head behind the sector is found. Up to three records have bytes in the sector.
-            assert!(changes.len() >= 13 - 3 && changes.last() == Some(&1000), "{start}: {changes:?}");
+            assert!(changes.len() >= 13 - 3 && changes.last() == Some(&LAST), "{start}: {changes:?}");
             assert!(!damages.is_empty());
             assert_eq!(fs::metadata(path(after.path(), 1)).unwrap().len(), len);
         }
@@ -435,8 +341,8 @@ mod tests {
     fn old_segment(bodies: &[&[u8]]) -> Vec<u8> {
         let mut segment = Vec::new();
         for (change, body) in bodies.iter().enumerate() {
-            let mut frame = log_record::encode(&delete(change as u64), &[body]);
-            frame.drain(log_record::HEAD_V1_BYTES..HEAD_V2_BYTES);
+            let mut frame = frame::encode(&[0, change as u8], &[body]);
+            frame.drain(frame::HEAD_V1_BYTES..HEAD_V2_BYTES);
             frame[3] = b'1';
             segment.extend(frame);
             segment.extend(*body);
@@ -475,12 +381,11 @@ mod tests {
     #[test]
     fn s154_an_unsynced_log_ends_at_the_first_damage_and_the_rest_is_kept() {
         let dir = tempfile::tempdir().unwrap();
-        let log = Log::open(dir.path(), |_| Ok(())).unwrap();
-        let append = |change| log.append(&delete(change), &Payload::from(vec![1; 50])).unwrap().1.end;
-        append(0);
+        let log = open(dir.path(), |_| Ok(())).unwrap();
+        append(&log, 0, vec![1; 50]);
         log.sync().unwrap();
-        let synced = append(1);
-        append(2);
+        let synced = append(&log, 1, vec![1; 50]).1.end;
+        append(&log, 2, vec![1; 50]);
         drop(log);
         let torn = path(dir.path(), 1);
         let whole = fs::read(&torn).unwrap();
@@ -512,7 +417,7 @@ mod tests {
                 state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                 (state >> 33) % below
             };
-            rot(after.path(), pick).unwrap().unwrap();
+            rot(after.path(), |_| false, pick).unwrap().unwrap();
             assert_eq!(opened(after.path()).0.len(), 9);
         }
     }

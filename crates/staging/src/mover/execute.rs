@@ -1,15 +1,16 @@
 //! Executes moves: copies objects inside the store, then deletes them at their old keys.
 
-use super::Mover;
+use super::executor::Executor;
 use super::moves::{Candidate, Move, Target};
+use super::resolved_conflicts::{CopiedObject, SourceObject};
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use std::collections::HashSet;
+use std::sync::Weak;
 use std::sync::atomic::Ordering;
-use std::sync::{PoisonError, Weak};
 use std::time::Duration;
 use store::{
-    CopyOptions, GetOptions, ListEntry, ListRequest, ObjectKey, ObjectMeta, ObjectRef, Pages, Precondition,
-    Result, StoreError,
+    GetOptions, ListEntry, ListRequest, ObjectKey, ObjectMeta, ObjectRef, Pages, Precondition, Result,
+    StoreError,
 };
 
 /// Objects copied or deleted concurrently.
@@ -28,48 +29,13 @@ const PASSES_MAX: usize = 4;
 /// delay, but not the first.
 const RETRY_DELAYS: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
 
-/// An object that exists at its new key and still has to be deleted at its old key.
-#[derive(Debug, Clone)]
-pub(super) struct CopiedObject {
-    pub(super) from: ObjectRef,
-    pub(super) to: ObjectKey,
-    /// The key at which the loser of a conflict is kept.
-    pub(super) kept: Option<ObjectKey>,
-}
-
-impl CopiedObject {
-    pub(super) fn new(source: &SourceObject, to: &ObjectKey, kept: Option<ObjectKey>) -> Self {
-        Self { from: source.object.clone(), to: to.clone(), kept }
-    }
-}
-
-/// An object to copy, and its size if known.
-#[derive(Debug, Clone)]
-pub(super) struct SourceObject {
-    pub(super) object: ObjectRef,
-    size_bytes: Option<u64>,
-}
-
-impl SourceObject {
-    /// Returns options that copy the object unchanged.
-    pub(super) fn options(&self, precondition: Precondition) -> CopyOptions {
-        CopyOptions { precondition, size_bytes: self.size_bytes, ..CopyOptions::default() }
-    }
-}
-
-impl From<ObjectMeta> for SourceObject {
-    fn from(found: ObjectMeta) -> Self {
-        Self { object: found.object, size_bytes: Some(found.size_bytes) }
-    }
-}
-
-impl Mover {
+impl Executor {
     /// Executes the unfinished moves in the background. Needs a runtime.
-    pub fn resume(&self) {
+    pub(super) fn resume(&self) {
         if self.is_idle() {
             return;
         }
-        if !self.has_runner.swap(true, Ordering::AcqRel)
+        if !self.activity.has_runner.swap(true, Ordering::AcqRel)
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
         {
             runtime.spawn(run_moves(self.me.clone()));
@@ -88,7 +54,7 @@ impl Mover {
                 futures_util::stream::iter(tries).buffer_unordered(CONCURRENT_OBJECTS).collect().await;
             for error in outcomes.into_iter().filter_map(Result::err) {
                 tracing::warn!(%error, "a renamed object could not be moved in the bucket yet; retrying");
-                self.note_failure(Some(error.to_string()));
+                self.activity.note(Some(error.to_string()));
                 any_failed = true;
             }
         }
@@ -98,11 +64,6 @@ impl Mover {
             tracing::warn!(%error, "cannot sync the journal of moves; completed moves would run again after a loss of power");
         }
         !any_failed
-    }
-
-    fn note_failure(&self, failure: Option<String>) {
-        *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = failure;
-        self.progress.notify_waiters();
     }
 
     /// Executes a move, or waits for the task that executes it.
@@ -137,15 +98,15 @@ impl Mover {
 
     /// Makes the journal and the namespace survive the loss of power, before objects move.
     async fn make_durable(&self) -> Result<()> {
-        let appended = self.state().journal.appended();
-        if self.durable_up_to.load(Ordering::Acquire) >= appended {
+        let appended = self.state().journal.log.appended();
+        if self.durability.up_to.load(Ordering::Acquire) >= appended {
             return Ok(());
         }
         if let Some(keeper) = self.keeper.get() {
             (keeper.make_safe)().await?;
         }
         self.sync_journal().await?;
-        self.durable_up_to.fetch_max(appended, Ordering::AcqRel);
+        self.durability.up_to.fetch_max(appended, Ordering::AcqRel);
         Ok(())
     }
 
@@ -156,15 +117,15 @@ impl Mover {
         if let Some(Move { to: Target::Key(to, _), .. }) = mv {
             self.report_arrival(&to);
         }
-        let reported = self.etags_reported.load(Ordering::Acquire);
-        if self.etags_durable.load(Ordering::Acquire) < reported {
+        let reported = self.durability.etags_reported.load(Ordering::Acquire);
+        if self.durability.etags_durable.load(Ordering::Acquire) < reported {
             if let Some(keeper) = self.keeper.get() {
                 (keeper.make_safe)().await?;
             }
-            self.etags_durable.fetch_max(reported, Ordering::AcqRel);
+            self.durability.etags_durable.fetch_max(reported, Ordering::AcqRel);
         }
         self.state().finish(number)?;
-        self.note_failure(None);
+        self.activity.note(None);
         Ok(())
     }
 
@@ -253,7 +214,7 @@ impl Mover {
                 // The object is gone, or another client has stored a new one at its key. The object to be replaced
                 // stays: it may be the renamed object, and deleting it could lose both.
                 current => {
-                    if let Some(theirs) = current.filter(|_| !self.options.is_shared) {
+                    if let Some(theirs) = current.filter(|_| !self.is_shared) {
                         self.note_lost(&source.object, theirs.object).await?;
                     }
                     if let Some(keeper) = self.keeper.get() {
@@ -408,7 +369,7 @@ impl Mover {
         to: &ObjectKey,
         precondition: &Precondition,
     ) -> Result<Option<CopiedObject>> {
-        if let Some(copied) = self.find_resolved_conflict(source, to) {
+        if let Some(copied) = self.resolved.find(source, to) {
             return Ok(Some(copied));
         }
         match self.copy_on_condition(source, to, precondition.clone()).await {
@@ -442,7 +403,7 @@ impl Mover {
         }
     }
 
-    /// Like [`Mover::copy_on_condition`], but returns `None` if the object at either key has changed.
+    /// Like [`Executor::copy_on_condition`], but returns `None` if the object at either key has changed.
     async fn copy_unless_changed(
         &self,
         source: &SourceObject,
@@ -474,7 +435,7 @@ impl Mover {
             aliases.remember(&copy.key, issued, copy.etag);
         }
         drop(aliases);
-        self.objects_moved.fetch_add(1, Ordering::AcqRel);
+        self.activity.objects_moved.fetch_add(1, Ordering::AcqRel);
     }
 
     /// Returns whether an object is a copy of another: an earlier attempt may have made it and lost the answer.
@@ -540,8 +501,8 @@ impl Mover {
             (keeper.has_left)(from);
         }
         if let Some(kept) = kept {
-            self.forget_conflict(from);
-            self.notify_resolved([to, kept]);
+            self.resolved.forget(from);
+            [to, kept].into_iter().for_each(|key| self.decisions.report_settled(key));
         }
         Ok(())
     }
@@ -567,7 +528,7 @@ impl Mover {
         if let Some(keeper) = self.keeper.get() {
             self.aliases().report_changes(place, |key, issued, bucket| {
                 (keeper.has_arrived)(key, issued, bucket);
-                self.etags_reported.fetch_add(1, Ordering::AcqRel);
+                self.durability.etags_reported.fetch_add(1, Ordering::AcqRel);
             });
         }
     }
@@ -605,27 +566,27 @@ fn is_marker(meta: &ObjectMeta) -> bool {
 }
 
 /// Executes moves until none is left.
-async fn run_moves(me: Weak<Mover>) {
+async fn run_moves(me: Weak<Executor>) {
     let mut wait = RETRY_DELAYS.0;
     loop {
-        let Some(mover) = me.upgrade() else { return };
-        let renames = mover.renamed.clone();
+        let Some(executor) = me.upgrade() else { return };
+        let renames = executor.activity.renamed.clone();
         // A rename from here on may come too late for this attempt, but it ends the delay after it.
         let mut renamed = std::pin::pin!(renames.notified());
         renamed.as_mut().enable();
-        if mover.execute_all().await {
+        if executor.execute_all().await {
             wait = RETRY_DELAYS.0;
         } else {
-            drop(mover);
+            drop(executor);
             tokio::time::sleep(RETRY_DELAYS.0).await;
             let _ = tokio::time::timeout(wait.saturating_sub(RETRY_DELAYS.0), renamed).await;
             wait = (wait * 2).min(RETRY_DELAYS.1);
             continue;
         }
-        if mover.is_idle() {
-            mover.has_runner.store(false, Ordering::Release);
+        if executor.is_idle() {
+            executor.activity.has_runner.store(false, Ordering::Release);
             // A rename in between has not started another task.
-            if mover.is_idle() || mover.has_runner.swap(true, Ordering::AcqRel) {
+            if executor.is_idle() || executor.activity.has_runner.swap(true, Ordering::AcqRel) {
                 return;
             }
         }

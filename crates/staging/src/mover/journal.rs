@@ -1,220 +1,78 @@
 //! The journal of moves on disk: steps appended to one file, in frames of steps that take effect together.
 //!
-//! A frame is: length of the steps (4 bytes), CRC-32C of the steps (4), steps; numbers are little-endian.
-//! `docs/format.md` describes the fields. Invariants: a frame counts as a whole or not at all; the file holds no more
-//! than about twice the unfinished moves; a damaged file is never truncated but kept under another name.
+//! The steps of a frame are their number, then one after the other; `docs/format.md` describes the fields. Invariant:
+//! the file holds no more than about twice the unfinished moves.
 //!
-//! Frames after a damaged one are replayed. A lost rename leaves its object under the old name. A lost `Done` step
+//! Records after a damaged one are replayed. A lost rename leaves its object under the old name. A lost `Done` step
 //! makes its move run once more. Later steps of a move whose `Begin` step is lost are ignored, and a move that finds
 //! another object at its target is a conflict. So no object is overwritten because of lost steps.
 
 use super::moves::{Move, Moves, Step, Target};
-use crate::log_encoding::{Crc, Decoder, Encoder};
-use crate::medium;
-use std::fs::{self, File};
-use std::io::{self, ErrorKind};
-use std::ops::Range;
-use std::os::unix::fs::FileExt as _;
-use std::path::{Path, PathBuf};
-use store::{ETag, hold};
+use crate::log_encoding::{Decoder, Encoder};
+use log::{FileLog, FileLogFormat, OpenedFileLog};
+use std::io;
+use std::path::Path;
+use store::ETag;
 
-const FRAME_BYTES: usize = 8;
-/// Smallest file that is rewritten, in bytes.
-const COMPACTED_BYTES_MIN: u64 = 1 << 20;
+const FORMAT: FileLogFormat = FileLogFormat { name: "journal of moves", header: b"", is_locked: true };
 
-/// The journal file.
+/// The journal of moves.
 #[derive(Debug)]
 pub(super) struct Journal {
-    path: PathBuf,
-    file: File,
-    end: u64,
-    /// Bytes appended by this process, and how many of them survive the loss of power.
-    appended: u64,
-    synced: u64,
-    /// Length of the file after it was last rewritten.
-    compacted: u64,
+    pub(super) log: FileLog,
 }
 
 impl Journal {
     /// Opens the file, or creates it, and returns its unfinished moves. An incomplete frame at the end is dropped,
     /// because it was never acknowledged.
     pub(super) fn open(path: &Path) -> io::Result<(Self, Moves)> {
-        if let Some(dir) = path.parent() {
-            fs::create_dir_all(dir)?;
-        }
-        let file = File::options().create(true).truncate(false).read(true).write(true).open(path)?;
-        hold(&file)?;
-        let (bytes, is_unreadable) = medium::read_file(&file)?;
+        let OpenedFileLog { log, records, damage } = FileLog::open(path, FORMAT, decode)?;
         let mut moves = Moves::default();
-        let found = replay(&bytes, &mut moves)?;
-        let end = found.end as u64;
-        let mut journal = Self { path: path.to_owned(), file, end, appended: 0, synced: 0, compacted: 0 };
-        if is_unreadable || !found.damaged.is_empty() {
-            let kept = medium::unused(path, "damaged");
-            let (path, damaged) = (path.display(), &found.damaged);
-            tracing::error!(%path, ?damaged, kept = %kept.display(),
-                "the journal of moves is damaged: renames in these ranges are lost, their objects have their old names, and the damaged file is kept");
-            fs::hard_link(&journal.path, &kept)?;
-            journal.rewrite(&moves)?;
-        } else if end < bytes.len() as u64 {
-            tracing::warn!(path = %path.display(), end, "the journal of moves ends in an incomplete frame, which is removed");
-            journal.file.set_len(end)?;
+        for step in records.into_iter().flatten() {
+            if !moves.is_in_order(&step) {
+                let text = "the journal of moves has renames out of their order";
+                return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+            }
+            moves.apply(step);
         }
-        // An earlier process may have ended without a sync.
-        journal.file.sync_all()?;
+        let mut journal = Self { log };
+        if let Some(damage) = damage {
+            tracing::error!(path = %path.display(), damaged = ?damage.ranges, kept = %damage.kept.display(),
+                "the journal of moves is damaged: renames in these ranges are lost, their objects have their old names, and the damaged file is kept");
+            journal.rewrite(&moves)?;
+        }
         Ok((journal, moves))
     }
 
     /// Appends steps as one frame.
     pub(super) fn append(&mut self, steps: &[Step]) -> io::Result<()> {
-        let frame = encode(steps);
-        if let Err(error) = self.file.write_all_at(&frame, self.end) {
-            // An incomplete frame would hide the frames after it.
-            self.file.set_len(self.end)?;
-            return Err(error);
-        }
-        self.end += frame.len() as u64;
-        self.appended += frame.len() as u64;
-        Ok(())
-    }
-
-    /// Removes what was appended after `end` and never acknowledged.
-    pub(super) fn truncate_to(&mut self, end: u64) -> io::Result<()> {
-        self.file.set_len(end)?;
-        self.appended -= self.end - end;
-        self.synced = self.synced.min(self.appended);
-        self.end = end;
-        Ok(())
-    }
-
-    /// Returns the offset of the next frame.
-    pub(super) fn end(&self) -> u64 {
-        self.end
-    }
-
-    /// Returns how many bytes of the file survive the loss of power, as far as this process knows.
-    pub(super) fn synced_bytes(&self) -> u64 {
-        self.end.saturating_sub(self.appended - self.synced)
-    }
-
-    /// Returns the number of bytes appended by this process.
-    pub(super) fn appended(&self) -> u64 {
-        self.appended
-    }
-
-    /// Returns a handle to sync the file with, if anything appended is not synced.
-    pub(super) fn file_to_sync(&self) -> io::Result<Option<File>> {
-        if self.synced < self.appended { self.file.try_clone().map(Some) } else { Ok(None) }
-    }
-
-    /// Marks the first `appended` bytes that this process appended as synced.
-    pub(super) fn mark_synced(&mut self, appended: u64) {
-        self.synced = self.synced.max(appended);
+        self.log.append(&encode(steps))
     }
 
     /// Rewrites the file with the unfinished moves if they are the smaller part of it. It is not rewritten while any
     /// move may find a duplicate: only earlier steps, which a rewrite drops, say which moves these are.
     pub(super) fn compact(&mut self, moves: &Moves) -> io::Result<()> {
-        if self.end < COMPACTED_BYTES_MIN.max(2 * self.compacted) || moves.has_possible_duplicates() {
+        if !self.log.is_worth_rewriting() || moves.has_possible_duplicates() {
             return Ok(());
         }
         self.rewrite(moves)
     }
 
     fn rewrite(&mut self, moves: &Moves) -> io::Result<()> {
-        let begin = |(number, mv): (u64, &Move)| Step::Begin { number, mv: mv.clone() };
-        let frame = encode(&moves.all().map(begin).collect::<Vec<_>>());
-        let new = self.path.with_extension("new");
-        let file = File::options().create(true).truncate(true).read(true).write(true).open(&new)?;
-        hold(&file)?;
-        file.write_all_at(&frame, 0)?;
-        file.sync_all()?;
-        fs::rename(&new, &self.path)?;
-        if let Some(dir) = self.path.parent() {
-            File::open(dir)?.sync_all()?;
-        }
-        let end = frame.len() as u64;
-        (self.file, self.end, self.synced, self.compacted) = (file, end, self.appended, end);
-        Ok(())
+        self.log.rewrite([encode(&begins(moves)).as_slice()])
     }
 }
 
-/// Findings of a replay besides the frames.
-struct ReplayedFrames {
-    /// End of the last whole frame.
-    end: usize,
-    /// Damaged ranges. An incomplete frame at the end is not counted.
-    damaged: Vec<Range<usize>>,
-}
-
-/// Applies every whole frame to `moves`.
-fn replay(bytes: &[u8], moves: &mut Moves) -> io::Result<ReplayedFrames> {
-    let (mut at, mut damaged) = (0, Vec::new());
-    while at < bytes.len() {
-        if let Some(payload) = frame_at(&bytes[at..]) {
-            let newer = || {
-                io::Error::new(
-                    ErrorKind::InvalidData,
-                    "the journal of moves was written by a newer version of Tenon",
-                )
-            };
-            decode(payload).ok_or_else(newer)?.into_iter().for_each(|step| moves.apply(step));
-            at += FRAME_BYTES + payload.len();
-            continue;
-        }
-        match next_frame(bytes, at) {
-            Some(next) => {
-                damaged.push(at..next);
-                at = next;
-            }
-            None if is_torn(&bytes[at..]) => break,
-            None => {
-                damaged.push(at..bytes.len());
-                break;
-            }
-        }
-    }
-    Ok(ReplayedFrames { end: at, damaged })
-}
-
-/// Returns where the next whole frame begins after a damaged one: at the end that the damaged frame claims, or at the
-/// first frame found behind it.
-fn next_frame(bytes: &[u8], at: usize) -> Option<usize> {
-    let is_frame =
-        |next: &usize| bytes.get(*next..).and_then(frame_at).is_some_and(|payload| decode(payload).is_some());
-    let claimed = claimed_len(&bytes[at..]).map(|len| at.saturating_add(FRAME_BYTES).saturating_add(len));
-    claimed.filter(is_frame).or_else(|| (at + 1..bytes.len()).find(is_frame))
-}
-
-/// Returns whether the bytes at the end of a file are an incomplete frame.
-fn is_torn(bytes: &[u8]) -> bool {
-    let is_cut = claimed_len(bytes).is_none_or(|len| bytes.len() < FRAME_BYTES + len);
-    is_cut || bytes.iter().all(|byte| *byte == 0)
-}
-
-/// Returns the length of steps that a frame claims.
-fn claimed_len(bytes: &[u8]) -> Option<usize> {
-    let len = bytes.first_chunk::<4>()?;
-    Some(u32::from_le_bytes(*len) as usize)
-}
-
-/// Returns the steps of the frame that begins here, if it is whole.
-fn frame_at(bytes: &[u8]) -> Option<&[u8]> {
-    let (head, rest) = bytes.split_first_chunk::<FRAME_BYTES>()?;
-    let len = u32::from_le_bytes([head[0], head[1], head[2], head[3]]) as usize;
-    let payload = rest.get(..len).filter(|_| len > 0)?;
-    let mut crc = Crc::default();
-    crc.add(payload);
-    (crc.sum().to_le_bytes() == head[4..]).then_some(payload)
+/// Returns the steps that begin all unfinished moves.
+fn begins(moves: &Moves) -> Vec<Step> {
+    moves.all().map(|(number, mv)| Step::Begin { number, mv: mv.clone() }).collect()
 }
 
 fn encode(steps: &[Step]) -> Vec<u8> {
     let mut encoder = Encoder::default();
     encoder.number(steps.len() as u64);
     steps.iter().for_each(|step| encoder.step(step));
-    let mut crc = Crc::default();
-    crc.add(&encoder.0);
-    [&(encoder.0.len() as u32).to_le_bytes()[..], &crc.sum().to_le_bytes(), &encoder.0].concat()
+    encoder.0
 }
 
 fn decode(payload: &[u8]) -> Option<Vec<Step>> {
@@ -230,21 +88,17 @@ fn decode(payload: &[u8]) -> Option<Vec<Step>> {
 pub(super) fn fuzz(bytes: &[u8]) {
     let moves_of = |bytes: &[u8]| {
         let mut moves = Moves::default();
-        let found = replay(bytes, &mut moves).ok()?;
-        assert!(found.end <= bytes.len() && found.damaged.iter().all(|range| range.end <= bytes.len()));
+        let records = log::fuzz::file(bytes, FORMAT, decode)?;
+        records.into_iter().flatten().for_each(|step| moves.apply(step));
         Some(moves)
     };
-    let begins = |moves: &Moves| -> Vec<Step> {
-        moves.all().map(|(number, mv)| Step::Begin { number, mv: mv.clone() }).collect()
-    };
-    let mut crc = Crc::default();
-    crc.add(bytes);
-    let framed = [&(bytes.len() as u32).to_le_bytes()[..], &crc.sum().to_le_bytes(), bytes].concat();
+    let frame = |body: &[u8]| log::encode_frame(body).unwrap_or_default();
+    let framed = if bytes.is_empty() { Vec::new() } else { frame(bytes) };
     let torn = [&framed, bytes, &framed].concat();
     for file in [bytes, framed.as_slice(), torn.as_slice()] {
         if let Some(moves) = moves_of(file) {
             let kept = begins(&moves);
-            let again = moves_of(&encode(&kept)).map(|again| begins(&again));
+            let again = moves_of(&frame(&encode(&kept))).map(|again| begins(&again));
             assert_eq!(again.as_ref(), Some(&kept));
         }
     }
@@ -317,6 +171,7 @@ impl Decoder<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
     use store::{ObjectKey, Precondition};
 
     fn renamed(moves: &Moves, from: &str, to: &str) -> Vec<Step> {
@@ -359,23 +214,23 @@ mod tests {
         let (mut journal, moves) = Journal::open(&dir.path().join("moves")).unwrap();
         let steps = renamed(&moves, "a", "b");
         journal.append(&steps).unwrap();
-        journal.mark_synced(journal.appended());
-        let end = journal.end();
+        journal.log.mark_synced(journal.log.appended());
+        let end = journal.log.end();
         for is_synced in [false, true] {
             journal.append(&steps).unwrap();
             if is_synced {
-                journal.mark_synced(journal.appended());
+                journal.log.mark_synced(journal.log.appended());
             }
-            journal.truncate_to(end).unwrap();
-            assert_eq!(journal.synced_bytes(), end);
-            assert!(journal.file_to_sync().unwrap().is_none());
+            journal.log.truncate_to(end).unwrap();
+            assert_eq!(journal.log.synced_bytes(), end);
+            assert!(journal.log.file_to_sync().unwrap().is_none());
         }
         journal.append(&steps).unwrap();
-        assert_eq!(journal.synced_bytes(), end);
+        assert_eq!(journal.log.synced_bytes(), end);
     }
 
     /// A flipped byte in the middle of the journal cut off every later rename, and their objects had their old names
-    /// again.
+    /// again. In the length of the last frame it did so without a copy, even after a sync.
     #[test]
     fn s446_one_flipped_byte_costs_one_rename_and_the_damaged_file_is_kept() {
         let dir = tempfile::tempdir().unwrap();
@@ -386,25 +241,22 @@ mod tests {
             journal.append(&steps).unwrap();
             steps.into_iter().for_each(|step| moves.apply(step));
         }
+        journal.log.mark_synced(journal.log.appended());
         drop(journal);
         let whole = fs::read(&path).unwrap();
-        let all: Vec<_> = moves.all().map(|(number, mv)| (number, mv.clone())).collect();
-        let last_frame = whole.len() / 5 * 4;
+        let mark = fs::read(path.with_extension("synced")).unwrap();
+        let all = begins(&moves);
         for at in 0..whole.len() {
             let dir = tempfile::tempdir().unwrap();
             let path = dir.path().join("moves");
             let mut bytes = whole.clone();
             bytes[at] ^= 1;
             fs::write(&path, &bytes).unwrap();
+            fs::write(path.with_extension("synced"), &mark).unwrap();
             let (journal, moves) = Journal::open(&path).unwrap();
-            let found: Vec<_> = moves.all().map(|(number, mv)| (number, mv.clone())).collect();
+            let found = begins(&moves);
             assert!(found.len() == 4 && found.iter().all(|one| all.contains(one)), "byte {at}: {found:?}");
-            let kept = fs::read(path.with_extension("damaged"));
-            // A damaged length in the last frame looks like an incomplete frame.
-            assert!(
-                kept.is_ok_and(|kept| kept == bytes) || (last_frame..last_frame + 4).contains(&at),
-                "{at}"
-            );
+            assert_eq!(fs::read(path.with_extension("damaged")).unwrap(), bytes, "byte {at}");
             drop(journal);
             assert_eq!(Journal::open(&path).unwrap().1.len(), 4);
         }
@@ -450,7 +302,7 @@ mod tests {
             }
             journal.compact(&moves).unwrap();
         }
-        assert!(journal.end() < 2 * COMPACTED_BYTES_MIN);
+        assert!(journal.log.end() < 2 << 20);
         drop(journal);
         let (_, reopened) = Journal::open(&path).unwrap();
         assert_eq!(reopened.len(), 0);

@@ -1,10 +1,9 @@
 //! The interface to a namespace that records where objects are, as the mover does.
 
-use super::Result;
-use crate::writeback::Judge;
+use crate::conflict::Judge;
 use futures_util::future::BoxFuture;
 use std::fmt;
-use store::{ETag, ObjectKey, ObjectMeta, ObjectRef, StoreError};
+use store::{ETag, ObjectKey, ObjectMeta, ObjectRef, Result, StoreError};
 
 /// Error of a caller of [`Mover::rename_object`](super::Mover::rename_object) that could not commit the new name.
 pub trait NamingError: From<StoreError> {

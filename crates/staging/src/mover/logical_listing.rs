@@ -23,11 +23,11 @@ struct PartialListing {
 impl Mover {
     pub(super) async fn list_logical(&self, request: ListRequest) -> Result<ListPage> {
         let (numbers, before) = {
-            let moves = &self.state().moves;
+            let moves = &self.executor.state().moves;
             (moves.moves_into(&request.prefix), moves.next_number())
         };
-        if self.is_idle() {
-            let page = self.store.list(request).await?;
+        if self.executor.is_idle() {
+            let page = self.executor.store.list(request).await?;
             let entries = page.entries.into_iter().map(|entry| self.with_issued_tag(entry)).collect();
             return Ok(ListPage { entries, ..page });
         }
@@ -35,7 +35,7 @@ impl Mover {
         loop {
             let (mut listings, mut duplicates) = (Vec::new(), Vec::new());
             for number in &numbers {
-                let may_be_duplicate = self.state().moves.may_be_duplicate(*number);
+                let may_be_duplicate = self.executor.state().moves.may_be_duplicate(*number);
                 let listing = self.list_move(*number, &scan).await?;
                 if may_be_duplicate { &mut duplicates } else { &mut listings }.extend(listing);
             }
@@ -68,14 +68,14 @@ impl Mover {
 
     /// Lists the objects whose physical key is their logical key.
     async fn list_in_place(&self, scan: &Scan, before: u64) -> Result<PartialListing> {
-        let since = self.state().done_count();
+        let since = self.executor.state().done_count();
         let (page, complete_up_to) =
             self.page(scan.prefix.clone(), scan.delimiter, scan.after.clone(), scan.limit).await?;
         let mut entries = BTreeMap::new();
         for entry in page {
             let is_visible = match &entry {
                 ListEntry::Object { object, .. } => {
-                    let state = self.state();
+                    let state = self.executor.state();
                     state.moves.is_object_in_place(object, before)
                         && !state.was_moved_since(since, before, object.key.as_bytes())
                 }
@@ -92,7 +92,7 @@ impl Mover {
     /// that were done when the bucket was listed.
     async fn is_any_in_place(&self, prefix: &Bytes, since: u64) -> Result<bool> {
         let (whole, is_touched) = {
-            let state = self.state();
+            let state = self.executor.state();
             let is_near = state.moves.owner_overlapping(prefix).is_some()
                 || state.was_moved_since(since, u64::MAX, prefix);
             let is_shown_or_hidden = !state.moves.moves_into(prefix).is_empty()
@@ -112,9 +112,9 @@ impl Mover {
     /// Returns whether any key of the bucket below a prefix matches.
     async fn any_entry(&self, prefix: Bytes, matches: impl Fn(&Moves, &ListEntry) -> bool) -> Result<bool> {
         let request = ListRequest { prefix, limit: PAGE_ENTRIES_MAX, ..ListRequest::default() };
-        let mut pages = Pages::of(self.store.as_ref(), request);
+        let mut pages = Pages::of(self.executor.store.as_ref(), request);
         while let Some(entries) = pages.next().await? {
-            let state = self.state();
+            let state = self.executor.state();
             if entries.iter().any(|entry| matches(&state.moves, entry)) {
                 return Ok(true);
             }
@@ -124,7 +124,7 @@ impl Mover {
 
     /// Lists the objects that a move makes visible; `None` if there are none in this page.
     async fn list_move(&self, number: u64, scan: &Scan) -> Result<Option<PartialListing>> {
-        let Some(mv) = self.state().moves.get(number).cloned() else { return Ok(None) };
+        let Some(mv) = self.executor.state().moves.get(number).cloned() else { return Ok(None) };
         let Target::Key(to, _) = mv.to.clone() else { return Ok(None) };
         if !mv.is_tree {
             return self.list_object_move(&mv.from, &to, scan).await;
@@ -150,8 +150,8 @@ impl Mover {
             let text = outside(entry.text());
             let shown = match entry {
                 ListEntry::Object { object, size_bytes } => {
-                    let is_its_own = self.state().moves.owner(object.key.as_bytes()) == Some(number);
-                    let object = self.aliases().with_issued_tag(object);
+                    let is_its_own = self.executor.state().moves.owner(object.key.as_bytes()) == Some(number);
+                    let object = self.executor.aliases().with_issued_tag(object);
                     let key = ObjectKey::new(text.clone()).ok().filter(|_| is_its_own);
                     key.map(|key| ListEntry::Object { object: ObjectRef { key, ..object }, size_bytes })
                 }
@@ -175,8 +175,8 @@ impl Mover {
         }
         let candidate = self.candidates(&key).into_iter().find(|candidate| candidate.key.as_bytes() == from);
         let Some(candidate) = candidate else { return Ok(None) };
-        let Some(found) = self.store.find(&candidate.key).await? else { return Ok(None) };
-        if !self.is_same_object(&key, candidate.etag.as_ref(), &found) {
+        let Some(found) = self.executor.store.find(&candidate.key).await? else { return Ok(None) };
+        if !self.executor.is_same_object(&key, candidate.etag.as_ref(), &found) {
             return Ok(None);
         }
         let entry = match text == to {
@@ -218,7 +218,7 @@ impl Mover {
         limit: usize,
     ) -> Result<(Vec<ListEntry>, Option<Vec<u8>>)> {
         let request = ListRequest { prefix, delimiter, start_after: after, token: None, limit };
-        let page = self.store.list(request).await?;
+        let page = self.executor.store.list(request).await?;
         let complete_up_to =
             page.next.as_ref().and_then(|_| page.entries.last()).map(|last| last.text().to_vec());
         Ok((page.entries, complete_up_to))
@@ -227,7 +227,7 @@ impl Mover {
     fn with_issued_tag(&self, entry: ListEntry) -> ListEntry {
         match entry {
             ListEntry::Object { object, size_bytes } => {
-                ListEntry::Object { object: self.aliases().with_issued_tag(object), size_bytes }
+                ListEntry::Object { object: self.executor.aliases().with_issued_tag(object), size_bytes }
             }
             prefix @ ListEntry::Prefix(_) => prefix,
         }

@@ -11,44 +11,46 @@
 //! Invariants: an object is deleted at its old key only after it exists at its new key. No object moves before the
 //! journal, and the namespace that records where objects are ([`Keeper`]), survive the loss of power. A partly
 //! executed move continues where it stopped, and executing a move twice does no harm. Another client's object at the
-//! new key is replaced only if the [`Judge`](crate::writeback::Judge) decides so, and only after a copy of that
+//! new key is replaced only if the [`Judge`](crate::conflict::Judge) decides so, and only after a copy of that
 //! object was made.
 
 mod execute;
+mod executor;
 #[cfg(feature = "fuzz")]
 pub mod fuzz;
 mod journal;
+mod journaled_moves;
 mod keeper;
 mod logical_listing;
 mod move_conflict;
 mod mover_upload;
 mod moves;
+mod resolved_conflicts;
 mod wait_for_moves;
 
-use crate::etag_aliases::EtagAliases;
-use crate::writeback::LostKey;
-use execute::CopiedObject;
-use journal::Journal;
 pub use keeper::{Keeper, NamingError};
+
+use crate::conflict::{Decisions, LostKey};
+use executor::{Activity, Durability, Executor};
+use journal::Journal;
+use journaled_moves::JournaledMoves;
 use mover_upload::MoverUpload;
-use moves::{Candidate, Move, Moves, Step};
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use moves::{Candidate, Move, Moves};
+use resolved_conflicts::ResolvedConflicts;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use store::{
     Attributes, Claims, CopyOptions, ETag, Entropy, GetOptions, ListPage, ListRequest, Multipart, Object,
     ObjectKey, ObjectMeta, ObjectRef, ObjectStore, Payload, Precondition, PutOptions, Result, StoreError,
-    Tags, blocking,
+    Tags,
 };
-use tokio::sync::Notify;
 
 /// Maximum renames in flight. Further renames wait until one completes.
 const MOVES_MAX: usize = 1 << 16;
-/// Completed moves to remember. Must exceed the number that can complete during one LIST request.
-const RECENTLY_DONE_MAX: usize = 4096;
 
 /// Options of a mover.
 #[derive(Clone)]
@@ -60,8 +62,15 @@ pub struct MoverOptions {
     /// another client changed before it moved is not recorded as a conflict.
     pub is_shared: bool,
     /// Returns the key at which our object is kept if another client stored an object at the new key and no
-    /// [`Judge`](crate::writeback::Judge) is set.
+    /// [`Judge`](crate::conflict::Judge) is set.
     pub lost: LostKey,
+}
+
+/// A store in front of another store, with renames that return at once.
+pub struct Mover {
+    me: Weak<Self>,
+    executor: Arc<Executor>,
+    options: MoverOptions,
 }
 
 impl fmt::Debug for MoverOptions {
@@ -92,148 +101,9 @@ pub struct Renamed {
     pub etag: Option<ETag>,
 }
 
-/// A store in front of another store, with renames that return at once.
-pub struct Mover {
-    me: Weak<Self>,
-    store: Arc<dyn ObjectStore>,
-    state: Mutex<State>,
-    aliases: Mutex<EtagAliases>,
-    /// Locks of the physical keys that objects are moved from.
-    source_locks: Claims<ObjectKey>,
-    /// Locks of the moves being executed, by number.
-    move_locks: Claims<u64>,
-    /// Resolved conflicts whose object still exists at its old key, by that physical key.
-    resolved_conflicts: Mutex<HashMap<ObjectKey, CopiedObject>>,
-    entropy: Arc<Entropy>,
-    options: MoverOptions,
-    keeper: OnceLock<Keeper>,
-    has_runner: AtomicBool,
-    objects_moved: AtomicU64,
-    /// Length of the journal up to which moves may be executed, because it and the namespace are durable.
-    durable_up_to: AtomicU64,
-    /// Number of new etags reported to the keeper, and the part of them that the keeper has made durable.
-    etags_reported: AtomicU64,
-    etags_durable: AtomicU64,
-    failure: Mutex<Option<String>>,
-    /// Notified when a move completes or an attempt fails.
-    progress: Notify,
-    /// Notified when something is renamed.
-    renamed: Arc<Notify>,
-}
-
-#[derive(Debug)]
-struct State {
-    moves: Moves,
-    journal: Journal,
-    /// Completed moves whose `Done` step is not synced yet, with the journal's length after that step. The journal is
-    /// synced before a new object is stored at their physical keys: after a loss of power the move would otherwise
-    /// run again and take the new object away.
-    unsynced_done: Vec<(Move, u64)>,
-    /// The last completed moves, by number, and the number of completed moves before them. A LIST request that ran
-    /// while a move completed may show the object at its old key.
-    recently_done: VecDeque<(u64, Move)>,
-    forgotten_done: u64,
-}
-
-impl State {
-    fn record(&mut self, steps: Vec<Step>) -> Result<()> {
-        self.journal.append(&steps).map_err(failed)?;
-        self.apply(steps);
-        Ok(())
-    }
-
-    fn apply(&mut self, steps: Vec<Step>) {
-        for step in steps {
-            if let Step::Begin { number, mv } = &step
-                && !mv.is_tree
-            {
-                self.moves.mark_new(*number);
-            }
-            self.moves.apply(step);
-        }
-        if let Err(error) = self.journal.compact(&self.moves) {
-            // The old journal stays valid, only longer.
-            tracing::warn!(%error, "cannot rewrite the journal of moves; the old file stays in use");
-        }
-    }
-
-    /// Ends an executed move.
-    fn finish(&mut self, number: u64) -> Result<()> {
-        let mv = self.moves.get(number).cloned();
-        self.record(vec![Step::Done { number }])?;
-        self.unsynced_done.extend(mv.clone().map(|mv| (mv, self.journal.appended())));
-        self.recently_done.extend(mv.map(|mv| (number, mv)));
-        if self.recently_done.len() > RECENTLY_DONE_MAX {
-            self.recently_done.pop_front();
-            self.forgotten_done += 1;
-        }
-        Ok(())
-    }
-
-    /// Returns the number of completed moves.
-    fn done_count(&self) -> u64 {
-        self.forgotten_done + self.recently_done.len() as u64
-    }
-
-    /// Returns whether an object was moved away from a key, or from below a prefix that ends in `/`, after the first
-    /// `since` completed moves, by a move with a number below `before`.
-    fn was_moved_since(&self, since: u64, before: u64, place: &[u8]) -> bool {
-        let first = since.saturating_sub(self.forgotten_done) as usize;
-        self.recently_done.iter().skip(first).any(|(number, mv)| *number < before && mv.overlaps(place))
-    }
-
-    /// Returns whether an object was moved away from a key, or from below a prefix, and the journal could lose that
-    /// with the power.
-    fn has_unsynced_done(&self, place: &[u8]) -> bool {
-        self.unsynced_done.iter().any(|(mv, _)| mv.overlaps(place))
-    }
-
-    fn mark_synced(&mut self, appended: u64) {
-        self.journal.mark_synced(appended);
-        self.unsynced_done.retain(|(_, at)| *at > appended);
-    }
-
-    /// Appends the steps that `plan` returns, runs `name`, and applies the steps if `name` succeeds. The journal is
-    /// written first: a crash in between leaves a rename that was never acknowledged.
-    fn rename<T, E: NamingError>(
-        &mut self,
-        sync_first: bool,
-        plan: impl FnOnce(&Moves) -> Vec<Step>,
-        name: impl FnOnce() -> Result<T, E>,
-    ) -> Result<T, E> {
-        let steps = plan(&self.moves);
-        let end = self.journal.end();
-        self.journal.append(&steps).map_err(failed)?;
-        let synced = if sync_first { self.sync() } else { Ok(()) };
-        match synced.map_err(E::from).and_then(|()| name()) {
-            Ok(done) => {
-                self.apply(steps);
-                Ok(done)
-            }
-            Err(error) if error.is_uncertain() => {
-                self.apply(steps);
-                Err(error)
-            }
-            Err(error) => {
-                self.journal.truncate_to(end).map_err(failed)?;
-                Err(error)
-            }
-        }
-    }
-
-    fn sync(&mut self) -> Result<()> {
-        let appended = self.journal.appended();
-        if let Some(file) = self.journal.file_to_sync().map_err(failed)? {
-            file.sync_data().map_err(failed)?;
-        }
-        self.mark_synced(appended);
-        Ok(())
-    }
-}
-
 impl fmt::Debug for Mover {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Mover").field("store", &self.store).finish_non_exhaustive()
+        f.debug_struct("Mover").field("store", &self.executor.store).finish_non_exhaustive()
     }
 }
 
@@ -247,32 +117,21 @@ impl Mover {
         entropy: Arc<Entropy>,
     ) -> io::Result<Arc<Self>> {
         let (journal, moves) = Journal::open(path)?;
-        Ok(Arc::new_cyclic(|me| Self {
+        let executor = Arc::new_cyclic(|me| Executor {
             me: me.clone(),
             store,
-            state: Mutex::new(State {
-                moves,
-                journal,
-                unsynced_done: Vec::new(),
-                recently_done: VecDeque::new(),
-                forgotten_done: 0,
-            }),
+            state: Mutex::new(JournaledMoves::new(journal, moves)),
             aliases: Mutex::default(),
             source_locks: Claims::default(),
             move_locks: Claims::default(),
-            resolved_conflicts: Mutex::default(),
-            entropy,
-            options,
+            decisions: Decisions::new(options.lost.clone(), entropy),
+            resolved: ResolvedConflicts::default(),
             keeper: OnceLock::new(),
-            has_runner: AtomicBool::new(false),
-            objects_moved: AtomicU64::new(0),
-            durable_up_to: AtomicU64::new(0),
-            etags_reported: AtomicU64::new(0),
-            etags_durable: AtomicU64::new(0),
-            failure: Mutex::default(),
-            progress: Notify::new(),
-            renamed: Arc::default(),
-        }))
+            durability: Durability::default(),
+            activity: Activity::default(),
+            is_shared: options.is_shared,
+        });
+        Ok(Arc::new_cyclic(|me| Self { me: me.clone(), executor, options }))
     }
 
     /// Returns the number of unfinished renames in the journal at `path`, or 0 if the file is missing. Returns
@@ -286,21 +145,24 @@ impl Mover {
 
     /// Sets the namespace that also records where objects are. Only the first call has an effect.
     pub fn kept_by(&self, keeper: Keeper) {
-        let _ = self.keeper.set(keeper);
+        let judge = keeper.judge.clone();
+        if self.executor.keeper.set(keeper).is_ok() {
+            self.executor.decisions.set_judge(judge);
+        }
     }
 
     /// Returns the progress of the moves.
     pub fn moving(&self) -> Moving {
         Moving {
-            renames: self.state().moves.len(),
-            objects_moved: self.objects_moved.load(Ordering::Acquire),
-            failure: self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            renames: self.executor.state().moves.len(),
+            objects_moved: self.executor.activity.objects_moved.load(Ordering::Acquire),
+            failure: self.executor.activity.failure(),
         }
     }
 
     /// Returns the renames whose objects have not all moved yet.
     pub fn pending(&self) -> Vec<Renamed> {
-        let state = self.state();
+        let state = self.executor.state();
         let renamed = |mv: &Move| match &mv.to {
             moves::Target::Key(to, _) => {
                 Some(Renamed { from: mv.from.clone(), to: to.clone(), etag: mv.etag.clone() })
@@ -313,14 +175,24 @@ impl Mover {
     /// Returns how many bytes of the journal survive the loss of power, as far as this process knows. Simulators cut
     /// the rest.
     pub fn synced(&self) -> u64 {
-        self.state().journal.synced_bytes()
+        self.executor.state().journal.log.synced_bytes()
+    }
+
+    /// Executes the unfinished moves in the background. Needs a runtime.
+    pub fn resume(&self) {
+        self.executor.resume();
+    }
+
+    /// Makes all renames so far survive the loss of power.
+    pub async fn sync_journal(&self) -> Result<()> {
+        self.executor.sync_journal().await
     }
 
     /// Waits until no move is left or the last attempt failed.
     pub async fn rests(&self) {
         loop {
-            let progress = self.progress.notified();
-            if self.is_idle() || self.moving().failure.is_some() {
+            let progress = self.executor.activity.progress.notified();
+            if self.executor.is_idle() || self.moving().failure.is_some() {
                 return;
             }
             self.resume();
@@ -331,8 +203,8 @@ impl Mover {
     /// Waits until no move is left.
     pub async fn arrived(&self) {
         loop {
-            let progress = self.progress.notified();
-            if self.is_idle() {
+            let progress = self.executor.activity.progress.notified();
+            if self.executor.is_idle() {
                 return;
             }
             self.resume();
@@ -371,18 +243,18 @@ impl Mover {
             self.candidates(&from.key).into_iter().chain(leaving).map(|candidate| candidate.key).collect();
         let mut locks = Vec::with_capacity(places.len());
         for place in &places {
-            locks.push(self.source_locks.claim(place).await);
+            locks.push(self.executor.source_locks.claim(place).await);
         }
         let places = self.candidates(&from.key);
         let (places, at_target, etag) = {
-            let aliases = self.aliases();
+            let aliases = self.executor.aliases();
             let tagged = |candidate: Candidate| (aliases.bucket_tag(&candidate.key, &from.etag), candidate);
             let places: Vec<_> = places.into_iter().map(tagged).collect();
             (places, aliases.bucket_condition(to, at_target), aliases.reported_tag(&from.key, &from.etag))
         };
         let renamed = ObjectRef::new(to.clone(), etag);
         let plan = |moves: &Moves| moves.plan_rename(&places, to, &at_target);
-        let done = self.state().rename(sync_first, plan, || name(&renamed))?;
+        let done = self.executor.state().rename(sync_first, plan, || name(&renamed))?;
         drop(locks);
         self.wake_executor();
         Ok(done)
@@ -423,11 +295,11 @@ impl Mover {
         self.finish_moves_out_of(to, |mv| mv.is_tree && mv.from == to && mv.has_target(from)).await?;
         if self.options.copies_at_once {
             // The journal must not mention objects that the store below could still lose.
-            self.store.sync().await?;
+            self.executor.store.sync().await?;
         }
-        let done = self.state().rename(false, |moves| moves.plan_rename_tree(from, to), name)?;
+        let done = self.executor.state().rename(false, |moves| moves.plan_rename_tree(from, to), name)?;
         if self.options.copies_at_once {
-            self.sync_journal().await?;
+            self.executor.sync_journal().await?;
         }
         self.wake_executor();
         Ok(done)
@@ -435,30 +307,18 @@ impl Mover {
 
     /// Starts the moves of a new rename, also if earlier moves wait after a failure.
     fn wake_executor(&self) {
-        self.renamed.notify_waiters();
+        self.executor.activity.renamed.notify_waiters();
         self.resume();
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn aliases(&self) -> MutexGuard<'_, EtagAliases> {
-        self.aliases.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn is_idle(&self) -> bool {
-        self.state().moves.len() == 0
-    }
-
     fn candidates(&self, key: &ObjectKey) -> Vec<Candidate> {
-        self.state().moves.candidates(key)
+        self.executor.state().moves.candidates(key)
     }
 
     async fn wait_for_capacity(&self) -> Result<()> {
         loop {
-            let progress = self.progress.notified();
-            if self.state().moves.len() < MOVES_MAX {
+            let progress = self.executor.activity.progress.notified();
+            if self.executor.state().moves.len() < MOVES_MAX {
                 return Ok(());
             }
             if let Some(failure) = self.moving().failure {
@@ -471,33 +331,13 @@ impl Mover {
         }
     }
 
-    /// Syncs the store below, then the journal.
-    async fn sync_store_and_journal(&self) -> Result<()> {
-        if self.state().journal.file_to_sync().map_err(failed)?.is_some() {
-            self.store.sync().await?;
-        }
-        self.sync_journal().await
-    }
-
-    /// Makes all renames so far survive the loss of power.
-    pub async fn sync_journal(&self) -> Result<()> {
-        let (unsynced, appended) = {
-            let journal = &self.state().journal;
-            (journal.file_to_sync().map_err(failed)?, journal.appended())
-        };
-        let Some(file) = unsynced else { return Ok(()) };
-        blocking(move || file.sync_data()).await.map_err(failed)?;
-        self.state().mark_synced(appended);
-        Ok(())
-    }
-
     /// Executes the moves that involve a key, so that the object visible under it is stored there and nowhere else.
     async fn finish_moves_into(&self, key: &ObjectKey) -> Result<()> {
         self.delete_stray_copies(key).await?;
         self.finish_moves_out_of(key.as_bytes(), |_| false).await?;
         for candidate in self.candidates(key) {
             if let Some(number) = candidate.by_move {
-                self.move_object_now(number, &candidate).await?;
+                self.executor.move_object_now(number, &candidate).await?;
             }
         }
         Ok(())
@@ -505,9 +345,9 @@ impl Mover {
 
     /// Deletes stray copies at a key.
     async fn delete_stray_copies(&self, key: &ObjectKey) -> Result<()> {
-        let stray_copies: Vec<u64> = self.state().moves.stray_copies_at(key.as_bytes()).collect();
+        let stray_copies: Vec<u64> = self.executor.state().moves.stray_copies_at(key.as_bytes()).collect();
         for number in stray_copies {
-            self.execute(number).await?;
+            self.executor.execute(number).await?;
         }
         Ok(())
     }
@@ -516,7 +356,7 @@ impl Mover {
     async fn finish_moves_out_of(&self, place: &[u8], is_exempt: impl Fn(&Move) -> bool) -> Result<()> {
         loop {
             let blocking_move = {
-                let moves = &self.state().moves;
+                let moves = &self.executor.state().moves;
                 let owner = match place.ends_with(b"/") {
                     true => moves.owner_overlapping(place),
                     false => moves.owner(place),
@@ -525,11 +365,11 @@ impl Mover {
             };
             match blocking_move {
                 None => break,
-                Some(number) => self.execute(number).await?,
+                Some(number) => self.executor.execute(number).await?,
             }
         }
-        let is_unsynced = self.state().has_unsynced_done(place);
-        if is_unsynced { self.sync_journal().await } else { Ok(()) }
+        let is_unsynced = self.executor.state().has_unsynced_done(place);
+        if is_unsynced { self.executor.sync_journal().await } else { Ok(()) }
     }
 
     /// Calls `attempt` for each place where the object may be stored, in order, until one has it.
@@ -539,7 +379,7 @@ impl Mover {
         attempt: impl Fn(Candidate) -> F,
     ) -> Result<T> {
         let mut missed = StoreError::NotFound(key.clone());
-        let places = self.state().moves.lookup_order(key);
+        let places = self.executor.state().moves.lookup_order(key);
         for candidate in places {
             match attempt(candidate).await {
                 Err(StoreError::NotFound(_)) => {}
@@ -555,15 +395,16 @@ impl Mover {
 
     /// Returns an object's description with its logical key and the etag that was issued to callers.
     fn as_caller_sees(&self, key: &ObjectKey, meta: ObjectMeta) -> ObjectMeta {
-        let object = self.aliases().with_issued_tag(meta.object);
+        let object = self.executor.aliases().with_issued_tag(meta.object);
         ObjectMeta { object: ObjectRef { key: key.clone(), ..object }, ..meta }
     }
 
     async fn get_candidate(&self, candidate: &Candidate, options: &GetOptions) -> Result<Object> {
-        let requested = options.if_match.as_ref().map(|etag| self.aliases().bucket_tag(&candidate.key, etag));
+        let requested =
+            options.if_match.as_ref().map(|etag| self.executor.aliases().bucket_tag(&candidate.key, etag));
         let is_conditional = requested.is_some();
         let if_match = requested.or_else(|| candidate.etag.clone());
-        match self.store.get(&candidate.key, GetOptions { if_match, ..options.clone() }).await {
+        match self.executor.store.get(&candidate.key, GetOptions { if_match, ..options.clone() }).await {
             Err(StoreError::PreconditionFailed(key)) if !is_conditional => Err(StoreError::NotFound(key)),
             Ok(found) if candidate.is_replaced(&found.meta) => {
                 Err(StoreError::NotFound(candidate.key.clone()))
@@ -573,17 +414,13 @@ impl Mover {
     }
 
     async fn head_candidate(&self, key: &ObjectKey, candidate: &Candidate) -> Result<ObjectMeta> {
-        let meta = self.store.head(&candidate.key).await?;
-        match self.is_same_object(key, candidate.etag.as_ref(), &meta) && !candidate.is_replaced(&meta) {
+        let meta = self.executor.store.head(&candidate.key).await?;
+        match self.executor.is_same_object(key, candidate.etag.as_ref(), &meta)
+            && !candidate.is_replaced(&meta)
+        {
             true => Ok(meta),
             false => Err(StoreError::NotFound(candidate.key.clone())),
         }
-    }
-
-    /// Returns whether an object that was found is the one visible under a key. `etag` is the tag that it had.
-    fn is_same_object(&self, key: &ObjectKey, etag: Option<&ETag>, found: &ObjectMeta) -> bool {
-        let is_known = || self.keeper.get().is_some_and(|keeper| (keeper.knows)(key, found));
-        etag.is_none_or(|etag| *etag == found.object.etag || is_known())
     }
 }
 
@@ -609,8 +446,8 @@ impl ObjectStore for Mover {
 
     async fn put(&self, key: &ObjectKey, body: Payload, options: PutOptions) -> Result<ObjectRef> {
         self.finish_moves_into(key).await?;
-        let precondition = self.aliases().bucket_condition(key, &options.precondition);
-        self.store.put(key, body, PutOptions { precondition, ..options }).await
+        let precondition = self.executor.aliases().bucket_condition(key, &options.precondition);
+        self.executor.store.put(key, body, PutOptions { precondition, ..options }).await
     }
 
     async fn multipart(
@@ -619,7 +456,7 @@ impl ObjectStore for Mover {
         attributes: Attributes,
         tags: Tags,
     ) -> Result<Arc<dyn Multipart>> {
-        let inner = self.store.multipart(key, attributes, tags).await?;
+        let inner = self.executor.store.multipart(key, attributes, tags).await?;
         let me = self.me.upgrade().ok_or_else(closed)?;
         Ok(Arc::new(MoverUpload::new(me, key.clone(), inner)))
     }
@@ -628,11 +465,11 @@ impl ObjectStore for Mover {
         self.finish_moves_into(&from.key).await?;
         self.finish_moves_into(to).await?;
         let (from, precondition) = {
-            let aliases = self.aliases();
+            let aliases = self.executor.aliases();
             let etag = aliases.bucket_tag(&from.key, &from.etag);
             (ObjectRef { etag, ..from.clone() }, aliases.bucket_condition(to, &options.precondition))
         };
-        self.store.copy(&from, to, CopyOptions { precondition, ..options }).await
+        self.executor.store.copy(&from, to, CopyOptions { precondition, ..options }).await
     }
 
     /// Unlike [`Mover::rename_object`] this checks the etag and the precondition first.
@@ -649,18 +486,20 @@ impl ObjectStore for Mover {
     }
 
     async fn delete(&self, key: &ObjectKey, precondition: Precondition) -> Result<()> {
-        if self.is_idle() || precondition != Precondition::None {
+        if self.executor.is_idle() || precondition != Precondition::None {
             self.finish_moves_into(key).await?;
-            let precondition = self.aliases().bucket_condition(key, &precondition);
-            return self.store.delete(key, precondition).await;
+            let precondition = self.executor.aliases().bucket_condition(key, &precondition);
+            return self.executor.store.delete(key, precondition).await;
         }
         self.delete_stray_copies(key).await?;
         'anew: loop {
             for candidate in self.candidates(key) {
                 match candidate.by_move {
-                    Some(number) if !self.delete_in_transit(number, &candidate).await? => continue 'anew,
+                    Some(number) if !self.executor.delete_in_transit(number, &candidate).await? => {
+                        continue 'anew;
+                    }
                     Some(_) => {}
-                    None => self.store.delete(key, Precondition::None).await?,
+                    None => self.executor.store.delete(key, Precondition::None).await?,
                 }
             }
             return Ok(());
@@ -672,26 +511,23 @@ impl ObjectStore for Mover {
     }
 
     async fn tags(&self, key: &ObjectKey) -> Result<Tags> {
-        let found =
-            self.try_candidates(key, |candidate| async move { self.store.tags(&candidate.key).await }).await;
+        let found = self
+            .try_candidates(key, |candidate| async move { self.executor.store.tags(&candidate.key).await })
+            .await;
         found.map_err(|error| error.about(key))
     }
 
     async fn set_tags(&self, key: &ObjectKey, tags: Tags) -> Result<()> {
         self.finish_moves_into(key).await?;
-        self.store.set_tags(key, tags).await
+        self.executor.store.set_tags(key, tags).await
     }
 
     async fn sync(&self) -> Result<()> {
-        self.sync_journal().await?;
-        self.store.sync().await
+        self.executor.sync_journal().await?;
+        self.executor.store.sync().await
     }
 }
 
 fn closed() -> StoreError {
     StoreError::Unavailable("the store is closed".into())
-}
-
-fn failed(error: io::Error) -> StoreError {
-    StoreError::of_log("the journal of moves", error)
 }

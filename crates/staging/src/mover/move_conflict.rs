@@ -1,20 +1,18 @@
 //! Conflicts of moves: another client has stored an object at a move's target, or has replaced the object at its
-//! source. The [`Judge`](crate::writeback::Judge) decides which object keeps the key.
+//! source. The [`Judge`](crate::conflict::Judge) decides which object keeps the key.
 //!
 //! Invariants: our object is deleted at its old key, and theirs is replaced, only after a copy was made and the judge
 //! has recorded the copy. Theirs is replaced under a condition on exactly the object that was found.
 
-use super::Mover;
-use super::execute::{CopiedObject, SourceObject};
-use crate::writeback::{Outcome, Overtaken, Way, require_other_key};
-use std::collections::HashMap;
-use std::sync::{MutexGuard, PoisonError};
+use super::executor::Executor;
+use super::resolved_conflicts::{CopiedObject, SourceObject};
+use crate::conflict::{Outcome, Overtaken, Way, require_other_key};
 use store::{CopyOptions, ObjectKey, ObjectRef, ObjectStore as _, Precondition, Result, StoreError};
 
 /// Attempts to replace their object, while they keep changing it, before this move fails.
 const ATTEMPTS_MAX: usize = 5;
 
-impl Mover {
+impl Executor {
     /// Resolves a conflict about a target key and remembers the resolution until our object is deleted at its old
     /// key.
     pub(super) async fn resolve_conflict(
@@ -25,29 +23,9 @@ impl Mover {
     ) -> Result<CopiedObject> {
         let copied = self.resolve_new_conflict(source, to, theirs).await?;
         if copied.kept.is_some() {
-            self.resolved_conflicts().insert(source.object.key.clone(), copied.clone());
+            self.resolved.remember(&copied);
         }
         Ok(copied)
-    }
-
-    /// Returns the remembered resolution for an object and a target, so that a retry does not resolve the conflict
-    /// again.
-    pub(super) fn find_resolved_conflict(
-        &self,
-        source: &SourceObject,
-        to: &ObjectKey,
-    ) -> Option<CopiedObject> {
-        let known = self.resolved_conflicts().get(&source.object.key).cloned();
-        known.filter(|known| known.from.etag == source.object.etag && known.to == *to)
-    }
-
-    /// Forgets a conflict whose object was deleted at its old key.
-    pub(super) fn forget_conflict(&self, from: &ObjectRef) {
-        self.resolved_conflicts().remove(&from.key);
-    }
-
-    fn resolved_conflicts(&self) -> MutexGuard<'_, HashMap<ObjectKey, CopiedObject>> {
-        self.resolved_conflicts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn resolve_new_conflict(
@@ -58,7 +36,7 @@ impl Mover {
     ) -> Result<CopiedObject> {
         for _ in 0..ATTEMPTS_MAX {
             let conflict = Overtaken { key: to.clone(), theirs: Some(theirs.clone()), is_complete: true };
-            let kept = match self.choose_resolution(&conflict) {
+            let kept = match self.decisions.decide(&conflict) {
                 Way::OursTo(kept_key) => {
                     require_other_key(to, &kept_key)?;
                     self.keep_theirs(source, conflict, &kept_key).await?;
@@ -83,23 +61,9 @@ impl Mover {
         Err(StoreError::Unavailable(format!("'{to}' keeps being changed by another client")))
     }
 
-    fn choose_resolution(&self, conflict: &Overtaken) -> Way {
-        match self.keeper.get() {
-            Some(keeper) => (keeper.judge.way)(conflict),
-            None => Way::OursTo((self.options.lost)(&conflict.key, self.entropy.next_u64())),
-        }
-    }
-
-    async fn note_outcome(&self, outcome: Outcome) -> Result<()> {
-        match self.keeper.get() {
-            Some(keeper) => (keeper.judge.note)(outcome).await,
-            None => Ok(()),
-        }
-    }
-
     /// Records the outcome of a conflict. If that fails the copy is deleted; the next attempt makes a new one.
     async fn note_copy(&self, outcome: Outcome, copy: &ObjectRef) -> Result<()> {
-        let noted = self.note_outcome(outcome).await;
+        let noted = self.decisions.record(outcome).await;
         if noted.is_err() {
             self.store.delete(&copy.key, Precondition::Matches(copy.etag.clone())).await.ok();
         }
@@ -140,7 +104,7 @@ impl Mover {
         match self.copy_on_condition(source, &key, Precondition::Matches(theirs.etag.clone())).await {
             Ok(ours) => {
                 tracing::warn!(from = %source.object.key, %key, kept = %kept_key, "another client stored an object at the new name of a renamed object: ours replaced it, theirs was kept under another key");
-                self.note_outcome(Outcome { ours: Some(ours), ..outcome }).await?;
+                self.decisions.record(Outcome { ours: Some(ours), ..outcome }).await?;
                 Ok(true)
             }
             Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)) => {
@@ -154,13 +118,6 @@ impl Mover {
     /// Records that our object is lost: another client replaced it before it moved.
     pub(super) async fn note_lost(&self, ours: &ObjectRef, theirs: ObjectRef) -> Result<()> {
         let conflict = Overtaken { key: ours.key.clone(), theirs: Some(theirs.clone()), is_complete: false };
-        self.note_outcome(Outcome { overtaken: conflict, ours: None, theirs: Some(theirs) }).await
-    }
-
-    /// Tells the judge that the conflicts about these keys are resolved.
-    pub(super) fn notify_resolved(&self, keys: [&ObjectKey; 2]) {
-        if let Some(keeper) = self.keeper.get() {
-            keys.into_iter().for_each(|key| (keeper.judge.settled)(key));
-        }
+        self.decisions.record(Outcome { overtaken: conflict, ours: None, theirs: Some(theirs) }).await
     }
 }

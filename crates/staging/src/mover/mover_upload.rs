@@ -26,13 +26,13 @@ impl Multipart for MoverUpload {
 
     async fn copy_part(&self, number: u32, from: &ObjectRef, range: Range<u64>) -> Result<()> {
         self.mover.finish_moves_into(&from.key).await?;
-        let etag = self.mover.aliases().bucket_tag(&from.key, &from.etag);
+        let etag = self.mover.executor.aliases().bucket_tag(&from.key, &from.etag);
         self.inner.copy_part(number, &ObjectRef { etag, ..from.clone() }, range).await
     }
 
     async fn complete(&self, precondition: Precondition) -> Result<ObjectRef> {
         self.mover.finish_moves_into(&self.key).await?;
-        let precondition = self.mover.aliases().bucket_condition(&self.key, &precondition);
+        let precondition = self.mover.executor.aliases().bucket_condition(&self.key, &precondition);
         self.inner.complete(precondition).await
     }
 

@@ -117,6 +117,11 @@ impl Moves {
         self.untried.remove(&number);
     }
 
+    /// Returns whether a step may follow those applied so far: numbers ascend in the order of the renames.
+    pub(super) fn is_in_order(&self, step: &Step) -> bool {
+        !matches!(step, Step::Begin { number, .. } if *number < self.next)
+    }
+
     pub(super) fn apply(&mut self, step: Step) {
         match step {
             Step::Begin { number, mv } => {

@@ -11,9 +11,9 @@ impl Mover {
 
     /// Returns when all objects visible below a prefix are stored there and nowhere else.
     pub async fn arrive_tree(&self, prefix: &[u8]) -> Result<()> {
-        let numbers = self.state().moves.moves_into(prefix);
+        let numbers = self.executor.state().moves.moves_into(prefix);
         for number in numbers {
-            self.execute(number).await?;
+            self.executor.execute(number).await?;
         }
         Ok(())
     }

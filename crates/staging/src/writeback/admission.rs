@@ -21,7 +21,7 @@ impl Writeback {
     pub(super) async fn admit(&self, bytes: u64) -> Result<()> {
         let mut wait = self.begin_wait();
         loop {
-            let progress = self.progress.notified();
+            let progress = self.activity.progress.notified();
             let (pending, limits) = (self.pending().len(), &self.options);
             let has_room = self.log.bytes() + bytes <= limits.limit_bytes && pending < limits.limit_changes;
             if has_room || pending == 0 {
@@ -35,7 +35,7 @@ impl Writeback {
     pub(super) fn begin_wait(&self) -> SpaceWait {
         SpaceWait {
             since: Instant::now(),
-            uploaded: self.uploaded.load(Ordering::Acquire),
+            uploaded: self.activity.uploaded.load(Ordering::Acquire),
             has_trimmed_notes: false,
             had_nothing_left: false,
         }
@@ -78,11 +78,11 @@ impl Writeback {
             *wait = SpaceWait { has_trimmed_notes: wait.has_trimmed_notes, ..now };
             return Ok(());
         }
-        if self.pending().len() == 0 && self.in_flight.load(Ordering::Acquire) == 0 {
+        if self.pending().len() == 0 && self.activity.in_flight.load(Ordering::Acquire) == 0 {
             let was_last = std::mem::replace(&mut wait.had_nothing_left, true);
             return if was_last { Err(StoreError::Full(full)) } else { Ok(()) };
         }
-        self.drain_wake.notify_one();
+        self.activity.wake.notify_one();
         let outcome = tokio::time::timeout_at(wait.since + self.options.patience, progress).await;
         outcome.map_err(|_| StoreError::Full(format!("{full}, and no change reaches the bucket")))
     }

@@ -51,8 +51,8 @@ impl Writeback {
         if self.pending().overlay(key).is_some() {
             return Ok(Condition { precondition, read: Some(read) });
         }
-        let found = self.bucket.find(key).await?.map(|meta| meta.object.etag);
-        let holds = self.bucket_condition(key, precondition).holds(found.as_ref());
+        let found = self.bucket.store.find(key).await?.map(|meta| meta.object.etag);
+        let holds = self.aliases().bucket_condition(key, precondition).holds(found.as_ref());
         read.found = found.map_or(Precondition::Absent, Precondition::Matches);
         if holds {
             Ok(Condition { precondition, read: Some(read) })
@@ -65,7 +65,7 @@ impl Writeback {
     pub(super) fn base(&self, pending: &Pending, key: &ObjectKey, condition: &Condition<'_>) -> Precondition {
         let Some(read) = condition.read.as_ref().filter(|_| *condition.precondition == Precondition::None)
         else {
-            return pending.base(key, &self.bucket_condition(key, condition.precondition));
+            return pending.base(key, &self.aliases().bucket_condition(key, condition.precondition));
         };
         let found = match pending.overlay(key) {
             Some(change) => match &change.object {

@@ -1,21 +1,16 @@
 //! The upload task: uploads pending changes, the oldest first, several concurrently.
 
-use super::Condition;
 use super::Writeback;
-use super::early_upload::EarlyUpload;
-use super::log_record::Record;
+use super::bucket_side::PART_BYTES;
+use super::condition::Condition;
+use super::log_record::{self, Record};
 use super::make_change::NewObject;
-use super::pending::{Change, Extent, PendingObject, slice_extents};
-use super::upload_conflict::Resolution;
-use futures_util::TryStreamExt as _;
-use std::ops::Range;
+use super::pending::Change;
+use super::upload_result::UploadResult;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use store::{
-    CopyOptions, ETag, Multipart, ObjectKey, ObjectRef, Payload, Precondition, PutOptions, Result,
-    StoreError, Timestamp, blocking,
-};
+use store::{ETag, ObjectKey, Payload, Precondition, Result, StoreError, Timestamp, blocking};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -27,12 +22,6 @@ const BUSY_AGE_MAX: Duration = Duration::from_secs(10);
 const CONCURRENT_UPLOADS: (usize, usize) = (4, 16);
 /// Pending changes for which one more upload runs concurrently.
 const CHANGES_PER_EXTRA_UPLOAD: usize = 2048;
-/// Length of parts, in bytes. Longer objects are uploaded in parts.
-const PART_BYTES: u64 = 8 << 20;
-/// Parts of one object uploaded concurrently.
-const CONCURRENT_PARTS: usize = 3;
-/// Minimum length of a part that is copied inside the bucket.
-const COPIED_BYTES_MIN: u64 = 5 << 20;
 /// Minimum and maximum sleep of the upload task.
 const IDLE_MIN: Duration = Duration::from_millis(1);
 const IDLE_MAX: Duration = Duration::from_secs(30);
@@ -63,43 +52,6 @@ impl Writeback {
         }
     }
 
-    /// Returns the time until the next change is due.
-    fn due_in(&self) -> Option<Duration> {
-        let pending = self.pending();
-        let fresh = pending.oldest_untried_at().map(|oldest| match self.is_urgent(pending.len()) {
-            true => Duration::ZERO,
-            false => self.options.delay.saturating_sub(self.clock.now().since(oldest)),
-        });
-        let again = pending.retry_at().map(|at| at.saturating_duration_since(Instant::now()));
-        fresh.into_iter().chain(again).min()
-    }
-
-    fn upload_limit(&self) -> usize {
-        let (now, pending) = (self.clock.now(), self.pending());
-        let is_since = |at: Option<Timestamp>, age: Duration| at.is_some_and(|at| now.since(at) < age);
-        if self.is_urgent(pending.len()) {
-            CONCURRENT_UPLOADS.1
-        } else if is_since(pending.newest_at(), BUSY_FOR)
-            && is_since(pending.oldest_untried_at(), BUSY_AGE_MAX)
-        {
-            1
-        } else {
-            (CONCURRENT_UPLOADS.0 + pending.len() / CHANGES_PER_EXTRA_UPLOAD).min(CONCURRENT_UPLOADS.1)
-        }
-    }
-
-    /// Returns the oldest due change of a deadlock, in which all changes wait for each other's sources.
-    fn find_due_deadlock(&self) -> Option<(ObjectKey, Change)> {
-        self.due_in().filter(Duration::is_zero)?;
-        self.pending().find_deadlocked()
-    }
-
-    /// Takes the change to upload next.
-    fn take_next_due(&self) -> Option<(ObjectKey, Change)> {
-        let _lock = self.lock_changes();
-        self.pending().take_next(Instant::now())
-    }
-
     /// Uploads a change and records that it is in the bucket.
     async fn upload_change(&self, key: &ObjectKey, change: &Change) -> Result<()> {
         let takes_object = change.object.is_none() || change.base != Precondition::Absent;
@@ -112,8 +64,8 @@ impl Writeback {
             // lost once the object is gone. Nor may the log lose a change that the bucket has.
             self.sync_log().await?;
         }
-        let resolution = match self.apply_to_bucket(key, change, change.base.clone()).await {
-            Ok(etag) => Ok(Resolution::Uploaded(etag)),
+        let resolution = match self.bucket.apply(key, change, change.base.clone()).await {
+            Ok(etag) => Ok(UploadResult::Uploaded(etag)),
             Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)) => {
                 self.resolve_conflict(key, change).await
             }
@@ -132,15 +84,15 @@ impl Writeback {
             resolution => resolution?,
         };
         match resolution {
-            Resolution::Uploaded(etag) => self.complete_change(key, change, etag),
-            Resolution::Aside => self.complete_aside(key, change),
+            UploadResult::Uploaded(etag) => self.complete_change(key, change, etag),
+            UploadResult::Aside => self.complete_aside(key, change),
         }
         Ok(())
     }
 
     fn note_done(&self, key: &ObjectKey, change: &Change, etag: Option<ETag>) {
         let done = Record::Done { change: change.number, key: key.clone(), etag };
-        if let Err(error) = self.log.append(&done, &Payload::default()) {
+        if let Err(error) = log_record::append(&self.log, &done, &Payload::default()) {
             // After a crash the change is uploaded once more and recognised in the bucket. Keeping the change for
             // that would keep a full disk full.
             tracing::warn!(%key, %error, "the write-back log cannot record that a change was uploaded; it is uploaded again after a restart");
@@ -157,7 +109,7 @@ impl Writeback {
             self.aliases().remember(key, object.description.etag.clone(), bucket.clone());
         }
         self.pending().complete(key, change.number, etag);
-        self.uploaded.fetch_add(1, Ordering::AcqRel);
+        self.activity.uploaded.fetch_add(1, Ordering::AcqRel);
     }
 
     /// Completes a change whose object was stored under another key. A newer change meets the same foreign object.
@@ -166,10 +118,8 @@ impl Writeback {
         self.note_done(key, change, None);
         self.pending().set_aside(key, change.number);
         drop(lock);
-        self.uploaded.fetch_add(1, Ordering::AcqRel);
-        if let Some(judge) = self.judge() {
-            (judge.settled)(key);
-        }
+        self.activity.uploaded.fetch_add(1, Ordering::AcqRel);
+        self.conflicts.report_settled(key);
     }
 
     /// Completes a tried change that replaces an object it is made of, if the bucket has it already: the process
@@ -178,7 +128,7 @@ impl Writeback {
     pub(super) async fn complete_if_uploaded(&self, key: &ObjectKey) -> Result<()> {
         let tried = self.pending().get(key).filter(|change| change.may_have_replaced_source(key)).cloned();
         let Some(change) = tried else { return Ok(()) };
-        let found = match self.bucket.head(key).await {
+        let found = match self.bucket.store.head(key).await {
             Err(StoreError::NotFound(_)) => return Ok(()),
             found => found?,
         };
@@ -186,132 +136,11 @@ impl Writeback {
         if object.is_made_of(&found.object) {
             return Ok(());
         }
-        let is_ours = self.is_ours(Some(&found), Some(object)).await?;
+        let is_ours = self.bucket.is_ours(Some(&found), Some(object)).await?;
         if is_ours && self.pending().is_newest_and_idle(key, change.number) {
             self.complete_change(key, &change, Some(found.object.etag));
         }
         Ok(())
-    }
-
-    /// Applies a change to the bucket. Returns the object's etag, or `None` after a deletion.
-    pub(super) async fn apply_to_bucket(
-        &self,
-        key: &ObjectKey,
-        change: &Change,
-        base: Precondition,
-    ) -> Result<Option<ETag>> {
-        match &change.object {
-            None => self.bucket.delete(key, base).await.map(|()| None),
-            Some(object) => self.store_object(key, object, base).await.map(|stored| Some(stored.etag)),
-        }
-    }
-
-    pub(super) async fn store_object(
-        &self,
-        key: &ObjectKey,
-        object: &PendingObject,
-        base: Precondition,
-    ) -> Result<ObjectRef> {
-        let (attributes, tags) = (object.description.attributes.clone(), object.description.tags.clone());
-        if let [Extent::Bucket(from, range)] = object.extents.as_slice()
-            && let Some(copied) = self.copy_whole(from, range, key, object, &base).await?
-        {
-            return Ok(copied);
-        }
-        if let Some(early) = object.early.take(key)
-            && let Some(stored) = complete_early(early, key, &base).await?
-        {
-            return Ok(stored);
-        }
-        let size = object.size_bytes();
-        if size <= PART_BYTES {
-            let _memory = self.send_memory.take(size).await?;
-            let body = self.bytes(object, 0..size).await?;
-            let options = PutOptions { precondition: base, attributes, tags, ..PutOptions::default() };
-            return self.bucket.put(key, body, options).await;
-        }
-        let upload = self.bucket.multipart(key, attributes, tags).await?;
-        let outcome = match self.send_parts(object, upload.as_ref()).await {
-            Ok(()) => upload.complete(base).await,
-            Err(error) => Err(error),
-        };
-        if outcome.is_err() {
-            upload.abort().await.ok();
-        }
-        outcome
-    }
-
-    /// Copies an object inside the bucket if it consists of another whole object.
-    async fn copy_whole(
-        &self,
-        from: &ObjectRef,
-        range: &Range<u64>,
-        to: &ObjectKey,
-        object: &PendingObject,
-        base: &Precondition,
-    ) -> Result<Option<ObjectRef>> {
-        let source = self.bucket.head(&from.key).await?;
-        if source.object.etag != from.etag || *range != (0..source.size_bytes) {
-            return Ok(None);
-        }
-        let attributes = Some(object.description.attributes.clone());
-        let (precondition, size_bytes) = (base.clone(), Some(source.size_bytes));
-        // Tags may have been set while the copy was pending.
-        let tags = &object.description.tags;
-        let are_same = tags.is_empty() && source.tag_count.is_none_or(|count| count == 0);
-        let tags = (!are_same).then(|| tags.clone());
-        let options = CopyOptions { attributes, tags, precondition, size_bytes };
-        self.bucket.copy(from, to, options).await.map(Some)
-    }
-
-    async fn send_parts(&self, object: &PendingObject, upload: &dyn Multipart) -> Result<()> {
-        let size = object.size_bytes();
-        let part_bytes = part_bytes(size);
-        let parts: Vec<_> = (0..size.div_ceil(part_bytes))
-            .map(|index| {
-                let range = index * part_bytes..((index + 1) * part_bytes).min(size);
-                self.send_part(object, upload, index as u32 + 1, range)
-            })
-            .collect();
-        let parts = futures_util::stream::iter(parts.into_iter().map(Ok::<_, StoreError>));
-        parts.try_for_each_concurrent(CONCURRENT_PARTS, |part| part).await
-    }
-
-    pub(super) async fn send_part(
-        &self,
-        object: &PendingObject,
-        upload: &dyn Multipart,
-        number: u32,
-        range: Range<u64>,
-    ) -> Result<()> {
-        if let [Extent::Bucket(from, within)] = slice_extents(&object.extents, &range).as_slice()
-            && (within.end - within.start >= COPIED_BYTES_MIN || range.end == object.size_bytes())
-        {
-            return upload.copy_part(number, from, within.clone()).await;
-        }
-        let _memory = self.send_memory.take(range.end - range.start).await?;
-        upload.put_part(number, self.bytes(object, range).await?).await
-    }
-
-    async fn bytes(&self, object: &PendingObject, range: Range<u64>) -> Result<Payload> {
-        let body = self.read_extents(slice_extents(&object.extents, &range)).await?;
-        Ok(body.try_collect::<Vec<_>>().await?.into_iter().collect())
-    }
-
-    /// Breaks a deadlock, in which all changes wait for each other's sources: copies the bytes that the oldest change
-    /// is made of into the log.
-    async fn break_deadlock(&self, key: &ObjectKey, change: &Change) -> Result<()> {
-        let Some(object) = &change.object else { return Ok(()) };
-        let mut extents = Vec::new();
-        let size = object.size_bytes();
-        for start in (0..size).step_by(PART_BYTES as usize) {
-            let body = self.bytes(object, start..size.min(start + PART_BYTES)).await?;
-            extents.extend(self.append_bytes(&body).await?);
-        }
-        let same = Precondition::Matches(object.description.etag.clone());
-        let condition = Condition { precondition: &same, read: None };
-        let object = NewObject::new(object.description.clone(), extents);
-        self.make_change(key, &condition, Some(object), Payload::default()).await
     }
 
     async fn reclaim(&self) {
@@ -323,33 +152,62 @@ impl Writeback {
     }
 }
 
-/// Completes an upload that began before its object was complete. `None`: the object must be uploaded anew.
-async fn complete_early(
-    early: EarlyUpload,
-    key: &ObjectKey,
-    base: &Precondition,
-) -> Result<Option<ObjectRef>> {
-    let upload = match early.finish().await {
-        Ok(upload) => upload,
-        Err(error) => {
-            tracing::debug!(%key, %error, "an object is uploaded again from the write-back log");
-            return Ok(None);
-        }
-    };
-    let completed = upload.complete(base.clone()).await;
-    if completed.is_err() {
-        upload.abort().await.ok();
-    }
-    match completed {
-        // The parts are not accepted together, for example because one is too short.
-        Err(StoreError::Invalid(_)) => Ok(None),
-        completed => completed.map(Some),
-    }
-}
+/// Decides what is uploaded next, and when.
+struct Schedule<'w>(&'w Writeback);
 
-/// Returns the length of the parts of an object, of which there are at most 10,000.
-fn part_bytes(size: u64) -> u64 {
-    PART_BYTES.max(size.div_ceil(10_000).next_multiple_of(1 << 20))
+impl Schedule<'_> {
+    /// Returns the time until the next change is due.
+    fn due_in(&self) -> Option<Duration> {
+        let pending = self.0.pending();
+        let fresh = pending.oldest_untried_at().map(|oldest| match self.0.is_urgent(pending.len()) {
+            true => Duration::ZERO,
+            false => self.0.options.delay.saturating_sub(self.0.stamps.clock.now().since(oldest)),
+        });
+        let again = pending.retry_at().map(|at| at.saturating_duration_since(Instant::now()));
+        fresh.into_iter().chain(again).min()
+    }
+
+    fn upload_limit(&self) -> usize {
+        let (now, pending) = (self.0.stamps.clock.now(), self.0.pending());
+        let is_since = |at: Option<Timestamp>, age: Duration| at.is_some_and(|at| now.since(at) < age);
+        if self.0.is_urgent(pending.len()) {
+            CONCURRENT_UPLOADS.1
+        } else if is_since(pending.newest_at(), BUSY_FOR)
+            && is_since(pending.oldest_untried_at(), BUSY_AGE_MAX)
+        {
+            1
+        } else {
+            (CONCURRENT_UPLOADS.0 + pending.len() / CHANGES_PER_EXTRA_UPLOAD).min(CONCURRENT_UPLOADS.1)
+        }
+    }
+
+    /// Returns the oldest due change of a deadlock, in which all changes wait for each other's sources.
+    fn find_due_deadlock(&self) -> Option<(ObjectKey, Change)> {
+        self.due_in().filter(Duration::is_zero)?;
+        self.0.pending().find_deadlocked()
+    }
+
+    /// Takes the change to upload next.
+    fn take_next_due(&self) -> Option<(ObjectKey, Change)> {
+        let _lock = self.0.lock_changes();
+        self.0.pending().take_next(Instant::now())
+    }
+
+    /// Breaks a deadlock, in which all changes wait for each other's sources: copies the bytes that the oldest change
+    /// is made of into the log.
+    async fn break_deadlock(&self, key: &ObjectKey, change: &Change) -> Result<()> {
+        let Some(object) = &change.object else { return Ok(()) };
+        let mut extents = Vec::new();
+        let size = object.size_bytes();
+        for start in (0..size).step_by(PART_BYTES as usize) {
+            let body = self.0.bucket.read(object, start..size.min(start + PART_BYTES)).await?;
+            extents.extend(self.0.append_bytes(&body).await?);
+        }
+        let same = Precondition::Matches(object.description.etag.clone());
+        let condition = Condition { precondition: &same, read: None };
+        let object = NewObject::new(object.description.clone(), extents);
+        self.0.make_change(key, &condition, Some(object), Payload::default()).await
+    }
 }
 
 async fn drain(me: Weak<Writeback>) {
@@ -357,24 +215,25 @@ async fn drain(me: Weak<Writeback>) {
     let mut wait = RETRY_DELAYS.0;
     loop {
         let Some(writeback) = me.upgrade() else { return };
-        let upload_limit = writeback.upload_limit();
+        let schedule = Schedule(&writeback);
+        let upload_limit = schedule.upload_limit();
         while sending.len() < upload_limit
-            && writeback.due_in().is_some_and(|due| due.is_zero())
-            && let Some((key, change)) = writeback.take_next_due()
+            && schedule.due_in().is_some_and(|due| due.is_zero())
+            && let Some((key, change)) = schedule.take_next_due()
         {
-            writeback.in_flight.fetch_add(1, Ordering::AcqRel);
+            writeback.activity.in_flight.fetch_add(1, Ordering::AcqRel);
             sending.spawn(upload_one(writeback.clone(), key, change));
         }
-        let deadlocked = if sending.is_empty() { writeback.find_due_deadlock() } else { None };
+        let deadlocked = if sending.is_empty() { schedule.find_due_deadlock() } else { None };
         if let Some((key, change)) = deadlocked {
-            if let Err(error) = writeback.break_deadlock(&key, &change).await {
+            if let Err(error) = schedule.break_deadlock(&key, &change).await {
                 tracing::warn!(%key, %error, "the objects that a change is made of cannot be read; retrying");
                 tokio::time::sleep(wait).await;
             }
             continue;
         }
-        let drain_wake = writeback.drain_wake.clone();
-        let due = writeback.due_in().unwrap_or(IDLE_MAX).clamp(IDLE_MIN, IDLE_MAX);
+        let drain_wake = writeback.activity.wake.clone();
+        let due = schedule.due_in().unwrap_or(IDLE_MAX).clamp(IDLE_MIN, IDLE_MAX);
         drop(writeback);
         tokio::select! {
             biased;
@@ -403,7 +262,7 @@ async fn upload_one(writeback: Arc<Writeback>, key: ObjectKey, change: Change) -
     let sent = writeback.upload_change(&key, &change).await;
     let (number, failures) = (change.number, change.failures);
     drop(change);
-    writeback.in_flight.fetch_sub(1, Ordering::AcqRel);
+    writeback.activity.in_flight.fetch_sub(1, Ordering::AcqRel);
     let outcome = match &sent {
         Ok(()) => Attempt::Uploaded,
         Err(error) => {
@@ -421,7 +280,7 @@ async fn upload_one(writeback: Arc<Writeback>, key: ObjectKey, change: Change) -
     writeback.reclaim().await;
     writeback.trim_notes();
     // Waiters look at the state after the attempt has ended.
-    writeback.progress.notify_waiters();
+    writeback.activity.progress.notify_waiters();
     outcome
 }
 

@@ -4,49 +4,17 @@
 //! the early upload and nothing else, because the log has every byte. A part that finds no free memory is read from
 //! the log once there is some. A part that holds memory waits for nothing but the bucket.
 
-use super::failed;
-use super::pending::Extent;
+use super::errors::failed;
+use super::extent::Extent;
+use super::send_memory::SendMemory;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use store::{Attributes, Multipart, ObjectKey, ObjectStore, Payload, Result, StoreError, Tags};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 use tokio::task::JoinSet;
 
 /// Parts of one object uploaded concurrently.
 const CONCURRENT_PARTS: usize = 4;
-/// Unit of [`SendMemory`], in bytes.
-const UNIT_BYTES: u64 = 64 << 10;
-
-/// Memory for bodies that are being uploaded.
-#[derive(Debug, Clone)]
-pub(super) struct SendMemory {
-    free: Arc<Semaphore>,
-    units: u32,
-}
-
-impl SendMemory {
-    pub(super) fn new(bytes: u64) -> Self {
-        let units = u32::try_from(bytes / UNIT_BYTES).unwrap_or(u32::MAX >> 4).clamp(1, u32::MAX >> 4);
-        Self { free: Arc::new(Semaphore::new(units as usize)), units }
-    }
-
-    /// Returns the units of a body. A body longer than all memory takes all of it.
-    fn units(&self, bytes: u64) -> u32 {
-        u32::try_from(bytes.div_ceil(UNIT_BYTES)).unwrap_or(u32::MAX).clamp(1, self.units)
-    }
-
-    /// Waits for memory for a body.
-    pub(super) async fn take(&self, bytes: u64) -> Result<OwnedSemaphorePermit> {
-        let taken = self.free.clone().acquire_many_owned(self.units(bytes)).await;
-        taken.map_err(|_| StoreError::Unavailable("the write-back log is closed".into()))
-    }
-
-    /// Takes memory for a body if some is free now.
-    fn try_take(&self, bytes: u64) -> Option<OwnedSemaphorePermit> {
-        self.free.clone().try_acquire_many_owned(self.units(bytes)).ok()
-    }
-}
-
 /// The early upload of an object, until the upload of its change takes it.
 #[derive(Debug, Clone, Default)]
 pub(super) struct EarlyUploadSlot(Arc<Mutex<Option<EarlyUpload>>>);

@@ -1,25 +1,15 @@
 //! The records of the log, and how they are encoded.
 //!
-//! A frame is: magic (4 bytes), CRC-32C of the lengths, header and body (4), header length (4), body length (8),
-//! CRC-32C of the frame's position and of everything before (4), header, body; numbers are little-endian. Frames of
-//! older versions, and the first frame of each segment, have another magic and no checksum of the position. The
-//! header is the encoded record; the body is bytes of objects or a note. `docs/format.md` describes the fields.
+//! A record is a header of the [log](SegmentedLog); the body is bytes of objects or a note. `docs/format.md` describes
+//! the fields. The kind 6 is the log's own ([`SEGMENT_START`](log::segmented::SEGMENT_START)).
 
-use crate::log_encoding::{Crc, Decoder, Encoder};
+use crate::log_encoding::{Decoder, Encoder};
+use log::{Segment, SegmentedLog, Space};
 use std::collections::BTreeMap;
+use std::io::{self, ErrorKind};
 use std::ops::Range;
-use store::{Attributes, ETag, ObjectKey, ObjectRef, Precondition, Tags, Timestamp};
-
-/// Magic of frames with a checksum of their position.
-pub(super) const MAGIC_V2: [u8; 4] = *b"TWB2";
-/// Magic of frames without one.
-const MAGIC_V1: [u8; 4] = *b"TWB1";
-/// Length of a head without the checksum of its position, in bytes. A head with one has the checksum at this offset.
-pub(super) const HEAD_V1_BYTES: usize = 20;
-/// Length of a head with a checksum of its position, in bytes.
-pub(super) const HEAD_V2_BYTES: usize = 24;
-/// Maximum header length: attributes have 2 KB, and an object of 10,000 parts as many extents.
-const HEADER_BYTES_MAX: usize = 64 << 20;
+use std::sync::Arc;
+use store::{Attributes, ETag, ObjectKey, ObjectRef, Payload, Precondition, Tags, Timestamp};
 
 /// A record of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,8 +34,6 @@ pub(super) enum Record {
     NotesDone { number: u64 },
     /// A change is not pending any more: the bucket has it, and the object has this etag there.
     Done { change: u64, key: ObjectKey, etag: Option<ETag> },
-    /// The first record of a segment: the number of the segment before and where that ended then.
-    SegmentStart { previous: u64, end: u64 },
 }
 
 /// Metadata of a pending object.
@@ -68,89 +56,31 @@ pub(super) enum ExtentRecord {
     Bucket { object: ObjectRef, range: Range<u64> },
 }
 
-/// Encodes the head and header of a record with a body. [`set_position`] completes the frame.
-pub(super) fn encode(record: &Record, body: &[&[u8]]) -> Vec<u8> {
+/// Encodes a record as a header of the log.
+pub(super) fn encode(record: &Record) -> Vec<u8> {
     let mut header = Encoder::default();
     header.record(record);
-    let body_bytes: u64 = body.iter().map(|piece| piece.len() as u64).sum();
-    let mut frame = Vec::with_capacity(HEAD_V2_BYTES + header.0.len());
-    frame.extend(MAGIC_V2);
-    frame.extend([0; 4]);
-    frame.extend((header.0.len() as u32).to_le_bytes());
-    frame.extend(body_bytes.to_le_bytes());
-    frame.extend([0; 4]);
-    let mut crc = Crc::default();
-    crc.add(&frame[8..HEAD_V1_BYTES]);
-    crc.add(&header.0);
-    body.iter().for_each(|piece| crc.add(piece));
-    frame[4..8].copy_from_slice(&crc.sum().to_le_bytes());
-    frame.extend(header.0);
-    frame
+    header.0
 }
 
-/// Writes the checksum of its position into an encoded frame.
-pub(super) fn set_position(frame: &mut [u8], segment: u64, at: u64) {
-    let check = position_check(&frame[..HEAD_V1_BYTES], segment, at);
-    frame[HEAD_V1_BYTES..HEAD_V2_BYTES].copy_from_slice(&check);
-}
-
-/// Encodes the first frame of a segment. Versions before this format refuse the unknown record as one of a newer
-/// version.
-pub(super) fn encode_segment_start(previous: u64, end: u64) -> Vec<u8> {
-    let mut frame = encode(&Record::SegmentStart { previous, end }, &[]);
-    frame[..4].copy_from_slice(&MAGIC_V1);
-    frame.drain(HEAD_V1_BYTES..HEAD_V2_BYTES);
-    frame
-}
-
-fn position_check(head: &[u8], segment: u64, at: u64) -> [u8; 4] {
-    let mut crc = Crc::default();
-    crc.add(&segment.to_le_bytes());
-    crc.add(&at.to_le_bytes());
-    crc.add(head);
-    crc.sum().to_le_bytes()
-}
-
-/// A decoded head of a frame.
-#[derive(Debug)]
-pub(super) struct Head {
-    pub(super) head_bytes: usize,
-    pub(super) header_bytes: usize,
-    body_bytes: u64,
-    pub(super) checksum: u32,
-    /// The encoded lengths.
-    pub(super) lengths: [u8; 12],
-    /// The head is undamaged and was written for this position.
-    pub(super) is_position_valid: bool,
-}
-
-impl Head {
-    /// Returns the end of a frame that begins at an offset.
-    pub(super) fn end(&self, at: u64) -> Option<u64> {
-        at.checked_add((self.head_bytes + self.header_bytes) as u64)?.checked_add(self.body_bytes)
-    }
-}
-
-/// Decodes a head, the likeliest form first: a damaged magic leaves both forms possible.
-pub(super) fn parse_heads(bytes: &[u8], segment: u64, at: u64) -> Vec<Head> {
-    let is_position_valid = bytes.get(HEAD_V1_BYTES..HEAD_V2_BYTES).is_some_and(|check| {
-        bytes.starts_with(&MAGIC_V2) && *check == position_check(&bytes[..HEAD_V1_BYTES], segment, at)
-    });
-    let forms: &[usize] = match bytes {
-        [b'T', b'W', b'B', b'2', ..] => &[HEAD_V2_BYTES],
-        [b'T', b'W', b'B', b'1', ..] => &[HEAD_V1_BYTES],
-        _ => &[HEAD_V2_BYTES, HEAD_V1_BYTES],
+/// Appends a record with a body to a log. Returns the range of the body. Notes may use the disk space that the log
+/// reserves: without them the metadata engine could not go on.
+pub(super) fn append(
+    log: &SegmentedLog,
+    record: &Record,
+    body: &Payload,
+) -> io::Result<(Arc<Segment>, Range<u64>)> {
+    let space = match record {
+        Record::Note { .. } => Space::Any,
+        _ => Space::Unreserved,
     };
-    let head = |head_bytes: &usize| {
-        let lengths: [u8; 12] = bytes.get(8..HEAD_V1_BYTES)?.try_into().ok()?;
-        let header_bytes = u32::from_le_bytes(bytes.get(8..12)?.try_into().ok()?) as usize;
-        let body_bytes = u64::from_le_bytes(bytes.get(12..HEAD_V1_BYTES)?.try_into().ok()?);
-        let checksum = u32::from_le_bytes(bytes.get(4..8)?.try_into().ok()?);
-        let head =
-            Head { head_bytes: *head_bytes, header_bytes, body_bytes, checksum, lengths, is_position_valid };
-        (header_bytes <= HEADER_BYTES_MAX).then_some(head)
-    };
-    forms.iter().filter_map(head).collect()
+    log.append(&encode(record), body.pieces(), space)
+}
+
+/// Decodes the header of a whole record.
+pub(super) fn decode_whole(header: &[u8]) -> io::Result<Record> {
+    let newer = "the write-back log was written by a newer version of Tenon";
+    decode(header).ok_or_else(|| io::Error::new(ErrorKind::InvalidData, newer))
 }
 
 /// Decodes a header; `None` if it is damaged or of a newer version.
@@ -166,10 +96,6 @@ impl Encoder {
             Record::Bytes => self.0.push(0),
             Record::Note { number } => self.numbered(4, *number),
             Record::NotesDone { number } => self.numbered(5, *number),
-            Record::SegmentStart { previous, end } => {
-                self.numbered(6, *previous);
-                self.number(*end);
-            }
             Record::Put { change, key, base, object, extents } => {
                 self.0.push(1);
                 self.number(*change);
@@ -259,7 +185,6 @@ impl Decoder<'_> {
             }),
             4 => Some(Record::Note { number: self.number()? }),
             5 => Some(Record::NotesDone { number: self.number()? }),
-            6 => Some(Record::SegmentStart { previous: self.number()?, end: self.number()? }),
             _ => None,
         }
     }
@@ -338,32 +263,18 @@ mod tests {
             Record::NotesDone { number: 9 },
             Record::Delete { change: 8, key: key.clone(), base: Precondition::Absent },
             Record::Done { change: 8, key, etag: None },
-            Record::SegmentStart { previous: 4, end: 77 },
         ]
     }
 
     #[test]
-    fn records_are_decoded_and_damage_is_detected() {
+    fn records_are_decoded_and_incomplete_ones_are_not() {
         for record in records() {
-            let mut frame = encode(&record, &[b"bo", b"dy"]);
-            set_position(&mut frame, 5, 60);
-            let header = &frame[HEAD_V2_BYTES..];
-            assert!(
-                !parse_heads(&frame, 5, 61)[0].is_position_valid
-                    && !parse_heads(&frame, 6, 60)[0].is_position_valid
-            );
-            let [head] = &parse_heads(&frame, 5, 60)[..] else { panic!() };
-            assert!(head.is_position_valid && head.header_bytes == header.len());
-            assert_eq!(head.end(60), Some(60 + frame.len() as u64 + 4));
-            assert_eq!(decode(header), Some(record));
-            let mut crc = Crc::default();
-            crc.add(&head.lengths);
-            crc.add(header);
-            crc.add(b"body");
-            assert_eq!(head.checksum, crc.sum());
+            let header = encode(&record);
+            assert_ne!(header[0], log::segmented::SEGMENT_START);
             for end in 0..header.len() {
                 assert_eq!(decode(&header[..end]), None);
             }
+            assert_eq!(decode(&header), Some(record));
         }
     }
 }

@@ -4,9 +4,13 @@
 //! parts go into a multipart upload in the bucket instead.
 
 use super::early_upload::{EarlyUpload, EarlyUploadSlot};
+use super::errors::failed;
+use super::extent::{Extent, slice_extents};
 use super::make_change::NewObject;
-use super::pending::{Extent, PendingObject, slice_extents};
-use super::{CopySource, HeldSources, UrgentDrain, Writeback, object_ref};
+use super::object_store::object_ref;
+use super::pending::PendingObject;
+use super::sources::{CopySource, HeldSources};
+use super::{UrgentDrain, Writeback};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -79,7 +83,7 @@ impl LoggedUpload {
                     Some(upload) => upload,
                     None => {
                         let (attributes, tags) = (self.attributes.clone(), self.tags.clone());
-                        self.writeback.bucket.multipart(&self.key, attributes, tags).await?
+                        self.writeback.bucket.store.multipart(&self.key, attributes, tags).await?
                     }
                 };
                 bucket_upload.insert(upload).clone()
@@ -87,15 +91,15 @@ impl LoggedUpload {
         };
         let parts = self.parts().clone().ok_or_else(upload_ended)?;
         for (number, part) in parts.into_iter().filter(|(_, part)| !part.extents.is_empty()) {
-            let description = self.writeback.describe(Attributes::default(), Tags::new());
+            let description = self.writeback.stamps.describe(Attributes::default(), Tags::new());
             let object =
                 PendingObject { description, extents: part.extents, early: EarlyUploadSlot::default() };
             let range = 0..object.size_bytes();
-            self.writeback.send_part(&object, upload.as_ref(), number, range).await?;
+            self.writeback.bucket.send_part(&object, upload.as_ref(), number, range).await?;
             self.keep(number, LoggedPart::sent())?;
         }
         let writeback = self.writeback.clone();
-        blocking(move || writeback.log.reclaim()).await.map_err(super::failed)?;
+        blocking(move || writeback.log.reclaim()).await.map_err(failed)?;
         Ok(upload)
     }
 
@@ -106,11 +110,11 @@ impl LoggedUpload {
         precondition: &Precondition,
     ) -> Result<ObjectRef> {
         let writeback = &*self.writeback;
-        writeback.urgent_callers.fetch_add(1, Ordering::AcqRel);
+        writeback.activity.urgent_callers.fetch_add(1, Ordering::AcqRel);
         let _urgent = UrgentDrain(writeback);
         let mut wait = writeback.begin_wait();
         loop {
-            let progress = writeback.progress.notified();
+            let progress = writeback.activity.progress.notified();
             if writeback.pending().get(&self.key).is_none() {
                 break;
             }
@@ -121,9 +125,10 @@ impl LoggedUpload {
         // Earlier records may refer to the object that is replaced. The log must not lose the later records that make
         // those unnecessary.
         writeback.sync_log().await?;
-        let object = upload.complete(writeback.bucket_condition(&self.key, precondition)).await?;
-        writeback.uploaded.fetch_add(1, Ordering::AcqRel);
-        writeback.progress.notify_waiters();
+        let condition = writeback.aliases().bucket_condition(&self.key, precondition);
+        let object = upload.complete(condition).await?;
+        writeback.activity.uploaded.fetch_add(1, Ordering::AcqRel);
+        writeback.activity.progress.notify_waiters();
         Ok(object)
     }
 
@@ -181,7 +186,7 @@ impl LoggedUpload {
         let mut state = self.early_state();
         let is_first = self.parts().as_ref().is_some_and(|parts| !parts.contains_key(&number));
         self.keep(number, LoggedPart { extents: extents.clone(), _held: None })?;
-        let memory = &self.writeback.send_memory;
+        let memory = &self.writeback.bucket.memory;
         match &*state {
             EarlyState::Off => {}
             _ if !is_first => *state = EarlyState::Off,
@@ -190,7 +195,7 @@ impl LoggedUpload {
                 let parts = self.parts().clone().unwrap_or_default();
                 let bytes: u64 = parts.values().flat_map(|part| &part.extents).map(Extent::len).sum();
                 if bytes >= self.writeback.options.early_bytes {
-                    let (bucket, key) = (self.writeback.bucket.clone(), self.key.clone());
+                    let (bucket, key) = (self.writeback.bucket.store.clone(), self.key.clone());
                     let (attributes, tags) = (self.attributes.clone(), self.tags.clone());
                     let upload = EarlyUpload::begin(bucket, key, attributes, tags, memory.clone());
                     for (number, part) in parts {
@@ -249,7 +254,7 @@ impl Multipart for LoggedUpload {
             return Ok(object);
         }
         let condition = self.writeback.check_in_bucket(&self.key, &precondition).await?;
-        let description = self.writeback.describe(self.attributes.clone(), self.tags.clone());
+        let description = self.writeback.stamps.describe(self.attributes.clone(), self.tags.clone());
         let object = object_ref(&self.key, &description);
         let extents = parts.values().flat_map(|part| part.extents.clone()).collect();
         let new = NewObject { description, extents, early: EarlyUploadSlot::of(self.take_early()) };

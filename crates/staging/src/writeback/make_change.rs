@@ -4,12 +4,13 @@
 //! changes between the check of a condition and the moment at which the change is visible. Readers never wait for the
 //! disk.
 
+use super::Writeback;
 use super::condition::{Condition, check_pending};
 use super::early_upload::EarlyUploadSlot;
-use super::log_record::{ExtentRecord, ObjectDescription, Record};
-use super::pending::{Change, Extent, PendingObject};
-use super::{Writeback, failed};
-use std::sync::atomic::Ordering;
+use super::errors::failed;
+use super::extent::Extent;
+use super::log_record::{self, ExtentRecord, ObjectDescription, Record};
+use super::pending::{Change, PendingObject};
 use std::sync::{Arc, MutexGuard, PoisonError};
 use store::{ObjectKey, Payload, Result, StoreError};
 
@@ -33,9 +34,9 @@ impl NewObject {
 
 impl Writeback {
     /// Locks the making of changes: held from the check of a key's state until the change is visible, including the
-    /// write of the record. Taken before `pending`.
-    pub(super) fn lock_changes(&self) -> MutexGuard<'_, ()> {
-        self.change_lock.lock().unwrap_or_else(PoisonError::into_inner)
+    /// write of the record. Taken before `pending`. Returns the number of the next change.
+    pub(super) fn lock_changes(&self) -> MutexGuard<'_, u64> {
+        self.next_change.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Appends bytes of an object whose record comes later.
@@ -45,8 +46,8 @@ impl Writeback {
         }
         let mut wait = self.begin_wait();
         loop {
-            let progress = self.progress.notified();
-            match self.log.append(&Record::Bytes, body).map_err(failed) {
+            let progress = self.activity.progress.notified();
+            match log_record::append(&self.log, &Record::Bytes, body).map_err(failed) {
                 Err(StoreError::Full(full)) => self.wait_for_disk(full, progress, &mut wait).await?,
                 appended => return appended.map(|(segment, range)| vec![Extent::Log(segment, range)]),
             }
@@ -70,7 +71,7 @@ impl Writeback {
         }
         let mut wait = self.begin_wait();
         loop {
-            let progress = self.progress.notified();
+            let progress = self.activity.progress.notified();
             match self.try_make_change(key, condition, object.as_ref(), &body) {
                 Err(StoreError::Full(full)) => self.wait_for_disk(full, progress, &mut wait).await?,
                 changed => return changed,
@@ -85,7 +86,7 @@ impl Writeback {
         object: Option<&NewObject>,
         body: &Payload,
     ) -> Result<()> {
-        let _lock = self.lock_changes();
+        let mut next_change = self.lock_changes();
         let (never_uploaded, base, is_only_record) = {
             let pending = self.pending();
             check_pending(key, pending.overlay(key), condition.precondition)?;
@@ -95,13 +96,14 @@ impl Writeback {
         };
         if let (None, Some(change)) = (object, never_uploaded) {
             let done = Record::Done { change, key: key.clone(), etag: None };
-            self.log.append(&done, &Payload::default()).map_err(failed)?;
+            log_record::append(&self.log, &done, &Payload::default()).map_err(failed)?;
             let mut pending = self.pending();
             pending.cancel(key);
             pending.unsynced.note(key, &self.log);
             return Ok(());
         }
-        let change = self.next_change.fetch_add(1, Ordering::Relaxed);
+        let change = *next_change;
+        *next_change += 1;
         let record = match object {
             None => Record::Delete { change, key: key.clone(), base: base.clone() },
             Some(object) => Record::Put {
@@ -112,7 +114,10 @@ impl Writeback {
                 extents: extent_records(&object.extents, body),
             },
         };
-        let (segment, range) = self.log.append(&record, body).map_err(failed)?;
+        let (segment, range) = log_record::append(&self.log, &record, body).map_err(failed)?;
+        if let Some(object) = object {
+            assert_refers_back(&object.extents, segment.number);
+        }
         let end = range.end;
         let pending_object = object.map(|object| {
             let mut extents = object.extents.clone();
@@ -122,7 +127,7 @@ impl Writeback {
             let (description, early) = (object.description.clone(), object.early.clone());
             Arc::new(PendingObject { description, extents, early })
         });
-        let mut change = Change::new(change, pending_object, base, self.clock.now(), (segment, end));
+        let mut change = Change::new(change, pending_object, base, self.stamps.clock.now(), (segment, end));
         change.is_only_record = is_only_record;
         let mut pending = self.pending();
         let was_idle = pending.len() == 0;
@@ -130,9 +135,23 @@ impl Writeback {
         pending.unsynced.note(key, &self.log);
         // The upload task knows the oldest change and wakes when that is due, so later changes need not wake it.
         if was_idle || self.is_urgent(pending.len()) {
-            self.drain_wake.notify_one();
+            self.activity.wake.notify_one();
         }
         Ok(())
+    }
+}
+
+/// Checks that a record in a segment refers to bytes of this segment or of older ones: a replay has read no others, and
+/// segments are removed from the oldest on.
+fn assert_refers_back(extents: &[Extent], segment: u64) {
+    for extent in extents {
+        if let Extent::Log(source, _) = extent {
+            assert!(
+                source.number <= segment,
+                "a record in segment {segment} refers to segment {}",
+                source.number
+            );
+        }
     }
 }
 

@@ -1,7 +1,8 @@
 //! Listings that merge a page of the bucket with the pending changes.
 
+use super::Writeback;
+use super::condition::BucketRead;
 use super::pending::Change;
-use super::{BucketRead, Writeback};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use store::listing::{Scan, successor, token_after};
@@ -12,13 +13,26 @@ const KEYS_PER_CHECK: usize = 1000;
 /// Maximum entries per page.
 const PAGE_ENTRIES_MAX: usize = 1000;
 
+/// A listing in progress. While it exists, changes that are uploaded stay visible to it.
+struct MergedListing<'w> {
+    writeback: &'w Writeback,
+    scan: Scan,
+    _read: BucketRead<'w>,
+}
+
 impl Writeback {
     pub(super) async fn list_merged(&self, request: ListRequest) -> Result<ListPage> {
         let scan = Scan::new(request, PAGE_ENTRIES_MAX)?;
-        let _read = BucketRead::begin(self);
+        MergedListing { writeback: self, scan, _read: BucketRead::begin(self) }.page().await
+    }
+}
+
+impl MergedListing<'_> {
+    async fn page(&self) -> Result<ListPage> {
+        let scan = &self.scan;
         let mut after = scan.after.clone();
         loop {
-            let page = self.bucket_page(&scan, after.clone()).await?;
+            let page = self.bucket_page(after.clone()).await?;
             let end = page.next.as_ref().and_then(|_| page.entries.last()).map(|last| last.text().to_vec());
             let mut entries = BTreeMap::new();
             for entry in page.entries {
@@ -27,7 +41,7 @@ impl Writeback {
                     entries.insert(entry.text().to_vec(), entry);
                 }
             }
-            self.add_pending(&scan, after.as_deref(), end.as_deref(), &mut entries);
+            self.add_pending(after.as_deref(), end.as_deref(), &mut entries);
             let is_cut = entries.len() > scan.limit;
             let entries: Vec<_> = entries.into_values().take(scan.limit).collect();
             let next = match entries.last() {
@@ -42,15 +56,15 @@ impl Writeback {
         }
     }
 
-    async fn bucket_page(&self, scan: &Scan, after: Option<Bytes>) -> Result<ListPage> {
+    async fn bucket_page(&self, after: Option<Bytes>) -> Result<ListPage> {
         let request = ListRequest {
-            prefix: scan.prefix.clone(),
-            delimiter: scan.delimiter,
+            prefix: self.scan.prefix.clone(),
+            delimiter: self.scan.delimiter,
             start_after: after,
             token: None,
-            limit: scan.limit,
+            limit: self.scan.limit,
         };
-        self.bucket.list(request).await
+        self.writeback.bucket.store.list(request).await
     }
 
     /// Returns whether an entry of the bucket is shown: an object without a pending change, or a prefix with an
@@ -60,13 +74,13 @@ impl Writeback {
             ListEntry::Object { object, .. } => return Ok(!self.is_changed(&object.key)),
             ListEntry::Prefix(prefix) => prefix,
         };
-        let is_touched = |writeback: &Self| {
-            let pending = writeback.pending();
+        let is_touched = || {
+            let pending = self.writeback.pending();
             let mut inside =
                 pending.overlay_from(prefix).take_while(|(key, _)| key.as_bytes().starts_with(prefix));
             inside.any(|(_, change)| change.object.is_none())
         };
-        if !is_touched(self) {
+        if !is_touched() {
             return Ok(true);
         }
         let mut after = None;
@@ -77,7 +91,7 @@ impl Writeback {
                 limit: KEYS_PER_CHECK,
                 ..ListRequest::default()
             };
-            let page = self.bucket.list(request).await?;
+            let page = self.writeback.bucket.store.list(request).await?;
             let is_left = |entry: &ListEntry| match entry {
                 ListEntry::Object { object, .. } => !self.is_changed(&object.key),
                 ListEntry::Prefix(_) => true,
@@ -93,13 +107,13 @@ impl Writeback {
     }
 
     fn is_changed(&self, key: &ObjectKey) -> bool {
-        self.pending().overlay(key).is_some()
+        self.writeback.pending().overlay(key).is_some()
     }
 
     fn entry_with_issued_tag(&self, entry: ListEntry) -> ListEntry {
         match entry {
             ListEntry::Object { object, size_bytes } => {
-                ListEntry::Object { object: self.with_issued_tag(object), size_bytes }
+                ListEntry::Object { object: self.writeback.aliases().with_issued_tag(object), size_bytes }
             }
             prefix @ ListEntry::Prefix(_) => prefix,
         }
@@ -109,12 +123,11 @@ impl Writeback {
     /// have.
     fn add_pending(
         &self,
-        scan: &Scan,
         after: Option<&[u8]>,
         end: Option<&[u8]>,
         entries: &mut BTreeMap<Vec<u8>, ListEntry>,
     ) {
-        let pending = self.pending();
+        let (pending, scan) = (self.writeback.pending(), &self.scan);
         let mut from = after.unwrap_or_default().max(&scan.prefix).to_vec();
         let mut added = 0;
         while added <= scan.limit {

@@ -5,64 +5,21 @@
 //! the owner of the notes is therefore asked to make them unnecessary.
 
 use super::Writeback;
-use super::log::Log;
-use super::log_record::Record;
-use super::pending::Extent;
+use super::extent::Extent;
+use super::kept_notes::TrimCallback;
+use super::log_record::{self, Record};
 use bytes::Bytes;
-use std::collections::VecDeque;
-use std::fmt;
 use std::io::{self, ErrorKind};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use store::Payload;
-
-/// Numbers of notes, ascending, and where the notes are.
-pub(super) type NoteLocations = VecDeque<(u64, Extent)>;
-
-/// The notes that are still needed.
-#[derive(Debug, Default)]
-pub(super) struct Notes {
-    kept: Mutex<NoteLocations>,
-    on_trim: OnceLock<TrimCallback>,
-    /// The owner is being asked to forget notes.
-    is_trimming: AtomicBool,
-}
-
-/// Asks the owner of the notes to forget them.
-struct TrimCallback(Box<dyn Fn() + Send + Sync>);
-
-impl fmt::Debug for TrimCallback {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("TrimCallback")
-    }
-}
-
-impl Notes {
-    pub(super) fn of(kept: NoteLocations) -> Self {
-        Self { kept: Mutex::new(kept), ..Self::default() }
-    }
-
-    fn kept(&self) -> MutexGuard<'_, NoteLocations> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Returns whether notes hold a segment older than the last two.
-    fn hold_old_segments(&self, log: &Log) -> bool {
-        let kept = self.kept();
-        let oldest = kept.front().and_then(|(_, extent)| match extent {
-            Extent::Log(segment, _) => Some(segment.number),
-            Extent::Bucket(..) => None,
-        });
-        oldest.is_some_and(|oldest| oldest + 1 < log.newest_number())
-    }
-}
 
 impl Writeback {
     /// Appends a note under a number higher than all before. The note survives the end of the process at once, and
     /// the loss of power after [`Writeback::sync_now`].
     pub fn append_note(&self, number: u64, body: Bytes) -> io::Result<()> {
         let mut kept = self.notes.kept();
-        let appended = self.log.append(&Record::Note { number }, &Payload::from(body));
+        let appended = log_record::append(&self.log, &Record::Note { number }, &Payload::from(body));
         match appended {
             Ok((segment, range)) => kept.push_back((number, Extent::Log(segment, range))),
             Err(error) => {
@@ -88,7 +45,7 @@ impl Writeback {
 
     /// Forgets the notes up to a number. Their owner must tolerate finding them again after a restart.
     pub fn forget_notes(&self, up_to: u64) -> io::Result<()> {
-        match self.log.append(&Record::NotesDone { number: up_to }, &Payload::default()) {
+        match log_record::append(&self.log, &Record::NotesDone { number: up_to }, &Payload::default()) {
             Err(error) if error.kind() == ErrorKind::StorageFull => {
                 tracing::debug!("the write-back log has no room to record which notes it can forget");
             }
@@ -136,7 +93,7 @@ impl Writeback {
             me.notes.is_trimming.store(false, Ordering::Release);
         });
         trimmed.await.ok();
-        self.progress.notify_waiters();
+        self.activity.progress.notify_waiters();
         true
     }
 }

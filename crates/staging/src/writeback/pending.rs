@@ -6,11 +6,12 @@
 //! that it does not delay others.
 
 use super::early_upload::EarlyUploadSlot;
-use super::log::Segment;
+use super::extent::Extent;
 use super::log_record::ObjectDescription;
 use super::unsynced_keys::UnsyncedKeys;
+use log::Segment;
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::ops::{Bound, Range};
+use std::ops::Bound;
 use std::sync::Arc;
 use store::{ETag, ObjectKey, ObjectMeta, ObjectRef, Precondition, Timestamp};
 use tokio::time::Instant;
@@ -22,45 +23,6 @@ pub(super) struct PendingObject {
     pub(super) extents: Vec<Extent>,
     /// A multipart upload that already has parts in the bucket.
     pub(super) early: EarlyUploadSlot,
-}
-
-/// Location of some bytes of a pending object.
-#[derive(Debug, Clone)]
-pub(super) enum Extent {
-    /// A range of a segment of the log.
-    Log(Arc<Segment>, Range<u64>),
-    /// A range of an object in the bucket.
-    Bucket(ObjectRef, Range<u64>),
-}
-
-impl Extent {
-    pub(super) fn len(&self) -> u64 {
-        let (Self::Log(_, range) | Self::Bucket(_, range)) = self;
-        range.end - range.start
-    }
-
-    /// Returns a subrange, counted from the extent's start.
-    pub(super) fn subrange(&self, within: Range<u64>) -> Self {
-        let cut = |range: &Range<u64>| range.start + within.start..range.start + within.end;
-        match self {
-            Self::Log(segment, range) => Self::Log(segment.clone(), cut(range)),
-            Self::Bucket(object, range) => Self::Bucket(object.clone(), cut(range)),
-        }
-    }
-}
-
-/// Returns the extents that hold a range of the object that `extents` make up.
-pub(super) fn slice_extents(extents: &[Extent], range: &Range<u64>) -> Vec<Extent> {
-    let (mut found, mut at) = (Vec::new(), 0);
-    for extent in extents {
-        let end = at + extent.len();
-        let (from, to) = (range.start.max(at), range.end.min(end));
-        if from < to {
-            found.push(extent.subrange(from - at..to - at));
-        }
-        at = end;
-    }
-    found
 }
 
 impl PendingObject {
@@ -251,6 +213,7 @@ impl Pending {
     }
 
     pub(super) fn end_bucket_read(&mut self) {
+        assert!(self.bucket_reads > 0, "a read of the bucket ends that has not begun");
         self.bucket_reads -= 1;
         if self.bucket_reads == 0 {
             self.done_during_reads.clear();
@@ -373,6 +336,10 @@ impl Pending {
             }
         }
         self.drop_newest(&key);
+        // Uploads go by number, and a replay takes the last record of a key for its newest change.
+        if let Some((newest, _)) = self.queue.last_key_value() {
+            assert!(*newest < change.number, "change {} is made after change {newest}", change.number);
+        }
         self.count_reader(&key, &change, 1);
         self.queue.insert(change.number, key.clone());
         self.fresh.insert(change.number, key.clone());

@@ -1,11 +1,12 @@
 //! Replays the records of a log into the pending changes.
 
 use super::early_upload::EarlyUploadSlot;
-use super::log::{FoundRecord, Segment};
-use super::log_record::{ExtentRecord, Record};
-use super::notes::NoteLocations;
-use super::pending::{Change, Extent, Pending, PendingObject};
-use super::scan::{Damage, ScanEvent};
+use super::extent::Extent;
+use super::kept_notes::NoteLocations;
+use super::log_record::{self, ExtentRecord, Record};
+use super::pending::{Change, Pending, PendingObject};
+use log::Segment;
+use log::segmented::{Damage, Entry, ScanEvent};
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::ops::Range;
@@ -17,7 +18,10 @@ use store::{ObjectKey, Timestamp};
 pub(super) struct Replay {
     pending: Pending,
     segments: HashMap<u64, Arc<Segment>>,
+    /// Highest number of a change, made or done.
     last_change: u64,
+    /// Number of the last change made.
+    last_made: Option<u64>,
     notes: NoteLocations,
     /// Changes of whose bytes some are missing: in a damaged range, or in a segment that was removed because the
     /// change was not needed any more.
@@ -39,25 +43,26 @@ impl Replay {
     /// Applies the next record or damaged range of the log.
     pub(super) fn apply(&mut self, event: ScanEvent) -> io::Result<()> {
         match event {
-            ScanEvent::Record(found) => self.found(found),
-            ScanEvent::Damaged(damage) => {
-                self.damages.push(damage);
-                Ok(())
+            ScanEvent::Entry(entry) => {
+                return self.apply_record(log_record::decode_whole(&entry.header)?, entry);
             }
+            ScanEvent::Damaged(damage) => self.damages.push(damage),
         }
+        Ok(())
     }
 
-    fn found(&mut self, found: FoundRecord) -> io::Result<()> {
-        self.segments.insert(found.segment.number, found.segment.clone());
-        let record = (found.segment.clone(), found.body.end);
-        match found.record {
-            Record::Bytes | Record::SegmentStart { .. } => {}
-            Record::Note { number } => self.notes.push_back((number, Extent::Log(found.segment, found.body))),
+    fn apply_record(&mut self, record: Record, entry: Entry) -> io::Result<()> {
+        let Entry { segment, body, .. } = entry;
+        self.segments.insert(segment.number, segment.clone());
+        let place = (segment.clone(), body.end);
+        match record {
+            Record::Bytes => {}
+            Record::Note { number } => self.notes.push_back((number, Extent::Log(segment, body))),
             Record::NotesDone { number } => self.notes.retain(|(note, _)| *note > number),
             Record::Put { change, key, base, object, extents } => {
                 let count = extents.len();
-                let place = |place| self.extent(place, &found.segment, &found.body);
-                let extents: Vec<Extent> = extents.into_iter().filter_map(place).collect();
+                let find = |extent| self.extent(extent, &segment, &body);
+                let extents: Vec<Extent> = extents.into_iter().filter_map(find).collect();
                 if extents.len() < count {
                     self.incomplete.insert(change);
                 }
@@ -66,10 +71,10 @@ impl Replay {
                     extents,
                     early: EarlyUploadSlot::default(),
                 });
-                self.set(key, Change::new(change, Some(object), base, Timestamp(0), record));
+                self.set(key, Change::new(change, Some(object), base, Timestamp(0), place))?;
             }
             Record::Delete { change, key, base } => {
-                self.set(key, Change::new(change, None, base, Timestamp(0), record));
+                self.set(key, Change::new(change, None, base, Timestamp(0), place))?;
             }
             Record::Done { change, key, etag } => {
                 self.last_change = self.last_change.max(change);
@@ -79,15 +84,24 @@ impl Replay {
         Ok(())
     }
 
-    fn set(&mut self, key: ObjectKey, change: Change) {
+    fn set(&mut self, key: ObjectKey, change: Change) -> io::Result<()> {
+        if let Some(before) = self.last_made.replace(change.number).filter(|before| *before >= change.number)
+        {
+            let text = format!("change {} follows change {before} in the write-back log", change.number);
+            return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+        }
         self.last_change = self.last_change.max(change.number);
         self.pending.insert(key, change.mark_tried());
+        Ok(())
     }
 
     fn extent(&self, place: ExtentRecord, segment: &Arc<Segment>, body: &Range<u64>) -> Option<Extent> {
         match place {
             ExtentRecord::Body => Some(Extent::Log(segment.clone(), body.clone())),
             ExtentRecord::Bucket { object, range } => Some(Extent::Bucket(object, range)),
+            ExtentRecord::Log { segment: source, .. } if source > segment.number => {
+                unreachable!("a record in segment {} refers to the later segment {source}", segment.number)
+            }
             ExtentRecord::Log { segment, range } => {
                 let is_hit = |damage: &Damage| {
                     damage.segment == segment
@@ -109,7 +123,10 @@ impl Replay {
         let lost: Vec<ObjectKey> = lost.map(|(key, _)| key.clone()).collect();
         // An object with missing bytes is never uploaded: the bucket keeps what it has.
         lost.iter().for_each(|key| self.pending.cancel(key));
-        let Self { pending, last_change, notes, damages, .. } = self;
+        let Self { pending, mut last_change, notes, damages, .. } = self;
+        // A damaged range may have records of higher numbers, which a disk may return at another time. A record is longer
+        // than a byte.
+        last_change += damages.iter().map(|damage| damage.range.end - damage.range.start).sum::<u64>();
         Replayed { pending, last_change, notes, damages, lost }
     }
 }

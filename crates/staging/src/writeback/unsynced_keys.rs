@@ -3,7 +3,7 @@
 //! A new object under a key without other records may be uploaded before its record is synced: if the log loses that
 //! record, the bucket has the object and nothing in the log contradicts it.
 
-use super::log::Log;
+use log::SegmentedLog;
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use store::ObjectKey;
@@ -22,7 +22,7 @@ pub(super) struct UnsyncedKeys {
 
 impl UnsyncedKeys {
     /// Notes that a record of a key was appended.
-    pub(super) fn note(&mut self, key: &ObjectKey, log: &Log) {
+    pub(super) fn note(&mut self, key: &ObjectKey, log: &SegmentedLog) {
         let appended = log.appended();
         if self.ends.len() >= KEYS_MAX {
             let synced = log.synced_bytes();
@@ -36,7 +36,7 @@ impl UnsyncedKeys {
     }
 
     /// Returns whether the loss of power could take a record of the key.
-    pub(super) fn has(&self, key: &ObjectKey, log: &Log) -> bool {
+    pub(super) fn has(&self, key: &ObjectKey, log: &SegmentedLog) -> bool {
         let end = self.ends.get(&hash(key)).copied().unwrap_or(0);
         end.max(self.overflow) > log.synced_bytes()
     }

@@ -2,7 +2,8 @@
 
 use super::{LATER, World, contents, key, open, options, read};
 use bytes::Bytes;
-use staging::writeback::{Backlog, Judge, Way, WritebackOptions};
+use staging::conflict::{Judge, Way};
+use staging::writeback::{Backlog, WritebackOptions};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,90 +1,67 @@
-//! Files of checksummed frames: the format of the log and the snapshots.
+//! Files of frames: the format of the log and the snapshots.
 //!
-//! Owns the framing (docs/format.md, "The event handler's files"): the first frame that is incomplete or damaged ends
-//! its file. Refuses: to know what records mean.
+//! Owns the header of these files and their names (docs/format.md, "The event handler's files"). Refuses: to know what
+//! records mean.
 
-use crc_fast::{CrcAlgorithm, checksum};
-use std::fs::{File, OpenOptions};
-use std::io::{self, BufReader, Read, Write};
-use std::os::unix::fs::FileExt;
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 /// Magic number of every file; the last digit is the version of the format.
 const MAGIC: &[u8; 8] = b"tnviews1";
 
 const HEADER_BYTES: u64 = 16;
-const FRAME_HEAD_BYTES: usize = 8;
-
-/// Maximum frame length. A damaged length field must not cause a huge allocation.
-const FRAME_BYTES_MAX: usize = 1 << 30;
 
 /// Appends frames to a file.
 #[derive(Debug)]
 pub(super) struct FrameWriter {
-    file: File,
-    pub(super) bytes: u64,
+    log: log::FrameWriter,
     frame: Vec<u8>,
 }
 
 /// Reads the frames of a file, from the first on.
 #[derive(Debug)]
 pub(super) struct FrameReader {
-    file: BufReader<File>,
-    /// Length of the part of the file that was read and is whole, in bytes.
-    pub(super) whole_bytes: u64,
+    pub(super) frames: log::FrameReader,
     pub(super) epoch: u64,
-    frame: Vec<u8>,
-}
-
-/// Result of reading the next frame.
-#[derive(Debug)]
-pub(super) enum NextFrame<'a> {
-    Frame(&'a [u8]),
-    End,
-    /// The rest of the file is not a whole frame.
-    Broken,
 }
 
 impl FrameWriter {
     /// Creates a file, or truncates an existing one.
     pub(super) fn create(path: &Path, epoch: u64) -> io::Result<Self> {
-        let mut file = OpenOptions::new().write(true).create(true).truncate(true).open(path)?;
-        file.write_all(&[&MAGIC[..], &epoch.to_le_bytes()].concat())?;
-        Ok(Self { file, bytes: HEADER_BYTES, frame: Vec::new() })
+        let header = [&MAGIC[..], &epoch.to_le_bytes()].concat();
+        Ok(Self { log: log::FrameWriter::create(path, &header)?, frame: Vec::new() })
+    }
+
+    /// Returns the length of the file in bytes.
+    pub(super) fn bytes(&self) -> u64 {
+        self.log.end()
     }
 
     /// Returns the buffer for the records of the next frame, which [`FrameWriter::write`] writes.
     pub(super) fn frame(&mut self) -> &mut Vec<u8> {
-        if self.frame.is_empty() {
-            self.frame.resize(FRAME_HEAD_BYTES, 0);
-        }
         &mut self.frame
     }
 
     /// Appends the frame to the file, unless it is empty. After an error the frame stays in the buffer.
     pub(super) fn write(&mut self) -> io::Result<()> {
-        let Some(body) = self.frame.get(FRAME_HEAD_BYTES..).filter(|body| !body.is_empty()) else {
-            return Ok(());
-        };
-        let (length, sum) = (body.len() as u32, checksum(CrcAlgorithm::Crc32Iscsi, body) as u32);
-        self.frame[..4].copy_from_slice(&length.to_le_bytes());
-        self.frame[4..FRAME_HEAD_BYTES].copy_from_slice(&sum.to_le_bytes());
-        self.file.write_all_at(&self.frame, self.bytes)?;
-        self.bytes += self.frame.len() as u64;
-        self.frame.clear();
+        if !self.frame.is_empty() {
+            self.log.append(&self.frame)?;
+            self.frame.clear();
+        }
         Ok(())
     }
 
     /// Flushes the file to disk, so that it survives the loss of power.
     pub(super) fn sync(&self) -> io::Result<()> {
-        self.file.sync_data()
+        self.log.sync()
     }
 }
 
 impl FrameReader {
     /// Opens a file; `None` if it does not have this format.
     pub(super) fn open(path: &Path) -> io::Result<Option<Self>> {
-        let mut file = BufReader::with_capacity(1 << 20, File::open(path)?);
+        let mut file = File::open(path)?;
         let mut header = [0; HEADER_BYTES as usize];
         match file.read_exact(&mut header) {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
@@ -95,39 +72,8 @@ impl FrameReader {
             return Ok(None);
         }
         let epoch = epoch.try_into().map(u64::from_le_bytes).unwrap_or_default();
-        Ok(Some(Self { file, whole_bytes: HEADER_BYTES, epoch, frame: Vec::new() }))
+        Ok(Some(Self { frames: log::FrameReader::new(file, HEADER_BYTES)?, epoch }))
     }
-
-    pub(super) fn next(&mut self) -> io::Result<NextFrame<'_>> {
-        let mut head = [0; FRAME_HEAD_BYTES];
-        let read = read_up_to(&mut self.file, &mut head)?;
-        if read < FRAME_HEAD_BYTES {
-            return Ok(if read == 0 { NextFrame::End } else { NextFrame::Broken });
-        }
-        let field = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
-        let (length, sum) = (field(0) as usize, field(4));
-        if length == 0 || length > FRAME_BYTES_MAX {
-            return Ok(NextFrame::Broken);
-        }
-        self.frame.clear();
-        let read = (&mut self.file).take(length as u64).read_to_end(&mut self.frame)?;
-        if read < length || checksum(CrcAlgorithm::Crc32Iscsi, &self.frame) as u32 != sum {
-            return Ok(NextFrame::Broken);
-        }
-        self.whole_bytes += (FRAME_HEAD_BYTES + length) as u64;
-        Ok(NextFrame::Frame(&self.frame))
-    }
-}
-
-fn read_up_to(file: &mut impl Read, into: &mut [u8]) -> io::Result<usize> {
-    let mut read = 0;
-    while read < into.len() {
-        match file.read(&mut into[read..])? {
-            0 => break,
-            bytes => read += bytes,
-        }
-    }
-    Ok(read)
 }
 
 /// Name of a log or a snapshot.

@@ -5,7 +5,7 @@
 
 use super::change_log::{LogBuffer, LogRecord, RecordKind};
 use super::container::{Container, View};
-use super::frames::{FileName, FrameReader, NextFrame};
+use super::frames::{FileName, FrameReader};
 use super::matcher::Needs;
 use super::object_record::{ByteReader, key_of};
 use super::shard::Shard;
@@ -14,6 +14,7 @@ use super::verify::VerifyQueue;
 use super::{Handler, HandlerError, HandlerParts, Registry, SHARDS, hash};
 use crate::Rule;
 use hashbrown::{HashMap, HashSet};
+use log::{BadPlace, Found, NextFrame, Verdict};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::Path;
@@ -90,7 +91,7 @@ fn lock(dir: &Path) -> Result<File, HandlerError> {
     std::fs::create_dir_all(dir).map_err(failed)?;
     let path = dir.join("lock");
     let file = OpenOptions::new().write(true).create(true).truncate(false).open(path).map_err(failed)?;
-    match store::hold(&file) {
+    match log::hold(&file) {
         Ok(()) => Ok(file),
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(HandlerError::new(
             dir,
@@ -127,7 +128,7 @@ impl SavedState {
     fn read(&mut self, dir: &Path, name: FileName, is_last: bool) -> io::Result<Result<(), String>> {
         let path = name.path(dir);
         let broken = |what: &str| Ok(Err(format!("{} {what}", path.display())));
-        let Some(mut frames) = FrameReader::open(&path)? else {
+        let Some(FrameReader { mut frames, epoch }) = FrameReader::open(&path)? else {
             // A last log without a complete header holds no records.
             return if is_last && matches!(name, FileName::Log(_)) {
                 Ok(Ok(()))
@@ -135,12 +136,12 @@ impl SavedState {
                 broken("has an unknown format")
             };
         };
-        self.epoch = Some(frames.epoch);
+        self.epoch = Some(epoch);
         let mut is_whole = matches!(name, FileName::Log(_));
         let is_torn = loop {
             match frames.next()? {
                 NextFrame::End => break false,
-                NextFrame::Broken => break true,
+                NextFrame::Bad => break true,
                 NextFrame::Frame(frame) => {
                     let Some(records) = LogRecord::read_all(frame) else {
                         return broken("has a malformed record");
@@ -158,8 +159,12 @@ impl SavedState {
             return broken("is damaged");
         }
         if is_torn {
+            let found = frames.search(|frame| LogRecord::read_all(frame).is_some())?;
+            // The log is never synced, so that a power cut may take any part of it.
+            let place = BadPlace { is_synced: Some(false), is_followed: found != Found::Nothing };
+            let Verdict::Torn { must_be_kept } = place.verdict() else { return broken("is damaged") };
             self.is_torn_at_end = true;
-            OpenOptions::new().write(true).open(&path)?.set_len(frames.whole_bytes)?;
+            log::cut_torn_tail(&path, frames.position(), must_be_kept)?;
         }
         Ok(Ok(()))
     }
@@ -293,7 +298,7 @@ impl Handler {
         let mut pending = PendingVerifications::new();
         let mut snapshot_versions = [0; SHARDS];
         for name in &saved.files {
-            let Some(mut frames) = FrameReader::open(&name.path(dir))? else { continue };
+            let Some(FrameReader { mut frames, .. }) = FrameReader::open(&name.path(dir))? else { continue };
             while let NextFrame::Frame(frame) = frames.next()? {
                 for record in LogRecord::read_all(frame).unwrap_or_default() {
                     let is_log = matches!(name, FileName::Log(_));

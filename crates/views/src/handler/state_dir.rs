@@ -80,7 +80,7 @@ impl Handler {
         let mut log = state_dir.log();
         self.collect_records(state_dir, &mut log);
         log.writer.write()?;
-        if log.due_bytes.is_some_and(|due| log.writer.bytes > due) {
+        if log.due_bytes.is_some_and(|due| log.writer.bytes() > due) {
             self.begin_snapshot(state_dir, &mut log)?;
         }
         Ok(())
@@ -88,7 +88,7 @@ impl Handler {
 
     /// Returns the length of the log since the last snapshot, in bytes.
     pub(super) fn log_bytes(&self) -> u64 {
-        self.state_dir.as_ref().map_or(0, |state_dir| state_dir.log().writer.bytes)
+        self.state_dir.as_ref().map_or(0, |state_dir| state_dir.log().writer.bytes())
     }
 
     fn collect_records(&self, state_dir: &StateDir, log: &mut CurrentLog) {
@@ -140,7 +140,7 @@ impl Handler {
         let Some(state_dir) = &self.state_dir else { return Ok(()) };
         let written = self.snapshot_to_file(state_dir, number);
         let mut log = state_dir.log();
-        let bytes = written.as_ref().map_or(log.writer.bytes, |bytes| *bytes);
+        let bytes = written.as_ref().map_or(log.writer.bytes(), |bytes| *bytes);
         log.due_bytes = Some(LOG_BYTES_MIN.max(bytes.saturating_mul(2)));
         written.map(drop)
     }
@@ -161,7 +161,7 @@ impl Handler {
         std::fs::rename(&temporary, &path)?;
         File::open(&state_dir.dir)?.sync_all()?;
         remove_replaced_files(&state_dir.dir, number)?;
-        Ok(writer.bytes)
+        Ok(writer.bytes())
     }
 
     /// Appends the records of views, containers and objects to be verified.

@@ -7,22 +7,23 @@ use super::tree::{File, Tree};
 use toml::{Table, Value};
 
 /// Every crate of the workspace, with the workspace crates that it may depend on.
-const EDGES: [(&str, &[&str]); 21] = [
+const EDGES: [(&str, &[&str]); 22] = [
     ("listen", &[]),
     ("store", &[]),
+    ("log", &[]),
     ("store-s3", &["store"]),
     ("store-dir", &["store"]),
-    ("staging", &["store"]),
+    ("staging", &["store", "log"]),
     ("sst", &[]),
     ("servers", &[]),
-    ("drive", &["store", "sst"]),
+    ("drive", &["store", "sst", "log"]),
     ("analyze", &["store", "store-s3"]),
     ("meta", &["store"]),
-    ("meta-disk", &["meta", "sst"]),
+    ("meta-disk", &["meta", "sst", "log"]),
     ("vfs", &["meta", "store", "staging"]),
     ("events", &["store", "store-s3", "listen"]),
     ("s3", &["store", "events", "listen"]),
-    ("views", &["store", "store-s3", "events", "listen"]),
+    ("views", &["store", "store-s3", "events", "listen", "log"]),
     ("fuse", &["vfs"]),
     ("sim", &["store", "staging", "meta", "vfs", "drive"]),
     ("bench", &["store", "meta", "vfs", "fuse", "servers"]),
@@ -34,6 +35,7 @@ const EDGES: [(&str, &[&str]); 21] = [
             "store-s3",
             "store-dir",
             "staging",
+            "log",
             "meta",
             "meta-disk",
             "vfs",

@@ -1,7 +1,7 @@
 //! Conflicts that are detected in the background: by the write-back log when it uploads files that were closed before, and by
 //! the mover when it moves renamed objects.
 
-use staging::writeback::{Judge, Outcome, Overtaken, Way};
+use staging::conflict::{Judge, Outcome, Overtaken, Way};
 use std::sync::Arc;
 use store::names;
 use store::{ObjectKey, StoreError};

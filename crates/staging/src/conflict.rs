@@ -1,0 +1,159 @@
+//! Conflicts: another client changed an object in the bucket before a change of ours was uploaded or moved there.
+//!
+//! Owns the words in which the write-back log and the mover ask which object keeps the key, and report where both are.
+
+use futures_util::future::BoxFuture;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use store::{Entropy, ObjectKey, ObjectRef, Result, StoreError};
+
+/// Returns the key under which the loser of a conflict is kept, from the key in conflict and a random number.
+pub type LostKey = Arc<dyn Fn(&ObjectKey, u64) -> ObjectKey + Send + Sync>;
+
+/// A conflict: another client changed a key in the bucket before our change was uploaded.
+#[derive(Debug, Clone)]
+pub struct Overtaken {
+    /// The key that both sides changed.
+    pub key: ObjectKey,
+    /// Their object; `None`: they deleted it.
+    pub theirs: Option<ObjectRef>,
+    /// Whether the bucket still has all objects that our object is made of.
+    pub is_complete: bool,
+}
+
+/// The decision of a conflict: whose object keeps the key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Way {
+    /// Their object keeps the key; ours is stored under this one.
+    OursTo(ObjectKey),
+    /// Our object gets the key; theirs, if there is one, is copied to this one before.
+    TheirsTo(ObjectKey),
+}
+
+/// Refuses to keep an object under the conflict's own key, where one object would replace the other: the key is too long for
+/// another one to be made of it.
+///
+/// # Errors
+/// [`StoreError::Invalid`].
+pub(crate) fn require_other_key(key: &ObjectKey, kept_key: &ObjectKey) -> Result<()> {
+    match key == kept_key {
+        false => Ok(()),
+        true => Err(StoreError::Invalid(format!(
+            "the key '{key}' is too long for its object to be kept under another key"
+        ))),
+    }
+}
+
+/// Where the objects of both sides are after a conflict.
+#[derive(Debug, Clone)]
+pub struct Outcome {
+    /// The conflict.
+    pub overtaken: Overtaken,
+    /// Our object; `None`: it is about to replace theirs or, if the conflict is not complete, nothing is left of it.
+    pub ours: Option<ObjectRef>,
+    /// Their object, or the copy of it.
+    pub theirs: Option<ObjectRef>,
+}
+
+/// Decides conflicts.
+#[derive(Clone)]
+pub struct Judge {
+    /// Decides whose object keeps the key. If the conflict is not complete the decision must be [`Way::OursTo`].
+    pub way: Arc<dyn Fn(&Overtaken) -> Way + Send + Sync>,
+    /// Records where both objects are: before their object is replaced, and again once all is done. After an error
+    /// the upload is retried.
+    pub note: Arc<dyn Fn(Outcome) -> BoxFuture<'static, Result<()>> + Send + Sync>,
+    /// Called when their object keeps the key and our change is no longer visible.
+    pub settled: Arc<dyn Fn(&ObjectKey) + Send + Sync>,
+}
+
+impl fmt::Debug for Judge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Judge")
+    }
+}
+
+/// The judge, if there is one.
+#[derive(Debug, Default)]
+enum JudgeState {
+    /// No judge: their object keeps the key.
+    #[default]
+    None,
+    /// A judge will be set later.
+    Awaited,
+    Set(Judge),
+}
+
+/// Decides conflicts by a judge. Without one, their object keeps the key.
+pub(crate) struct Decisions {
+    judge: Mutex<JudgeState>,
+    lost: LostKey,
+    entropy: Arc<Entropy>,
+}
+
+impl fmt::Debug for Decisions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Decisions")
+    }
+}
+
+impl Decisions {
+    pub(crate) fn new(lost: LostKey, entropy: Arc<Entropy>) -> Self {
+        Self { judge: Mutex::default(), lost, entropy }
+    }
+
+    /// Makes conflicts wait until there is a judge.
+    pub(crate) fn await_judge(&self) {
+        *self.state() = JudgeState::Awaited;
+    }
+
+    pub(crate) fn is_judge_awaited(&self) -> bool {
+        matches!(*self.state(), JudgeState::Awaited)
+    }
+
+    pub(crate) fn set_judge(&self, judge: Judge) {
+        *self.state() = JudgeState::Set(judge);
+    }
+
+    /// Decides which object keeps the key.
+    pub(crate) fn decide(&self, conflict: &Overtaken) -> Way {
+        let way = match self.judge() {
+            Some(judge) => (judge.way)(conflict),
+            None => Way::OursTo(self.lost_key(&conflict.key)),
+        };
+        let replaces_theirs = matches!(way, Way::TheirsTo(_));
+        assert!(conflict.is_complete || !replaces_theirs, "an object with gaps would replace a whole one");
+        way
+    }
+
+    /// Returns the key for our object without a judge.
+    pub(crate) fn lost_key(&self, key: &ObjectKey) -> ObjectKey {
+        (self.lost)(key, self.entropy.next_u64())
+    }
+
+    /// Records where both objects are.
+    pub(crate) async fn record(&self, outcome: Outcome) -> Result<()> {
+        match self.judge() {
+            Some(judge) => (judge.note)(outcome).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Reports that our change of a key is no longer visible.
+    pub(crate) fn report_settled(&self, key: &ObjectKey) {
+        if let Some(judge) = self.judge() {
+            (judge.settled)(key);
+        }
+    }
+
+    fn judge(&self) -> Option<Judge> {
+        match &*self.state() {
+            JudgeState::Set(judge) => Some(judge.clone()),
+            JudgeState::None | JudgeState::Awaited => None,
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, JudgeState> {
+        self.judge.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

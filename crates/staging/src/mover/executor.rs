@@ -1,0 +1,106 @@
+//! What the moves work on: the store below, the moves with their journal, locks, and the namespace that observes them.
+
+use super::journaled_moves::{JournaledMoves, failed};
+use super::keeper::Keeper;
+use super::resolved_conflicts::ResolvedConflicts;
+use crate::conflict::Decisions;
+use crate::etag_aliases::EtagAliases;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use store::{Claims, ETag, ObjectKey, ObjectMeta, ObjectStore, Result, blocking};
+use tokio::sync::Notify;
+
+/// Executes moves.
+#[derive(Debug)]
+pub(super) struct Executor {
+    pub(super) me: Weak<Self>,
+    pub(super) store: Arc<dyn ObjectStore>,
+    pub(super) state: Mutex<JournaledMoves>,
+    pub(super) aliases: Mutex<EtagAliases>,
+    /// Locks of the physical keys that objects are moved from.
+    pub(super) source_locks: Claims<ObjectKey>,
+    /// Locks of the moves being executed, by number.
+    pub(super) move_locks: Claims<u64>,
+    pub(super) decisions: Decisions,
+    pub(super) resolved: ResolvedConflicts,
+    pub(super) keeper: OnceLock<Keeper>,
+    pub(super) durability: Durability,
+    pub(super) activity: Activity,
+    /// See [`MoverOptions::is_shared`](super::MoverOptions::is_shared).
+    pub(super) is_shared: bool,
+}
+
+/// What survives the loss of power.
+#[derive(Debug, Default)]
+pub(super) struct Durability {
+    /// Length of the journal up to which moves may be executed, because it and the namespace are durable.
+    pub(super) up_to: AtomicU64,
+    /// Number of new etags reported to the keeper, and the part of them that the keeper has made durable.
+    pub(super) etags_reported: AtomicU64,
+    pub(super) etags_durable: AtomicU64,
+}
+
+/// What the task that executes moves and its callers tell each other.
+#[derive(Debug, Default)]
+pub(super) struct Activity {
+    pub(super) has_runner: AtomicBool,
+    pub(super) objects_moved: AtomicU64,
+    failure: Mutex<Option<String>>,
+    /// Notified when a move completes or an attempt fails.
+    pub(super) progress: Notify,
+    /// Notified when something is renamed.
+    pub(super) renamed: Arc<Notify>,
+}
+
+impl Activity {
+    /// Returns the error of the last attempt, if nothing has moved since.
+    pub(super) fn failure(&self) -> Option<String> {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Notes the end of an attempt.
+    pub(super) fn note(&self, failure: Option<String>) {
+        *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = failure;
+        self.progress.notify_waiters();
+    }
+}
+
+impl Executor {
+    pub(super) fn state(&self) -> MutexGuard<'_, JournaledMoves> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn aliases(&self) -> MutexGuard<'_, EtagAliases> {
+        self.aliases.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.state().moves.len() == 0
+    }
+
+    /// Syncs the store below, then the journal.
+    pub(super) async fn sync_store_and_journal(&self) -> Result<()> {
+        if self.state().journal.log.file_to_sync().map_err(failed)?.is_some() {
+            self.store.sync().await?;
+        }
+        self.sync_journal().await
+    }
+
+    /// Makes all renames so far survive the loss of power.
+    pub(super) async fn sync_journal(&self) -> Result<()> {
+        let (unsynced, appended) = {
+            let journal = &self.state().journal;
+            (journal.log.file_to_sync().map_err(failed)?, journal.log.appended())
+        };
+        let Some(file) = unsynced else { return Ok(()) };
+        blocking(move || file.sync_data()).await.map_err(failed)?;
+        self.state().mark_synced(appended);
+        Ok(())
+    }
+
+    /// Returns whether an object that was found is the one visible under a key. `etag` is the tag that it had.
+    pub(super) fn is_same_object(&self, key: &ObjectKey, etag: Option<&ETag>, found: &ObjectMeta) -> bool {
+        let is_known = || self.keeper.get().is_some_and(|keeper| (keeper.knows)(key, found));
+        etag.is_none_or(|etag| *etag == found.object.etag || is_known())
+    }
+}

@@ -1,0 +1,139 @@
+//! The moves and their journal, changed together.
+
+use super::journal::Journal;
+use super::keeper::NamingError;
+use super::moves::{Move, Moves, Step};
+use std::collections::VecDeque;
+use std::io;
+use store::{Result, StoreError};
+
+/// Completed moves to remember. Must exceed the number that can complete during one LIST request.
+const RECENTLY_DONE_MAX: usize = 4096;
+
+#[derive(Debug)]
+pub(super) struct JournaledMoves {
+    pub(super) moves: Moves,
+    pub(super) journal: Journal,
+    /// Completed moves whose `Done` step is not synced yet, with the journal's length after that step. The journal is
+    /// synced before a new object is stored at their physical keys: after a loss of power the move would otherwise
+    /// run again and take the new object away.
+    unsynced_done: Vec<(Move, u64)>,
+    /// The last completed moves, by number, and the number of completed moves before them. A LIST request that ran
+    /// while a move completed may show the object at its old key.
+    recently_done: VecDeque<(u64, Move)>,
+    forgotten_done: u64,
+}
+
+impl JournaledMoves {
+    pub(super) fn new(journal: Journal, moves: Moves) -> Self {
+        let (unsynced_done, recently_done, forgotten_done) = (Vec::new(), VecDeque::new(), 0);
+        Self { moves, journal, unsynced_done, recently_done, forgotten_done }
+    }
+
+    pub(super) fn record(&mut self, steps: Vec<Step>) -> Result<()> {
+        self.append(&steps)?;
+        self.apply(steps);
+        Ok(())
+    }
+
+    fn append(&mut self, steps: &[Step]) -> Result<()> {
+        // A replay refuses other journals.
+        assert!(
+            steps.iter().all(|step| self.moves.is_in_order(step)),
+            "renames are journaled in their order"
+        );
+        self.journal.append(steps).map_err(failed)
+    }
+
+    fn apply(&mut self, steps: Vec<Step>) {
+        for step in steps {
+            if let Step::Begin { number, mv } = &step
+                && !mv.is_tree
+            {
+                self.moves.mark_new(*number);
+            }
+            self.moves.apply(step);
+        }
+        if let Err(error) = self.journal.compact(&self.moves) {
+            // The old journal stays valid, only longer.
+            tracing::warn!(%error, "cannot rewrite the journal of moves; the old file stays in use");
+        }
+    }
+
+    /// Ends an executed move.
+    pub(super) fn finish(&mut self, number: u64) -> Result<()> {
+        let mv = self.moves.get(number).cloned();
+        self.record(vec![Step::Done { number }])?;
+        self.unsynced_done.extend(mv.clone().map(|mv| (mv, self.journal.log.appended())));
+        self.recently_done.extend(mv.map(|mv| (number, mv)));
+        if self.recently_done.len() > RECENTLY_DONE_MAX {
+            self.recently_done.pop_front();
+            self.forgotten_done += 1;
+        }
+        Ok(())
+    }
+
+    /// Returns the number of completed moves.
+    pub(super) fn done_count(&self) -> u64 {
+        self.forgotten_done + self.recently_done.len() as u64
+    }
+
+    /// Returns whether an object was moved away from a key, or from below a prefix that ends in `/`, after the first
+    /// `since` completed moves, by a move with a number below `before`.
+    pub(super) fn was_moved_since(&self, since: u64, before: u64, place: &[u8]) -> bool {
+        let first = since.saturating_sub(self.forgotten_done) as usize;
+        self.recently_done.iter().skip(first).any(|(number, mv)| *number < before && mv.overlaps(place))
+    }
+
+    /// Returns whether an object was moved away from a key, or from below a prefix, and the journal could lose that
+    /// with the power.
+    pub(super) fn has_unsynced_done(&self, place: &[u8]) -> bool {
+        self.unsynced_done.iter().any(|(mv, _)| mv.overlaps(place))
+    }
+
+    pub(super) fn mark_synced(&mut self, appended: u64) {
+        self.journal.log.mark_synced(appended);
+        self.unsynced_done.retain(|(_, at)| *at > appended);
+    }
+
+    /// Appends the steps that `plan` returns, runs `name`, and applies the steps if `name` succeeds. The journal is
+    /// written first: a crash in between leaves a rename that was never acknowledged.
+    pub(super) fn rename<T, E: NamingError>(
+        &mut self,
+        sync_first: bool,
+        plan: impl FnOnce(&Moves) -> Vec<Step>,
+        name: impl FnOnce() -> Result<T, E>,
+    ) -> Result<T, E> {
+        let steps = plan(&self.moves);
+        let end = self.journal.log.end();
+        self.append(&steps)?;
+        let synced = if sync_first { self.sync() } else { Ok(()) };
+        match synced.map_err(E::from).and_then(|()| name()) {
+            Ok(done) => {
+                self.apply(steps);
+                Ok(done)
+            }
+            Err(error) if error.is_uncertain() => {
+                self.apply(steps);
+                Err(error)
+            }
+            Err(error) => {
+                self.journal.log.truncate_to(end).map_err(failed)?;
+                Err(error)
+            }
+        }
+    }
+
+    fn sync(&mut self) -> Result<()> {
+        let appended = self.journal.log.appended();
+        if let Some(file) = self.journal.log.file_to_sync().map_err(failed)? {
+            file.sync_data().map_err(failed)?;
+        }
+        self.mark_synced(appended);
+        Ok(())
+    }
+}
+
+pub(super) fn failed(error: io::Error) -> StoreError {
+    StoreError::of_log("the journal of moves", error)
+}

@@ -1,0 +1,20 @@
+//! What the upload task and its callers tell each other.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use tokio::sync::Notify;
+
+/// The state of the uploads.
+#[derive(Debug, Default)]
+pub(super) struct Activity {
+    /// Wakes the upload task: a first change is pending, or a caller wants everything uploaded now.
+    pub(super) wake: Arc<Notify>,
+    /// Notified when a change was uploaded or an attempt failed.
+    pub(super) progress: Notify,
+    /// Attempts in progress. They hold the segments that they read.
+    pub(super) in_flight: AtomicU64,
+    /// Number of changes uploaded.
+    pub(super) uploaded: AtomicU64,
+    /// Number of callers that want everything uploaded now.
+    pub(super) urgent_callers: AtomicU64,
+}
