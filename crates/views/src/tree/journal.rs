@@ -1,23 +1,24 @@
-//! The journal of moves: one file, to which lines are appended, with the objects that are to be moved to another
-//! directory.
+//! The journal of moves: one file with the objects that are to be moved to another directory.
 //!
-//! A line is JSON: `{"container", "key", "from": [...], "to"}` when a move begins, and `{"container", "key", "done":
-//! to}` when it has ended (`docs/format.md`). Of several lines that begin a move of one object, the last counts.
-//! Invariant: a line counts completely or not at all; an incomplete last line belongs to a rename that was not
-//! acknowledged.
+//! A record is lines of JSON that count together: `{"container", "key", "from": [...], "to"}` when a move begins, and
+//! `{"container", "key", "done": to}` when it has ended (`docs/format.md`). Of several lines that begin a move of one
+//! object, the last counts. Older versions appended the lines to the file as they are, and promised nobody a line
+//! without its end.
 
 use crate::ObjectName;
+use log::{FileLog, FileLogFormat, FrameWriter, OpenedFileLog};
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, percent_encode};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{self, ErrorKind, Write as _};
-use std::path::{Path, PathBuf};
+use std::io::{self, ErrorKind};
+use std::path::Path;
 use store::ObjectKey;
 
+const FORMAT: FileLogFormat = FileLogFormat { name: "journal of directories", header: b"tndirs01" };
 /// Bytes of a key that are percent-encoded.
 const KEY: AsciiSet = CONTROLS.add(b'%');
-/// Length from which the file is truncated when no move is left.
+/// Length from which the file is emptied when no move is left.
 const EMPTIED_BYTES_MIN: u64 = 1 << 20;
 
 /// A move of an object to another directory.
@@ -36,8 +37,7 @@ pub(super) type Moves = BTreeMap<ObjectName, Move>;
 /// The journal, open for appending.
 #[derive(Debug)]
 pub(super) struct Journal {
-    file: File,
-    bytes: u64,
+    log: FileLog,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -60,22 +60,16 @@ impl Journal {
     pub(super) fn open(dir: &Path) -> io::Result<(Self, Moves)> {
         fs::create_dir_all(dir)?;
         let path = dir.join("directories");
-        let moves = match fs::read(&path) {
-            Ok(bytes) => replay(&path, &bytes)?,
-            Err(error) if error.kind() == ErrorKind::NotFound => Moves::new(),
-            Err(error) => return Err(error),
-        };
-        let new: PathBuf = dir.join("directories.new");
-        let mut file = File::create(&new)?;
-        let text: Vec<u8> = moves
-            .values()
-            .flat_map(|object_move| encode_line(&object_move.object, begin_step(object_move)))
-            .collect();
-        file.write_all(&text)?;
-        file.sync_all()?;
-        fs::rename(&new, &path)?;
-        File::open(dir)?.sync_all()?;
-        Ok((Self { file, bytes: text.len() as u64 }, moves))
+        convert_lines(&path)?;
+        let OpenedFileLog { mut log, records, damage } = FileLog::open(&path, FORMAT, decode)?;
+        let mut moves = Moves::new();
+        records.into_iter().flatten().for_each(|change| change.apply(&mut moves));
+        if let Some(damage) = damage {
+            tracing::error!(path = %path.display(), damaged = ?damage.ranges, kept = %damage.kept.display(),
+                "the journal of directories is damaged: directories that were renamed may have their old names, and the damaged file is kept");
+        }
+        log.rewrite(encode_all(&moves).iter().map(Vec::as_slice))?;
+        Ok((Self { log }, moves))
     }
 
     /// Records that moves begin; the record survives the loss of power. After an error the file is as it was, so that the
@@ -85,45 +79,28 @@ impl Journal {
     }
 
     fn begin_with(&mut self, moves: &[Move], sync: impl Fn(&File) -> io::Result<()>) -> io::Result<()> {
-        let text: Vec<u8> = moves
-            .iter()
-            .flat_map(|object_move| encode_line(&object_move.object, begin_step(object_move)))
-            .collect();
-        let before = self.bytes;
-        self.append(&text)?;
-        sync(&self.file).inspect_err(|_| {
-            if let Err(error) = self.cut_to(before) {
+        let text: Vec<u8> = moves.iter().flat_map(encode_begin).collect();
+        if text.is_empty() {
+            return Ok(());
+        }
+        let before = self.log.end();
+        self.log.append(&text)?;
+        let synced = self.log.file_to_sync().and_then(|file| file.as_ref().map_or(Ok(()), sync));
+        synced.inspect_err(|_| {
+            if let Err(error) = self.log.truncate_to(before) {
                 tracing::error!(%error, "directories whose rename failed may be renamed by the next mount");
             }
-        })
+        })?;
+        self.log.mark_synced(self.log.appended());
+        Ok(())
     }
 
     /// Records that a move has ended. Losing this record does no harm.
     pub(super) fn end(&mut self, object_move: &Move, is_last: bool) -> io::Result<()> {
-        if is_last && self.bytes >= EMPTIED_BYTES_MIN {
-            self.file.set_len(0)?;
-            io::Seek::rewind(&mut self.file)?;
-            self.bytes = 0;
-            return Ok(());
+        if is_last && self.log.end() >= EMPTIED_BYTES_MIN {
+            return self.log.rewrite([]);
         }
-        self.append(&encode_line(&object_move.object, Step::Done { done: object_move.to.clone() }))
-    }
-
-    fn append(&mut self, text: &[u8]) -> io::Result<()> {
-        if let Err(error) = self.file.write_all(text) {
-            // An incomplete line would make the lines after it unreadable.
-            self.cut_to(self.bytes)?;
-            return Err(error);
-        }
-        self.bytes += text.len() as u64;
-        Ok(())
-    }
-
-    fn cut_to(&mut self, bytes: u64) -> io::Result<()> {
-        self.file.set_len(bytes)?;
-        io::Seek::seek(&mut self.file, io::SeekFrom::Start(bytes))?;
-        self.bytes = bytes;
-        Ok(())
+        self.log.append(&encode_line(&object_move.object, Step::Done { done: object_move.to.clone() }))
     }
 }
 
@@ -138,8 +115,14 @@ pub(super) fn merge(moves: &mut Moves, mut object_move: Move) {
     moves.insert(object_move.object.clone(), object_move);
 }
 
-fn begin_step(object_move: &Move) -> Step {
-    Step::Begin { from: object_move.from.clone(), to: object_move.to.clone() }
+/// Returns a record for each move.
+fn encode_all(moves: &Moves) -> Vec<Vec<u8>> {
+    moves.values().map(encode_begin).collect()
+}
+
+fn encode_begin(object_move: &Move) -> Vec<u8> {
+    let step = Step::Begin { from: object_move.from.clone(), to: object_move.to.clone() };
+    encode_line(&object_move.object, step)
 }
 
 fn encode_line(object: &ObjectName, step: Step) -> Vec<u8> {
@@ -150,7 +133,57 @@ fn encode_line(object: &ObjectName, step: Step) -> Vec<u8> {
     text
 }
 
-fn replay(path: &Path, bytes: &[u8]) -> io::Result<Moves> {
+/// A decoded line.
+#[derive(Debug)]
+struct Change {
+    object: ObjectName,
+    step: Step,
+}
+
+impl Change {
+    fn apply(self, moves: &mut Moves) {
+        let Self { object, step } = self;
+        match step {
+            Step::Begin { from, to } => merge(moves, Move { object, from, to }),
+            Step::Done { done } => {
+                if moves.get(&object).is_some_and(|object_move| object_move.to == done) {
+                    moves.remove(&object);
+                }
+            }
+        }
+    }
+}
+
+/// Decodes the lines of a record.
+fn decode(record: &[u8]) -> Option<Vec<Change>> {
+    record.split_inclusive(|&byte| byte == b'\n').map(decode_line).collect()
+}
+
+fn decode_line(text: &[u8]) -> Option<Change> {
+    let line: Line = serde_json::from_slice(text).ok()?;
+    let key = ObjectKey::new(percent_decode_str(&line.key).collect::<Vec<u8>>()).ok()?;
+    let object = ObjectName { container: line.container.as_str().into(), key };
+    Some(Change { object, step: line.step })
+}
+
+/// Replaces a file of an older version by one that has its moves as records.
+fn convert_lines(path: &Path) -> io::Result<()> {
+    let bytes = match fs::read(path) {
+        Ok(bytes) if bytes.starts_with(b"{") => bytes,
+        Ok(_) => return Ok(()),
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    let moves = read_lines(path, &bytes)?;
+    let new = path.with_extension("new");
+    let mut writer = FrameWriter::create(&new, FORMAT.header)?;
+    encode_all(&moves).iter().try_for_each(|record| writer.append(record))?;
+    writer.sync()?;
+    fs::rename(&new, path)
+}
+
+/// Reads a file of an older version. An incomplete last line belongs to a rename that was not acknowledged.
+fn read_lines(path: &Path, bytes: &[u8]) -> io::Result<Moves> {
     let mut moves = Moves::new();
     let whole = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
     for (number, text) in bytes[..whole].split_inclusive(|&byte| byte == b'\n').enumerate() {
@@ -163,39 +196,37 @@ fn replay(path: &Path, bytes: &[u8]) -> io::Result<Moves> {
             );
             io::Error::new(ErrorKind::InvalidData, says)
         };
-        let line: Line = serde_json::from_slice(text).map_err(|_| damaged())?;
-        let key: Vec<u8> = percent_decode_str(&line.key).collect();
-        let key = ObjectKey::new(key).map_err(|_| damaged())?;
-        let object = ObjectName { container: line.container.as_str().into(), key };
-        match line.step {
-            Step::Begin { from, to } => merge(&mut moves, Move { object, from, to }),
-            Step::Done { done } => {
-                if moves.get(&object).is_some_and(|object_move| object_move.to == done) {
-                    moves.remove(&object);
-                }
-            }
-        }
+        decode_line(text).ok_or_else(damaged)?.apply(&mut moves);
     }
     Ok(moves)
 }
 
-/// Reads the bytes as a journal, for the fuzz target. The moves that it has are written as a journal that reads as
-/// the same moves.
+/// Reads the bytes as a journal, as one of an older version, and as the lines of a record, for the fuzz target. The moves
+/// that it has are written as a journal that reads as the same moves.
 #[cfg(feature = "fuzz")]
 pub fn fuzz_moves(bytes: &[u8]) {
-    let path = Path::new("directories");
-    let Ok(moves) = replay(path, bytes) else { return };
-    let written: Vec<u8> = moves
-        .values()
-        .flat_map(|object_move| encode_line(&object_move.object, begin_step(object_move)))
-        .collect();
-    let again = replay(path, &written).unwrap_or_else(|error| panic!("{error}"));
-    assert_eq!(again, moves);
+    let replay = |file: &[u8]| {
+        let mut moves = Moves::new();
+        log::fuzz::file(file, FORMAT, decode)?
+            .into_iter()
+            .flatten()
+            .for_each(|change| change.apply(&mut moves));
+        Some(moves)
+    };
+    let frame = |record: &[u8]| log::encode_frame(record).unwrap_or_default();
+    let framed = if bytes.is_empty() { Vec::new() } else { [FORMAT.header, &frame(bytes)].concat() };
+    let lines = read_lines(Path::new("directories"), bytes).ok();
+    for moves in [lines, replay(bytes), replay(&framed)].into_iter().flatten() {
+        let records = encode_all(&moves).into_iter().flat_map(|record| frame(&record));
+        let written: Vec<u8> = FORMAT.header.iter().copied().chain(records).collect();
+        assert_eq!(replay(&written).as_ref(), Some(&moves));
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Write as _;
 
     fn a_move(key: &str, from: Option<&str>, to: Option<&str>) -> Move {
         let object = ObjectName { container: "b".into(), key: ObjectKey::try_from(key).unwrap() };
@@ -218,7 +249,7 @@ mod tests {
             .append(true)
             .open(dir.path().join("directories"))
             .unwrap()
-            .write_all(b"{\"con")
+            .write_all(&[7, 0, 0, 0, 1, 2])
             .unwrap();
         drop(journal);
         for _ in 0..2 {
@@ -230,9 +261,41 @@ mod tests {
                 ([None, Some("a".into())].as_slice(), Some("c"))
             );
         }
+    }
+
+    #[test]
+    fn a_file_of_an_older_version_is_read_and_a_damaged_line_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("directories");
+        let (first, second) = (a_move("k%\n1", None, Some("a/ü")), a_move("k2", Some("a"), None));
+        let lines = [encode_begin(&first), encode_begin(&second), b"{\"con".to_vec()].concat();
+        fs::write(&path, &lines).unwrap();
+        for _ in 0..2 {
+            let (_, moves) = Journal::open(dir.path()).unwrap();
+            assert_eq!(moves.values().collect::<Vec<_>>(), [&first, &second]);
+        }
+        assert!(fs::read(&path).unwrap().starts_with(FORMAT.header));
         fs::write(&path, "{\"con\n").unwrap();
         assert!(Journal::open(dir.path()).unwrap_err().to_string().contains("line 1 is damaged"));
+    }
+
+    #[test]
+    fn a_damaged_record_costs_its_moves_only_and_the_file_is_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("directories");
+        let moves = ["a", "b", "c"].map(|key| a_move(key, None, Some("d")));
+        let (mut journal, _) = Journal::open(dir.path()).unwrap();
+        moves.iter().for_each(|one| journal.begin(std::slice::from_ref(one)).unwrap());
+        drop(journal);
+        let mut bytes = fs::read(&path).unwrap();
+        let last = bytes.len() - 1;
+        bytes[last] ^= 1;
+        fs::write(&path, &bytes).unwrap();
+        for _ in 0..2 {
+            let (_, left) = Journal::open(dir.path()).unwrap();
+            assert_eq!(left.values().collect::<Vec<_>>(), [&moves[0], &moves[1]]);
+        }
+        assert_eq!(fs::read(path.with_extension("damaged")).unwrap(), bytes);
     }
 
     /// A rename(2) failed because the journal could not be synced, its lines stayed in the file, and the next mount carried
