@@ -301,7 +301,8 @@ mod tests {
     use super::*;
     use crate::frame::LOST;
 
-    const FORMAT: FileLogFormat = FileLogFormat { name: "log of the tests", header: b"TEST0001", is_locked: true };
+    const FORMAT: FileLogFormat =
+        FileLogFormat { name: "log of the tests", header: b"TEST0001", is_locked: true };
 
     fn open(path: &Path) -> OpenedFileLog<Vec<u8>> {
         FileLog::open(path, FORMAT, |record| Some(record.to_vec())).unwrap()

@@ -15,7 +15,8 @@ use std::io::{self, ErrorKind};
 use std::path::Path;
 use store::ObjectKey;
 
-const FORMAT: FileLogFormat = FileLogFormat { name: "journal of directories", header: b"tndirs01" };
+const FORMAT: FileLogFormat =
+    FileLogFormat { name: "journal of directories", header: b"tndirs01", is_locked: false };
 /// Bytes of a key that are percent-encoded.
 const KEY: AsciiSet = CONTROLS.add(b'%');
 /// Length from which the file is emptied when no move is left.
