@@ -131,7 +131,7 @@ impl OpenVolume {
         )
         .await?;
         let names_only_here = record.as_ref().is_some_and(|found| found.naming == vfs::Naming::Inode);
-        let parts = vfs::Parts {
+        let parts = vfs::Dependencies {
             store: Arc::clone(&bucket.store),
             clock: context.clock.clone(),
             entropy: context.entropy.clone(),
@@ -146,7 +146,7 @@ impl OpenVolume {
         let are_settings_new = metadata::record_settings(state.root(), &config)?;
         let fs = vfs::Filesystem::mount(parts, config).map_err(unusable)?;
         if let Some(space) = SpaceSource::of_volume(volume, &bucket) {
-            fs.measure_room_by(Box::new(move || space.measure()));
+            fs.measure_space_by(Box::new(move || space.measure()));
         }
         if let Some(viewing) = &viewing {
             let at = (!is_views_alone(volume)).then_some(VIEWS_NAME);

@@ -9,12 +9,12 @@ use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
-use vfs::{Filesystem, Invalidation, News};
+use vfs::{Filesystem, Invalidation, InvalidationQueue};
 
 /// Forwards the file system's invalidations to the kernel until `ended` becomes true or the file system is dropped.
 pub(crate) fn start(
     fs: &Arc<Filesystem>,
-    mut news: News,
+    mut news: InvalidationQueue,
     kernel: Notifier,
     mut ended: watch::Receiver<bool>,
     runtime: Handle,

@@ -119,7 +119,7 @@ impl Config {
 
 /// The dependencies of a file system.
 #[derive(Debug, Clone)]
-pub struct Parts {
+pub struct Dependencies {
     /// The bucket.
     pub store: Arc<dyn ObjectStore>,
     /// The clock.

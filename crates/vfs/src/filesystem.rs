@@ -20,9 +20,9 @@ use crate::bucket::lister::Lister;
 use crate::bucket::metadata::{MetadataCache, PendingLock, Renamed};
 use crate::bucket::mover;
 use crate::bucket::path_locks::PathLocks;
-use crate::bucket::room::Rooms;
+use crate::bucket::disk_space::SpaceSource;
 use crate::bucket::sharing::Sharing;
-use crate::config::{AttributeSource, Config, Parts};
+use crate::config::{AttributeSource, Config, Dependencies};
 use crate::content::budget::Budget;
 use crate::content::discards::Discards;
 use crate::content::open_file::OpenFiles;
@@ -35,7 +35,7 @@ use crate::layout::{Layout, content_keys};
 use crate::moments::Moments;
 use crate::names::access_times::AccessTimes;
 use crate::names::handles::Handles;
-use crate::names::invalidation::{Invalidations, News};
+use crate::names::invalidation::{Invalidations, InvalidationQueue};
 use crate::names::locks::Locks;
 use crate::names::references::References;
 use crate::objects::{MovedSettings, SettingsCache, StoringInodes};
@@ -67,7 +67,7 @@ pub struct Filesystem {
     pub(crate) directories: Directories,
     /// The view (derived directories), where one is attached.
     pub(crate) derived: OnceLock<DerivedDirectories>,
-    pub(crate) room: Rooms,
+    pub(crate) disk_space: SpaceSource,
     pub(crate) references: References,
     pub(crate) hand: ClockHand,
     pub(crate) lister: Lister,
@@ -101,7 +101,7 @@ pub struct Filesystem {
 
 impl Filesystem {
     /// Opens the volume; lists nothing.
-    pub fn mount(parts: Parts, mut config: Config) -> Result<Arc<Self>> {
+    pub fn mount(parts: Dependencies, mut config: Config) -> Result<Arc<Self>> {
         if config.is_shared {
             // The front end caches an answer for the whole TTL again: a fact that is almost expired here would live twice as
             // long.
@@ -153,7 +153,7 @@ impl Filesystem {
             handles: Handles::default(),
             directories: Directories::new(keeps_directories),
             derived: OnceLock::new(),
-            room: Rooms::default(),
+            disk_space: SpaceSource::default(),
             references: References::default(),
             hand: ClockHand::default(),
             lister: Lister::default(),
@@ -190,7 +190,7 @@ impl Filesystem {
     }
 
     /// Subscribes to invalidations of a front end's caches from now on. Each front end has its own subscription.
-    pub fn invalidations(&self) -> News {
+    pub fn invalidations(&self) -> InvalidationQueue {
         self.invalidations.listen()
     }
 

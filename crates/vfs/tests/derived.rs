@@ -157,7 +157,7 @@ async fn world() -> (World, Arc<View>) {
 
 impl World {
     /// Lists a directory in small pages, like a front end.
-    async fn pages(&self, dir: Ino, plus: bool) -> Vec<vfs::Listed> {
+    async fn pages(&self, dir: Ino, plus: bool) -> Vec<vfs::DirectoryEntry> {
         let handle = self.fs.opendir(dir).await.unwrap();
         let (mut all, mut cookie) = (Vec::new(), 0);
         loop {
@@ -480,7 +480,7 @@ async fn s266_a_cached_listing_continues_where_another_handle_was() {
         view.report(&format!("raw/{name}"), &world.bucket, "x").await;
     }
     let dir = world.ino(".views/raw").await.unwrap();
-    let names = |page: Vec<vfs::Listed>| page.into_iter().map(|entry| entry.name).collect::<Vec<_>>();
+    let names = |page: Vec<vfs::DirectoryEntry>| page.into_iter().map(|entry| entry.name).collect::<Vec<_>>();
     let first = world.fs.opendir(dir).await.unwrap();
     assert_eq!(world.fs.listing_cache(first), ListingCache::Anew);
     let page = world.fs.readdir(first, 0, 9, true).await.unwrap();

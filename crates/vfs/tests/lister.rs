@@ -6,7 +6,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::sleep;
-use vfs::{Invalidation, News};
+use vfs::{Invalidation, InvalidationQueue};
 
 const EVERY: Duration = Duration::from_secs(1);
 
@@ -22,7 +22,7 @@ async fn mount_with_known_names(bucket: &Bucket, directories: usize) -> World {
     world
 }
 
-fn queued(news: &mut News) -> Vec<Invalidation> {
+fn queued(news: &mut InvalidationQueue) -> Vec<Invalidation> {
     std::iter::from_fn(|| news.try_recv().ok()).collect()
 }
 

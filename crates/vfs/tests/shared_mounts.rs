@@ -269,7 +269,7 @@ async fn s218_a_volume_named_by_inode_is_not_shared() {
     let bucket = Bucket::by_inode(Mapping::Whole).await;
     let record = vfs::VolumeRecord::read(bucket.store(), b"").await.unwrap();
     let cache = tempfile::TempDir::new().unwrap();
-    let parts = vfs::Parts {
+    let parts = vfs::Dependencies {
         store: Arc::new(store::memory::MemoryStore::new(bucket.clock.clone())),
         clock: bucket.clock.clone(),
         entropy: Arc::new(store::Entropy::new(1)),

@@ -18,7 +18,7 @@ use store_dir::{DirOptions, DirStore, Durability};
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 use vfs::{
-    Attr, Caller, Changes, Config, Filesystem, Handle, Ino, Kind, Listed, Mapping, Naming, Opened, Parts,
+    Attr, Caller, Changes, Config, Filesystem, Handle, Ino, Kind, DirectoryEntry, Mapping, Naming, Opened, Dependencies,
     Result, VolumeRecord,
 };
 
@@ -205,7 +205,7 @@ impl Bucket {
         if let Some(log) = &log {
             store = log.clone();
         }
-        let parts = Parts {
+        let parts = Dependencies {
             store,
             clock: self.clock.clone(),
             entropy,
@@ -514,9 +514,9 @@ impl World {
         Ok(listed.iter().map(|entry| String::from_utf8_lossy(&entry.name).into_owned()).collect())
     }
 
-    pub(crate) async fn list(&self, path: impl AsRef<[u8]>, plus: bool) -> Result<Vec<Listed>> {
+    pub(crate) async fn list(&self, path: impl AsRef<[u8]>, plus: bool) -> Result<Vec<DirectoryEntry>> {
         let handle = self.fs.opendir(self.ino(path).await?).await?;
-        let mut listed = Vec::<Listed>::new();
+        let mut listed = Vec::<DirectoryEntry>::new();
         loop {
             let cookie = listed.last().map_or(0, |entry| entry.cookie);
             let batch = self.fs.readdir(handle, cookie, 40, plus).await?;

@@ -213,7 +213,7 @@ impl AccessFlags {
                 memory_limit_bytes: MEMORY_BYTES,
                 ..vfs::Config::new(state::cache_dir(&root))
             };
-            let parts = vfs::Parts {
+            let parts = vfs::Dependencies {
                 store: bucket.store.clone(),
                 clock: context.clock.clone(),
                 entropy: context.entropy.clone(),

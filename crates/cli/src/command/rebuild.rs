@@ -89,7 +89,7 @@ impl Rebuild {
         config.uid = rustix::process::getuid().as_raw();
         config.gid = rustix::process::getgid().as_raw();
         metadata::record_settings(root, &config)?;
-        let parts = vfs::Parts {
+        let parts = vfs::Dependencies {
             store: Arc::clone(&bucket.store),
             clock: context.clock,
             entropy: context.entropy,

@@ -33,12 +33,12 @@ pub struct Hint {
     /// The object's full key.
     pub key: ObjectKey,
     /// The reported state.
-    pub says: Says,
+    pub state: ReportedState,
 }
 
 /// The state of an object that a hint reports.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Says {
+pub enum ReportedState {
     /// The object exists, with these properties.
     Stored {
         /// The etag.
@@ -66,7 +66,7 @@ impl Filesystem {
     /// Processes hints. When this returns, programs see the reported changes, or the next lookup asks the bucket. Hints about
     /// names that nothing here depends on are free. Other hints that differ from the known state cost one request each, unless
     /// they are too many. Does nothing in a volume named by inode, where keys have no names.
-    pub async fn hear(&self, hints: Vec<Hint>) -> Result<()> {
+    pub async fn process_hints(&self, hints: Vec<Hint>) -> Result<()> {
         let (mut wanted, mut news) = (Vec::new(), Vec::new());
         for hint in merge_by_key(hints) {
             match self.action_for(&hint)? {
@@ -88,7 +88,7 @@ impl Filesystem {
     }
 
     /// Marks everything seen until now as stale, because hints may have been lost.
-    pub async fn doubt_everything(&self) {
+    pub async fn mark_all_stale(&self) {
         self.directories.mark_all_stale(self.moment());
         self.metadata_cache.forget_all();
         let mut after = None;
@@ -139,7 +139,7 @@ impl Filesystem {
         self.directories.note_change(path.dir);
         let Some(inode) = known else {
             // An unknown name matters only if a listing says that it does not exist.
-            let is_news = hint.says != Says::Removed && self.is_listed(path.dir, name)?;
+            let is_news = hint.state != ReportedState::Removed && self.is_listed(path.dir, name)?;
             return Ok(if is_news { HintAction::Look } else { HintAction::Ignore });
         };
         self.metadata_cache.forget(inode.ino);
@@ -150,7 +150,7 @@ impl Filesystem {
 
     /// Returns whether a hint confirms the known state. Most hints report changes made by this mount.
     fn confirms_known_state(&self, inode: &Inode, hint: &Hint) -> bool {
-        let Says::Stored { etag: Some(etag), size_bytes, user } = &hint.says else { return false };
+        let ReportedState::Stored { etag: Some(etag), size_bytes, user } = &hint.state else { return false };
         let Some(object) = inode.object().filter(|object| object.etag == *etag) else { return false };
         if size_bytes.is_some_and(|size_bytes| size_bytes != inode.size_bytes) {
             return false;
@@ -210,7 +210,7 @@ impl Filesystem {
             }
             // A directory may have been removed together with its last object.
             match self.names.inode(dir)?.home {
-                Some((above, _)) if !matches!(hint.says, Says::Stored { .. }) => dir = above,
+                Some((above, _)) if !matches!(hint.state, ReportedState::Stored { .. }) => dir = above,
                 _ => return Ok(()),
             }
         }
@@ -246,15 +246,15 @@ fn push_invalidations(inode: &Inode, news: &mut Vec<Invalidation>) {
 
 /// Merges hints into one for each key. Contradicting hints become `Changed`.
 fn merge_by_key(hints: Vec<Hint>) -> impl Iterator<Item = Hint> {
-    let mut by_key = BTreeMap::<ObjectKey, Says>::new();
-    for Hint { key, says } in hints {
+    let mut by_key = BTreeMap::<ObjectKey, ReportedState>::new();
+    for Hint { key, state } in hints {
         match by_key.get_mut(&key) {
-            Some(before) if *before != says => *before = Says::Changed,
+            Some(before) if *before != state => *before = ReportedState::Changed,
             Some(_) => {}
             None => {
-                by_key.insert(key, says);
+                by_key.insert(key, state);
             }
         }
     }
-    by_key.into_iter().map(|(key, says)| Hint { key, says })
+    by_key.into_iter().map(|(key, state)| Hint { key, state })
 }

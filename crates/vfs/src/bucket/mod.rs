@@ -17,6 +17,6 @@ pub(crate) mod observe;
 pub(crate) mod path_locks;
 pub(crate) mod preserve;
 pub(crate) mod reconcile;
-pub(crate) mod room;
+pub(crate) mod disk_space;
 pub(crate) mod sharing;
 pub(crate) mod sort_keys;

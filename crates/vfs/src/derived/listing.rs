@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use super::nodes::{DentryKey, DerivedDirectories};
 use super::{DerivedEntry, DerivedFile};
-use crate::ops::Listed;
+use crate::ops::DirectoryEntry;
 use crate::{Filesystem, Result};
 
 /// An entry of a derived directory; `None` for a directory.
@@ -22,7 +22,7 @@ impl Filesystem {
         after: Option<&Name>,
         limit: usize,
         plus: bool,
-    ) -> Result<(Vec<Listed>, Option<Name>)> {
+    ) -> Result<(Vec<DirectoryEntry>, Option<Name>)> {
         let path = views.path(dir)?;
         let asked_at = self.moment();
         let reported = views.tree.list(&path, after, limit).await?;
@@ -101,11 +101,11 @@ impl Filesystem {
         Ok(entries.filter(is_there).map(|(entry, _)| entry).collect())
     }
 
-    fn listed_directory(&self, views: &DerivedDirectories, place: DentryKey, plus: bool) -> Listed {
+    fn listed_directory(&self, views: &DerivedDirectories, place: DentryKey, plus: bool) -> DirectoryEntry {
         let name = Bytes::copy_from_slice(place.1.as_bytes());
         let ino = if plus { views.refer(place) } else { views.number(&place) };
         let attr = plus.then(|| views.attr(ino, &self.defaults));
-        Listed { name, ino, kind: Some(Kind::Directory), cookie: 0, attr, is_awaited: false }
+        DirectoryEntry { name, ino, kind: Some(Kind::Directory), cookie: 0, attr, is_awaited: false }
     }
 
     fn listed_file(
@@ -114,7 +114,7 @@ impl Filesystem {
         place: DentryKey,
         inode: Inode,
         is_referred: bool,
-    ) -> Listed {
+    ) -> DirectoryEntry {
         let name = Bytes::copy_from_slice(place.1.as_bytes());
         let is_sure = !self.reads_headers || inode.exact;
         let (ino, kind) = (inode.ino, is_sure.then_some(inode.kind));
@@ -123,6 +123,6 @@ impl Filesystem {
             views.record_shown(ino, place);
             self.attr(inode)
         });
-        Listed { name, ino, kind, cookie: 0, attr, is_awaited }
+        DirectoryEntry { name, ino, kind, cookie: 0, attr, is_awaited }
     }
 }

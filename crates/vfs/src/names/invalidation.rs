@@ -40,7 +40,7 @@ pub enum Invalidation {
     /// [`Filesystem::everything_held`](crate::Filesystem::everything_held).
     Everything,
     /// No change: a marker that reports when all earlier invalidations have been processed.
-    Reached(Mark),
+    Reached(DeliveryMarker),
 }
 
 impl Invalidation {
@@ -52,9 +52,9 @@ impl Invalidation {
 
 /// A marker in the queue of a front end.
 #[derive(Debug, Clone)]
-pub struct Mark(Arc<Mutex<Option<oneshot::Sender<()>>>>);
+pub struct DeliveryMarker(Arc<Mutex<Option<oneshot::Sender<()>>>>);
 
-impl Mark {
+impl DeliveryMarker {
     fn new() -> (Self, oneshot::Receiver<()>) {
         let (sender, receiver) = oneshot::channel();
         (Self(Arc::new(Mutex::new(Some(sender)))), receiver)
@@ -68,17 +68,17 @@ impl Mark {
     }
 }
 
-impl PartialEq for Mark {
+impl PartialEq for DeliveryMarker {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 }
 
-impl Eq for Mark {}
+impl Eq for DeliveryMarker {}
 
 /// The receiving end of a front end's queue.
 #[derive(Debug)]
-pub struct News {
+pub struct InvalidationQueue {
     queue: mpsc::Receiver<Invalidation>,
     overflow: Arc<Overflow>,
 }
@@ -90,7 +90,7 @@ struct Overflow {
     noted: Notify,
 }
 
-impl News {
+impl InvalidationQueue {
     /// Waits for the next invalidation; `None` when there will be no more.
     pub async fn recv(&mut self) -> Option<Invalidation> {
         let Self { queue, overflow } = self;
@@ -143,11 +143,11 @@ impl Listener {
 pub(crate) struct Invalidations(Mutex<Vec<Listener>>);
 
 impl Invalidations {
-    pub(crate) fn listen(&self) -> News {
+    pub(crate) fn listen(&self) -> InvalidationQueue {
         let (sender, receiver) = mpsc::channel(QUEUE_MAX);
         let overflow = Arc::<Overflow>::default();
         self.listeners().push(Listener { queue: sender, overflow: overflow.clone() });
-        News { queue: receiver, overflow }
+        InvalidationQueue { queue: receiver, overflow }
     }
 
     pub(crate) fn notify(&self, news: Invalidation) {
@@ -228,7 +228,7 @@ impl Invalidations {
 }
 
 async fn send_to(listener: &mpsc::Sender<Invalidation>, news: &[Invalidation]) {
-    let (mark, reached) = Mark::new();
+    let (mark, reached) = DeliveryMarker::new();
     for one in news.iter().cloned().chain([Invalidation::Reached(mark)]) {
         if listener.send(one).await.is_err() {
             return;

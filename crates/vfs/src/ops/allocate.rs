@@ -53,7 +53,7 @@ impl Filesystem {
         let known = range.start..range.end.min(size);
         let grows_by = range.end.saturating_sub(range.start.max(size));
         let is_hole = zeros && keeps_size;
-        if !is_hole && self.room.now().is_some_and(|room| grows_by > room.available_bytes) {
+        if !is_hole && self.disk_space.now().is_some_and(|space| grows_by > space.available_bytes) {
             return Err(Error::new(libc::ENOSPC, "not enough free space for this allocation"));
         }
         if zeros && !known.is_empty() {

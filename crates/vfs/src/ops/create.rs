@@ -55,7 +55,7 @@ impl Filesystem {
         if flags & libc::O_EXCL == 0 || !has_key {
             self.probe(parent, name).await?;
             if self.names.entry(parent, name)?.is_some() {
-                return Err(Error::LookAgain("another mount of the bucket has just created the file"));
+                return Err(Error::StaleEntry("another mount of the bucket has just created the file"));
             }
             return self.create_here(caller, parent, name, mode, flags).await;
         }

@@ -23,7 +23,7 @@ const LOST_POSITION: Error =
 
 /// One entry of a listing.
 #[derive(Debug, Clone)]
-pub struct Listed {
+pub struct DirectoryEntry {
     /// The name.
     pub name: Bytes,
     /// The inode.
@@ -67,7 +67,7 @@ impl Filesystem {
         cookie: u64,
         limit: usize,
         plus: bool,
-    ) -> Result<Vec<Listed>> {
+    ) -> Result<Vec<DirectoryEntry>> {
         let handle = self.handles.directory(handle)?;
         if let Some(views) = self.derived_at(handle.ino) {
             return Box::pin(self.readdir_derived(views, &handle, cookie, limit, plus)).await;
@@ -111,7 +111,7 @@ impl Filesystem {
 
     /// Determines the kind of entries whose kind is unknown, many at a time, for front ends that cannot express an unknown
     /// kind. Drops entries that are gone.
-    pub async fn with_kinds(&self, listed: Vec<Listed>) -> Result<Vec<Listed>> {
+    pub async fn with_kinds(&self, listed: Vec<DirectoryEntry>) -> Result<Vec<DirectoryEntry>> {
         let unknown = listed.iter().filter(|entry| entry.kind.is_none()).map(|entry| entry.ino);
         let known = self.names.inodes(&unknown.collect::<Vec<_>>())?.into_iter().flatten();
         let may_be_special = |inode: &Inode| inode.kind != Kind::File || inode.size_bytes < SPECIAL_BYTES_MAX;
@@ -119,9 +119,9 @@ impl Filesystem {
         let exact = self.exact_all(asked.iter().cloned().map(Some).collect()).await?;
         let kinds = asked.iter().zip(exact).map(|(asked, exact)| (asked.ino, exact.map(|inode| inode.kind)));
         let kinds: HashMap<Ino, Option<Kind>> = kinds.collect();
-        let with_kind = |entry: Listed| {
+        let with_kind = |entry: DirectoryEntry| {
             let found = kinds.get(&entry.ino).copied().unwrap_or(Some(Kind::File));
-            Some(Listed { kind: Some(entry.kind.or(found)?), ..entry })
+            Some(DirectoryEntry { kind: Some(entry.kind.or(found)?), ..entry })
         };
         Ok(listed.into_iter().filter_map(with_kind).collect())
     }
@@ -134,7 +134,7 @@ impl Filesystem {
         cookie: u64,
         limit: usize,
         plus: bool,
-    ) -> Result<Vec<Listed>> {
+    ) -> Result<Vec<DirectoryEntry>> {
         let mut listed = self.dot_entries(handle.ino, cookie)?;
         let mut cookie = cookie.max(listed.last().map_or(0, |dot| dot.cookie));
         let mut after = self.resume_after(handle, cookie)?;
@@ -146,7 +146,7 @@ impl Filesystem {
                     kept.note(rank, &entry.name);
                 }
                 cookie = positions(handle).after(&entry.name);
-                listed.push(Listed { cookie, ..entry });
+                listed.push(DirectoryEntry { cookie, ..entry });
             }
             if last.is_none() || !listed.is_empty() {
                 return Ok(listed);
@@ -198,12 +198,12 @@ impl Filesystem {
         self.handles.remove_directory(handle);
     }
 
-    fn dot_entries(&self, dir: Ino, cookie: u64) -> Result<Vec<Listed>> {
+    fn dot_entries(&self, dir: Ino, cookie: u64) -> Result<Vec<DirectoryEntry>> {
         let parent = match self.derived_at(dir) {
             Some(views) => views.parent(dir),
             None => self.names.inode(dir)?.home.map_or(Ino::ROOT, |(parent, _)| parent),
         };
-        let dot = |name: &'static [u8], ino, cookie| Listed {
+        let dot = |name: &'static [u8], ino, cookie| DirectoryEntry {
             name: Bytes::from_static(name),
             ino,
             kind: Some(Kind::Directory),
@@ -277,12 +277,12 @@ impl Filesystem {
     }
 
     /// Builds the answer for entries; with `plus` the kernel gets a reference to each entry that has attributes.
-    fn listed(&self, entries: Vec<(Entry, Inode, u64)>, plus: bool) -> Result<Vec<Listed>> {
+    fn listed(&self, entries: Vec<(Entry, Inode, u64)>, plus: bool) -> Result<Vec<DirectoryEntry>> {
         let inos: Vec<Ino> = entries.iter().map(|(_, inode, _)| inode.ino).collect();
         let referred = if plus { self.refer_all(&inos)? } else { vec![false; inos.len()] };
         let listed = entries.into_iter().zip(referred).map(|((entry, inode, cookie), is_referred)| {
             let is_sure = !self.reads_headers || inode.exact || inode.kind == Kind::Directory;
-            Listed {
+            DirectoryEntry {
                 name: Bytes::copy_from_slice(entry.name.as_bytes()),
                 ino: inode.ino,
                 kind: is_sure.then_some(inode.kind),

@@ -8,7 +8,7 @@ use crate::{Filesystem, Result};
 
 /// Location of a file's bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Located {
+pub struct FileLocation {
     /// The inode.
     pub ino: Ino,
     /// Kind of the inode.
@@ -26,7 +26,7 @@ pub struct Located {
 
 impl Filesystem {
     /// Finds the object of a path relative to the volume's root, such as `dir/file`.
-    pub async fn locate(&self, path: &[u8]) -> Result<Located> {
+    pub async fn locate(&self, path: &[u8]) -> Result<FileLocation> {
         let inode = self.seen(self.at_path(path).await?);
         let is_implicit = inode.kind == Kind::Directory && inode.object().is_none();
         let home = if is_implicit { None } else { self.layout.key(&self.names, &inode).ok() };
@@ -37,7 +37,7 @@ impl Filesystem {
         let is_spread = content.iter().any(|(key, _)| Some(key) != home.as_ref());
         let key = home.filter(|_| !is_spread);
         let etag = key.as_ref().and(inode.object()).map(|object| object.etag.to_string());
-        Ok(Located { ino: inode.ino, kind: inode.kind, key, etag, size_bytes: inode.size_bytes, content })
+        Ok(FileLocation { ino: inode.ino, kind: inode.kind, key, etag, size_bytes: inode.size_bytes, content })
     }
 
     /// Returns the path that shows a key, or the path of the file whose content the key holds; `None` if no file has it.

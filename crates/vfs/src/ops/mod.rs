@@ -20,8 +20,8 @@ mod xattrs;
 
 pub(crate) use attributes::without_set_id;
 pub(crate) use directory::DirectoryHandle;
-pub use directory::Listed;
-pub use locate::Located;
+pub use directory::DirectoryEntry;
+pub use locate::FileLocation;
 pub(crate) use read::{into_owned_error, is_changed, join};
 pub use seek::Whence;
 pub use status::{Statfs, Status};

@@ -55,8 +55,8 @@ const BLOCK_SIZE_BYTES: u32 = 4096;
 
 impl Filesystem {
     /// Sets the function by which `statfs` and `fallocate` determine the free space of the backing store.
-    pub fn measure_room_by(&self, measure: crate::MeasureRoom) {
-        self.room.set(measure);
+    pub fn measure_space_by(&self, measure: crate::MeasureDiskSpace) {
+        self.disk_space.set(measure);
     }
 
     /// Returns the sizes of the file system: the free space if it is known, limited by the quota at the inode (the tree's
@@ -69,9 +69,9 @@ impl Filesystem {
         };
         let unit = u64::from(BLOCK_SIZE_BYTES);
         let (mut blocks, mut blocks_free) = sizes(quota.limits.bytes, quota.used.bytes, unit);
-        if let Some(room) = self.room.now() {
-            blocks = blocks.min(room.total_bytes / unit);
-            blocks_free = blocks_free.min(room.available_bytes / unit);
+        if let Some(space) = self.disk_space.now() {
+            blocks = blocks.min(space.total_bytes / unit);
+            blocks_free = blocks_free.min(space.available_bytes / unit);
         }
         let (files, files_free) = sizes(quota.limits.files, quota.used.files, 1);
         let name_bytes_max = store::names::NAME_BYTES_MAX as u32;
