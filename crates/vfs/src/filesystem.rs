@@ -20,7 +20,7 @@ use crate::bucket::lister::Lister;
 use crate::bucket::metadata::{MetadataCache, PendingLock, Renamed};
 use crate::bucket::mover;
 use crate::bucket::path_locks::PathLocks;
-use crate::bucket::disk_space::SpaceSource;
+use crate::content::disk_space::SpaceSource;
 use crate::bucket::sharing::Sharing;
 use crate::config::{AttributeSource, Config, Dependencies};
 use crate::content::budget::Budget;

@@ -23,13 +23,14 @@ mod moments;
 mod names;
 mod objects;
 mod ops;
+mod outcomes;
 mod volume;
 
 pub use attr::{Attr, Caller, Changes, Time};
 pub use bucket::conflicts::{Conflict, ConflictPolicy, Keep, Side};
 pub use bucket::hints::{Hint, ReportedState};
 pub use bucket::lister::ListerStatus;
-pub use bucket::disk_space::{MeasureDiskSpace, DiskSpace};
+pub use content::disk_space::{MeasureDiskSpace, DiskSpace};
 pub use config::{AttributeSource, Config, Dependencies};
 pub use content::audit::Audit;
 pub use content::garbage::unused_content;

@@ -16,7 +16,7 @@ use crate::bucket::headers;
 use crate::bucket::metadata::Described;
 use crate::fail_fast::Unanswered as _;
 use crate::layout::stored;
-use crate::ops::Outcomes;
+use crate::outcomes::Outcomes;
 use crate::{Error, Filesystem, Result};
 
 /// Interval of the exporter. An inode is exported after a full interval without changes.

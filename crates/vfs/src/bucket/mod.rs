@@ -15,8 +15,6 @@ pub(crate) mod metadata;
 pub(crate) mod mover;
 pub(crate) mod observe;
 pub(crate) mod path_locks;
-pub(crate) mod preserve;
 pub(crate) mod reconcile;
-pub(crate) mod disk_space;
 pub(crate) mod sharing;
 pub(crate) mod sort_keys;

@@ -3,6 +3,7 @@
 pub(crate) mod audit;
 pub(crate) mod budget;
 pub(crate) mod discards;
+pub(crate) mod disk_space;
 pub(crate) mod garbage;
 pub(crate) mod open_file;
 pub(crate) mod pin;

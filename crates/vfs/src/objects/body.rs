@@ -11,7 +11,7 @@ use crate::content::open_file::FileUser;
 use crate::content::pin::{Cut, Pin};
 use crate::content::ranges::zeros;
 use crate::content::slab::SLAB_BYTES;
-use crate::ops::{into_owned_error, is_changed, join};
+use crate::content::read::reader::{into_owned_error, is_changed, join};
 use crate::{Error, Filesystem};
 
 /// Maximum bytes of one item of the stream.

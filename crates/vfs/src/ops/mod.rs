@@ -1,6 +1,5 @@
 //! The operations of the file system, one family per file.
 
-mod allocate;
 mod attributes;
 mod create;
 mod directory;
@@ -8,24 +7,20 @@ mod exchange;
 mod locate;
 mod lookup;
 mod open;
-mod read;
 mod recover;
 mod remove;
 mod rename;
 mod seek;
 mod status;
 mod sync;
-mod write;
 mod xattrs;
 
 pub(crate) use attributes::without_set_id;
 pub(crate) use directory::DirectoryHandle;
 pub use directory::DirectoryEntry;
 pub use locate::FileLocation;
-pub(crate) use read::{into_owned_error, is_changed, join};
 pub use seek::Whence;
 pub use status::{Statfs, Status};
-pub(crate) use sync::Outcomes;
 
 #[cfg(test)]
 mod tests {

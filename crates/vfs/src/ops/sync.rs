@@ -1,12 +1,13 @@
 //! `sync` and shutdown: publishing of everything that waits.
 
 use futures_util::StreamExt as _;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::content::open_file::OpenFile;
 use crate::content::write::When;
 use crate::fail_fast::Unanswered as _;
+use crate::outcomes::Outcomes;
 use crate::{Error, Filesystem, Result};
 
 /// Files stored at the same time by a sync: for many small files the store's latency dominates, and the parts of large files
@@ -83,34 +84,5 @@ impl Filesystem {
             }
         }
         outcome
-    }
-}
-
-/// The first error of many calls, some of them concurrent.
-#[derive(Debug, Default)]
-pub(crate) struct Outcomes(Mutex<Option<Error>>);
-
-impl Outcomes {
-    /// Makes a call and notes its outcome, unless the store did not answer an earlier one. A call that has begun is completed,
-    /// because a cancelled one loses the writes that it was storing.
-    pub(crate) async fn add(&self, call: impl Future<Output = Result<()>>) {
-        if self.first().as_ref().is_some_and(Error::is_unanswered) {
-            return;
-        }
-        if let Err(error) = call.await {
-            let mut first = self.first();
-            if first.as_ref().is_none_or(|first| error.is_unanswered() && !first.is_unanswered()) {
-                *first = Some(error);
-            }
-        }
-    }
-
-    /// Returns the error of a store that does not answer, otherwise the first error.
-    pub(crate) fn into_result(self) -> Result<()> {
-        self.0.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
-    }
-
-    fn first(&self) -> MutexGuard<'_, Option<Error>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

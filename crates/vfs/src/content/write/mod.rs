@@ -10,13 +10,16 @@
 //! file with the ranges that differ from the objects below. No writer waits for memory that an idle file holds: without free
 //! memory a file goes to disk.
 
+mod allocate;
 mod assemble;
 mod commit;
 mod conflict;
 mod copy;
+mod editor;
 mod local;
 mod memory;
 mod plan;
+mod preserve;
 mod splice;
 mod stream;
 
