@@ -26,7 +26,7 @@ impl FilesystemSink {
 
     /// Starts to apply hints. Marks everything as stale first: no source reported changes of what was cached before.
     pub(crate) async fn start(&self, fs: &Arc<Filesystem>) {
-        self.fs.get_or_init(|| Arc::clone(fs)).mark_all_stale().await;
+        self.fs.get_or_init(|| Arc::clone(fs)).hints().mark_all_stale().await;
     }
 
     fn hint(&self, hint: &Hint<'_>) -> Option<vfs::Hint> {
@@ -59,12 +59,12 @@ impl Sink for FilesystemSink {
     async fn take(&self, hints: &[Hint<'_>]) -> Result<(), SinkError> {
         let Some(fs) = self.fs.get() else { return Ok(()) };
         let hints = hints.iter().filter_map(|hint| self.hint(hint)).collect();
-        fs.process_hints(hints).await.map_err(|error| SinkError(error.to_string()))
+        fs.hints().process(hints).await.map_err(|error| SinkError(error.to_string()))
     }
 
     async fn lost(&self, _bucket: Option<&str>) {
         if let Some(fs) = self.fs.get() {
-            fs.mark_all_stale().await;
+            fs.hints().mark_all_stale().await;
         }
     }
 }

@@ -151,11 +151,11 @@ impl OpenVolume {
         if let Some(viewing) = &viewing {
             let at = (!is_views_alone(volume)).then_some(VIEWS_NAME);
             let top_mode = view_settings.as_ref().and_then(|view_settings| view_settings.top_mode);
-            fs.derive(at, viewing.clone(), top_mode).map_err(unusable)?;
+            fs.views().attach(at, viewing.clone(), top_mode).map_err(unusable)?;
             viewing.start_invalidation(&fs);
         }
         if let Some(log) = &bucket.writeback {
-            log.judged_by(fs.judge());
+            log.judged_by(fs.conflict_resolver().judge());
         }
         if are_settings_new {
             fs.forget_learned().map_err(unusable)?;
@@ -167,8 +167,8 @@ impl OpenVolume {
                 tracing::info!("imported {} objects that other programs stored", imported.len());
             }
         }
-        fs.list_in_background(flags.list_budget);
-        fs.publish_in_background(flags.publish_interval);
+        fs.lister().start(flags.list_budget);
+        fs.publisher().publish_in_background(flags.publish_interval);
         let feeds = match (&view_settings, &coherence) {
             (Some(view_settings), Some(sink))
                 if !viewing.as_ref().is_some_and(|viewing| viewing.has_handler()) =>

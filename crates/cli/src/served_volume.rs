@@ -378,7 +378,7 @@ impl VolumeService {
     }
 
     async fn resolve(&self, id: &str, keep: Keep) -> Answer {
-        match self.opened.fs.resolve_conflict(id, keep.into()).await {
+        match self.opened.fs.conflict_resolver().resolve(id, keep.into()).await {
             Ok(()) => Answer::Resolved,
             Err(error) => failed(error.to_string()),
         }
@@ -453,7 +453,7 @@ impl VolumeService {
             views_bytes: self.opened.viewing.as_ref().map_or(0, |viewing| viewing.memory_bytes()),
             kernel_inodes: status.kernel_inodes as u64,
             memory_limit_bytes: status.memory_limit_bytes,
-            conflict_policy: self.opened.fs.conflict_policy().to_string(),
+            conflict_policy: self.opened.fs.conflicts().policy().to_string(),
             conflicts: status.conflicts as u64,
             lister: Lister::of(&status.lister),
             store_requests: self.opened.bucket.requests(),
@@ -502,7 +502,7 @@ impl Service for VolumeService {
             }
             Request::Check => self.check(),
             Request::Conflicts => Answer::Conflicts {
-                conflicts: self.opened.fs.conflicts().iter().map(Conflict::from).collect(),
+                conflicts: self.opened.fs.conflicts().list().iter().map(Conflict::from).collect(),
             },
             Request::ResolveConflict { id, keep } => self.resolve(&id, keep).await,
         }

@@ -40,7 +40,7 @@ pub(crate) fn start(
 /// Invalidates all that the kernel may have cached.
 fn invalidate_everything(kernel: &Notifier, fs: &Weak<Filesystem>) {
     let mut after = None;
-    while let Some((last, held)) = fs.upgrade().and_then(|fs| fs.everything_held(after)) {
+    while let Some((last, held)) = fs.upgrade().and_then(|fs| fs.kernel_caches().everything_held(after)) {
         held.iter().for_each(|invalidation| invalidate(kernel, invalidation));
         after = Some(last);
     }

@@ -10,11 +10,11 @@
 use bytes::Bytes;
 use meta::{Extent, Ino, Inode, Kind, Name, Namespace, Stored};
 use std::collections::BTreeSet;
+use store::{ETag, InvalidKey, KEY_BYTES_MAX, ObjectKey, ObjectRef, Timestamp};
 use store::names::{BadName, KeyPrefix, plain};
-use store::{InvalidKey, KEY_BYTES_MAX, ObjectKey, ObjectRef, Timestamp};
 
-use crate::volume::{Mapping, Naming, VolumeRecord};
 use crate::{Error, Result};
+use crate::volume::{Mapping, Naming, VolumeRecord};
 
 /// Prefix of Tenon's own objects, at the volume's root; listings hide it.
 pub const RESERVED: &str = ".tenon";
@@ -284,4 +284,9 @@ pub(crate) fn content_keys(content: &[Extent]) -> BTreeSet<ObjectKey> {
 /// Returns the content of a file that is one whole object.
 pub(crate) fn whole(object: Stored, size_bytes: u64) -> Vec<Extent> {
     vec![Extent { offset: 0, len: size_bytes, object, object_offset: 0 }]
+}
+
+/// Returns the etag of an inode's object.
+pub(crate) fn etag(inode: &Inode) -> Option<&ETag> {
+    inode.object().map(|object| &object.etag)
 }

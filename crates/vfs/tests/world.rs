@@ -214,7 +214,7 @@ impl Bucket {
         };
         let fs = Filesystem::mount(parts, config.clone()).unwrap();
         if let Some(log) = &log {
-            log.judged_by(fs.judge());
+            log.judged_by(fs.conflict_resolver().judge());
         }
         World { fs, bucket: self.clone(), log, config, cache }
     }
@@ -459,7 +459,7 @@ impl World {
         let (dir, name) = self.parent(path.as_ref()).await?;
         self.fs.unlink(dir, &name).await?;
         // The object of a file with other names moves to one of them.
-        self.fs.moves_rest().await;
+        self.fs.moves().wait_until_at_rest().await;
         Ok(())
     }
 
@@ -480,7 +480,7 @@ impl World {
         flags: u32,
     ) -> Result<()> {
         self.rename_at_once(from, to, flags).await?;
-        self.fs.moves_rest().await;
+        self.fs.moves().wait_until_at_rest().await;
         Ok(())
     }
 
@@ -533,7 +533,7 @@ impl World {
     /// Waits until everything is in the bucket.
     pub(crate) async fn settle(&self) {
         self.fs.sync().await.unwrap();
-        self.fs.moves_end().await;
+        self.fs.moves().wait_until_complete().await;
         if let Some(log) = &self.log {
             log.drained().await;
         }

@@ -163,7 +163,7 @@ impl Target<'_> {
                 }
             }
             Self::Unmounted(volume, access) => access
-                .with_filesystem(volume, async |fs| Ok(fs.conflicts().iter().map(Conflict::from).collect())),
+                .with_filesystem(volume, async |fs| Ok(fs.conflicts().list().iter().map(Conflict::from).collect())),
         }
     }
 
@@ -177,7 +177,7 @@ impl Target<'_> {
                 }
             }
             Self::Unmounted(volume, access) => access.with_filesystem(volume, async |fs| {
-                fs.resolve_conflict(id, keep.into()).await?;
+                fs.conflict_resolver().resolve(id, keep.into()).await?;
                 Ok(fs.shutdown(SHUTDOWN_TIMEOUT).await?)
             }),
         }

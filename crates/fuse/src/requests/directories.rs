@@ -27,7 +27,7 @@ impl RequestHandler {
                     shared.add_directory(handle);
                     FopenFlags::empty()
                 }
-                None => flags(fs.listing_cache(handle)),
+                None => flags(fs.views().listing_cache(handle)),
             };
             Ok(OpenFile { handle: FileHandle(handle.0), flags })
         });
@@ -121,7 +121,7 @@ async fn fill_plus(
 ) -> Result<(), Error> {
     let mut cookie = from;
     loop {
-        let asked = fs.asked();
+        let asked = fs.views().asked();
         let entries = match fs.readdir(handle, cookie, ENTRIES_PER_CALL_WITH_ATTRIBUTES, true).await {
             Err(error) if cookie == from => return Err(error),
             Err(_) => return Ok(()),
@@ -130,10 +130,10 @@ async fn fill_plus(
         let Some(last) = entries.last() else { return Ok(()) };
         cookie = last.cookie;
         let known = with_attributes(fs, directory, entries).await;
-        let ttl = fs.lifetime_listed(directory, asked);
+        let ttl = fs.views().lifetime_listed(directory, asked);
         let mut full = false;
         for (entry, attr) in known {
-            let is_kept = !entry.is_awaited && !fs.misleads_readers(&attr);
+            let is_kept = !entry.is_awaited && !fs.kernel_caches().misleads_readers(&attr);
             let ttl = if is_kept { ttl } else { Duration::ZERO };
             let shown = convert::attr(&attr);
             full = full

@@ -144,11 +144,11 @@ impl RequestHandler {
                 false => fs.write(handle, offset, &data).await,
             };
             if is_set_id {
-                fs.forget_attributes_above(ino).await;
+                fs.kernel_caches().forget_attributes(ino).await;
             }
             outcome?;
             if passes_cache {
-                fs.forget_bytes_above(ino, offset..offset + u64::from(written)).await;
+                fs.kernel_caches().forget_bytes(ino, offset..offset + u64::from(written)).await;
             }
             Ok(written)
         });
@@ -201,7 +201,7 @@ impl RequestHandler {
 /// Drops the set-id bits of a file that a user other than root has changed, also from the kernel's cached attributes.
 async fn drop_set_id(fs: &Filesystem, ino: Ino, is_root: bool) -> Result<(), Error> {
     if !is_root && fs.drop_set_id(ino)? {
-        fs.forget_attributes_above(ino).await;
+        fs.kernel_caches().forget_attributes(ino).await;
     }
     Ok(())
 }

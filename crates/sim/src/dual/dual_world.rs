@@ -116,7 +116,7 @@ impl DualWorld {
         let end = in_paused_runtime(async || {
             let mount = self.mount(last_crash).await?;
             let end = self.run_rounds(&mount).await;
-            self.machine.record_synced(mount.synced(), mount.fs.moves_synced_bytes());
+            self.machine.record_synced(mount.synced(), mount.fs.moves().synced_journal_bytes());
             end
         })?;
         let RoundEnd::Crash(crash_kind) = end else {
@@ -153,7 +153,7 @@ impl DualWorld {
         }
         if let Some(after) = self.publish_interval {
             self.shared.count("mounts that publish open files");
-            mount.fs.publish_in_background(after);
+            mount.fs.publisher().publish_in_background(after);
         }
         self.check_quiescent(&mount).await?;
         Ok(mount)
@@ -218,7 +218,7 @@ impl DualWorld {
             // Background failures from before the pause may be reported once more.
             require_ok("sync", mount.fs.sync().await)?;
         }
-        mount.fs.moves_end().await;
+        mount.fs.moves().wait_until_complete().await;
         if let Some(log) = &mount.writeback {
             log.drained().await;
         }

@@ -11,21 +11,27 @@ mod created_files;
 mod entries;
 mod listing;
 mod listing_cache;
+pub(crate) mod listings;
 mod lookups;
 mod nodes;
 mod renames;
+pub(crate) mod router;
+pub(crate) mod views;
 
-pub(crate) use listing_cache::ListingReader;
-pub use listing_cache::{Asked, ListingCache};
+pub(crate) use listings::ListingReader;
+pub use listings::{Asked, ListingCache};
 pub(crate) use nodes::{DerivedDirectories, is_derived};
 
 use meta::Name;
-use std::collections::BTreeMap;
 use std::fmt;
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use store::{ETag, ObjectKey, Tags, Timestamp};
 
 use crate::Result;
+use crate::base::Base;
+use crate::mount::Mount;
 
 /// A tree of derived directories. Paths are lists of names below its root; the root is the empty path.
 ///
@@ -111,3 +117,4 @@ pub struct Placed {
     /// `Content-Type`, if the view requires one.
     pub content_type: Option<String>,
 }
+

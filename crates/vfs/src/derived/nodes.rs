@@ -11,9 +11,9 @@ use store::Timestamp;
 
 use super::Derived;
 use super::created_files::CreatedFiles;
-use super::listing_cache::Listings;
-use crate::bucket::headers::Defaults;
+use super::listings::Listings;
 use crate::{Attr, Error, Result};
+use crate::bucket::headers::Defaults;
 
 const DERIVED_BIT: u64 = 1 << 63;
 

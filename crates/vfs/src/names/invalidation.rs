@@ -5,13 +5,17 @@
 
 use bytes::Bytes;
 use futures_util::future::join_all;
-use meta::Ino;
+use meta::{Ino, Inode, Kind};
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::{Notify, mpsc, oneshot};
 
+use crate::names::Names;
+
+/// Inodes in the kernel to invalidate at once.
+const BATCH: usize = 1024;
 /// Maximum queued invalidations of a front end.
 const QUEUE_MAX: usize = 4096;
 
@@ -235,4 +239,36 @@ async fn send_to(listener: &mpsc::Sender<Invalidation>, news: &[Invalidation]) {
         }
     }
     reached.await.ok();
+}
+
+impl Names {
+    /// Returns what `invalidate` adds for a bounded number of the inodes that front ends hold, starting after `after`. Also returns
+    /// the last of these inodes, to continue from.
+    pub(crate) fn invalidations_after(
+        &self,
+        after: Option<Ino>,
+        invalidate: impl Fn(&Inode, &mut Vec<Invalidation>),
+    ) -> Option<(Ino, Vec<Invalidation>)> {
+        let held = self.references.after(after, BATCH);
+        let last = *held.last()?;
+        let mut news = Vec::with_capacity(3 * held.len());
+        let inodes = self.tables.inodes(&held).unwrap_or_default();
+        for (ino, inode) in held.iter().zip(inodes.into_iter().chain(std::iter::repeat(None))) {
+            match inode {
+                Some(inode) => invalidate(&inode, &mut news),
+                // The inode is gone. A program that still has its name looks it up again.
+                None => news.push(Invalidation::Inode(*ino)),
+            }
+        }
+        Some((last, news))
+    }
+}
+
+/// Adds invalidations for an inode. A directory's name stays: programs may be in it, and a request for its attributes tells
+/// whether it exists.
+pub(crate) fn push_invalidations(inode: &Inode, news: &mut Vec<Invalidation>) {
+    if let Some((dir, name)) = inode.home.as_ref().filter(|_| inode.kind != Kind::Directory) {
+        news.push(Invalidation::entry(*dir, name.as_bytes()));
+    }
+    news.push(Invalidation::Attributes(inode.ino));
 }

@@ -14,27 +14,22 @@ mod buckets;
 mod description;
 mod errors;
 mod etag;
-mod moved_settings;
+pub(crate) mod moved_settings;
 mod named;
 mod settings;
-mod storing;
+mod settings_cache;
 mod uploads;
 
 use bytes::Bytes;
 use std::fmt;
 use std::sync::Arc;
-use store::{
-    Attributes, CopyOptions, GetOptions, ListPage, ListRequest, Multipart, Object, ObjectKey, ObjectMeta,
-    ObjectRef, ObjectStore, Payload, Precondition, PutOptions, Settings, StoreError, Tags, Uploads,
-};
+use store::{Attributes, CopyOptions, GetOptions, ListPage, ListRequest, Multipart, Object, ObjectKey, ObjectMeta, ObjectRef, ObjectStore, Payload, Precondition, PutOptions, Settings, StoreError, Tags, Uploads};
 
 use crate::Filesystem;
 
 pub use buckets::DirectoryBuckets;
 pub(crate) use description::OWN;
 pub(crate) use moved_settings::MovedSettings;
-pub(crate) use settings::SettingsCache;
-pub(crate) use storing::{StoringGuard, StoringInodes};
 pub(crate) use uploads::from_hex;
 
 /// A volume, or one of its directories, as a bucket.
@@ -59,11 +54,11 @@ impl Objects {
     }
 
     fn is_by_path(&self) -> bool {
-        self.fs.layout.follows_paths()
+        self.fs.mount.layout.follows_paths()
     }
 
     fn check_writable(&self) -> store::Result<()> {
-        self.fs.check_writable().map_err(|error| StoreError::Denied(error.to_string()))
+        self.fs.mount.check_writable().map_err(|error| StoreError::Denied(error.to_string()))
     }
 
     /// Returns the claim of a key.

@@ -27,10 +27,10 @@ pub struct FileLocation {
 impl Filesystem {
     /// Finds the object of a path relative to the volume's root, such as `dir/file`.
     pub async fn locate(&self, path: &[u8]) -> Result<FileLocation> {
-        let inode = self.seen(self.at_path(path).await?);
+        let inode = self.content.seen(self.bucket.discovery.at_path(path).await?);
         let is_implicit = inode.kind == Kind::Directory && inode.object().is_none();
-        let home = if is_implicit { None } else { self.layout.key(&self.names, &inode).ok() };
-        let content = self.names.content_of(&inode)?;
+        let home = if is_implicit { None } else { self.mount.layout.key(self.names.tables(), &inode).ok() };
+        let content = self.names.tables().content_of(&inode)?;
         let key_of = |extent: &Extent| extent.object.key.clone().or_else(|| home.clone());
         let content: Vec<_> =
             content.iter().filter_map(|extent| Some((key_of(extent)?, extent.clone()))).collect();
@@ -42,15 +42,15 @@ impl Filesystem {
 
     /// Returns the path that shows a key, or the path of the file whose content the key holds; `None` if no file has it.
     pub fn path_of(&self, key: &ObjectKey) -> Option<Bytes> {
-        if let Some(ino) = self.layout.content_owner(key) {
-            let names = self.names.path(ino).ok()?;
+        if let Some(ino) = self.mount.layout.content_owner(key) {
+            let names = self.names.tables().path(ino).ok()?;
             let names: Vec<&[u8]> = names.iter().map(|name| name.as_bytes()).collect();
             return Some(Bytes::from(names.join(&b'/')));
         }
-        if !self.layout.follows_paths() {
+        if !self.mount.layout.follows_paths() {
             return None;
         }
-        let inside = key.as_bytes().strip_prefix(self.config.prefix.as_slice())?;
+        let inside = key.as_bytes().strip_prefix(self.mount.config.prefix.as_slice())?;
         let path = store::names::key_to_path(&ObjectKey::try_from(inside).ok()?);
         Some(Bytes::from(path.join(&b'/')))
     }

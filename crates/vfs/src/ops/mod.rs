@@ -1,26 +1,33 @@
 //! The operations of the file system, one family per file.
 
 mod attributes;
-mod create;
-mod directory;
+mod change_entries;
+pub(crate) mod create;
+mod data;
+pub(crate) mod directory;
+pub(crate) mod entries;
 mod exchange;
+mod list;
 mod locate;
 mod lookup;
+mod maintenance;
 mod open;
+mod quotas;
 mod recover;
-mod remove;
-mod rename;
+pub(crate) mod remove;
+pub(crate) mod rename;
 mod seek;
 mod status;
 mod sync;
 mod xattrs;
 
 pub(crate) use attributes::without_set_id;
-pub(crate) use directory::DirectoryHandle;
 pub use directory::DirectoryEntry;
 pub use locate::FileLocation;
 pub use seek::Whence;
 pub use status::{Statfs, Status};
+
+
 
 #[cfg(test)]
 mod tests {

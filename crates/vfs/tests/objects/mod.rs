@@ -419,7 +419,7 @@ async fn s189_by_path_a_file_is_an_object_by_all_its_names() {
     let handle = world.open_handle("b", libc::O_RDONLY).await.unwrap();
     delete(&objects, "a").await;
     assert_eq!(world.read_all(handle).await.unwrap(), b"shared");
-    world.fs.moves_end().await;
+    world.fs.moves().wait_until_complete().await;
     assert_eq!(world.bucket.object("b").await.unwrap(), b"shared");
     assert_eq!(errno(world.stat("a").await), libc::ENOENT);
     delete(&objects, "b").await;
@@ -474,7 +474,7 @@ async fn settings_are_not_objects() {
 #[tokio::test]
 async fn a_change_waits_for_the_front_end_to_invalidate() {
     for world in each().await {
-        let mut news = world.fs.invalidations();
+        let mut news = world.fs.kernel_caches().invalidations();
         let heard: Arc<Mutex<Vec<Invalidation>>> = Arc::default();
         let told = heard.clone();
         let listening = tokio::spawn(async move {

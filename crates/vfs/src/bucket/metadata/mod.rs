@@ -9,8 +9,9 @@
 //! (`pending`), and a cache of what objects have (`cache`). In a volume named by inode the metadata engine holds them
 //! (`objects`).
 
-mod cache;
+pub(crate) mod cache;
 mod content_type;
+pub(crate) mod object_metadata;
 mod pending;
 mod s3fs;
 
@@ -20,6 +21,7 @@ pub(crate) use pending::PendingLock;
 
 use bytes::Bytes;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use store::{Attributes, Tags};
 
 use crate::bucket::headers;

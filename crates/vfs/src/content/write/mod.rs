@@ -14,24 +14,28 @@ mod allocate;
 mod assemble;
 mod commit;
 mod conflict;
-mod copy;
-mod editor;
+mod content_object;
+pub(crate) mod copy;
+pub(crate) mod editor;
 mod local;
 mod memory;
 mod plan;
 mod preserve;
+pub(crate) mod publisher;
 mod splice;
 mod stream;
+pub(crate) mod uploader;
 
 pub(crate) use local::{Local, Source};
 pub(crate) use memory::Memory;
 pub(crate) use plan::When;
 pub(crate) use stream::{Stream, Upload, reserve as reserve_stream};
 
-use crate::content::open_file::OpenFile;
-use crate::content::pin::Pin;
 use std::sync::Arc;
 use store::{ObjectKey, Precondition};
+
+use crate::content::open_file::OpenFile;
+use crate::content::pin::Pin;
 
 /// Unpublished writes of one inode.
 #[derive(Debug)]

@@ -8,11 +8,11 @@ use std::sync::{Arc, Weak};
 use store::{Attributes, Multipart, ObjectKey, ObjectRef, Payload, Precondition, StoreError, Timestamp};
 use tokio::task::JoinSet;
 
-use crate::Filesystem;
 use crate::bucket::metadata::Described;
 use crate::content::budget::{Budget, Held};
 use crate::content::pin::Pin;
 use crate::content::slab::{SLAB_BYTES, Slab, SlabPool};
+use crate::mount::Mount;
 
 /// S3's maximum number of parts.
 const PARTS_MAX: u32 = 10_000;
@@ -67,21 +67,21 @@ pub(crate) enum Upload {
     /// Parts of one object.
     Object { parts: Arc<dyn Multipart>, key: ObjectKey },
     /// One object per part.
-    Chunks { fs: Weak<Filesystem>, ino: Ino, attributes: Arc<Attributes> },
+    Chunks { mount: Weak<Mount>, ino: Ino, attributes: Arc<Attributes> },
 }
 
 impl Upload {
     /// Creates an upload that stores every part as an object of the inode.
-    pub(crate) fn chunks(fs: Weak<Filesystem>, ino: Ino, attributes: Attributes) -> Self {
-        Self::Chunks { fs, ino, attributes: Arc::new(attributes) }
+    pub(crate) fn chunks(mount: Weak<Mount>, ino: Ino, attributes: Attributes) -> Self {
+        Self::Chunks { mount, ino, attributes: Arc::new(attributes) }
     }
 
     async fn put(&self, number: u32, payload: Payload) -> Result<Option<ObjectRef>, StoreError> {
         match self {
             Self::Object { parts, .. } => parts.put_part(number, payload).await.map(|()| None),
-            Self::Chunks { fs, ino, attributes } => {
-                let fs = fs.upgrade().ok_or_else(part_lost)?;
-                fs.store_payload(*ino, payload, attributes).await.map(Some)
+            Self::Chunks { mount, ino, attributes } => {
+                let mount = mount.upgrade().ok_or_else(part_lost)?;
+                mount.store_payload(*ino, payload, attributes).await.map(Some)
             }
         }
     }
@@ -278,25 +278,18 @@ impl Stream {
         self.completed.clone()
     }
 
-    /// Aborts the upload.
-    pub(crate) async fn abort(mut self) {
+    /// Aborts the upload. Returns the objects that were stored, for the caller to discard.
+    pub(crate) async fn abort(mut self) -> Vec<ObjectKey> {
         if self.completed.is_some() {
-            return;
+            return Vec::new();
         }
         self.in_flight.shutdown().await;
-        match &self.upload {
-            Upload::Object { parts, .. } => {
-                if let Err(error) = parts.abort().await {
-                    tracing::warn!(%error, "an upload could not be aborted: its parts stay until the bucket's lifecycle removes them");
-                }
-            }
-            Upload::Chunks { fs, .. } => {
-                let Some(fs) = fs.upgrade() else { return };
-                for object in self.chunks.into_values() {
-                    fs.discard(object.key).await;
-                }
-            }
+        if let Upload::Object { parts, .. } = &self.upload
+            && let Err(error) = parts.abort().await
+        {
+            tracing::warn!(%error, "an upload could not be aborted: its parts stay until the bucket's lifecycle removes them");
         }
+        self.chunks.into_values().map(|object| object.key).collect()
     }
 
     /// Sends the part being filled; returns its bytes if it was not full.

@@ -23,7 +23,7 @@ impl Objects {
         tags: Tags,
     ) -> store::Result<Arc<dyn Multipart>> {
         let full = self.full_key(key)?;
-        let begun = self.fs.store.multipart(&full, attributes, tags).await;
+        let begun = self.fs.mount.store.multipart(&full, attributes, tags).await;
         let inner = begun.map_err(|error| about_key(key, error))?;
         Ok(Arc::new(PathUpload { objects: self.clone(), key: key.clone(), full, inner }))
     }

@@ -10,9 +10,9 @@ use bytes::Bytes;
 use meta::{Dentry, FsError, Ino, Kind, Name};
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
+use store::{KEY_BYTES_MAX, ListEntry, ListPage, ListRequest, ObjectKey, StoreError};
 use store::listing::{PAGE_ENTRIES_MAX, Scan, token_after};
 use store::names::{self, KeyPrefix};
-use store::{KEY_BYTES_MAX, ListEntry, ListPage, ListRequest, ObjectKey, StoreError};
 
 use crate::bucket::sort_keys;
 use crate::layout::is_reserved;
@@ -116,7 +116,7 @@ impl Objects {
             (Entry::Object(..), None) => Ok(None),
             (Entry::Object(text, _), Some(inode)) => {
                 let key = ObjectKey::new(text.clone())?;
-                let identity = Record::read(&self.fs.names, inode.ino)
+                let identity = Record::read(self.fs.names.tables(), inode.ino)
                     .and_then(|record| self.identity(&key, &inode, &record));
                 match identity {
                     Ok((object, size_bytes)) => Ok(Some(ListEntry::Object { object, size_bytes })),

@@ -1,18 +1,16 @@
 //! A multipart upload in a volume named by inode, within the process that completes it.
 
 use meta::{Extent, Ino};
-use std::collections::BTreeMap;
 use std::fmt;
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use store::{
-    Attributes, Multipart, ObjectKey, ObjectRef, Payload, Precondition, PutOptions, StoreError, Tags,
-};
+use store::{Attributes, Multipart, ObjectKey, ObjectRef, Payload, Precondition, PutOptions, StoreError, Tags};
 
 use super::put::NewObject;
+use crate::content::storing::StoringGuard;
 use crate::objects::Objects;
 use crate::objects::errors::error_about;
-use crate::objects::storing::StoringGuard;
 
 /// A part's content from offset 0, and its length.
 type Content = (Vec<Extent>, u64);
@@ -38,14 +36,14 @@ impl Objects {
         attributes: Attributes,
         tags: Tags,
     ) -> store::Result<Arc<dyn Multipart>> {
-        let ino = self.fs.new_ino(self.resolve(key)?.dir).map_err(error_about(key))?;
+        let ino = self.fs.names.new_ino(self.resolve(key)?.dir).map_err(error_about(key))?;
         Ok(Arc::new(NamedUpload {
             objects: self.clone(),
             key: key.clone(),
             attributes,
             tags,
             ino,
-            _stores: StoringGuard::begin(&self.fs, ino),
+            _stores: StoringGuard::begin(self.fs.content.storing(), ino),
             parts: Mutex::new(Some(BTreeMap::new())),
             completed: OnceLock::new(),
         }))

@@ -2,10 +2,7 @@
 
 use meta::{Extent, Inode};
 use std::collections::BTreeMap;
-use store::{
-    Attributes, CompleteOptions, CopyOptions, Multipart, ObjectKey, ObjectRef, Payload, Precondition,
-    PutOptions, StoreError, Tags,
-};
+use store::{Attributes, CompleteOptions, CopyOptions, Multipart, ObjectKey, ObjectRef, Payload, Precondition, PutOptions, StoreError, Tags};
 
 use super::record::{PartRecord, UPLOAD, part_name};
 use crate::content::pin::{Cut, Pin};
@@ -37,7 +34,7 @@ impl Objects {
         options.check(etags.iter())?;
         let mut attributes = begun.attributes();
         attributes.user.extend(options.user);
-        let (upload, stored) = self.fs.names.content(ino).map_err(namespace_error_about(key))?;
+        let (upload, stored) = self.fs.names.tables().content(ino).map_err(namespace_error_about(key))?;
         let precondition = options.precondition;
         if self.is_by_path() {
             let object = self.assemble(key, &upload, &chosen, (attributes, begun.tags), precondition).await?;
@@ -67,7 +64,7 @@ impl Objects {
             }
         };
         for key in left {
-            self.fs.discard(key).await;
+            self.fs.content.discard(key).await;
         }
         Ok(object)
     }
@@ -91,25 +88,25 @@ impl Objects {
             // An orphan without content has no pin.
             true => Vec::new(),
             false => {
-                let pin = self.fs.pin(upload).map_err(error_about(key))?;
+                let pin = self.fs.names.pin(upload).map_err(error_about(key))?;
                 sources(&pin.ok_or_else(|| StoreError::NotFound(key.clone()))?, parts)?
             }
         };
         for (object, _) in sources.iter_mut().filter(|(object, _)| object.etag.is_provisional()) {
-            *object = self.fs.store.head(&object.key).await.map_err(part_error)?.object;
+            *object = self.fs.mount.store.head(&object.key).await.map_err(part_error)?.object;
         }
         let stored = match sources.as_slice() {
             [] => {
                 let options = PutOptions { precondition, attributes, tags, ..PutOptions::default() };
-                self.change_key(&full, false, self.fs.store.put(&full, Payload::default(), options)).await
+                self.change_key(&full, false, self.fs.mount.store.put(&full, Payload::default(), options)).await
             }
             [(one, _)] if tags.is_empty() && precondition == Precondition::None => {
                 let options =
                     CopyOptions { attributes: Some(attributes), precondition, ..CopyOptions::default() };
-                self.change_key(&full, false, self.fs.store.copy(one, &full, options)).await
+                self.change_key(&full, false, self.fs.mount.store.copy(one, &full, options)).await
             }
             many => {
-                let inner = self.fs.store.multipart(&full, attributes, tags).await?;
+                let inner = self.fs.mount.store.multipart(&full, attributes, tags).await?;
                 let stored = match copy_all(inner.as_ref(), many).await {
                     Ok(()) => self.change_key(&full, false, inner.complete(precondition)).await,
                     Err(error) => Err(part_error(error)),

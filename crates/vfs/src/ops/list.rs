@@ -1,0 +1,74 @@
+//! Operations that list directories.
+
+use futures_util::{StreamExt as _, TryStreamExt as _};
+use meta::{Ino, Kind};
+
+use crate::{Error, Filesystem, Result};
+use crate::bucket::discovery::PAGE_ENTRIES;
+use crate::names::directory_handle::DirectoryHandle;
+use crate::names::handles::Handle;
+use crate::ops::directory::DirectoryEntry;
+use crate::names::positions::DOTS;
+
+impl Filesystem {
+    /// Opens a directory for listing.
+    pub async fn opendir(&self, ino: Ino) -> Result<Handle> {
+        let kept = match self.views.derived.derived_at(ino) {
+            Some(views) => Box::pin(self.views.open_derived(views, ino)).await?,
+            None if self.names.tables().inode(ino)?.kind == Kind::Directory => None,
+            None => return Err(Error::NOT_DIRECTORY),
+        };
+        self.bucket.lister.state().note_request(self.mount.moment());
+        Ok(self.names.handles().add_directory(DirectoryHandle::new(ino, kept)))
+    }
+
+    /// Returns entries after `cookie` (0: from the beginning), `.` and `..` first; an empty result is the end. Entries created
+    /// or removed meanwhile do not affect the others.
+    pub async fn readdir(
+        &self,
+        handle: Handle,
+        cookie: u64,
+        limit: usize,
+        plus: bool,
+    ) -> Result<Vec<DirectoryEntry>> {
+        self.directories.read(handle, cookie, limit, plus).await
+    }
+
+    /// Determines the kind of entries whose kind is unknown, many at a time, for front ends that cannot express an unknown
+    /// kind. Drops entries that are gone.
+    pub async fn with_kinds(&self, listed: Vec<DirectoryEntry>) -> Result<Vec<DirectoryEntry>> {
+        self.directories.with_kinds(listed).await
+    }
+
+    /// Lists the whole bucket to learn every name; `on_progress` gets the number of entries found so far.
+    pub async fn learn_all(&self, mut on_progress: impl FnMut(usize)) -> Result<usize> {
+        let (mut directories, mut count) = (vec![Ino::ROOT], 0);
+        while let Some(dir) = directories.pop() {
+            let handle = self.opendir(dir).await?;
+            let mut cookie = DOTS;
+            loop {
+                let listed = self.readdir(handle, cookie, PAGE_ENTRIES, false).await?;
+                let Some(last) = listed.last() else { break };
+                cookie = last.cookie;
+                count += listed.len();
+                on_progress(count);
+                let inside = listed.iter().filter(|entry| entry.kind == Some(Kind::Directory));
+                directories.extend(inside.map(|entry| entry.ino));
+            }
+            self.releasedir(handle);
+        }
+        Ok(count)
+    }
+
+    /// Closes a directory.
+    pub fn releasedir(&self, handle: Handle) {
+        if let Ok(open) = self.names.handles().directory(handle)
+            && open.kept.is_some()
+            && let Some(views) = self.views.derived.derived_at(open.ino)
+        {
+            views.listings.close(open.ino);
+        }
+        self.names.handles().remove_directory(handle);
+    }
+
+}
