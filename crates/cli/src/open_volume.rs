@@ -151,7 +151,7 @@ impl OpenVolume {
         if let Some(viewing) = &viewing {
             let at = (!is_views_alone(volume)).then_some(VIEWS_NAME);
             let top_mode = view_settings.as_ref().and_then(|view_settings| view_settings.top_mode);
-            fs.views().attach(at, viewing.clone(), top_mode).map_err(unusable)?;
+            fs.attach_view(at, viewing.clone(), top_mode).map_err(unusable)?;
             viewing.start_invalidation(&fs);
         }
         if let Some(log) = &bucket.writeback {
@@ -167,7 +167,7 @@ impl OpenVolume {
                 tracing::info!("imported {} objects that other programs stored", imported.len());
             }
         }
-        fs.lister().start(flags.list_budget);
+        fs.list_in_background(flags.list_budget);
         fs.publisher().publish_in_background(flags.publish_interval);
         let feeds = match (&view_settings, &coherence) {
             (Some(view_settings), Some(sink))

@@ -1,16 +1,16 @@
 //! The parts of a mounted volume, and how they are put together. Its operations are in `ops`.
 
-use meta::{Ctx, Ino, Moment, Name, Namespace};
+use meta::{Ctx, Ino, Moment, Namespace};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use store::{Claims, ObjectKey, ObjectStore};
 use staging::mover::Mover;
+use store::{Claims, ObjectKey, ObjectStore};
 
 use crate::Result;
 use crate::base::Base;
 use crate::bucket::Bucket;
-use crate::bucket::conflicts::{ConflictRecords, Conflicts};
 use crate::bucket::conflicts::resolve::ConflictResolver;
+use crate::bucket::conflicts::{ConflictRecords, Conflicts};
 use crate::bucket::discovery::Discovery;
 use crate::bucket::evict::Evictor;
 use crate::bucket::export_queue::ExportQueue;
@@ -48,6 +48,7 @@ use crate::ops::directory::DirectoryReader;
 use crate::ops::entries::EntryOps;
 use crate::ops::remove::Remover;
 use crate::ops::rename::Renamer;
+use crate::volumes::{InodeVolume, PathVolume, Volume};
 
 /// A mounted volume. Calls follow POSIX and may be made from any thread.
 #[derive(Debug)]
@@ -59,6 +60,7 @@ pub struct Filesystem {
     pub(crate) io: FileIo,
     pub(crate) bucket: Bucket,
     pub(crate) entries: EntryOps,
+    pub(crate) volume: Volume,
     pub(crate) views: Arc<ViewRouter>,
     pub(crate) directories: Arc<DirectoryReader>,
     pub(crate) settings: Arc<BucketSettings>,
@@ -81,14 +83,14 @@ impl Filesystem {
         let tables = Namespace::new(engine, &ctx)?;
         let layout = Layout::of(&config.prefix, record.as_ref(), tables.inode(Ino::ROOT)?.btime);
         let sharing = Sharing::of(&store, &entropy, &layout, &config)?;
-        let (store, mover) = match layout.follows_paths() {
+        let (store, mover) = match layout.can_have_keys() {
             true => {
                 let mover = mover::open(&store, &entropy, &config)?;
                 (mover.clone() as Arc<dyn ObjectStore>, Some(mover))
             }
             false => (store, None),
         };
-        let reads_headers = layout.follows_paths()
+        let reads_headers = layout.can_have_keys()
             && match config.attributes {
                 AttributeSource::Auto => record.is_some() || config.is_shared,
                 AttributeSource::Headers => true,
@@ -149,8 +151,7 @@ impl Filesystem {
             publisher,
             opener,
         };
-        let renamer =
-            Renamer::new(&base, &parts, &discovery, &io.publisher, &io.opener, &moves, &settings);
+        let renamer = Renamer::new(&base, &parts, &discovery, &io.publisher, &io.opener, &moves, &settings);
         let entries = EntryOps {
             creator: Creator::new(&base, &parts, &discovery, &io.publisher, &io.opener, &settings),
             remover: Remover::new(&base, &parts, &io.publisher, &io.opener, &settings, &renamer),
@@ -173,6 +174,10 @@ impl Filesystem {
             exporter,
             moves,
         };
+        let volume = match base.mount.layout.can_have_keys() {
+            true => Volume::ByPath(PathVolume::new(&base, &bucket, &io.publisher, &entries)),
+            false => Volume::ByInode(InodeVolume::new(&base, &bucket, &io.opener, &entries)),
+        };
         let views = ViewRouter::new(&base, &bucket, &entries, &io.editor, &views);
         let directories = DirectoryReader::new(&base, &bucket, &views);
         Ok(Arc::new_cyclic(|me| Self {
@@ -184,6 +189,7 @@ impl Filesystem {
             io,
             bucket,
             entries,
+            volume,
             views,
             directories,
             settings,
@@ -209,11 +215,6 @@ impl Filesystem {
     /// Returns what decides conflicts.
     pub fn conflict_resolver(&self) -> &ConflictResolver {
         &self.bucket.resolver
-    }
-
-    /// Returns the lister that compares known names with the bucket in the background.
-    pub fn lister(&self) -> &BackgroundLister {
-        &self.bucket.lister
     }
 
     /// Returns the renames whose objects have not moved yet.
@@ -248,4 +249,3 @@ impl Filesystem {
         self.mount.moment_at(reading)
     }
 }
-

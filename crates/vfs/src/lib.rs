@@ -11,6 +11,7 @@
 //! by this mount is never undone by an older listing or HEAD of the bucket.
 
 mod attr;
+mod base;
 mod bucket;
 mod config;
 mod content;
@@ -27,29 +28,30 @@ mod objects;
 mod ops;
 mod outcomes;
 mod volume;
+mod volumes;
 
 pub use attr::{Attr, Caller, Changes, Time};
-pub use bucket::conflicts::{Conflict, ConflictPolicy, ConflictRecords, Keep, Side};
 pub use bucket::conflicts::resolve::ConflictResolver;
+pub use bucket::conflicts::{Conflict, ConflictPolicy, ConflictRecords, Keep, Side};
 pub use bucket::hints::{Hint, Hints, ReportedState};
-pub use bucket::lister::{BackgroundLister, ListerStatus};
+pub use bucket::lister::ListerStatus;
 pub use bucket::mover::Moves;
-pub use content::disk_space::{MeasureDiskSpace, DiskSpace};
 pub use config::{Atime, AttributeSource, Config, Dependencies};
 pub use content::audit::Audit;
+pub use content::disk_space::{DiskSpace, MeasureDiskSpace};
 pub use content::garbage::unused_content;
 pub use content::write::publisher::Publisher;
-pub use derived::{Asked, Derived, DerivedEntry, DerivedFile, DerivedStale, ListingCache, Placed};
 pub use derived::router::ViewRouter;
+pub use derived::{Asked, Derived, DerivedEntry, DerivedFile, DerivedStale, ListingCache, Placed};
 pub use error::{Error, Result};
 pub use filesystem::Filesystem;
 pub use kernel_caches::KernelCaches;
 pub use layout::{LOST_AND_FOUND, RESERVED, is_shared, leases, lost_key};
 pub use meta::{Ino, Kind, Limits, Moment, Quota, Usage};
 pub use names::handles::{Handle, Opened};
-pub use names::invalidation::{Invalidation, DeliveryMarker, InvalidationQueue};
+pub use names::invalidation::{DeliveryMarker, Invalidation, InvalidationQueue};
 pub use names::locks::{Lock, LockKind, LockOwner, Locks};
-pub use objects::{DirectoryBuckets, Objects};
+pub use objects::{directory_buckets, objects};
 pub use ops::{DirectoryEntry, FileLocation, Statfs, Status, Whence};
 pub use store::{Timestamp, share_budget};
 pub use volume::{Mapping, Naming, Placement, VolumeRecord};

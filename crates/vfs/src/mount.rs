@@ -1,16 +1,15 @@
 //! The surroundings of a mount: its settings, layout, store, clock and randomness. All parts share one.
 
-use futures_util::StreamExt as _;
 use meta::{Ctx, Ino, Moment};
 use std::sync::Arc;
 use std::time::Duration;
 use store::{Clock, Entropy, ObjectKey, ObjectStore, StoreError, Timestamp};
 
-use crate::{Error, Result};
 use crate::bucket::headers::Defaults;
 use crate::config::Config;
 use crate::layout::Layout;
 use crate::moments::Moments;
+use crate::{Error, Result};
 
 /// What every part of a mount needs and none changes.
 #[derive(Debug)]

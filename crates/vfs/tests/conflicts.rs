@@ -228,8 +228,17 @@ async fn s55_resolving_a_conflict_keeps_the_chosen_side() {
                 world.close(handle).await.ok();
                 let id = only_conflict(&world).id;
                 assert_eq!(errno(world.fs.conflict_resolver().resolve("none", keep).await), libc::ENOENT);
-                world.fs.conflict_resolver().resolve(&id, keep).await.unwrap_or_else(|error| panic!("{what}: {error}"));
-                assert_eq!((world.fs.conflicts().list(), world.fs.status().conflicts), (Vec::new(), 0), "{what}");
+                world
+                    .fs
+                    .conflict_resolver()
+                    .resolve(&id, keep)
+                    .await
+                    .unwrap_or_else(|error| panic!("{what}: {error}"));
+                assert_eq!(
+                    (world.fs.conflicts().list(), world.fs.status().conflicts),
+                    (Vec::new(), 0),
+                    "{what}"
+                );
                 let theirs = is_put.then(|| b"theirs".to_vec());
                 assert_eq!(objects_below(&world, "lost+found/").await, [], "{what}");
                 let mut left: Vec<_> =

@@ -151,7 +151,7 @@ impl Derived for View {
 async fn world() -> (World, Arc<View>) {
     let world = World::new().await;
     let view = Arc::new(View::default());
-    world.fs.views().attach(Some(b".views"), view.clone(), None).unwrap();
+    world.fs.attach_view(Some(b".views"), view.clone(), None).unwrap();
     (world, view)
 }
 
@@ -212,7 +212,7 @@ async fn s260_views_may_be_all_that_a_mount_shows() {
     let view = Arc::new(View::default());
     world.bucket.put("one.raw", "hello").await;
     view.report("raw/one.raw", &world.bucket, "one.raw").await;
-    world.fs.views().attach(None, view.clone(), None).unwrap();
+    world.fs.attach_view(None, view.clone(), None).unwrap();
     assert_eq!(world.visible_names("").await, ["raw"]);
     assert_eq!(world.read_file("raw/one.raw").await.unwrap(), b"hello");
     assert_eq!(errno(world.stat("one.raw").await), libc::ENOENT);
@@ -466,7 +466,7 @@ async fn a_view_that_knows_properties_saves_reading_headers() {
     let view = Arc::new(View::default());
     view.report("raw/run", &bucket, "run").await;
     view.files.lock().unwrap().get_mut(&path("raw/run")).unwrap().properties = Some(options.attributes.user);
-    world.fs.views().attach(Some(b".views"), view, None).unwrap();
+    world.fs.attach_view(Some(b".views"), view, None).unwrap();
     let (attr, requests) = world.counting(world.stat(".views/raw/run")).await;
     assert_eq!((attr.unwrap().mode, requests.total()), (0o750, 0));
 }
@@ -508,7 +508,7 @@ async fn s266_a_cached_listing_continues_where_another_handle_was() {
 async fn s266_front_ends_are_told_of_stale_names_and_do_not_cache_earlier_answers() {
     let world = World::new().await;
     let view = Arc::new(View { recency: Duration::from_secs(5), ..View::default() });
-    world.fs.views().attach(Some(b".views"), view.clone(), None).unwrap();
+    world.fs.attach_view(Some(b".views"), view.clone(), None).unwrap();
     world.bucket.put("x", "hello").await;
     view.report("raw/one", &world.bucket, "x").await;
     let (dir, file) = (world.ino(".views/raw").await.unwrap(), world.ino(".views/raw/one").await.unwrap());

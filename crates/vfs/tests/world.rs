@@ -18,8 +18,8 @@ use store_dir::{DirOptions, DirStore, Durability};
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 use vfs::{
-    Attr, Caller, Changes, Config, Filesystem, Handle, Ino, Kind, DirectoryEntry, Mapping, Naming, Opened, Dependencies,
-    Result, VolumeRecord,
+    Attr, Caller, Changes, Config, Dependencies, DirectoryEntry, Filesystem, Handle, Ino, Kind, Mapping,
+    Naming, Opened, Result, VolumeRecord,
 };
 
 pub(crate) const CALLER: Caller = Caller { uid: 1000, gid: 100, umask: 0 };

@@ -14,7 +14,7 @@ use crate::trace::Trace;
 use futures_util::future::{FutureExt as _, LocalBoxFuture, try_join_all};
 use std::time::Duration;
 use store::Entropy;
-use vfs::{Mapping, Naming, Objects};
+use vfs::{Mapping, Naming};
 
 /// Calls per op, for the draw of the crash point.
 const CALLS_PER_OP: u64 = 3;
@@ -223,11 +223,11 @@ impl DualWorld {
             log.drained().await;
         }
         tokio::time::sleep(REVALIDATION_WAIT).await;
-        let endpoint = Objects::new(mount.fs.clone(), b"");
+        let endpoint = vfs::objects(&mount.fs, b"");
         // Draws whether the files or the endpoint are read first.
         let is_first = self.machine.entropy.below(2) == 0;
         let early = if is_first { Some(quiescent_check::walk_files(&mount.fs).await?) } else { None };
-        let objects = quiescent_check::read_objects(&endpoint).await?;
+        let objects = quiescent_check::read_objects(endpoint.as_ref()).await?;
         if self.shared.by_path {
             // With write-back an object keeps the tag that the log gave it until the mount ends.
             let compares_tags = !self.shared.write_back;
@@ -240,7 +240,7 @@ impl DualWorld {
         quiescent_check::compare_stores(
             "endpoint now and a moment later",
             &objects,
-            &quiescent_check::read_objects(&endpoint).await?,
+            &quiescent_check::read_objects(endpoint.as_ref()).await?,
             true,
         )?;
         let found = quiescent_check::check_final(&self.shared, &objects)?;

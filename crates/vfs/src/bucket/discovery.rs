@@ -4,15 +4,14 @@ use bytes::{Bytes, BytesMut};
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use meta::{Ino, Inode, Kind, Moment, Name, Observed};
 use std::sync::Arc;
-use store::{GetOptions, ListEntry, ListPage, ListRequest, ObjectKey, ObjectMeta, StoreError};
 use store::names::{self, KeyPrefix};
+use store::{GetOptions, ListEntry, ListPage, ListRequest, ObjectKey, ObjectMeta, StoreError};
 
-use crate::{Error, Result};
 use crate::base::Base;
-use crate::bucket::headers;
 use crate::bucket::directories::{Directory, LOOKUP_PAGES_MAX, ListedRange};
 use crate::bucket::evict::Evictor;
 use crate::bucket::export_queue::ExportQueue;
+use crate::bucket::headers;
 use crate::bucket::known_state::KnownState;
 use crate::bucket::metadata::object_metadata::Metadata;
 use crate::bucket::parts::BucketParts;
@@ -21,6 +20,7 @@ use crate::content::Content;
 use crate::layout::{is_reserved, object_key};
 use crate::mount::Mount;
 use crate::names::{Names, name};
+use crate::{Error, Result};
 
 /// Finds names in the tables, and in the bucket where the tables may be outdated.
 #[derive(Debug)]
@@ -36,7 +36,12 @@ pub(crate) struct Discovery {
 }
 
 impl Discovery {
-    pub(crate) fn new(base: &Base, parts: &BucketParts, reconciler: &Arc<Reconciler>, evictor: &Arc<Evictor>) -> Arc<Self> {
+    pub(crate) fn new(
+        base: &Base,
+        parts: &BucketParts,
+        reconciler: &Arc<Reconciler>,
+        evictor: &Arc<Evictor>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             mount: base.mount.clone(),
             names: base.names.clone(),
@@ -65,7 +70,7 @@ impl Discovery {
         let found = self.find_name(parent, name).await?;
         match found.as_ref().and_then(|inode| inode.home.as_ref()) {
             // An additional link of a file: the object is under the key of the primary link.
-            Some((dir, home)) if self.mount.layout.follows_paths() && (*dir, home) != (parent, name) => {
+            Some((dir, home)) if self.mount.layout.can_have_keys() && (*dir, home) != (parent, name) => {
                 self.find_name(*dir, home).await?;
                 Ok(self.names.tables().lookup(parent, name)?)
             }
@@ -83,7 +88,8 @@ impl Discovery {
         {
             local = self.names.tables().lookup(parent, name)?;
         }
-        if !self.mount.layout.follows_paths() || local.as_ref().is_some_and(|inode| self.known.is_current(parent, inode))
+        if !self.mount.layout.can_have_keys()
+            || local.as_ref().is_some_and(|inode| self.known.is_current(parent, inode))
         {
             return Ok(local);
         }
@@ -129,7 +135,8 @@ impl Discovery {
         if !self.known.reads_headers() || inode.home.is_none() || inode.ino == Ino::ROOT {
             return Ok(inode);
         }
-        if inode.exact && !self.known.sharing().as_ref().is_some_and(|sharing| sharing.take_unsure(inode.ino)) {
+        if inode.exact && !self.known.sharing().as_ref().is_some_and(|sharing| sharing.take_unsure(inode.ino))
+        {
             return Ok(inode);
         }
         self.revalidate(&inode).await
@@ -169,7 +176,11 @@ impl Discovery {
             let last = page.entries.last().map(|entry| entry.text()[prefix.as_bytes().len()..].to_vec());
             let end = if page.next.is_some() { last } else { None };
             page.entries.extend(self.directories_beyond(&page).await?);
-            if self.reconciler.reconcile_page((dir, &prefix), (after, end.as_deref()), &page.entries, looked_at).await? {
+            if self
+                .reconciler
+                .reconcile_page((dir, &prefix), (after, end.as_deref()), &page.entries, looked_at)
+                .await?
+            {
                 directory.note_page(after, end.as_deref(), looked_at, changes);
                 return Ok(());
             }
@@ -277,7 +288,8 @@ impl Discovery {
                 if self.known.is_answered(&known, sort_keys, asked_at) {
                     return Ok(());
                 }
-                let is_fresh = known.is_fresh_for(asked_at, self.mount.moment(), self.mount.config.metadata_ttl);
+                let is_fresh =
+                    known.is_fresh_for(asked_at, self.mount.moment(), self.mount.config.metadata_ttl);
                 let goes_on = is_fresh && known.from.is_empty() && !known.is_complete;
                 // One page covers a small directory. In a large directory each lookup lists only one page, so that the first
                 // lookup does not wait for all of them.
@@ -329,10 +341,12 @@ impl Discovery {
         name: &Name,
         looked_at: Moment,
     ) -> Result<Option<Observed>> {
-        let inside = prefix.child_dir(name.as_bytes()).ok().filter(|inside| self.mount.layout.can_list(inside));
+        let inside =
+            prefix.child_dir(name.as_bytes()).ok().filter(|inside| self.mount.layout.can_list(inside));
         let Some(inside) = inside else { return Ok(None) };
         let exists = self.has_keys(Bytes::copy_from_slice(inside.as_bytes())).await?;
-        Ok(exists.then(|| headers::implicit_directory(self.mount.now(), looked_at, &self.mount.defaults, false)))
+        Ok(exists
+            .then(|| headers::implicit_directory(self.mount.now(), looked_at, &self.mount.defaults, false)))
     }
 }
 
@@ -347,7 +361,9 @@ impl KnownState {
 
     fn is_current(&self, parent: Ino, inode: &Inode) -> bool {
         match inode.object().is_some() || inode.is_dir() {
-            true => self.content.has_unpublished_writes(inode.ino) || self.is_trusted(parent, inode.observed_at),
+            true => {
+                self.content.has_unpublished_writes(inode.ino) || self.is_trusted(parent, inode.observed_at)
+            }
             // A file without an object that is not open was being created when the last mount ended abnormally.
             false => self.content.files().get(inode.ino).is_some(),
         }
@@ -360,7 +376,11 @@ impl KnownState {
 
     /// Returns whether the directory was listed recently enough to tell that a name exists, or that it does not.
     pub(crate) fn is_listed(&self, dir: Ino, name: &Name) -> Result<bool> {
-        Ok(self.is_answered(&self.directories.get(dir).listed_range(), &SortKeys::of(name)?, self.mount.moment()))
+        Ok(self.is_answered(
+            &self.directories.get(dir).listed_range(),
+            &SortKeys::of(name)?,
+            self.mount.moment(),
+        ))
     }
 
     /// Returns whether the directory was listed after `looked_at` and the name is not in it.
@@ -420,7 +440,11 @@ impl Discovery {
             // The bucket has nothing: known entries that are not being written are gone.
             self.list_page(inode.ino, &self.known.directories().get(inode.ino), b"").await?;
         }
-        if self.names.tables().entries(inode.ino, None, 1)?.is_empty() { Ok(()) } else { Err(Error::NOT_EMPTY) }
+        if self.names.tables().entries(inode.ino, None, 1)?.is_empty() {
+            Ok(())
+        } else {
+            Err(Error::NOT_EMPTY)
+        }
     }
 
     /// Returns a name that may be created: valid, not reserved, and not taken according to the bucket.
@@ -460,4 +484,3 @@ impl Discovery {
         Ok(inode)
     }
 }
-

@@ -6,22 +6,21 @@
 //!
 //! Invariant: evicted entries are clean, and cannot become referenced while they are evicted.
 
-use futures_util::TryStreamExt as _;
 use meta::{Ino, Inode, Kind, Name, Op};
-use std::mem;
 use std::collections::BTreeMap;
+use std::mem;
 use std::ops::ControlFlow;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use store::names::KeyPrefix;
 
 use crate::Result;
 use crate::base::Base;
-use crate::bucket::sort_keys;
 use crate::bucket::directories::Directory;
 use crate::bucket::known_state::KnownState;
 use crate::bucket::parts::BucketParts;
 use crate::bucket::reconcile::PrefixedDirectory;
+use crate::bucket::sort_keys;
 use crate::content::Content;
 use crate::derived::views::Views;
 use crate::mount::Mount;
@@ -86,7 +85,7 @@ impl Evictor {
     /// Counts entries that were learned or looked up. If the tables exceed their share of memory, evicts down to three quarters
     /// of it, as far as one sweep gets.
     pub(crate) fn evict_if_needed(&self, entries: usize) -> Result<()> {
-        let is_over = match self.mount.layout.follows_paths() {
+        let is_over = match self.mount.layout.can_have_keys() {
             true => self.names_bytes() > self.mount.config.metadata_bytes(),
             // The other half is for the engine.
             false => self.references_bytes() > self.mount.config.metadata_bytes() / 2,
@@ -100,7 +99,7 @@ impl Evictor {
         // A sweep of another task is running.
         let Ok(mut position) = self.hand.position.try_lock() else { return Ok(()) };
         self.hand.entries.store(0, Ordering::Relaxed);
-        match self.mount.layout.follows_paths() {
+        match self.mount.layout.can_have_keys() {
             true => self.sweep(&mut position),
             false => self.ask_kernel_to_forget(&mut position.asked),
         }
@@ -125,7 +124,7 @@ impl Evictor {
 
     /// Handles an inode that the kernel has forgotten. While memory is short such inodes are evicted in batches.
     pub(crate) fn evict_forgotten(&self, ino: Ino) -> Result<()> {
-        if !self.mount.layout.follows_paths() || !self.is_above_target() {
+        if !self.mount.layout.can_have_keys() || !self.is_above_target() {
             return Ok(());
         }
         let together = {
@@ -151,7 +150,7 @@ impl Evictor {
 
     /// Evicts everything that can be read from the bucket again, so that it is read with this mount's settings.
     pub(crate) fn forget_learned(&self) -> Result<()> {
-        if self.mount.layout.follows_paths() { self.forget_below(Ino::ROOT) } else { Ok(()) }
+        self.forget_below(Ino::ROOT)
     }
 
     fn forget_below(&self, dir: Ino) -> Result<()> {
@@ -259,7 +258,8 @@ impl Evictor {
                 }
                 if is_held {
                     self.names.invalidations().request_forget(dir, name.as_bytes());
-                    if let Some((dir, name)) = self.derived.attached().and_then(|views| views.shown_at(inode.ino))
+                    if let Some((dir, name)) =
+                        self.derived.attached().and_then(|views| views.shown_at(inode.ino))
                     {
                         self.names.invalidations().request_forget(dir, name.as_bytes());
                     }
@@ -358,4 +358,3 @@ impl Evictor {
         }
     }
 }
-

@@ -1,6 +1,5 @@
 //! Exports that wait: a bounded window in memory on the list that the tables keep.
 
-use futures_util::StreamExt as _;
 use meta::{Ino, Op};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -8,7 +7,6 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use crate::Result;
 use crate::base::Base;
 use crate::content::Content;
-use crate::fail_fast::Unanswered as _;
 use crate::mount::Mount;
 use crate::names::Names;
 
@@ -150,7 +148,7 @@ impl ExportQueue {
     /// Records in the tables that an inode's attributes must be exported, and schedules the export. The record survives a
     /// crash, and `sync` reads it.
     pub(crate) fn export_later(&self, ino: Ino) -> Result<()> {
-        if !self.mount.layout.follows_paths() || !self.names.has_headers(&self.names.tables().inode(ino)?)? {
+        if !self.mount.layout.can_have_keys() || !self.names.has_headers(&self.names.tables().inode(ino)?)? {
             return Ok(());
         }
         self.names.tables().commit(&self.mount.ctx(), &Op::AwaitExport { ino })?;

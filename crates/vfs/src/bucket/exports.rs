@@ -6,16 +6,14 @@
 //! stored there before.
 
 use futures_util::StreamExt as _;
-use meta::{Ino, Inode, Kind, Op};
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use meta::{Ino, Inode, Kind};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use store::{CopyOptions, ObjectKey, ObjectMeta, ObjectRef, Precondition, StoreError};
 
-use crate::{Error, Result};
 use crate::base::Base;
-use crate::bucket::headers;
 use crate::bucket::export_queue::ExportQueue;
+use crate::bucket::headers;
 use crate::bucket::metadata::Described;
 use crate::bucket::metadata::object_metadata::Metadata;
 use crate::bucket::parts::BucketParts;
@@ -28,6 +26,7 @@ use crate::layout::stored;
 use crate::mount::Mount;
 use crate::names::Names;
 use crate::outcomes::Outcomes;
+use crate::{Error, Result};
 
 /// Stores changed attributes with the objects that they belong to.
 #[derive(Debug)]
@@ -43,7 +42,12 @@ pub(crate) struct Exporter {
 }
 
 impl Exporter {
-    pub(crate) fn new(base: &Base, parts: &BucketParts, publisher: &Arc<Publisher>, opener: &Arc<FileOpener>) -> Arc<Self> {
+    pub(crate) fn new(
+        base: &Base,
+        parts: &BucketParts,
+        publisher: &Arc<Publisher>,
+        opener: &Arc<FileOpener>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             mount: base.mount.clone(),
             names: base.names.clone(),
@@ -105,15 +109,13 @@ impl Exporter {
 
     /// Exports an inode's attributes now, if an export is pending.
     pub(crate) async fn export_now(&self, ino: Ino) -> Result<()> {
-        if !self.mount.layout.follows_paths() {
-            return Ok(());
-        }
         self.exports.window().remove(ino);
         // Read this before the attributes: a later change has another number, and its record stays.
         let Some(change) = self.names.tables().waiting_export(ino)? else { return Ok(()) };
         let outcome = loop {
             match self.export(ino).await {
-                Err(Error::Store(StoreError::Invalid(why))) if self.metadata.drop_refused_pending(ino, &why)? => {}
+                Err(Error::Store(StoreError::Invalid(why)))
+                    if self.metadata.drop_refused_pending(ino, &why)? => {}
                 outcome => break outcome,
             }
         };

@@ -2,12 +2,12 @@
 
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use meta::{Ino, Inode, Kind, Moment, Name};
-use store::{ObjectKey, names};
+use store::ObjectKey;
 
-use crate::{Error, Result};
 use crate::bucket::discovery::Discovery;
 use crate::bucket::reconcile::reported::Resolution;
 use crate::derived::DerivedFile;
+use crate::{Error, Result};
 
 /// Maximum concurrent lookups.
 const LOOKS_AT_ONCE: usize = 32;

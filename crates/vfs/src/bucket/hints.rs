@@ -7,7 +7,7 @@
 //! late, repeated and reordered hints do no harm, if at least one hint follows the last change.
 
 use futures_util::{StreamExt as _, stream};
-use meta::{Ino, Inode, Kind, Name};
+use meta::{Ino, Inode, Name};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,8 +15,8 @@ use store::{Attributes, ETag, ObjectKey, ObjectMeta, ObjectRef};
 
 use crate::Result;
 use crate::base::Base;
-use crate::bucket::headers;
 use crate::bucket::discovery::Discovery;
+use crate::bucket::headers;
 use crate::bucket::known_state::KnownState;
 use crate::bucket::metadata::object_metadata::Metadata;
 use crate::bucket::parts::BucketParts;
@@ -149,7 +149,8 @@ impl Hints {
             return Ok(if is_news { HintAction::Look } else { HintAction::Ignore });
         };
         self.metadata.cache().forget(inode.ino);
-        let is_trusted = self.known.is_trusted(path.dir, inode.observed_at) || self.known.is_listed(path.dir, name)?;
+        let is_trusted =
+            self.known.is_trusted(path.dir, inode.observed_at) || self.known.is_listed(path.dir, name)?;
         let is_open = self.content.files().get(inode.ino).is_some();
         Ok(if is_trusted || is_open { HintAction::Look } else { HintAction::Invalidate })
     }

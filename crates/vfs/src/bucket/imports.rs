@@ -10,13 +10,15 @@ use bytes::Bytes;
 use futures_util::TryStreamExt as _;
 use meta::{FsError, Ino, Inode, Kind, Name, Observed, Op};
 use std::sync::Arc;
-use store::{CopyOptions, GetOptions, ListEntry, ListRequest, ObjectKey, ObjectMeta, Pages, Precondition, StoreError};
 use store::names::{self, NAME_BYTES_MAX};
+use store::{
+    CopyOptions, GetOptions, ListEntry, ListRequest, ObjectKey, ObjectMeta, Pages, Precondition, StoreError,
+};
 
 use crate::Result;
 use crate::base::Base;
-use crate::bucket::headers;
 use crate::bucket::discovery::PAGE_ENTRIES;
+use crate::bucket::headers;
 use crate::content::Content;
 use crate::content::storing::StoringGuard;
 use crate::layout::{RESERVED, stored_at};
@@ -25,7 +27,7 @@ use crate::names::Names;
 
 /// Imports objects that other clients stored in a volume named by inode.
 #[derive(Debug)]
-pub struct Importer {
+pub(crate) struct Importer {
     pub(in crate::bucket) mount: Arc<Mount>,
     pub(in crate::bucket) names: Arc<Names>,
     pub(in crate::bucket) content: Arc<Content>,
@@ -33,22 +35,15 @@ pub struct Importer {
 
 impl Importer {
     pub(crate) fn new(base: &Base) -> Arc<Self> {
-        Arc::new(Self {
-            mount: base.mount.clone(),
-            names: base.names.clone(),
-            content: base.content.clone(),
-        })
+        Arc::new(Self { mount: base.mount.clone(), names: base.names.clone(), content: base.content.clone() })
     }
 }
 
 impl Importer {
     /// Imports objects that other clients stored in a volume named by inode. Returns the paths of the new files. Does nothing
     /// in a volume named by path, where such objects are files already.
-    pub async fn import_foreign(&self) -> Result<Vec<Bytes>> {
+    pub(crate) async fn import_foreign(&self) -> Result<Vec<Bytes>> {
         let mut imported = Vec::new();
-        if self.mount.layout.follows_paths() {
-            return Ok(imported);
-        }
         let root = Bytes::copy_from_slice(&self.mount.config.prefix);
         self.import_listed(root, Some(b'/'), &mut imported).await?;
         Ok(imported)
@@ -114,9 +109,10 @@ impl Importer {
         let mut dir = Ino::ROOT;
         for (index, name) in path.iter().enumerate() {
             let seen = match marker.filter(|_| index + 1 == path.len()) {
-                Some(meta) => {
-                    Observed { object: None, ..headers::observed(meta, true, &self.mount.defaults, looked_at) }
-                }
+                Some(meta) => Observed {
+                    object: None,
+                    ..headers::observed(meta, true, &self.mount.defaults, looked_at)
+                },
                 None => headers::implicit_directory(now, looked_at, &self.mount.defaults, true),
             };
             dir = match self.names.tables().lookup(dir, &Name::new(name)?)? {
@@ -169,7 +165,8 @@ impl Importer {
         let mut free = name.clone();
         let mut is_taken = taken.is_some();
         // A content key contains the inode number.
-        let owner = seen.object.as_ref().and_then(|object| self.mount.layout.content_owner(object.key.as_ref()?));
+        let owner =
+            seen.object.as_ref().and_then(|object| self.mount.layout.content_owner(object.key.as_ref()?));
         let ino = match owner {
             Some(owner) => owner,
             None => self.names.new_ino(parent)?,

@@ -2,9 +2,7 @@
 
 use meta::{Ino, Inode, Kind, Moment, Name, Op};
 use std::sync::Arc;
-use store::names;
 
-use crate::{Attr, Result};
 use crate::base::Base;
 use crate::bucket::changes::Changes;
 use crate::bucket::directories::Directories;
@@ -12,7 +10,8 @@ use crate::bucket::sharing::Sharing;
 use crate::content::Content;
 use crate::layout::LOST_AND_FOUND;
 use crate::mount::Mount;
-use crate::names::{Names, name};
+use crate::names::Names;
+use crate::{Attr, Result};
 
 /// What the mount knows of its bucket.
 #[derive(Debug)]
@@ -32,7 +31,7 @@ impl KnownState {
             mount: base.mount.clone(),
             names: base.names.clone(),
             content: base.content.clone(),
-            directories: Directories::new(base.mount.layout.follows_paths()),
+            directories: Directories::new(base.mount.layout.can_have_keys()),
             changes: Changes::new(base.mount.moments.clone()),
             sharing,
             reads_headers,
@@ -109,7 +108,7 @@ impl KnownState {
     /// newer than the request. A directory whose listing took many pages is trusted longer, but not for an open.
     pub(crate) fn is_recent(&self, parent: Ino, inode: &Inode, asked_at: Moment) -> bool {
         let (now, ttl) = (self.mount.moment(), self.mount.config.metadata_ttl);
-        !self.mount.layout.follows_paths()
+        !self.mount.layout.can_have_keys()
             || inode.observed_at >= asked_at
             || self.content.has_unpublished_writes(inode.ino)
             || inode.object().is_none()

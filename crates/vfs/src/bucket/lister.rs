@@ -10,19 +10,19 @@
 use bytes::Bytes;
 use meta::{Dentry, FsError, Ino, Kind, Moment, Name, Op, XattrHow};
 use serde::{Deserialize, Serialize};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
-use store::{ETag, ListEntry, ListPage, ListRequest, Timestamp};
 use store::names::{self, KeyPrefix};
+use store::{ETag, ListEntry, ListPage, ListRequest, Timestamp};
 
 use crate::Result;
 use crate::base::Base;
-use crate::bucket::sort_keys;
 use crate::bucket::discovery::{Discovery, PAGE_ENTRIES, start_after};
 use crate::bucket::known_state::KnownState;
 use crate::bucket::parts::BucketParts;
 use crate::bucket::reconcile::Reconciler;
+use crate::bucket::sort_keys;
 use crate::layout::{etag, is_reserved};
 use crate::mount::Mount;
 use crate::names::Names;
@@ -30,7 +30,7 @@ use crate::objects::from_hex;
 
 /// Compares known directories with the bucket, one page after the other.
 #[derive(Debug)]
-pub struct BackgroundLister {
+pub(crate) struct BackgroundLister {
     pub(in crate::bucket) me: Weak<Self>,
     pub(in crate::bucket) mount: Arc<Mount>,
     pub(in crate::bucket) names: Arc<Names>,
@@ -41,7 +41,12 @@ pub struct BackgroundLister {
 }
 
 impl BackgroundLister {
-    pub(crate) fn new(base: &Base, parts: &BucketParts, reconciler: &Arc<Reconciler>, discovery: &Arc<Discovery>) -> Arc<Self> {
+    pub(crate) fn new(
+        base: &Base,
+        parts: &BucketParts,
+        reconciler: &Arc<Reconciler>,
+        discovery: &Arc<Discovery>,
+    ) -> Arc<Self> {
         Arc::new_cyclic(|me| Self {
             me: me.clone(),
             mount: base.mount.clone(),
@@ -136,10 +141,9 @@ enum Step {
 }
 
 impl BackgroundLister {
-    /// Starts the background lister, with the time `every` for each request. It runs until the file system is dropped. Does
-    /// nothing for a volume named by inode, whose objects no other client changes.
-    pub fn start(&self, every: Duration) {
-        if self.mount.layout.follows_paths() && !every.is_zero() {
+    /// Starts the background lister, with the time `every` for each request. It runs until the file system is dropped.
+    pub(crate) fn start(&self, every: Duration) {
+        if !every.is_zero() {
             self.state.lock().every = Some(every);
             let me = self.me.clone();
             tokio::spawn(store::supervise("background listing", move || list_rounds(me.clone(), every)));
@@ -151,7 +155,8 @@ impl BackgroundLister {
     pub(crate) fn is_needed(&self) -> bool {
         let now = self.mount.moment();
         let last_request_at = Moment { nanos: self.state.last_request_at.load(Ordering::Relaxed), ..now };
-        self.names.handles().len() > 0 || now.since(last_request_at) < self.mount.config.metadata_ttl + IDLE_AFTER
+        self.names.handles().len() > 0
+            || now.since(last_request_at) < self.mount.config.metadata_ttl + IDLE_AFTER
     }
 
     /// Compares the next page that contains known names.
@@ -330,7 +335,9 @@ impl BackgroundLister {
 
     pub(crate) fn write_position(&self, at: &Position) -> Result<()> {
         let (name, value) = (POSITION.into(), at.encode().into());
-        self.names.tables().commit(&self.mount.ctx(), &Op::SetXattr { ino: Ino::ROOT, name, value, how: XattrHow::Set })?;
+        self.names
+            .tables()
+            .commit(&self.mount.ctx(), &Op::SetXattr { ino: Ino::ROOT, name, value, how: XattrHow::Set })?;
         Ok(())
     }
 

@@ -6,13 +6,13 @@
 
 use meta::{Dentry, Extent, Ino, Inode, Kind, Name, Op, RenameHow, Stored};
 use std::sync::{Arc, Weak};
-use store::{ETag, Entropy, ObjectKey, ObjectMeta, ObjectRef, ObjectStore, StoreError};
 use staging::mover::{Keeper, Mover, MoverOptions, Renamed};
+use store::{ETag, Entropy, ObjectKey, ObjectMeta, ObjectRef, ObjectStore, StoreError};
 
 use crate::Result;
 use crate::base::Base;
-use crate::bucket::headers;
 use crate::bucket::conflicts::resolve::ConflictResolver;
+use crate::bucket::headers;
 use crate::bucket::known_state::KnownState;
 use crate::bucket::parts::BucketParts;
 use crate::config::Config;
@@ -35,7 +35,12 @@ pub struct Moves {
 }
 
 impl Moves {
-    pub(crate) fn new(base: &Base, parts: &BucketParts, resolver: &Arc<ConflictResolver>, mover: Option<Arc<Mover>>) -> Arc<Self> {
+    pub(crate) fn new(
+        base: &Base,
+        parts: &BucketParts,
+        resolver: &Arc<ConflictResolver>,
+        mover: Option<Arc<Mover>>,
+    ) -> Arc<Self> {
         Arc::new_cyclic(|me| Self {
             me: me.clone(),
             mount: base.mount.clone(),
@@ -80,7 +85,7 @@ impl Moves {
                 let me = makes_safe.upgrade();
                 Box::pin(async move {
                     let closed = || StoreError::Unavailable("the volume is closed".into());
-                    let synced = me.ok_or_else(closed)?.sync_names().await;
+                    let synced = me.ok_or_else(closed)?.names.sync_names().await;
                     synced.map_err(|error| StoreError::Unavailable(error.to_string()))
                 })
             }),
@@ -144,7 +149,9 @@ impl Moves {
         let (ino, size_bytes) = (inode.ino, inode.size_bytes);
         let base = inode.object().map(|object| object.etag.clone());
         let content = stored.iter().map(with_tag).collect();
-        self.names.tables().commit(&self.mount.ctx(), &Op::Publish { ino, base, content, size_bytes, mtime: None })?;
+        self.names
+            .tables()
+            .commit(&self.mount.ctx(), &Op::Publish { ino, base, content, size_bytes, mtime: None })?;
         self.names.references().change_etag(ino, given, there);
         self.content.blocks().retag(ino, given, there);
         match self.content.files().get(ino) {
@@ -157,7 +164,9 @@ impl Moves {
     fn known_object(&self, key: &ObjectKey) -> Result<Option<Inode>> {
         let Some(known) = self.names.known_path(key)?.filter(|known| known.is_last) else { return Ok(None) };
         match known.next {
-            Some(name) => Ok(self.names.tables().lookup(known.dir, &self.names.visible_name(known.dir, &name)?)?),
+            Some(name) => {
+                Ok(self.names.tables().lookup(known.dir, &self.names.visible_name(known.dir, &name)?)?)
+            }
             None => Ok(Some(self.names.tables().inode(known.dir)?)),
         }
     }
@@ -187,7 +196,9 @@ impl Moves {
             let is_same = match etag {
                 Some(etag) => inode.object().is_some_and(|object| object.etag == *etag),
                 // A directory that was created since is still empty.
-                None => inode.object().is_some() || !self.names.tables().entries(inode.ino, None, 1)?.is_empty(),
+                None => {
+                    inode.object().is_some() || !self.names.tables().entries(inode.ino, None, 1)?.is_empty()
+                }
             };
             let op = match self.names.tables().entry(to.0, &to.1)? {
                 _ if !is_same => continue,
@@ -268,7 +279,8 @@ impl KnownState {
 
     /// Handles the removal of a renamed object from its old key. An earlier listing may still show it there.
     fn forget_moved_object(&self, object: &ObjectRef) -> Result<()> {
-        let Some(KnownPath { dir, next: Some(name), is_last: true }) = self.names.known_path(&object.key)? else {
+        let Some(KnownPath { dir, next: Some(name), is_last: true }) = self.names.known_path(&object.key)?
+        else {
             return Ok(());
         };
         drop(self.changes.begin(dir, &name));

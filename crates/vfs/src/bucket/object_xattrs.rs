@@ -6,21 +6,25 @@ use std::collections::BTreeSet;
 
 use crate::Result;
 use crate::bucket::discovery::Discovery;
-use crate::bucket::metadata::{Described, TAG, is_of_object};
 use crate::bucket::metadata::cache::{Entry, has_tags};
+use crate::bucket::metadata::{Described, TAG, USER};
 
 impl Discovery {
     /// Returns the metadata of an inode's object, at most as old as the revalidation time. Returns empty metadata if no object
     /// is stored.
     pub(crate) async fn description_of(&self, inode: &Inode) -> Result<Described> {
         let is_any = matches!(inode.kind, Kind::File | Kind::Directory);
-        let Some(object) = self.names.object(inode)?.filter(|_| is_any) else { return Ok(Described::default()) };
+        let Some(object) = self.names.object(inode)?.filter(|_| is_any) else {
+            return Ok(Described::default());
+        };
         let now = self.mount.moment();
         let known = self.metadata.cache().get(inode.ino, &object.etag, now, self.mount.config.metadata_ttl);
         let mut entry = match known {
             Some(entry) => entry,
             None => {
-                let Some(meta) = self.mount.store.find(&object.key).await? else { return Ok(Described::default()) };
+                let Some(meta) = self.mount.store.find(&object.key).await? else {
+                    return Ok(Described::default());
+                };
                 if meta.object.etag != object.etag {
                     self.revalidate(inode).await?;
                 }
@@ -60,7 +64,7 @@ impl Discovery {
     /// Returns the names of an inode's extended attributes, including Tenon's own.
     pub(crate) async fn all_xattrs(&self, inode: &Inode) -> Result<BTreeSet<Box<[u8]>>> {
         let mut names: BTreeSet<Box<[u8]>> = self.names.tables().xattrs(inode.ino)?.into_iter().collect();
-        if !self.metadata.is_of_object(inode, super::USER) {
+        if !self.metadata.is_of_object(inode, USER) {
             return Ok(names);
         }
         let described = self.description_of(inode).await?.xattrs();

@@ -4,19 +4,17 @@
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
-use meta::{Dentry, Ino, Kind, Moment, Name};
-use store::{ObjectKey, ObjectMeta, names};
+use meta::{Ino, Moment, Name};
+use store::{ObjectKey, ObjectMeta};
 
-use crate::{Error, Result};
-use crate::bucket::headers;
+use crate::Result;
 use crate::bucket::discovery::Discovery;
+use crate::bucket::headers;
 use crate::bucket::known_state::KnownState;
-use crate::layout::is_reserved;
 use crate::names::invalidation::Invalidation;
 
 /// Maximum looks at a key whose name programs keep changing.
 const LOOKS_MAX: u32 = 8;
-
 
 impl Discovery {
     /// Reconciles names with an object observed at a key, or with its absence. Names that this mount has not learned stay
@@ -30,7 +28,9 @@ impl Discovery {
     ) -> Result<()> {
         match self.mount.config.write_back {
             // An observation of the bucket does not include changes that wait in the write-back log.
-            true => self.look_up(key).await?.into_iter().for_each(|news| self.names.invalidations().notify(news)),
+            true => {
+                self.look_up(key).await?.into_iter().for_each(|news| self.names.invalidations().notify(news))
+            }
             false => {
                 let news = self.observe(key, observed, looked_at).await?;
                 news.into_iter().for_each(|news| self.names.invalidations().notify(news));
@@ -92,7 +92,10 @@ impl Discovery {
         match exists {
             // The name was a file's until now.
             true if is_file => self.probe(dir, name).await?,
-            true if self.reconciler.reconcile_visible_name((dir, &prefix), name, Some(seen), looked_at).await? => {}
+            true if self
+                .reconciler
+                .reconcile_visible_name((dir, &prefix), name, Some(seen), looked_at)
+                .await? => {}
             _ => self.known.directories().get(dir).forget(),
         }
         push_invalidations(news, dir, name);

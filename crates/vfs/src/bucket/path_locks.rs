@@ -13,10 +13,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use store::{Claims, ObjectKey, names};
 use tokio::sync::Notify;
 
-use crate::{Error, Result};
 use crate::base::Base;
 use crate::mount::Mount;
 use crate::names::Names;
+use crate::{Error, Result};
 
 /// Locks of paths and claims of keys that are about to change.
 #[derive(Debug)]
@@ -178,7 +178,7 @@ impl ChangeLocks {
             Err(FsError::NotFound) => Ok(None),
             Err(error) => Err(Error::from(error)),
         };
-        let find_paths = || match self.mount.layout.follows_paths() {
+        let find_paths = || match self.mount.layout.can_have_keys() {
             true => self.paths_of(home()?.as_ref()),
             false => Ok(Vec::new()),
         };
@@ -208,7 +208,7 @@ impl ChangeLocks {
 
     fn paths_of<'e>(&self, entries: impl IntoIterator<Item = &'e (Ino, Name)>) -> Result<Vec<Vec<u8>>> {
         let mut paths = Vec::new();
-        for (dir, name) in entries.into_iter().filter(|_| self.mount.layout.follows_paths()) {
+        for (dir, name) in entries.into_iter().filter(|_| self.mount.layout.can_have_keys()) {
             match self.names.tables().path(*dir) {
                 Ok(above) => {
                     let names = above.iter().chain([name]).map(Name::as_bytes);

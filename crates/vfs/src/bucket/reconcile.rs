@@ -11,17 +11,17 @@ pub(crate) mod reported;
 use meta::{Applied, Dentry, FsError, Ino, Inode, Kind, Moment, Name, Observed, Op, RenameHow};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use store::{ETag, ListEntry, Timestamp};
 use store::names::{self, KeyPrefix};
+use store::{ListEntry, Timestamp};
 
-use crate::{Error, Result};
+use crate::Result;
 use crate::attr::Attr;
 use crate::base::Base;
-use crate::bucket::{headers, sort_keys};
 use crate::bucket::export_queue::ExportQueue;
 use crate::bucket::known_state::KnownState;
 use crate::bucket::metadata::object_metadata::Metadata;
 use crate::bucket::parts::BucketParts;
+use crate::bucket::{headers, sort_keys};
 use crate::content::Content;
 use crate::layout::{etag, is_reserved};
 use crate::mount::Mount;
@@ -95,7 +95,8 @@ impl Reconciler {
             let (objects, directories) = self.sort(dir, prefix, entries, looked_at)?;
             let mut observations = Observations::new();
             for name in directories {
-                let seen = headers::implicit_directory(self.mount.now(), looked_at, &self.mount.defaults, false);
+                let seen =
+                    headers::implicit_directory(self.mount.now(), looked_at, &self.mount.defaults, false);
                 page.directories.insert(name.clone());
                 observations.insert(name, Some(seen));
             }
@@ -444,7 +445,9 @@ impl Reconciler {
         let done = self.known.if_look_is_valid(place, looked_at, |is_valid| {
             let mut ops = Vec::new();
             for (name, seen) in &missing {
-                let Some(local) = self.names.tables().lookup(place.0, name)?.filter(Inode::is_dir) else { continue };
+                let Some(local) = self.names.tables().lookup(place.0, name)?.filter(Inode::is_dir) else {
+                    continue;
+                };
                 if !is_valid(place.0, name, looked_at) || !self.is_gone(place, name, &local, looked_at)? {
                     continue;
                 }
@@ -458,7 +461,12 @@ impl Reconciler {
             let mut escaped = Vec::new();
             for (name, seen) in missing.into_iter().filter(|(_, seen)| seen.is_some()) {
                 // The directory stays because something below it stays.
-                if self.names.tables().entry(place.0, &name)?.is_some_and(|entry| entry.kind == Kind::Directory) {
+                if self
+                    .names
+                    .tables()
+                    .entry(place.0, &name)?
+                    .is_some_and(|entry| entry.kind == Kind::Directory)
+                {
                     escaped.push((Name::new(&names::beside(name.as_bytes()))?, seen));
                 }
             }
@@ -497,7 +505,8 @@ impl Reconciler {
         if let Some(sharing) = self.known.sharing()
             && same_bytes
             && !self.names.awaits_export(local.ino)
-            && let Some(seen) = sharing.attributes(local, &seen, self.mount.moments.wall(looked_at), self.mount.now())
+            && let Some(seen) =
+                sharing.attributes(local, &seen, self.mount.moments.wall(looked_at), self.mount.now())
         {
             return Some(seen);
         }
@@ -521,7 +530,8 @@ impl Reconciler {
             if let Some(file) = self.content.files().get(after.ino) {
                 file.replace(|| self.names.pin_of(after.ino))?;
             }
-            match self.content.has_older_readers(after.ino) {
+            let file = self.content.files().get(after.ino);
+            match file.is_some_and(|file| file.has_older_readers()) {
                 // The kernel's pages belong to the version that is open. A handle opened now bypasses the page cache.
                 true => self.names.invalidations().attributes(after.ino),
                 false => self.names.invalidations().inode(after.ino),
@@ -661,4 +671,3 @@ fn has_other_bytes(local: &Inode, seen: &Observed) -> bool {
 fn stored_at(inode: &Inode) -> Option<Timestamp> {
     inode.object().and_then(|object| object.last_modified)
 }
-

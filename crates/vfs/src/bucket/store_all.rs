@@ -4,13 +4,13 @@ use futures_util::StreamExt as _;
 use std::sync::Arc;
 use store::{ListEntry, ListRequest, Pages};
 
-use crate::{Error, Result};
 use crate::bucket::discovery::PAGE_ENTRIES;
 use crate::bucket::exports::Exporter;
 use crate::content::open_file::OpenFile;
 use crate::content::write::When;
 use crate::fail_fast::Unanswered as _;
 use crate::outcomes::Outcomes;
+use crate::{Error, Result};
 
 /// Files stored at the same time by a sync: for many small files the store's latency dominates, and the parts of large files
 /// are limited over all files.
@@ -35,7 +35,9 @@ impl Exporter {
             let outcomes = &outcomes;
             async move { outcomes.add(self.publisher.commit(&file, when)).await }
         };
-        futures_util::stream::iter(self.content.files().all()).for_each_concurrent(PUBLISHED_AT_ONCE, publish).await;
+        futures_util::stream::iter(self.content.files().all())
+            .for_each_concurrent(PUBLISHED_AT_ONCE, publish)
+            .await;
         let published = outcomes.into_result();
         if published.as_ref().is_err_and(Error::is_unanswered) {
             return published;

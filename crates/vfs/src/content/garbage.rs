@@ -1,14 +1,14 @@
 //! Garbage collection: content that belongs to no file, left by an upload whose mount died before naming it or by a failed
 //! deletion, and leases that are no longer renewed.
 
-use meta::{Engine, Ino};
 use meta::namespace::{read_content, read_inode};
-use store::{ListEntry, ListRequest, ObjectKey, ObjectStore, Pages};
+use meta::{Engine, Ino};
 use staging::leases::left_over;
+use store::{ListEntry, ListRequest, ObjectKey, ObjectStore, Pages};
 
-use crate::{Result, VolumeRecord};
 use crate::content::Content;
 use crate::layout::Layout;
+use crate::{Result, VolumeRecord};
 
 /// Keys per page of a listing.
 const BATCH: usize = 1000;
@@ -25,22 +25,24 @@ pub async fn unused_content(
 }
 
 impl Content {
-    /// Finds content that belongs to no file and expired leases; deletes them unless `only_find`.
+    /// Finds content that belongs to no file; deletes them unless `only_find`.
     pub(crate) async fn collect_garbage(&self, only_find: bool) -> Result<Vec<ObjectKey>> {
         // Content stored for an open file, or for an object being stored, may be about to be named.
         let is_busy = |ino| self.files.get(ino).is_some() || self.storing.contains(ino);
-        let keys = find(self.names.tables().engine().as_ref(), self.mount.store.as_ref(), &self.mount.layout, &is_busy).await?;
+        let keys = find(
+            self.names.tables().engine().as_ref(),
+            self.mount.store.as_ref(),
+            &self.mount.layout,
+            &is_busy,
+        )
+        .await?;
         if !only_find {
             for key in &keys {
                 self.discard(key.clone()).await;
             }
             self.discards.wait_until_drained().await;
         }
-        let leases = match self.mount.layout.follows_paths() {
-            true => left_over(self.mount.store.as_ref(), &self.mount.layout.leases_prefix(), only_find).await?,
-            false => Vec::new(),
-        };
-        Ok(keys.into_iter().chain(leases).collect())
+        Ok(keys)
     }
 
     /// Removes leases of dead mounts in the background, so that they do not accumulate.

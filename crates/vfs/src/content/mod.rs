@@ -21,7 +21,6 @@ use meta::{Ino, Inode};
 use std::sync::{Arc, Weak};
 use store::{ObjectKey, ObjectRef, Precondition, StoreError};
 
-use crate::{Atime, Attr, Result};
 use crate::content::budget::Budget;
 use crate::content::discards::Discards;
 use crate::content::disk_space::SpaceSource;
@@ -29,10 +28,10 @@ use crate::content::open_file::{OpenFile, OpenFiles};
 use crate::content::read::blocks::Blocks;
 use crate::content::slab::{SLAB_BYTES, SlabPool};
 use crate::content::storing::StoringInodes;
-use crate::layout::etag;
 use crate::mount::Mount;
 use crate::names::Names;
 use crate::names::access_times::{PENDING_MAX, is_due};
+use crate::{Atime, Attr, Result};
 
 /// The bytes of files: open files, the block cache, the memory of writers, and objects that wait for deletion.
 #[derive(Debug)]
@@ -126,7 +125,9 @@ impl Content {
 
     /// Drops cached blocks that a sequential reader has passed.
     pub(crate) fn drop_passed_blocks(&self, file: &OpenFile, end: u64) {
-        let (true, (Some(pin), _)) = (self.mount.config.page_cache_above && end > 0, file.pin()) else { return };
+        let (true, (Some(pin), _)) = (self.mount.config.page_cache_above && end > 0, file.pin()) else {
+            return;
+        };
         // Earlier pieces were dropped when the reader passed them.
         for piece in pin.last_two_before(end).unwrap_or_default() {
             let until = piece.within(&(piece.range.start..end.min(piece.range.end))).end;
@@ -180,7 +181,9 @@ impl Content {
             _ if self.mount.config.read_only => false,
             Atime::Off => false,
             Atime::Strict => true,
-            Atime::Relatime => self.names.tables().inode(ino).is_ok_and(|inode| is_due(&self.seen(inode), now)),
+            Atime::Relatime => {
+                self.names.tables().inode(ino).is_ok_and(|inode| is_due(&self.seen(inode), now))
+            }
         };
         if !is_due {
             return false;
@@ -193,4 +196,3 @@ impl Content {
         true
     }
 }
-

@@ -8,12 +8,10 @@
 
 use meta::{Ino, Inode, Moment};
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Deref;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use store::{Attributes, ETag, Timestamp};
 
-use crate::{Atime, Error, Result};
 use crate::bucket::headers;
 use crate::bucket::metadata::Described;
 use crate::content::pin::Pin;
@@ -21,6 +19,7 @@ use crate::content::read::readahead::Readahead;
 use crate::content::version::{Begin, Reading, Version};
 use crate::content::write::WriteState;
 use crate::fail_fast::FailFastSemaphore;
+use crate::{Atime, Error, Result};
 
 /// Minimum interval between checks of the access time by reads of one handle.
 const ATIME_CHECK_INTERVAL_NS: i64 = 1_000_000_000;

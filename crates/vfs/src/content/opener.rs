@@ -4,7 +4,6 @@ use meta::{Applied, FsError, Ino, Op};
 use std::ops::Deref;
 use std::sync::{Arc, Weak};
 
-use crate::{Atime, Error, Result};
 use crate::base::Base;
 use crate::bucket::export_queue::ExportQueue;
 use crate::bucket::known_state::KnownState;
@@ -16,6 +15,7 @@ use crate::content::write::WriteState;
 use crate::mount::Mount;
 use crate::names::Names;
 use crate::names::handles::Opened;
+use crate::{Atime, Error, Result};
 
 /// Opens and closes the files behind handles.
 #[derive(Debug)]
@@ -88,7 +88,7 @@ impl FileOpener {
     fn drop_writes(&self, file: &OpenFile, inode: &meta::Inode) -> Result<()> {
         let may_be_there = file.has_unconfirmed_upload();
         match &inode.home {
-            Some((parent, name)) if inode.object().is_none() && self.mount.layout.follows_paths() => {
+            Some((parent, name)) if inode.object().is_none() && self.mount.layout.can_have_keys() => {
                 if may_be_there {
                     self.known.directories().get(*parent).forget();
                 }

@@ -7,10 +7,10 @@ use futures_util::StreamExt as _;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use crate::{Error, Result};
 use crate::content::open_file::{FileHandle, OpenFile};
 use crate::content::write::When;
 use crate::content::write::publisher::Publisher;
+use crate::{Error, Result};
 
 /// Maximum interval between checks for files that are due.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);

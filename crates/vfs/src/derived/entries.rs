@@ -3,16 +3,16 @@
 
 use meta::{Ino, Kind};
 
-use super::{DerivedEntry, Placed};
 use super::lookups::Target;
 use super::nodes::DerivedDirectories;
-use crate::{Attr, Error, Result};
+use super::{DerivedEntry, Placed};
 use crate::attr::Caller;
 use crate::bucket::metadata::{CONTENT_TYPE, TAG, USER};
 use crate::derived::router::ViewRouter;
 use crate::derived::views::Views;
-use crate::names::name;
 use crate::names::handles::Opened;
+use crate::names::name;
+use crate::{Attr, Error, Result};
 
 /// The error for other file types.
 const ONLY_FILES: Error = Error::new(libc::EPERM, "a view can contain only files and directories");

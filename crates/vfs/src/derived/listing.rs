@@ -4,8 +4,8 @@ use bytes::Bytes;
 use meta::{Ino, Inode, Kind, Moment, Name};
 use std::collections::BTreeMap;
 
-use super::{DerivedEntry, DerivedFile};
 use super::nodes::{DentryKey, DerivedDirectories};
+use super::{DerivedEntry, DerivedFile};
 use crate::Result;
 use crate::derived::router::ViewRouter;
 use crate::ops::DirectoryEntry;
@@ -35,7 +35,8 @@ impl ViewRouter {
             entries = self.exact_entries(entries).await?;
         }
         let inos: Vec<Ino> = entries.iter().filter_map(|(_, inode)| Some(inode.as_ref()?.ino)).collect();
-        let mut referred = if plus { self.evictor.refer_all(&inos)? } else { vec![false; inos.len()] }.into_iter();
+        let mut referred =
+            if plus { self.evictor.refer_all(&inos)? } else { vec![false; inos.len()] }.into_iter();
         let listed = entries.into_iter().map(|(name, inode)| match inode {
             None => self.listed_directory(views, (dir, name), plus),
             Some(inode) => self.listed_file(views, (dir, name), inode, referred.next() == Some(true)),

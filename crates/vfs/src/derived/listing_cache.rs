@@ -8,14 +8,12 @@
 //! it.
 
 use meta::{Ino, Name};
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::{DerivedStale, is_derived};
 use super::listings::{Asked, ListingCache, ListingReader};
 use super::nodes::DerivedDirectories;
+use super::{DerivedStale, is_derived};
 use crate::Result;
 use crate::derived::router::ViewRouter;
 use crate::names::handles::Handle;
@@ -59,7 +57,9 @@ impl ViewRouter {
             return self.lifetime_in(views, views.parent(ino));
         }
         match views.shown_at(ino) {
-            Some(place) if views.created.get(&place).is_none() && !self.content.has_unpublished_writes(ino) => {
+            Some(place)
+                if views.created.get(&place).is_none() && !self.content.has_unpublished_writes(ino) =>
+            {
                 self.lifetime_in(views, place.0)
             }
             _ => self.mount.ttl(),

@@ -2,8 +2,8 @@
 
 use meta::{Ino, Name};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The number of stale reports when an answer was begun.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

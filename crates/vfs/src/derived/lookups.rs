@@ -4,12 +4,11 @@ use meta::{Ino, Inode, Name};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Derived, DerivedEntry, is_derived};
 use super::nodes::{DentryKey, DerivedDirectories};
-use crate::{Attr, Error, Result};
+use super::{Derived, DerivedEntry, is_derived};
 use crate::derived::router::ViewRouter;
 use crate::derived::views::Views;
-use crate::names::name;
+use crate::{Attr, Error, Result};
 
 /// The entry under a name of a derived directory.
 #[derive(Debug)]
@@ -59,19 +58,13 @@ impl Views {
 }
 
 impl ViewRouter {
-    /// Shows a tree of derived directories: under a name in the root that listings leave out, or, if `at` is `None`, in place
-    /// of all other names. Called once, before the file system is used. The top directory has the mode `top_mode` if given, or
-    /// else the default mode of directories.
-    ///
-    /// # Errors
-    /// EIO in a volume named by inode, which has no views. EBUSY if derived directories are shown already.
-    pub fn attach(&self, at: Option<&[u8]>, tree: Arc<dyn Derived>, top_mode: Option<u16>) -> Result<()> {
-        let at = at.map(name).transpose()?;
-        if !self.mount.layout.follows_paths() {
-            return Err(Error::Volume(
-                "says that it is named by inode: views need a volume named by path".into(),
-            ));
-        }
+    /// Shows a tree of derived directories at a name of the root, or in place of all other names.
+    pub(crate) fn attach(
+        &self,
+        at: Option<Name>,
+        tree: Arc<dyn Derived>,
+        top_mode: Option<u16>,
+    ) -> Result<()> {
         let derivation = DerivedDirectories::new(tree, at, top_mode, self.mount.now());
         self.derived.attach(derivation)
     }

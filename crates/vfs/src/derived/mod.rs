@@ -23,15 +23,12 @@ pub use listings::{Asked, ListingCache};
 pub(crate) use nodes::{DerivedDirectories, is_derived};
 
 use meta::Name;
-use std::fmt;
 use std::collections::BTreeMap;
-use std::sync::{Arc, OnceLock};
+use std::fmt;
 use std::time::Duration;
 use store::{ETag, ObjectKey, Tags, Timestamp};
 
 use crate::Result;
-use crate::base::Base;
-use crate::mount::Mount;
 
 /// A tree of derived directories. Paths are lists of names below its root; the root is the empty path.
 ///
@@ -117,4 +114,3 @@ pub struct Placed {
     /// `Content-Type`, if the view requires one.
     pub content_type: Option<String>,
 }
-

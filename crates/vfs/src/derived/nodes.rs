@@ -12,8 +12,8 @@ use store::Timestamp;
 use super::Derived;
 use super::created_files::CreatedFiles;
 use super::listings::Listings;
-use crate::{Attr, Error, Result};
 use crate::bucket::headers::Defaults;
+use crate::{Attr, Error, Result};
 
 const DERIVED_BIT: u64 = 1 << 63;
 

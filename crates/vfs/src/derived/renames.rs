@@ -7,9 +7,9 @@ use meta::{Ino, Inode, Name};
 
 use super::lookups::Target;
 use super::nodes::{DentryKey, DerivedDirectories};
-use crate::{Error, Result};
 use crate::derived::router::ViewRouter;
 use crate::names::name;
+use crate::{Error, Result};
 
 const ELSEWHERE: Error = Error::new(libc::EXDEV, "cannot move entries out of or into a view: copy them");
 
@@ -79,7 +79,8 @@ impl ViewRouter {
             // Fails if the view could not show the new name.
             views.tree.place(new).await?;
             let (dir, home) = file.home.clone().ok_or(Error::NOT_FOUND)?;
-            self.renamer.rename_in_volume((dir, home.as_bytes()), (dir, to.1.as_bytes()), libc::RENAME_NOREPLACE)
+            self.renamer
+                .rename_in_volume((dir, home.as_bytes()), (dir, to.1.as_bytes()), libc::RENAME_NOREPLACE)
                 .await?;
         } else if from.1 == to.1 {
             views.tree.rename(old, new).await?;

@@ -30,7 +30,7 @@ pub struct ViewRouter {
     pub(in crate::derived) conflicts: Arc<ConflictRecords>,
     pub(in crate::derived) discovery: Arc<Discovery>,
     pub(in crate::derived) evictor: Arc<Evictor>,
-    pub(in crate::derived) derived: Arc<Views>,
+    pub(crate) derived: Arc<Views>,
     pub(in crate::derived) renamer: Arc<Renamer>,
     pub(in crate::derived) remover: Arc<Remover>,
     pub(in crate::derived) creator: Arc<Creator>,

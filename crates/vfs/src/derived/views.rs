@@ -9,8 +9,8 @@ use crate::mount::Mount;
 /// The derived directories of a volume, once it has some.
 #[derive(Debug)]
 pub(crate) struct Views {
-    mount: Arc<Mount>,
-    derived: OnceLock<DerivedDirectories>,
+    pub(super) mount: Arc<Mount>,
+    pub(super) derived: OnceLock<DerivedDirectories>,
 }
 
 impl Views {

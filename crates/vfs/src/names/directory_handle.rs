@@ -1,10 +1,8 @@
 //! Handles of open directories.
 
-use futures_util::{StreamExt as _, TryStreamExt as _};
 use meta::Ino;
 use std::sync::{Mutex, PoisonError};
 
-use crate::derived::ListingReader;
 use crate::derived::listings::ListingReader;
 use crate::names::positions::Positions;
 

@@ -1,12 +1,12 @@
 //! Handles of open files and directories.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::{Error, Result};
 use crate::content::open_file::FileHandle;
 use crate::names::directory_handle::DirectoryHandle;
+use crate::{Error, Result};
 
 /// The number by which a front end refers to an open file or directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -1,19 +1,17 @@
 //! Inodes, their paths and keys, and the snapshots of their content.
 
 use futures_util::{FutureExt as _, StreamExt as _};
-use meta::{Content, Dentry, FsError, Ino, Inode, Kind, Name, Op, Reader, RenameHow, Stored};
 use meta::namespace::read_inode;
-use record::UPLOAD;
+use meta::{Content, Dentry, FsError, Ino, Inode, Kind, Name, Op, Reader, RenameHow, Stored};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use store::{InvalidKey, ObjectKey, ObjectRef};
 use store::names::{self, BadName};
+use store::{InvalidKey, ObjectKey, ObjectRef};
 
-use crate::{Error, Result};
 use crate::content::pin::Pin;
-use crate::fail_fast::Unanswered as _;
 use crate::layout::{content_keys, is_reserved, relocated, stored, whole};
-use crate::names::{Names, name};
+use crate::names::Names;
+use crate::{Error, Result};
 
 /// The part of a key's path that the tables know.
 #[derive(Debug)]
@@ -97,7 +95,7 @@ impl Names {
     /// Returns whether an inode's bytes are, or will be once stored, under the key that its path gives.
     pub(crate) fn lies_at_path(&self, inode: &Inode) -> Result<bool> {
         match inode.object() {
-            Some(object) => Ok(self.mount.layout.follows_paths() && object.key.is_none()),
+            Some(object) => Ok(self.mount.layout.is_at_path(object)),
             None => self.has_path_key(inode),
         }
     }
@@ -105,16 +103,14 @@ impl Names {
     /// Returns whether an inode's path can be a key. An inode without a name counts as if it could.
     pub(crate) fn has_path_key(&self, inode: &Inode) -> Result<bool> {
         match &inode.home {
-            Some((dir, name)) if self.mount.layout.follows_paths() => {
-                Ok(self.mount.layout.has_key(&self.mount.layout.directory(&self.tables, *dir)?, name, inode.kind))
-            }
-            _ => Ok(self.mount.layout.follows_paths()),
+            Some((dir, name)) => self.mount.layout.has_key_in(&self.tables, *dir, name, inode.kind),
+            None => Ok(self.mount.layout.can_have_keys()),
         }
     }
 
     /// Returns the key that a file's path gives; `None` if the path cannot be a key.
     pub(crate) fn path_key(&self, inode: &Inode) -> Result<Option<ObjectKey>> {
-        if !self.mount.layout.follows_paths() {
+        if !self.mount.layout.can_have_keys() {
             return Ok(None);
         }
         match self.mount.layout.path_key(&self.tables, inode) {
@@ -125,13 +121,16 @@ impl Names {
 
     /// Fails if a new name is the escaped form of a key that is no path.
     pub(crate) fn check_not_escape(&self, parent: Ino, name: &Name, kind: Kind) -> Result<()> {
-        Ok(self.mount.layout.check_not_escape(&self.mount.layout.directory(&self.tables, parent)?, name, kind)?)
+        Ok(self.mount.layout.check_not_escape(
+            &self.mount.layout.directory(&self.tables, parent)?,
+            name,
+            kind,
+        )?)
     }
 
     /// Returns whether a listing of the bucket shows an inode under a name, once it is stored.
     pub(crate) fn is_shown(&self, parent: Ino, name: &Name, inode: &Inode) -> Result<bool> {
-        Ok(self.mount.layout.follows_paths()
-            && self.mount.layout.would_show((parent, &self.mount.layout.directory(&self.tables, parent)?), name, inode))
+        self.mount.layout.would_show_in(&self.tables, parent, name, inode)
     }
 
     /// Returns the object of a file in a volume named by path.
@@ -213,19 +212,10 @@ impl Names {
         }
     }
 
-    /// Returns whether an orphan is an upload in progress, which outlasts the mount.
-    pub(crate) fn is_upload(&self, ino: Ino) -> Result<bool, FsError> {
-        match self.tables.xattr(ino, UPLOAD) {
-            Ok(_) => Ok(true),
-            Err(FsError::NoData) => Ok(false),
-            Err(error) => Err(error),
-        }
-    }
-
     /// Adds the record of a pending export to `ops`, so that it is committed together with the change of attributes. The caller
     /// must then call [`Filesystem::export_soon`].
     pub(crate) fn with_export(&self, ino: Ino, mut ops: Vec<Op>) -> Result<Vec<Op>> {
-        if self.mount.layout.follows_paths() && self.has_headers(&self.tables.inode(ino)?)? {
+        if self.mount.layout.can_have_keys() && self.has_headers(&self.tables.inode(ino)?)? {
             ops.push(Op::AwaitExport { ino });
         }
         Ok(ops)
@@ -240,16 +230,12 @@ impl Names {
     /// Returns whether an inode's attributes are newer than the headers of its object. Returns true if the tables cannot be
     /// read.
     pub(crate) fn awaits_export(&self, ino: Ino) -> bool {
-        self.mount.layout.follows_paths() && !matches!(self.tables.waiting_export(ino), Ok(None))
+        self.mount.layout.can_have_keys() && !matches!(self.tables.waiting_export(ino), Ok(None))
     }
 
     /// Returns the part of a key's path that the tables know; `None` for a key without a name.
     pub(crate) fn known_path(&self, key: &ObjectKey) -> Result<Option<KnownPath>> {
-        let inside = key.as_bytes().strip_prefix(self.mount.config.prefix.as_slice());
-        let Some(inside) = inside.filter(|inside| !inside.is_empty() && self.mount.layout.follows_paths()) else {
-            return Ok(None);
-        };
-        let inside = ObjectKey::new(inside.to_vec()).map_err(|error| Error::Name(error.into()))?;
+        let Some(inside) = self.mount.layout.path_in_volume(key) else { return Ok(None) };
         let mut path = names::key_to_path(&inside);
         if path.first().is_some_and(|first| is_reserved(Ino::ROOT, first)) {
             return Ok(None);
@@ -321,5 +307,4 @@ impl Names {
         let content = relocated(&stored, there);
         Ok(Op::Publish { ino, base, content, size_bytes: inode.size_bytes, mtime: None })
     }
-
 }

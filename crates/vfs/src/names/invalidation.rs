@@ -7,8 +7,8 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use meta::{Ino, Inode, Kind};
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, mpsc, oneshot};
 

@@ -3,12 +3,12 @@
 pub(crate) mod access_times;
 pub(crate) mod directory_handle;
 pub(crate) mod handles;
+pub(crate) mod inodes;
 pub(crate) mod invalidation;
 pub(crate) mod locks;
 pub(crate) mod positions;
 pub(crate) mod quotas;
 pub(crate) mod references;
-pub(crate) mod inodes;
 
 use meta::{Name, Namespace};
 use std::sync::{Arc, Weak};

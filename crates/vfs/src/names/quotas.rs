@@ -1,10 +1,10 @@
 //! Quotas for programs: a write that exceeds a quota fails at once, although the namespace checks again when the file is
 //! stored.
 
-use meta::{FsError, Ino, Inode, Limits, Quota, Usage};
+use meta::{FsError, Ino, Quota, Usage};
 
-use crate::{Error, Result};
-use crate::names::{Names, name};
+use crate::Result;
+use crate::names::Names;
 
 impl Names {
     /// Returns an error if a quota has no space for a file of `size_bytes`. Unpublished writes of other files do not count;

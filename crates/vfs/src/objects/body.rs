@@ -7,12 +7,12 @@ use std::ops::Range;
 use std::sync::Arc;
 use store::StoreError;
 
-use crate::{Error, Filesystem};
 use crate::content::opener::FileUser;
 use crate::content::pin::{Cut, Pin};
 use crate::content::ranges::zeros;
 use crate::content::read::reader::{into_owned_error, is_changed, join};
 use crate::content::slab::SLAB_BYTES;
+use crate::{Error, Filesystem};
 
 /// Maximum bytes of one item of the stream.
 const ITEM_BYTES: u64 = SLAB_BYTES as u64;

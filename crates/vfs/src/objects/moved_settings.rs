@@ -12,8 +12,8 @@
 use bytes::Bytes;
 use meta::{FsError, Ino, Name, Op, XattrHow};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use store::{ListEntry, ListRequest, ObjectKey, Pages, Payload, PutOptions, bucket_name};
 
 use super::errors::{error_about, namespace_error_about};
@@ -130,7 +130,8 @@ impl BucketSettings {
 
     /// Returns the name of a place, if it is a bucket whose documents are stored under its name.
     fn bucket_at<'n>(&self, place: Option<(Ino, &'n Name)>) -> Option<&'n [u8]> {
-        let (_, name) = place.filter(|(parent, _)| *parent == Ino::ROOT && self.mount.layout.follows_paths())?;
+        let (_, name) =
+            place.filter(|(parent, _)| *parent == Ino::ROOT && self.mount.layout.can_have_keys())?;
         let is_bucket =
             std::str::from_utf8(name.as_bytes()).is_ok_and(|text| bucket_name::check(text).is_ok());
         is_bucket.then_some(name.as_bytes())
@@ -220,7 +221,8 @@ impl BucketSettings {
     fn settings_of(&self, bucket: &[u8]) -> store::Result<Bytes> {
         let root = ObjectKey::try_from("/")?;
         let key = self
-            .mount.layout
+            .mount
+            .layout
             .setting_key(if bucket.is_empty() { b"_" } else { bucket }, "_")
             .map_err(error_about(&root))?;
         let surplus = if bucket.is_empty() { "_/_".len() } else { "_".len() };
@@ -278,7 +280,11 @@ impl BucketSettings {
         let users = now.iter().filter(|(to, from)| *from == name && *to != name);
         let users = users.map(|(to, _)| note(to, aside.clone()));
         let ops: Vec<Op> = users.chain([note(&aside, Vec::new())]).collect();
-        self.names.tables().commit_together(&self.mount.ctx(), &ops).map(drop).map_err(namespace_error_about(&root))
+        self.names
+            .tables()
+            .commit_together(&self.mount.ctx(), &ops)
+            .map(drop)
+            .map_err(namespace_error_about(&root))
     }
 }
 

@@ -9,13 +9,13 @@
 use bytes::Bytes;
 use futures_util::TryStreamExt as _;
 use meta::{Ino, Name};
-use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use store::{GetOptions, ListRequest, ObjectKey, Pages, Payload, Precondition, PutOptions, Settings, StoreError, Timestamp};
-use tokio::time::Instant;
+use store::{
+    GetOptions, ListRequest, ObjectKey, Pages, Payload, Precondition, PutOptions, Settings, StoreError,
+};
 
-use super::Objects;
+use super::directory_objects::{DirectoryObjects, InodeObjects, ObjectNaming};
+use super::document::Document;
 use super::errors::{error_about, namespace_error_about};
 use super::settings_cache::CACHE_LIFETIME;
 use crate::objects::moved_settings::BucketSettings;
@@ -23,15 +23,8 @@ use crate::objects::moved_settings::BucketSettings;
 /// Maximum difference between the clocks of the store and of this machine.
 const CLOCK_SKEW_MAX: Duration = Duration::from_secs(300);
 
-/// Location of a document.
-struct Location {
-    key: ObjectKey,
-    /// Key by the directory's name, as earlier versions stored the document, and the directory's creation time.
-    before: Option<(ObjectKey, Timestamp)>,
-}
-
-impl Objects {
-    fn setting(&self, name: &str) -> store::Result<Location> {
+impl<N: ObjectNaming> DirectoryObjects<N> {
+    fn setting(&self, name: &str) -> store::Result<Document> {
         let Ok(asked) = ObjectKey::try_from(name) else {
             return Err(StoreError::Invalid("invalid name of a setting".to_owned()));
         };
@@ -44,27 +37,15 @@ impl Objects {
         }
         let bucket = noted.as_deref().unwrap_or(bucket);
         let by_name = self.fs.mount.layout.setting_key(bucket, name).map_err(error_about(&asked))?;
-        if self.is_by_path() || bucket.is_empty() {
-            return Ok(Location { key: by_name, before: None });
+        match bucket.is_empty() {
+            true => Ok(Document::at(by_name)),
+            false => N::document(self, bucket, name, by_name),
         }
-        let gone = || StoreError::NoSuchBucket(String::from_utf8_lossy(bucket).into_owned());
-        let bucket = Name::new(bucket).map_err(|_| gone())?;
-        let directory = self
-            .fs
-            .names
-            .tables()
-            .lookup(Ino::ROOT, &bucket)
-            .map_err(namespace_error_about(&asked))?
-            .ok_or_else(gone)?;
-        // No bucket name contains this character.
-        let by_ino = format!("#{:016x}", directory.ino.0);
-        let key = self.fs.mount.layout.setting_key(by_ino.as_bytes(), name).map_err(error_about(&asked))?;
-        Ok(Location { key, before: Some((by_name, directory.btime)) })
     }
 
     /// Reads a document. A document that an earlier version stored under the directory's name is moved to its new key, unless
     /// it is older than the directory and so belonged to another one.
-    async fn read_at(&self, location: &Location) -> store::Result<Option<Bytes>> {
+    async fn read_at(&self, location: &Document) -> store::Result<Option<Bytes>> {
         if let Some(text) = self.fs.settings.read_setting(&location.key).await? {
             return Ok(Some(text));
         }
@@ -133,7 +114,7 @@ impl BucketSettings {
 }
 
 #[async_trait::async_trait]
-impl Settings for Objects {
+impl<N: ObjectNaming> Settings for DirectoryObjects<N> {
     async fn get(&self, name: &str) -> store::Result<Option<Bytes>> {
         if self.fs.mount.check_writable().is_ok() {
             Box::pin(self.fs.settings.move_pending_settings()).await?;
@@ -164,7 +145,7 @@ impl Settings for Objects {
     async fn set(&self, name: &str, value: Option<Bytes>) -> store::Result<()> {
         self.check_writable()?;
         Box::pin(self.fs.settings.move_pending_settings()).await?;
-        let Location { key, before } = self.setting(name)?;
+        let Document { key, before } = self.setting(name)?;
         let _claim = self.fs.bucket.locks.claims().claim(&key).await;
         // If the write fails, the next read finds out what is stored.
         self.fs.settings.cache().remove(&key);
@@ -183,5 +164,25 @@ impl Settings for Objects {
         self.fs.mount.store.sync().await?;
         self.fs.settings.cache().insert(key, value);
         Ok(())
+    }
+}
+
+impl InodeObjects {
+    /// Returns the document of a directory, which is stored under its inode number.
+    pub(super) fn document_by_inode(
+        &self,
+        bucket: &[u8],
+        name: &str,
+        by_name: ObjectKey,
+    ) -> store::Result<Document> {
+        let asked = ObjectKey::try_from(name)?;
+        let gone = || StoreError::NoSuchBucket(String::from_utf8_lossy(bucket).into_owned());
+        let bucket = Name::new(bucket).map_err(|_| gone())?;
+        let directory = self.fs.names.tables().lookup(Ino::ROOT, &bucket);
+        let directory = directory.map_err(namespace_error_about(&asked))?.ok_or_else(gone)?;
+        // No bucket name contains this character.
+        let by_ino = format!("#{:016x}", directory.ino.0);
+        let key = self.fs.mount.layout.setting_key(by_ino.as_bytes(), name).map_err(error_about(&asked))?;
+        Ok(Document { key, before: Some((by_name, directory.btime)) })
     }
 }

@@ -1,7 +1,6 @@
 //! Cached documents of buckets.
 
 use bytes::Bytes;
-use futures_util::TryStreamExt as _;
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

@@ -1,14 +1,12 @@
 //! `setattr`: changes of attributes and size.
 
 use meta::{AttrChanges, Ino, Kind, Op};
-use std::ops::Range;
 
-use crate::{Attr, Error, Filesystem, Result};
 use crate::attr::{Caller, Changes};
 use crate::content::write::When;
 use crate::names::Names;
 use crate::names::handles::Handle;
-use crate::names::invalidation::Invalidation;
+use crate::{Attr, Error, Filesystem, Result};
 
 impl Filesystem {
     /// Changes attributes. A size set through a handle is published when the handle is closed, otherwise at once.

@@ -2,12 +2,11 @@
 
 use bytes::Bytes;
 use meta::{Ino, Kind, Op};
-use store::{Precondition, names};
 
-use crate::{Attr, Error, Filesystem, Result};
 use crate::attr::Caller;
-use crate::names::name;
 use crate::names::handles::Opened;
+use crate::names::name;
+use crate::{Attr, Error, Filesystem, Result};
 
 /// Maximum length of a symbolic link target in bytes (`PATH_MAX` without its NUL).
 const TARGET_BYTES_MAX: usize = 4095;
@@ -24,7 +23,8 @@ impl Filesystem {
         flags: i32,
     ) -> Result<(Attr, Opened)> {
         if let Some(views) = self.views.derived.derived_at(parent) {
-            return Box::pin(self.views.create_derived(views, caller, (parent, name_bytes), mode, flags)).await;
+            return Box::pin(self.views.create_derived(views, caller, (parent, name_bytes), mode, flags))
+                .await;
         }
         self.views.derived.check_not_derived(parent, name_bytes)?;
         let name = self.bucket.discovery.free_name(parent, name_bytes, Kind::File).await?;
@@ -45,23 +45,7 @@ impl Filesystem {
         flags: i32,
     ) -> Result<(Attr, Opened)> {
         self.mount.check_writable()?;
-        if self.mount.layout.follows_paths() {
-            let why = "files without a name (O_TMPFILE) are not possible in a volume named by path";
-            return Err(Error::new(libc::EOPNOTSUPP, why));
-        }
-        let ino = self.names.new_ino(parent)?;
-        let (mode, umask) = (mode & 0o7777, caller.umask & 0o777);
-        let op = Op::CreateOrphan { parent, ino, mode, umask, uid: caller.uid, gid: caller.gid };
-        let inode = self.names.tables().commit(&self.mount.ctx(), &op)?.inode.ok_or(Error::NOT_FOUND)?;
-        let file = self.io.opener.open_file(ino)?;
-        file.set_linkable(flags & libc::O_EXCL == 0);
-        let begun = self.content.begin_new(&file, &mut *file.write_state.lock().await);
-        if let Err(error) = begun {
-            file.close().await?;
-            return Err(error);
-        }
-        self.names.references().add(ino);
-        Ok((Attr::from(&file.overlay(inode)), self.io.opener.new_handle(file.into_open_file(), flags)))
+        self.volume.create_unnamed(caller, parent, mode, flags).await
     }
 
     /// Creates a file without opening it, or a special file: an empty object.
@@ -158,16 +142,7 @@ impl Filesystem {
         }
         self.mount.check_writable()?;
         let name = name(name_bytes)?;
-        if !self.mount.layout.follows_paths() {
-            let removed = self.names.tables().commit(&self.mount.ctx(), &Op::Unlink { parent, name, keep: true })?;
-            return self.io.opener.release_orphan(&removed).await;
-        }
-        let inode = self.bucket.discovery.must(self.bucket.discovery.find(parent, &name).await?)?;
-        if inode.kind == Kind::Directory {
-            return Err(Error::IS_DIRECTORY);
-        }
-        self.io.publisher.ensure_marker(parent).await?;
-        self.entries.remover.unlink_name(parent, &name, inode.ino).await
+        self.volume.unlink(parent, name).await
     }
 
     /// Removes an empty directory.
@@ -182,21 +157,7 @@ impl Filesystem {
         if inode.kind != Kind::Directory {
             return Err(Error::NOT_DIRECTORY);
         }
-        if !self.mount.layout.follows_paths() {
-            self.entries.remover.forget_directory(parent, name)?;
-            self.bucket.known.forget_removed_directory(&inode);
-            return Ok(());
-        }
-        self.bucket.discovery.check_empty(&inode).await?;
-        self.io.publisher.ensure_marker(parent).await?;
-        let removed = self.entries.remover.delete_and_rmdir(parent, name, &inode).await;
-        if matches!(removed, Err(Error::Namespace(_))) {
-            // An entry was created in between: the directory stays, so its marker is stored again.
-            self.io.publisher.store_new(&inode, Bytes::new(), Precondition::None).await?;
-        }
-        removed?;
-        self.bucket.known.forget_removed_directory(&inode);
-        Ok(())
+        self.volume.rmdir(parent, name, &inode).await
     }
 }
 
@@ -204,11 +165,13 @@ impl Filesystem {
     /// Renames a name; `flags` are those of `renameat2`.
     pub async fn rename(&self, from: (Ino, &[u8]), to: (Ino, &[u8]), flags: u32) -> Result<()> {
         self.mount.check_writable()?;
-        if let Some(views) = self.views.derived.derived_at(from.0).or_else(|| self.views.derived.derived_at(to.0)) {
+        if let Some(views) =
+            self.views.derived.derived_at(from.0).or_else(|| self.views.derived.derived_at(to.0))
+        {
             return Box::pin(self.views.rename_derived(views, from, to, flags)).await;
         }
         self.views.derived.check_not_derived(from.0, from.1)?;
         self.views.derived.check_not_derived(to.0, to.1)?;
-        Box::pin(self.entries.renamer.rename_in_volume(from, to, flags)).await
+        Box::pin(self.volume.rename(from, to, flags)).await
     }
 }

@@ -3,15 +3,12 @@
 use bytes::Bytes;
 use meta::{Ino, Inode, Kind, Name, Op};
 use std::sync::Arc;
-use store::{Payload, Precondition, PutOptions, StoreError};
+use store::Precondition;
 
-use crate::{Attr, Error, Result};
 use crate::attr::Caller;
 use crate::base::Base;
-use crate::bucket::headers;
 use crate::bucket::discovery::Discovery;
 use crate::bucket::known_state::KnownState;
-use crate::bucket::metadata::Described;
 use crate::bucket::parts::BucketParts;
 use crate::bucket::path_locks::ChangeLocks;
 use crate::content::Content;
@@ -19,11 +16,11 @@ use crate::content::open_file::OpenFile;
 use crate::content::opener::FileOpener;
 use crate::content::write::When;
 use crate::content::write::publisher::Publisher;
-use crate::layout::is_reserved;
 use crate::mount::Mount;
-use crate::names::{Names, name};
+use crate::names::Names;
 use crate::names::handles::Opened;
 use crate::objects::moved_settings::BucketSettings;
+use crate::{Attr, Error, Result};
 
 /// Creates files and directories.
 #[derive(Debug)]
@@ -40,7 +37,14 @@ pub(crate) struct Creator {
 }
 
 impl Creator {
-    pub(crate) fn new(base: &Base, parts: &BucketParts, discovery: &Arc<Discovery>, publisher: &Arc<Publisher>, opener: &Arc<FileOpener>, settings: &Arc<BucketSettings>) -> Arc<Self> {
+    pub(crate) fn new(
+        base: &Base,
+        parts: &BucketParts,
+        discovery: &Arc<Discovery>,
+        publisher: &Arc<Publisher>,
+        opener: &Arc<FileOpener>,
+        settings: &Arc<BucketSettings>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             mount: base.mount.clone(),
             names: base.names.clone(),
@@ -66,7 +70,11 @@ impl Creator {
         mode: u16,
         flags: i32,
     ) -> Result<(Attr, Opened)> {
-        let has_key = self.mount.layout.has_key(&self.mount.layout.directory(self.names.tables(), parent)?, name, Kind::File);
+        let has_key = self.mount.layout.has_key(
+            &self.mount.layout.directory(self.names.tables(), parent)?,
+            name,
+            Kind::File,
+        );
         if flags & libc::O_EXCL == 0 || !has_key {
             self.discovery.probe(parent, name).await?;
             if self.names.tables().entry(parent, name)?.is_some() {
@@ -90,7 +98,8 @@ impl Creator {
     ) -> Result<(Attr, Opened)> {
         let (inode, file) = {
             // A file that is neither stored nor open would look like the leftover of a dead mount.
-            let _changing = self.mount.layout.follows_paths().then(|| self.known.changes().begin(parent, name));
+            let _changing =
+                self.mount.layout.can_have_keys().then(|| self.known.changes().begin(parent, name));
             let inode = self.make(caller, parent, name, Kind::File, mode, 0, None)?;
             let file = self.opener.open_file(inode.ino)?;
             file.set_new(true);
@@ -104,7 +113,10 @@ impl Creator {
         }
         self.names.references().add(inode.ino);
         // The creator stores the file at close, even through a read-only descriptor.
-        Ok((Attr::from(&file.overlay(inode)), self.opener.new_handle(file.into_open_file(), flags | libc::O_RDWR)))
+        Ok((
+            Attr::from(&file.overlay(inode)),
+            self.opener.new_handle(file.into_open_file(), flags | libc::O_RDWR),
+        ))
     }
 
     /// Stores the content of a file that has just got its first name, and makes it an ordinary file.

@@ -1,15 +1,13 @@
 //! Reading and writing through handles, copies, and quotas.
 
 use bytes::Bytes;
-use futures_util::StreamExt as _;
-use meta::{Ino, Limits, Quota};
 
-use crate::{Error, Filesystem, Result};
 use crate::content::write::When;
 use crate::content::write::assemble::PART_BYTES_MIN;
 use crate::content::write::copy::{COPIED_MAX, unsupported};
 use crate::content::write::editor::end_of;
 use crate::names::handles::Handle;
+use crate::{Error, Filesystem, Result};
 
 impl Filesystem {
     /// Reserves or zeros a range; `mode` is that of `fallocate`. An object store reserves no space, so a plain reservation only
@@ -105,11 +103,15 @@ impl Filesystem {
         }
         self.names.check_quota(target.ino, to_offset + copied)?;
         self.io.editor.check_storable(&target, to_offset + copied)?;
-        if is_by_path && !self.io.uploader.may_store_range_apart(&before, &state, to_offset..to_offset + copied)? {
+        if is_by_path
+            && !self.io.uploader.may_store_range_apart(&before, &state, to_offset..to_offset + copied)?
+        {
             return Err(unsupported("the object at the target's path would no longer identify the target"));
         }
         self.content.record_access(source.file.ino);
-        self.io.editor.copy_pin(&target, &mut state, pin.slice_at(&range, to_offset)?, to_offset..to_offset + copied)
+        self.io
+            .editor
+            .copy_pin(&target, &mut state, pin.slice_at(&range, to_offset)?, to_offset..to_offset + copied)
             .await?;
         drop(state);
         reading.succeed();
@@ -134,5 +136,4 @@ impl Filesystem {
         }
         self.io.reader.read_published(&handle, range).await
     }
-
 }

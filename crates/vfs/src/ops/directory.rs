@@ -4,9 +4,8 @@ use bytes::Bytes;
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use meta::{Ino, Inode, Kind, Name};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
-use crate::{Attr, Error, Result};
 use crate::base::Base;
 use crate::bucket::Bucket;
 use crate::bucket::directories::ListedRange;
@@ -15,13 +14,14 @@ use crate::bucket::evict::Evictor;
 use crate::bucket::known_state::KnownState;
 use crate::bucket::sort_keys::{self, Entry};
 use crate::content::Content;
-use crate::derived::{DerivedDirectories, ListingReader};
+use crate::derived::DerivedDirectories;
 use crate::derived::router::ViewRouter;
 use crate::mount::Mount;
 use crate::names::Names;
 use crate::names::directory_handle::DirectoryHandle;
 use crate::names::handles::Handle;
 use crate::names::positions::{DOTS, Positions};
+use crate::{Attr, Error, Result};
 
 /// Lists directories of any size.
 #[derive(Debug)]
@@ -198,7 +198,7 @@ impl DirectoryReader {
 
     /// Returns the next entries after a sorting key; lists them from the bucket first if they are not known.
     async fn entries_after(&self, dir: Ino, after: &[u8], limit: usize) -> Result<Vec<Entry>> {
-        if !self.mount.layout.follows_paths() || !self.mount.layout.can_list(&self.mount.layout.directory(self.names.tables(), dir)?) {
+        if !self.mount.layout.can_list_in(self.names.tables(), dir)? {
             return sort_keys::entries_by_name(self.names.tables(), dir, after, limit);
         }
         let directory = self.known.directories().get(dir);
@@ -261,4 +261,3 @@ impl DirectoryReader {
         Ok(listed.collect())
     }
 }
-

@@ -6,11 +6,11 @@
 use meta::{Ino, Inode, Kind, Name, Op, RenameHow};
 use store::{CopyOptions, ObjectKey, ObjectRef};
 
-use crate::{Error, Result};
 use crate::content::open_file::OpenFile;
 use crate::content::write::{When, WriteState};
 use crate::layout::stored_at;
 use crate::ops::rename::{Renamer, lock_both};
+use crate::{Error, Result};
 
 /// Directory and name.
 type DentryKey = (Ino, Name);
@@ -53,7 +53,8 @@ impl Renamer {
             return self.publisher.show_at_path(source, &mut state).await.and(Err(error));
         }
         let swapped = {
-            let _changing = (self.known.changes().begin(from.0, &from.1), self.known.changes().begin(to.0, &to.1));
+            let _changing =
+                (self.known.changes().begin(from.0, &from.1), self.known.changes().begin(to.0, &to.1));
             let op = Op::Rename { from, to, how: RenameHow::Exchange, keep: false };
             self.names.tables().commit(&self.mount.ctx(), &op)
         };
@@ -86,7 +87,8 @@ impl Renamer {
         }
         let _claim = self.locks.claims().claim(&old.key).await;
         let _changing = self.known.changes().begin(*dir, name);
-        let beside = self.mount.store.copy(&old, &self.mount.content_key(file.ino)?, CopyOptions::default()).await?;
+        let beside =
+            self.mount.store.copy(&old, &self.mount.content_key(file.ino)?, CopyOptions::default()).await?;
         // A pending rename that completed meanwhile may have given the object another tag.
         let old = self.names.object(&self.names.tables().inode(file.ino)?)?.unwrap_or(old);
         self.names.relocate(&inode, &stored_at(&beside))?;

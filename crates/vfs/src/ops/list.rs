@@ -1,14 +1,14 @@
 //! Operations that list directories.
 
-use futures_util::{StreamExt as _, TryStreamExt as _};
+use futures_util::StreamExt as _;
 use meta::{Ino, Kind};
 
-use crate::{Error, Filesystem, Result};
 use crate::bucket::discovery::PAGE_ENTRIES;
 use crate::names::directory_handle::DirectoryHandle;
 use crate::names::handles::Handle;
-use crate::ops::directory::DirectoryEntry;
 use crate::names::positions::DOTS;
+use crate::ops::directory::DirectoryEntry;
+use crate::{Error, Filesystem, Result};
 
 impl Filesystem {
     /// Opens a directory for listing.
@@ -70,5 +70,4 @@ impl Filesystem {
         }
         self.names.handles().remove_directory(handle);
     }
-
 }

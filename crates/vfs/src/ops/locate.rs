@@ -37,7 +37,14 @@ impl Filesystem {
         let is_spread = content.iter().any(|(key, _)| Some(key) != home.as_ref());
         let key = home.filter(|_| !is_spread);
         let etag = key.as_ref().and(inode.object()).map(|object| object.etag.to_string());
-        Ok(FileLocation { ino: inode.ino, kind: inode.kind, key, etag, size_bytes: inode.size_bytes, content })
+        Ok(FileLocation {
+            ino: inode.ino,
+            kind: inode.kind,
+            key,
+            etag,
+            size_bytes: inode.size_bytes,
+            content,
+        })
     }
 
     /// Returns the path that shows a key, or the path of the file whose content the key holds; `None` if no file has it.
@@ -47,11 +54,7 @@ impl Filesystem {
             let names: Vec<&[u8]> = names.iter().map(|name| name.as_bytes()).collect();
             return Some(Bytes::from(names.join(&b'/')));
         }
-        if !self.mount.layout.follows_paths() {
-            return None;
-        }
-        let inside = key.as_bytes().strip_prefix(self.mount.config.prefix.as_slice())?;
-        let path = store::names::key_to_path(&ObjectKey::try_from(inside).ok()?);
+        let path = store::names::key_to_path(&self.mount.layout.path_in_volume(key)?);
         Some(Bytes::from(path.join(&b'/')))
     }
 }

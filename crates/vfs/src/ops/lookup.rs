@@ -5,22 +5,24 @@ use futures_util::TryStreamExt as _;
 use meta::{FsError, Ino, Kind, Op};
 use store::GetOptions;
 
-use crate::{Attr, Error, Filesystem, Result};
 use crate::bucket::headers;
 use crate::names::name;
+use crate::{Attr, Error, Filesystem, Result};
 
 impl Filesystem {
     /// Looks up a name. Counts one kernel reference to the inode.
     pub async fn lookup(&self, parent: Ino, name_bytes: &[u8]) -> Result<Attr> {
         let name = name(name_bytes)?;
         self.bucket.lister.state().note_request(self.mount.moment());
-        let is_derived = self.views.derived.derived_at(parent).is_some() || self.views.derived.is_derived_name(parent, name_bytes);
+        let is_derived = self.views.derived.derived_at(parent).is_some()
+            || self.views.derived.is_derived_name(parent, name_bytes);
         if let Some(views) = self.views.derived.attached().filter(|_| is_derived) {
             return Box::pin(self.views.lookup_derived(views, parent, name)).await;
         }
         loop {
             let found = self.bucket.discovery.find(parent, &name).await?;
-            let inode = self.bucket.discovery.with_exact_attributes(self.bucket.discovery.must(found)?).await?;
+            let inode =
+                self.bucket.discovery.with_exact_attributes(self.bucket.discovery.must(found)?).await?;
             if self.bucket.evictor.refer(inode.ino) {
                 return Ok(self.content.attr(inode));
             }
@@ -53,7 +55,12 @@ impl Filesystem {
                     Some(inode) => inode,
                     None => {
                         let found = self.bucket.discovery.find(parent, &name).await?;
-                        self.bucket.discovery.with_exact_attributes(self.bucket.discovery.must(found.filter(|found| found.ino == ino))?).await?
+                        self.bucket
+                            .discovery
+                            .with_exact_attributes(
+                                self.bucket.discovery.must(found.filter(|found| found.ino == ino))?,
+                            )
+                            .await?
                     }
                 }
             }
@@ -73,7 +80,11 @@ impl Filesystem {
             return Ok(target);
         }
         let looked_at = self.mount.moment();
-        let object = self.mount.store.get(&self.mount.layout.key(self.names.tables(), &inode)?, GetOptions::default()).await?;
+        let object = self
+            .mount
+            .store
+            .get(&self.mount.layout.key(self.names.tables(), &inode)?, GetOptions::default())
+            .await?;
         let mut seen = headers::observed(&object.meta, false, &self.mount.defaults, looked_at);
         let pieces: Vec<Bytes> = object.body.try_collect().await?;
         let target = seen.target.get_or_insert_with(|| pieces.concat().into()).clone();

@@ -27,8 +27,6 @@ pub use locate::FileLocation;
 pub use seek::Whence;
 pub use status::{Statfs, Status};
 
-
-
 #[cfg(test)]
 mod tests {
     use crate::{Caller, Changes, Filesystem, Handle, Kind, Time};

@@ -1,14 +1,12 @@
 //! Opening and closing of files.
 
-use meta::{FsError, Ino, Kind, Moment, Name, Op};
-use std::sync::{Arc, PoisonError};
+use meta::{Ino, Kind};
 
-use crate::{Atime, Attr, Error, Filesystem, Result};
-use crate::content::open_file::{FileHandle, FileUser, OpenFile};
 use crate::content::publishing::check_not_lost;
-use crate::content::write::{When, WriteState};
+use crate::content::write::When;
 use crate::layout::etag;
 use crate::names::handles::{Handle, Opened};
+use crate::{Attr, Error, Filesystem, Result};
 
 impl Filesystem {
     /// Opens a file after checking whether its object is unchanged.
@@ -69,9 +67,7 @@ impl Filesystem {
             self.bucket.conflicts.check_not_in_conflict(handle.file.ino)?;
         }
         self.bucket.exporter.export_now(handle.file.ino).await?;
-        if self.mount.layout.follows_paths() {
-            self.mount.store.sync().await?;
-        }
+        self.volume.sync_objects().await?;
         self.names.sync_names().await
     }
 

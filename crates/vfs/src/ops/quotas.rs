@@ -2,17 +2,14 @@
 
 use meta::{Limits, Quota};
 
-use crate::{Error, Filesystem, Result};
+use crate::{Filesystem, Result};
 
 impl Filesystem {
     /// Sets the quota of a directory, by its path below the volume's root. The root's quota is that of the whole volume. `None`
     /// removes the quota.
     pub async fn set_quota(&self, path: &[u8], limits: Option<Limits>) -> Result<()> {
         self.mount.check_writable()?;
-        if self.mount.layout.follows_paths() {
-            let why = "a volume named by path has no quotas, because other clients store objects in it";
-            return Err(Error::new(libc::EOPNOTSUPP, why));
-        }
+        self.volume.check_has_quotas()?;
         let dir = self.bucket.discovery.at_path(path).await?;
         Ok(self.names.tables().set_quota(&self.mount.ctx(), dir.ino, limits)?)
     }

@@ -1,9 +1,7 @@
 //! Recovery from a mount that died.
 
-use store::{ListEntry, ListRequest, Pages};
-
+use crate::objects::uploads::is_upload;
 use crate::{Filesystem, Result};
-use crate::bucket::discovery::PAGE_ENTRIES;
 
 /// Orphans per step.
 const BATCH: usize = 256;
@@ -17,21 +15,18 @@ impl Filesystem {
         if self.bucket.known.sharing().is_some() {
             self.content.clean_leases();
         }
-        if self.mount.layout.follows_paths() {
-            self.bucket.exporter.assemble_interrupted().await?;
-        }
+        self.volume.complete_interrupted().await?;
         let (mut after, mut found) = (None, 0);
         loop {
             let orphans = self.names.tables().orphans(after, BATCH)?;
             let Some(last) = orphans.last() else { return Ok(found) };
             after = Some(*last);
             for ino in orphans {
-                if self.content.files().get(ino).is_none() && !self.names.is_upload(ino)? {
+                if self.content.files().get(ino).is_none() && !is_upload(&self.names, ino)? {
                     self.io.opener.purge(&self.names.tables().inode(ino)?).await?;
                     found += 1;
                 }
             }
         }
     }
-
 }

@@ -1,11 +1,8 @@
 //! Removal of files and directories.
 
-use bytes::Bytes;
-use meta::{Applied, FsError, Ino, Inode, Kind, Name, Op, RenameHow};
+use meta::{FsError, Ino, Inode, Name, Op};
 use std::sync::Arc;
-use store::{ListRequest, ObjectKey, Precondition, StoreError, names};
 
-use crate::{Attr, Error, Result};
 use crate::base::Base;
 use crate::bucket::export_queue::ExportQueue;
 use crate::bucket::known_state::KnownState;
@@ -16,9 +13,10 @@ use crate::content::open_file::OpenFile;
 use crate::content::opener::FileOpener;
 use crate::content::write::publisher::Publisher;
 use crate::mount::Mount;
-use crate::names::{Names, name};
+use crate::names::Names;
 use crate::objects::moved_settings::BucketSettings;
 use crate::ops::rename::Renamer;
+use crate::{Error, Result};
 
 /// Removes names, and the objects that have no name left.
 #[derive(Debug)]
@@ -36,7 +34,14 @@ pub(crate) struct Remover {
 }
 
 impl Remover {
-    pub(crate) fn new(base: &Base, parts: &BucketParts, publisher: &Arc<Publisher>, opener: &Arc<FileOpener>, settings: &Arc<BucketSettings>, renamer: &Arc<Renamer>) -> Arc<Self> {
+    pub(crate) fn new(
+        base: &Base,
+        parts: &BucketParts,
+        publisher: &Arc<Publisher>,
+        opener: &Arc<FileOpener>,
+        settings: &Arc<BucketSettings>,
+        renamer: &Arc<Renamer>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             mount: base.mount.clone(),
             names: base.names.clone(),
@@ -72,7 +77,9 @@ impl Remover {
         }
         if !self.names.is_shown(parent, name, &self.names.tables().inode(file.ino)?)? {
             let _changing = self.known.changes().begin(parent, name);
-            self.names.tables().commit(&self.mount.ctx(), &Op::Unlink { parent, name: name.clone(), keep: true })?;
+            self.names
+                .tables()
+                .commit(&self.mount.ctx(), &Op::Unlink { parent, name: name.clone(), keep: true })?;
             // Otherwise a loss of power would restore the name, leading to whatever is at the file's path then.
             return self.names.sync_names_unless_write_back().await;
         }
@@ -97,10 +104,17 @@ impl Remover {
         }
         if inode.object().is_some() || file.is_concurrently_modified() {
             file.record_removal();
-            self.content.delete(&key).await.inspect_err(|_| self.content.files().mark_unconfirmed(file.ino))?;
+            self.content
+                .delete(&key)
+                .await
+                .inspect_err(|_| self.content.files().mark_unconfirmed(file.ino))?;
         }
         self.exports.window().remove(file.ino);
-        match self.names.tables().commit(&self.mount.ctx(), &Op::Unlink { parent, name: name.clone(), keep: true }) {
+        match self
+            .names
+            .tables()
+            .commit(&self.mount.ctx(), &Op::Unlink { parent, name: name.clone(), keep: true })
+        {
             // Reconciliation has removed the parent directory meanwhile.
             Ok(_) | Err(FsError::NotFound) => Ok(()),
             Err(error) => Err(error.into()),

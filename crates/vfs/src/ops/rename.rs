@@ -9,11 +9,10 @@ mod under_lease;
 
 use meta::{FsError, Ino, Inode, Kind, Name, Op, RenameHow};
 use std::sync::Arc;
-use store::{Claim, ObjectKey, ObjectRef, Precondition, StoreError};
 use staging::mover::Mover;
+use store::{Claim, ObjectKey, ObjectRef, Precondition};
 use tokio::sync::MutexGuard;
 
-use crate::{Error, Result};
 use crate::base::Base;
 use crate::bucket::changes::ChangeGuard;
 use crate::bucket::discovery::Discovery;
@@ -26,12 +25,13 @@ use crate::bucket::path_locks::ChangeLocks;
 use crate::content::Content;
 use crate::content::open_file::OpenFile;
 use crate::content::opener::FileOpener;
-use crate::content::write::{When, WriteState};
 use crate::content::write::publisher::Publisher;
+use crate::content::write::{When, WriteState};
 use crate::layout::{is_reserved, object_key, stored, stored_at};
 use crate::mount::Mount;
 use crate::names::{Names, name};
 use crate::objects::moved_settings::BucketSettings;
+use crate::{Error, Result};
 
 /// Renames files and directories.
 #[derive(Debug)]
@@ -51,7 +51,15 @@ pub(crate) struct Renamer {
 }
 
 impl Renamer {
-    pub(crate) fn new(base: &Base, parts: &BucketParts, discovery: &Arc<Discovery>, publisher: &Arc<Publisher>, opener: &Arc<FileOpener>, moves: &Arc<Moves>, settings: &Arc<BucketSettings>) -> Arc<Self> {
+    pub(crate) fn new(
+        base: &Base,
+        parts: &BucketParts,
+        discovery: &Arc<Discovery>,
+        publisher: &Arc<Publisher>,
+        opener: &Arc<FileOpener>,
+        moves: &Arc<Moves>,
+        settings: &Arc<BucketSettings>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             mount: base.mount.clone(),
             names: base.names.clone(),
@@ -100,22 +108,37 @@ struct RenamePlan {
     how: MoveKind,
 }
 
+/// A requested rename.
+#[derive(Debug)]
+pub(crate) struct Move {
+    pub(crate) from: DentryKey,
+    pub(crate) to: DentryKey,
+    pub(crate) how: RenameHow,
+    /// Whether a whiteout is to be left at the old name.
+    pub(crate) leaves_whiteout: bool,
+}
+
+impl Move {
+    /// Parses the arguments of a rename; `flags` are those of `renameat2`.
+    pub(crate) fn parse(from: (Ino, &[u8]), to: (Ino, &[u8]), flags: u32) -> Result<Self> {
+        let (how, leaves_whiteout) = parse_flags(flags)?;
+        if is_reserved(to.0, to.1) {
+            return Err(Error::new(libc::EPERM, "'.tenon' at the volume's root is reserved for Tenon"));
+        }
+        let (from, to) = ((from.0, name(from.1)?), (to.0, name(to.1)?));
+        Ok(Self { from, to, how, leaves_whiteout })
+    }
+}
+
 impl Renamer {
-    /// Renames a name between the volume's own directories.
+    /// Renames a name between directories that follow the bucket.
     pub(crate) async fn rename_in_volume(
         &self,
         from: (Ino, &[u8]),
         to: (Ino, &[u8]),
         flags: u32,
     ) -> Result<()> {
-        let (how, leaves_whiteout) = parse_flags(flags)?;
-        if is_reserved(to.0, to.1) {
-            return Err(Error::new(libc::EPERM, "'.tenon' at the volume's root is reserved for Tenon"));
-        }
-        let (from, to) = ((from.0, name(from.1)?), (to.0, name(to.1)?));
-        if !self.mount.layout.follows_paths() {
-            return self.rename_by_inode(from, to, how, leaves_whiteout).await;
-        }
+        let Move { from, to, how, leaves_whiteout } = Move::parse(from, to, flags)?;
         if leaves_whiteout {
             return Err(Error::new(
                 libc::EINVAL,
@@ -143,51 +166,6 @@ impl Renamer {
         Box::pin(self.rename_once(from, to, how)).await
     }
 
-    /// Renames in one commit, including a whiteout: a character device 0/0 at the old name (rename(2)).
-    async fn rename_by_inode(
-        &self,
-        from: DentryKey,
-        to: DentryKey,
-        how: RenameHow,
-        leaves_whiteout: bool,
-    ) -> Result<()> {
-        let mut ops = vec![Op::Rename { from: from.clone(), to: to.clone(), how, keep: true }];
-        if how != RenameHow::Exchange && self.is_directory_at(&from)? {
-            ops.extend(self.names.op_to_unshadow(from.0, &from.1)?);
-        }
-        // Renaming one name of an inode to another of its names does nothing and leaves no whiteout.
-        if leaves_whiteout && !self.are_links_of_one_inode(&from, &to)? {
-            let ctx = self.mount.ctx();
-            let ino = self.names.new_ino(from.0)?;
-            ops.push(Op::Create {
-                parent: from.0,
-                name: from.1,
-                ino,
-                kind: Kind::CharDevice,
-                mode: 0,
-                umask: 0,
-                uid: ctx.uid,
-                gid: ctx.gid,
-                rdev: 0,
-                target: None,
-            });
-        }
-        let moved = self.names.tables().commit_together(&self.mount.ctx(), &ops)?;
-        match moved.first() {
-            Some(moved) => self.opener.release_orphan(moved).await,
-            None => Ok(()),
-        }
-    }
-
-    fn is_directory_at(&self, place: &DentryKey) -> Result<bool> {
-        Ok(self.names.tables().entry(place.0, &place.1)?.is_some_and(|entry| entry.kind == Kind::Directory))
-    }
-
-    fn are_links_of_one_inode(&self, from: &DentryKey, to: &DentryKey) -> Result<bool> {
-        let (from, to) = (self.names.tables().entry(from.0, &from.1)?, self.names.tables().entry(to.0, &to.1)?);
-        Ok(from.is_some() && from.map(|entry| entry.ino) == to.map(|entry| entry.ino))
-    }
-
     /// Tries to rename once. Fails with `Conflict` if the new name changed meanwhile.
     async fn rename_once(&self, from: &DentryKey, to: &DentryKey, how: RenameHow) -> Result<()> {
         let plan = self.plan_rename(from.clone(), to.clone(), how).await?;
@@ -213,7 +191,10 @@ impl Renamer {
     async fn plan_rename(&self, from: DentryKey, to: DentryKey, how: RenameHow) -> Result<RenamePlan> {
         // Attributes known from a listing must be made authoritative, because they count as such once published under the new
         // name.
-        let source = self.discovery.with_exact_attributes(self.discovery.must(self.discovery.find(from.0, &from.1).await?)?).await?;
+        let source = self
+            .discovery
+            .with_exact_attributes(self.discovery.must(self.discovery.find(from.0, &from.1).await?)?)
+            .await?;
         let target = self.discovery.find(to.0, &to.1).await?;
         if target.is_none() {
             self.names.check_not_escape(to.0, &to.1, source.kind)?;
@@ -252,7 +233,9 @@ impl Renamer {
                 let (from, to) = self.locks.endpoint_claims().claim_both(&from, &to).await;
                 (Some(from), Some(to))
             }
-            (Some(one), _) | (None, Some(one)) => (Some(self.locks.endpoint_claims().claim(&one).await), None),
+            (Some(one), _) | (None, Some(one)) => {
+                (Some(self.locks.endpoint_claims().claim(&one).await), None)
+            }
             (None, None) => (None, None),
         })
     }
@@ -331,7 +314,9 @@ impl Renamer {
             }
             self.publisher.complete_object(file, state).await?;
             let inode = self.names.tables().inode(file.ino)?;
-            let Some(promoted) = self.names.tables().names(file.ino)?.into_iter().nth(1) else { return Ok(()) };
+            let Some(promoted) = self.names.tables().names(file.ino)?.into_iter().nth(1) else {
+                return Ok(());
+            };
             let (from, to) = ((parent, name.clone()), promoted.clone());
             let (source, target) = (inode.clone(), Some(inode));
             let plan = RenamePlan { from, to, source, target, how: MoveKind::PromoteLink };
@@ -438,7 +423,10 @@ impl Renamer {
     }
 
     pub(crate) fn mover(&self) -> Result<&Mover> {
-        self.moves.mover().as_deref().ok_or(Error::new(libc::EXDEV, "only a volume named by path moves objects"))
+        self.moves
+            .mover()
+            .map(Arc::as_ref)
+            .ok_or(Error::new(libc::EXDEV, "only a volume named by path moves objects"))
     }
 
     /// Renames a file that the bucket does not show. Returns the object of the replaced file if the bucket shows that.
@@ -455,7 +443,10 @@ impl Renamer {
     /// Marks both names as changing: no observation of them counts until the old objects are gone and the new ones have their
     /// name.
     pub(crate) fn mark_both_changing(&self, plan: &RenamePlan) -> (ChangeGuard<'_>, ChangeGuard<'_>) {
-        (self.known.changes().begin(plan.from.0, &plan.from.1), self.known.changes().begin(plan.to.0, &plan.to.1))
+        (
+            self.known.changes().begin(plan.from.0, &plan.from.1),
+            self.known.changes().begin(plan.to.0, &plan.to.1),
+        )
     }
 
     pub(crate) fn check_target_unchanged(&self, plan: &RenamePlan) -> Result<()> {

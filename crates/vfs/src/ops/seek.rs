@@ -2,11 +2,11 @@
 
 use std::ops::Range;
 
-use crate::{Error, Filesystem, Result};
 use crate::content::pin::{Cut, Pin};
 use crate::content::ranges::RangeSet;
 use crate::content::write::WriteState;
 use crate::names::handles::Handle;
+use crate::{Error, Filesystem, Result};
 
 /// Length of the first range searched, in bytes; it doubles with each further one.
 const FIRST_BYTES: u64 = 64 << 20;

@@ -96,7 +96,8 @@ impl Filesystem {
 
     /// Returns violations of the namespace's invariants, one line each; none in a healthy mount.
     pub fn check(&self) -> crate::Result<Vec<String>> {
-        let violations = meta::invariants::fsck(self.names.tables().engine().as_ref()).map_err(meta::FsError::from)?;
+        let violations =
+            meta::invariants::fsck(self.names.tables().engine().as_ref()).map_err(meta::FsError::from)?;
         Ok(violations.into_iter().map(|violation| violation.to_string()).collect())
     }
 }

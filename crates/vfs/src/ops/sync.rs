@@ -1,14 +1,9 @@
 //! `sync` and shutdown: publishing of everything that waits.
 
-use futures_util::StreamExt as _;
-use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{Error, Filesystem, Result};
-use crate::content::open_file::OpenFile;
 use crate::content::write::When;
-use crate::fail_fast::Unanswered as _;
-use crate::outcomes::Outcomes;
+use crate::{Error, Filesystem, Result};
 
 impl Filesystem {
     /// Makes names and attributes changed so far survive the loss of power.

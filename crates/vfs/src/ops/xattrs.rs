@@ -1,13 +1,13 @@
 //! Extended attributes.
 
 use bytes::Bytes;
-use meta::{AttrChanges, FsError, Ino, Op, SETGID, XattrHow};
 use meta::acl::{ACCESS, Acl};
+use meta::{AttrChanges, FsError, Ino, Op, SETGID, XattrHow};
 
-use crate::{Error, Filesystem, Result};
 use crate::bucket::metadata::USER;
 use crate::names::Names;
 use crate::objects::OWN;
+use crate::{Error, Filesystem, Result};
 
 /// Attribute with the SELinux label. With SELinux enabled the kernel answers for file systems like this one, with an error.
 const LABEL: &[u8] = b"security.selinux";
@@ -95,7 +95,6 @@ impl Filesystem {
         self.names.tables().commit(&self.mount.ctx(), &Op::RemoveXattr { ino, name: name.into() })?;
         Ok(())
     }
-
 }
 
 /// Returns a label that was copied here. Without one the answer is EOPNOTSUPP: `ls` then stops asking, which it would not

@@ -14,13 +14,16 @@ use std::sync::{Arc, Mutex};
 use store::wrap::Operation;
 use store::{
     Attributes, Buckets as _, CopyOptions, GetOptions, ListRequest, ObjectKey, ObjectRef, ObjectStore, Pages,
-    Payload, Precondition, PutOptions, StoreError, Tags, Uploads as _,
+    Payload, Precondition, PutOptions, StoreError, Tags,
 };
-use vfs::{AttributeSource, Caller, DirectoryBuckets, Ino, Invalidation, Kind, Mapping, Objects};
+use vfs::{AttributeSource, Caller, Ino, Invalidation, Kind, Mapping, directory_buckets};
+
+/// A volume as a bucket.
+type Objects = Arc<dyn ObjectStore>;
 
 /// Serves the whole volume as objects.
 fn objects(world: &World) -> Objects {
-    Objects::new(world.fs.clone(), b"")
+    vfs::objects(&world.fs, b"")
 }
 
 fn key(text: impl AsRef<[u8]>) -> ObjectKey {
@@ -372,7 +375,7 @@ async fn s183_a_file_that_was_cut_has_another_tag() {
         assert!(get(&objects, "file").await.unwrap() == expected);
         let tag = objects.head(&key("file")).await.unwrap().object.etag;
         let again = world.remount().await;
-        let again = Objects::new(again.fs.clone(), b"");
+        let again = vfs::objects(&again.fs, b"");
         assert_eq!(again.head(&key("file")).await.unwrap().object.etag, tag);
     }
 }
@@ -395,7 +398,7 @@ async fn s187_reserved_objects_are_neither_shown_nor_changed() {
             assert!(matches!(refused, Err(StoreError::InvalidKey { .. })), "{refused:?}");
             let refused = objects.delete(&own, Precondition::None).await;
             assert!(matches!(refused, Err(StoreError::InvalidKey { .. })), "{refused:?}");
-            let begun = objects.begin(&own, Attributes::default(), Tags::new()).await;
+            let begun = objects.uploads().unwrap().begin(&own, Attributes::default(), Tags::new()).await;
             assert!(matches!(begun, Err(StoreError::InvalidKey { .. })), "{begun:?}");
             let missing = objects.get(&own, GetOptions::default()).await;
             assert!(matches!(missing, Err(StoreError::NotFound(_))), "{missing:?}");
@@ -447,23 +450,22 @@ async fn a_full_volume_refuses_and_keeps_nothing() {
 
 #[tokio::test]
 async fn settings_are_not_objects() {
-    use store::Settings;
     for world in each().await {
-        let buckets = DirectoryBuckets::new(world.fs.clone());
+        let buckets = directory_buckets(&world.fs);
         buckets.create("a-bucket").await.unwrap();
         let whole = objects(&world);
-        let one = Objects::new(world.fs.clone(), b"a-bucket/");
-        assert_eq!(Settings::get(&one, "policy").await.unwrap(), None);
-        Settings::set(&one, "policy", Some(Bytes::from_static(b"{}"))).await.unwrap();
-        assert_eq!(Settings::get(&one, "policy").await.unwrap().unwrap(), "{}");
-        assert_eq!(Settings::get(&whole, "policy").await.unwrap(), None);
+        let one = vfs::objects(&world.fs, b"a-bucket/");
+        assert_eq!(one.settings().unwrap().get("policy").await.unwrap(), None);
+        one.settings().unwrap().set("policy", Some(Bytes::from_static(b"{}"))).await.unwrap();
+        assert_eq!(one.settings().unwrap().get("policy").await.unwrap().unwrap(), "{}");
+        assert_eq!(whole.settings().unwrap().get("policy").await.unwrap(), None);
         world.settle().await;
         let again = world.remount().await;
-        let again = Objects::new(again.fs.clone(), b"a-bucket/");
-        assert_eq!(Settings::get(&again, "policy").await.unwrap().unwrap(), "{}");
+        let again = vfs::objects(&again.fs, b"a-bucket/");
+        assert_eq!(again.settings().unwrap().get("policy").await.unwrap().unwrap(), "{}");
         assert_eq!(keys(&whole).await, ["a-bucket/"]);
         buckets.delete("a-bucket").await.unwrap();
-        assert_eq!(Settings::get(&one, "policy").await.unwrap(), None);
+        assert_eq!(one.settings().unwrap().get("policy").await.unwrap(), None);
         world.settle().await;
         for key in world.bucket.keys().await.iter().filter(|key| key.contains("buckets/")) {
             assert_eq!(world.bucket.object(key).await.unwrap(), b"", "{key}");

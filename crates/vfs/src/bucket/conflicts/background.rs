@@ -2,13 +2,13 @@
 //! the mover when it moves renamed objects.
 
 use std::sync::Arc;
-use store::{ObjectKey, StoreError, names};
 use staging::writeback::{Judge, Outcome, Overtaken, Way};
+use store::{ObjectKey, StoreError, names};
 
 use super::{Conflict, ConflictPolicy, Side};
-use crate::{Error, Result, lost_key};
 use crate::bucket::conflicts::resolve::ConflictResolver;
 use crate::bucket::discovery::Discovery;
+use crate::{Error, Result, lost_key};
 
 impl ConflictResolver {
     /// Returns the callbacks by which the write-back log and the mover resolve conflicts, according to the volume's policy.
@@ -47,15 +47,17 @@ impl ConflictResolver {
         let key = &overtaken.key;
         // If the volume's prefix leaves no space for a key in `lost+found`, this is the key itself, and the change stays
         // pending.
-        let lost =
-            || lost_key(&self.mount.config.prefix, key, self.mount.entropy.next_u64()).unwrap_or_else(|_| key.clone());
+        let lost = || {
+            lost_key(&self.mount.config.prefix, key, self.mount.entropy.next_u64())
+                .unwrap_or_else(|_| key.clone())
+        };
         match (self.mount.config.conflicts, &overtaken.theirs) {
             (ConflictPolicy::FileWins, _) | (ConflictPolicy::KeepBoth, None) if overtaken.is_complete => {
                 Way::TheirsTo(lost())
             }
-            (ConflictPolicy::KeepBoth, Some(_)) if overtaken.is_complete => {
-                Way::OursTo(self.conflicts.conflict_copy_key(key, self.mount.now()).unwrap_or_else(|_| lost()))
-            }
+            (ConflictPolicy::KeepBoth, Some(_)) if overtaken.is_complete => Way::OursTo(
+                self.conflicts.conflict_copy_key(key, self.mount.now()).unwrap_or_else(|_| lost()),
+            ),
             _ => Way::OursTo(lost()),
         }
     }
@@ -66,7 +68,8 @@ impl ConflictResolver {
         let is_same =
             |known: &Conflict| known.key == key && known.file.is_none() && known.is_complete == is_complete;
         let id = self.conflicts.list().into_iter().find(is_same).map(|known| known.id);
-        let inside = key.as_bytes().strip_prefix(self.mount.config.prefix.as_slice()).unwrap_or(key.as_bytes());
+        let inside =
+            key.as_bytes().strip_prefix(self.mount.config.prefix.as_slice()).unwrap_or(key.as_bytes());
         let inside = ObjectKey::new(inside.to_vec()).map_err(|error| Error::Name(error.into()))?;
         let conflict = Conflict {
             id: id.unwrap_or_else(|| format!("{:016x}", self.mount.entropy.next_u64())),

@@ -17,18 +17,17 @@ pub use record::{Conflict, Side};
 pub use resolve::Keep;
 
 use meta::{FsError, Ino, Name, Namespace, Op, XattrHow};
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use store::{ObjectKey, Timestamp};
 
-use crate::{Error, Result};
 use crate::base::Base;
 use crate::content::Content;
 use crate::layout::object_key;
 use crate::mount::Mount;
 use crate::names::Names;
+use crate::{Error, Result};
 
 /// The records of conflicts that nobody has resolved.
 #[derive(Debug)]
@@ -135,7 +134,11 @@ impl ConflictRecords {
 
     /// Removes the record of a conflict.
     pub(crate) fn forget_conflict(&self, id: &str) -> Result<()> {
-        match self.names.tables().commit(&self.mount.ctx(), &Op::RemoveXattr { ino: Ino::ROOT, name: name_of(id) }) {
+        match self
+            .names
+            .tables()
+            .commit(&self.mount.ctx(), &Op::RemoveXattr { ino: Ino::ROOT, name: name_of(id) })
+        {
             Ok(_) | Err(FsError::NoData) => {}
             Err(error) => return Err(error.into()),
         }

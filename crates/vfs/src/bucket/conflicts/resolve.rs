@@ -4,7 +4,6 @@ use std::sync::{Arc, Weak};
 use store::{CopyOptions, ObjectKey, Precondition, StoreError};
 
 use super::{Conflict, Side};
-use crate::{Error, Result};
 use crate::base::Base;
 use crate::bucket::conflicts::ConflictRecords;
 use crate::bucket::discovery::Discovery;
@@ -13,6 +12,7 @@ use crate::bucket::parts::BucketParts;
 use crate::bucket::path_locks::ChangeLocks;
 use crate::layout::LOST_AND_FOUND;
 use crate::mount::Mount;
+use crate::{Error, Result};
 
 /// Decides conflicts by the policy of the volume, or as an operator says.
 #[derive(Debug)]
@@ -59,7 +59,8 @@ impl ConflictResolver {
     /// any more.
     pub async fn resolve(&self, id: &str, keep: Keep) -> Result<()> {
         self.mount.check_writable()?;
-        let mut conflict = self.conflicts.get(id).ok_or(Error::new(libc::ENOENT, "there is no such conflict"))?;
+        let mut conflict =
+            self.conflicts.get(id).ok_or(Error::new(libc::ENOENT, "there is no such conflict"))?;
         let changed_keys = {
             let sides = [conflict.bucket.as_ref(), conflict.file.as_ref()].into_iter().flatten();
             let keys: Vec<_> = sides.map(|side| side.key.clone()).chain([conflict.key.clone()]).collect();
@@ -70,7 +71,8 @@ impl ConflictResolver {
             }
             if conflict.file.is_none() && !conflict.is_gone() {
                 // The answer to the upload was lost, so read what is at the key.
-                conflict.file = self.mount.store.find(&conflict.key).await?.map(|found| Side::of(&found.object));
+                conflict.file =
+                    self.mount.store.find(&conflict.key).await?.map(|found| Side::of(&found.object));
             }
             self.apply_resolution(&conflict, keep).await.map_err(|error| stale_error(&conflict, error))?
         };

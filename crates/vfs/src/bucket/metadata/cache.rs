@@ -1,7 +1,7 @@
 //! Cache of object metadata, valid for the revalidation time. Listing the extended attributes of many files requests the
 //! metadata of each object only once.
 
-use meta::{Ino, Inode, Kind, Moment};
+use meta::{Ino, Moment};
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -9,9 +9,9 @@ use store::{ETag, ObjectMeta, StoreError, Tags};
 use tokio::sync::OnceCell;
 
 use super::Described;
-use crate::{Error, Result};
 use crate::bucket::metadata::object_metadata::Metadata;
 use crate::layout::volume_record;
+use crate::{Error, Result};
 
 /// Maximum objects in the cache. When it is full, it is emptied. S3 bounds the size of each entry.
 const OBJECTS_MAX: usize = 4096;

@@ -21,7 +21,6 @@ pub(crate) use pending::PendingLock;
 
 use bytes::Bytes;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use store::{Attributes, Tags};
 
 use crate::bucket::headers;

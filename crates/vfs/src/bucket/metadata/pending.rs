@@ -9,7 +9,7 @@
 
 use bytes::Bytes;
 use meta::{FsError, Ino, Inode, Kind, Op, XattrHow};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use super::{CONTENT_TYPE, Changes, Described, TAG, is_of_object, tag_of};
@@ -31,7 +31,7 @@ impl Metadata {
     /// Returns whether an extended attribute of an inode belongs to its object.
     pub(crate) fn is_of_object(&self, inode: &Inode, name: &[u8]) -> bool {
         let has_object = matches!(inode.kind, Kind::File | Kind::Directory) && inode.ino != Ino::ROOT;
-        self.mount.layout.follows_paths() && has_object && is_of_object(name)
+        self.mount.layout.can_have_keys() && has_object && is_of_object(name)
     }
 
     pub(crate) fn set_pending(&self, ino: Ino, name: &[u8], value: Option<Bytes>) -> Result<()> {

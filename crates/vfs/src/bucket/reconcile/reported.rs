@@ -4,14 +4,14 @@
 //! seen when it was stored, so that an open or a lookup by path revalidates it. A report replaces a known file only if that is
 //! clearly older. If the times do not tell, the bucket is asked.
 
-use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use futures_util::StreamExt as _;
 use meta::{Dentry, Ino, Inode, Kind, Moment, Name, Observed, Op};
 use std::collections::HashMap;
 use std::time::Duration;
 use store::{Attributes, ObjectKey, ObjectMeta, ObjectRef, Timestamp, names};
 
 use super::{IsValidLook, Look, etag, stored_at};
-use crate::{Error, Result};
+use crate::Result;
 use crate::bucket::headers;
 use crate::bucket::reconcile::Reconciler;
 use crate::derived::DerivedFile;
@@ -142,10 +142,7 @@ impl Reconciler {
 
     /// Returns the directory names on the path of a key, and the file's name.
     fn path_of_file(&self, key: &ObjectKey) -> Result<Option<(Vec<Vec<u8>>, Name)>> {
-        let inside = key.as_bytes().strip_prefix(self.mount.config.prefix.as_slice());
-        let inside =
-            inside.filter(|_| self.mount.layout.follows_paths()).and_then(|key| ObjectKey::try_from(key).ok());
-        let Some(inside) = inside else { return Ok(None) };
+        let Some(inside) = self.mount.layout.path_in_volume(key) else { return Ok(None) };
         let mut path = names::key_to_path(&inside);
         let is_own = path.first().is_some_and(|first| is_reserved(Ino::ROOT, first));
         match path.pop().filter(|last| !last.is_empty() && !is_own) {

@@ -6,24 +6,22 @@ use std::ops::Range;
 use std::sync::{Arc, PoisonError, Weak};
 use store::StoreError;
 
-use crate::{Error, Result};
 use crate::base::Base;
-use crate::bucket::headers;
 use crate::bucket::discovery::Discovery;
+use crate::bucket::headers;
 use crate::bucket::reconcile::Reconciler;
 use crate::content::Content;
 use crate::content::open_file::{FileHandle, OpenFile};
 use crate::content::pin::{Cut, Piece, Pin};
 use crate::content::ranges::zeros;
-use crate::content::read::FileReader;
 use crate::content::read::fetch::{Fetch, gather};
 use crate::content::read::readahead::WHOLE_BYTES_MAX;
 use crate::content::slab::SLAB_BYTES;
-use crate::content::write::{Local, Source, WriteState};
 use crate::content::write::publisher::Publisher;
+use crate::content::write::{Local, Source, WriteState};
 use crate::mount::Mount;
 use crate::names::Names;
-use crate::names::handles::Handle;
+use crate::{Error, Result};
 
 /// Reads files through the cache, and through their unpublished writes.
 #[derive(Debug)]
@@ -38,7 +36,12 @@ pub(crate) struct FileReader {
 }
 
 impl FileReader {
-    pub(crate) fn new(base: &Base, discovery: &Arc<Discovery>, reconciler: &Arc<Reconciler>, publisher: &Arc<Publisher>) -> Arc<Self> {
+    pub(crate) fn new(
+        base: &Base,
+        discovery: &Arc<Discovery>,
+        reconciler: &Arc<Reconciler>,
+        publisher: &Arc<Publisher>,
+    ) -> Arc<Self> {
         Arc::new_cyclic(|me| Self {
             me: me.clone(),
             mount: base.mount.clone(),

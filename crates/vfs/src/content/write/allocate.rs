@@ -2,11 +2,10 @@
 
 use std::ops::Range;
 
-use crate::{Error, Result};
 use crate::content::open_file::OpenFile;
 use crate::content::write::WriteState;
 use crate::content::write::editor::FileEditor;
-use crate::names::handles::Handle;
+use crate::{Error, Result};
 
 /// Zeros written to memory, in pieces of this size.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];

@@ -16,7 +16,7 @@ use crate::content::write::uploader::Uploader;
 /// S3's maximum number of parts.
 const PARTS_MAX: u64 = 10_000;
 /// S3's minimum length of a part except the last; also the shortest range that is worth a part copy.
-pub(super) const PART_BYTES_MIN: u64 = 5 << 20;
+pub(crate) const PART_BYTES_MIN: u64 = 5 << 20;
 /// Minimum part length of assemblies, whatever the part size of streams is: a shorter file is stored in one request.
 const ASSEMBLED_BYTES_MIN: u64 = 1 << 20;
 /// Parts of one file in flight.
@@ -128,7 +128,9 @@ impl Uploader {
             && let Some((object, within)) = assembly.copied_from(run).filter(|_| is_worth_a_copy)
         {
             return match object.etag.is_provisional() {
-                true => upload.copy_part(number, &self.mount.store.head(&object.key).await?.object, within).await,
+                true => {
+                    upload.copy_part(number, &self.mount.store.head(&object.key).await?.object, within).await
+                }
                 false => upload.copy_part(number, &object, within).await,
             };
         }

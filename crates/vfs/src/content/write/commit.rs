@@ -3,14 +3,13 @@
 //! Invariant: data is durable before the metadata that names it. A failed commit keeps the unpublished writes, so that a later
 //! one may succeed; `conflict` handles commits that meet a foreign object.
 
-use meta::{Ino, Inode, Kind, Op, Stored};
+use meta::{Inode, Kind};
 use std::sync::Arc;
-use store::{Attributes, CopyOptions, ObjectKey, ObjectMeta, ObjectRef, Precondition, PutOptions, StoreError};
+use store::{CopyOptions, ObjectKey, ObjectRef, Precondition, PutOptions, StoreError};
 
-use super::{Local, Memory, Stream, When, WriteState, precondition};
 use super::assemble::Assembly;
 use super::conflict::Resolution;
-use crate::{Error, Result};
+use super::{Local, Memory, Stream, When, WriteState, precondition};
 use crate::bucket::headers;
 use crate::bucket::metadata::Described;
 use crate::content::Content;
@@ -18,8 +17,9 @@ use crate::content::open_file::{OpenFile, Pending};
 use crate::content::pin::Pin;
 use crate::content::write::publisher::Publisher;
 use crate::content::write::uploader::Uploader;
-use crate::layout::{content_keys, relocated, stored, whole};
+use crate::layout::{content_keys, stored};
 use crate::volume::{Mapping, Naming, VolumeRecord};
+use crate::{Error, Result};
 
 /// A shorter file is stored whole at `fsync` too: that takes one request, like a delta.
 const DELTA_FILE_BYTES_MIN: u64 = 128 << 10;
@@ -73,7 +73,9 @@ impl Publisher {
     /// of that object. An object waiting in the write-back log does not count, because its tag changes when it is uploaded and
     /// would no longer identify the file.
     fn is_delta_enough(&self, state: &WriteState, inode: &Inode) -> Result<bool> {
-        let (WriteState::Local(local), Some(object)) = (state, self.names.object(inode)?) else { return Ok(false) };
+        let (WriteState::Local(local), Some(object)) = (state, self.names.object(inode)?) else {
+            return Ok(false);
+        };
         Ok(local.size_bytes() >= DELTA_FILE_BYTES_MIN
             && !object.etag.is_provisional()
             && (local.is_published() || self.uploader.leaves_part_in(local, &object.key)?))
@@ -185,7 +187,9 @@ impl Publisher {
         inode: &Inode,
         key: &ObjectKey,
     ) -> Result<bool> {
-        let Some(found) = self.mount.store.find(key).await? else { return Ok(are_new_after_removal(file, state)) };
+        let Some(found) = self.mount.store.find(key).await? else {
+            return Ok(are_new_after_removal(file, state));
+        };
         let known = self.names.tables().inode(inode.ino)?;
         if !file.is_unconfirmed_upload(&found.attributes, found.size_bytes)
             && !headers::matches_inode(&known, &found)
@@ -255,7 +259,7 @@ impl Publisher {
         if file.pin().0.as_ref() != base {
             return Ok(true);
         }
-        match self.mount.layout.follows_paths() && !state.is_clean() {
+        match self.mount.layout.can_have_keys() && !state.is_clean() {
             true => self.adopt_object_at_path(file, &mut state).await,
             false => Ok(false),
         }
@@ -274,7 +278,8 @@ impl Publisher {
         let waiting = self.names.tables().waiting_export(inode.ino)?;
         let (described, stream_is_old) = match state {
             WriteState::Stream(stream) => {
-                let is_current = stream.matches_inode(&self.names.tables().inode(inode.ino)?, file.pending().touched);
+                let is_current =
+                    stream.matches_inode(&self.names.tables().inode(inode.ino)?, file.pending().touched);
                 (stream.described().clone(), Some(!is_current))
             }
             _ => (described, None),
@@ -324,14 +329,16 @@ impl Publisher {
             let fresh = if is_shown { headers::new(inode) } else { headers::for_kind(inode.kind) };
             return self.metadata.updated_description(inode, fresh.into());
         };
-        let carried =
-            match file.stored_description(&object.etag).filter(|(_, stored_at)| self.mount.is_fresh(*stored_at)) {
-                Some((carried, _)) => carried,
-                None => match self.mount.store.find(&object.key).await? {
-                    Some(meta) => self.metadata.read_description(&meta).await?,
-                    None => Described::default(),
-                },
-            };
+        let carried = match file
+            .stored_description(&object.etag)
+            .filter(|(_, stored_at)| self.mount.is_fresh(*stored_at))
+        {
+            Some((carried, _)) => carried,
+            None => match self.mount.store.find(&object.key).await? {
+                Some(meta) => self.metadata.read_description(&meta).await?,
+                None => Described::default(),
+            },
+        };
         let attributes = headers::without_content_metadata(carried.attributes);
         self.metadata.updated_description(inode, Described { attributes, ..carried })
     }
@@ -339,7 +346,8 @@ impl Publisher {
     /// Writes the volume record if there is none: it says that headers of this bucket carry attributes.
     pub(crate) async fn ensure_volume_record(&self) -> Result<()> {
         let put = async {
-            let id = u128::from(self.mount.entropy.next_u64()) << 64 | u128::from(self.mount.entropy.next_u64());
+            let id =
+                u128::from(self.mount.entropy.next_u64()) << 64 | u128::from(self.mount.entropy.next_u64());
             let record = VolumeRecord::new(Mapping::Whole, Naming::FilePath, id, self.mount.now())?
                 .with_conflicts(self.mount.config.conflicts)?;
             match record.write(self.mount.store.as_ref(), &self.mount.config.prefix).await {
@@ -390,7 +398,6 @@ impl Content {
         }
         named
     }
-
 }
 
 impl Uploader {
@@ -449,8 +456,11 @@ impl Uploader {
             return stream.finish(precondition).await;
         }
         let object = stream.finish(Precondition::Absent).await?;
-        let moved =
-            self.mount.store.copy(&object, key, CopyOptions { precondition, ..CopyOptions::default() }).await?;
+        let moved = self
+            .mount
+            .store
+            .copy(&object, key, CopyOptions { precondition, ..CopyOptions::default() })
+            .await?;
         self.mount.store.delete(&object.key, Precondition::Matches(object.etag)).await?;
         Ok(moved)
     }

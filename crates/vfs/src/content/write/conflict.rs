@@ -7,19 +7,18 @@
 use bytes::BytesMut;
 use meta::{Ino, Inode, Name, Op, RenameHow};
 use std::ops::Range;
-use store::{CopyOptions, GetOptions, ObjectKey, ObjectRef, Precondition, StoreError};
 use store::names::Entry;
+use store::{CopyOptions, GetOptions, ObjectKey, ObjectRef, Precondition, StoreError};
 
-use super::{Local, Stream, WriteState};
 use super::local::Source;
-use crate::{Error, Result};
+use super::{Local, Stream, WriteState};
 use crate::bucket::conflicts::{Conflict, ConflictPolicy, Side};
 use crate::bucket::metadata::Described;
 use crate::content::open_file::{OpenFile, Pending};
 use crate::content::pin::{Cut, Piece, Pin};
 use crate::content::write::publisher::Publisher;
 use crate::content::write::uploader::Uploader;
-use crate::layout::LOST_AND_FOUND;
+use crate::{Error, Result};
 
 /// Attempts to replace a foreign object that keeps changing, before the file gives in.
 const ATTEMPTS_MAX: usize = 5;
@@ -87,7 +86,10 @@ impl Publisher {
                         self.finish_publish(file, state, inode, &object, described.clone()).await
                     };
                     let published = published.await;
-                    return self.content.restore_on_failure(published, state).map(|()| Some(Resolution::Done));
+                    return self
+                        .content
+                        .restore_on_failure(published, state)
+                        .map(|()| Some(Resolution::Done));
                 }
                 Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)) => {
                     if self.adopt_unconfirmed_upload(file, state, inode, key).await? {
@@ -119,11 +121,13 @@ impl Publisher {
         }
         let bucket = match theirs {
             None => None,
-            Some(object) => match self.mount.store.copy(object, &self.lost(inode)?, CopyOptions::default()).await {
-                Ok(copy) => Some(Side::of(&copy)),
-                Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)) => return Ok(None),
-                Err(error) => return Err(error.into()),
-            },
+            Some(object) => {
+                match self.mount.store.copy(object, &self.lost(inode)?, CopyOptions::default()).await {
+                    Ok(copy) => Some(Side::of(&copy)),
+                    Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)) => return Ok(None),
+                    Err(error) => return Err(error.into()),
+                }
+            }
         };
         let conflict = Conflict { bucket, ..self.conflict_of(inode, key, theirs)? };
         self.conflicts.record_conflict(&conflict).await?;
@@ -168,8 +172,10 @@ impl Publisher {
         let published = async {
             self.conflicts.record_conflict(&conflict).await?;
             let (from, to) = ((dir, name.clone()), (dir, beside.clone()));
-            self.names.tables()
-                .commit(&self.mount.ctx(), &Op::Rename { from, to, how: RenameHow::NoReplace, keep: false })?;
+            self.names.tables().commit(
+                &self.mount.ctx(),
+                &Op::Rename { from, to, how: RenameHow::NoReplace, keep: false },
+            )?;
             self.known.directories().get(dir).forget();
             self.names.invalidations().entry(dir, name.as_bytes());
             self.names.invalidations().entry(dir, beside.as_bytes());

@@ -1,12 +1,9 @@
 //! Objects under keys of their own, and uploads whose answer was lost.
 
-use futures_util::StreamExt as _;
 use meta::Ino;
 use store::{Attributes, ObjectKey, ObjectMeta, ObjectRef, Payload, Precondition, PutOptions, StoreError};
 
-use super::precondition;
 use crate::Result;
-use crate::layout::stored;
 use crate::mount::Mount;
 
 impl Mount {

@@ -9,17 +9,16 @@ use std::ops::Range;
 use std::sync::Arc;
 use store::{Attributes, Precondition, StoreError, Tags};
 
-use super::{Local, When, WriteState};
-use super::assemble::{Assembly, PART_BYTES_MIN};
+use super::assemble::Assembly;
 use super::plan::objects_of;
 use super::splice::{IN_FLIGHT_MAX, Spliced, extents};
-use crate::{Error, Result};
+use super::{Local, WriteState};
 use crate::bucket::headers;
 use crate::content::open_file::OpenFile;
 use crate::content::pin::Pin;
 use crate::content::write::editor::FileEditor;
 use crate::content::write::uploader::Uploader;
-use crate::names::handles::Handle;
+use crate::{Error, Result};
 
 /// Maximum bytes copied by one call, so that it ends in reasonable time.
 pub(crate) const COPIED_MAX: u64 = 1 << 31;
@@ -75,7 +74,12 @@ impl Uploader {
     /// Returns whether a range of a file named by path can be in an object of its own until the file is closed. The object at
     /// the path stays unchanged until then and must still identify the file: by its tag and a part of the file, or because
     /// there is none yet.
-    pub(crate) fn may_store_range_apart(&self, inode: &Inode, state: &WriteState, range: Range<u64>) -> Result<bool> {
+    pub(crate) fn may_store_range_apart(
+        &self,
+        inode: &Inode,
+        state: &WriteState,
+        range: Range<u64>,
+    ) -> Result<bool> {
         let is_left = |extent: &Extent| extent.offset < range.start || range.end < extent.end();
         let at_path = |extent: &&Extent| extent.object.key.is_none() && extent.len > 0;
         match inode.object() {

@@ -4,7 +4,6 @@ use meta::Inode;
 use std::sync::{Arc, PoisonError};
 use store::StoreError;
 
-use crate::{Error, Result};
 use crate::base::Base;
 use crate::bucket::conflicts::ConflictRecords;
 use crate::bucket::metadata::Described;
@@ -14,13 +13,14 @@ use crate::content::open_file::{OpenFile, Pending};
 use crate::content::opener::FileOpener;
 use crate::content::pin::Pin;
 use crate::content::publishing::check_not_lost;
-use crate::content::write::{Local, Memory, Stream, Upload, When, WriteState, reserve_stream};
 use crate::content::write::publisher::Publisher;
 use crate::content::write::uploader::Uploader;
+use crate::content::write::{Local, Memory, Stream, Upload, When, WriteState, reserve_stream};
 use crate::mount::Mount;
 use crate::names::Names;
 use crate::names::handles::Handle;
 use crate::volume::Mapping;
+use crate::{Error, Result};
 
 /// Writes to files, and closes the handles that wrote.
 #[derive(Debug)]
@@ -35,7 +35,13 @@ pub(crate) struct FileEditor {
 }
 
 impl FileEditor {
-    pub(crate) fn new(base: &Base, parts: &BucketParts, uploader: &Arc<Uploader>, publisher: &Arc<Publisher>, opener: &Arc<FileOpener>) -> Arc<Self> {
+    pub(crate) fn new(
+        base: &Base,
+        parts: &BucketParts,
+        uploader: &Arc<Uploader>,
+        publisher: &Arc<Publisher>,
+        opener: &Arc<FileOpener>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             mount: base.mount.clone(),
             names: base.names.clone(),
@@ -139,7 +145,7 @@ impl FileEditor {
     /// Fails for a length that no store can hold. A file named by path is one object including its zeros; a file that is longer
     /// already can still be cut and changed.
     pub(crate) fn check_storable(&self, file: &OpenFile, size_bytes: u64) -> Result<()> {
-        if size_bytes <= OBJECT_BYTES_MAX || !self.mount.layout.follows_paths() {
+        if size_bytes <= OBJECT_BYTES_MAX || !self.mount.layout.can_have_keys() {
             return Ok(());
         }
         if size_bytes <= file.overlay(self.names.tables().inode(file.ino)?).size_bytes {
@@ -344,7 +350,8 @@ impl FileEditor {
     /// Closes a handle whose last reference is gone.
     pub(crate) async fn release(&self, handle: Handle) -> Result<()> {
         let handle = self.names.handles().remove_file(handle).ok_or(Error::BAD_HANDLE)?;
-        let outcome = if handle.is_writable { self.publisher.commit(&handle.file, When::Closed).await } else { Ok(()) };
+        let outcome =
+            if handle.is_writable { self.publisher.commit(&handle.file, When::Closed).await } else { Ok(()) };
         if outcome.is_ok()
             && let Err(error) = self.uploader.assemble_closed(&handle.file).await
         {
@@ -359,4 +366,3 @@ impl FileEditor {
         outcome
     }
 }
-

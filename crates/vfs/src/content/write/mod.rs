@@ -11,7 +11,7 @@
 //! memory a file goes to disk.
 
 mod allocate;
-mod assemble;
+pub(crate) mod assemble;
 mod commit;
 mod conflict;
 mod content_object;

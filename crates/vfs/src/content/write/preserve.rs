@@ -7,12 +7,12 @@ use meta::{Extent, FsError, Ino, Op};
 use std::sync::Arc;
 use store::{CopyOptions, ObjectRef, StoreError};
 
-use crate::{Error, Result};
 use crate::content::open_file::OpenFile;
 use crate::content::pin::Pin;
-use crate::content::write::{When, WriteState};
 use crate::content::write::publisher::Publisher;
+use crate::content::write::{When, WriteState};
 use crate::layout::{relocated, stored_at};
+use crate::{Error, Result};
 
 /// A copy of an open file's object. The open file reads from it until the removal of the name has succeeded or failed.
 #[derive(Debug)]
@@ -101,7 +101,9 @@ impl Publisher {
         };
         let base = inode.object().map(|object| object.etag.clone());
         let (content, size_bytes) = (copy.content.clone(), copy.size_bytes);
-        self.names.tables().commit(&self.mount.ctx(), &Op::Publish { ino, base, content, size_bytes, mtime: None })?;
+        self.names
+            .tables()
+            .commit(&self.mount.ctx(), &Op::Publish { ino, base, content, size_bytes, mtime: None })?;
         Ok(true)
     }
 }

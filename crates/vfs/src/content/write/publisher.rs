@@ -3,15 +3,14 @@
 use bytes::Bytes;
 use meta::{Ino, Inode, Kind};
 use std::sync::{Arc, Weak};
-use store::{Payload, Precondition, PutOptions, StoreError, names};
+use store::{Payload, Precondition, PutOptions, StoreError};
 use tokio::sync::OnceCell;
 
-use crate::{Error, Result};
 use crate::base::Base;
-use crate::bucket::headers;
 use crate::bucket::conflicts::ConflictRecords;
 use crate::bucket::discovery::Discovery;
 use crate::bucket::export_queue::ExportQueue;
+use crate::bucket::headers;
 use crate::bucket::known_state::KnownState;
 use crate::bucket::metadata::Described;
 use crate::bucket::metadata::object_metadata::Metadata;
@@ -19,12 +18,13 @@ use crate::bucket::parts::BucketParts;
 use crate::bucket::path_locks::ChangeLocks;
 use crate::content::Content;
 use crate::content::open_file::OpenFile;
-use crate::content::write::{When, WriteState};
 use crate::content::write::uploader::Uploader;
+use crate::content::write::{When, WriteState};
 use crate::fail_fast::FailFastSemaphore;
 use crate::mount::Mount;
-use crate::names::{Names, name};
+use crate::names::Names;
 use crate::volume::VolumeRecord;
+use crate::{Error, Result};
 
 /// Stores unpublished writes and names what is stored.
 #[derive(Debug)]
@@ -44,7 +44,13 @@ pub struct Publisher {
 }
 
 impl Publisher {
-    pub(crate) fn new(base: &Base, parts: &BucketParts, uploader: &Arc<Uploader>, discovery: &Arc<Discovery>, record: Option<VolumeRecord>) -> Arc<Self> {
+    pub(crate) fn new(
+        base: &Base,
+        parts: &BucketParts,
+        uploader: &Arc<Uploader>,
+        discovery: &Arc<Discovery>,
+        record: Option<VolumeRecord>,
+    ) -> Arc<Self> {
         Arc::new_cyclic(|me| Self {
             me: me.clone(),
             mount: base.mount.clone(),
@@ -99,7 +105,12 @@ impl Publisher {
     }
 
     /// Like `store_new`, for a caller that has locked the path.
-    pub(crate) async fn store_new_locked(&self, inode: &Inode, body: Bytes, precondition: Precondition) -> Result<()> {
+    pub(crate) async fn store_new_locked(
+        &self,
+        inode: &Inode,
+        body: Bytes,
+        precondition: Precondition,
+    ) -> Result<()> {
         if !self.names.has_path_key(inode)? {
             return Ok(());
         }
@@ -138,7 +149,11 @@ impl Publisher {
         };
         self.names.publish(inode, &object, size_bytes, None)?;
         self.metadata.cache().insert_stored(inode.ino, &object.etag, described.clone(), self.mount.moment());
-        if self.metadata.clear_stored_pending(inode.ino, &described)? { self.exports.export_later(inode.ino) } else { Ok(()) }
+        if self.metadata.clear_stored_pending(inode.ino, &described)? {
+            self.exports.export_later(inode.ino)
+        } else {
+            Ok(())
+        }
     }
 
     /// Completes a file before its object moves: the parts of a stream belong to the old key, which another file may need next,

@@ -5,18 +5,18 @@ use meta::{Extent, FsError, Ino, Inode, Op};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
-use store::{Attributes, ObjectKey, ObjectRef, Payload, Precondition, PutOptions, StoreError, Timestamp};
+use store::{Attributes, ObjectKey, ObjectRef, Payload, Precondition, StoreError, Timestamp};
 
-use super::{Local, Memory, Stream, When, WriteState};
 use super::assemble::Assembly;
 use super::plan::{may_stay_scattered, objects_of, plan, whole_range};
-use crate::{Error, Result};
+use super::{Local, Memory, Stream, When, WriteState};
 use crate::bucket::headers;
 use crate::content::open_file::{OpenFile, Pending};
 use crate::content::pin::Pin;
 use crate::content::ranges::total;
 use crate::content::write::uploader::Uploader;
 use crate::layout::stored_at;
+use crate::{Error, Result};
 
 /// Objects of one file in flight.
 pub(super) const IN_FLIGHT_MAX: usize = 4;
@@ -44,7 +44,8 @@ impl Uploader {
         let mut state = file.write_state.lock().await;
         let is_last = self.content.files().users(file.ino) == 1;
         match &*state {
-            WriteState::Local(local) if is_last && !may_stay_scattered(self.mount.layout.mapping(), local)? => {}
+            WriteState::Local(local)
+                if is_last && !may_stay_scattered(self.mount.layout.mapping(), local)? => {}
             _ => return Ok(()),
         }
         let inode = file.overlay(self.names.tables().inode(file.ino)?);

@@ -5,21 +5,27 @@
 
 mod list;
 mod multipart;
+mod naming;
+mod object_store;
 
 use futures_util::FutureExt as _;
 use meta::{Ino, Inode, Kind, Moment, Name};
-use store::{CopyOptions, GetOptions, Object, ObjectKey, ObjectMeta, ObjectRef, Payload, Precondition, PutOptions, StoreError, Tags};
+use store::{
+    CopyOptions, GetOptions, Object, ObjectKey, ObjectMeta, ObjectRef, Payload, Precondition, PutOptions,
+    StoreError, Tags,
+};
 
-use super::{Objects, etag};
 use super::body::body;
+use super::directory_objects::PathObjects;
 use super::errors::{error_about, namespace_error_about, no_such_key, reserved};
+use super::etag;
 use super::named::read::requested_range;
-use crate::bucket::headers;
 use crate::bucket::changes::ChangeGuard;
+use crate::bucket::headers;
 use crate::content::pin::Pin;
 use crate::names::invalidation::Invalidation;
 
-impl Objects {
+impl PathObjects {
     /// Returns the bucket's key for a key of the endpoint.
     pub(super) fn full_key(&self, key: &ObjectKey) -> store::Result<ObjectKey> {
         let full = [&self.fs.mount.config.prefix, &self.base[..], key.as_bytes()].concat();
@@ -259,7 +265,8 @@ impl Objects {
                 Ok(())
             }
             _ => {
-                let deleted = self.change_key(&full, true, self.fs.mount.store.delete(&full, precondition)).await;
+                let deleted =
+                    self.change_key(&full, true, self.fs.mount.store.delete(&full, precondition)).await;
                 deleted.map_err(|error| about_key(key, error))
             }
         }

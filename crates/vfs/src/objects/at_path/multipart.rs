@@ -6,16 +6,16 @@ use std::sync::Arc;
 use store::{Attributes, Multipart, ObjectKey, ObjectRef, Payload, Precondition, Tags};
 
 use super::about_key;
-use crate::objects::Objects;
+use crate::objects::directory_objects::PathObjects;
 
 struct PathUpload {
-    objects: Objects,
+    objects: PathObjects,
     key: ObjectKey,
     full: ObjectKey,
     inner: Arc<dyn Multipart>,
 }
 
-impl Objects {
+impl PathObjects {
     pub(in crate::objects) async fn multipart_at_path(
         &self,
         key: &ObjectKey,

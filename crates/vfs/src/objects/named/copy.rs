@@ -3,16 +3,18 @@
 
 use meta::{Inode, Kind};
 use std::ops::Range;
-use store::{Attributes, CopyOptions, ObjectKey, ObjectMeta, ObjectRef, PutOptions, StoreError, Tags, byte_range};
+use store::{
+    Attributes, CopyOptions, ObjectKey, ObjectMeta, ObjectRef, PutOptions, StoreError, Tags, byte_range,
+};
 
 use super::put::NewObject;
 use crate::content::storing::StoringGuard;
-use crate::objects::Objects;
 use crate::objects::description::{ObjectDescription, describe_object};
+use crate::objects::directory_objects::InodeObjects;
 use crate::objects::errors::{error_about, namespace_error_about};
 use crate::objects::etag::AssignedEtag;
 
-impl Objects {
+impl InodeObjects {
     pub(in crate::objects) async fn copy_named(
         &self,
         from: &ObjectRef,
@@ -107,8 +109,12 @@ impl Objects {
         let attributes = options.attributes.unwrap_or_else(|| meta.attributes.clone());
         let tags = options.tags.unwrap_or_else(|| before.tags());
         let change = self.plan_description(key, (&inode, &meta, &before), &attributes, &tags)?;
-        let applied =
-            self.fs.names.tables().commit_together(&self.fs.mount.ctx(), &change.ops).map_err(namespace_error_about(key))?;
+        let applied = self
+            .fs
+            .names
+            .tables()
+            .commit_together(&self.fs.mount.ctx(), &change.ops)
+            .map_err(namespace_error_about(key))?;
         self.finish_change(key, change, applied).await?;
         // Without content the etag comes from the inode's times, which may have changed.
         let etag = self.etag_of(key, &self.find_or_fail(key)?).map_err(namespace_error_about(key))?;

@@ -3,14 +3,14 @@
 use meta::{FsError, Ino, Name, Op};
 use store::{ObjectKey, Precondition};
 
-use super::{ATTEMPTS_MAX, ResolvedKey, is_race, too_many_races};
 use super::put::Change;
+use super::{ATTEMPTS_MAX, ResolvedKey, is_race, too_many_races};
 use crate::names::invalidation::Invalidation;
-use crate::objects::Objects;
 use crate::objects::description::{IMPLICIT, MARKER, ObjectDescription, RECORD};
+use crate::objects::directory_objects::InodeObjects;
 use crate::objects::errors::{error_about, namespace_error_about};
 
-impl Objects {
+impl InodeObjects {
     pub(in crate::objects) async fn delete_named(
         &self,
         key: &ObjectKey,
@@ -73,7 +73,12 @@ impl Objects {
         self.check_precondition(key, precondition, there.as_ref())?;
         let mut change = Change::default();
         change.entry(parent, name);
-        match self.fs.names.tables().commit(&self.fs.mount.ctx(), &Op::Unlink { parent, name: name.clone(), keep: true }) {
+        match self
+            .fs
+            .names
+            .tables()
+            .commit(&self.fs.mount.ctx(), &Op::Unlink { parent, name: name.clone(), keep: true })
+        {
             Ok(_) => Ok(Some(change)),
             Err(error) if is_race(&error) => Ok(None),
             Err(error) => Err(namespace_error_about(key)(error)),
@@ -94,8 +99,8 @@ impl Objects {
         }
         let mut change = Change::default();
         change.set_xattr(resolved.dir, IMPLICIT, bytes::Bytes::from_static(b"1"));
-        let before =
-            ObjectDescription::read(self.fs.names.tables(), resolved.dir).map_err(namespace_error_about(key))?;
+        let before = ObjectDescription::read(self.fs.names.tables(), resolved.dir)
+            .map_err(namespace_error_about(key))?;
         change.ops.extend(before.removal_ops(resolved.dir));
         for name in self.fs.names.tables().xattrs(resolved.dir).map_err(namespace_error_about(key))? {
             if [MARKER, RECORD].contains(&&*name) {

@@ -7,6 +7,8 @@ pub(super) mod copy;
 pub(super) mod delete;
 pub(super) mod list;
 pub(super) mod multipart;
+mod naming;
+mod object_store;
 pub(super) mod put;
 pub(super) mod read;
 mod rename;
@@ -15,9 +17,10 @@ pub(super) mod tags;
 use meta::{FsError, Ino, Inode, Kind, Name};
 use store::{ETag, ObjectKey, ObjectMeta, ObjectRef, Precondition, StoreError, Timestamp, names};
 
-use super::{Objects, etag};
 use super::description::{IMPLICIT, MARKER, ObjectDescription, Record};
+use super::directory_objects::InodeObjects;
 use super::errors::{namespace_error_about, no_such_key, reserved};
+use super::etag;
 use crate::bucket::metadata::content_type;
 use crate::layout::is_reserved;
 
@@ -35,7 +38,7 @@ pub(super) struct ResolvedKey {
     pub(super) last: Option<Name>,
 }
 
-impl Objects {
+impl InodeObjects {
     /// Returns the directory that contains all keys.
     pub(super) fn base_dir(&self) -> store::Result<Ino> {
         let Some(bucket) = self.bucket() else { return Ok(Ino::ROOT) };

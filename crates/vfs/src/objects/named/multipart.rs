@@ -1,22 +1,24 @@
 //! A multipart upload in a volume named by inode, within the process that completes it.
 
 use meta::{Extent, Ino};
-use std::fmt;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use store::{Attributes, Multipart, ObjectKey, ObjectRef, Payload, Precondition, PutOptions, StoreError, Tags};
+use store::{
+    Attributes, Multipart, ObjectKey, ObjectRef, Payload, Precondition, PutOptions, StoreError, Tags,
+};
 
 use super::put::NewObject;
 use crate::content::storing::StoringGuard;
-use crate::objects::Objects;
+use crate::objects::directory_objects::InodeObjects;
 use crate::objects::errors::error_about;
 
 /// A part's content from offset 0, and its length.
 type Content = (Vec<Extent>, u64);
 
 struct NamedUpload {
-    objects: Objects,
+    objects: InodeObjects,
     key: ObjectKey,
     attributes: Attributes,
     tags: Tags,
@@ -29,7 +31,7 @@ struct NamedUpload {
     completed: OnceLock<ObjectRef>,
 }
 
-impl Objects {
+impl InodeObjects {
     pub(in crate::objects) fn multipart_named(
         &self,
         key: &ObjectKey,
@@ -128,7 +130,7 @@ impl fmt::Debug for NamedUpload {
 impl Multipart for NamedUpload {
     async fn put_part(&self, number: u32, body: Payload) -> store::Result<()> {
         self.check_open(number)?;
-        let content = self.objects.fs.store_content(self.ino, &body).await?;
+        let content = self.objects.fs.io.uploader.store_content(self.ino, &body).await?;
         self.insert(number, (content, body.len())).await
     }
 

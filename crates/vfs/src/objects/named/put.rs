@@ -1,16 +1,19 @@
 //! Storing of an object in a volume named by inode: first its bytes, then one commit that creates it and its name.
 
 use bytes::Bytes;
-use meta::{Applied, AttrChanges, Ctx, Extent, FsError, Ino, Inode, Kind, Name, Observed, Op, XattrHow};
 use meta::acl::ACCESS;
-use store::{Attributes, ETag, ObjectKey, ObjectMeta, ObjectRef, Payload, Precondition, PutOptions, StoreError, Tags, Timestamp, names};
+use meta::{Applied, AttrChanges, Ctx, Extent, FsError, Ino, Inode, Kind, Name, Observed, Op, XattrHow};
+use store::{
+    Attributes, ETag, ObjectKey, ObjectMeta, ObjectRef, Payload, Precondition, PutOptions, StoreError, Tags,
+    Timestamp, names,
+};
 
 use super::{ATTEMPTS_MAX, ResolvedKey, is_race, too_many_races};
 use crate::bucket::headers::{self, Defaults};
 use crate::content::storing::StoringGuard;
 use crate::names::invalidation::Invalidation;
-use crate::objects::Objects;
 use crate::objects::description::{IMPLICIT, MARKER, ObjectDescription, describe_object};
+use crate::objects::directory_objects::InodeObjects;
 use crate::objects::errors::{error_about, namespace_error_about, no_such_key};
 use crate::objects::etag::{self, AssignedEtag};
 use crate::ops::without_set_id;
@@ -64,7 +67,7 @@ impl Change {
     }
 }
 
-impl Objects {
+impl InodeObjects {
     pub(in crate::objects) async fn put_named(
         &self,
         key: &ObjectKey,
@@ -103,7 +106,8 @@ impl Objects {
 
     /// Returns the target of a symbolic link, if the headers describe one.
     fn target(&self, key: &ObjectKey, body: &Payload, attributes: &Attributes) -> Option<Bytes> {
-        let seen = self.attributes_from(key, body.len(), attributes, self.fs.mount.now(), &self.fs.mount.defaults);
+        let seen =
+            self.attributes_from(key, body.len(), attributes, self.fs.mount.now(), &self.fs.mount.defaults);
         let is_link = seen.kind == Kind::Symlink && (1..=TARGET_BYTES_MAX).contains(&body.len());
         is_link.then(|| body.to_bytes()).filter(|target| !target.contains(&0))
     }
@@ -121,14 +125,6 @@ impl Objects {
             self.discard_all(&new.content).await;
         }
         named
-    }
-
-    pub(in crate::objects) async fn discard_all(&self, content: &[Extent]) {
-        let inode = content.iter().filter_map(|extent| extent.object.key.clone());
-        let keys: std::collections::BTreeSet<ObjectKey> = inode.collect();
-        for key in keys {
-            self.fs.content.discard(key).await;
-        }
     }
 
     /// Creates the object in one commit, which also removes the previous owner of the name.
@@ -256,8 +252,8 @@ impl Objects {
     ) -> store::Result<Ino> {
         let mut dir = resolved.dir;
         for (index, name) in resolved.missing.iter().enumerate() {
-            let is_taken =
-                index == 0 && self.fs.names.tables().entry(dir, name).map_err(namespace_error_about(key))?.is_some();
+            let is_taken = index == 0
+                && self.fs.names.tables().entry(dir, name).map_err(namespace_error_about(key))?.is_some();
             if is_taken {
                 self.shadow_file(key, dir, name, change)?;
             }
@@ -307,7 +303,13 @@ impl Objects {
             return Ok(name.clone());
         }
         let is_directory = resolved.missing.is_empty()
-            && self.fs.names.tables().entry(resolved.dir, last).map_err(namespace_error_about(key))?.is_some();
+            && self
+                .fs
+                .names
+                .tables()
+                .entry(resolved.dir, last)
+                .map_err(namespace_error_about(key))?
+                .is_some();
         if is_directory { shadowed_name(key, last) } else { Ok(last.clone()) }
     }
 
@@ -319,7 +321,7 @@ impl Objects {
                 uid: old.uid,
                 gid: old.gid,
                 file_mode: without_set_id(old.mode),
-                ..self.fs.defaults
+                ..self.fs.mount.defaults
             },
             None => self.fs.mount.defaults,
         }
@@ -402,7 +404,9 @@ impl Objects {
         };
         let dir = self.make_directories(key, resolved, &mut change)?;
         let defaults = match &old {
-            Some(old) => Defaults { uid: old.uid, gid: old.gid, dir_mode: old.mode, ..self.fs.defaults },
+            Some(old) => {
+                Defaults { uid: old.uid, gid: old.gid, dir_mode: old.mode, ..self.fs.mount.defaults }
+            }
             None => self.fs.mount.defaults,
         };
         let seen = self.attributes_from(key, 0, &options.attributes, ctx.now, &defaults);

@@ -7,11 +7,11 @@ use std::ops::Range;
 use store::{GetOptions, Object, ObjectKey, ObjectMeta, StoreError, byte_range};
 
 use super::{ATTEMPTS_MAX, too_many_races};
-use crate::objects::Objects;
 use crate::objects::body::body;
+use crate::objects::directory_objects::InodeObjects;
 use crate::objects::errors::{error_about, namespace_error_about};
 
-impl Objects {
+impl InodeObjects {
     pub(in crate::objects) fn head_named(&self, key: &ObjectKey) -> store::Result<ObjectMeta> {
         self.retry_while_replaced(key, || {
             Ok(self.meta_of(key, &self.find_or_fail(key)?).map_err(namespace_error_about(key))?.0)

@@ -3,12 +3,12 @@
 use meta::{Name, Op, RenameHow};
 use store::{ObjectKey, ObjectRef, Precondition, StoreError};
 
-use super::{ATTEMPTS_MAX, is_race, too_many_races};
 use super::put::Change;
-use crate::objects::Objects;
+use super::{ATTEMPTS_MAX, is_race, too_many_races};
+use crate::objects::directory_objects::InodeObjects;
 use crate::objects::errors::{namespace_error_about, no_such_key};
 
-impl Objects {
+impl InodeObjects {
     /// Moves an object. The inode keeps its number, so open handles stay valid; the previous object of the target is replaced.
     pub(in crate::objects) async fn rename_named(
         &self,

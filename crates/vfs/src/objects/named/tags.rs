@@ -3,16 +3,18 @@
 use store::{ObjectKey, Tags};
 
 use super::{ATTEMPTS_MAX, is_race, too_many_races};
-use crate::objects::Objects;
 use crate::objects::description::ObjectDescription;
+use crate::objects::directory_objects::InodeObjects;
 use crate::objects::errors::namespace_error_about;
 use crate::objects::etag::AssignedEtag;
 
-impl Objects {
+impl InodeObjects {
     pub(in crate::objects) fn tags_named(&self, key: &ObjectKey) -> store::Result<Tags> {
         self.retry_while_replaced(key, || {
             let inode = self.find_or_fail(key)?;
-            Ok(ObjectDescription::read(self.fs.names.tables(), inode.ino).map_err(namespace_error_about(key))?.tags())
+            Ok(ObjectDescription::read(self.fs.names.tables(), inode.ino)
+                .map_err(namespace_error_about(key))?
+                .tags())
         })
     }
 

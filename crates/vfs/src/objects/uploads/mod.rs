@@ -12,6 +12,7 @@
 //! Invariants: one commit creates the object and ends the upload; a part exists whole or not at all.
 
 mod complete;
+pub(super) mod completion;
 mod part;
 mod record;
 
@@ -19,18 +20,20 @@ use bytes::Bytes;
 use futures_util::stream::BoxStream;
 use meta::{FsError, Ino, Inode, Op, XattrHow};
 use record::{PartRecord, UPLOAD, UploadRecord, ino_of, new_id};
-use store::{Attributes, CompleteOptions, ObjectKey, ObjectRef, Part, PartNote, StoreError, Tags, Upload, Uploads};
+use store::{
+    Attributes, CompleteOptions, ObjectKey, ObjectRef, Part, PartNote, StoreError, Tags, Upload, Uploads,
+};
 
-use super::Objects;
+use super::directory_objects::{DirectoryObjects, ObjectNaming};
 use super::errors::{error_about, namespace_error_about};
+use crate::names::Names;
 
 pub(crate) use record::from_hex;
 
 /// Orphans per step.
 const BATCH: usize = 256;
 
-
-impl Objects {
+impl<N: ObjectNaming> DirectoryObjects<N> {
     fn full_path(&self, key: &ObjectKey) -> Vec<u8> {
         [&self.base, key.as_bytes()].concat()
     }
@@ -60,7 +63,9 @@ impl Objects {
             let Some(number) = record::number_of(&name) else { continue };
             parts.push((
                 number,
-                PartRecord::parse(&self.fs.names.tables().xattr(ino, &name).map_err(namespace_error_about(key))?)?,
+                PartRecord::parse(
+                    &self.fs.names.tables().xattr(ino, &name).map_err(namespace_error_about(key))?,
+                )?,
             ));
         }
         Ok(parts)
@@ -99,13 +104,10 @@ impl Objects {
 }
 
 #[async_trait::async_trait]
-impl Uploads for Objects {
+impl<N: ObjectNaming> Uploads for DirectoryObjects<N> {
     async fn begin(&self, key: &ObjectKey, attributes: Attributes, tags: Tags) -> store::Result<String> {
         self.check_writable()?;
-        let dir = match self.is_by_path() {
-            true => self.full_key(key).map(|_| Ino::ROOT)?,
-            false => self.resolve(key)?.dir,
-        };
+        let dir = N::upload_directory(self, key)?;
         let ino = self.fs.names.new_ino(dir).map_err(error_about(key))?;
         let id = new_id(&self.fs.mount.entropy, ino);
         let record = UploadRecord::new(&id, &self.full_path(key), self.fs.mount.now(), attributes, tags);
@@ -116,7 +118,11 @@ impl Uploads for Objects {
             Op::CreateOrphan { parent: dir, ino, mode, umask: 0, uid, gid },
             Op::SetXattr { ino, name: UPLOAD.into(), value, how: XattrHow::Create },
         ];
-        self.fs.names.tables().commit_together(&self.fs.mount.ctx(), &ops).map_err(namespace_error_about(key))?;
+        self.fs
+            .names
+            .tables()
+            .commit_together(&self.fs.mount.ctx(), &ops)
+            .map_err(namespace_error_about(key))?;
         self.fs.names.sync_names_unless_write_back().await.map_err(error_about(key))?;
         Ok(id)
     }
@@ -163,6 +169,15 @@ impl Uploads for Objects {
 
     async fn list(&self, prefix: &[u8]) -> store::Result<Vec<Upload>> {
         self.uploads_below(prefix)
+    }
+}
+
+/// Returns whether an orphan is an upload in progress, which outlasts the mount.
+pub(crate) fn is_upload(names: &Names, ino: Ino) -> Result<bool, FsError> {
+    match names.tables().xattr(ino, UPLOAD) {
+        Ok(_) => Ok(true),
+        Err(FsError::NoData) => Ok(false),
+        Err(error) => Err(error),
     }
 }
 

@@ -1,16 +1,18 @@
 //! Receiving of a part: its body is stored as it arrives, and named once it is complete.
 
 use bytes::Bytes;
-use futures_util::{StreamExt as _, TryStreamExt as _};
 use futures_util::stream::BoxStream;
+use futures_util::{StreamExt as _, TryStreamExt as _};
 use meta::{Extent, Ino, Op, XattrHow};
 use std::ops::Range;
-use store::{Attributes, ObjectKey, ObjectRef, Part, PartNote, Payload, Precondition, PutOptions, StoreError, Tags};
+use store::{
+    Attributes, ObjectKey, ObjectRef, Part, PartNote, Payload, Precondition, PutOptions, StoreError, Tags,
+};
 
 use super::record::{PartRecord, part_name};
 use crate::content::storing::StoringGuard;
 use crate::layout::stored_at;
-use crate::objects::Objects;
+use crate::objects::directory_objects::{DirectoryObjects, ObjectNaming};
 use crate::objects::errors::{error_about, namespace_error_about};
 use crate::objects::etag::AssignedEtag;
 use crate::volume::Mapping;
@@ -23,7 +25,7 @@ const LAST_BYTES_MIN: u64 = 5 << 20;
 /// A stored body: its content from offset 0, and its length.
 type Stored = (Vec<Extent>, u64);
 
-impl Objects {
+impl<N: ObjectNaming> DirectoryObjects<N> {
     pub(super) async fn receive_part(
         &self,
         key: &ObjectKey,
@@ -149,8 +151,12 @@ impl Objects {
             Op::Splice { ino, ranges, content, size_bytes: size, mtime: Some(now) },
             Op::SetXattr { ino, name: part_name(number), value: record.encode()?, how: XattrHow::Set },
         ];
-        let applied =
-            self.fs.names.tables().commit_together(&self.fs.mount.ctx(), &ops).map_err(namespace_error_about(key))?;
+        let applied = self
+            .fs
+            .names
+            .tables()
+            .commit_together(&self.fs.mount.ctx(), &ops)
+            .map_err(namespace_error_about(key))?;
         self.fs.names.sync_names_unless_write_back().await.map_err(error_about(key))?;
         for key in applied.into_iter().flat_map(|applied| applied.released) {
             self.fs.content.discard(key).await;

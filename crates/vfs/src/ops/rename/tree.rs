@@ -5,10 +5,10 @@ use meta::{Ino, Kind};
 use store::names::KeyPrefix;
 
 use super::{ATTEMPTS_MAX, RenamePlan};
-use crate::{Error, Result};
 use crate::bucket::path_locks::PathLock;
 use crate::content::open_file::OpenFile;
 use crate::ops::rename::Renamer;
+use crate::{Error, Result};
 
 /// Programs that move files fall back to a copy on EXDEV.
 const TOO_LONG: Error = Error::new(
@@ -24,7 +24,8 @@ impl Renamer {
         // Something may have been stored in the directory to replace before the lock was taken.
         self.check_allowed(plan).await?;
         let from = self.mount.layout.directory(self.names.tables(), plan.source.ino)?;
-        let to = self.mount.layout.directory(self.names.tables(), plan.to.0)?.child_dir(plan.to.1.as_bytes())?;
+        let to =
+            self.mount.layout.directory(self.names.tables(), plan.to.0)?.child_dir(plan.to.1.as_bytes())?;
         match (self.mount.layout.can_list(&from), self.mount.layout.can_list(&to)) {
             (false, false) => return self.rename_directory_entry(plan),
             (true, true) => self.check_paths_fit(plan.source.ino, &from, &to)?,

@@ -8,10 +8,10 @@ use meta::{Kind, Name, RenameHow};
 use store::ObjectKey;
 
 use super::{ATTEMPTS_MAX, DentryKey};
-use crate::{Error, Result};
 use crate::bucket::sharing::Sharing;
 use crate::layout::object_key;
 use crate::ops::rename::Renamer;
+use crate::{Error, Result};
 
 const CONTENDED: Error =
     Error::new(libc::EBUSY, "other mounts of the bucket are renaming this path; try again");
@@ -27,7 +27,11 @@ impl Renamer {
         let (from_text, to_text) = (self.path_text(from)?, self.path_text(to)?);
         let renamed = Box::pin(async {
             for _ in 0..ATTEMPTS_MAX {
-                futures_util::future::try_join(self.discovery.probe(from.0, &from.1), self.discovery.probe(to.0, &to.1)).await?;
+                futures_util::future::try_join(
+                    self.discovery.probe(from.0, &from.1),
+                    self.discovery.probe(to.0, &to.1),
+                )
+                .await?;
                 if self.rename_and_arrive(sharing, from, to, how).await? {
                     return Ok(());
                 }
@@ -48,10 +52,12 @@ impl Renamer {
         let key = self.key_at(to)?;
         let arriving = key.as_ref().map(|key| sharing.track_arrival(key));
         self.rename_here(from, to, how).await?;
-        let is_directory = self.names.tables().entry(to.0, &to.1)?.is_some_and(|entry| entry.kind == Kind::Directory);
+        let is_directory =
+            self.names.tables().entry(to.0, &to.1)?.is_some_and(|entry| entry.kind == Kind::Directory);
         match (is_directory, &key) {
             (true, _) => {
-                let prefix = self.mount.layout.directory(self.names.tables(), to.0)?.child_dir(to.1.as_bytes())?;
+                let prefix =
+                    self.mount.layout.directory(self.names.tables(), to.0)?.child_dir(to.1.as_bytes())?;
                 self.mover()?.arrive_tree(prefix.as_bytes()).await?;
             }
             (false, Some(key)) => self.mover()?.arrive(key).await?,
