@@ -131,7 +131,7 @@ impl Filesystem {
         mover: Option<Arc<Mover>>,
         record: Option<crate::VolumeRecord>,
     ) -> Result<Arc<Self>> {
-        let views = Views::new(&base);
+        let views = Views::new();
         let evictor = Evictor::new(&base, &parts, &views);
         let reconciler = Reconciler::new(&base, &parts);
         let discovery = Discovery::new(&base, &parts, &reconciler, &evictor);

@@ -162,8 +162,9 @@ impl Target<'_> {
                     other => client.unexpected(&other),
                 }
             }
-            Self::Unmounted(volume, access) => access
-                .with_filesystem(volume, async |fs| Ok(fs.conflicts().list().iter().map(Conflict::from).collect())),
+            Self::Unmounted(volume, access) => access.with_filesystem(volume, async |fs| {
+                Ok(fs.conflicts().list().iter().map(Conflict::from).collect())
+            }),
         }
     }
 

@@ -10,7 +10,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::time::Duration;
-use vfs::{Attr, Error, Filesystem, Handle, Ino, DirectoryEntry, ListingCache};
+use vfs::{Attr, DirectoryEntry, Error, Filesystem, Handle, Ino, ListingCache};
 
 /// Entries requested from `vfs` at a time. A glibc buffer of 32 KiB holds about a thousand short names ...
 const ENTRIES_PER_CALL: usize = 512;
@@ -159,7 +159,11 @@ async fn fill_plus(
 ///
 /// The kernel accepts an entry without attributes only with inode number 0, which C libraries have taken for a deleted name. Missing
 /// attributes are therefore looked up here, as the kernel would do.
-async fn with_attributes(fs: &Filesystem, directory: Ino, entries: Vec<DirectoryEntry>) -> Vec<(DirectoryEntry, Attr)> {
+async fn with_attributes(
+    fs: &Filesystem,
+    directory: Ino,
+    entries: Vec<DirectoryEntry>,
+) -> Vec<(DirectoryEntry, Attr)> {
     let looked_up = entries.into_iter().map(|mut entry| async move {
         let attr = match entry.attr.take() {
             Some(attr) => Some(attr),

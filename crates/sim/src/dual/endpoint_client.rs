@@ -547,7 +547,8 @@ impl EndpointClient {
         let id = upload.id.clone();
         upload.parts.insert(number, content);
         upload.is_part_in_flight = true;
-        let sent = uploads(objects)?.put_part(&object_key(key)?, &id, number, body, Box::new(|| Ok(None))).await;
+        let sent =
+            uploads(objects)?.put_part(&object_key(key)?, &id, number, body, Box::new(|| Ok(None))).await;
         if mount.injector.has_crashed() {
             return Ok(());
         }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use futures_util::TryStreamExt as _;
 use std::collections::{BTreeMap, BTreeSet};
 use store::{ETag, GetOptions, ListEntry, ListRequest, ObjectKey, ObjectMeta, ObjectStore, Pages, names};
-use vfs::{Filesystem, Ino, Kind, LOST_AND_FOUND, DirectoryEntry};
+use vfs::{DirectoryEntry, Filesystem, Ino, Kind, LOST_AND_FOUND};
 
 /// Entries per page: fewer than a directory may have, so that several pages are read.
 const ENTRIES: usize = 3;

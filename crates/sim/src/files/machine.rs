@@ -18,7 +18,7 @@ use store::memory::{MemoryLimits, MemoryStore};
 use store::wrap::{Faulty, Wrapped};
 use store::{Clock as _, Entropy, ObjectStore};
 use tempfile::TempDir;
-use vfs::{AttributeSource, Audit, Config, Filesystem, Naming, Dependencies, VolumeRecord};
+use vfs::{AttributeSource, Audit, Config, Dependencies, Filesystem, Naming, VolumeRecord};
 
 /// A file system in memory, where fsync is free.
 const MEMORY_FS_DIR: &str = "/dev/shm";

@@ -3,7 +3,7 @@
 use super::fs_model::NodeKind;
 use super::oracle::{ObservedNode, ObservedTree};
 use bytes::Bytes;
-use vfs::{Attr, Filesystem, Handle, Ino, DirectoryEntry, Result};
+use vfs::{Attr, DirectoryEntry, Filesystem, Handle, Ino, Result};
 
 /// Entries per page: fewer than a directory may have, so that several pages are read.
 const ENTRIES: usize = 3;

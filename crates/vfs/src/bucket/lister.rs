@@ -152,7 +152,7 @@ impl BackgroundLister {
 
     /// Returns whether any program could see what the lister finds. A request after the kernel's caches have expired is
     /// answered from the bucket anyway.
-    pub(crate) fn is_needed(&self) -> bool {
+    fn is_needed(&self) -> bool {
         let now = self.mount.moment();
         let last_request_at = Moment { nanos: self.state.last_request_at.load(Ordering::Relaxed), ..now };
         self.names.handles().len() > 0
@@ -160,7 +160,7 @@ impl BackgroundLister {
     }
 
     /// Compares the next page that contains known names.
-    pub(crate) async fn check_next_page(&self, at: &mut Position) -> Result<Step> {
+    async fn check_next_page(&self, at: &mut Position) -> Result<Step> {
         let Some(dir) = self.directory_at(&at.dir)? else { return self.advance(at) };
         let known = sort_keys::entries_between(self.names.tables(), dir, &at.after, None, 1)?;
         let prefix = self.mount.layout.directory(self.names.tables(), dir)?;
@@ -321,7 +321,7 @@ impl BackgroundLister {
         }
     }
 
-    pub(crate) fn position(&self) -> Position {
+    fn position(&self) -> Position {
         let read = match self.names.tables().xattr(Ino::ROOT, POSITION) {
             Ok(text) => Position::decode(&text),
             Err(FsError::NoData) => Some(Position::default()),
@@ -333,7 +333,7 @@ impl BackgroundLister {
         })
     }
 
-    pub(crate) fn write_position(&self, at: &Position) -> Result<()> {
+    fn write_position(&self, at: &Position) -> Result<()> {
         let (name, value) = (POSITION.into(), at.encode().into());
         self.names
             .tables()
@@ -341,7 +341,7 @@ impl BackgroundLister {
         Ok(())
     }
 
-    pub(crate) fn show_position(&self, at: &Position) {
+    fn show_position(&self, at: &Position) {
         let mut status = self.state.lock();
         status.dir = at.dir.iter().map(Name::as_bytes).collect::<Vec<_>>().join(&b'/');
         status.finished_at = at.finished_at;

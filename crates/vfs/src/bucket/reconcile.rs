@@ -311,7 +311,7 @@ impl Reconciler {
 
     /// Reconciles a batch of names in one commit. Returns the directories that the look did not find, each with the observation
     /// under its name.
-    pub(crate) fn reconcile_batch(
+    fn reconcile_batch(
         &self,
         place: PrefixedDirectory<'_>,
         observations: Vec<(Name, Option<Observed>)>,

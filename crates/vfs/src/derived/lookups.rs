@@ -102,7 +102,7 @@ impl ViewRouter {
     }
 
     /// Returns the entry under a name.
-    pub(crate) async fn resolve_derived(
+    pub(super) async fn resolve_derived(
         &self,
         views: &DerivedDirectories,
         place: &DentryKey,

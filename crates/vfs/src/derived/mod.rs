@@ -18,7 +18,6 @@ mod renames;
 pub(crate) mod router;
 pub(crate) mod views;
 
-pub(crate) use listings::ListingReader;
 pub use listings::{Asked, ListingCache};
 pub(crate) use nodes::{DerivedDirectories, is_derived};
 

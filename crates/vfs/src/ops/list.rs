@@ -1,6 +1,5 @@
 //! Operations that list directories.
 
-use futures_util::StreamExt as _;
 use meta::{Ino, Kind};
 
 use crate::bucket::discovery::PAGE_ENTRIES;

@@ -203,7 +203,7 @@ impl Renamer {
     }
 
     /// Fails for renames that POSIX refuses, before any object moves.
-    pub(crate) async fn check_allowed(&self, plan: &RenamePlan) -> Result<()> {
+    async fn check_allowed(&self, plan: &RenamePlan) -> Result<()> {
         let is_directory = plan.source.kind == Kind::Directory;
         if is_directory && self.names.is_below(plan.to.0, plan.source.ino)? {
             return Err(FsError::CrossesItself.into());
@@ -442,14 +442,14 @@ impl Renamer {
 
     /// Marks both names as changing: no observation of them counts until the old objects are gone and the new ones have their
     /// name.
-    pub(crate) fn mark_both_changing(&self, plan: &RenamePlan) -> (ChangeGuard<'_>, ChangeGuard<'_>) {
+    fn mark_both_changing(&self, plan: &RenamePlan) -> (ChangeGuard<'_>, ChangeGuard<'_>) {
         (
             self.known.changes().begin(plan.from.0, &plan.from.1),
             self.known.changes().begin(plan.to.0, &plan.to.1),
         )
     }
 
-    pub(crate) fn check_target_unchanged(&self, plan: &RenamePlan) -> Result<()> {
+    fn check_target_unchanged(&self, plan: &RenamePlan) -> Result<()> {
         let there = self.names.tables().entry(plan.to.0, &plan.to.1)?.map(|entry| entry.ino);
         match plan.target.as_ref().map(|target| target.ino) == there {
             true => Ok(()),
@@ -459,7 +459,7 @@ impl Renamer {
     }
 
     /// Renames in the namespace, in one commit with the change of the content.
-    pub(crate) fn rename_entry(&self, plan: &RenamePlan, content: Option<Op>) -> Result<()> {
+    fn rename_entry(&self, plan: &RenamePlan, content: Option<Op>) -> Result<()> {
         self.check_target_unchanged(plan)?;
         let (from, to) = (plan.from.clone(), plan.to.clone());
         // A replaced file is open, at least by this call: its last close purges it.

@@ -4,7 +4,6 @@
 //! seen when it was stored, so that an open or a lookup by path revalidates it. A report replaces a known file only if that is
 //! clearly older. If the times do not tell, the bucket is asked.
 
-use futures_util::StreamExt as _;
 use meta::{Dentry, Ino, Inode, Kind, Moment, Name, Observed, Op};
 use std::collections::HashMap;
 use std::time::Duration;

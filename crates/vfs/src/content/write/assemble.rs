@@ -67,7 +67,7 @@ impl Assembly<'_> {
 }
 
 impl Uploader {
-    pub(crate) async fn assemble(
+    pub(super) async fn assemble(
         &self,
         assembly: Assembly<'_>,
         key: &ObjectKey,
@@ -93,7 +93,7 @@ impl Uploader {
         self.mount.config.part_size_bytes.max(ASSEMBLED_BYTES_MIN)
     }
 
-    pub(crate) async fn send_and_complete(
+    pub(super) async fn send_and_complete(
         &self,
         assembly: Assembly<'_>,
         upload: &dyn Multipart,

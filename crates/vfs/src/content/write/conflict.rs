@@ -34,7 +34,7 @@ pub(super) enum Resolution {
 impl Publisher {
     /// Resolves a conflict about a file's path. With `is_ours` the object there is our own, so the store rejects the upload for
     /// another reason and no policy helps.
-    pub(crate) async fn resolve_path_conflict(
+    pub(super) async fn resolve_path_conflict(
         &self,
         file: &OpenFile,
         state: &mut WriteState,

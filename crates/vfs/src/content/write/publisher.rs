@@ -40,7 +40,7 @@ pub struct Publisher {
     pub(in crate::content) locks: Arc<ChangeLocks>,
     pub(in crate::content) conflicts: Arc<ConflictRecords>,
     pub(in crate::content) discovery: Arc<Discovery>,
-    pub(in crate::content) record: RecordWriter,
+    pub(super) record: RecordWriter,
 }
 
 impl Publisher {

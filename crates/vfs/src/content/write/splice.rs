@@ -125,7 +125,7 @@ impl Uploader {
     }
 
     /// Names new content in one op and discards the objects that the file no longer uses.
-    pub(crate) async fn name_content(
+    pub(super) async fn name_content(
         &self,
         file: &OpenFile,
         spliced: Spliced,

@@ -1,6 +1,6 @@
 //! Uploads: stores the bytes of unpublished writes as objects, at a path or under keys of their own.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use crate::base::Base;
 use crate::content::Content;
@@ -11,7 +11,6 @@ use crate::names::Names;
 /// Stores unpublished writes as objects.
 #[derive(Debug)]
 pub(crate) struct Uploader {
-    pub(in crate::content) me: Weak<Self>,
     pub(in crate::content) mount: Arc<Mount>,
     pub(in crate::content) names: Arc<Names>,
     pub(in crate::content) content: Arc<Content>,
@@ -20,8 +19,7 @@ pub(crate) struct Uploader {
 
 impl Uploader {
     pub(crate) fn new(base: &Base) -> Arc<Self> {
-        Arc::new_cyclic(|me| Self {
-            me: me.clone(),
+        Arc::new(Self {
             mount: base.mount.clone(),
             names: base.names.clone(),
             content: base.content.clone(),

@@ -18,7 +18,7 @@ const TOO_LONG: Error = Error::new(
 
 impl Renamer {
     /// Moves a directory and everything below it while the trees are locked.
-    pub(crate) async fn move_tree(&self, plan: &RenamePlan) -> Result<()> {
+    pub(super) async fn move_tree(&self, plan: &RenamePlan) -> Result<()> {
         let _trees = self.lock_complete_trees(plan).await?;
         self.check_target_unchanged(plan)?;
         // Something may have been stored in the directory to replace before the lock was taken.
