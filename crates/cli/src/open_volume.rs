@@ -146,7 +146,7 @@ impl OpenVolume {
         let are_settings_new = metadata::record_settings(state.root(), &config)?;
         let fs = vfs::Filesystem::mount(parts, config).map_err(unusable)?;
         if let Some(space) = SpaceSource::of_volume(volume, &bucket) {
-            fs.measure_space_by(Box::new(move || space.measure()));
+            fs.admin().measure_space_by(Box::new(move || space.measure()));
         }
         if let Some(viewing) = &viewing {
             let at = (!is_views_alone(volume)).then_some(VIEWS_NAME);
@@ -158,16 +158,16 @@ impl OpenVolume {
             log.judged_by(fs.conflict_resolver().judge());
         }
         if are_settings_new {
-            fs.forget_learned().map_err(unusable)?;
+            fs.admin().forget_learned().map_err(unusable)?;
         }
         if !flags.read_only {
             fs.recover().await.map_err(unusable)?;
-            let imported = fs.import_foreign().await.map_err(unusable)?;
+            let imported = fs.admin().import_foreign().await.map_err(unusable)?;
             if !imported.is_empty() {
                 tracing::info!("imported {} objects that other programs stored", imported.len());
             }
         }
-        fs.list_in_background(flags.list_budget);
+        fs.admin().list_in_background(flags.list_budget);
         fs.publisher().publish_in_background(flags.publish_interval);
         let feeds = match (&view_settings, &coherence) {
             (Some(view_settings), Some(sink))

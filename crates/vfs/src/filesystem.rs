@@ -1,10 +1,10 @@
 //! The parts of a mounted volume, and how they are put together. Its operations are in `ops`.
 
 use meta::{Ctx, Ino, Moment, Namespace};
+use staging::mover::Mover;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use staging::mover::Mover;
-use store::{Claims, ObjectKey, ObjectStore};
+use store::ObjectStore;
 
 use crate::Result;
 use crate::base::Base;
@@ -17,7 +17,6 @@ use crate::bucket::export_queue::ExportQueue;
 use crate::bucket::exports::{self, Exporter};
 use crate::bucket::headers::Defaults;
 use crate::bucket::hints::Hints;
-use crate::bucket::imports::Importer;
 use crate::bucket::known_state::KnownState;
 use crate::bucket::lister::BackgroundLister;
 use crate::bucket::metadata::object_metadata::Metadata;
@@ -65,8 +64,6 @@ pub struct Filesystem {
     pub(crate) directories: Arc<DirectoryReader>,
     pub(crate) settings: Arc<BucketSettings>,
     pub(crate) kernel_caches: KernelCaches,
-    /// Multipart uploads that are being changed, by upload id.
-    pub(crate) uploads: Claims<ObjectKey>,
 }
 
 impl Filesystem {
@@ -121,80 +118,7 @@ impl Filesystem {
             locks: ChangeLocks::new(&base),
             conflicts: ConflictRecords::new(&base, conflicts),
         };
-        Self::assemble(base, parts, mover, record)
-    }
-
-    /// Puts the services together, each over those that it uses.
-    fn assemble(
-        base: Base,
-        parts: BucketParts,
-        mover: Option<Arc<Mover>>,
-        record: Option<crate::VolumeRecord>,
-    ) -> Result<Arc<Self>> {
-        let views = Views::new();
-        let evictor = Evictor::new(&base, &parts, &views);
-        let reconciler = Reconciler::new(&base, &parts);
-        let discovery = Discovery::new(&base, &parts, &reconciler, &evictor);
-        let resolver = ConflictResolver::new(&base, &parts, &discovery);
-        let uploader = Uploader::new(&base);
-        let opener = FileOpener::new(&base, &parts);
-        let publisher = Publisher::new(&base, &parts, &uploader, &discovery, record);
-        let exporter = Exporter::new(&base, &parts, &publisher, &opener);
-        let weak = Arc::downgrade(&exporter);
-        parts.exports.serve(move || exports::start(weak.clone()));
-        let moves = Moves::new(&base, &parts, &resolver, mover);
-        let settings = BucketSettings::new(&base, &parts);
-        let io = FileIo {
-            reader: FileReader::new(&base, &discovery, &reconciler, &publisher),
-            editor: FileEditor::new(&base, &parts, &uploader, &publisher, &opener),
-            uploader,
-            publisher,
-            opener,
-        };
-        let renamer = Renamer::new(&base, &parts, &discovery, &io.publisher, &io.opener, &moves, &settings);
-        let entries = EntryOps {
-            creator: Creator::new(&base, &parts, &discovery, &io.publisher, &io.opener, &settings),
-            remover: Remover::new(&base, &parts, &io.publisher, &io.opener, &settings, &renamer),
-            renamer,
-        };
-        moves.install_mover_callbacks();
-        settings.load_moved_settings()?;
-        let bucket = Bucket {
-            hints: Hints::new(&base, &parts, &discovery),
-            lister: BackgroundLister::new(&base, &parts, &reconciler, &discovery),
-            importer: Importer::new(&base),
-            known: parts.known,
-            metadata: parts.metadata,
-            exports: parts.exports,
-            locks: parts.locks,
-            conflicts: parts.conflicts,
-            discovery,
-            evictor,
-            resolver,
-            exporter,
-            moves,
-        };
-        let volume = match base.mount.layout.can_have_keys() {
-            true => Volume::ByPath(PathVolume::new(&base, &bucket, &io.publisher, &entries)),
-            false => Volume::ByInode(InodeVolume::new(&base, &bucket, &io.opener, &entries)),
-        };
-        let views = ViewRouter::new(&base, &bucket, &entries, &io.editor, &views);
-        let directories = DirectoryReader::new(&base, &bucket, &views);
-        Ok(Arc::new_cyclic(|me| Self {
-            kernel_caches: KernelCaches::new(&base),
-            me: me.clone(),
-            mount: base.mount,
-            names: base.names,
-            content: base.content,
-            io,
-            bucket,
-            entries,
-            volume,
-            views,
-            directories,
-            settings,
-            uploads: Claims::default(),
-        }))
+        assemble(base, parts, mover, record)
     }
 
     /// Returns what front ends cache of the volume.
@@ -248,4 +172,75 @@ impl Filesystem {
     pub fn moment_at(&self, reading: Duration) -> Moment {
         self.mount.moment_at(reading)
     }
+}
+
+/// Puts the services together, each over those that it uses.
+fn assemble(
+    base: Base,
+    parts: BucketParts,
+    mover: Option<Arc<Mover>>,
+    record: Option<crate::VolumeRecord>,
+) -> Result<Arc<Filesystem>> {
+    let views = Views::new();
+    let evictor = Evictor::new(&base, &parts, &views);
+    let reconciler = Reconciler::new(&base, &parts);
+    let discovery = Discovery::new(&base, &parts, &reconciler, &evictor);
+    let resolver = ConflictResolver::new(&base, &parts, &discovery);
+    let uploader = Uploader::new(&base);
+    let opener = FileOpener::new(&base, &parts);
+    let publisher = Publisher::new(&base, &parts, &uploader, &discovery, record);
+    let exporter = Exporter::new(&base, &parts, &publisher, &opener);
+    let weak = Arc::downgrade(&exporter);
+    parts.exports.serve(move || exports::start(weak.clone()));
+    let moves = Moves::new(&base, &parts, &resolver, mover);
+    let settings = BucketSettings::new(&base, &parts);
+    let io = FileIo {
+        reader: FileReader::new(&base, &discovery, &reconciler, &publisher),
+        editor: FileEditor::new(&base, &parts, &uploader, &publisher, &opener),
+        uploader,
+        publisher,
+        opener,
+    };
+    let renamer = Renamer::new(&base, &parts, &discovery, &io.publisher, &io.opener, &moves, &settings);
+    let entries = EntryOps {
+        creator: Creator::new(&base, &parts, &discovery, &io.publisher, &io.opener, &settings),
+        remover: Remover::new(&base, &parts, &io.publisher, &io.opener, &settings, &renamer),
+        renamer,
+    };
+    moves.install_mover_callbacks();
+    settings.load_moved_settings()?;
+    let bucket = Bucket {
+        hints: Hints::new(&base, &parts, &discovery),
+        lister: BackgroundLister::new(&base, &parts, &reconciler, &discovery),
+        known: parts.known,
+        metadata: parts.metadata,
+        exports: parts.exports,
+        locks: parts.locks,
+        conflicts: parts.conflicts,
+        discovery,
+        evictor,
+        resolver,
+        exporter,
+        moves,
+    };
+    let volume = match base.mount.layout.can_have_keys() {
+        true => Volume::ByPath(PathVolume::new(&base, &bucket, &io.publisher, &entries)),
+        false => Volume::ByInode(InodeVolume::new(&base, &bucket, &io.opener, &entries)),
+    };
+    let views = ViewRouter::new(&base, &bucket, &entries, &io.editor, &views);
+    let directories = DirectoryReader::new(&base, &bucket, &views);
+    Ok(Arc::new_cyclic(|me| Filesystem {
+        kernel_caches: KernelCaches::new(&base),
+        me: me.clone(),
+        mount: base.mount,
+        names: base.names,
+        content: base.content,
+        io,
+        bucket,
+        entries,
+        volume,
+        views,
+        directories,
+        settings,
+    }))
 }

@@ -52,6 +52,6 @@ pub use names::handles::{Handle, Opened};
 pub use names::invalidation::{DeliveryMarker, Invalidation, InvalidationQueue};
 pub use names::locks::{Lock, LockKind, LockOwner, Locks};
 pub use objects::{directory_buckets, objects};
-pub use ops::{DirectoryEntry, FileLocation, Statfs, Status, Whence};
+pub use ops::{Admin, DirectoryEntry, FileLocation, Statfs, Status, Whence};
 pub use store::{Timestamp, share_budget};
 pub use volume::{Mapping, Naming, Placement, VolumeRecord};

@@ -132,5 +132,5 @@ async fn learn_names(fs: &Filesystem) -> Result<usize> {
             next = count + NAMES_PER_UPDATE;
         }
     };
-    Ok(fs.learn_all(show_count).await?)
+    Ok(fs.admin().learn_all(show_count).await?)
 }

@@ -265,7 +265,7 @@ impl DualWorld {
         }
         // A file that is being read stays open a moment longer.
         tokio::time::sleep(REVALIDATION_WAIT).await;
-        require_ok("garbage collection", mount.fs.collect_garbage(false).await)?;
+        require_ok("garbage collection", mount.fs.admin().collect_garbage(false).await)?;
         self.check_quiescent(&mount).await?;
         if self.shared.by_path {
             let other_mount = self.machine.mount_elsewhere(mount.record.clone())?;
@@ -274,7 +274,7 @@ impl DualWorld {
                 quiescent_check::compare_files(&quiescent_check::walk_files(&other_mount).await?, &objects);
             cold.map_err(|what| format!("on another mount: {what}"))?;
         }
-        match require_ok("garbage", mount.fs.collect_garbage(true).await)?.first() {
+        match require_ok("garbage", mount.fs.admin().collect_garbage(true).await)?.first() {
             None => Ok(()),
             Some(key) => Err(format!("the garbage {key} was not collected")),
         }

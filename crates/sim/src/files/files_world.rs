@@ -164,7 +164,7 @@ impl FilesWorld {
         let _pause = mount.injector.pause_faults();
         require_ok("sync", mount.fs.sync().await)?;
         mount.fs.moves().wait_until_complete().await;
-        require_ok("garbage collection", mount.fs.collect_garbage(false).await)?;
+        require_ok("garbage collection", mount.fs.admin().collect_garbage(false).await)?;
         if let Some(log) = &mount.writeback {
             log.drained().await;
         }
@@ -179,7 +179,7 @@ impl FilesWorld {
                 program.check_other_mount(&other_mount).await?;
             }
         }
-        match require_ok("garbage", mount.fs.collect_garbage(true).await)?.first() {
+        match require_ok("garbage", mount.fs.admin().collect_garbage(true).await)?.first() {
             None => Ok(()),
             Some(key) => Err(format!("the garbage {key} was not collected")),
         }

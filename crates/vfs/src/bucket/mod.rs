@@ -34,7 +34,6 @@ use crate::bucket::evict::Evictor;
 use crate::bucket::export_queue::ExportQueue;
 use crate::bucket::exports::Exporter;
 use crate::bucket::hints::Hints;
-use crate::bucket::imports::Importer;
 use crate::bucket::known_state::KnownState;
 use crate::bucket::lister::BackgroundLister;
 use crate::bucket::metadata::object_metadata::Metadata;
@@ -56,5 +55,4 @@ pub(crate) struct Bucket {
     pub(crate) resolver: Arc<ConflictResolver>,
     pub(crate) exporter: Arc<Exporter>,
     pub(crate) moves: Arc<Moves>,
-    pub(crate) importer: Arc<Importer>,
 }

@@ -5,8 +5,8 @@
 //! another etag at its destination.
 
 use meta::{Dentry, Extent, Ino, Inode, Kind, Name, Op, RenameHow, Stored};
-use std::sync::{Arc, Weak};
 use staging::mover::{Keeper, Mover, MoverOptions, Renamed};
+use std::sync::{Arc, Weak};
 use store::{ETag, Entropy, ObjectKey, ObjectMeta, ObjectRef, ObjectStore, StoreError};
 
 use crate::Result;

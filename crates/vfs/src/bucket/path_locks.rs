@@ -29,6 +29,8 @@ pub(crate) struct ChangeLocks {
     pub(in crate::bucket) claims: Claims<ObjectKey>,
     /// Keys that the endpoint changes, claimed until the namespace shows the outcome. Claimed before any other lock.
     pub(in crate::bucket) endpoint_claims: Claims<ObjectKey>,
+    /// Multipart uploads that are being changed, by upload id.
+    pub(in crate::bucket) upload_claims: Claims<ObjectKey>,
 }
 
 impl ChangeLocks {
@@ -39,12 +41,18 @@ impl ChangeLocks {
             paths: PathLocks::default(),
             claims: Claims::default(),
             endpoint_claims: Claims::default(),
+            upload_claims: Claims::default(),
         })
     }
 
     /// Returns claims of keys that are about to change.
     pub(crate) fn claims(&self) -> &Claims<ObjectKey> {
         &self.claims
+    }
+
+    /// Returns claims of multipart uploads that are being changed.
+    pub(crate) fn upload_claims(&self) -> &Claims<ObjectKey> {
+        &self.upload_claims
     }
 
     /// Returns claims of keys that the endpoint changes.

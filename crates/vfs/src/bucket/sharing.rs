@@ -4,10 +4,10 @@
 //! files whose attributes another mount may have changed: objects that were stored again with the same bytes.
 
 use meta::{Ino, Inode, Observed, Stored};
+use staging::leases::Leases;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use staging::leases::Leases;
 use store::{Entropy, ObjectKey, ObjectStore, Timestamp};
 
 use crate::config::Config;

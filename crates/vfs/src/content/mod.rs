@@ -5,6 +5,7 @@ pub(crate) mod budget;
 pub(crate) mod discards;
 pub(crate) mod disk_space;
 pub(crate) mod garbage;
+pub(crate) mod invariants;
 pub(crate) mod io;
 pub(crate) mod open_file;
 pub(crate) mod opener;

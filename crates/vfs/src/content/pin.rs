@@ -9,6 +9,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use store::{ETag, ObjectKey, ObjectRef, StoreError};
 
+use crate::content::invariants::assert_can_be_read;
+
 /// Snapshot of a file's content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Pin {
@@ -278,6 +280,7 @@ fn pieces(content: &[Extent], path: Option<&ObjectKey>) -> Vec<Piece> {
         let (range, object_offset) = (extent.offset..extent.end(), extent.object_offset);
         pieces.push(Piece { range, object, object_offset, if_match });
     }
+    assert_can_be_read(&pieces);
     pieces
 }
 

@@ -150,7 +150,7 @@ impl ViewRouter {
         placed: &Placed,
     ) -> Result<(Attr, Opened)> {
         let name = self.discovery.free_name(parent, file, Kind::File).await?;
-        self.conflicts.check_not_in_conflict_at(parent, &name)?;
+        self.creator.check_not_in_conflict(parent, &name)?;
         let made = self.creator.create_here(caller, parent, &name, mode, flags).await?;
         match self.set_pending_description(made.0.ino, placed) {
             Ok(()) => Ok(made),

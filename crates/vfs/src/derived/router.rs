@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use crate::base::Base;
 use crate::bucket::Bucket;
-use crate::bucket::conflicts::ConflictRecords;
 use crate::bucket::discovery::Discovery;
 use crate::bucket::evict::Evictor;
 use crate::bucket::known_state::KnownState;
@@ -27,7 +26,6 @@ pub struct ViewRouter {
     pub(in crate::derived) content: Arc<Content>,
     pub(in crate::derived) known: Arc<KnownState>,
     pub(in crate::derived) metadata: Arc<Metadata>,
-    pub(in crate::derived) conflicts: Arc<ConflictRecords>,
     pub(in crate::derived) discovery: Arc<Discovery>,
     pub(in crate::derived) evictor: Arc<Evictor>,
     pub(crate) derived: Arc<Views>,
@@ -51,7 +49,6 @@ impl ViewRouter {
             content: base.content.clone(),
             known: bucket.known.clone(),
             metadata: bucket.metadata.clone(),
-            conflicts: bucket.conflicts.clone(),
             discovery: bucket.discovery.clone(),
             evictor: bucket.evictor.clone(),
             derived: derived.clone(),

@@ -1,6 +1,5 @@
 //! Inodes, their paths and keys, and the snapshots of their content.
 
-use futures_util::{FutureExt as _, StreamExt as _};
 use meta::namespace::read_inode;
 use meta::{Content, Dentry, FsError, Ino, Inode, Kind, Name, Op, Reader, RenameHow, Stored};
 use std::collections::BTreeSet;

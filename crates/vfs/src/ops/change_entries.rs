@@ -28,7 +28,7 @@ impl Filesystem {
         }
         self.views.derived.check_not_derived(parent, name_bytes)?;
         let name = self.bucket.discovery.free_name(parent, name_bytes, Kind::File).await?;
-        self.bucket.conflicts.check_not_in_conflict_at(parent, &name)?;
+        self.entries.creator.check_not_in_conflict(parent, &name)?;
         if self.bucket.known.sharing().is_some() {
             return self.entries.creator.create_shared(caller, parent, &name, mode, flags).await;
         }

@@ -7,6 +7,7 @@ use store::Precondition;
 
 use crate::attr::Caller;
 use crate::base::Base;
+use crate::bucket::conflicts::ConflictRecords;
 use crate::bucket::discovery::Discovery;
 use crate::bucket::known_state::KnownState;
 use crate::bucket::parts::BucketParts;
@@ -30,6 +31,7 @@ pub(crate) struct Creator {
     pub(in crate::ops) content: Arc<Content>,
     pub(in crate::ops) known: Arc<KnownState>,
     pub(in crate::ops) locks: Arc<ChangeLocks>,
+    pub(in crate::ops) conflicts: Arc<ConflictRecords>,
     pub(in crate::ops) discovery: Arc<Discovery>,
     pub(in crate::ops) publisher: Arc<Publisher>,
     pub(in crate::ops) opener: Arc<FileOpener>,
@@ -51,6 +53,7 @@ impl Creator {
             content: base.content.clone(),
             known: parts.known.clone(),
             locks: parts.locks.clone(),
+            conflicts: parts.conflicts.clone(),
             discovery: discovery.clone(),
             publisher: publisher.clone(),
             opener: opener.clone(),
@@ -86,6 +89,11 @@ impl Creator {
         // `make_stored` has counted the kernel's reference already.
         let file = self.opener.open_file(attr.ino)?;
         Ok((attr, self.opener.new_handle(file.into_open_file(), flags | libc::O_RDWR)))
+    }
+
+    /// Fails if the policy `fail` blocks writes at a name.
+    pub(crate) fn check_not_in_conflict(&self, parent: Ino, name: &Name) -> Result<()> {
+        self.conflicts.check_not_in_conflict_at(parent, name)
     }
 
     pub(crate) async fn create_here(

@@ -1,7 +1,6 @@
 //! Listing of directories of any size.
 
 use bytes::Bytes;
-use futures_util::{StreamExt as _, TryStreamExt as _};
 use meta::{Ino, Inode, Kind, Name};
 use std::collections::HashMap;
 use std::sync::Arc;

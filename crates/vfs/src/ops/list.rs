@@ -2,10 +2,8 @@
 
 use meta::{Ino, Kind};
 
-use crate::bucket::discovery::PAGE_ENTRIES;
 use crate::names::directory_handle::DirectoryHandle;
 use crate::names::handles::Handle;
-use crate::names::positions::DOTS;
 use crate::ops::directory::DirectoryEntry;
 use crate::{Error, Filesystem, Result};
 
@@ -37,26 +35,6 @@ impl Filesystem {
     /// kind. Drops entries that are gone.
     pub async fn with_kinds(&self, listed: Vec<DirectoryEntry>) -> Result<Vec<DirectoryEntry>> {
         self.directories.with_kinds(listed).await
-    }
-
-    /// Lists the whole bucket to learn every name; `on_progress` gets the number of entries found so far.
-    pub async fn learn_all(&self, mut on_progress: impl FnMut(usize)) -> Result<usize> {
-        let (mut directories, mut count) = (vec![Ino::ROOT], 0);
-        while let Some(dir) = directories.pop() {
-            let handle = self.opendir(dir).await?;
-            let mut cookie = DOTS;
-            loop {
-                let listed = self.readdir(handle, cookie, PAGE_ENTRIES, false).await?;
-                let Some(last) = listed.last() else { break };
-                cookie = last.cookie;
-                count += listed.len();
-                on_progress(count);
-                let inside = listed.iter().filter(|entry| entry.kind == Some(Kind::Directory));
-                directories.extend(inside.map(|entry| entry.ino));
-            }
-            self.releasedir(handle);
-        }
-        Ok(count)
     }
 
     /// Closes a directory.

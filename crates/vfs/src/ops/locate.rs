@@ -4,7 +4,8 @@ use bytes::Bytes;
 use meta::{Extent, Ino, Kind};
 use store::ObjectKey;
 
-use crate::{Filesystem, Result};
+use crate::Result;
+use crate::ops::admin::Admin;
 
 /// Location of a file's bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,13 +25,14 @@ pub struct FileLocation {
     pub content: Vec<(ObjectKey, Extent)>,
 }
 
-impl Filesystem {
+impl Admin<'_> {
     /// Finds the object of a path relative to the volume's root, such as `dir/file`.
     pub async fn locate(&self, path: &[u8]) -> Result<FileLocation> {
-        let inode = self.content.seen(self.bucket.discovery.at_path(path).await?);
+        let inode = self.fs.content.seen(self.fs.bucket.discovery.at_path(path).await?);
         let is_implicit = inode.kind == Kind::Directory && inode.object().is_none();
-        let home = if is_implicit { None } else { self.mount.layout.key(self.names.tables(), &inode).ok() };
-        let content = self.names.tables().content_of(&inode)?;
+        let home =
+            if is_implicit { None } else { self.fs.mount.layout.key(self.fs.names.tables(), &inode).ok() };
+        let content = self.fs.names.tables().content_of(&inode)?;
         let key_of = |extent: &Extent| extent.object.key.clone().or_else(|| home.clone());
         let content: Vec<_> =
             content.iter().filter_map(|extent| Some((key_of(extent)?, extent.clone()))).collect();
@@ -49,12 +51,12 @@ impl Filesystem {
 
     /// Returns the path that shows a key, or the path of the file whose content the key holds; `None` if no file has it.
     pub fn path_of(&self, key: &ObjectKey) -> Option<Bytes> {
-        if let Some(ino) = self.mount.layout.content_owner(key) {
-            let names = self.names.tables().path(ino).ok()?;
+        if let Some(ino) = self.fs.mount.layout.content_owner(key) {
+            let names = self.fs.names.tables().path(ino).ok()?;
             let names: Vec<&[u8]> = names.iter().map(|name| name.as_bytes()).collect();
             return Some(Bytes::from(names.join(&b'/')));
         }
-        let path = store::names::key_to_path(&self.mount.layout.path_in_volume(key)?);
+        let path = store::names::key_to_path(&self.fs.mount.layout.path_in_volume(key)?);
         Some(Bytes::from(path.join(&b'/')))
     }
 }

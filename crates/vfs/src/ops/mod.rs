@@ -1,5 +1,6 @@
 //! The operations of the file system, one family per file.
 
+mod admin;
 mod attributes;
 mod change_entries;
 pub(crate) mod create;
@@ -21,6 +22,7 @@ mod status;
 mod sync;
 mod xattrs;
 
+pub use admin::Admin;
 pub(crate) use attributes::without_set_id;
 pub use directory::DirectoryEntry;
 pub use locate::FileLocation;

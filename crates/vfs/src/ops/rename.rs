@@ -8,8 +8,8 @@ mod tree;
 mod under_lease;
 
 use meta::{FsError, Ino, Inode, Kind, Name, Op, RenameHow};
-use std::sync::Arc;
 use staging::mover::Mover;
+use std::sync::Arc;
 use store::{Claim, ObjectKey, ObjectRef, Precondition};
 use tokio::sync::MutexGuard;
 

@@ -39,7 +39,7 @@ impl InodeVolume {
             content: base.content.clone(),
             known: bucket.known.clone(),
             opener: opener.clone(),
-            importer: bucket.importer.clone(),
+            importer: Importer::new(base),
             remover: entries.remover.clone(),
         }
     }

@@ -2,9 +2,9 @@
 
 use bytes::Bytes;
 use meta::{Ino, Inode, Kind, Name};
+use staging::leases::left_over;
 use std::sync::Arc;
 use std::time::Duration;
-use staging::leases::left_over;
 use store::{ObjectKey, Precondition};
 
 use crate::base::Base;

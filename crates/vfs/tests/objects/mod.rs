@@ -13,8 +13,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use store::wrap::Operation;
 use store::{
-    Attributes, Buckets as _, CopyOptions, GetOptions, ListRequest, ObjectKey, ObjectRef, ObjectStore, Pages,
-    Payload, Precondition, PutOptions, StoreError, Tags,
+    Attributes, CopyOptions, GetOptions, ListRequest, ObjectKey, ObjectRef, ObjectStore, Pages, Payload,
+    Precondition, PutOptions, StoreError, Tags,
 };
 use vfs::{AttributeSource, Caller, Ino, Invalidation, Kind, Mapping, directory_buckets};
 
@@ -79,7 +79,7 @@ async fn each() -> Vec<World> {
 async fn assert_sound(world: &World) {
     world.settle().await;
     assert_eq!(world.fs.check().unwrap(), [""; 0]);
-    assert_eq!(world.fs.collect_garbage(true).await.unwrap(), []);
+    assert_eq!(world.fs.admin().collect_garbage(true).await.unwrap(), []);
 }
 
 #[tokio::test]
@@ -440,7 +440,7 @@ async fn a_full_volume_refuses_and_keeps_nothing() {
         let objects = objects(&world);
         put(&objects, "a", "x").await;
         let limits = vfs::Limits { bytes: Some(1000), files: None };
-        world.fs.set_quota(b"", Some(limits)).await.unwrap();
+        world.fs.admin().set_quota(b"", Some(limits)).await.unwrap();
         let refused = objects.put(&key("b"), pattern(2000).into(), PutOptions::default()).await;
         assert!(matches!(refused, Err(StoreError::Full(_))), "{refused:?}");
         assert_eq!(keys(&objects).await, ["a"]);

@@ -2,7 +2,6 @@
 
 use crate::world::{Bucket, World};
 use bytes::Bytes;
-use store::Buckets as _;
 use vfs::{Mapping, directory_buckets};
 
 async fn policy(world: &World, bucket: &str) -> Option<Bytes> {

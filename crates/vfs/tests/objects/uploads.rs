@@ -57,7 +57,7 @@ async fn s184_uploads_outlast_the_mount() {
         world.fs.recover().await.unwrap();
         let objects = objects(&world);
         assert_eq!(world.fs.check().unwrap(), [""; 0]);
-        assert_eq!(world.fs.collect_garbage(true).await.unwrap(), []);
+        assert_eq!(world.fs.admin().collect_garbage(true).await.unwrap(), []);
         let found = objects.uploads().unwrap().list(b"dir/").await.unwrap();
         assert_eq!(found.len(), 1);
         assert_eq!((&found[0].key, &found[0].id), (&key("dir/big"), &id));

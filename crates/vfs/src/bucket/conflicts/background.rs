@@ -1,8 +1,8 @@
 //! Conflicts that are detected in the background: by the write-back log when it uploads files that were closed before, and by
 //! the mover when it moves renamed objects.
 
-use std::sync::Arc;
 use staging::writeback::{Judge, Outcome, Overtaken, Way};
+use std::sync::Arc;
 use store::{ObjectKey, StoreError, names};
 
 use super::{Conflict, ConflictPolicy, Side};

@@ -11,6 +11,7 @@ use super::assemble::Assembly;
 use super::plan::{may_stay_scattered, objects_of, plan, whole_range};
 use super::{Local, Memory, Stream, When, WriteState};
 use crate::bucket::headers;
+use crate::content::invariants::assert_can_be_named;
 use crate::content::open_file::{OpenFile, Pending};
 use crate::content::pin::Pin;
 use crate::content::ranges::total;
@@ -134,6 +135,7 @@ impl Uploader {
     ) -> Result<Pin> {
         let ino = file.ino;
         let Spliced { ranges, content, .. } = spliced;
+        assert_can_be_named(&ranges, &content, size_bytes);
         let splice = Op::Splice { ino, ranges, content, size_bytes, mtime };
         let released = self.names.tables().commit(&self.mount.ctx(), &splice)?.released;
         file.mark_names_unsynced();

@@ -162,7 +162,7 @@ impl<N: ObjectNaming> Uploads for DirectoryObjects<N> {
 
     async fn abort(&self, key: &ObjectKey, id: &str) -> store::Result<()> {
         self.check_writable()?;
-        let _claim = self.fs.uploads.claim(&Self::upload_claim_key(id)?).await;
+        let _claim = self.fs.bucket.locks.upload_claims().claim(&Self::upload_claim_key(id)?).await;
         let (ino, _) = self.upload(key, id)?;
         self.end_upload(key, &self.fs.names.tables().inode(ino).map_err(namespace_error_about(key))?).await
     }
