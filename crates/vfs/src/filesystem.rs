@@ -121,7 +121,7 @@ impl Filesystem {
         assemble(base, parts, mover, record)
     }
 
-    /// Returns what front ends cache of the volume.
+    /// Returns the invalidation of the caches of front ends.
     pub fn kernel_caches(&self) -> &KernelCaches {
         &self.kernel_caches
     }
@@ -131,12 +131,12 @@ impl Filesystem {
         &self.bucket.hints
     }
 
-    /// Returns the conflicts that are not resolved.
+    /// Returns the records of unresolved conflicts.
     pub fn conflicts(&self) -> &ConflictRecords {
         &self.bucket.conflicts
     }
 
-    /// Returns what decides conflicts.
+    /// Returns the service that decides conflicts.
     pub fn conflict_resolver(&self) -> &ConflictResolver {
         &self.bucket.resolver
     }
@@ -146,7 +146,7 @@ impl Filesystem {
         &self.bucket.moves
     }
 
-    /// Returns what publishes unpublished writes.
+    /// Returns the service that publishes unpublished writes.
     pub fn publisher(&self) -> &Publisher {
         &self.io.publisher
     }

@@ -1,4 +1,4 @@
-//! The caches of front ends: what they hold, and what they must drop.
+//! The caches of front ends: which entries they hold, and which they must drop.
 
 use meta::Ino;
 use std::ops::Range;
@@ -12,7 +12,7 @@ use crate::mount::Mount;
 use crate::names::Names;
 use crate::names::invalidation::{Invalidation, InvalidationQueue, push_invalidations};
 
-/// What front ends cache of a volume.
+/// Invalidation of the caches of front ends.
 #[derive(Debug)]
 pub struct KernelCaches {
     mount: Arc<Mount>,

@@ -11,7 +11,7 @@ use crate::layout::Layout;
 use crate::moments::Moments;
 use crate::{Error, Result};
 
-/// What every part of a mount needs and none changes.
+/// Settings, layout, store, clock and randomness of a mount, which no part changes.
 #[derive(Debug)]
 pub(crate) struct Mount {
     pub(crate) store: Arc<dyn ObjectStore>,
@@ -29,7 +29,7 @@ impl Mount {
         self.config.metadata_ttl
     }
 
-    /// Returns the wall-clock time, for times of inodes and for display. Order events by [`Filesystem::moment`] instead.
+    /// Returns the wall-clock time, for times of inodes and for display. Order events by [`Mount::moment`] instead.
     pub(crate) fn now(&self) -> Timestamp {
         self.clock.now()
     }

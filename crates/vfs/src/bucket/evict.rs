@@ -34,12 +34,24 @@ pub(crate) struct Evictor {
     pub(in crate::bucket) content: Arc<Content>,
     pub(in crate::bucket) known: Arc<KnownState>,
     pub(in crate::bucket) derived: Arc<Views>,
+    pub(in crate::bucket) freed: Freed,
     pub(in crate::bucket) hand: ClockHand,
+}
+
+/// The memory that eviction frees.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::bucket) enum Freed {
+    /// Names that can be read from the bucket again.
+    Names,
+    /// References of the kernel to inodes, where the tables alone have the names.
+    References,
 }
 
 impl Evictor {
     pub(crate) fn new(base: &Base, parts: &BucketParts, derived: &Arc<Views>) -> Arc<Self> {
+        let freed = if base.mount.layout.can_have_keys() { Freed::Names } else { Freed::References };
         Arc::new(Self {
+            freed,
             mount: base.mount.clone(),
             names: base.names.clone(),
             content: base.content.clone(),
@@ -85,10 +97,10 @@ impl Evictor {
     /// Counts entries that were learned or looked up. If the tables exceed their share of memory, evicts down to three quarters
     /// of it, as far as one sweep gets.
     pub(crate) fn evict_if_needed(&self, entries: usize) -> Result<()> {
-        let is_over = match self.mount.layout.can_have_keys() {
-            true => self.names_bytes() > self.mount.config.metadata_bytes(),
+        let is_over = match self.freed {
+            Freed::Names => self.names_bytes() > self.mount.config.metadata_bytes(),
             // The other half is for the engine.
-            false => self.references_bytes() > self.mount.config.metadata_bytes() / 2,
+            Freed::References => self.references_bytes() > self.mount.config.metadata_bytes() / 2,
         };
         if !is_over {
             return Ok(());
@@ -99,9 +111,9 @@ impl Evictor {
         // A sweep of another task is running.
         let Ok(mut position) = self.hand.position.try_lock() else { return Ok(()) };
         self.hand.entries.store(0, Ordering::Relaxed);
-        match self.mount.layout.can_have_keys() {
-            true => self.sweep(&mut position),
-            false => self.ask_kernel_to_forget(&mut position.asked),
+        match self.freed {
+            Freed::Names => self.sweep(&mut position),
+            Freed::References => self.ask_kernel_to_forget(&mut position.asked),
         }
     }
 
@@ -124,7 +136,7 @@ impl Evictor {
 
     /// Handles an inode that the kernel has forgotten. While memory is short such inodes are evicted in batches.
     pub(crate) fn evict_forgotten(&self, ino: Ino) -> Result<()> {
-        if !self.mount.layout.can_have_keys() || !self.is_above_target() {
+        if self.freed == Freed::References || !self.is_above_target() {
             return Ok(());
         }
         let together = {

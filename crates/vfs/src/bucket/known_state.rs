@@ -1,4 +1,4 @@
-//! What a mount knows of its bucket: listed directories, changes under way, and what other mounts may have changed.
+//! Knowledge of the bucket: listed directories, changes of this mount under way, and changes that other mounts may have made.
 
 use meta::{Ino, Inode, Kind, Moment, Name, Op};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::mount::Mount;
 use crate::names::Names;
 use crate::{Attr, Result};
 
-/// What the mount knows of its bucket.
+/// Cached knowledge of the bucket: listings, changes under way, coordination with other mounts.
 #[derive(Debug)]
 pub(crate) struct KnownState {
     pub(in crate::bucket) mount: Arc<Mount>,

@@ -40,7 +40,7 @@ use crate::bucket::metadata::object_metadata::Metadata;
 use crate::bucket::mover::Moves;
 use crate::bucket::path_locks::ChangeLocks;
 
-/// What follows a bucket.
+/// The services that keep a volume and its bucket in agreement.
 #[derive(Debug)]
 pub(crate) struct Bucket {
     pub(crate) known: Arc<KnownState>,

@@ -1,11 +1,11 @@
-//! What must hold of a file's content: asserted where it is named, and again where it is read.
+//! Invariants of a file's content, asserted where it is named and again where it is read.
 
 use meta::Extent;
 use std::ops::Range;
 
 use crate::content::pin::Piece;
 
-/// Asserts what must hold of content that replaces `ranges` of a file of `size_bytes`.
+/// Asserts the invariants of content that replaces `ranges` of a file of `size_bytes`.
 pub(crate) fn assert_can_be_named(ranges: &[Range<u64>], content: &[Extent], size_bytes: u64) {
     for extent in content {
         assert!(extent.len > 0, "an empty extent would keep an object that no read needs");
@@ -21,7 +21,7 @@ pub(crate) fn assert_can_be_named(ranges: &[Range<u64>], content: &[Extent], siz
     }
 }
 
-/// Asserts what must hold of the pieces of a snapshot.
+/// Asserts the invariants of the pieces of a snapshot.
 pub(crate) fn assert_can_be_read(pieces: &[Piece]) {
     for piece in pieces {
         assert!(!piece.range.is_empty(), "a reader would wait for the bytes of an empty piece");

@@ -8,7 +8,7 @@ use crate::content::write::editor::FileEditor;
 use crate::content::write::publisher::Publisher;
 use crate::content::write::uploader::Uploader;
 
-/// What reads, writes and stores files.
+/// The services that read, write and store files.
 #[derive(Debug)]
 pub(crate) struct FileIo {
     pub(crate) opener: Arc<FileOpener>,

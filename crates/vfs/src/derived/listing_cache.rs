@@ -1,7 +1,7 @@
 //! Caching of derived directories in front ends, and its invalidation.
 //!
 //! Front ends cache names, attributes and listings for the time that [`super::Derived::lifetime`] returns. The source of
-//! changes reports stale names ([`Filesystem::say_stale`]).
+//! changes reports stale names ([`ViewRouter::say_stale`]).
 //!
 //! Invariants: an answer is not cached if something changed while it was made. A listing is not cached if any part of it was
 //! read before the last change. A created file that the view does not know yet is not cached, as there may be no report about

@@ -70,7 +70,7 @@ impl Names {
         }
     }
 
-    /// Like [`Filesystem::pin`]; `tables` returns the tables that the inode was read from.
+    /// Like [`Names::pin`]; `tables` returns the tables that the inode was read from.
     fn pin_with(
         &self,
         inode: &Inode,
@@ -212,7 +212,7 @@ impl Names {
     }
 
     /// Adds the record of a pending export to `ops`, so that it is committed together with the change of attributes. The caller
-    /// must then call [`Filesystem::export_soon`].
+    /// must then call `ExportQueue::export_soon`.
     pub(crate) fn with_export(&self, ino: Ino, mut ops: Vec<Op>) -> Result<Vec<Op>> {
         if self.mount.layout.can_have_keys() && self.has_headers(&self.tables.inode(ino)?)? {
             ops.push(Op::AwaitExport { ino });

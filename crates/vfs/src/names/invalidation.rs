@@ -41,7 +41,7 @@ pub enum Invalidation {
         name: Bytes,
     },
     /// All cached state, because more changed than the queue holds, see
-    /// [`Filesystem::everything_held`](crate::Filesystem::everything_held).
+    /// [`KernelCaches::everything_held`](crate::KernelCaches::everything_held).
     Everything,
     /// No change: a marker that reports when all earlier invalidations have been processed.
     Reached(DeliveryMarker),

@@ -1,4 +1,4 @@
-//! What an operator asks of a volume: garbage, imports, quotas, and where a file lies.
+//! Operations for the operator of a volume: garbage collection, imports, quotas, location of files.
 
 use bytes::Bytes;
 use meta::{Ino, Kind};
@@ -9,14 +9,14 @@ use crate::bucket::discovery::PAGE_ENTRIES;
 use crate::names::positions::DOTS;
 use crate::{Filesystem, Result};
 
-/// What an operator asks of a volume.
+/// Operations for the operator of a volume.
 #[derive(Debug, Clone, Copy)]
 pub struct Admin<'fs> {
     pub(super) fs: &'fs Filesystem,
 }
 
 impl Filesystem {
-    /// Returns what an operator asks of the volume.
+    /// Returns the operations for the operator of the volume.
     pub fn admin(&self) -> Admin<'_> {
         Admin { fs: self }
     }

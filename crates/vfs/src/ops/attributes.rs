@@ -41,7 +41,7 @@ impl Filesystem {
     }
 
     /// Removes the set-user-id and set-group-id bits of a file that was written to by a caller who may not keep them (no
-    /// CAP_FSETID). Returns whether there were any; the caller must then await [`Filesystem::forget_attributes_above`].
+    /// CAP_FSETID). Returns whether there were any; the caller must then await [`KernelCaches::forget_attributes`](crate::KernelCaches::forget_attributes).
     pub fn drop_set_id(&self, ino: Ino) -> Result<bool> {
         let mode = self.names.tables().inode(ino)?.mode;
         if without_set_id(mode) != mode {

@@ -1,4 +1,4 @@
-//! The two kinds of volumes, and what differs between them as a whole.
+//! The two kinds of volumes, and the operations that differ between them as a whole.
 
 mod by_inode;
 mod by_path;

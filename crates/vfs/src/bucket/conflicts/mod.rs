@@ -29,7 +29,7 @@ use crate::mount::Mount;
 use crate::names::Names;
 use crate::{Error, Result};
 
-/// The records of conflicts that nobody has resolved.
+/// The records of unresolved conflicts.
 #[derive(Debug)]
 pub struct ConflictRecords {
     pub(in crate::bucket) mount: Arc<Mount>,
