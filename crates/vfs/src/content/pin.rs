@@ -107,7 +107,7 @@ impl Pin {
         }
     }
 
-    /// Returns the last two pieces that begin before an offset.
+    /// Returns the last two pieces that begin before an offset, in order.
     pub(crate) fn last_two_before(&self, end: u64) -> Result<Vec<Piece>, StoreError> {
         match &self.pieces {
             Pieces::Loaded(pieces) => {
@@ -115,7 +115,9 @@ impl Pin {
                 Ok(pieces[next.saturating_sub(2)..next].to_vec())
             }
             Pieces::Rows(rows) => {
-                let extents = last_rows(&*rows.tables, rows.ino, end, 2).map_err(unreadable)?;
+                let mut extents = last_rows(&*rows.tables, rows.ino, end, 2).map_err(unreadable)?;
+                // The tables return the last one first.
+                extents.reverse();
                 Ok(pieces_of(rows, extents))
             }
         }
