@@ -5,7 +5,7 @@ use crate::local_buckets::LocalBuckets;
 use crate::volume::Volume;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use vfs::Room;
+use vfs::DiskSpace;
 
 /// Source of the disk space for a volume's objects.
 #[derive(Debug, Clone)]
@@ -29,7 +29,7 @@ impl SpaceSource {
     }
 
     /// Measures the disk space now.
-    pub(crate) fn measure(&self) -> Option<Room> {
+    pub(crate) fn measure(&self) -> Option<DiskSpace> {
         match self {
             Self::Drives(local) => Some(of_drives(local)),
             Self::DiskOf(root) => of_disk(root),
@@ -38,17 +38,17 @@ impl SpaceSource {
 }
 
 /// Returns the sum of the space on all drives.
-pub(crate) fn of_drives(local: &LocalBuckets) -> Room {
+pub(crate) fn of_drives(local: &LocalBuckets) -> DiskSpace {
     let infos = local.drives().map(|drive| drive.info());
-    infos.fold(Room { total_bytes: 0, available_bytes: 0 }, |sum, info| Room {
+    infos.fold(DiskSpace { total_bytes: 0, available_bytes: 0 }, |sum, info| DiskSpace {
         total_bytes: sum.total_bytes + info.len_bytes,
         available_bytes: sum.available_bytes + info.available_bytes,
     })
 }
 
-fn of_disk(root: &Path) -> Option<Room> {
+fn of_disk(root: &Path) -> Option<DiskSpace> {
     let found = rustix::fs::statvfs(root).ok()?;
-    Some(Room {
+    Some(DiskSpace {
         total_bytes: found.f_blocks.saturating_mul(found.f_frsize),
         available_bytes: found.f_bavail.saturating_mul(found.f_frsize),
     })

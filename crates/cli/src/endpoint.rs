@@ -19,7 +19,6 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::Arc;
 use store::{Buckets, ObjectStore, StoreError};
-use vfs::{DirectoryBuckets, Objects};
 
 /// Request bodies may take 1/`BODIES_SHARE` of the memory limit.
 const BODIES_SHARE: u64 = 5;
@@ -50,12 +49,12 @@ pub(crate) async fn start_volume(
     let name = bucket_name(&opened.volume, flags)?;
     let (buckets, description): (Arc<dyn Buckets>, String) = match name {
         None => {
-            let buckets = Arc::new(DirectoryBuckets::new(Arc::clone(&opened.fs)));
+            let buckets = vfs::directory_buckets(&opened.fs);
             (buckets, "the directories at its root are the buckets".to_owned())
         }
         Some(name) => {
             let description = format!("bucket {name}");
-            let store = Arc::new(Objects::new(Arc::clone(&opened.fs), b""));
+            let store = vfs::objects(&opened.fs, b"");
             (Arc::new(VolumeBucket { name, store }), description)
         }
     };
@@ -116,7 +115,7 @@ fn limits(flags: &EndpointFlags, memory_limit: u64) -> Limits {
 #[derive(Debug)]
 struct VolumeBucket {
     name: String,
-    store: Arc<Objects>,
+    store: Arc<dyn ObjectStore>,
 }
 
 #[async_trait::async_trait]

@@ -7,7 +7,7 @@ use crate::mounted_views::ObjectScope;
 use events::{Hint, Sink, SinkError, What};
 use std::sync::{Arc, OnceLock};
 use store::{ETag, ObjectKey};
-use vfs::{Filesystem, Says};
+use vfs::{Filesystem, ReportedState};
 use views::ObjectName;
 
 /// An event sink that updates the file system of a mount.
@@ -26,18 +26,18 @@ impl FilesystemSink {
 
     /// Starts to apply hints. Marks everything as stale first: no source reported changes of what was cached before.
     pub(crate) async fn start(&self, fs: &Arc<Filesystem>) {
-        self.fs.get_or_init(|| Arc::clone(fs)).doubt_everything().await;
+        self.fs.get_or_init(|| Arc::clone(fs)).hints().mark_all_stale().await;
     }
 
     fn hint(&self, hint: &Hint<'_>) -> Option<vfs::Hint> {
         let key = ObjectKey::new(hint.key.to_vec()).ok()?;
         let name = ObjectName { container: hint.bucket.as_ref().into(), key };
-        Some(vfs::Hint { key: self.reach.key(&name)?, says: change(hint)? })
+        Some(vfs::Hint { key: self.reach.key(&name)?, state: change(hint)? })
     }
 }
 
 /// Returns the change that a hint reports, or `None` for a read.
-fn change(hint: &Hint<'_>) -> Option<Says> {
+fn change(hint: &Hint<'_>) -> Option<ReportedState> {
     let said = &hint.said;
     match hint.what {
         What::Stored => {
@@ -46,10 +46,10 @@ fn change(hint: &Hint<'_>) -> Option<Says> {
                 .as_ref()
                 .map(|all| all.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect());
             let etag = said.etag.as_deref().map(ETag::new);
-            Some(Says::Stored { etag, size_bytes: said.size_bytes, user })
+            Some(ReportedState::Stored { etag, size_bytes: said.size_bytes, user })
         }
-        What::Removed => Some(Says::Removed),
-        What::Changed => Some(Says::Changed),
+        What::Removed => Some(ReportedState::Removed),
+        What::Changed => Some(ReportedState::Changed),
         What::Read => None,
     }
 }
@@ -59,12 +59,12 @@ impl Sink for FilesystemSink {
     async fn take(&self, hints: &[Hint<'_>]) -> Result<(), SinkError> {
         let Some(fs) = self.fs.get() else { return Ok(()) };
         let hints = hints.iter().filter_map(|hint| self.hint(hint)).collect();
-        fs.hear(hints).await.map_err(|error| SinkError(error.to_string()))
+        fs.hints().process(hints).await.map_err(|error| SinkError(error.to_string()))
     }
 
     async fn lost(&self, _bucket: Option<&str>) {
         if let Some(fs) = self.fs.get() {
-            fs.doubt_everything().await;
+            fs.hints().mark_all_stale().await;
         }
     }
 }

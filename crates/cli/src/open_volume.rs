@@ -131,7 +131,7 @@ impl OpenVolume {
         )
         .await?;
         let names_only_here = record.as_ref().is_some_and(|found| found.naming == vfs::Naming::Inode);
-        let parts = vfs::Parts {
+        let parts = vfs::Dependencies {
             store: Arc::clone(&bucket.store),
             clock: context.clock.clone(),
             entropy: context.entropy.clone(),
@@ -146,29 +146,29 @@ impl OpenVolume {
         let are_settings_new = metadata::record_settings(state.root(), &config)?;
         let fs = vfs::Filesystem::mount(parts, config).map_err(unusable)?;
         if let Some(space) = SpaceSource::of_volume(volume, &bucket) {
-            fs.measure_room_by(Box::new(move || space.measure()));
+            fs.admin().measure_space_by(Box::new(move || space.measure()));
         }
         if let Some(viewing) = &viewing {
             let at = (!is_views_alone(volume)).then_some(VIEWS_NAME);
             let top_mode = view_settings.as_ref().and_then(|view_settings| view_settings.top_mode);
-            fs.derive(at, viewing.clone(), top_mode).map_err(unusable)?;
+            fs.attach_view(at, viewing.clone(), top_mode).map_err(unusable)?;
             viewing.start_invalidation(&fs);
         }
         if let Some(log) = &bucket.writeback {
-            log.judged_by(fs.judge());
+            log.judged_by(fs.conflict_resolver().judge());
         }
         if are_settings_new {
-            fs.forget_learned().map_err(unusable)?;
+            fs.admin().forget_learned().map_err(unusable)?;
         }
         if !flags.read_only {
             fs.recover().await.map_err(unusable)?;
-            let imported = fs.import_foreign().await.map_err(unusable)?;
+            let imported = fs.admin().import_foreign().await.map_err(unusable)?;
             if !imported.is_empty() {
                 tracing::info!("imported {} objects that other programs stored", imported.len());
             }
         }
-        fs.list_in_background(flags.list_budget);
-        fs.publish_in_background(flags.publish_interval);
+        fs.admin().list_in_background(flags.list_budget);
+        fs.publisher().publish_in_background(flags.publish_interval);
         let feeds = match (&view_settings, &coherence) {
             (Some(view_settings), Some(sink))
                 if !viewing.as_ref().is_some_and(|viewing| viewing.has_handler()) =>

@@ -283,7 +283,7 @@ impl VolumeService {
 
     async fn locate(&self, path_hex: &str) -> Answer {
         let Some(path) = from_hex(path_hex) else { return failed("the path is not hexadecimal".to_owned()) };
-        match self.opened.fs.locate(&path).await {
+        match self.opened.fs.admin().locate(&path).await {
             Ok(found) => Answer::Located(Located {
                 url: found.key.as_ref().map(|key| self.opened.volume.object_url(key)),
                 key: found.key.map(|key| key.to_string()),
@@ -299,7 +299,7 @@ impl VolumeService {
     fn path_of(&self, key_hex: &str) -> Answer {
         let key = from_hex(key_hex).and_then(|key| store::ObjectKey::new(key).ok());
         let Some(key) = key else { return failed("the key is not valid".to_owned()) };
-        let path = self.opened.fs.path_of(&key);
+        let path = self.opened.fs.admin().path_of(&key);
         Answer::PathOf { path: path.map(|path| String::from_utf8_lossy(&path).into_owned()) }
     }
 
@@ -308,12 +308,12 @@ impl VolumeService {
         let outcome = async {
             match change {
                 None => {}
-                Some(QuotaChange::Remove) => self.opened.fs.set_quota(&path, None).await?,
+                Some(QuotaChange::Remove) => self.opened.fs.admin().set_quota(&path, None).await?,
                 Some(QuotaChange::Set { bytes, files }) => {
-                    self.opened.fs.set_quota(&path, Some(vfs::Limits { bytes, files })).await?;
+                    self.opened.fs.admin().set_quota(&path, Some(vfs::Limits { bytes, files })).await?;
                 }
             }
-            self.opened.fs.quota(&path).await
+            self.opened.fs.admin().quota(&path).await
         };
         match outcome.await {
             Ok(quota) => Answer::Quota { quota: quota.as_ref().map(quota_to_protocol) },
@@ -322,14 +322,14 @@ impl VolumeService {
     }
 
     async fn collect_garbage(&self, dry_run: bool) -> Answer {
-        match self.opened.fs.collect_garbage(dry_run).await {
+        match self.opened.fs.admin().collect_garbage(dry_run).await {
             Ok(keys) => Answer::Collected { keys: keys.iter().map(ToString::to_string).collect() },
             Err(error) => failed(error.to_string()),
         }
     }
 
     async fn import(&self) -> Answer {
-        match self.opened.fs.import_foreign().await {
+        match self.opened.fs.admin().import_foreign().await {
             Ok(paths) => Answer::Imported {
                 paths: paths.iter().map(|path| String::from_utf8_lossy(path).into_owned()).collect(),
             },
@@ -378,7 +378,7 @@ impl VolumeService {
     }
 
     async fn resolve(&self, id: &str, keep: Keep) -> Answer {
-        match self.opened.fs.resolve_conflict(id, keep.into()).await {
+        match self.opened.fs.conflict_resolver().resolve(id, keep.into()).await {
             Ok(()) => Answer::Resolved,
             Err(error) => failed(error.to_string()),
         }
@@ -453,7 +453,7 @@ impl VolumeService {
             views_bytes: self.opened.viewing.as_ref().map_or(0, |viewing| viewing.memory_bytes()),
             kernel_inodes: status.kernel_inodes as u64,
             memory_limit_bytes: status.memory_limit_bytes,
-            conflict_policy: self.opened.fs.conflict_policy().to_string(),
+            conflict_policy: self.opened.fs.conflicts().policy().to_string(),
             conflicts: status.conflicts as u64,
             lister: Lister::of(&status.lister),
             store_requests: self.opened.bucket.requests(),
@@ -502,7 +502,7 @@ impl Service for VolumeService {
             }
             Request::Check => self.check(),
             Request::Conflicts => Answer::Conflicts {
-                conflicts: self.opened.fs.conflicts().iter().map(Conflict::from).collect(),
+                conflicts: self.opened.fs.conflicts().list().iter().map(Conflict::from).collect(),
             },
             Request::ResolveConflict { id, keep } => self.resolve(&id, keep).await,
         }

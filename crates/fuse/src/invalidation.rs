@@ -9,12 +9,12 @@ use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
-use vfs::{Filesystem, Invalidation, News};
+use vfs::{Filesystem, Invalidation, InvalidationQueue};
 
 /// Forwards the file system's invalidations to the kernel until `ended` becomes true or the file system is dropped.
 pub(crate) fn start(
     fs: &Arc<Filesystem>,
-    mut news: News,
+    mut news: InvalidationQueue,
     kernel: Notifier,
     mut ended: watch::Receiver<bool>,
     runtime: Handle,
@@ -40,7 +40,7 @@ pub(crate) fn start(
 /// Invalidates all that the kernel may have cached.
 fn invalidate_everything(kernel: &Notifier, fs: &Weak<Filesystem>) {
     let mut after = None;
-    while let Some((last, held)) = fs.upgrade().and_then(|fs| fs.everything_held(after)) {
+    while let Some((last, held)) = fs.upgrade().and_then(|fs| fs.kernel_caches().everything_held(after)) {
         held.iter().for_each(|invalidation| invalidate(kernel, invalidation));
         after = Some(last);
     }

@@ -34,7 +34,7 @@ pub(crate) struct OpenFile {
 pub(crate) fn log_errno(error: &Error) -> Errno {
     let errno = error.errno();
     let is_serious = matches!(errno, libc::EIO | libc::ESTALE | libc::ENOSPC | libc::EACCES);
-    if is_serious && !matches!(error, Error::LookAgain(_)) {
+    if is_serious && !matches!(error, Error::StaleEntry(_)) {
         tracing::warn!(errno, "{error}");
     } else {
         tracing::trace!(errno, "{error}");

@@ -73,8 +73,8 @@ impl RequestHandler {
     pub(crate) fn with_ttl(&self) -> impl Fn(Attr) -> AttrWithTtl + Send + 'static {
         let (fs, keeps) = (Arc::clone(&self.fs), self.may_cache());
         move |attr: Attr| {
-            let is_kept = keeps && !fs.misleads_readers(&attr);
-            let ttl = if is_kept { fs.lifetime_of(attr.ino) } else { Duration::ZERO };
+            let is_kept = keeps && !fs.kernel_caches().misleads_readers(&attr);
+            let ttl = if is_kept { fs.views().lifetime_of(attr.ino) } else { Duration::ZERO };
             AttrWithTtl { attr, ttl }
         }
     }
@@ -86,15 +86,15 @@ impl RequestHandler {
         name: &Bytes,
     ) -> impl Fn(Attr) -> AttrWithTtl + Send + 'static {
         let (fs, shared, name) = (Arc::clone(&self.fs), self.shared.clone(), name.clone());
-        let (parent, asked) = (convert::ino(parent), fs.asked());
+        let (parent, asked) = (convert::ino(parent), fs.views().asked());
         move |attr| {
             let ttl = match &shared {
                 Some(shared) => {
                     shared.add_reference(attr.ino);
                     Duration::ZERO
                 }
-                None if fs.misleads_readers(&attr) => Duration::ZERO,
-                None => fs.lifetime(parent, &name, asked),
+                None if fs.kernel_caches().misleads_readers(&attr) => Duration::ZERO,
+                None => fs.views().lifetime(parent, &name, asked),
             };
             AttrWithTtl { attr, ttl }
         }

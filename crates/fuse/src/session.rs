@@ -37,7 +37,7 @@ pub fn mount(
     runtime: &Handle,
 ) -> Result<Session, MountError> {
     let counts = Arc::new(RequestCounts::default());
-    let invalidations = fs.invalidations();
+    let invalidations = fs.kernel_caches().invalidations();
     let shared = options.is_shared.then(|| Arc::new(SharedMount::new()));
     let handler =
         RequestHandler::new(fs.clone(), options.locks, shared, Arc::clone(&counts), runtime.clone());

@@ -86,7 +86,7 @@ impl Mount {
             panics: AtomicBool::new(false),
         });
         let store = Arc::new(MemoryStore::new(clock.clone()));
-        let parts = vfs::Parts {
+        let parts = vfs::Dependencies {
             store: store.clone(),
             clock: clock.clone(),
             entropy: Arc::new(Entropy::new(1)),

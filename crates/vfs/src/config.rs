@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use store::{Clock, Entropy, ObjectStore};
 
-use crate::{Atime, ConflictPolicy, VolumeRecord};
+use crate::{ConflictPolicy, VolumeRecord};
 
 /// Maximum parts being assembled at once, over all files.
 const ASSEMBLED_PARTS_MAX: usize = 4;
@@ -21,6 +21,18 @@ pub enum AttributeSource {
     Headers,
     /// Size and time from the listing, default modes; no request per object.
     Listing,
+}
+
+/// When a read changes the access time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Atime {
+    /// On each read that reaches the file system.
+    Strict,
+    /// If the access time is older than the last change, or than a day.
+    #[default]
+    Relatime,
+    /// Never.
+    Off,
 }
 
 /// Settings of one mount.
@@ -119,7 +131,7 @@ impl Config {
 
 /// The dependencies of a file system.
 #[derive(Debug, Clone)]
-pub struct Parts {
+pub struct Dependencies {
     /// The bucket.
     pub store: Arc<dyn ObjectStore>,
     /// The clock.

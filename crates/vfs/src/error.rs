@@ -29,7 +29,7 @@ pub enum Error {
     Stale(String),
     /// The caller's cached entry is stale; the operation may succeed after a new lookup.
     #[error("stale entry, look the name up again: {0}")]
-    LookAgain(&'static str),
+    StaleEntry(&'static str),
     /// The volume record cannot be used; the text says why.
     #[error("the volume's record {0}")]
     Volume(String),
@@ -71,7 +71,7 @@ impl Error {
             Self::Name(BadName::Reserved) => libc::EINVAL,
             Self::Name(BadName::Key(_)) => libc::ENAMETOOLONG,
             Self::Cache(error) => cache_errno(error),
-            Self::Stale(_) | Self::LookAgain(_) => libc::ESTALE,
+            Self::Stale(_) | Self::StaleEntry(_) => libc::ESTALE,
             Self::Volume(_) => libc::EIO,
             Self::Errno { errno, .. } => *errno,
         }

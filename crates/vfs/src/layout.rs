@@ -11,7 +11,7 @@ use bytes::Bytes;
 use meta::{Extent, Ino, Inode, Kind, Name, Namespace, Stored};
 use std::collections::BTreeSet;
 use store::names::{BadName, KeyPrefix, plain};
-use store::{InvalidKey, KEY_BYTES_MAX, ObjectKey, ObjectRef, Timestamp};
+use store::{ETag, InvalidKey, KEY_BYTES_MAX, ObjectKey, ObjectRef, Timestamp};
 
 use crate::volume::{Mapping, Naming, VolumeRecord};
 use crate::{Error, Result};
@@ -54,8 +54,8 @@ impl Layout {
         self.mapping
     }
 
-    /// Returns whether paths are keys, so that the bucket is the source of truth for names.
-    pub(crate) fn follows_paths(&self) -> bool {
+    /// Returns whether paths can be keys, so that the bucket is the source of truth for names.
+    pub(crate) fn can_have_keys(&self) -> bool {
         self.naming == Naming::FilePath
     }
 
@@ -80,7 +80,7 @@ impl Layout {
 
     /// Returns whether a listing of the bucket can show anything in the directory with this prefix.
     pub(crate) fn can_list(&self, inside: &KeyPrefix) -> bool {
-        self.follows_paths() && inside.as_bytes().len() < KEY_BYTES_MAX
+        self.can_have_keys() && inside.as_bytes().len() < KEY_BYTES_MAX
     }
 
     /// Returns whether a listing shows an inode under a name in the directory with this prefix, once it is stored.
@@ -103,7 +103,39 @@ impl Layout {
             }
             _ => object_key(prefix, name.as_bytes()).is_ok(),
         };
-        self.follows_paths() && (is_short || fits())
+        self.can_have_keys() && (is_short || fits())
+    }
+
+    /// Like `has_key`, for a name in a directory.
+    pub(crate) fn has_key_in(&self, names: &Namespace, dir: Ino, name: &Name, kind: Kind) -> Result<bool> {
+        Ok(self.can_have_keys() && self.has_key(&self.directory(names, dir)?, name, kind))
+    }
+
+    /// Like `would_show`, for a directory whose prefix is not known.
+    pub(crate) fn would_show_in(
+        &self,
+        names: &Namespace,
+        dir: Ino,
+        name: &Name,
+        inode: &Inode,
+    ) -> Result<bool> {
+        Ok(self.can_have_keys() && self.would_show((dir, &self.directory(names, dir)?), name, inode))
+    }
+
+    /// Like `can_list`, for a directory whose prefix is not known.
+    pub(crate) fn can_list_in(&self, names: &Namespace, dir: Ino) -> Result<bool> {
+        Ok(self.can_have_keys() && self.can_list(&self.directory(names, dir)?))
+    }
+
+    /// Returns whether an object is under the key that the path of its file gives.
+    pub(crate) fn is_at_path(&self, object: &Stored) -> bool {
+        self.can_have_keys() && object.key.is_none()
+    }
+
+    /// Returns the path in the volume that a key shows; `None` if keys are no paths, or the key is outside the volume.
+    pub(crate) fn path_in_volume(&self, key: &ObjectKey) -> Option<ObjectKey> {
+        let inside = key.as_bytes().strip_prefix(self.root.as_bytes()).filter(|_| self.can_have_keys())?;
+        ObjectKey::new(inside.to_vec()).ok()
     }
 
     /// Returns the prefix of the keys inside a directory.
@@ -123,7 +155,7 @@ impl Layout {
         kind: Kind,
     ) -> Result<(), BadName> {
         let checked = match kind {
-            _ if !self.follows_paths() => Ok(()),
+            _ if !self.can_have_keys() => Ok(()),
             _ if plain(name.as_bytes()).is_some() => Err(BadName::Reserved),
             Kind::Directory => prefix.child_dir(name.as_bytes()).map(drop),
             _ => object_key(prefix, name.as_bytes()).map(drop),
@@ -145,7 +177,7 @@ impl Layout {
 
     /// Returns the key that the path of a file or a directory's marker gives.
     pub(crate) fn path_key(&self, names: &Namespace, inode: &Inode) -> Result<ObjectKey> {
-        if !self.follows_paths() {
+        if !self.can_have_keys() {
             return Err(Error::NOT_FOUND);
         }
         if inode.kind == meta::Kind::Directory {
@@ -284,4 +316,9 @@ pub(crate) fn content_keys(content: &[Extent]) -> BTreeSet<ObjectKey> {
 /// Returns the content of a file that is one whole object.
 pub(crate) fn whole(object: Stored, size_bytes: u64) -> Vec<Extent> {
     vec![Extent { offset: 0, len: size_bytes, object, object_offset: 0 }]
+}
+
+/// Returns the etag of an inode's object.
+pub(crate) fn etag(inode: &Inode) -> Option<&ETag> {
+    inode.object().map(|object| &object.etag)
 }

@@ -214,7 +214,7 @@ async fn s158_foreign_objects_are_imported_as_files() {
         for key in ["taken", "dir/inside", "empty/", "zero"] {
             bucket.put(key, if key == "zero" || key == "empty/" { "" } else { "theirs" }).await;
         }
-        let mut imported = world.fs.import_foreign().await.unwrap();
+        let mut imported = world.fs.admin().import_foreign().await.unwrap();
         imported.sort();
         assert_eq!(imported.len(), 6, "{imported:?}");
         assert!(world.read_file("sub/deep/object").await.unwrap() == pattern(MIB));
@@ -230,7 +230,7 @@ async fn s158_foreign_objects_are_imported_as_files() {
         let inside = beside("dir.");
         assert!(inside.ends_with(b"/inside"));
         assert_eq!(world.read_file(inside).await.unwrap(), b"theirs");
-        assert!(world.fs.import_foreign().await.unwrap().is_empty());
+        assert!(world.fs.admin().import_foreign().await.unwrap().is_empty());
         world.write_file("sub/deep/object", b"edited").await.unwrap();
         assert!(settled_keys(&world).await.iter().all(|key| key.starts_with("inodes/")));
         world.assert_healthy().await;
@@ -246,9 +246,9 @@ async fn s158_an_object_being_imported_is_not_garbage() {
     bucket.put("object", "theirs").await;
     let copy = bucket.late.hold(Operation::Copy);
     let fs = world.fs.clone();
-    let importing = tokio::spawn(async move { fs.import_foreign().await });
+    let importing = tokio::spawn(async move { fs.admin().import_foreign().await });
     let copy_is_made = copy.done().await;
-    assert!(world.fs.collect_garbage(false).await.unwrap().is_empty());
+    assert!(world.fs.admin().collect_garbage(false).await.unwrap().is_empty());
     drop(copy_is_made);
     assert_eq!(importing.await.unwrap().unwrap().len(), 1);
     assert_eq!(world.read_file("object").await.unwrap(), b"theirs");
@@ -262,8 +262,8 @@ async fn s158_an_object_that_could_not_be_deleted_is_not_imported_twice() {
     let world = bucket.mount(|_| {}).await;
     bucket.put("object", "theirs").await;
     bucket.faults.add(Rule::new(Fault::unavailable()).on(Operation::Delete));
-    assert_eq!(errno(world.fs.import_foreign().await), libc::EIO);
-    assert!(world.fs.import_foreign().await.unwrap().is_empty());
+    assert_eq!(errno(world.fs.admin().import_foreign().await), libc::EIO);
+    assert!(world.fs.admin().import_foreign().await.unwrap().is_empty());
     assert_eq!(world.names("/").await.unwrap(), ["object"]);
     assert_eq!(world.read_file("object").await.unwrap(), b"theirs");
     world.assert_healthy().await;

@@ -87,7 +87,7 @@ async fn objects_below(world: &World, prefix: &str) -> Vec<(String, Vec<u8>)> {
 }
 
 fn only_conflict(world: &World) -> Conflict {
-    let conflicts = world.fs.conflicts();
+    let conflicts = world.fs.conflicts().list();
     let [conflict] = conflicts.as_slice() else { panic!("{conflicts:?}") };
     assert_eq!(conflict.path, b"dir/file.txt");
     assert_eq!(world.fs.status().conflicts, 1);
@@ -208,10 +208,10 @@ async fn s55_a_path_in_conflict_takes_no_writes_until_it_is_resolved() {
             false => assert_eq!(errno(world.create("dir/file.txt").await), libc::ESTALE),
         }
         world.write_file("dir/other", "is free").await.unwrap();
-        world.fs.resolve_conflict(&only_conflict(&world).id, Keep::File).await.unwrap();
+        world.fs.conflict_resolver().resolve(&only_conflict(&world).id, Keep::File).await.unwrap();
         assert_eq!(world.read_file("dir/file.txt").await.unwrap(), ours);
         world.write_file("dir/file.txt", "written").await.unwrap();
-        assert_eq!(world.fs.conflicts(), []);
+        assert_eq!(world.fs.conflicts().list(), []);
         world.assert_healthy().await;
     }
 }
@@ -227,9 +227,18 @@ async fn s55_resolving_a_conflict_keeps_the_chosen_side() {
                 change_object_meanwhile(&world, is_put).await;
                 world.close(handle).await.ok();
                 let id = only_conflict(&world).id;
-                assert_eq!(errno(world.fs.resolve_conflict("none", keep).await), libc::ENOENT);
-                world.fs.resolve_conflict(&id, keep).await.unwrap_or_else(|error| panic!("{what}: {error}"));
-                assert_eq!((world.fs.conflicts(), world.fs.status().conflicts), (Vec::new(), 0), "{what}");
+                assert_eq!(errno(world.fs.conflict_resolver().resolve("none", keep).await), libc::ENOENT);
+                world
+                    .fs
+                    .conflict_resolver()
+                    .resolve(&id, keep)
+                    .await
+                    .unwrap_or_else(|error| panic!("{what}: {error}"));
+                assert_eq!(
+                    (world.fs.conflicts().list(), world.fs.status().conflicts),
+                    (Vec::new(), 0),
+                    "{what}"
+                );
                 let theirs = is_put.then(|| b"theirs".to_vec());
                 assert_eq!(objects_below(&world, "lost+found/").await, [], "{what}");
                 let mut left: Vec<_> =
@@ -258,10 +267,10 @@ async fn s55_a_side_that_has_changed_since_is_not_deleted() {
         world.bucket.put("dir/file.txt", "newer").await;
         let id = only_conflict(&world).id;
         let other = if policy == FileWins { Keep::Bucket } else { Keep::File };
-        assert_eq!(errno(world.fs.resolve_conflict(&id, other).await), libc::ESTALE);
+        assert_eq!(errno(world.fs.conflict_resolver().resolve(&id, other).await), libc::ESTALE);
         assert_eq!(world.bucket.object("dir/file.txt").await.unwrap(), b"newer");
         only_conflict(&world);
-        world.fs.resolve_conflict(&id, Keep::Both).await.unwrap();
+        world.fs.conflict_resolver().resolve(&id, Keep::Both).await.unwrap();
         let kept = objects_below(&world, "dir/file.conflict-").await;
         let kept_bytes = if policy == FileWins { b"theirs".to_vec() } else { ours };
         assert!(kept.len() == 1 && kept[0].1 == kept_bytes, "{kept:?}");
@@ -334,7 +343,7 @@ async fn s55_an_outage_in_the_middle_of_a_conflict_loses_nothing() {
                 world.fs.release(handle).await.unwrap();
                 let all: Vec<_> = objects_below(&world, "").await.into_iter().map(|(_, body)| body).collect();
                 assert!(all.contains(&ours) && all.contains(&b"theirs".to_vec()), "{what}: {all:?}");
-                assert!(!world.fs.conflicts().is_empty(), "{what}");
+                assert!(!world.fs.conflicts().list().is_empty(), "{what}");
                 world.assert_healthy().await;
             }
         }
@@ -364,7 +373,7 @@ async fn s55_a_crash_in_the_middle_of_a_conflict_loses_nothing() {
         let named = if policy == FileWins { ours } else { b"theirs".to_vec() };
         assert_eq!(world.read_file("dir/file.txt").await.unwrap(), named, "{policy:?}");
         if policy == FileWins {
-            world.fs.resolve_conflict(&only_conflict(&world).id, Keep::Bucket).await.unwrap();
+            world.fs.conflict_resolver().resolve(&only_conflict(&world).id, Keep::Bucket).await.unwrap();
             assert_eq!(world.read_file("dir/file.txt").await.unwrap(), b"theirs");
             assert_eq!(objects_below(&world, "lost+found/").await, []);
         }
@@ -380,14 +389,14 @@ async fn s55_conflicts_outlast_the_mount() {
     change_object_meanwhile(&world, true).await;
     assert_eq!(errno(world.close(handle).await), libc::ESTALE);
     let again = bucket.mount(|_| {}).await;
-    assert_eq!(again.fs.conflicts(), world.fs.conflicts());
+    assert_eq!(again.fs.conflicts().list(), world.fs.conflicts().list());
     assert_eq!(
         errno(again.open("dir/file.txt", libc::O_WRONLY).await),
         libc::ESTALE,
         "the path is still in conflict"
     );
-    again.fs.resolve_conflict(&only_conflict(&again).id, Keep::Bucket).await.unwrap();
-    assert_eq!(bucket.mount(|_| {}).await.fs.conflicts(), []);
+    again.fs.conflict_resolver().resolve(&only_conflict(&again).id, Keep::Bucket).await.unwrap();
+    assert_eq!(bucket.mount(|_| {}).await.fs.conflicts().list(), []);
 }
 
 #[tokio::test]
@@ -399,7 +408,7 @@ async fn s55_a_renamed_file_takes_its_conflict_along() {
         world.bucket.put("dir/new.txt", "theirs").await;
         let closed = world.close(handle).await;
         assert_eq!(closed.is_ok(), matches!(policy, FileWins | KeepBoth), "{policy:?}: {closed:?}");
-        assert_eq!(world.fs.conflicts()[0].path, b"dir/new.txt");
+        assert_eq!(world.fs.conflicts().list()[0].path, b"dir/new.txt");
         let all: Vec<_> = objects_below(&world, "").await.into_iter().map(|(_, body)| body).collect();
         assert!(all.contains(&ours), "{policy:?}: {all:?}");
         assert!(all.contains(&b"theirs".to_vec()), "{policy:?}: {all:?}");
@@ -419,7 +428,7 @@ async fn s55_old_versions_complete_what_was_edited_in_place() {
     let mut ours = pattern(3 * MIB);
     ours[5..9].copy_from_slice(b"ours");
     assert!(world.bucket.object("file").await.unwrap() == ours);
-    assert_eq!(world.fs.conflicts().len(), 1);
+    assert_eq!(world.fs.conflicts().list().len(), 1);
     world.assert_healthy().await;
 }
 
@@ -444,7 +453,7 @@ async fn s55_the_number_of_conflicts_is_bounded() {
         world.bucket.put("file", number.to_string()).await;
         assert_eq!(errno(world.close(handle).await), libc::ESTALE);
     }
-    let known = world.fs.conflicts();
+    let known = world.fs.conflicts().list();
     assert_eq!(known.len(), 1000);
     assert!(known.is_sorted_by_key(|conflict| conflict.at));
     let lost = objects_below(&world, "lost+found/").await;
@@ -501,7 +510,7 @@ async fn s153_s55_changes_in_the_write_back_log_follow_the_policy_too() {
                     Some(named) => assert!(world.read_file("dir/file.txt").await.unwrap() == named, "{what}"),
                     None => assert_eq!(errno(world.stat("dir/file.txt").await), libc::ENOENT, "{what}"),
                 }
-                world.fs.resolve_conflict(&conflict.id, Keep::File).await.unwrap();
+                world.fs.conflict_resolver().resolve(&conflict.id, Keep::File).await.unwrap();
                 world.settle().await;
                 assert!(world.bucket.object("dir/file.txt").await.unwrap() == ours, "{what}");
                 assert_eq!(objects_below(&world, "lost+found/").await, [], "{what}");

@@ -47,7 +47,7 @@ async fn rename_into_conflict(bucket: &Bucket, policy: ConflictPolicy, renamed: 
 }
 
 fn only_conflict(world: &World, path: &[u8]) -> Conflict {
-    let conflicts = world.fs.conflicts();
+    let conflicts = world.fs.conflicts().list();
     let [conflict] = conflicts.as_slice() else { panic!("{conflicts:?}") };
     assert_eq!(conflict.path, path);
     conflict.clone()
@@ -102,7 +102,7 @@ async fn s226_resolving_the_conflict_of_a_rename_keeps_the_chosen_side() {
             bucket.faults.set_down(false);
             world.settle().await;
             let conflict = only_conflict(&world, b"new/file.txt");
-            world.fs.resolve_conflict(&conflict.id, keep).await.unwrap();
+            world.fs.conflict_resolver().resolve(&conflict.id, keep).await.unwrap();
             world.settle().await;
             let named = match (keep, policy) {
                 (Keep::File, _) | (Keep::Both, FileWins) => b"ours".to_vec(),
@@ -114,7 +114,7 @@ async fn s226_resolving_the_conflict_of_a_rename_keeps_the_chosen_side() {
             let copies = count_keys(&bucket, "new/file.conflict-").await;
             assert_eq!(copies, usize::from(keep == Keep::Both), "{what}");
             assert_eq!(world.names("new").await.unwrap().len(), 1 + copies, "{what}");
-            assert!(world.fs.conflicts().is_empty());
+            assert!(world.fs.conflicts().list().is_empty());
             world.assert_healthy().await;
         }
     }
@@ -139,13 +139,13 @@ async fn s227_a_rename_whose_object_was_replaced_before_it_moved_is_recorded() {
         let conflict = only_conflict(&world, b"old");
         assert!(conflict.is_gone(), "{policy:?}");
         assert_eq!(bytes(&bucket, conflict.bucket.as_ref()).await.unwrap(), b"theirs");
-        let kept = world.fs.resolve_conflict(&conflict.id, Keep::File).await;
+        let kept = world.fs.conflict_resolver().resolve(&conflict.id, Keep::File).await;
         assert_eq!(errno(kept), libc::ENOENT, "{policy:?}");
-        world.fs.resolve_conflict(&conflict.id, Keep::Bucket).await.unwrap();
+        world.fs.conflict_resolver().resolve(&conflict.id, Keep::Bucket).await.unwrap();
         assert_eq!(bucket.keys().await, ["old"], "{policy:?}");
         assert_eq!(world.read_file("old").await.unwrap(), b"theirs", "{policy:?}");
         world.write_file("old", b"more").await.unwrap();
-        assert!(world.fs.conflicts().is_empty());
+        assert!(world.fs.conflicts().list().is_empty());
     }
 }
 

@@ -118,12 +118,12 @@ async fn s150_content_without_a_file_is_found_and_deleted() {
         let writing = world.create("writing").await.unwrap();
         world.write_all(writing, &pattern(4 * MIB)).await.unwrap();
         assert_eq!(
-            world.fs.collect_garbage(true).await.unwrap().len(),
+            world.fs.admin().collect_garbage(true).await.unwrap().len(),
             2,
             "content being written is not garbage"
         );
-        assert_eq!(world.fs.collect_garbage(false).await.unwrap().len(), 2);
-        assert_eq!(world.fs.collect_garbage(false).await.unwrap(), []);
+        assert_eq!(world.fs.admin().collect_garbage(false).await.unwrap().len(), 2);
+        assert_eq!(world.fs.admin().collect_garbage(false).await.unwrap(), []);
         world.close(writing).await.unwrap();
         world.unlink("writing").await.unwrap();
         assert_eq!(objects(&world).await, used);

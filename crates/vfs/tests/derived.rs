@@ -151,13 +151,13 @@ impl Derived for View {
 async fn world() -> (World, Arc<View>) {
     let world = World::new().await;
     let view = Arc::new(View::default());
-    world.fs.derive(Some(b".views"), view.clone(), None).unwrap();
+    world.fs.attach_view(Some(b".views"), view.clone(), None).unwrap();
     (world, view)
 }
 
 impl World {
     /// Lists a directory in small pages, like a front end.
-    async fn pages(&self, dir: Ino, plus: bool) -> Vec<vfs::Listed> {
+    async fn pages(&self, dir: Ino, plus: bool) -> Vec<vfs::DirectoryEntry> {
         let handle = self.fs.opendir(dir).await.unwrap();
         let (mut all, mut cookie) = (Vec::new(), 0);
         loop {
@@ -212,7 +212,7 @@ async fn s260_views_may_be_all_that_a_mount_shows() {
     let view = Arc::new(View::default());
     world.bucket.put("one.raw", "hello").await;
     view.report("raw/one.raw", &world.bucket, "one.raw").await;
-    world.fs.derive(None, view.clone(), None).unwrap();
+    world.fs.attach_view(None, view.clone(), None).unwrap();
     assert_eq!(world.visible_names("").await, ["raw"]);
     assert_eq!(world.read_file("raw/one.raw").await.unwrap(), b"hello");
     assert_eq!(errno(world.stat("one.raw").await), libc::ENOENT);
@@ -466,7 +466,7 @@ async fn a_view_that_knows_properties_saves_reading_headers() {
     let view = Arc::new(View::default());
     view.report("raw/run", &bucket, "run").await;
     view.files.lock().unwrap().get_mut(&path("raw/run")).unwrap().properties = Some(options.attributes.user);
-    world.fs.derive(Some(b".views"), view, None).unwrap();
+    world.fs.attach_view(Some(b".views"), view, None).unwrap();
     let (attr, requests) = world.counting(world.stat(".views/raw/run")).await;
     assert_eq!((attr.unwrap().mode, requests.total()), (0o750, 0));
 }
@@ -480,13 +480,13 @@ async fn s266_a_cached_listing_continues_where_another_handle_was() {
         view.report(&format!("raw/{name}"), &world.bucket, "x").await;
     }
     let dir = world.ino(".views/raw").await.unwrap();
-    let names = |page: Vec<vfs::Listed>| page.into_iter().map(|entry| entry.name).collect::<Vec<_>>();
+    let names = |page: Vec<vfs::DirectoryEntry>| page.into_iter().map(|entry| entry.name).collect::<Vec<_>>();
     let first = world.fs.opendir(dir).await.unwrap();
-    assert_eq!(world.fs.listing_cache(first), ListingCache::Anew);
+    assert_eq!(world.fs.views().listing_cache(first), ListingCache::Anew);
     let page = world.fs.readdir(first, 0, 9, true).await.unwrap();
     let cookie = page.iter().find(|entry| &*entry.name == b"c").unwrap().cookie;
     let second = world.fs.opendir(dir).await.unwrap();
-    assert_eq!(world.fs.listing_cache(second), ListingCache::Kept);
+    assert_eq!(world.fs.views().listing_cache(second), ListingCache::Kept);
     view.forget("raw/a");
     assert_eq!(names(world.fs.readdir(second, cookie, 1, false).await.unwrap()), [&b"d"[..]]);
     assert_eq!(names(world.fs.readdir(second, cookie + 1, 9, false).await.unwrap()), [&b"e"[..]]);
@@ -494,8 +494,8 @@ async fn s266_a_cached_listing_continues_where_another_handle_was() {
     // A created file that the view does not know yet may never be reported as stale.
     let (_, handle) = world.create_in_view(".views/raw", "new").await.unwrap();
     let third = world.fs.opendir(dir).await.unwrap();
-    assert_eq!(world.fs.listing_cache(third), ListingCache::None);
-    assert_eq!(world.fs.lifetime(dir, b"new", world.fs.asked()), Duration::ZERO);
+    assert_eq!(world.fs.views().listing_cache(third), ListingCache::None);
+    assert_eq!(world.fs.views().lifetime(dir, b"new", world.fs.views().asked()), Duration::ZERO);
     world.close(handle).await.unwrap();
     for handle in [first, second, third] {
         world.fs.releasedir(handle);
@@ -508,29 +508,29 @@ async fn s266_a_cached_listing_continues_where_another_handle_was() {
 async fn s266_front_ends_are_told_of_stale_names_and_do_not_cache_earlier_answers() {
     let world = World::new().await;
     let view = Arc::new(View { recency: Duration::from_secs(5), ..View::default() });
-    world.fs.derive(Some(b".views"), view.clone(), None).unwrap();
+    world.fs.attach_view(Some(b".views"), view.clone(), None).unwrap();
     world.bucket.put("x", "hello").await;
     view.report("raw/one", &world.bucket, "x").await;
     let (dir, file) = (world.ino(".views/raw").await.unwrap(), world.ino(".views/raw/one").await.unwrap());
-    let asked = world.fs.asked();
-    assert_eq!(world.fs.lifetime(dir, b"one", asked), view.recency);
-    assert_eq!(world.fs.lifetime_of(file), view.recency);
-    let mut news = world.fs.invalidations();
+    let asked = world.fs.views().asked();
+    assert_eq!(world.fs.views().lifetime(dir, b"one", asked), view.recency);
+    assert_eq!(world.fs.views().lifetime_of(file), view.recency);
+    let mut news = world.fs.kernel_caches().invalidations();
     let stale = DerivedStale { directory: vec![name("raw")], names: vec![name("one"), name("other")] };
-    assert!(world.fs.say_stale(&stale));
-    assert_eq!(world.fs.lifetime(dir, b"one", asked), Duration::ZERO);
+    assert!(world.fs.views().say_stale(&stale));
+    assert_eq!(world.fs.views().lifetime(dir, b"one", asked), Duration::ZERO);
     let entry = |name: &'static [u8]| Invalidation::Entry { parent: dir, name: name.into() };
     let expected = [Invalidation::Inode(dir), entry(b"one"), Invalidation::Attributes(file), entry(b"other")];
     for one in expected {
         assert_eq!(news.try_recv().unwrap(), one);
     }
-    assert_eq!(world.fs.kept_below(&[]).len(), 2, "the view in the root, and the file in the view");
+    assert_eq!(world.fs.views().kept_below(&[]).len(), 2, "the view in the root, and the file in the view");
     // A busy front end is told later.
-    while world.fs.say_stale(&stale) {}
+    while world.fs.views().say_stale(&stale) {}
     while news.try_recv().is_ok() {}
-    assert!(world.fs.say_stale(&stale));
+    assert!(world.fs.views().say_stale(&stale));
     // The file is no longer in the view.
     view.forget("raw/one");
     world.fs.getattr(file).await.unwrap();
-    assert_eq!(world.fs.lifetime_of(file), world.fs.ttl());
+    assert_eq!(world.fs.views().lifetime_of(file), world.fs.kernel_caches().ttl());
 }

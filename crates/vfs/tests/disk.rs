@@ -199,7 +199,7 @@ async fn s93_removals_of_names_that_only_the_metadata_has_are_synced() {
     world.write_file("other", b"two").await.unwrap();
     world.rename_at_once("other", "third", 0).await.unwrap();
     assert_eq!(disk.unsynced(), 0);
-    world.fs.moves_end().await;
+    world.fs.moves().wait_until_complete().await;
     world.link("file", "fourth").await.unwrap();
     world.unlink("fourth").await.unwrap();
     assert_eq!(disk.unsynced(), 0);
@@ -256,7 +256,7 @@ async fn s228_an_object_stored_by_a_failed_close_is_not_foreign() {
         match next {
             "rename" => {
                 world.rename_at_once(&file, "renamed", 0).await.unwrap();
-                world.fs.moves_end().await;
+                world.fs.moves().wait_until_complete().await;
                 assert_eq!(world.read_file("renamed").await.unwrap(), b"first attempt", "{file}");
             }
             "write" => {
@@ -279,7 +279,7 @@ async fn s228_an_object_stored_by_a_failed_close_is_not_foreign() {
             }
         }
     }
-    assert!(world.fs.conflicts().is_empty());
+    assert!(world.fs.conflicts().list().is_empty());
     world.assert_healthy().await;
 }
 

@@ -329,7 +329,7 @@ async fn s228_a_deletion_by_a_failed_unlink_is_not_foreign() {
         }
         assert_eq!(bucket.object("file").await.unwrap(), b"new");
         assert_eq!(bucket.keys().await, ["file"]);
-        assert!(world.fs.conflicts().is_empty());
+        assert!(world.fs.conflicts().list().is_empty());
         world.assert_healthy().await;
     }
 }

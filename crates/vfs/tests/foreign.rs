@@ -114,7 +114,7 @@ async fn s431_an_open_of_newer_bytes_bypasses_the_page_cache_while_an_older_desc
     assert!(newer.is_uncached && newer.keep_cache, "the pages belong to the older descriptors");
     assert_eq!(world.fs.read(newer.handle, 0, 10).await.unwrap(), [2; 10][..]);
     let ino = world.ino("file").await.unwrap();
-    assert!(world.fs.has_older_readers(ino));
+    assert!(world.fs.kernel_caches().has_older_readers(ino));
     assert_eq!(world.fs.getattr_through(newer.handle, ino).await.unwrap().size_bytes, MIB as u64);
     for older in [first, second] {
         assert_eq!(errno(world.fs.getattr_through(older.handle, ino).await), libc::ESTALE);
@@ -123,7 +123,7 @@ async fn s431_an_open_of_newer_bytes_bypasses_the_page_cache_while_an_older_desc
         assert_eq!(errno(world.fs.read(older.handle, MIB as u64, 10).await), libc::ESTALE);
         world.close(older.handle).await.unwrap();
     }
-    assert!(!world.fs.has_older_readers(ino));
+    assert!(!world.fs.kernel_caches().has_older_readers(ino));
     let mixed = world.open("file", libc::O_RDONLY).await.unwrap();
     assert!(!mixed.is_uncached && !mixed.keep_cache, "pages mapped by the bypassing handle are in the cache");
     for handle in [newer.handle, mixed.handle] {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use store::wrap::{Fault, Rule};
 use store::{Entropy, ObjectKey};
-use vfs::{AttributeSource, Hint, Invalidation, Says};
+use vfs::{AttributeSource, Hint, Invalidation, ReportedState};
 
 /// Mounts with a TTL of one hour.
 async fn mount_with_long_ttl(bucket: &Bucket) -> World {
@@ -14,15 +14,15 @@ async fn mount_with_long_ttl(bucket: &Bucket) -> World {
 
 /// Returns a hint with the true state of a key: an object, or its absence.
 async fn hint(bucket: &Bucket, key: &str) -> Hint {
-    let says = match bucket.head(key).await {
-        Some(meta) => Says::Stored {
+    let state = match bucket.head(key).await {
+        Some(meta) => ReportedState::Stored {
             etag: Some(meta.object.etag),
             size_bytes: Some(meta.size_bytes),
             user: Some(meta.attributes.user),
         },
-        None => Says::Removed,
+        None => ReportedState::Removed,
     };
-    Hint { key: ObjectKey::try_from(key).unwrap(), says }
+    Hint { key: ObjectKey::try_from(key).unwrap(), state }
 }
 
 async fn send_hints(world: &World, keys: &[&str]) -> vfs::Result<()> {
@@ -30,7 +30,7 @@ async fn send_hints(world: &World, keys: &[&str]) -> vfs::Result<()> {
     for key in keys {
         hints.push(hint(&world.bucket, key).await);
     }
-    world.fs.hear(hints).await
+    world.fs.hints().process(hints).await
 }
 
 async fn visible_files(world: &World) -> BTreeMap<String, Vec<u8>> {
@@ -128,7 +128,7 @@ async fn s269_hints_in_any_order_and_number_lead_to_the_state_of_the_bucket() {
         while !hints.is_empty() {
             let size = 1 + below(1 + 20 * below(20));
             let batch = (0..size.min(hints.len())).map(|_| hints.swap_remove(below(hints.len()))).collect();
-            world.fs.hear(batch).await.unwrap();
+            world.fs.hints().process(batch).await.unwrap();
         }
         assert_eq!(visible_files(&world).await, objects_in(&bucket).await, "seed {seed}");
         world.assert_healthy().await;
@@ -164,8 +164,8 @@ async fn s269_hints_cost_requests_only_if_they_contradict_known_state() {
     assert_eq!(requests_for(&["listed/new"]).await, "nothing");
     assert_eq!(world.requests(world.names("listed")).await, "nothing", "the listing is still valid");
     // A hint that does not tell the new state.
-    let changed = Hint { key: ObjectKey::try_from("listed/2").unwrap(), says: Says::Changed };
-    assert_eq!(world.requests(world.fs.hear(vec![changed])).await, heads);
+    let changed = Hint { key: ObjectKey::try_from("listed/2").unwrap(), state: ReportedState::Changed };
+    assert_eq!(world.requests(world.fs.hints().process(vec![changed])).await, heads);
     assert_eq!(requests_for(&[".tenon/volume", "nowhere/at/all"]).await, "nothing");
 }
 
@@ -205,7 +205,7 @@ async fn s269_a_burst_is_listed_at_the_next_lookup() {
     for key in &keys {
         bucket.put(key, "afterwards").await;
     }
-    let mut invalidations = world.fs.invalidations();
+    let mut invalidations = world.fs.kernel_caches().invalidations();
     let kernel = tokio::spawn(async move {
         let mut dropped = std::collections::BTreeSet::new();
         while let Some(news) = invalidations.recv().await {
@@ -254,8 +254,8 @@ async fn s269_lost_hints_invalidate_everything() {
     bucket.delete("dir/gone").await;
     bucket.put("dir/new", "new").await;
     assert_eq!(world.names("dir").await.unwrap(), ["changed", "gone"]);
-    let mut invalidations = world.fs.invalidations();
-    let marking = world.fs.doubt_everything();
+    let mut invalidations = world.fs.kernel_caches().invalidations();
+    let marking = world.fs.hints().mark_all_stale();
     let kernel = async {
         let mut dropped = Vec::new();
         loop {
@@ -285,7 +285,7 @@ async fn s269_a_hint_that_cannot_be_looked_up_marks_the_directory_stale() {
     bucket.put("dir/a", "afterwards").await;
     let hint = hint(&bucket, "dir/a").await;
     bucket.faults.add(Rule::new(Fault::unavailable()).always());
-    world.fs.hear(vec![hint]).await.unwrap();
+    world.fs.hints().process(vec![hint]).await.unwrap();
     bucket.faults.clear();
     assert_eq!(world.read_file("dir/a").await.unwrap(), b"afterwards");
 }
@@ -322,7 +322,7 @@ async fn s269_a_hint_that_precedes_the_answer_to_the_put_costs_nothing() {
     let processing = async {
         let answer = stored.done().await;
         let hint = hint(&bucket, "dir/a").await;
-        let outcome = world.counting(world.fs.hear(vec![hint]));
+        let outcome = world.counting(world.fs.hints().process(vec![hint]));
         let late = async {
             tokio::time::sleep(Duration::from_millis(20)).await;
             drop(answer);
@@ -351,7 +351,7 @@ async fn s268_a_look_during_a_local_change_is_repeated() {
     let removing = tokio::spawn(async move { fs.unlink(dir, b"a").await });
     let answer = removal.done().await;
     bucket.put("dir/a", "theirs again").await;
-    let processing = world.fs.hear(vec![hint]);
+    let processing = world.fs.hints().process(vec![hint]);
     let (outcome, ()) = tokio::join!(processing, async {
         tokio::time::sleep(Duration::from_millis(20)).await;
         drop(answer);

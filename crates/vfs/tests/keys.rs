@@ -48,12 +48,16 @@ async fn s61_s64_s66_odd_keys_are_read_replaced_and_removed() {
         }
         let world = bucket.mount(|_| {}).await;
         for (key, path) in ODD {
-            assert_eq!(world.fs.path_of(&store::ObjectKey::try_from(key).unwrap()).unwrap(), path, "{key:?}");
+            assert_eq!(
+                world.fs.admin().path_of(&store::ObjectKey::try_from(key).unwrap()).unwrap(),
+                path,
+                "{key:?}"
+            );
             if key.ends_with('/') {
                 assert_eq!(world.stat(path).await.unwrap().kind, Kind::Directory, "{key:?}");
                 continue;
             }
-            let located = world.fs.locate(path.as_bytes()).await.unwrap();
+            let located = world.fs.admin().locate(path.as_bytes()).await.unwrap();
             assert_eq!(located.key.expect(key).as_bytes(), key.as_bytes());
             assert_eq!(world.read_file(path).await.unwrap(), key.as_bytes(), "{key:?}");
             world.write_file(path, b"replaced").await.unwrap();
@@ -173,7 +177,7 @@ async fn s63_s64_long_components_continue_in_directories() {
         let world = bucket.mount(|_| {}).await;
         let tree = world.tree().await;
         for key in &keys {
-            let path = world.fs.path_of(&store::ObjectKey::try_from(key.as_str()).unwrap()).unwrap();
+            let path = world.fs.admin().path_of(&store::ObjectKey::try_from(key.as_str()).unwrap()).unwrap();
             assert!(path.starts_with(b"%+") || path.starts_with(b"deep/%+"));
             assert!(
                 tree.iter().any(|(shown, _, body)| shown.as_bytes()[1..] == path && body == key.as_bytes())
@@ -281,9 +285,9 @@ async fn s60_a_volume_is_its_prefix_and_nothing_else() {
     assert_eq!(keys[..2], ["some/where/file", &keys[1]]);
     assert!(keys[1].starts_with("some/where/lost+found/moved_new."));
     assert_eq!(keys[2..], ["some/where/moved/", "some/where/moved/new", "some/whereabouts"]);
-    let located = world.fs.locate(b"moved/new").await.unwrap().key.unwrap();
+    let located = world.fs.admin().locate(b"moved/new").await.unwrap().key.unwrap();
     assert_eq!(located.as_bytes(), b"some/where/moved/new");
-    assert_eq!(world.fs.path_of(&located).unwrap(), "moved/new");
+    assert_eq!(world.fs.admin().path_of(&located).unwrap(), "moved/new");
     world.assert_healthy().await;
 }
 

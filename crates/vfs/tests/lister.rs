@@ -6,7 +6,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::sleep;
-use vfs::{Invalidation, News};
+use vfs::{Invalidation, InvalidationQueue};
 
 const EVERY: Duration = Duration::from_secs(1);
 
@@ -22,7 +22,7 @@ async fn mount_with_known_names(bucket: &Bucket, directories: usize) -> World {
     world
 }
 
-fn queued(news: &mut News) -> Vec<Invalidation> {
+fn queued(news: &mut InvalidationQueue) -> Vec<Invalidation> {
     std::iter::from_fn(|| news.try_recv().ok()).collect()
 }
 
@@ -33,8 +33,8 @@ async fn s200_changes_of_known_names_are_found_without_lookups() {
     let world = mount_with_known_names(&bucket, 5).await;
     let deep = world.ino("dir03/sub/deep").await.unwrap();
     let (gone, sub) = (world.ino("dir01").await.unwrap(), world.ino("dir03/sub").await.unwrap());
-    let mut news = world.fs.invalidations();
-    world.fs.list_in_background(EVERY);
+    let mut news = world.fs.kernel_caches().invalidations();
+    world.fs.admin().list_in_background(EVERY);
     sleep(EVERY * 20).await;
     assert_eq!(world.fs.status().lister.changes, 0);
     assert!(world.fs.status().lister.finished_at.is_some());
@@ -64,7 +64,7 @@ async fn s201_requests_stay_within_the_budget_and_stop_in_an_idle_mount() {
     let world = mount_with_known_names(&bucket, 5).await;
     let (_, none) = world.counting(sleep(EVERY * 100)).await;
     assert_eq!(none.to_string(), "nothing", "the lister is off by default");
-    world.fs.list_in_background(EVERY);
+    world.fs.admin().list_in_background(EVERY);
     let (_, counts) = world.counting(sleep(EVERY * 100)).await;
     let asked = world.fs.status().lister.requests;
     assert!((60..=101).contains(&asked), "{asked}");
@@ -85,7 +85,7 @@ async fn s201_requests_stay_within_the_budget_and_stop_in_an_idle_mount() {
 async fn s202_a_round_continues_at_the_position_of_the_last_mount() {
     let bucket = Bucket::with_metadata();
     let world = mount_with_known_names(&bucket, 40).await;
-    world.fs.list_in_background(EVERY);
+    world.fs.admin().list_in_background(EVERY);
     sleep(EVERY * 25).await;
     let before = world.fs.status().lister;
     assert!(before.finished_at.is_none() && before.dir.starts_with(b"dir"), "{before:?}");
@@ -93,7 +93,7 @@ async fn s202_a_round_continues_at_the_position_of_the_last_mount() {
     bucket.put("dir00/file", "changed").await;
     bucket.put("dir39/file", "changed").await;
     let world = bucket.mount(|_| {}).await;
-    world.fs.list_in_background(EVERY);
+    world.fs.admin().list_in_background(EVERY);
     world.names("/").await.unwrap();
     sleep(EVERY * 2).await;
     let after = world.fs.status().lister;
@@ -121,7 +121,7 @@ async fn s203_only_known_names_are_compared_and_none_are_learned() {
         bucket.put(format!("unknown/{number}"), "new").await;
     }
     bucket.put("dir01/file", "changed").await;
-    world.fs.list_in_background(EVERY);
+    world.fs.admin().list_in_background(EVERY);
     sleep(EVERY * 8).await;
     let status = world.fs.status().lister;
     assert!(status.finished_at.is_some() && status.changes == 1, "{status:?}");
@@ -136,7 +136,7 @@ async fn s204_an_unreachable_bucket_removes_no_names() {
     let bucket = Bucket::in_memory();
     let world = mount_with_known_names(&bucket, 5).await;
     bucket.faults.set_down(true);
-    world.fs.list_in_background(EVERY);
+    world.fs.admin().list_in_background(EVERY);
     let (_, counts) = world.counting(sleep(Duration::from_secs(3000))).await;
     assert!(counts.total() < 20, "{counts}");
     world.stat("dir04/file").await.unwrap();

@@ -75,7 +75,7 @@ async fn s418_a_front_end_whose_queue_overflows_drops_everything() {
     let world: World = bucket.mount(|_| {}).await;
     assert_eq!(world.names("dir").await.unwrap().len(), 5000);
     let kept = world.stat("dir/4999").await.unwrap();
-    let mut news = world.fs.invalidations();
+    let mut news = world.fs.kernel_caches().invalidations();
     assert!(news.try_recv().is_err());
     for n in 0..4999 {
         bucket.delete(format!("dir/{n:04}")).await;
@@ -86,7 +86,7 @@ async fn s418_a_front_end_whose_queue_overflows_drops_everything() {
     assert_eq!(news.try_recv().unwrap(), Invalidation::Everything);
     assert_ne!(news.recv().await.unwrap(), Invalidation::Everything, "the overflow is reported once");
     let (mut after, mut held) = (None, Vec::new());
-    while let Some((last, some)) = world.fs.everything_held(after) {
+    while let Some((last, some)) = world.fs.kernel_caches().everything_held(after) {
         after = Some(last);
         held.extend(some);
     }

@@ -100,7 +100,7 @@ async fn s135_kernel_references_are_bounded_in_a_volume_named_by_inode() {
     const COUNT: usize = 20_000;
     let bucket = Bucket::by_inode(Mapping::Whole).await;
     let world = bucket.mount(|config| config.memory_limit_bytes = 1 << 20).await;
-    let mut news = world.fs.invalidations();
+    let mut news = world.fs.kernel_caches().invalidations();
     let (mut held, mut held_at_most) = (HashMap::new(), 0);
     for n in 0..COUNT {
         let name = Bytes::from(format!("file-{n}"));

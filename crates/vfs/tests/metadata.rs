@@ -424,7 +424,7 @@ async fn s104_a_failed_copy_is_retried() {
 async fn s184_s185_by_inode_a_type_follows_the_name() {
     use store::ObjectStore as _;
     let world = Bucket::by_inode(vfs::Mapping::Whole).await.mount(|_| {}).await;
-    let objects = vfs::Objects::new(world.fs.clone(), b"");
+    let objects = vfs::objects(&world.fs, b"");
     world.write_file("page.part", b"x").await.unwrap();
     assert_eq!(objects.head(&key("page.part")).await.unwrap().attributes.content_type, None);
     world.rename("page.part", "page.html").await.unwrap();

@@ -169,7 +169,7 @@ async fn s93_a_key_that_cannot_be_passed_on_now_is_passed_on_later() {
     assert_eq!(world.read_file("b").await.unwrap(), b"x");
     assert_eq!(visible_keys(&world).await, ["a"]);
     world.bucket.faults.clear();
-    world.fs.moves_end().await;
+    world.fs.moves().wait_until_complete().await;
     assert_eq!(visible_keys(&world).await, ["b"]);
     world.assert_healthy().await;
 }

@@ -109,7 +109,7 @@ async fn s56_an_old_look_does_not_bring_back_removed_names() {
     let renamed = observe(&bucket, "dir/old").await;
     assert!(renamed.1.is_some(), "the object has not moved yet");
     drop(moving.done().await);
-    world.fs.moves_end().await;
+    world.fs.moves().wait_until_complete().await;
     reconcile(&world, &renamed).await;
     assert_eq!(errno(world.stat("dir/old").await), libc::ENOENT);
     world.assert_healthy().await;

@@ -10,7 +10,7 @@ impl World {
     /// Lets time pass and publishes what is due; returns the requests.
     async fn after(&self, time: Duration) -> String {
         self.bucket.clock.advance(time);
-        self.counting(self.fs.publish_written(INTERVAL)).await.1.to_string()
+        self.counting(self.fs.publisher().publish_written(INTERVAL)).await.1.to_string()
     }
 }
 

@@ -8,11 +8,11 @@ const MIB_BYTES: u64 = MIB as u64;
 impl World {
     async fn limit(&self, mebibytes: u64) {
         let limits = Limits { bytes: Some(mebibytes * MIB_BYTES), files: None };
-        self.fs.set_quota(b"", Some(limits)).await.unwrap();
+        self.fs.admin().set_quota(b"", Some(limits)).await.unwrap();
     }
 
     async fn used(&self) -> i64 {
-        self.fs.quota(b"").await.unwrap().unwrap().used.bytes
+        self.fs.admin().quota(b"").await.unwrap().unwrap().used.bytes
     }
 
     /// Creates a file with unpublished writes.

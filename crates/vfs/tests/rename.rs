@@ -61,7 +61,7 @@ async fn s225_cached_data_of_a_file_stays_valid_when_its_object_has_moved() {
     assert_eq!(counts.of(Operation::Get), 0, "{counts}");
     assert_eq!(world.fs.read(reader, 0, 9).await.unwrap(), body[..9]);
     world.close(reader).await.unwrap();
-    assert!(world.fs.conflicts().is_empty());
+    assert!(world.fs.conflicts().list().is_empty());
     world.assert_healthy().await;
 }
 

@@ -250,7 +250,7 @@ async fn s217_a_rename_of_a_dead_mount_blocks_others_only_until_its_lease_expire
     rename(&there, "file", "b").await.unwrap();
     assert!(began.elapsed() >= LAPSE / 2, "{:?}", began.elapsed());
     assert_eq!(bucket.keys().await.len(), 2, "the lease on the other name is left and blocks no operation");
-    assert_eq!(there.fs.collect_garbage(false).await.unwrap().len(), 1);
+    assert_eq!(there.fs.admin().collect_garbage(false).await.unwrap().len(), 1);
     assert_eq!(bucket.keys().await, ["b"]);
 }
 
@@ -269,7 +269,7 @@ async fn s218_a_volume_named_by_inode_is_not_shared() {
     let bucket = Bucket::by_inode(Mapping::Whole).await;
     let record = vfs::VolumeRecord::read(bucket.store(), b"").await.unwrap();
     let cache = tempfile::TempDir::new().unwrap();
-    let parts = vfs::Parts {
+    let parts = vfs::Dependencies {
         store: Arc::new(store::memory::MemoryStore::new(bucket.clock.clone())),
         clock: bucket.clock.clone(),
         entropy: Arc::new(store::Entropy::new(1)),

@@ -18,8 +18,8 @@ use store_dir::{DirOptions, DirStore, Durability};
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 use vfs::{
-    Attr, Caller, Changes, Config, Filesystem, Handle, Ino, Kind, Listed, Mapping, Naming, Opened, Parts,
-    Result, VolumeRecord,
+    Attr, Caller, Changes, Config, Dependencies, DirectoryEntry, Filesystem, Handle, Ino, Kind, Mapping,
+    Naming, Opened, Result, VolumeRecord,
 };
 
 pub(crate) const CALLER: Caller = Caller { uid: 1000, gid: 100, umask: 0 };
@@ -205,7 +205,7 @@ impl Bucket {
         if let Some(log) = &log {
             store = log.clone();
         }
-        let parts = Parts {
+        let parts = Dependencies {
             store,
             clock: self.clock.clone(),
             entropy,
@@ -214,7 +214,7 @@ impl Bucket {
         };
         let fs = Filesystem::mount(parts, config.clone()).unwrap();
         if let Some(log) = &log {
-            log.judged_by(fs.judge());
+            log.judged_by(fs.conflict_resolver().judge());
         }
         World { fs, bucket: self.clone(), log, config, cache }
     }
@@ -459,7 +459,7 @@ impl World {
         let (dir, name) = self.parent(path.as_ref()).await?;
         self.fs.unlink(dir, &name).await?;
         // The object of a file with other names moves to one of them.
-        self.fs.moves_rest().await;
+        self.fs.moves().wait_until_at_rest().await;
         Ok(())
     }
 
@@ -480,7 +480,7 @@ impl World {
         flags: u32,
     ) -> Result<()> {
         self.rename_at_once(from, to, flags).await?;
-        self.fs.moves_rest().await;
+        self.fs.moves().wait_until_at_rest().await;
         Ok(())
     }
 
@@ -514,9 +514,9 @@ impl World {
         Ok(listed.iter().map(|entry| String::from_utf8_lossy(&entry.name).into_owned()).collect())
     }
 
-    pub(crate) async fn list(&self, path: impl AsRef<[u8]>, plus: bool) -> Result<Vec<Listed>> {
+    pub(crate) async fn list(&self, path: impl AsRef<[u8]>, plus: bool) -> Result<Vec<DirectoryEntry>> {
         let handle = self.fs.opendir(self.ino(path).await?).await?;
-        let mut listed = Vec::<Listed>::new();
+        let mut listed = Vec::<DirectoryEntry>::new();
         loop {
             let cookie = listed.last().map_or(0, |entry| entry.cookie);
             let batch = self.fs.readdir(handle, cookie, 40, plus).await?;
@@ -533,7 +533,7 @@ impl World {
     /// Waits until everything is in the bucket.
     pub(crate) async fn settle(&self) {
         self.fs.sync().await.unwrap();
-        self.fs.moves_end().await;
+        self.fs.moves().wait_until_complete().await;
         if let Some(log) = &self.log {
             log.drained().await;
         }

@@ -162,8 +162,9 @@ impl Target<'_> {
                     other => client.unexpected(&other),
                 }
             }
-            Self::Unmounted(volume, access) => access
-                .with_filesystem(volume, async |fs| Ok(fs.conflicts().iter().map(Conflict::from).collect())),
+            Self::Unmounted(volume, access) => access.with_filesystem(volume, async |fs| {
+                Ok(fs.conflicts().list().iter().map(Conflict::from).collect())
+            }),
         }
     }
 
@@ -177,7 +178,7 @@ impl Target<'_> {
                 }
             }
             Self::Unmounted(volume, access) => access.with_filesystem(volume, async |fs| {
-                fs.resolve_conflict(id, keep.into()).await?;
+                fs.conflict_resolver().resolve(id, keep.into()).await?;
                 Ok(fs.shutdown(SHUTDOWN_TIMEOUT).await?)
             }),
         }
@@ -213,7 +214,7 @@ impl AccessFlags {
                 memory_limit_bytes: MEMORY_BYTES,
                 ..vfs::Config::new(state::cache_dir(&root))
             };
-            let parts = vfs::Parts {
+            let parts = vfs::Dependencies {
                 store: bucket.store.clone(),
                 clock: context.clock.clone(),
                 entropy: context.entropy.clone(),

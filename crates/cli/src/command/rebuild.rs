@@ -89,7 +89,7 @@ impl Rebuild {
         config.uid = rustix::process::getuid().as_raw();
         config.gid = rustix::process::getgid().as_raw();
         metadata::record_settings(root, &config)?;
-        let parts = vfs::Parts {
+        let parts = vfs::Dependencies {
             store: Arc::clone(&bucket.store),
             clock: context.clock,
             entropy: context.entropy,
@@ -132,5 +132,5 @@ async fn learn_names(fs: &Filesystem) -> Result<usize> {
             next = count + NAMES_PER_UPDATE;
         }
     };
-    Ok(fs.learn_all(show_count).await?)
+    Ok(fs.admin().learn_all(show_count).await?)
 }

@@ -65,7 +65,7 @@ impl MountedViews {
         let Some(fs) = state.fs.upgrade() else { return true };
         loop {
             while let Some(entries) = state.waiting.front() {
-                if !fs.say_stale(entries) {
+                if !fs.views().say_stale(entries) {
                     return false;
                 }
                 state.waiting.pop_front();
@@ -87,6 +87,6 @@ fn to_entries(fs: &Filesystem, stale: Stale) -> Vec<DerivedStale> {
     };
     match stale.names {
         Some(names) => vec![DerivedStale { directory, names: names.iter().filter_map(name).collect() }],
-        None => fs.kept_below(&directory),
+        None => fs.views().kept_below(&directory),
     }
 }

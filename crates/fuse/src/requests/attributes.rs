@@ -21,7 +21,7 @@ impl RequestHandler {
             match attr {
                 // An S3 client removed or replaced the file after the lookup. ESTALE makes the kernel repeat the lookup within the same call.
                 Err(error) if error.errno() == libc::ENOENT => {
-                    Err(Error::LookAgain("the file was removed after its name was looked up"))
+                    Err(Error::StaleEntry("the file was removed after its name was looked up"))
                 }
                 attr => attr.map(with_ttl),
             }

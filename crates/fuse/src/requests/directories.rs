@@ -10,7 +10,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::time::Duration;
-use vfs::{Attr, Error, Filesystem, Handle, Ino, Listed, ListingCache};
+use vfs::{Attr, DirectoryEntry, Error, Filesystem, Handle, Ino, ListingCache};
 
 /// Entries requested from `vfs` at a time. A glibc buffer of 32 KiB holds about a thousand short names ...
 const ENTRIES_PER_CALL: usize = 512;
@@ -27,7 +27,7 @@ impl RequestHandler {
                     shared.add_directory(handle);
                     FopenFlags::empty()
                 }
-                None => flags(fs.listing_cache(handle)),
+                None => flags(fs.views().listing_cache(handle)),
             };
             Ok(OpenFile { handle: FileHandle(handle.0), flags })
         });
@@ -121,7 +121,7 @@ async fn fill_plus(
 ) -> Result<(), Error> {
     let mut cookie = from;
     loop {
-        let asked = fs.asked();
+        let asked = fs.views().asked();
         let entries = match fs.readdir(handle, cookie, ENTRIES_PER_CALL_WITH_ATTRIBUTES, true).await {
             Err(error) if cookie == from => return Err(error),
             Err(_) => return Ok(()),
@@ -130,10 +130,10 @@ async fn fill_plus(
         let Some(last) = entries.last() else { return Ok(()) };
         cookie = last.cookie;
         let known = with_attributes(fs, directory, entries).await;
-        let ttl = fs.lifetime_listed(directory, asked);
+        let ttl = fs.views().lifetime_listed(directory, asked);
         let mut full = false;
         for (entry, attr) in known {
-            let is_kept = !entry.is_awaited && !fs.misleads_readers(&attr);
+            let is_kept = !entry.is_awaited && !fs.kernel_caches().misleads_readers(&attr);
             let ttl = if is_kept { ttl } else { Duration::ZERO };
             let shown = convert::attr(&attr);
             full = full
@@ -159,7 +159,11 @@ async fn fill_plus(
 ///
 /// The kernel accepts an entry without attributes only with inode number 0, which C libraries have taken for a deleted name. Missing
 /// attributes are therefore looked up here, as the kernel would do.
-async fn with_attributes(fs: &Filesystem, directory: Ino, entries: Vec<Listed>) -> Vec<(Listed, Attr)> {
+async fn with_attributes(
+    fs: &Filesystem,
+    directory: Ino,
+    entries: Vec<DirectoryEntry>,
+) -> Vec<(DirectoryEntry, Attr)> {
     let looked_up = entries.into_iter().map(|mut entry| async move {
         let attr = match entry.attr.take() {
             Some(attr) => Some(attr),

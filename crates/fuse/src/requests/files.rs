@@ -31,7 +31,7 @@ impl RequestHandler {
             let (attr, opened) = match made {
                 // Without `O_EXCL`, open(2) returns the existing file: ESTALE makes the kernel look it up again and open it.
                 Err(error) if error.errno() == libc::EEXIST && flags & libc::O_EXCL == 0 => {
-                    return Err(Error::LookAgain(
+                    return Err(Error::StaleEntry(
                         "another client made the file after its name was looked up",
                     ));
                 }
@@ -54,13 +54,13 @@ impl RequestHandler {
             let opened = match fs.open(ino, flags.0).await {
                 // With `O_CREAT`, which the kernel does not pass on, the retry opens the file that has the name now, or creates it.
                 Err(error) if error.errno() == libc::ENOENT => {
-                    return Err(Error::LookAgain("the file was removed after its name was looked up"));
+                    return Err(Error::StaleEntry("the file was removed after its name was looked up"));
                 }
                 opened => opened?,
             };
             if shared.is_none() && stale_opens.demand_retry(thread, ino, opened.was_replaced) {
                 fs.release(opened.handle).await?;
-                return Err(Error::LookAgain("the object was replaced after the kernel last looked at it"));
+                return Err(Error::StaleEntry("the object was replaced after the kernel last looked at it"));
             }
             Ok(open_file(shared.as_deref(), ino, opened, flags.0))
         });
@@ -144,11 +144,11 @@ impl RequestHandler {
                 false => fs.write(handle, offset, &data).await,
             };
             if is_set_id {
-                fs.forget_attributes_above(ino).await;
+                fs.kernel_caches().forget_attributes(ino).await;
             }
             outcome?;
             if passes_cache {
-                fs.forget_bytes_above(ino, offset..offset + u64::from(written)).await;
+                fs.kernel_caches().forget_bytes(ino, offset..offset + u64::from(written)).await;
             }
             Ok(written)
         });
@@ -201,7 +201,7 @@ impl RequestHandler {
 /// Drops the set-id bits of a file that a user other than root has changed, also from the kernel's cached attributes.
 async fn drop_set_id(fs: &Filesystem, ino: Ino, is_root: bool) -> Result<(), Error> {
     if !is_root && fs.drop_set_id(ino)? {
-        fs.forget_attributes_above(ino).await;
+        fs.kernel_caches().forget_attributes(ino).await;
     }
     Ok(())
 }

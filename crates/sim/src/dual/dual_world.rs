@@ -14,7 +14,7 @@ use crate::trace::Trace;
 use futures_util::future::{FutureExt as _, LocalBoxFuture, try_join_all};
 use std::time::Duration;
 use store::Entropy;
-use vfs::{Mapping, Naming, Objects};
+use vfs::{Mapping, Naming};
 
 /// Calls per op, for the draw of the crash point.
 const CALLS_PER_OP: u64 = 3;
@@ -116,7 +116,7 @@ impl DualWorld {
         let end = in_paused_runtime(async || {
             let mount = self.mount(last_crash).await?;
             let end = self.run_rounds(&mount).await;
-            self.machine.record_synced(mount.synced(), mount.fs.moves_synced_bytes());
+            self.machine.record_synced(mount.synced(), mount.fs.moves().synced_journal_bytes());
             end
         })?;
         let RoundEnd::Crash(crash_kind) = end else {
@@ -153,7 +153,7 @@ impl DualWorld {
         }
         if let Some(after) = self.publish_interval {
             self.shared.count("mounts that publish open files");
-            mount.fs.publish_in_background(after);
+            mount.fs.publisher().publish_in_background(after);
         }
         self.check_quiescent(&mount).await?;
         Ok(mount)
@@ -218,16 +218,16 @@ impl DualWorld {
             // Background failures from before the pause may be reported once more.
             require_ok("sync", mount.fs.sync().await)?;
         }
-        mount.fs.moves_end().await;
+        mount.fs.moves().wait_until_complete().await;
         if let Some(log) = &mount.writeback {
             log.drained().await;
         }
         tokio::time::sleep(REVALIDATION_WAIT).await;
-        let endpoint = Objects::new(mount.fs.clone(), b"");
+        let endpoint = vfs::objects(&mount.fs, b"");
         // Draws whether the files or the endpoint are read first.
         let is_first = self.machine.entropy.below(2) == 0;
         let early = if is_first { Some(quiescent_check::walk_files(&mount.fs).await?) } else { None };
-        let objects = quiescent_check::read_objects(&endpoint).await?;
+        let objects = quiescent_check::read_objects(endpoint.as_ref()).await?;
         if self.shared.by_path {
             // With write-back an object keeps the tag that the log gave it until the mount ends.
             let compares_tags = !self.shared.write_back;
@@ -240,7 +240,7 @@ impl DualWorld {
         quiescent_check::compare_stores(
             "endpoint now and a moment later",
             &objects,
-            &quiescent_check::read_objects(&endpoint).await?,
+            &quiescent_check::read_objects(endpoint.as_ref()).await?,
             true,
         )?;
         let found = quiescent_check::check_final(&self.shared, &objects)?;
@@ -265,7 +265,7 @@ impl DualWorld {
         }
         // A file that is being read stays open a moment longer.
         tokio::time::sleep(REVALIDATION_WAIT).await;
-        require_ok("garbage collection", mount.fs.collect_garbage(false).await)?;
+        require_ok("garbage collection", mount.fs.admin().collect_garbage(false).await)?;
         self.check_quiescent(&mount).await?;
         if self.shared.by_path {
             let other_mount = self.machine.mount_elsewhere(mount.record.clone())?;
@@ -274,7 +274,7 @@ impl DualWorld {
                 quiescent_check::compare_files(&quiescent_check::walk_files(&other_mount).await?, &objects);
             cold.map_err(|what| format!("on another mount: {what}"))?;
         }
-        match require_ok("garbage", mount.fs.collect_garbage(true).await)?.first() {
+        match require_ok("garbage", mount.fs.admin().collect_garbage(true).await)?.first() {
             None => Ok(()),
             Some(key) => Err(format!("the garbage {key} was not collected")),
         }

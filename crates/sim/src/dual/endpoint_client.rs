@@ -9,12 +9,20 @@ use bytes::Bytes;
 use futures_util::TryStreamExt as _;
 use futures_util::stream::{self, StreamExt as _};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 use store::{
     Attributes, CompleteOptions, CopyOptions, ETag, GetOptions, ListEntry, ListRequest, ObjectMeta,
-    ObjectRef, ObjectStore as _, Pages, Payload, Precondition, PutOptions, StoreError, Tags, Uploads as _,
+    ObjectRef, ObjectStore, Pages, Payload, Precondition, PutOptions, StoreError, Tags, Uploads,
 };
-use vfs::Objects;
+
+/// A volume as a bucket.
+type Objects = Arc<dyn ObjectStore>;
+
+/// Returns the multipart uploads of a volume.
+fn uploads(objects: &Objects) -> Result<&dyn Uploads, String> {
+    objects.uploads().ok_or_else(|| "the volume has no multipart uploads".to_owned())
+}
 
 /// User metadata header with the stamp of the object's bytes.
 const STAMP_HEADER: &str = "v";
@@ -60,7 +68,7 @@ impl EndpointClient {
     }
 
     pub(super) async fn run_ops(&mut self, mount: &Mount, ops: u64) -> Result<(), String> {
-        let objects = Objects::new(mount.fs.clone(), b"");
+        let objects = vfs::objects(&mount.fs, b"");
         // An object that waited in the write-back log has another tag once it is uploaded.
         self.tags.clear();
         for _ in 0..ops {
@@ -83,8 +91,8 @@ impl EndpointClient {
     /// Aborts the upload that is left at the end of the world.
     pub(super) async fn abort_upload(&mut self, mount: &Mount) -> Result<(), String> {
         let Some(PendingUpload { key, id, .. }) = self.upload.take() else { return Ok(()) };
-        let objects = Objects::new(mount.fs.clone(), b"");
-        match objects.abort(&object_key(&key)?, &id).await {
+        let objects = vfs::objects(&mount.fs, b"");
+        match uploads(&objects)?.abort(&object_key(&key)?, &id).await {
             Err(error) if !matches!(error, StoreError::NotFound(_)) => {
                 Err(format!("cannot abort an upload: {error}"))
             }
@@ -494,7 +502,7 @@ impl EndpointClient {
                 self.trace_line(format!("aborts '{key}'"));
                 let Some(upload) = self.upload.take() else { return Ok(()) };
                 let since = self.shared.now();
-                match objects.abort(&object_key(&key)?, &upload.id).await {
+                match uploads(objects)?.abort(&object_key(&key)?, &upload.id).await {
                     Err(StoreError::NotFound(_)) | Ok(()) => Ok(()),
                     Err(_) if mount.injector.has_crashed() => Ok(()),
                     Err(error) => self.check_failure(mount, &key, since, &error),
@@ -507,7 +515,7 @@ impl EndpointClient {
     async fn begin_upload(&mut self, mount: &Mount, objects: &Objects, key: &str) -> Result<(), String> {
         self.trace_line(format!("begins '{key}'"));
         let since = self.shared.now();
-        let id = objects.begin(&object_key(key)?, Attributes::default(), Tags::new()).await;
+        let id = uploads(objects)?.begin(&object_key(key)?, Attributes::default(), Tags::new()).await;
         if mount.injector.has_crashed() {
             return Ok(());
         }
@@ -539,7 +547,8 @@ impl EndpointClient {
         let id = upload.id.clone();
         upload.parts.insert(number, content);
         upload.is_part_in_flight = true;
-        let sent = objects.put_part(&object_key(key)?, &id, number, body, Box::new(|| Ok(None))).await;
+        let sent =
+            uploads(objects)?.put_part(&object_key(key)?, &id, number, body, Box::new(|| Ok(None))).await;
         if mount.injector.has_crashed() {
             return Ok(());
         }
@@ -574,7 +583,7 @@ impl EndpointClient {
         let since = self.shared.now();
         let change = self.shared.begin_set(Actor::Endpoint, key, Some(content.clone()));
         let options = CompleteOptions { precondition: precondition.clone(), ..CompleteOptions::default() };
-        let completed = objects.complete(&object_key(key)?, &id, &numbers, options).await;
+        let completed = uploads(objects)?.complete(&object_key(key)?, &id, &numbers, options).await;
         let attempt = Attempt { key, since, precondition: precondition.clone(), changes: vec![change] };
         match &completed {
             Ok(_) => self.upload = None,

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use futures_util::TryStreamExt as _;
 use std::collections::{BTreeMap, BTreeSet};
 use store::{ETag, GetOptions, ListEntry, ListRequest, ObjectKey, ObjectMeta, ObjectStore, Pages, names};
-use vfs::{Filesystem, Ino, Kind, LOST_AND_FOUND, Listed};
+use vfs::{DirectoryEntry, Filesystem, Ino, Kind, LOST_AND_FOUND};
 
 /// Entries per page: fewer than a directory may have, so that several pages are read.
 const ENTRIES: usize = 3;
@@ -120,7 +120,7 @@ async fn visit(
 
 async fn list(fs: &Filesystem, dir: Ino) -> vfs::Result<Vec<Vec<u8>>> {
     let handle = fs.opendir(dir).await?;
-    let mut listed = Vec::<Listed>::new();
+    let mut listed = Vec::<DirectoryEntry>::new();
     let outcome = loop {
         let cookie = listed.last().map_or(0, |entry| entry.cookie);
         match fs.readdir(handle, cookie, ENTRIES, true).await {

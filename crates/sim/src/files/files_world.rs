@@ -67,7 +67,7 @@ impl FilesWorld {
         let end = in_paused_runtime(async || {
             let mount = self.mount(is_first).await?;
             let end = self.run_programs(&mount).await;
-            self.machine.record_synced(mount.synced(), mount.fs.moves_synced_bytes());
+            self.machine.record_synced(mount.synced(), mount.fs.moves().synced_journal_bytes());
             end
         })?;
         self.last_crash = match end {
@@ -143,7 +143,7 @@ impl FilesWorld {
         if mount.fs.shutdown(SHUTDOWN_TIMEOUT).await.is_err() {
             require_ok("shutdown", mount.fs.shutdown(SHUTDOWN_TIMEOUT).await)?;
         }
-        mount.fs.moves_end().await;
+        mount.fs.moves().wait_until_complete().await;
         for program in &mut self.programs {
             program.check(&mount.fs, &mount.injector).await?;
             program.model.record_sync(mount.injector.fault_count());
@@ -163,8 +163,8 @@ impl FilesWorld {
         let mount = self.mount(false).await?;
         let _pause = mount.injector.pause_faults();
         require_ok("sync", mount.fs.sync().await)?;
-        mount.fs.moves_end().await;
-        require_ok("garbage collection", mount.fs.collect_garbage(false).await)?;
+        mount.fs.moves().wait_until_complete().await;
+        require_ok("garbage collection", mount.fs.admin().collect_garbage(false).await)?;
         if let Some(log) = &mount.writeback {
             log.drained().await;
         }
@@ -179,7 +179,7 @@ impl FilesWorld {
                 program.check_other_mount(&other_mount).await?;
             }
         }
-        match require_ok("garbage", mount.fs.collect_garbage(true).await)?.first() {
+        match require_ok("garbage", mount.fs.admin().collect_garbage(true).await)?.first() {
             None => Ok(()),
             Some(key) => Err(format!("the garbage {key} was not collected")),
         }

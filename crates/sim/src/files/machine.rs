@@ -18,7 +18,7 @@ use store::memory::{MemoryLimits, MemoryStore};
 use store::wrap::{Faulty, Wrapped};
 use store::{Clock as _, Entropy, ObjectStore};
 use tempfile::TempDir;
-use vfs::{AttributeSource, Audit, Config, Filesystem, Naming, Parts, VolumeRecord};
+use vfs::{AttributeSource, Audit, Config, Dependencies, Filesystem, Naming, VolumeRecord};
 
 /// A file system in memory, where fsync is free.
 const MEMORY_FS_DIR: &str = "/dev/shm";
@@ -108,7 +108,7 @@ impl Machine {
             }
         };
         let engine = Arc::new(self.open_engine(&injector, writeback.as_ref())?);
-        let parts = Parts {
+        let parts = Dependencies {
             store: store.clone(),
             clock: self.clock.clone(),
             entropy: Arc::new(Entropy::new(self.entropy.next_u64())),
@@ -161,7 +161,7 @@ impl Machine {
 
     /// Makes another mount directly over the bucket, without metadata, as on another machine.
     pub(crate) fn mount_elsewhere(&self, record: Option<VolumeRecord>) -> Result<Arc<Filesystem>, String> {
-        let parts = Parts {
+        let parts = Dependencies {
             store: Arc::new(self.bucket.clone()),
             clock: self.clock.clone(),
             entropy: Arc::new(Entropy::new(0)),

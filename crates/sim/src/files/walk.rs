@@ -3,7 +3,7 @@
 use super::fs_model::NodeKind;
 use super::oracle::{ObservedNode, ObservedTree};
 use bytes::Bytes;
-use vfs::{Attr, Filesystem, Handle, Ino, Listed, Result};
+use vfs::{Attr, DirectoryEntry, Filesystem, Handle, Ino, Result};
 
 /// Entries per page: fewer than a directory may have, so that several pages are read.
 const ENTRIES: usize = 3;
@@ -39,8 +39,8 @@ async fn list_names(fs: &Filesystem, dir: Ino) -> Result<Vec<String>> {
     Ok(list_names.filter(|name| name != "." && name != "..").collect())
 }
 
-async fn list(fs: &Filesystem, handle: Handle) -> Result<Vec<Listed>> {
-    let mut listed = Vec::<Listed>::new();
+async fn list(fs: &Filesystem, handle: Handle) -> Result<Vec<DirectoryEntry>> {
+    let mut listed = Vec::<DirectoryEntry>::new();
     loop {
         let cookie = listed.last().map_or(0, |entry| entry.cookie);
         let page = fs.readdir(handle, cookie, ENTRIES, true).await?;

@@ -1,32 +1,78 @@
 //! Reads from the bucket: listings of directories, probes of one name, and metadata of one object.
 
 use bytes::{Bytes, BytesMut};
-use futures_util::TryStreamExt as _;
+use futures_util::{StreamExt as _, TryStreamExt as _};
 use meta::{Ino, Inode, Kind, Moment, Name, Observed};
+use std::sync::Arc;
 use store::names::{self, KeyPrefix};
 use store::{GetOptions, ListEntry, ListPage, ListRequest, ObjectKey, ObjectMeta, StoreError};
 
+use crate::base::Base;
 use crate::bucket::directories::{Directory, LOOKUP_PAGES_MAX, ListedRange};
+use crate::bucket::evict::Evictor;
+use crate::bucket::export_queue::ExportQueue;
 use crate::bucket::headers;
+use crate::bucket::known_state::KnownState;
+use crate::bucket::metadata::object_metadata::Metadata;
+use crate::bucket::parts::BucketParts;
+use crate::bucket::reconcile::Reconciler;
+use crate::content::Content;
 use crate::layout::{is_reserved, object_key};
-use crate::{Error, Filesystem, Result};
+use crate::mount::Mount;
+use crate::names::{Names, name};
+use crate::{Error, Result};
+
+/// Finds names in the tables, and in the bucket where the tables may be outdated.
+#[derive(Debug)]
+pub(crate) struct Discovery {
+    pub(in crate::bucket) mount: Arc<Mount>,
+    pub(in crate::bucket) names: Arc<Names>,
+    pub(in crate::bucket) content: Arc<Content>,
+    pub(in crate::bucket) known: Arc<KnownState>,
+    pub(in crate::bucket) metadata: Arc<Metadata>,
+    pub(in crate::bucket) exports: Arc<ExportQueue>,
+    pub(in crate::bucket) reconciler: Arc<Reconciler>,
+    pub(in crate::bucket) evictor: Arc<Evictor>,
+}
+
+impl Discovery {
+    pub(crate) fn new(
+        base: &Base,
+        parts: &BucketParts,
+        reconciler: &Arc<Reconciler>,
+        evictor: &Arc<Evictor>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            mount: base.mount.clone(),
+            names: base.names.clone(),
+            content: base.content.clone(),
+            known: parts.known.clone(),
+            metadata: parts.metadata.clone(),
+            exports: parts.exports.clone(),
+            reconciler: reconciler.clone(),
+            evictor: evictor.clone(),
+        })
+    }
+}
 
 /// Entries of a listing page, the maximum of S3.
 pub(crate) const PAGE_ENTRIES: usize = 1000;
 /// Objects up to this size are fetched as a whole when their metadata is needed: HEAD and GET cost one request each.
 const SMALL_BYTES: u64 = 128 << 10;
+/// HEAD requests in flight.
+const DESCRIBED_AT_ONCE: usize = 32;
 /// The greatest character. A listing that starts after `dir/` plus this character starts after the directory.
 const LAST: &str = "\u{10FFFF}";
 
-impl Filesystem {
+impl Discovery {
     /// Looks up a name. The answer is at most as old as the revalidation time.
     pub(crate) async fn find(&self, parent: Ino, name: &Name) -> Result<Option<Inode>> {
         let found = self.find_name(parent, name).await?;
         match found.as_ref().and_then(|inode| inode.home.as_ref()) {
             // An additional link of a file: the object is under the key of the primary link.
-            Some((dir, home)) if self.layout.follows_paths() && (*dir, home) != (parent, name) => {
+            Some((dir, home)) if self.mount.layout.can_have_keys() && (*dir, home) != (parent, name) => {
                 self.find_name(*dir, home).await?;
-                Ok(self.names.lookup(parent, name)?)
+                Ok(self.names.tables().lookup(parent, name)?)
             }
             _ => Ok(found),
         }
@@ -36,30 +82,31 @@ impl Filesystem {
         if is_reserved(parent, name.as_bytes()) {
             return Ok(None);
         }
-        let mut local = self.names.lookup(parent, name)?;
+        let mut local = self.names.tables().lookup(parent, name)?;
         if let Some(inode) = &local
             && self.resolve_ambiguous_write(inode.ino).await?
         {
-            local = self.names.lookup(parent, name)?;
+            local = self.names.tables().lookup(parent, name)?;
         }
-        if !self.layout.follows_paths() || local.as_ref().is_some_and(|inode| self.is_current(parent, inode))
+        if !self.mount.layout.can_have_keys()
+            || local.as_ref().is_some_and(|inode| self.known.is_current(parent, inode))
         {
             return Ok(local);
         }
-        let prefix = self.layout.directory(&self.names, parent)?;
-        let has_key = |inode: &Inode| self.layout.has_key(&prefix, name, inode.kind);
-        if !self.layout.can_list(&prefix) || local.as_ref().is_some_and(|inode| !has_key(inode)) {
+        let prefix = self.mount.layout.directory(self.names.tables(), parent)?;
+        let has_key = |inode: &Inode| self.mount.layout.has_key(&prefix, name, inode.kind);
+        if !self.mount.layout.can_list(&prefix) || local.as_ref().is_some_and(|inode| !has_key(inode)) {
             return Ok(local);
         }
         let sort_keys = SortKeys::of(name)?;
-        let directory = self.directories.get(parent);
+        let directory = self.known.directories().get(parent);
         loop {
             let forgotten = directory.forgotten();
-            if !self.is_answered(&directory.listed_range(), &sort_keys, self.moment()) {
-                self.evict_if_needed(PAGE_ENTRIES)?;
+            if !self.known.is_answered(&directory.listed_range(), &sort_keys, self.mount.moment()) {
+                self.evictor.evict_if_needed(PAGE_ENTRIES)?;
                 self.list_until_answered(parent, name, &sort_keys, &directory).await?;
             }
-            let found = self.names.lookup(parent, name)?;
+            let found = self.names.tables().lookup(parent, name)?;
             if found.is_some() || directory.forgotten() == forgotten {
                 return Ok(found);
             }
@@ -68,14 +115,14 @@ impl Filesystem {
 
     /// Reads the object of a closed file if a write of it was ambiguous (its answer was lost). Returns whether one was.
     pub(crate) async fn resolve_ambiguous_write(&self, ino: Ino) -> Result<bool> {
-        if !self.files.take_unconfirmed(ino) {
+        if !self.content.files().take_unconfirmed(ino) {
             return Ok(false);
         }
-        match self.revalidate(&self.names.inode(ino)?).await {
+        match self.revalidate(&self.names.tables().inode(ino)?).await {
             // Another client deleted the object.
             Err(error) if error.errno() == libc::ENOENT => Ok(true),
             Err(error) => {
-                self.files.mark_unconfirmed(ino);
+                self.content.files().mark_unconfirmed(ino);
                 Err(error)
             }
             Ok(_) => Ok(true),
@@ -85,10 +132,11 @@ impl Filesystem {
     /// Returns the inode with authoritative attributes. Reads the object's headers if the inode has attributes from a listing
     /// only.
     pub(crate) async fn with_exact_attributes(&self, inode: Inode) -> Result<Inode> {
-        if !self.reads_headers || inode.home.is_none() || inode.ino == Ino::ROOT {
+        if !self.known.reads_headers() || inode.home.is_none() || inode.ino == Ino::ROOT {
             return Ok(inode);
         }
-        if inode.exact && !self.sharing.as_ref().is_some_and(|sharing| sharing.take_unsure(inode.ino)) {
+        if inode.exact && !self.known.sharing().as_ref().is_some_and(|sharing| sharing.take_unsure(inode.ino))
+        {
             return Ok(inode);
         }
         self.revalidate(&inode).await
@@ -97,26 +145,26 @@ impl Filesystem {
     /// Reads an inode's object again, however fresh the known state is.
     pub(crate) async fn revalidate(&self, inode: &Inode) -> Result<Inode> {
         if let Some((parent, name)) = &inode.home {
-            let looked_at = self.moment();
-            let prefix = self.layout.directory(&self.names, *parent)?;
-            if !self.layout.would_show((*parent, &prefix), name, inode) {
-                return Ok(self.names.inode(inode.ino)?);
+            let looked_at = self.mount.moment();
+            let prefix = self.mount.layout.directory(self.names.tables(), *parent)?;
+            if !self.mount.layout.would_show((*parent, &prefix), name, inode) {
+                return Ok(self.names.tables().inode(inode.ino)?);
             }
             let seen = self.describe(inode, looked_at).await?;
             // If the look is not valid, this mount changed the name meanwhile, and its change stands.
-            self.reconcile_visible_name((*parent, &prefix), name, seen, looked_at).await?;
+            self.reconciler.reconcile_visible_name((*parent, &prefix), name, seen, looked_at).await?;
         }
-        Ok(self.names.inode(inode.ino)?)
+        Ok(self.names.tables().inode(inode.ino)?)
     }
 
     /// Requests the page of a directory's listing after `after`, and records it.
     pub(crate) async fn list_page(&self, dir: Ino, directory: &Directory, after: &[u8]) -> Result<()> {
-        if !self.names.inode(dir)?.is_dir() {
+        if !self.names.tables().inode(dir)?.is_dir() {
             return Err(Error::NOT_DIRECTORY);
         }
         loop {
-            let (looked_at, changes) = (self.moment(), directory.changes());
-            let prefix = self.layout.directory(&self.names, dir)?;
+            let (looked_at, changes) = (self.mount.moment(), directory.changes());
+            let prefix = self.mount.layout.directory(self.names.tables(), dir)?;
             let request = ListRequest {
                 prefix: Bytes::copy_from_slice(prefix.as_bytes()),
                 delimiter: Some(b'/'),
@@ -124,24 +172,20 @@ impl Filesystem {
                 token: None,
                 limit: PAGE_ENTRIES,
             };
-            let mut page = self.store.list(request).await?;
+            let mut page = self.mount.store.list(request).await?;
             let last = page.entries.last().map(|entry| entry.text()[prefix.as_bytes().len()..].to_vec());
             let end = if page.next.is_some() { last } else { None };
             page.entries.extend(self.directories_beyond(&page).await?);
-            if self.reconcile_page((dir, &prefix), (after, end.as_deref()), &page.entries, looked_at).await? {
+            if self
+                .reconciler
+                .reconcile_page((dir, &prefix), (after, end.as_deref()), &page.entries, looked_at)
+                .await?
+            {
                 directory.note_page(after, end.as_deref(), looked_at, changes);
                 return Ok(());
             }
-            self.wait_until_settled(dir).await?;
+            self.known.wait_until_settled(dir).await?;
         }
-    }
-
-    /// Waits while this mount renames or replaces a directory.
-    async fn wait_until_settled(&self, dir: Ino) -> Result<()> {
-        if let Some((parent, name)) = self.names.inode(dir)?.home {
-            self.changes.wait_until_settled(parent, &name).await;
-        }
-        Ok(())
     }
 
     /// Returns directories that share the name of an object on the page but are listed on a later page: `a/` sorts after every
@@ -162,13 +206,13 @@ impl Filesystem {
 
     /// Returns whether any key has this prefix.
     async fn has_keys(&self, prefix: Bytes) -> Result<bool> {
-        let page = self.store.list(ListRequest { prefix, limit: 1, ..ListRequest::default() }).await?;
+        let page = self.mount.store.list(ListRequest { prefix, limit: 1, ..ListRequest::default() }).await?;
         Ok(!page.entries.is_empty())
     }
 
     /// Reads the metadata of an inode's object. The bytes of a small object come along and are cached.
     async fn describe(&self, inode: &Inode, looked_at: Moment) -> Result<Option<Observed>> {
-        let key = match self.layout.key(&self.names, inode) {
+        let key = match self.mount.layout.key(self.names.tables(), inode) {
             Ok(key) => key,
             Err(_) if inode.kind == Kind::Directory => {
                 return Ok(Some(self.implicit_directory(inode, looked_at)));
@@ -184,8 +228,8 @@ impl Filesystem {
         };
         match described {
             Ok((meta, bytes)) => {
-                self.metadata_cache.insert_observed(inode.ino, &meta, looked_at);
-                let mut seen = headers::observed(&meta, is_marker, &self.defaults, looked_at);
+                self.metadata.cache().insert_observed(inode.ino, &meta, looked_at);
+                let mut seen = headers::observed(&meta, is_marker, &self.mount.defaults, looked_at);
                 if seen.kind == Kind::Symlink {
                     seen.target = seen.target.or(bytes);
                 }
@@ -198,7 +242,7 @@ impl Filesystem {
     }
 
     async fn head(&self, key: &ObjectKey) -> Result<(ObjectMeta, Option<Bytes>), StoreError> {
-        Ok((self.store.head(key).await?, None))
+        Ok((self.mount.store.head(key).await?, None))
     }
 
     /// Sends a GET instead of a HEAD, as programs often read a small file after `stat`.
@@ -207,7 +251,7 @@ impl Filesystem {
         ino: Ino,
         key: &ObjectKey,
     ) -> Result<(ObjectMeta, Option<Bytes>), StoreError> {
-        let object = self.store.get(key, GetOptions::default()).await?;
+        let object = self.mount.store.get(key, GetOptions::default()).await?;
         let Ok(capacity) = usize::try_from(object.meta.size_bytes.min(2 * SMALL_BYTES)) else {
             unreachable!("the capacity is at most 2 * SMALL_BYTES")
         };
@@ -221,39 +265,12 @@ impl Filesystem {
             bytes.extend_from_slice(&piece);
         }
         let bytes = bytes.freeze();
-        self.blocks.insert(ino, &object.meta.object.etag, bytes.clone());
+        self.content.blocks().insert(ino, &object.meta.object.etag, bytes.clone());
         Ok((object.meta, Some(bytes)))
     }
 
     fn implicit_directory(&self, inode: &Inode, looked_at: Moment) -> Observed {
-        headers::implicit_directory(inode.mtime, looked_at, &self.defaults, true)
-    }
-
-    fn is_current(&self, parent: Ino, inode: &Inode) -> bool {
-        match inode.object().is_some() || inode.is_dir() {
-            true => self.has_unpublished_writes(inode.ino) || self.is_trusted(parent, inode.observed_at),
-            // A file without an object that is not open was being created when the last mount ended abnormally.
-            false => self.files.get(inode.ino).is_some(),
-        }
-    }
-
-    fn is_answered(&self, known: &ListedRange, sort_keys: &SortKeys, asked_at: Moment) -> bool {
-        known.is_fresh_for(asked_at, self.moment(), self.config.metadata_ttl)
-            && known.covers(&sort_keys.object, &sort_keys.directory)
-    }
-
-    /// Returns whether the directory was listed recently enough to tell that a name exists, or that it does not.
-    pub(crate) fn is_listed(&self, dir: Ino, name: &Name) -> Result<bool> {
-        Ok(self.is_answered(&self.directories.get(dir).listed_range(), &SortKeys::of(name)?, self.moment()))
-    }
-
-    /// Returns whether the directory was listed after `looked_at` and the name is not in it.
-    pub(crate) fn is_missing_since(&self, dir: Ino, name: &Name, looked_at: Moment) -> Result<bool> {
-        let known = self.directories.get(dir).listed_range();
-        let sort_keys = SortKeys::of(name)?;
-        Ok(known.is_newer_than(looked_at)
-            && known.covers(&sort_keys.object, &sort_keys.directory)
-            && self.names.entry(dir, name)?.is_none())
+        headers::implicit_directory(inode.mtime, looked_at, &self.mount.defaults, true)
     }
 
     async fn list_until_answered(
@@ -263,15 +280,16 @@ impl Filesystem {
         sort_keys: &SortKeys,
         directory: &Directory,
     ) -> Result<()> {
-        let asked_at = self.moment();
+        let asked_at = self.mount.moment();
         let listed = async {
             let mut has_listed = false;
             loop {
                 let known = directory.listed_range();
-                if self.is_answered(&known, sort_keys, asked_at) {
+                if self.known.is_answered(&known, sort_keys, asked_at) {
                     return Ok(());
                 }
-                let is_fresh = known.is_fresh_for(asked_at, self.moment(), self.config.metadata_ttl);
+                let is_fresh =
+                    known.is_fresh_for(asked_at, self.mount.moment(), self.mount.config.metadata_ttl);
                 let goes_on = is_fresh && known.from.is_empty() && !known.is_complete;
                 // One page covers a small directory. In a large directory each lookup lists only one page, so that the first
                 // lookup does not wait for all of them.
@@ -294,15 +312,15 @@ impl Filesystem {
             None => name.clone(),
         };
         loop {
-            let looked_at = self.moment();
-            let prefix = self.layout.directory(&self.names, dir)?;
+            let looked_at = self.mount.moment();
+            let prefix = self.mount.layout.directory(self.names.tables(), dir)?;
             let object = self.probe_object(&prefix, &plain, looked_at);
             let directory = self.probe_directory(&prefix, &plain, looked_at);
             let (object, directory) = futures_util::future::try_join(object, directory).await?;
-            if self.reconcile_name((dir, &prefix), &plain, object, directory, looked_at).await? {
+            if self.reconciler.reconcile_name((dir, &prefix), &plain, object, directory, looked_at).await? {
                 return Ok(());
             }
-            self.wait_until_settled(dir).await?;
+            self.known.wait_until_settled(dir).await?;
         }
     }
 
@@ -313,8 +331,8 @@ impl Filesystem {
         looked_at: Moment,
     ) -> Result<Option<Observed>> {
         let Ok(key) = object_key(prefix, name.as_bytes()) else { return Ok(None) };
-        let found = self.store.find(&key).await?;
-        Ok(found.map(|meta| headers::observed(&meta, false, &self.defaults, looked_at)))
+        let found = self.mount.store.find(&key).await?;
+        Ok(found.map(|meta| headers::observed(&meta, false, &self.mount.defaults, looked_at)))
     }
 
     async fn probe_directory(
@@ -323,10 +341,55 @@ impl Filesystem {
         name: &Name,
         looked_at: Moment,
     ) -> Result<Option<Observed>> {
-        let inside = prefix.child_dir(name.as_bytes()).ok().filter(|inside| self.layout.can_list(inside));
+        let inside =
+            prefix.child_dir(name.as_bytes()).ok().filter(|inside| self.mount.layout.can_list(inside));
         let Some(inside) = inside else { return Ok(None) };
         let exists = self.has_keys(Bytes::copy_from_slice(inside.as_bytes())).await?;
-        Ok(exists.then(|| headers::implicit_directory(self.now(), looked_at, &self.defaults, false)))
+        Ok(exists
+            .then(|| headers::implicit_directory(self.mount.now(), looked_at, &self.mount.defaults, false)))
+    }
+}
+
+impl KnownState {
+    /// Waits while this mount renames or replaces a directory.
+    async fn wait_until_settled(&self, dir: Ino) -> Result<()> {
+        if let Some((parent, name)) = self.names.tables().inode(dir)?.home {
+            self.changes.wait_until_settled(parent, &name).await;
+        }
+        Ok(())
+    }
+
+    fn is_current(&self, parent: Ino, inode: &Inode) -> bool {
+        match inode.object().is_some() || inode.is_dir() {
+            true => {
+                self.content.has_unpublished_writes(inode.ino) || self.is_trusted(parent, inode.observed_at)
+            }
+            // A file without an object that is not open was being created when the last mount ended abnormally.
+            false => self.content.files().get(inode.ino).is_some(),
+        }
+    }
+
+    fn is_answered(&self, known: &ListedRange, sort_keys: &SortKeys, asked_at: Moment) -> bool {
+        known.is_fresh_for(asked_at, self.mount.moment(), self.mount.config.metadata_ttl)
+            && known.covers(&sort_keys.object, &sort_keys.directory)
+    }
+
+    /// Returns whether the directory was listed recently enough to tell that a name exists, or that it does not.
+    pub(crate) fn is_listed(&self, dir: Ino, name: &Name) -> Result<bool> {
+        Ok(self.is_answered(
+            &self.directories.get(dir).listed_range(),
+            &SortKeys::of(name)?,
+            self.mount.moment(),
+        ))
+    }
+
+    /// Returns whether the directory was listed after `looked_at` and the name is not in it.
+    pub(crate) fn is_missing_since(&self, dir: Ino, name: &Name, looked_at: Moment) -> Result<bool> {
+        let known = self.directories.get(dir).listed_range();
+        let sort_keys = SortKeys::of(name)?;
+        Ok(known.is_newer_than(looked_at)
+            && known.covers(&sort_keys.object, &sort_keys.directory)
+            && self.names.tables().entry(dir, name)?.is_none())
     }
 }
 
@@ -354,4 +417,70 @@ impl SortKeys {
 pub(crate) fn start_after(prefix: &KeyPrefix, after: &[u8]) -> Bytes {
     let beyond = if after.ends_with(b"/") { LAST } else { "" };
     [prefix.as_bytes(), after, beyond.as_bytes()].concat().into()
+}
+
+impl Discovery {
+    /// Fails if the bucket has anything in the directory besides its marker.
+    pub(crate) async fn check_empty(&self, inode: &Inode) -> Result<()> {
+        let prefix = self.mount.layout.directory(self.names.tables(), inode.ino)?;
+        if !self.mount.layout.can_list(&prefix) {
+            let is_empty = self.names.tables().entries(inode.ino, None, 1)?.is_empty();
+            return if is_empty { Ok(()) } else { Err(Error::NOT_EMPTY) };
+        }
+        let request = ListRequest {
+            prefix: Bytes::copy_from_slice(prefix.as_bytes()),
+            limit: 2,
+            ..ListRequest::default()
+        };
+        let page = self.mount.store.list(request).await?;
+        if page.entries.iter().any(|entry| entry.text() != prefix.as_bytes()) {
+            return Err(Error::NOT_EMPTY);
+        }
+        if !self.names.tables().entries(inode.ino, None, 1)?.is_empty() {
+            // The bucket has nothing: known entries that are not being written are gone.
+            self.list_page(inode.ino, &self.known.directories().get(inode.ino), b"").await?;
+        }
+        if self.names.tables().entries(inode.ino, None, 1)?.is_empty() {
+            Ok(())
+        } else {
+            Err(Error::NOT_EMPTY)
+        }
+    }
+
+    /// Returns a name that may be created: valid, not reserved, and not taken according to the bucket.
+    pub(crate) async fn free_name(&self, parent: Ino, bytes: &[u8], kind: Kind) -> Result<Name> {
+        self.mount.check_writable()?;
+        let name = name(bytes)?;
+        if is_reserved(parent, bytes) {
+            return Err(Error::new(libc::EPERM, "'.tenon' at the volume's root is reserved for Tenon"));
+        }
+        match self.find(parent, &name).await? {
+            Some(_) => Err(Error::EXISTS),
+            None => self.names.check_not_escape(parent, &name, kind).map(|()| name),
+        }
+    }
+
+    /// Returns inodes with authoritative attributes, many requests at a time; `None` for inodes that are gone.
+    pub(crate) async fn exact_all(&self, inodes: Vec<Option<Inode>>) -> Result<Vec<Option<Inode>>> {
+        let exact = inodes.into_iter().map(|inode| async {
+            match inode {
+                None => Ok(None),
+                Some(inode) => match self.with_exact_attributes(inode).await {
+                    Ok(inode) => Ok(Some(inode)),
+                    Err(error) if error.errno() == libc::ENOENT => Ok(None),
+                    Err(error) => Err(error),
+                },
+            }
+        });
+        futures_util::stream::iter(exact).buffered(DESCRIBED_AT_ONCE).try_collect().await
+    }
+
+    /// Returns the inode at a path below the volume's root.
+    pub(crate) async fn at_path(&self, path: &[u8]) -> Result<Inode> {
+        let mut inode = self.names.tables().inode(Ino::ROOT)?;
+        for component in path.split(|byte| *byte == b'/').filter(|component| !component.is_empty()) {
+            inode = self.must(self.find(inode.ino, &name(component)?).await?)?;
+        }
+        Ok(inode)
+    }
 }

@@ -11,13 +11,56 @@ use std::collections::BTreeMap;
 use std::mem;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use store::names::KeyPrefix;
 
+use crate::Result;
+use crate::base::Base;
 use crate::bucket::directories::Directory;
+use crate::bucket::known_state::KnownState;
+use crate::bucket::parts::BucketParts;
 use crate::bucket::reconcile::PrefixedDirectory;
 use crate::bucket::sort_keys;
-use crate::{Filesystem, Result};
+use crate::content::Content;
+use crate::derived::views::Views;
+use crate::mount::Mount;
+use crate::names::Names;
+
+/// Keeps known names within their share of memory.
+#[derive(Debug)]
+pub(crate) struct Evictor {
+    pub(in crate::bucket) mount: Arc<Mount>,
+    pub(in crate::bucket) names: Arc<Names>,
+    pub(in crate::bucket) content: Arc<Content>,
+    pub(in crate::bucket) known: Arc<KnownState>,
+    pub(in crate::bucket) derived: Arc<Views>,
+    pub(in crate::bucket) freed: Freed,
+    pub(in crate::bucket) hand: ClockHand,
+}
+
+/// The memory that eviction frees.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::bucket) enum Freed {
+    /// Names that can be read from the bucket again.
+    Names,
+    /// References of the kernel to inodes, where the tables alone have the names.
+    References,
+}
+
+impl Evictor {
+    pub(crate) fn new(base: &Base, parts: &BucketParts, derived: &Arc<Views>) -> Arc<Self> {
+        let freed = if base.mount.layout.can_have_keys() { Freed::Names } else { Freed::References };
+        Arc::new(Self {
+            freed,
+            mount: base.mount.clone(),
+            names: base.names.clone(),
+            content: base.content.clone(),
+            known: parts.known.clone(),
+            derived: derived.clone(),
+            hand: ClockHand::default(),
+        })
+    }
+}
 
 /// Entries to examine in one step.
 const BATCH: usize = 1024;
@@ -50,14 +93,14 @@ struct Position {
     asked: Option<Ino>,
 }
 
-impl Filesystem {
+impl Evictor {
     /// Counts entries that were learned or looked up. If the tables exceed their share of memory, evicts down to three quarters
     /// of it, as far as one sweep gets.
     pub(crate) fn evict_if_needed(&self, entries: usize) -> Result<()> {
-        let is_over = match self.layout.follows_paths() {
-            true => self.names_bytes() > self.config.metadata_bytes(),
+        let is_over = match self.freed {
+            Freed::Names => self.names_bytes() > self.mount.config.metadata_bytes(),
             // The other half is for the engine.
-            false => self.references_bytes() > self.config.metadata_bytes() / 2,
+            Freed::References => self.references_bytes() > self.mount.config.metadata_bytes() / 2,
         };
         if !is_over {
             return Ok(());
@@ -68,23 +111,23 @@ impl Filesystem {
         // A sweep of another task is running.
         let Ok(mut position) = self.hand.position.try_lock() else { return Ok(()) };
         self.hand.entries.store(0, Ordering::Relaxed);
-        match self.layout.follows_paths() {
-            true => self.sweep(&mut position),
-            false => self.ask_kernel_to_forget(&mut position.asked),
+        match self.freed {
+            Freed::Names => self.sweep(&mut position),
+            Freed::References => self.ask_kernel_to_forget(&mut position.asked),
         }
     }
 
     /// Asks the kernel to forget inodes that it holds.
     fn ask_kernel_to_forget(&self, asked: &mut Option<Ino>) -> Result<()> {
         for _ in 0..BATCHES_MAX {
-            let held = self.references.after(*asked, BATCH);
+            let held = self.names.references().after(*asked, BATCH);
             *asked = held.last().copied();
-            for inode in self.names.inodes(&held)?.into_iter().flatten() {
+            for inode in self.names.tables().inodes(&held)?.into_iter().flatten() {
                 if let Some((dir, name)) = &inode.home {
-                    self.invalidations.request_forget(*dir, name.as_bytes());
+                    self.names.invalidations().request_forget(*dir, name.as_bytes());
                 }
             }
-            if asked.is_none() || self.invalidations.is_busy() {
+            if asked.is_none() || self.names.invalidations().is_busy() {
                 break;
             }
         }
@@ -93,7 +136,7 @@ impl Filesystem {
 
     /// Handles an inode that the kernel has forgotten. While memory is short such inodes are evicted in batches.
     pub(crate) fn evict_forgotten(&self, ino: Ino) -> Result<()> {
-        if !self.layout.follows_paths() || !self.is_above_target() {
+        if self.freed == Freed::References || !self.is_above_target() {
             return Ok(());
         }
         let together = {
@@ -105,35 +148,35 @@ impl Filesystem {
             mem::take(&mut *forgotten)
         };
         let mut by_directory: BTreeMap<Ino, Vec<(Name, Inode)>> = BTreeMap::new();
-        for inode in self.names.inodes(&together)?.into_iter().flatten() {
+        for inode in self.names.tables().inodes(&together)?.into_iter().flatten() {
             let Some((parent, name)) = inode.home.clone() else { continue };
             by_directory.entry(parent).or_default().push((name, inode));
         }
         for (dir, entries) in by_directory {
             // The directory is gone, and its entries with it.
-            let Ok(prefix) = self.layout.directory(&self.names, dir) else { continue };
+            let Ok(prefix) = self.mount.layout.directory(self.names.tables(), dir) else { continue };
             self.evict_unused(dir, &prefix, &entries)?;
         }
         Ok(())
     }
 
     /// Evicts everything that can be read from the bucket again, so that it is read with this mount's settings.
-    pub fn forget_learned(&self) -> Result<()> {
-        if self.layout.follows_paths() { self.forget_below(Ino::ROOT) } else { Ok(()) }
+    pub(crate) fn forget_learned(&self) -> Result<()> {
+        self.forget_below(Ino::ROOT)
     }
 
     fn forget_below(&self, dir: Ino) -> Result<()> {
-        let prefix = self.layout.directory(&self.names, dir)?;
+        let prefix = self.mount.layout.directory(self.names.tables(), dir)?;
         let mut after = None;
         loop {
-            let batch = self.names.entries(dir, after.as_ref(), BATCH)?;
+            let batch = self.names.tables().entries(dir, after.as_ref(), BATCH)?;
             for (_, entry) in batch.iter().filter(|(_, entry)| entry.kind == Kind::Directory) {
                 self.forget_below(entry.ino)?;
             }
             let inos: Vec<Ino> = batch.iter().map(|(_, entry)| entry.ino).collect();
             let is_end = batch.len() < BATCH;
             after = batch.last().map(|(name, _)| name.clone());
-            let names = batch.into_iter().map(|(name, _)| name).zip(self.names.inodes(&inos)?);
+            let names = batch.into_iter().map(|(name, _)| name).zip(self.names.tables().inodes(&inos)?);
             let entries: Vec<_> = names.filter_map(|(name, inode)| Some((name, inode?))).collect();
             self.evict_unused(dir, &prefix, &entries)?;
             if is_end {
@@ -143,15 +186,15 @@ impl Filesystem {
     }
 
     fn names_bytes(&self) -> u64 {
-        self.names.engine().memory_bytes() + self.references_bytes()
+        self.names.tables().engine().memory_bytes() + self.references_bytes()
     }
 
     fn references_bytes(&self) -> u64 {
-        self.references.len() as u64 * REFERENCE_BYTES
+        self.names.references().len() as u64 * REFERENCE_BYTES
     }
 
     fn is_above_target(&self) -> bool {
-        self.names_bytes() > self.config.metadata_bytes() / 4 * 3
+        self.names_bytes() > self.mount.config.metadata_bytes() / 4 * 3
     }
 
     fn sweep(&self, hand: &mut Position) -> Result<()> {
@@ -159,7 +202,7 @@ impl Filesystem {
         let (mut from, mut has_wrapped) = (begun, false);
         let mut left = BATCHES_MAX;
         loop {
-            match self.names.directory_from(from)? {
+            match self.names.tables().directory_from(from)? {
                 Some(dir) if !has_wrapped || dir < begun => {
                     if hand.dir != Some(dir) {
                         *hand = Position { dir: Some(dir), ..Position::default() };
@@ -185,17 +228,17 @@ impl Filesystem {
         after: &mut Option<Name>,
         left: &mut usize,
     ) -> Result<ControlFlow<()>> {
-        let prefix = self.layout.directory(&self.names, dir)?;
+        let prefix = self.mount.layout.directory(self.names.tables(), dir)?;
         loop {
-            if *left == 0 || !self.is_above_target() || self.invalidations.is_busy() {
+            if *left == 0 || !self.is_above_target() || self.names.invalidations().is_busy() {
                 return Ok(ControlFlow::Break(()));
             }
             *left -= 1;
-            let batch = self.names.entries(dir, after.as_ref(), BATCH)?;
+            let batch = self.names.tables().entries(dir, after.as_ref(), BATCH)?;
             let inos: Vec<Ino> = batch.iter().map(|(_, entry)| entry.ino).collect();
             let last = batch.last().map(|(name, _)| name.clone());
             let is_end = batch.len() < BATCH;
-            let inodes = self.names.inodes(&inos)?;
+            let inodes = self.names.tables().inodes(&inos)?;
             let known: Vec<(Name, Inode)> =
                 batch.into_iter().zip(inodes).filter_map(|((name, _), inode)| Some((name, inode?))).collect();
             self.evict_unused(dir, &prefix, &known)?;
@@ -208,10 +251,10 @@ impl Filesystem {
 
     /// Evicts unreferenced entries of a directory, and asks the kernel to forget the others.
     fn evict_unused(&self, dir: Ino, prefix: &KeyPrefix, entries: &[(Name, Inode)]) -> Result<()> {
-        let directory = self.directories.get(dir);
+        let directory = self.known.directories().get(dir);
         // A listing under way would take evicted names for missing ones.
         let Some(_listing) = directory.listing.try_block() else { return Ok(()) };
-        self.references.while_frozen(|holds| {
+        self.names.references().while_frozen(|holds| {
             let mut ops = Vec::new();
             for (name, inode) in entries {
                 // A held file is checked fully once the kernel has forgotten it. A directory is checked now, because the kernel
@@ -226,10 +269,11 @@ impl Filesystem {
                     continue;
                 }
                 if is_held {
-                    self.invalidations.request_forget(dir, name.as_bytes());
-                    if let Some((dir, name)) = self.derived.get().and_then(|views| views.shown_at(inode.ino))
+                    self.names.invalidations().request_forget(dir, name.as_bytes());
+                    if let Some((dir, name)) =
+                        self.derived.attached().and_then(|views| views.shown_at(inode.ino))
                     {
-                        self.invalidations.request_forget(dir, name.as_bytes());
+                        self.names.invalidations().request_forget(dir, name.as_bytes());
                     }
                 } else {
                     forget_sort_key(&directory, name, inode.kind);
@@ -241,9 +285,9 @@ impl Filesystem {
     }
 
     fn evict(&self, ops: &[Op]) -> Result<()> {
-        for evicted in self.names.commit_all(&self.ctx(), ops)?.into_iter().flatten() {
+        for evicted in self.names.tables().commit_all(&self.mount.ctx(), ops)?.into_iter().flatten() {
             if let Some(inode) = evicted.removed.filter(|inode| inode.kind == Kind::Directory) {
-                self.directories.remove(inode.ino);
+                self.known.directories().remove(inode.ino);
             }
         }
         Ok(())
@@ -252,17 +296,17 @@ impl Filesystem {
     /// Returns whether the bucket has all that is known of an entry. A directory must have no known entries.
     fn is_recoverable(&self, place: PrefixedDirectory<'_>, name: &Name, inode: &Inode) -> bool {
         self.may_be_recoverable(inode)
-            && self.layout.would_show(place, name, inode)
-            && self.names.xattrs(inode.ino).is_ok_and(|xattrs| xattrs.is_empty())
+            && self.mount.layout.would_show(place, name, inode)
+            && self.names.tables().xattrs(inode.ino).is_ok_and(|xattrs| xattrs.is_empty())
             && (inode.kind != Kind::Directory
-                || self.names.entries(inode.ino, None, 1).is_ok_and(|entries| entries.is_empty()))
-            && !self.awaits_export(inode.ino)
+                || self.names.tables().entries(inode.ino, None, 1).is_ok_and(|entries| entries.is_empty()))
+            && !self.names.awaits_export(inode.ino)
     }
 
     /// Like `is_recoverable`, but checks only the inode and the open files.
     fn may_be_recoverable(&self, inode: &Inode) -> bool {
         let is_whole = inode.kind == Kind::Directory || (inode.nlink == 1 && inode.object().is_some());
-        is_whole && self.files.get(inode.ino).is_none()
+        is_whole && self.content.files().get(inode.ino).is_none()
     }
 }
 
@@ -271,5 +315,58 @@ fn forget_sort_key(directory: &Directory, name: &Name, kind: Kind) {
     match sort_keys::sort_key(name, kind) {
         Some(text) => directory.forget_up_to(&text),
         None => directory.forget(),
+    }
+}
+
+impl Evictor {
+    /// Counts one kernel reference; returns false if the inode was evicted since its lookup.
+    pub(crate) fn refer(&self, ino: Ino) -> bool {
+        self.names.references().add(ino);
+        if let Err(error) = self.evict_if_needed(1) {
+            tracing::debug!(%error, "evicting inodes failed");
+        }
+        let is_known = self.names.tables().inode(ino).is_ok();
+        if !is_known {
+            self.names.references().forget(ino, 1);
+        }
+        is_known
+    }
+
+    /// Like `refer`, for many inodes.
+    pub(crate) fn refer_all(&self, inos: &[Ino]) -> Result<Vec<bool>> {
+        inos.iter().for_each(|ino| self.names.references().add(*ino));
+        if let Err(error) = self.evict_if_needed(inos.len()) {
+            tracing::debug!(%error, "evicting inodes failed");
+        }
+        let known = self.names.tables().inodes(inos);
+        let known: Vec<bool> = match known {
+            Ok(known) => known.iter().map(Option::is_some).collect(),
+            Err(error) => {
+                for ino in inos {
+                    self.names.references().forget(*ino, 1);
+                }
+                return Err(error.into());
+            }
+        };
+        for (ino, _) in inos.iter().zip(&known).filter(|(_, is_known)| !**is_known) {
+            self.names.references().forget(*ino, 1);
+        }
+        Ok(known)
+    }
+
+    /// Drops `count` kernel references.
+    pub(crate) fn forget(&self, ino: Ino, count: u64) {
+        if let Some(views) = self.derived.derived_at(ino) {
+            return views.forget(ino, count);
+        }
+        if !self.names.references().forget(ino, count) {
+            return;
+        }
+        if let Some(views) = self.derived.attached() {
+            views.forget_file(ino);
+        }
+        if let Err(error) = self.evict_forgotten(ino) {
+            tracing::debug!(%error, "evicting an inode failed; it stays in memory");
+        }
     }
 }

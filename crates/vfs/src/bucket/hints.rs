@@ -7,15 +7,51 @@
 //! late, repeated and reordered hints do no harm, if at least one hint follows the last change.
 
 use futures_util::{StreamExt as _, stream};
-use meta::{Ino, Inode, Kind, Name};
+use meta::{Ino, Inode, Name};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 use store::{Attributes, ETag, ObjectKey, ObjectMeta, ObjectRef};
 
+use crate::Result;
+use crate::base::Base;
+use crate::bucket::discovery::Discovery;
 use crate::bucket::headers;
-use crate::bucket::observe::KnownPath;
-use crate::names::invalidation::Invalidation;
-use crate::{Filesystem, Result};
+use crate::bucket::known_state::KnownState;
+use crate::bucket::metadata::object_metadata::Metadata;
+use crate::bucket::parts::BucketParts;
+use crate::bucket::path_locks::ChangeLocks;
+use crate::content::Content;
+use crate::mount::Mount;
+use crate::names::Names;
+use crate::names::inodes::KnownPath;
+use crate::names::invalidation::{Invalidation, push_invalidations};
+
+/// Processes reports that objects changed.
+#[derive(Debug)]
+pub struct Hints {
+    pub(in crate::bucket) mount: Arc<Mount>,
+    pub(in crate::bucket) names: Arc<Names>,
+    pub(in crate::bucket) content: Arc<Content>,
+    pub(in crate::bucket) known: Arc<KnownState>,
+    pub(in crate::bucket) metadata: Arc<Metadata>,
+    pub(in crate::bucket) locks: Arc<ChangeLocks>,
+    pub(in crate::bucket) discovery: Arc<Discovery>,
+}
+
+impl Hints {
+    pub(crate) fn new(base: &Base, parts: &BucketParts, discovery: &Arc<Discovery>) -> Arc<Self> {
+        Arc::new(Self {
+            mount: base.mount.clone(),
+            names: base.names.clone(),
+            content: base.content.clone(),
+            known: parts.known.clone(),
+            metadata: parts.metadata.clone(),
+            locks: parts.locks.clone(),
+            discovery: discovery.clone(),
+        })
+    }
+}
 
 /// Maximum objects to look up for hints that arrive together. For more it is cheaper to list, and only directories that are
 /// used.
@@ -24,8 +60,6 @@ const LOOKS_MAX: usize = 128;
 const LOOKS_AT_ONCE: usize = 32;
 /// Maximum wait until a change of the object by this mount has ended.
 const SETTLED_WITHIN: Duration = Duration::from_secs(1);
-/// Inodes in the kernel to invalidate at once.
-const BATCH: usize = 1024;
 
 /// A report that an object of the bucket changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,12 +67,12 @@ pub struct Hint {
     /// The object's full key.
     pub key: ObjectKey,
     /// The reported state.
-    pub says: Says,
+    pub state: ReportedState,
 }
 
 /// The state of an object that a hint reports.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Says {
+pub enum ReportedState {
     /// The object exists, with these properties.
     Stored {
         /// The etag.
@@ -62,11 +96,11 @@ enum HintAction {
     Look,
 }
 
-impl Filesystem {
+impl Hints {
     /// Processes hints. When this returns, programs see the reported changes, or the next lookup asks the bucket. Hints about
     /// names that nothing here depends on are free. Other hints that differ from the known state cost one request each, unless
     /// they are too many. Does nothing in a volume named by inode, where keys have no names.
-    pub async fn hear(&self, hints: Vec<Hint>) -> Result<()> {
+    pub async fn process(&self, hints: Vec<Hint>) -> Result<()> {
         let (mut wanted, mut news) = (Vec::new(), Vec::new());
         for hint in merge_by_key(hints) {
             match self.action_for(&hint)? {
@@ -83,81 +117,54 @@ impl Filesystem {
         for hint in &unresolved {
             self.mark_stale(hint, &mut done, &mut news)?;
         }
-        self.invalidations.deliver_patiently(&news).await;
+        self.names.invalidations().deliver_patiently(&news).await;
         Ok(())
     }
 
     /// Marks everything seen until now as stale, because hints may have been lost.
-    pub async fn doubt_everything(&self) {
-        self.directories.mark_all_stale(self.moment());
-        self.metadata_cache.forget_all();
+    pub async fn mark_all_stale(&self) {
+        self.known.directories().mark_all_stale(self.mount.moment());
+        self.metadata.cache().forget_all();
         let mut after = None;
-        while let Some((last, news)) = self.invalidations_after(after, push_invalidations) {
+        while let Some((last, news)) = self.names.invalidations_after(after, push_invalidations) {
             after = Some(last);
-            self.invalidations.deliver_patiently(&news).await;
+            self.names.invalidations().deliver_patiently(&news).await;
         }
-    }
-
-    /// Returns what a front end must drop after an [`Invalidation::Everything`]: attributes, data and names of a bounded number
-    /// of the inodes that front ends hold, starting after `after`. Also returns the last of these inodes, to continue from.
-    pub fn everything_held(&self, after: Option<Ino>) -> Option<(Ino, Vec<Invalidation>)> {
-        self.invalidations_after(after, |inode, news| {
-            push_invalidations(inode, news);
-            news.push(Invalidation::Inode(inode.ino));
-        })
-    }
-
-    fn invalidations_after(
-        &self,
-        after: Option<Ino>,
-        invalidate: impl Fn(&Inode, &mut Vec<Invalidation>),
-    ) -> Option<(Ino, Vec<Invalidation>)> {
-        let held = self.references.after(after, BATCH);
-        let last = *held.last()?;
-        let mut news = Vec::with_capacity(3 * held.len());
-        let inodes = self.names.inodes(&held).unwrap_or_default();
-        for (ino, inode) in held.iter().zip(inodes.into_iter().chain(std::iter::repeat(None))) {
-            match inode {
-                Some(inode) => invalidate(&inode, &mut news),
-                // The inode is gone. A program that still has its name looks it up again.
-                None => news.push(Invalidation::Inode(*ino)),
-            }
-        }
-        Some((last, news))
     }
 
     fn action_for(&self, hint: &Hint) -> Result<HintAction> {
-        let Some(path) = self.known_path(&hint.key)? else { return Ok(HintAction::Ignore) };
+        let Some(path) = self.names.known_path(&hint.key)? else { return Ok(HintAction::Ignore) };
         // The key is the marker of a known directory.
         let Some(name) = &path.next else { return Ok(HintAction::Look) };
         let shown = self.visible_name_of(&path, name)?;
-        let known = self.names.lookup(path.dir, &shown)?;
+        let known = self.names.tables().lookup(path.dir, &shown)?;
         if path.is_last && known.as_ref().is_some_and(|inode| self.confirms_known_state(inode, hint)) {
             return Ok(HintAction::Ignore);
         }
         // A listing under way may have been requested before this change.
-        self.directories.note_change(path.dir);
+        self.known.directories().note_change(path.dir);
         let Some(inode) = known else {
             // An unknown name matters only if a listing says that it does not exist.
-            let is_news = hint.says != Says::Removed && self.is_listed(path.dir, name)?;
+            let is_news = hint.state != ReportedState::Removed && self.known.is_listed(path.dir, name)?;
             return Ok(if is_news { HintAction::Look } else { HintAction::Ignore });
         };
-        self.metadata_cache.forget(inode.ino);
-        let is_trusted = self.is_trusted(path.dir, inode.observed_at) || self.is_listed(path.dir, name)?;
-        let is_open = self.files.get(inode.ino).is_some();
+        self.metadata.cache().forget(inode.ino);
+        let is_trusted =
+            self.known.is_trusted(path.dir, inode.observed_at) || self.known.is_listed(path.dir, name)?;
+        let is_open = self.content.files().get(inode.ino).is_some();
         Ok(if is_trusted || is_open { HintAction::Look } else { HintAction::Invalidate })
     }
 
     /// Returns whether a hint confirms the known state. Most hints report changes made by this mount.
     fn confirms_known_state(&self, inode: &Inode, hint: &Hint) -> bool {
-        let Says::Stored { etag: Some(etag), size_bytes, user } = &hint.says else { return false };
+        let ReportedState::Stored { etag: Some(etag), size_bytes, user } = &hint.state else { return false };
         let Some(object) = inode.object().filter(|object| object.etag == *etag) else { return false };
         if size_bytes.is_some_and(|size_bytes| size_bytes != inode.size_bytes) {
             return false;
         }
-        if !self.reads_headers {
+        if !self.known.reads_headers() {
             // The object's metadata may have changed. It is read again when needed.
-            self.metadata_cache.forget(inode.ino);
+            self.metadata.cache().forget(inode.ino);
             return true;
         }
         let Some(user) = user.clone().filter(|_| inode.exact) else { return false };
@@ -165,7 +172,7 @@ impl Filesystem {
         let object = ObjectRef { last_modified, ..ObjectRef::new(hint.key.clone(), etag.clone()) };
         let attributes = Attributes { user, ..Attributes::default() };
         let meta = ObjectMeta { object, size_bytes: inode.size_bytes, attributes, tag_count: None };
-        let said = headers::observed(&meta, false, &self.defaults, inode.observed_at);
+        let said = headers::observed(&meta, false, &self.mount.defaults, inode.observed_at);
         (said.kind, said.mode, said.uid, said.gid, said.mtime)
             == (inode.kind, inode.mode, inode.uid, inode.gid, inode.mtime)
     }
@@ -190,27 +197,27 @@ impl Filesystem {
     /// Waits for this mount's own change of the key before looking it up. A hint may arrive before the answer to the request
     /// that it reports; after that answer no lookup is needed.
     async fn look_up_once_settled(&self, hint: &Hint) -> Result<Vec<Invalidation>> {
-        drop(tokio::time::timeout(SETTLED_WITHIN, self.claims.claim(&hint.key)).await);
+        drop(tokio::time::timeout(SETTLED_WITHIN, self.locks.claims().claim(&hint.key)).await);
         match self.action_for(hint)? {
-            HintAction::Look => self.look_up(&hint.key).await,
+            HintAction::Look => self.discovery.look_up(&hint.key).await,
             _ => Ok(Vec::new()),
         }
     }
 
     /// Marks the directory of a hinted key as stale, so that the next lookup asks the bucket.
     fn mark_stale(&self, hint: &Hint, done: &mut BTreeSet<Ino>, news: &mut Vec<Invalidation>) -> Result<()> {
-        let Some(path) = self.known_path(&hint.key)? else { return Ok(()) };
+        let Some(path) = self.names.known_path(&hint.key)? else { return Ok(()) };
         self.invalidate_key(&hint.key, news)?;
         let mut dir = path.dir;
         loop {
-            let now = self.moment();
+            let now = self.mount.moment();
             if done.insert(dir) {
-                self.directories.mark_stale(dir, now);
+                self.known.directories().mark_stale(dir, now);
                 news.push(Invalidation::Attributes(dir));
             }
             // A directory may have been removed together with its last object.
-            match self.names.inode(dir)?.home {
-                Some((above, _)) if !matches!(hint.says, Says::Stored { .. }) => dir = above,
+            match self.names.tables().inode(dir)?.home {
+                Some((above, _)) if !matches!(hint.state, ReportedState::Stored { .. }) => dir = above,
                 _ => return Ok(()),
             }
         }
@@ -218,10 +225,10 @@ impl Filesystem {
 
     /// Adds invalidations of what kernels know under a key's name.
     fn invalidate_key(&self, key: &ObjectKey, news: &mut Vec<Invalidation>) -> Result<()> {
-        let Some(path) = self.known_path(key)? else { return Ok(()) };
+        let Some(path) = self.names.known_path(key)? else { return Ok(()) };
         let Some(name) = &path.next else { return Ok(()) };
         let shown = self.visible_name_of(&path, name)?;
-        match self.names.lookup(path.dir, &shown)? {
+        match self.names.tables().lookup(path.dir, &shown)? {
             Some(inode) => push_invalidations(&inode, news),
             None => news.push(Invalidation::entry(path.dir, shown.as_bytes())),
         }
@@ -231,30 +238,21 @@ impl Filesystem {
     /// Returns the visible name for the next component of a key. An object that shares its name with a directory has an escaped
     /// name.
     fn visible_name_of(&self, path: &KnownPath, name: &Name) -> Result<Name> {
-        if path.is_last { self.visible_name(path.dir, name) } else { Ok(name.clone()) }
+        if path.is_last { self.names.visible_name(path.dir, name) } else { Ok(name.clone()) }
     }
-}
-
-/// Adds invalidations for an inode. A directory's name stays: programs may be in it, and a request for its attributes tells
-/// whether it exists.
-fn push_invalidations(inode: &Inode, news: &mut Vec<Invalidation>) {
-    if let Some((dir, name)) = inode.home.as_ref().filter(|_| inode.kind != Kind::Directory) {
-        news.push(Invalidation::entry(*dir, name.as_bytes()));
-    }
-    news.push(Invalidation::Attributes(inode.ino));
 }
 
 /// Merges hints into one for each key. Contradicting hints become `Changed`.
 fn merge_by_key(hints: Vec<Hint>) -> impl Iterator<Item = Hint> {
-    let mut by_key = BTreeMap::<ObjectKey, Says>::new();
-    for Hint { key, says } in hints {
+    let mut by_key = BTreeMap::<ObjectKey, ReportedState>::new();
+    for Hint { key, state } in hints {
         match by_key.get_mut(&key) {
-            Some(before) if *before != says => *before = Says::Changed,
+            Some(before) if *before != state => *before = ReportedState::Changed,
             Some(_) => {}
             None => {
-                by_key.insert(key, says);
+                by_key.insert(key, state);
             }
         }
     }
-    by_key.into_iter().map(|(key, says)| Hint { key, says })
+    by_key.into_iter().map(|(key, state)| Hint { key, state })
 }

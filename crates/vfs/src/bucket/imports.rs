@@ -9,27 +9,42 @@
 use bytes::Bytes;
 use futures_util::TryStreamExt as _;
 use meta::{FsError, Ino, Inode, Kind, Name, Observed, Op};
-use store::names::NAME_BYTES_MAX;
+use std::sync::Arc;
+use store::names::{self, NAME_BYTES_MAX};
 use store::{
     CopyOptions, GetOptions, ListEntry, ListRequest, ObjectKey, ObjectMeta, Pages, Precondition, StoreError,
-    names,
 };
 
+use crate::Result;
+use crate::base::Base;
 use crate::bucket::discovery::PAGE_ENTRIES;
 use crate::bucket::headers;
+use crate::content::Content;
+use crate::content::storing::StoringGuard;
 use crate::layout::{RESERVED, stored_at};
-use crate::objects::StoringGuard;
-use crate::{Filesystem, Result};
+use crate::mount::Mount;
+use crate::names::Names;
 
-impl Filesystem {
+/// Imports objects that other clients stored in a volume named by inode.
+#[derive(Debug)]
+pub(crate) struct Importer {
+    pub(in crate::bucket) mount: Arc<Mount>,
+    pub(in crate::bucket) names: Arc<Names>,
+    pub(in crate::bucket) content: Arc<Content>,
+}
+
+impl Importer {
+    pub(crate) fn new(base: &Base) -> Arc<Self> {
+        Arc::new(Self { mount: base.mount.clone(), names: base.names.clone(), content: base.content.clone() })
+    }
+}
+
+impl Importer {
     /// Imports objects that other clients stored in a volume named by inode. Returns the paths of the new files. Does nothing
     /// in a volume named by path, where such objects are files already.
-    pub async fn import_foreign(&self) -> Result<Vec<Bytes>> {
+    pub(crate) async fn import_foreign(&self) -> Result<Vec<Bytes>> {
         let mut imported = Vec::new();
-        if self.layout.follows_paths() {
-            return Ok(imported);
-        }
-        let root = Bytes::copy_from_slice(&self.config.prefix);
+        let root = Bytes::copy_from_slice(&self.mount.config.prefix);
         self.import_listed(root, Some(b'/'), &mut imported).await?;
         Ok(imported)
     }
@@ -40,15 +55,15 @@ impl Filesystem {
         delimiter: Option<u8>,
         imported: &mut Vec<Bytes>,
     ) -> Result<()> {
-        let reserved = [&self.config.prefix[..], RESERVED.as_bytes(), b"/"].concat();
+        let reserved = [&self.mount.config.prefix[..], RESERVED.as_bytes(), b"/"].concat();
         let request = ListRequest { prefix, delimiter, limit: PAGE_ENTRIES, ..ListRequest::default() };
-        let mut pages = Pages::of(self.store.as_ref(), request);
+        let mut pages = Pages::of(self.mount.store.as_ref(), request);
         while let Some(entries) = pages.next().await? {
             for entry in entries {
                 match entry {
                     ListEntry::Object { object, .. } => imported.extend(self.import(&object.key).await?),
                     ListEntry::Prefix(inside)
-                        if inside == self.layout.content_prefix() || inside == reserved => {}
+                        if inside == self.mount.layout.content_prefix() || inside == reserved => {}
                     ListEntry::Prefix(inside) => {
                         Box::pin(self.import_listed(inside, None, imported)).await?;
                     }
@@ -60,10 +75,10 @@ impl Filesystem {
 
     /// Imports one object. Returns its path, or `None` if the object was removed or replaced meanwhile.
     async fn import(&self, key: &ObjectKey) -> Result<Option<Bytes>> {
-        let inside = ObjectKey::new(key.as_bytes()[self.config.prefix.len()..].to_vec());
+        let inside = ObjectKey::new(key.as_bytes()[self.mount.config.prefix.len()..].to_vec());
         let mut path = names::key_to_path(&inside.map_err(|error| crate::Error::Name(error.into()))?);
         let file = path.pop().filter(|name| !name.is_empty());
-        let Some(meta) = self.store.find(key).await? else { return Ok(None) };
+        let Some(meta) = self.mount.store.find(key).await? else { return Ok(None) };
         let imported = match file {
             Some(name) => {
                 let dir = self.directory_of(&path, None)?;
@@ -79,27 +94,28 @@ impl Filesystem {
             }
             Err(error) => return Err(error),
         };
-        self.sync_names().await?;
-        match self.store.delete(key, Precondition::Matches(meta.object.etag)).await {
+        self.names.sync_names().await?;
+        match self.mount.store.delete(key, Precondition::Matches(meta.object.etag)).await {
             Ok(()) | Err(StoreError::NotFound(_) | StoreError::PreconditionFailed(_)) => {}
             Err(error) => return Err(error.into()),
         }
-        let path = self.names.path(ino)?;
+        let path = self.names.tables().path(ino)?;
         Ok(Some(path.iter().map(Name::as_bytes).collect::<Vec<_>>().join(&b'/').into()))
     }
 
     /// Returns the directory of a path, and creates missing ones. `marker` has the attributes of the last one.
     fn directory_of(&self, path: &[Vec<u8>], marker: Option<&ObjectMeta>) -> Result<Ino> {
-        let (now, looked_at) = (self.now(), self.moment());
+        let (now, looked_at) = (self.mount.now(), self.mount.moment());
         let mut dir = Ino::ROOT;
         for (index, name) in path.iter().enumerate() {
             let seen = match marker.filter(|_| index + 1 == path.len()) {
-                Some(meta) => {
-                    Observed { object: None, ..headers::observed(meta, true, &self.defaults, looked_at) }
-                }
-                None => headers::implicit_directory(now, looked_at, &self.defaults, true),
+                Some(meta) => Observed {
+                    object: None,
+                    ..headers::observed(meta, true, &self.mount.defaults, looked_at)
+                },
+                None => headers::implicit_directory(now, looked_at, &self.mount.defaults, true),
             };
-            dir = match self.names.lookup(dir, &Name::new(name)?)? {
+            dir = match self.names.tables().lookup(dir, &Name::new(name)?)? {
                 Some(there) if there.is_dir() => there.ino,
                 taken => self.import_as(dir, Name::new(name)?, taken, seen)?,
             };
@@ -108,8 +124,8 @@ impl Filesystem {
     }
 
     async fn import_file(&self, dir: Ino, name: Name, meta: &ObjectMeta) -> Result<Option<Ino>> {
-        let taken = self.names.lookup(dir, &name)?;
-        let mut seen = headers::observed(meta, false, &self.defaults, self.moment());
+        let taken = self.names.tables().lookup(dir, &name)?;
+        let mut seen = headers::observed(meta, false, &self.mount.defaults, self.mount.moment());
         if let Some(there) = &taken {
             let is_same = there.object().is_some_and(|own| own.etag == meta.object.etag);
             if is_same {
@@ -127,16 +143,16 @@ impl Filesystem {
         let _stores;
         match seen.kind {
             Kind::File if meta.size_bytes > 0 => {
-                let ino = self.new_ino(dir)?;
-                _stores = self.me.upgrade().map(|fs| StoringGuard::begin(&fs, ino));
-                let key = self.content_key(ino)?;
-                let copy = self.store.copy(&meta.object, &key, CopyOptions::default()).await?;
+                let ino = self.names.new_ino(dir)?;
+                _stores = StoringGuard::begin(self.content.storing(), ino);
+                let key = self.mount.content_key(ino)?;
+                let copy = self.mount.store.copy(&meta.object, &key, CopyOptions::default()).await?;
                 seen.object = Some(stored_at(&copy));
             }
             Kind::Symlink => {
                 let options =
                     GetOptions { if_match: Some(meta.object.etag.clone()), ..GetOptions::default() };
-                let body = self.store.get(&meta.object.key, options).await?.body;
+                let body = self.mount.store.get(&meta.object.key, options).await?.body;
                 seen.target = Some(body.try_collect::<Vec<Bytes>>().await?.concat().into());
             }
             _ => {}
@@ -149,21 +165,22 @@ impl Filesystem {
         let mut free = name.clone();
         let mut is_taken = taken.is_some();
         // A content key contains the inode number.
-        let owner = seen.object.as_ref().and_then(|object| self.layout.content_owner(object.key.as_ref()?));
+        let owner =
+            seen.object.as_ref().and_then(|object| self.mount.layout.content_owner(object.key.as_ref()?));
         let ino = match owner {
             Some(owner) => owner,
-            None => self.new_ino(parent)?,
+            None => self.names.new_ino(parent)?,
         };
         loop {
             if is_taken {
-                let end = format!(".{:08x}", self.entropy.next_u64() as u32);
+                let end = format!(".{:08x}", self.mount.entropy.next_u64() as u32);
                 let kept = name.as_bytes().len().min(NAME_BYTES_MAX - end.len());
                 free = Name::new(&[&name.as_bytes()[..kept], end.as_bytes()].concat())?;
             }
             let op = Op::Import { parent, name: free.clone(), ino, seen: seen.clone() };
-            match self.names.commit(&self.ctx(), &op) {
+            match self.names.tables().commit(&self.mount.ctx(), &op) {
                 Ok(_) => {
-                    self.invalidations.entry(parent, free.as_bytes());
+                    self.names.invalidations().entry(parent, free.as_bytes());
                     return Ok(ino);
                 }
                 Err(FsError::Exists) => is_taken = true,

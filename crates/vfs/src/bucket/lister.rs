@@ -11,17 +11,58 @@ use bytes::Bytes;
 use meta::{Dentry, FsError, Ino, Kind, Moment, Name, Op, XattrHow};
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 use store::names::{self, KeyPrefix};
 use store::{ETag, ListEntry, ListPage, ListRequest, Timestamp};
 
-use crate::bucket::discovery::{PAGE_ENTRIES, start_after};
-use crate::bucket::reconcile::etag;
+use crate::Result;
+use crate::base::Base;
+use crate::bucket::discovery::{Discovery, PAGE_ENTRIES, start_after};
+use crate::bucket::known_state::KnownState;
+use crate::bucket::parts::BucketParts;
+use crate::bucket::reconcile::Reconciler;
 use crate::bucket::sort_keys;
-use crate::layout::is_reserved;
+use crate::layout::{etag, is_reserved};
+use crate::mount::Mount;
+use crate::names::Names;
 use crate::objects::from_hex;
-use crate::{Filesystem, Result};
+
+/// Compares known directories with the bucket, one page after the other.
+#[derive(Debug)]
+pub(crate) struct BackgroundLister {
+    pub(in crate::bucket) me: Weak<Self>,
+    pub(in crate::bucket) mount: Arc<Mount>,
+    pub(in crate::bucket) names: Arc<Names>,
+    pub(in crate::bucket) known: Arc<KnownState>,
+    pub(in crate::bucket) reconciler: Arc<Reconciler>,
+    pub(in crate::bucket) discovery: Arc<Discovery>,
+    pub(in crate::bucket) state: Lister,
+}
+
+impl BackgroundLister {
+    pub(crate) fn new(
+        base: &Base,
+        parts: &BucketParts,
+        reconciler: &Arc<Reconciler>,
+        discovery: &Arc<Discovery>,
+    ) -> Arc<Self> {
+        Arc::new_cyclic(|me| Self {
+            me: me.clone(),
+            mount: base.mount.clone(),
+            names: base.names.clone(),
+            known: parts.known.clone(),
+            reconciler: reconciler.clone(),
+            discovery: discovery.clone(),
+            state: Lister::default(),
+        })
+    }
+
+    /// Returns the progress.
+    pub(crate) fn state(&self) -> &Lister {
+        &self.state
+    }
+}
 
 /// Extended attribute of the root that holds the position of the current round.
 const POSITION: &[u8] = b"tenon.lister";
@@ -99,12 +140,11 @@ enum Step {
     Ended,
 }
 
-impl Filesystem {
-    /// Starts the background lister, with the time `every` for each request. It runs until the file system is dropped. Does
-    /// nothing for a volume named by inode, whose objects no other client changes.
-    pub fn list_in_background(&self, every: Duration) {
-        if self.layout.follows_paths() && !every.is_zero() {
-            self.lister.lock().every = Some(every);
+impl BackgroundLister {
+    /// Starts the background lister, with the time `every` for each request. It runs until the file system is dropped.
+    pub(crate) fn start(&self, every: Duration) {
+        if !every.is_zero() {
+            self.state.lock().every = Some(every);
             let me = self.me.clone();
             tokio::spawn(store::supervise("background listing", move || list_rounds(me.clone(), every)));
         }
@@ -113,17 +153,18 @@ impl Filesystem {
     /// Returns whether any program could see what the lister finds. A request after the kernel's caches have expired is
     /// answered from the bucket anyway.
     fn is_needed(&self) -> bool {
-        let now = self.moment();
-        let last_request_at = Moment { nanos: self.lister.last_request_at.load(Ordering::Relaxed), ..now };
-        self.handles.len() > 0 || now.since(last_request_at) < self.config.metadata_ttl + IDLE_AFTER
+        let now = self.mount.moment();
+        let last_request_at = Moment { nanos: self.state.last_request_at.load(Ordering::Relaxed), ..now };
+        self.names.handles().len() > 0
+            || now.since(last_request_at) < self.mount.config.metadata_ttl + IDLE_AFTER
     }
 
     /// Compares the next page that contains known names.
     async fn check_next_page(&self, at: &mut Position) -> Result<Step> {
         let Some(dir) = self.directory_at(&at.dir)? else { return self.advance(at) };
-        let known = sort_keys::entries_between(&self.names, dir, &at.after, None, 1)?;
-        let prefix = self.layout.directory(&self.names, dir)?;
-        let Some(next) = known.first().filter(|_| self.layout.can_list(&prefix)) else {
+        let known = sort_keys::entries_between(self.names.tables(), dir, &at.after, None, 1)?;
+        let prefix = self.mount.layout.directory(self.names.tables(), dir)?;
+        let Some(next) = known.first().filter(|_| self.mount.layout.can_list(&prefix)) else {
             return self.advance(at);
         };
         let after = match at.after.is_empty() {
@@ -131,7 +172,7 @@ impl Filesystem {
             true => Vec::new(),
             false => bound_before(&next.sort_key).max(&at.after).to_vec(),
         };
-        let looked = (self.moment(), self.directories.get(dir).changes());
+        let looked = (self.mount.moment(), self.known.directories().get(dir).changes());
         let request = ListRequest {
             prefix: Bytes::copy_from_slice(prefix.as_bytes()),
             delimiter: Some(b'/'),
@@ -139,10 +180,10 @@ impl Filesystem {
             token: None,
             limit: PAGE_ENTRIES,
         };
-        let mut page = self.store.list(request).await?;
+        let mut page = self.mount.store.list(request).await?;
         let last = page.entries.last().map(|entry| entry.text()[prefix.as_bytes().len()..].to_vec());
         let end = if page.next.is_some() { last } else { None };
-        let beyond = self.directories_beyond(&page).await?;
+        let beyond = self.discovery.directories_beyond(&page).await?;
         let requests = 1 + u32::try_from(beyond.len()).unwrap_or(u32::MAX);
         page.entries.extend(beyond);
         self.compare((dir, &prefix), (&after, end.as_deref()), page, looked).await?;
@@ -152,7 +193,7 @@ impl Filesystem {
                 self.advance(at)?;
             }
         }
-        self.lister.lock().requests += u64::from(requests);
+        self.state.lock().requests += u64::from(requests);
         Ok(Step::Listed(requests))
     }
 
@@ -174,27 +215,27 @@ impl Filesystem {
             })
         });
         failed?;
-        if !self.reconcile_page((dir, prefix), (after, end), &page.entries, looked_at).await? {
+        if !self.reconciler.reconcile_page((dir, prefix), (after, end), &page.entries, looked_at).await? {
             // The directory is being changed here. The next round compares it.
             return Ok(());
         }
         if after.is_empty() && end.is_none() && page.entries.len() == listed {
             // The page is the whole directory and all its names are known, so lookups need not list it.
-            self.directories.get(dir).note_page(after, end, looked_at, changes);
+            self.known.directories().get(dir).note_page(after, end, looked_at, changes);
         }
         let changed = |(name, tag): &&(Name, Option<ETag>)| {
-            let now = self.names.lookup(dir, name).ok().flatten();
+            let now = self.names.tables().lookup(dir, name).ok().flatten();
             now.is_none_or(|now| etag(&now) != tag.as_ref())
         };
-        self.lister.lock().changes += before.iter().filter(changed).count() as u64;
+        self.state.lock().changes += before.iter().filter(changed).count() as u64;
         Ok(())
     }
 
     /// Returns the known names in a range of a listing, and the etags of their objects.
     fn known_etags(&self, dir: Ino, after: &[u8], end: Option<&[u8]>) -> Result<Vec<(Name, Option<ETag>)>> {
         let mut tags = Vec::new();
-        for entry in sort_keys::entries_between(&self.names, dir, after, end, usize::MAX)? {
-            if let Some(inode) = self.names.lookup(dir, &entry.name)? {
+        for entry in sort_keys::entries_between(self.names.tables(), dir, after, end, usize::MAX)? {
+            if let Some(inode) = self.names.tables().lookup(dir, &entry.name)? {
                 tags.push((entry.name, inode.object().map(|object| object.etag.clone())));
             }
         }
@@ -208,8 +249,8 @@ impl Filesystem {
             Some(names::Entry::Marker) => return Ok(true),
             None => return Ok(false),
         };
-        Ok(self.names.entry(dir, &Name::new(&name)?)?.is_some()
-            || self.names.entry(dir, &Name::new(&names::beside(&name))?)?.is_some())
+        Ok(self.names.tables().entry(dir, &Name::new(&name)?)?.is_some()
+            || self.names.tables().entry(dir, &Name::new(&names::beside(&name))?)?.is_some())
     }
 
     /// Moves to the next directory.
@@ -222,7 +263,7 @@ impl Filesystem {
             }
             None => {
                 at.dir.clear();
-                at.finished_at = Some(self.now());
+                at.finished_at = Some(self.mount.now());
                 Ok(Step::Ended)
             }
         }
@@ -231,7 +272,7 @@ impl Filesystem {
     fn directory_at(&self, path: &[Name]) -> Result<Option<Ino>> {
         let mut dir = Ino::ROOT;
         for name in path {
-            match self.names.entry(dir, name)? {
+            match self.names.tables().entry(dir, name)? {
                 Some(Dentry { ino, kind: Kind::Directory }) => dir = ino,
                 _ => return Ok(None),
             }
@@ -243,7 +284,7 @@ impl Filesystem {
     fn next_directory(&self, path: &[Name]) -> Result<Option<Vec<Name>>> {
         let (mut at, mut above, mut after) = (Vec::new(), vec![Ino::ROOT], None);
         for name in path {
-            match self.names.entry(above[above.len() - 1], name)? {
+            match self.names.tables().entry(above[above.len() - 1], name)? {
                 Some(Dentry { ino, kind: Kind::Directory }) => {
                     at.push(name.clone());
                     above.push(ino);
@@ -266,7 +307,7 @@ impl Filesystem {
 
     fn first_directory(&self, dir: Ino, mut after: Option<Name>) -> Result<Option<Name>> {
         loop {
-            let batch = self.names.entries(dir, after.as_ref(), BATCH)?;
+            let batch = self.names.tables().entries(dir, after.as_ref(), BATCH)?;
             let is_last = batch.len() < BATCH;
             after = batch.last().map(|(name, _)| name.clone());
             let is_one = |(name, entry): &(Name, Dentry)| {
@@ -281,7 +322,7 @@ impl Filesystem {
     }
 
     fn position(&self) -> Position {
-        let read = match self.names.xattr(Ino::ROOT, POSITION) {
+        let read = match self.names.tables().xattr(Ino::ROOT, POSITION) {
             Ok(text) => Position::decode(&text),
             Err(FsError::NoData) => Some(Position::default()),
             Err(_) => None,
@@ -294,24 +335,26 @@ impl Filesystem {
 
     fn write_position(&self, at: &Position) -> Result<()> {
         let (name, value) = (POSITION.into(), at.encode().into());
-        self.names.commit(&self.ctx(), &Op::SetXattr { ino: Ino::ROOT, name, value, how: XattrHow::Set })?;
+        self.names
+            .tables()
+            .commit(&self.mount.ctx(), &Op::SetXattr { ino: Ino::ROOT, name, value, how: XattrHow::Set })?;
         Ok(())
     }
 
     fn show_position(&self, at: &Position) {
-        let mut status = self.lister.lock();
+        let mut status = self.state.lock();
         status.dir = at.dir.iter().map(Name::as_bytes).collect::<Vec<_>>().join(&b'/');
         status.finished_at = at.finished_at;
     }
 }
 
-async fn list_rounds(me: Weak<Filesystem>, every: Duration) {
+async fn list_rounds(me: Weak<BackgroundLister>, every: Duration) {
     let Some(mut at) = me.upgrade().map(|fs| fs.position()) else { return };
     let (mut wait, mut skipped, mut unwritten) = (BACKOFF.0, 0, 0);
     loop {
         let Some(fs) = me.upgrade() else { return };
         let is_idle = !fs.is_needed();
-        fs.lister.lock().is_idle = is_idle;
+        fs.state.lock().is_idle = is_idle;
         let finished_at = at.finished_at;
         let step = if is_idle { Ok(Step::Skipped) } else { fs.check_next_page(&mut at).await };
         fs.show_position(&at);
@@ -319,7 +362,7 @@ async fn list_rounds(me: Weak<Filesystem>, every: Duration) {
         if let Ok(Step::Listed(requests)) = step {
             unwritten += requests;
         }
-        if !fs.config.read_only && (has_ended && unwritten > 0 || unwritten >= REQUESTS_PER_WRITE) {
+        if !fs.mount.config.read_only && (has_ended && unwritten > 0 || unwritten >= REQUESTS_PER_WRITE) {
             unwritten = 0;
             if let Err(error) = fs.write_position(&at) {
                 tracing::warn!(%error, "cannot save the position of the background lister");

@@ -6,17 +6,53 @@ pub(crate) mod conflicts;
 pub(crate) mod directories;
 pub(crate) mod discovery;
 pub(crate) mod evict;
+pub(crate) mod export_queue;
 pub(crate) mod exports;
+mod find_reported;
 pub(crate) mod headers;
 pub(crate) mod hints;
 pub(crate) mod imports;
+pub(crate) mod known_state;
 pub(crate) mod lister;
 pub(crate) mod metadata;
 pub(crate) mod mover;
+mod object_xattrs;
 pub(crate) mod observe;
+pub(crate) mod parts;
 pub(crate) mod path_locks;
-pub(crate) mod preserve;
 pub(crate) mod reconcile;
-pub(crate) mod room;
 pub(crate) mod sharing;
 pub(crate) mod sort_keys;
+mod store_all;
+
+use std::sync::Arc;
+
+use crate::bucket::conflicts::ConflictRecords;
+use crate::bucket::conflicts::resolve::ConflictResolver;
+use crate::bucket::discovery::Discovery;
+use crate::bucket::evict::Evictor;
+use crate::bucket::export_queue::ExportQueue;
+use crate::bucket::exports::Exporter;
+use crate::bucket::hints::Hints;
+use crate::bucket::known_state::KnownState;
+use crate::bucket::lister::BackgroundLister;
+use crate::bucket::metadata::object_metadata::Metadata;
+use crate::bucket::mover::Moves;
+use crate::bucket::path_locks::ChangeLocks;
+
+/// The services that keep a volume and its bucket in agreement.
+#[derive(Debug)]
+pub(crate) struct Bucket {
+    pub(crate) known: Arc<KnownState>,
+    pub(crate) metadata: Arc<Metadata>,
+    pub(crate) exports: Arc<ExportQueue>,
+    pub(crate) locks: Arc<ChangeLocks>,
+    pub(crate) conflicts: Arc<ConflictRecords>,
+    pub(crate) discovery: Arc<Discovery>,
+    pub(crate) evictor: Arc<Evictor>,
+    pub(crate) hints: Arc<Hints>,
+    pub(crate) lister: Arc<BackgroundLister>,
+    pub(crate) resolver: Arc<ConflictResolver>,
+    pub(crate) exporter: Arc<Exporter>,
+    pub(crate) moves: Arc<Moves>,
+}

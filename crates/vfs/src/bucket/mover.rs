@@ -6,14 +6,52 @@
 
 use meta::{Dentry, Extent, Ino, Inode, Kind, Name, Op, RenameHow, Stored};
 use staging::mover::{Keeper, Mover, MoverOptions, Renamed};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use store::{ETag, Entropy, ObjectKey, ObjectMeta, ObjectRef, ObjectStore, StoreError};
 
+use crate::Result;
+use crate::base::Base;
+use crate::bucket::conflicts::resolve::ConflictResolver;
 use crate::bucket::headers;
-use crate::bucket::observe::KnownPath;
+use crate::bucket::known_state::KnownState;
+use crate::bucket::parts::BucketParts;
 use crate::config::Config;
+use crate::content::Content;
 use crate::layout::lost_key;
-use crate::{Filesystem, Result};
+use crate::mount::Mount;
+use crate::names::Names;
+use crate::names::inodes::KnownPath;
+
+/// Renames whose objects have not moved in the bucket yet.
+#[derive(Debug)]
+pub struct Moves {
+    pub(in crate::bucket) me: Weak<Self>,
+    pub(in crate::bucket) mount: Arc<Mount>,
+    pub(in crate::bucket) names: Arc<Names>,
+    pub(in crate::bucket) content: Arc<Content>,
+    pub(in crate::bucket) known: Arc<KnownState>,
+    pub(in crate::bucket) resolver: Arc<ConflictResolver>,
+    pub(in crate::bucket) mover: Option<Arc<Mover>>,
+}
+
+impl Moves {
+    pub(crate) fn new(
+        base: &Base,
+        parts: &BucketParts,
+        resolver: &Arc<ConflictResolver>,
+        mover: Option<Arc<Mover>>,
+    ) -> Arc<Self> {
+        Arc::new_cyclic(|me| Self {
+            me: me.clone(),
+            mount: base.mount.clone(),
+            names: base.names.clone(),
+            content: base.content.clone(),
+            known: parts.known.clone(),
+            resolver: resolver.clone(),
+            mover,
+        })
+    }
+}
 
 /// Opens the mover: the store that a volume named by path uses, over a bucket.
 pub(crate) fn open(
@@ -31,7 +69,12 @@ pub(crate) fn open(
     Ok(Mover::open(&config.moves_path, store.clone(), options, entropy.clone())?)
 }
 
-impl Filesystem {
+impl Moves {
+    /// Returns the store that renames, in a volume named by path.
+    pub(crate) fn mover(&self) -> Option<&Arc<Mover>> {
+        self.mover.as_ref()
+    }
+
     /// Installs the callbacks of the mover. Objects move only after the renames are durable, and are identified by their files.
     pub(crate) fn install_mover_callbacks(&self) {
         let Some(mover) = &self.mover else { return };
@@ -42,7 +85,7 @@ impl Filesystem {
                 let me = makes_safe.upgrade();
                 Box::pin(async move {
                     let closed = || StoreError::Unavailable("the volume is closed".into());
-                    let synced = me.ok_or_else(closed)?.sync_names().await;
+                    let synced = me.ok_or_else(closed)?.names.sync_names().await;
                     synced.map_err(|error| StoreError::Unavailable(error.to_string()))
                 })
             }),
@@ -60,52 +103,28 @@ impl Filesystem {
             has_left: Box::new(move |object| {
                 if let Some(me) = has_left.upgrade() {
                     // On an error the object is found missing when it is opened.
-                    me.forget_moved_object(object).ok();
+                    me.known.forget_moved_object(object).ok();
                 }
             }),
             is_void: Box::new(move |from, to| {
                 if let Some(me) = is_void.upgrade() {
-                    if let Some(sharing) = &me.sharing {
+                    if let Some(sharing) = me.known.sharing() {
                         sharing.mark_void(to);
                     }
                     for key in [from, to] {
                         // On an error the name is revalidated when its TTL expires.
-                        me.forget_listing_of(key).ok();
+                        me.known.forget_listing_of(key).ok();
                     }
                 }
             }),
-            judge: self.judge(),
+            judge: self.resolver.judge(),
         });
-    }
-
-    /// Forgets the listing of a key's directory, so that the key is looked up again.
-    pub(crate) fn forget_listing_of(&self, key: &ObjectKey) -> Result<()> {
-        if let Some(known) = self.known_path(key)? {
-            self.directories.get(known.dir).forget();
-        }
-        Ok(())
-    }
-
-    /// Handles the removal of a renamed object from its old key. An earlier listing may still show it there.
-    fn forget_moved_object(&self, object: &ObjectRef) -> Result<()> {
-        let Some(KnownPath { dir, next: Some(name), is_last: true }) = self.known_path(&object.key)? else {
-            return Ok(());
-        };
-        drop(self.changes.begin(dir, &name));
-        // A file that was being created at the name when the last mount ended is gone. So is a file whose rename is in the
-        // journal but not in the names. A look under way may be from before the removal, so the directory is listed again.
-        let local = self.names.lookup(dir, &self.visible_name(dir, &name)?)?;
-        let is_gone = |local: &Inode| local.object().is_none_or(|known| known.etag == object.etag);
-        if local.is_some_and(|local| is_gone(&local) && !self.is_open(local.ino)) {
-            self.directories.get(dir).forget();
-        }
-        Ok(())
     }
 
     /// Records the new etag of an object at the key to which it was moved.
     fn update_moved_etag(&self, key: &ObjectKey, given: &ETag, there: &ETag) -> Result<()> {
-        let inode = match self.layout.content_owner(key) {
-            Some(ino) => Some(self.names.inode(ino)?),
+        let inode = match self.mount.layout.content_owner(key) {
+            Some(ino) => Some(self.names.tables().inode(ino)?),
             None => self.known_object(key)?,
         };
         let Some(inode) = inode else { return Ok(()) };
@@ -115,7 +134,7 @@ impl Filesystem {
                     .object
                     .key
                     .as_ref()
-                    .map_or(self.layout.content_owner(key).is_none(), |own| own == key)
+                    .map_or(self.mount.layout.content_owner(key).is_none(), |own| own == key)
         };
         let with_tag = |extent: &Extent| match lies_there(extent) {
             true => {
@@ -123,28 +142,32 @@ impl Filesystem {
             }
             false => extent.clone(),
         };
-        let (inode, stored) = self.names.content(inode.ino)?;
+        let (inode, stored) = self.names.tables().content(inode.ino)?;
         if !stored.iter().any(lies_there) {
             return Ok(());
         }
         let (ino, size_bytes) = (inode.ino, inode.size_bytes);
         let base = inode.object().map(|object| object.etag.clone());
         let content = stored.iter().map(with_tag).collect();
-        self.names.commit(&self.ctx(), &Op::Publish { ino, base, content, size_bytes, mtime: None })?;
-        self.references.change_etag(ino, given, there);
-        self.blocks.retag(ino, given, there);
-        match self.files.get(ino) {
-            Some(file) => file.repin(|| self.pin_of(ino)),
+        self.names
+            .tables()
+            .commit(&self.mount.ctx(), &Op::Publish { ino, base, content, size_bytes, mtime: None })?;
+        self.names.references().change_etag(ino, given, there);
+        self.content.blocks().retag(ino, given, there);
+        match self.content.files().get(ino) {
+            Some(file) => file.repin(|| self.names.pin_of(ino)),
             None => Ok(()),
         }
     }
 
     /// Returns the known inode of a key: a file, or the directory whose marker it is.
     fn known_object(&self, key: &ObjectKey) -> Result<Option<Inode>> {
-        let Some(known) = self.known_path(key)?.filter(|known| known.is_last) else { return Ok(None) };
+        let Some(known) = self.names.known_path(key)?.filter(|known| known.is_last) else { return Ok(None) };
         match known.next {
-            Some(name) => Ok(self.names.lookup(known.dir, &self.visible_name(known.dir, &name)?)?),
-            None => Ok(Some(self.names.inode(known.dir)?)),
+            Some(name) => {
+                Ok(self.names.tables().lookup(known.dir, &self.names.visible_name(known.dir, &name)?)?)
+            }
+            None => Ok(Some(self.names.tables().inode(known.dir)?)),
         }
     }
 
@@ -169,13 +192,15 @@ impl Filesystem {
             let (Some(from), Some(to)) = (self.dentry_of_key(from)?, self.dentry_of_key(to)?) else {
                 continue;
             };
-            let Some(inode) = self.names.lookup(from.0, &from.1)? else { continue };
+            let Some(inode) = self.names.tables().lookup(from.0, &from.1)? else { continue };
             let is_same = match etag {
                 Some(etag) => inode.object().is_some_and(|object| object.etag == *etag),
                 // A directory that was created since is still empty.
-                None => inode.object().is_some() || !self.names.entries(inode.ino, None, 1)?.is_empty(),
+                None => {
+                    inode.object().is_some() || !self.names.tables().entries(inode.ino, None, 1)?.is_empty()
+                }
             };
-            let op = match self.names.entry(to.0, &to.1)? {
+            let op = match self.names.tables().entry(to.0, &to.1)? {
                 _ if !is_same => continue,
                 None => Op::Rename { from, to, how: RenameHow::NoReplace, keep: false },
                 // The key was passed to another link of the same file.
@@ -188,7 +213,7 @@ impl Filesystem {
                 }
                 Some(_) => continue,
             };
-            self.names.commit(&self.ctx(), &op)?;
+            self.names.tables().commit(&self.mount.ctx(), &op)?;
         }
         Ok(())
     }
@@ -196,7 +221,7 @@ impl Filesystem {
     /// Returns whether a rename to an entry may replace it: a file replaces a file, a directory an empty directory.
     fn may_replace(&self, inode: &Inode, entry: Dentry) -> Result<bool> {
         let is_directory = entry.kind == Kind::Directory;
-        let is_empty = !is_directory || self.names.entries(entry.ino, None, 1)?.is_empty();
+        let is_empty = !is_directory || self.names.tables().entries(entry.ino, None, 1)?.is_empty();
         Ok(inode.is_dir() == is_directory && is_empty)
     }
 
@@ -205,7 +230,7 @@ impl Filesystem {
         let Ok(key) = ObjectKey::new(text.strip_suffix(b"/").unwrap_or(text).to_vec()) else {
             return Ok(None);
         };
-        let known = self.known_path(&key)?.filter(|known| known.is_last);
+        let known = self.names.known_path(&key)?.filter(|known| known.is_last);
         Ok(known.and_then(|known| Some((known.dir, known.next?))))
     }
 
@@ -219,14 +244,14 @@ impl Filesystem {
 
     /// Waits until each renamed object is at its new key in the bucket, or could not be moved there for now. A read-only mount
     /// moves nothing and does not wait.
-    pub async fn moves_rest(&self) {
+    pub async fn wait_until_at_rest(&self) {
         if let Some(mover) = self.active_mover() {
             mover.rests().await;
         }
     }
 
     /// Waits until each renamed object is at its new key in the bucket.
-    pub async fn moves_end(&self) {
+    pub async fn wait_until_complete(&self) {
         if let Some(mover) = self.active_mover() {
             mover.arrived().await;
         }
@@ -234,11 +259,38 @@ impl Filesystem {
 
     /// Returns the mover if this mount moves objects.
     fn active_mover(&self) -> Option<&Mover> {
-        self.mover.as_deref().filter(|_| !self.config.read_only)
+        self.mover.as_deref().filter(|_| !self.mount.config.read_only)
     }
 
     /// Returns the length of the move journal that survives a power loss, in bytes. Simulators discard the rest.
-    pub fn moves_synced_bytes(&self) -> u64 {
+    pub fn synced_journal_bytes(&self) -> u64 {
         self.mover.as_ref().map_or(0, |mover| mover.synced())
+    }
+}
+
+impl KnownState {
+    /// Forgets the listing of a key's directory, so that the key is looked up again.
+    pub(crate) fn forget_listing_of(&self, key: &ObjectKey) -> Result<()> {
+        if let Some(known) = self.names.known_path(key)? {
+            self.directories.get(known.dir).forget();
+        }
+        Ok(())
+    }
+
+    /// Handles the removal of a renamed object from its old key. An earlier listing may still show it there.
+    fn forget_moved_object(&self, object: &ObjectRef) -> Result<()> {
+        let Some(KnownPath { dir, next: Some(name), is_last: true }) = self.names.known_path(&object.key)?
+        else {
+            return Ok(());
+        };
+        drop(self.changes.begin(dir, &name));
+        // A file that was being created at the name when the last mount ended is gone. So is a file whose rename is in the
+        // journal but not in the names. A look under way may be from before the removal, so the directory is listed again.
+        let local = self.names.tables().lookup(dir, &self.names.visible_name(dir, &name)?)?;
+        let is_gone = |local: &Inode| local.object().is_none_or(|known| known.etag == object.etag);
+        if local.is_some_and(|local| is_gone(&local) && !self.content.is_open(local.ino)) {
+            self.directories.get(dir).forget();
+        }
+        Ok(())
     }
 }

@@ -9,11 +9,57 @@
 
 use meta::{FsError, Ino, Name};
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use store::{ObjectKey, names};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use store::{Claims, ObjectKey, names};
 use tokio::sync::Notify;
 
-use crate::{Error, Filesystem, Result};
+use crate::base::Base;
+use crate::mount::Mount;
+use crate::names::Names;
+use crate::{Error, Result};
+
+/// Locks of paths and claims of keys that are about to change.
+#[derive(Debug)]
+pub(crate) struct ChangeLocks {
+    pub(in crate::bucket) mount: Arc<Mount>,
+    pub(in crate::bucket) names: Arc<Names>,
+    pub(in crate::bucket) paths: PathLocks,
+    /// Storing an object and naming it are two steps; two changes of one mount under one key must not take each other's objects
+    /// for foreign ones. Claimed after a file's `write_state` and path.
+    pub(in crate::bucket) claims: Claims<ObjectKey>,
+    /// Keys that the endpoint changes, claimed until the namespace shows the outcome. Claimed before any other lock.
+    pub(in crate::bucket) endpoint_claims: Claims<ObjectKey>,
+    /// Multipart uploads that are being changed, by upload id.
+    pub(in crate::bucket) upload_claims: Claims<ObjectKey>,
+}
+
+impl ChangeLocks {
+    pub(crate) fn new(base: &Base) -> Arc<Self> {
+        Arc::new(Self {
+            mount: base.mount.clone(),
+            names: base.names.clone(),
+            paths: PathLocks::default(),
+            claims: Claims::default(),
+            endpoint_claims: Claims::default(),
+            upload_claims: Claims::default(),
+        })
+    }
+
+    /// Returns claims of keys that are about to change.
+    pub(crate) fn claims(&self) -> &Claims<ObjectKey> {
+        &self.claims
+    }
+
+    /// Returns claims of multipart uploads that are being changed.
+    pub(crate) fn upload_claims(&self) -> &Claims<ObjectKey> {
+        &self.upload_claims
+    }
+
+    /// Returns claims of keys that the endpoint changes.
+    pub(crate) fn endpoint_claims(&self) -> &Claims<ObjectKey> {
+        &self.endpoint_claims
+    }
+}
 
 #[derive(Debug, Default)]
 pub(crate) struct PathLocks {
@@ -132,15 +178,15 @@ impl Drop for PathLock<'_> {
 
 /// Path locks of files and names. In a volume named by inode keys are not paths, and nothing is locked. An inode without a name
 /// has no path either.
-impl Filesystem {
+impl ChangeLocks {
     /// Locks the path of a file or directory.
     pub(crate) async fn lock_path(&self, ino: Ino) -> Result<PathLock<'_>> {
-        let home = || match self.names.inode(ino) {
+        let home = || match self.names.tables().inode(ino) {
             Ok(inode) => Ok(inode.home),
             Err(FsError::NotFound) => Ok(None),
             Err(error) => Err(Error::from(error)),
         };
-        let find_paths = || match self.layout.follows_paths() {
+        let find_paths = || match self.mount.layout.can_have_keys() {
             true => self.paths_of(home()?.as_ref()),
             false => Ok(Vec::new()),
         };
@@ -155,7 +201,7 @@ impl Filesystem {
     /// Locks the paths of object keys.
     pub(crate) async fn lock_keys(&self, keys: &[&ObjectKey]) -> Result<PathLock<'_>> {
         let path = |key: &&ObjectKey| {
-            let inside = key.as_bytes().strip_prefix(self.config.prefix.as_slice())?;
+            let inside = key.as_bytes().strip_prefix(self.mount.config.prefix.as_slice())?;
             let mut path = names::key_to_path(&ObjectKey::try_from(inside).ok()?);
             path.pop_if(|last| last.is_empty());
             Some(path.join(&b'/'))
@@ -170,8 +216,8 @@ impl Filesystem {
 
     fn paths_of<'e>(&self, entries: impl IntoIterator<Item = &'e (Ino, Name)>) -> Result<Vec<Vec<u8>>> {
         let mut paths = Vec::new();
-        for (dir, name) in entries.into_iter().filter(|_| self.layout.follows_paths()) {
-            match self.names.path(*dir) {
+        for (dir, name) in entries.into_iter().filter(|_| self.mount.layout.can_have_keys()) {
+            match self.names.tables().path(*dir) {
                 Ok(above) => {
                     let names = above.iter().chain([name]).map(Name::as_bytes);
                     paths.push(names.collect::<Vec<_>>().join(&b'/'));

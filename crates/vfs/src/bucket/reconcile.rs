@@ -6,18 +6,50 @@
 //! Invariants: unpublished writes are never touched. A change made here after a look takes precedence over the look: `changes`
 //! checks this for names; ops carry the moment of the look for inodes.
 
-mod reported;
+pub(crate) mod reported;
 
 use meta::{Applied, Dentry, FsError, Ino, Inode, Kind, Moment, Name, Observed, Op, RenameHow};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use store::names::{self, KeyPrefix};
-use store::{ETag, ListEntry, Timestamp};
+use store::{ListEntry, Timestamp};
 
+use crate::Result;
 use crate::attr::Attr;
-use crate::bucket::headers;
-use crate::bucket::sort_keys;
-use crate::layout::is_reserved;
-use crate::{Error, Filesystem, Result};
+use crate::base::Base;
+use crate::bucket::export_queue::ExportQueue;
+use crate::bucket::known_state::KnownState;
+use crate::bucket::metadata::object_metadata::Metadata;
+use crate::bucket::parts::BucketParts;
+use crate::bucket::{headers, sort_keys};
+use crate::content::Content;
+use crate::layout::{etag, is_reserved};
+use crate::mount::Mount;
+use crate::names::Names;
+
+/// Makes the names agree with what was seen in the bucket.
+#[derive(Debug)]
+pub(crate) struct Reconciler {
+    pub(in crate::bucket) mount: Arc<Mount>,
+    pub(in crate::bucket) names: Arc<Names>,
+    pub(in crate::bucket) content: Arc<Content>,
+    pub(in crate::bucket) known: Arc<KnownState>,
+    pub(in crate::bucket) exports: Arc<ExportQueue>,
+    pub(in crate::bucket) metadata: Arc<Metadata>,
+}
+
+impl Reconciler {
+    pub(crate) fn new(base: &Base, parts: &BucketParts) -> Arc<Self> {
+        Arc::new(Self {
+            mount: base.mount.clone(),
+            names: base.names.clone(),
+            content: base.content.clone(),
+            known: parts.known.clone(),
+            exports: parts.exports.clone(),
+            metadata: parts.metadata.clone(),
+        })
+    }
+}
 
 /// The kind of a look: a page of a listing, which is recorded in the directory, or one name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,7 +79,7 @@ type IsValidLook<'c> = &'c dyn Fn(Ino, &Name, Moment) -> bool;
 /// Where a look was made: a directory, and its key prefix at that time.
 pub(crate) type PrefixedDirectory<'p> = (Ino, &'p KeyPrefix);
 
-impl Filesystem {
+impl Reconciler {
     /// Reconciles a page of a directory's listing. Known names between `after` and `end` that are not on the page are removed.
     /// Returns false if the look is not valid; the caller then repeats it.
     pub(crate) async fn reconcile_page(
@@ -58,12 +90,13 @@ impl Filesystem {
         looked_at: Moment,
     ) -> Result<bool> {
         let mut page = PageNames::default();
-        let shown = self.if_look_is_valid(place, looked_at, |_| {
+        let shown = self.known.if_look_is_valid(place, looked_at, |_| {
             let (dir, prefix) = place;
             let (objects, directories) = self.sort(dir, prefix, entries, looked_at)?;
             let mut observations = Observations::new();
             for name in directories {
-                let seen = headers::implicit_directory(self.now(), looked_at, &self.defaults, false);
+                let seen =
+                    headers::implicit_directory(self.mount.now(), looked_at, &self.mount.defaults, false);
                 page.directories.insert(name.clone());
                 observations.insert(name, Some(seen));
             }
@@ -86,7 +119,7 @@ impl Filesystem {
         }
         let mut after = after.to_vec();
         loop {
-            let known = sort_keys::entries_between(&self.names, place.0, &after, end, KNOWN_AT_ONCE)?;
+            let known = sort_keys::entries_between(self.names.tables(), place.0, &after, end, KNOWN_AT_ONCE)?;
             let Some(last) = known.last() else { return Ok(true) };
             after = last.sort_key.clone();
             let mut missing = Observations::new();
@@ -109,26 +142,8 @@ impl Filesystem {
         let Some(plain) = names::plain(name.as_bytes()) else { return Ok(false) };
         let plain = Name::new(plain)?;
         let is_directory = page.directories.contains(&plain)
-            || self.names.entry(dir, &plain)?.is_some_and(|entry| entry.kind == Kind::Directory);
+            || self.names.tables().entry(dir, &plain)?.is_some_and(|entry| entry.kind == Kind::Directory);
         Ok(page.objects.contains(&plain) && is_directory)
-    }
-
-    /// Runs `work` unless the directory was moved or replaced since the look; then returns `None`. No change of a name can
-    /// begin meanwhile, so `work` must take a bounded number of steps.
-    fn if_look_is_valid<T>(
-        &self,
-        (dir, prefix): PrefixedDirectory<'_>,
-        looked_at: Moment,
-        work: impl FnOnce(IsValidLook<'_>) -> Result<T>,
-    ) -> Result<Option<T>> {
-        self.changes.while_frozen(|is_valid| {
-            let home = self.names.inode(dir)?.home;
-            let is_settled = home.is_none_or(|(parent, name)| is_valid(parent, &name, looked_at));
-            if !is_settled || self.layout.directory(&self.names, dir)? != *prefix {
-                return Ok(None);
-            }
-            work(is_valid).map(Some)
-        })
     }
 
     /// Returns whether the name of a listed object is also that of a directory that is not on the page: its place in the
@@ -140,7 +155,7 @@ impl Filesystem {
         is_in_page: bool,
         looked_at: Moment,
     ) -> Result<bool> {
-        match self.names.lookup(place.0, name)? {
+        match self.names.tables().lookup(place.0, name)? {
             Some(known) if known.kind == Kind::Directory => {
                 Ok(!is_in_page || !self.is_gone(place, name, &known, looked_at)?)
             }
@@ -157,7 +172,7 @@ impl Filesystem {
         directory: Option<Observed>,
         looked_at: Moment,
     ) -> Result<bool> {
-        let observations = self.if_look_is_valid(place, looked_at, |_| {
+        let observations = self.known.if_look_is_valid(place, looked_at, |_| {
             let mut observations = Observations::new();
             match (object, directory) {
                 (object, Some(directory)) => {
@@ -167,7 +182,7 @@ impl Filesystem {
                 (object, None) => {
                     // Without the directory, no escaped name is needed.
                     if let Ok(escaped) = Name::new(&names::beside(name.as_bytes()))
-                        && self.names.entry(place.0, &escaped)?.is_some()
+                        && self.names.tables().entry(place.0, &escaped)?.is_some()
                     {
                         observations.insert(escaped, None);
                     }
@@ -195,12 +210,12 @@ impl Filesystem {
 
     /// Reconciles an inode with the headers of its object, if it still has these bytes.
     pub(crate) fn reconcile_headers(&self, ino: Ino, seen: Observed) -> Result<()> {
-        let inode = self.names.inode(ino)?;
-        if has_other_bytes(&inode, &seen) || self.has_unpublished_writes(ino) {
+        let inode = self.names.tables().inode(ino)?;
+        if has_other_bytes(&inode, &seen) || self.content.has_unpublished_writes(ino) {
             return Ok(());
         }
         let seen = headers::with_known_precision(stored_at(&inode), seen);
-        match self.names.commit(&self.ctx(), &Op::Refresh { ino, seen }) {
+        match self.names.tables().commit(&self.mount.ctx(), &Op::Refresh { ino, seen }) {
             Ok(Applied { inode: Some(after), .. }) => self.propagate_refresh(&inode, &after),
             outcome => is_too_late(outcome).map(drop),
         }
@@ -222,13 +237,13 @@ impl Filesystem {
                     directories.push(Name::new(&name)?);
                 }
                 (Some(names::Entry::Object(name)), ListEntry::Object { object, size_bytes }) => {
-                    let seen = headers::listed(object, *size_bytes, false, &self.defaults, looked_at);
+                    let seen = headers::listed(object, *size_bytes, false, &self.mount.defaults, looked_at);
                     objects.push((Name::new(&name)?, seen));
                 }
                 (Some(names::Entry::Marker), ListEntry::Object { object, size_bytes }) => {
                     self.observe_own_marker(
                         dir,
-                        headers::listed(object, *size_bytes, true, &self.defaults, looked_at),
+                        headers::listed(object, *size_bytes, true, &self.mount.defaults, looked_at),
                     )?;
                 }
                 _ => {}
@@ -240,31 +255,31 @@ impl Filesystem {
 
     /// Processes a directory's own marker, found in its listing.
     fn observe_own_marker(&self, dir: Ino, seen: Observed) -> Result<()> {
-        let inode = self.names.inode(dir)?;
+        let inode = self.names.tables().inode(dir)?;
         if dir == Ino::ROOT {
             return Ok(());
         }
         if !has_other_bytes(&inode, &seen) {
-            self.note_listing_of_shared(&inode, &seen);
+            self.known.note_listing_of_shared(&inode, &seen);
             return Ok(());
         }
         let seen = Observed { mode: inode.mode, uid: inode.uid, gid: inode.gid, ..seen };
-        is_too_late(self.names.commit(&self.ctx(), &Op::Refresh { ino: dir, seen }))?;
+        is_too_late(self.names.tables().commit(&self.mount.ctx(), &Op::Refresh { ino: dir, seen }))?;
         Ok(())
     }
 
     /// Moves a file whose plain name a directory needs to its escaped name. Returns whether there was such a file.
     fn make_room_for_directory(&self, dir: Ino, name: &Name) -> Result<bool> {
-        let Some(Dentry { kind, .. }) = self.names.entry(dir, name)? else { return Ok(false) };
+        let Some(Dentry { kind, .. }) = self.names.tables().entry(dir, name)? else { return Ok(false) };
         if kind == Kind::Directory {
             return Ok(false);
         }
         let escaped = Name::new(&names::beside(name.as_bytes()))?;
         let how = RenameHow::Replace;
         let op = Op::Rename { from: (dir, name.clone()), to: (dir, escaped.clone()), how, keep: false };
-        let has_moved = !is_too_late(self.names.commit(&self.ctx(), &op))?;
-        self.invalidations.entry(dir, name.as_bytes());
-        self.invalidations.entry(dir, escaped.as_bytes());
+        let has_moved = !is_too_late(self.names.tables().commit(&self.mount.ctx(), &op))?;
+        self.names.invalidations().entry(dir, name.as_bytes());
+        self.names.invalidations().entry(dir, escaped.as_bytes());
         Ok(has_moved)
     }
 
@@ -280,7 +295,7 @@ impl Filesystem {
         loop {
             let batch: Vec<_> = observations.by_ref().take(BATCH).collect();
             let is_last = batch.len() < BATCH;
-            let done = self.if_look_is_valid(place, looked_at, |is_valid| {
+            let done = self.known.if_look_is_valid(place, looked_at, |is_valid| {
                 self.reconcile_batch(place, batch, looked_at, look, is_valid)
             })?;
             let Some(missing) = done else { return Ok(false) };
@@ -320,22 +335,22 @@ impl Filesystem {
             if !is_valid(dir, &name, looked_at) {
                 continue;
             }
-            let local = self.names.lookup(dir, &name)?;
+            let local = self.names.tables().lookup(dir, &name)?;
             if let (Some(local), Some(seen)) = (&local, &seen)
                 && has_other_bytes(local, seen)
-                && let Some(file) = self.files.get(local.ino)
+                && let Some(file) = self.content.files().get(local.ino)
             {
                 file.mark_concurrently_modified();
             }
             match (local, seen) {
                 (None, None) => {}
                 (None, Some(seen)) => {
-                    ops.push(Op::Import { parent: dir, name, ino: self.new_ino(dir)?, seen });
+                    ops.push(Op::Import { parent: dir, name, ino: self.names.new_ino(dir)?, seen });
                 }
                 (Some(local), seen)
                     if local.is_dir()
                         && seen.as_ref().is_none_or(|seen| seen.kind != Kind::Directory)
-                        && self.layout.would_show(place, &name, &local) =>
+                        && self.mount.layout.would_show(place, &name, &local) =>
                 {
                     missing.push((name, seen));
                 }
@@ -346,44 +361,44 @@ impl Filesystem {
                 }
                 // An additional link of a file. The object at the link's own key is another one, or was left there when the key
                 // was passed to another link.
-                (Some(local), Some(seen)) if !self.layout.would_show(place, &name, &local) => {
-                    if self.layout.can_show(place, &name, &local) {
+                (Some(local), Some(seen)) if !self.mount.layout.would_show(place, &name, &local) => {
+                    if self.mount.layout.can_show(place, &name, &local) {
                         // The object may be this file, stored by a request whose answer was lost. The export finds out.
-                        self.export_later(local.ino)?;
+                        self.exports.export_later(local.ino)?;
                     } else {
                         ops.push(Op::Vanish {
                             parent: dir,
                             name: name.clone(),
                             looked_at,
-                            keep: self.is_open(local.ino),
+                            keep: self.content.is_open(local.ino),
                         });
-                        ops.push(Op::Import { parent: dir, name, ino: self.new_ino(dir)?, seen });
+                        ops.push(Op::Import { parent: dir, name, ino: self.names.new_ino(dir)?, seen });
                     }
                 }
                 // The file was being created when the last mount ended abnormally. The object is another file.
                 (Some(local), Some(seen))
                     if !local.is_dir() && local.object().is_none() && seen.kind != Kind::Directory =>
                 {
-                    if !self.is_open(local.ino) {
+                    if !self.content.is_open(local.ino) {
                         self.push_vanish_ops(dir, &name, &local, looked_at, &mut ops)?;
-                        ops.push(Op::Import { parent: dir, name, ino: self.new_ino(dir)?, seen });
+                        ops.push(Op::Import { parent: dir, name, ino: self.names.new_ino(dir)?, seen });
                     }
                 }
                 (Some(local), Some(seen)) if !local.is_dir() && seen.kind == Kind::Directory => {
                     if self.is_gone(place, &name, &local, looked_at)? {
                         self.push_vanish_ops(dir, &name, &local, looked_at, &mut ops)?;
-                        ops.push(Op::Import { parent: dir, name, ino: self.new_ino(dir)?, seen });
+                        ops.push(Op::Import { parent: dir, name, ino: self.names.new_ino(dir)?, seen });
                     }
                 }
                 (Some(local), Some(seen))
-                    if has_other_bytes(&local, &seen) && self.has_write_in_doubt(local.ino) =>
+                    if has_other_bytes(&local, &seen) && self.content.has_write_in_doubt(local.ino) =>
                 {
                     // The export finds out whether the object is this file's.
-                    self.export_later(local.ino)?;
+                    self.exports.export_later(local.ino)?;
                 }
                 (Some(local), Some(seen)) => {
                     if look == Look::Page && !has_other_bytes(&local, &seen) {
-                        self.note_listing_of_shared(&local, &seen);
+                        self.known.note_listing_of_shared(&local, &seen);
                     }
                     let is_confirmed = look == Look::Name
                         && local.exact
@@ -400,35 +415,15 @@ impl Filesystem {
                 }
             }
         }
-        self.commit_observations(&ops)?;
+        self.known.commit_observations(&ops)?;
         for before in refreshed {
-            match self.names.inode(before.ino) {
+            match self.names.tables().inode(before.ino) {
                 Ok(after) => self.propagate_refresh(&before, &after)?,
                 Err(FsError::NotFound) => {}
                 Err(error) => return Err(error.into()),
             }
         }
         Ok(missing)
-    }
-
-    /// Commits observations together. Observations that came too late have no effect.
-    fn commit_observations(&self, ops: &[Op]) -> Result<()> {
-        if ops.is_empty() {
-            return Ok(());
-        }
-        for (op, outcome) in ops.iter().zip(self.names.commit_all(&self.ctx(), ops)?) {
-            match (op, outcome) {
-                (Op::Vanish { parent, name, .. }, Ok(applied)) => {
-                    if let Some(removed) = applied.removed {
-                        self.directories.remove(removed.ino);
-                    }
-                    self.invalidations.entry(*parent, name.as_bytes());
-                }
-                (_, Ok(_)) => {}
-                (_, Err(error)) => tracing::debug!(%error, "an observation came too late"),
-            }
-        }
-        Ok(())
     }
 
     /// Removes directories that a look did not find, with everything below that has no reason to stay. An object found in place
@@ -440,31 +435,38 @@ impl Filesystem {
         looked_at: Moment,
     ) -> Result<bool> {
         for (name, _) in &missing {
-            if let Some(Dentry { ino, kind: Kind::Directory }) = self.names.entry(place.0, name)?
-                && self.is_gone(place, name, &self.names.inode(ino)?, looked_at)?
+            if let Some(Dentry { ino, kind: Kind::Directory }) = self.names.tables().entry(place.0, name)?
+                && self.is_gone(place, name, &self.names.tables().inode(ino)?, looked_at)?
             {
                 let inside = place.1.child_dir(name.as_bytes())?;
                 Box::pin(self.drop_below((ino, &inside), looked_at)).await?;
             }
         }
-        let done = self.if_look_is_valid(place, looked_at, |is_valid| {
+        let done = self.known.if_look_is_valid(place, looked_at, |is_valid| {
             let mut ops = Vec::new();
             for (name, seen) in &missing {
-                let Some(local) = self.names.lookup(place.0, name)?.filter(Inode::is_dir) else { continue };
+                let Some(local) = self.names.tables().lookup(place.0, name)?.filter(Inode::is_dir) else {
+                    continue;
+                };
                 if !is_valid(place.0, name, looked_at) || !self.is_gone(place, name, &local, looked_at)? {
                     continue;
                 }
                 let (parent, name) = (place.0, name.clone());
                 ops.push(Op::Vanish { parent, name: name.clone(), looked_at, keep: false });
                 if let Some(seen) = seen.clone() {
-                    ops.push(Op::Import { parent, name, ino: self.new_ino(parent)?, seen });
+                    ops.push(Op::Import { parent, name, ino: self.names.new_ino(parent)?, seen });
                 }
             }
-            self.commit_observations(&ops)?;
+            self.known.commit_observations(&ops)?;
             let mut escaped = Vec::new();
             for (name, seen) in missing.into_iter().filter(|(_, seen)| seen.is_some()) {
                 // The directory stays because something below it stays.
-                if self.names.entry(place.0, &name)?.is_some_and(|entry| entry.kind == Kind::Directory) {
+                if self
+                    .names
+                    .tables()
+                    .entry(place.0, &name)?
+                    .is_some_and(|entry| entry.kind == Kind::Directory)
+                {
                     escaped.push((Name::new(&names::beside(name.as_bytes()))?, seen));
                 }
             }
@@ -480,7 +482,7 @@ impl Filesystem {
     async fn drop_below(&self, place: PrefixedDirectory<'_>, looked_at: Moment) -> Result<()> {
         let mut after = None;
         loop {
-            let batch = self.names.entries(place.0, after.as_ref(), BATCH)?;
+            let batch = self.names.tables().entries(place.0, after.as_ref(), BATCH)?;
             let is_last = batch.len() < BATCH;
             after = batch.last().map(|(name, _)| name.clone());
             let observations = batch.into_iter().map(|(name, _)| (name, None)).collect();
@@ -491,23 +493,20 @@ impl Filesystem {
         }
     }
 
-    pub(crate) fn is_open(&self, ino: Ino) -> bool {
-        self.files.get(ino).is_some()
-    }
-
     /// Returns the part of an observation that is new, or `None`. An observation without headers does not change known
     /// attributes.
     fn new_information(&self, local: &Inode, seen: Observed, looked_at: Moment) -> Option<Observed> {
         let same_bytes = !has_other_bytes(local, &seen);
         let seen = if same_bytes { headers::with_known_precision(stored_at(local), seen) } else { seen };
         let is_late = local.observed_at >= looked_at && !(seen.exact && same_bytes && !local.exact);
-        if is_late || self.has_unpublished_writes(local.ino) {
+        if is_late || self.content.has_unpublished_writes(local.ino) {
             return None;
         }
-        if let Some(sharing) = &self.sharing
+        if let Some(sharing) = self.known.sharing()
             && same_bytes
-            && !self.awaits_export(local.ino)
-            && let Some(seen) = sharing.attributes(local, &seen, self.moments.wall(looked_at), self.now())
+            && !self.names.awaits_export(local.ino)
+            && let Some(seen) =
+                sharing.attributes(local, &seen, self.mount.moments.wall(looked_at), self.mount.now())
         {
             return Some(seen);
         }
@@ -518,34 +517,27 @@ impl Filesystem {
         if same_bytes && (local.exact || !seen.exact) {
             return None;
         }
-        if seen.exact || !same_bytes && self.reads_headers {
+        if seen.exact || !same_bytes && self.known.reads_headers() {
             return Some(seen);
         }
         Some(Observed { mode: local.mode, uid: local.uid, gid: local.gid, ..seen })
     }
 
-    /// In a shared bucket: records that a listing shows the known bytes of a file, whose attributes another mount may have
-    /// changed.
-    fn note_listing_of_shared(&self, local: &Inode, seen: &Observed) {
-        if let Some(sharing) = self.sharing.as_ref().filter(|_| local.exact) {
-            sharing.listed(local, seen, self.moments.wall(local.observed_at));
-        }
-    }
-
     /// Passes on that an inode was refreshed: to its open handles and to the kernel.
     fn propagate_refresh(&self, before: &Inode, after: &Inode) -> Result<()> {
         if etag(before) != etag(after) {
-            self.forget_pending(after.ino)?;
-            if let Some(file) = self.files.get(after.ino) {
-                file.replace(|| self.pin_of(after.ino))?;
+            self.metadata.forget_pending(after.ino)?;
+            if let Some(file) = self.content.files().get(after.ino) {
+                file.replace(|| self.names.pin_of(after.ino))?;
             }
-            match self.has_older_readers(after.ino) {
+            let file = self.content.files().get(after.ino);
+            match file.is_some_and(|file| file.has_older_readers()) {
                 // The kernel's pages belong to the version that is open. A handle opened now bypasses the page cache.
-                true => self.invalidations.attributes(after.ino),
-                false => self.invalidations.inode(after.ino),
+                true => self.names.invalidations().attributes(after.ino),
+                false => self.names.invalidations().inode(after.ino),
             }
         } else if Attr::from(before) != Attr::from(after) {
-            self.invalidations.attributes(after.ino);
+            self.names.invalidations().attributes(after.ino);
         }
         Ok(())
     }
@@ -559,12 +551,12 @@ impl Filesystem {
         local: &Inode,
         looked_at: Moment,
     ) -> Result<bool> {
-        let is_told = self.layout.would_show(place, name, local);
-        if !is_told || local.observed_at >= looked_at || self.has_unpublished_writes(local.ino) {
+        let is_told = self.mount.layout.would_show(place, name, local);
+        if !is_told || local.observed_at >= looked_at || self.content.has_unpublished_writes(local.ino) {
             return Ok(false);
         }
         // A file that is neither stored nor open was being created when the last mount ended abnormally.
-        Ok(local.is_dir() || local.object().is_some() || !self.is_open(local.ino))
+        Ok(local.is_dir() || local.object().is_some() || !self.content.is_open(local.ino))
     }
 
     /// Adds the ops that remove a file's name, together with its other links: all of them led to the same object.
@@ -576,11 +568,59 @@ impl Filesystem {
         looked_at: Moment,
         ops: &mut Vec<Op>,
     ) -> Result<()> {
-        let others = if local.nlink > 1 { self.names.names(local.ino)? } else { Vec::new() };
+        let others = if local.nlink > 1 { self.names.tables().names(local.ino)? } else { Vec::new() };
         let all = others.into_iter().skip(1).chain([(dir, name.clone())]);
-        let keep = self.is_open(local.ino);
+        let keep = self.content.is_open(local.ino);
         ops.extend(all.map(|(parent, name)| Op::Vanish { parent, name, looked_at, keep }));
         Ok(())
+    }
+}
+
+impl KnownState {
+    /// Runs `work` unless the directory was moved or replaced since the look; then returns `None`. No change of a name can
+    /// begin meanwhile, so `work` must take a bounded number of steps.
+    fn if_look_is_valid<T>(
+        &self,
+        (dir, prefix): PrefixedDirectory<'_>,
+        looked_at: Moment,
+        work: impl FnOnce(IsValidLook<'_>) -> Result<T>,
+    ) -> Result<Option<T>> {
+        self.changes.while_frozen(|is_valid| {
+            let home = self.names.tables().inode(dir)?.home;
+            let is_settled = home.is_none_or(|(parent, name)| is_valid(parent, &name, looked_at));
+            if !is_settled || self.mount.layout.directory(self.names.tables(), dir)? != *prefix {
+                return Ok(None);
+            }
+            work(is_valid).map(Some)
+        })
+    }
+
+    /// Commits observations together. Observations that came too late have no effect.
+    fn commit_observations(&self, ops: &[Op]) -> Result<()> {
+        if ops.is_empty() {
+            return Ok(());
+        }
+        for (op, outcome) in ops.iter().zip(self.names.tables().commit_all(&self.mount.ctx(), ops)?) {
+            match (op, outcome) {
+                (Op::Vanish { parent, name, .. }, Ok(applied)) => {
+                    if let Some(removed) = applied.removed {
+                        self.directories.remove(removed.ino);
+                    }
+                    self.names.invalidations().entry(*parent, name.as_bytes());
+                }
+                (_, Ok(_)) => {}
+                (_, Err(error)) => tracing::debug!(%error, "an observation came too late"),
+            }
+        }
+        Ok(())
+    }
+
+    /// In a shared bucket: records that a listing shows the known bytes of a file, whose attributes another mount may have
+    /// changed.
+    fn note_listing_of_shared(&self, local: &Inode, seen: &Observed) {
+        if let Some(sharing) = self.sharing.as_ref().filter(|_| local.exact) {
+            sharing.listed(local, seen, self.mount.moments.wall(local.observed_at));
+        }
     }
 
     /// Removes a name under which the bucket has another object. Returns false if the name was changed here meanwhile.
@@ -591,32 +631,17 @@ impl Filesystem {
         local: &Inode,
         looked_at: Moment,
     ) -> Result<bool> {
-        let keep = self.files.get(local.ino).is_some();
+        let keep = self.content.files().get(local.ino).is_some();
         let op = Op::Vanish { parent: dir, name: name.clone(), looked_at, keep };
-        if is_too_late(self.names.commit(&self.ctx(), &op))? {
+        if is_too_late(self.names.tables().commit(&self.mount.ctx(), &op))? {
             return Ok(false);
         }
         match local.kind {
             Kind::Directory => self.forget_removed_directory(local),
             _ => self.directories.remove(local.ino),
         }
-        self.invalidations.entry(dir, name.as_bytes());
+        self.names.invalidations().entry(dir, name.as_bytes());
         Ok(true)
-    }
-
-    /// Returns whether the file has a store request in flight, or one whose answer was lost: an observed object may be its
-    /// result.
-    fn has_write_in_doubt(&self, ino: Ino) -> bool {
-        self.files.get(ino).is_some_and(|file| file.has_unconfirmed_upload())
-    }
-
-    pub(crate) fn has_unpublished_writes(&self, ino: Ino) -> bool {
-        self.files.get(ino).is_some_and(|file| file.pending().is_edited)
-    }
-
-    /// Returns the inode, or ENOENT if there is none.
-    pub(crate) fn must(&self, found: Option<Inode>) -> Result<Inode> {
-        found.ok_or(Error::NOT_FOUND)
     }
 }
 
@@ -645,9 +670,4 @@ fn has_other_bytes(local: &Inode, seen: &Observed) -> bool {
 
 fn stored_at(inode: &Inode) -> Option<Timestamp> {
     inode.object().and_then(|object| object.last_modified)
-}
-
-/// Returns the etag of an inode's object.
-pub(crate) fn etag(inode: &Inode) -> Option<&ETag> {
-    inode.object().map(|object| &object.etag)
 }

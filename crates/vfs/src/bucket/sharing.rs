@@ -3,12 +3,11 @@
 //! [Leases](staging::leases) in the bucket serialize operations that only one mount may do at a time. This module also remembers
 //! files whose attributes another mount may have changed: objects that were stored again with the same bytes.
 
+use meta::{Ino, Inode, Observed, Stored};
+use staging::leases::Leases;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-
-use meta::{Ino, Inode, Observed, Stored};
-use staging::leases::Leases;
 use store::{Entropy, ObjectKey, ObjectStore, Timestamp};
 
 use crate::config::Config;
@@ -48,7 +47,7 @@ impl Sharing {
         if !config.is_shared {
             return Ok(None);
         }
-        if !layout.follows_paths() {
+        if !layout.can_have_keys() {
             return Err(Error::Volume(
                 "says that it is named by inode: its names exist on one machine only, so it cannot be shared"
                     .into(),

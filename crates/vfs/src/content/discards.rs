@@ -12,7 +12,7 @@ use store::{ObjectKey, StoreError};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{Notify, mpsc};
 
-use crate::Filesystem;
+use crate::content::Content;
 
 /// Maximum objects in the queue; further callers wait while the store answers.
 const WAITING_MAX: usize = 4096;
@@ -84,7 +84,7 @@ impl Discards {
     }
 }
 
-impl Filesystem {
+impl Content {
     /// Deletes an object in the background.
     pub(crate) async fn discard(&self, key: ObjectKey) {
         self.discards.waiting.fetch_add(1, Ordering::AcqRel);
@@ -120,7 +120,7 @@ impl Filesystem {
 
     /// Fills a batch in write-back mode: no caller waits for its deletion, but its sync of the names delays those who sync.
     async fn gather(&self, queue: &mut mpsc::Receiver<ObjectKey>, batch: &mut Vec<ObjectKey>) {
-        if !self.config.write_back {
+        if !self.mount.config.write_back {
             return;
         }
         tokio::time::sleep(GATHERED_FOR).await;
@@ -133,7 +133,7 @@ impl Filesystem {
 
     /// Deletes objects until the store does not answer; returns those that are left.
     async fn delete_all(&self, keys: Vec<ObjectKey>) -> Vec<ObjectKey> {
-        let synced = self.sync_names().await;
+        let synced = self.names.sync_names().await;
         if let Err(error) = &synced {
             tracing::warn!(%error, count = keys.len(), "unused objects stay in the bucket: the metadata could not be synced; `tenon gc` removes them");
             keys.iter().for_each(|_| self.discards.remove_one());
@@ -150,7 +150,7 @@ impl Filesystem {
         if is_silent.load(Ordering::Acquire) {
             return Some(key);
         }
-        match self.store.delete(&key, store::Precondition::None).await {
+        match self.mount.store.delete(&key, store::Precondition::None).await {
             Ok(()) | Err(StoreError::NotFound(_)) => {}
             Err(error) if error.is_retryable() => {
                 tracing::debug!(%key, %error, "an unused object could not be deleted; retrying");

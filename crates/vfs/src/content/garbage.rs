@@ -6,8 +6,9 @@ use meta::{Engine, Ino};
 use staging::leases::left_over;
 use store::{ListEntry, ListRequest, ObjectKey, ObjectStore, Pages};
 
+use crate::content::Content;
 use crate::layout::Layout;
-use crate::{Filesystem, Result, VolumeRecord};
+use crate::{Result, VolumeRecord};
 
 /// Keys per page of a listing.
 const BATCH: usize = 1000;
@@ -23,28 +24,30 @@ pub async fn unused_content(
     find(engine, store, &Layout::of(prefix, record, root.btime), &|_| false).await
 }
 
-impl Filesystem {
-    /// Finds content that belongs to no file and expired leases; deletes them unless `only_find`.
-    pub async fn collect_garbage(&self, only_find: bool) -> Result<Vec<ObjectKey>> {
+impl Content {
+    /// Finds content that belongs to no file; deletes them unless `only_find`.
+    pub(crate) async fn collect_garbage(&self, only_find: bool) -> Result<Vec<ObjectKey>> {
         // Content stored for an open file, or for an object being stored, may be about to be named.
         let is_busy = |ino| self.files.get(ino).is_some() || self.storing.contains(ino);
-        let keys = find(self.names.engine().as_ref(), self.store.as_ref(), &self.layout, &is_busy).await?;
+        let keys = find(
+            self.names.tables().engine().as_ref(),
+            self.mount.store.as_ref(),
+            &self.mount.layout,
+            &is_busy,
+        )
+        .await?;
         if !only_find {
             for key in &keys {
                 self.discard(key.clone()).await;
             }
             self.discards.wait_until_drained().await;
         }
-        let leases = match self.layout.follows_paths() {
-            true => left_over(self.store.as_ref(), &self.layout.leases_prefix(), only_find).await?,
-            false => Vec::new(),
-        };
-        Ok(keys.into_iter().chain(leases).collect())
+        Ok(keys)
     }
 
     /// Removes leases of dead mounts in the background, so that they do not accumulate.
     pub(crate) fn clean_leases(&self) {
-        let (store, beginning) = (self.store.clone(), self.layout.leases_prefix());
+        let (store, beginning) = (self.mount.store.clone(), self.mount.layout.leases_prefix());
         tokio::spawn(async move {
             if let Err(error) = left_over(store.as_ref(), &beginning, false).await {
                 tracing::debug!(%error, "leases of dead mounts could not be removed");

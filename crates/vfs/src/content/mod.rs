@@ -3,12 +3,197 @@
 pub(crate) mod audit;
 pub(crate) mod budget;
 pub(crate) mod discards;
+pub(crate) mod disk_space;
 pub(crate) mod garbage;
+pub(crate) mod invariants;
+pub(crate) mod io;
 pub(crate) mod open_file;
+pub(crate) mod opener;
 pub(crate) mod pin;
 pub(crate) mod publishing;
 pub(crate) mod ranges;
 pub(crate) mod read;
 pub(crate) mod slab;
+pub(crate) mod storing;
 pub(crate) mod version;
 pub(crate) mod write;
+
+use meta::{Ino, Inode};
+use std::sync::{Arc, Weak};
+use store::{ObjectKey, ObjectRef, Precondition, StoreError};
+
+use crate::content::budget::Budget;
+use crate::content::discards::Discards;
+use crate::content::disk_space::SpaceSource;
+use crate::content::open_file::{OpenFile, OpenFiles};
+use crate::content::read::blocks::Blocks;
+use crate::content::slab::{SLAB_BYTES, SlabPool};
+use crate::content::storing::StoringInodes;
+use crate::mount::Mount;
+use crate::names::Names;
+use crate::names::access_times::{PENDING_MAX, is_due};
+use crate::{Atime, Attr, Result};
+
+/// The bytes of files: open files, the block cache, the memory of writers, and objects that wait for deletion.
+#[derive(Debug)]
+pub(crate) struct Content {
+    me: Weak<Self>,
+    mount: Arc<Mount>,
+    names: Arc<Names>,
+    files: OpenFiles,
+    slabs: SlabPool,
+    blocks: Blocks,
+    write_budget: Budget,
+    discards: Discards,
+    storing: Arc<StoringInodes>,
+    disk_space: SpaceSource,
+}
+
+impl Content {
+    /// Creates the part with the memory that the settings allow.
+    pub(crate) fn new(mount: Arc<Mount>, names: Arc<Names>) -> Arc<Self> {
+        let (read_bytes, write_bytes) = (mount.config.read_bytes(), mount.config.write_bytes());
+        Arc::new_cyclic(|me| Self {
+            me: me.clone(),
+            mount,
+            names,
+            files: OpenFiles::default(),
+            slabs: SlabPool::new(((read_bytes + write_bytes) as usize / SLAB_BYTES).max(1)),
+            blocks: Blocks::new(read_bytes),
+            write_budget: Budget::new(write_bytes),
+            discards: Discards::default(),
+            storing: Arc::default(),
+            disk_space: SpaceSource::default(),
+        })
+    }
+
+    /// Returns the block cache.
+    pub(crate) fn blocks(&self) -> &Blocks {
+        &self.blocks
+    }
+
+    /// Returns the queue of deletions.
+    pub(crate) fn discards(&self) -> &Discards {
+        &self.discards
+    }
+
+    /// Returns the source of free space.
+    pub(crate) fn disk_space(&self) -> &SpaceSource {
+        &self.disk_space
+    }
+
+    /// Returns the open files.
+    pub(crate) fn files(&self) -> &OpenFiles {
+        &self.files
+    }
+
+    /// Returns the pool of buffers.
+    pub(crate) fn slabs(&self) -> &SlabPool {
+        &self.slabs
+    }
+
+    /// Returns the memory budget of writers.
+    pub(crate) fn write_budget(&self) -> &Budget {
+        &self.write_budget
+    }
+
+    /// Returns the inodes whose content is being stored.
+    pub(crate) fn storing(&self) -> &Arc<StoringInodes> {
+        &self.storing
+    }
+}
+
+impl Content {
+    /// Returns the attributes that programs see, unpublished writes included.
+    pub(crate) fn attr(&self, inode: Inode) -> Attr {
+        let pending =
+            self.files.get(inode.ino).map(|file| file.pending()).filter(|pending| pending.is_edited);
+        let attr = Attr::from(&self.seen(inode));
+        match pending {
+            Some(pending) => attr.with_data_bytes(pending.data_bytes),
+            None => attr,
+        }
+    }
+
+    /// Returns the inode with the unpublished writes and the access time of its open file.
+    pub(crate) fn seen(&self, inode: Inode) -> Inode {
+        let inode = self.names.access_times().overlay(inode);
+        match self.files.get(inode.ino) {
+            Some(file) => file.overlay(inode),
+            None => inode,
+        }
+    }
+
+    /// Drops cached blocks that a sequential reader has passed.
+    pub(crate) fn drop_passed_blocks(&self, file: &OpenFile, end: u64) {
+        let (true, (Some(pin), _)) = (self.mount.config.page_cache_above && end > 0, file.pin()) else {
+            return;
+        };
+        // Earlier pieces were dropped when the reader passed them.
+        for piece in pin.last_two_before(end).unwrap_or_default() {
+            let until = piece.within(&(piece.range.start..end.min(piece.range.end))).end;
+            self.blocks.drop_before(file.ino, &piece.object.etag, until);
+        }
+    }
+
+    pub(crate) async fn delete(&self, key: &ObjectKey) -> Result<()> {
+        match self.mount.store.delete(key, Precondition::None).await {
+            Ok(()) | Err(StoreError::NotFound(_)) => Ok(()),
+            // The object may have been deleted although the answer was lost.
+            Err(error) => match self.mount.store.head(key).await {
+                Err(StoreError::NotFound(_)) => Ok(()),
+                _ => Err(error.into()),
+            },
+        }
+    }
+
+    /// Deletes an object that was moved, unless a new one was stored at its key. If only this machine's metadata has the new
+    /// place, the caller syncs it first: otherwise the file would look removed.
+    pub(crate) async fn delete_unless_replaced(&self, old: &ObjectRef) -> Result<()> {
+        match self.mount.store.delete(&old.key, Precondition::Matches(old.etag.clone())).await {
+            Ok(()) | Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Sets the function by which `statfs` and `fallocate` determine the free space of the backing store.
+    pub(crate) fn measure_space_by(&self, measure: crate::MeasureDiskSpace) {
+        self.disk_space.set(measure);
+    }
+
+    pub(crate) fn is_open(&self, ino: Ino) -> bool {
+        self.files.get(ino).is_some()
+    }
+
+    /// Returns whether the file has a store request in flight, or one whose answer was lost: an observed object may be its
+    /// result.
+    pub(crate) fn has_write_in_doubt(&self, ino: Ino) -> bool {
+        self.files.get(ino).is_some_and(|file| file.has_unconfirmed_upload())
+    }
+
+    pub(crate) fn has_unpublished_writes(&self, ino: Ino) -> bool {
+        self.files.get(ino).is_some_and(|file| file.pending().is_edited)
+    }
+
+    /// Records a read of an inode. Returns whether it changes the access time.
+    pub(crate) fn record_access(&self, ino: Ino) -> bool {
+        let now = self.mount.now();
+        let is_due = match self.mount.config.atime {
+            _ if self.mount.config.read_only => false,
+            Atime::Off => false,
+            Atime::Strict => true,
+            Atime::Relatime => {
+                self.names.tables().inode(ino).is_ok_and(|inode| is_due(&self.seen(inode), now))
+            }
+        };
+        if !is_due {
+            return false;
+        }
+        match self.names.access_times().record(ino, now) {
+            1 => self.names.flush_access_times_later(),
+            pending if pending >= PENDING_MAX => self.names.try_flush_access_times(),
+            _ => {}
+        }
+        true
+    }
+}

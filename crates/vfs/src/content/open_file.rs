@@ -8,7 +8,6 @@
 
 use meta::{Ino, Inode, Moment};
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use store::{Attributes, ETag, Timestamp};
@@ -20,7 +19,7 @@ use crate::content::read::readahead::Readahead;
 use crate::content::version::{Begin, Reading, Version};
 use crate::content::write::WriteState;
 use crate::fail_fast::FailFastSemaphore;
-use crate::{Atime, Error, Filesystem, Result};
+use crate::{Atime, Error, Result};
 
 /// Minimum interval between checks of the access time by reads of one handle.
 const ATIME_CHECK_INTERVAL_NS: i64 = 1_000_000_000;
@@ -391,60 +390,6 @@ impl OpenFiles {
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Ino, (Arc<OpenFile>, usize)>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// One user of an open file. Dropping it closes the file too, so that a call cancelled by a disconnecting client leaves nothing
-/// open.
-#[derive(Debug)]
-pub(crate) struct FileUser {
-    fs: Weak<Filesystem>,
-    file: Arc<OpenFile>,
-    is_open: bool,
-}
-
-impl FileUser {
-    pub(crate) fn new(fs: Weak<Filesystem>, file: Arc<OpenFile>) -> Self {
-        Self { fs, file, is_open: true }
-    }
-
-    /// Closes the file and waits for that.
-    pub(crate) async fn close(mut self) -> Result<()> {
-        self.is_open = false;
-        match self.fs.upgrade() {
-            Some(fs) => fs.close_file(&self.file).await,
-            None => Ok(()),
-        }
-    }
-
-    /// Passes the file to a handle, whose release closes it.
-    pub(crate) fn into_open_file(mut self) -> Arc<OpenFile> {
-        self.is_open = false;
-        self.file.clone()
-    }
-}
-
-impl Deref for FileUser {
-    type Target = Arc<OpenFile>;
-
-    fn deref(&self) -> &Self::Target {
-        &self.file
-    }
-}
-
-impl Drop for FileUser {
-    fn drop(&mut self) {
-        let Some(fs) = self.fs.upgrade().filter(|_| self.is_open) else { return };
-        let Ok(runtime) = tokio::runtime::Handle::try_current() else {
-            fs.files.close(self.file.ino);
-            return;
-        };
-        let file = self.file.clone();
-        runtime.spawn(async move {
-            if let Err(error) = fs.close_file(&file).await {
-                tracing::warn!(ino = %file.ino, %error, "closing a file failed");
-            }
-        });
     }
 }
 

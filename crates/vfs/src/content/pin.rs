@@ -9,6 +9,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use store::{ETag, ObjectKey, ObjectRef, StoreError};
 
+use crate::content::invariants::assert_can_be_read;
+
 /// Snapshot of a file's content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Pin {
@@ -105,7 +107,7 @@ impl Pin {
         }
     }
 
-    /// Returns the last two pieces that begin before an offset.
+    /// Returns the last two pieces that begin before an offset, in order.
     pub(crate) fn last_two_before(&self, end: u64) -> Result<Vec<Piece>, StoreError> {
         match &self.pieces {
             Pieces::Loaded(pieces) => {
@@ -113,7 +115,9 @@ impl Pin {
                 Ok(pieces[next.saturating_sub(2)..next].to_vec())
             }
             Pieces::Rows(rows) => {
-                let extents = last_rows(&*rows.tables, rows.ino, end, 2).map_err(unreadable)?;
+                let mut extents = last_rows(&*rows.tables, rows.ino, end, 2).map_err(unreadable)?;
+                // The tables return the last one first.
+                extents.reverse();
                 Ok(pieces_of(rows, extents))
             }
         }
@@ -278,6 +282,7 @@ fn pieces(content: &[Extent], path: Option<&ObjectKey>) -> Vec<Piece> {
         let (range, object_offset) = (extent.offset..extent.end(), extent.object_offset);
         pieces.push(Piece { range, object, object_offset, if_match });
     }
+    assert_can_be_read(&pieces);
     pieces
 }
 

@@ -9,14 +9,15 @@ use std::time::Duration;
 
 use crate::content::open_file::{FileHandle, OpenFile};
 use crate::content::write::When;
-use crate::{Error, Filesystem, Result};
+use crate::content::write::publisher::Publisher;
+use crate::{Error, Result};
 
 /// Maximum interval between checks for files that are due.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Files stored at the same time.
 const FILES_AT_ONCE: usize = 4;
 
-impl Filesystem {
+impl Publisher {
     /// Starts storing the writes of open files once they are `after` old, until the file system is dropped.
     pub fn publish_in_background(&self, after: Duration) {
         if !after.is_zero() {
@@ -27,12 +28,12 @@ impl Filesystem {
 
     /// Stores every file whose oldest unpublished write is at least `after` old.
     pub async fn publish_written(&self, after: Duration) {
-        let now = self.now();
+        let now = self.mount.now();
         // A time in the future is from before the wall clock was set back.
         let is_due = |file: &OpenFile| {
             file.edited_since().is_some_and(|since| now < since || now.since(since) >= after)
         };
-        let due = self.files.all().into_iter().filter(|file| is_due(file));
+        let due = self.content.files().all().into_iter().filter(|file| is_due(file));
         let publish = |file: Arc<OpenFile>| async move { self.publish_open(&file).await };
         futures_util::stream::iter(due).for_each_concurrent(FILES_AT_ONCE, publish).await;
     }
@@ -40,13 +41,13 @@ impl Filesystem {
     /// Stores an open file as `close` does. An `fsync` would not do: other clients do not see the deltas that it stores.
     async fn publish_open(&self, file: &OpenFile) {
         if let Err(error) = self.commit(file, When::Closed).await {
-            let path = self.path_for_log(file.ino);
+            let path = self.names.path_for_log(file.ino);
             tracing::warn!(path, %error, "storing an open file in the background failed");
             if matches!(error, Error::Stale(_)) && !file.pending().is_edited {
                 file.mark_lost_unreported();
             }
         }
-        file.restart_age(self.now());
+        file.restart_age(self.mount.now());
     }
 }
 
@@ -60,10 +61,10 @@ pub(crate) fn check_not_lost(handle: &FileHandle) -> Result<()> {
     }
 }
 
-async fn run_publishing(fs: Weak<Filesystem>, after: Duration) {
+async fn run_publishing(publisher: Weak<Publisher>, after: Duration) {
     loop {
         tokio::time::sleep(after.min(CHECK_INTERVAL)).await;
-        let Some(fs) = fs.upgrade() else { return };
-        fs.publish_written(after).await;
+        let Some(publisher) = publisher.upgrade() else { return };
+        publisher.publish_written(after).await;
     }
 }

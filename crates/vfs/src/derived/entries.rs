@@ -8,20 +8,24 @@ use super::nodes::DerivedDirectories;
 use super::{DerivedEntry, Placed};
 use crate::attr::Caller;
 use crate::bucket::metadata::{CONTENT_TYPE, TAG, USER};
-use crate::filesystem::name;
+use crate::derived::router::ViewRouter;
+use crate::derived::views::Views;
 use crate::names::handles::Opened;
-use crate::{Attr, Error, Filesystem, Result};
+use crate::names::name;
+use crate::{Attr, Error, Result};
 
 /// The error for other file types.
 const ONLY_FILES: Error = Error::new(libc::EPERM, "a view can contain only files and directories");
 
-impl Filesystem {
+impl Views {
     /// Returns an error if `dir` is in a view, or `name` is the views' own.
     pub(crate) fn check_not_derived(&self, dir: Ino, name: &[u8]) -> Result<()> {
         let is_derived = self.derived_at(dir).is_some() || self.is_derived_name(dir, name);
         if is_derived { Err(ONLY_FILES) } else { Ok(()) }
     }
+}
 
+impl ViewRouter {
     /// Creates and opens a file at the location in the volume that the view gives, with the metadata that keeps it in the view.
     /// Its first PUT has that metadata.
     pub(crate) async fn create_derived(
@@ -32,14 +36,14 @@ impl Filesystem {
         mode: u16,
         flags: i32,
     ) -> Result<(Attr, Opened)> {
-        self.check_writable()?;
+        self.mount.check_writable()?;
         let place = (place.0, name(place.1)?);
         if self.resolve_derived(views, &place).await?.is_some() {
             return Err(Error::EXISTS);
         }
         let placed = views.tree.place(&views.path_of((place.0, &place.1))?).await?;
         let Some((file, path)) = placed.path.split_last() else { return Err(Error::NOT_FOUND) };
-        let parent = self.make_parent_directories(path).await?;
+        let parent = self.discovery.make_parent_directories(path).await?;
         let made = self.create_described(caller, parent, file, mode, flags, &placed).await?;
         views.created.insert(place.clone(), made.0.ino);
         views.record_shown(made.0.ino, place);
@@ -55,7 +59,7 @@ impl Filesystem {
         let tags = placed.tags.iter().map(|(name, value)| pair(TAG, name, value));
         let content_type = placed.content_type.iter().map(|value| pair(CONTENT_TYPE, "", value));
         for (name, value) in user.chain(tags).chain(content_type) {
-            self.set_pending(ino, &name, Some(value.into()))?;
+            self.metadata.set_pending(ino, &name, Some(value.into()))?;
         }
         Ok(())
     }
@@ -67,14 +71,14 @@ impl Filesystem {
         parent: Ino,
         bytes: &[u8],
     ) -> Result<()> {
-        self.check_writable()?;
+        self.mount.check_writable()?;
         let place = (parent, name(bytes)?);
         let Target::File(inode) = self.resolve_derived(views, &place).await?.ok_or(Error::NOT_FOUND)? else {
             return Err(Error::IS_DIRECTORY);
         };
         let (dir, home) = inode.home.clone().ok_or(Error::NOT_FOUND)?;
         views.created.remove(&place);
-        self.unlink_name(dir, &home, inode.ino).await
+        self.remover.unlink_name(dir, &home, inode.ino).await
     }
 
     /// Creates a directory of the view.
@@ -84,7 +88,7 @@ impl Filesystem {
         parent: Ino,
         bytes: &[u8],
     ) -> Result<Attr> {
-        self.check_writable()?;
+        self.mount.check_writable()?;
         let place = (parent, name(bytes)?);
         let path = views.path_of((parent, &place.1))?;
         match views.tree.find(&path).await? {
@@ -94,7 +98,7 @@ impl Filesystem {
             }
             None => {
                 views.tree.make_directory(&path).await?;
-                Ok(views.attr(views.refer(place), &self.defaults))
+                Ok(views.attr(views.refer(place), &self.mount.defaults))
             }
         }
     }
@@ -106,7 +110,7 @@ impl Filesystem {
         parent: Ino,
         bytes: &[u8],
     ) -> Result<()> {
-        self.check_writable()?;
+        self.mount.check_writable()?;
         let place = (parent, name(bytes)?);
         let path = views.path_of((parent, &place.1))?;
         match views.tree.find(&path).await? {
@@ -145,15 +149,15 @@ impl Filesystem {
         flags: i32,
         placed: &Placed,
     ) -> Result<(Attr, Opened)> {
-        let name = self.free_name(parent, file, Kind::File).await?;
-        self.check_not_in_conflict_at(parent, &name)?;
-        let made = self.create_here(caller, parent, &name, mode, flags).await?;
+        let name = self.discovery.free_name(parent, file, Kind::File).await?;
+        self.creator.check_not_in_conflict(parent, &name)?;
+        let made = self.creator.create_here(caller, parent, &name, mode, flags).await?;
         match self.set_pending_description(made.0.ino, placed) {
             Ok(()) => Ok(made),
             Err(error) => {
-                self.unlink_name(parent, &name, made.0.ino).await?;
-                self.release(made.1.handle).await?;
-                self.forget(made.0.ino, 1);
+                self.remover.unlink_name(parent, &name, made.0.ino).await?;
+                self.editor.release(made.1.handle).await?;
+                self.evictor.forget(made.0.ino, 1);
                 Err(error)
             }
         }

@@ -6,13 +6,14 @@ use std::collections::BTreeMap;
 
 use super::nodes::{DentryKey, DerivedDirectories};
 use super::{DerivedEntry, DerivedFile};
-use crate::ops::Listed;
-use crate::{Filesystem, Result};
+use crate::Result;
+use crate::derived::router::ViewRouter;
+use crate::ops::DirectoryEntry;
 
 /// An entry of a derived directory; `None` for a directory.
 type Entry = (Name, Option<Inode>);
 
-impl Filesystem {
+impl ViewRouter {
     /// Lists up to `limit` entries after a name, and created files among them, without cookies. Also returns the last name that
     /// was passed, `None` at the end.
     pub(crate) async fn list_derived(
@@ -22,19 +23,20 @@ impl Filesystem {
         after: Option<&Name>,
         limit: usize,
         plus: bool,
-    ) -> Result<(Vec<Listed>, Option<Name>)> {
+    ) -> Result<(Vec<DirectoryEntry>, Option<Name>)> {
         let path = views.path(dir)?;
-        let asked_at = self.moment();
+        let asked_at = self.mount.moment();
         let reported = views.tree.list(&path, after, limit).await?;
         let end = reported.last().map(|(name, _)| name.clone());
         let own = self.created_files(views, dir, after, end.as_ref())?;
         let last = end.or_else(|| own.keys().next_back().cloned());
         let mut entries = self.listed_entries(reported, own, asked_at).await?;
-        if plus && self.reads_headers {
+        if plus && self.known.reads_headers() {
             entries = self.exact_entries(entries).await?;
         }
         let inos: Vec<Ino> = entries.iter().filter_map(|(_, inode)| Some(inode.as_ref()?.ino)).collect();
-        let mut referred = if plus { self.refer_all(&inos)? } else { vec![false; inos.len()] }.into_iter();
+        let mut referred =
+            if plus { self.evictor.refer_all(&inos)? } else { vec![false; inos.len()] }.into_iter();
         let listed = entries.into_iter().map(|(name, inode)| match inode {
             None => self.listed_directory(views, (dir, name), plus),
             Some(inode) => self.listed_file(views, (dir, name), inode, referred.next() == Some(true)),
@@ -70,7 +72,7 @@ impl Filesystem {
             DerivedEntry::Directory => None,
         });
         let files: Vec<&DerivedFile> = files.collect();
-        let mut inodes = self.resolve_reported(&files, asked_at).await?.into_iter();
+        let mut inodes = self.discovery.resolve_reported(&files, asked_at).await?.into_iter();
         let mut entries = Vec::with_capacity(reported.len() + own.len());
         for (name, entry) in &reported {
             own.remove(name);
@@ -94,18 +96,18 @@ impl Filesystem {
     async fn exact_entries(&self, entries: Vec<Entry>) -> Result<Vec<Entry>> {
         let (names, inodes): (Vec<Name>, Vec<Option<Inode>>) = entries.into_iter().unzip();
         let is_directory: Vec<bool> = inodes.iter().map(Option::is_none).collect();
-        let exact = self.exact_all(inodes).await?;
+        let exact = self.discovery.exact_all(inodes).await?;
         let entries = names.into_iter().zip(exact).zip(is_directory);
         let is_there =
             |((_, inode), is_directory): &((Name, Option<Inode>), bool)| *is_directory || inode.is_some();
         Ok(entries.filter(is_there).map(|(entry, _)| entry).collect())
     }
 
-    fn listed_directory(&self, views: &DerivedDirectories, place: DentryKey, plus: bool) -> Listed {
+    fn listed_directory(&self, views: &DerivedDirectories, place: DentryKey, plus: bool) -> DirectoryEntry {
         let name = Bytes::copy_from_slice(place.1.as_bytes());
         let ino = if plus { views.refer(place) } else { views.number(&place) };
-        let attr = plus.then(|| views.attr(ino, &self.defaults));
-        Listed { name, ino, kind: Some(Kind::Directory), cookie: 0, attr, is_awaited: false }
+        let attr = plus.then(|| views.attr(ino, &self.mount.defaults));
+        DirectoryEntry { name, ino, kind: Some(Kind::Directory), cookie: 0, attr, is_awaited: false }
     }
 
     fn listed_file(
@@ -114,15 +116,15 @@ impl Filesystem {
         place: DentryKey,
         inode: Inode,
         is_referred: bool,
-    ) -> Listed {
+    ) -> DirectoryEntry {
         let name = Bytes::copy_from_slice(place.1.as_bytes());
-        let is_sure = !self.reads_headers || inode.exact;
+        let is_sure = !self.known.reads_headers() || inode.exact;
         let (ino, kind) = (inode.ino, is_sure.then_some(inode.kind));
         let is_awaited = views.created.get(&place).is_some();
         let attr = is_referred.then(|| {
             views.record_shown(ino, place);
-            self.attr(inode)
+            self.content.attr(inode)
         });
-        Listed { name, ino, kind, cookie: 0, attr, is_awaited }
+        DirectoryEntry { name, ino, kind, cookie: 0, attr, is_awaited }
     }
 }

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use super::nodes::{DentryKey, DerivedDirectories};
 use super::{Derived, DerivedEntry, is_derived};
-use crate::filesystem::name;
-use crate::{Attr, Error, Filesystem, Result};
+use crate::derived::router::ViewRouter;
+use crate::derived::views::Views;
+use crate::{Attr, Error, Result};
 
 /// The entry under a name of a derived directory.
 #[derive(Debug)]
@@ -16,24 +17,16 @@ pub(super) enum Target {
     File(Box<Inode>),
 }
 
-impl Filesystem {
-    /// Shows a tree of derived directories: under a name in the root that listings leave out, or, if `at` is `None`, in place
-    /// of all other names. Called once, before the file system is used. The top directory has the mode `top_mode` if given, or
-    /// else the default mode of directories.
-    ///
-    /// # Errors
-    /// EIO in a volume named by inode, which has no views. EBUSY if derived directories are shown already.
-    pub fn derive(&self, at: Option<&[u8]>, tree: Arc<dyn Derived>, top_mode: Option<u16>) -> Result<()> {
-        let at = at.map(name).transpose()?;
-        if !self.layout.follows_paths() {
-            return Err(Error::Volume(
-                "says that it is named by inode: views need a volume named by path".into(),
-            ));
-        }
-        let derivation = DerivedDirectories::new(tree, at, top_mode, self.now());
-        self.derived
-            .set(derivation)
-            .map_err(|_| Error::new(libc::EBUSY, "derived directories are shown already"))
+impl Views {
+    /// Sets the derived directories. EBUSY if there are some already.
+    fn attach(&self, derived: DerivedDirectories) -> Result<()> {
+        let outcome = self.derived.set(derived);
+        outcome.map_err(|_| Error::new(libc::EBUSY, "derived directories are shown already"))
+    }
+
+    /// Returns the derived directories, once there are some.
+    pub(crate) fn attached(&self) -> Option<&DerivedDirectories> {
+        self.derived.get()
     }
 
     /// Returns the derived directories if an inode is one of them.
@@ -62,6 +55,19 @@ impl Filesystem {
             false => Ok(()),
         }
     }
+}
+
+impl ViewRouter {
+    /// Shows a tree of derived directories at a name of the root, or in place of all other names.
+    pub(crate) fn attach(
+        &self,
+        at: Option<Name>,
+        tree: Arc<dyn Derived>,
+        top_mode: Option<u16>,
+    ) -> Result<()> {
+        let derivation = DerivedDirectories::new(tree, at, top_mode, self.mount.now());
+        self.derived.attach(derivation)
+    }
 
     pub(crate) async fn lookup_derived(
         &self,
@@ -70,16 +76,16 @@ impl Filesystem {
         name: Name,
     ) -> Result<Attr> {
         if parent == Ino::ROOT && views.root != Ino::ROOT {
-            return Ok(views.attr(views.root, &self.defaults));
+            return Ok(views.attr(views.root, &self.mount.defaults));
         }
         let place = (parent, name);
         loop {
             match self.resolve_derived(views, &place).await?.ok_or(Error::NOT_FOUND)? {
-                Target::Directory => return Ok(views.attr(views.refer(place), &self.defaults)),
+                Target::Directory => return Ok(views.attr(views.refer(place), &self.mount.defaults)),
                 Target::File(inode) => {
-                    let inode = self.with_exact_attributes(*inode).await?;
+                    let inode = self.discovery.with_exact_attributes(*inode).await?;
                     if self.refer_shown(views, inode.ino, &place) {
-                        return Ok(self.attr(inode));
+                        return Ok(self.content.attr(inode));
                     }
                 }
             }
@@ -88,7 +94,7 @@ impl Filesystem {
 
     /// Adds a kernel reference to a file found in a derived directory. Returns false if the file was evicted meanwhile.
     pub(super) fn refer_shown(&self, views: &DerivedDirectories, ino: Ino, place: &DentryKey) -> bool {
-        let is_referred = self.refer(ino);
+        let is_referred = self.evictor.refer(ino);
         if is_referred {
             views.record_shown(ino, place.clone());
         }
@@ -102,11 +108,11 @@ impl Filesystem {
         place: &DentryKey,
     ) -> Result<Option<Target>> {
         let path = views.path_of((place.0, &place.1))?;
-        let asked_at = self.moment();
+        let asked_at = self.mount.moment();
         match views.tree.find(&path).await? {
             Some(DerivedEntry::Directory) => Ok(Some(Target::Directory)),
             Some(DerivedEntry::File(file)) => {
-                let inode = self.resolve_reported(&[&file], asked_at).await?.pop().flatten();
+                let inode = self.discovery.resolve_reported(&[&file], asked_at).await?.pop().flatten();
                 views.created.remove(place);
                 Ok(inode.map(|inode| Target::File(Box::new(inode))))
             }
@@ -115,20 +121,20 @@ impl Filesystem {
     }
 
     /// Returns a file that was created here and that the view does not know yet.
-    pub(super) fn created_file(
+    pub(crate) fn created_file(
         &self,
         views: &DerivedDirectories,
         place: &DentryKey,
     ) -> Result<Option<Inode>> {
         let Some(ino) = views.created.get(place) else { return Ok(None) };
-        let inode = self.names.inodes(&[ino])?.pop().flatten();
+        let inode = self.names.tables().inodes(&[ino])?.pop().flatten();
         let Some(inode) = inode.filter(|inode| inode.home.is_some()) else {
             views.created.remove(place);
             return Ok(None);
         };
-        let is_stored = inode.object().is_some() && !self.has_unpublished_writes(ino);
+        let is_stored = inode.object().is_some() && !self.content.has_unpublished_writes(ino);
         let recency = || views.path(place.0).map_or(Duration::ZERO, |path| views.tree.recency(&path));
-        if is_stored && !views.created.is_pending(place, self.moment(), recency()) {
+        if is_stored && !views.created.is_pending(place, self.mount.moment(), recency()) {
             return Ok(None);
         }
         Ok(Some(inode))
@@ -136,11 +142,11 @@ impl Filesystem {
 
     /// Returns a file that was found in a view, if the view still shows it.
     pub(crate) async fn revalidate_shown(&self, ino: Ino) -> Result<Option<Inode>> {
-        let Some(views) = self.derived.get() else { return Ok(None) };
+        let Some(views) = self.derived.attached() else { return Ok(None) };
         let Some(place) = views.shown_at(ino) else { return Ok(None) };
         match self.resolve_derived(views, &place).await {
             Ok(Some(Target::File(inode))) if inode.ino == ino => {
-                Ok(Some(self.with_exact_attributes(*inode).await?))
+                Ok(Some(self.discovery.with_exact_attributes(*inode).await?))
             }
             Ok(_) | Err(Error::Errno { errno: libc::ENOENT, .. }) => {
                 views.forget_file(ino);
@@ -156,6 +162,6 @@ impl Filesystem {
         if !path.is_empty() && !matches!(views.tree.find(&path).await?, Some(DerivedEntry::Directory)) {
             return Err(Error::NOT_FOUND);
         }
-        Ok(views.attr(ino, &self.defaults))
+        Ok(views.attr(ino, &self.mount.defaults))
     }
 }

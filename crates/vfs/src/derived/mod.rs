@@ -11,12 +11,14 @@ mod created_files;
 mod entries;
 mod listing;
 mod listing_cache;
+pub(crate) mod listings;
 mod lookups;
 mod nodes;
 mod renames;
+pub(crate) mod router;
+pub(crate) mod views;
 
-pub(crate) use listing_cache::ListingReader;
-pub use listing_cache::{Asked, ListingCache};
+pub use listings::{Asked, ListingCache};
 pub(crate) use nodes::{DerivedDirectories, is_derived};
 
 use meta::Name;

@@ -11,7 +11,7 @@ use store::Timestamp;
 
 use super::Derived;
 use super::created_files::CreatedFiles;
-use super::listing_cache::Listings;
+use super::listings::Listings;
 use crate::bucket::headers::Defaults;
 use crate::{Attr, Error, Result};
 

@@ -7,12 +7,13 @@ use meta::{Ino, Inode, Name};
 
 use super::lookups::Target;
 use super::nodes::{DentryKey, DerivedDirectories};
-use crate::filesystem::name;
-use crate::{Error, Filesystem, Result};
+use crate::derived::router::ViewRouter;
+use crate::names::name;
+use crate::{Error, Result};
 
 const ELSEWHERE: Error = Error::new(libc::EXDEV, "cannot move entries out of or into a view: copy them");
 
-impl Filesystem {
+impl ViewRouter {
     /// Renames an entry if the source or the destination is in a view.
     pub(crate) async fn rename_derived(
         &self,
@@ -21,8 +22,8 @@ impl Filesystem {
         to: (Ino, &[u8]),
         flags: u32,
     ) -> Result<()> {
-        self.check_writable()?;
-        let is_within = self.derived_at(from.0).is_some() && self.derived_at(to.0).is_some();
+        self.mount.check_writable()?;
+        let is_within = self.derived.derived_at(from.0).is_some() && self.derived.derived_at(to.0).is_some();
         if !is_within {
             return Err(ELSEWHERE);
         }
@@ -78,7 +79,8 @@ impl Filesystem {
             // Fails if the view could not show the new name.
             views.tree.place(new).await?;
             let (dir, home) = file.home.clone().ok_or(Error::NOT_FOUND)?;
-            self.rename_in_volume((dir, home.as_bytes()), (dir, to.1.as_bytes()), libc::RENAME_NOREPLACE)
+            self.renamer
+                .rename_in_volume((dir, home.as_bytes()), (dir, to.1.as_bytes()), libc::RENAME_NOREPLACE)
                 .await?;
         } else if from.1 == to.1 {
             views.tree.rename(old, new).await?;
@@ -106,7 +108,7 @@ impl Filesystem {
         }
         let (dir, home) = file.home.clone().ok_or(Error::NOT_FOUND)?;
         let (other_dir, other_home) = other.home.clone().ok_or(Error::NOT_FOUND)?;
-        self.rename_in_volume((dir, home.as_bytes()), (other_dir, other_home.as_bytes()), 0).await?;
+        self.renamer.rename_in_volume((dir, home.as_bytes()), (other_dir, other_home.as_bytes()), 0).await?;
         self.note_renamed(views, from, to, &file);
         Ok(())
     }
@@ -116,6 +118,6 @@ impl Filesystem {
     fn note_renamed(&self, views: &DerivedDirectories, from: &DentryKey, to: &DentryKey, file: &Inode) {
         views.created.remove(from);
         views.created.insert(to.clone(), file.ino);
-        self.invalidations.entry(to.0, to.1.as_bytes());
+        self.names.invalidations().entry(to.0, to.1.as_bytes());
     }
 }

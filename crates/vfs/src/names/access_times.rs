@@ -9,24 +9,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use store::Timestamp;
 
-use crate::{Filesystem, Result};
-
-/// When a read changes the access time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Atime {
-    /// On each read that reaches the file system.
-    Strict,
-    /// If the access time is older than the last change, or than a day.
-    #[default]
-    Relatime,
-    /// Never.
-    Off,
-}
+use crate::Result;
+use crate::names::Names;
 
 /// Interval between commits, which bounds what a crash loses.
 const FLUSH_INTERVAL: Duration = Duration::from_secs(60);
 /// Maximum pending times. At this number they are committed at once.
-const PENDING_MAX: usize = 8192;
+pub(crate) const PENDING_MAX: usize = 8192;
 /// Times to commit at once, while no other can be recorded.
 const BATCH: usize = 256;
 /// Age at which [`Atime::Relatime`] renews an access time (mount(8)).
@@ -38,7 +27,7 @@ pub(crate) struct AccessTimes(Mutex<BTreeMap<Ino, Timestamp>>);
 
 impl AccessTimes {
     /// Records an access time. Returns the number of pending ones.
-    fn record(&self, ino: Ino, at: Timestamp) -> usize {
+    pub(crate) fn record(&self, ino: Ino, at: Timestamp) -> usize {
         let mut pending = self.lock();
         pending.insert(ino, at);
         pending.len()
@@ -77,42 +66,22 @@ impl AccessTimes {
     }
 }
 
-impl Filesystem {
-    /// Records a read of an inode. Returns whether it changes the access time.
-    pub(crate) fn record_access(&self, ino: Ino) -> bool {
-        let now = self.now();
-        let is_due = match self.config.atime {
-            _ if self.config.read_only => false,
-            Atime::Off => false,
-            Atime::Strict => true,
-            Atime::Relatime => self.names.inode(ino).is_ok_and(|inode| is_due(&self.seen(inode), now)),
-        };
-        if !is_due {
-            return false;
-        }
-        match self.access_times.record(ino, now) {
-            1 => self.flush_access_times_later(),
-            pending if pending >= PENDING_MAX => self.try_flush_access_times(),
-            _ => {}
-        }
-        true
-    }
-
+impl Names {
     /// Commits all pending access times to the namespace.
     pub(crate) fn flush_access_times(&self) -> Result<()> {
         // The op of a removed inode fails on its own, and is not needed.
-        let commit = |ops: Vec<Op>| self.names.commit_all(&self.ctx(), &ops).map(drop);
+        let commit = |ops: Vec<Op>| self.tables.commit_all(&self.mount.ctx(), &ops).map(drop);
         while self.access_times.flush_batch(commit)? {}
         Ok(())
     }
 
-    fn try_flush_access_times(&self) {
+    pub(crate) fn try_flush_access_times(&self) {
         if let Err(error) = self.flush_access_times() {
             tracing::warn!(%error, "cannot commit access times; will retry");
         }
     }
 
-    fn flush_access_times_later(&self) {
+    pub(crate) fn flush_access_times_later(&self) {
         let me = self.me.clone();
         tokio::spawn(async move {
             tokio::time::sleep(FLUSH_INTERVAL).await;
@@ -123,7 +92,7 @@ impl Filesystem {
     }
 }
 
-fn is_due(inode: &Inode, now: Timestamp) -> bool {
+pub(crate) fn is_due(inode: &Inode, now: Timestamp) -> bool {
     inode.atime <= inode.mtime || inode.atime <= inode.ctime || now.since(inode.atime) >= RENEWED_AFTER
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::content::open_file::FileHandle;
-use crate::ops::DirectoryHandle;
+use crate::names::directory_handle::DirectoryHandle;
 use crate::{Error, Result};
 
 /// The number by which a front end refers to an open file or directory.

@@ -5,13 +5,17 @@
 
 use bytes::Bytes;
 use futures_util::future::join_all;
-use meta::Ino;
+use meta::{Ino, Inode, Kind};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, mpsc, oneshot};
 
+use crate::names::Names;
+
+/// Inodes in the kernel to invalidate at once.
+const BATCH: usize = 1024;
 /// Maximum queued invalidations of a front end.
 const QUEUE_MAX: usize = 4096;
 
@@ -37,10 +41,10 @@ pub enum Invalidation {
         name: Bytes,
     },
     /// All cached state, because more changed than the queue holds, see
-    /// [`Filesystem::everything_held`](crate::Filesystem::everything_held).
+    /// [`KernelCaches::everything_held`](crate::KernelCaches::everything_held).
     Everything,
     /// No change: a marker that reports when all earlier invalidations have been processed.
-    Reached(Mark),
+    Reached(DeliveryMarker),
 }
 
 impl Invalidation {
@@ -52,9 +56,9 @@ impl Invalidation {
 
 /// A marker in the queue of a front end.
 #[derive(Debug, Clone)]
-pub struct Mark(Arc<Mutex<Option<oneshot::Sender<()>>>>);
+pub struct DeliveryMarker(Arc<Mutex<Option<oneshot::Sender<()>>>>);
 
-impl Mark {
+impl DeliveryMarker {
     fn new() -> (Self, oneshot::Receiver<()>) {
         let (sender, receiver) = oneshot::channel();
         (Self(Arc::new(Mutex::new(Some(sender)))), receiver)
@@ -68,17 +72,17 @@ impl Mark {
     }
 }
 
-impl PartialEq for Mark {
+impl PartialEq for DeliveryMarker {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 }
 
-impl Eq for Mark {}
+impl Eq for DeliveryMarker {}
 
 /// The receiving end of a front end's queue.
 #[derive(Debug)]
-pub struct News {
+pub struct InvalidationQueue {
     queue: mpsc::Receiver<Invalidation>,
     overflow: Arc<Overflow>,
 }
@@ -90,7 +94,7 @@ struct Overflow {
     noted: Notify,
 }
 
-impl News {
+impl InvalidationQueue {
     /// Waits for the next invalidation; `None` when there will be no more.
     pub async fn recv(&mut self) -> Option<Invalidation> {
         let Self { queue, overflow } = self;
@@ -143,11 +147,11 @@ impl Listener {
 pub(crate) struct Invalidations(Mutex<Vec<Listener>>);
 
 impl Invalidations {
-    pub(crate) fn listen(&self) -> News {
+    pub(crate) fn listen(&self) -> InvalidationQueue {
         let (sender, receiver) = mpsc::channel(QUEUE_MAX);
         let overflow = Arc::<Overflow>::default();
         self.listeners().push(Listener { queue: sender, overflow: overflow.clone() });
-        News { queue: receiver, overflow }
+        InvalidationQueue { queue: receiver, overflow }
     }
 
     pub(crate) fn notify(&self, news: Invalidation) {
@@ -228,11 +232,43 @@ impl Invalidations {
 }
 
 async fn send_to(listener: &mpsc::Sender<Invalidation>, news: &[Invalidation]) {
-    let (mark, reached) = Mark::new();
+    let (mark, reached) = DeliveryMarker::new();
     for one in news.iter().cloned().chain([Invalidation::Reached(mark)]) {
         if listener.send(one).await.is_err() {
             return;
         }
     }
     reached.await.ok();
+}
+
+impl Names {
+    /// Returns what `invalidate` adds for a bounded number of the inodes that front ends hold, starting after `after`. Also returns
+    /// the last of these inodes, to continue from.
+    pub(crate) fn invalidations_after(
+        &self,
+        after: Option<Ino>,
+        invalidate: impl Fn(&Inode, &mut Vec<Invalidation>),
+    ) -> Option<(Ino, Vec<Invalidation>)> {
+        let held = self.references.after(after, BATCH);
+        let last = *held.last()?;
+        let mut news = Vec::with_capacity(3 * held.len());
+        let inodes = self.tables.inodes(&held).unwrap_or_default();
+        for (ino, inode) in held.iter().zip(inodes.into_iter().chain(std::iter::repeat(None))) {
+            match inode {
+                Some(inode) => invalidate(&inode, &mut news),
+                // The inode is gone. A program that still has its name looks it up again.
+                None => news.push(Invalidation::Inode(*ino)),
+            }
+        }
+        Some((last, news))
+    }
+}
+
+/// Adds invalidations for an inode. A directory's name stays: programs may be in it, and a request for its attributes tells
+/// whether it exists.
+pub(crate) fn push_invalidations(inode: &Inode, news: &mut Vec<Invalidation>) {
+    if let Some((dir, name)) = inode.home.as_ref().filter(|_| inode.kind != Kind::Directory) {
+        news.push(Invalidation::entry(*dir, name.as_bytes()));
+    }
+    news.push(Invalidation::Attributes(inode.ino));
 }

@@ -1,9 +1,86 @@
 //! State of front ends about names: kernel references, handles, locks, access times, invalidations and quotas.
 
 pub(crate) mod access_times;
+pub(crate) mod directory_handle;
 pub(crate) mod handles;
+pub(crate) mod inodes;
 pub(crate) mod invalidation;
 pub(crate) mod locks;
 pub(crate) mod positions;
 pub(crate) mod quotas;
 pub(crate) mod references;
+
+use meta::{Name, Namespace};
+use std::sync::{Arc, Weak};
+
+use crate::Result;
+use crate::mount::Mount;
+use crate::names::access_times::AccessTimes;
+use crate::names::handles::Handles;
+use crate::names::invalidation::Invalidations;
+use crate::names::locks::Locks;
+use crate::names::references::References;
+
+/// The names of a volume, and what the kernel and programs hold of them.
+#[derive(Debug)]
+pub(crate) struct Names {
+    me: Weak<Self>,
+    mount: Arc<Mount>,
+    tables: Namespace,
+    references: References,
+    handles: Handles,
+    access_times: AccessTimes,
+    locks: Locks,
+    invalidations: Invalidations,
+}
+
+impl Names {
+    /// Creates the part over the tables of a namespace.
+    pub(crate) fn new(mount: Arc<Mount>, tables: Namespace) -> Arc<Self> {
+        Arc::new_cyclic(|me| Self {
+            me: me.clone(),
+            mount,
+            tables,
+            references: References::default(),
+            handles: Handles::default(),
+            access_times: AccessTimes::default(),
+            locks: Locks::default(),
+            invalidations: Invalidations::default(),
+        })
+    }
+
+    /// Returns access times that wait for their commit.
+    pub(crate) fn access_times(&self) -> &AccessTimes {
+        &self.access_times
+    }
+
+    /// Returns the handles of programs.
+    pub(crate) fn handles(&self) -> &Handles {
+        &self.handles
+    }
+
+    /// Returns the queues of invalidations.
+    pub(crate) fn invalidations(&self) -> &Invalidations {
+        &self.invalidations
+    }
+
+    /// Returns the locks that programs hold.
+    pub(crate) fn locks(&self) -> &Locks {
+        &self.locks
+    }
+
+    /// Returns what the kernel references.
+    pub(crate) fn references(&self) -> &References {
+        &self.references
+    }
+
+    /// Returns the tables of the namespace.
+    pub(crate) fn tables(&self) -> &Namespace {
+        &self.tables
+    }
+}
+
+/// Validates a name given by a program.
+pub(crate) fn name(bytes: &[u8]) -> Result<Name> {
+    Ok(Name::new(bytes)?)
+}

@@ -7,11 +7,11 @@ use std::ops::Range;
 use std::sync::Arc;
 use store::StoreError;
 
-use crate::content::open_file::FileUser;
+use crate::content::opener::FileUser;
 use crate::content::pin::{Cut, Pin};
 use crate::content::ranges::zeros;
+use crate::content::read::reader::{into_owned_error, is_changed, join};
 use crate::content::slab::SLAB_BYTES;
-use crate::ops::{into_owned_error, is_changed, join};
 use crate::{Error, Filesystem};
 
 /// Maximum bytes of one item of the stream.
@@ -73,7 +73,7 @@ impl Body {
             match cut {
                 Cut::Hole(hole) => bytes.push(zeros(&hole)),
                 Cut::Stored(within, piece) => {
-                    let read = self.fs.read_piece(self.file.ino, &piece, within, &mut bytes).await;
+                    let read = self.fs.io.reader.read_piece(self.file.ino, &piece, within, &mut bytes).await;
                     read.map_err(|error| if is_changed(&error) { stale() } else { into_owned_error(error) })?;
                 }
             }
@@ -85,7 +85,7 @@ impl Body {
 
     /// Requests half a window at a time instead of single items.
     fn read_ahead(&mut self, must: u64) -> Result<(), Error> {
-        let window = AHEAD_BYTES.min(self.fs.blocks.window_bytes(self.fs.files.len()));
+        let window = AHEAD_BYTES.min(self.fs.content.blocks().window_bytes(self.fs.content.files().len()));
         if self.requested.saturating_sub(self.rest.start) > window / 2 {
             return Ok(());
         }
@@ -96,7 +96,7 @@ impl Body {
         }
         for cut in self.pin.cut(from..until)? {
             if let Cut::Stored(within, piece) = cut {
-                self.fs.fetch(self.file.ino, &piece, within, must);
+                self.fs.io.reader.fetch(self.file.ino, &piece, within, must);
             }
         }
         self.requested = until;
@@ -109,7 +109,7 @@ impl Body {
         }
         for piece in self.pin.last_two_before(self.rest.start).unwrap_or_default() {
             let until = piece.within(&(piece.range.start..self.rest.start.min(piece.range.end))).end;
-            self.fs.blocks.drop_before(self.file.ino, &piece.object.etag, until);
+            self.fs.content.blocks().drop_before(self.file.ino, &piece.object.etag, until);
         }
     }
 }

@@ -23,7 +23,7 @@ fn store_error(key: &ObjectKey, error: Error) -> StoreError {
         Error::Store(error) => error,
         Error::Namespace(error) => namespace_error(key, error),
         Error::Name(error) => no_such_key(key, &bad_name(&error)),
-        Error::Stale(_) | Error::LookAgain(_) => StoreError::PreconditionFailed(key.clone()),
+        Error::Stale(_) | Error::StaleEntry(_) => StoreError::PreconditionFailed(key.clone()),
         Error::Cache(error) if crate::Error::Cache(error_of(&error)).errno() == libc::ENOSPC => {
             StoreError::Full(error.to_string())
         }

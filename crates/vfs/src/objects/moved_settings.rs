@@ -13,11 +13,49 @@ use bytes::Bytes;
 use meta::{FsError, Ino, Name, Op, XattrHow};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use store::{ListEntry, ListRequest, ObjectKey, Pages, Payload, PutOptions, bucket_name};
 
 use super::errors::{error_about, namespace_error_about};
-use crate::{Filesystem, Result};
+use crate::Result;
+use crate::base::Base;
+use crate::bucket::known_state::KnownState;
+use crate::bucket::parts::BucketParts;
+use crate::bucket::path_locks::ChangeLocks;
+use crate::mount::Mount;
+use crate::names::Names;
+use crate::objects::settings_cache::SettingsCache;
+
+/// The documents of buckets, and the notes of those that have to move.
+#[derive(Debug)]
+pub(crate) struct BucketSettings {
+    pub(in crate::objects) me: Weak<Self>,
+    pub(in crate::objects) mount: Arc<Mount>,
+    pub(in crate::objects) names: Arc<Names>,
+    pub(in crate::objects) locks: Arc<ChangeLocks>,
+    pub(in crate::objects) known: Arc<KnownState>,
+    pub(in crate::objects) cache: SettingsCache,
+    pub(in crate::objects) notes: MovedSettings,
+}
+
+impl BucketSettings {
+    pub(crate) fn new(base: &Base, parts: &BucketParts) -> Arc<Self> {
+        Arc::new_cyclic(|me| Self {
+            me: me.clone(),
+            mount: base.mount.clone(),
+            names: base.names.clone(),
+            locks: parts.locks.clone(),
+            known: parts.known.clone(),
+            cache: SettingsCache::default(),
+            notes: MovedSettings::default(),
+        })
+    }
+
+    /// Returns the cache.
+    pub(crate) fn cache(&self) -> &SettingsCache {
+        &self.cache
+    }
+}
 
 /// Prefix of the root's attributes that are notes; a directory's name follows.
 const PREFIX: &[u8] = b"tenon.settings.";
@@ -44,10 +82,10 @@ impl MovedSettings {
     }
 }
 
-impl Filesystem {
+impl BucketSettings {
     /// Counts the notes that an earlier mount left.
     pub(crate) fn load_moved_settings(&self) -> Result<()> {
-        self.moved_settings.waiting.store(self.settings_notes()?.len(), Ordering::Release);
+        self.notes.waiting.store(self.settings_notes()?.len(), Ordering::Release);
         Ok(())
     }
 
@@ -63,7 +101,7 @@ impl Filesystem {
         if from.is_none() && to.is_none() {
             return commit(Vec::new());
         }
-        let _noting = self.moved_settings.lock();
+        let _noting = self.notes.lock();
         let source = match from {
             None => Vec::new(),
             Some(from) => self.settings_note(from)?.unwrap_or_else(|| from.to_vec()),
@@ -72,8 +110,8 @@ impl Filesystem {
         let ops: Vec<Op> = notes.into_iter().flatten().collect();
         let noted = ops.len();
         let done = commit(ops)?;
-        let waiting = self.moved_settings.waiting.fetch_add(noted, Ordering::AcqRel) + noted;
-        if (waiting > WAITING_MAX || self.sharing.is_some())
+        let waiting = self.notes.waiting.fetch_add(noted, Ordering::AcqRel) + noted;
+        if (waiting > WAITING_MAX || self.known.sharing().is_some())
             && let Some(me) = self.me.upgrade()
         {
             tokio::spawn(async move { me.move_pending_settings().await });
@@ -86,13 +124,14 @@ impl Filesystem {
     pub(crate) fn forget_settings_of(&self, parent: Ino, name: &Name) -> Result<()> {
         self.commit_with_settings(None, Some((parent, name)), |notes| match notes.is_empty() {
             true => Ok(()),
-            false => Ok(self.names.commit_together(&self.ctx(), &notes).map(drop)?),
+            false => Ok(self.names.tables().commit_together(&self.mount.ctx(), &notes).map(drop)?),
         })
     }
 
     /// Returns the name of a place, if it is a bucket whose documents are stored under its name.
     fn bucket_at<'n>(&self, place: Option<(Ino, &'n Name)>) -> Option<&'n [u8]> {
-        let (_, name) = place.filter(|(parent, _)| *parent == Ino::ROOT && self.layout.follows_paths())?;
+        let (_, name) =
+            place.filter(|(parent, _)| *parent == Ino::ROOT && self.mount.layout.can_have_keys())?;
         let is_bucket =
             std::str::from_utf8(name.as_bytes()).is_ok_and(|text| bucket_name::check(text).is_ok());
         is_bucket.then_some(name.as_bytes())
@@ -100,15 +139,15 @@ impl Filesystem {
 
     /// Returns the name under which a bucket's documents are stored, if they have not moved yet. This happens only on a
     /// read-only mount.
-    pub(super) fn settings_source(&self, bucket: &[u8]) -> Result<Option<Vec<u8>>> {
-        match self.moved_settings.waiting.load(Ordering::Acquire) {
+    pub(crate) fn settings_source(&self, bucket: &[u8]) -> Result<Option<Vec<u8>>> {
+        match self.notes.waiting.load(Ordering::Acquire) {
             0 => Ok(None),
             _ => self.settings_note(bucket),
         }
     }
 
     fn settings_note(&self, bucket: &[u8]) -> Result<Option<Vec<u8>>> {
-        match self.names.xattr(Ino::ROOT, &attribute(bucket)) {
+        match self.names.tables().xattr(Ino::ROOT, &attribute(bucket)) {
             Ok(source) => Ok(Some(source.to_vec())),
             Err(FsError::NoData) => Ok(None),
             Err(error) => Err(error.into()),
@@ -117,7 +156,7 @@ impl Filesystem {
 
     fn settings_notes(&self) -> Result<Notes> {
         let mut notes = Notes::new();
-        for attribute in self.names.xattrs(Ino::ROOT)? {
+        for attribute in self.names.tables().xattrs(Ino::ROOT)? {
             if let Some(bucket) = attribute.strip_prefix(PREFIX)
                 && let Some(source) = self.settings_note(bucket)?
             {
@@ -129,17 +168,17 @@ impl Filesystem {
 
     /// Moves documents to where the notes say.
     pub(crate) async fn move_pending_settings(&self) -> store::Result<()> {
-        if self.moved_settings.waiting.load(Ordering::Acquire) == 0 {
+        if self.notes.waiting.load(Ordering::Acquire) == 0 {
             return Ok(());
         }
-        let _moving = self.moved_settings.moving.lock().await;
+        let _moving = self.notes.moving.lock().await;
         let root = ObjectKey::try_from("/")?;
         let documented = self.documented_buckets().await?;
         loop {
             let notes = {
-                let _noting = self.moved_settings.lock();
+                let _noting = self.notes.lock();
                 let notes = self.settings_notes().map_err(error_about(&root))?;
-                self.moved_settings.waiting.store(notes.len(), Ordering::Release);
+                self.notes.waiting.store(notes.len(), Ordering::Release);
                 notes
             };
             if notes.is_empty() {
@@ -157,7 +196,7 @@ impl Filesystem {
                 None => self.break_cycle(&notes).await?,
             }
             // New documents must not be stored before the removal of the note is durable, or a crash would bring the note back.
-            self.sync_names_unless_write_back().await.map_err(error_about(&root))?;
+            self.names.sync_names_unless_write_back().await.map_err(error_about(&root))?;
         }
     }
 
@@ -170,7 +209,7 @@ impl Filesystem {
             limit: 1000,
             ..ListRequest::default()
         };
-        let entries = Pages::of(self.store.as_ref(), request).all().await?;
+        let entries = Pages::of(self.mount.store.as_ref(), request).all().await?;
         let name = |entry: &ListEntry| match entry {
             ListEntry::Prefix(text) => Some(text.strip_prefix(&*prefix)?.strip_suffix(b"/")?.to_vec()),
             ListEntry::Object { .. } => None,
@@ -182,6 +221,7 @@ impl Filesystem {
     fn settings_of(&self, bucket: &[u8]) -> store::Result<Bytes> {
         let root = ObjectKey::try_from("/")?;
         let key = self
+            .mount
             .layout
             .setting_key(if bucket.is_empty() { b"_" } else { bucket }, "_")
             .map_err(error_about(&root))?;
@@ -198,32 +238,32 @@ impl Filesystem {
             for document in self.documents(&source).await? {
                 let Some(text) = self.read_setting(&document).await? else { continue };
                 let key = ObjectKey::new([&*target, &document.as_bytes()[source.len()..]].concat())?;
-                let _claim = self.claims.claim(&key).await;
-                self.store.put(&key, Payload::from(text), PutOptions::default()).await?;
-                self.settings.remove(&key);
+                let _claim = self.locks.claims().claim(&key).await;
+                self.mount.store.put(&key, Payload::from(text), PutOptions::default()).await?;
+                self.cache.remove(&key);
                 surplus.remove(&key);
             }
         }
         for key in surplus {
-            let _claim = self.claims.claim(&key).await;
+            let _claim = self.locks.claims().claim(&key).await;
             self.remove_setting(&key).await?;
-            self.settings.remove(&key);
+            self.cache.remove(&key);
         }
-        self.store.sync().await
+        self.mount.store.sync().await
     }
 
     async fn documents(&self, prefix: &Bytes) -> store::Result<Vec<ObjectKey>> {
         let request = ListRequest { prefix: prefix.clone(), limit: 1000, ..ListRequest::default() };
-        let entries = Pages::of(self.store.as_ref(), request).all().await?;
+        let entries = Pages::of(self.mount.store.as_ref(), request).all().await?;
         entries.iter().map(|entry| Ok(ObjectKey::try_from(entry.text())?)).collect()
     }
 
     /// Removes a note, unless it has changed.
     fn end_note(&self, bucket: &[u8], source: &[u8]) -> Result<()> {
-        let _noting = self.moved_settings.lock();
+        let _noting = self.notes.lock();
         if self.settings_note(bucket)?.as_deref() == Some(source) {
             let op = Op::RemoveXattr { ino: Ino::ROOT, name: attribute(bucket) };
-            self.names.commit(&self.ctx(), &op)?;
+            self.names.tables().commit(&self.mount.ctx(), &op)?;
         }
         Ok(())
     }
@@ -234,13 +274,17 @@ impl Filesystem {
         let Some((name, _)) = notes.first_key_value() else { return Ok(()) };
         let aside = [b"#", name.as_slice()].concat();
         self.move_settings(name, &aside).await?;
-        let _noting = self.moved_settings.lock();
+        let _noting = self.notes.lock();
         let root = ObjectKey::try_from("/")?;
         let now = self.settings_notes().map_err(error_about(&root))?;
         let users = now.iter().filter(|(to, from)| *from == name && *to != name);
         let users = users.map(|(to, _)| note(to, aside.clone()));
         let ops: Vec<Op> = users.chain([note(&aside, Vec::new())]).collect();
-        self.names.commit_together(&self.ctx(), &ops).map(drop).map_err(namespace_error_about(&root))
+        self.names
+            .tables()
+            .commit_together(&self.mount.ctx(), &ops)
+            .map(drop)
+            .map_err(namespace_error_about(&root))
     }
 }
 

@@ -9,99 +9,48 @@
 use bytes::Bytes;
 use futures_util::TryStreamExt as _;
 use meta::{Ino, Name};
-use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use store::{
     GetOptions, ListRequest, ObjectKey, Pages, Payload, Precondition, PutOptions, Settings, StoreError,
-    Timestamp,
 };
-use tokio::time::Instant;
 
-use super::Objects;
+use super::directory_objects::{DirectoryObjects, InodeObjects, ObjectNaming};
+use super::document::Document;
 use super::errors::{error_about, namespace_error_about};
-use crate::Filesystem;
+use super::settings_cache::CACHE_LIFETIME;
+use crate::objects::moved_settings::BucketSettings;
 
-/// How long a cached document is valid, since another endpoint may change it.
-const CACHE_LIFETIME: Duration = Duration::from_secs(10);
 /// Maximum difference between the clocks of the store and of this machine.
 const CLOCK_SKEW_MAX: Duration = Duration::from_secs(300);
 
-/// Documents read or written, by key, and when.
-#[derive(Debug, Default)]
-pub(crate) struct SettingsCache(Mutex<HashMap<ObjectKey, CachedDocument>>);
-
-#[derive(Debug, Clone)]
-struct CachedDocument {
-    /// The document; `None`: there is none.
-    text: Option<Bytes>,
-    at: Instant,
-}
-
-impl SettingsCache {
-    fn lock(&self) -> MutexGuard<'_, HashMap<ObjectKey, CachedDocument>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn get(&self, key: &ObjectKey) -> Option<CachedDocument> {
-        self.lock().get(key).cloned()
-    }
-
-    fn insert(&self, key: ObjectKey, text: Option<Bytes>) {
-        self.lock().insert(key, CachedDocument { text, at: Instant::now() });
-    }
-
-    pub(super) fn remove(&self, key: &ObjectKey) {
-        self.lock().remove(key);
-    }
-}
-
-/// Location of a document.
-struct Location {
-    key: ObjectKey,
-    /// Key by the directory's name, as earlier versions stored the document, and the directory's creation time.
-    before: Option<(ObjectKey, Timestamp)>,
-}
-
-impl Objects {
-    fn setting(&self, name: &str) -> store::Result<Location> {
+impl<N: ObjectNaming> DirectoryObjects<N> {
+    fn setting(&self, name: &str) -> store::Result<Document> {
         let Ok(asked) = ObjectKey::try_from(name) else {
             return Err(StoreError::Invalid("invalid name of a setting".to_owned()));
         };
         let bucket = self.bucket().unwrap_or_default();
-        let noted = self.fs.settings_source(bucket).map_err(error_about(&asked))?;
+        let noted = self.fs.settings.settings_source(bucket).map_err(error_about(&asked))?;
         if let Some(noted) = &noted
             && noted.is_empty()
         {
             return Err(StoreError::NoSuchBucket(String::from_utf8_lossy(bucket).into_owned()));
         }
         let bucket = noted.as_deref().unwrap_or(bucket);
-        let by_name = self.fs.layout.setting_key(bucket, name).map_err(error_about(&asked))?;
-        if self.is_by_path() || bucket.is_empty() {
-            return Ok(Location { key: by_name, before: None });
+        let by_name = self.fs.mount.layout.setting_key(bucket, name).map_err(error_about(&asked))?;
+        match bucket.is_empty() {
+            true => Ok(Document::at(by_name)),
+            false => N::document(self, bucket, name, by_name),
         }
-        let gone = || StoreError::NoSuchBucket(String::from_utf8_lossy(bucket).into_owned());
-        let bucket = Name::new(bucket).map_err(|_| gone())?;
-        let directory = self
-            .fs
-            .names
-            .lookup(Ino::ROOT, &bucket)
-            .map_err(namespace_error_about(&asked))?
-            .ok_or_else(gone)?;
-        // No bucket name contains this character.
-        let by_ino = format!("#{:016x}", directory.ino.0);
-        let key = self.fs.layout.setting_key(by_ino.as_bytes(), name).map_err(error_about(&asked))?;
-        Ok(Location { key, before: Some((by_name, directory.btime)) })
     }
 
     /// Reads a document. A document that an earlier version stored under the directory's name is moved to its new key, unless
     /// it is older than the directory and so belonged to another one.
-    async fn read_at(&self, location: &Location) -> store::Result<Option<Bytes>> {
-        if let Some(text) = self.fs.read_setting(&location.key).await? {
+    async fn read_at(&self, location: &Document) -> store::Result<Option<Bytes>> {
+        if let Some(text) = self.fs.settings.read_setting(&location.key).await? {
             return Ok(Some(text));
         }
         let Some((before, made)) = &location.before else { return Ok(None) };
-        let stored = match self.fs.store.head(before).await {
+        let stored = match self.fs.mount.store.head(before).await {
             Ok(meta) => meta.object.last_modified,
             Err(StoreError::NotFound(_)) => return Ok(None),
             Err(error) => return Err(error),
@@ -109,13 +58,13 @@ impl Objects {
         if stored.is_none_or(|stored| stored.after(CLOCK_SKEW_MAX) < *made) {
             return Ok(None);
         }
-        let text = self.fs.read_setting(before).await?;
+        let text = self.fs.settings.read_setting(before).await?;
         if let Some(text) = &text
             && self.check_writable().is_ok()
         {
             let body = Payload::from(text.clone());
-            self.fs.store.put(&location.key, body, PutOptions::default()).await?;
-            self.fs.remove_setting(before).await?;
+            self.fs.mount.store.put(&location.key, body, PutOptions::default()).await?;
+            self.fs.settings.remove_setting(before).await?;
         }
         Ok(text)
     }
@@ -131,20 +80,20 @@ impl Objects {
     pub(super) async fn forget_settings(&self, prefixes: Vec<Bytes>) -> store::Result<()> {
         for prefix in prefixes {
             let request = ListRequest { prefix, limit: 1000, ..ListRequest::default() };
-            for entry in Pages::of(self.fs.store.as_ref(), request).all().await? {
+            for entry in Pages::of(self.fs.mount.store.as_ref(), request).all().await? {
                 let key = ObjectKey::try_from(entry.text())?;
-                let _claim = self.fs.claims.claim(&key).await;
-                self.fs.remove_setting(&key).await?;
-                self.fs.settings.insert(key, None);
+                let _claim = self.fs.bucket.locks.claims().claim(&key).await;
+                self.fs.settings.remove_setting(&key).await?;
+                self.fs.settings.cache().insert(key, None);
             }
         }
         Ok(())
     }
 }
 
-impl Filesystem {
-    pub(super) async fn read_setting(&self, key: &ObjectKey) -> store::Result<Option<Bytes>> {
-        match self.store.get(key, GetOptions::default()).await {
+impl BucketSettings {
+    pub(crate) async fn read_setting(&self, key: &ObjectKey) -> store::Result<Option<Bytes>> {
+        match self.mount.store.get(key, GetOptions::default()).await {
             Ok(object) => {
                 let text = Bytes::from(object.body.try_collect::<Vec<_>>().await?.concat());
                 Ok(Some(text).filter(|text| !text.is_empty()))
@@ -156,64 +105,84 @@ impl Filesystem {
 
     /// Removes a document. A write-back log may pair a deletion with a change that was never uploaded and drop both, so with
     /// such a log an empty document stands for none.
-    pub(super) async fn remove_setting(&self, key: &ObjectKey) -> store::Result<()> {
-        match self.config.write_back {
-            true => self.store.put(key, Payload::default(), PutOptions::default()).await.map(drop),
-            false => self.store.delete(key, Precondition::None).await,
+    pub(crate) async fn remove_setting(&self, key: &ObjectKey) -> store::Result<()> {
+        match self.mount.config.write_back {
+            true => self.mount.store.put(key, Payload::default(), PutOptions::default()).await.map(drop),
+            false => self.mount.store.delete(key, Precondition::None).await,
         }
     }
 }
 
 #[async_trait::async_trait]
-impl Settings for Objects {
+impl<N: ObjectNaming> Settings for DirectoryObjects<N> {
     async fn get(&self, name: &str) -> store::Result<Option<Bytes>> {
-        if self.fs.check_writable().is_ok() {
-            Box::pin(self.fs.move_pending_settings()).await?;
+        if self.fs.mount.check_writable().is_ok() {
+            Box::pin(self.fs.settings.move_pending_settings()).await?;
         }
         let location = match self.setting(name) {
             Ok(location) => location,
             Err(StoreError::NoSuchBucket(_)) => return Ok(None),
             Err(error) => return Err(error),
         };
-        let known = self.fs.settings.get(&location.key);
+        let known = self.fs.settings.cache().get(&location.key);
         if let Some(known) = &known
             && known.at.elapsed() < CACHE_LIFETIME
         {
             return Ok(known.text.clone());
         }
         // The claim keeps the document from being written between the read and the entry in the cache.
-        let _claim = self.fs.claims.claim(&location.key).await;
+        let _claim = self.fs.bucket.locks.claims().claim(&location.key).await;
         let found = match (Box::pin(self.read_at(&location)).await, known) {
             (Ok(found), _) => found,
             // While the store does not answer, the cached document stays valid.
             (Err(StoreError::Unavailable(_)), Some(known)) => return Ok(known.text),
             (Err(error), _) => return Err(error),
         };
-        self.fs.settings.insert(location.key, found.clone());
+        self.fs.settings.cache().insert(location.key, found.clone());
         Ok(found)
     }
 
     async fn set(&self, name: &str, value: Option<Bytes>) -> store::Result<()> {
         self.check_writable()?;
-        Box::pin(self.fs.move_pending_settings()).await?;
-        let Location { key, before } = self.setting(name)?;
-        let _claim = self.fs.claims.claim(&key).await;
+        Box::pin(self.fs.settings.move_pending_settings()).await?;
+        let Document { key, before } = self.setting(name)?;
+        let _claim = self.fs.bucket.locks.claims().claim(&key).await;
         // If the write fails, the next read finds out what is stored.
-        self.fs.settings.remove(&key);
+        self.fs.settings.cache().remove(&key);
         match &value {
             Some(value) => {
                 let body = Payload::from(value.clone());
-                self.fs.store.put(&key, body, PutOptions::default()).await.map(drop)?;
+                self.fs.mount.store.put(&key, body, PutOptions::default()).await.map(drop)?;
             }
             None => {
                 if let Some((before, _)) = &before {
-                    self.fs.remove_setting(before).await?;
+                    self.fs.settings.remove_setting(before).await?;
                 }
-                self.fs.remove_setting(&key).await?;
+                self.fs.settings.remove_setting(&key).await?;
             }
         }
-        self.fs.store.sync().await?;
-        self.fs.settings.insert(key, value);
+        self.fs.mount.store.sync().await?;
+        self.fs.settings.cache().insert(key, value);
         Ok(())
+    }
+}
+
+impl InodeObjects {
+    /// Returns the document of a directory, which is stored under its inode number.
+    pub(super) fn document_by_inode(
+        &self,
+        bucket: &[u8],
+        name: &str,
+        by_name: ObjectKey,
+    ) -> store::Result<Document> {
+        let asked = ObjectKey::try_from(name)?;
+        let gone = || StoreError::NoSuchBucket(String::from_utf8_lossy(bucket).into_owned());
+        let bucket = Name::new(bucket).map_err(|_| gone())?;
+        let directory = self.fs.names.tables().lookup(Ino::ROOT, &bucket);
+        let directory = directory.map_err(namespace_error_about(&asked))?.ok_or_else(gone)?;
+        // No bucket name contains this character.
+        let by_ino = format!("#{:016x}", directory.ino.0);
+        let key = self.fs.mount.layout.setting_key(by_ino.as_bytes(), name).map_err(error_about(&asked))?;
+        Ok(Document { key, before: Some((by_name, directory.btime)) })
     }
 }

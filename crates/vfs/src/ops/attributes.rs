@@ -1,12 +1,11 @@
 //! `setattr`: changes of attributes and size.
 
 use meta::{AttrChanges, Ino, Kind, Op};
-use std::ops::Range;
 
 use crate::attr::{Caller, Changes};
 use crate::content::write::When;
+use crate::names::Names;
 use crate::names::handles::Handle;
-use crate::names::invalidation::Invalidation;
 use crate::{Attr, Error, Filesystem, Result};
 
 impl Filesystem {
@@ -18,86 +17,76 @@ impl Filesystem {
         changes: Changes,
         handle: Option<Handle>,
     ) -> Result<Attr> {
-        self.check_writable()?;
-        self.check_not_derived_directory(ino)?;
-        let changes = self.with_set_id_dropped(caller, ino, changes)?;
+        self.mount.check_writable()?;
+        self.views.derived.check_not_derived_directory(ino)?;
+        let changes = with_set_id_dropped(&self.names, caller, ino, changes)?;
         if let Some(size) = changes.size_bytes {
             self.set_size(ino, size, handle).await?;
         }
-        if let Some(changes) = changes.attributes(self.now()) {
+        if let Some(changes) = changes.attributes(self.mount.now()) {
             if changes.mtime.is_some()
-                && let Some(file) = self.files.get(ino)
+                && let Some(file) = self.content.files().get(ino)
             {
                 file.clear_touched();
             }
-            let ops = self.with_export(ino, vec![Op::SetAttr { ino, changes }])?;
-            let commit = || self.names.commit_together(&self.ctx(), &ops);
+            let ops = self.names.with_export(ino, vec![Op::SetAttr { ino, changes }])?;
+            let commit = || self.names.tables().commit_together(&self.mount.ctx(), &ops);
             match changes.atime {
-                Some(_) => self.access_times.discard_for(ino, commit)?,
+                Some(_) => self.names.access_times().discard_for(ino, commit)?,
                 None => commit()?,
             };
-            self.export_soon(ino)?;
+            self.bucket.exports.export_soon(ino)?;
         }
-        Ok(self.attr(self.names.inode(ino)?))
+        Ok(self.content.attr(self.names.tables().inode(ino)?))
     }
 
     /// Removes the set-user-id and set-group-id bits of a file that was written to by a caller who may not keep them (no
-    /// CAP_FSETID). Returns whether there were any; the caller must then await [`Filesystem::forget_attributes_above`].
+    /// CAP_FSETID). Returns whether there were any; the caller must then await [`KernelCaches::forget_attributes`](crate::KernelCaches::forget_attributes).
     pub fn drop_set_id(&self, ino: Ino) -> Result<bool> {
-        let mode = self.names.inode(ino)?.mode;
+        let mode = self.names.tables().inode(ino)?.mode;
         if without_set_id(mode) != mode {
             let changes = AttrChanges { mode: Some(without_set_id(mode)), ..AttrChanges::default() };
-            let ops = self.with_export(ino, vec![Op::SetAttr { ino, changes }])?;
-            self.names.commit_together(&self.ctx(), &ops)?;
-            self.export_soon(ino)?;
+            let ops = self.names.with_export(ino, vec![Op::SetAttr { ino, changes }])?;
+            self.names.tables().commit_together(&self.mount.ctx(), &ops)?;
+            self.bucket.exports.export_soon(ino)?;
             return Ok(true);
         }
         Ok(false)
     }
 
-    /// Waits until front ends have dropped their cached attributes of an inode.
-    pub async fn forget_attributes_above(&self, ino: Ino) {
-        self.invalidations.deliver(vec![Invalidation::Attributes(ino)]).await;
-    }
-
-    /// Waits until front ends have dropped their cached bytes of a range, which was written past their cache.
-    pub async fn forget_bytes_above(&self, ino: Ino, range: Range<u64>) {
-        self.invalidations.deliver(vec![Invalidation::Bytes(ino, range)]).await;
-    }
-
-    /// Adds the removal of the set-id bits to a change of owner, and to a change of length by anybody but root.
-    fn with_set_id_dropped(&self, caller: Caller, ino: Ino, changes: Changes) -> Result<Changes> {
-        let changes_owner = changes.uid.is_some() || changes.gid.is_some();
-        let keeps = !changes_owner && (changes.size_bytes.is_none() || caller.uid == 0);
-        if keeps || changes.mode.is_some() {
-            return Ok(changes);
-        }
-        let inode = self.names.inode(ino)?;
-        if inode.kind == Kind::Directory || without_set_id(inode.mode) == inode.mode {
-            return Ok(changes);
-        }
-        Ok(Changes { mode: Some(without_set_id(inode.mode)), ..changes })
-    }
-
     async fn set_size(&self, ino: Ino, size: u64, handle: Option<Handle>) -> Result<()> {
         if let Some(handle) = handle {
-            let handle = self.handles.file(handle)?;
-            return self.truncate(&handle.file, size).await;
+            let handle = self.names.handles().file(handle)?;
+            return self.io.editor.truncate(&handle.file, size).await;
         }
-        match self.names.inode(ino)?.kind {
+        match self.names.tables().inode(ino)?.kind {
             Kind::File => {}
             Kind::Directory => return Err(Error::IS_DIRECTORY),
             _ => return Err(Error::new(libc::EINVAL, "only the size of a regular file can be set")),
         }
-        self.resolve_ambiguous_write(ino).await?;
-        let file = self.open_file(ino)?;
-        let outcome = match self.truncate(&file, size).await {
-            Ok(()) => self.commit(&file, When::Closed).await,
+        self.bucket.discovery.resolve_ambiguous_write(ino).await?;
+        let file = self.io.opener.open_file(ino)?;
+        let outcome = match self.io.editor.truncate(&file, size).await {
+            Ok(()) => self.io.publisher.commit(&file, When::Closed).await,
             Err(error) => Err(error),
         };
         file.close().await?;
         outcome
     }
+}
+
+/// Adds the removal of the set-id bits to a change of owner, and to a change of length by anybody but root.
+fn with_set_id_dropped(names: &Names, caller: Caller, ino: Ino, changes: Changes) -> Result<Changes> {
+    let changes_owner = changes.uid.is_some() || changes.gid.is_some();
+    let keeps = !changes_owner && (changes.size_bytes.is_none() || caller.uid == 0);
+    if keeps || changes.mode.is_some() {
+        return Ok(changes);
+    }
+    let inode = names.tables().inode(ino)?;
+    if inode.kind == Kind::Directory || without_set_id(inode.mode) == inode.mode {
+        return Ok(changes);
+    }
+    Ok(Changes { mode: Some(without_set_id(inode.mode)), ..changes })
 }
 
 /// Returns a mode without its set-id bits. A set-group-id bit without group execute permission stays, because it means

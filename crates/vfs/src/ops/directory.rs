@@ -1,29 +1,61 @@
 //! Listing of directories of any size.
 
 use bytes::Bytes;
-use futures_util::{StreamExt as _, TryStreamExt as _};
 use meta::{Ino, Inode, Kind, Name};
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Arc;
 
+use crate::base::Base;
+use crate::bucket::Bucket;
 use crate::bucket::directories::ListedRange;
-use crate::bucket::discovery::PAGE_ENTRIES;
+use crate::bucket::discovery::{Discovery, PAGE_ENTRIES};
+use crate::bucket::evict::Evictor;
+use crate::bucket::known_state::KnownState;
 use crate::bucket::sort_keys::{self, Entry};
-use crate::derived::{DerivedDirectories, ListingReader};
+use crate::content::Content;
+use crate::derived::DerivedDirectories;
+use crate::derived::router::ViewRouter;
+use crate::mount::Mount;
+use crate::names::Names;
+use crate::names::directory_handle::DirectoryHandle;
 use crate::names::handles::Handle;
 use crate::names::positions::{DOTS, Positions};
-use crate::{Attr, Error, Filesystem, Result};
+use crate::{Attr, Error, Result};
+
+/// Lists directories of any size.
+#[derive(Debug)]
+pub(crate) struct DirectoryReader {
+    pub(in crate::ops) mount: Arc<Mount>,
+    pub(in crate::ops) names: Arc<Names>,
+    pub(in crate::ops) content: Arc<Content>,
+    pub(in crate::ops) known: Arc<KnownState>,
+    pub(in crate::ops) discovery: Arc<Discovery>,
+    pub(in crate::ops) evictor: Arc<Evictor>,
+    pub(in crate::ops) views: Arc<ViewRouter>,
+}
+
+impl DirectoryReader {
+    pub(crate) fn new(base: &Base, bucket: &Bucket, views: &Arc<ViewRouter>) -> Arc<Self> {
+        Arc::new(Self {
+            mount: base.mount.clone(),
+            names: base.names.clone(),
+            content: base.content.clone(),
+            known: bucket.known.clone(),
+            discovery: bucket.discovery.clone(),
+            evictor: bucket.evictor.clone(),
+            views: views.clone(),
+        })
+    }
+}
 
 /// Minimum length of an object that cannot be a symbolic link (whose target is shorter than `PATH_MAX`) or a special file.
 const SPECIAL_BYTES_MAX: u64 = 4096;
-/// HEAD requests in flight.
-const DESCRIBED_AT_ONCE: usize = 32;
 const LOST_POSITION: Error =
     Error::new(libc::EINVAL, "invalid directory offset: this handle has returned no such cookie");
 
 /// One entry of a listing.
 #[derive(Debug, Clone)]
-pub struct Listed {
+pub struct DirectoryEntry {
     /// The name.
     pub name: Bytes,
     /// The inode.
@@ -38,50 +70,30 @@ pub struct Listed {
     pub is_awaited: bool,
 }
 
-/// State of one `opendir`: maps cookies to entries.
-#[derive(Debug)]
-pub(crate) struct DirectoryHandle {
-    ino: Ino,
-    positions: Mutex<Positions>,
-    /// For a derived directory: a listing that the front end may cache.
-    pub(crate) kept: Option<ListingReader>,
-}
-
-impl Filesystem {
-    /// Opens a directory for listing.
-    pub async fn opendir(&self, ino: Ino) -> Result<Handle> {
-        let kept = match self.derived_at(ino) {
-            Some(views) => Box::pin(self.open_derived(views, ino)).await?,
-            None if self.names.inode(ino)?.kind == Kind::Directory => None,
-            None => return Err(Error::NOT_DIRECTORY),
-        };
-        self.lister.note_request(self.moment());
-        Ok(self.handles.add_directory(DirectoryHandle { ino, positions: Mutex::default(), kept }))
-    }
-
+impl DirectoryReader {
     /// Returns entries after `cookie` (0: from the beginning), `.` and `..` first; an empty result is the end. Entries created
     /// or removed meanwhile do not affect the others.
-    pub async fn readdir(
+    pub(super) async fn read(
         &self,
         handle: Handle,
         cookie: u64,
         limit: usize,
         plus: bool,
-    ) -> Result<Vec<Listed>> {
-        let handle = self.handles.directory(handle)?;
-        if let Some(views) = self.derived_at(handle.ino) {
-            return Box::pin(self.readdir_derived(views, &handle, cookie, limit, plus)).await;
+    ) -> Result<Vec<DirectoryEntry>> {
+        let handle = self.names.handles().directory(handle)?;
+        if let Some(views) = self.views.derived.derived_at(handle.ino) {
+            return Box::pin(self.read_derived(views, &handle, cookie, limit, plus)).await;
         }
         if cookie == 0 {
-            self.record_access(handle.ino);
+            self.content.record_access(handle.ino);
         }
         let mut listed = self.dot_entries(handle.ino, cookie)?;
         let limit = limit.saturating_sub(listed.len()).max(1);
         let mut cookie = cookie.max(listed.last().map_or(0, |dot| dot.cookie));
-        let Some(mut after) = positions(&handle).sort_key(cookie) else {
+        let Some(mut after) = handle.positions().sort_key(cookie) else {
             return Err(LOST_POSITION);
         };
-        let directory = self.directories.get(handle.ino);
+        let directory = self.known.directories().get(handle.ino);
         loop {
             let forgotten = directory.forgotten();
             let entries = self.entries_after(handle.ino, &after, limit).await?;
@@ -94,9 +106,9 @@ impl Filesystem {
             after.clone_from(&last.sort_key);
             let mut shown = Vec::with_capacity(entries.len());
             for (entry, inode) in entries.into_iter().zip(inodes) {
-                cookie = positions(&handle).after(&entry.sort_key);
+                cookie = handle.positions().after(&entry.sort_key);
                 let Some(inode) = inode else { continue };
-                if self.is_derived_name(handle.ino, entry.name.as_bytes()) {
+                if self.views.derived.is_derived_name(handle.ino, entry.name.as_bytes()) {
                     continue;
                 }
                 shown.push((entry, inode, cookie));
@@ -111,42 +123,42 @@ impl Filesystem {
 
     /// Determines the kind of entries whose kind is unknown, many at a time, for front ends that cannot express an unknown
     /// kind. Drops entries that are gone.
-    pub async fn with_kinds(&self, listed: Vec<Listed>) -> Result<Vec<Listed>> {
+    pub(super) async fn with_kinds(&self, listed: Vec<DirectoryEntry>) -> Result<Vec<DirectoryEntry>> {
         let unknown = listed.iter().filter(|entry| entry.kind.is_none()).map(|entry| entry.ino);
-        let known = self.names.inodes(&unknown.collect::<Vec<_>>())?.into_iter().flatten();
+        let known = self.names.tables().inodes(&unknown.collect::<Vec<_>>())?.into_iter().flatten();
         let may_be_special = |inode: &Inode| inode.kind != Kind::File || inode.size_bytes < SPECIAL_BYTES_MAX;
         let asked: Vec<Inode> = known.filter(may_be_special).collect();
-        let exact = self.exact_all(asked.iter().cloned().map(Some).collect()).await?;
+        let exact = self.discovery.exact_all(asked.iter().cloned().map(Some).collect()).await?;
         let kinds = asked.iter().zip(exact).map(|(asked, exact)| (asked.ino, exact.map(|inode| inode.kind)));
         let kinds: HashMap<Ino, Option<Kind>> = kinds.collect();
-        let with_kind = |entry: Listed| {
+        let with_kind = |entry: DirectoryEntry| {
             let found = kinds.get(&entry.ino).copied().unwrap_or(Some(Kind::File));
-            Some(Listed { kind: Some(entry.kind.or(found)?), ..entry })
+            Some(DirectoryEntry { kind: Some(entry.kind.or(found)?), ..entry })
         };
         Ok(listed.into_iter().filter_map(with_kind).collect())
     }
 
-    /// Like `readdir`, for a derived directory, whose positions are names.
-    async fn readdir_derived(
+    /// Like `read`, for a derived directory, whose positions are names.
+    async fn read_derived(
         &self,
         views: &DerivedDirectories,
         handle: &DirectoryHandle,
         cookie: u64,
         limit: usize,
         plus: bool,
-    ) -> Result<Vec<Listed>> {
+    ) -> Result<Vec<DirectoryEntry>> {
         let mut listed = self.dot_entries(handle.ino, cookie)?;
         let mut cookie = cookie.max(listed.last().map_or(0, |dot| dot.cookie));
         let mut after = self.resume_after(handle, cookie)?;
         loop {
             let (entries, last) =
-                self.list_derived(views, handle.ino, after.as_ref(), limit.max(1), plus).await?;
+                self.views.list_derived(views, handle.ino, after.as_ref(), limit.max(1), plus).await?;
             for entry in entries {
                 if let (Some(kept), Some(rank)) = (&handle.kept, Positions::rank(cookie)) {
                     kept.note(rank, &entry.name);
                 }
-                cookie = positions(handle).after(&entry.name);
-                listed.push(Listed { cookie, ..entry });
+                cookie = handle.positions().after(&entry.name);
+                listed.push(DirectoryEntry { cookie, ..entry });
             }
             if last.is_none() || !listed.is_empty() {
                 return Ok(listed);
@@ -159,51 +171,20 @@ impl Filesystem {
     /// read and the front end cached.
     fn resume_after(&self, handle: &DirectoryHandle, cookie: u64) -> Result<Option<Name>> {
         let Some(last) = cookie.checked_sub(DOTS + 1) else { return Ok(None) };
-        if let Some(text) = positions(handle).sort_key(cookie) {
+        if let Some(text) = handle.positions().sort_key(cookie) {
             return Ok(Some(Name::new(&text)?));
         }
         let kept = handle.kept.as_ref().and_then(|kept| kept.name(last as usize)).ok_or(LOST_POSITION)?;
-        positions(handle).begin_at(cookie);
+        handle.positions().begin_at(cookie);
         Ok(Some(kept))
     }
 
-    /// Lists the whole bucket to learn every name; `on_progress` gets the number of entries found so far.
-    pub async fn learn_all(&self, mut on_progress: impl FnMut(usize)) -> Result<usize> {
-        let (mut directories, mut count) = (vec![Ino::ROOT], 0);
-        while let Some(dir) = directories.pop() {
-            let handle = self.opendir(dir).await?;
-            let mut cookie = DOTS;
-            loop {
-                let listed = self.readdir(handle, cookie, PAGE_ENTRIES, false).await?;
-                let Some(last) = listed.last() else { break };
-                cookie = last.cookie;
-                count += listed.len();
-                on_progress(count);
-                let inside = listed.iter().filter(|entry| entry.kind == Some(Kind::Directory));
-                directories.extend(inside.map(|entry| entry.ino));
-            }
-            self.releasedir(handle);
-        }
-        Ok(count)
-    }
-
-    /// Closes a directory.
-    pub fn releasedir(&self, handle: Handle) {
-        if let Ok(open) = self.handles.directory(handle)
-            && open.kept.is_some()
-            && let Some(views) = self.derived_at(open.ino)
-        {
-            views.listings.close(open.ino);
-        }
-        self.handles.remove_directory(handle);
-    }
-
-    fn dot_entries(&self, dir: Ino, cookie: u64) -> Result<Vec<Listed>> {
-        let parent = match self.derived_at(dir) {
+    fn dot_entries(&self, dir: Ino, cookie: u64) -> Result<Vec<DirectoryEntry>> {
+        let parent = match self.views.derived.derived_at(dir) {
             Some(views) => views.parent(dir),
-            None => self.names.inode(dir)?.home.map_or(Ino::ROOT, |(parent, _)| parent),
+            None => self.names.tables().inode(dir)?.home.map_or(Ino::ROOT, |(parent, _)| parent),
         };
-        let dot = |name: &'static [u8], ino, cookie| Listed {
+        let dot = |name: &'static [u8], ino, cookie| DirectoryEntry {
             name: Bytes::from_static(name),
             ino,
             kind: Some(Kind::Directory),
@@ -216,14 +197,14 @@ impl Filesystem {
 
     /// Returns the next entries after a sorting key; lists them from the bucket first if they are not known.
     async fn entries_after(&self, dir: Ino, after: &[u8], limit: usize) -> Result<Vec<Entry>> {
-        if !self.layout.follows_paths() || !self.layout.can_list(&self.layout.directory(&self.names, dir)?) {
-            return sort_keys::entries_by_name(&self.names, dir, after, limit);
+        if !self.mount.layout.can_list_in(self.names.tables(), dir)? {
+            return sort_keys::entries_by_name(self.names.tables(), dir, after, limit);
         }
-        let directory = self.directories.get(dir);
+        let directory = self.known.directories().get(dir);
         let mut after = after.to_vec();
-        let asked_at = self.moment();
+        let asked_at = self.mount.moment();
         let is_usable = |known: &ListedRange, after: &[u8]| {
-            known.is_fresh_for(asked_at, self.moment(), self.config.metadata_ttl)
+            known.is_fresh_for(asked_at, self.mount.moment(), self.mount.config.metadata_ttl)
                 && known.continues_after(after)
         };
         loop {
@@ -231,16 +212,16 @@ impl Filesystem {
             let known = directory.listed_range();
             if !is_usable(&known, &after) {
                 // Evict before learning, because learning needs the entries of this directory.
-                self.evict_if_needed(PAGE_ENTRIES)?;
+                self.evictor.evict_if_needed(PAGE_ENTRIES)?;
                 let learned = async {
                     let is_known = is_usable(&directory.listed_range(), &after);
-                    if is_known { Ok(()) } else { self.list_page(dir, &directory, &after).await }
+                    if is_known { Ok(()) } else { self.discovery.list_page(dir, &directory, &after).await }
                 };
                 directory.listing.run(Box::pin(learned)).await?;
                 continue;
             }
             let end = (!known.is_complete).then_some(known.up_to.as_slice());
-            let entries = sort_keys::entries_between(&self.names, dir, &after, end, limit)?;
+            let entries = sort_keys::entries_between(self.names.tables(), dir, &after, end, limit)?;
             if directory.forgotten() != forgotten {
                 continue;
             }
@@ -254,47 +235,28 @@ impl Filesystem {
     /// Returns the inodes of entries; with `plus`, with authoritative attributes, many at a time.
     async fn described(&self, entries: &[Entry], plus: bool) -> Result<Vec<Option<Inode>>> {
         let inos: Vec<Ino> = entries.iter().map(|entry| entry.dentry.ino).collect();
-        let inodes = self.names.inodes(&inos)?;
-        if !plus || !self.reads_headers {
+        let inodes = self.names.tables().inodes(&inos)?;
+        if !plus || !self.known.reads_headers() {
             return Ok(inodes);
         }
-        self.exact_all(inodes).await
-    }
-
-    /// Returns inodes with authoritative attributes, many requests at a time; `None` for inodes that are gone.
-    pub(crate) async fn exact_all(&self, inodes: Vec<Option<Inode>>) -> Result<Vec<Option<Inode>>> {
-        let exact = inodes.into_iter().map(|inode| async {
-            match inode {
-                None => Ok(None),
-                Some(inode) => match self.with_exact_attributes(inode).await {
-                    Ok(inode) => Ok(Some(inode)),
-                    Err(error) if error.errno() == libc::ENOENT => Ok(None),
-                    Err(error) => Err(error),
-                },
-            }
-        });
-        futures_util::stream::iter(exact).buffered(DESCRIBED_AT_ONCE).try_collect().await
+        self.discovery.exact_all(inodes).await
     }
 
     /// Builds the answer for entries; with `plus` the kernel gets a reference to each entry that has attributes.
-    fn listed(&self, entries: Vec<(Entry, Inode, u64)>, plus: bool) -> Result<Vec<Listed>> {
+    fn listed(&self, entries: Vec<(Entry, Inode, u64)>, plus: bool) -> Result<Vec<DirectoryEntry>> {
         let inos: Vec<Ino> = entries.iter().map(|(_, inode, _)| inode.ino).collect();
-        let referred = if plus { self.refer_all(&inos)? } else { vec![false; inos.len()] };
+        let referred = if plus { self.evictor.refer_all(&inos)? } else { vec![false; inos.len()] };
         let listed = entries.into_iter().zip(referred).map(|((entry, inode, cookie), is_referred)| {
-            let is_sure = !self.reads_headers || inode.exact || inode.kind == Kind::Directory;
-            Listed {
+            let is_sure = !self.known.reads_headers() || inode.exact || inode.kind == Kind::Directory;
+            DirectoryEntry {
                 name: Bytes::copy_from_slice(entry.name.as_bytes()),
                 ino: inode.ino,
                 kind: is_sure.then_some(inode.kind),
                 cookie,
-                attr: is_referred.then(|| self.attr(inode)),
+                attr: is_referred.then(|| self.content.attr(inode)),
                 is_awaited: false,
             }
         });
         Ok(listed.collect())
     }
-}
-
-fn positions(handle: &DirectoryHandle) -> std::sync::MutexGuard<'_, Positions> {
-    handle.positions.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -9,17 +9,17 @@ use store::{CopyOptions, ObjectKey, ObjectRef};
 use crate::content::open_file::OpenFile;
 use crate::content::write::{When, WriteState};
 use crate::layout::stored_at;
-use crate::ops::rename::lock_both;
-use crate::{Error, Filesystem, Result};
+use crate::ops::rename::{Renamer, lock_both};
+use crate::{Error, Result};
 
 /// Directory and name.
 type DentryKey = (Ino, Name);
 
-impl Filesystem {
+impl Renamer {
     /// Swaps two names, which must exist. Fails with EINVAL for directories, which have too many keys.
-    pub(super) async fn exchange(&self, from: DentryKey, to: DentryKey) -> Result<()> {
-        let source = self.must(self.find(from.0, &from.1).await?)?;
-        let target = self.must(self.find(to.0, &to.1).await?)?;
+    pub(crate) async fn exchange(&self, from: DentryKey, to: DentryKey) -> Result<()> {
+        let source = self.discovery.must(self.discovery.find(from.0, &from.1).await?)?;
+        let target = self.discovery.must(self.discovery.find(to.0, &to.1).await?)?;
         if source.ino == target.ino {
             return Ok(());
         }
@@ -29,8 +29,8 @@ impl Filesystem {
                 "directories cannot be exchanged in a volume named by path",
             ));
         }
-        let source = self.open_file(source.ino)?;
-        let outcome = match self.open_file(target.ino) {
+        let source = self.opener.open_file(source.ino)?;
+        let outcome = match self.opener.open_file(target.ino) {
             Ok(target) => {
                 let exchanged = self.exchange_files((from, &source), (to, &target)).await;
                 exchanged.and(target.close().await)
@@ -50,54 +50,56 @@ impl Filesystem {
         let Some((_, mut other_state)) = replaced else { return Err(Error::NOT_FOUND) };
         self.detach_object(&from, source, &mut state).await?;
         if let Err(error) = self.detach_object(&to, target, &mut other_state).await {
-            return self.show_at_path(source, &mut state).await.and(Err(error));
+            return self.publisher.show_at_path(source, &mut state).await.and(Err(error));
         }
         let swapped = {
-            let _changing = (self.changes.begin(from.0, &from.1), self.changes.begin(to.0, &to.1));
+            let _changing =
+                (self.known.changes().begin(from.0, &from.1), self.known.changes().begin(to.0, &to.1));
             let op = Op::Rename { from, to, how: RenameHow::Exchange, keep: false };
-            self.names.commit(&self.ctx(), &op)
+            self.names.tables().commit(&self.mount.ctx(), &op)
         };
         // The swap must be durable before objects appear at the new paths.
-        self.sync_names_unless_write_back().await?;
-        self.show_at_path(source, &mut state).await?;
-        self.show_at_path(target, &mut other_state).await?;
+        self.names.sync_names_unless_write_back().await?;
+        self.publisher.show_at_path(source, &mut state).await?;
+        self.publisher.show_at_path(target, &mut other_state).await?;
         swapped?;
         Ok(())
     }
 
     /// Copies a file's object from its path to a key of its own and deletes the original.
     async fn detach_object(&self, place: &DentryKey, file: &OpenFile, state: &mut WriteState) -> Result<()> {
-        if self.awaits_export(file.ino) {
+        if self.names.awaits_export(file.ino) {
             // An earlier export of attributes may have succeeded although its answer was lost.
-            self.adopt_object_at_path(file, state).await?;
+            self.publisher.adopt_object_at_path(file, state).await?;
         }
-        self.resolve_unconfirmed_upload(file, state).await?;
-        self.begin_new(file, state)?;
-        self.commit_locked(file, state, When::Closed).await?;
-        let _path = self.lock_entries(&[place]).await?;
+        self.publisher.resolve_unconfirmed_upload(file, state).await?;
+        self.content.begin_new(file, state)?;
+        self.publisher.commit_locked(file, state, When::Closed).await?;
+        let _path = self.locks.lock_entries(&[place]).await?;
         let (dir, name) = place;
-        if self.names.entry(*dir, name)?.is_none_or(|entry| entry.ino != file.ino) {
+        if self.names.tables().entry(*dir, name)?.is_none_or(|entry| entry.ino != file.ino) {
             return Err(Error::NOT_FOUND);
         }
-        let inode = self.names.inode(file.ino)?;
-        let Some(old) = self.object(&inode)?.filter(|_| inode.home.is_some()) else { return Ok(()) };
-        if !self.is_shown(*dir, name, &inode)? {
+        let inode = self.names.tables().inode(file.ino)?;
+        let Some(old) = self.names.object(&inode)?.filter(|_| inode.home.is_some()) else { return Ok(()) };
+        if !self.names.is_shown(*dir, name, &inode)? {
             return Ok(());
         }
-        let _claim = self.claims.claim(&old.key).await;
-        let _changing = self.changes.begin(*dir, name);
-        let beside = self.store.copy(&old, &self.content_key(file.ino)?, CopyOptions::default()).await?;
+        let _claim = self.locks.claims().claim(&old.key).await;
+        let _changing = self.known.changes().begin(*dir, name);
+        let beside =
+            self.mount.store.copy(&old, &self.mount.content_key(file.ino)?, CopyOptions::default()).await?;
         // A pending rename that completed meanwhile may have given the object another tag.
-        let old = self.object(&self.names.inode(file.ino)?)?.unwrap_or(old);
-        self.relocate(&inode, &stored_at(&beside))?;
-        file.repin(|| self.pin_of(file.ino))?;
+        let old = self.names.object(&self.names.tables().inode(file.ino)?)?.unwrap_or(old);
+        self.names.relocate(&inode, &stored_at(&beside))?;
+        file.repin(|| self.names.pin_of(file.ino))?;
         state.rebase(file.pin().0);
         let deleted = async {
-            self.sync_names_unless_write_back().await?;
-            self.delete_unless_replaced(&old).await
+            self.names.sync_names_unless_write_back().await?;
+            self.content.delete_unless_replaced(&old).await
         };
         let deleted = deleted.await;
-        match (deleted, self.names.inode(file.ino)) {
+        match (deleted, self.names.tables().inode(file.ino)) {
             (Err(error), Ok(inode)) => {
                 match self.reattach_object(&inode, &old, beside.key, file, state).await? {
                     true => Err(error),
@@ -118,14 +120,14 @@ impl Filesystem {
         file: &OpenFile,
         state: &mut WriteState,
     ) -> Result<bool> {
-        let found = self.store.find(&old.key).await?;
+        let found = self.mount.store.find(&old.key).await?;
         if found.is_none_or(|found| found.object.etag != old.etag) {
             return Ok(false);
         }
-        self.publish(inode, old, inode.size_bytes, None)?;
-        file.repin(|| self.pin_of(file.ino))?;
+        self.names.publish(inode, old, inode.size_bytes, None)?;
+        file.repin(|| self.names.pin_of(file.ino))?;
         state.rebase(file.pin().0);
-        self.discard(beside).await;
+        self.content.discard(beside).await;
         Ok(true)
     }
 }

@@ -4,11 +4,12 @@ use bytes::Bytes;
 use meta::{Extent, Ino, Kind};
 use store::ObjectKey;
 
-use crate::{Filesystem, Result};
+use crate::Result;
+use crate::ops::admin::Admin;
 
 /// Location of a file's bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Located {
+pub struct FileLocation {
     /// The inode.
     pub ino: Ino,
     /// Kind of the inode.
@@ -24,34 +25,38 @@ pub struct Located {
     pub content: Vec<(ObjectKey, Extent)>,
 }
 
-impl Filesystem {
+impl Admin<'_> {
     /// Finds the object of a path relative to the volume's root, such as `dir/file`.
-    pub async fn locate(&self, path: &[u8]) -> Result<Located> {
-        let inode = self.seen(self.at_path(path).await?);
+    pub async fn locate(&self, path: &[u8]) -> Result<FileLocation> {
+        let inode = self.fs.content.seen(self.fs.bucket.discovery.at_path(path).await?);
         let is_implicit = inode.kind == Kind::Directory && inode.object().is_none();
-        let home = if is_implicit { None } else { self.layout.key(&self.names, &inode).ok() };
-        let content = self.names.content_of(&inode)?;
+        let home =
+            if is_implicit { None } else { self.fs.mount.layout.key(self.fs.names.tables(), &inode).ok() };
+        let content = self.fs.names.tables().content_of(&inode)?;
         let key_of = |extent: &Extent| extent.object.key.clone().or_else(|| home.clone());
         let content: Vec<_> =
             content.iter().filter_map(|extent| Some((key_of(extent)?, extent.clone()))).collect();
         let is_spread = content.iter().any(|(key, _)| Some(key) != home.as_ref());
         let key = home.filter(|_| !is_spread);
         let etag = key.as_ref().and(inode.object()).map(|object| object.etag.to_string());
-        Ok(Located { ino: inode.ino, kind: inode.kind, key, etag, size_bytes: inode.size_bytes, content })
+        Ok(FileLocation {
+            ino: inode.ino,
+            kind: inode.kind,
+            key,
+            etag,
+            size_bytes: inode.size_bytes,
+            content,
+        })
     }
 
     /// Returns the path that shows a key, or the path of the file whose content the key holds; `None` if no file has it.
     pub fn path_of(&self, key: &ObjectKey) -> Option<Bytes> {
-        if let Some(ino) = self.layout.content_owner(key) {
-            let names = self.names.path(ino).ok()?;
+        if let Some(ino) = self.fs.mount.layout.content_owner(key) {
+            let names = self.fs.names.tables().path(ino).ok()?;
             let names: Vec<&[u8]> = names.iter().map(|name| name.as_bytes()).collect();
             return Some(Bytes::from(names.join(&b'/')));
         }
-        if !self.layout.follows_paths() {
-            return None;
-        }
-        let inside = key.as_bytes().strip_prefix(self.config.prefix.as_slice())?;
-        let path = store::names::key_to_path(&ObjectKey::try_from(inside).ok()?);
+        let path = store::names::key_to_path(&self.fs.mount.layout.path_in_volume(key)?);
         Some(Bytes::from(path.join(&b'/')))
     }
 }

@@ -1,31 +1,33 @@
 //! The operations of the file system, one family per file.
 
-mod allocate;
+mod admin;
 mod attributes;
-mod create;
-mod directory;
+mod change_entries;
+pub(crate) mod create;
+mod data;
+pub(crate) mod directory;
+pub(crate) mod entries;
 mod exchange;
+mod list;
 mod locate;
 mod lookup;
+mod maintenance;
 mod open;
-mod read;
+mod quotas;
 mod recover;
-mod remove;
-mod rename;
+pub(crate) mod remove;
+pub(crate) mod rename;
 mod seek;
 mod status;
 mod sync;
-mod write;
 mod xattrs;
 
+pub use admin::Admin;
 pub(crate) use attributes::without_set_id;
-pub(crate) use directory::DirectoryHandle;
-pub use directory::Listed;
-pub use locate::Located;
-pub(crate) use read::{into_owned_error, is_changed, join};
+pub use directory::DirectoryEntry;
+pub use locate::FileLocation;
 pub use seek::Whence;
 pub use status::{Statfs, Status};
-pub(crate) use sync::Outcomes;
 
 #[cfg(test)]
 mod tests {

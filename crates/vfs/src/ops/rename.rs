@@ -9,15 +9,73 @@ mod under_lease;
 
 use meta::{FsError, Ino, Inode, Kind, Name, Op, RenameHow};
 use staging::mover::Mover;
-use store::{Claim, ObjectKey, ObjectRef, Precondition, StoreError};
+use std::sync::Arc;
+use store::{Claim, ObjectKey, ObjectRef, Precondition};
 use tokio::sync::MutexGuard;
 
+use crate::base::Base;
 use crate::bucket::changes::ChangeGuard;
+use crate::bucket::discovery::Discovery;
+use crate::bucket::export_queue::ExportQueue;
+use crate::bucket::known_state::KnownState;
+use crate::bucket::metadata::object_metadata::Metadata;
+use crate::bucket::mover::Moves;
+use crate::bucket::parts::BucketParts;
+use crate::bucket::path_locks::ChangeLocks;
+use crate::content::Content;
 use crate::content::open_file::OpenFile;
+use crate::content::opener::FileOpener;
+use crate::content::write::publisher::Publisher;
 use crate::content::write::{When, WriteState};
-use crate::filesystem::name;
 use crate::layout::{is_reserved, object_key, stored, stored_at};
-use crate::{Error, Filesystem, Result};
+use crate::mount::Mount;
+use crate::names::{Names, name};
+use crate::objects::moved_settings::BucketSettings;
+use crate::{Error, Result};
+
+/// Renames files and directories.
+#[derive(Debug)]
+pub(crate) struct Renamer {
+    pub(in crate::ops) mount: Arc<Mount>,
+    pub(in crate::ops) names: Arc<Names>,
+    pub(in crate::ops) content: Arc<Content>,
+    pub(in crate::ops) known: Arc<KnownState>,
+    pub(in crate::ops) locks: Arc<ChangeLocks>,
+    pub(in crate::ops) discovery: Arc<Discovery>,
+    pub(in crate::ops) publisher: Arc<Publisher>,
+    pub(in crate::ops) opener: Arc<FileOpener>,
+    pub(in crate::ops) moves: Arc<Moves>,
+    pub(in crate::ops) settings: Arc<BucketSettings>,
+    pub(in crate::ops) exports: Arc<ExportQueue>,
+    pub(in crate::ops) metadata: Arc<Metadata>,
+}
+
+impl Renamer {
+    pub(crate) fn new(
+        base: &Base,
+        parts: &BucketParts,
+        discovery: &Arc<Discovery>,
+        publisher: &Arc<Publisher>,
+        opener: &Arc<FileOpener>,
+        moves: &Arc<Moves>,
+        settings: &Arc<BucketSettings>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            mount: base.mount.clone(),
+            names: base.names.clone(),
+            content: base.content.clone(),
+            known: parts.known.clone(),
+            locks: parts.locks.clone(),
+            discovery: discovery.clone(),
+            publisher: publisher.clone(),
+            opener: opener.clone(),
+            moves: moves.clone(),
+            settings: settings.clone(),
+            exports: parts.exports.clone(),
+            metadata: parts.metadata.clone(),
+        })
+    }
+}
 
 /// Attempts to rename to a name that others keep changing.
 const ATTEMPTS_MAX: u32 = 8;
@@ -50,40 +108,44 @@ struct RenamePlan {
     how: MoveKind,
 }
 
-impl Filesystem {
-    /// Renames a name; `flags` are those of `renameat2`.
-    pub async fn rename(&self, from: (Ino, &[u8]), to: (Ino, &[u8]), flags: u32) -> Result<()> {
-        self.check_writable()?;
-        if let Some(views) = self.derived_at(from.0).or_else(|| self.derived_at(to.0)) {
-            return Box::pin(self.rename_derived(views, from, to, flags)).await;
-        }
-        self.check_not_derived(from.0, from.1)?;
-        self.check_not_derived(to.0, to.1)?;
-        Box::pin(self.rename_in_volume(from, to, flags)).await
-    }
+/// A requested rename.
+#[derive(Debug)]
+pub(crate) struct Move {
+    pub(crate) from: DentryKey,
+    pub(crate) to: DentryKey,
+    pub(crate) how: RenameHow,
+    /// Whether a whiteout is to be left at the old name.
+    pub(crate) leaves_whiteout: bool,
+}
 
-    /// Renames a name between the volume's own directories.
+impl Move {
+    /// Parses the arguments of a rename; `flags` are those of `renameat2`.
+    pub(crate) fn parse(from: (Ino, &[u8]), to: (Ino, &[u8]), flags: u32) -> Result<Self> {
+        let (how, leaves_whiteout) = parse_flags(flags)?;
+        if is_reserved(to.0, to.1) {
+            return Err(Error::new(libc::EPERM, "'.tenon' at the volume's root is reserved for Tenon"));
+        }
+        let (from, to) = ((from.0, name(from.1)?), (to.0, name(to.1)?));
+        Ok(Self { from, to, how, leaves_whiteout })
+    }
+}
+
+impl Renamer {
+    /// Renames a name between directories that follow the bucket.
     pub(crate) async fn rename_in_volume(
         &self,
         from: (Ino, &[u8]),
         to: (Ino, &[u8]),
         flags: u32,
     ) -> Result<()> {
-        let (how, leaves_whiteout) = parse_flags(flags)?;
-        if is_reserved(to.0, to.1) {
-            return Err(Error::new(libc::EPERM, "'.tenon' at the volume's root is reserved for Tenon"));
-        }
-        let (from, to) = ((from.0, name(from.1)?), (to.0, name(to.1)?));
-        if !self.layout.follows_paths() {
-            return self.rename_by_inode(from, to, how, leaves_whiteout).await;
-        }
+        let Move { from, to, how, leaves_whiteout } = Move::parse(from, to, flags)?;
         if leaves_whiteout {
             return Err(Error::new(
                 libc::EINVAL,
                 "RENAME_WHITEOUT is not possible in a volume named by path",
             ));
         }
-        match (how, &self.sharing) {
+        match (how, self.known.sharing()) {
             (RenameHow::Exchange, None) => self.exchange(from, to).await,
             (RenameHow::Exchange, Some(_)) => Err(Error::new(
                 libc::EINVAL,
@@ -94,7 +156,7 @@ impl Filesystem {
         }
     }
 
-    async fn rename_here(&self, from: &DentryKey, to: &DentryKey, how: RenameHow) -> Result<()> {
+    pub(crate) async fn rename_here(&self, from: &DentryKey, to: &DentryKey, how: RenameHow) -> Result<()> {
         for _ in 1..ATTEMPTS_MAX {
             match Box::pin(self.rename_once(from, to, how)).await {
                 Err(Error::Namespace(FsError::Conflict)) => {}
@@ -104,51 +166,6 @@ impl Filesystem {
         Box::pin(self.rename_once(from, to, how)).await
     }
 
-    /// Renames in one commit, including a whiteout: a character device 0/0 at the old name (rename(2)).
-    async fn rename_by_inode(
-        &self,
-        from: DentryKey,
-        to: DentryKey,
-        how: RenameHow,
-        leaves_whiteout: bool,
-    ) -> Result<()> {
-        let mut ops = vec![Op::Rename { from: from.clone(), to: to.clone(), how, keep: true }];
-        if how != RenameHow::Exchange && self.is_directory_at(&from)? {
-            ops.extend(self.op_to_unshadow(from.0, &from.1)?);
-        }
-        // Renaming one name of an inode to another of its names does nothing and leaves no whiteout.
-        if leaves_whiteout && !self.are_links_of_one_inode(&from, &to)? {
-            let ctx = self.ctx();
-            let ino = self.new_ino(from.0)?;
-            ops.push(Op::Create {
-                parent: from.0,
-                name: from.1,
-                ino,
-                kind: Kind::CharDevice,
-                mode: 0,
-                umask: 0,
-                uid: ctx.uid,
-                gid: ctx.gid,
-                rdev: 0,
-                target: None,
-            });
-        }
-        let moved = self.names.commit_together(&self.ctx(), &ops)?;
-        match moved.first() {
-            Some(moved) => self.release_orphan(moved).await,
-            None => Ok(()),
-        }
-    }
-
-    fn is_directory_at(&self, place: &DentryKey) -> Result<bool> {
-        Ok(self.names.entry(place.0, &place.1)?.is_some_and(|entry| entry.kind == Kind::Directory))
-    }
-
-    fn are_links_of_one_inode(&self, from: &DentryKey, to: &DentryKey) -> Result<bool> {
-        let (from, to) = (self.names.entry(from.0, &from.1)?, self.names.entry(to.0, &to.1)?);
-        Ok(from.is_some() && from.map(|entry| entry.ino) == to.map(|entry| entry.ino))
-    }
-
     /// Tries to rename once. Fails with `Conflict` if the new name changed meanwhile.
     async fn rename_once(&self, from: &DentryKey, to: &DentryKey, how: RenameHow) -> Result<()> {
         let plan = self.plan_rename(from.clone(), to.clone(), how).await?;
@@ -156,7 +173,7 @@ impl Filesystem {
             return Ok(());
         }
         self.check_allowed(&plan).await?;
-        self.ensure_marker(plan.from.0).await?;
+        self.publisher.ensure_marker(plan.from.0).await?;
         match plan.source.kind {
             Kind::Directory => self.move_tree(&plan).await?,
             _ => {
@@ -165,8 +182,8 @@ impl Filesystem {
             }
         }
         let is_file = plan.source.kind == Kind::File;
-        if is_file && self.renamed.note(plan.source.ino, from.1.as_bytes(), to.1.as_bytes()) {
-            self.export_later(plan.source.ino)?;
+        if is_file && self.metadata.renamed().note(plan.source.ino, from.1.as_bytes(), to.1.as_bytes()) {
+            self.exports.export_later(plan.source.ino)?;
         }
         Ok(())
     }
@@ -174,10 +191,13 @@ impl Filesystem {
     async fn plan_rename(&self, from: DentryKey, to: DentryKey, how: RenameHow) -> Result<RenamePlan> {
         // Attributes known from a listing must be made authoritative, because they count as such once published under the new
         // name.
-        let source = self.with_exact_attributes(self.must(self.find(from.0, &from.1).await?)?).await?;
-        let target = self.find(to.0, &to.1).await?;
+        let source = self
+            .discovery
+            .with_exact_attributes(self.discovery.must(self.discovery.find(from.0, &from.1).await?)?)
+            .await?;
+        let target = self.discovery.find(to.0, &to.1).await?;
         if target.is_none() {
-            self.check_not_escape(to.0, &to.1, source.kind)?;
+            self.names.check_not_escape(to.0, &to.1, source.kind)?;
         }
         Ok(RenamePlan { from, to, source, target, how: MoveKind::Rename(how) })
     }
@@ -185,7 +205,7 @@ impl Filesystem {
     /// Fails for renames that POSIX refuses, before any object moves.
     async fn check_allowed(&self, plan: &RenamePlan) -> Result<()> {
         let is_directory = plan.source.kind == Kind::Directory;
-        if is_directory && self.is_below(plan.to.0, plan.source.ino)? {
+        if is_directory && self.names.is_below(plan.to.0, plan.source.ino)? {
             return Err(FsError::CrossesItself.into());
         }
         let Some(target) = &plan.target else { return Ok(()) };
@@ -193,7 +213,7 @@ impl Filesystem {
             (MoveKind::Rename(RenameHow::NoReplace), _, _) => Err(Error::EXISTS),
             (_, true, false) => Err(Error::NOT_DIRECTORY),
             (_, false, true) => Err(Error::IS_DIRECTORY),
-            (_, true, true) => self.check_empty(target).await,
+            (_, true, true) => self.discovery.check_empty(target).await,
             (_, false, false) => Ok(()),
         }
     }
@@ -205,33 +225,23 @@ impl Filesystem {
         plan: &RenamePlan,
     ) -> Result<(Option<Claim<'_, ObjectKey>>, Option<Claim<'_, ObjectKey>>)> {
         let key = |place: &DentryKey| {
-            let prefix = self.layout.directory(&self.names, place.0)?;
+            let prefix = self.mount.layout.directory(self.names.tables(), place.0)?;
             Ok::<_, Error>(object_key(&prefix, place.1.as_bytes()).ok())
         };
         Ok(match (key(&plan.from)?, key(&plan.to)?) {
             (Some(from), Some(to)) if from != to => {
-                let (from, to) = self.endpoint_claims.claim_both(&from, &to).await;
+                let (from, to) = self.locks.endpoint_claims().claim_both(&from, &to).await;
                 (Some(from), Some(to))
             }
-            (Some(one), _) | (None, Some(one)) => (Some(self.endpoint_claims.claim(&one).await), None),
+            (Some(one), _) | (None, Some(one)) => {
+                (Some(self.locks.endpoint_claims().claim(&one).await), None)
+            }
             (None, None) => (None, None),
         })
     }
 
-    fn is_below(&self, mut dir: Ino, ancestor: Ino) -> Result<bool> {
-        loop {
-            if dir == ancestor {
-                return Ok(true);
-            }
-            match self.names.inode(dir)?.home {
-                Some((parent, _)) => dir = parent,
-                None => return Ok(false),
-            }
-        }
-    }
-
     async fn move_file(&self, plan: &RenamePlan) -> Result<()> {
-        let source = self.open_file(plan.source.ino)?;
+        let source = self.opener.open_file(plan.source.ino)?;
         let outcome = match &plan.target {
             None => self.move_open_file(plan, &source, None).await,
             Some(target) => self.move_over(plan, &source, target.ino).await,
@@ -241,7 +251,7 @@ impl Filesystem {
     }
 
     async fn move_over(&self, plan: &RenamePlan, source: &OpenFile, target: Ino) -> Result<()> {
-        let target = self.open_file(target)?;
+        let target = self.opener.open_file(target)?;
         let outcome = self.move_open_file(plan, source, Some(&target)).await;
         let closed = target.close().await;
         outcome.and(closed)
@@ -256,43 +266,36 @@ impl Filesystem {
         target: Option<&OpenFile>,
     ) -> Result<()> {
         let (mut state, replaced) = lock_both(source, target).await;
-        self.complete_object(source, &mut state).await?;
-        self.resolve_unconfirmed_upload(source, &mut state).await?;
+        self.publisher.complete_object(source, &mut state).await?;
+        self.publisher.resolve_unconfirmed_upload(source, &mut state).await?;
         let mut was_shared = false;
         let old = match replaced {
             None => self.move_object(plan, source, &mut state).await?,
             Some((target, mut replaced)) => {
-                self.resolve_unconfirmed_upload(target, &mut replaced).await?;
+                self.publisher.resolve_unconfirmed_upload(target, &mut replaced).await?;
                 Box::pin(self.promote_link(plan.to.0, &plan.to.1, target, &mut replaced)).await?;
                 // A program that replaces a file by another expects the new file's bytes at the name, even if the file was just
                 // created.
-                self.begin_new(source, &mut state)?;
-                self.commit_locked(source, &mut state, When::Closed).await?;
-                was_shared = self.names.inode(target.ino)?.nlink > 1;
-                let aside = match self.files.users(target.ino) {
+                self.content.begin_new(source, &mut state)?;
+                self.publisher.commit_locked(source, &mut state, When::Closed).await?;
+                was_shared = self.names.tables().inode(target.ino)?.nlink > 1;
+                let aside = match self.content.files().users(target.ino) {
                     0 | 1 => None,
                     _ if was_shared => None,
-                    _ => self.preserve_object(target, &mut replaced).await?,
+                    _ => self.publisher.preserve_object(target, &mut replaced).await?,
                 };
                 let moved = self.move_object(plan, source, &mut state).await;
-                self.finish_preserving(target, &mut replaced, aside, moved.is_ok()).await?;
+                self.publisher.finish_preserving(target, &mut replaced, aside, moved.is_ok()).await?;
                 moved?
             }
         };
-        if was_shared || !self.is_restorable_from_bucket(source.ino)? {
-            self.sync_names_unless_write_back().await?;
+        if was_shared || !self.names.is_restorable_from_bucket(source.ino)? {
+            self.names.sync_names_unless_write_back().await?;
         }
         if let Some(old) = old {
-            self.delete_unless_replaced(&old.object).await?;
+            self.content.delete_unless_replaced(&old.object).await?;
         }
-        Box::pin(self.show_at_path(source, &mut state)).await
-    }
-
-    /// Returns whether listing the bucket would restore everything about a file at its path.
-    fn is_restorable_from_bucket(&self, ino: Ino) -> Result<bool> {
-        let inode = self.names.inode(ino)?;
-        let is_whole = self.lies_at_path(&inode)? && !inode.is_ahead();
-        Ok(is_whole && inode.nlink == 1 && self.names.xattrs(ino)?.is_empty())
+        Box::pin(self.publisher.show_at_path(source, &mut state)).await
     }
 
     /// Promotes another name of a file to its primary name before the primary name goes; the object moves along. The caller
@@ -305,21 +308,23 @@ impl Filesystem {
         state: &mut WriteState,
     ) -> Result<()> {
         for _ in 0..ATTEMPTS_MAX {
-            let inode = self.names.inode(file.ino)?;
-            if inode.nlink < 2 || !self.is_shown(parent, name, &inode)? {
+            let inode = self.names.tables().inode(file.ino)?;
+            if inode.nlink < 2 || !self.names.is_shown(parent, name, &inode)? {
                 return Ok(());
             }
-            self.complete_object(file, state).await?;
-            let inode = self.names.inode(file.ino)?;
-            let Some(promoted) = self.names.names(file.ino)?.into_iter().nth(1) else { return Ok(()) };
+            self.publisher.complete_object(file, state).await?;
+            let inode = self.names.tables().inode(file.ino)?;
+            let Some(promoted) = self.names.tables().names(file.ino)?.into_iter().nth(1) else {
+                return Ok(());
+            };
             let (from, to) = ((parent, name.clone()), promoted.clone());
             let (source, target) = (inode.clone(), Some(inode));
             let plan = RenamePlan { from, to, source, target, how: MoveKind::PromoteLink };
-            let prefix = self.layout.directory(&self.names, promoted.0)?;
+            let prefix = self.mount.layout.directory(self.names.tables(), promoted.0)?;
             match object_key(&prefix, promoted.1.as_bytes()) {
                 // A foreign object at that key: the bucket gives the name to that object.
-                Ok(key) if self.store.find(&key).await?.is_some() => {
-                    self.probe(promoted.0, &promoted.1).await?
+                Ok(key) if self.mount.store.find(&key).await?.is_some() => {
+                    self.discovery.probe(promoted.0, &promoted.1).await?
                 }
                 _ => return self.move_object(&plan, file, state).await.map(drop),
             }
@@ -338,37 +343,37 @@ impl Filesystem {
         file: &OpenFile,
         state: &mut WriteState,
     ) -> Result<Option<ReplacedObject<'_>>> {
-        let _paths = self.lock_entries(&[&plan.from, &plan.to]).await?;
-        let source = self.names.inode(plan.source.ino)?;
-        if self.names.entry(plan.from.0, &plan.from.1)?.is_none_or(|entry| entry.ino != source.ino) {
+        let _paths = self.locks.lock_entries(&[&plan.from, &plan.to]).await?;
+        let source = self.names.tables().inode(plan.source.ino)?;
+        if self.names.tables().entry(plan.from.0, &plan.from.1)?.is_none_or(|entry| entry.ino != source.ino) {
             return Err(Error::NOT_FOUND);
         }
-        let prefix = self.layout.directory(&self.names, plan.to.0)?;
-        let is_shown = self.layout.has_key(&prefix, &plan.to.1, source.kind);
+        let prefix = self.mount.layout.directory(self.names.tables(), plan.to.0)?;
+        let is_shown = self.mount.layout.has_key(&prefix, &plan.to.1, source.kind);
         // An object that is not at its path is moved to the file's new path in the same step.
         let moves_to_path =
             is_shown && source.home.as_ref() == Some(&plan.from) && is_one_object_beside(&source);
-        if !moves_to_path && !self.is_shown(plan.from.0, &plan.from.1, &source)? {
+        if !moves_to_path && !self.names.is_shown(plan.from.0, &plan.from.1, &source)? {
             return self.rename_unshown(plan).await;
         }
-        let Some(old) = self.object(&source)? else {
+        let Some(old) = self.names.object(&source)? else {
             return self.rename_unshown(plan).await;
         };
         let key = match is_shown {
             true => object_key(&prefix, plan.to.1.as_bytes())?,
-            false => self.content_key(source.ino)?,
+            false => self.mount.content_key(source.ino)?,
         };
         if key == old.key {
             return self.rename_entry(plan, None).map(|()| None);
         }
-        let (_claim, _coming_claim) = self.claims.claim_both(&old.key, &key).await;
+        let (_claim, _coming_claim) = self.locks.claims().claim_both(&old.key, &key).await;
         let (_changing, _coming) = self.mark_both_changing(plan);
         let target_precondition = self.target_precondition(plan, is_shown).await?;
         let named = |moved: &ObjectRef| {
             let content = match (moves_to_path, is_shown) {
-                (true, _) => self.publish_op(source.ino, moved, source.size_bytes, None)?,
-                (false, true) => self.relocate_op(source.ino, &stored(moved))?,
-                (false, false) => self.relocate_op(source.ino, &stored_at(moved))?,
+                (true, _) => self.names.publish_op(source.ino, moved, source.size_bytes, None)?,
+                (false, true) => self.names.relocate_op(source.ino, &stored(moved))?,
+                (false, false) => self.names.relocate_op(source.ino, &stored_at(moved))?,
             };
             self.rename_entry(plan, Some(content))?;
             Ok::<_, Error>(moved.etag.clone())
@@ -377,15 +382,15 @@ impl Filesystem {
         // renames: they would lead to nothing.
         let is_target_restorable = match &plan.target {
             Some(target) if plan.how != MoveKind::PromoteLink => {
-                self.is_restorable_from_bucket(target.ino)?
+                self.names.is_restorable_from_bucket(target.ino)?
             }
             _ => true,
         };
-        let is_safe_first = !is_target_restorable || !self.is_restorable_from_bucket(source.ino)?;
+        let is_safe_first = !is_target_restorable || !self.names.is_restorable_from_bucket(source.ino)?;
         let etag =
             self.mover()?.rename_object(&old, &key, &target_precondition, is_safe_first, named).await?;
-        self.references.change_etag(source.ino, &old.etag, &etag);
-        file.repin(|| self.pin_of(source.ino))?;
+        self.names.references().change_etag(source.ino, &old.etag, &etag);
+        file.repin(|| self.names.pin_of(source.ino))?;
         state.rebase(file.pin().0);
         Ok(None)
     }
@@ -404,21 +409,24 @@ impl Filesystem {
     async fn object_to_replace(&self, plan: &RenamePlan) -> Result<Option<ObjectRef>> {
         let Some(target) = &plan.target else { return Ok(None) };
         // The target may have been stored, or have lost its key, since its lookup.
-        let target = self.names.inode(target.ino)?;
-        if !self.is_shown(plan.to.0, &plan.to.1, &target)? {
+        let target = self.names.tables().inode(target.ino)?;
+        if !self.names.is_shown(plan.to.0, &plan.to.1, &target)? {
             return Ok(None);
         }
-        match self.files.get(target.ino).is_some_and(|file| file.is_concurrently_modified()) {
+        match self.content.files().get(target.ino).is_some_and(|file| file.is_concurrently_modified()) {
             true => {
-                let key = self.layout.key(&self.names, &target)?;
-                Ok(self.store.find(&key).await?.map(|there| there.object))
+                let key = self.mount.layout.key(self.names.tables(), &target)?;
+                Ok(self.mount.store.find(&key).await?.map(|there| there.object))
             }
-            false => self.object(&target),
+            false => self.names.object(&target),
         }
     }
 
-    fn mover(&self) -> Result<&Mover> {
-        self.mover.as_deref().ok_or(Error::new(libc::EXDEV, "only a volume named by path moves objects"))
+    pub(crate) fn mover(&self) -> Result<&Mover> {
+        self.moves
+            .mover()
+            .map(Arc::as_ref)
+            .ok_or(Error::new(libc::EXDEV, "only a volume named by path moves objects"))
     }
 
     /// Renames a file that the bucket does not show. Returns the object of the replaced file if the bucket shows that.
@@ -426,7 +434,7 @@ impl Filesystem {
         let Some(object) = self.object_to_replace(plan).await? else {
             return self.rename_entry(plan, None).map(|()| None);
         };
-        let _claim = self.claims.claim(&object.key).await;
+        let _claim = self.locks.claims().claim(&object.key).await;
         let (_going, _changing) = self.mark_both_changing(plan);
         self.rename_entry(plan, None)?;
         Ok(Some(ReplacedObject { object, _claim, _changing }))
@@ -435,20 +443,14 @@ impl Filesystem {
     /// Marks both names as changing: no observation of them counts until the old objects are gone and the new ones have their
     /// name.
     fn mark_both_changing(&self, plan: &RenamePlan) -> (ChangeGuard<'_>, ChangeGuard<'_>) {
-        (self.changes.begin(plan.from.0, &plan.from.1), self.changes.begin(plan.to.0, &plan.to.1))
-    }
-
-    /// Deletes an object that was moved, unless a new one was stored at its key. If only this machine's metadata has the new
-    /// place, the caller syncs it first: otherwise the file would look removed.
-    pub(super) async fn delete_unless_replaced(&self, old: &ObjectRef) -> Result<()> {
-        match self.store.delete(&old.key, Precondition::Matches(old.etag.clone())).await {
-            Ok(()) | Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)) => Ok(()),
-            Err(error) => Err(error.into()),
-        }
+        (
+            self.known.changes().begin(plan.from.0, &plan.from.1),
+            self.known.changes().begin(plan.to.0, &plan.to.1),
+        )
     }
 
     fn check_target_unchanged(&self, plan: &RenamePlan) -> Result<()> {
-        let there = self.names.entry(plan.to.0, &plan.to.1)?.map(|entry| entry.ino);
+        let there = self.names.tables().entry(plan.to.0, &plan.to.1)?.map(|entry| entry.ino);
         match plan.target.as_ref().map(|target| target.ino) == there {
             true => Ok(()),
             false if plan.how == MoveKind::Rename(RenameHow::NoReplace) => Err(Error::EXISTS),
@@ -470,35 +472,23 @@ impl Filesystem {
             Kind::Directory => (Some((plan.from.0, &plan.from.1)), Some((plan.to.0, &plan.to.1))),
             _ => (None, None),
         };
-        self.commit_with_settings(left, reached, |notes| {
+        self.settings.commit_with_settings(left, reached, |notes| {
             let ops: Vec<Op> = [op].into_iter().chain(content).chain(notes).collect();
-            Ok(self.names.commit_together(&self.ctx(), &ops)?)
+            Ok(self.names.tables().commit_together(&self.mount.ctx(), &ops)?)
         })?;
         if plan.how == MoveKind::PromoteLink {
             return Ok(());
         }
         if let Some(target) = &plan.target {
             // A file with further names still has attributes to export.
-            if self.names.inode(target.ino).is_ok_and(|left| left.nlink == 0) {
-                self.exports.remove(target.ino);
+            if self.names.tables().inode(target.ino).is_ok_and(|left| left.nlink == 0) {
+                self.exports.window().remove(target.ino);
             }
             if target.kind == Kind::Directory {
-                self.forget_removed_directory(target);
+                self.known.forget_removed_directory(target);
             }
         }
         Ok(())
-    }
-
-    /// Completes a file before its object moves: the parts of a stream belong to the old key, which another file may need next,
-    /// and a crash must not leave older content there than was synced.
-    async fn complete_object(&self, file: &OpenFile, state: &mut WriteState) -> Result<()> {
-        if matches!(state, WriteState::Stream(_)) {
-            self.commit_locked(file, state, When::Closed).await?;
-        }
-        match self.names.inode(file.ino)?.is_ahead() {
-            true => self.try_show_at_path(file, state).await,
-            false => Ok(()),
-        }
     }
 }
 

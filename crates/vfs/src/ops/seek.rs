@@ -23,7 +23,7 @@ pub enum Whence {
 impl Filesystem {
     /// Returns the first offset at or after `offset` that has the target. Fails with ENXIO if there is none.
     pub async fn seek(&self, handle: Handle, offset: u64, whence: Whence) -> Result<u64> {
-        let handle = self.handles.file(handle)?;
+        let handle = self.names.handles().file(handle)?;
         if handle.is_stale() {
             return Err(Error::Stale(
                 "it was overwritten in the bucket while it was read; open it again".into(),

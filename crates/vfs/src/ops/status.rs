@@ -54,24 +54,20 @@ const UNLIMITED: u64 = 1 << 40;
 const BLOCK_SIZE_BYTES: u32 = 4096;
 
 impl Filesystem {
-    /// Sets the function by which `statfs` and `fallocate` determine the free space of the backing store.
-    pub fn measure_room_by(&self, measure: crate::MeasureRoom) {
-        self.room.set(measure);
-    }
-
     /// Returns the sizes of the file system: the free space if it is known, limited by the quota at the inode (the tree's
     /// before the volume's).
     pub fn statfs(&self, ino: Ino) -> crate::Result<Statfs> {
-        let quota = self.quota_at(ino)?.unwrap_or_default();
+        let ino = if self.views.derived.is_derived_directory(ino) { Ino::ROOT } else { ino };
+        let quota = self.names.quota_at(ino)?.unwrap_or_default();
         let sizes = |limit: Option<u64>, used: i64, unit: u64| {
             let used = u64::try_from(used).unwrap_or(0);
             limit.map_or((UNLIMITED, UNLIMITED), |limit| (limit / unit, limit.saturating_sub(used) / unit))
         };
         let unit = u64::from(BLOCK_SIZE_BYTES);
         let (mut blocks, mut blocks_free) = sizes(quota.limits.bytes, quota.used.bytes, unit);
-        if let Some(room) = self.room.now() {
-            blocks = blocks.min(room.total_bytes / unit);
-            blocks_free = blocks_free.min(room.available_bytes / unit);
+        if let Some(space) = self.content.disk_space().now() {
+            blocks = blocks.min(space.total_bytes / unit);
+            blocks_free = blocks_free.min(space.available_bytes / unit);
         }
         let (files, files_free) = sizes(quota.limits.files, quota.used.files, 1);
         let name_bytes_max = store::names::NAME_BYTES_MAX as u32;
@@ -82,25 +78,26 @@ impl Filesystem {
     /// Returns the figures of the mount.
     pub fn status(&self) -> Status {
         Status {
-            open_handles: self.handles.len(),
-            dirty_files: self.files.all().iter().filter(|file| file.pending().is_dirty).count(),
-            write_bytes: self.write_budget.held_bytes(),
-            read_bytes: self.blocks.held_bytes(),
-            metadata_bytes: self.names.engine().memory_bytes(),
-            kernel_inodes: self.references.len(),
-            exports_waiting: self.exports_waiting(),
-            discards_waiting: self.discards.len(),
-            moving: self.mover.as_ref().map(|mover| mover.moving()).unwrap_or_default(),
-            conflicts: self.conflicts.len(),
-            lister: self.lister.status(),
-            ops: self.names.engine().head().0,
-            memory_limit_bytes: self.config.memory_limit_bytes,
+            open_handles: self.names.handles().len(),
+            dirty_files: self.content.files().all().iter().filter(|file| file.pending().is_dirty).count(),
+            write_bytes: self.content.write_budget().held_bytes(),
+            read_bytes: self.content.blocks().held_bytes(),
+            metadata_bytes: self.names.tables().engine().memory_bytes(),
+            kernel_inodes: self.names.references().len(),
+            exports_waiting: self.bucket.exports.exports_waiting(),
+            discards_waiting: self.content.discards().len(),
+            moving: self.bucket.moves.mover().as_ref().map(|mover| mover.moving()).unwrap_or_default(),
+            conflicts: self.bucket.conflicts.records().len(),
+            lister: self.bucket.lister.state().status(),
+            ops: self.names.tables().engine().head().0,
+            memory_limit_bytes: self.mount.config.memory_limit_bytes,
         }
     }
 
     /// Returns violations of the namespace's invariants, one line each; none in a healthy mount.
     pub fn check(&self) -> crate::Result<Vec<String>> {
-        let violations = meta::invariants::fsck(self.names.engine().as_ref()).map_err(meta::FsError::from)?;
+        let violations =
+            meta::invariants::fsck(self.names.tables().engine().as_ref()).map_err(meta::FsError::from)?;
         Ok(violations.into_iter().map(|violation| violation.to_string()).collect())
     }
 }

@@ -31,7 +31,7 @@ async fn s39_a_rename_moves_an_object_put_just_before() {
     look_is_done.send(()).unwrap();
     put.await.unwrap().unwrap();
     renaming.await.unwrap().unwrap();
-    world.fs.moves_end().await;
+    world.fs.moves().wait_until_complete().await;
     assert_eq!(world.read_file("to").await.unwrap(), b"newer");
     assert_eq!(world.bucket.keys().await, ["to"]);
 }
@@ -182,15 +182,15 @@ async fn s39_s229_a_rename_over_a_file_being_written_replaces_the_put_object() {
         world.fs.write(handle, 0, b"written").await.unwrap();
         put(&objects(&world), to, "put").await;
         world.rename_at_once("from", to, 0).await.unwrap();
-        world.fs.moves_end().await;
+        world.fs.moves().wait_until_complete().await;
         assert_eq!(world.read_file(to).await.unwrap(), b"renamed");
         assert_eq!(world.read_all(handle).await.unwrap(), b"written");
         world.close(handle).await.unwrap();
         assert_eq!(bucket.object(to).await.unwrap(), b"renamed");
         world.rename_at_once(to, "from", 0).await.unwrap();
     }
-    assert!(world.fs.conflicts().is_empty());
-    world.fs.moves_end().await;
+    assert!(world.fs.conflicts().list().is_empty());
+    world.fs.moves().wait_until_complete().await;
     world.assert_healthy().await;
 }
 

@@ -5,13 +5,13 @@ use std::sync::{Arc, Mutex};
 use store::conformance::{self, Capabilities};
 use store::memory::MemoryStore;
 use store::{Entropy, ListRequest, ObjectKey, ObjectStore, Pages, Precondition, PutOptions, StoreError};
-use vfs::{DirectoryBuckets, Mapping, Objects};
+use vfs::{Mapping, directory_buckets};
 
 async fn conforms(make: impl AsyncFn() -> World, base: &str, capabilities: Capabilities) {
     let kept: Mutex<Vec<World>> = Mutex::default();
     let fresh = || async {
         let world = make().await;
-        let objects = Arc::new(Objects::new(world.fs.clone(), base.as_bytes())) as Arc<dyn ObjectStore>;
+        let objects = vfs::objects(&world.fs, base.as_bytes());
         kept.lock().unwrap().push(world);
         Ok(objects)
     };
@@ -75,7 +75,7 @@ async fn directories_as_buckets_conform() {
                 false => Bucket::in_memory(),
             };
             let world = bucket.mount(|_| {}).await;
-            let buckets = Arc::new(DirectoryBuckets::new(world.fs.clone()));
+            let buckets = directory_buckets(&world.fs);
             kept.lock().unwrap().push(world);
             Ok(buckets as Arc<dyn store::Buckets>)
         };
@@ -102,7 +102,7 @@ async fn listings_are_those_of_a_store_of_keys() {
     for seed in 0..20 {
         let entropy = Entropy::new(seed);
         let world = Bucket::by_inode(Mapping::Whole).await.mount(|_| {}).await;
-        let objects = Objects::new(world.fs.clone(), b"");
+        let objects = vfs::objects(&world.fs, b"");
         let model = MemoryStore::new(world.bucket.clock.clone());
         let mut keys = Vec::new();
         for _ in 0..40 {

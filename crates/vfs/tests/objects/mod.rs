@@ -13,14 +13,17 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use store::wrap::Operation;
 use store::{
-    Attributes, Buckets as _, CopyOptions, GetOptions, ListRequest, ObjectKey, ObjectRef, ObjectStore, Pages,
-    Payload, Precondition, PutOptions, StoreError, Tags, Uploads as _,
+    Attributes, CopyOptions, GetOptions, ListRequest, ObjectKey, ObjectRef, ObjectStore, Pages, Payload,
+    Precondition, PutOptions, StoreError, Tags,
 };
-use vfs::{AttributeSource, Caller, DirectoryBuckets, Ino, Invalidation, Kind, Mapping, Objects};
+use vfs::{AttributeSource, Caller, Ino, Invalidation, Kind, Mapping, directory_buckets};
+
+/// A volume as a bucket.
+type Objects = Arc<dyn ObjectStore>;
 
 /// Serves the whole volume as objects.
 fn objects(world: &World) -> Objects {
-    Objects::new(world.fs.clone(), b"")
+    vfs::objects(&world.fs, b"")
 }
 
 fn key(text: impl AsRef<[u8]>) -> ObjectKey {
@@ -76,7 +79,7 @@ async fn each() -> Vec<World> {
 async fn assert_sound(world: &World) {
     world.settle().await;
     assert_eq!(world.fs.check().unwrap(), [""; 0]);
-    assert_eq!(world.fs.collect_garbage(true).await.unwrap(), []);
+    assert_eq!(world.fs.admin().collect_garbage(true).await.unwrap(), []);
 }
 
 #[tokio::test]
@@ -372,7 +375,7 @@ async fn s183_a_file_that_was_cut_has_another_tag() {
         assert!(get(&objects, "file").await.unwrap() == expected);
         let tag = objects.head(&key("file")).await.unwrap().object.etag;
         let again = world.remount().await;
-        let again = Objects::new(again.fs.clone(), b"");
+        let again = vfs::objects(&again.fs, b"");
         assert_eq!(again.head(&key("file")).await.unwrap().object.etag, tag);
     }
 }
@@ -395,7 +398,7 @@ async fn s187_reserved_objects_are_neither_shown_nor_changed() {
             assert!(matches!(refused, Err(StoreError::InvalidKey { .. })), "{refused:?}");
             let refused = objects.delete(&own, Precondition::None).await;
             assert!(matches!(refused, Err(StoreError::InvalidKey { .. })), "{refused:?}");
-            let begun = objects.begin(&own, Attributes::default(), Tags::new()).await;
+            let begun = objects.uploads().unwrap().begin(&own, Attributes::default(), Tags::new()).await;
             assert!(matches!(begun, Err(StoreError::InvalidKey { .. })), "{begun:?}");
             let missing = objects.get(&own, GetOptions::default()).await;
             assert!(matches!(missing, Err(StoreError::NotFound(_))), "{missing:?}");
@@ -419,7 +422,7 @@ async fn s189_by_path_a_file_is_an_object_by_all_its_names() {
     let handle = world.open_handle("b", libc::O_RDONLY).await.unwrap();
     delete(&objects, "a").await;
     assert_eq!(world.read_all(handle).await.unwrap(), b"shared");
-    world.fs.moves_end().await;
+    world.fs.moves().wait_until_complete().await;
     assert_eq!(world.bucket.object("b").await.unwrap(), b"shared");
     assert_eq!(errno(world.stat("a").await), libc::ENOENT);
     delete(&objects, "b").await;
@@ -437,7 +440,7 @@ async fn a_full_volume_refuses_and_keeps_nothing() {
         let objects = objects(&world);
         put(&objects, "a", "x").await;
         let limits = vfs::Limits { bytes: Some(1000), files: None };
-        world.fs.set_quota(b"", Some(limits)).await.unwrap();
+        world.fs.admin().set_quota(b"", Some(limits)).await.unwrap();
         let refused = objects.put(&key("b"), pattern(2000).into(), PutOptions::default()).await;
         assert!(matches!(refused, Err(StoreError::Full(_))), "{refused:?}");
         assert_eq!(keys(&objects).await, ["a"]);
@@ -447,23 +450,22 @@ async fn a_full_volume_refuses_and_keeps_nothing() {
 
 #[tokio::test]
 async fn settings_are_not_objects() {
-    use store::Settings;
     for world in each().await {
-        let buckets = DirectoryBuckets::new(world.fs.clone());
+        let buckets = directory_buckets(&world.fs);
         buckets.create("a-bucket").await.unwrap();
         let whole = objects(&world);
-        let one = Objects::new(world.fs.clone(), b"a-bucket/");
-        assert_eq!(Settings::get(&one, "policy").await.unwrap(), None);
-        Settings::set(&one, "policy", Some(Bytes::from_static(b"{}"))).await.unwrap();
-        assert_eq!(Settings::get(&one, "policy").await.unwrap().unwrap(), "{}");
-        assert_eq!(Settings::get(&whole, "policy").await.unwrap(), None);
+        let one = vfs::objects(&world.fs, b"a-bucket/");
+        assert_eq!(one.settings().unwrap().get("policy").await.unwrap(), None);
+        one.settings().unwrap().set("policy", Some(Bytes::from_static(b"{}"))).await.unwrap();
+        assert_eq!(one.settings().unwrap().get("policy").await.unwrap().unwrap(), "{}");
+        assert_eq!(whole.settings().unwrap().get("policy").await.unwrap(), None);
         world.settle().await;
         let again = world.remount().await;
-        let again = Objects::new(again.fs.clone(), b"a-bucket/");
-        assert_eq!(Settings::get(&again, "policy").await.unwrap().unwrap(), "{}");
+        let again = vfs::objects(&again.fs, b"a-bucket/");
+        assert_eq!(again.settings().unwrap().get("policy").await.unwrap().unwrap(), "{}");
         assert_eq!(keys(&whole).await, ["a-bucket/"]);
         buckets.delete("a-bucket").await.unwrap();
-        assert_eq!(Settings::get(&one, "policy").await.unwrap(), None);
+        assert_eq!(one.settings().unwrap().get("policy").await.unwrap(), None);
         world.settle().await;
         for key in world.bucket.keys().await.iter().filter(|key| key.contains("buckets/")) {
             assert_eq!(world.bucket.object(key).await.unwrap(), b"", "{key}");
@@ -474,7 +476,7 @@ async fn settings_are_not_objects() {
 #[tokio::test]
 async fn a_change_waits_for_the_front_end_to_invalidate() {
     for world in each().await {
-        let mut news = world.fs.invalidations();
+        let mut news = world.fs.kernel_caches().invalidations();
         let heard: Arc<Mutex<Vec<Invalidation>>> = Arc::default();
         let told = heard.clone();
         let listening = tokio::spawn(async move {

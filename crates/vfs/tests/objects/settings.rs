@@ -1,19 +1,17 @@
 //! Settings of buckets that are directories belong to the directory, not to its name.
 
-use super::Objects;
 use crate::world::{Bucket, World};
 use bytes::Bytes;
-use store::{Buckets as _, Settings};
-use vfs::{DirectoryBuckets, Mapping};
+use vfs::{Mapping, directory_buckets};
 
 async fn policy(world: &World, bucket: &str) -> Option<Bytes> {
-    let bucket = Objects::new(world.fs.clone(), bucket.as_bytes());
-    Settings::get(&bucket, "policy").await.unwrap()
+    let bucket = vfs::objects(&world.fs, bucket.as_bytes());
+    bucket.settings().unwrap().get("policy").await.unwrap()
 }
 
 async fn set(world: &World, bucket: &str, policy: &'static str) {
-    let bucket = Objects::new(world.fs.clone(), bucket.as_bytes());
-    Settings::set(&bucket, "policy", Some(Bytes::from_static(policy.as_bytes()))).await.unwrap();
+    let bucket = vfs::objects(&world.fs, bucket.as_bytes());
+    bucket.settings().unwrap().set("policy", Some(Bytes::from_static(policy.as_bytes()))).await.unwrap();
 }
 
 /// After `rmdir` and `mkdir` in the mount, users admitted by the old directory's policy could read the new one's files. `mv`
@@ -40,7 +38,7 @@ async fn s480_settings_belong_to_the_directory() {
 #[tokio::test]
 async fn s480_a_new_bucket_has_no_settings() {
     let world = Bucket::with_metadata().mount(|_| {}).await;
-    let buckets = DirectoryBuckets::new(world.fs.clone());
+    let buckets = directory_buckets(&world.fs);
     buckets.create("scratch").await.unwrap();
     set(&world, "scratch", "open").await;
     world.rmdir("scratch").await.unwrap();
@@ -100,7 +98,7 @@ async fn s550_settings_follow_several_renames() {
 #[tokio::test]
 async fn s550_a_new_bucket_leaves_the_settings_of_a_renamed_one() {
     let world = Bucket::with_metadata().mount(|_| {}).await;
-    let buckets = DirectoryBuckets::new(world.fs.clone());
+    let buckets = directory_buckets(&world.fs);
     buckets.create("first").await.unwrap();
     set(&world, "first", "closed").await;
     world.rename("first", "second").await.unwrap();
@@ -145,7 +143,7 @@ async fn settings_by_name_are_found_and_moved() {
 async fn s480_settings_of_another_endpoint_are_seen_soon() {
     let bucket = Bucket::with_metadata();
     let (one, other) = (bucket.mount(|_| {}).await, bucket.elsewhere().mount(|_| {}).await);
-    DirectoryBuckets::new(one.fs.clone()).create("shared").await.unwrap();
+    directory_buckets(&one.fs).create("shared").await.unwrap();
     set(&one, "shared", "open").await;
     assert_eq!(policy(&other, "shared").await.unwrap(), "open");
     set(&one, "shared", "closed").await;

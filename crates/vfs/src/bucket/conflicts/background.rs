@@ -3,13 +3,14 @@
 
 use staging::conflict::{Judge, Outcome, Overtaken, Way};
 use std::sync::Arc;
-use store::names;
-use store::{ObjectKey, StoreError};
+use store::{ObjectKey, StoreError, names};
 
 use super::{Conflict, ConflictPolicy, Side};
-use crate::{Error, Filesystem, Result, lost_key};
+use crate::bucket::conflicts::resolve::ConflictResolver;
+use crate::bucket::discovery::Discovery;
+use crate::{Error, Result, lost_key};
 
-impl Filesystem {
+impl ConflictResolver {
     /// Returns the callbacks by which the write-back log and the mover resolve conflicts, according to the volume's policy.
     pub fn judge(&self) -> Judge {
         let (way, note, settled) = (self.me.clone(), self.me.clone(), self.me.clone());
@@ -33,9 +34,9 @@ impl Filesystem {
             settled: Arc::new(move |key| {
                 let (Some(fs), key) = (settled.upgrade(), key.clone()) else { return };
                 tokio::spawn(async move {
-                    if let Err(error) = fs.reconcile_key(&key).await {
+                    if let Err(error) = fs.discovery.reconcile_key(&key).await {
                         tracing::debug!(%key, %error, "cannot read the object at the key of a conflict; it is read later");
-                        fs.forget_listing_of(&key).ok();
+                        fs.known.forget_listing_of(&key).ok();
                     }
                 });
             }),
@@ -46,15 +47,17 @@ impl Filesystem {
         let key = &overtaken.key;
         // If the volume's prefix leaves no space for a key in `lost+found`, this is the key itself, and the change stays
         // pending.
-        let lost =
-            || lost_key(&self.config.prefix, key, self.entropy.next_u64()).unwrap_or_else(|_| key.clone());
-        match (self.config.conflicts, &overtaken.theirs) {
+        let lost = || {
+            lost_key(&self.mount.config.prefix, key, self.mount.entropy.next_u64())
+                .unwrap_or_else(|_| key.clone())
+        };
+        match (self.mount.config.conflicts, &overtaken.theirs) {
             (ConflictPolicy::FileWins, _) | (ConflictPolicy::KeepBoth, None) if overtaken.is_complete => {
                 Way::TheirsTo(lost())
             }
-            (ConflictPolicy::KeepBoth, Some(_)) if overtaken.is_complete => {
-                Way::OursTo(self.conflict_copy_key(key, self.now()).unwrap_or_else(|_| lost()))
-            }
+            (ConflictPolicy::KeepBoth, Some(_)) if overtaken.is_complete => Way::OursTo(
+                self.conflicts.conflict_copy_key(key, self.mount.now()).unwrap_or_else(|_| lost()),
+            ),
             _ => Way::OursTo(lost()),
         }
     }
@@ -64,27 +67,30 @@ impl Filesystem {
         // An attempt to replace the bucket's object may have been recorded before.
         let is_same =
             |known: &Conflict| known.key == key && known.file.is_none() && known.is_complete == is_complete;
-        let id = self.conflicts().into_iter().find(is_same).map(|known| known.id);
-        let inside = key.as_bytes().strip_prefix(self.config.prefix.as_slice()).unwrap_or(key.as_bytes());
+        let id = self.conflicts.list().into_iter().find(is_same).map(|known| known.id);
+        let inside =
+            key.as_bytes().strip_prefix(self.mount.config.prefix.as_slice()).unwrap_or(key.as_bytes());
         let inside = ObjectKey::new(inside.to_vec()).map_err(|error| Error::Name(error.into()))?;
         let conflict = Conflict {
-            id: id.unwrap_or_else(|| format!("{:016x}", self.entropy.next_u64())),
+            id: id.unwrap_or_else(|| format!("{:016x}", self.mount.entropy.next_u64())),
             path: names::key_to_path(&inside).join(&b'/'),
-            at: self.now(),
-            policy: self.config.conflicts,
+            at: self.mount.now(),
+            policy: self.mount.config.conflicts,
             seen: seen.map(|object| object.etag),
             file: ours.as_ref().map(Side::of),
             bucket: theirs.as_ref().map(Side::of),
             is_complete,
             key,
         };
-        self.record_conflict(&conflict).await
+        self.conflicts.record_conflict(&conflict).await
     }
+}
 
+impl Discovery {
     /// Reads the object at a key and reconciles the names with it.
-    pub(super) async fn reconcile_key(&self, key: &ObjectKey) -> Result<()> {
-        let looked_at = self.moment();
-        let found = self.store.find(key).await?;
+    pub(crate) async fn reconcile_key(&self, key: &ObjectKey) -> Result<()> {
+        let looked_at = self.mount.moment();
+        let found = self.mount.store.find(key).await?;
         self.reconcile(key, found.as_ref(), looked_at).await
     }
 }

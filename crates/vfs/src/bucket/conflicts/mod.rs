@@ -8,59 +8,56 @@
 
 mod background;
 mod copy_name;
+mod policy;
 mod record;
-mod resolve;
+pub(crate) mod resolve;
 
+pub use policy::ConflictPolicy;
 pub use record::{Conflict, Side};
 pub use resolve::Keep;
 
 use meta::{FsError, Ino, Name, Namespace, Op, XattrHow};
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use store::{ObjectKey, Timestamp};
 
+use crate::base::Base;
+use crate::content::Content;
 use crate::layout::object_key;
-use crate::{Error, Filesystem, Result};
+use crate::mount::Mount;
+use crate::names::Names;
+use crate::{Error, Result};
+
+/// The records of unresolved conflicts.
+#[derive(Debug)]
+pub struct ConflictRecords {
+    pub(in crate::bucket) mount: Arc<Mount>,
+    pub(in crate::bucket) names: Arc<Names>,
+    pub(in crate::bucket) content: Arc<Content>,
+    pub(in crate::bucket) records: Conflicts,
+}
+
+impl ConflictRecords {
+    pub(crate) fn new(base: &Base, records: Conflicts) -> Arc<Self> {
+        Arc::new(Self {
+            mount: base.mount.clone(),
+            names: base.names.clone(),
+            content: base.content.clone(),
+            records,
+        })
+    }
+
+    /// Returns the unresolved conflicts.
+    pub(crate) fn records(&self) -> &Conflicts {
+        &self.records
+    }
+}
 
 /// Prefix of the root's extended attributes that hold conflict records.
 const PREFIX: &[u8] = b"tenon.conflict.";
 /// Maximum conflict records. The oldest ones are dropped; their bytes stay in the bucket.
 const CONFLICTS_MAX: usize = 1000;
-
-/// Decides whose bytes keep the name if an object changed in the bucket while its file was written here.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum ConflictPolicy {
-    /// The bucket's bytes keep the name. The file's are kept under `lost+found`, and `close` fails.
-    #[default]
-    BucketWins,
-    /// The file's bytes keep the name. The bucket's are kept under `lost+found`.
-    FileWins,
-    /// The bucket's bytes keep the name. The file's are stored as another file in the same directory.
-    KeepBoth,
-    /// Like `BucketWins`. In addition, the path takes no writes until the conflict is resolved.
-    Fail,
-}
-
-impl ConflictPolicy {
-    /// Returns whether this is the policy of volumes without a setting.
-    pub(crate) fn is_default(&self) -> bool {
-        *self == Self::default()
-    }
-}
-
-impl std::fmt::Display for ConflictPolicy {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::BucketWins => "bucket-wins",
-            Self::FileWins => "file-wins",
-            Self::KeepBoth => "keep-both",
-            Self::Fail => "fail",
-        })
-    }
-}
 
 /// Unresolved conflicts.
 #[derive(Debug, Default)]
@@ -101,68 +98,72 @@ impl Conflicts {
     }
 }
 
-impl Filesystem {
+impl ConflictRecords {
     /// Returns the unresolved conflicts, oldest first.
-    pub fn conflicts(&self) -> Vec<Conflict> {
-        let mut found: Vec<_> = self.conflicts.lock().values().cloned().collect();
+    pub fn list(&self) -> Vec<Conflict> {
+        let mut found: Vec<_> = self.records.lock().values().cloned().collect();
         found.sort_by(|one, other| (one.at, &one.id).cmp(&(other.at, &other.id)));
         found
     }
 
     /// Returns the policy of this volume.
-    pub fn conflict_policy(&self) -> ConflictPolicy {
-        self.config.conflicts
+    pub fn policy(&self) -> ConflictPolicy {
+        self.mount.config.conflicts
     }
 
     /// Returns a conflict by its id.
-    pub fn conflict(&self, id: &str) -> Option<Conflict> {
-        self.conflicts.lock().get(id).cloned()
+    pub fn get(&self, id: &str) -> Option<Conflict> {
+        self.records.lock().get(id).cloned()
     }
 
     /// Writes or updates the record of a conflict, and drops the oldest one if there are too many. The record is durable when
     /// this returns.
     pub(crate) async fn record_conflict(&self, conflict: &Conflict) -> Result<()> {
-        let surplus = (self.conflicts.len() + 1).saturating_sub(CONFLICTS_MAX);
-        for oldest in self.conflicts().into_iter().filter(|old| old.id != conflict.id).take(surplus) {
+        let surplus = (self.records.len() + 1).saturating_sub(CONFLICTS_MAX);
+        for oldest in self.list().into_iter().filter(|old| old.id != conflict.id).take(surplus) {
             tracing::warn!(id = oldest.id, key = %oldest.key, "too many conflicts: the record of the oldest is dropped, its bytes stay in the bucket");
             self.forget_conflict(&oldest.id)?;
         }
         let (name, value) = (name_of(&conflict.id), conflict.encode().into());
         let op = Op::SetXattr { ino: Ino::ROOT, name, value, how: XattrHow::Set };
-        self.names.commit(&self.ctx(), &op)?;
-        self.conflicts.lock().insert(conflict.id.clone(), conflict.clone());
-        self.conflicts.update_blocking();
-        self.sync_names_unless_write_back().await
+        self.names.tables().commit(&self.mount.ctx(), &op)?;
+        self.records.lock().insert(conflict.id.clone(), conflict.clone());
+        self.records.update_blocking();
+        self.names.sync_names_unless_write_back().await
     }
 
     /// Removes the record of a conflict.
     pub(crate) fn forget_conflict(&self, id: &str) -> Result<()> {
-        match self.names.commit(&self.ctx(), &Op::RemoveXattr { ino: Ino::ROOT, name: name_of(id) }) {
+        match self
+            .names
+            .tables()
+            .commit(&self.mount.ctx(), &Op::RemoveXattr { ino: Ino::ROOT, name: name_of(id) })
+        {
             Ok(_) | Err(FsError::NoData) => {}
             Err(error) => return Err(error.into()),
         }
-        self.conflicts.lock().remove(id);
-        self.conflicts.update_blocking();
+        self.records.lock().remove(id);
+        self.records.update_blocking();
         Ok(())
     }
 
     /// Returns the key of a new file in the same directory, for the side of a conflict that loses the name.
     pub(crate) fn conflict_copy_key(&self, key: &ObjectKey, at: Timestamp) -> Result<ObjectKey> {
-        copy_name::conflict_copy_key(key, at, self.entropy.next_u64())
+        copy_name::conflict_copy_key(key, at, self.mount.entropy.next_u64())
             .map_err(|error| Error::Name(error.into()))
     }
 
     /// Returns an error if the policy `fail` blocks writes to a file.
     pub(crate) fn check_not_in_conflict(&self, ino: Ino) -> Result<()> {
-        if self.conflicts.blocking.load(Ordering::Acquire) == 0 {
+        if self.records.blocking.load(Ordering::Acquire) == 0 {
             return Ok(());
         }
         // The file may have lost its name to the bucket's object.
-        let lost_in = self.files.get(ino).and_then(|file| self.conflict(&file.conflict()?));
+        let lost_in = self.content.files().get(ino).and_then(|file| self.get(&file.conflict()?));
         if let Some(conflict) = lost_in.filter(Conflict::blocks) {
             return self.check_key_not_in_conflict(&conflict.key);
         }
-        match self.path_key(&self.names.inode(ino)?) {
+        match self.names.path_key(&self.names.tables().inode(ino)?) {
             Ok(Some(key)) => self.check_key_not_in_conflict(&key),
             _ => Ok(()),
         }
@@ -170,17 +171,17 @@ impl Filesystem {
 
     /// Like `check_not_in_conflict`, for a name that does not exist yet.
     pub(crate) fn check_not_in_conflict_at(&self, dir: Ino, name: &Name) -> Result<()> {
-        if self.conflicts.blocking.load(Ordering::Acquire) == 0 {
+        if self.records.blocking.load(Ordering::Acquire) == 0 {
             return Ok(());
         }
-        match object_key(&self.layout.directory(&self.names, dir)?, name.as_bytes()) {
+        match object_key(&self.mount.layout.directory(self.names.tables(), dir)?, name.as_bytes()) {
             Ok(key) => self.check_key_not_in_conflict(&key),
             Err(_) => Ok(()),
         }
     }
 
     fn check_key_not_in_conflict(&self, key: &ObjectKey) -> Result<()> {
-        match self.conflicts.lock().values().find(|conflict| conflict.blocks() && conflict.key == *key) {
+        match self.records.lock().values().find(|conflict| conflict.blocks() && conflict.key == *key) {
             None => Ok(()),
             Some(Conflict { id, .. }) => Err(Error::Stale(format!(
                 "'{key}' takes no writes until its conflict is resolved: tenon conflicts resolve {id} --keep bucket|file|both"

@@ -1,10 +1,42 @@
 //! Resolves conflicts: keeps one side, or both.
 
+use std::sync::{Arc, Weak};
 use store::{CopyOptions, ObjectKey, Precondition, StoreError};
 
 use super::{Conflict, Side};
+use crate::base::Base;
+use crate::bucket::conflicts::ConflictRecords;
+use crate::bucket::discovery::Discovery;
+use crate::bucket::known_state::KnownState;
+use crate::bucket::parts::BucketParts;
+use crate::bucket::path_locks::ChangeLocks;
 use crate::layout::LOST_AND_FOUND;
-use crate::{Error, Filesystem, Result};
+use crate::mount::Mount;
+use crate::{Error, Result};
+
+/// Decides conflicts by the policy of the volume, or as an operator says.
+#[derive(Debug)]
+pub struct ConflictResolver {
+    pub(in crate::bucket) me: Weak<Self>,
+    pub(in crate::bucket) mount: Arc<Mount>,
+    pub(in crate::bucket) known: Arc<KnownState>,
+    pub(in crate::bucket) locks: Arc<ChangeLocks>,
+    pub(in crate::bucket) conflicts: Arc<ConflictRecords>,
+    pub(in crate::bucket) discovery: Arc<Discovery>,
+}
+
+impl ConflictResolver {
+    pub(crate) fn new(base: &Base, parts: &BucketParts, discovery: &Arc<Discovery>) -> Arc<Self> {
+        Arc::new_cyclic(|me| Self {
+            me: me.clone(),
+            mount: base.mount.clone(),
+            known: parts.known.clone(),
+            locks: parts.locks.clone(),
+            conflicts: parts.conflicts.clone(),
+            discovery: discovery.clone(),
+        })
+    }
+}
 
 const FILE_BYTES_LOST: Error = Error::new(
     libc::ENOENT,
@@ -22,29 +54,31 @@ pub enum Keep {
     Both,
 }
 
-impl Filesystem {
+impl ConflictResolver {
     /// Resolves a conflict and removes its record. Returns `ESTALE` if the object to replace or delete belongs to neither side
     /// any more.
-    pub async fn resolve_conflict(&self, id: &str, keep: Keep) -> Result<()> {
-        self.check_writable()?;
-        let mut conflict = self.conflict(id).ok_or(Error::new(libc::ENOENT, "there is no such conflict"))?;
+    pub async fn resolve(&self, id: &str, keep: Keep) -> Result<()> {
+        self.mount.check_writable()?;
+        let mut conflict =
+            self.conflicts.get(id).ok_or(Error::new(libc::ENOENT, "there is no such conflict"))?;
         let changed_keys = {
             let sides = [conflict.bucket.as_ref(), conflict.file.as_ref()].into_iter().flatten();
             let keys: Vec<_> = sides.map(|side| side.key.clone()).chain([conflict.key.clone()]).collect();
-            let _paths = self.lock_keys(&keys.iter().collect::<Vec<_>>()).await?;
-            let _claim = self.claims.claim(&conflict.key).await;
+            let _paths = self.locks.lock_keys(&keys.iter().collect::<Vec<_>>()).await?;
+            let _claim = self.locks.claims().claim(&conflict.key).await;
             if conflict.is_gone() && keep == Keep::File {
                 return Err(FILE_BYTES_LOST);
             }
             if conflict.file.is_none() && !conflict.is_gone() {
                 // The answer to the upload was lost, so read what is at the key.
-                conflict.file = self.store.find(&conflict.key).await?.map(|found| Side::of(&found.object));
+                conflict.file =
+                    self.mount.store.find(&conflict.key).await?.map(|found| Side::of(&found.object));
             }
             self.apply_resolution(&conflict, keep).await.map_err(|error| stale_error(&conflict, error))?
         };
-        self.forget_conflict(id)?;
+        self.conflicts.forget_conflict(id)?;
         for key in changed_keys {
-            self.reconcile_key(&key).await?;
+            self.discovery.reconcile_key(&key).await?;
         }
         Ok(())
     }
@@ -74,7 +108,7 @@ impl Filesystem {
                 Ok([vec![conflict.key.clone()], changed_keys, self.delete_side(left).await?].concat())
             }
             None => {
-                self.store.delete(&conflict.key, there).await?;
+                self.mount.store.delete(&conflict.key, there).await?;
                 Ok(vec![conflict.key.clone()])
             }
         }
@@ -82,20 +116,20 @@ impl Filesystem {
 
     /// Moves the side under `lost+found` to a new file in the same directory as the other.
     async fn keep_both(&self, conflict: &Conflict) -> Result<Vec<ObjectKey>> {
-        let lost = [self.config.prefix.as_slice(), LOST_AND_FOUND.as_bytes(), b"/"].concat();
+        let lost = [self.mount.config.prefix.as_slice(), LOST_AND_FOUND.as_bytes(), b"/"].concat();
         let sides = [&conflict.file, &conflict.bucket];
         let is_lost = |side: &&Side| side.key.as_bytes().starts_with(&lost) && side.key != conflict.key;
         let Some(side) = sides.into_iter().flatten().find(is_lost) else { return Ok(Vec::new()) };
-        let there = self.conflict_copy_key(&conflict.key, conflict.at)?;
+        let there = self.conflicts.conflict_copy_key(&conflict.key, conflict.at)?;
         self.copy_side(side, &there, Precondition::Absent).await?;
         Ok([vec![there], self.delete_side(Some(side)).await?].concat())
     }
 
     async fn copy_side(&self, side: &Side, to: &ObjectKey, precondition: Precondition) -> Result<()> {
-        let found = self.store.head(&side.key).await?;
+        let found = self.mount.store.head(&side.key).await?;
         let options =
             CopyOptions { precondition, size_bytes: Some(found.size_bytes), ..CopyOptions::default() };
-        self.store.copy(&found.object, to, options).await?;
+        self.mount.store.copy(&found.object, to, options).await?;
         Ok(())
     }
 
@@ -103,7 +137,7 @@ impl Filesystem {
     async fn delete_side(&self, side: Option<&Side>) -> Result<Vec<ObjectKey>> {
         let Some(side) = side else { return Ok(Vec::new()) };
         match self.unchanged_precondition(side).await {
-            Ok(there) => self.store.delete(&side.key, there).await?,
+            Ok(there) => self.mount.store.delete(&side.key, there).await?,
             Err(Error::Store(StoreError::NotFound(_))) => {}
             Err(error) => return Err(error),
         }
@@ -113,7 +147,7 @@ impl Filesystem {
     /// Returns the precondition that a side is unchanged. An object that waited in the write-back log has another etag by now.
     async fn unchanged_precondition(&self, side: &Side) -> Result<Precondition> {
         let etag = match side.etag.is_provisional() {
-            true => self.store.head(&side.key).await?.object.etag,
+            true => self.mount.store.head(&side.key).await?.object.etag,
             false => side.etag.clone(),
         };
         Ok(Precondition::Matches(etag))

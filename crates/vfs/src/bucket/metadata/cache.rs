@@ -1,7 +1,7 @@
 //! Cache of object metadata, valid for the revalidation time. Listing the extended attributes of many files requests the
 //! metadata of each object only once.
 
-use meta::{Ino, Inode, Kind, Moment};
+use meta::{Ino, Moment};
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -9,8 +9,9 @@ use store::{ETag, ObjectMeta, StoreError, Tags};
 use tokio::sync::OnceCell;
 
 use super::Described;
+use crate::bucket::metadata::object_metadata::Metadata;
 use crate::layout::volume_record;
-use crate::{Error, Filesystem, Result};
+use crate::{Error, Result};
 
 /// Maximum objects in the cache. When it is full, it is emptied. S3 bounds the size of each entry.
 const OBJECTS_MAX: usize = 4096;
@@ -24,12 +25,12 @@ pub(crate) struct MetadataCache {
 }
 
 #[derive(Debug, Clone)]
-struct Entry {
-    etag: ETag,
-    described: Described,
+pub(in crate::bucket) struct Entry {
+    pub(in crate::bucket) etag: ETag,
+    pub(in crate::bucket) described: Described,
     /// Whether the object has tags that were not requested yet.
-    lacks_tags: bool,
-    seen_at: Moment,
+    pub(in crate::bucket) lacks_tags: bool,
+    pub(in crate::bucket) seen_at: Moment,
 }
 
 impl MetadataCache {
@@ -55,7 +56,7 @@ impl MetadataCache {
         self.lock().clear();
     }
 
-    fn insert(&self, ino: Ino, entry: Entry) {
+    pub(in crate::bucket) fn insert(&self, ino: Ino, entry: Entry) {
         let mut objects = self.lock();
         if objects.len() >= OBJECTS_MAX && !objects.contains_key(&ino) {
             objects.clear();
@@ -63,7 +64,7 @@ impl MetadataCache {
         objects.insert(ino, entry);
     }
 
-    fn get(&self, ino: Ino, etag: &ETag, now: Moment, ttl: Duration) -> Option<Entry> {
+    pub(in crate::bucket) fn get(&self, ino: Ino, etag: &ETag, now: Moment, ttl: Duration) -> Option<Entry> {
         let objects = self.lock();
         objects.get(&ino).filter(|entry| entry.etag == *etag && now.since(entry.seen_at) < ttl).cloned()
     }
@@ -78,50 +79,23 @@ pub(crate) fn has_tags(meta: &ObjectMeta) -> bool {
     meta.tag_count.is_some_and(|count| count > 0)
 }
 
-impl Filesystem {
-    /// Returns the metadata of an inode's object, at most as old as the revalidation time. Returns empty metadata if no object
-    /// is stored.
-    pub(super) async fn description_of(&self, inode: &Inode) -> Result<Described> {
-        let is_any = matches!(inode.kind, Kind::File | Kind::Directory);
-        let Some(object) = self.object(inode)?.filter(|_| is_any) else { return Ok(Described::default()) };
-        let now = self.moment();
-        let known = self.metadata_cache.get(inode.ino, &object.etag, now, self.config.metadata_ttl);
-        let mut entry = match known {
-            Some(entry) => entry,
-            None => {
-                let Some(meta) = self.store.find(&object.key).await? else { return Ok(Described::default()) };
-                if meta.object.etag != object.etag {
-                    self.revalidate(inode).await?;
-                }
-                self.metadata_cache.insert_observed(inode.ino, &meta, now);
-                let (etag, lacks_tags) = (meta.object.etag.clone(), has_tags(&meta));
-                Entry { etag, described: meta.attributes.into(), lacks_tags, seen_at: now }
-            }
-        };
-        if entry.lacks_tags {
-            entry.described.tags = self.store.tags(&object.key).await?;
-            entry.lacks_tags = false;
-            self.metadata_cache.insert(inode.ino, entry.clone());
-        }
-        Ok(entry.described)
-    }
-
+impl Metadata {
     /// Returns the metadata of an object just read, with its tags. Requests the tags only if there are any.
     pub(crate) async fn read_description(&self, meta: &ObjectMeta) -> Result<Described, StoreError> {
-        let tags = if has_tags(meta) { self.store.tags(&meta.object.key).await? } else { Tags::new() };
+        let tags = if has_tags(meta) { self.mount.store.tags(&meta.object.key).await? } else { Tags::new() };
         Ok(Described { attributes: meta.attributes.clone(), tags })
     }
 
     /// Returns EOPNOTSUPP if the store has no tags.
-    pub(super) async fn ensure_store_has_tags(&self) -> Result<()> {
+    pub(crate) async fn ensure_store_has_tags(&self) -> Result<()> {
         let asked = async {
-            match self.store.tags(&volume_record(&self.config.prefix)?).await {
+            match self.mount.store.tags(&volume_record(&self.mount.config.prefix)?).await {
                 Err(StoreError::Unsupported(_)) => Ok(false),
                 Ok(_) | Err(StoreError::NotFound(_)) => Ok(true),
                 Err(error) => Err(Error::from(error)),
             }
         };
-        match self.metadata_cache.has_tags.get_or_try_init(|| asked).await? {
+        match self.cache.has_tags.get_or_try_init(|| asked).await? {
             true => Ok(()),
             false => Err(Error::new(libc::EOPNOTSUPP, "the store does not support tags")),
         }

@@ -9,8 +9,9 @@
 //! (`pending`), and a cache of what objects have (`cache`). In a volume named by inode the metadata engine holds them
 //! (`objects`).
 
-mod cache;
+pub(crate) mod cache;
 mod content_type;
+pub(crate) mod object_metadata;
 mod pending;
 mod s3fs;
 

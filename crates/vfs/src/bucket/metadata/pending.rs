@@ -9,91 +9,29 @@
 
 use bytes::Bytes;
 use meta::{FsError, Ino, Inode, Kind, Op, XattrHow};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use super::{CONTENT_TYPE, Changes, Described, TAG, is_of_object, tag_of};
+use crate::Result;
 use crate::bucket::headers;
-use crate::{Filesystem, Result};
+use crate::bucket::metadata::object_metadata::Metadata;
 
 /// The attribute that lists pending names. Each is a sign (`+` set, `-` removed), the name and a NUL.
 const PENDING: &[u8] = b"tenon.waiting";
 
 /// Pending names, each with whether it was set (true) or removed.
-type Names = BTreeMap<Vec<u8>, bool>;
+type PendingNames = BTreeMap<Vec<u8>, bool>;
 
 /// Serializes changes of the pending names. Never held across an await.
 #[derive(Debug, Default)]
 pub(crate) struct PendingLock(Mutex<()>);
 
-impl Filesystem {
+impl Metadata {
     /// Returns whether an extended attribute of an inode belongs to its object.
     pub(crate) fn is_of_object(&self, inode: &Inode, name: &[u8]) -> bool {
         let has_object = matches!(inode.kind, Kind::File | Kind::Directory) && inode.ino != Ino::ROOT;
-        self.layout.follows_paths() && has_object && is_of_object(name)
-    }
-
-    /// Returns the value of an attribute that belongs to the object.
-    pub(crate) async fn object_xattr(&self, inode: &Inode, name: &[u8]) -> Result<Option<Bytes>> {
-        if name.starts_with(TAG) {
-            self.ensure_store_has_tags().await?;
-        }
-        if let Some(waits) = self.pending_changes(inode.ino)?.remove(name) {
-            self.resume_export(inode.ino)?;
-            return Ok(waits);
-        }
-        if let Some(value) = self.description_of(inode).await?.xattrs().remove(name) {
-            return Ok(Some(value));
-        }
-        match self.names.xattr(inode.ino, name) {
-            Err(FsError::NoData) => Ok(None),
-            value => Ok(Some(value?)),
-        }
-    }
-
-    /// Returns the names of an inode's extended attributes, including Tenon's own.
-    pub(crate) async fn all_xattrs(&self, inode: &Inode) -> Result<BTreeSet<Box<[u8]>>> {
-        let mut names: BTreeSet<Box<[u8]>> = self.names.xattrs(inode.ino)?.into_iter().collect();
-        if !self.is_of_object(inode, super::USER) {
-            return Ok(names);
-        }
-        let described = self.description_of(inode).await?.xattrs();
-        names.extend(described.into_keys().map(Vec::into_boxed_slice));
-        let waiting = self.pending_changes(inode.ino)?;
-        if !waiting.is_empty() {
-            self.resume_export(inode.ino)?;
-        }
-        for (name, value) in waiting {
-            match value {
-                Some(_) => drop(names.insert(name.into_boxed_slice())),
-                None => drop(names.remove(&name[..])),
-            }
-        }
-        Ok(names)
-    }
-
-    /// Sets or removes an attribute that belongs to the object. The object is updated later.
-    pub(crate) async fn change_object_xattr(
-        &self,
-        inode: &Inode,
-        name: &[u8],
-        value: Option<Bytes>,
-        how: XattrHow,
-    ) -> Result<()> {
-        if name.starts_with(TAG) {
-            self.ensure_store_has_tags().await?;
-        }
-        if how != XattrHow::Set || value.is_none() {
-            let is_there = self.object_xattr(inode, name).await?.is_some();
-            match how {
-                XattrHow::Create if is_there => return Err(FsError::Exists.into()),
-                XattrHow::Create | XattrHow::Set if value.is_some() => {}
-                _ if is_there => {}
-                _ => return Err(FsError::NoData.into()),
-            }
-        }
-        self.set_pending(inode.ino, name, value)?;
-        self.export_soon(inode.ino)
+        self.mount.layout.can_have_keys() && has_object && is_of_object(name)
     }
 
     pub(crate) fn set_pending(&self, ino: Ino, name: &[u8], value: Option<Bytes>) -> Result<()> {
@@ -107,7 +45,7 @@ impl Filesystem {
             None => {}
         }
         ops.push(Op::SetXattr { ino, name: PENDING.into(), value: encode(&names), how: XattrHow::Set });
-        self.names.commit_together(&self.ctx(), &self.with_export(ino, ops)?)?;
+        self.names.tables().commit_together(&self.mount.ctx(), &self.names.with_export(ino, ops)?)?;
         Ok(())
     }
 
@@ -116,7 +54,7 @@ impl Filesystem {
         let mut changes = Changes::new();
         for (name, is_set) in self.pending_names(ino)? {
             let value = match is_set {
-                true => match self.names.xattr(ino, &name) {
+                true => match self.names.tables().xattr(ino, &name) {
                     // The change was stored, or the attribute removed, meanwhile.
                     Err(FsError::NoData) => continue,
                     value => Some(value?),
@@ -154,7 +92,7 @@ impl Filesystem {
         let held = names.keys().filter(|name| is_held(name)).map(|name| name.as_slice().into());
         let mut ops: Vec<Op> = held.map(|name| Op::RemoveXattr { ino, name }).collect();
         ops.push(Op::RemoveXattr { ino, name: PENDING.into() });
-        self.names.commit_together(&self.ctx(), &ops)?;
+        self.names.tables().commit_together(&self.mount.ctx(), &ops)?;
         Ok(false)
     }
 
@@ -178,13 +116,13 @@ impl Filesystem {
             true => Op::RemoveXattr { ino, name: PENDING.into() },
             false => Op::SetXattr { ino, name: PENDING.into(), value: encode(&names), how: XattrHow::Set },
         };
-        self.names.commit(&self.ctx(), &op)?;
+        self.names.tables().commit(&self.mount.ctx(), &op)?;
         Ok(true)
     }
 
     /// Discards pending changes, because another client stored an object with its own metadata.
     pub(crate) fn forget_pending(&self, ino: Ino) -> Result<()> {
-        self.metadata_cache.forget(ino);
+        self.cache.forget(ino);
         self.renamed.forget(ino);
         let _turn = self.pending_lock.0.lock().unwrap_or_else(PoisonError::into_inner);
         let names = self.pending_names(ino)?;
@@ -198,7 +136,7 @@ impl Filesystem {
             }
         }
         ops.push(Op::RemoveXattr { ino, name: PENDING.into() });
-        self.names.commit_together(&self.ctx(), &ops)?;
+        self.names.tables().commit_together(&self.mount.ctx(), &ops)?;
         Ok(())
     }
 
@@ -207,34 +145,28 @@ impl Filesystem {
         Ok(self.pending_names(ino)?.keys().any(|name| tag_of(name, b"").is_some()))
     }
 
-    /// Schedules the export of changes that an earlier mount left pending.
-    fn resume_export(&self, ino: Ino) -> Result<()> {
-        let is_left = !self.config.read_only && !self.awaits_export(ino);
-        if is_left { self.export_later(ino) } else { Ok(()) }
-    }
-
-    fn pending_names(&self, ino: Ino) -> Result<Names> {
-        match self.names.xattr(ino, PENDING) {
-            Err(FsError::NoData | FsError::NotFound) => Ok(Names::new()),
+    fn pending_names(&self, ino: Ino) -> Result<PendingNames> {
+        match self.names.tables().xattr(ino, PENDING) {
+            Err(FsError::NoData | FsError::NotFound) => Ok(PendingNames::new()),
             value => Ok(decode(&value?)),
         }
     }
 
     fn has_xattr(&self, ino: Ino, name: &[u8]) -> Result<bool> {
-        match self.names.xattr(ino, name) {
+        match self.names.tables().xattr(ino, name) {
             Err(FsError::NoData) => Ok(false),
             value => Ok(value.map(|_| true)?),
         }
     }
 }
 
-fn encode(names: &Names) -> Bytes {
+fn encode(names: &PendingNames) -> Bytes {
     let one =
         |(name, is_set): (&Vec<u8>, &bool)| [if *is_set { b"+" } else { b"-" }, &name[..], b"\0"].concat();
     names.iter().flat_map(one).collect::<Vec<u8>>().into()
 }
 
-fn decode(value: &[u8]) -> Names {
+fn decode(value: &[u8]) -> PendingNames {
     let names = value.split(|byte| *byte == 0).filter_map(|one| one.split_first());
     names.map(|(sign, name)| (name.to_vec(), *sign == b'+')).collect()
 }
@@ -245,9 +177,9 @@ mod tests {
 
     #[test]
     fn pending_names_are_read_back() {
-        let names = Names::from([(b"user.a".to_vec(), true), (b"user.\xff".to_vec(), false)]);
+        let names = PendingNames::from([(b"user.a".to_vec(), true), (b"user.\xff".to_vec(), false)]);
         assert_eq!(decode(&encode(&names)), names);
         assert_eq!(encode(&names), b"+user.a\0-user.\xff\0"[..]);
-        assert_eq!(decode(b""), Names::new());
+        assert_eq!(decode(b""), PendingNames::new());
     }
 }

@@ -4,27 +4,24 @@
 //! seen when it was stored, so that an open or a lookup by path revalidates it. A report replaces a known file only if that is
 //! clearly older. If the times do not tell, the bucket is asked.
 
-use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use meta::{Dentry, Ino, Inode, Kind, Moment, Name, Observed, Op};
 use std::collections::HashMap;
 use std::time::Duration;
 use store::{Attributes, ObjectKey, ObjectMeta, ObjectRef, Timestamp, names};
 
 use super::{IsValidLook, Look, etag, stored_at};
+use crate::Result;
 use crate::bucket::headers;
+use crate::bucket::reconcile::Reconciler;
 use crate::derived::DerivedFile;
 use crate::layout::is_reserved;
-use crate::{Error, Filesystem, Result};
 
 /// Maximum lag of reports behind the bucket. Names that were changed here within this time are looked up.
 const LAG: Duration = Duration::from_secs(10);
 
-/// Maximum concurrent lookups.
-const LOOKS_AT_ONCE: usize = 32;
-
 /// The result for one reported file.
 #[derive(Debug)]
-enum Resolution {
+pub(crate) enum Resolution {
     /// The file is known already.
     Known(Box<Inode>),
     /// The file is imported under this name, with this number unless the name was imported concurrently.
@@ -48,55 +45,15 @@ struct ReportBatch<'s> {
     ops: Vec<Op>,
 }
 
-impl Filesystem {
-    /// Returns the reported files, in the order of the reports; `None` for files that do not exist. Sends requests only where
-    /// the bucket alone can tell which of two states is newer.
-    pub(crate) async fn resolve_reported(
-        &self,
-        files: &[&DerivedFile],
-        asked_at: Moment,
-    ) -> Result<Vec<Option<Inode>>> {
-        self.evict_if_needed(files.len())?;
-        let (mut found, mut looks) = (Vec::with_capacity(files.len()), Vec::new());
-        let resolutions = self.apply_reports(files, asked_at)?;
-        let made = resolutions.iter().filter_map(|resolution| {
-            if let Resolution::Imported(_, _, ino) = resolution { Some(*ino) } else { None }
-        });
-        let mut made = self.names.inodes(&made.collect::<Vec<_>>())?.into_iter();
-        for (file, resolution) in files.iter().zip(resolutions) {
-            found.push(match resolution {
-                Resolution::Known(inode) => Some(*inode),
-                Resolution::Imported(dir, name, _) => match made.next().flatten() {
-                    Some(inode) => Some(inode),
-                    None => self.names.lookup(dir, &name)?,
-                },
-                Resolution::Updated(dir, name) => self.names.lookup(dir, &name)?,
-                Resolution::AskBucket(dir, name) => {
-                    looks.push((found.len(), dir, name, file.key.clone()));
-                    None
-                }
-                Resolution::NoName => None,
-            });
-        }
-        let looks = looks.into_iter().map(|(number, dir, name, key)| async move {
-            Ok::<_, Error>((number, self.probe_path(dir, name, &key).await?))
-        });
-        let mut looks = stream::iter(looks).buffer_unordered(LOOKS_AT_ONCE);
-        while let Some((number, inode)) = looks.try_next().await? {
-            found[number] = inode;
-        }
-        drop(looks);
-        Ok(found)
-    }
-
-    fn apply_reports(&self, files: &[&DerivedFile], asked_at: Moment) -> Result<Vec<Resolution>> {
-        self.changes.while_frozen(|is_valid| {
-            let time = self.moments.wall(asked_at).unwrap_or_else(|| self.now());
+impl Reconciler {
+    pub(crate) fn apply_reports(&self, files: &[&DerivedFile], asked_at: Moment) -> Result<Vec<Resolution>> {
+        self.known.changes().while_frozen(|is_valid| {
+            let time = self.mount.moments.wall(asked_at).unwrap_or_else(|| self.mount.now());
             let mut batch =
                 ReportBatch { asked_at, time, is_valid, directories: HashMap::new(), ops: Vec::new() };
             let resolutions = files.iter().map(|file| self.apply_report(file, &mut batch));
             let resolutions: Vec<Resolution> = resolutions.collect::<Result<_>>()?;
-            for outcome in self.names.commit_all(&self.ctx(), &batch.ops)? {
+            for outcome in self.names.tables().commit_all(&self.mount.ctx(), &batch.ops)? {
                 if let Err(error) = outcome {
                     tracing::debug!(%error, "a reported file was imported concurrently");
                 }
@@ -113,21 +70,21 @@ impl Filesystem {
             Ok(dir) => dir,
             Err((dir, name)) => return Ok(Resolution::AskBucket(dir, name)),
         };
-        let (name, local) = match self.names.entry(dir, &name)? {
+        let (name, local) = match self.names.tables().entry(dir, &name)? {
             None => (name, None),
             Some(Dentry { kind: Kind::Directory, .. }) => {
-                let name = self.visible_name(dir, &name)?;
-                let local = self.names.lookup(dir, &name)?;
+                let name = self.names.visible_name(dir, &name)?;
+                let local = self.names.tables().lookup(dir, &name)?;
                 (name, local)
             }
-            Some(Dentry { ino, .. }) => (name, self.names.inodes(&[ino])?.pop().flatten()),
+            Some(Dentry { ino, .. }) => (name, self.names.tables().inodes(&[ino])?.pop().flatten()),
         };
         let Some(local) = local else {
             if !(batch.is_valid)(dir, &name, reported_at) {
                 return Ok(Resolution::AskBucket(dir, name));
             }
             let seen = self.observed_from(file, batch.asked_at.before(age));
-            let ino = self.new_ino(dir)?;
+            let ino = self.names.new_ino(dir)?;
             batch.ops.push(Op::Import { parent: dir, name: name.clone(), ino, seen });
             return Ok(Resolution::Imported(dir, name, ino));
         };
@@ -142,13 +99,13 @@ impl Filesystem {
         local: Inode,
         batch: &ReportBatch<'_>,
     ) -> Result<Resolution> {
-        if self.has_unpublished_writes(local.ino)
-            || self.files.get(local.ino).is_some_and(|file| file.has_unconfirmed_upload())
+        if self.content.has_unpublished_writes(local.ino)
+            || self.content.files().get(local.ino).is_some_and(|file| file.has_unconfirmed_upload())
         {
             return Ok(Resolution::Known(Box::new(local)));
         }
         let is_same = etag(&local) == Some(&file.etag);
-        let says_more = self.reads_headers && !local.exact && file.properties.is_some();
+        let says_more = self.known.reads_headers() && !local.exact && file.properties.is_some();
         if is_same && !says_more {
             return Ok(Resolution::Known(Box::new(local)));
         }
@@ -159,7 +116,7 @@ impl Filesystem {
         if local.object().is_none() || !(is_same || is_later) {
             return Ok(Resolution::AskBucket(dir, name));
         }
-        let prefix = self.layout.directory(&self.names, dir)?;
+        let prefix = self.mount.layout.directory(self.names.tables(), dir)?;
         let seen = self.observed_from(file, batch.asked_at);
         let observations = vec![(name.clone(), Some(seen))];
         self.reconcile_batch((dir, &prefix), observations, batch.asked_at, Look::Name, batch.is_valid)?;
@@ -173,21 +130,18 @@ impl Filesystem {
             ..ObjectRef::new(file.key.clone(), file.etag.clone())
         };
         match &file.properties {
-            None => headers::listed(&object, file.size_bytes, false, &self.defaults, seen_at),
+            None => headers::listed(&object, file.size_bytes, false, &self.mount.defaults, seen_at),
             Some(user) => {
                 let attributes = Attributes { user: user.clone(), ..Attributes::default() };
                 let meta = ObjectMeta { object, size_bytes: file.size_bytes, attributes, tag_count: None };
-                headers::observed(&meta, false, &self.defaults, seen_at)
+                headers::observed(&meta, false, &self.mount.defaults, seen_at)
             }
         }
     }
 
     /// Returns the directory names on the path of a key, and the file's name.
     fn path_of_file(&self, key: &ObjectKey) -> Result<Option<(Vec<Vec<u8>>, Name)>> {
-        let inside = key.as_bytes().strip_prefix(self.config.prefix.as_slice());
-        let inside =
-            inside.filter(|_| self.layout.follows_paths()).and_then(|key| ObjectKey::try_from(key).ok());
-        let Some(inside) = inside else { return Ok(None) };
+        let Some(inside) = self.mount.layout.path_in_volume(key) else { return Ok(None) };
         let mut path = names::key_to_path(&inside);
         let is_own = path.first().is_some_and(|first| is_reserved(Ino::ROOT, first));
         match path.pop().filter(|last| !last.is_empty() && !is_own) {
@@ -210,7 +164,7 @@ impl Filesystem {
         let mut dir = Ino::ROOT;
         for name in path {
             let name = Name::new(name)?;
-            dir = match self.names.entry(dir, &name)? {
+            dir = match self.names.tables().entry(dir, &name)? {
                 Some(Dentry { ino, kind: Kind::Directory }) => ino,
                 None if (batch.is_valid)(dir, &name, reported_at) => {
                     self.import_implicit_directory(dir, name, reported_at)?
@@ -223,45 +177,10 @@ impl Filesystem {
     }
 
     /// Imports a directory that was never listed.
-    fn import_implicit_directory(&self, parent: Ino, name: Name, seen_at: Moment) -> Result<Ino> {
-        let ino = self.new_ino(parent)?;
-        let seen = headers::implicit_directory(self.now(), seen_at, &self.defaults, false);
-        self.names.commit(&self.ctx(), &Op::Import { parent, name, ino, seen })?;
+    pub(crate) fn import_implicit_directory(&self, parent: Ino, name: Name, seen_at: Moment) -> Result<Ino> {
+        let ino = self.names.new_ino(parent)?;
+        let seen = headers::implicit_directory(self.mount.now(), seen_at, &self.mount.defaults, false);
+        self.names.tables().commit(&self.mount.ctx(), &Op::Import { parent, name, ino, seen })?;
         Ok(ino)
-    }
-
-    /// Asks the bucket for a name. If it is a directory on the path, also asks for the file's own name.
-    async fn probe_path(&self, dir: Ino, name: Name, key: &ObjectKey) -> Result<Option<Inode>> {
-        self.probe(dir, &name).await?;
-        let Some(known) = self.known_path(key)? else { return Ok(None) };
-        match known.next {
-            Some(name) if known.is_last => {
-                if known.dir != dir {
-                    self.probe(known.dir, &name).await?;
-                }
-                Ok(self.names.lookup(known.dir, &self.visible_name(known.dir, &name)?)?)
-            }
-            _ => Ok(None),
-        }
-    }
-
-    /// Returns the directory for a file to create, and imports missing directories as implicit ones.
-    pub(crate) async fn make_parent_directories(&self, path: &[Vec<u8>]) -> Result<Ino> {
-        let mut dir = Ino::ROOT;
-        for name in path {
-            let name = Name::new(name)?;
-            dir = match self.find(dir, &name).await? {
-                Some(inode) if inode.is_dir() => inode.ino,
-                Some(_) => return Err(crate::Error::NOT_DIRECTORY),
-                None => {
-                    let _changing = self.changes.begin(dir, &name);
-                    self.check_not_escape(dir, &name, Kind::Directory)?;
-                    let made = self.import_implicit_directory(dir, name, self.moment())?;
-                    self.directories.get(made).mark_complete(self.moment());
-                    made
-                }
-            };
-        }
-        Ok(dir)
     }
 }

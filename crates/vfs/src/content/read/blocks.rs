@@ -43,6 +43,14 @@ impl Block {
 
     /// Sets the bytes, or the error of the fetch, and wakes all waiters. Only the first call has an effect.
     pub(crate) fn complete(&self, outcome: Result<Bytes, Arc<StoreError>>) {
+        if let Ok(bytes) = &outcome {
+            let wanted = self.range.end - self.range.start;
+            assert_eq!(
+                bytes.len() as u64,
+                wanted,
+                "a block holds all bytes of its range: readers cut it by offset"
+            );
+        }
         let _ = self.outcome.set(outcome);
         self.completed.notify_waiters();
     }

@@ -160,5 +160,7 @@ pub(crate) async fn gather(blocks: &[Arc<Block>], range: Range<u64>) -> Result<B
     for block in blocks {
         joined.extend_from_slice(&cut(block, &block.bytes().await?));
     }
+    let wanted = range.end - range.start;
+    assert_eq!(joined.len() as u64, wanted, "blocks cover the range for which they were found without a gap");
     Ok(joined.freeze())
 }

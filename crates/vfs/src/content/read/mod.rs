@@ -6,3 +6,4 @@
 pub(crate) mod blocks;
 pub(crate) mod fetch;
 pub(crate) mod readahead;
+pub(crate) mod reader;

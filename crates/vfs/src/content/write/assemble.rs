@@ -7,16 +7,16 @@ use store::{GetOptions, Multipart, ObjectKey, ObjectRef, Payload, Precondition, 
 
 use super::Local;
 use super::local::Source;
-use crate::Filesystem;
 use crate::bucket::metadata::Described;
 use crate::content::pin::{Cut, Pin};
 use crate::content::ranges::{push_zeros, total};
 use crate::content::read::readahead::WHOLE_BYTES_MAX;
+use crate::content::write::uploader::Uploader;
 
 /// S3's maximum number of parts.
 const PARTS_MAX: u64 = 10_000;
 /// S3's minimum length of a part except the last; also the shortest range that is worth a part copy.
-pub(super) const PART_BYTES_MIN: u64 = 5 << 20;
+pub(crate) const PART_BYTES_MIN: u64 = 5 << 20;
 /// Minimum part length of assemblies, whatever the part size of streams is: a shorter file is stored in one request.
 const ASSEMBLED_BYTES_MIN: u64 = 1 << 20;
 /// Parts of one file in flight.
@@ -66,7 +66,7 @@ impl Assembly<'_> {
     }
 }
 
-impl Filesystem {
+impl Uploader {
     pub(super) async fn assemble(
         &self,
         assembly: Assembly<'_>,
@@ -80,17 +80,17 @@ impl Filesystem {
             let stored = async {
                 let body = self.read_merged(assembly, &(0..size)).await?;
                 let options = PutOptions { precondition, attributes, tags, ..PutOptions::default() };
-                self.store.put(key, body, options).await
+                self.mount.store.put(key, body, options).await
             };
             let permits = self.assembling_permits(assembly, &(0..size));
             return self.assembling.run_with_permits(permits, Box::pin(stored)).await;
         }
-        let upload = self.store.multipart(key, attributes, tags).await?;
+        let upload = self.mount.store.multipart(key, attributes, tags).await?;
         self.send_and_complete(assembly, upload.as_ref(), precondition).await
     }
 
     fn assembled_part_bytes(&self) -> u64 {
-        self.config.part_size_bytes.max(ASSEMBLED_BYTES_MIN)
+        self.mount.config.part_size_bytes.max(ASSEMBLED_BYTES_MIN)
     }
 
     pub(super) async fn send_and_complete(
@@ -128,7 +128,9 @@ impl Filesystem {
             && let Some((object, within)) = assembly.copied_from(run).filter(|_| is_worth_a_copy)
         {
             return match object.etag.is_provisional() {
-                true => upload.copy_part(number, &self.store.head(&object.key).await?.object, within).await,
+                true => {
+                    upload.copy_part(number, &self.mount.store.head(&object.key).await?.object, within).await
+                }
                 false => upload.copy_part(number, &object, within).await,
             };
         }
@@ -143,8 +145,8 @@ impl Filesystem {
         let is_data = |source: &Source| !matches!(source, Source::Zeros(_));
         let sources = assembly.of_object(range).into_iter().flat_map(|run| assembly.local.sources(run));
         let bytes: u64 = sources.filter(is_data).map(|source| source.len()).sum();
-        let permits = bytes.div_ceil(self.config.part_size_bytes.max(1));
-        permits.clamp(1, self.config.assembled_parts() as u64) as u32
+        let permits = bytes.div_ceil(self.mount.config.part_size_bytes.max(1));
+        permits.clamp(1, self.mount.config.assembled_parts() as u64) as u32
     }
 
     /// Reads a range of the object from its various sources.
@@ -179,7 +181,7 @@ impl Filesystem {
                 if_match: piece.if_match.clone(),
                 version: piece.object.version.clone(),
             };
-            let mut body = self.store.get(&piece.object.key, options).await?.body;
+            let mut body = self.mount.store.get(&piece.object.key, options).await?.body;
             let mut at = if is_whole { 0 } else { within.start };
             while let Some(bytes) = body.try_next().await? {
                 let here = at..at + bytes.len() as u64;

@@ -3,27 +3,28 @@
 //! Invariant: data is durable before the metadata that names it. A failed commit keeps the unpublished writes, so that a later
 //! one may succeed; `conflict` handles commits that meet a foreign object.
 
-use meta::{Ino, Inode, Kind, Op, Stored};
+use meta::{Inode, Kind};
 use std::sync::Arc;
-use store::{
-    Attributes, CopyOptions, ObjectKey, ObjectMeta, ObjectRef, Precondition, PutOptions, StoreError,
-};
+use store::{CopyOptions, ObjectKey, ObjectRef, Precondition, PutOptions, StoreError};
 
 use super::assemble::Assembly;
 use super::conflict::Resolution;
 use super::{Local, Memory, Stream, When, WriteState, precondition};
 use crate::bucket::headers;
 use crate::bucket::metadata::Described;
+use crate::content::Content;
 use crate::content::open_file::{OpenFile, Pending};
 use crate::content::pin::Pin;
-use crate::layout::{content_keys, relocated, stored, whole};
+use crate::content::write::publisher::Publisher;
+use crate::content::write::uploader::Uploader;
+use crate::layout::{content_keys, stored};
 use crate::volume::{Mapping, Naming, VolumeRecord};
-use crate::{Error, Filesystem, Result};
+use crate::{Error, Result};
 
 /// A shorter file is stored whole at `fsync` too: that takes one request, like a delta.
 const DELTA_FILE_BYTES_MIN: u64 = 128 << 10;
 
-impl Filesystem {
+impl Publisher {
     /// Publishes a file's unpublished writes if the file has a name.
     pub(crate) async fn commit(&self, file: &OpenFile, when: When) -> Result<()> {
         let published = async {
@@ -32,7 +33,7 @@ impl Filesystem {
             // A created file counts as published even if nothing was written to it.
             file.set_new(false);
             if file.has_unsynced_names() {
-                self.sync_names_unless_write_back().await?;
+                self.names.sync_names_unless_write_back().await?;
                 file.mark_names_synced();
             }
             Ok(())
@@ -51,20 +52,20 @@ impl Filesystem {
         if state.is_assembled() {
             return Ok(());
         }
-        let _path = self.lock_path(file.ino).await?;
+        let _path = self.locks.lock_path(file.ino).await?;
         state.rebase_on_pin(file);
-        let inode = file.overlay(self.names.inode(file.ino)?);
+        let inode = file.overlay(self.names.tables().inode(file.ino)?);
         if inode.home.is_none() {
             return Ok(());
         }
-        if let Some(key) = self.path_key(&inode)?
+        if let Some(key) = self.names.path_key(&inode)?
             && (when == When::Closed || !self.is_delta_enough(state, &inode)?)
         {
             return self.commit_at_path(file, state, &inode, &key).await;
         }
         match state.is_published() {
             true => Ok(()),
-            false => self.commit_by_inode(file, state, &inode, When::Open).await,
+            false => self.uploader.commit_by_inode(file, state, &inode, When::Open).await,
         }
     }
 
@@ -72,10 +73,12 @@ impl Filesystem {
     /// of that object. An object waiting in the write-back log does not count, because its tag changes when it is uploaded and
     /// would no longer identify the file.
     fn is_delta_enough(&self, state: &WriteState, inode: &Inode) -> Result<bool> {
-        let (WriteState::Local(local), Some(object)) = (state, self.object(inode)?) else { return Ok(false) };
+        let (WriteState::Local(local), Some(object)) = (state, self.names.object(inode)?) else {
+            return Ok(false);
+        };
         Ok(local.size_bytes() >= DELTA_FILE_BYTES_MIN
             && !object.etag.is_provisional()
-            && (local.is_published() || self.leaves_part_in(local, &object.key)?))
+            && (local.is_published() || self.uploader.leaves_part_in(local, &object.key)?))
     }
 
     /// Stores a file at its path whose bytes are elsewhere: under a key of its own because its path could not be a key before,
@@ -84,22 +87,22 @@ impl Filesystem {
     pub(crate) async fn show_at_path(&self, file: &OpenFile, state: &mut WriteState) -> Result<()> {
         if let Err(error) = self.try_show_at_path(file, state).await {
             tracing::warn!(ino = %file.ino, %error, "a file could not be stored at its path in the bucket yet; retrying");
-            self.export_later(file.ino)?;
+            self.exports.export_later(file.ino)?;
         }
         Ok(())
     }
 
     pub(crate) async fn try_show_at_path(&self, file: &OpenFile, state: &mut WriteState) -> Result<()> {
-        let inode = self.names.inode(file.ino)?;
+        let inode = self.names.tables().inode(file.ino)?;
         let is_shown = match inode.object() {
-            Some(_) => !inode.is_ahead() && self.lies_at_path(&inode)?,
+            Some(_) => !inode.is_ahead() && self.names.lies_at_path(&inode)?,
             // A file that was never stored is shown by its commit.
             None => !state.is_clean(),
         };
         if is_shown || inode.home.is_none() {
             return Ok(());
         }
-        match self.path_key(&inode)? {
+        match self.names.path_key(&inode)? {
             Some(key) => self.store_at_path(file, state, &inode, &key).await,
             None => Ok(()),
         }
@@ -114,9 +117,9 @@ impl Filesystem {
     ) -> Result<()> {
         if inode.kind == Kind::File {
             if state.is_clean() {
-                *state = WriteState::Local(Local::begin(&self.config.cache_dir, file.pin().0)?);
+                *state = WriteState::Local(Local::begin(&self.mount.config.cache_dir, file.pin().0)?);
             }
-            let _path = self.lock_path(file.ino).await?;
+            let _path = self.locks.lock_path(file.ino).await?;
             return self.commit_at_path(file, state, inode, key).await;
         }
         let body = inode.target.clone().unwrap_or_default();
@@ -124,12 +127,12 @@ impl Filesystem {
             Err(Error::Store(StoreError::PreconditionFailed(_))) => {
                 match self.adopt_unconfirmed_upload(file, state, inode, key).await? {
                     true => Ok(()),
-                    false => self.detach_name(inode),
+                    false => self.known.detach_name(inode),
                 }
             }
             stored => {
                 stored?;
-                let released = content_keys(&self.names.content_of(inode)?).into_iter().collect();
+                let released = content_keys(&self.names.tables().content_of(inode)?).into_iter().collect();
                 self.discard_detached(inode, released).await
             }
         }
@@ -142,16 +145,16 @@ impl Filesystem {
         inode: &Inode,
         key: &ObjectKey,
     ) -> Result<()> {
-        let _claim = self.claims.claim(key).await;
+        let _claim = self.locks.claims().claim(key).await;
         let mut described = self.description_to_store(file, inode, state.base()).await?;
         self.ensure_volume_record().await?;
         file.record_upload(&described.attributes, state.size_bytes().unwrap_or_default());
         loop {
             let base = precondition(state.base(), key);
-            match self.upload(state, key, &described, base.clone()).await {
+            match self.uploader.upload(state, key, &described, base.clone()).await {
                 Ok(object) => {
                     let published = self.finish_publish(file, state, inode, &object, described).await;
-                    return self.restore_on_failure(published, state);
+                    return self.content.restore_on_failure(published, state);
                 }
                 Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)) => {
                     let is_ours = self.adopt_unconfirmed_upload(file, state, inode, key).await?;
@@ -165,7 +168,7 @@ impl Filesystem {
                         }
                     }
                 }
-                Err(StoreError::Invalid(why)) if self.drop_refused_pending(inode.ino, &why)? => {
+                Err(StoreError::Invalid(why)) if self.metadata.drop_refused_pending(inode.ino, &why)? => {
                     described = self.description_to_store(file, inode, state.base()).await?;
                     file.record_upload(&described.attributes, state.size_bytes().unwrap_or_default());
                 }
@@ -177,15 +180,17 @@ impl Filesystem {
     /// Adopts the object at the path as the base of the unpublished writes, if the object is an earlier upload of this file whose
     /// answer was lost, or an upload of a mount that died. Returns whether it is. The write time in nanoseconds distinguishes
     /// such an upload from foreign objects.
-    pub(super) async fn adopt_unconfirmed_upload(
+    pub(crate) async fn adopt_unconfirmed_upload(
         &self,
         file: &OpenFile,
         state: &mut WriteState,
         inode: &Inode,
         key: &ObjectKey,
     ) -> Result<bool> {
-        let Some(found) = self.store.find(key).await? else { return Ok(are_new_after_removal(file, state)) };
-        let known = self.names.inode(inode.ino)?;
+        let Some(found) = self.mount.store.find(key).await? else {
+            return Ok(are_new_after_removal(file, state));
+        };
+        let known = self.names.tables().inode(inode.ino)?;
         if !file.is_unconfirmed_upload(&found.attributes, found.size_bytes)
             && !headers::matches_inode(&known, &found)
         {
@@ -194,13 +199,13 @@ impl Filesystem {
         let mut released = Vec::new();
         match known.is_ahead() {
             // The object contains the file as of its deltas, so the whole file is now that object.
-            true => self.relocate(&known, &stored(&found.object))?,
-            false => released = self.publish(inode, &found.object, found.size_bytes, None)?,
+            true => self.names.relocate(&known, &stored(&found.object))?,
+            false => released = self.names.publish(inode, &found.object, found.size_bytes, None)?,
         }
         if found.tag_count.is_none_or(|count| count == 0) {
-            file.set_stored_description(&found.object.etag, found.attributes.into(), self.moment());
+            file.set_stored_description(&found.object.etag, found.attributes.into(), self.mount.moment());
         }
-        file.repin(|| self.pin_of(inode.ino))?;
+        file.repin(|| self.names.pin_of(inode.ino))?;
         state.rebase(file.pin().0);
         if !known.is_ahead() {
             self.discard_detached(inode, released).await?;
@@ -212,10 +217,10 @@ impl Filesystem {
     async fn discard_detached(&self, inode: &Inode, released: Vec<ObjectKey>) -> Result<()> {
         if inode.is_beside() {
             // Otherwise a loss of power would restore the old extents, although the object at the path may have changed since.
-            self.sync_names_unless_write_back().await?;
+            self.names.sync_names_unless_write_back().await?;
         }
         for key in released {
-            self.discard(key).await;
+            self.content.discard(key).await;
         }
         Ok(())
     }
@@ -227,8 +232,8 @@ impl Filesystem {
         file: &OpenFile,
         state: &mut WriteState,
     ) -> Result<()> {
-        let inode = self.names.inode(file.ino)?;
-        let may_be_shown = || Ok::<_, Error>(inode.is_beside() && self.has_path_key(&inode)?);
+        let inode = self.names.tables().inode(file.ino)?;
+        let may_be_shown = || Ok::<_, Error>(inode.is_beside() && self.names.has_path_key(&inode)?);
         if file.has_unconfirmed_upload() || may_be_shown()? {
             self.adopt_object_at_path(file, state).await?;
         }
@@ -237,12 +242,12 @@ impl Filesystem {
 
     /// Like `adopt_unconfirmed_upload`, for a caller that found an unexpected object at the path of a file.
     pub(crate) async fn adopt_object_at_path(&self, file: &OpenFile, state: &mut WriteState) -> Result<bool> {
-        let _path = self.lock_path(file.ino).await?;
-        let inode = self.names.inode(file.ino)?;
+        let _path = self.locks.lock_path(file.ino).await?;
+        let inode = self.names.tables().inode(file.ino)?;
         if inode.home.is_none() {
             return Ok(false);
         }
-        let key = self.layout.path_key(&self.names, &inode)?;
+        let key = self.mount.layout.path_key(self.names.tables(), &inode)?;
         self.adopt_unconfirmed_upload(file, state, &inode, &key).await
     }
 
@@ -254,38 +259,14 @@ impl Filesystem {
         if file.pin().0.as_ref() != base {
             return Ok(true);
         }
-        match self.layout.follows_paths() && !state.is_clean() {
+        match self.mount.layout.can_have_keys() && !state.is_clean() {
             true => self.adopt_object_at_path(file, &mut state).await,
             false => Ok(false),
         }
     }
 
-    /// Restores writes whose object was stored but could not be named, so that a later commit may succeed.
-    pub(super) fn restore_on_failure(&self, named: Result<()>, state: &mut WriteState) -> Result<()> {
-        if named.is_err()
-            && let WriteState::Memory(_) = state
-            && let WriteState::Memory(memory) = std::mem::replace(state, WriteState::Clean)
-        {
-            *state = WriteState::Memory(memory.take_back(&self.slabs));
-        }
-        named
-    }
-
-    /// Returns the object under the key, if it equals what was to be stored: an earlier attempt succeeded and its answer was
-    /// lost. Times in nanoseconds distinguish it from foreign objects.
-    pub(crate) async fn already_stored(
-        &self,
-        key: &ObjectKey,
-        attributes: &Attributes,
-        size_bytes: u64,
-    ) -> Result<Option<ObjectRef>, StoreError> {
-        let is_ours =
-            |found: &ObjectMeta| found.attributes.user == attributes.user && found.size_bytes == size_bytes;
-        Ok(self.store.find(key).await?.filter(is_ours).map(|found| found.object))
-    }
-
     /// Names the stored object.
-    pub(super) async fn finish_publish(
+    pub(crate) async fn finish_publish(
         &self,
         file: &OpenFile,
         state: &mut WriteState,
@@ -294,80 +275,133 @@ impl Filesystem {
         described: Described,
     ) -> Result<()> {
         let size_bytes = state.size_bytes().unwrap_or(inode.size_bytes);
-        let waiting = self.names.waiting_export(inode.ino)?;
+        let waiting = self.names.tables().waiting_export(inode.ino)?;
         let (described, stream_is_old) = match state {
             WriteState::Stream(stream) => {
-                let is_current = stream.matches_inode(&self.names.inode(inode.ino)?, file.pending().touched);
+                let is_current =
+                    stream.matches_inode(&self.names.tables().inode(inode.ino)?, file.pending().touched);
                 (stream.described().clone(), Some(!is_current))
             }
             _ => (described, None),
         };
-        let released = self.publish(inode, object, size_bytes, file.pending().touched)?;
-        self.references.set_cached(inode.ino, Some(&object.etag));
-        file.set_stored_description(&object.etag, described.clone(), self.moment());
-        self.metadata_cache.insert_stored(inode.ino, &object.etag, described.clone(), self.moment());
-        file.repin(|| self.pin_of(inode.ino))?;
-        self.invalidations.notify_others(inode.ino);
+        let released = self.names.publish(inode, object, size_bytes, file.pending().touched)?;
+        self.names.references().set_cached(inode.ino, Some(&object.etag));
+        file.set_stored_description(&object.etag, described.clone(), self.mount.moment());
+        self.metadata.cache().insert_stored(inode.ino, &object.etag, described.clone(), self.mount.moment());
+        file.repin(|| self.names.pin_of(inode.ino))?;
+        self.names.invalidations().notify_others(inode.ino);
         file.clear_unconfirmed();
         *state = WriteState::Clean;
         file.set_pending(Pending::default());
         self.discard_detached(inode, released).await?;
-        let waits = self.clear_stored_pending(inode.ino, &described)?;
+        let waits = self.metadata.clear_stored_pending(inode.ino, &described)?;
         // From here on changes of attributes are exported by whoever makes them; earlier ones may have missed the headers just
         // stored.
-        let now = self.names.inode(inode.ino)?;
+        let now = self.names.tables().inode(inode.ino)?;
         let is_old = match stream_is_old {
             Some(is_old) => is_old,
-            None => self.updated_description(&now, described.clone())? != described,
+            None => self.metadata.updated_description(&now, described.clone())? != described,
         };
         if is_old || waits {
-            return self.export_later(inode.ino);
+            return self.exports.export_later(inode.ino);
         }
-        self.renamed.forget(inode.ino);
-        self.note_exported(inode.ino, waiting)
+        self.metadata.renamed().forget(inode.ino);
+        self.exports.note_exported(inode.ino, waiting)
     }
 
-    /// Makes an object the inode's content, whatever the content was before. Returns the keys that are no longer part of it.
-    pub(crate) fn publish(
+    /// Returns the headers and tags to store with a file's bytes: those of its previous object, the inode's attributes, and
+    /// pending changes.
+    pub(crate) async fn description_to_store(
         &self,
+        file: &OpenFile,
         inode: &Inode,
-        object: &ObjectRef,
-        size_bytes: u64,
-        mtime: Option<store::Timestamp>,
-    ) -> Result<Vec<ObjectKey>> {
-        let op = self.publish_op(inode.ino, object, size_bytes, mtime)?;
-        Ok(self.names.commit(&self.ctx(), &op)?.released)
+        base: Option<&Arc<Pin>>,
+    ) -> Result<Described> {
+        let replaced = match base.filter(|_| inode.kind == Kind::File) {
+            // A file in deltas keeps the headers of the object that the deltas began from.
+            Some(pin) => {
+                self.names.path_key(inode)?.and_then(|key| pin.object_at(&key).or_else(|| pin.first_object()))
+            }
+            None => None,
+        };
+        let Some(object) = replaced else {
+            let is_shown = self.names.path_key(inode)?.is_some();
+            let fresh = if is_shown { headers::new(inode) } else { headers::for_kind(inode.kind) };
+            return self.metadata.updated_description(inode, fresh.into());
+        };
+        let carried = match file
+            .stored_description(&object.etag)
+            .filter(|(_, stored_at)| self.mount.is_fresh(*stored_at))
+        {
+            Some((carried, _)) => carried,
+            None => match self.mount.store.find(&object.key).await? {
+                Some(meta) => self.metadata.read_description(&meta).await?,
+                None => Described::default(),
+            },
+        };
+        let attributes = headers::without_content_metadata(carried.attributes);
+        self.metadata.updated_description(inode, Described { attributes, ..carried })
     }
 
-    /// Returns the op that makes an object the inode's content.
-    pub(crate) fn publish_op(
-        &self,
-        ino: Ino,
-        object: &ObjectRef,
-        size_bytes: u64,
-        mtime: Option<store::Timestamp>,
-    ) -> Result<Op> {
-        let base = self.names.inode(ino)?.object().map(|object| object.etag.clone());
-        let content = whole(stored(object), size_bytes);
-        Ok(Op::Publish { ino, base, content, size_bytes, mtime })
+    /// Writes the volume record if there is none: it says that headers of this bucket carry attributes.
+    pub(crate) async fn ensure_volume_record(&self) -> Result<()> {
+        let put = async {
+            let id =
+                u128::from(self.mount.entropy.next_u64()) << 64 | u128::from(self.mount.entropy.next_u64());
+            let record = VolumeRecord::new(Mapping::Whole, Naming::FilePath, id, self.mount.now())?
+                .with_conflicts(self.mount.config.conflicts)?;
+            match record.write(self.mount.store.as_ref(), &self.mount.config.prefix).await {
+                // Another mount wrote the record first.
+                Ok(()) | Err(Error::Store(StoreError::PreconditionFailed(_))) => Ok(record),
+                Err(error) => Err(error),
+            }
+        };
+        self.record.ensure(put).await
     }
 
-    /// Records that the object at an inode's path was copied elsewhere or has another tag now.
-    pub(crate) fn relocate(&self, inode: &Inode, there: &Stored) -> Result<()> {
-        let op = self.relocate_op(inode.ino, there)?;
-        self.names.commit(&self.ctx(), &op)?;
-        Ok(())
+    /// Moves writes in memory or in a stream to a local file, so that they can be read and changed anywhere.
+    ///
+    /// The parts of a stream are already in the bucket, so the stream is completed: other clients see what was written so far.
+    pub(crate) async fn spill_to_disk(&self, file: &OpenFile, state: &mut WriteState) -> Result<()> {
+        match state {
+            WriteState::Clean | WriteState::Local(_) => Ok(()),
+            WriteState::Stream(stream)
+                if stream.key().is_none_or(|key| self.mount.layout.content_owner(key).is_some()) =>
+            {
+                // Also for a file without a name, which reads the parts from the completed object.
+                let inode = file.overlay(self.names.tables().inode(file.ino)?);
+                self.uploader.commit_by_inode(file, state, &inode, When::Open).await
+            }
+            WriteState::Stream(_) => self.commit_locked(file, state, When::Open).await,
+            WriteState::Memory(memory) => {
+                let mut local = Local::begin_empty(&self.mount.config.cache_dir, memory.base.clone())?;
+                let mut at = 0;
+                for piece in memory.pieces() {
+                    local.write(at, piece)?;
+                    at += piece.len() as u64;
+                }
+                *state = WriteState::Local(local);
+                Ok(())
+            }
+        }
     }
+}
 
-    /// Returns the op that records where the object of an inode's path is now.
-    pub(crate) fn relocate_op(&self, ino: Ino, there: &Stored) -> Result<Op> {
-        let (inode, stored) = self.names.content(ino)?;
-        let base = inode.object().map(|object| object.etag.clone());
-        let content = relocated(&stored, there);
-        Ok(Op::Publish { ino, base, content, size_bytes: inode.size_bytes, mtime: None })
+impl Content {
+    /// Restores writes whose object was stored but could not be named, so that a later commit may succeed.
+    pub(crate) fn restore_on_failure(&self, named: Result<()>, state: &mut WriteState) -> Result<()> {
+        if named.is_err()
+            && let WriteState::Memory(_) = state
+            && let WriteState::Memory(memory) = std::mem::replace(state, WriteState::Clean)
+        {
+            *state = WriteState::Memory(memory.take_back(&self.slabs));
+        }
+        named
     }
+}
 
-    pub(super) async fn upload(
+impl Uploader {
+    pub(crate) async fn upload(
         &self,
         state: &mut WriteState,
         key: &ObjectKey,
@@ -406,8 +440,8 @@ impl Filesystem {
         let frozen = memory.freeze();
         let Described { attributes, tags } = described.clone();
         let options = PutOptions { precondition, attributes, tags, ..PutOptions::default() };
-        let outcome = self.store.put(key, frozen.payload.clone(), options).await;
-        let kept = if outcome.is_ok() { frozen.stored() } else { frozen.thaw(&self.slabs) };
+        let outcome = self.mount.store.put(key, frozen.payload.clone(), options).await;
+        let kept = if outcome.is_ok() { frozen.stored() } else { frozen.thaw(self.content.slabs()) };
         (outcome, kept)
     }
 
@@ -422,88 +456,13 @@ impl Filesystem {
             return stream.finish(precondition).await;
         }
         let object = stream.finish(Precondition::Absent).await?;
-        let moved =
-            self.store.copy(&object, key, CopyOptions { precondition, ..CopyOptions::default() }).await?;
-        self.store.delete(&object.key, Precondition::Matches(object.etag)).await?;
+        let moved = self
+            .mount
+            .store
+            .copy(&object, key, CopyOptions { precondition, ..CopyOptions::default() })
+            .await?;
+        self.mount.store.delete(&object.key, Precondition::Matches(object.etag)).await?;
         Ok(moved)
-    }
-
-    /// Returns the headers and tags to store with a file's bytes: those of its previous object, the inode's attributes, and
-    /// pending changes.
-    pub(crate) async fn description_to_store(
-        &self,
-        file: &OpenFile,
-        inode: &Inode,
-        base: Option<&Arc<Pin>>,
-    ) -> Result<Described> {
-        let replaced = match base.filter(|_| inode.kind == Kind::File) {
-            // A file in deltas keeps the headers of the object that the deltas began from.
-            Some(pin) => {
-                self.path_key(inode)?.and_then(|key| pin.object_at(&key).or_else(|| pin.first_object()))
-            }
-            None => None,
-        };
-        let Some(object) = replaced else {
-            let is_shown = self.path_key(inode)?.is_some();
-            let fresh = if is_shown { headers::new(inode) } else { headers::for_kind(inode.kind) };
-            return self.updated_description(inode, fresh.into());
-        };
-        let carried =
-            match file.stored_description(&object.etag).filter(|(_, stored_at)| self.is_fresh(*stored_at)) {
-                Some((carried, _)) => carried,
-                None => match self.store.find(&object.key).await? {
-                    Some(meta) => self.read_description(&meta).await?,
-                    None => Described::default(),
-                },
-            };
-        let attributes = headers::without_content_metadata(carried.attributes);
-        self.updated_description(inode, Described { attributes, ..carried })
-    }
-
-    /// Writes the volume record if there is none: it says that headers of this bucket carry attributes.
-    pub(crate) async fn ensure_volume_record(&self) -> Result<()> {
-        let put = async {
-            let id = u128::from(self.entropy.next_u64()) << 64 | u128::from(self.entropy.next_u64());
-            let record = VolumeRecord::new(Mapping::Whole, Naming::FilePath, id, self.now())?
-                .with_conflicts(self.config.conflicts)?;
-            match record.write(self.store.as_ref(), &self.config.prefix).await {
-                // Another mount wrote the record first.
-                Ok(()) | Err(Error::Store(StoreError::PreconditionFailed(_))) => Ok(record),
-                Err(error) => Err(error),
-            }
-        };
-        if self.volume_record.initialized() {
-            return Ok(());
-        }
-        let recorded = async { self.volume_record.get_or_try_init(|| put).await.map(drop) };
-        self.record_writers.run(Box::pin(recorded)).await
-    }
-
-    /// Moves writes in memory or in a stream to a local file, so that they can be read and changed anywhere.
-    ///
-    /// The parts of a stream are already in the bucket, so the stream is completed: other clients see what was written so far.
-    pub(crate) async fn spill_to_disk(&self, file: &OpenFile, state: &mut WriteState) -> Result<()> {
-        match state {
-            WriteState::Clean | WriteState::Local(_) => Ok(()),
-            WriteState::Stream(stream)
-                if stream.key().is_none_or(|key| self.layout.content_owner(key).is_some()) =>
-            {
-                // Also for a file without a name, which reads the parts from the completed object.
-                let inode = file.overlay(self.names.inode(file.ino)?);
-                self.commit_by_inode(file, state, &inode, When::Open).await
-            }
-            WriteState::Stream(_) => self.commit_locked(file, state, When::Open).await,
-            WriteState::Memory(memory) => {
-                let mut local = Local::begin_empty(&self.config.cache_dir, memory.base.clone())?;
-                let mut at = 0;
-                for piece in memory.pieces() {
-                    local.write(at, piece)?;
-                    at += piece.len() as u64;
-                }
-                *state = WriteState::Local(local);
-                Ok(())
-            }
-        }
     }
 }
 

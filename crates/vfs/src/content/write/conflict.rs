@@ -16,8 +16,9 @@ use crate::bucket::conflicts::{Conflict, ConflictPolicy, Side};
 use crate::bucket::metadata::Described;
 use crate::content::open_file::{OpenFile, Pending};
 use crate::content::pin::{Cut, Piece, Pin};
-use crate::layout::LOST_AND_FOUND;
-use crate::{Error, Filesystem, Result};
+use crate::content::write::publisher::Publisher;
+use crate::content::write::uploader::Uploader;
+use crate::{Error, Result};
 
 /// Attempts to replace a foreign object that keeps changing, before the file gives in.
 const ATTEMPTS_MAX: usize = 5;
@@ -30,7 +31,7 @@ pub(super) enum Resolution {
     Ours,
 }
 
-impl Filesystem {
+impl Publisher {
     /// Resolves a conflict about a file's path. With `is_ours` the object there is our own, so the store rejects the upload for
     /// another reason and no policy helps.
     pub(super) async fn resolve_path_conflict(
@@ -41,10 +42,10 @@ impl Filesystem {
         (key, is_ours): (&ObjectKey, bool),
         described: &Described,
     ) -> Result<Resolution> {
-        let is_complete = self.complete_base(file.ino, state, key).await?;
+        let is_complete = self.uploader.complete_base(file.ino, state, key).await?;
         let may_win = is_complete && !is_ours;
-        let theirs = self.store.find(key).await?.map(|meta| meta.object);
-        let resolution = match self.config.conflicts {
+        let theirs = self.mount.store.find(key).await?.map(|meta| meta.object);
+        let resolution = match self.mount.config.conflicts {
             ConflictPolicy::FileWins if may_win => {
                 self.replace_theirs(file, state, inode, key, described).await?
             }
@@ -73,24 +74,27 @@ impl Filesystem {
         described: &Described,
     ) -> Result<Option<Resolution>> {
         for _ in 0..ATTEMPTS_MAX {
-            let theirs = self.store.find(key).await?.map(|meta| meta.object);
+            let theirs = self.mount.store.find(key).await?.map(|meta| meta.object);
             let Some(conflict) = self.preserve_theirs(inode, key, theirs.as_ref()).await? else { continue };
             let there = theirs.map_or(Precondition::Absent, |object| Precondition::Matches(object.etag));
-            match self.upload(state, key, described, there).await {
+            match self.uploader.upload(state, key, described, there).await {
                 Ok(object) => {
                     let conflict = Conflict { file: Some(Side::of(&object)), ..conflict };
                     tracing::warn!(%key, id = conflict.id, "the object was changed in the bucket while its file was written: the file replaced it");
                     let published = async {
-                        self.record_conflict(&conflict).await?;
+                        self.conflicts.record_conflict(&conflict).await?;
                         self.finish_publish(file, state, inode, &object, described.clone()).await
                     };
                     let published = published.await;
-                    return self.restore_on_failure(published, state).map(|()| Some(Resolution::Done));
+                    return self
+                        .content
+                        .restore_on_failure(published, state)
+                        .map(|()| Some(Resolution::Done));
                 }
                 Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)) => {
                     if self.adopt_unconfirmed_upload(file, state, inode, key).await? {
                         let file = state.base().and_then(|base| base.object_at(key)).as_ref().map(Side::of);
-                        self.record_conflict(&Conflict { file, ..conflict }).await?;
+                        self.conflicts.record_conflict(&Conflict { file, ..conflict }).await?;
                         return Ok(Some(Resolution::Ours));
                     }
                     self.delete_preserved(&conflict).await?;
@@ -112,30 +116,32 @@ impl Filesystem {
     ) -> Result<Option<Conflict>> {
         let seen = theirs.map(|object| object.etag.clone());
         let is_same = |known: &Conflict| known.key == *key && known.file.is_none() && known.seen == seen;
-        if let Some(known) = self.conflicts().into_iter().find(is_same) {
+        if let Some(known) = self.conflicts.list().into_iter().find(is_same) {
             return Ok(Some(known));
         }
         let bucket = match theirs {
             None => None,
-            Some(object) => match self.store.copy(object, &self.lost(inode)?, CopyOptions::default()).await {
-                Ok(copy) => Some(Side::of(&copy)),
-                Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)) => return Ok(None),
-                Err(error) => return Err(error.into()),
-            },
+            Some(object) => {
+                match self.mount.store.copy(object, &self.lost(inode)?, CopyOptions::default()).await {
+                    Ok(copy) => Some(Side::of(&copy)),
+                    Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)) => return Ok(None),
+                    Err(error) => return Err(error.into()),
+                }
+            }
         };
         let conflict = Conflict { bucket, ..self.conflict_of(inode, key, theirs)? };
-        self.record_conflict(&conflict).await?;
-        self.invalidate_lost_and_found()?;
+        self.conflicts.record_conflict(&conflict).await?;
+        self.known.invalidate_lost_and_found()?;
         Ok(Some(conflict))
     }
 
     /// Deletes the copy of a foreign object that was not replaced.
     async fn delete_preserved(&self, conflict: &Conflict) -> Result<()> {
-        self.forget_conflict(&conflict.id)?;
+        self.conflicts.forget_conflict(&conflict.id)?;
         if let Some(copy) = &conflict.bucket {
-            self.store.delete(&copy.key, Precondition::None).await?;
+            self.mount.store.delete(&copy.key, Precondition::None).await?;
         }
-        self.invalidate_lost_and_found()
+        self.known.invalidate_lost_and_found()
     }
 
     /// Leaves the name to the foreign object and renames the file to a conflict copy in the same directory. `None`: no such
@@ -149,12 +155,12 @@ impl Filesystem {
         described: &Described,
     ) -> Result<Option<Resolution>> {
         let Some((dir, name)) = inode.home.clone() else { return Ok(None) };
-        let prefix = self.layout.directory(&self.names, dir)?;
-        let Ok(there) = self.conflict_copy_key(key, self.now()) else { return Ok(None) };
+        let prefix = self.mount.layout.directory(self.names.tables(), dir)?;
+        let Ok(there) = self.conflicts.conflict_copy_key(key, self.mount.now()) else { return Ok(None) };
         let Some(Entry::Object(beside)) = prefix.entry(there.as_bytes()) else { return Ok(None) };
         let beside = Name::new(&beside)?;
-        let theirs = self.store.find(key).await?.map(|meta| meta.object);
-        let _changing = (self.changes.begin(dir, &name), self.changes.begin(dir, &beside));
+        let theirs = self.mount.store.find(key).await?.map(|meta| meta.object);
+        let _changing = (self.known.changes().begin(dir, &name), self.known.changes().begin(dir, &beside));
         let kept = self.store_elsewhere(state, inode, &there, described).await;
         let ours = kept?;
         let conflict = Conflict {
@@ -164,17 +170,19 @@ impl Filesystem {
         };
         tracing::warn!(%key, kept = %there, id = conflict.id, "the object was changed in the bucket while its file was written: the file goes on as a conflict copy");
         let published = async {
-            self.record_conflict(&conflict).await?;
+            self.conflicts.record_conflict(&conflict).await?;
             let (from, to) = ((dir, name.clone()), (dir, beside.clone()));
-            self.names
-                .commit(&self.ctx(), &Op::Rename { from, to, how: RenameHow::NoReplace, keep: false })?;
-            self.directories.get(dir).forget();
-            self.invalidations.entry(dir, name.as_bytes());
-            self.invalidations.entry(dir, beside.as_bytes());
+            self.names.tables().commit(
+                &self.mount.ctx(),
+                &Op::Rename { from, to, how: RenameHow::NoReplace, keep: false },
+            )?;
+            self.known.directories().get(dir).forget();
+            self.names.invalidations().entry(dir, name.as_bytes());
+            self.names.invalidations().entry(dir, beside.as_bytes());
             self.finish_publish(file, state, inode, &ours, described.clone()).await
         };
         let published = published.await;
-        self.restore_on_failure(published, state).map(|()| Some(Resolution::Done))
+        self.content.restore_on_failure(published, state).map(|()| Some(Resolution::Done))
     }
 
     /// Leaves the name to the foreign object and stores our bytes in `lost+found`.
@@ -187,7 +195,7 @@ impl Filesystem {
         described: &Described,
         is_complete: bool,
     ) -> Result<Resolution> {
-        let had = self.own_objects(inode.ino)?;
+        let had = self.names.own_objects(inode.ino)?;
         let lost = self.lost(inode)?;
         let ours = self.store_elsewhere(state, inode, &lost, described).await?;
         let conflict = Conflict {
@@ -196,8 +204,8 @@ impl Filesystem {
             is_complete,
             ..self.conflict_of(inode, key, theirs.as_ref())?
         };
-        let recorded = self.record_conflict(&conflict).await;
-        self.restore_on_failure(recorded, state)?;
+        let recorded = self.conflicts.record_conflict(&conflict).await;
+        self.content.restore_on_failure(recorded, state)?;
         tracing::warn!(%key, kept = %lost, id = conflict.id, "the object was changed in the bucket while its file was written: the bucket's object stays");
         *state = WriteState::Clean;
         file.set_pending(Pending::default());
@@ -205,40 +213,31 @@ impl Filesystem {
         file.set_conflict(&conflict.id);
         if inode.is_beside() || inode.object().is_none() {
             // None of the file's bytes was ever under its name, which now belongs to the foreign object.
-            self.detach_name(inode)?;
+            self.known.detach_name(inode)?;
         }
-        self.invalidate_lost_and_found()?;
-        self.revalidate(inode).await.ok();
-        if file.replace(|| self.pin_of(inode.ino)).is_err() {
+        self.known.invalidate_lost_and_found()?;
+        self.discovery.revalidate(inode).await.ok();
+        if file.replace(|| self.names.pin_of(inode.ino)).is_err() {
             file.replace(|| Ok::<_, Error>(None))?;
         }
         // If the names cannot be read, the objects may still be in use.
-        let left = self.own_objects(inode.ino).unwrap_or_else(|_| had.clone());
+        let left = self.names.own_objects(inode.ino).unwrap_or_else(|_| had.clone());
         for key in had.difference(&left).cloned() {
-            self.discard(key).await;
+            self.content.discard(key).await;
         }
         Err(Error::Stale(format!(
             "'{key}' was changed in the bucket; this file's bytes are kept as '{lost}'"
         )))
     }
 
-    /// Detaches a file from its name, which belongs to a foreign object.
-    pub(super) fn detach_name(&self, inode: &Inode) -> Result<()> {
-        if let Some((dir, name)) = &inode.home {
-            self.remove_name(*dir, name, inode, self.moment())?;
-            self.directories.get(*dir).forget();
-        }
-        Ok(())
-    }
-
     fn conflict_of(&self, inode: &Inode, key: &ObjectKey, theirs: Option<&ObjectRef>) -> Result<Conflict> {
-        let path = self.names.path(inode.ino)?;
+        let path = self.names.tables().path(inode.ino)?;
         Ok(Conflict {
-            id: format!("{:016x}", self.entropy.next_u64()),
+            id: format!("{:016x}", self.mount.entropy.next_u64()),
             key: key.clone(),
             path: path.iter().map(Name::as_bytes).collect::<Vec<_>>().join(&b'/'),
-            at: self.now(),
-            policy: self.config.conflicts,
+            at: self.mount.now(),
+            policy: self.mount.config.conflicts,
             seen: theirs.map(|object| object.etag.clone()),
             file: None,
             bucket: None,
@@ -248,73 +247,9 @@ impl Filesystem {
 
     /// Returns a key in `lost+found` for one side of a conflict about a file.
     fn lost(&self, inode: &Inode) -> Result<ObjectKey> {
-        let path = self.names.path(inode.ino)?;
+        let path = self.names.tables().path(inode.ino)?;
         let path: Vec<&[u8]> = path.iter().map(Name::as_bytes).collect();
-        self.layout.lost_key(&path, self.entropy.next_u64())
-    }
-
-    /// Forgets the cached listing of `lost+found`, which has a new entry.
-    fn invalidate_lost_and_found(&self) -> Result<()> {
-        self.directories.get(Ino::ROOT).forget();
-        if let Some(dir) = self.names.entry(Ino::ROOT, &Name::new(LOST_AND_FOUND.as_bytes())?)? {
-            self.directories.get(dir.ino).forget();
-        }
-        Ok(())
-    }
-
-    /// Restores the unchanged ranges of a file edited in place after the object at its path was replaced: from the cache, or as
-    /// an older version of the object. Returns whether all of them are still available.
-    async fn complete_base(&self, ino: Ino, state: &mut WriteState, key: &ObjectKey) -> Result<bool> {
-        let WriteState::Local(local) = state else { return Ok(true) };
-        let Some(base) = local.base().cloned() else { return Ok(true) };
-        let mut is_complete = true;
-        for range in ranges_only_at(local, &base, key)? {
-            for cut in base.cut(range)? {
-                let Cut::Stored(range, piece) = cut else { continue };
-                is_complete &= self.has_version(&piece).await?
-                    || self.complete_cached(ino, local, &piece, range).await?;
-            }
-        }
-        Ok(is_complete)
-    }
-
-    async fn has_version(&self, piece: &Piece) -> Result<bool> {
-        let Some(version) = &piece.object.version else { return Ok(false) };
-        let options = GetOptions {
-            range: Some(0..1),
-            if_match: piece.if_match.clone(),
-            version: Some(version.clone()),
-        };
-        match self.store.get(&piece.object.key, options).await {
-            Ok(_) => Ok(true),
-            Err(error) if error.is_retryable() => Err(error.into()),
-            Err(_) => Ok(false),
-        }
-    }
-
-    /// Fills a range of a file from the block cache as far as possible; returns whether all of it was cached.
-    async fn complete_cached(
-        &self,
-        ino: Ino,
-        local: &mut Local,
-        piece: &Piece,
-        range: Range<u64>,
-    ) -> Result<bool> {
-        let within = piece.within(&range);
-        let mut at = within.start;
-        let mut bytes = BytesMut::new();
-        for block in self.blocks.find(ino, &piece.object.etag, &within) {
-            let Ok(found) = block.bytes().await else { break };
-            let (from, to) = (at.max(block.range.start), within.end.min(block.range.end));
-            bytes.extend_from_slice(
-                &found[(from - block.range.start) as usize..(to - block.range.start) as usize],
-            );
-            at = to;
-        }
-        if !bytes.is_empty() {
-            local.write(range.start, &bytes)?;
-        }
-        Ok(at >= within.end)
+        self.mount.layout.lost_key(&path, self.mount.entropy.next_u64())
     }
 
     /// Stores our bytes under another key. Unchanged ranges of a file edited in place are stored as zeros if the object below
@@ -347,10 +282,10 @@ impl Filesystem {
         there: &ObjectKey,
         described: &Described,
     ) -> Result<ObjectRef, StoreError> {
-        match self.upload(state, there, described, Precondition::Absent).await {
+        match self.uploader.upload(state, there, described, Precondition::Absent).await {
             Err(error @ StoreError::PreconditionFailed(_)) => {
                 let size_bytes = state.size_bytes().unwrap_or(inode.size_bytes);
-                let stored = self.already_stored(there, &described.attributes, size_bytes).await?;
+                let stored = self.mount.already_stored(there, &described.attributes, size_bytes).await?;
                 stored.ok_or(error)
             }
             stored => stored,
@@ -366,16 +301,16 @@ impl Filesystem {
         there: &ObjectKey,
     ) -> Result<ObjectRef> {
         if let Some(ours) = stream.completed() {
-            let kept = self.store.copy(&ours, there, CopyOptions::default()).await?;
-            self.store.delete(&ours.key, Precondition::Matches(ours.etag)).await?;
+            let kept = self.mount.store.copy(&ours, there, CopyOptions::default()).await?;
+            self.mount.store.delete(&ours.key, Precondition::Matches(ours.etag)).await?;
             return Ok(kept);
         }
         let key = &stream.key().cloned().ok_or(Error::NOT_FOUND)?;
         for _ in 0..ATTEMPTS_MAX {
-            let theirs = self.store.find(key).await?.map(|meta| meta.object);
+            let theirs = self.mount.store.find(key).await?.map(|meta| meta.object);
             let aside = match &theirs {
                 Some(object) => {
-                    Some(self.store.copy(object, &self.lost(inode)?, CopyOptions::default()).await?)
+                    Some(self.mount.store.copy(object, &self.lost(inode)?, CopyOptions::default()).await?)
                 }
                 None => None,
             };
@@ -384,7 +319,7 @@ impl Filesystem {
                 Ok(ours) => return self.restore_theirs(ours, aside, there).await,
                 Err(StoreError::PreconditionFailed(_)) => {
                     if let Some(aside) = aside {
-                        self.store.delete(&aside.key, Precondition::None).await?;
+                        self.mount.store.delete(&aside.key, Precondition::None).await?;
                     }
                 }
                 Err(error) => return Err(error.into()),
@@ -400,17 +335,74 @@ impl Filesystem {
         theirs: Option<ObjectRef>,
         there: &ObjectKey,
     ) -> Result<ObjectRef> {
-        let kept = self.store.copy(&ours, there, CopyOptions::default()).await?;
+        let kept = self.mount.store.copy(&ours, there, CopyOptions::default()).await?;
         let unless_changed = Precondition::Matches(ours.etag.clone());
         match theirs {
-            None => self.store.delete(&ours.key, unless_changed).await?,
+            None => self.mount.store.delete(&ours.key, unless_changed).await?,
             Some(theirs) => {
                 let options = CopyOptions { precondition: unless_changed, ..CopyOptions::default() };
-                self.store.copy(&theirs, &ours.key, options).await?;
-                self.store.delete(&theirs.key, Precondition::None).await?;
+                self.mount.store.copy(&theirs, &ours.key, options).await?;
+                self.mount.store.delete(&theirs.key, Precondition::None).await?;
             }
         }
         Ok(kept)
+    }
+}
+
+impl Uploader {
+    /// Restores the unchanged ranges of a file edited in place after the object at its path was replaced: from the cache, or as
+    /// an older version of the object. Returns whether all of them are still available.
+    async fn complete_base(&self, ino: Ino, state: &mut WriteState, key: &ObjectKey) -> Result<bool> {
+        let WriteState::Local(local) = state else { return Ok(true) };
+        let Some(base) = local.base().cloned() else { return Ok(true) };
+        let mut is_complete = true;
+        for range in ranges_only_at(local, &base, key)? {
+            for cut in base.cut(range)? {
+                let Cut::Stored(range, piece) = cut else { continue };
+                is_complete &= self.has_version(&piece).await?
+                    || self.complete_cached(ino, local, &piece, range).await?;
+            }
+        }
+        Ok(is_complete)
+    }
+
+    async fn has_version(&self, piece: &Piece) -> Result<bool> {
+        let Some(version) = &piece.object.version else { return Ok(false) };
+        let options = GetOptions {
+            range: Some(0..1),
+            if_match: piece.if_match.clone(),
+            version: Some(version.clone()),
+        };
+        match self.mount.store.get(&piece.object.key, options).await {
+            Ok(_) => Ok(true),
+            Err(error) if error.is_retryable() => Err(error.into()),
+            Err(_) => Ok(false),
+        }
+    }
+
+    /// Fills a range of a file from the block cache as far as possible; returns whether all of it was cached.
+    async fn complete_cached(
+        &self,
+        ino: Ino,
+        local: &mut Local,
+        piece: &Piece,
+        range: Range<u64>,
+    ) -> Result<bool> {
+        let within = piece.within(&range);
+        let mut at = within.start;
+        let mut bytes = BytesMut::new();
+        for block in self.content.blocks().find(ino, &piece.object.etag, &within) {
+            let Ok(found) = block.bytes().await else { break };
+            let (from, to) = (at.max(block.range.start), within.end.min(block.range.end));
+            bytes.extend_from_slice(
+                &found[(from - block.range.start) as usize..(to - block.range.start) as usize],
+            );
+            at = to;
+        }
+        if !bytes.is_empty() {
+            local.write(range.start, &bytes)?;
+        }
+        Ok(at >= within.end)
     }
 }
 

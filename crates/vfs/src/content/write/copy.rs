@@ -9,111 +9,64 @@ use std::ops::Range;
 use std::sync::Arc;
 use store::{Attributes, Precondition, StoreError, Tags};
 
-use super::assemble::{Assembly, PART_BYTES_MIN};
+use super::assemble::Assembly;
 use super::plan::objects_of;
 use super::splice::{IN_FLIGHT_MAX, Spliced, extents};
-use super::{Local, When, WriteState};
+use super::{Local, WriteState};
 use crate::bucket::headers;
 use crate::content::open_file::OpenFile;
 use crate::content::pin::Pin;
-use crate::names::handles::Handle;
-use crate::{Error, Filesystem, Result};
+use crate::content::write::editor::FileEditor;
+use crate::content::write::uploader::Uploader;
+use crate::{Error, Result};
 
 /// Maximum bytes copied by one call, so that it ends in reasonable time.
-const COPIED_MAX: u64 = 1 << 31;
+pub(crate) const COPIED_MAX: u64 = 1 << 31;
 
-impl Filesystem {
-    /// Copies up to `len` bytes from one open file to another; returns how many.
-    pub async fn copy_range(
-        &self,
-        (from, from_offset): (Handle, u64),
-        (to, to_offset): (Handle, u64),
-        len: u64,
-    ) -> Result<u64> {
-        let source = self.handles.file(from)?;
-        let len = len.min(COPIED_MAX);
-        let (reading, _) = source.begin_read().await?;
-        let target = self.writable_file(to, to_offset, len)?;
-        let mut state = target.write_state.lock().await;
-        let before = self.names.inode(target.ino)?;
-        let is_by_path = self.has_path_key(&before)?;
-        if !is_by_path {
-            self.commit_locked(&target, &mut state, When::Open).await?;
-            if !state.is_published() {
-                return Err(unsupported("some of the target is in no object yet"));
-            }
-        }
-        if source.file.pending().is_dirty {
-            return Err(unsupported("some of the source is in no object yet"));
-        }
-        let (pin, lineage) = source.file.pin();
-        if lineage != source.version.lineage() {
-            return Err(unsupported("the source has changed"));
-        }
-        let Some(pin) = pin else { return Err(unsupported("nothing is stored")) };
-        let range = from_offset..from_offset.saturating_add(len).min(pin.size_bytes);
-        if range.start >= range.end {
-            return Ok(0);
-        }
-        let copied = range.end - range.start;
-        if copied < PART_BYTES_MIN {
-            return Err(unsupported("so few bytes are as fast to read and write"));
-        }
-        self.check_quota(target.ino, to_offset + copied)?;
-        self.check_storable(&target, to_offset + copied)?;
-        if is_by_path && !self.may_store_range_apart(&before, &state, to_offset..to_offset + copied)? {
-            return Err(unsupported("the object at the target's path would no longer identify the target"));
-        }
-        self.record_access(source.file.ino);
-        self.copy_pin(&target, &mut state, pin.slice_at(&range, to_offset)?, to_offset..to_offset + copied)
-            .await?;
-        drop(state);
-        reading.succeed();
-        self.sync_names_unless_write_back().await?;
-        Ok(copied)
-    }
-
+impl FileEditor {
     /// Copies the bytes of `pin` in `range` and makes them the file's content there.
-    async fn copy_pin(
+    pub(crate) async fn copy_pin(
         &self,
         file: &OpenFile,
         state: &mut WriteState,
         pin: Pin,
         range: Range<u64>,
     ) -> Result<()> {
-        let inode = self.names.inode(file.ino)?;
+        let inode = self.names.tables().inode(file.ino)?;
         let attributes = headers::with_posix(Attributes::default(), &inode);
-        let local = Local::begin(&self.config.cache_dir, Some(Arc::new(pin)))?;
-        let objects = objects_of(self.layout.mapping(), &local, range.clone())?;
+        let local = Local::begin(&self.mount.config.cache_dir, Some(Arc::new(pin)))?;
+        let objects = objects_of(self.mount.layout.mapping(), &local, range.clone())?;
         let copies: Vec<_> = objects
             .iter()
-            .map(|runs| self.copy_runs(file, Assembly { local: &local, runs }, &attributes))
+            .map(|runs| self.uploader.copy_runs(file, Assembly { local: &local, runs }, &attributes))
             .collect();
         let stored = futures_util::stream::iter(copies).buffered(IN_FLIGHT_MAX).collect().await;
-        let content = self.all_or_discard(stored).await.map_err(copy_error)?.concat();
+        let content = self.uploader.all_or_discard(stored).await.map_err(copy_error)?.concat();
         let size_bytes = inode.size_bytes.max(range.end);
         let spliced = Spliced { ranges: vec![range.clone()], content, delta: None };
         let keys = spliced.keys();
-        let named = self.name_content(file, spliced, size_bytes, Some(self.now())).await;
-        self.discard_refused(&named, keys).await;
+        let named = self.uploader.name_content(file, spliced, size_bytes, Some(self.mount.now())).await;
+        self.uploader.discard_refused(&named, keys).await;
         let pin = Arc::new(named?);
-        let mut local = Local::begin(&self.config.cache_dir, Some(pin.clone()))?;
+        let mut local = Local::begin(&self.mount.config.cache_dir, Some(pin.clone()))?;
         // The next close assembles content that is in several objects or not at its path.
         local.published(pin, Some(vec![range]));
         *state = WriteState::Local(local);
-        self.update_pending(file, state);
+        self.content.update_pending(file, state);
         file.clear_touched();
         Ok(())
     }
+}
 
+impl Uploader {
     async fn copy_runs(
         &self,
         file: &OpenFile,
         assembly: Assembly<'_>,
         attributes: &Attributes,
     ) -> Result<Vec<Extent>, StoreError> {
-        let key = self.content_key(file.ino)?;
-        let upload = self.store.multipart(&key, attributes.clone(), Tags::new()).await?;
+        let key = self.mount.content_key(file.ino)?;
+        let upload = self.mount.store.multipart(&key, attributes.clone(), Tags::new()).await?;
         let object = self.send_and_complete(assembly, upload.as_ref(), Precondition::None).await?;
         Ok(extents(&object, assembly.runs))
     }
@@ -121,14 +74,19 @@ impl Filesystem {
     /// Returns whether a range of a file named by path can be in an object of its own until the file is closed. The object at
     /// the path stays unchanged until then and must still identify the file: by its tag and a part of the file, or because
     /// there is none yet.
-    fn may_store_range_apart(&self, inode: &Inode, state: &WriteState, range: Range<u64>) -> Result<bool> {
+    pub(crate) fn may_store_range_apart(
+        &self,
+        inode: &Inode,
+        state: &WriteState,
+        range: Range<u64>,
+    ) -> Result<bool> {
         let is_left = |extent: &Extent| extent.offset < range.start || range.end < extent.end();
         let at_path = |extent: &&Extent| extent.object.key.is_none() && extent.len > 0;
         match inode.object() {
             None => Ok(!matches!(state, WriteState::Stream(_)) && state.size_bytes().unwrap_or(0) == 0),
             Some(object) if object.key.is_some() => Ok(state.is_published()),
             Some(object) => {
-                let keeps_part = self.names.content_of(inode)?.iter().filter(at_path).any(is_left);
+                let keeps_part = self.names.tables().content_of(inode)?.iter().filter(at_path).any(is_left);
                 Ok(keeps_part && state.is_published() && !object.etag.is_provisional())
             }
         }
@@ -143,6 +101,6 @@ fn copy_error(error: StoreError) -> Error {
     }
 }
 
-fn unsupported(why: &'static str) -> Error {
+pub(crate) fn unsupported(why: &'static str) -> Error {
     Error::new(libc::EOPNOTSUPP, why)
 }

@@ -10,25 +10,32 @@
 //! file with the ranges that differ from the objects below. No writer waits for memory that an idle file holds: without free
 //! memory a file goes to disk.
 
-mod assemble;
+mod allocate;
+pub(crate) mod assemble;
 mod commit;
 mod conflict;
-mod copy;
+mod content_object;
+pub(crate) mod copy;
+pub(crate) mod editor;
 mod local;
 mod memory;
 mod plan;
+mod preserve;
+pub(crate) mod publisher;
 mod splice;
 mod stream;
+pub(crate) mod uploader;
 
 pub(crate) use local::{Local, Source};
 pub(crate) use memory::Memory;
 pub(crate) use plan::When;
 pub(crate) use stream::{Stream, Upload, reserve as reserve_stream};
 
-use crate::content::open_file::OpenFile;
-use crate::content::pin::Pin;
 use std::sync::Arc;
 use store::{ObjectKey, Precondition};
+
+use crate::content::open_file::OpenFile;
+use crate::content::pin::Pin;
 
 /// Unpublished writes of one inode.
 #[derive(Debug)]

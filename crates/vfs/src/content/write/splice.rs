@@ -5,17 +5,19 @@ use meta::{Extent, FsError, Ino, Inode, Op};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
-use store::{Attributes, ObjectKey, ObjectRef, Payload, Precondition, PutOptions, StoreError, Timestamp};
+use store::{Attributes, ObjectKey, ObjectRef, Payload, Precondition, StoreError, Timestamp};
 
 use super::assemble::Assembly;
 use super::plan::{may_stay_scattered, objects_of, plan, whole_range};
 use super::{Local, Memory, Stream, When, WriteState};
 use crate::bucket::headers;
+use crate::content::invariants::assert_can_be_named;
 use crate::content::open_file::{OpenFile, Pending};
 use crate::content::pin::Pin;
 use crate::content::ranges::total;
+use crate::content::write::uploader::Uploader;
 use crate::layout::stored_at;
-use crate::{Error, Filesystem, Result};
+use crate::{Error, Result};
 
 /// Objects of one file in flight.
 pub(super) const IN_FLIGHT_MAX: usize = 4;
@@ -36,32 +38,33 @@ impl Spliced {
     }
 }
 
-impl Filesystem {
+impl Uploader {
     /// Assembles a file at its last close: content scattered over deltas becomes one object, or one per chunk, unless the
     /// deltas are a small part of a long file. The bytes are safe in any case.
     pub(crate) async fn assemble_closed(&self, file: &OpenFile) -> Result<()> {
         let mut state = file.write_state.lock().await;
-        let is_last = self.files.users(file.ino) == 1;
+        let is_last = self.content.files().users(file.ino) == 1;
         match &*state {
-            WriteState::Local(local) if is_last && !may_stay_scattered(self.layout.mapping(), local)? => {}
+            WriteState::Local(local)
+                if is_last && !may_stay_scattered(self.mount.layout.mapping(), local)? => {}
             _ => return Ok(()),
         }
-        let inode = file.overlay(self.names.inode(file.ino)?);
-        if inode.home.is_none() || self.has_path_key(&inode)? {
+        let inode = file.overlay(self.names.tables().inode(file.ino)?);
+        if inode.home.is_none() || self.names.has_path_key(&inode)? {
             return Ok(());
         }
         self.commit_by_inode(file, &mut state, &inode, When::Closed).await
     }
 
     /// Stores the unpublished writes and names them. The caller holds the file's `write_state`.
-    pub(super) async fn commit_by_inode(
+    pub(crate) async fn commit_by_inode(
         &self,
         file: &OpenFile,
         state: &mut WriteState,
         inode: &Inode,
         when: When,
     ) -> Result<()> {
-        self.check_quota(inode.ino, inode.size_bytes)?;
+        self.names.check_quota(inode.ino, inode.size_bytes)?;
         let attributes = headers::with_posix(Attributes::default(), inode);
         let size_bytes = state.size_bytes().unwrap_or(inode.size_bytes);
         let spliced = match std::mem::replace(state, WriteState::Clean) {
@@ -86,14 +89,14 @@ impl Filesystem {
         let keys = if matches!(state, WriteState::Stream(_)) { BTreeSet::new() } else { spliced.keys() };
         let named = self.name_spliced(file, state, spliced, size_bytes).await;
         self.discard_refused(&named, keys).await;
-        self.restore_on_failure(named, state)
+        self.content.restore_on_failure(named, state)
     }
 
     /// Discards objects that could not be named because of a quota.
-    pub(super) async fn discard_refused<T>(&self, named: &Result<T>, keys: BTreeSet<ObjectKey>) {
+    pub(crate) async fn discard_refused<T>(&self, named: &Result<T>, keys: BTreeSet<ObjectKey>) {
         if let Err(Error::Namespace(FsError::OverQuota | FsError::VolumeFull)) = named {
             for key in keys {
-                self.discard(key).await;
+                self.content.discard(key).await;
             }
         }
     }
@@ -132,23 +135,24 @@ impl Filesystem {
     ) -> Result<Pin> {
         let ino = file.ino;
         let Spliced { ranges, content, .. } = spliced;
+        assert_can_be_named(&ranges, &content, size_bytes);
         let splice = Op::Splice { ino, ranges, content, size_bytes, mtime };
-        let released = self.names.commit(&self.ctx(), &splice)?.released;
+        let released = self.names.tables().commit(&self.mount.ctx(), &splice)?.released;
         file.mark_names_unsynced();
         file.set_new(false);
-        let pin = self.pin_of(ino)?.ok_or(Error::NOT_FOUND)?;
-        self.references.set_cached(ino, Some(&pin.identity()));
+        let pin = self.names.pin_of(ino)?.ok_or(Error::NOT_FOUND)?;
+        self.names.references().set_cached(ino, Some(&pin.identity()));
         file.repin(|| Ok::<_, Error>(Some(pin.clone())))?;
-        self.invalidations.notify_others(ino);
+        self.names.invalidations().notify_others(ino);
         for key in released {
-            self.discard(key).await;
+            self.content.discard(key).await;
         }
         Ok(pin)
     }
 
     /// Returns whether a commit of an open file is a delta that leaves a part of the file in the object with this key.
-    pub(super) fn leaves_part_in(&self, local: &Local, key: &ObjectKey) -> Result<bool, StoreError> {
-        plan(self.layout.mapping(), local, When::Open)?.leaves_part_in(local, key)
+    pub(crate) fn leaves_part_in(&self, local: &Local, key: &ObjectKey) -> Result<bool, StoreError> {
+        plan(self.mount.layout.mapping(), local, When::Open)?.leaves_part_in(local, key)
     }
 
     async fn store_edits(
@@ -158,7 +162,7 @@ impl Filesystem {
         attributes: &Attributes,
         when: When,
     ) -> Result<Spliced> {
-        let plan = plan(self.layout.mapping(), local, when)?;
+        let plan = plan(self.mount.layout.mapping(), local, when)?;
         let objects =
             plan.objects.iter().map(|runs| self.store_runs(ino, Assembly { local, runs }, attributes));
         // Collected first, because a stream over the closure would not be `Send`.
@@ -175,9 +179,9 @@ impl Filesystem {
         assembly: Assembly<'_>,
         attributes: &Attributes,
     ) -> Result<Vec<Extent>, StoreError> {
-        let key = self.content_key(ino)?;
+        let key = self.mount.content_key(ino)?;
         let stored = self.assemble(assembly, &key, &attributes.clone().into(), Precondition::None).await;
-        let object = self.accept_earlier_upload(stored, &key, attributes, total(assembly.runs)).await?;
+        let object = self.mount.accept_earlier_upload(stored, &key, attributes, total(assembly.runs)).await?;
         Ok(extents(&object, assembly.runs))
     }
 
@@ -188,7 +192,7 @@ impl Filesystem {
         attributes: &Attributes,
     ) -> (Result<Spliced>, Memory) {
         let frozen = memory.freeze();
-        let objects = split(&frozen.payload, self.layout.mapping().object_bytes()).into_iter();
+        let objects = split(&frozen.payload, self.mount.layout.mapping().object_bytes()).into_iter();
         let objects: Vec<_> =
             objects.map(|(range, payload)| self.store_range(ino, range, payload, attributes)).collect();
         let stored = futures_util::stream::iter(objects).buffered(IN_FLIGHT_MAX).collect().await;
@@ -197,7 +201,7 @@ impl Filesystem {
                 let spliced = Spliced { ranges: whole_range(), content: content.concat(), delta: None };
                 (Ok(spliced), frozen.stored())
             }
-            Err(error) => (Err(error.into()), frozen.thaw(&self.slabs)),
+            Err(error) => (Err(error.into()), frozen.thaw(self.content.slabs())),
         }
     }
 
@@ -205,7 +209,7 @@ impl Filesystem {
     /// failure no object stays.
     pub(crate) async fn store_content(&self, ino: Ino, payload: &Payload) -> Result<Vec<Extent>, StoreError> {
         let attributes = Attributes::default();
-        let objects = split(payload, self.layout.mapping().object_bytes()).into_iter();
+        let objects = split(payload, self.mount.layout.mapping().object_bytes()).into_iter();
         let objects: Vec<_> =
             objects.map(|(range, payload)| self.store_range(ino, range, payload, &attributes)).collect();
         let stored = futures_util::stream::iter(objects).buffered(IN_FLIGHT_MAX).collect().await;
@@ -216,9 +220,9 @@ impl Filesystem {
     /// content from offset 0.
     pub(crate) async fn copy_content(&self, ino: Ino, pin: Pin) -> Result<Vec<Extent>> {
         let range = 0..pin.size_bytes;
-        let local = Local::begin(&self.config.cache_dir, Some(Arc::new(pin)))?;
+        let local = Local::begin(&self.mount.config.cache_dir, Some(Arc::new(pin)))?;
         let attributes = Attributes::default();
-        let objects = objects_of(self.layout.mapping(), &local, range)?;
+        let objects = objects_of(self.mount.layout.mapping(), &local, range)?;
         let objects: Vec<_> = objects
             .iter()
             .map(|runs| self.store_runs(ino, Assembly { local: &local, runs }, &attributes))
@@ -234,25 +238,8 @@ impl Filesystem {
         payload: Payload,
         attributes: &Attributes,
     ) -> Result<Vec<Extent>, StoreError> {
-        let object = self.store_payload(ino, payload, attributes).await?;
+        let object = self.mount.store_payload(ino, payload, attributes).await?;
         Ok(extents(&object, &[range]))
-    }
-
-    pub(super) async fn store_payload(
-        &self,
-        ino: Ino,
-        payload: Payload,
-        attributes: &Attributes,
-    ) -> Result<ObjectRef, StoreError> {
-        let key = self.content_key(ino)?;
-        let size_bytes = payload.len();
-        let options = PutOptions {
-            precondition: Precondition::None,
-            attributes: attributes.clone(),
-            ..PutOptions::default()
-        };
-        let stored = self.store.put(&key, payload, options).await;
-        self.accept_earlier_upload(stored, &key, attributes, size_bytes).await
     }
 
     async fn finish_stream_objects(&self, stream: &mut Stream, attributes: &Attributes) -> Result<Spliced> {
@@ -261,7 +248,7 @@ impl Filesystem {
             None => stream.finish_chunks().await?,
             Some(key) => {
                 let stored = stream.finish(Precondition::None).await;
-                vec![self.accept_earlier_upload(stored, &key, attributes, size_bytes).await?]
+                vec![self.mount.accept_earlier_upload(stored, &key, attributes, size_bytes).await?]
             }
         };
         let chunk_bytes = stream.part_bytes();
@@ -271,31 +258,8 @@ impl Filesystem {
         Ok(Spliced { ranges: whole_range(), content: content.flatten().collect(), delta: None })
     }
 
-    /// Returns an unused key for content of an inode.
-    pub(crate) fn content_key(&self, ino: Ino) -> Result<ObjectKey, StoreError> {
-        let key = self.layout.content_key(ino, self.entropy.next_u64());
-        key.map_err(|error| StoreError::Invalid(error.to_string()))
-    }
-
-    /// Turns the failure of a repeated upload into success if its first attempt stored the object and only the answer was lost.
-    async fn accept_earlier_upload(
-        &self,
-        stored: Result<ObjectRef, StoreError>,
-        key: &ObjectKey,
-        attributes: &Attributes,
-        size_bytes: u64,
-    ) -> Result<ObjectRef, StoreError> {
-        match stored {
-            Err(StoreError::PreconditionFailed(text) | StoreError::NotFound(text)) => {
-                let found = self.already_stored(key, attributes, size_bytes).await?;
-                found.ok_or_else(|| StoreError::Unavailable(format!("'{text}' was not stored")))
-            }
-            stored => stored,
-        }
-    }
-
     /// Returns all results, or the first error after discarding the objects that were stored.
-    pub(super) async fn all_or_discard(
+    pub(crate) async fn all_or_discard(
         &self,
         stored: Vec<Result<Vec<Extent>, StoreError>>,
     ) -> Result<Vec<Vec<Extent>>, StoreError> {
@@ -308,7 +272,7 @@ impl Filesystem {
         }
         let Some(error) = failed else { return Ok(done) };
         for key in done.into_iter().filter_map(|extents| extents.into_iter().next()?.object.key) {
-            self.discard(key).await;
+            self.content.discard(key).await;
         }
         Err(error)
     }

@@ -8,11 +8,11 @@ use std::sync::{Arc, Weak};
 use store::{Attributes, Multipart, ObjectKey, ObjectRef, Payload, Precondition, StoreError, Timestamp};
 use tokio::task::JoinSet;
 
-use crate::Filesystem;
 use crate::bucket::metadata::Described;
 use crate::content::budget::{Budget, Held};
 use crate::content::pin::Pin;
 use crate::content::slab::{SLAB_BYTES, Slab, SlabPool};
+use crate::mount::Mount;
 
 /// S3's maximum number of parts.
 const PARTS_MAX: u32 = 10_000;
@@ -37,16 +37,39 @@ pub(crate) struct Stream {
     described: Described,
     upload: Upload,
     part_bytes: u64,
-    parts_sent: u32,
-    tail: Vec<Slab>,
-    tail_bytes: u64,
     size: u64,
-    in_flight: JoinSet<Sent>,
+    tail: Tail,
+    sending: Sending,
+    ending: Ending,
+    /// Parts that are objects of their own, by part number.
+    chunks: BTreeMap<u32, ObjectRef>,
+    held: Held,
+}
+
+/// The part being filled.
+#[derive(Debug, Default)]
+struct Tail {
+    slabs: Vec<Slab>,
+    bytes: u64,
+}
+
+/// The parts that were sent, and their tasks.
+#[derive(Debug)]
+struct Sending {
+    tasks: JoinSet<Sent>,
+    tasks_max: usize,
+    /// Number of parts sent.
+    parts: u32,
     /// Number of attempts to finish. An attempt reports only failures of parts that it sent; older parts that fail are sent
     /// again.
     attempt: u32,
     /// Parts that could not be sent and will be sent again.
     failed: Vec<Part>,
+}
+
+/// How far the upload has ended.
+#[derive(Debug, Default)]
+struct Ending {
     /// The last part, if it was sent before it was full.
     short: Option<Payload>,
     /// The completed object, if it could not be moved to the file's current key yet.
@@ -55,10 +78,6 @@ pub(crate) struct Stream {
     may_be_complete: bool,
     /// Whether a part was lost with its task, so that the upload cannot be completed.
     is_broken: bool,
-    in_flight_max: usize,
-    /// Parts that are objects of their own, by part number.
-    chunks: BTreeMap<u32, ObjectRef>,
-    held: Held,
 }
 
 /// Destination of parts.
@@ -67,21 +86,21 @@ pub(crate) enum Upload {
     /// Parts of one object.
     Object { parts: Arc<dyn Multipart>, key: ObjectKey },
     /// One object per part.
-    Chunks { fs: Weak<Filesystem>, ino: Ino, attributes: Arc<Attributes> },
+    Chunks { mount: Weak<Mount>, ino: Ino, attributes: Arc<Attributes> },
 }
 
 impl Upload {
     /// Creates an upload that stores every part as an object of the inode.
-    pub(crate) fn chunks(fs: Weak<Filesystem>, ino: Ino, attributes: Attributes) -> Self {
-        Self::Chunks { fs, ino, attributes: Arc::new(attributes) }
+    pub(crate) fn chunks(mount: Weak<Mount>, ino: Ino, attributes: Attributes) -> Self {
+        Self::Chunks { mount, ino, attributes: Arc::new(attributes) }
     }
 
     async fn put(&self, number: u32, payload: Payload) -> Result<Option<ObjectRef>, StoreError> {
         match self {
             Self::Object { parts, .. } => parts.put_part(number, payload).await.map(|()| None),
-            Self::Chunks { fs, ino, attributes } => {
-                let fs = fs.upgrade().ok_or_else(part_lost)?;
-                fs.store_payload(*ino, payload, attributes).await.map(Some)
+            Self::Chunks { mount, ino, attributes } => {
+                let mount = mount.upgrade().ok_or_else(part_lost)?;
+                mount.store_payload(*ino, payload, attributes).await.map(Some)
             }
         }
     }
@@ -107,18 +126,16 @@ impl Stream {
             described,
             upload,
             part_bytes,
-            parts_sent: 0,
-            tail: Vec::new(),
-            tail_bytes: 0,
             size: 0,
-            in_flight: JoinSet::new(),
-            attempt: 0,
-            failed: Vec::new(),
-            short: None,
-            completed: None,
-            may_be_complete: false,
-            is_broken: false,
-            in_flight_max,
+            tail: Tail::default(),
+            sending: Sending {
+                tasks: JoinSet::new(),
+                tasks_max: in_flight_max,
+                parts: 0,
+                attempt: 0,
+                failed: Vec::new(),
+            },
+            ending: Ending::default(),
             chunks: BTreeMap::new(),
             held,
         }
@@ -143,10 +160,10 @@ impl Stream {
     pub(crate) async fn append(&mut self, pool: &SlabPool, mut data: &[u8]) -> Result<(), StoreError> {
         self.reopen(pool);
         while !data.is_empty() {
-            let room = (self.part_bytes - self.tail_bytes).min(data.len() as u64) as usize;
+            let room = (self.part_bytes - self.tail.bytes).min(data.len() as u64) as usize;
             self.fill(pool, &data[..room]);
             data = &data[room..];
-            if self.tail_bytes == self.part_bytes {
+            if self.tail.bytes == self.part_bytes {
                 // Only a short part has to be kept by the caller, and a full part is not short.
                 drop(self.send().await?);
             }
@@ -156,8 +173,8 @@ impl Stream {
 
     /// Returns whether `bytes` more fit into the allowed number of parts. An underestimate, because later parts may be longer.
     pub(crate) fn has_room(&self, bytes: u64) -> bool {
-        let sent = self.parts_sent - u32::from(self.short.is_some());
-        let filled = self.tail_bytes + self.short.as_ref().map_or(0, Payload::len);
+        let sent = self.sending.parts - u32::from(self.ending.short.is_some());
+        let filled = self.tail.bytes + self.ending.short.as_ref().map_or(0, Payload::len);
         let more = (filled + bytes).div_ceil(self.part_bytes);
         self.key().is_none() || u64::from(sent) + more <= u64::from(PARTS_MAX)
     }
@@ -166,7 +183,7 @@ impl Stream {
     pub(crate) fn append_now(&mut self, pool: &SlabPool, data: &[u8]) -> bool {
         self.reopen(pool);
         let fits =
-            self.tail_bytes + (data.len() as u64) < self.part_bytes && self.has_room(data.len() as u64);
+            self.tail.bytes + (data.len() as u64) < self.part_bytes && self.has_room(data.len() as u64);
         if fits {
             self.fill(pool, data);
         }
@@ -176,23 +193,25 @@ impl Stream {
     /// Reopens a part that was sent short for a completion that failed: it is filled up and sent again, because only the last
     /// part of an upload may be short.
     fn reopen(&mut self, pool: &SlabPool) {
-        let Some(payload) = self.short.take() else { return };
+        let Some(payload) = self.ending.short.take() else { return };
         // A failed short part must not be sent after the full one.
-        self.failed.retain(|(number, _)| *number != self.parts_sent);
-        self.parts_sent -= 1;
+        self.sending.failed.retain(|(number, _)| *number != self.sending.parts);
+        self.sending.parts -= 1;
         self.size -= payload.len();
         payload.pieces().iter().for_each(|piece| self.fill(pool, piece));
     }
 
     /// Appends to the part being filled, which must have room.
     fn fill(&mut self, pool: &SlabPool, mut data: &[u8]) {
-        self.tail_bytes += data.len() as u64;
+        self.tail.bytes += data.len() as u64;
         self.size += data.len() as u64;
         while !data.is_empty() {
-            if self.tail.last().is_none_or(Slab::is_full) {
-                self.tail.push(pool.take());
+            if self.tail.slabs.last().is_none_or(Slab::is_full) {
+                self.tail.slabs.push(pool.take());
             }
-            let Some(slab) = self.tail.last_mut() else { unreachable!("a slab with room was just pushed") };
+            let Some(slab) = self.tail.slabs.last_mut() else {
+                unreachable!("a slab with room was just pushed")
+            };
             let taken = slab.fill(data);
             data = &data[taken..];
         }
@@ -200,7 +219,7 @@ impl Stream {
 
     /// Returns the bytes of `range` if all of them are still in memory.
     pub(crate) fn read(&self, range: Range<u64>) -> Option<Bytes> {
-        let tail_start = self.size - self.tail_bytes;
+        let tail_start = self.size - self.tail.bytes;
         let range = range.start..range.end.min(self.size);
         if range.start < tail_start || range.start >= range.end {
             return (range.start >= self.size).then(Bytes::new);
@@ -209,7 +228,7 @@ impl Stream {
         let mut at = (range.start - tail_start) as usize;
         let end = (range.end - tail_start) as usize;
         while at < end {
-            let slab = self.tail[at / SLAB_BYTES].as_ref();
+            let slab = self.tail.slabs[at / SLAB_BYTES].as_ref();
             let within = at % SLAB_BYTES;
             let take = (slab.len() - within).min(end - at);
             out.extend_from_slice(&slab[within..within + take]);
@@ -234,7 +253,7 @@ impl Stream {
 
     /// Sends the remaining bytes and completes the upload. May be called again after a failed precondition.
     pub(crate) async fn finish(&mut self, precondition: Precondition) -> Result<ObjectRef, StoreError> {
-        if let Some(object) = &self.completed {
+        if let Some(object) = &self.ending.completed {
             return Ok(object.clone());
         }
         self.send_all().await?;
@@ -242,9 +261,9 @@ impl Stream {
             return Err(StoreError::Invalid("the parts of this stream are objects of their own".into()));
         };
         let completed = parts.complete(precondition).await;
-        self.may_be_complete = !matches!(completed, Err(StoreError::PreconditionFailed(_)));
+        self.ending.may_be_complete = !matches!(completed, Err(StoreError::PreconditionFailed(_)));
         let object = completed?;
-        self.completed = Some(object.clone());
+        self.ending.completed = Some(object.clone());
         Ok(object)
     }
 
@@ -256,79 +275,72 @@ impl Stream {
 
     /// Returns whether bytes can be appended.
     pub(crate) fn is_open(&self) -> bool {
-        !self.may_be_complete
+        !self.ending.may_be_complete
     }
 
     async fn send_all(&mut self) -> Result<(), StoreError> {
-        self.attempt += 1;
-        if self.tail_bytes > 0 {
-            self.short = self.send().await?;
+        self.sending.attempt += 1;
+        if self.tail.bytes > 0 {
+            self.ending.short = self.send().await?;
         }
         self.send_failed();
         let mut outcome = Ok(());
-        while !self.in_flight.is_empty() {
+        while !self.sending.tasks.is_empty() {
             outcome = outcome.and(self.wait_for_part().await);
         }
         outcome?;
-        if self.is_broken { Err(part_lost()) } else { Ok(()) }
+        if self.ending.is_broken { Err(part_lost()) } else { Ok(()) }
     }
 
     /// Returns the completed object under the key that the upload began with.
     pub(crate) fn completed(&self) -> Option<ObjectRef> {
-        self.completed.clone()
+        self.ending.completed.clone()
     }
 
-    /// Aborts the upload.
-    pub(crate) async fn abort(mut self) {
-        if self.completed.is_some() {
-            return;
+    /// Aborts the upload. Returns the objects that were stored, for the caller to discard.
+    pub(crate) async fn abort(mut self) -> Vec<ObjectKey> {
+        if self.ending.completed.is_some() {
+            return Vec::new();
         }
-        self.in_flight.shutdown().await;
-        match &self.upload {
-            Upload::Object { parts, .. } => {
-                if let Err(error) = parts.abort().await {
-                    tracing::warn!(%error, "an upload could not be aborted: its parts stay until the bucket's lifecycle removes them");
-                }
-            }
-            Upload::Chunks { fs, .. } => {
-                let Some(fs) = fs.upgrade() else { return };
-                for object in self.chunks.into_values() {
-                    fs.discard(object.key).await;
-                }
-            }
+        self.sending.tasks.shutdown().await;
+        if let Upload::Object { parts, .. } = &self.upload
+            && let Err(error) = parts.abort().await
+        {
+            tracing::warn!(%error, "an upload could not be aborted: its parts stay until the bucket's lifecycle removes them");
         }
+        self.chunks.into_values().map(|object| object.key).collect()
     }
 
     /// Sends the part being filled; returns its bytes if it was not full.
     async fn send(&mut self) -> Result<Option<Payload>, StoreError> {
-        if self.parts_sent == PARTS_MAX && self.key().is_some() {
+        if self.sending.parts == PARTS_MAX && self.key().is_some() {
             return Err(StoreError::Invalid(format!(
                 "the file is longer than {PARTS_MAX} parts: mount with a larger --part-size or --memory-limit"
             )));
         }
         self.send_failed();
-        while self.in_flight.len() >= self.in_flight_max {
+        while self.sending.tasks.len() >= self.sending.tasks_max {
             self.wait_for_part().await?;
         }
-        let payload: Payload = self.tail.drain(..).map(Slab::freeze).collect();
-        let is_short = self.tail_bytes < self.part_bytes;
-        self.tail_bytes = 0;
-        self.parts_sent += 1;
+        let payload: Payload = self.tail.slabs.drain(..).map(Slab::freeze).collect();
+        let is_short = self.tail.bytes < self.part_bytes;
+        self.tail.bytes = 0;
+        self.sending.parts += 1;
         let short = is_short.then(|| payload.clone());
-        self.send_part((self.parts_sent, payload));
+        self.send_part((self.sending.parts, payload));
         self.grow();
         Ok(short)
     }
 
     fn send_failed(&mut self) {
-        for part in std::mem::take(&mut self.failed) {
+        for part in std::mem::take(&mut self.sending.failed) {
             self.send_part(part);
         }
     }
 
     fn send_part(&mut self, (number, payload): Part) {
-        let (upload, attempt) = (self.upload.clone(), self.attempt);
-        self.in_flight.spawn(async move {
+        let (upload, attempt) = (self.upload.clone(), self.sending.attempt);
+        self.sending.tasks.spawn(async move {
             let outcome = upload.put(number, payload.clone()).await;
             (attempt, (number, payload), outcome)
         });
@@ -336,32 +348,32 @@ impl Stream {
 
     /// Doubles the part size after every [`PARTS_PER_SIZE`] parts, while there is memory.
     fn grow(&mut self) {
-        let is_due = self.key().is_some() && self.parts_sent.is_multiple_of(PARTS_PER_SIZE);
+        let is_due = self.key().is_some() && self.sending.parts.is_multiple_of(PARTS_PER_SIZE);
         if is_due && self.held.try_grow(self.part_bytes * 4) {
             self.part_bytes *= 2;
-            self.in_flight_max = (self.held.bytes() / self.part_bytes).saturating_sub(1).max(1) as usize;
+            self.sending.tasks_max = (self.held.bytes() / self.part_bytes).saturating_sub(1).max(1) as usize;
         }
     }
 
     async fn wait_for_part(&mut self) -> Result<(), StoreError> {
-        match self.in_flight.join_next().await {
-            _ if self.is_broken => Err(part_lost()),
+        match self.sending.tasks.join_next().await {
+            _ if self.ending.is_broken => Err(part_lost()),
             None => Ok(()),
             Some(Ok((_, (number, _), Ok(object)))) => {
                 // A chunk that is replaced here was never named: `tenon gc` finds it.
                 self.chunks.extend(object.map(|object| (number, object)));
                 Ok(())
             }
-            Some(Ok((attempt, part, Err(_)))) if attempt < self.attempt => {
+            Some(Ok((attempt, part, Err(_)))) if attempt < self.sending.attempt => {
                 self.send_part(part);
                 Ok(())
             }
             Some(Ok((_, part, Err(error)))) => {
-                self.failed.push(part);
+                self.sending.failed.push(part);
                 Err(error)
             }
             Some(Err(_)) => {
-                self.is_broken = true;
+                self.ending.is_broken = true;
                 Err(part_lost())
             }
         }

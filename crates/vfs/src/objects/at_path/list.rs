@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use store::{ListEntry, ListPage, ListRequest, ObjectKey, ObjectRef};
 
-use crate::objects::Objects;
+use crate::objects::directory_objects::PathObjects;
 
 /// The largest character: a listing that starts after `.tenon/` plus this character skips everything below `.tenon/`.
 const LAST_CHARACTER: &str = "\u{10FFFF}";
@@ -12,15 +12,17 @@ const BUCKET_TOKEN: &str = "t";
 /// Continuation token of a page that ended in Tenon's own objects: the next page starts behind them.
 const BEYOND_OWN: &str = "o";
 
-impl Objects {
+impl PathObjects {
     pub(in crate::objects) async fn list_at_path(&self, request: ListRequest) -> store::Result<ListPage> {
         let mut request = self.at_full_paths(request)?;
-        let at = self.fs.config.prefix.len() + self.base.len();
+        let at = self.fs.mount.config.prefix.len() + self.base.len();
         loop {
-            let mut page = self.fs.store.list(request.clone()).await?;
-            let ends_in_own = page.entries.last().is_some_and(|entry| self.fs.layout.is_own(entry.text()));
+            let mut page = self.fs.mount.store.list(request.clone()).await?;
+            let ends_in_own =
+                page.entries.last().is_some_and(|entry| self.fs.mount.layout.is_own(entry.text()));
             // The marker of the base directory itself is not an object in it.
-            page.entries.retain(|entry| !self.fs.layout.is_own(entry.text()) && entry.text().len() > at);
+            page.entries
+                .retain(|entry| !self.fs.mount.layout.is_own(entry.text()) && entry.text().len() > at);
             let next = match page.next {
                 // Tenon's own objects may number millions, so the listing skips them.
                 Some(_) if ends_in_own => Some(BEYOND_OWN.to_owned()),
@@ -39,7 +41,7 @@ impl Objects {
     }
 
     fn at_full_paths(&self, request: ListRequest) -> store::Result<ListRequest> {
-        let full = |text: &Bytes| Bytes::from([&self.fs.config.prefix, &self.base[..], text].concat());
+        let full = |text: &Bytes| Bytes::from([&self.fs.mount.config.prefix, &self.base[..], text].concat());
         let mut asked = ListRequest {
             prefix: full(&request.prefix),
             start_after: request.start_after.as_ref().map(full),
@@ -56,8 +58,9 @@ impl Objects {
         match next {
             Some(token) if token == BEYOND_OWN => {
                 request.token = None;
-                request.start_after =
-                    Some([&self.fs.layout.reserved_prefix(), LAST_CHARACTER.as_bytes()].concat().into());
+                request.start_after = Some(
+                    [&self.fs.mount.layout.reserved_prefix(), LAST_CHARACTER.as_bytes()].concat().into(),
+                );
             }
             next => {
                 let is_none = "invalid continuation token";
@@ -70,7 +73,7 @@ impl Objects {
     }
 
     fn without_base(&self, entry: ListEntry) -> store::Result<ListEntry> {
-        let at = self.fs.config.prefix.len() + self.base.len();
+        let at = self.fs.mount.config.prefix.len() + self.base.len();
         Ok(match entry {
             ListEntry::Prefix(text) => ListEntry::Prefix(text.slice(at..)),
             ListEntry::Object { object, size_bytes } => {

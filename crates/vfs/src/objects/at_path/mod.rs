@@ -5,6 +5,8 @@
 
 mod list;
 mod multipart;
+mod naming;
+mod object_store;
 
 use futures_util::FutureExt as _;
 use meta::{Ino, Inode, Kind, Moment, Name};
@@ -13,8 +15,8 @@ use store::{
     StoreError, Tags,
 };
 
-use super::Objects;
 use super::body::body;
+use super::directory_objects::PathObjects;
 use super::errors::{error_about, namespace_error_about, no_such_key, reserved};
 use super::etag;
 use super::named::read::requested_range;
@@ -23,11 +25,11 @@ use crate::bucket::headers;
 use crate::content::pin::Pin;
 use crate::names::invalidation::Invalidation;
 
-impl Objects {
+impl PathObjects {
     /// Returns the bucket's key for a key of the endpoint.
     pub(super) fn full_key(&self, key: &ObjectKey) -> store::Result<ObjectKey> {
-        let full = [&self.fs.config.prefix, &self.base[..], key.as_bytes()].concat();
-        if self.fs.layout.is_own(&full) {
+        let full = [&self.fs.mount.config.prefix, &self.base[..], key.as_bytes()].concat();
+        if self.fs.mount.layout.is_own(&full) {
             return Err(reserved(key));
         }
         let (len, len_max) = (full.len(), store::KEY_BYTES_MAX);
@@ -50,8 +52,8 @@ impl Objects {
 
     /// Returns what the namespace knows of a key: directory, name and inode.
     fn known(&self, full: &ObjectKey) -> crate::Result<Option<(Ino, Name, Option<Inode>)>> {
-        let Some((dir, shown)) = self.fs.visible_entry(full)? else { return Ok(None) };
-        let inode = self.fs.names.lookup(dir, &shown)?.filter(|inode| !inode.is_dir());
+        let Some((dir, shown)) = self.fs.names.visible_entry(full)? else { return Ok(None) };
+        let inode = self.fs.names.tables().lookup(dir, &shown)?.filter(|inode| !inode.is_dir());
         Ok(Some((dir, shown, inode)))
     }
 
@@ -60,7 +62,7 @@ impl Objects {
     fn find_unshown(&self, full: &ObjectKey) -> crate::Result<Option<Inode>> {
         let Some((dir, name, Some(inode))) = self.known(full)? else { return Ok(None) };
         let is_stored = matches!(inode.kind, Kind::File | Kind::Symlink) && inode.object().is_some();
-        let is_unshown = is_stored && (!self.fs.is_shown(dir, &name, &inode)? || inode.is_ahead());
+        let is_unshown = is_stored && (!self.fs.names.is_shown(dir, &name, &inode)? || inode.is_ahead());
         Ok(is_unshown.then_some(inode))
     }
 
@@ -69,7 +71,7 @@ impl Objects {
         if let Some(inode) = self.find_unshown(&full).map_err(error_about(key))? {
             return self.meta_of_unshown(key, &inode).await;
         }
-        let meta = self.fs.store.head(&full).await;
+        let meta = self.fs.mount.store.head(&full).await;
         meta.map(|meta| with_key(key, meta)).map_err(|error| about_key(key, error))
     }
 
@@ -78,15 +80,15 @@ impl Objects {
         if let Some(inode) = self.find_unshown(&full).map_err(error_about(key))? {
             return self.get_unshown(key, &inode, options).await;
         }
-        let object = self.fs.store.get(&full, options).await.map_err(|error| about_key(key, error))?;
+        let object = self.fs.mount.store.get(&full, options).await.map_err(|error| about_key(key, error))?;
         Ok(Object { meta: with_key(key, object.meta), body: object.body })
     }
 
     /// Returns the metadata of a file that `find_unshown` found: that of its object if it is one whole object, otherwise made of the inode.
     async fn meta_of_unshown(&self, key: &ObjectKey, inode: &Inode) -> store::Result<ObjectMeta> {
-        let pin = self.fs.pin(inode).map_err(error_about(key))?;
+        let pin = self.fs.names.pin(inode).map_err(error_about(key))?;
         if let Some(object) = pin.as_ref().and_then(Pin::object) {
-            let meta = self.fs.store.head(&object.key).await.map_err(|error| about_key(key, error))?;
+            let meta = self.fs.mount.store.head(&object.key).await.map_err(|error| about_key(key, error))?;
             return Ok(with_key(key, meta));
         }
         let object = ObjectRef {
@@ -103,12 +105,12 @@ impl Objects {
         inode: &Inode,
         options: GetOptions,
     ) -> store::Result<Object> {
-        let file = self.fs.open_file(inode.ino).map_err(error_about(key))?;
+        let file = self.fs.io.opener.open_file(inode.ino).map_err(error_about(key))?;
         let found = async {
-            let inode = self.fs.names.inode(inode.ino).map_err(namespace_error_about(key))?;
+            let inode = self.fs.names.tables().inode(inode.ino).map_err(namespace_error_about(key))?;
             let meta = self.meta_of_unshown(key, &inode).await?;
             let range = requested_range(key, &meta, options)?;
-            let pin = self.fs.pin(&inode).map_err(error_about(key))?;
+            let pin = self.fs.names.pin(&inode).map_err(error_about(key))?;
             Ok((meta, pin.ok_or_else(|| StoreError::NotFound(key.clone()))?, range))
         };
         match found.await {
@@ -129,7 +131,7 @@ impl Objects {
         options: PutOptions,
     ) -> store::Result<ObjectRef> {
         let full = self.full_key(key)?;
-        let stored = self.change_key(&full, false, self.fs.store.put(&full, body, options)).await;
+        let stored = self.change_key(&full, false, self.fs.mount.store.put(&full, body, options)).await;
         let stored = stored.map_err(|error| about_key(key, error))?;
         Ok(ObjectRef { key: key.clone(), ..stored })
     }
@@ -142,10 +144,10 @@ impl Objects {
         is_gone: bool,
         work: impl Future<Output = store::Result<T>>,
     ) -> store::Result<T> {
-        let _endpoint_claim = self.fs.endpoint_claims.claim(full).await;
+        let _endpoint_claim = self.fs.bucket.locks.endpoint_claims().claim(full).await;
         let done = {
-            let _path = self.fs.lock_keys(&[full]).await.map_err(error_about(full))?;
-            let _claim = self.fs.claims.claim(full).await;
+            let _path = self.fs.bucket.locks.lock_keys(&[full]).await.map_err(error_about(full))?;
+            let _claim = self.fs.bucket.locks.claims().claim(full).await;
             // An unknown name need not be marked before: another observation may find it as it was until the change.
             let _changing = self.mark_changing(full, |known| known.is_some());
             let done = work.await?;
@@ -162,21 +164,21 @@ impl Objects {
         counts: impl Fn(Option<Inode>) -> bool,
     ) -> Option<ChangeGuard<'_>> {
         let (dir, name, known) = self.known(full).ok()??;
-        counts(known).then(|| self.fs.changes.begin(dir, &name))
+        counts(known).then(|| self.fs.bucket.known.changes().begin(dir, &name))
     }
 
     /// Makes the mount show the outcome of a change before this returns; a directory that is not known will be listed anyway.
     /// The change has succeeded even if the bucket cannot be asked for its result now.
     async fn show_change(&self, full: &ObjectKey, is_gone: bool) {
         let look = |looked_at| self.look_once(full, is_gone, looked_at).boxed();
-        let news = match self.fs.look_up_until_valid(full, look).await {
+        let news = match self.fs.bucket.known.look_up_until_valid(full, look).await {
             Ok(news) => Ok(news),
             Err(error) => {
                 tracing::warn!(key = %full, %error, "the result of a change could not be read back from the bucket; the mount will read it again later");
                 self.forget_listing(full)
             }
         };
-        self.fs.invalidations.deliver(news.unwrap_or_default()).await;
+        self.fs.names.invalidations().deliver(news.unwrap_or_default()).await;
     }
 
     async fn look_once(
@@ -186,26 +188,26 @@ impl Objects {
         looked_at: Moment,
     ) -> crate::Result<Vec<Invalidation>> {
         let is_asked = self.is_looked_at(full)?;
-        let seen = if is_asked { self.fs.store.find(full).await? } else { None };
+        let seen = if is_asked { self.fs.mount.store.find(full).await? } else { None };
         match is_asked || is_gone {
-            true => self.fs.observe(full, seen.as_ref(), looked_at).await,
+            true => self.fs.bucket.discovery.observe(full, seen.as_ref(), looked_at).await,
             false => self.forget_listing(full),
         }
     }
 
     /// Returns whether the mount would answer for a key without asking the bucket.
     fn is_looked_at(&self, full: &ObjectKey) -> crate::Result<bool> {
-        let Some(known) = self.fs.known_path(full)? else { return Ok(false) };
+        let Some(known) = self.fs.names.known_path(full)? else { return Ok(false) };
         let Some(name) = &known.next else { return Ok(true) };
-        let directory = self.fs.directories.get(known.dir).listed_range();
+        let directory = self.fs.bucket.known.directories().get(known.dir).listed_range();
         let is_listed = known.is_last && (directory.pages > 0 || directory.is_complete);
-        Ok(is_listed || self.fs.names.entry(known.dir, name)?.is_some())
+        Ok(is_listed || self.fs.names.tables().entry(known.dir, name)?.is_some())
     }
 
     fn forget_listing(&self, full: &ObjectKey) -> crate::Result<Vec<Invalidation>> {
-        let Some(known) = self.fs.known_path(full)? else { return Ok(Vec::new()) };
+        let Some(known) = self.fs.names.known_path(full)? else { return Ok(Vec::new()) };
         let Some(name) = known.next else { return Ok(Vec::new()) };
-        self.fs.directories.get(known.dir).forget();
+        self.fs.bucket.known.directories().get(known.dir).forget();
         Ok(vec![Invalidation::entry(known.dir, name.as_bytes()), Invalidation::Inode(known.dir)])
     }
 
@@ -217,7 +219,7 @@ impl Objects {
     ) -> store::Result<ObjectRef> {
         let source = self.source_at_path(from)?;
         let full = self.full_key(to)?;
-        let copied = self.change_key(&full, false, self.fs.store.copy(&source, &full, options)).await;
+        let copied = self.change_key(&full, false, self.fs.mount.store.copy(&source, &full, options)).await;
         let copied = copied.map_err(|error| match &error {
             StoreError::NotFound(key) | StoreError::PreconditionFailed(key) if *key == source.key => {
                 about_key(&from.key, error)
@@ -233,7 +235,7 @@ impl Objects {
         let Some(inode) = self.find_unshown(&full).map_err(error_about(&from.key))? else {
             return Ok(ObjectRef { key: full, ..from.clone() });
         };
-        let pin = self.fs.pin(&inode).map_err(error_about(&from.key))?;
+        let pin = self.fs.names.pin(&inode).map_err(error_about(&from.key))?;
         match pin.as_ref().and_then(Pin::object) {
             Some(object) if object.etag == from.etag => Ok(object.clone()),
             Some(_) => Err(StoreError::PreconditionFailed(from.key.clone())),
@@ -254,7 +256,7 @@ impl Objects {
                 if self.is_more_than_object(dir, &name, &inode).map_err(error_about(key))? =>
             {
                 self.check_precondition_at_path(key, &precondition).await?;
-                let removed = Box::pin(self.fs.unlink_name(dir, &name, inode.ino)).await;
+                let removed = Box::pin(self.fs.entries.remover.unlink_name(dir, &name, inode.ino)).await;
                 match removed {
                     Err(error) if error.errno() == libc::ENOENT => {}
                     removed => removed.map_err(error_about(key))?,
@@ -263,7 +265,8 @@ impl Objects {
                 Ok(())
             }
             _ => {
-                let deleted = self.change_key(&full, true, self.fs.store.delete(&full, precondition)).await;
+                let deleted =
+                    self.change_key(&full, true, self.fs.mount.store.delete(&full, precondition)).await;
                 deleted.map_err(|error| about_key(key, error))
             }
         }
@@ -271,8 +274,8 @@ impl Objects {
 
     /// Returns whether removing a file is more than deleting its object: it is open, has other names, or is not at its key.
     fn is_more_than_object(&self, dir: Ino, name: &Name, inode: &Inode) -> crate::Result<bool> {
-        let is_shown = self.fs.is_shown(dir, name, inode)?;
-        let is_open = self.fs.files.get(inode.ino).is_some();
+        let is_shown = self.fs.names.is_shown(dir, name, inode)?;
+        let is_open = self.fs.content.files().get(inode.ino).is_some();
         Ok(inode.object().is_some() && (!is_shown || is_open || inode.nlink > 1))
     }
 
@@ -291,14 +294,14 @@ impl Objects {
 
     pub(super) async fn tags_at_path(&self, key: &ObjectKey) -> store::Result<Tags> {
         let full = self.object_key_of(key)?;
-        self.fs.store.tags(&full).await.map_err(|error| about_key(key, error))
+        self.fs.mount.store.tags(&full).await.map_err(|error| about_key(key, error))
     }
 
     pub(super) async fn set_tags_at_path(&self, key: &ObjectKey, tags: Tags) -> store::Result<()> {
         let full = self.object_key_of(key)?;
-        let set = self.fs.store.set_tags(&full, tags).await.map_err(|error| about_key(key, error));
+        let set = self.fs.mount.store.set_tags(&full, tags).await.map_err(|error| about_key(key, error));
         if let Ok(Some((_, _, Some(inode)))) = self.known(&full) {
-            self.fs.metadata_cache.forget(inode.ino);
+            self.fs.bucket.metadata.cache().forget(inode.ino);
         }
         set
     }
@@ -307,7 +310,7 @@ impl Objects {
     fn object_key_of(&self, key: &ObjectKey) -> store::Result<ObjectKey> {
         let full = self.full_key_to_read(key)?;
         let Some(inode) = self.find_unshown(&full).map_err(error_about(key))? else { return Ok(full) };
-        let pin = self.fs.pin(&inode).map_err(error_about(key))?;
+        let pin = self.fs.names.pin(&inode).map_err(error_about(key))?;
         Ok(pin.as_ref().and_then(Pin::object).map_or(full, |object| object.key.clone()))
     }
 }

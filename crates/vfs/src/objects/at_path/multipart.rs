@@ -6,16 +6,16 @@ use std::sync::Arc;
 use store::{Attributes, Multipart, ObjectKey, ObjectRef, Payload, Precondition, Tags};
 
 use super::about_key;
-use crate::objects::Objects;
+use crate::objects::directory_objects::PathObjects;
 
 struct PathUpload {
-    objects: Objects,
+    objects: PathObjects,
     key: ObjectKey,
     full: ObjectKey,
     inner: Arc<dyn Multipart>,
 }
 
-impl Objects {
+impl PathObjects {
     pub(in crate::objects) async fn multipart_at_path(
         &self,
         key: &ObjectKey,
@@ -23,7 +23,7 @@ impl Objects {
         tags: Tags,
     ) -> store::Result<Arc<dyn Multipart>> {
         let full = self.full_key(key)?;
-        let begun = self.fs.store.multipart(&full, attributes, tags).await;
+        let begun = self.fs.mount.store.multipart(&full, attributes, tags).await;
         let inner = begun.map_err(|error| about_key(key, error))?;
         Ok(Arc::new(PathUpload { objects: self.clone(), key: key.clone(), full, inner }))
     }

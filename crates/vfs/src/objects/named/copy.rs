@@ -8,13 +8,13 @@ use store::{
 };
 
 use super::put::NewObject;
-use crate::objects::Objects;
+use crate::content::storing::StoringGuard;
 use crate::objects::description::{ObjectDescription, describe_object};
+use crate::objects::directory_objects::InodeObjects;
 use crate::objects::errors::{error_about, namespace_error_about};
 use crate::objects::etag::AssignedEtag;
-use crate::objects::storing::StoringGuard;
 
-impl Objects {
+impl InodeObjects {
     pub(in crate::objects) async fn copy_named(
         &self,
         from: &ObjectRef,
@@ -39,8 +39,8 @@ impl Objects {
                 .put_named(to, body, PutOptions { precondition, attributes, tags, ..PutOptions::default() })
                 .await;
         }
-        let ino = self.fs.new_ino(resolved.dir).map_err(error_about(to))?;
-        let _stores = StoringGuard::begin(&self.fs, ino);
+        let ino = self.fs.names.new_ino(resolved.dir).map_err(error_about(to))?;
+        let _stores = StoringGuard::begin(self.fs.content.storing(), ino);
         let content = self.copy_range_of(from, &inode, ino, 0..inode.size_bytes).await?;
         let (size_bytes, attributes, tags) = (inode.size_bytes, &attributes, &tags);
         let new =
@@ -74,10 +74,10 @@ impl Objects {
             return Ok(Vec::new());
         }
         let range = byte_range::inside(&from.key, range, inode.size_bytes)?;
-        let pin = self.fs.pin(inode).map_err(error_about(&from.key))?;
+        let pin = self.fs.names.pin(inode).map_err(error_about(&from.key))?;
         let pin = pin.ok_or_else(|| StoreError::NotFound(from.key.clone()))?.slice_at(&range, 0)?;
-        let file = self.fs.open_file(inode.ino).map_err(error_about(&from.key))?;
-        let copied = self.fs.copy_content(to, pin).await.map_err(error_about(&from.key));
+        let file = self.fs.io.opener.open_file(inode.ino).map_err(error_about(&from.key))?;
+        let copied = self.fs.io.uploader.copy_content(to, pin).await.map_err(error_about(&from.key));
         file.close().await.map_err(error_about(&from.key))?;
         copied.map_err(|error| match error {
             StoreError::NotFound(_) => StoreError::PreconditionFailed(from.key.clone()),
@@ -103,14 +103,18 @@ impl Objects {
         options: CopyOptions,
     ) -> store::Result<ObjectRef> {
         let key = &object.key;
-        let _claim = self.fs.claims.claim(&self.claim_key(key)).await;
+        let _claim = self.fs.bucket.locks.claims().claim(&self.claim_key(key)).await;
         let (inode, meta, before) = self.source(object)?;
         self.check_precondition(key, &options.precondition, Some(&inode))?;
         let attributes = options.attributes.unwrap_or_else(|| meta.attributes.clone());
         let tags = options.tags.unwrap_or_else(|| before.tags());
         let change = self.plan_description(key, (&inode, &meta, &before), &attributes, &tags)?;
-        let applied =
-            self.fs.names.commit_together(&self.fs.ctx(), &change.ops).map_err(namespace_error_about(key))?;
+        let applied = self
+            .fs
+            .names
+            .tables()
+            .commit_together(&self.fs.mount.ctx(), &change.ops)
+            .map_err(namespace_error_about(key))?;
         self.finish_change(key, change, applied).await?;
         // Without content the etag comes from the inode's times, which may have changed.
         let etag = self.etag_of(key, &self.find_or_fail(key)?).map_err(namespace_error_about(key))?;

@@ -6,17 +6,17 @@ use store::{ObjectKey, Precondition};
 use super::put::Change;
 use super::{ATTEMPTS_MAX, ResolvedKey, is_race, too_many_races};
 use crate::names::invalidation::Invalidation;
-use crate::objects::Objects;
 use crate::objects::description::{IMPLICIT, MARKER, ObjectDescription, RECORD};
+use crate::objects::directory_objects::InodeObjects;
 use crate::objects::errors::{error_about, namespace_error_about};
 
-impl Objects {
+impl InodeObjects {
     pub(in crate::objects) async fn delete_named(
         &self,
         key: &ObjectKey,
         precondition: &Precondition,
     ) -> store::Result<()> {
-        let _claim = self.fs.claims.claim(&self.claim_key(key)).await;
+        let _claim = self.fs.bucket.locks.claims().claim(&self.claim_key(key)).await;
         for _ in 0..ATTEMPTS_MAX {
             let resolved = self.resolve(key)?;
             let is_gone = match &resolved.last {
@@ -45,7 +45,7 @@ impl Objects {
             self.check_precondition(key, precondition, None)?;
             return Ok(true);
         };
-        let file = match self.fs.open_file(inode.ino) {
+        let file = match self.fs.io.opener.open_file(inode.ino) {
             // The inode was removed meanwhile.
             Err(crate::Error::Namespace(FsError::NotFound)) => return Ok(false),
             file => file.map_err(error_about(key))?,
@@ -59,7 +59,7 @@ impl Objects {
         let Some(mut change) = outcome? else { return closed.map(|()| false) };
         closed?;
         self.prune(resolved.dir, &mut change.news).map_err(namespace_error_about(key))?;
-        self.fs.invalidations.deliver(change.news).await;
+        self.fs.names.invalidations().deliver(change.news).await;
         Ok(true)
     }
 
@@ -69,11 +69,16 @@ impl Objects {
         (parent, name): (Ino, &Name),
         precondition: &Precondition,
     ) -> store::Result<Option<Change>> {
-        let there = self.fs.names.lookup(parent, name).map_err(namespace_error_about(key))?;
+        let there = self.fs.names.tables().lookup(parent, name).map_err(namespace_error_about(key))?;
         self.check_precondition(key, precondition, there.as_ref())?;
         let mut change = Change::default();
         change.entry(parent, name);
-        match self.fs.names.commit(&self.fs.ctx(), &Op::Unlink { parent, name: name.clone(), keep: true }) {
+        match self
+            .fs
+            .names
+            .tables()
+            .commit(&self.fs.mount.ctx(), &Op::Unlink { parent, name: name.clone(), keep: true })
+        {
             Ok(_) => Ok(Some(change)),
             Err(error) if is_race(&error) => Ok(None),
             Err(error) => Err(namespace_error_about(key)(error)),
@@ -94,22 +99,22 @@ impl Objects {
         }
         let mut change = Change::default();
         change.set_xattr(resolved.dir, IMPLICIT, bytes::Bytes::from_static(b"1"));
-        let before =
-            ObjectDescription::read(&self.fs.names, resolved.dir).map_err(namespace_error_about(key))?;
+        let before = ObjectDescription::read(self.fs.names.tables(), resolved.dir)
+            .map_err(namespace_error_about(key))?;
         change.ops.extend(before.removal_ops(resolved.dir));
-        for name in self.fs.names.xattrs(resolved.dir).map_err(namespace_error_about(key))? {
+        for name in self.fs.names.tables().xattrs(resolved.dir).map_err(namespace_error_about(key))? {
             if [MARKER, RECORD].contains(&&*name) {
                 change.ops.push(Op::RemoveXattr { ino: resolved.dir, name });
             }
         }
-        match self.fs.names.commit_together(&self.fs.ctx(), &change.ops) {
+        match self.fs.names.tables().commit_together(&self.fs.mount.ctx(), &change.ops) {
             Ok(_) => {}
             Err(error) if is_race(&error) => return Ok(false),
             Err(error) => return Err(namespace_error_about(key)(error)),
         }
         change.news.push(Invalidation::Attributes(resolved.dir));
         self.prune(resolved.dir, &mut change.news).map_err(namespace_error_about(key))?;
-        self.fs.invalidations.deliver(change.news).await;
+        self.fs.names.invalidations().deliver(change.news).await;
         Ok(true)
     }
 
@@ -121,14 +126,14 @@ impl Objects {
     ) -> Result<(), FsError> {
         let Ok(base) = self.base_dir() else { return Ok(()) };
         while dir != base && dir != Ino::ROOT {
-            let directory = match self.fs.names.inode(dir) {
+            let directory = match self.fs.names.tables().inode(dir) {
                 Err(FsError::NotFound) => return Ok(()),
                 directory => directory?,
             };
             let Some((parent, name)) = directory.home.clone() else { return Ok(()) };
             let mut change = self.plan_prune(dir, parent, &name)?;
-            match self.fs.names.commit_together(&self.fs.ctx(), &change.ops) {
-                Ok(_) => self.fs.forget_removed_directory(&directory),
+            match self.fs.names.tables().commit_together(&self.fs.mount.ctx(), &change.ops) {
+                Ok(_) => self.fs.bucket.known.forget_removed_directory(&directory),
                 Err(error) if is_race(&error) => return Ok(()),
                 Err(error) => return Err(error),
             }
@@ -145,7 +150,7 @@ impl Objects {
         change.entry(parent, name);
         change.ops.push(Op::RemoveXattr { ino: dir, name: IMPLICIT.into() });
         change.ops.push(Op::Rmdir { parent, name: name.clone() });
-        let again = self.fs.op_to_unshadow(parent, name)?;
+        let again = self.fs.names.op_to_unshadow(parent, name)?;
         if let Some(Op::Rename { from: (_, beside), .. }) = &again {
             // The caller waits until the front end has processed these invalidations.
             change.entry(parent, beside);

@@ -16,8 +16,8 @@ use store::{KEY_BYTES_MAX, ListEntry, ListPage, ListRequest, ObjectKey, StoreErr
 
 use crate::bucket::sort_keys;
 use crate::layout::is_reserved;
-use crate::objects::Objects;
 use crate::objects::description::Record;
+use crate::objects::directory_objects::InodeObjects;
 use crate::objects::errors::error_about;
 
 /// Entries of one directory per batch.
@@ -80,7 +80,7 @@ enum Entry {
 }
 
 struct Merge<'o> {
-    objects: &'o Objects,
+    objects: &'o InodeObjects,
     scan: Scan,
     heap: BinaryHeap<Item>,
     entries: Vec<Entry>,
@@ -88,7 +88,7 @@ struct Merge<'o> {
     last: Option<Vec<u8>>,
 }
 
-impl Objects {
+impl InodeObjects {
     pub(in crate::objects) async fn list_named(&self, request: ListRequest) -> store::Result<ListPage> {
         let scan = Scan::new(request, PAGE_ENTRIES_MAX)?;
         let root = Level { dir: self.base_dir()?, prefix: KeyPrefix::root(b"") };
@@ -116,7 +116,7 @@ impl Objects {
             (Entry::Object(..), None) => Ok(None),
             (Entry::Object(text, _), Some(inode)) => {
                 let key = ObjectKey::new(text.clone())?;
-                let identity = Record::read(&self.fs.names, inode.ino)
+                let identity = Record::read(self.fs.names.tables(), inode.ino)
                     .and_then(|record| self.identity(&key, &inode, &record));
                 match identity {
                     Ok((object, size_bytes)) => Ok(Some(ListEntry::Object { object, size_bytes })),
@@ -217,7 +217,9 @@ impl Merge<'_> {
 
     /// Adds directories of continued (overlong) names, whose keys may begin before the page.
     fn push_continued(&mut self, level: &Level, from: &[u8]) -> store::Result<()> {
-        for entry in sort_keys::other_escapes(&self.objects.fs.names, level.dir).map_err(listing_error)? {
+        for entry in
+            sort_keys::other_escapes(self.objects.fs.names.tables(), level.dir).map_err(listing_error)?
+        {
             if entry.sort_key.as_slice() <= from && names::is_continued(entry.name.as_bytes()) {
                 self.push(level, &entry.name, entry.dentry, &entry.sort_key);
             }
@@ -228,8 +230,9 @@ impl Merge<'_> {
     /// Adds the next batch of a directory's entries after a key.
     fn add_batch(&mut self, level: &Level, text: &[u8]) -> store::Result<()> {
         let after = &text[level.prefix.as_bytes().len()..];
-        let entries = sort_keys::entries_between(&self.objects.fs.names, level.dir, after, None, BATCH)
-            .map_err(listing_error)?;
+        let entries =
+            sort_keys::entries_between(self.objects.fs.names.tables(), level.dir, after, None, BATCH)
+                .map_err(listing_error)?;
         let Some(last) = entries.last().map(|entry| entry.sort_key.clone()) else { return Ok(()) };
         for entry in entries {
             self.push(level, &entry.name, entry.dentry, &entry.sort_key);
@@ -264,8 +267,9 @@ impl Merge<'_> {
         }
         let mut after = Vec::new();
         loop {
-            let entries = sort_keys::entries_between(&self.objects.fs.names, level.dir, &after, None, BATCH)
-                .map_err(listing_error)?;
+            let entries =
+                sort_keys::entries_between(self.objects.fs.names.tables(), level.dir, &after, None, BATCH)
+                    .map_err(listing_error)?;
             let Some(last) = entries.last() else { return Ok(false) };
             after.clone_from(&last.sort_key);
             for entry in &entries {
@@ -297,7 +301,7 @@ impl Merge<'_> {
                 Entry::Prefix(_) => Ino::ROOT,
             })
             .collect();
-        let inodes = self.objects.fs.names.inodes(&inos).map_err(read_error)?;
+        let inodes = self.objects.fs.names.tables().inodes(&inos).map_err(read_error)?;
         let mut entries = Vec::with_capacity(self.entries.len());
         for (entry, inode) in self.entries.iter().zip(inodes) {
             let inode = inode.filter(|inode| inode.is_dir() || self.objects.is_object(inode));

@@ -7,6 +7,8 @@ pub(super) mod copy;
 pub(super) mod delete;
 pub(super) mod list;
 pub(super) mod multipart;
+mod naming;
+mod object_store;
 pub(super) mod put;
 pub(super) mod read;
 mod rename;
@@ -16,8 +18,9 @@ use meta::{FsError, Ino, Inode, Kind, Name};
 use store::{ETag, ObjectKey, ObjectMeta, ObjectRef, Precondition, StoreError, Timestamp, names};
 
 use super::description::{IMPLICIT, MARKER, ObjectDescription, Record};
+use super::directory_objects::InodeObjects;
 use super::errors::{namespace_error_about, no_such_key, reserved};
-use super::{Objects, etag};
+use super::etag;
 use crate::bucket::metadata::content_type;
 use crate::layout::is_reserved;
 
@@ -35,7 +38,7 @@ pub(super) struct ResolvedKey {
     pub(super) last: Option<Name>,
 }
 
-impl Objects {
+impl InodeObjects {
     /// Returns the directory that contains all keys.
     pub(super) fn base_dir(&self) -> store::Result<Ino> {
         let Some(bucket) = self.bucket() else { return Ok(Ino::ROOT) };
@@ -43,7 +46,7 @@ impl Objects {
         let mut dir = Ino::ROOT;
         for name in bucket.split(|byte| *byte == b'/') {
             let name = Name::new(name).map_err(|_| missing())?;
-            let found = self.fs.names.entry(dir, &name);
+            let found = self.fs.names.tables().entry(dir, &name);
             let found = found.map_err(|error| StoreError::Unavailable(error.to_string()))?;
             dir = found.filter(|entry| entry.kind == Kind::Directory).ok_or_else(missing)?.ino;
         }
@@ -63,7 +66,7 @@ impl Objects {
         for bytes in path {
             let name = name(bytes)?;
             let entry = if missing.is_empty() {
-                self.fs.names.entry(dir, &name).map_err(namespace_error_about(key))?
+                self.fs.names.tables().entry(dir, &name).map_err(namespace_error_about(key))?
             } else {
                 None
             };
@@ -88,12 +91,12 @@ impl Objects {
         let Some(last) = resolved.last.as_ref().filter(|_| resolved.missing.is_empty()) else {
             return Ok(None);
         };
-        match self.fs.names.lookup(resolved.dir, last)? {
+        match self.fs.names.tables().lookup(resolved.dir, last)? {
             Some(inode) if !inode.is_dir() => return Ok(Some((last.clone(), inode))),
             _ => {}
         }
         let Ok(beside) = Name::new(&names::beside(last.as_bytes())) else { return Ok(None) };
-        let inode = self.fs.names.lookup(resolved.dir, &beside)?.filter(|inode| !inode.is_dir());
+        let inode = self.fs.names.tables().lookup(resolved.dir, &beside)?.filter(|inode| !inode.is_dir());
         Ok(inode.map(|inode| (beside, inode)))
     }
 
@@ -110,7 +113,7 @@ impl Objects {
             return Ok(taken.filter(|inode| self.is_object(inode)));
         }
         match resolved.missing.is_empty() && self.has_marker(resolved.dir)? {
-            true => Ok(Some(self.fs.names.inode(resolved.dir)?)),
+            true => Ok(Some(self.fs.names.tables().inode(resolved.dir)?)),
             false => Ok(None),
         }
     }
@@ -143,7 +146,7 @@ impl Objects {
     pub(super) fn is_object(&self, inode: &Inode) -> bool {
         match inode.kind {
             Kind::Symlink => true,
-            Kind::File => self.fs.files.get(inode.ino).is_none_or(|file| !file.is_new()),
+            Kind::File => self.fs.content.files().get(inode.ino).is_none_or(|file| !file.is_new()),
             _ => false,
         }
     }
@@ -151,12 +154,12 @@ impl Objects {
     /// Returns whether a directory is an object: it was created explicitly, or it is empty because a program removed the
     /// objects that it existed for.
     pub(super) fn has_marker(&self, dir: Ino) -> Result<bool, FsError> {
-        Ok(!self.is_implicit(dir)? || self.fs.names.entries(dir, None, 1)?.is_empty())
+        Ok(!self.is_implicit(dir)? || self.fs.names.tables().entries(dir, None, 1)?.is_empty())
     }
 
     /// Returns whether a directory exists only because of its contents.
     pub(super) fn is_implicit(&self, dir: Ino) -> Result<bool, FsError> {
-        match self.fs.names.xattr(dir, IMPLICIT) {
+        match self.fs.names.tables().xattr(dir, IMPLICIT) {
             Ok(_) => Ok(true),
             Err(FsError::NoData) => Ok(false),
             Err(error) => Err(error),
@@ -165,7 +168,7 @@ impl Objects {
 
     /// Returns the body of a directory's marker.
     pub(super) fn marker_body(&self, dir: Ino) -> Result<bytes::Bytes, FsError> {
-        match self.fs.names.xattr(dir, MARKER) {
+        match self.fs.names.tables().xattr(dir, MARKER) {
             Err(FsError::NoData) => Ok(bytes::Bytes::new()),
             body => body,
         }
@@ -194,7 +197,7 @@ impl Objects {
         key: &ObjectKey,
         inode: &Inode,
     ) -> Result<(ObjectMeta, ObjectDescription), FsError> {
-        let description = ObjectDescription::read(&self.fs.names, inode.ino)?;
+        let description = ObjectDescription::read(self.fs.names.tables(), inode.ino)?;
         let (object, size_bytes) = self.identity(key, inode, &description.record)?;
         let mut attributes = description.attributes(inode, &object.etag);
         if inode.is_dir() && attributes.content_type.is_none() {
@@ -208,7 +211,7 @@ impl Objects {
     }
 
     pub(super) fn etag_of(&self, key: &ObjectKey, inode: &Inode) -> Result<ETag, FsError> {
-        let record = Record::read(&self.fs.names, inode.ino)?;
+        let record = Record::read(self.fs.names.tables(), inode.ino)?;
         Ok(self.identity(key, inode, &record)?.0.etag)
     }
 

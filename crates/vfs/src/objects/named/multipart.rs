@@ -10,15 +10,15 @@ use store::{
 };
 
 use super::put::NewObject;
-use crate::objects::Objects;
+use crate::content::storing::StoringGuard;
+use crate::objects::directory_objects::InodeObjects;
 use crate::objects::errors::error_about;
-use crate::objects::storing::StoringGuard;
 
 /// A part's content from offset 0, and its length.
 type Content = (Vec<Extent>, u64);
 
 struct NamedUpload {
-    objects: Objects,
+    objects: InodeObjects,
     key: ObjectKey,
     attributes: Attributes,
     tags: Tags,
@@ -31,21 +31,21 @@ struct NamedUpload {
     completed: OnceLock<ObjectRef>,
 }
 
-impl Objects {
+impl InodeObjects {
     pub(in crate::objects) fn multipart_named(
         &self,
         key: &ObjectKey,
         attributes: Attributes,
         tags: Tags,
     ) -> store::Result<Arc<dyn Multipart>> {
-        let ino = self.fs.new_ino(self.resolve(key)?.dir).map_err(error_about(key))?;
+        let ino = self.fs.names.new_ino(self.resolve(key)?.dir).map_err(error_about(key))?;
         Ok(Arc::new(NamedUpload {
             objects: self.clone(),
             key: key.clone(),
             attributes,
             tags,
             ino,
-            _stores: StoringGuard::begin(&self.fs, ino),
+            _stores: StoringGuard::begin(self.fs.content.storing(), ino),
             parts: Mutex::new(Some(BTreeMap::new())),
             completed: OnceLock::new(),
         }))
@@ -130,7 +130,7 @@ impl fmt::Debug for NamedUpload {
 impl Multipart for NamedUpload {
     async fn put_part(&self, number: u32, body: Payload) -> store::Result<()> {
         self.check_open(number)?;
-        let content = self.objects.fs.store_content(self.ino, &body).await?;
+        let content = self.objects.fs.io.uploader.store_content(self.ino, &body).await?;
         self.insert(number, (content, body.len())).await
     }
 

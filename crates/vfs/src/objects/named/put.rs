@@ -10,12 +10,12 @@ use store::{
 
 use super::{ATTEMPTS_MAX, ResolvedKey, is_race, too_many_races};
 use crate::bucket::headers::{self, Defaults};
+use crate::content::storing::StoringGuard;
 use crate::names::invalidation::Invalidation;
-use crate::objects::Objects;
 use crate::objects::description::{IMPLICIT, MARKER, ObjectDescription, describe_object};
+use crate::objects::directory_objects::InodeObjects;
 use crate::objects::errors::{error_about, namespace_error_about, no_such_key};
 use crate::objects::etag::{self, AssignedEtag};
-use crate::objects::storing::StoringGuard;
 use crate::ops::without_set_id;
 
 /// Maximum length of a symbolic link target in bytes.
@@ -67,7 +67,7 @@ impl Change {
     }
 }
 
-impl Objects {
+impl InodeObjects {
     pub(in crate::objects) async fn put_named(
         &self,
         key: &ObjectKey,
@@ -79,12 +79,12 @@ impl Objects {
             return self.put_marker(key, &body.to_bytes(), options).await;
         }
         self.check_precondition_first(key, &options.precondition)?;
-        let ino = self.fs.new_ino(resolved.dir).map_err(error_about(key))?;
-        let _stores = StoringGuard::begin(&self.fs, ino);
+        let ino = self.fs.names.new_ino(resolved.dir).map_err(error_about(key))?;
+        let _stores = StoringGuard::begin(self.fs.content.storing(), ino);
         let target = self.target(key, &body, &options.attributes);
         let content = match target {
             Some(_) => Vec::new(),
-            None => self.fs.store_content(ino, &body).await?,
+            None => self.fs.io.uploader.store_content(ino, &body).await?,
         };
         let (attributes, tags) = (&options.attributes, &options.tags);
         let size_bytes = body.len();
@@ -106,7 +106,8 @@ impl Objects {
 
     /// Returns the target of a symbolic link, if the headers describe one.
     fn target(&self, key: &ObjectKey, body: &Payload, attributes: &Attributes) -> Option<Bytes> {
-        let seen = self.attributes_from(key, body.len(), attributes, self.fs.now(), &self.fs.defaults);
+        let seen =
+            self.attributes_from(key, body.len(), attributes, self.fs.mount.now(), &self.fs.mount.defaults);
         let is_link = seen.kind == Kind::Symlink && (1..=TARGET_BYTES_MAX).contains(&body.len());
         is_link.then(|| body.to_bytes()).filter(|target| !target.contains(&0))
     }
@@ -126,14 +127,6 @@ impl Objects {
         named
     }
 
-    pub(in crate::objects) async fn discard_all(&self, content: &[Extent]) {
-        let inode = content.iter().filter_map(|extent| extent.object.key.clone());
-        let keys: std::collections::BTreeSet<ObjectKey> = inode.collect();
-        for key in keys {
-            self.fs.discard(key).await;
-        }
-    }
-
     /// Creates the object in one commit, which also removes the previous owner of the name.
     pub(in crate::objects) async fn name_object(
         &self,
@@ -141,12 +134,12 @@ impl Objects {
         new: &NewObject<'_>,
         precondition: &Precondition,
     ) -> store::Result<ObjectRef> {
-        let _claim = self.fs.claims.claim(&self.claim_key(key)).await;
+        let _claim = self.fs.bucket.locks.claims().claim(&self.claim_key(key)).await;
         for _ in 0..ATTEMPTS_MAX {
             let resolved = self.resolve(key)?;
             let taken = self.find_at(&resolved).map_err(namespace_error_about(key))?;
             let held = match (precondition, &taken) {
-                (Precondition::Matches(_), Some((_, inode))) => self.fs.open_file(inode.ino).ok(),
+                (Precondition::Matches(_), Some((_, inode))) => self.fs.io.opener.open_file(inode.ino).ok(),
                 _ => None,
             };
             let outcome = {
@@ -181,14 +174,14 @@ impl Objects {
         applied: Vec<Applied>,
     ) -> store::Result<()> {
         for applied in applied.iter().filter(|applied| applied.orphaned) {
-            match self.fs.release_orphan(applied).await {
+            match self.fs.io.opener.release_orphan(applied).await {
                 Err(crate::Error::Namespace(FsError::NotFound)) => {}
                 Err(error) => tracing::warn!(%key, %error, "a replaced file could not be deleted"),
                 Ok(()) => {}
             }
         }
-        self.fs.sync_names_unless_write_back().await.map_err(error_about(key))?;
-        self.fs.invalidations.deliver(change.news).await;
+        self.fs.names.sync_names_unless_write_back().await.map_err(error_about(key))?;
+        self.fs.names.invalidations().deliver(change.news).await;
         Ok(())
     }
 
@@ -203,9 +196,9 @@ impl Objects {
         let taken = self.find_at(&resolved).map_err(namespace_error_about(key))?;
         let there = taken.as_ref().map(|(_, inode)| inode).filter(|inode| self.is_object(inode));
         self.check_precondition(key, precondition, there)?;
-        let ctx = self.fs.ctx();
+        let ctx = self.fs.mount.ctx();
         let (object, change) = self.plan_naming(key, new, &resolved, taken.as_ref(), &ctx)?;
-        match self.fs.names.commit_together(&ctx, &change.ops) {
+        match self.fs.names.tables().commit_together(&ctx, &change.ops) {
             Ok(applied) => Ok(Some((object, change, applied))),
             Err(error) if is_race(&error) => Ok(None),
             Err(error) => Err(namespace_error_about(key)(error)),
@@ -259,13 +252,13 @@ impl Objects {
     ) -> store::Result<Ino> {
         let mut dir = resolved.dir;
         for (index, name) in resolved.missing.iter().enumerate() {
-            let is_taken =
-                index == 0 && self.fs.names.entry(dir, name).map_err(namespace_error_about(key))?.is_some();
+            let is_taken = index == 0
+                && self.fs.names.tables().entry(dir, name).map_err(namespace_error_about(key))?.is_some();
             if is_taken {
                 self.shadow_file(key, dir, name, change)?;
             }
             change.entry(dir, name);
-            let ino = self.fs.new_ino(dir).map_err(error_about(key))?;
+            let ino = self.fs.names.new_ino(dir).map_err(error_about(key))?;
             change.ops.push(self.directory(dir, name, ino));
             change.set_xattr(ino, IMPLICIT, Bytes::from_static(b"1"));
             dir = ino;
@@ -283,7 +276,7 @@ impl Objects {
     }
 
     fn directory(&self, parent: Ino, name: &Name, ino: Ino) -> Op {
-        let defaults = &self.fs.defaults;
+        let defaults = &self.fs.mount.defaults;
         Op::Create {
             parent,
             name: name.clone(),
@@ -310,7 +303,13 @@ impl Objects {
             return Ok(name.clone());
         }
         let is_directory = resolved.missing.is_empty()
-            && self.fs.names.entry(resolved.dir, last).map_err(namespace_error_about(key))?.is_some();
+            && self
+                .fs
+                .names
+                .tables()
+                .entry(resolved.dir, last)
+                .map_err(namespace_error_about(key))?
+                .is_some();
         if is_directory { shadowed_name(key, last) } else { Ok(last.clone()) }
     }
 
@@ -322,9 +321,9 @@ impl Objects {
                 uid: old.uid,
                 gid: old.gid,
                 file_mode: without_set_id(old.mode),
-                ..self.fs.defaults
+                ..self.fs.mount.defaults
             },
-            None => self.fs.defaults,
+            None => self.fs.mount.defaults,
         }
     }
 
@@ -338,7 +337,7 @@ impl Objects {
     ) -> Observed {
         let object = ObjectRef { last_modified: Some(at), ..ObjectRef::new(key.clone(), ETag::new("")) };
         let meta = ObjectMeta { object, size_bytes, attributes: attributes.clone(), tag_count: None };
-        headers::observed(&meta, key.as_bytes().ends_with(b"/"), defaults, self.fs.moment())
+        headers::observed(&meta, key.as_bytes().ends_with(b"/"), defaults, self.fs.mount.moment())
     }
 
     /// Returns the attributes of an inode after a change of headers; headers that say nothing keep the current ones.
@@ -354,7 +353,7 @@ impl Objects {
     }
 
     fn acl(&self, inode: &Inode) -> Option<Bytes> {
-        self.fs.names.xattr(inode.ino, ACCESS).ok()
+        self.fs.names.tables().xattr(inode.ino, ACCESS).ok()
     }
 
     /// Creates a directory's marker: the directory then exists independently of its contents.
@@ -368,7 +367,7 @@ impl Objects {
             let why = "in a volume named by inode an object whose key ends in '/' is a directory and cannot exceed 60 KiB";
             return Err(StoreError::Invalid(why.to_owned()));
         }
-        let _claim = self.fs.claims.claim(&self.claim_key(key)).await;
+        let _claim = self.fs.bucket.locks.claims().claim(&self.claim_key(key)).await;
         for _ in 0..ATTEMPTS_MAX {
             let resolved = self.resolve(key)?;
             self.check_precondition(
@@ -376,9 +375,9 @@ impl Objects {
                 &options.precondition,
                 self.object_at(&resolved).map_err(namespace_error_about(key))?.as_ref(),
             )?;
-            let ctx = self.fs.ctx();
+            let ctx = self.fs.mount.ctx();
             let (object, change) = self.plan_marker(key, &resolved, body, &options, &ctx)?;
-            match self.fs.names.commit_together(&ctx, &change.ops) {
+            match self.fs.names.tables().commit_together(&ctx, &change.ops) {
                 Ok(applied) => {
                     self.finish_change(key, change, applied).await?;
                     return Ok(object);
@@ -400,13 +399,15 @@ impl Objects {
     ) -> store::Result<(ObjectRef, Change)> {
         let mut change = Change::default();
         let old = match resolved.missing.is_empty() {
-            true => Some(self.fs.names.inode(resolved.dir).map_err(namespace_error_about(key))?),
+            true => Some(self.fs.names.tables().inode(resolved.dir).map_err(namespace_error_about(key))?),
             false => None,
         };
         let dir = self.make_directories(key, resolved, &mut change)?;
         let defaults = match &old {
-            Some(old) => Defaults { uid: old.uid, gid: old.gid, dir_mode: old.mode, ..self.fs.defaults },
-            None => self.fs.defaults,
+            Some(old) => {
+                Defaults { uid: old.uid, gid: old.gid, dir_mode: old.mode, ..self.fs.mount.defaults }
+            }
+            None => self.fs.mount.defaults,
         };
         let seen = self.attributes_from(key, 0, &options.attributes, ctx.now, &defaults);
         let is_implicit = old.is_none() || self.is_implicit(dir).map_err(namespace_error_about(key))?;
@@ -424,7 +425,7 @@ impl Objects {
         let mut description = describe_object(&options.attributes, &options.tags)?;
         description.bind(&etag, None, (seen.mode, seen.uid, seen.gid, seen.mtime));
         description.record.at = Some(ctx.now.0);
-        let before = ObjectDescription::read(&self.fs.names, dir);
+        let before = ObjectDescription::read(self.fs.names.tables(), dir);
         match before {
             Ok(before) => change.ops.extend(description.replacement_ops(dir, &before)?),
             Err(_) => change.ops.extend(description.ops(dir)?),

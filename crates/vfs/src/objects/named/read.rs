@@ -1,18 +1,17 @@
 //! Reads of objects of a volume named by inode.
 
 use bytes::Bytes;
-use futures_util::StreamExt as _;
-use futures_util::stream;
+use futures_util::{StreamExt as _, stream};
 use meta::{Inode, Kind};
 use std::ops::Range;
 use store::{GetOptions, Object, ObjectKey, ObjectMeta, StoreError, byte_range};
 
 use super::{ATTEMPTS_MAX, too_many_races};
-use crate::objects::Objects;
 use crate::objects::body::body;
+use crate::objects::directory_objects::InodeObjects;
 use crate::objects::errors::{error_about, namespace_error_about};
 
-impl Objects {
+impl InodeObjects {
     pub(in crate::objects) fn head_named(&self, key: &ObjectKey) -> store::Result<ObjectMeta> {
         self.retry_while_replaced(key, || {
             Ok(self.meta_of(key, &self.find_or_fail(key)?).map_err(namespace_error_about(key))?.0)
@@ -58,7 +57,7 @@ impl Objects {
 
     /// Streams a file's content as of the open.
     async fn get_file(&self, key: &ObjectKey, inode: &Inode, options: GetOptions) -> store::Result<Object> {
-        let file = self.fs.open_file(inode.ino).map_err(error_about(key))?;
+        let file = self.fs.io.opener.open_file(inode.ino).map_err(error_about(key))?;
         let pinned = self.pin_for_get(key, inode, options);
         match pinned {
             Ok((meta, pin, range)) => match body(&self.fs, file, pin, range).await? {
@@ -74,7 +73,7 @@ impl Objects {
 
     /// Returns the error for missing content: it was replaced since, or is lost.
     fn not_there(&self, key: &ObjectKey, inode: &Inode) -> StoreError {
-        match self.fs.names.inode(inode.ino) {
+        match self.fs.names.tables().inode(inode.ino) {
             Ok(now) if now.content == inode.content => {
                 StoreError::Corrupt(format!("the content of '{key}' is missing from the bucket"))
             }
@@ -88,7 +87,7 @@ impl Objects {
         inode: &Inode,
         options: GetOptions,
     ) -> store::Result<(ObjectMeta, crate::content::pin::Pin, Range<u64>)> {
-        let (inode, pin) = self.fs.inode_with_pin(inode.ino).map_err(error_about(key))?;
+        let (inode, pin) = self.fs.names.inode_with_pin(inode.ino).map_err(error_about(key))?;
         let meta = self.meta_of(key, &inode).map_err(namespace_error_about(key))?.0;
         let range = requested_range(key, &meta, options)?;
         Ok((meta, pin.ok_or_else(|| StoreError::NotFound(key.clone()))?, range))

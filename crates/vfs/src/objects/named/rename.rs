@@ -5,10 +5,10 @@ use store::{ObjectKey, ObjectRef, Precondition, StoreError};
 
 use super::put::Change;
 use super::{ATTEMPTS_MAX, is_race, too_many_races};
-use crate::objects::Objects;
+use crate::objects::directory_objects::InodeObjects;
 use crate::objects::errors::{namespace_error_about, no_such_key};
 
-impl Objects {
+impl InodeObjects {
     /// Moves an object. The inode keeps its number, so open handles stay valid; the previous object of the target is replaced.
     pub(in crate::objects) async fn rename_named(
         &self,
@@ -22,14 +22,14 @@ impl Objects {
         // Claimed in one order, so that two renames that swap keys do not deadlock.
         let (one, other) = (self.claim_key(&from.key), self.claim_key(to));
         let (first, second) = if one < other { (&one, &other) } else { (&other, &one) };
-        let _first = self.fs.claims.claim(first).await;
+        let _first = self.fs.bucket.locks.claims().claim(first).await;
         let _second = match first == second {
             true => None,
-            false => Some(self.fs.claims.claim(second).await),
+            false => Some(self.fs.bucket.locks.claims().claim(second).await),
         };
         for _ in 0..ATTEMPTS_MAX {
             let Some((change, dir)) = self.plan_move(from, to, precondition)? else { continue };
-            match self.fs.names.commit_together(&self.fs.ctx(), &change.ops) {
+            match self.fs.names.tables().commit_together(&self.fs.mount.ctx(), &change.ops) {
                 Ok(applied) => {
                     let mut change = change;
                     self.prune(dir, &mut change.news).map_err(namespace_error_about(to))?;

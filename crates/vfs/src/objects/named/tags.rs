@@ -3,21 +3,23 @@
 use store::{ObjectKey, Tags};
 
 use super::{ATTEMPTS_MAX, is_race, too_many_races};
-use crate::objects::Objects;
 use crate::objects::description::ObjectDescription;
+use crate::objects::directory_objects::InodeObjects;
 use crate::objects::errors::namespace_error_about;
 use crate::objects::etag::AssignedEtag;
 
-impl Objects {
+impl InodeObjects {
     pub(in crate::objects) fn tags_named(&self, key: &ObjectKey) -> store::Result<Tags> {
         self.retry_while_replaced(key, || {
             let inode = self.find_or_fail(key)?;
-            Ok(ObjectDescription::read(&self.fs.names, inode.ino).map_err(namespace_error_about(key))?.tags())
+            Ok(ObjectDescription::read(self.fs.names.tables(), inode.ino)
+                .map_err(namespace_error_about(key))?
+                .tags())
         })
     }
 
     pub(in crate::objects) async fn set_tags_named(&self, key: &ObjectKey, tags: &Tags) -> store::Result<()> {
-        let _claim = self.fs.claims.claim(&self.claim_key(key)).await;
+        let _claim = self.fs.bucket.locks.claims().claim(&self.claim_key(key)).await;
         for _ in 0..ATTEMPTS_MAX {
             let (ino, before, given) = self.retry_while_replaced(key, || {
                 let inode = self.find_or_fail(key)?;
@@ -28,7 +30,7 @@ impl Objects {
             let mut description = before.with_tags(tags)?;
             description.record.given = given;
             let ops = description.replacement_ops(ino, &before)?;
-            match self.fs.names.commit_together(&self.fs.ctx(), &ops) {
+            match self.fs.names.tables().commit_together(&self.fs.mount.ctx(), &ops) {
                 Ok(_) => return Ok(()),
                 Err(error) if is_race(&error) => {}
                 Err(error) => return Err(namespace_error_about(key)(error)),

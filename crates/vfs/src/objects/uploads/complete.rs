@@ -7,11 +7,12 @@ use store::{
     PutOptions, StoreError, Tags,
 };
 
+use super::completion::Completion;
 use super::record::{PartRecord, UPLOAD, part_name};
 use crate::content::pin::{Cut, Pin};
 use crate::layout::content_keys;
-use crate::objects::Objects;
 use crate::objects::at_path::about_key;
+use crate::objects::directory_objects::{DirectoryObjects, InodeObjects, ObjectNaming, PathObjects};
 use crate::objects::errors::{error_about, namespace_error_about};
 use crate::objects::named::multipart::concatenate;
 use crate::objects::named::put::{NewObject, Orphan};
@@ -21,7 +22,7 @@ const PART_BYTES_MIN: u64 = 5 << 20;
 /// S3's maximum length of a part copy.
 const COPIED_BYTES_MAX: u64 = 5 << 30;
 
-impl Objects {
+impl<N: ObjectNaming> DirectoryObjects<N> {
     pub(super) async fn complete_upload(
         &self,
         key: &ObjectKey,
@@ -29,55 +30,67 @@ impl Objects {
         numbers: &[u32],
         options: CompleteOptions,
     ) -> store::Result<ObjectRef> {
-        let _claim = self.fs.uploads.claim(&Self::upload_claim_key(id)?).await;
+        let _claim = self.fs.bucket.locks.upload_claims().claim(&Self::upload_claim_key(id)?).await;
         let (ino, begun) = self.upload(key, id)?;
         let parts = self.part_records(key, ino)?;
-        let chosen = select_parts(&parts, numbers)?;
-        let etags: Vec<_> = chosen.iter().map(|part| part.etag()).collect();
+        let etags: Vec<_> = select_parts(&parts, numbers)?.iter().map(|part| part.etag()).collect();
         options.check(etags.iter())?;
         let mut attributes = begun.attributes();
         attributes.user.extend(options.user);
-        let (upload, stored) = self.fs.names.content(ino).map_err(namespace_error_about(key))?;
-        let precondition = options.precondition;
-        if self.is_by_path() {
-            let object = self.assemble(key, &upload, &chosen, (attributes, begun.tags), precondition).await?;
-            self.end_upload(key, &upload).await?;
-            return Ok(object);
-        }
+        let (upload, stored) = self.fs.names.tables().content(ino).map_err(namespace_error_about(key))?;
+        let (tags, precondition, etag) = (begun.tags, options.precondition, options.etag);
+        let completion =
+            Completion { key, upload, stored, parts, numbers, attributes, tags, precondition, etag };
+        N::complete(self, completion).await
+    }
+}
+
+impl InodeObjects {
+    /// Names the parts as one object, or stores a marker.
+    pub(in crate::objects) async fn name_parts(
+        &self,
+        completion: Completion<'_>,
+    ) -> store::Result<ObjectRef> {
+        let Completion { key, upload, stored, parts, numbers, attributes, tags, precondition, etag } =
+            completion;
+        let chosen = select_parts(&parts, numbers)?;
         let surplus = parts.iter().map(|(number, _)| part_name(*number)).chain([UPLOAD.into()]).collect();
         let base = upload.object().map(|object| object.etag.clone());
         let (content, size_bytes) =
             concatenate(chosen.iter().map(|part| (content_of_part(&stored, part), part.size_bytes)));
         let left: Vec<_> = content_keys(&stored).difference(&content_keys(&content)).cloned().collect();
-        let object = match key.as_bytes().ends_with(b"/") {
-            false => {
-                let (attributes, tags, orphan) = (&attributes, &begun.tags, Some(Orphan { base, surplus }));
-                let etag = options.etag.as_ref();
-                let new =
-                    NewObject { ino, content, size_bytes, target: None, attributes, tags, etag, orphan };
-                self.name_object(key, &new, &precondition).await?
-            }
-            true => {
-                let body = self.marker_of(size_bytes)?;
-                let options =
-                    PutOptions { precondition, attributes, tags: begun.tags, ..PutOptions::default() };
-                let object = Box::pin(self.put_named(key, body, options)).await?;
-                self.end_upload(key, &upload).await?;
-                return Ok(object);
-            }
-        };
+        if key.as_bytes().ends_with(b"/") {
+            let body = marker_of(size_bytes)?;
+            let options = PutOptions { precondition, attributes, tags, ..PutOptions::default() };
+            let object = Box::pin(self.put_named(key, body, options)).await?;
+            self.end_upload(key, &upload).await?;
+            return Ok(object);
+        }
+        let (attributes, tags, orphan) = (&attributes, &tags, Some(Orphan { base, surplus }));
+        let (ino, etag) = (upload.ino, etag.as_ref());
+        let new = NewObject { ino, content, size_bytes, target: None, attributes, tags, etag, orphan };
+        let object = self.name_object(key, &new, &precondition).await?;
         for key in left {
-            self.fs.discard(key).await;
+            self.fs.content.discard(key).await;
         }
         Ok(object)
     }
+}
 
-    fn marker_of(&self, size_bytes: u64) -> store::Result<Payload> {
-        let why = "in a volume named by inode a multipart upload cannot create a key that ends in '/'";
-        if size_bytes == 0 { Ok(Payload::default()) } else { Err(StoreError::Invalid(why.to_owned())) }
+impl PathObjects {
+    /// Joins the parts inside the bucket.
+    pub(in crate::objects) async fn join_parts(
+        &self,
+        completion: Completion<'_>,
+    ) -> store::Result<ObjectRef> {
+        let Completion { key, upload, parts, numbers, attributes, tags, precondition, .. } = completion;
+        let chosen = select_parts(&parts, numbers)?;
+        let object = self.assemble(key, &upload, &chosen, (attributes, tags), precondition).await?;
+        self.end_upload(key, &upload).await?;
+        Ok(object)
     }
 
-    /// Joins the parts inside the bucket, in a volume named by path.
+    /// Stores the joined parts under the key.
     async fn assemble(
         &self,
         key: &ObjectKey,
@@ -91,25 +104,26 @@ impl Objects {
             // An orphan without content has no pin.
             true => Vec::new(),
             false => {
-                let pin = self.fs.pin(upload).map_err(error_about(key))?;
+                let pin = self.fs.names.pin(upload).map_err(error_about(key))?;
                 sources(&pin.ok_or_else(|| StoreError::NotFound(key.clone()))?, parts)?
             }
         };
         for (object, _) in sources.iter_mut().filter(|(object, _)| object.etag.is_provisional()) {
-            *object = self.fs.store.head(&object.key).await.map_err(part_error)?.object;
+            *object = self.fs.mount.store.head(&object.key).await.map_err(part_error)?.object;
         }
         let stored = match sources.as_slice() {
             [] => {
                 let options = PutOptions { precondition, attributes, tags, ..PutOptions::default() };
-                self.change_key(&full, false, self.fs.store.put(&full, Payload::default(), options)).await
+                self.change_key(&full, false, self.fs.mount.store.put(&full, Payload::default(), options))
+                    .await
             }
             [(one, _)] if tags.is_empty() && precondition == Precondition::None => {
                 let options =
                     CopyOptions { attributes: Some(attributes), precondition, ..CopyOptions::default() };
-                self.change_key(&full, false, self.fs.store.copy(one, &full, options)).await
+                self.change_key(&full, false, self.fs.mount.store.copy(one, &full, options)).await
             }
             many => {
-                let inner = self.fs.store.multipart(&full, attributes, tags).await?;
+                let inner = self.fs.mount.store.multipart(&full, attributes, tags).await?;
                 let stored = match copy_all(inner.as_ref(), many).await {
                     Ok(()) => self.change_key(&full, false, inner.complete(precondition)).await,
                     Err(error) => Err(part_error(error)),
@@ -123,6 +137,11 @@ impl Objects {
         let stored = stored.map_err(|error| about_key(key, error))?;
         Ok(ObjectRef { key: key.clone(), ..stored })
     }
+}
+
+fn marker_of(size_bytes: u64) -> store::Result<Payload> {
+    let why = "in a volume named by inode a multipart upload cannot create a key that ends in '/'";
+    if size_bytes == 0 { Ok(Payload::default()) } else { Err(StoreError::Invalid(why.to_owned())) }
 }
 
 /// Returns the requested parts in their order; all of them must exist.

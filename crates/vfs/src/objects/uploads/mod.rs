@@ -12,37 +12,28 @@
 //! Invariants: one commit creates the object and ends the upload; a part exists whole or not at all.
 
 mod complete;
+pub(super) mod completion;
 mod part;
 mod record;
 
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
 use meta::{FsError, Ino, Inode, Op, XattrHow};
+use record::{PartRecord, UPLOAD, UploadRecord, ino_of, new_id};
 use store::{
     Attributes, CompleteOptions, ObjectKey, ObjectRef, Part, PartNote, StoreError, Tags, Upload, Uploads,
 };
 
-use super::Objects;
+use super::directory_objects::{DirectoryObjects, ObjectNaming};
 use super::errors::{error_about, namespace_error_about};
-use crate::Filesystem;
+use crate::names::Names;
+
 pub(crate) use record::from_hex;
-use record::{PartRecord, UPLOAD, UploadRecord, ino_of, new_id};
 
 /// Orphans per step.
 const BATCH: usize = 256;
 
-impl Filesystem {
-    /// Returns whether an orphan is an upload in progress, which outlasts the mount.
-    pub(crate) fn is_upload(&self, ino: Ino) -> Result<bool, FsError> {
-        match self.names.xattr(ino, UPLOAD) {
-            Ok(_) => Ok(true),
-            Err(FsError::NoData) => Ok(false),
-            Err(error) => Err(error),
-        }
-    }
-}
-
-impl Objects {
+impl<N: ObjectNaming> DirectoryObjects<N> {
     fn full_path(&self, key: &ObjectKey) -> Vec<u8> {
         [&self.base, key.as_bytes()].concat()
     }
@@ -51,7 +42,7 @@ impl Objects {
     fn upload(&self, key: &ObjectKey, id: &str) -> store::Result<(Ino, UploadRecord)> {
         let missing = || StoreError::NotFound(key.clone());
         let ino = ino_of(id).ok_or_else(missing)?;
-        let record = match self.fs.names.xattr(ino, UPLOAD) {
+        let record = match self.fs.names.tables().xattr(ino, UPLOAD) {
             Err(FsError::NoData | FsError::NotFound) => return Err(missing()),
             record => UploadRecord::parse(&record.map_err(namespace_error_about(key))?)?,
         };
@@ -68,18 +59,20 @@ impl Objects {
 
     fn part_records(&self, key: &ObjectKey, ino: Ino) -> store::Result<Vec<(u32, PartRecord)>> {
         let mut parts = Vec::new();
-        for name in self.fs.names.xattrs(ino).map_err(namespace_error_about(key))? {
+        for name in self.fs.names.tables().xattrs(ino).map_err(namespace_error_about(key))? {
             let Some(number) = record::number_of(&name) else { continue };
             parts.push((
                 number,
-                PartRecord::parse(&self.fs.names.xattr(ino, &name).map_err(namespace_error_about(key))?)?,
+                PartRecord::parse(
+                    &self.fs.names.tables().xattr(ino, &name).map_err(namespace_error_about(key))?,
+                )?,
             ));
         }
         Ok(parts)
     }
 
     fn upload_of(&self, ino: Ino, prefix: &[u8]) -> store::Result<Option<Upload>> {
-        let record = match self.fs.names.xattr(ino, UPLOAD) {
+        let record = match self.fs.names.tables().xattr(ino, UPLOAD) {
             Err(FsError::NoData | FsError::NotFound) => return Ok(None),
             record => UploadRecord::parse(&record.map_err(read_error)?)?,
         };
@@ -94,7 +87,7 @@ impl Objects {
     fn uploads_below(&self, prefix: &[u8]) -> store::Result<Vec<Upload>> {
         let (mut found, mut after) = (Vec::new(), None);
         loop {
-            let orphans = self.fs.names.orphans(after, BATCH).map_err(read_error)?;
+            let orphans = self.fs.names.tables().orphans(after, BATCH).map_err(read_error)?;
             let Some(last) = orphans.last() else { break };
             after = Some(*last);
             for ino in orphans {
@@ -106,30 +99,31 @@ impl Objects {
     }
 
     async fn end_upload(&self, key: &ObjectKey, upload: &Inode) -> store::Result<()> {
-        Box::pin(self.fs.purge(upload)).await.map_err(error_about(key))
+        Box::pin(self.fs.io.opener.purge(upload)).await.map_err(error_about(key))
     }
 }
 
 #[async_trait::async_trait]
-impl Uploads for Objects {
+impl<N: ObjectNaming> Uploads for DirectoryObjects<N> {
     async fn begin(&self, key: &ObjectKey, attributes: Attributes, tags: Tags) -> store::Result<String> {
         self.check_writable()?;
-        let dir = match self.is_by_path() {
-            true => self.full_key(key).map(|_| Ino::ROOT)?,
-            false => self.resolve(key)?.dir,
-        };
-        let ino = self.fs.new_ino(dir).map_err(error_about(key))?;
-        let id = new_id(&self.fs.entropy, ino);
-        let record = UploadRecord::new(&id, &self.full_path(key), self.fs.now(), attributes, tags);
-        let defaults = &self.fs.defaults;
+        let dir = N::upload_directory(self, key)?;
+        let ino = self.fs.names.new_ino(dir).map_err(error_about(key))?;
+        let id = new_id(&self.fs.mount.entropy, ino);
+        let record = UploadRecord::new(&id, &self.full_path(key), self.fs.mount.now(), attributes, tags);
+        let defaults = &self.fs.mount.defaults;
         let (mode, uid, gid) = (defaults.file_mode, defaults.uid, defaults.gid);
         let value = record.encode()?;
         let ops = [
             Op::CreateOrphan { parent: dir, ino, mode, umask: 0, uid, gid },
             Op::SetXattr { ino, name: UPLOAD.into(), value, how: XattrHow::Create },
         ];
-        self.fs.names.commit_together(&self.fs.ctx(), &ops).map_err(namespace_error_about(key))?;
-        self.fs.sync_names_unless_write_back().await.map_err(error_about(key))?;
+        self.fs
+            .names
+            .tables()
+            .commit_together(&self.fs.mount.ctx(), &ops)
+            .map_err(namespace_error_about(key))?;
+        self.fs.names.sync_names_unless_write_back().await.map_err(error_about(key))?;
         Ok(id)
     }
 
@@ -168,13 +162,22 @@ impl Uploads for Objects {
 
     async fn abort(&self, key: &ObjectKey, id: &str) -> store::Result<()> {
         self.check_writable()?;
-        let _claim = self.fs.uploads.claim(&Self::upload_claim_key(id)?).await;
+        let _claim = self.fs.bucket.locks.upload_claims().claim(&Self::upload_claim_key(id)?).await;
         let (ino, _) = self.upload(key, id)?;
-        self.end_upload(key, &self.fs.names.inode(ino).map_err(namespace_error_about(key))?).await
+        self.end_upload(key, &self.fs.names.tables().inode(ino).map_err(namespace_error_about(key))?).await
     }
 
     async fn list(&self, prefix: &[u8]) -> store::Result<Vec<Upload>> {
         self.uploads_below(prefix)
+    }
+}
+
+/// Returns whether an orphan is an upload in progress, which outlasts the mount.
+pub(crate) fn is_upload(names: &Names, ino: Ino) -> Result<bool, FsError> {
+    match names.tables().xattr(ino, UPLOAD) {
+        Ok(_) => Ok(true),
+        Err(FsError::NoData) => Ok(false),
+        Err(error) => Err(error),
     }
 }
 

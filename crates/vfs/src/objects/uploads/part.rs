@@ -10,11 +10,11 @@ use store::{
 };
 
 use super::record::{PartRecord, part_name};
+use crate::content::storing::StoringGuard;
 use crate::layout::stored_at;
-use crate::objects::Objects;
+use crate::objects::directory_objects::{DirectoryObjects, ObjectNaming};
 use crate::objects::errors::{error_about, namespace_error_about};
 use crate::objects::etag::AssignedEtag;
-use crate::objects::storing::StoringGuard;
 use crate::volume::Mapping;
 
 /// Length of the pieces in which a body is passed on ...
@@ -25,7 +25,7 @@ const LAST_BYTES_MIN: u64 = 5 << 20;
 /// A stored body: its content from offset 0, and its length.
 type Stored = (Vec<Extent>, u64);
 
-impl Objects {
+impl<N: ObjectNaming> DirectoryObjects<N> {
     pub(super) async fn receive_part(
         &self,
         key: &ObjectKey,
@@ -36,7 +36,7 @@ impl Objects {
     ) -> store::Result<Part> {
         store::part_number::check(number)?;
         let (ino, _) = self.upload(key, id)?;
-        let _stores = StoringGuard::begin(&self.fs, ino);
+        let _stores = StoringGuard::begin(self.fs.content.storing(), ino);
         let (content, size_bytes) = self.store_body(ino, body).await?;
         let named = match note() {
             Ok(note) => self.name_part(key, id, number, (&content, size_bytes), note).await,
@@ -51,11 +51,11 @@ impl Objects {
     /// Stores a body of unknown length. Discards what was stored if the body fails.
     async fn store_body(&self, ino: Ino, body: BoxStream<'_, store::Result<Bytes>>) -> store::Result<Stored> {
         let mut body = Body { body: body.fuse().boxed(), waiting: Payload::default() };
-        if let Mapping::Chunked { bytes } = self.fs.layout.mapping() {
+        if let Mapping::Chunked { bytes } = self.fs.mount.layout.mapping() {
             return self.store_chunks(ino, &mut body, bytes).await;
         }
         body.fill(PIECE_BYTES + LAST_BYTES_MIN).await?;
-        let key = self.fs.content_key(ino)?;
+        let key = self.fs.mount.content_key(ino)?;
         match body.waiting.len() >= PIECE_BYTES + LAST_BYTES_MIN {
             true => self.store_long(&key, &mut body).await,
             false => self.store_short(&key, body.waiting).await,
@@ -67,13 +67,13 @@ impl Objects {
         if body.is_empty() {
             return Ok((Vec::new(), 0));
         }
-        let object = self.fs.store.put(key, body, PutOptions::default()).await?;
+        let object = self.fs.mount.store.put(key, body, PutOptions::default()).await?;
         Ok((vec![extent(&object, 0..size_bytes)], size_bytes))
     }
 
     /// Stores a long body as one object by a multipart upload, so that the completion can copy it as one part.
     async fn store_long(&self, key: &ObjectKey, body: &mut Body<'_>) -> store::Result<Stored> {
-        let upload = self.fs.store.multipart(key, Attributes::default(), Tags::new()).await?;
+        let upload = self.fs.mount.store.multipart(key, Attributes::default(), Tags::new()).await?;
         let sent = async {
             let (mut size_bytes, mut number) = (0, 1);
             while !body.waiting.is_empty() {
@@ -105,8 +105,8 @@ impl Objects {
                 return Ok((content, at));
             }
             let len = piece.len();
-            let key = self.fs.content_key(ino)?;
-            match self.fs.store.put(&key, piece, PutOptions::default()).await {
+            let key = self.fs.mount.content_key(ino)?;
+            match self.fs.mount.store.put(&key, piece, PutOptions::default()).await {
                 Ok(object) => content.push(extent(&object, at..at + len)),
                 Err(error) => break error,
             }
@@ -125,10 +125,10 @@ impl Objects {
         (content, size_bytes): (&[Extent], u64),
         note: Option<String>,
     ) -> store::Result<Part> {
-        let _claim = self.fs.uploads.claim(&Self::upload_claim_key(id)?).await;
+        let _claim = self.fs.bucket.locks.upload_claims().claim(&Self::upload_claim_key(id)?).await;
         let (ino, _) = self.upload(key, id)?;
-        let at = self.fs.names.inode(ino).map_err(namespace_error_about(key))?.size_bytes;
-        let now = self.fs.now();
+        let at = self.fs.names.tables().inode(ino).map_err(namespace_error_about(key))?.size_bytes;
+        let now = self.fs.mount.now();
         let record = PartRecord::new(
             &AssignedEtag::for_content(content, size_bytes).etag(),
             at,
@@ -137,7 +137,7 @@ impl Objects {
             note,
         );
         let mut ranges = Vec::new();
-        match self.fs.names.xattr(ino, &part_name(number)) {
+        match self.fs.names.tables().xattr(ino, &part_name(number)) {
             Err(meta::FsError::NoData) => {}
             old => {
                 let old = PartRecord::parse(&old.map_err(namespace_error_about(key))?)?;
@@ -151,11 +151,15 @@ impl Objects {
             Op::Splice { ino, ranges, content, size_bytes: size, mtime: Some(now) },
             Op::SetXattr { ino, name: part_name(number), value: record.encode()?, how: XattrHow::Set },
         ];
-        let applied =
-            self.fs.names.commit_together(&self.fs.ctx(), &ops).map_err(namespace_error_about(key))?;
-        self.fs.sync_names_unless_write_back().await.map_err(error_about(key))?;
+        let applied = self
+            .fs
+            .names
+            .tables()
+            .commit_together(&self.fs.mount.ctx(), &ops)
+            .map_err(namespace_error_about(key))?;
+        self.fs.names.sync_names_unless_write_back().await.map_err(error_about(key))?;
         for key in applied.into_iter().flat_map(|applied| applied.released) {
-            self.fs.discard(key).await;
+            self.fs.content.discard(key).await;
         }
         Ok(record.part(number))
     }

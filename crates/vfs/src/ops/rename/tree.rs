@@ -7,7 +7,8 @@ use store::names::KeyPrefix;
 use super::{ATTEMPTS_MAX, RenamePlan};
 use crate::bucket::path_locks::PathLock;
 use crate::content::open_file::OpenFile;
-use crate::{Error, Filesystem, Result};
+use crate::ops::rename::Renamer;
+use crate::{Error, Result};
 
 /// Programs that move files fall back to a copy on EXDEV.
 const TOO_LONG: Error = Error::new(
@@ -15,16 +16,17 @@ const TOO_LONG: Error = Error::new(
     "some paths below are too long for a key before or after this rename: copy the directory instead",
 );
 
-impl Filesystem {
+impl Renamer {
     /// Moves a directory and everything below it while the trees are locked.
     pub(super) async fn move_tree(&self, plan: &RenamePlan) -> Result<()> {
         let _trees = self.lock_complete_trees(plan).await?;
         self.check_target_unchanged(plan)?;
         // Something may have been stored in the directory to replace before the lock was taken.
         self.check_allowed(plan).await?;
-        let from = self.layout.directory(&self.names, plan.source.ino)?;
-        let to = self.layout.directory(&self.names, plan.to.0)?.child_dir(plan.to.1.as_bytes())?;
-        match (self.layout.can_list(&from), self.layout.can_list(&to)) {
+        let from = self.mount.layout.directory(self.names.tables(), plan.source.ino)?;
+        let to =
+            self.mount.layout.directory(self.names.tables(), plan.to.0)?.child_dir(plan.to.1.as_bytes())?;
+        match (self.mount.layout.can_list(&from), self.mount.layout.can_list(&to)) {
             (false, false) => return self.rename_directory_entry(plan),
             (true, true) => self.check_paths_fit(plan.source.ino, &from, &to)?,
             _ => return Err(TOO_LONG),
@@ -36,13 +38,13 @@ impl Filesystem {
     }
 
     fn rename_directory_entry(&self, plan: &RenamePlan) -> Result<()> {
-        self.rename_entry(plan, self.op_to_unshadow(plan.from.0, &plan.from.1)?)
+        self.rename_entry(plan, self.names.op_to_unshadow(plan.from.0, &plan.from.1)?)
     }
 
     /// Fails unless the bucket can show every known entry below a directory, before and after the rename.
     fn check_paths_fit(&self, dir: Ino, from: &KeyPrefix, to: &KeyPrefix) -> Result<()> {
-        for (name, entry) in self.names.entries(dir, None, usize::MAX)? {
-            let fits = |prefix| self.layout.has_key(prefix, &name, entry.kind);
+        for (name, entry) in self.names.tables().entries(dir, None, usize::MAX)? {
+            let fits = |prefix| self.mount.layout.has_key(prefix, &name, entry.kind);
             if !fits(from) || !fits(to) {
                 return Err(TOO_LONG);
             }
@@ -59,7 +61,7 @@ impl Filesystem {
         let dir = plan.source.ino;
         for _ in 1..ATTEMPTS_MAX {
             self.complete_below(dir).await?;
-            let trees = self.lock_trees(&plan.from, &plan.to).await?;
+            let trees = self.locks.lock_trees(&plan.from, &plan.to).await?;
             if !self.has_incomplete_below(dir)? {
                 return Ok(trees);
             }
@@ -68,12 +70,12 @@ impl Filesystem {
     }
 
     fn is_incomplete(&self, file: &OpenFile) -> bool {
-        file.pending().is_stream || self.names.inode(file.ino).is_ok_and(|inode| inode.is_ahead())
+        file.pending().is_stream || self.names.tables().inode(file.ino).is_ok_and(|inode| inode.is_ahead())
     }
 
     fn has_incomplete_below(&self, dir: Ino) -> Result<bool> {
-        for file in self.files.all() {
-            if self.is_incomplete(&file) && self.is_inside(file.ino, dir)? {
+        for file in self.content.files().all() {
+            if self.is_incomplete(&file) && self.names.is_inside(file.ino, dir)? {
                 return Ok(true);
             }
         }
@@ -81,30 +83,23 @@ impl Filesystem {
     }
 
     async fn complete_below(&self, dir: Ino) -> Result<()> {
-        for file in self.files.all() {
-            if self.is_incomplete(&file) && self.is_inside(file.ino, dir)? {
-                self.complete_object(&file, &mut *file.write_state.lock().await).await?;
+        for file in self.content.files().all() {
+            if self.is_incomplete(&file) && self.names.is_inside(file.ino, dir)? {
+                self.publisher.complete_object(&file, &mut *file.write_state.lock().await).await?;
             }
         }
         Ok(())
     }
 
-    fn is_inside(&self, ino: Ino, dir: Ino) -> Result<bool> {
-        match self.names.inode(ino).ok().and_then(|inode| inode.home) {
-            Some((parent, _)) => self.is_below(parent, dir),
-            None => Ok(false),
-        }
-    }
-
     /// Pins open files below a moved directory to their new keys.
     fn repin_tree(&self, dir: Ino) -> Result<()> {
-        for file in self.files.all() {
-            if self.is_inside(file.ino, dir)? {
+        for file in self.content.files().all() {
+            if self.names.is_inside(file.ino, dir)? {
                 let identity = || file.pin().0.map(|pin| pin.identity());
                 let before = identity();
-                file.repin(|| self.pin_of(file.ino))?;
+                file.repin(|| self.names.pin_of(file.ino))?;
                 if let (Some(before), Some(now)) = (before, identity()) {
-                    self.references.change_etag(file.ino, &before, &now);
+                    self.names.references().change_etag(file.ino, &before, &now);
                 }
             }
         }

@@ -10,13 +10,14 @@ use store::ObjectKey;
 use super::{ATTEMPTS_MAX, DentryKey};
 use crate::bucket::sharing::Sharing;
 use crate::layout::object_key;
-use crate::{Error, Filesystem, Result};
+use crate::ops::rename::Renamer;
+use crate::{Error, Result};
 
 const CONTENDED: Error =
     Error::new(libc::EBUSY, "other mounts of the bucket are renaming this path; try again");
 
-impl Filesystem {
-    pub(super) async fn rename_shared(
+impl Renamer {
+    pub(crate) async fn rename_shared(
         &self,
         sharing: &Sharing,
         from: &DentryKey,
@@ -26,7 +27,11 @@ impl Filesystem {
         let (from_text, to_text) = (self.path_text(from)?, self.path_text(to)?);
         let renamed = Box::pin(async {
             for _ in 0..ATTEMPTS_MAX {
-                futures_util::future::try_join(self.probe(from.0, &from.1), self.probe(to.0, &to.1)).await?;
+                futures_util::future::try_join(
+                    self.discovery.probe(from.0, &from.1),
+                    self.discovery.probe(to.0, &to.1),
+                )
+                .await?;
                 if self.rename_and_arrive(sharing, from, to, how).await? {
                     return Ok(());
                 }
@@ -47,10 +52,12 @@ impl Filesystem {
         let key = self.key_at(to)?;
         let arriving = key.as_ref().map(|key| sharing.track_arrival(key));
         self.rename_here(from, to, how).await?;
-        let is_directory = self.names.entry(to.0, &to.1)?.is_some_and(|entry| entry.kind == Kind::Directory);
+        let is_directory =
+            self.names.tables().entry(to.0, &to.1)?.is_some_and(|entry| entry.kind == Kind::Directory);
         match (is_directory, &key) {
             (true, _) => {
-                let prefix = self.layout.directory(&self.names, to.0)?.child_dir(to.1.as_bytes())?;
+                let prefix =
+                    self.mount.layout.directory(self.names.tables(), to.0)?.child_dir(to.1.as_bytes())?;
                 self.mover()?.arrive_tree(prefix.as_bytes()).await?;
             }
             (false, Some(key)) => self.mover()?.arrive(key).await?,
@@ -61,13 +68,13 @@ impl Filesystem {
 
     /// Returns the key of a file with that name, if there can be one.
     fn key_at(&self, (dir, name): &DentryKey) -> Result<Option<ObjectKey>> {
-        let prefix = self.layout.directory(&self.names, *dir)?;
+        let prefix = self.mount.layout.directory(self.names.tables(), *dir)?;
         Ok(object_key(&prefix, name.as_bytes()).ok())
     }
 
     /// Returns a path in the form that all mounts of the bucket use.
     fn path_text(&self, (dir, name): &DentryKey) -> Result<Vec<u8>> {
-        let path = self.names.path(*dir)?;
+        let path = self.names.tables().path(*dir)?;
         let names: Vec<&[u8]> = path.iter().chain([name]).map(Name::as_bytes).collect();
         Ok(names.join(&b'/'))
     }

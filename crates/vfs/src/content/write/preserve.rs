@@ -9,9 +9,10 @@ use store::{CopyOptions, ObjectRef, StoreError};
 
 use crate::content::open_file::OpenFile;
 use crate::content::pin::Pin;
+use crate::content::write::publisher::Publisher;
 use crate::content::write::{When, WriteState};
 use crate::layout::{relocated, stored_at};
-use crate::{Error, Filesystem, Result};
+use crate::{Error, Result};
 
 /// A copy of an open file's object. The open file reads from it until the removal of the name has succeeded or failed.
 #[derive(Debug)]
@@ -21,7 +22,7 @@ pub(crate) struct PreservedCopy {
     size_bytes: u64,
 }
 
-impl Filesystem {
+impl Publisher {
     /// Copies an open file's object to a key under the reserved prefix, and makes the file read from the copy. A running upload
     /// stream is completed first. Returns `None` if there is nothing to preserve. The caller holds the file's write state until
     /// the name is gone.
@@ -39,14 +40,14 @@ impl Filesystem {
             },
             WriteState::Clean | WriteState::Local(_) => {}
         }
-        let (inode, stored) = self.names.content(file.ino)?;
-        if inode.home.is_none() || !self.lies_at_path(&inode)? {
+        let (inode, stored) = self.names.tables().content(file.ino)?;
+        if inode.home.is_none() || !self.names.lies_at_path(&inode)? {
             // The bytes are already in a preserved copy, or under a key that no other file uses.
             return Ok(None);
         }
-        let Some(old) = self.object(&inode)? else { return Ok(None) };
-        let key = self.layout.orphan_key(inode.ino, self.entropy.next_u64())?;
-        match self.store.copy(&old, &key, CopyOptions::default()).await {
+        let Some(old) = self.names.object(&inode)? else { return Ok(None) };
+        let key = self.mount.layout.orphan_key(inode.ino, self.mount.entropy.next_u64())?;
+        match self.mount.store.copy(&old, &key, CopyOptions::default()).await {
             Ok(object) => {
                 let content = relocated(&stored, &stored_at(&object));
                 let size_bytes = inode.size_bytes;
@@ -77,9 +78,9 @@ impl Filesystem {
             // The operation failed, and yet the object is gone: open handles have only the copy.
             return Ok(());
         }
-        file.repin(|| self.pin_of(file.ino)).or_else(|_| file.repin(|| Ok::<_, Error>(None)))?;
+        file.repin(|| self.names.pin_of(file.ino)).or_else(|_| file.repin(|| Ok::<_, Error>(None)))?;
         work.rebase(file.pin().0);
-        if let Err(error) = self.delete(&copy.object.key).await {
+        if let Err(error) = self.content.delete(&copy.object.key).await {
             tracing::warn!(%error, key = %copy.object.key, "cannot delete a preserved copy that is no longer needed");
         }
         Ok(())
@@ -87,20 +88,22 @@ impl Filesystem {
 
     /// Returns whether the bucket has the object that an inode refers to. Returns false if the bucket does not answer.
     async fn is_still_there(&self, ino: Ino) -> bool {
-        let object = self.names.inode(ino).ok().and_then(|inode| self.object(&inode).ok()?);
+        let object = self.names.tables().inode(ino).ok().and_then(|inode| self.names.object(&inode).ok()?);
         let Some(object) = object else { return false };
-        self.store.head(&object.key).await.is_ok_and(|found| found.object.etag == object.etag)
+        self.mount.store.head(&object.key).await.is_ok_and(|found| found.object.etag == object.etag)
     }
 
     /// Makes an inode without a name refer to the preserved copy. Returns false if no handle is open any more.
     fn publish_preserved_copy(&self, ino: Ino, copy: &PreservedCopy) -> Result<bool> {
-        let inode = match self.names.inode(ino) {
+        let inode = match self.names.tables().inode(ino) {
             Err(FsError::NotFound) => return Ok(false),
             inode => inode?,
         };
         let base = inode.object().map(|object| object.etag.clone());
         let (content, size_bytes) = (copy.content.clone(), copy.size_bytes);
-        self.names.commit(&self.ctx(), &Op::Publish { ino, base, content, size_bytes, mtime: None })?;
+        self.names
+            .tables()
+            .commit(&self.mount.ctx(), &Op::Publish { ino, base, content, size_bytes, mtime: None })?;
         Ok(true)
     }
 }

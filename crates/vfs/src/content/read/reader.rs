@@ -3,19 +3,56 @@
 use bytes::{Bytes, BytesMut};
 use meta::{Ino, Moment};
 use std::ops::Range;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, PoisonError, Weak};
 use store::StoreError;
 
+use crate::base::Base;
+use crate::bucket::discovery::Discovery;
 use crate::bucket::headers;
+use crate::bucket::reconcile::Reconciler;
+use crate::content::Content;
 use crate::content::open_file::{FileHandle, OpenFile};
 use crate::content::pin::{Cut, Piece, Pin};
 use crate::content::ranges::zeros;
 use crate::content::read::fetch::{Fetch, gather};
 use crate::content::read::readahead::WHOLE_BYTES_MAX;
 use crate::content::slab::SLAB_BYTES;
+use crate::content::write::publisher::Publisher;
 use crate::content::write::{Local, Source, WriteState};
-use crate::names::handles::Handle;
-use crate::{Error, Filesystem, Result};
+use crate::mount::Mount;
+use crate::names::Names;
+use crate::{Error, Result};
+
+/// Reads files through the cache, and through their unpublished writes.
+#[derive(Debug)]
+pub(crate) struct FileReader {
+    pub(in crate::content) me: Weak<Self>,
+    pub(in crate::content) mount: Arc<Mount>,
+    pub(in crate::content) names: Arc<Names>,
+    pub(in crate::content) content: Arc<Content>,
+    pub(in crate::content) discovery: Arc<Discovery>,
+    pub(in crate::content) reconciler: Arc<Reconciler>,
+    pub(in crate::content) publisher: Arc<Publisher>,
+}
+
+impl FileReader {
+    pub(crate) fn new(
+        base: &Base,
+        discovery: &Arc<Discovery>,
+        reconciler: &Arc<Reconciler>,
+        publisher: &Arc<Publisher>,
+    ) -> Arc<Self> {
+        Arc::new_cyclic(|me| Self {
+            me: me.clone(),
+            mount: base.mount.clone(),
+            names: base.names.clone(),
+            content: base.content.clone(),
+            discovery: discovery.clone(),
+            reconciler: reconciler.clone(),
+            publisher: publisher.clone(),
+        })
+    }
+}
 
 /// Maximum checks of an object that changed during a read: one to learn of a rename or a replacement, further ones for races.
 const REFRESHES_MAX: u32 = 3;
@@ -23,26 +60,8 @@ const REFRESHES_MAX: u32 = 3;
 /// Smallest page size of a kernel's page cache: the last page of a file is requested whole.
 const PAGE_BYTES: u64 = 4096;
 
-impl Filesystem {
-    /// Reads `len` bytes at `offset`; fewer only at the end of the file.
-    pub async fn read(&self, handle: Handle, offset: u64, len: usize) -> Result<Bytes> {
-        let handle = self.handles.file(handle)?;
-        if handle.take_atime_check(self.config.atime, self.now()) {
-            self.record_access(handle.file.ino);
-        }
-        let range = offset..offset.saturating_add(len as u64);
-        if handle.file.pending().is_edited {
-            // After these bytes are stored another client may replace them, so the read counts as a read of this version.
-            let (reading, _) = handle.begin_read().await?;
-            if let Some(bytes) = self.read_edited(&handle, range.clone()).await? {
-                reading.succeed();
-                return Ok(bytes);
-            }
-        }
-        self.read_published(&handle, range).await
-    }
-
-    async fn read_published(&self, handle: &FileHandle, range: Range<u64>) -> Result<Bytes> {
+impl FileReader {
+    pub(crate) async fn read_published(&self, handle: &FileHandle, range: Range<u64>) -> Result<Bytes> {
         let mut refreshes = 0;
         loop {
             let (reading, pin) = handle.begin_read().await?;
@@ -55,7 +74,7 @@ impl Filesystem {
                 }
                 Ok(bytes) => {
                     if reading.succeed() && handle.version.is_cached {
-                        self.references.set_cached(handle.file.ino, Some(&pin.identity()));
+                        self.names.references().set_cached(handle.file.ino, Some(&pin.identity()));
                     }
                     return Ok(bytes);
                 }
@@ -75,14 +94,14 @@ impl Filesystem {
     fn would_be_zero_filled(&self, handle: &FileHandle, pin: &Pin, range: &Range<u64>) -> bool {
         let is_beyond = range.end > pin.size_bytes.next_multiple_of(PAGE_BYTES);
         is_beyond
-            && self.config.page_cache_above
+            && self.mount.config.page_cache_above
             && handle.version.is_cached
             && !handle.file.pending().is_edited
     }
 
     /// Reads a file without an object: it is empty, or the object was removed together with the name.
     fn read_nothing(&self, file: &OpenFile) -> Result<Bytes> {
-        match self.names.inode(file.ino)?.home {
+        match self.names.tables().inode(file.ino)?.home {
             Some(_) => Ok(Bytes::new()),
             None => Err(Error::Stale("the object was removed from the bucket".into())),
         }
@@ -100,12 +119,12 @@ impl Filesystem {
         if range.is_empty() {
             return Ok(Bytes::new());
         }
-        let window = self.blocks.window_bytes(self.files.len());
+        let window = self.content.blocks().window_bytes(self.content.files().len());
         let (plan, passed) = {
             let mut ahead = handle.readahead.lock().unwrap_or_else(PoisonError::into_inner);
             (ahead.plan(range.clone(), pin.size_bytes, window), ahead.passed())
         };
-        self.drop_passed_blocks(file, passed);
+        self.content.drop_passed_blocks(file, passed);
         for ahead in plan {
             for cut in pin.cut(ahead)? {
                 if let Cut::Stored(within, piece) = cut {
@@ -134,10 +153,10 @@ impl Filesystem {
         let etag = &piece.object.etag;
         let mut rest = piece.within(&range);
         while !rest.is_empty() {
-            let mut blocks = self.blocks.find(ino, etag, &rest);
+            let mut blocks = self.content.blocks().find(ino, etag, &rest);
             if blocks.is_empty() {
                 self.fetch(ino, piece, range.clone(), range.end);
-                blocks = self.blocks.find(ino, etag, &rest);
+                blocks = self.content.blocks().find(ino, etag, &rest);
             }
             let Some(end) = blocks.last().map(|block| block.range.end.min(rest.end)) else {
                 continue;
@@ -154,12 +173,12 @@ impl Filesystem {
         let must = piece.within(&(range.start..must.max(range.start))).end;
         let is_short = piece.range.end - piece.range.start <= WHOLE_BYTES_MAX;
         let within = piece.within(if is_short { &piece.range } else { &range });
-        let blocks = self.blocks.reserve(ino, &piece.object.etag, within, must, SLAB_BYTES as u64);
+        let blocks = self.content.blocks().reserve(ino, &piece.object.etag, within, must, SLAB_BYTES as u64);
         for fetch in Fetch::split(ino, piece, blocks) {
             let Some(me) = self.me.upgrade() else { return };
             tokio::spawn(async move {
-                let (ino, etag, asked_at) = (fetch.ino, fetch.object.etag.clone(), me.moment());
-                let meta = fetch.run(me.store.as_ref(), &me.slabs, &me.blocks).await;
+                let (ino, etag, asked_at) = (fetch.ino, fetch.object.etag.clone(), me.mount.moment());
+                let meta = fetch.run(me.mount.store.as_ref(), me.content.slabs(), me.content.blocks()).await;
                 if let Some(meta) = meta.filter(|meta| meta.object.etag == etag) {
                     me.learn_headers(ino, &meta, asked_at);
                 }
@@ -169,9 +188,9 @@ impl Filesystem {
 
     /// Takes over the headers that a GET returns: attributes known from a listing become authoritative.
     fn learn_headers(&self, ino: Ino, meta: &store::ObjectMeta, asked_at: Moment) {
-        if self.names.inode(ino).is_ok_and(|inode| !inode.exact) {
-            let seen = headers::observed(meta, false, &self.defaults, asked_at);
-            if let Err(error) = self.reconcile_headers(ino, seen) {
+        if self.names.tables().inode(ino).is_ok_and(|inode| !inode.exact) {
+            let seen = headers::observed(meta, false, &self.mount.defaults, asked_at);
+            if let Err(error) = self.reconciler.reconcile_headers(ino, seen) {
                 tracing::debug!(%error, "attributes from a GET were not taken over");
             }
         }
@@ -184,15 +203,15 @@ impl Filesystem {
         if file.pin().0.as_ref() != Some(old) {
             return Ok(());
         }
-        let looked = async { self.revalidate(&self.names.inode(file.ino)?).await };
+        let looked = async { self.discovery.revalidate(&self.names.tables().inode(file.ino)?).await };
         match looked.await {
-            Ok(_) => file.replace(|| self.pin_of(file.ino)),
+            Ok(_) => file.replace(|| self.names.pin_of(file.ino)),
             Err(error) => Err(Error::Stale(error.to_string())),
         }
     }
 
     /// Reads a file with unpublished writes; `None` if they were published meanwhile.
-    async fn read_edited(&self, handle: &FileHandle, range: Range<u64>) -> Result<Option<Bytes>> {
+    pub(crate) async fn read_edited(&self, handle: &FileHandle, range: Range<u64>) -> Result<Option<Bytes>> {
         let mut refreshes = 0;
         loop {
             let (sources, base) = {
@@ -202,7 +221,7 @@ impl Filesystem {
                     WriteState::Memory(memory) => return Ok(Some(memory.read(range))),
                     WriteState::Stream(stream) => match stream.read(range.clone()) {
                         Some(bytes) => return Ok(Some(bytes)),
-                        None => self.spill_to_disk(&handle.file, &mut state).await?,
+                        None => self.publisher.spill_to_disk(&handle.file, &mut state).await?,
                     },
                     WriteState::Local(_) => {}
                 }
@@ -217,7 +236,7 @@ impl Filesystem {
                 Err(error)
                     if is_changed(&error)
                         && refreshes < REFRESHES_MAX
-                        && self.refresh_base(&handle.file, base.as_ref()).await? =>
+                        && self.publisher.refresh_base(&handle.file, base.as_ref()).await? =>
                 {
                     refreshes += 1
                 }

@@ -4,8 +4,6 @@ use meta::Ino;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::Filesystem;
-
 /// Number of operations that store content for an inode, by its number.
 #[derive(Debug, Default)]
 pub(crate) struct StoringInodes(Mutex<HashMap<Ino, usize>>);
@@ -13,7 +11,7 @@ pub(crate) struct StoringInodes(Mutex<HashMap<Ino, usize>>);
 /// Guard of an operation that stores content for an inode.
 #[derive(Debug)]
 pub(crate) struct StoringGuard {
-    fs: Arc<Filesystem>,
+    storing: Arc<StoringInodes>,
     ino: Ino,
 }
 
@@ -29,15 +27,15 @@ impl StoringInodes {
 }
 
 impl StoringGuard {
-    pub(crate) fn begin(fs: &Arc<Filesystem>, ino: Ino) -> Self {
-        *fs.storing.lock().entry(ino).or_default() += 1;
-        Self { fs: fs.clone(), ino }
+    pub(crate) fn begin(storing: &Arc<StoringInodes>, ino: Ino) -> Self {
+        *storing.lock().entry(ino).or_default() += 1;
+        Self { storing: storing.clone(), ino }
     }
 }
 
 impl Drop for StoringGuard {
     fn drop(&mut self) {
-        let mut inodes = self.fs.storing.lock();
+        let mut inodes = self.storing.lock();
         if let Some(count) = inodes.get_mut(&self.ino) {
             *count -= 1;
             if *count == 0 {

@@ -1,0 +1,15 @@
+//! The parts that all services of a mount are built on.
+
+use std::sync::Arc;
+
+use crate::content::Content;
+use crate::mount::Mount;
+use crate::names::Names;
+
+/// The parts below all others.
+#[derive(Debug)]
+pub(crate) struct Base {
+    pub(crate) mount: Arc<Mount>,
+    pub(crate) names: Arc<Names>,
+    pub(crate) content: Arc<Content>,
+}

@@ -1,0 +1,260 @@
+//! Exports that wait: a bounded window in memory on the list that the tables keep.
+
+use meta::{Ino, Op};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use crate::Result;
+use crate::base::Base;
+use crate::content::Content;
+use crate::mount::Mount;
+use crate::names::Names;
+
+/// The exports that wait, and the task that makes them.
+#[derive(Debug)]
+pub(crate) struct ExportQueue {
+    pub(in crate::bucket) mount: Arc<Mount>,
+    pub(in crate::bucket) names: Arc<Names>,
+    pub(in crate::bucket) content: Arc<Content>,
+    pub(in crate::bucket) window: Exports,
+    /// Starts the exporter.
+    pub(in crate::bucket) starter: OnceLock<Starter>,
+}
+
+impl ExportQueue {
+    pub(crate) fn new(base: &Base) -> Arc<Self> {
+        Arc::new(Self {
+            mount: base.mount.clone(),
+            names: base.names.clone(),
+            content: base.content.clone(),
+            window: Exports::default(),
+            starter: OnceLock::new(),
+        })
+    }
+
+    /// Returns the window on pending exports.
+    pub(crate) fn window(&self) -> &Exports {
+        &self.window
+    }
+}
+
+/// Inodes that `sync` reads from the tables in one step.
+const BATCH: usize = 1024;
+
+/// Maximum inodes in the exporter's window. Further pending inodes are only in the tables.
+const WINDOW: usize = 4096;
+
+/// The exporter's window on pending exports: inodes whose attributes are newer than the headers of their objects. The tables
+/// contain all pending inodes.
+#[derive(Debug, Default)]
+pub(crate) struct Exports(Mutex<Window>);
+
+#[derive(Debug, Default)]
+struct Window {
+    /// Pending inodes, each with the tick in which it last changed.
+    inodes: BTreeMap<Ino, u64>,
+    tick: u64,
+    has_exporter: bool,
+    /// Whether the window had no space for some inodes, so that the tables must be walked from the beginning.
+    is_overfull: bool,
+    /// Progress of a walk of the tables.
+    walk: Option<Walk>,
+}
+
+/// A walk of the tables: the last inode read.
+#[derive(Debug, Clone, Copy)]
+struct Walk(Option<Ino>);
+
+impl Exports {
+    /// Adds a changed inode. Returns true if the caller must start an exporter.
+    pub(super) fn insert(&self, ino: Ino) -> bool {
+        let mut window = self.lock();
+        let tick = window.tick;
+        if window.inodes.len() < WINDOW || window.inodes.contains_key(&ino) {
+            window.inodes.insert(ino, tick);
+        } else {
+            window.is_overfull = true;
+        }
+        !std::mem::replace(&mut window.has_exporter, true)
+    }
+
+    /// Schedules a retry of a failed export, after the inodes for which the window had no space. Returns true if the caller
+    /// must start an exporter.
+    pub(super) fn retry_later(&self, ino: Ino) -> bool {
+        if self.is_behind() { self.start_walk() } else { self.insert(ino) }
+    }
+
+    /// Requests a walk of the tables. Returns true if the caller must start an exporter.
+    pub(super) fn start_walk(&self) -> bool {
+        let mut window = self.lock();
+        window.is_overfull = true;
+        !std::mem::replace(&mut window.has_exporter, true)
+    }
+
+    /// Returns whether there are pending inodes outside the window.
+    fn is_behind(&self) -> bool {
+        let window = self.lock();
+        window.is_overfull || window.walk.is_some()
+    }
+
+    /// Returns the inode after which to read the tables, and the free space of the window. `None` if there is nothing to read,
+    /// or less than half of the window is free.
+    pub(super) fn next_walk(&self) -> Option<(Option<Ino>, usize)> {
+        let mut window = self.lock();
+        let room = WINDOW - window.inodes.len();
+        if room < WINDOW / 2 {
+            return None;
+        }
+        if window.walk.is_none() && std::mem::take(&mut window.is_overfull) {
+            window.walk = Some(Walk(None));
+        }
+        window.walk.map(|Walk(after)| (after, room))
+    }
+
+    /// Adds inodes read from the tables to the window. If they are fewer than `room`, the walk is complete.
+    pub(super) fn refill(&self, found: &[Ino], room: usize) {
+        let mut window = self.lock();
+        let tick = window.tick;
+        for ino in found {
+            window.inodes.entry(*ino).or_insert(tick);
+        }
+        window.walk = found.last().filter(|_| found.len() >= room).map(|last| Walk(Some(*last)));
+    }
+
+    /// Begins a tick. Returns the inodes that did not change in the previous tick, or `None` if nothing is pending and the
+    /// exporter ends.
+    pub(super) fn next_tick(&self) -> Option<Vec<Ino>> {
+        let mut window = self.lock();
+        if window.inodes.is_empty() && !window.is_overfull && window.walk.is_none() {
+            window.has_exporter = false;
+            return None;
+        }
+        let tick = window.tick;
+        window.tick += 1;
+        Some(window.inodes.iter().filter(|(_, changed)| **changed < tick).map(|(ino, _)| *ino).collect())
+    }
+
+    /// Removes an inode from the window. It stays in the tables.
+    pub(crate) fn remove(&self, ino: Ino) {
+        self.lock().inodes.remove(&ino);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Window> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl ExportQueue {
+    /// Records in the tables that an inode's attributes must be exported, and schedules the export. The record survives a
+    /// crash, and `sync` reads it.
+    pub(crate) fn export_later(&self, ino: Ino) -> Result<()> {
+        if !self.mount.layout.can_have_keys() || !self.names.has_headers(&self.names.tables().inode(ino)?)? {
+            return Ok(());
+        }
+        self.names.tables().commit(&self.mount.ctx(), &Op::AwaitExport { ino })?;
+        self.export_soon(ino)
+    }
+
+    /// Schedules the export of an inode that has a record in the tables.
+    pub(crate) fn export_soon(&self, ino: Ino) -> Result<()> {
+        // Pending writes export the attributes when they are published.
+        let is_dirty = self.content.files().get(ino).is_some_and(|file| file.pending().is_dirty);
+        if !is_dirty && self.names.awaits_export(ino) && self.window.insert(ino) {
+            self.start_exporter();
+        }
+        Ok(())
+    }
+
+    /// Returns the number of inodes with pending exports.
+    pub(crate) fn exports_waiting(&self) -> usize {
+        let (mut after, mut count) = (None, 0);
+        while let Ok(found) = self.names.tables().waiting_exports(after, BATCH)
+            && let Some(last) = found.last()
+        {
+            (after, count) = (Some(*last), count + found.len());
+        }
+        count
+    }
+
+    /// Resumes exports that were pending when the last mount ended.
+    pub(crate) fn resume_exports(&self) -> Result<()> {
+        let waits = !self.mount.config.read_only && !self.names.tables().waiting_exports(None, 1)?.is_empty();
+        if waits && self.window.start_walk() {
+            self.start_exporter();
+        }
+        Ok(())
+    }
+
+    /// Sets what starts the exporter.
+    pub(crate) fn serve(&self, start: impl Fn() + Send + Sync + 'static) {
+        let is_first = self.starter.set(Starter(Box::new(start))).is_ok();
+        assert!(is_first, "a queue of exports has one exporter");
+    }
+
+    pub(crate) fn start_exporter(&self) {
+        if let Some(Starter(start)) = self.starter.get() {
+            start();
+        }
+    }
+
+    /// Removes the record of a pending export up to this change, after the object's headers were stored.
+    pub(crate) fn note_exported(&self, ino: Ino, change: Option<u64>) -> Result<()> {
+        let Some(change) = change else { return Ok(()) };
+        self.names.tables().commit(&self.mount.ctx(), &Op::Exported { ino, change })?;
+        self.export_soon(ino)
+    }
+}
+
+/// Starts the task that exports.
+pub(in crate::bucket) struct Starter(Box<dyn Fn() + Send + Sync>);
+
+impl std::fmt::Debug for Starter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Starter")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changing_inodes_wait_and_the_exporter_ends_after_the_last_one() {
+        let exports = Exports::default();
+        assert!(exports.insert(Ino(2)), "the first change starts an exporter");
+        assert!(!exports.insert(Ino(3)));
+        assert_eq!(exports.next_tick(), Some(vec![]), "no inode was unchanged for a whole tick yet");
+        exports.insert(Ino(3));
+        assert_eq!(exports.next_tick(), Some(vec![Ino(2)]));
+        exports.remove(Ino(2));
+        assert_eq!(exports.next_tick(), Some(vec![Ino(3)]));
+        exports.remove(Ino(3));
+        assert_eq!(exports.next_tick(), None);
+        assert!(exports.insert(Ino(4)), "the next change starts another");
+    }
+
+    /// Regression: `chmod -R` on ten million files kept ten million entries in memory.
+    #[test]
+    fn the_window_is_bounded_and_the_rest_is_read_from_the_tables() {
+        let exports = Exports::default();
+        let all: Vec<Ino> = (2..2 + 3 * WINDOW as u64).map(Ino).collect();
+        for ino in &all {
+            exports.insert(*ino);
+        }
+        let mut exported = std::collections::BTreeSet::new();
+        for _ in 0..20 {
+            if let Some((after, room)) = exports.next_walk() {
+                let left = all.iter().filter(|ino| !exported.contains(*ino) && Some(**ino) > after);
+                exports.refill(&left.copied().take(room).collect::<Vec<_>>(), room);
+            }
+            let Some(due) = exports.next_tick() else { break };
+            assert!(exports.lock().inodes.len() <= WINDOW);
+            for ino in due {
+                exports.remove(ino);
+                exported.insert(ino);
+            }
+        }
+        assert_eq!(exported.len(), all.len());
+        assert_eq!(exports.next_tick(), None, "the exporter ends");
+    }
+}

@@ -1,0 +1,119 @@
+//! Knowledge of the bucket: listed directories, changes of this mount under way, and changes that other mounts may have made.
+
+use meta::{Ino, Inode, Kind, Moment, Name, Op};
+use std::sync::Arc;
+
+use crate::base::Base;
+use crate::bucket::changes::Changes;
+use crate::bucket::directories::Directories;
+use crate::bucket::sharing::Sharing;
+use crate::content::Content;
+use crate::layout::LOST_AND_FOUND;
+use crate::mount::Mount;
+use crate::names::Names;
+use crate::{Attr, Result};
+
+/// Cached knowledge of the bucket: listings, changes under way, coordination with other mounts.
+#[derive(Debug)]
+pub(crate) struct KnownState {
+    pub(in crate::bucket) mount: Arc<Mount>,
+    pub(in crate::bucket) names: Arc<Names>,
+    pub(in crate::bucket) content: Arc<Content>,
+    pub(in crate::bucket) directories: Directories,
+    pub(in crate::bucket) changes: Changes,
+    pub(in crate::bucket) sharing: Option<Sharing>,
+    pub(in crate::bucket) reads_headers: bool,
+}
+
+impl KnownState {
+    pub(crate) fn new(base: &Base, sharing: Option<Sharing>, reads_headers: bool) -> Arc<Self> {
+        Arc::new(Self {
+            mount: base.mount.clone(),
+            names: base.names.clone(),
+            content: base.content.clone(),
+            directories: Directories::new(base.mount.layout.can_have_keys()),
+            changes: Changes::new(base.mount.moments.clone()),
+            sharing,
+            reads_headers,
+        })
+    }
+
+    /// Returns the coordination with other mounts, if the bucket is shared.
+    pub(crate) fn sharing(&self) -> Option<&Sharing> {
+        self.sharing.as_ref()
+    }
+
+    /// Returns whether attributes come from an object's headers (one HEAD each) instead of from the listing.
+    pub(crate) fn reads_headers(&self) -> bool {
+        self.reads_headers
+    }
+
+    /// Returns the changes of this mount that are under way.
+    pub(crate) fn changes(&self) -> &Changes {
+        &self.changes
+    }
+
+    /// Returns what is known of directories.
+    pub(crate) fn directories(&self) -> &Directories {
+        &self.directories
+    }
+}
+
+impl KnownState {
+    /// Like `is_fresh` for an observation inside a directory, which a hint about the directory may have made stale.
+    pub(crate) fn is_trusted(&self, dir: Ino, seen_at: Moment) -> bool {
+        self.mount.is_fresh(seen_at) && !self.directories.is_marked_stale(dir, seen_at)
+    }
+
+    /// Forgets the cached state of a removed directory. A program that has the directory open may still ask for its attributes,
+    /// which the tables no longer have.
+    pub(crate) fn forget_removed_directory(&self, directory: &Inode) {
+        self.directories.remove(directory.ino);
+        let ctime = directory.ctime.max(self.mount.now());
+        self.names.references().note_removed(Attr { nlink: 0, ctime, ..Attr::from(directory) });
+    }
+
+    pub(crate) fn roll_back_create(&self, parent: Ino, name: &Name, inode: &Inode) -> Result<()> {
+        if self.names.tables().lookup(parent, name)?.is_none_or(|there| there.ino != inode.ino) {
+            return Ok(());
+        }
+        let op = match inode.kind {
+            Kind::Directory => Op::Rmdir { parent, name: name.clone() },
+            _ => Op::Unlink { parent, name: name.clone(), keep: false },
+        };
+        self.names.tables().commit(&self.mount.ctx(), &op)?;
+        self.directories.get(parent).forget();
+        Ok(())
+    }
+
+    /// Detaches a file from its name, which belongs to a foreign object.
+    pub(crate) fn detach_name(&self, inode: &Inode) -> Result<()> {
+        if let Some((dir, name)) = &inode.home {
+            self.remove_name(*dir, name, inode, self.mount.moment())?;
+            self.directories.get(*dir).forget();
+        }
+        Ok(())
+    }
+
+    /// Forgets the cached listing of `lost+found`, which has a new entry.
+    pub(crate) fn invalidate_lost_and_found(&self) -> Result<()> {
+        self.directories.get(Ino::ROOT).forget();
+        if let Some(dir) = self.names.tables().entry(Ino::ROOT, &Name::new(LOST_AND_FOUND.as_bytes())?)? {
+            self.directories.get(dir.ino).forget();
+        }
+        Ok(())
+    }
+
+    /// Returns whether the known state of a file is new enough for an open: within the revalidation time, or on a shared bucket
+    /// newer than the request. A directory whose listing took many pages is trusted longer, but not for an open.
+    pub(crate) fn is_recent(&self, parent: Ino, inode: &Inode, asked_at: Moment) -> bool {
+        let (now, ttl) = (self.mount.moment(), self.mount.config.metadata_ttl);
+        !self.mount.layout.can_have_keys()
+            || inode.observed_at >= asked_at
+            || self.content.has_unpublished_writes(inode.ino)
+            || inode.object().is_none()
+            || self.sharing.is_none() && self.is_trusted(parent, inode.observed_at)
+            || self.sharing.is_none()
+                && self.directories.get(parent).listed_range().is_recent(asked_at, now, ttl)
+    }
+}

@@ -1,0 +1,232 @@
+//! Opening and closing of the files behind handles.
+
+use meta::{Applied, FsError, Ino, Op};
+use std::ops::Deref;
+use std::sync::{Arc, Weak};
+
+use crate::base::Base;
+use crate::bucket::export_queue::ExportQueue;
+use crate::bucket::known_state::KnownState;
+use crate::bucket::metadata::object_metadata::Metadata;
+use crate::bucket::parts::BucketParts;
+use crate::content::Content;
+use crate::content::open_file::{FileHandle, OpenFile};
+use crate::content::write::WriteState;
+use crate::mount::Mount;
+use crate::names::Names;
+use crate::names::handles::Opened;
+use crate::{Atime, Error, Result};
+
+/// Opens and closes the files behind handles.
+#[derive(Debug)]
+pub(crate) struct FileOpener {
+    pub(in crate::content) me: Weak<Self>,
+    pub(in crate::content) mount: Arc<Mount>,
+    pub(in crate::content) names: Arc<Names>,
+    pub(in crate::content) content: Arc<Content>,
+    pub(in crate::content) known: Arc<KnownState>,
+    pub(in crate::content) metadata: Arc<Metadata>,
+    pub(in crate::content) exports: Arc<ExportQueue>,
+}
+
+impl FileOpener {
+    pub(crate) fn new(base: &Base, parts: &BucketParts) -> Arc<Self> {
+        Arc::new_cyclic(|me| Self {
+            me: me.clone(),
+            mount: base.mount.clone(),
+            names: base.names.clone(),
+            content: base.content.clone(),
+            known: parts.known.clone(),
+            metadata: parts.metadata.clone(),
+            exports: parts.exports.clone(),
+        })
+    }
+}
+
+impl FileOpener {
+    /// Adds a user of an inode's open file.
+    pub(crate) fn open_file(&self, ino: Ino) -> Result<FileUser> {
+        let file = self.content.files().open(ino, || self.names.pin_of(ino))?;
+        Ok(FileUser::new(self.me.clone(), file))
+    }
+
+    /// Removes a user of an open file. The last one drops unpublished writes and deletes the bytes of an orphan.
+    pub(crate) async fn close_file(&self, file: &OpenFile) -> Result<()> {
+        if !self.content.files().close(file.ino) {
+            return Ok(());
+        }
+        if self.mount.config.is_uncached {
+            self.content.blocks().forget(file.ino);
+        }
+        let dropped = std::mem::replace(&mut *file.write_state.lock().await, WriteState::Clean);
+        let inode = self.names.tables().inode(file.ino);
+        let is_orphan = inode.as_ref().is_ok_and(|inode| inode.home.is_none());
+        let is_dropped = !dropped.is_published();
+        if is_dropped && !is_orphan {
+            tracing::error!(path = %self.names.path_for_log(file.ino), size = dropped.size_bytes(), "unpublished writes are lost: they could not be stored before the last handle was closed");
+        }
+        if let WriteState::Stream(stream) = dropped {
+            // An object at the file's path is the file; an object under a key of its own now belongs to no file.
+            if let Some(object) =
+                stream.completed().filter(|object| self.mount.layout.content_owner(&object.key).is_some())
+            {
+                self.content.discard(object.key).await;
+            }
+            for key in stream.abort().await {
+                self.content.discard(key).await;
+            }
+        }
+        match inode {
+            Ok(inode) if is_orphan => self.purge(&inode).await,
+            Ok(inode) if is_dropped => self.drop_writes(file, &inode),
+            _ => Ok(()),
+        }
+    }
+
+    /// Handles the loss of a file's writes with its last handle; by path, a file that was never stored is removed too. An
+    /// unconfirmed upload may have succeeded, so the next access looks at the bucket before its object counts as foreign.
+    fn drop_writes(&self, file: &OpenFile, inode: &meta::Inode) -> Result<()> {
+        let may_be_there = file.has_unconfirmed_upload();
+        match &inode.home {
+            Some((parent, name)) if inode.object().is_none() && self.mount.layout.can_have_keys() => {
+                if may_be_there {
+                    self.known.directories().get(*parent).forget();
+                }
+                self.known.roll_back_create(*parent, name, inode)?;
+                self.names.invalidations().entry(*parent, name.as_bytes());
+                Ok(())
+            }
+            _ => {
+                if may_be_there {
+                    self.content.files().mark_unconfirmed(inode.ino);
+                }
+                // The pending attributes were to be stored together with the writes.
+                self.exports.export_later(inode.ino)
+            }
+        }
+    }
+
+    pub(crate) fn new_handle(&self, file: Arc<OpenFile>, flags: i32) -> Opened {
+        let ino = file.ino;
+        let version = loop {
+            let (pin, lineage) = file.pin();
+            let is_above = self.names.references().holds(ino, pin.map(|pin| pin.identity()).as_ref());
+            if let Some(version) = file.join(lineage, is_above) {
+                break version;
+            }
+        };
+        let (is_cached, holds) = (version.is_cached, version.is_read());
+        let was_replaced = match is_cached {
+            true if holds => false,
+            true => self.names.references().drop_cached(ino),
+            false => {
+                self.names.references().mark_mixed(ino);
+                false
+            }
+        };
+        // The page cache holds pages of older handles, so this handle bypasses it.
+        let is_beside = !is_cached;
+        let keep_cache = is_beside || holds && self.mount.config.atime != Atime::Strict;
+        let handle = FileHandle::new(file, version, flags);
+        // Cached reads never reach us, and nothing else tells the kernel that the access time changed.
+        if keep_cache
+            && !is_beside
+            && handle.is_readable
+            && handle.take_atime_check(self.mount.config.atime, self.mount.now())
+            && self.content.record_access(ino)
+        {
+            self.names.invalidations().attributes(ino);
+        }
+        let handle = self.names.handles().add_file(handle);
+        let is_uncached = self.mount.config.is_uncached;
+        let keep_cache = keep_cache && !is_uncached;
+        Opened { handle, keep_cache, is_uncached: is_uncached || is_beside, was_replaced }
+    }
+
+    pub(crate) async fn purge(&self, orphan: &meta::Inode) -> Result<()> {
+        self.content.blocks().forget(orphan.ino);
+        self.metadata.cache().forget(orphan.ino);
+        self.metadata.renamed().forget(orphan.ino);
+        let objects = self.names.own_objects(orphan.ino)?;
+        let (content, aside): (Vec<_>, Vec<_>) =
+            objects.into_iter().partition(|key| self.mount.layout.content_owner(key).is_some());
+        // Preserved copies of removed files belong to this mount alone and are deleted at once.
+        for key in aside {
+            self.content.delete(&key).await?;
+        }
+        match self.names.tables().commit(&self.mount.ctx(), &Op::Purge { ino: orphan.ino }) {
+            // Concurrent last closes both purge.
+            Ok(_) | Err(FsError::NotFound) => {}
+            Err(error) => return Err(error.into()),
+        }
+        for key in content {
+            self.content.discard(key).await;
+        }
+        Ok(())
+    }
+
+    /// Deletes an inode that lost its last name, unless it is open: then its last close deletes it.
+    pub(crate) async fn release_orphan(&self, removed: &Applied) -> Result<()> {
+        let Some(orphan) = removed.removed.as_ref().filter(|_| removed.orphaned) else { return Ok(()) };
+        match self.open_file(orphan.ino) {
+            Ok(file) => file.close().await,
+            // The last handle was closed meanwhile, which deleted the inode.
+            Err(Error::Namespace(FsError::NotFound)) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// One user of an open file. Dropping it closes the file too, so that a call cancelled by a disconnecting client leaves nothing
+/// open.
+#[derive(Debug)]
+pub(crate) struct FileUser {
+    opener: Weak<FileOpener>,
+    file: Arc<OpenFile>,
+    is_open: bool,
+}
+
+impl FileUser {
+    pub(crate) fn new(opener: Weak<FileOpener>, file: Arc<OpenFile>) -> Self {
+        Self { opener, file, is_open: true }
+    }
+
+    /// Closes the file and waits for that.
+    pub(crate) async fn close(mut self) -> Result<()> {
+        self.is_open = false;
+        match self.opener.upgrade() {
+            Some(opener) => opener.close_file(&self.file).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Passes the file to a handle, whose release closes it.
+    pub(crate) fn into_open_file(mut self) -> Arc<OpenFile> {
+        self.is_open = false;
+        self.file.clone()
+    }
+}
+
+impl Deref for FileUser {
+    type Target = Arc<OpenFile>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.file
+    }
+}
+
+impl Drop for FileUser {
+    fn drop(&mut self) {
+        let Some(opener) = self.opener.upgrade().filter(|_| self.is_open) else { return };
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else {
+            opener.content.files().close(self.file.ino);
+            return;
+        };
+        let file = self.file.clone();
+        runtime.spawn(async move {
+            if let Err(error) = opener.close_file(&file).await {
+                tracing::warn!(ino = %file.ino, %error, "closing a file failed");
+            }
+        });
+    }
+}

@@ -1,0 +1,66 @@
+//! The surroundings of a mount: its settings, layout, store, clock and randomness. All parts share one.
+
+use meta::{Ctx, Ino, Moment};
+use std::sync::Arc;
+use std::time::Duration;
+use store::{Clock, Entropy, ObjectKey, ObjectStore, StoreError, Timestamp};
+
+use crate::bucket::headers::Defaults;
+use crate::config::Config;
+use crate::layout::Layout;
+use crate::moments::Moments;
+use crate::{Error, Result};
+
+/// Settings, layout, store, clock and randomness of a mount, which no part changes.
+#[derive(Debug)]
+pub(crate) struct Mount {
+    pub(crate) store: Arc<dyn ObjectStore>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) moments: Arc<Moments>,
+    pub(crate) entropy: Arc<Entropy>,
+    pub(crate) config: Config,
+    pub(crate) layout: Layout,
+    pub(crate) defaults: Defaults,
+}
+
+impl Mount {
+    /// Returns how long a front end may cache entries and attributes.
+    pub(crate) fn ttl(&self) -> Duration {
+        self.config.metadata_ttl
+    }
+
+    /// Returns the wall-clock time, for times of inodes and for display. Order events by [`Mount::moment`] instead.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// Returns the present moment, which is later than every earlier observation and change. An observation of the bucket has
+    /// the moment at which its request began.
+    pub(crate) fn moment(&self) -> Moment {
+        self.moments.now()
+    }
+
+    /// Returns the moment at which the monotonic clock showed `reading`; before the mount, a moment that is older than every
+    /// other.
+    pub(crate) fn moment_at(&self, reading: Duration) -> Moment {
+        self.moments.at(reading)
+    }
+
+    pub(crate) fn ctx(&self) -> Ctx {
+        Ctx { now: self.now(), at: self.moment(), uid: self.config.uid, gid: self.config.gid }
+    }
+
+    pub(crate) fn is_fresh(&self, seen_at: Moment) -> bool {
+        self.moment().since(seen_at) < self.config.metadata_ttl
+    }
+
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        if self.config.read_only { Err(Error::READ_ONLY) } else { Ok(()) }
+    }
+
+    /// Returns an unused key for content of an inode.
+    pub(crate) fn content_key(&self, ino: Ino) -> Result<ObjectKey, StoreError> {
+        let key = self.layout.content_key(ino, self.entropy.next_u64());
+        key.map_err(|error| StoreError::Invalid(error.to_string()))
+    }
+}

@@ -1,0 +1,20 @@
+//! A multipart upload that is being completed.
+
+use meta::{Extent, Inode};
+use store::{Attributes, ETag, ObjectKey, Precondition, Tags};
+
+use super::record::PartRecord;
+
+/// An upload that is being completed.
+pub(crate) struct Completion<'c> {
+    pub(super) key: &'c ObjectKey,
+    pub(super) upload: Inode,
+    /// The content of the upload: that of all parts, in the order of their arrival.
+    pub(super) stored: Vec<Extent>,
+    pub(super) parts: Vec<(u32, PartRecord)>,
+    pub(super) numbers: &'c [u32],
+    pub(super) attributes: Attributes,
+    pub(super) tags: Tags,
+    pub(super) precondition: Precondition,
+    pub(super) etag: Option<ETag>,
+}

@@ -1,0 +1,74 @@
+//! Operations for the operator of a volume: garbage collection, imports, quotas, location of files.
+
+use bytes::Bytes;
+use meta::{Ino, Kind};
+use std::time::Duration;
+use store::ObjectKey;
+
+use crate::bucket::discovery::PAGE_ENTRIES;
+use crate::names::positions::DOTS;
+use crate::{Filesystem, Result};
+
+/// Operations for the operator of a volume.
+#[derive(Debug, Clone, Copy)]
+pub struct Admin<'fs> {
+    pub(super) fs: &'fs Filesystem,
+}
+
+impl Filesystem {
+    /// Returns the operations for the operator of the volume.
+    pub fn admin(&self) -> Admin<'_> {
+        Admin { fs: self }
+    }
+}
+
+impl Admin<'_> {
+    /// Evicts everything that can be read from the bucket again, so that it is read with this mount's settings.
+    pub fn forget_learned(&self) -> Result<()> {
+        self.fs.volume.forget_learned()
+    }
+
+    /// Imports objects that other clients stored in a volume named by inode. Returns the paths of the new files. Does nothing
+    /// in a volume named by path, where such objects are files already.
+    pub async fn import_foreign(&self) -> Result<Vec<Bytes>> {
+        self.fs.volume.import_foreign().await
+    }
+
+    /// Finds content that belongs to no file and expired leases; deletes them unless `only_find`.
+    pub async fn collect_garbage(&self, only_find: bool) -> Result<Vec<ObjectKey>> {
+        let mut found = self.fs.content.collect_garbage(only_find).await?;
+        found.extend(self.fs.volume.collect_leases(only_find).await?);
+        Ok(found)
+    }
+
+    /// Starts the background lister, with the time `every` for each request. It runs until the file system is dropped. Does
+    /// nothing for a volume named by inode, whose objects no other client changes.
+    pub fn list_in_background(&self, every: Duration) {
+        self.fs.volume.list_in_background(every);
+    }
+
+    /// Sets the function by which `statfs` and `fallocate` determine the free space of the backing store.
+    pub fn measure_space_by(&self, measure: crate::MeasureDiskSpace) {
+        self.fs.content.measure_space_by(measure);
+    }
+
+    /// Lists the whole bucket to learn every name; `on_progress` gets the number of entries found so far.
+    pub async fn learn_all(&self, mut on_progress: impl FnMut(usize)) -> Result<usize> {
+        let (mut directories, mut count) = (vec![Ino::ROOT], 0);
+        while let Some(dir) = directories.pop() {
+            let handle = self.fs.opendir(dir).await?;
+            let mut cookie = DOTS;
+            loop {
+                let listed = self.fs.readdir(handle, cookie, PAGE_ENTRIES, false).await?;
+                let Some(last) = listed.last() else { break };
+                cookie = last.cookie;
+                count += listed.len();
+                on_progress(count);
+                let inside = listed.iter().filter(|entry| entry.kind == Some(Kind::Directory));
+                directories.extend(inside.map(|entry| entry.ino));
+            }
+            self.fs.releasedir(handle);
+        }
+        Ok(count)
+    }
+}

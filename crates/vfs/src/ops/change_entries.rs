@@ -1,0 +1,177 @@
+//! Operations that change directory entries.
+
+use bytes::Bytes;
+use meta::{Ino, Kind, Op};
+
+use crate::attr::Caller;
+use crate::names::handles::Opened;
+use crate::names::name;
+use crate::{Attr, Error, Filesystem, Result};
+
+/// Maximum length of a symbolic link target in bytes (`PATH_MAX` without its NUL).
+const TARGET_BYTES_MAX: usize = 4095;
+
+impl Filesystem {
+    /// Creates and opens a file. The file is stored at close, except for an exclusive create (`O_EXCL`) on a shared bucket,
+    /// which stores an empty object at once.
+    pub async fn create(
+        &self,
+        caller: Caller,
+        parent: Ino,
+        name_bytes: &[u8],
+        mode: u16,
+        flags: i32,
+    ) -> Result<(Attr, Opened)> {
+        if let Some(views) = self.views.derived.derived_at(parent) {
+            return Box::pin(self.views.create_derived(views, caller, (parent, name_bytes), mode, flags))
+                .await;
+        }
+        self.views.derived.check_not_derived(parent, name_bytes)?;
+        let name = self.bucket.discovery.free_name(parent, name_bytes, Kind::File).await?;
+        self.entries.creator.check_not_in_conflict(parent, &name)?;
+        if self.bucket.known.sharing().is_some() {
+            return self.entries.creator.create_shared(caller, parent, &name, mode, flags).await;
+        }
+        self.entries.creator.create_here(caller, parent, &name, mode, flags).await
+    }
+
+    /// Creates and opens a file without a name (`O_TMPFILE`). It is deleted with its last handle unless it is linked before,
+    /// which `O_EXCL` in `flags` forbids.
+    pub async fn create_unnamed(
+        &self,
+        caller: Caller,
+        parent: Ino,
+        mode: u16,
+        flags: i32,
+    ) -> Result<(Attr, Opened)> {
+        self.mount.check_writable()?;
+        self.volume.create_unnamed(caller, parent, mode, flags).await
+    }
+
+    /// Creates a file without opening it, or a special file: an empty object.
+    pub async fn mknod(
+        &self,
+        caller: Caller,
+        parent: Ino,
+        name_bytes: &[u8],
+        kind: Kind,
+        mode: u16,
+        rdev: u32,
+    ) -> Result<Attr> {
+        self.views.derived.check_not_derived(parent, name_bytes)?;
+        let name = self.bucket.discovery.free_name(parent, name_bytes, kind).await?;
+        self.entries.creator.make_stored(caller, parent, &name, kind, mode, rdev, None).await
+    }
+
+    /// Creates a directory and its marker object.
+    pub async fn mkdir(&self, caller: Caller, parent: Ino, name_bytes: &[u8], mode: u16) -> Result<Attr> {
+        if let Some(views) = self.views.derived.derived_at(parent) {
+            return self.views.mkdir_derived(views, parent, name_bytes).await;
+        }
+        self.views.derived.check_not_derived(parent, name_bytes)?;
+        let name = self.bucket.discovery.free_name(parent, name_bytes, Kind::Directory).await?;
+        self.entries.creator.make_stored(caller, parent, &name, Kind::Directory, mode, 0, None).await
+    }
+
+    /// Creates a symbolic link: an object whose body is the target.
+    pub async fn symlink(
+        &self,
+        caller: Caller,
+        parent: Ino,
+        name_bytes: &[u8],
+        target: &[u8],
+    ) -> Result<Attr> {
+        self.views.derived.check_not_derived(parent, name_bytes)?;
+        if target.is_empty() {
+            return Err(Error::new(libc::ENOENT, "the target of a symbolic link must not be empty"));
+        }
+        if target.len() > TARGET_BYTES_MAX {
+            return Err(Error::new(
+                libc::ENAMETOOLONG,
+                "the target of a symbolic link has at most 4095 bytes",
+            ));
+        }
+        let name = self.bucket.discovery.free_name(parent, name_bytes, Kind::Symlink).await?;
+        let target = Bytes::copy_from_slice(target);
+        self.entries.creator.make_stored(caller, parent, &name, Kind::Symlink, 0o777, 0, Some(target)).await
+    }
+
+    /// Gives a file a further name, or its first one, in which case its content is stored now. In a volume named by path the
+    /// bucket still shows the file under its primary name only.
+    pub async fn link(&self, ino: Ino, parent: Ino, name_bytes: &[u8]) -> Result<Attr> {
+        self.views.derived.check_not_derived(parent, name_bytes)?;
+        let before = self.names.tables().inode(ino)?;
+        if before.kind == Kind::Directory {
+            return Err(Error::new(libc::EPERM, "a directory cannot have a second name"));
+        }
+        if self.bucket.known.sharing().is_some() {
+            let why = "hard links are not possible on a shared bucket: other mounts would not see them";
+            return Err(Error::new(libc::EPERM, why));
+        }
+        let name = self.bucket.discovery.free_name(parent, name_bytes, before.kind).await?;
+        let unnamed = if before.is_orphan() { Some(self.entries.creator.file_to_link(ino)?) } else { None };
+        let file = self.io.opener.open_file(ino)?;
+        let linked = async {
+            // The file's lock keeps its primary name from being promoted or removed meanwhile.
+            let _state = file.write_state.lock().await;
+            // The link is only in this machine's metadata. It must not survive a crash that undoes pending renames of the file,
+            // or it would lead to another file.
+            self.bucket.moves.sync_move_journal().await?;
+            self.names.tables().commit(&self.mount.ctx(), &Op::Link { ino, parent, name: name.clone() })?;
+            Ok::<_, Error>(())
+        };
+        let linked = linked.await;
+        file.close().await?;
+        linked?;
+        if let Some(file) = unnamed
+            && let Err(error) = self.entries.creator.store_named(&file).await
+        {
+            self.names.tables().commit(&self.mount.ctx(), &Op::Unlink { parent, name, keep: true })?;
+            return Err(error);
+        }
+        self.names.references().add(ino);
+        Ok(self.content.attr(self.names.tables().inode(ino)?))
+    }
+}
+
+impl Filesystem {
+    /// Removes a file; open handles keep reading and writing it.
+    pub async fn unlink(&self, parent: Ino, name_bytes: &[u8]) -> Result<()> {
+        if let Some(views) = self.views.derived.derived_at(parent) {
+            return Box::pin(self.views.unlink_derived(views, parent, name_bytes)).await;
+        }
+        self.mount.check_writable()?;
+        let name = name(name_bytes)?;
+        self.volume.unlink(parent, name).await
+    }
+
+    /// Removes an empty directory.
+    pub async fn rmdir(&self, parent: Ino, name_bytes: &[u8]) -> Result<()> {
+        if let Some(views) = self.views.derived.derived_at(parent) {
+            return self.views.rmdir_derived(views, parent, name_bytes).await;
+        }
+        self.views.derived.check_not_derived(parent, name_bytes)?;
+        self.mount.check_writable()?;
+        let name = name(name_bytes)?;
+        let inode = self.bucket.discovery.must(self.bucket.discovery.find(parent, &name).await?)?;
+        if inode.kind != Kind::Directory {
+            return Err(Error::NOT_DIRECTORY);
+        }
+        self.volume.rmdir(parent, name, &inode).await
+    }
+}
+
+impl Filesystem {
+    /// Renames a name; `flags` are those of `renameat2`.
+    pub async fn rename(&self, from: (Ino, &[u8]), to: (Ino, &[u8]), flags: u32) -> Result<()> {
+        self.mount.check_writable()?;
+        if let Some(views) =
+            self.views.derived.derived_at(from.0).or_else(|| self.views.derived.derived_at(to.0))
+        {
+            return Box::pin(self.views.rename_derived(views, from, to, flags)).await;
+        }
+        self.views.derived.check_not_derived(from.0, from.1)?;
+        self.views.derived.check_not_derived(to.0, to.1)?;
+        Box::pin(self.volume.rename(from, to, flags)).await
+    }
+}
