@@ -3,8 +3,8 @@
 use super::{BucketRecord, DriveBucket};
 use crate::error::Result;
 use crate::format::{Change, IndexKey, Kind};
-use crate::machine::{Prepared, Purpose};
-use crate::shell::Drive;
+use crate::engine::{Prepared, Purpose};
+use crate::frontend::Drive;
 use std::sync::Arc;
 use store::{Buckets, ObjectStore, StoreError, Timestamp, Versioning, bucket_name};
 

@@ -3,8 +3,8 @@
 use super::{DriveBucket, effective_naming};
 use crate::error::Result;
 use crate::format::{Body, Change, IndexKey, Naming, ObjectRecord};
-use crate::machine::{Engine, InlinePut, Prepared, Purpose};
-use crate::shell::{Drive, KeyGuard, Stored, decode_record};
+use crate::engine::{Engine, InlinePut, Prepared, Purpose};
+use crate::frontend::{Drive, KeyGuard, Stored, decode_record};
 use std::ops::Bound;
 use std::sync::Arc;
 use store::{

@@ -3,7 +3,7 @@
 use super::DriveBucket;
 use crate::error::{Error, Result};
 use crate::format::{IndexKey, Kind, ObjectSummary};
-use crate::machine::Engine;
+use crate::engine::Engine;
 use bytes::Bytes;
 use std::ops::Bound;
 use store::listing::{Scan, successor, token_after};

@@ -4,7 +4,7 @@ use super::BucketRecord;
 use crate::error::Result;
 use crate::format::{IndexKey, Kind};
 use crate::index::Losses;
-use crate::machine::Engine;
+use crate::engine::Engine;
 use std::collections::BTreeSet;
 use std::ops::Bound;
 use store::Timestamp;

@@ -24,7 +24,7 @@ pub(crate) use writer::DriveWriter;
 use crate::codec::{Decoder, Encoder};
 use crate::error::{Error, Result};
 use crate::format::{BucketId, IndexKey, Naming, ObjectRecord};
-use crate::shell::{Drive, Frontend};
+use crate::frontend::{Drive, Frontend};
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::sync::Arc;

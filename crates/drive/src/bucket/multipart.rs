@@ -2,7 +2,7 @@
 
 use super::DriveBucket;
 use crate::format::{Body, RunSlice};
-use crate::shell::Stored;
+use crate::frontend::Stored;
 use crate::space::Hold;
 use std::collections::BTreeMap;
 use std::fmt;

@@ -5,7 +5,7 @@ use super::edit::check_precondition;
 use super::multipart::DriveMultipart;
 use super::writer::DriveWriter;
 use crate::format::{Body, IndexKey, ObjectRecord};
-use crate::shell::{Access, Stored};
+use crate::frontend::{Access, Stored};
 use crate::space::{Hold, Pins};
 use std::sync::Arc;
 use store::{

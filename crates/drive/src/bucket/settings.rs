@@ -2,7 +2,7 @@
 
 use super::DriveBucket;
 use crate::format::{Change, IndexKey, Kind};
-use crate::machine::{Prepared, Purpose};
+use crate::engine::{Prepared, Purpose};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use store::{Result, Settings};

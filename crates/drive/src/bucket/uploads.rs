@@ -7,8 +7,8 @@ use crate::error::Error;
 use crate::format::{
     Body, Change, IndexKey, Kind, Naming, ObjectRecord, decode_description, encode_description,
 };
-use crate::machine::{Prepared, Purpose};
-use crate::shell::{Stored, decode_record};
+use crate::engine::{Prepared, Purpose};
+use crate::frontend::{Stored, decode_record};
 use bytes::Bytes;
 use futures_util::TryStreamExt as _;
 use futures_util::stream::BoxStream;

@@ -1,7 +1,7 @@
 //! Streaming writer for an object: stores bytes as they arrive.
 
 use super::DriveBucket;
-use crate::shell::RunWriter;
+use crate::frontend::RunWriter;
 use bytes::Bytes;
 use store::{ObjectKey, ObjectRef, ObjectWriter, Payload, PutOptions, Result};
 

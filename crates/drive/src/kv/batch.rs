@@ -1,8 +1,8 @@
 //! Batches: several changes in one commit, which happens as a whole or not at all.
 
 use super::{Error, Group, Lifetime, Result, StoreMode, StoreOptions, key_of};
-use crate::machine::{Prepared, Purpose};
-use crate::shell::{Drive, Frontend, KeyGuard, Stored};
+use crate::engine::{Prepared, Purpose};
+use crate::frontend::{Drive, Frontend, KeyGuard, Stored};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use store::{ObjectKey, Payload};

@@ -57,8 +57,8 @@ pub use iterate::{Iterate, Pair};
 
 use crate::bucket::DriveBucket;
 use crate::format::{IndexKey, Kind};
-use crate::machine::Engine;
-use crate::shell::Drive;
+use crate::engine::Engine;
+use crate::frontend::Drive;
 use bytes::Bytes;
 use futures_util::TryStreamExt as _;
 use std::pin::pin;

@@ -1,7 +1,7 @@
 //! Copies between drives of a pool: objects are read from one drive and stored on another.
 
 use crate::bucket::DriveBucket;
-use crate::shell::{Access, Stored};
+use crate::frontend::{Access, Stored};
 use store::{CopyOptions, ObjectKey, ObjectRef, Result};
 
 /// Copies an object to a key on another drive, as `ObjectStore::copy` does on one drive.

@@ -7,9 +7,9 @@
 use crate::codec::{Decoder, Encoder};
 use crate::error::{Error, Result};
 use crate::format::{Change, IndexKey};
-use crate::machine::{Prepared, Purpose};
+use crate::engine::{Prepared, Purpose};
 use crate::pool::{DRIVES_MAX, unfit};
-use crate::shell::Drive;
+use crate::frontend::Drive;
 use std::collections::BTreeSet;
 use store::{Buckets, Entropy};
 

@@ -27,7 +27,7 @@ mod writer;
 pub use membership::{Membership, join};
 
 use crate::error::{Error, Result};
-use crate::shell::Drive;
+use crate::frontend::Drive;
 use placement_lock::{PlacementLock, PlacementLocks};
 use std::collections::HashMap;
 use std::fmt;

@@ -5,7 +5,7 @@ use super::shape::UNIT_BYTES;
 use super::{Array, Member, Members, Wait, position_of, units_of};
 use crate::device::{BlockDevice, Buffer, Io, block_on};
 use crate::error::{Error, Result};
-use crate::shell::Pace;
+use crate::frontend::Pace;
 use bytes::Bytes;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};

@@ -25,7 +25,7 @@ pub(crate) use write::Stored;
 use crate::device::{Array, BlockDevice, Buffer, Io};
 use crate::error::{Error, Result};
 use crate::format::{BucketId, IndexKey, ObjectRecord};
-use crate::machine::{Engine, FormatOptions, InlinePut, OpenOptions, Prepared, Purpose};
+use crate::engine::{Engine, FormatOptions, InlinePut, OpenOptions, Prepared, Purpose};
 use crate::space::Pins;
 use bytes::Bytes;
 use committer::Committer;

@@ -4,7 +4,7 @@ use super::{Drive, Frontend};
 use crate::error::Result;
 use crate::format::{Body, IndexKey, Kind};
 use crate::index::Losses;
-use crate::machine::Engine;
+use crate::engine::Engine;
 use futures_util::TryStreamExt as _;
 use std::ops::Bound;
 use std::sync::Arc;

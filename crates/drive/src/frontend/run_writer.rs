@@ -7,7 +7,7 @@ use crate::codec::Crc32c;
 use crate::device::{BLOCK_BYTES, BufferBuilder};
 use crate::error::{Error, Result};
 use crate::format::{RunSlice, SUMMED_BYTES, run_blocks_of, sum_blocks_of};
-use crate::machine::Engine;
+use crate::engine::Engine;
 use crate::space::{Hold, Pins, Reservation};
 use bytes::Bytes;
 use std::collections::VecDeque;

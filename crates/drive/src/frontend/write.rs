@@ -5,7 +5,7 @@ use super::maintenance::GAIN_DIVISOR;
 use crate::codec::crc32c;
 use crate::error::{Error, Result};
 use crate::format::{Body, InlineData, RunSlice, SUMMED_BYTES};
-use crate::machine::Engine;
+use crate::engine::Engine;
 use crate::space::{Hold, lock};
 use bytes::Bytes;
 use std::sync::Arc;

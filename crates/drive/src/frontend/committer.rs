@@ -2,7 +2,7 @@
 
 use super::KeyGuard;
 use crate::error::{Error, Result};
-use crate::machine::{Engine, Prepared, Purpose};
+use crate::engine::{Engine, Prepared, Purpose};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;

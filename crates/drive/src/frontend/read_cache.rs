@@ -6,7 +6,7 @@
 
 use crate::error::Result;
 use crate::format::{Body, RunSlice};
-use crate::machine::CacheRekey;
+use crate::engine::CacheRekey;
 use bytes::Bytes;
 use quick_cache::sync::DefaultLifecycle;
 use quick_cache::{OptionsBuilder, Weighter, sync};

@@ -3,7 +3,7 @@
 use super::{Drive, Frontend, decode_record};
 use crate::error::{Error, Result};
 use crate::format::{Body, Change, IndexKey, InlineData, Kind, ObjectRecord, ObjectSummary, Zone};
-use crate::machine::{Checked, Engine, InlinePut, LogReader, Prepared, Purpose};
+use crate::engine::{Checked, Engine, InlinePut, LogReader, Prepared, Purpose};
 use crate::space::{LOG_RESERVE_ZONES, Pins, lock};
 use bytes::Bytes;
 use futures_util::future::try_join_all;

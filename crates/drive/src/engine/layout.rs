@@ -4,7 +4,7 @@ use super::Engine;
 use crate::device::BLOCK_BYTES;
 use crate::error::{Error, Result};
 use crate::format::{Body, Geometry, Kind, ObjectRecord, Run, blocks_of};
-use crate::shell::Drive;
+use crate::frontend::Drive;
 use crate::space::lock;
 use std::collections::BTreeMap;
 use std::ops::Bound;
