@@ -42,7 +42,7 @@ pub enum Error {
     },
     /// The device failed to read a table of the index.
     #[error("the device failed to read the index at byte {at}: {reason}")]
-    UnreadIndex {
+    UnreadableIndex {
         /// Position in bytes from the device's beginning.
         at: u64,
         /// The kernel's error message.
@@ -52,7 +52,7 @@ pub enum Error {
     #[error(
         "the drive refuses new data as its index cannot be written ({0}); reads and deletions go on: scrub the drive and copy its objects"
     )]
-    Stuck(String),
+    IndexUnwritable(String),
     /// No space is left.
     #[error("the drive is full; deleting objects frees space")]
     Full,
@@ -70,7 +70,7 @@ pub enum Error {
     },
     /// The device is unsuitable for a drive, or for the requested one.
     #[error("{0}")]
-    Unfit(String),
+    Unsuitable(String),
 }
 
 impl Error {
@@ -80,7 +80,7 @@ impl Error {
 
     /// Returns whether a part of the index is damaged or unreadable. The rest of the drive may be intact.
     pub(crate) fn is_of_index(&self) -> bool {
-        matches!(self, Self::DamagedIndex { .. } | Self::UnreadIndex { .. })
+        matches!(self, Self::DamagedIndex { .. } | Self::UnreadableIndex { .. })
     }
 
     /// Returns whether the error means that a drive is present but damaged in part: its intact part can be opened with

@@ -93,7 +93,7 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
     }
 
     /// Returns the number of blocks below that were rewritten since the device was opened.
-    fn mended(&self) -> u64 {
+    fn repaired_blocks(&self) -> u64 {
         0
     }
 }

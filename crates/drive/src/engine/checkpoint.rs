@@ -59,7 +59,7 @@ impl Engine {
     }
 
     /// Returns whether checkpoints fail again and again, so that memory and log would grow without limit.
-    pub(crate) fn is_stuck(&self) -> bool {
+    pub(crate) fn is_index_unwritable(&self) -> bool {
         self.failed_checkpoints.load(Ordering::Relaxed) >= FAILED_CHECKPOINTS_MAX && self.needs_checkpoint()
     }
 
@@ -174,7 +174,7 @@ impl Engine {
 
     fn write_manifest(&self, bytes: &[u8]) -> Result<Reservation> {
         if bytes.len() as u64 > MANIFEST_BYTES_MAX - self.geometry.row_bytes() {
-            return Err(Error::Unfit("the drive is too fragmented: its manifest would be too long".into()));
+            return Err(Error::Unsuitable("the drive is too fragmented: its manifest would be too long".into()));
         }
         let run = Reservation::allocate_one_for_index(&self.space, blocks_of(bytes.len() as u64))?;
         let at = run.run().at();

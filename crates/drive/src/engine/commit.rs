@@ -105,7 +105,7 @@ impl Prepared {
             _ => false,
         };
         match self.changes.iter().any(is_too_long) {
-            true => Err(Error::Unfit(
+            true => Err(Error::Unsuitable(
                 "the object is too fragmented for the index: store it again, or delete other objects first"
                     .into(),
             )),
@@ -189,13 +189,13 @@ struct FramePlace {
 }
 
 impl Engine {
-    /// Makes all changes durable, then visible. After [`Error::Full`] (the log has no room) or [`Error::Stuck`] (the index cannot grow)
+    /// Makes all changes durable, then visible. After [`Error::Full`] (the log has no room) or [`Error::IndexUnwritable`] (the index cannot grow)
     /// nothing has changed, and the batch is as it was.
     pub(crate) fn commit(&self, batch: &mut Vec<Prepared>) -> Result<()> {
         self.check_writable()?;
         let demand = SpaceDemand::of(batch);
-        if demand.purpose != Purpose::Frees && self.is_stuck() {
-            return Err(Error::Stuck("checkpoints fail one after the other".into()));
+        if demand.purpose != Purpose::Frees && self.is_index_unwritable() {
+            return Err(Error::IndexUnwritable("checkpoints fail one after the other".into()));
         }
         let mut log = self.lock_log();
         let len_bytes_max = FRAME_HEADER_BYTES as u64 + batch.iter().map(Prepared::frame_bytes).sum::<u64>();
@@ -215,7 +215,7 @@ impl Engine {
             // Once written, a frame that contradicts the space could never be replayed: the drive could not be opened again.
             let what =
                 "the changes contradict the state of the space and were not written: run 'tenon drive check'";
-            return Err(self.fail(Error::Unfit(what.into())));
+            return Err(self.fail(Error::Unsuitable(what.into())));
         }
         changes.iter().for_each(|change| frame.change(change));
         let last_write = self.last_write.load(Ordering::Relaxed);
@@ -241,7 +241,7 @@ impl Engine {
     fn place(&self, log: &Log, len_bytes_max: u64, demand: &SpaceDemand) -> Result<FramePlace> {
         let zone_bytes = self.geometry.zone_bytes();
         if len_bytes_max > zone_bytes {
-            return Err(Error::Unfit(format!("a change of {len_bytes_max} bytes is longer than a zone")));
+            return Err(Error::Unsuitable(format!("a change of {len_bytes_max} bytes is longer than a zone")));
         }
         let advances = log.head_at + len_bytes_max > zone_bytes;
         let index_bytes = self.index_bytes();

@@ -69,7 +69,7 @@ fn geometry(device: &dyn BlockDevice, options: FormatOptions) -> Result<Geometry
     let fitting = (1 << target.ilog2()).clamp(ZONE_BYTES_MIN, ZONE_BYTES_MAX);
     let zone_bytes = options.zone_bytes.unwrap_or(fitting);
     if !zone_bytes.is_power_of_two() || zone_bytes < ZONE_BYTES_MIN {
-        return Err(Error::Unfit(format!(
+        return Err(Error::Unsuitable(format!(
             "zones of {zone_bytes} bytes are not possible: give a power of two of at least 1 MiB"
         )));
     }
@@ -78,7 +78,7 @@ fn geometry(device: &dyn BlockDevice, options: FormatOptions) -> Result<Geometry
     let zones = len_bytes / BLOCK_BYTES / zone_blocks;
     if zones < ZONES_MIN {
         let least = (ZONES_MIN * zone_blocks * BLOCK_BYTES).div_ceil(1 << 20);
-        return Err(Error::Unfit(format!(
+        return Err(Error::Unsuitable(format!(
             "a device of {} MiB is too small: with zones of {} MiB a drive needs {least} MiB",
             len_bytes >> 20,
             zone_bytes >> 20

@@ -263,13 +263,13 @@ fn read_superblock(device: &dyn BlockDevice) -> Result<Superblock> {
     let found = found.max_by_key(|superblock| superblock.generation);
     let found = found.ok_or_else(|| failed.unwrap_or_else(|| no_superblock([first, second])))?;
     if found.geometry.row_bytes() != row_bytes {
-        return Err(Error::Unfit(format!(
+        return Err(Error::Unsuitable(format!(
             "the drive has rows of {} bytes, but this array has rows of {row_bytes}: name the devices that the drive was formatted on",
             found.geometry.row_bytes(),
         )));
     }
     if found.geometry.blocks * BLOCK_BYTES > device.len_bytes() {
-        return Err(Error::Unfit(format!(
+        return Err(Error::Unsuitable(format!(
             "the device was cut short: it has {} bytes, but the drive on it needs {}; restore its length, or use a copy",
             device.len_bytes(),
             found.geometry.blocks * BLOCK_BYTES
@@ -281,7 +281,7 @@ fn read_superblock(device: &dyn BlockDevice) -> Result<Superblock> {
 /// Returns the error for a device without a valid superblock.
 fn no_superblock(copies: [&[u8]; 2]) -> Error {
     if let Some(version) = copies.into_iter().find_map(Superblock::other_version) {
-        return Error::Unfit(format!(
+        return Error::Unsuitable(format!(
             "the drive has format version {version}, but this Tenon supports version {VERSION}: use the Tenon that wrote it, or a newer one"
         ));
     }

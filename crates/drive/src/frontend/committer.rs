@@ -110,7 +110,7 @@ impl Queue {
             let outcome = engine.commit(&mut batch);
             let outcomes: Vec<_> = match outcome {
                 // One by one: changes that free space may succeed where others do not.
-                Err(Error::Full | Error::Stuck(_)) => {
+                Err(Error::Full | Error::IndexUnwritable(_)) => {
                     batch.into_iter().map(|one| commit_one(engine, one)).collect()
                 }
                 outcome => replies.iter().map(|_| outcome.clone()).collect(),

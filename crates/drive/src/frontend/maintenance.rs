@@ -22,7 +22,7 @@ const GAIN_DIVISOR_WHEN_FULL: u64 = 64;
 
 impl Drive {
     /// Runs maintenance whenever it is due, for as long as the future is polled: checkpoints, compaction, cleaning.
-    pub async fn keep_up(&self) {
+    pub async fn run_maintenance(&self) {
         loop {
             self.0.maintenance_due.notified().await;
             if let Err(error) = self.maintain().await {
@@ -108,7 +108,7 @@ impl Frontend {
 
     async fn wait_for_memtable(&self) {
         // If checkpoints fail again and again, maintenance retries them and commits refuse changes that grow. Writers do not retry too.
-        if !self.engine.is_memory_full() || self.engine.is_stuck() {
+        if !self.engine.is_memory_full() || self.engine.is_index_unwritable() {
             return;
         }
         if let Err(error) = self.checkpoint_if(Engine::is_memory_full).await {

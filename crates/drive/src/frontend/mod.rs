@@ -1,7 +1,7 @@
 //! The front end: the drive for concurrent async callers. It decides which callers wait, and where blocking calls run.
 //!
 //! Owns the key locks, the commit queue, and maintenance (checkpoints, compaction, cleaning), which the owner of the drive runs by
-//! [`Drive::keep_up`]. On a single-threaded runtime everything runs in place and in the order of the calls, so that a simulated
+//! [`Drive::run_maintenance`]. On a single-threaded runtime everything runs in place and in the order of the calls, so that a simulated
 //! world depends on its seed only.
 
 mod committer;
@@ -172,7 +172,7 @@ impl Frontend {
         let rekeys = std::mem::take(&mut prepared.rekeys);
         let dropped = std::mem::take(&mut prepared.dropped);
         let committed = self.committer.commit(&self.engine, prepared, locks).await;
-        if matches!(committed, Err(Error::Stuck(_))) {
+        if matches!(committed, Err(Error::IndexUnwritable(_))) {
             // Wakes maintenance, which retries the checkpoint.
             self.maintenance_due.notify_one();
         }

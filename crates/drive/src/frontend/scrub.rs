@@ -20,7 +20,7 @@ pub struct Scrubbed {
     /// Bytes of these objects.
     pub bytes: u64,
     /// Blocks of devices that were damaged and have been repaired since the last scrub or the opening.
-    pub mended: u64,
+    pub repaired: u64,
     /// Damage that could not be repaired, one line each.
     pub damaged: Vec<String>,
 }
@@ -51,7 +51,7 @@ impl Drive {
     /// are not read. `progress` is called repeatedly with the outcome so far.
     pub async fn scrub_at(&self, pace: &dyn Pace, mut progress: impl FnMut(&Scrubbed)) -> Result<Scrubbed> {
         let frontend = &self.0;
-        let mut mended_before = frontend.scrub_lock.lock().await;
+        let mut repaired_before = frontend.scrub_lock.lock().await;
         let mut scrubbed = Scrubbed::default();
         for table in frontend.engine.tables() {
             let step = frontend.run_blocking(move |engine| Ok(engine.verify_table(&table))).await?;
@@ -71,8 +71,8 @@ impl Drive {
         if frontend.engine.device.ways() > 0 {
             frontend.scrub_rows(is_right, pace, &mut scrubbed).await?;
         }
-        let mended = frontend.engine.device.mended();
-        scrubbed.mended = mended - std::mem::replace(&mut *mended_before, mended);
+        let repaired = frontend.engine.device.repaired_blocks();
+        scrubbed.repaired = repaired - std::mem::replace(&mut *repaired_before, repaired);
         Ok(scrubbed)
     }
 }

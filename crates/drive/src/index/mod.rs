@@ -208,13 +208,13 @@ pub(crate) fn table_error(error: sst::Error) -> Error {
         sst::Error::Io(error) => {
             match error.get_ref().and_then(|inner| inner.downcast_ref::<DeviceCause>()) {
                 Some(DeviceCause { at, is_read: true, reason }) => {
-                    Error::UnreadIndex { at: *at, reason: reason.clone() }
+                    Error::UnreadableIndex { at: *at, reason: reason.clone() }
                 }
                 Some(DeviceCause { at, reason, .. }) => Error::Device { at: *at, reason: reason.clone() },
                 None => Error::Device { at: 0, reason: error.to_string() },
             }
         }
-        error => Error::Unfit(error.to_string()),
+        error => Error::Unsuitable(error.to_string()),
     }
 }
 

@@ -8,7 +8,7 @@ use crate::codec::{Decoder, Encoder};
 use crate::error::{Error, Result};
 use crate::format::{Change, IndexKey};
 use crate::engine::{Prepared, Purpose};
-use crate::pool::{DRIVES_MAX, unfit};
+use crate::pool::{DRIVES_MAX, unsuitable};
 use crate::frontend::Drive;
 use std::collections::BTreeSet;
 use store::{Buckets, Entropy};
@@ -67,7 +67,7 @@ impl Drive {
 /// Makes a pool of drives, or adds drives to a pool. Drives that join must be empty, except for one drive of a new pool. All drives of an
 /// existing pool must be given. An interrupted call can be repeated.
 ///
-/// Errors: [`Error::Unfit`] if the drives cannot form a pool.
+/// Errors: [`Error::Unsuitable`] if the drives cannot form a pool.
 pub async fn join(drives: &[Drive], entropy: &Entropy) -> Result<Membership> {
     let found = memberships(drives).await?;
     let known = longest(&found);
@@ -76,7 +76,7 @@ pub async fn join(drives: &[Drive], entropy: &Entropy) -> Result<Membership> {
     let new = newcomers(drives, &pool, known.is_none()).await?;
     let joined = Membership { drives: [pool.drives, new].concat(), ..pool };
     if !(2..=DRIVES_MAX).contains(&joined.drives.len()) {
-        return Err(Error::Unfit(format!("a pool has 2 to {DRIVES_MAX} drives; name more or fewer")));
+        return Err(Error::Unsuitable(format!("a pool has 2 to {DRIVES_MAX} drives; name more or fewer")));
     }
     // The newest drive first, as the module's documentation explains.
     for id in joined.drives.iter().rev() {
@@ -91,12 +91,12 @@ pub async fn join(drives: &[Drive], entropy: &Entropy) -> Result<Membership> {
 async fn newcomers(drives: &[Drive], pool: &Membership, is_new: bool) -> Result<Vec<u64>> {
     let (mut full, mut empty) = (Vec::new(), Vec::new());
     for drive in drives.iter().filter(|drive| pool.number_of(drive.id()).is_none()) {
-        let is_empty = Buckets::list(drive).await.map_err(unfit)?.is_empty();
+        let is_empty = Buckets::list(drive).await.map_err(unsuitable)?.is_empty();
         if is_empty { &mut empty } else { &mut full }.push(drive.id());
     }
     match full.get(usize::from(is_new)) {
         None => Ok([full, empty].concat()),
-        Some(full) => Err(Error::Unfit(format!(
+        Some(full) => Err(Error::Unsuitable(format!(
             "drive {full:016x} has buckets: a drive that joins a pool must be empty"
         ))),
     }
@@ -109,7 +109,7 @@ fn check_all_of(found: &[(u64, Option<Membership>)], pool: &Membership) -> Resul
     }
     match pool.drives.iter().find(|away| !found.iter().any(|(id, _)| id == *away)) {
         None => Ok(()),
-        Some(away) => Err(Error::Unfit(format!(
+        Some(away) => Err(Error::Unsuitable(format!(
             "drive {away:016x} of the pool is missing: name all drives of the pool"
         ))),
     }
@@ -120,7 +120,7 @@ pub(super) async fn agree_on_membership(drives: &[Drive]) -> Result<Membership> 
     let found = memberships(drives).await?;
     let longest = longest(&found);
     let longest =
-        longest.ok_or_else(|| Error::Unfit("the drives are no pool: 'tenon drive join' makes one".into()))?;
+        longest.ok_or_else(|| Error::Unsuitable("the drives are no pool: 'tenon drive join' makes one".into()))?;
     for (id, membership) in &found {
         match membership {
             Some(membership) => check_of(*id, membership, &longest)?,
@@ -135,7 +135,7 @@ async fn memberships(drives: &[Drive]) -> Result<Vec<(u64, Option<Membership>)>>
     let (mut found, mut ids) = (Vec::new(), BTreeSet::new());
     for drive in drives {
         if !ids.insert(drive.id()) {
-            return Err(Error::Unfit(format!("drive {:016x} is given twice: remove the copy", drive.id())));
+            return Err(Error::Unsuitable(format!("drive {:016x} is given twice: remove the copy", drive.id())));
         }
         found.push((drive.id(), drive.membership().await?));
     }
@@ -151,10 +151,10 @@ fn longest(found: &[(u64, Option<Membership>)]) -> Option<Membership> {
 fn check_of(id: u64, known: &Membership, pool: &Membership) -> Result<()> {
     match known.pool == pool.pool && pool.drives.starts_with(&known.drives) {
         true => Ok(()),
-        false => Err(Error::Unfit(format!("drive {id:016x} belongs to another pool"))),
+        false => Err(Error::Unsuitable(format!("drive {id:016x} belongs to another pool"))),
     }
 }
 
 pub(super) fn foreign(id: u64) -> Error {
-    Error::Unfit(format!("drive {id:016x} does not belong to the pool: 'tenon drive join' adds it"))
+    Error::Unsuitable(format!("drive {id:016x} does not belong to the pool: 'tenon drive join' adds it"))
 }

@@ -67,7 +67,7 @@ impl Pool {
     /// Opens the pool that drives belong to, and completes what a crash interrupted: drives that were joining get the membership, and
     /// buckets and settings are made equal to those of the first drive.
     ///
-    /// Errors: [`Error::Unfit`] if the drives belong to different pools, or if some are missing without [`PoolOptions::degraded`].
+    /// Errors: [`Error::Unsuitable`] if the drives belong to different pools, or if some are missing without [`PoolOptions::degraded`].
     pub async fn open(drives: Vec<Drive>, options: PoolOptions) -> Result<Self> {
         let membership = membership::agree_on_membership(&drives).await?;
         let mut ordered: Vec<Option<Drive>> = vec![None; membership.drives.len()];
@@ -85,10 +85,10 @@ impl Pool {
         if pool.present().all(|(_, drive)| drive.0.engine.check_writable().is_ok()) {
             pool.store_membership(&membership).await?;
             if pool.check_all_present().is_ok() {
-                pool.repair_buckets().await.map_err(unfit)?;
+                pool.repair_buckets().await.map_err(unsuitable)?;
             }
         }
-        pool.lock_upload_homes().await.map_err(unfit)?;
+        pool.lock_upload_homes().await.map_err(unsuitable)?;
         Ok(pool)
     }
 
@@ -130,7 +130,7 @@ impl Pool {
         if missing.is_empty() || options.degraded {
             return Ok(());
         }
-        Err(Error::Unfit(format!(
+        Err(Error::Unsuitable(format!(
             "some of the {} drives of the pool are missing: {}",
             self.drive_count(),
             missing.join(", ")
@@ -161,8 +161,8 @@ impl fmt::Debug for Pool {
 }
 
 /// Converts an error that keeps drives from forming a pool.
-fn unfit(error: StoreError) -> Error {
-    Error::Unfit(error.to_string())
+fn unsuitable(error: StoreError) -> Error {
+    Error::Unsuitable(error.to_string())
 }
 
 /// Runs work to its end even if the caller is cancelled.

@@ -302,7 +302,7 @@ impl ArrayWorld {
         });
         tokio::select! {
             biased;
-            () = drive.keep_up() => {}
+            () = drive.run_maintenance() => {}
             outcome = maintain_at_random(drive, seed, loses_power) => outcome?,
             (outcomes, maintained) = join(try_join_all(clients), maintenance) => {
                 let outcomes = outcomes?;
@@ -310,7 +310,7 @@ impl ArrayWorld {
                 return Ok(outcomes.contains(&CallOutcome::DeviceDown) || loses_power);
             }
         }
-        Err("`keep_up` ended".into())
+        Err("`run_maintenance` ended".into())
     }
 
     /// Corrupts one device: all data must be readable, and consistent again after a scrub.
@@ -337,7 +337,7 @@ impl ArrayWorld {
             let drive = self.open(&[])?;
             self.compare(&drive).await?;
             let scrubbed = require_ok("scrub", drive.scrub(|_| ()).await)?;
-            if scrubbed.mended > 0 {
+            if scrubbed.repaired > 0 {
                 self.report.count("scrubs that repaired corruption");
             }
             match scrubbed.damaged.as_slice() {
@@ -385,7 +385,7 @@ impl ArrayWorld {
                 self.compare(&drive).await?;
             }
             let scrubbed = require_ok("scrub", drive.scrub(|_| ()).await)?;
-            if scrubbed.mended > 0 {
+            if scrubbed.repaired > 0 {
                 self.report.count("scrubs that repaired unreadable sectors");
             }
             if let [damaged, ..] = scrubbed.damaged.as_slice() {

@@ -243,7 +243,7 @@ impl DriveWorld {
         };
         tokio::select! {
             biased;
-            () = drive.keep_up() => {}
+            () = drive.run_maintenance() => {}
             outcome = maintain_at_random(drive, seed, is_faulty) => outcome?,
             () = kill => return Ok(true),
             outcomes = try_join_all(clients) => {
@@ -251,7 +251,7 @@ impl DriveWorld {
                 return Ok(is_cut || is_down && !has_read_errors);
             }
         }
-        Err("`keep_up` ended".into())
+        Err("`run_maintenance` ended".into())
     }
 
     /// Compares all buckets with their models. Then deletes everything, which must free all space.

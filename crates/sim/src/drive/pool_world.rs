@@ -250,7 +250,7 @@ impl PoolWorld {
         let is_faulty = is_cut || has_read_errors;
         let polls = 1 + self.entropy.below(8 * ops);
         let drives = pool.drives();
-        let keep_ups = drives.iter().map(|(_, drive)| Box::pin(drive.keep_up()));
+        let maintenance_loops = drives.iter().map(|(_, drive)| Box::pin(drive.run_maintenance()));
         let seeds: Vec<u64> = drives.iter().map(|_| self.entropy.next_u64()).collect();
         let maintenance = drives
             .iter()
@@ -270,7 +270,7 @@ impl PoolWorld {
         });
         tokio::select! {
             biased;
-            _ = select_all(keep_ups) => {}
+            _ = select_all(maintenance_loops) => {}
             (outcome, ..) = select_all(maintenance) => outcome?,
             () = kill => return Ok(true),
             outcomes = try_join_all(clients) => {
@@ -278,7 +278,7 @@ impl PoolWorld {
                 return Ok(is_cut || is_down && !has_read_errors);
             }
         }
-        Err("`keep_up` ended".into())
+        Err("`run_maintenance` ended".into())
     }
 
     /// Adds an empty drive, in some cases after an attempt during a power cut.

@@ -55,7 +55,7 @@ pub struct Array {
     labels_outdated: AtomicBool,
     read_only: bool,
     /// Number of units rewritten because they were wrong.
-    mended: AtomicU64,
+    repaired: AtomicU64,
     health: MemberHealth,
 }
 
@@ -91,7 +91,7 @@ impl Array {
     }
 
     /// Returns how many more members may be lost.
-    pub fn spare(&self) -> usize {
+    pub fn losses_left(&self) -> usize {
         self.in_sync().len().saturating_sub(self.shape.data)
     }
 
@@ -443,8 +443,8 @@ impl BlockDevice for Array {
         block_on(self.scrub_rows_of(Wait::Blocking, at, len_bytes, is_right))
     }
 
-    fn mended(&self) -> u64 {
-        self.mended.load(Ordering::Relaxed)
+    fn repaired_blocks(&self) -> u64 {
+        self.repaired.load(Ordering::Relaxed)
     }
 }
 

@@ -115,7 +115,7 @@ impl Array {
             };
             let failed = self.on_each_member(Members::of([number]), write).await;
             if failed.members.is_empty() {
-                self.mended.fetch_add(1, Ordering::Relaxed);
+                self.repaired.fetch_add(1, Ordering::Relaxed);
                 tracing::warn!(row, member = ?self.names(Members::of([number])), "rewrote a damaged block");
             }
             self.exclude(wait, failed).await?;
