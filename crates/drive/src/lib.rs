@@ -14,9 +14,13 @@ mod frontend;
 pub mod fuzz;
 mod index;
 pub mod kv;
+mod log;
+mod policy;
 pub mod pool;
 mod space;
+mod verdict;
 
+pub use device::Pace;
 pub use engine::{Area, Checked, FormatOptions, OpenOptions, Use};
 pub use error::{Error, Result};
-pub use frontend::{Drive, Info, Pace, Scrubbed, ZoneUse};
+pub use frontend::{Drive, Info, Scrubbed, ZoneUse};

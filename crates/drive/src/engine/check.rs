@@ -3,9 +3,8 @@
 use super::Engine;
 use crate::codec::Decoder;
 use crate::error::Result;
-use crate::format::{BucketId, IndexKey, Kind, ObjectRecord};
+use crate::format::{BucketId, IndexKey, Kind, Membership, ObjectRecord};
 use crate::index::Losses;
-use crate::pool::Membership;
 use crate::space::{References, lock};
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -43,8 +42,8 @@ impl Engine {
     /// damaged in part, counts the readable entries only.
     pub(crate) fn check(&self) -> Result<Checked> {
         let damaged = self.verify_tables();
-        let _no_checkpoint = self.lock_root();
-        let _no_commit = self.lock_log();
+        let _no_checkpoint = self.root.lock();
+        let _no_commit = self.log.lock();
         let mut walk = Walk::default();
         let losses = Losses::default();
         let mut scan = self.index.scan_readable(Bound::Unbounded, &losses);

@@ -1,24 +1,20 @@
 //! Checkpoint: writes the memtable as a table, and moves the superblock to the log position after its entries.
 
-use super::{Engine, Root, TABLE_BYTES_MIN, table_bytes_max};
+use super::Engine;
+use super::root::{Root, write_superblock};
 use crate::codec::crc32c;
-use crate::device::{BlockDevice, Buffer};
+use crate::device::Buffer;
 use crate::error::{Error, Result};
-use crate::format::{MANIFEST_BYTES_MAX, Manifest, Superblock, blocks_of};
-use crate::index::{IndexTable, TableSink, table_error};
+use crate::format::{MANIFEST_BYTES_MAX, Manifest, blocks_of};
+use crate::index::{IndexTable, TableSink, table_error, verify};
+use crate::policy::{TABLE_BYTES_MIN, table_bytes_max};
 use crate::space::{Reservation, lock};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// The most bytes of the log that a recovery reads.
-const LOG_BYTES_MAX: u64 = 512 << 20;
-
 /// The newest tables that have at most this many bytes together are merged into the next table, so that many nearly empty checkpoints
 /// take no more room than one. The room kept for a checkpoint includes [`TABLE_BYTES_MIN`] of overhead, enough for these entries too.
 const SHORT_BYTES: u64 = TABLE_BYTES_MIN / 2;
-
-/// Failed checkpoints in a row after which changes that make the index longer are refused.
-const FAILED_CHECKPOINTS_MAX: u32 = 3;
 
 /// The table of a checkpoint, if it has any entries, and the short tables that were merged into it.
 struct BuiltTable {
@@ -27,40 +23,17 @@ struct BuiltTable {
 }
 
 impl Engine {
-    /// Returns whether memtable or log are long enough for a checkpoint. The limits allow for as much again while the table is written.
-    pub(crate) fn needs_checkpoint(&self) -> bool {
-        let log_bytes_max = LOG_BYTES_MAX.min(self.geometry.zones() * self.geometry.zone_bytes() / 16);
-        self.index.memtable_bytes() > self.options.index_bytes / 4 || self.log_bytes() > log_bytes_max
-    }
-
-    /// Returns whether the entries that are in no table take all memory allowed for them.
-    pub(crate) fn is_memory_full(&self) -> bool {
-        let taken_bytes = self.index.memtable_bytes() as u64 + self.index.frozen_bytes();
-        taken_bytes > self.options.index_bytes as u64 / 2
-    }
-
     /// Writes the memtable as a table. After an error all committed entries are where they were, in memory or in a table, and the next
     /// checkpoint includes them. After a failure of the device nothing is written any more.
     pub(crate) fn checkpoint(&self) -> Result<()> {
-        let mut root = self.lock_root();
+        let mut root = self.root.lock();
         let mut log_bytes = 0;
         let made = self.make_checkpoint(&mut root, &mut log_bytes);
-        match &made {
-            Ok(()) => self.failed_checkpoints.store(0, Ordering::Relaxed),
-            Err(error) => {
-                self.lock_log().bytes_since_checkpoint += log_bytes;
-                // A full drive already refuses changes that grow.
-                if !matches!(error, Error::Full) {
-                    self.failed_checkpoints.fetch_add(1, Ordering::Relaxed);
-                }
-            }
+        if made.is_err() {
+            self.log.lock().bytes_since_checkpoint += log_bytes;
         }
+        self.root.count_checkpoint(&made);
         made
-    }
-
-    /// Returns whether checkpoints fail again and again, so that memory and log would grow without limit.
-    pub(crate) fn is_index_unwritable(&self) -> bool {
-        self.failed_checkpoints.load(Ordering::Relaxed) >= FAILED_CHECKPOINTS_MAX && self.needs_checkpoint()
     }
 
     /// Makes a checkpoint, and sets `log_bytes` to the length of the log that it covers.
@@ -69,7 +42,7 @@ impl Engine {
         let BuiltTable { table, short } = match self.build_frozen_table() {
             Ok(made) => made,
             Err(error) => {
-                let _log = self.lock_log();
+                let _log = self.log.lock();
                 self.index.undo_rotation();
                 return Err(error);
             }
@@ -78,29 +51,34 @@ impl Engine {
         root.retiring.extend(short);
         let tables = self.index.view().tables.clone();
         manifest.tables = tables.iter().map(|table| table.source().entry()).collect();
+        if !manifest.is_valid(self.geometry) {
+            // Paired with `read_manifest`: the next opening would refuse it.
+            let what = "the manifest contradicts itself and was not written: run 'tenon drive check'";
+            return Err(self.device.fail(Error::Unsuitable(what.into())));
+        }
         let bytes = manifest.encode();
         let run = self.write_manifest(&bytes)?.into_run();
         let old = std::mem::replace(&mut root.superblock.manifest, run);
         root.superblock.manifest_bytes = bytes.len() as u64;
         root.superblock.manifest_sum = crc32c(&bytes);
         root.superblock.generation += 1;
-        write_superblock(&*self.device, &root.superblock, [0, 1], |at| self.flush(at))
-            .map_err(|error| self.fail(error))?;
+        write_superblock(&self.device, &root.superblock, [0, 1])?;
         root.retiring.drain(..).for_each(|table| table.source().set_in_manifest(false));
         tables.iter().for_each(|table| table.source().set_in_manifest(true));
-        let mut log = self.lock_log();
+        let mut log = self.log.lock();
         log.checkpoint_frame = manifest.next_frame;
+        let index = self.index.size();
         let mut space = lock(&self.space);
         space.free_reserved(old);
-        space.set_needed_frame(manifest.next_frame);
-        self.reserve_for_checkpoint(&mut space, 0);
+        space.log_zones_mut().set_needed_frame(manifest.next_frame);
+        self.reserve_for_checkpoint(&mut space, index, 0);
         space.free_dead_zones();
         Ok(())
     }
 
     /// Rotates the memtable, and returns the manifest of this moment, without tables.
     fn begin_checkpoint(&self, log_bytes: &mut u64) -> Result<Manifest> {
-        let mut log = self.lock_log();
+        let mut log = self.log.lock();
         // Checked under the log's lock: a frame that failed in the meantime may name blocks that count as free here.
         self.check_writable()?;
         self.index.rotate_memtable();
@@ -128,7 +106,7 @@ impl Engine {
     }
 
     fn build_table_with(&self, short: &[Arc<IndexTable>], is_all: bool) -> Result<Option<Arc<IndexTable>>> {
-        self.build_table(self.index.scan_frozen_and(short), self.index.frozen_bytes(), is_all)
+        self.build_table(self.index.scan_frozen_and(short), self.index.size().frozen_bytes, is_all)
     }
 
     /// Writes a table of entries. `entries_bytes` is the most that they take, short tables not counted. Returns `None` if there are none.
@@ -144,7 +122,7 @@ impl Engine {
 
     /// Allocates room for a table whose entries take at most `entries_bytes`.
     pub(super) fn table_sink(&self, entries_bytes: u64) -> Result<TableSink> {
-        TableSink::new(self.device.clone(), self.space.clone(), table_bytes_max(entries_bytes))
+        TableSink::new(self.device().clone(), self.space.clone(), table_bytes_max(entries_bytes))
     }
 
     /// Like `build_table`, but writes to room that is allocated already.
@@ -165,22 +143,19 @@ impl Engine {
             return Ok(None);
         }
         let source = sink.finish(summary.len_bytes)?;
-        let id = self.last_table.fetch_add(1, Ordering::Relaxed);
-        match IndexTable::open(source, id, self.index.cache().clone()) {
-            Ok(table) => Ok(Some(Arc::new(table))),
-            Err(error) => Err(table_error(error)),
-        }
+        self.index.open_table(source).map(Some)
     }
 
     fn write_manifest(&self, bytes: &[u8]) -> Result<Reservation> {
         if bytes.len() as u64 > MANIFEST_BYTES_MAX - self.geometry.row_bytes() {
-            return Err(Error::Unsuitable("the drive is too fragmented: its manifest would be too long".into()));
+            return Err(Error::Unsuitable(
+                "the drive is too fragmented: its manifest would be too long".into(),
+            ));
         }
         let run = Reservation::allocate_one_for_index(&self.space, blocks_of(bytes.len() as u64))?;
         let at = run.run().at();
-        let written = self.device.write_at(at, &Buffer::in_rows(self.geometry.row_bytes(), [bytes]));
-        written.map_err(|error| self.fail(Error::device(at)(error)))?;
-        self.flush(at)?;
+        self.device.write(at, &Buffer::in_rows(self.geometry.row_bytes(), [bytes]))?;
+        self.device.flush(at)?;
         Ok(run)
     }
 }
@@ -194,12 +169,9 @@ pub(super) fn mergeable_lengths(tables: &[Arc<IndexTable>]) -> Vec<u64> {
 
 /// Marks those of the tables that cannot be read as a whole. Returns whether there are any: a failed read may succeed later.
 pub(super) fn mark_damaged(tables: &[Arc<IndexTable>]) -> bool {
-    let mut is_any = false;
-    for table in tables.iter().filter(|table| table.verify().is_err()) {
-        table.source().set_damaged();
-        is_any = true;
-    }
-    is_any
+    let damaged: Vec<_> = tables.iter().filter(|table| !verify(table).is_right()).collect();
+    damaged.iter().for_each(|table| table.source().set_damaged());
+    !damaged.is_empty()
 }
 
 /// Returns how many of the newest tables are merged into the next one. The lengths are those of the tables, newest first.
@@ -209,21 +181,4 @@ fn count_short(lengths: &[u64]) -> usize {
         Some(*sum)
     });
     sums.take_while(|&sum| sum <= SHORT_BYTES).count()
-}
-
-/// Writes and flushes the copies of the superblock in turn, so that one copy is intact at any time.
-pub(super) fn write_superblock(
-    device: &dyn BlockDevice,
-    superblock: &Superblock,
-    copies: [u64; 2],
-    flush: impl Fn(u64) -> Result<()>,
-) -> Result<()> {
-    let geometry = superblock.geometry;
-    let row = Buffer::in_rows(geometry.row_bytes(), [&superblock.encode()[..]]);
-    for copy in copies {
-        let at = geometry.superblock_at(copy);
-        device.write_at(at, &row).map_err(Error::device(at))?;
-        flush(at)?;
-    }
-    Ok(())
 }

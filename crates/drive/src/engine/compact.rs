@@ -1,10 +1,11 @@
 //! Compaction: merges tables of the index, so that lookups and listings read few of them.
 
+use super::Engine;
 use super::checkpoint::{mark_damaged, mergeable_lengths};
-use super::{Engine, table_bytes_max};
 use crate::error::Result;
 use crate::format::blocks_of;
 use crate::index::{IndexTable, TableSink};
+use crate::policy::table_bytes_max;
 use crate::space::lock;
 use std::ops::Bound;
 use std::sync::{Arc, PoisonError};
@@ -32,7 +33,7 @@ impl Engine {
         let Some(Compaction { old, is_all, sink }) = self.begin_compaction()? else { return Ok(false) };
         let entries = sst::Merge::new(old.iter().map(|table| table.scan(Bound::Unbounded)));
         let merged = self.build_table_in(sink, entries, is_all);
-        let mut root = self.lock_root();
+        let mut root = self.root.lock();
         old.iter().for_each(|table| table.source().set_merging(false));
         match merged {
             Err(error) if error.is_of_index() && mark_damaged(&old) => {
@@ -49,16 +50,17 @@ impl Engine {
 
     /// Chooses tables to merge and allocates room for the result. Returns `None` if no merge is due, or no room.
     fn begin_compaction(&self) -> Result<Option<Compaction>> {
-        let _no_checkpoint = self.lock_root();
+        let _no_checkpoint = self.root.lock();
         let tables = self.index.view().tables.clone();
         let lengths = mergeable_lengths(&tables);
         let Some(count) = worth_merging(&lengths) else { return Ok(None) };
         let merged_bytes = lengths[..count].iter().sum();
         {
             // The room for a checkpoint stays free. More tables are better than a drive that refuses deletions.
+            let index = self.index.size();
             let mut space = lock(&self.space);
-            self.reserve_for_checkpoint(&mut space, 0);
-            if !space.has_room_for_index(blocks_of(table_bytes_max(merged_bytes))) {
+            self.reserve_for_checkpoint(&mut space, index, 0);
+            if !space.free_space().has_room_for_index(blocks_of(table_bytes_max(merged_bytes))) {
                 return Ok(None);
             }
         }
@@ -67,11 +69,6 @@ impl Engine {
         let old: Vec<_> = tables.into_iter().take(count).collect();
         old.iter().for_each(|table| table.source().set_merging(true));
         Ok(Some(Compaction { old, is_all, sink }))
-    }
-
-    /// Waits until no compaction is in progress.
-    pub(crate) fn wait_for_compaction(&self) {
-        drop(self.compaction_lock.lock().unwrap_or_else(PoisonError::into_inner));
     }
 }
 

@@ -1,11 +1,13 @@
 //! Formatting: makes an empty drive of a device.
 
 use super::Engine;
+use super::root::write_superblock;
 use crate::codec::crc32c;
-use crate::device::{BLOCK_BYTES, BlockDevice, Buffer};
+use crate::device::{BLOCK_BYTES, BlockDevice, Buffer, FailStopDevice};
 use crate::error::{Error, Result};
 use crate::format::{DriveId, Geometry, Manifest, Superblock, blocks_of};
-use crate::space::{LOG_RESERVE_ZONES, Space};
+use crate::policy::LOG_RESERVE_ZONES;
+use crate::space::Space;
 use std::sync::Arc;
 use store::Entropy;
 
@@ -50,16 +52,15 @@ impl Engine {
             manifest_bytes: bytes.len() as u64,
             manifest_sum: crc32c(&bytes),
         };
+        let device = FailStopDevice::new(device.clone(), false);
         let write = |at: u64, bytes: &[u8]| {
-            device.write_at(at, &Buffer::in_rows(geometry.row_bytes(), [bytes])).map_err(Error::device(at))
+            device.write(at, &Buffer::in_rows(geometry.row_bytes(), [bytes]))?;
+            device.flush(at)
         };
         // Cleared first: if formatting is interrupted, the device holds neither the old drive nor the new one.
         write(0, &vec![0; geometry.superblocks().len_bytes() as usize])?;
-        let flush = |at: u64| device.flush().map_err(Error::device(at));
-        flush(0)?;
         write(run.at(), &bytes)?;
-        flush(run.at())?;
-        super::checkpoint::write_superblock(&**device, &superblock, [0, 1], flush)
+        write_superblock(&device, &superblock, [0, 1])
     }
 }
 

@@ -3,8 +3,7 @@
 use super::Engine;
 use crate::device::BLOCK_BYTES;
 use crate::error::{Error, Result};
-use crate::format::{Body, Geometry, Kind, ObjectRecord, Run, blocks_of};
-use crate::frontend::Drive;
+use crate::format::{Body, Kind, ObjectRecord, Run, blocks_of};
 use crate::space::lock;
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -35,26 +34,20 @@ pub struct Area {
     pub what: Use,
 }
 
-impl Drive {
-    /// Returns everything that is in use, ordered by position; the rest is free. Blocks while the whole index is read, and stops
-    /// commits meanwhile.
-    pub fn layout(&self) -> Result<Vec<Area>> {
-        self.0.engine.layout()
-    }
-}
-
 impl Engine {
-    fn layout(&self) -> Result<Vec<Area>> {
-        let root = self.lock_root();
-        let _no_commit = self.lock_log();
+    /// Returns everything that is in use, ordered by position; the rest is free. Commits wait meanwhile.
+    pub(crate) fn layout(&self) -> Result<Vec<Area>> {
+        let root = self.root.lock();
+        let _no_commit = self.log.lock();
         let tables = self.index.view();
         let tables = tables.tables.iter().chain(&root.retiring).flat_map(|table| table.source().entry().runs);
         let mut areas: Vec<Area> = tables.map(|run| Area::of(run, Use::Index)).collect();
         areas.push(Area::of(self.geometry.superblocks(), Use::Root));
         areas.push(Area::of(root.superblock.manifest, Use::Root));
-        areas.extend(
-            lock(&self.space).zones().map(|(zone, _)| Area::of(zone_run(self.geometry, zone), Use::Pack)),
-        );
+        let space = lock(&self.space);
+        let zones = space.log_zones().iter();
+        areas.extend(zones.map(|(zone, _)| Area::of(self.geometry.zone_run(zone), Use::Pack)));
+        drop(space);
         for (run, data_bytes) in self.runs_of_objects()? {
             let (data, sums) = Area::of(run, Use::Data).split(blocks_of(data_bytes) * BLOCK_BYTES, Use::Sums);
             areas.extend([data, sums]);
@@ -74,7 +67,7 @@ impl Engine {
                 continue;
             }
             let record = ObjectRecord::of_entry(key, value);
-            let record = record.ok_or_else(|| Error::damaged("an object's record in the index", 0))?;
+            let record = record.ok_or_else(|| Error::damaged_entry("an object's record", key))?;
             if let Body::Runs(slices) = record.body {
                 runs.extend(slices.iter().map(|slice| (slice.run, slice.data_bytes)));
             }
@@ -93,8 +86,4 @@ impl Area {
         let rest = Self { at: self.at + len_bytes, len_bytes: self.len_bytes - len_bytes, what: others };
         (Self { len_bytes, ..self }, rest)
     }
-}
-
-fn zone_run(geometry: Geometry, zone: u64) -> Run {
-    Run { start: zone * geometry.zone_blocks, blocks: geometry.zone_blocks }
 }

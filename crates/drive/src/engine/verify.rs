@@ -2,12 +2,14 @@
 //!
 //! Each call is one step of a scrub. Commits, checkpoints and compactions continue between and during the steps.
 
-use super::{Engine, LogReader};
+use super::Engine;
 use crate::device::BLOCK_BYTES;
 use crate::error::{Error, Result};
 use crate::format::Run;
-use crate::index::{IndexTable, table_error};
+use crate::index::{IndexTable, verify};
+use crate::log::FrameReader;
 use crate::space::{Pins, ScrubGuard, lock};
+use crate::verdict::Verdict;
 use std::sync::Arc;
 
 /// Rows scrubbed by one step.
@@ -35,32 +37,31 @@ impl Engine {
 
     /// Verifies a table.
     pub(crate) fn verify_table(&self, table: &IndexTable) -> ScrubStep {
-        let damaged = table.verify().map_err(table_error).err().map(|error| error.to_string());
+        let damaged = verify(table).damage().map(|error| error.to_string());
         ScrubStep { bytes: table.source().len(), damaged: damaged.into_iter().collect() }
     }
 
     /// Returns the zones that have frames.
     pub(crate) fn pack_zones(&self) -> Vec<u64> {
-        lock(&self.space).zones().map(|(zone, _)| zone).collect()
+        lock(&self.space).log_zones().iter().map(|(zone, _)| zone).collect()
     }
 
     /// Verifies the frames of a pack zone.
     pub(crate) fn verify_frames(&self, zone: u64) -> ScrubStep {
         let mut pins = Pins::new(&self.space);
         pins.pin_zone(zone);
-        let Some(entry) = lock(&self.space).zone(zone) else { return ScrubStep::default() };
-        let reader = LogReader::new(self.device.clone(), self.drive, self.geometry);
+        let Some(entry) = lock(&self.space).log_zones().get(zone) else { return ScrubStep::default() };
+        let reader = FrameReader::new(self.device().clone(), self.drive, self.geometry);
         let mut reader = reader.limit_to(entry.used_bytes);
         let (mut at, mut damaged) = (0, Vec::new());
         while at < entry.used_bytes {
             match reader.frame(zone, at) {
-                Ok(Some(frame)) => at += self.geometry.frame_bytes(&frame.header),
-                Ok(None) => {
-                    let at = self.geometry.zone_at(zone) + at;
-                    damaged.push(format!("damaged: a frame of small objects at byte {at}"));
+                Verdict::Right(frame) => at += self.geometry.frame_bytes(&frame.header),
+                Verdict::Wrong(error) => {
+                    damaged.push(error.to_string());
                     break;
                 }
-                Err(error) => {
+                Verdict::Unreadable(error) => {
                     damaged.push(format!("frames of small objects: {error}"));
                     break;
                 }
@@ -84,7 +85,7 @@ impl Engine {
 
     /// Makes the devices read and repair all they hold of the superblocks and the manifest. Checkpoints wait meanwhile.
     pub(crate) fn scrub_root(&self, is_right: bool) -> Result<ScrubStep> {
-        let root = self.lock_root();
+        let root = self.root.lock();
         self.scrub_rows_of(&[self.geometry.superblocks(), root.superblock.manifest], is_right)
     }
 
@@ -96,7 +97,7 @@ impl Engine {
             let mut at = run.at();
             while at < end {
                 let len_bytes = len_bytes_max.min(end - at);
-                let left = self.device.scrub_rows(at, len_bytes, is_right).map_err(Error::device(at))?;
+                let left = self.device().scrub_rows(at, len_bytes, is_right).map_err(Error::device(at))?;
                 step.damaged.extend(left);
                 step.bytes += len_bytes;
                 at += len_bytes;
@@ -107,6 +108,6 @@ impl Engine {
 
     /// Makes the repairs of a scrub durable.
     pub(crate) fn flush_scrubbed(&self) -> Result<()> {
-        if self.options.read_only { Ok(()) } else { self.flush(0) }
+        if self.device.is_read_only() { Ok(()) } else { self.device.flush(0) }
     }
 }

@@ -1,8 +1,9 @@
 //! Group commit: the first waiting task commits for all tasks that queued while the device was busy.
 
 use super::KeyGuard;
+use crate::engine::{Engine, Prepared};
 use crate::error::{Error, Result};
-use crate::engine::{Engine, Prepared, Purpose};
+use crate::policy::Purpose;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
@@ -52,7 +53,7 @@ impl Committer {
         tokio::task::yield_now().await;
         tokio::select! {
             biased;
-            answered = &mut answer => return answered.unwrap_or_else(|_| Err(aborted())),
+            answered = &mut answer => return answered.unwrap_or_else(|error| Err(Error::aborted(&error))),
             commit_lock = self.commit_lock.clone().lock_owned() => {
                 let (engine, queue) = (engine.clone(), self.queue.clone());
                 // Runs to its end even if this task is cancelled, because other tasks wait for the outcome.
@@ -61,12 +62,12 @@ impl Committer {
                     drop(commit_lock);
                     Ok(())
                 });
-                if ended.await.is_err() {
-                    return Err(aborted());
+                if let Err(error) = ended.await {
+                    return Err(Error::aborted(&error));
                 }
             }
         }
-        answer.await.unwrap_or_else(|_| Err(aborted()))
+        answer.await.unwrap_or_else(|error| Err(Error::aborted(&error)))
     }
 }
 
@@ -95,14 +96,15 @@ impl Queue {
     fn commit(&self, engine: &Engine) {
         loop {
             let (mut batch, replies): (Vec<_>, Vec<_>) = self
-                .take(engine.frame_bytes_fitting())
+                .take(engine.policy.frame_bytes_fitting(engine.log.published().size()))
                 .into_iter()
                 .map(|queued| (queued.prepared, queued.reply))
                 .unzip();
             if batch.is_empty() {
                 return;
             }
-            if engine.needs_zone_from_checkpoint()
+            let usage = engine.usage();
+            if engine.policy.needs_zone_from_checkpoint(usage.space, usage.log)
                 && let Err(error) = engine.checkpoint()
             {
                 tracing::warn!(%error, "the log is nearly full and a checkpoint failed");
@@ -115,6 +117,7 @@ impl Queue {
                 }
                 outcome => replies.iter().map(|_| outcome.clone()).collect(),
             };
+            assert_eq!(replies.len(), outcomes.len(), "each caller gets one outcome");
             for (reply, outcome) in replies.into_iter().zip(outcomes) {
                 reply.send(outcome);
             }
@@ -160,8 +163,4 @@ fn commit_one(engine: &Engine, one: Prepared) -> Result<()> {
         }
         outcome => outcome,
     }
-}
-
-fn aborted() -> Error {
-    Error::Failed("a commit was aborted".into())
 }

@@ -1,6 +1,7 @@
 //! Status of a drive, for `tenon drive info` and `tenon drive map`.
 
 use super::{Drive, Frontend};
+use crate::device::BLOCK_BYTES;
 use crate::space::lock;
 
 /// The state of a drive at a moment. Lengths are in bytes.
@@ -61,7 +62,7 @@ impl Frontend {
     /// Returns the free space for objects, in bytes.
     pub(crate) fn available_bytes(&self) -> u64 {
         let zones_reserved = self.engine.zones_reserved();
-        lock(&self.engine.space).available_blocks(zones_reserved) * crate::device::BLOCK_BYTES
+        lock(&self.engine.space).free_space().object_blocks(zones_reserved) * BLOCK_BYTES
     }
 }
 
@@ -71,19 +72,19 @@ impl Drive {
         let engine = &self.0.engine;
         let tables =
             engine.index.view().tables.iter().map(|table| (table.source().len(), table.entries())).collect();
-        let log_bytes = engine.log_bytes();
+        let log_bytes = engine.log.published().bytes_since_checkpoint;
         let available_bytes = self.0.available_bytes();
         let space = lock(&engine.space);
         Info {
             id: engine.drive.id,
-            len_bytes: engine.geometry.blocks * crate::device::BLOCK_BYTES,
+            len_bytes: engine.geometry.blocks * BLOCK_BYTES,
             zone_bytes: engine.geometry.zone_bytes(),
             available_bytes,
             free_run_bytes_max: space.free().longest().map_or(0, |run| run.len_bytes()),
-            pack_zones: space.zones().count() as u64,
-            pack_live_bytes: space.zones().map(|(_, zone)| zone.live_bytes).sum(),
+            pack_zones: space.log_zones().len() as u64,
+            pack_live_bytes: space.log_zones().iter().map(|(_, zone)| zone.live_bytes).sum(),
             tables,
-            index_memory_bytes: engine.index.len_bytes() as u64,
+            index_memory_bytes: engine.index.memory_bytes(),
             log_bytes,
         }
     }
@@ -95,9 +96,9 @@ impl Drive {
         let mut free_bytes = vec![0; geometry.zones() as usize];
         for run in space.free().runs() {
             for zone in run.start / geometry.zone_blocks..=(run.end() - 1) / geometry.zone_blocks {
-                let (begins, ends) = (zone * geometry.zone_blocks, (zone + 1) * geometry.zone_blocks);
-                free_bytes[zone as usize] +=
-                    (run.end().min(ends) - run.start.max(begins)) * crate::device::BLOCK_BYTES;
+                let whole = geometry.zone_run(zone);
+                let blocks = run.end().min(whole.end()) - run.start.max(whole.start);
+                free_bytes[zone as usize] += blocks * BLOCK_BYTES;
             }
         }
         let mut map: Vec<ZoneUse> = free_bytes
@@ -108,7 +109,7 @@ impl Drive {
             })
             .collect();
         space.log_reserve().iter().for_each(|&zone| map[zone as usize] = ZoneUse::Free);
-        for (zone, entry) in space.zones() {
+        for (zone, entry) in space.log_zones().iter() {
             map[zone as usize] = ZoneUse::Pack { live_bytes: entry.live_bytes };
         }
         map

@@ -8,24 +8,26 @@ mod committer;
 mod info;
 mod key_locks;
 mod maintenance;
+mod membership;
 mod read;
 mod read_cache;
-mod reconstruct;
 mod run_writer;
 mod scrub;
+mod verified_reader;
 mod write;
 
 pub use info::{Info, ZoneUse};
 pub(crate) use key_locks::{KeyGuard, KeyLocks};
 pub(crate) use read::Access;
 pub(crate) use run_writer::RunWriter;
-pub use scrub::{Pace, Scrubbed};
+pub use scrub::Scrubbed;
 pub(crate) use write::Stored;
 
-use crate::device::{Array, BlockDevice, Buffer, Io};
+use crate::device::{Array, BlockDevice, Io};
+use crate::engine::{Area, Engine, FormatOptions, InlinePut, OpenOptions, Prepared};
 use crate::error::{Error, Result};
-use crate::format::{BucketId, IndexKey, ObjectRecord};
-use crate::engine::{Engine, FormatOptions, InlinePut, OpenOptions, Prepared, Purpose};
+use crate::format::{BucketId, IndexKey, ObjectRecord, decode_record};
+use crate::policy::Purpose;
 use crate::space::Pins;
 use bytes::Bytes;
 use committer::Committer;
@@ -35,15 +37,18 @@ use std::ops::Bound;
 use std::sync::Arc;
 use store::{Clock, Entropy};
 use tokio::sync::{Notify, Semaphore};
+use verified_reader::VerifiedReader;
 
 /// An open drive. Clones share it.
 #[derive(Clone)]
 pub struct Drive(pub(crate) Arc<Frontend>);
 
+/// The front end of an open drive.
 pub(crate) struct Frontend {
     pub(crate) engine: Arc<Engine>,
-    /// For reading and writing data. Commits go through the engine.
+    /// For writing data. Commits go through the engine.
     io: Io,
+    reader: VerifiedReader,
     /// `None` if disabled.
     cache: Option<Arc<ReadCache>>,
     pub(crate) locks: KeyLocks,
@@ -73,6 +78,7 @@ impl Drive {
     pub fn open(io: impl Into<Io>, options: OpenOptions, clock: Arc<dyn Clock>) -> Result<Self> {
         let io = io.into();
         let engine = Arc::new(Engine::open(io.device(), options)?);
+        let reader = VerifiedReader::new(io.clone(), engine.geometry, engine.buffers.clone());
         let cache = ReadCache::new(options.read_cache_bytes).map(Arc::new);
         let (committer, locks) = (Committer::default(), KeyLocks::default());
         let (maintenance_due, buffer_permits) =
@@ -82,6 +88,7 @@ impl Drive {
         Ok(Self(Arc::new(Frontend {
             engine,
             io,
+            reader,
             cache,
             locks,
             clock,
@@ -102,6 +109,12 @@ impl Drive {
             Io::Array(array) => Some(array),
             _ => None,
         }
+    }
+
+    /// Returns everything that is in use, ordered by position; the rest is free. Blocks while the whole index is read, and stops
+    /// commits meanwhile.
+    pub fn layout(&self) -> Result<Vec<Area>> {
+        self.0.engine.layout()
     }
 
     /// Returns the losses of an opening with [`OpenOptions::before_damage`], one line each; none if the drive is intact.
@@ -132,13 +145,7 @@ impl Frontend {
         let done = store::blocking(move || Ok(work(&engine))).await;
         // On a single-threaded runtime the work ran in place. Yielding lets other tasks run here, as they do in production.
         tokio::task::yield_now().await;
-        done.unwrap_or_else(|error| Err(Error::Failed(format!("a call was aborted: {error}"))))
-    }
-
-    /// Reads blocks from a position on.
-    async fn read_blocks(&self, at: u64, len_bytes: u64) -> Result<Buffer> {
-        let buffer = self.engine.buffers.take(len_bytes as usize);
-        self.io.read(at, buffer).await.map_err(Error::device(at))
+        done.unwrap_or_else(|error| Err(Error::aborted(&error)))
     }
 
     /// Waits until the log has room, then locks a key.
@@ -184,9 +191,7 @@ impl Frontend {
             rekeys.iter().for_each(|rekey| cache.rekey(rekey));
             dropped.iter().for_each(|(write, body)| cache.remove(*write, body));
         }
-        if self.engine.needs_checkpoint() || self.needs_cleaning() {
-            self.maintenance_due.notify_one();
-        }
+        self.notify_maintenance();
         Ok(())
     }
 
@@ -226,14 +231,15 @@ impl Frontend {
 
     /// Returns an object's record.
     pub(crate) async fn record(&self, key: &IndexKey) -> Result<Option<ObjectRecord>> {
-        self.entry(key).await?.map(|value| decode_record(&value)).transpose()
+        self.entry(key).await?.map(|value| decode_record(&key.0, &value)).transpose()
     }
 
     /// Returns the record of an object or a part, and pins on its bytes: they are not overwritten while the pins exist.
     pub(crate) async fn pinned_record(&self, key: &IndexKey) -> Result<Option<(ObjectRecord, Pins)>> {
         let mut found = self.entry(key).await?;
         while let Some(value) = found {
-            let record = ObjectRecord::of_entry(&key.0, &value).ok_or_else(damaged_record)?;
+            let record = ObjectRecord::of_entry(&key.0, &value);
+            let record = record.ok_or_else(|| Error::damaged_entry("an object's record", &key.0))?;
             let mut pins = Pins::new(&self.engine.space);
             pins.pin_body(&record.body);
             // Before they were pinned the blocks may have been reused. If the entry is unchanged now, they were not.
@@ -256,11 +262,37 @@ impl Frontend {
     }
 }
 
-/// Decodes a record of the index.
-pub(crate) fn decode_record(value: &[u8]) -> Result<ObjectRecord> {
-    ObjectRecord::decode(value).ok_or_else(damaged_record)
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::FileDevice;
+    use store::Buckets as _;
 
-fn damaged_record() -> Error {
-    Error::damaged("an object's record in the index", 0)
+    fn drive(folder: &tempfile::TempDir) -> Drive {
+        let file = FileDevice::create(&folder.path().join("drive"), 32 << 20).unwrap();
+        let device: Arc<dyn BlockDevice> = Arc::new(file);
+        Drive::format(&device, FormatOptions::default(), &Entropy::new(1)).unwrap();
+        Drive::open(device, OpenOptions::default(), Arc::new(store::SystemClock)).unwrap()
+    }
+
+    /// A call whose task had panicked said that the drive accepts no writes and must be opened again, though nothing had failed.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn an_aborted_call_does_not_say_that_the_drive_failed() {
+        let folder = tempfile::tempdir().unwrap();
+        let drive = drive(&folder);
+        let aborted = drive.0.run_blocking(|_| -> Result<()> { panic!("a bug") }).await.unwrap_err();
+        assert!(matches!(&aborted, Error::Aborted(_)), "{aborted}");
+        drive.create("photos").await.unwrap();
+    }
+
+    /// Damage of a record was reported at byte 0 of the device, whatever the record.
+    #[tokio::test]
+    async fn damage_of_an_entry_names_the_entry() {
+        let folder = tempfile::tempdir().unwrap();
+        let drive = drive(&folder);
+        drive.0.engine.index.insert(IndexKey::bucket("photos").0, vec![0xff]);
+        let damaged = drive.open("photos").await.unwrap_err().to_string();
+        assert!(damaged.contains("a bucket's record in the index, at the entry 'Bphotos'"), "{damaged}");
+        assert!(!damaged.contains("byte"), "{damaged}");
+    }
 }

@@ -4,20 +4,17 @@
 
 use super::Frontend;
 use super::read_cache::{CACHED_BYTES_MAX, CachedRange, ReadCache, copy_if_short};
-use crate::codec::crc32c;
-use crate::device::{BLOCK_BYTES, Buffer};
+use super::verified_reader::Source;
 use crate::error::{Error, Result};
-use crate::format::{Body, InlineData, RunSlice, SUMMED_BYTES, run_blocks_of, sum_blocks_of};
+use crate::format::{Body, SUMMED_BYTES};
 use crate::space::Pins;
 use bytes::Bytes;
-use futures_util::future::try_join;
 use futures_util::stream::{self, BoxStream};
 use futures_util::{StreamExt as _, TryStreamExt as _, poll};
 use std::ops::Range;
 use std::sync::Arc;
 use std::task::Poll;
 use store::StoreError;
-use tokio::sync::OnceCell;
 
 /// Length of one read, and the number of reads in flight for one reader.
 const READ_BYTES: u64 = CACHED_BYTES_MAX;
@@ -49,22 +46,6 @@ struct ReadStep {
     number: u32,
     /// The range of the source's data, in bytes.
     range: Range<u64>,
-}
-
-/// Data with a checksum for each [`SUMMED_BYTES`].
-#[derive(Debug, Clone)]
-enum Source {
-    Inline(Arc<InlineData>),
-    Run(Arc<(RunSlice, OnceCell<Vec<u32>>)>),
-}
-
-impl Source {
-    fn len_bytes(&self) -> u64 {
-        match self {
-            Self::Inline(inline) => inline.len.into(),
-            Self::Run(slice) => slice.0.data_bytes,
-        }
-    }
 }
 
 impl ReadStep {
@@ -147,7 +128,7 @@ impl Reader {
         let (from, to) = (step.range.start - range.start, step.range.end - range.start);
         let bytes = match self.cache.clone() {
             Some((cache, write)) => self.read_through_cache(cache, write, step, range).await?,
-            None => self.frontend.read_range(&step.source, range).await?,
+            None => self.frontend.reader.read(&step.source, range).await.into_result()?,
         };
         Ok(bytes.slice(from as usize..to as usize))
     }
@@ -166,7 +147,10 @@ impl Reader {
         }
         let mut read = Box::pin(async move {
             let Self { frontend, pins, .. } = self;
-            let read = async { frontend.read_range(&step.source, range).await.map(copy_if_short) };
+            let read = async {
+                let read = frontend.reader.read(&step.source, range).await;
+                read.map(copy_if_short).into_result()
+            };
             let bytes = cache.get_or_read(&cached_range, read).await;
             drop(pins);
             bytes
@@ -176,121 +160,8 @@ impl Reader {
             return bytes;
         }
         // Runs to its end even if this reader is cancelled or slow, because other readers may wait for the same range.
-        tokio::spawn(read)
-            .await
-            .unwrap_or_else(|error| Err(Error::Failed(format!("a read was aborted: {error}"))))
+        tokio::spawn(read).await.unwrap_or_else(|error| Err(Error::aborted(&error)))
     }
-}
-
-impl Frontend {
-    /// Reads a range of a source's data. The range covers whole checksums, or ends with the data.
-    async fn read_range(&self, source: &Source, range: Range<u64>) -> Result<Bytes> {
-        match source {
-            Source::Inline(inline) => {
-                let blocks = self.blocks(inline.at, &range).await?;
-                self.verify_or_reconstruct(blocks, sums_from(&inline.sums, &range)).await
-            }
-            Source::Run(slice) => {
-                let (slice, sums) = &**slice;
-                self.check_inside(slice)?;
-                match self.read_slice(slice, sums, &range).await {
-                    Err(error @ Error::Damaged { .. }) => self.reconstruct_slice(slice, range, error).await,
-                    read => read,
-                }
-            }
-        }
-    }
-
-    fn check_inside(&self, slice: &RunSlice) -> Result<()> {
-        match slice.run.end() <= self.engine.geometry.blocks {
-            true => Ok(()),
-            false => {
-                let what = "an object's record, whose data would lie beyond the device's end,";
-                Err(Error::damaged(what, slice.run.at()))
-            }
-        }
-    }
-
-    /// Reads a range of a run, and concurrently its checksums unless they were read before. A short run takes a single read.
-    async fn read_slice(
-        &self,
-        slice: &RunSlice,
-        sums: &OnceCell<Vec<u32>>,
-        range: &Range<u64>,
-    ) -> Result<Bytes> {
-        let at = slice.run.at();
-        let run_bytes = run_blocks_of(slice.data_bytes) * BLOCK_BYTES;
-        if run_bytes <= CACHED_BYTES_MAX && *range == (0..slice.data_bytes) && !sums.initialized() {
-            let buffer = self.read_blocks(at, run_bytes).await?;
-            let sums = sums_in(&buffer[(slice.sums_at() - at) as usize..], slice);
-            return self
-                .verify_or_reconstruct(Blocks { at, buffer, data: 0..slice.data_bytes as usize }, &sums)
-                .await;
-        }
-        let sums = sums.get_or_try_init(|| self.read_sums(slice));
-        let (sums, blocks) = try_join(sums, self.blocks(at, range)).await?;
-        self.verify_or_reconstruct(blocks, sums_from(sums, range)).await
-    }
-
-    /// Reads the checksums of a run.
-    async fn read_sums(&self, slice: &RunSlice) -> Result<Vec<u32>> {
-        let blocks = sum_blocks_of(slice.data_bytes);
-        Ok(sums_in(&self.read_blocks(slice.sums_at(), blocks * BLOCK_BYTES).await?, slice))
-    }
-
-    /// Reads the blocks that contain a range of a source's data.
-    async fn blocks(&self, source_at: u64, range: &Range<u64>) -> Result<Blocks> {
-        let (from, to) = (source_at + range.start, source_at + range.end);
-        let at = from / BLOCK_BYTES * BLOCK_BYTES;
-        let buffer = self.read_blocks(at, to.next_multiple_of(BLOCK_BYTES) - at).await?;
-        Ok(Blocks { at, buffer, data: (from - at) as usize..(to - at) as usize })
-    }
-
-    /// Returns the bytes of the range, verified. Those that do not match their checksums are reconstructed, checksum by checksum, as
-    /// another device may be wrong for each.
-    async fn verify_or_reconstruct(
-        &self,
-        Blocks { at, mut buffer, data }: Blocks,
-        sums: &[u32],
-    ) -> Result<Bytes> {
-        let begins = data.clone().step_by(SUMMED_BYTES as usize).zip(sums);
-        let wrong: Vec<_> = begins
-            .map(|(from, sum)| (from..data.end.min(from + SUMMED_BYTES as usize), *sum))
-            .filter(|(range, sum)| !sums_match(&buffer[range.clone()], &[*sum]))
-            .collect();
-        for (range, sum) in wrong {
-            let first = range.start as u64 / BLOCK_BYTES * BLOCK_BYTES;
-            let len_bytes = (range.end as u64).next_multiple_of(BLOCK_BYTES) - first;
-            let of_blocks = range.start - first as usize..range.end - first as usize;
-            let found = self.reconstruct_data(at + first, len_bytes, of_blocks.clone(), &[sum]).await?;
-            buffer[range].copy_from_slice(&found[of_blocks]);
-        }
-        Ok(Bytes::from(buffer).slice(data))
-    }
-}
-
-/// Blocks read from the device, and the range of bytes asked for.
-struct Blocks {
-    /// Position of the first block, in bytes from the device's beginning.
-    at: u64,
-    buffer: Buffer,
-    data: Range<usize>,
-}
-
-/// Decodes the checksums of a run, which these blocks begin with.
-pub(super) fn sums_in(blocks: &[u8], slice: &RunSlice) -> Vec<u32> {
-    let count = slice.data_bytes.div_ceil(SUMMED_BYTES) as usize;
-    blocks.as_chunks::<4>().0.iter().take(count).map(|sum| u32::from_le_bytes(*sum)).collect()
-}
-
-/// Returns the checksums from those of a range on.
-pub(super) fn sums_from<'a>(sums: &'a [u32], range: &Range<u64>) -> &'a [u32] {
-    &sums[(range.start / SUMMED_BYTES) as usize..]
-}
-
-/// Returns whether data matches its checksums.
-pub(super) fn sums_match(data: &[u8], sums: &[u32]) -> bool {
-    data.chunks(SUMMED_BYTES as usize).zip(sums).all(|(chunk, wanted)| crc32c(chunk) == *wanted)
 }
 
 /// Returns the reads for a range of a body. None of them crosses a multiple of [`READ_BYTES`].
@@ -320,11 +191,11 @@ fn sources(body: Body) -> impl Iterator<Item = (Source, Range<u64>)> + Send {
     };
     let inline = inline.map(|inline| {
         let range = 0..inline.len.into();
-        (Source::Inline(Arc::new(inline)), range)
+        (Source::inline(inline), range)
     });
     let slices = slices.into_iter().map(|slice| {
         let range = slice.skip_bytes..slice.skip_bytes + slice.len_bytes;
-        (Source::Run(Arc::new((slice, OnceCell::new()))), range)
+        (Source::run(slice), range)
     });
     inline.into_iter().chain(slices)
 }

@@ -4,9 +4,9 @@
 //! [`CACHED_BYTES_MAX`]. The key contains the number of the write that stored the bytes, so an entry never becomes stale, whatever
 //! happens to the blocks. Bytes that are still being stored have a temporary number, and get the number of their write at the commit.
 
+use crate::engine::CacheRekey;
 use crate::error::Result;
 use crate::format::{Body, RunSlice};
-use crate::engine::CacheRekey;
 use bytes::Bytes;
 use quick_cache::sync::DefaultLifecycle;
 use quick_cache::{OptionsBuilder, Weighter, sync};

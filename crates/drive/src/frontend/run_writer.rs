@@ -5,9 +5,9 @@ use super::read_cache::{CACHED_BYTES_MAX, CachedRange};
 use super::{Frontend, Stored};
 use crate::codec::Crc32c;
 use crate::device::{BLOCK_BYTES, BufferBuilder};
+use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::format::{RunSlice, SUMMED_BYTES, run_blocks_of, sum_blocks_of};
-use crate::engine::Engine;
 use crate::space::{Hold, Pins, Reservation};
 use bytes::Bytes;
 use std::collections::VecDeque;
@@ -95,7 +95,7 @@ impl RunWriter {
         while !bytes.is_empty() {
             let open = match &mut self.open {
                 Some(open) => open,
-                none => none.insert(self.frontend.engine.open_run(self.expected_bytes)?),
+                none => none.insert(OpenRun::begin(&self.frontend.engine, self.expected_bytes)?),
             };
             let room = open.data_bytes_max - open.data_bytes;
             let (now, later) = bytes.split_at(room.min(bytes.len() as u64) as usize);
@@ -141,19 +141,17 @@ impl RunWriter {
         while let Some(open) = &mut self.open
             && !bytes.is_empty()
         {
-            let (builder, _) = match &mut open.builder {
+            let (mut builder, permit) = match open.builder.take() {
                 Some(builder) => builder,
-                none => {
+                None => {
                     let permit = acquire_permit(self.buffer_permits.as_ref()).await?;
-                    none.insert((
-                        self.frontend.engine.next_buffer(open.run.run().blocks, open.written_bytes),
-                        permit,
-                    ))
+                    (open.next_buffer(&self.frontend.engine), permit)
                 }
             };
             let (now, later) = bytes.split_at(builder.room().min(bytes.len()));
             builder.push(now);
             let is_full = builder.room() == 0;
+            open.builder = Some((builder, permit));
             bytes = later;
             if is_full {
                 self.write_out().await?;
@@ -192,9 +190,7 @@ impl RunWriter {
         while self.in_flight.len() > writes
             && let Some(first) = self.in_flight.pop_front()
         {
-            first
-                .await
-                .unwrap_or_else(|error| Err(Error::Failed(format!("a write was aborted: {error}"))))?;
+            first.await.unwrap_or_else(|error| Err(Error::aborted(&error)))?;
         }
         Ok(())
     }
@@ -250,16 +246,16 @@ impl fmt::Debug for RunWriter {
     }
 }
 
-impl Engine {
+impl OpenRun {
     /// Reserves a run for the expected bytes, or for the first of them.
-    fn open_run(&self, expected_bytes: u64) -> Result<OpenRun> {
+    fn begin(engine: &Engine, expected_bytes: u64) -> Result<Self> {
         let wanted_bytes =
             if expected_bytes == 0 { UNKNOWN_BYTES } else { expected_bytes.min(RUN_BYTES_MAX) };
         let wanted = run_blocks_of(wanted_bytes);
-        let run =
-            Reservation::allocate(&self.space, wanted, RUN_BLOCKS_MIN.min(wanted), self.zones_reserved())?;
+        let least = RUN_BLOCKS_MIN.min(wanted);
+        let run = Reservation::allocate(&engine.space, wanted, least, engine.zones_reserved())?;
         let data_bytes_max = data_bytes_in(run.run().blocks).min(wanted_bytes);
-        Ok(OpenRun {
+        Ok(Self {
             run,
             data_bytes_max,
             data_bytes: 0,
@@ -269,12 +265,12 @@ impl Engine {
         })
     }
 
-    /// Returns a buffer for the next write to a run, in whole rows.
-    fn next_buffer(&self, run_blocks: u64, written_bytes: u64) -> BufferBuilder {
-        let row_bytes = self.geometry.row_bytes();
+    /// Returns a buffer for the next write to the run, in whole rows.
+    fn next_buffer(&self, engine: &Engine) -> BufferBuilder {
+        let row_bytes = engine.geometry.row_bytes();
         let step = WRITE_BYTES.next_multiple_of(row_bytes);
-        let left = run_blocks * BLOCK_BYTES - written_bytes;
-        self.buffers.fill(left.min(step) as usize, row_bytes)
+        let left = self.run.run().len_bytes() - self.written_bytes;
+        engine.buffers.fill(left.min(step) as usize, row_bytes)
     }
 }
 

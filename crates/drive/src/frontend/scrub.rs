@@ -1,10 +1,11 @@
 //! Scrub: reads everything on the drive and compares it with its checksums, to find damage before the data is needed.
 
 use super::{Drive, Frontend};
+use crate::device::Pace;
+use crate::engine::Engine;
 use crate::error::Result;
 use crate::format::{Body, IndexKey, Kind};
 use crate::index::Losses;
-use crate::engine::Engine;
 use futures_util::TryStreamExt as _;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -23,13 +24,6 @@ pub struct Scrubbed {
     pub repaired: u64,
     /// Damage that could not be repaired, one line each.
     pub damaged: Vec<String>,
-}
-
-/// Limits the speed of a scrub or a rebuild, so that other work gets its share of the devices.
-#[async_trait::async_trait]
-pub trait Pace: Send + Sync {
-    /// Waits until the next step may begin, after a step that read `bytes`.
-    async fn after(&self, bytes: u64);
 }
 
 /// No limit.
@@ -68,10 +62,10 @@ impl Drive {
         scrubbed.damaged.extend(losses.lines());
         // Parity is recomputed only if all data is intact. Unreadable sectors are rewritten in any case.
         let is_right = scrubbed.damaged.is_empty();
-        if frontend.engine.device.ways() > 0 {
+        if frontend.engine.device().has_redundancy() {
             frontend.scrub_rows(is_right, pace, &mut scrubbed).await?;
         }
-        let repaired = frontend.engine.device.repaired_blocks();
+        let repaired = frontend.engine.device().repaired_blocks();
         scrubbed.repaired = repaired - std::mem::replace(&mut *repaired_before, repaired);
         Ok(scrubbed)
     }

@@ -1,12 +1,10 @@
 //! Storing: small objects go into the frame that commits them, others into runs.
 
 use super::Frontend;
-use super::maintenance::GAIN_DIVISOR;
 use crate::codec::crc32c;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::format::{Body, InlineData, RunSlice, SUMMED_BYTES};
-use crate::engine::Engine;
-use crate::space::{Hold, lock};
+use crate::space::Hold;
 use bytes::Bytes;
 use std::sync::Arc;
 use store::{ETag, Payload};
@@ -54,7 +52,7 @@ impl Stored {
 impl Frontend {
     /// Stores an object's bytes, in a frame or in runs by their length.
     pub(crate) async fn store(self: &Arc<Self>, bytes: Payload) -> Result<Stored> {
-        let inline_bytes_max = self.engine.inline_bytes_max();
+        let inline_bytes_max = self.engine.policy.inline_bytes_max();
         self.store_as(bytes, inline_bytes_max).await
     }
 
@@ -78,24 +76,5 @@ impl Frontend {
             writer.push(piece).await?;
         }
         writer.finish().await
-    }
-
-    /// Cleans zones while the log has no room for a small object. Fails with [`Error::Full`] if cleaning gains nothing.
-    async fn ensure_log_room(&self, len: u64) -> Result<()> {
-        while !self.engine.has_room_for(len) {
-            let _one_at_a_time = self.cleaning_lock.lock().await;
-            if !self.engine.has_room_for(len) && !self.clean_one(GAIN_DIVISOR).await? {
-                return Err(Error::Full);
-            }
-        }
-        Ok(())
-    }
-}
-
-impl Engine {
-    /// Returns whether the log has room for a small object, and beyond that for changes that free space.
-    fn has_room_for(&self, len: u64) -> bool {
-        lock(&self.space).free_zones() > self.zones_reserved()
-            || self.room_in_head() > 2 * len + self.frame_bytes_max()
     }
 }

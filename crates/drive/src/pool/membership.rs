@@ -4,65 +4,12 @@
 //! drives get the new list first: if a drive's list names another drive, that drive has the list too. If joining is interrupted before
 //! the old drives have got the list, they can be served as before.
 
-use crate::codec::{Decoder, Encoder};
+use super::{DRIVES_MAX, unsuitable};
 use crate::error::{Error, Result};
-use crate::format::{Change, IndexKey};
-use crate::engine::{Prepared, Purpose};
-use crate::pool::{DRIVES_MAX, unsuitable};
+use crate::format::Membership;
 use crate::frontend::Drive;
 use std::collections::BTreeSet;
 use store::{Buckets, Entropy};
-
-/// A pool, as stored on each of its drives.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Membership {
-    /// The id of the pool.
-    pub pool: u64,
-    /// The ids of its drives, in the order in which they joined.
-    pub drives: Vec<u64>,
-}
-
-impl Membership {
-    /// Returns the number of a drive, from 0.
-    pub fn number_of(&self, drive: u64) -> Option<usize> {
-        self.drives.iter().position(|&id| id == drive)
-    }
-
-    pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut to = Encoder::default();
-        to.fixed64(self.pool);
-        to.list(self.drives.iter(), |to, &id| to.fixed64(id));
-        to.0
-    }
-
-    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
-        let mut from = Decoder(bytes);
-        let (pool, drives) = (from.fixed64()?, from.list(Decoder::fixed64)?);
-        from.end(Self { pool, drives })
-    }
-}
-
-impl Drive {
-    /// Returns the id of the drive.
-    pub fn id(&self) -> u64 {
-        self.0.engine.drive.id
-    }
-
-    /// Returns the pool that the drive belongs to.
-    pub async fn membership(&self) -> Result<Option<Membership>> {
-        let Some(value) = self.0.entry(&IndexKey::membership()).await? else { return Ok(None) };
-        let damaged = Error::damaged("the drive's pool in the index", 0);
-        Membership::decode(&value).ok_or(damaged).map(Some)
-    }
-
-    pub(super) async fn set_membership(&self, membership: &Membership) -> Result<()> {
-        let locks = vec![self.0.locks.lock_names().await];
-        let put = Change::Put { key: IndexKey::membership().0, value: membership.encode() };
-        // Needs as little space as a deletion, and must succeed on a full drive: pools are enlarged when their drives are full.
-        let purpose = Purpose::Frees;
-        self.0.commit(Prepared { changes: vec![put], purpose, ..Prepared::default() }, locks).await
-    }
-}
 
 /// Makes a pool of drives, or adds drives to a pool. Drives that join must be empty, except for one drive of a new pool. All drives of an
 /// existing pool must be given. An interrupted call can be repeated.
@@ -119,8 +66,8 @@ fn check_all_of(found: &[(u64, Option<Membership>)], pool: &Membership) -> Resul
 pub(super) async fn agree_on_membership(drives: &[Drive]) -> Result<Membership> {
     let found = memberships(drives).await?;
     let longest = longest(&found);
-    let longest =
-        longest.ok_or_else(|| Error::Unsuitable("the drives are no pool: 'tenon drive join' makes one".into()))?;
+    let longest = longest
+        .ok_or_else(|| Error::Unsuitable("the drives are no pool: 'tenon drive join' makes one".into()))?;
     for (id, membership) in &found {
         match membership {
             Some(membership) => check_of(*id, membership, &longest)?,
@@ -135,7 +82,10 @@ async fn memberships(drives: &[Drive]) -> Result<Vec<(u64, Option<Membership>)>>
     let (mut found, mut ids) = (Vec::new(), BTreeSet::new());
     for drive in drives {
         if !ids.insert(drive.id()) {
-            return Err(Error::Unsuitable(format!("drive {:016x} is given twice: remove the copy", drive.id())));
+            return Err(Error::Unsuitable(format!(
+                "drive {:016x} is given twice: remove the copy",
+                drive.id()
+            )));
         }
         found.push((drive.id(), drive.membership().await?));
     }

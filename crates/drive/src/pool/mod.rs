@@ -12,7 +12,6 @@
 
 mod bucket;
 mod buckets;
-mod cross_drive;
 mod listing;
 mod membership;
 mod multipart;
@@ -24,7 +23,8 @@ mod uploads;
 mod versions;
 mod writer;
 
-pub use membership::{Membership, join};
+pub use crate::format::Membership;
+pub use membership::join;
 
 use crate::error::{Error, Result};
 use crate::frontend::Drive;
@@ -165,10 +165,15 @@ fn unsuitable(error: StoreError) -> Error {
     Error::Unsuitable(error.to_string())
 }
 
-/// Runs work to its end even if the caller is cancelled.
+/// Runs work to its end even if the caller is cancelled, and holds the guards until then.
 async fn run_detached<T: Send + 'static>(
+    guards: impl Send + 'static,
     work: impl Future<Output = store::Result<T>> + Send + 'static,
 ) -> store::Result<T> {
-    let done = tokio::spawn(work).await;
-    done.unwrap_or_else(|error| Err(StoreError::Unavailable(format!("a call was aborted: {error}"))))
+    let guarded = async move {
+        let done = work.await;
+        drop(guards);
+        done
+    };
+    tokio::spawn(guarded).await.unwrap_or_else(|error| Err(Error::aborted(&error).into()))
 }

@@ -118,7 +118,10 @@ impl Found {
             }
             let known = members[label.index].replace(Member::new(name.clone(), label.own, &io));
             if let Some(known) = known {
-                return Err(unsuitable(format!("{} and {name} are the same member: remove the copy", known.name)));
+                return Err(unsuitable(format!(
+                    "{} and {name} are the same member: remove the copy",
+                    known.name
+                )));
             }
         }
         let in_sync = Members::of((0..members.len()).filter(|&number| members[number].is_some()));

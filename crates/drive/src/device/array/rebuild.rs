@@ -3,9 +3,8 @@
 use super::assemble::{new_id, of_device, read_label};
 use super::shape::UNIT_BYTES;
 use super::{Array, Member, Members, Wait, position_of, units_of};
-use crate::device::{BlockDevice, Buffer, Io, block_on};
+use crate::device::{BlockDevice, Buffer, Io, Pace, block_on};
 use crate::error::{Error, Result};
-use crate::frontend::Pace;
 use bytes::Bytes;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
@@ -180,7 +179,7 @@ async fn run_blocking<T: Send + 'static>(
 ) -> Result<T> {
     let joining = joining.clone();
     let done = store::blocking(move || Ok(step(&joining))).await;
-    done.unwrap_or_else(|error| Err(Error::Failed(format!("a rebuild was aborted: {error}"))))
+    done.unwrap_or_else(|error| Err(Error::aborted(&error)))
 }
 
 impl Joining {
