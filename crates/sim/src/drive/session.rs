@@ -1,4 +1,4 @@
-//! What the worlds of drives have in common: how clients and options are drawn, how a session ends, and how its outcome is checked.
+//! The common parts of the worlds of drives: how clients and options are drawn, how a session ends, and how its outcome is checked.
 
 use super::drive_client::DriveClient;
 use super::target::StorageTarget;
