@@ -35,14 +35,9 @@ pub enum Error {
         /// Position in bytes from the device's beginning.
         at: u64,
     },
-    /// The value of an index entry is not valid.
-    #[error("damaged: {what} in the index, at the entry '{key}'")]
-    DamagedEntry {
-        /// The structure that was read.
-        what: &'static str,
-        /// The key of the entry, escaped.
-        key: String,
-    },
+    /// The value of an index entry is not valid. Names the structure and the entry.
+    #[error("damaged: {0}")]
+    DamagedEntry(String),
     /// Bytes of an index table do not match their checksum.
     #[error("damaged: the index, at byte {at} of a table: {what}")]
     DamagedIndex {
@@ -100,7 +95,7 @@ impl Error {
 
     /// Returns whether bytes that were read are wrong.
     pub(crate) fn is_wrong(&self) -> bool {
-        matches!(self, Self::Damaged { .. } | Self::DamagedIndex { .. } | Self::DamagedEntry { .. })
+        matches!(self, Self::Damaged { .. } | Self::DamagedIndex { .. } | Self::DamagedEntry(_))
     }
 
     /// Returns whether the device cannot read some bytes.
@@ -115,7 +110,7 @@ impl Error {
     }
 
     pub(crate) fn damaged_entry(what: &'static str, key: &[u8]) -> Self {
-        Self::DamagedEntry { what, key: key.escape_ascii().to_string() }
+        Self::DamagedEntry(format!("{what} in the index, at the entry '{}'", key.escape_ascii()))
     }
 
     pub(crate) const fn damaged(what: &'static str, at: u64) -> Self {

@@ -70,7 +70,7 @@ mod tests {
         let wrong = [
             Error::damaged("a frame", 7),
             Error::DamagedIndex { what: "a block", at: 7 },
-            Error::DamagedEntry { what: "an object's record", key: "k".into() },
+            Error::damaged_entry("an object's record", b"k"),
         ];
         for error in wrong {
             assert!(matches!(Verdict::<()>::of(Err(error.clone())), Ok(Verdict::Wrong(_))), "{error}");
