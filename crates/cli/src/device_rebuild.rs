@@ -88,7 +88,7 @@ async fn rebuild(drives: &[Drive], wanted: Rebuild, replies: &mut Replies) -> Re
         bail!("{name} is not empty; --force rebuilds the drive on it, and its contents are lost");
     }
     let rate = Rate::new(wanted.bytes_per_sec);
-    let scrubbed = match array.spare() > 0 && !wanted.no_scrub {
+    let scrubbed = match array.losses_left() > 0 && !wanted.no_scrub {
         true => Some(scrub::scrub_with_progress(drive, &rate, replies).await?),
         false => None,
     };

@@ -118,7 +118,7 @@ impl OpenDrives {
 }
 
 pub(crate) fn is_in_use(error: &anyhow::Error) -> bool {
-    error.chain().any(|cause| matches!(cause.downcast_ref(), Some(OpenError::Held(_))))
+    error.chain().any(|cause| matches!(cause.downcast_ref(), Some(OpenError::InUse(_))))
 }
 
 /// Returns the options of each drive, which share the memory limits.

@@ -48,11 +48,11 @@ impl LocalBuckets {
         let buckets = opened.buckets(options.degraded).await?;
         let start_upkeep = |drive: Drive| {
             let owned = drive.clone();
-            let keep_up = move || {
+            let maintenance = move || {
                 let drive = owned.clone();
-                async move { drive.keep_up().await }
+                async move { drive.run_maintenance().await }
             };
-            (drive, tokio::spawn(store::supervise("upkeep of a drive", keep_up)))
+            (drive, tokio::spawn(store::supervise("upkeep of a drive", maintenance)))
         };
         Ok(Self::Drives { buckets, upkeep: opened.all().into_iter().map(start_upkeep).collect() })
     }

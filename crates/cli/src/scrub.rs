@@ -133,8 +133,8 @@ pub(crate) async fn send_progress_until<T>(
 }
 
 fn to_protocol(scrubbed: &drive::Scrubbed) -> Scrubbed {
-    let drive::Scrubbed { objects, bytes, mended, damaged } = scrubbed.clone();
-    Scrubbed { objects, bytes, mended, damaged }
+    let drive::Scrubbed { objects, bytes, repaired, damaged } = scrubbed.clone();
+    Scrubbed { objects, bytes, mended: repaired, damaged }
 }
 
 /// Prints the outcome of a scrub of this process. Returns the exit code.

@@ -21,6 +21,9 @@ pub enum Error {
     /// A write to the device failed before, so the device's contents are unknown. The drive is read-only until it is opened again.
     #[error("the drive accepts no writes ({0}); remove the cause, then open it again")]
     Failed(String),
+    /// The task of a call ended before the call was complete, as when the process ends. The drive may have done what was asked.
+    #[error("the call was aborted, and may or may not have taken effect: {0}")]
+    Aborted(String),
     /// The device does not hold a drive.
     #[error("{0}: not a drive; 'tenon drive format' makes one, and erases the device")]
     Foreign(String),
@@ -32,6 +35,9 @@ pub enum Error {
         /// Position in bytes from the device's beginning.
         at: u64,
     },
+    /// The value of an index entry is not valid. Names the structure and the entry.
+    #[error("damaged: {0}")]
+    DamagedEntry(String),
     /// Bytes of an index table do not match their checksum.
     #[error("damaged: the index, at byte {at} of a table: {what}")]
     DamagedIndex {
@@ -42,7 +48,7 @@ pub enum Error {
     },
     /// The device failed to read a table of the index.
     #[error("the device failed to read the index at byte {at}: {reason}")]
-    UnreadIndex {
+    UnreadableIndex {
         /// Position in bytes from the device's beginning.
         at: u64,
         /// The kernel's error message.
@@ -52,7 +58,7 @@ pub enum Error {
     #[error(
         "the drive refuses new data as its index cannot be written ({0}); reads and deletions go on: scrub the drive and copy its objects"
     )]
-    Stuck(String),
+    IndexUnwritable(String),
     /// No space is left.
     #[error("the drive is full; deleting objects frees space")]
     Full,
@@ -70,7 +76,7 @@ pub enum Error {
     },
     /// The device is unsuitable for a drive, or for the requested one.
     #[error("{0}")]
-    Unfit(String),
+    Unsuitable(String),
 }
 
 impl Error {
@@ -78,15 +84,33 @@ impl Error {
         move |error| Self::Device { at, reason: error.to_string() }
     }
 
+    pub(crate) fn aborted(cause: &impl std::fmt::Display) -> Self {
+        Self::Aborted(cause.to_string())
+    }
+
     /// Returns whether a part of the index is damaged or unreadable. The rest of the drive may be intact.
     pub(crate) fn is_of_index(&self) -> bool {
-        matches!(self, Self::DamagedIndex { .. } | Self::UnreadIndex { .. })
+        matches!(self, Self::DamagedIndex { .. } | Self::UnreadableIndex { .. })
+    }
+
+    /// Returns whether bytes that were read are wrong.
+    pub(crate) fn is_wrong(&self) -> bool {
+        matches!(self, Self::Damaged { .. } | Self::DamagedIndex { .. } | Self::DamagedEntry(_))
+    }
+
+    /// Returns whether the device cannot read some bytes.
+    pub(crate) fn is_unreadable(&self) -> bool {
+        matches!(self, Self::Device { .. } | Self::UnreadableIndex { .. })
     }
 
     /// Returns whether the error means that a drive is present but damaged in part: its intact part can be opened with
     /// [`OpenOptions::before_damage`](crate::OpenOptions::before_damage).
     pub fn is_damage(&self) -> bool {
-        matches!(self, Self::Device { .. } | Self::Damaged { .. }) || self.is_of_index()
+        self.is_wrong() || self.is_unreadable()
+    }
+
+    pub(crate) fn damaged_entry(what: &'static str, key: &[u8]) -> Self {
+        Self::DamagedEntry(format!("{what} in the index, at the entry '{}'", key.escape_ascii()))
     }
 
     pub(crate) const fn damaged(what: &'static str, at: u64) -> Self {
@@ -99,8 +123,8 @@ impl From<Error> for StoreError {
         match error {
             Error::Full => Self::Full(error.to_string()),
             Error::Busy => Self::Throttled(error.to_string()),
-            Error::Damaged { .. } | Error::DamagedIndex { .. } => Self::Corrupt(error.to_string()),
-            _ => Self::Unavailable(error.to_string()),
+            error if error.is_wrong() => Self::Corrupt(error.to_string()),
+            error => Self::Unavailable(error.to_string()),
         }
     }
 }

@@ -6,10 +6,9 @@
 use crate::codec::crc32c;
 use crate::device::{BLOCK_BYTES, Buffers};
 use crate::format::{
-    Change, DriveId, FRAME_HEADER_BYTES, Frame, FrameWriter, Geometry, IndexKey, Manifest, ObjectRecord,
-    ObjectSummary, SUPERBLOCK_BYTES, Superblock,
+    Change, DriveId, FRAME_HEADER_BYTES, Frame, FrameWriter, Geometry, IndexKey, Manifest, Membership,
+    ObjectRecord, ObjectSummary, SUPERBLOCK_BYTES, Superblock,
 };
-use crate::pool::Membership;
 use crate::space::Space;
 
 const DRIVE: DriveId = DriveId { id: 1, salt: 0x5a17_5a17_5a17_5a17 };
@@ -75,9 +74,9 @@ pub fn frame(bytes: &[u8]) {
         return;
     }
     if space.claim_zone(header.next_zone) {
-        space.advance(header.next_zone);
+        space.log_zones_mut().advance(header.next_zone);
     }
-    space.record_frame(&header, header.len_bytes());
+    space.log_zones_mut().record_frame(&header, header.len_bytes());
     for change in read.changes {
         let fits = match change {
             Change::Retain(run) => space.retain(run),

@@ -6,17 +6,21 @@
 mod bucket;
 mod codec;
 pub mod device;
+mod engine;
 mod error;
 mod format;
+mod frontend;
 #[cfg(feature = "fuzz")]
 pub mod fuzz;
 mod index;
 pub mod kv;
-mod machine;
+mod log;
+mod policy;
 pub mod pool;
-mod shell;
 mod space;
+mod verdict;
 
+pub use device::Pace;
+pub use engine::{Area, Checked, FormatOptions, OpenOptions, Use};
 pub use error::{Error, Result};
-pub use machine::{Area, Checked, FormatOptions, OpenOptions, Use};
-pub use shell::{Drive, Info, Pace, Scrubbed, ZoneUse};
+pub use frontend::{Drive, Info, Scrubbed, ZoneUse};

@@ -238,7 +238,7 @@ fn s310_halves_used_separately_are_refused_together() {
     let other: Io = Arc::new(devices[1].clone()).into();
     array.rebuild("dev1".into(), &other, &Entropy::new(8), |_, _| ()).unwrap();
     drop(array);
-    assert_eq!(open(&devices, [0, 1]).unwrap().spare(), 1);
+    assert_eq!(open(&devices, [0, 1]).unwrap().losses_left(), 1);
 }
 
 /// A power cut during the opening of a mirror left one half with a label of a new epoch that the other did not get. Then the other half was
@@ -325,7 +325,7 @@ async fn s307_wrong_bytes_of_one_device_are_computed_from_the_others_and_repaire
         assert_all_there(&drive).await;
         let scrubbed = drive.scrub(|_| ()).await.unwrap();
         assert_eq!(scrubbed.damaged, Vec::<String>::new(), "{damaged}");
-        assert!(scrubbed.mended > 0, "{damaged}");
+        assert!(scrubbed.repaired > 0, "{damaged}");
         assert!(drive.check().await.unwrap().problems.is_empty());
         drop(drive);
         // Another device is lost, so the repaired units are needed.

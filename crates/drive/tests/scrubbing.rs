@@ -44,7 +44,7 @@ struct Clients {
 impl Clients {
     async fn begin(drive: &Drive) -> Self {
         let (stop, kept) = (Arc::new(AtomicBool::new(false)), drive.clone());
-        let keeping = tokio::spawn(async move { kept.keep_up().await });
+        let keeping = tokio::spawn(async move { kept.run_maintenance().await });
         let mut clients = Vec::new();
         for number in 0..3 {
             let store = Buckets::open(drive, "photos").await.unwrap();
@@ -134,13 +134,13 @@ async fn s531_a_drive_is_scrubbed_while_it_is_used() {
         }
     }
     let clients = Clients::begin(&drive).await;
-    let mut mended = Vec::new();
+    let mut repaired = Vec::new();
     for _ in 0..4 {
         let scrubbed = drive.scrub_at(&Yielding, |_| ()).await.unwrap();
         assert_eq!(scrubbed.damaged, Vec::<String>::new());
-        mended.push(scrubbed.mended);
+        repaired.push(scrubbed.repaired);
     }
-    assert!(mended[0] > 0 && mended[1..] == [0; 3], "{mended:?}");
+    assert!(repaired[0] > 0 && repaired[1..] == [0; 3], "{repaired:?}");
     let (model, did) = clients.end().await;
     assert!(did > 10, "the clients did {did} operations");
     assert_eq!(drive.check().await.unwrap().problems, Vec::<String>::new());
@@ -185,10 +185,10 @@ async fn s532_a_device_is_rebuilt_while_the_drive_is_used() {
         }
     };
     array.rebuild_at("broken".into(), &io(&broken), &entropy, &Yielding, breaks).await.unwrap_err();
-    assert_eq!(array.spare(), 0);
+    assert_eq!(array.losses_left(), 0);
 
     let rebuilt = array.rebuild_at("new".into(), &new, &entropy, &Yielding, |_, _| ()).await.unwrap();
-    assert_eq!((rebuilt.member, rebuilt.rows_lost, array.spare()), (1, 0, 1));
+    assert_eq!((rebuilt.member, rebuilt.rows_lost, array.losses_left()), (1, 0, 1));
     // Now another device may be lost, also while the drive is in use.
     devices[0].break_down();
     let before = clients.clients.len();
@@ -197,7 +197,7 @@ async fn s532_a_device_is_rebuilt_while_the_drive_is_used() {
     }
     let (model, did) = clients.end().await;
     assert!(before == 3 && did > 10, "the clients did {did} operations");
-    assert_eq!(array.spare(), 0);
+    assert_eq!(array.losses_left(), 0);
     drive.close().await.unwrap();
     drop((drive, array));
     let drive = drive_on(&devices, [1, 2], false).unwrap();

@@ -275,7 +275,7 @@ async fn s348_the_index_stays_within_its_memory_limit() {
         };
         let group = group.unwrap();
         let keeper = drive.clone();
-        let keeping = is_kept_up.then(|| tokio::spawn(async move { keeper.keep_up().await }));
+        let keeping = is_kept_up.then(|| tokio::spawn(async move { keeper.run_maintenance().await }));
         for number in 0..BATCHES {
             let mut batch = Batch::default();
             for n in 0..OF_A_BATCH {

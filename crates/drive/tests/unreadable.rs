@@ -42,7 +42,7 @@ async fn s490_a_scrub_rewrites_unreadable_blocks() {
         let drive = drive_on(&devices, 0..3, false).unwrap();
         let scrubbed = drive.scrub(|_| ()).await.unwrap();
         assert_eq!(scrubbed.damaged, Vec::<String>::new(), "{unreadable}");
-        assert!(scrubbed.mended > 0, "{unreadable}");
+        assert!(scrubbed.repaired > 0, "{unreadable}");
         drop(drive);
         for lost in (0..3).filter(|&lost| lost != unreadable) {
             let devices: Vec<SimDevice> = devices.iter().map(SimDevice::fork).collect();

@@ -20,6 +20,7 @@ mod drive_client;
 mod drive_world;
 mod observe;
 mod pool_world;
+mod session;
 mod target;
 
 use crate::{Failure, Report, runner};

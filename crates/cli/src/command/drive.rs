@@ -356,7 +356,7 @@ async fn rebuild(
         bail!("{} is not empty; --force rebuilds the drive on it, and its contents are lost", path.display());
     }
     let mut code = ExitCode::SUCCESS;
-    if array.spare() > 0 && !no_scrub {
+    if array.losses_left() > 0 && !no_scrub {
         let (io, clock) = (Io::Array(array.clone()), context.clock.clone());
         let open = move || ObjectDrive::open(io, OpenOptions::default(), clock);
         let drive = tokio::task::spawn_blocking(open).await??;

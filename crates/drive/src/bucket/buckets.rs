@@ -1,10 +1,11 @@
 //! Buckets of a drive: lookup, creation, deletion and listing by name.
 
-use super::{BucketRecord, DriveBucket};
+use super::DriveBucket;
+use crate::engine::Prepared;
 use crate::error::Result;
-use crate::format::{Change, IndexKey, Kind};
-use crate::machine::{Prepared, Purpose};
-use crate::shell::Drive;
+use crate::format::{BucketRecord, Change, IndexKey, Kind};
+use crate::frontend::Drive;
+use crate::policy::Purpose;
 use std::sync::Arc;
 use store::{Buckets, ObjectStore, StoreError, Timestamp, Versioning, bucket_name};
 

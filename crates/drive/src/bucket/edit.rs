@@ -1,39 +1,35 @@
 //! Edit of a key: gathers the changes that one commit makes to a key.
 
-use super::{DriveBucket, effective_naming};
+use super::DriveBucket;
+use super::key_versions::{KeyVersions, OlderVersion};
+use super::record_view::{RecordView, etag_of};
+use crate::engine::{InlinePut, Prepared};
 use crate::error::Result;
 use crate::format::{Body, Change, IndexKey, Naming, ObjectRecord};
-use crate::machine::{Engine, InlinePut, Prepared, Purpose};
-use crate::shell::{Drive, KeyGuard, Stored, decode_record};
-use std::ops::Bound;
-use std::sync::Arc;
-use store::{
-    Attributes, Deleted, ETag, ObjectKey, ObjectRef, Precondition, StoreError, Tags, Versioning, version_id,
-};
+use crate::frontend::{KeyGuard, Stored};
+use crate::policy::Purpose;
+use store::{Attributes, Deleted, ETag, ObjectKey, ObjectRef, Precondition, StoreError, Tags, Versioning};
 
 /// Changes of a locked key, until they are committed.
 #[derive(Debug)]
 pub(crate) struct Edit<'a> {
     bucket: &'a DriveBucket,
     key: &'a ObjectKey,
-    /// The bucket's versioning state.
-    pub(super) state: Versioning,
+    /// How records are shown. Its versioning state is the bucket's.
+    pub(super) view: RecordView,
     /// The current object of the key.
     pub(crate) current: Option<ObjectRecord>,
     prepared: Prepared,
     locks: Vec<KeyGuard>,
 }
 
-/// The entry and the record of an older version or a delete marker.
-pub(crate) type OlderVersion = (IndexKey, ObjectRecord);
-
 impl DriveBucket {
     /// Begins a change of a key. `lock` is the key's lock.
     pub(crate) async fn edit<'a>(&'a self, key: &'a ObjectKey, lock: KeyGuard) -> store::Result<Edit<'a>> {
-        let state = self.state().await?;
+        let view = self.view().await?;
         let current = self.frontend.record(&IndexKey::object(self.id, key)).await?;
         let (prepared, locks) = (Prepared::default(), vec![lock]);
-        Ok(Edit { bucket: self, key, state, current, prepared, locks })
+        Ok(Edit { bucket: self, key, view, current, prepared, locks })
     }
 
     /// Stores a body as the current object of a key.
@@ -51,78 +47,26 @@ impl DriveBucket {
         edit.commit().await?;
         Ok(placed)
     }
-
-    /// Returns the older versions of a key, newest first, at most `limit`.
-    pub(crate) async fn older_versions(&self, key: &ObjectKey, limit: usize) -> Result<Vec<OlderVersion>> {
-        let prefix = IndexKey::versions(self.id, key.as_bytes());
-        let found = self.frontend.entries(prefix, limit).await?;
-        found.into_iter().map(|(entry, value)| Ok((entry, decode_record(&value)?))).collect()
-    }
-
-    /// Returns the older version of a key with this id. An id that contains a write number names the entry; `null` needs a search.
-    pub(super) async fn older_version(
-        &self,
-        key: &ObjectKey,
-        id: &str,
-        state: Versioning,
-    ) -> Result<Option<OlderVersion>> {
-        let Some(write) = version_id::write_of(id) else {
-            return Ok(self
-                .older_null_version(key)
-                .await?
-                .filter(|(_, record)| has_version_id(record, state, id)));
-        };
-        let entry = IndexKey::version(self.id, key.as_bytes(), write);
-        let record = self.frontend.record(&entry).await?.filter(|record| has_version_id(record, state, id));
-        Ok(record.map(|record| (entry, record)))
-    }
 }
 
-impl DriveBucket {
-    /// Returns the older version of a key with the id `null`. A key has at most one. Costs one seek in the index for each period in which
-    /// the bucket was not versioned, whatever the number of versions.
-    async fn older_null_version(&self, key: &ObjectKey) -> Result<Option<OlderVersion>> {
-        let writes = match Drive(self.frontend.clone()).bucket_record(&self.name).await? {
-            Some(record) if record.id == self.id => record.writes_of_null(),
-            _ => return Ok(None),
-        };
-        let (bucket, key) = (self.id, key.as_bytes().to_vec());
-        let find = move |engine: &Arc<Engine>| {
-            let prefix = IndexKey::versions(bucket, &key);
-            for writes in writes {
-                let newest = IndexKey::version(bucket, &key, *writes.end());
-                let mut scan = engine.index.scan(Bound::Included(&newest.0), &prefix.0)?;
-                // The first entry suffices usually: such a period leaves at most one version of the key.
-                while let Some((entry, value)) = scan.next()? {
-                    let record = decode_record(value)?;
-                    if record.write < *writes.start() {
-                        break;
-                    }
-                    if record.naming != Naming::Own {
-                        return Ok(Some((IndexKey(entry.to_vec()), record)));
-                    }
-                }
-            }
-            Ok(None)
-        };
-        self.frontend.run_blocking(find).await
+impl<'a> Edit<'a> {
+    fn versions(&self) -> KeyVersions<'a> {
+        KeyVersions { bucket: self.bucket, key: self.key }
     }
-}
 
-impl Edit<'_> {
     fn key_of_current(&self) -> IndexKey {
         IndexKey::object(self.bucket.id, self.key)
     }
 
     /// Checks a precondition against the current object. Fails with `PreconditionFailed`.
     pub(super) fn check_precondition(&self, precondition: &Precondition) -> store::Result<()> {
-        let found = self.current.as_ref().map(|record| self.bucket.etag_of(record));
+        let found = self.current.as_ref().map(|record| etag_of(self.view.drive, record));
         check_precondition(self.key, found.as_ref(), precondition)
     }
 
     /// Returns how the id of a version stored now is formed.
     fn naming(&self) -> Naming {
-        match self.state {
+        match self.view.versioning {
             Versioning::Never => Naming::Unnamed,
             Versioning::Enabled => Naming::Own,
             Versioning::Suspended => Naming::Null,
@@ -140,7 +84,7 @@ impl Edit<'_> {
         let (attributes, tags) = description;
         let (write, modified) = (self.bucket.frontend.engine.next_write(), self.bucket.frontend.clock.now());
         let record = ObjectRecord { write, modified, naming: self.naming(), etag, body, attributes, tags };
-        let placed = self.bucket.object_ref(self.key, &record, self.state);
+        let placed = self.view.object_ref(self.key, &record);
         self.prepared.holds.extend(holds);
         let key = self.key_of_current();
         match inline_bytes {
@@ -177,14 +121,14 @@ impl Edit<'_> {
     async fn retire_current(&mut self) -> Result<()> {
         // If the current object has the id `null`, no older version has.
         let is_null = self.current.as_ref().is_some_and(|current| current.naming != Naming::Own);
-        if self.state == Versioning::Suspended
+        if self.view.versioning == Versioning::Suspended
             && !is_null
-            && let Some((entry, record)) = self.bucket.older_null_version(self.key).await?
+            && let Some((entry, record)) = self.versions().older_null().await?
         {
             self.drop_version(entry, &record);
         }
         let Some(current) = self.current.clone() else { return Ok(()) };
-        let stays = match self.state {
+        let stays = match self.view.versioning {
             Versioning::Never => false,
             Versioning::Enabled => true,
             Versioning::Suspended => current.naming == Naming::Own,
@@ -203,7 +147,7 @@ impl Edit<'_> {
         let Some(current) = self.current.take() else { return Ok(()) };
         self.prepared.release(&current);
         self.delete_entry(self.key_of_current());
-        let next = self.bucket.older_versions(self.key, 1).await?.pop();
+        let next = self.versions().older(1).await?.pop();
         self.promote(next);
         Ok(())
     }
@@ -211,7 +155,7 @@ impl Edit<'_> {
     /// Removes an older version. If that was the newest of a deleted key, the one before it may become current.
     pub(super) async fn remove_older(&mut self, entry: IndexKey, record: &ObjectRecord) -> Result<()> {
         self.prepared.purpose = Purpose::Frees;
-        let newest = self.bucket.older_versions(self.key, 2).await?;
+        let newest = self.versions().older(2).await?;
         let was_newest = self.current.is_none() && newest.first().is_some_and(|(first, _)| *first == entry);
         self.drop_version(entry, record);
         if was_newest {
@@ -268,19 +212,14 @@ impl Edit<'_> {
         self.commit().await
     }
 
-    /// Returns whether a version has this id.
-    pub(super) fn has_version_id(&self, record: &ObjectRecord, id: &str) -> bool {
-        has_version_id(record, self.state, id)
+    /// Returns the entry and the record of the version with this id.
+    pub(super) async fn find_version(&self, id: &str) -> Result<Option<OlderVersion>> {
+        let current = self.current.as_ref().filter(|current| self.view.has_version_id(current, id));
+        match current {
+            Some(current) => Ok(Some((self.key_of_current(), current.clone()))),
+            None => self.versions().older_with_id(self.view, id).await,
+        }
     }
-}
-
-/// Returns whether a version has this id, given the bucket's versioning state.
-pub(super) fn has_version_id(record: &ObjectRecord, state: Versioning, id: &str) -> bool {
-    let naming = match effective_naming(record.naming, state) {
-        Naming::Unnamed => Naming::Null,
-        naming => naming,
-    };
-    naming.id(record.write, record.modified).is_some_and(|name| *name == *id)
 }
 
 pub(super) fn check_precondition(

@@ -1,16 +1,16 @@
 //! Multipart upload of one caller: its parts are not in the index before the upload completes.
 
 use super::DriveBucket;
+use super::copy::copy_range;
 use crate::format::{Body, RunSlice};
-use crate::shell::Stored;
+use crate::frontend::Stored;
 use crate::space::Hold;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use store::{
-    Attributes, Multipart, ObjectKey, ObjectRef, Payload, Precondition, Result, StoreError, Tags, byte_range,
-    part_number,
+    Attributes, Multipart, ObjectKey, ObjectRef, Payload, Precondition, Result, StoreError, Tags, part_number,
 };
 
 /// The smallest size of every part but the last, in bytes, as on S3.
@@ -99,7 +99,7 @@ impl Multipart for DriveMultipart {
 
     async fn copy_part(&self, number: u32, from: &ObjectRef, range: Range<u64>) -> Result<()> {
         part_number::check(number)?;
-        let stored = self.bucket.copy_range(from, range).await?;
+        let stored = copy_range(&self.bucket, from, range).await?;
         self.insert(number, stored)
     }
 
@@ -121,35 +121,6 @@ impl Multipart for DriveMultipart {
         *self.parts() = None;
         Ok(())
     }
-}
-
-impl DriveBucket {
-    /// Returns a range of an object as a body of its own. Runs get another owner, inline data is copied to a run.
-    pub(super) async fn copy_range(&self, from: &ObjectRef, range: Range<u64>) -> Result<Stored> {
-        let (record, pins) = self.pinned_exact(from).await?;
-        let range = byte_range::inside(&from.key, range, record.body.len_bytes())?;
-        match record.body {
-            Body::Runs(slices) => {
-                Ok(Stored::of_slices(slices_within(&slices, range), vec![Hold::pins(pins)]))
-            }
-            body => {
-                let bytes = self.frontend.read_all((record.write, body), range, pins).await?;
-                Ok(self.frontend.store_in_runs(bytes.into_iter().collect()).await?)
-            }
-        }
-    }
-}
-
-fn slices_within(slices: &[RunSlice], range: Range<u64>) -> Vec<RunSlice> {
-    let mut begins = 0;
-    let cut = |slice: &RunSlice| {
-        let end = begins + slice.len_bytes;
-        let (from, to) = (range.start.clamp(begins, end) - begins, range.end.clamp(begins, end) - begins);
-        begins = end;
-        let skip_bytes = slice.skip_bytes + from;
-        (from < to).then_some(RunSlice { skip_bytes, len_bytes: to - from, ..*slice })
-    };
-    slices.iter().filter_map(cut).collect()
 }
 
 fn ended() -> StoreError {

@@ -1,12 +1,14 @@
 //! Objects of a bucket: implements `ObjectStore`.
 
 use super::DriveBucket;
+use super::copy::copy_body;
 use super::edit::check_precondition;
 use super::multipart::DriveMultipart;
+use super::record_view::etag_of;
 use super::writer::DriveWriter;
 use crate::format::{Body, IndexKey, ObjectRecord};
-use crate::shell::{Access, Stored};
-use crate::space::{Hold, Pins};
+use crate::frontend::{Access, Stored};
+use crate::space::Pins;
 use std::sync::Arc;
 use store::{
     Attributes, CopyOptions, GetOptions, ListPage, ListRequest, Multipart, Object, ObjectKey, ObjectMeta,
@@ -15,10 +17,6 @@ use store::{
 };
 
 impl DriveBucket {
-    fn not_found(key: &ObjectKey) -> StoreError {
-        StoreError::NotFound(key.clone())
-    }
-
     /// Returns the record of an object or version, and pins on its bytes.
     pub(super) async fn pinned_record(
         &self,
@@ -54,7 +52,8 @@ impl DriveBucket {
         let Some(id) = version else {
             return Ok(Located { key, entry: IndexKey::object(self.id, key), write: None });
         };
-        let (entry, record) = self.find_version(key, id).await?.ok_or_else(|| Self::not_found(key))?;
+        let found = self.key_versions(key).find(self.view().await?, id).await?;
+        let (entry, record) = found.ok_or_else(|| not_found(key))?;
         Ok(Located { key, entry, write: Some(record.write) })
     }
 
@@ -63,7 +62,7 @@ impl DriveBucket {
         let (record, pins) = self.pinned_record(&object.key, object.version.as_deref()).await?;
         check_precondition(
             &object.key,
-            Some(&self.etag_of(&record)),
+            Some(&etag_of(self.drive_id(), &record)),
             &Precondition::Matches(object.etag.clone()),
         )?;
         Ok((record, pins))
@@ -79,18 +78,10 @@ impl DriveBucket {
         let PutOptions { precondition, attributes, tags, etag } = options;
         self.put_body(key, stored.with_etag(etag), (attributes, tags), &precondition).await
     }
+}
 
-    /// Copies a body: runs get another owner, inline data is written again.
-    async fn copy_body(&self, (write, body): (u64, Body), pins: Pins) -> Result<Stored> {
-        match body {
-            Body::Runs(slices) => Ok(Stored::of_slices(slices, vec![Hold::pins(pins)])),
-            body => {
-                let len = body.len_bytes();
-                let bytes = self.frontend.read_all((write, body), 0..len, pins).await?;
-                Ok(self.frontend.store(bytes.into_iter().collect()).await?)
-            }
-        }
-    }
+fn not_found(key: &ObjectKey) -> StoreError {
+    StoreError::NotFound(key.clone())
 }
 
 /// The entry in which an object or version was found.
@@ -108,10 +99,10 @@ impl Located<'_> {
         let is_wanted = |write| self.write.is_none_or(|meant| meant == write);
         match found {
             Some((record, access)) if is_wanted(record.write) => match record.body {
-                Body::DeleteMarker => Err(DriveBucket::not_found(self.key)),
+                Body::DeleteMarker => Err(not_found(self.key)),
                 _ => Ok(Some((record, access))),
             },
-            None if self.write.is_none() => Err(DriveBucket::not_found(self.key)),
+            None if self.write.is_none() => Err(not_found(self.key)),
             _ => Ok(None),
         }
     }
@@ -121,7 +112,7 @@ impl Located<'_> {
 impl ObjectStore for DriveBucket {
     async fn get(&self, key: &ObjectKey, options: GetOptions) -> Result<Object> {
         let (record, access) = self.record_and_access(key, options.version.as_deref()).await?;
-        let meta = self.meta(key, &record, self.state().await?);
+        let meta = self.view().await?.meta(key, &record);
         if options.if_match.is_some_and(|etag| etag != meta.object.etag) {
             return Err(StoreError::PreconditionFailed(key.clone()));
         }
@@ -134,7 +125,8 @@ impl ObjectStore for DriveBucket {
 
     async fn head(&self, key: &ObjectKey) -> Result<ObjectMeta> {
         let record = self.frontend.record(&IndexKey::object(self.id, key)).await?;
-        Ok(self.meta(key, &record.ok_or_else(|| Self::not_found(key))?, self.state().await?))
+        let record = record.ok_or_else(|| not_found(key))?;
+        Ok(self.view().await?.meta(key, &record))
     }
 
     async fn put(&self, key: &ObjectKey, body: Payload, options: PutOptions) -> Result<ObjectRef> {
@@ -162,7 +154,8 @@ impl ObjectStore for DriveBucket {
         }
         let attributes = options.attributes.unwrap_or(record.attributes);
         let description = (attributes, options.tags.unwrap_or(record.tags));
-        let stored = self.copy_body((record.write, record.body), pins).await?.with_etag(record.etag);
+        let stored =
+            copy_body(&self.frontend, (record.write, record.body), pins).await?.with_etag(record.etag);
         self.put_body(to, stored, description, &options.precondition).await
     }
 
@@ -171,7 +164,7 @@ impl ObjectStore for DriveBucket {
             return Err(StoreError::Invalid("an object cannot be moved to its own key".into()));
         }
         let (record, pins) = self.pinned_exact(from).await?;
-        let stored = self.copy_body((record.write, record.body.clone()), pins).await?;
+        let stored = copy_body(&self.frontend, (record.write, record.body.clone()), pins).await?;
         let stored = stored.with_etag(record.etag.clone()).with_cache_number(record.write);
         let [one, other] = self.frontend.lock_two_keys(self.id, [from.key.as_bytes(), to.as_bytes()]).await;
         let mut target = self.edit(to, one).await?;
@@ -196,13 +189,13 @@ impl ObjectStore for DriveBucket {
 
     async fn tags(&self, key: &ObjectKey) -> Result<Tags> {
         let record = self.frontend.record(&IndexKey::object(self.id, key)).await?;
-        Ok(record.ok_or_else(|| Self::not_found(key))?.tags)
+        Ok(record.ok_or_else(|| not_found(key))?.tags)
     }
 
     async fn set_tags(&self, key: &ObjectKey, tags: Tags) -> Result<()> {
         let lock = self.frontend.lock_key(self.id, key.as_bytes()).await;
         let mut edit = self.edit(key, lock).await?;
-        let mut record = edit.current.clone().ok_or_else(|| Self::not_found(key))?;
+        let mut record = edit.current.clone().ok_or_else(|| not_found(key))?;
         record.tags = tags;
         edit.put_entry(IndexKey::object(self.id, key), &record);
         Ok(edit.commit().await?)

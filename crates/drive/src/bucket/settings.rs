@@ -1,8 +1,9 @@
 //! Settings of a bucket.
 
 use super::DriveBucket;
+use crate::engine::Prepared;
 use crate::format::{Change, IndexKey, Kind};
-use crate::machine::{Prepared, Purpose};
+use crate::policy::Purpose;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use store::{Result, Settings};

@@ -2,13 +2,15 @@
 
 use super::DriveBucket;
 use super::edit::Edit;
+use super::record_view::etag;
 use crate::codec::{Decoder, Encoder};
+use crate::engine::Prepared;
 use crate::error::Error;
 use crate::format::{
-    Body, Change, IndexKey, Kind, Naming, ObjectRecord, decode_description, encode_description,
+    Body, Change, IndexKey, Kind, Naming, ObjectRecord, decode_description, decode_record, encode_description,
 };
-use crate::machine::{Prepared, Purpose};
-use crate::shell::{Stored, decode_record};
+use crate::frontend::Stored;
+use crate::policy::Purpose;
 use bytes::Bytes;
 use futures_util::TryStreamExt as _;
 use futures_util::stream::BoxStream;
@@ -40,14 +42,14 @@ impl UploadRecord {
         to.0
     }
 
-    fn decode(bytes: &[u8]) -> Result<Self, Error> {
+    fn decode(entry: &IndexKey, bytes: &[u8]) -> Result<Self, Error> {
         let mut from = Decoder(bytes);
         let mut read = || {
             let began = Timestamp(from.fixed64()? as i64);
             let (attributes, tags) = decode_description(&mut from)?;
             Some(Self { began, attributes, tags })
         };
-        read().ok_or(Error::damaged("an upload's record in the index", 0))
+        read().ok_or_else(|| Error::damaged_entry("an upload's record", &entry.0))
     }
 
     fn into_upload(self, key: &ObjectKey, id: String) -> Upload {
@@ -63,11 +65,20 @@ impl PartRecord {
         to.0
     }
 
-    fn decode(bytes: &[u8]) -> Result<Self, Error> {
+    fn decode(entry: &IndexKey, bytes: &[u8]) -> Result<Self, Error> {
         let mut from = Decoder(bytes);
-        let note =
-            from.optional().ok_or(Error::damaged("a part's record in the index", 0))?.map(str::to_owned);
-        Ok(Self { note, stored: decode_record(from.0)? })
+        let note = from.optional().ok_or_else(|| Error::damaged_entry("a part's record", &entry.0))?;
+        Ok(Self { note: note.map(str::to_owned), stored: decode_record(&entry.0, from.0)? })
+    }
+
+    fn to_part(&self, number: u32, drive: u64) -> Part {
+        Part {
+            number,
+            etag: etag(drive, self.stored.write, None),
+            size_bytes: self.stored.body.len_bytes(),
+            last_modified: self.stored.modified,
+            note: self.note.clone(),
+        }
     }
 }
 
@@ -84,14 +95,17 @@ impl DriveBucket {
     async fn upload(&self, key: &ObjectKey, id: &str) -> Result<(u64, UploadRecord)> {
         let missing = || StoreError::NotFound(key.clone());
         let number = number_of(id).ok_or_else(missing)?;
-        let value =
-            self.frontend.entry(&IndexKey::upload(self.id, key, number)).await?.ok_or_else(missing)?;
-        Ok((number, UploadRecord::decode(&value)?))
+        let entry = IndexKey::upload(self.id, key, number);
+        let value = self.frontend.entry(&entry).await?.ok_or_else(missing)?;
+        Ok((number, UploadRecord::decode(&entry, &value)?))
     }
 
     async fn part_records(&self, upload: u64) -> Result<Vec<(IndexKey, PartRecord)>> {
         let found = self.frontend.entries(IndexKey::parts(self.id, upload), usize::MAX).await?;
-        let decode = |(entry, value): (IndexKey, Bytes)| Ok((entry, PartRecord::decode(&value)?));
+        let decode = |(entry, value): (IndexKey, Bytes)| {
+            let record = PartRecord::decode(&entry, &value)?;
+            Ok((entry, record))
+        };
         found.into_iter().map(decode).collect()
     }
 
@@ -106,16 +120,6 @@ impl DriveBucket {
             writer.push(&piece).await?;
         }
         Ok(writer.finish().await?)
-    }
-
-    fn part(&self, number: u32, record: &PartRecord) -> Part {
-        Part {
-            number,
-            etag: self.etag(record.stored.write, None),
-            size_bytes: record.stored.body.len_bytes(),
-            last_modified: record.stored.modified,
-            note: record.note.clone(),
-        }
     }
 
     /// Prepares the removal of an upload and its parts.
@@ -163,7 +167,7 @@ impl Uploads for DriveBucket {
         let entry = IndexKey::part(self.id, upload, number);
         let mut prepared = Prepared { holds, ..Prepared::default() };
         if let Some(old) = self.frontend.entry(&entry).await? {
-            prepared.release(&PartRecord::decode(&old)?.stored);
+            prepared.release(&PartRecord::decode(&entry, &old)?.stored);
         }
         let (write, modified) = (self.frontend.engine.next_write(), self.frontend.clock.now());
         let (naming, (attributes, tags)) = (Naming::Unnamed, Default::default());
@@ -172,13 +176,16 @@ impl Uploads for DriveBucket {
         let record = PartRecord { note, stored };
         prepared.changes.push(Change::Put { key: entry.0, value: record.encode() });
         self.frontend.commit(prepared, locks).await?;
-        Ok(self.part(number, &record))
+        Ok(record.to_part(number, self.drive_id()))
     }
 
     async fn parts(&self, key: &ObjectKey, id: &str) -> Result<Vec<Part>> {
         let (upload, _) = self.upload(key, id).await?;
         let records = self.part_records(upload).await?;
-        Ok(records.iter().map(|(entry, record)| self.part(part_number(entry), record)).collect())
+        Ok(records
+            .iter()
+            .map(|(entry, record)| record.to_part(part_number(entry), self.drive_id()))
+            .collect())
     }
 
     async fn complete(
@@ -199,7 +206,7 @@ impl Uploads for DriveBucket {
             let (_, part) = found.ok_or_else(|| {
                 StoreError::Invalid("a part does not exist: list the parts of the upload".into())
             })?;
-            etags.push(self.etag(part.stored.write, None));
+            etags.push(etag(self.drive_id(), part.stored.write, None));
             if let Body::Runs(more) = &part.stored.body {
                 slices.extend_from_slice(more);
                 cache_numbers.push((part.stored.write, more.len()));
@@ -227,10 +234,10 @@ impl Uploads for DriveBucket {
         let entries = IndexKey::prefix(Kind::Upload, self.id).append_escaped(prefix);
         let mut found = Vec::new();
         for (entry, value) in self.frontend.entries(entries, usize::MAX).await? {
-            let (key, number) =
-                IndexKey::escaped_key(&entry.0).ok_or(Error::damaged("an upload's key in the index", 0))?;
+            let damaged = || Error::damaged_entry("an upload's key", &entry.0);
+            let (key, number) = IndexKey::escaped_key(&entry.0).ok_or_else(damaged)?;
             let key = ObjectKey::new(key)?;
-            found.push(UploadRecord::decode(&value)?.into_upload(&key, format!("{number:016x}")));
+            found.push(UploadRecord::decode(&entry, &value)?.into_upload(&key, format!("{number:016x}")));
         }
         Ok(found)
     }

@@ -1,95 +1,23 @@
 //! Versions of objects: implements `Versions`.
 
-use super::edit::{Edit, OlderVersion, check_precondition, has_version_id};
-use super::{DriveBucket, effective_naming};
+use super::DriveBucket;
+use super::edit::check_precondition;
+use super::key_versions::newest_first;
+use super::record_view::{RecordView, etag_of};
+use crate::engine::Engine;
 use crate::error::Error;
-use crate::format::{Body, BucketId, IndexKey, Kind, ObjectRecord};
+use crate::format::{Body, BucketId, IndexKey, Kind, ObjectRecord, decode_record};
 use crate::index;
-use crate::machine::Engine;
-use crate::shell::decode_record;
 use bytes::Bytes;
 use std::ops::Bound;
 use std::sync::Arc;
 use store::listing::{PAGE_ENTRIES_MAX, Scan, successor};
 use store::{
-    Deleted, ListRequest, ListVersions, Lock, NULL_VERSION, ObjectKey, Precondition, Removal, Result,
-    Retention, StoreError, Tags, Version, VersionEntry, Versioning, Versions, version_id,
+    Deleted, ListRequest, ListVersions, Lock, ObjectKey, Precondition, Removal, Result, Retention,
+    StoreError, Tags, Version, VersionEntry, Versioning, Versions, version_id,
 };
 
 impl DriveBucket {
-    fn version(&self, key: &ObjectKey, record: &ObjectRecord, is_newest: bool, state: Versioning) -> Version {
-        let id = effective_naming(record.naming, state)
-            .id(record.write, record.modified)
-            .unwrap_or_else(|| NULL_VERSION.into());
-        let stored = (record.body != Body::DeleteMarker).then(|| self.meta(key, record, state));
-        Version { key: key.clone(), id, is_newest, last_modified: record.modified, stored }
-    }
-
-    /// Returns the newest version of a key: the current object, or a delete marker.
-    async fn newest(&self, key: &ObjectKey, state: Versioning) -> Result<Option<Version>> {
-        let entry = IndexKey::object(self.id, key);
-        let mut current = self.frontend.record(&entry).await?;
-        loop {
-            if let Some(record) = &current {
-                return Ok(Some(self.version(key, record, true, state)));
-            }
-            let older = self.older_versions(key, 1).await?;
-            // An older version may have become current meanwhile.
-            current = self.frontend.record(&entry).await?;
-            if current.is_none() {
-                return Ok(older.first().map(|(_, record)| self.version(key, record, true, state)));
-            }
-        }
-    }
-
-    /// Returns all versions of a key, newest first.
-    async fn all_versions(&self, key: &ObjectKey, state: Versioning) -> Result<Vec<Version>> {
-        let entry = IndexKey::object(self.id, key);
-        let mut current = self.frontend.record(&entry).await?;
-        loop {
-            let older = self.older_versions(key, usize::MAX).await?.into_iter().map(|(_, record)| record);
-            let now = self.frontend.record(&entry).await?;
-            if is_same_write(&current, &now) {
-                let records = newest_first(current, older);
-                return Ok(self.versions_of(key, &records, state).collect());
-            }
-            current = now;
-        }
-    }
-
-    /// Returns the entry and the record of the version with this id.
-    pub(super) async fn find_version(&self, key: &ObjectKey, id: &str) -> Result<Option<OlderVersion>> {
-        let state = self.state().await?;
-        let entry = IndexKey::object(self.id, key);
-        let mut current = self.frontend.record(&entry).await?;
-        loop {
-            if let Some(record) = current.as_ref().filter(|record| has_version_id(record, state, id)) {
-                return Ok(Some((entry, record.clone())));
-            }
-            let older = self.older_version(key, id, state).await?;
-            if older.is_some() {
-                return Ok(older);
-            }
-            // The version may have become current meanwhile.
-            let now = self.frontend.record(&entry).await?;
-            if is_same_write(&current, &now) {
-                return Ok(None);
-            }
-            current = now;
-        }
-    }
-
-    /// Returns the versions of a key for these records, which are ordered newest first.
-    fn versions_of(
-        &self,
-        key: &ObjectKey,
-        records: &[ObjectRecord],
-        state: Versioning,
-    ) -> impl Iterator<Item = Version> {
-        let numbered = records.iter().enumerate();
-        numbered.map(move |(at, record)| self.version(key, record, at == 0, state))
-    }
-
     /// Changes a version that is no delete marker.
     async fn change(
         &self,
@@ -101,7 +29,7 @@ impl DriveBucket {
         let lock = self.frontend.lock_key(self.id, key.as_bytes()).await;
         let mut edit = self.edit(key, lock).await?;
         let missing = || StoreError::NotFound(key.clone());
-        let (entry, mut record) = self.find_entry(&edit, key, id).await?.ok_or_else(missing)?;
+        let (entry, mut record) = edit.find_version(id).await?.ok_or_else(missing)?;
         if record.body == Body::DeleteMarker {
             return Err(missing());
         }
@@ -110,72 +38,53 @@ impl DriveBucket {
         Ok(edit.commit().await?)
     }
 
-    /// Returns the entry and the record of a version, during an edit of its key.
-    async fn find_entry(
-        &self,
-        edit: &Edit<'_>,
-        key: &ObjectKey,
-        id: &str,
-    ) -> Result<Option<(IndexKey, ObjectRecord)>> {
-        if let Some(current) = edit.current.as_ref().filter(|current| edit.has_version_id(current, id)) {
-            return Ok(Some((IndexKey::object(self.id, key), current.clone())));
-        }
-        Ok(self.older_version(key, id, edit.state).await?)
-    }
-
     async fn page_of_versions(&self, scan: Scan, after_version: Option<&str>) -> Result<Vec<VersionEntry>> {
-        let state = self.state().await?;
+        let view = self.view().await?;
         let mut entries = Vec::new();
         if let (Some(after), Some(version)) = (&scan.after, after_version)
             && let Ok(key) = ObjectKey::new(after.clone())
         {
-            let versions = self.all_versions(&key, state).await?;
+            let versions = self.key_versions(&key).all(view).await?;
             entries.extend(version_id::after(versions, version).map(entry));
         }
-        let bucket = self.clone();
-        let work = move |engine: &Arc<Engine>| bucket.versions_from(engine, &scan, state, entries);
+        let bucket = self.id;
+        let work = move |engine: &Arc<Engine>| versions_from(engine, bucket, &scan, view, entries);
         Ok(self.frontend.run_blocking(work).await?)
-    }
-
-    /// Appends the versions of the keys that the scan covers, up to its limit.
-    fn versions_from(
-        &self,
-        engine: &Engine,
-        scan: &Scan,
-        state: Versioning,
-        mut entries: Vec<VersionEntry>,
-    ) -> crate::Result<Vec<VersionEntry>> {
-        let mut from = Some(match &scan.after {
-            Some(after) if **after >= *scan.prefix => Bound::Excluded(after.to_vec()),
-            _ => Bound::Included(scan.prefix.to_vec()),
-        });
-        while entries.len() < scan.limit
-            && let Some(bound) = from.take()
-        {
-            let mut keys = VersionedKeys::new(engine, self.id, &bound, &scan.prefix)?;
-            while entries.len() < scan.limit
-                && let Some(key) = keys.next()
-            {
-                if let Some(prefix) = scan.fold(key.as_bytes()) {
-                    if scan.is_after(prefix) {
-                        entries.push(VersionEntry::Prefix(Bytes::copy_from_slice(prefix)));
-                    }
-                    from = successor(prefix).map(Bound::Included);
-                    break;
-                }
-                let records = keys.take(&key)?;
-                entries.extend(self.versions_of(&key, &records, state).map(entry));
-            }
-        }
-        entries.truncate(scan.limit);
-        Ok(entries)
     }
 }
 
-/// Returns whether two reads of the current object saw the same write. Then no version was moved between the reads.
-fn is_same_write(one: &Option<ObjectRecord>, other: &Option<ObjectRecord>) -> bool {
-    let write = |record: &Option<ObjectRecord>| record.as_ref().map(|record| record.write);
-    write(one) == write(other)
+/// Appends the versions of the keys that the scan covers, up to its limit.
+fn versions_from(
+    engine: &Engine,
+    bucket: BucketId,
+    scan: &Scan,
+    view: RecordView,
+    mut entries: Vec<VersionEntry>,
+) -> crate::Result<Vec<VersionEntry>> {
+    let mut from = Some(match &scan.after {
+        Some(after) if **after >= *scan.prefix => Bound::Excluded(after.to_vec()),
+        _ => Bound::Included(scan.prefix.to_vec()),
+    });
+    while entries.len() < scan.limit
+        && let Some(bound) = from.take()
+    {
+        let mut keys = VersionedKeys::new(engine, bucket, &bound, &scan.prefix)?;
+        while entries.len() < scan.limit
+            && let Some(key) = keys.next()
+        {
+            if let Some(prefix) = scan.fold(key.as_bytes()) {
+                if scan.is_after(prefix) {
+                    entries.push(VersionEntry::Prefix(Bytes::copy_from_slice(prefix)));
+                }
+                from = successor(prefix).map(Bound::Included);
+                break;
+            }
+            let records = keys.take(&key)?;
+            entries.extend(view.versions_of(&key, &records).map(entry));
+        }
+    }
+    entries.truncate(scan.limit);
+    Ok(entries)
 }
 
 fn entry(version: Version) -> VersionEntry {
@@ -223,11 +132,11 @@ impl VersionedKeys {
     fn take(&mut self, key: &ObjectKey) -> crate::Result<Vec<ObjectRecord>> {
         let (mut current, mut older) = (None, Vec::new());
         if let Some((_, value)) = self.object.take_if(|(next, _)| next == key) {
-            current = Some(decode_record(&value)?);
+            current = Some(decode_record(key.as_bytes(), &value)?);
             self.next_object()?;
         }
         while let Some((_, value)) = self.version.take_if(|(next, _)| next == key) {
-            older.push(decode_record(&value)?);
+            older.push(decode_record(key.as_bytes(), &value)?);
             self.next_version()?;
         }
         Ok(newest_first(current, older.into_iter()))
@@ -246,22 +155,12 @@ impl VersionedKeys {
     }
 }
 
-/// Returns the current record and the older ones. An object that was overwritten between the two reads appears in both; it is returned
-/// once.
-fn newest_first(
-    current: Option<ObjectRecord>,
-    older: impl Iterator<Item = ObjectRecord>,
-) -> Vec<ObjectRecord> {
-    let newest = current.as_ref().map_or(u64::MAX, |current| current.write);
-    current.into_iter().chain(older.filter(|record| record.write < newest)).collect()
-}
-
 fn next_of<T>(
     scan: &mut index::Scan,
     read: impl FnOnce(&[u8], &Bytes) -> Option<T>,
 ) -> crate::Result<Option<T>> {
     let Some((entry, value)) = scan.next()? else { return Ok(None) };
-    read(entry, value).map(Some).ok_or(Error::damaged("a version's entry in the index", 0))
+    read(entry, value).map(Some).ok_or_else(|| Error::damaged_entry("a version's key", entry))
 }
 
 #[async_trait::async_trait]
@@ -279,12 +178,12 @@ impl Versions for DriveBucket {
 
     async fn find(&self, key: &ObjectKey, id: Option<&str>) -> Result<Version> {
         id.map_or(Ok(()), version_id::check)?;
-        let state = DriveBucket::state(self).await?;
+        let view = self.view().await?;
         let missing = || StoreError::NotFound(key.clone());
-        let Some(id) = id else { return self.newest(key, state).await?.ok_or_else(missing) };
-        let (_, record) = self.find_version(key, id).await?.ok_or_else(missing)?;
-        let found = self.version(key, &record, false, state);
-        let newest = self.newest(key, state).await?;
+        let Some(id) = id else { return self.key_versions(key).newest(view).await?.ok_or_else(missing) };
+        let (_, record) = self.key_versions(key).find(view, id).await?.ok_or_else(missing)?;
+        let found = view.version(key, &record, false);
+        let newest = self.key_versions(key).newest(view).await?;
         let is_newest = newest.is_some_and(|newest| newest.id == found.id);
         Ok(Version { is_newest, ..found })
     }
@@ -294,13 +193,13 @@ impl Versions for DriveBucket {
         let now = self.frontend.clock.now();
         let lock = self.frontend.lock_key(self.id, key.as_bytes()).await;
         let mut edit = self.edit(key, lock).await?;
-        let Some((entry, record)) = self.find_entry(&edit, key, id).await? else {
+        let Some((entry, record)) = edit.find_version(id).await? else {
             check_precondition(key, None, &removal.precondition)?;
             edit.commit().await?;
             return Ok(Deleted { version: Some(id.into()), is_marker: false });
         };
         let is_marker = record.body == Body::DeleteMarker;
-        let etag = (!is_marker).then(|| self.etag_of(&record));
+        let etag = (!is_marker).then(|| etag_of(self.drive_id(), &record));
         check_precondition(key, etag.as_ref(), &removal.precondition)?;
         if Lock::of(&record.attributes).protects(now, removal.bypass_governance) {
             return Err(StoreError::Locked(key.clone()));
@@ -332,7 +231,7 @@ impl Versions for DriveBucket {
     async fn tags(&self, key: &ObjectKey, id: &str) -> Result<Tags> {
         version_id::check(id)?;
         let missing = || StoreError::NotFound(key.clone());
-        let (_, record) = self.find_version(key, id).await?.ok_or_else(missing)?;
+        let (_, record) = self.key_versions(key).find(self.view().await?, id).await?.ok_or_else(missing)?;
         if record.body == Body::DeleteMarker { Err(missing()) } else { Ok(record.tags) }
     }
 
@@ -370,30 +269,5 @@ impl Versions for DriveBucket {
             Ok(())
         })
         .await
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::format::Naming;
-    use store::Timestamp;
-
-    /// A version was listed twice, as the newest and as an older one, if its key was overwritten between the reads of the current object
-    /// and of the older versions.
-    #[test]
-    fn an_object_overwritten_between_two_reads_is_listed_once() {
-        let record = |write| {
-            let (modified, naming, body) = (Timestamp(1), Naming::Own, Body::DeleteMarker);
-            let (attributes, tags) = Default::default();
-            ObjectRecord { write, modified, naming, etag: None, body, attributes, tags }
-        };
-        let listed = |current: Option<u64>, older: &[u64]| -> Vec<u64> {
-            let records = newest_first(current.map(record), older.iter().copied().map(record));
-            records.iter().map(|record| record.write).collect()
-        };
-        assert_eq!(listed(Some(5), &[4, 2]), [5, 4, 2]);
-        assert_eq!(listed(Some(5), &[6, 5, 4]), [5, 4]);
-        assert_eq!(listed(None, &[4, 2]), [4, 2]);
     }
 }

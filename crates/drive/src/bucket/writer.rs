@@ -1,7 +1,7 @@
 //! Streaming writer for an object: stores bytes as they arrive.
 
 use super::DriveBucket;
-use crate::shell::RunWriter;
+use crate::frontend::RunWriter;
 use bytes::Bytes;
 use store::{ObjectKey, ObjectRef, ObjectWriter, Payload, PutOptions, Result};
 
@@ -31,7 +31,7 @@ impl ObjectWriter for DriveWriter {
             Some(runs) => runs.push(&piece).await?,
             none => {
                 self.buffered.push(piece);
-                if self.buffered.len() > frontend.engine.inline_bytes_max() {
+                if self.buffered.len() > frontend.engine.policy.inline_bytes_max() {
                     let runs = none.insert(frontend.streaming_run_writer(self.len_bytes)?);
                     for piece in std::mem::take(&mut self.buffered).pieces() {
                         runs.push(piece).await?;

@@ -1,6 +1,6 @@
 //! I/O on a device for async callers.
 
-use super::{Array, BlockDevice, Buffer, FileDevice, Ring};
+use super::{AlternateReader, Array, BlockDevice, Buffer, FileDevice, Ring, reconstruct};
 use bytes::Bytes;
 use std::io;
 use std::sync::Arc;
@@ -90,6 +90,18 @@ impl Io {
                 let device = device.clone();
                 store::blocking(move || device.flush()).await
             }
+        }
+    }
+
+    /// Like [`reconstruct`], for async callers.
+    pub(crate) async fn reconstruct<T: Send + 'static>(
+        &self,
+        attempt: impl FnMut(&mut AlternateReader<'_>) -> Option<T> + Send + 'static,
+    ) -> io::Result<Option<T>> {
+        let device = self.device();
+        match device.has_redundancy() {
+            true => store::blocking(move || Ok(reconstruct(&*device, attempt))).await,
+            false => Ok(None),
         }
     }
 }

@@ -38,7 +38,7 @@ pub enum OpenError {
     Mounted(PathBuf),
     /// Another process uses it as a drive.
     #[error("{0} is in use by another tenon process: end that process first")]
-    Held(PathBuf),
+    InUse(PathBuf),
     /// The path is neither a block device nor a file, but a directory, a terminal, ...
     #[error("{0} is neither a block device nor a regular file")]
     NoDevice(PathBuf),
@@ -186,7 +186,7 @@ fn busy_error(path: &Path) -> OpenError {
         rustix::fs::flock(file, FlockOperation::NonBlockingLockShared)
     };
     match probe() {
-        Err(Errno::WOULDBLOCK) => OpenError::Held(path.to_owned()),
+        Err(Errno::WOULDBLOCK) => OpenError::InUse(path.to_owned()),
         _ => OpenError::Mounted(path.to_owned()),
     }
 }
@@ -195,7 +195,7 @@ fn lock(path: &Path, file: &File, writes: bool) -> Result<(), OpenError> {
     let how =
         if writes { FlockOperation::NonBlockingLockExclusive } else { FlockOperation::NonBlockingLockShared };
     retry_while_held(|| match rustix::fs::flock(file, how) {
-        Err(Errno::WOULDBLOCK) => Err(OpenError::Held(path.to_owned())),
+        Err(Errno::WOULDBLOCK) => Err(OpenError::InUse(path.to_owned())),
         locked => locked.map_err(|errno| refused("lock", path, errno)),
     })
 }
@@ -204,7 +204,7 @@ fn lock(path: &Path, file: &File, writes: bool) -> Result<(), OpenError> {
 fn retry_while_held<T>(ask: impl Fn() -> Result<T, OpenError>) -> Result<T, OpenError> {
     let mut was_held = false;
     log::when_free(FREE_WITHIN, ask, |error| match error {
-        OpenError::Held(_) => {
+        OpenError::InUse(_) => {
             was_held = true;
             true
         }
@@ -306,12 +306,12 @@ mod tests {
         let folder = folder();
         let path = folder.path().join("drive");
         let writer = FileDevice::create(&path, 1 << 20).unwrap();
-        assert!(matches!(FileDevice::open(&path), Err(OpenError::Held(_))));
-        assert!(matches!(FileDevice::open_read_only(&path), Err(OpenError::Held(_))));
+        assert!(matches!(FileDevice::open(&path), Err(OpenError::InUse(_))));
+        assert!(matches!(FileDevice::open_read_only(&path), Err(OpenError::InUse(_))));
         drop(writer);
         let reader = FileDevice::open_read_only(&path).unwrap();
         let another = FileDevice::open_read_only(&path).unwrap();
-        assert!(matches!(FileDevice::open(&path), Err(OpenError::Held(_))));
+        assert!(matches!(FileDevice::open(&path), Err(OpenError::InUse(_))));
         drop((reader, another));
         FileDevice::open(&path).unwrap();
     }
@@ -331,8 +331,8 @@ mod tests {
         let folder = folder();
         let block = LoopDevice::new(&folder.path().join("below"), 1 << 20);
         let device = FileDevice::open(block.path()).unwrap();
-        assert!(matches!(FileDevice::open(block.path()), Err(OpenError::Held(_))));
-        assert!(matches!(FileDevice::open_read_only(block.path()), Err(OpenError::Held(_))));
+        assert!(matches!(FileDevice::open(block.path()), Err(OpenError::InUse(_))));
+        assert!(matches!(FileDevice::open_read_only(block.path()), Err(OpenError::InUse(_))));
         drop(device);
         FileDevice::open(block.path()).unwrap();
     }

@@ -178,6 +178,8 @@ impl FrameWriter {
         self.bytes.pad();
         let sum = crc32c(&self.bytes[FRAME_HEADER_BYTES..]);
         let mut bytes = self.bytes.finish();
+        // Paired with `decode`: lengths in a header have four bytes each.
+        assert!(u32::try_from(bytes.len()).is_ok(), "a frame of {} bytes", bytes.len());
         let (inline_bytes, entries_bytes) = (self.inline_bytes as u32, self.entries_bytes as u32);
         let header =
             FrameHeader { number, next_zone, last_write, inline_bytes, changes_bytes, sum, entries_bytes };

@@ -114,6 +114,11 @@ impl IndexKey {
         }
     }
 
+    /// Returns whether an entry is the record of an object or of an older version.
+    pub(crate) fn is_object_or_version(entry: &[u8]) -> bool {
+        entry.first().is_some_and(|&kind| kind == Kind::Object as u8 || kind == Kind::Version as u8)
+    }
+
     /// Returns the object key of an entry of kind `Object`.
     pub(crate) fn object_key(entry: &[u8]) -> Option<ObjectKey> {
         ObjectKey::new(Bytes::copy_from_slice(entry.get(9..)?)).ok()

@@ -122,9 +122,8 @@ impl Manifest {
     }
 
     fn no_zone_is_free(&self, geometry: Geometry) -> bool {
-        let blocks = geometry.zone_blocks;
         self.zones.iter().all(|(number, _)| {
-            let zone = Run { start: number * blocks, blocks };
+            let zone = geometry.zone_run(*number);
             let before = self.free.partition_point(|free| free.end() <= zone.start);
             self.free.get(before).is_none_or(|free| free.start >= zone.end())
         })

@@ -3,17 +3,22 @@
 //! Invariants: an encoded value decodes to the same value. Anything else decodes to `None`, without a panic, and its lengths are
 //! checked before memory is allocated.
 
+mod bucket_record;
 mod frame;
 mod keys;
 mod manifest;
+mod membership;
 mod record;
 mod superblock;
 
+pub(crate) use bucket_record::BucketRecord;
 pub(crate) use frame::{Change, FRAME_HEADER_BYTES, Frame, FrameHeader, FrameWriter};
 pub(crate) use keys::{BucketId, IndexKey, Kind};
 pub(crate) use manifest::{Manifest, TableEntry, Zone};
+pub use membership::Membership;
 pub(crate) use record::{
-    Body, InlineData, Naming, ObjectRecord, ObjectSummary, RunSlice, decode_description, encode_description,
+    Body, InlineData, Naming, ObjectRecord, ObjectSummary, RunSlice, decode_description, decode_record,
+    encode_description,
 };
 pub(crate) use superblock::{DriveId, Geometry, MANIFEST_BYTES_MAX, SUPERBLOCK_BYTES, Superblock, VERSION};
 

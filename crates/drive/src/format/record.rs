@@ -2,6 +2,7 @@
 
 use super::{Kind, Run, SUMMED_BYTES, blocks_of, run_blocks_of};
 use crate::codec::{Decoder, Encoder};
+use crate::error::{Error, Result};
 use std::collections::BTreeMap;
 use store::{Attributes, ETag, NULL_VERSION, Tags, Timestamp, VersionId, version_id};
 
@@ -30,6 +31,11 @@ pub(crate) struct RunSlice {
 impl RunSlice {
     /// Returns the range of all data of a run.
     pub(crate) fn whole(run: Run, data_bytes: u64) -> Self {
+        // Paired with `decode`, which refuses a slice that its run cannot hold.
+        assert!(
+            data_bytes > 0 && run_blocks_of(data_bytes) <= run.blocks,
+            "{run:?} holds no {data_bytes} bytes"
+        );
         Self { run, data_bytes, skip_bytes: 0, len_bytes: data_bytes }
     }
 
@@ -198,6 +204,11 @@ impl ObjectRecord {
         let ObjectSummary { write, modified, naming, etag, .. } = head;
         from.end(Self { write, modified, naming, etag, body, attributes, tags })
     }
+}
+
+/// Decodes the record of an object or version. `key` is the entry's, for the error.
+pub(crate) fn decode_record(key: &[u8], value: &[u8]) -> Result<ObjectRecord> {
+    ObjectRecord::decode(value).ok_or_else(|| Error::damaged_entry("an object's record", key))
 }
 
 impl ObjectSummary {

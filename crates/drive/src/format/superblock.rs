@@ -75,6 +75,11 @@ impl Geometry {
     pub(crate) fn zone_at(&self, zone: u64) -> u64 {
         zone * self.zone_bytes()
     }
+
+    /// Returns the blocks of a zone.
+    pub(crate) fn zone_run(&self, zone: u64) -> Run {
+        Run { start: zone * self.zone_blocks, blocks: self.zone_blocks }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -13,11 +13,14 @@ mod table;
 pub(crate) use table::{IndexTable, TableSink, TableSource};
 
 use crate::error::{Error, Result};
+use crate::policy::IndexSize;
+use crate::verdict::Verdict;
 use bytes::Bytes;
 pub(crate) use memtable::ENTRY_BYTES;
 use memtable::{Memtable, MemtableCursor};
 pub(crate) use salvage::{Losses, SalvageCursor};
 use std::ops::Bound;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use table::DeviceCause;
 
@@ -36,15 +39,24 @@ pub(crate) struct View {
 pub(crate) struct Index {
     view: RwLock<Arc<View>>,
     cache: Arc<sst::Cache>,
+    /// The next id of a table, by which the cache knows its blocks.
+    next_table: AtomicU64,
 }
 
 impl Index {
-    pub(crate) fn new(tables: Vec<Arc<IndexTable>>, cache: Arc<sst::Cache>) -> Self {
-        Self { view: RwLock::new(Arc::new(View { tables, ..View::default() })), cache }
+    /// Makes an index of tables, which are given newest first and have ids below `next_table`.
+    pub(crate) fn new(tables: Vec<Arc<IndexTable>>, cache: Arc<sst::Cache>, next_table: u64) -> Self {
+        Self::of_view(View { tables, ..View::default() }, cache, next_table)
     }
 
-    pub(crate) fn cache(&self) -> &Arc<sst::Cache> {
-        &self.cache
+    fn of_view(view: View, cache: Arc<sst::Cache>, next_table: u64) -> Self {
+        Self { view: RwLock::new(Arc::new(view)), cache, next_table: AtomicU64::new(next_table) }
+    }
+
+    /// Opens a table that was just written.
+    pub(crate) fn open_table(&self, source: TableSource) -> Result<Arc<IndexTable>> {
+        let id = self.next_table.fetch_add(1, Ordering::Relaxed);
+        IndexTable::open(source, id, self.cache.clone()).map(Arc::new).map_err(table_error)
     }
 
     pub(crate) fn view(&self) -> Arc<View> {
@@ -70,16 +82,21 @@ impl Index {
         self.view().memtable.insert(key, value);
     }
 
-    /// Returns the approximate memory of the memtable.
-    pub(crate) fn memtable_bytes(&self) -> usize {
-        self.view().memtable.len_bytes()
+    /// Returns the length of the index in numbers, for the admission policy.
+    pub(crate) fn size(&self) -> IndexSize {
+        let view = self.view();
+        IndexSize {
+            tables_bytes: view.tables.iter().map(|table| table.source().len()).sum(),
+            memtable_bytes: view.memtable.len_bytes() as u64,
+            frozen_bytes: view.frozen_bytes(),
+        }
     }
 
     /// Returns the approximate memory of the whole index: memtables, cached blocks, and what each open table keeps.
-    pub(crate) fn len_bytes(&self) -> usize {
+    pub(crate) fn memory_bytes(&self) -> u64 {
         let view = self.view();
         let tables: usize = view.tables.iter().map(|table| table.kept_bytes()).sum();
-        self.memtable_bytes() + self.frozen_bytes() as usize + self.cache.len_bytes() as usize + tables
+        view.memtable.len_bytes() as u64 + view.frozen_bytes() + self.cache.len_bytes() + tables as u64
     }
 
     /// Iterates over the entries with a prefix, from a key on.
@@ -125,11 +142,6 @@ impl Index {
         sst::Merge::new(frozen.chain(tables))
     }
 
-    /// Returns the approximate length of a table of the frozen entries, in bytes.
-    pub(crate) fn frozen_bytes(&self) -> u64 {
-        self.view().frozen.as_ref().map_or(0, |frozen| frozen.len_bytes() as u64)
-    }
-
     /// Replaces the frozen memtable and the tables merged with it by the new table, or by none if it would be empty.
     pub(crate) fn install_flushed(&self, old: &[Arc<IndexTable>], new: Option<Arc<IndexTable>>) {
         self.publish(|view| {
@@ -160,7 +172,11 @@ impl Index {
 
     fn publish(&self, next: impl FnOnce(&View) -> View) {
         let mut view = self.view.write().unwrap_or_else(PoisonError::into_inner);
-        *view = Arc::new(next(&view));
+        let next = Arc::new(next(&view));
+        let old = std::mem::replace(&mut *view, next);
+        // Released first: the last reference to a table locks the space.
+        drop(view);
+        drop(old);
     }
 }
 
@@ -171,6 +187,10 @@ fn is_among(table: &Arc<IndexTable>, tables: &[Arc<IndexTable>]) -> bool {
 impl View {
     fn tables_without(&self, old: &[Arc<IndexTable>]) -> impl Iterator<Item = Arc<IndexTable>> {
         self.tables.iter().filter(move |table| !is_among(table, old)).cloned()
+    }
+
+    fn frozen_bytes(&self) -> u64 {
+        self.frozen.as_ref().map_or(0, |frozen| frozen.len_bytes() as u64)
     }
 
     fn in_memory(&self, key: &[u8]) -> Option<Bytes> {
@@ -201,6 +221,15 @@ impl View {
     }
 }
 
+/// Reads all of a table.
+pub(crate) fn verify(table: &IndexTable) -> Verdict {
+    match Verdict::of(table.verify().map_err(table_error)) {
+        Ok(verdict) => verdict,
+        // An error of another kind keeps the table from being read as well.
+        Err(error) => Verdict::Unreadable(error),
+    }
+}
+
 /// Converts an error of a table.
 pub(crate) fn table_error(error: sst::Error) -> Error {
     match error {
@@ -208,13 +237,13 @@ pub(crate) fn table_error(error: sst::Error) -> Error {
         sst::Error::Io(error) => {
             match error.get_ref().and_then(|inner| inner.downcast_ref::<DeviceCause>()) {
                 Some(DeviceCause { at, is_read: true, reason }) => {
-                    Error::UnreadIndex { at: *at, reason: reason.clone() }
+                    Error::UnreadableIndex { at: *at, reason: reason.clone() }
                 }
                 Some(DeviceCause { at, reason, .. }) => Error::Device { at: *at, reason: reason.clone() },
                 None => Error::Device { at: 0, reason: error.to_string() },
             }
         }
-        error => Error::Unfit(error.to_string()),
+        error => Error::Unsuitable(error.to_string()),
     }
 }
 

@@ -1,12 +1,12 @@
 //! Salvage: reads the intact entries of a table that is damaged in part.
 
-use super::{Index, IndexTable, Memtable, TableSource, View, table_error};
+use super::{Index, IndexTable, Memtable, TableSource, View, table_error, verify};
 use crate::format::IndexKey;
 use bytes::Bytes;
 use sst::Sorted as _;
 use std::collections::BTreeSet;
 use std::ops::Bound;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Unreadable parts of tables, one line each. Clones share the list.
 #[derive(Debug, Clone, Default)]
@@ -94,12 +94,13 @@ impl Index {
     pub(crate) fn salvage(
         tables: Vec<Arc<IndexTable>>,
         cache: Arc<sst::Cache>,
+        next_table: u64,
         losses: &mut Vec<String>,
     ) -> Self {
         let memtable = Memtable::default();
         let mut whole: Vec<Arc<IndexTable>> = Vec::new();
         for table in tables {
-            if table.verify().is_ok() {
+            if verify(&table).is_right() {
                 whole.push(table);
                 continue;
             }
@@ -121,6 +122,6 @@ impl Index {
             ));
         }
         let view = View { memtable: Arc::new(memtable), frozen: None, tables: whole };
-        Self { view: RwLock::new(Arc::new(view)), cache }
+        Self::of_view(view, cache, next_table)
     }
 }

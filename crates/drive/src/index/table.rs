@@ -1,6 +1,6 @@
 //! Tables of the index, stored in runs of the device.
 
-use crate::device::{BLOCK_BYTES, BlockDevice, Buffer};
+use crate::device::{BLOCK_BYTES, BlockDevice, Buffer, reconstruct};
 use crate::error::{Error, Result};
 use crate::format::{Run, TableEntry};
 use crate::space::{Reservation, SharedSpace, lock};
@@ -111,13 +111,9 @@ impl sst::Source for TableSource {
     fn read_otherwise(&self, at: u64, len: usize, is_right: &dyn Fn(&[u8]) -> bool) -> Option<Bytes> {
         let (first, end) = self.blocks_of(at, len).ok()?;
         let skip = (at - first) as usize;
-        (0..self.device.ways()).find_map(|way| {
-            let read = |at, into: &mut [u8]| self.device.read_without(way, at, into);
-            let buffer = self.read_blocks(first, end, read).ok()?;
-            is_right(&buffer[skip..skip + len]).then(|| {
-                self.mend(way, first, end);
-                Bytes::from(buffer).slice(skip..skip + len)
-            })
+        reconstruct(&*self.device, |reader| {
+            let buffer = self.read_blocks(first, end, |at, into| reader.read_at(at, into)).ok()?;
+            is_right(&buffer[skip..skip + len]).then(|| Bytes::from(buffer).slice(skip..skip + len))
         })
     }
 }
@@ -134,7 +130,7 @@ impl TableSource {
         &self,
         first: u64,
         end: u64,
-        read: impl Fn(u64, &mut [u8]) -> io::Result<()>,
+        mut read: impl FnMut(u64, &mut [u8]) -> io::Result<()>,
     ) -> io::Result<Buffer> {
         let mut buffer = Buffer::zeroed((end - first) as usize);
         let mut done = 0;
@@ -144,14 +140,6 @@ impl TableSource {
             done += len;
         }
         Ok(buffer)
-    }
-
-    fn mend(&self, way: usize, first: u64, end: u64) {
-        for (place, len) in places(&self.runs, first, end) {
-            if let Err(error) = self.device.mend(way, place, len as u64) {
-                tracing::warn!(at = place, %error, "a damaged block of the index was reconstructed but could not be rewritten");
-            }
-        }
     }
 }
 

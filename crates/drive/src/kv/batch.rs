@@ -1,8 +1,9 @@
 //! Batches: several changes in one commit, which happens as a whole or not at all.
 
-use super::{Error, Group, Lifetime, Result, StoreMode, StoreOptions, key_of};
-use crate::machine::{Prepared, Purpose};
-use crate::shell::{Drive, Frontend, KeyGuard, Stored};
+use super::{Error, Group, Result, StoreMode, StoreOptions, key_of};
+use crate::engine::Prepared;
+use crate::frontend::{Drive, Frontend, KeyGuard, Stored};
+use crate::policy::Purpose;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use store::{ObjectKey, Payload};
@@ -88,7 +89,9 @@ impl Frontend {
     /// before the commit.
     fn check_length(&self, batch: &Batch) -> Result<()> {
         let in_log = |change: &Change| match &change.kind {
-            Kind::Store(value, options) if value.len() <= options.lifetime.inline_bytes_max(&self.engine) => {
+            Kind::Store(value, options)
+                if value.len() <= options.lifetime.inline_bytes_max(self.engine.policy) =>
+            {
                 value.len()
             }
             Kind::Store(..) | Kind::Delete => 0,
@@ -97,7 +100,7 @@ impl Frontend {
     }
 
     fn check_frame(&self, frame_bytes: u64) -> Result<()> {
-        let frame_bytes_max = self.engine.frame_bytes_max();
+        let frame_bytes_max = self.engine.policy.frame_bytes_max();
         match frame_bytes <= frame_bytes_max {
             true => Ok(()),
             false => Err(Error::BatchTooLong { frame_bytes, frame_bytes_max }),
@@ -110,7 +113,7 @@ impl Frontend {
         let (mode, stored) = match kind {
             Kind::Delete => (StoreMode::Post, None),
             Kind::Store(value, StoreOptions { mode, lifetime }) => {
-                let inline_bytes_max = Lifetime::inline_bytes_max(lifetime, &self.engine);
+                let inline_bytes_max = lifetime.inline_bytes_max(self.engine.policy);
                 (mode, Some(self.store_as(value, inline_bytes_max).await?))
             }
         };

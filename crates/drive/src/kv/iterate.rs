@@ -1,9 +1,8 @@
 //! Iteration over the pairs of a group in key order.
 
 use super::Result;
-use crate::bucket::DriveBucket;
-use crate::error::Error;
-use crate::format::{IndexKey, Kind, ObjectSummary};
+use crate::bucket::{DriveBucket, decode_summary};
+use crate::format::{IndexKey, Kind};
 use bytes::Bytes;
 use std::ops::Bound;
 use std::vec;
@@ -53,7 +52,6 @@ impl Iterate {
 }
 
 fn pair((entry, value): (IndexKey, Bytes)) -> Result<Pair> {
-    let read = || Some((IndexKey::object_key(&entry.0)?, ObjectSummary::decode(&value)?));
-    let (key, head) = read().ok_or(Error::damaged("an object's record in the index", 0))?;
+    let (key, head) = decode_summary(&entry.0, &value)?;
     Ok(Pair { key: Bytes::copy_from_slice(key.as_bytes()), value_bytes: head.len_bytes })
 }

@@ -57,8 +57,8 @@ pub use iterate::{Iterate, Pair};
 
 use crate::bucket::DriveBucket;
 use crate::format::{IndexKey, Kind};
-use crate::machine::Engine;
-use crate::shell::Drive;
+use crate::frontend::Drive;
+use crate::policy::Policy;
 use bytes::Bytes;
 use futures_util::TryStreamExt as _;
 use std::pin::pin;
@@ -113,10 +113,10 @@ pub enum Lifetime {
 
 impl Lifetime {
     /// Returns the longest value that is stored in the log.
-    fn inline_bytes_max(self, engine: &Engine) -> u64 {
+    fn inline_bytes_max(self, policy: Policy) -> u64 {
         match self {
-            Self::Unknown => engine.inline_bytes_max(),
-            Self::Short => engine.inline_bytes_limit(),
+            Self::Unknown => policy.inline_bytes_max(),
+            Self::Short => policy.inline_bytes_limit(),
             Self::Long => crate::device::BLOCK_BYTES - 1,
         }
     }

@@ -2,8 +2,7 @@
 
 use super::placement_lock::PlacementLock;
 use super::{Pool, placement, run_detached};
-use crate::bucket::DriveBucket;
-use crate::format::IndexKey;
+use crate::bucket::{DriveBucket, PoolMember};
 use std::fmt;
 use std::sync::Arc;
 use store::{ObjectKey, Result, StoreError, Versioning};
@@ -68,17 +67,17 @@ impl PoolBucket {
     pub(super) async fn drive_with_current(&self, key: &ObjectKey) -> Result<Option<usize>> {
         let mut unsure = Vec::new();
         for (number, bucket) in self.present() {
-            match bucket.frontend.engine.index.get_in_memory(&IndexKey::object(bucket.id, key).0) {
-                Some(Some(_)) => return Ok(Some(number)),
-                Some(None) => {}
+            match PoolMember(bucket).has_current_in_memory(key) {
+                Some(true) => return Ok(Some(number)),
+                Some(false) => {}
                 None => unsure.push((number, bucket)),
             }
         }
         let mut failed = self.pool.check_all_present().err();
         for (number, bucket) in unsure {
-            match bucket.frontend.entry(&IndexKey::object(bucket.id, key)).await {
-                Ok(Some(_)) => return Ok(Some(number)),
-                Ok(None) => {}
+            match PoolMember(bucket).has_current(key).await {
+                Ok(true) => return Ok(Some(number)),
+                Ok(false) => {}
                 Err(error) => failed = Some(error.into()),
             }
         }
@@ -90,7 +89,7 @@ impl PoolBucket {
         let current = self.drive_with_current(key).await;
         if !matches!(current, Ok(Some(_))) && self.first()?.state().await? != Versioning::Never {
             for (number, bucket) in self.present() {
-                if !bucket.older_versions(key, 1).await?.is_empty() {
+                if PoolMember(bucket).has_older_versions(key).await? {
                     return Ok(Some(number));
                 }
             }
@@ -149,29 +148,21 @@ impl PoolBucket {
     {
         let writing = self.begin_write(key, None, len_bytes).await?;
         let work = work(self.bucket_on(writing.home)?.clone());
-        run_detached(async move {
-            let done = work.await;
-            drop(writing);
-            done
-        })
-        .await
+        run_detached(writing, work).await
     }
 
     /// Fails if a drive does not accept writes: an unacknowledged write may be on its device, so it is unknown which keys it has.
     fn check_all_writable(&self) -> Result<()> {
         for (_, bucket) in self.present() {
-            bucket.frontend.engine.check_writable()?;
+            PoolMember(bucket).check_writable()?;
         }
         Ok(())
     }
 
     fn choose_drive(&self, key: &ObjectKey, len_bytes: u64) -> usize {
+        let available_bytes = |bucket: &DriveBucket| PoolMember(bucket).available_bytes();
         let free: Vec<u64> =
-            self.buckets.iter().map(|bucket| bucket.as_ref().map_or(0, free_bytes)).collect();
+            self.buckets.iter().map(|bucket| bucket.as_ref().map_or(0, available_bytes)).collect();
         placement::choose(placement::hash_of(&self.name, key.as_bytes()), &free, len_bytes)
     }
-}
-
-fn free_bytes(bucket: &DriveBucket) -> u64 {
-    bucket.frontend.available_bytes()
 }

@@ -6,7 +6,7 @@
 use super::Pool;
 use super::bucket::PoolBucket;
 use crate::bucket::DriveBucket;
-use crate::shell::Drive;
+use crate::frontend::Drive;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use store::{Buckets, ObjectStore, Result, Settings, StoreError, Timestamp, bucket_name};

@@ -4,70 +4,17 @@
 //! drives get the new list first: if a drive's list names another drive, that drive has the list too. If joining is interrupted before
 //! the old drives have got the list, they can be served as before.
 
-use crate::codec::{Decoder, Encoder};
+use super::{DRIVES_MAX, unsuitable};
 use crate::error::{Error, Result};
-use crate::format::{Change, IndexKey};
-use crate::machine::{Prepared, Purpose};
-use crate::pool::{DRIVES_MAX, unfit};
-use crate::shell::Drive;
+use crate::format::Membership;
+use crate::frontend::Drive;
 use std::collections::BTreeSet;
 use store::{Buckets, Entropy};
-
-/// A pool, as stored on each of its drives.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Membership {
-    /// The id of the pool.
-    pub pool: u64,
-    /// The ids of its drives, in the order in which they joined.
-    pub drives: Vec<u64>,
-}
-
-impl Membership {
-    /// Returns the number of a drive, from 0.
-    pub fn number_of(&self, drive: u64) -> Option<usize> {
-        self.drives.iter().position(|&id| id == drive)
-    }
-
-    pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut to = Encoder::default();
-        to.fixed64(self.pool);
-        to.list(self.drives.iter(), |to, &id| to.fixed64(id));
-        to.0
-    }
-
-    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
-        let mut from = Decoder(bytes);
-        let (pool, drives) = (from.fixed64()?, from.list(Decoder::fixed64)?);
-        from.end(Self { pool, drives })
-    }
-}
-
-impl Drive {
-    /// Returns the id of the drive.
-    pub fn id(&self) -> u64 {
-        self.0.engine.drive.id
-    }
-
-    /// Returns the pool that the drive belongs to.
-    pub async fn membership(&self) -> Result<Option<Membership>> {
-        let Some(value) = self.0.entry(&IndexKey::membership()).await? else { return Ok(None) };
-        let damaged = Error::damaged("the drive's pool in the index", 0);
-        Membership::decode(&value).ok_or(damaged).map(Some)
-    }
-
-    pub(super) async fn set_membership(&self, membership: &Membership) -> Result<()> {
-        let locks = vec![self.0.locks.lock_names().await];
-        let put = Change::Put { key: IndexKey::membership().0, value: membership.encode() };
-        // Needs as little space as a deletion, and must succeed on a full drive: pools are enlarged when their drives are full.
-        let purpose = Purpose::Frees;
-        self.0.commit(Prepared { changes: vec![put], purpose, ..Prepared::default() }, locks).await
-    }
-}
 
 /// Makes a pool of drives, or adds drives to a pool. Drives that join must be empty, except for one drive of a new pool. All drives of an
 /// existing pool must be given. An interrupted call can be repeated.
 ///
-/// Errors: [`Error::Unfit`] if the drives cannot form a pool.
+/// Errors: [`Error::Unsuitable`] if the drives cannot form a pool.
 pub async fn join(drives: &[Drive], entropy: &Entropy) -> Result<Membership> {
     let found = memberships(drives).await?;
     let known = longest(&found);
@@ -76,7 +23,7 @@ pub async fn join(drives: &[Drive], entropy: &Entropy) -> Result<Membership> {
     let new = newcomers(drives, &pool, known.is_none()).await?;
     let joined = Membership { drives: [pool.drives, new].concat(), ..pool };
     if !(2..=DRIVES_MAX).contains(&joined.drives.len()) {
-        return Err(Error::Unfit(format!("a pool has 2 to {DRIVES_MAX} drives; name more or fewer")));
+        return Err(Error::Unsuitable(format!("a pool has 2 to {DRIVES_MAX} drives; name more or fewer")));
     }
     // The newest drive first, as the module's documentation explains.
     for id in joined.drives.iter().rev() {
@@ -91,12 +38,12 @@ pub async fn join(drives: &[Drive], entropy: &Entropy) -> Result<Membership> {
 async fn newcomers(drives: &[Drive], pool: &Membership, is_new: bool) -> Result<Vec<u64>> {
     let (mut full, mut empty) = (Vec::new(), Vec::new());
     for drive in drives.iter().filter(|drive| pool.number_of(drive.id()).is_none()) {
-        let is_empty = Buckets::list(drive).await.map_err(unfit)?.is_empty();
+        let is_empty = Buckets::list(drive).await.map_err(unsuitable)?.is_empty();
         if is_empty { &mut empty } else { &mut full }.push(drive.id());
     }
     match full.get(usize::from(is_new)) {
         None => Ok([full, empty].concat()),
-        Some(full) => Err(Error::Unfit(format!(
+        Some(full) => Err(Error::Unsuitable(format!(
             "drive {full:016x} has buckets: a drive that joins a pool must be empty"
         ))),
     }
@@ -109,7 +56,7 @@ fn check_all_of(found: &[(u64, Option<Membership>)], pool: &Membership) -> Resul
     }
     match pool.drives.iter().find(|away| !found.iter().any(|(id, _)| id == *away)) {
         None => Ok(()),
-        Some(away) => Err(Error::Unfit(format!(
+        Some(away) => Err(Error::Unsuitable(format!(
             "drive {away:016x} of the pool is missing: name all drives of the pool"
         ))),
     }
@@ -119,8 +66,8 @@ fn check_all_of(found: &[(u64, Option<Membership>)], pool: &Membership) -> Resul
 pub(super) async fn agree_on_membership(drives: &[Drive]) -> Result<Membership> {
     let found = memberships(drives).await?;
     let longest = longest(&found);
-    let longest =
-        longest.ok_or_else(|| Error::Unfit("the drives are no pool: 'tenon drive join' makes one".into()))?;
+    let longest = longest
+        .ok_or_else(|| Error::Unsuitable("the drives are no pool: 'tenon drive join' makes one".into()))?;
     for (id, membership) in &found {
         match membership {
             Some(membership) => check_of(*id, membership, &longest)?,
@@ -135,7 +82,10 @@ async fn memberships(drives: &[Drive]) -> Result<Vec<(u64, Option<Membership>)>>
     let (mut found, mut ids) = (Vec::new(), BTreeSet::new());
     for drive in drives {
         if !ids.insert(drive.id()) {
-            return Err(Error::Unfit(format!("drive {:016x} is given twice: remove the copy", drive.id())));
+            return Err(Error::Unsuitable(format!(
+                "drive {:016x} is given twice: remove the copy",
+                drive.id()
+            )));
         }
         found.push((drive.id(), drive.membership().await?));
     }
@@ -151,10 +101,10 @@ fn longest(found: &[(u64, Option<Membership>)]) -> Option<Membership> {
 fn check_of(id: u64, known: &Membership, pool: &Membership) -> Result<()> {
     match known.pool == pool.pool && pool.drives.starts_with(&known.drives) {
         true => Ok(()),
-        false => Err(Error::Unfit(format!("drive {id:016x} belongs to another pool"))),
+        false => Err(Error::Unsuitable(format!("drive {id:016x} belongs to another pool"))),
     }
 }
 
 pub(super) fn foreign(id: u64) -> Error {
-    Error::Unfit(format!("drive {id:016x} does not belong to the pool: 'tenon drive join' adds it"))
+    Error::Unsuitable(format!("drive {id:016x} does not belong to the pool: 'tenon drive join' adds it"))
 }

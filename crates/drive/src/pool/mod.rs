@@ -12,7 +12,6 @@
 
 mod bucket;
 mod buckets;
-mod cross_drive;
 mod listing;
 mod membership;
 mod multipart;
@@ -24,10 +23,11 @@ mod uploads;
 mod versions;
 mod writer;
 
-pub use membership::{Membership, join};
+pub use crate::format::Membership;
+pub use membership::join;
 
 use crate::error::{Error, Result};
-use crate::shell::Drive;
+use crate::frontend::Drive;
 use placement_lock::{PlacementLock, PlacementLocks};
 use std::collections::HashMap;
 use std::fmt;
@@ -67,7 +67,7 @@ impl Pool {
     /// Opens the pool that drives belong to, and completes what a crash interrupted: drives that were joining get the membership, and
     /// buckets and settings are made equal to those of the first drive.
     ///
-    /// Errors: [`Error::Unfit`] if the drives belong to different pools, or if some are missing without [`PoolOptions::degraded`].
+    /// Errors: [`Error::Unsuitable`] if the drives belong to different pools, or if some are missing without [`PoolOptions::degraded`].
     pub async fn open(drives: Vec<Drive>, options: PoolOptions) -> Result<Self> {
         let membership = membership::agree_on_membership(&drives).await?;
         let mut ordered: Vec<Option<Drive>> = vec![None; membership.drives.len()];
@@ -85,10 +85,10 @@ impl Pool {
         if pool.present().all(|(_, drive)| drive.0.engine.check_writable().is_ok()) {
             pool.store_membership(&membership).await?;
             if pool.check_all_present().is_ok() {
-                pool.repair_buckets().await.map_err(unfit)?;
+                pool.repair_buckets().await.map_err(unsuitable)?;
             }
         }
-        pool.lock_upload_homes().await.map_err(unfit)?;
+        pool.lock_upload_homes().await.map_err(unsuitable)?;
         Ok(pool)
     }
 
@@ -130,7 +130,7 @@ impl Pool {
         if missing.is_empty() || options.degraded {
             return Ok(());
         }
-        Err(Error::Unfit(format!(
+        Err(Error::Unsuitable(format!(
             "some of the {} drives of the pool are missing: {}",
             self.drive_count(),
             missing.join(", ")
@@ -161,14 +161,19 @@ impl fmt::Debug for Pool {
 }
 
 /// Converts an error that keeps drives from forming a pool.
-fn unfit(error: StoreError) -> Error {
-    Error::Unfit(error.to_string())
+fn unsuitable(error: StoreError) -> Error {
+    Error::Unsuitable(error.to_string())
 }
 
-/// Runs work to its end even if the caller is cancelled.
+/// Runs work to its end even if the caller is cancelled, and holds the guards until then.
 async fn run_detached<T: Send + 'static>(
+    guards: impl Send + 'static,
     work: impl Future<Output = store::Result<T>> + Send + 'static,
 ) -> store::Result<T> {
-    let done = tokio::spawn(work).await;
-    done.unwrap_or_else(|error| Err(StoreError::Unavailable(format!("a call was aborted: {error}"))))
+    let guarded = async move {
+        let done = work.await;
+        drop(guards);
+        done
+    };
+    tokio::spawn(guarded).await.unwrap_or_else(|error| Err(Error::aborted(&error).into()))
 }

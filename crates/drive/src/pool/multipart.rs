@@ -2,8 +2,8 @@
 
 use super::bucket::PoolBucket;
 use super::placement_lock::PlacementLock;
-use super::{cross_drive, run_detached};
-use crate::bucket::{DriveBucket, DriveMultipart};
+use super::run_detached;
+use crate::bucket::{DriveBucket, DriveMultipart, copy_range_between_drives};
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -40,20 +40,15 @@ impl Multipart for PoolMultipart {
         if source == self.home {
             return self.inner.copy_part(number, from, range).await;
         }
-        let stored =
-            cross_drive::copy_range(self.bucket.bucket_on(source)?, from, range, self.target()?).await?;
+        let source = self.bucket.bucket_on(source)?;
+        let stored = copy_range_between_drives(source, from, range, self.target()?).await?;
         self.inner.insert(number, stored)
     }
 
     async fn complete(&self, precondition: Precondition) -> Result<ObjectRef> {
         let names = self.bucket.pool.0.names.clone().read_owned().await;
         let (inner, placement) = (self.inner.clone(), self.placement.clone());
-        run_detached(async move {
-            let completed = inner.complete(precondition).await;
-            drop((placement, names));
-            completed
-        })
-        .await
+        run_detached((placement, names), async move { inner.complete(precondition).await }).await
     }
 
     async fn abort(&self) -> Result<()> {

@@ -2,9 +2,9 @@
 
 use super::bucket::{PoolBucket, UNKNOWN_BYTES};
 use super::multipart::PoolMultipart;
+use super::run_detached;
 use super::writer::PoolWriter;
-use super::{cross_drive, run_detached};
-use crate::bucket::{DriveBucket, DriveMultipart, DriveWriter};
+use crate::bucket::{DriveBucket, DriveMultipart, DriveWriter, copy_between_drives};
 use std::sync::Arc;
 use store::{
     Attributes, CopyOptions, GetOptions, ListPage, ListRequest, Multipart, Object, ObjectKey, ObjectMeta,
@@ -56,13 +56,12 @@ impl ObjectStore for PoolBucket {
         let writing = self.begin_write(to, Some(number), 0).await?;
         let target = self.bucket_on(writing.home)?.clone();
         let (from, to) = (from.clone(), to.clone());
-        run_detached(async move {
-            let copied = match writing.home == number {
+        let is_same = writing.home == number;
+        run_detached(writing, async move {
+            match is_same {
                 true => target.copy(&from, &to, options).await,
-                false => cross_drive::copy(&source, &from, &target, &to, options).await,
-            };
-            drop(writing);
-            copied
+                false => copy_between_drives(&source, &from, &target, &to, options).await,
+            }
         })
         .await
     }
@@ -76,12 +75,7 @@ impl ObjectStore for PoolBucket {
             return rename_by_copy(self, from, to, precondition).await;
         }
         let (bucket, from, to) = (self.bucket_on(number)?.clone(), from.clone(), to.clone());
-        run_detached(async move {
-            let renamed = bucket.rename(&from, &to, precondition).await;
-            drop(writing);
-            renamed
-        })
-        .await
+        run_detached(writing, async move { bucket.rename(&from, &to, precondition).await }).await
     }
 
     async fn delete(&self, key: &ObjectKey, precondition: Precondition) -> Result<()> {

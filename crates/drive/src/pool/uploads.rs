@@ -51,12 +51,11 @@ impl PoolBucket {
     ) -> Result<T> {
         let names = self.pool.0.names.clone().read_owned().await;
         let pool = self.pool.clone();
-        run_detached(async move {
+        run_detached(names, async move {
             let ended = work.await;
             if matches!(ended, Ok(_) | Err(StoreError::NotFound(_))) {
                 pool.0.uploads().remove(&upload_key);
             }
-            drop(names);
             ended
         })
         .await
@@ -68,7 +67,7 @@ impl Uploads for PoolBucket {
     async fn begin(&self, key: &ObjectKey, attributes: Attributes, tags: Tags) -> Result<String> {
         let writing = self.begin_write(key, None, UNKNOWN_BYTES).await?;
         let (bucket, target, key) = (self.clone(), self.bucket_on(writing.home)?.clone(), key.clone());
-        run_detached(async move {
+        run_detached((), async move {
             let id = id_on(writing.home, &target.begin(&key, attributes, tags).await?);
             bucket.pool.0.uploads().insert(bucket.upload_key(&key, &id), writing.into_placement());
             Ok(id)

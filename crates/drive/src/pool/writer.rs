@@ -29,11 +29,6 @@ impl ObjectWriter for PoolWriter {
     async fn finish(self: Box<Self>, options: PutOptions) -> Result<ObjectRef> {
         let names = self.bucket.pool.0.names.clone().read_owned().await;
         let Self { inner, placement, .. } = *self;
-        run_detached(async move {
-            let stored = inner.finish(options).await;
-            drop((placement, names));
-            stored
-        })
-        .await
+        run_detached((placement, names), inner.finish(options)).await
     }
 }

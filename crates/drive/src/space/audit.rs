@@ -61,12 +61,15 @@ impl Space {
         let reserved = self.reservations.iter().map(|(&start, &(blocks, _))| Run { start, blocks });
         let pending_free = self.pending_free.iter().map(|(&start, &blocks)| Run { start, blocks });
         let counts = BlockCounts {
-            free_blocks: self.free_blocks(),
+            free_blocks: self.free_space().free_blocks(),
             named_blocks: count(&mut references.runs.keys().copied(), "an object"),
             held_blocks: count(&mut reserved.chain(pending_free), "a writer, reader or table"),
-            zone_blocks: count(&mut self.zones.keys().map(|&zone| self.zone_run(zone)), "a zone"),
+            zone_blocks: count(
+                &mut self.log_zones.iter().map(|(zone, _)| self.geometry.zone_run(zone)),
+                "a zone",
+            ),
         };
-        count(&mut self.log_reserve.iter().map(|&zone| self.zone_run(zone)), "the log");
+        count(&mut self.log_reserve.iter().map(|&zone| self.geometry.zone_run(zone)), "the log");
         count(&mut std::iter::once(self.geometry.superblocks()), "the superblocks");
         if seen.blocks() != self.geometry.blocks {
             let lost = self.geometry.blocks - seen.blocks().min(self.geometry.blocks);
@@ -90,7 +93,7 @@ impl Space {
     }
 
     fn check_zones(&self, references: &References, problems: &mut Vec<String>) {
-        for (zone, entry) in self.zones() {
+        for (zone, entry) in self.log_zones.iter() {
             let live_bytes = references.inline.get(&zone).copied().unwrap_or(0);
             if entry.live_bytes != live_bytes {
                 let counted = entry.live_bytes;
@@ -101,7 +104,7 @@ impl Space {
                 problems.push(format!("zone {zone} has frames beyond its end"));
             }
         }
-        for zone in references.inline.keys().filter(|zone| !self.zones.contains_key(zone)) {
+        for zone in references.inline.keys().filter(|zone| self.log_zones.get(**zone).is_none()) {
             problems.push(format!("zone {zone} has objects, but is not a zone of the log"));
         }
     }

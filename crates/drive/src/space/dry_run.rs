@@ -89,12 +89,7 @@ impl Space {
             Undo::SharedLess(run) => self.shared.entry(run.start).or_insert((run, 0)).1 += 1,
             Undo::BecamePendingFree(run) => drop(self.pending_free.remove(&run.start)),
             Undo::Freed(run) => drop(self.free.remove(run)),
-            Undo::Dead { zone, len } => {
-                self.zones.entry(zone).and_modify(|entry| entry.live_bytes += u64::from(len));
-                if self.zones.get(&zone).is_some_and(|entry| entry.live_bytes > 0) {
-                    self.dead_candidates.remove(&zone);
-                }
-            }
+            Undo::Dead { zone, len } => self.log_zones.unmark_dead(zone, len),
             Undo::Nothing => {}
         }
     }
@@ -120,9 +115,8 @@ mod tests {
             assert!(space.retain(run));
         }
         space.pin(pinned.start);
-        let head = space.head_zone();
-        space.zones.insert(head, Zone { live_bytes: 100, inline_bytes: 100, ..Zone::default() });
-        space.dead_candidates.remove(&head);
+        let head = space.log_zones.head();
+        space.log_zones.set(head, Zone { live_bytes: 100, inline_bytes: 100, ..Zone::default() });
         let before = format!("{space:?}");
         let dead = |len| Change::Dead { at: head * 256 * 4096, len };
         let free = run(3000, 5);

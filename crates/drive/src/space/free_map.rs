@@ -138,8 +138,9 @@ impl FreeMap {
     }
 
     fn add_run(&mut self, run: Run) {
-        self.by_start.insert(run.start, run.blocks);
-        self.by_len.insert((run.blocks, run.start));
+        let is_new = self.by_start.insert(run.start, run.blocks).is_none();
+        // Paired with `drop_run`: an allocation by length must find exactly the runs that exist by position.
+        assert!(self.by_len.insert((run.blocks, run.start)) && is_new, "{run:?} is free already");
         self.blocks += run.blocks;
         let zones = self.zones_of(run);
         if !zones.is_empty() {
@@ -149,8 +150,10 @@ impl FreeMap {
     }
 
     fn drop_run(&mut self, run: Run) {
-        self.by_start.remove(&run.start);
-        self.by_len.remove(&(run.blocks, run.start));
+        let by_start = self.by_start.remove(&run.start);
+        // Paired with `add_run`.
+        assert!(self.by_len.remove(&(run.blocks, run.start)), "{run:?} is not free by length");
+        assert_eq!(by_start, Some(run.blocks), "{run:?} is not free by position");
         self.blocks -= run.blocks;
         let zones = self.zones_of(run);
         if !zones.is_empty() {

@@ -9,39 +9,25 @@
 mod audit;
 mod dry_run;
 mod free_map;
+mod log_zones;
 mod reservation;
 mod scrub_guard;
 
 pub(crate) use audit::References;
 pub(crate) use free_map::FreeMap;
+pub(crate) use log_zones::LogZones;
 pub(crate) use reservation::{Hold, Pins, Reservation, SharedSpace, lock};
 pub(crate) use scrub_guard::ScrubGuard;
 
 use crate::error::{Error, Result};
-use crate::format::{FrameHeader, Geometry, Manifest, Run, Zone};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
-
-/// Zones that only the log may take, so that deletions remain possible on a full drive.
-pub(crate) const LOG_RESERVE_ZONES: u64 = 4;
-
-/// The number of reserved zones that must remain when bytes of objects are written, moved objects included. A zone without bytes of
-/// objects is free after the next checkpoint, unless it is the head or the next zone. Deletions write no such bytes, so with two zones
-/// more than those they can always continue.
-pub(crate) const DELETION_ZONES: u64 = 2;
+use crate::format::{Geometry, Manifest, Run};
+use crate::policy::{FreeSpace, LOG_RESERVE_ZONES};
+use std::collections::{BTreeMap, HashMap};
 
 /// The number of an allocation, counted since the drive was opened.
 pub(crate) type Allocation = u64;
 
-impl Zone {
-    /// Returns the bytes that cleaning would gain: the used bytes, less the live bytes and their index entries, which are written again.
-    /// Padding of frames is not counted.
-    pub(crate) fn reclaimable_bytes(&self) -> u64 {
-        let live_entries_bytes =
-            self.entries_bytes.saturating_mul(self.live_bytes) / self.inline_bytes.max(1);
-        self.used_bytes.saturating_sub(self.live_bytes.saturating_add(live_entries_bytes))
-    }
-}
-
+/// The state of every block.
 #[derive(Debug)]
 pub(crate) struct Space {
     geometry: Geometry,
@@ -57,25 +43,13 @@ pub(crate) struct Space {
     pins: HashMap<u64, u32>,
     /// The blocks that a scrub compares at the moment.
     scrubbed: Option<Run>,
-    zones: BTreeMap<u64, Zone>,
-    /// Candidates for freeing: contains all zones without live bytes, and perhaps others.
-    dead_candidates: BTreeSet<u64>,
-    /// Zones that could not be cleaned. They are left alone until the drive is opened again.
-    uncleanable: BTreeSet<u64>,
+    log_zones: LogZones,
     /// Free zones set aside for the log. Runs are not allocated from them, so they stay whole.
     log_reserve: Vec<u64>,
     /// Blocks that the next checkpoint may need. The log leaves them free.
     checkpoint_blocks: u64,
     /// Whether zones are set aside; false until the free blocks are known.
     has_log_reserve: bool,
-    /// The zone that the log is written to, and the zone in which it continues.
-    head_zone: u64,
-    next_zone: u64,
-    /// The zone after the next, as named by a frame that is being written. Stays set after a failed write, because the frame may be
-    /// on the device.
-    announced: Option<u64>,
-    /// The first frame that a recovery would read. A zone whose last frame is this or a later one is not freed.
-    needed_frame: u64,
 }
 
 impl Space {
@@ -98,21 +72,10 @@ impl Space {
             shared: manifest.shared.iter().map(|&(run, more)| (run.start, (run, more))).collect(),
             pins: HashMap::new(),
             scrubbed: None,
-            zones: manifest.zones.iter().copied().collect(),
-            dead_candidates: manifest
-                .zones
-                .iter()
-                .filter(|(_, entry)| entry.live_bytes == 0)
-                .map(|&(zone, _)| zone)
-                .collect(),
-            uncleanable: BTreeSet::new(),
+            log_zones: LogZones::from_manifest(manifest),
             log_reserve: Vec::new(),
             checkpoint_blocks: 0,
             has_log_reserve: false,
-            head_zone: manifest.head_zone,
-            next_zone: manifest.next_zone,
-            announced: None,
-            needed_frame: manifest.next_frame,
         }
     }
 
@@ -121,24 +84,41 @@ impl Space {
         let mut free = self.free.clone();
         let reservations = self.reservations.iter().map(|(&start, &(blocks, _))| Run { start, blocks });
         let pending_free = self.pending_free.iter().map(|(&start, &blocks)| Run { start, blocks });
-        let log_reserve = self.log_reserve.iter().map(|&zone| self.zone_run(zone));
+        let log_reserve = self.log_reserve.iter().map(|&zone| self.geometry.zone_run(zone));
         for run in reservations.chain(pending_free).chain(log_reserve) {
             free.insert(run);
         }
         manifest.free = free.runs().collect();
         manifest.shared = self.shared.values().copied().collect();
         manifest.shared.sort_unstable();
-        manifest.zones = self.zones.iter().map(|(&number, &zone)| (number, zone)).collect();
-        (manifest.head_zone, manifest.next_zone) = (self.head_zone, self.next_zone);
+        self.log_zones.write_to_manifest(manifest);
     }
 
     pub(crate) fn geometry(&self) -> Geometry {
         self.geometry
     }
 
-    /// Returns the number of free blocks for objects, if `zones_left` zones have to stay free.
-    pub(crate) fn available_blocks(&self, zones_left: u64) -> u64 {
-        self.free_blocks().saturating_sub(zones_left * self.geometry.zone_blocks)
+    /// Returns the zones of the log.
+    pub(crate) fn log_zones(&self) -> &LogZones {
+        &self.log_zones
+    }
+
+    pub(crate) fn log_zones_mut(&mut self) -> &mut LogZones {
+        &mut self.log_zones
+    }
+
+    /// Returns the free space in numbers, for the admission policy.
+    pub(crate) fn free_space(&self) -> FreeSpace {
+        let (blocks, zones) = (self.free.blocks(), self.free.whole_zones());
+        // The policy compares blocks with zones, so whole zones must be a part of the free blocks.
+        assert!(zones * self.geometry.zone_blocks <= blocks, "{zones} whole zones in {blocks} free blocks");
+        FreeSpace {
+            blocks,
+            zones,
+            reserve_zones: self.log_reserve.len() as u64,
+            checkpoint_blocks: self.checkpoint_blocks,
+            zone_blocks: self.geometry.zone_blocks,
+        }
     }
 
     /// Allocates a run of `blocks`, in whole rows, for an object that must leave `zones_left` zones free. If no run is that long, allocates
@@ -149,11 +129,11 @@ impl Space {
             Some(found) => Run { blocks, ..found },
             None => self.free.longest().filter(|longest| longest.blocks >= least).ok_or(Error::Full)?,
         };
-        if found.blocks > self.available_blocks(zones_left) {
+        if found.blocks > self.free_space().object_blocks(zones_left) {
             return Err(Error::Full);
         }
         let allocation = self.reserve(found);
-        if self.free_zones() < zones_left {
+        if self.free_space().free_zones() < zones_left {
             self.free_reserved(found);
             return self.allocate_outside_zones(blocks, least);
         }
@@ -196,7 +176,7 @@ impl Space {
     /// Returns the best free run for the index. While zones are few, prefers runs that contain no whole zone.
     fn best_for_index(&self, blocks: u64) -> Option<Run> {
         let between = || self.free.longest_below(self.geometry.zone_blocks);
-        let scarce = if self.free_zones() <= 2 * LOG_RESERVE_ZONES { between() } else { None };
+        let scarce = if self.free_space().free_zones() <= 2 * LOG_RESERVE_ZONES { between() } else { None };
         scarce.or_else(|| self.free.best_fit(blocks)).or_else(|| self.free.longest())
     }
 
@@ -286,9 +266,12 @@ impl Space {
     }
 
     fn unpin(&mut self, start: u64) {
-        let Some(readers) = self.pins.get_mut(&start) else { return };
-        *readers -= 1;
-        if *readers == 0 {
+        let readers = self.pins.get(&start).copied().unwrap_or(0);
+        // Paired with `pin`: a pin that ends twice would free blocks that another reader still reads.
+        assert!(readers > 0, "the blocks from {start} on are not pinned");
+        if readers > 1 {
+            self.pins.insert(start, readers - 1);
+        } else {
             self.pins.remove(&start);
             let pending_free = self.pending_free.get(&start).map(|&blocks| Run { start, blocks });
             if let Some(run) = pending_free.filter(|&run| !self.must_stay_taken(run)) {
@@ -296,39 +279,15 @@ impl Space {
                 self.free.insert(run);
             }
             let zone = start / self.geometry.zone_blocks;
-            if let Some(entry) = self.zones.get(&zone).copied().filter(|_| start == self.zone_run(zone).start)
-            {
-                self.free_if_dead(zone, entry);
+            if start == self.geometry.zone_run(zone).start {
+                self.free_if_dead(zone);
             }
         }
-    }
-
-    // Zones.
-
-    pub(crate) fn head_zone(&self) -> u64 {
-        self.head_zone
-    }
-
-    pub(crate) fn next_zone(&self) -> u64 {
-        self.next_zone
-    }
-
-    pub(crate) fn zones(&self) -> impl Iterator<Item = (u64, Zone)> {
-        self.zones.iter().map(|(&zone, &entry)| (zone, entry))
-    }
-
-    pub(crate) fn zone(&self, zone: u64) -> Option<Zone> {
-        self.zones.get(&zone).copied()
     }
 
     /// Sets the number of blocks that the next checkpoint may need.
     pub(crate) fn set_checkpoint_blocks(&mut self, blocks: u64) {
         self.checkpoint_blocks = blocks;
-    }
-
-    /// Returns whether the index can take `blocks` in addition to those kept for the next checkpoint.
-    pub(crate) fn has_room_for_index(&self, blocks: u64) -> bool {
-        self.free.blocks() >= self.checkpoint_blocks + blocks
     }
 
     /// Returns the greatest length of a manifest of this space, in bytes.
@@ -339,23 +298,7 @@ impl Space {
             + self.pending_free.len()
             + self.log_reserve.len();
         let runs = runs + 2 * self.shared.len();
-        (runs as u64 * 2 + self.zones.len() as u64 * 6 + 16) * 10
-    }
-
-    /// Returns the number of zones that the log can take and still leave the blocks that the next checkpoint may need.
-    pub(crate) fn log_zones_left(&self) -> u64 {
-        let left = self.free.blocks().saturating_sub(self.checkpoint_blocks) / self.geometry.zone_blocks;
-        self.free.whole_zones().min(left) + self.log_reserve.len() as u64
-    }
-
-    /// Returns the number of entirely free zones.
-    pub(crate) fn free_zones(&self) -> u64 {
-        self.free.whole_zones() + self.log_reserve.len() as u64
-    }
-
-    /// Returns the number of free blocks, zones set aside for the log included.
-    fn free_blocks(&self) -> u64 {
-        self.free.blocks() + self.log_reserve.len() as u64 * self.geometry.zone_blocks
+        (runs as u64 * 2 + self.log_zones.len() as u64 * 6 + 16) * 10
     }
 
     /// Returns the free zones set aside for the log.
@@ -374,18 +317,14 @@ impl Space {
             && (self.log_reserve.len() as u64) < LOG_RESERVE_ZONES
             && let Some(zone) = self.spare_zone()
         {
-            assert!(self.free.remove(self.zone_run(zone)), "the zone is free");
+            assert!(self.free.remove(self.geometry.zone_run(zone)), "the zone is free");
             self.log_reserve.push(zone);
         }
     }
 
-    /// Returns the last free zone, if the index can spare it. While the log has enough zones, the index keeps the very last free zone:
-    /// a manifest is one run.
+    /// Returns the last free zone, if the index can spare it.
     fn spare_zone(&self) -> Option<u64> {
-        let is_spare = self.has_room_for_index(self.geometry.zone_blocks);
-        let is_last = self.free.whole_zones() == 1;
-        let is_needed = (self.log_reserve.len() as u64) < DELETION_ZONES;
-        self.free.last_zones().next().filter(|_| is_spare && (!is_last || is_needed))
+        self.free.last_zones().next().filter(|_| self.free_space().has_zone_for_log())
     }
 
     /// Returns the last free zones, at most `count`.
@@ -395,8 +334,8 @@ impl Space {
 
     /// Allocates the first zones of the log. For `format`.
     pub(crate) fn begin_log(&mut self) -> Result<()> {
-        self.head_zone = self.take_zone()?;
-        self.next_zone = self.take_zone()?;
+        let (head, next) = (self.take_zone()?, self.take_zone()?);
+        self.log_zones.begin(head, next);
         Ok(())
     }
 
@@ -409,141 +348,69 @@ impl Space {
             }
             None => {
                 let spare = self.log_reserve.pop().ok_or(Error::Full)?;
-                self.begin_zone(spare);
+                self.log_zones.add(spare);
                 spare
             }
         };
-        self.announced = Some(zone);
+        self.log_zones.announce(zone);
         Ok(zone)
     }
 
     /// Gives a zone to the log. Returns false if it is not free. For `open`, as a frame names the zone.
     pub(crate) fn claim_zone(&mut self, zone: u64) -> bool {
-        let is_free = zone < self.geometry.zones() && self.free.remove(self.zone_run(zone));
+        let is_free = zone < self.geometry.zones() && self.free.remove(self.geometry.zone_run(zone));
         if is_free {
-            self.begin_zone(zone);
+            self.log_zones.add(zone);
         }
         is_free
     }
 
-    fn begin_zone(&mut self, zone: u64) {
-        self.zones.insert(zone, Zone::default());
-        self.dead_candidates.insert(zone);
-    }
-
-    /// Moves the log's head to the next zone, and sets the zone after it.
-    pub(crate) fn advance(&mut self, next: u64) {
-        self.head_zone = self.next_zone;
-        self.next_zone = next;
-        self.announced = None;
-    }
-
-    /// Records that a frame was written to the head zone, of which `used_bytes` are used now.
-    pub(crate) fn record_frame(&mut self, header: &FrameHeader, used_bytes: u64) {
-        let inline_bytes = u64::from(header.inline_bytes);
-        let zone = self.zones.entry(self.head_zone).or_default();
-        zone.last_frame = header.number;
-        zone.used_bytes = used_bytes;
-        zone.inline_bytes += inline_bytes;
-        zone.entries_bytes += u64::from(header.entries_bytes);
-        zone.live_bytes += inline_bytes;
-        match zone.live_bytes {
-            0 => self.dead_candidates.insert(self.head_zone),
-            _ => self.dead_candidates.remove(&self.head_zone),
-        };
-    }
-
     /// Records that `len` bytes of inline data in the zone at a position are unused. Returns false if the zone has fewer live bytes.
     pub(crate) fn mark_dead(&mut self, at: u64, len: u32) -> bool {
-        let number = at / self.geometry.zone_bytes();
-        let zone = self.zones.get_mut(&number);
-        let left = zone.as_ref().and_then(|zone| zone.live_bytes.checked_sub(len.into()));
-        if let (Some(zone), Some(left)) = (zone, left) {
-            zone.live_bytes = left;
-            if left == 0 {
-                self.dead_candidates.insert(number);
-            }
-        }
-        left.is_some()
-    }
-
-    /// Sets the first frame that a recovery would read: the changes of all earlier frames are in durable tables.
-    pub(crate) fn set_needed_frame(&mut self, frame: u64) {
-        self.needed_frame = frame;
+        self.log_zones.mark_dead(at / self.geometry.zone_bytes(), len)
     }
 
     /// Frees the zones that have no live bytes and that no recovery needs.
     pub(crate) fn free_dead_zones(&mut self) {
-        let entry = |&zone: &u64| Some((zone, *self.zones.get(&zone)?));
-        let dead_candidates = self.dead_candidates.iter().filter_map(entry);
-        let zones: Vec<_> = dead_candidates.filter(|&(zone, entry)| self.is_dead(zone, entry)).collect();
-        zones.into_iter().for_each(|(zone, entry)| self.free_if_dead(zone, entry));
+        self.log_zones.dead().into_iter().for_each(|zone| self.free_if_dead(zone));
         self.refill_log_reserve();
     }
 
-    fn free_if_dead(&mut self, zone: u64, entry: Zone) {
-        if self.is_dead(zone, entry) {
-            self.zones.remove(&zone);
-            self.dead_candidates.remove(&zone);
-            self.uncleanable.remove(&zone);
-            if !self.free.insert(self.zone_run(zone)) {
+    fn free_if_dead(&mut self, zone: u64) {
+        let run = self.geometry.zone_run(zone);
+        if self.log_zones.is_dead(zone) && !self.must_stay_taken(run) {
+            self.log_zones.remove(zone);
+            if !self.free.insert(run) {
                 // Only a crafted frame can cause this. Blocks in doubt are not allocated.
                 tracing::error!(zone, "a zone overlaps blocks with another use; it is not freed");
             }
         }
     }
 
-    fn is_dead(&self, zone: u64, entry: Zone) -> bool {
-        entry.live_bytes == 0 && self.is_cleanable(zone, entry) && !self.must_stay_taken(self.zone_run(zone))
-    }
-
-    /// Returns whether the log is past a zone and a recovery does not need it.
-    fn is_cleanable(&self, zone: u64, entry: Zone) -> bool {
-        let is_of_log = zone == self.head_zone || zone == self.next_zone || Some(zone) == self.announced;
-        !is_of_log && entry.last_frame < self.needed_frame
-    }
-
-    /// Returns the zone whose cleaning would gain most.
-    pub(crate) fn best_zone_to_clean(&self) -> Option<(u64, Zone)> {
-        let candidates = self.zones().filter(|&(zone, entry)| {
-            self.is_cleanable(zone, entry) && entry.live_bytes > 0 && !self.uncleanable.contains(&zone)
-        });
-        candidates.max_by_key(|(_, entry)| entry.reclaimable_bytes())
-    }
-
-    /// Excludes a zone from cleaning, because an attempt failed.
-    pub(crate) fn mark_uncleanable(&mut self, zone: u64) {
-        self.uncleanable.insert(zone);
-    }
-
     /// Returns the free blocks.
     pub(crate) fn free(&self) -> &FreeMap {
         &self.free
-    }
-
-    fn zone_run(&self, zone: u64) -> Run {
-        let blocks = self.geometry.zone_blocks;
-        Run { start: zone * blocks, blocks }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::format::Zone;
 
     /// A reader of a zone's former contents freed the zone while a commit was taking it.
     #[test]
     fn an_announced_zone_is_not_freed_by_its_last_reader() {
         let mut space = Space::new(Geometry { blocks: 4096, zone_blocks: 256, row_blocks: 1 });
         space.begin_log().unwrap();
-        space.set_needed_frame(2);
+        space.log_zones.set_needed_frame(2);
         let announced = space.take_zone().unwrap();
-        let is_taken = |space: &Space| space.zones().any(|(zone, _)| zone == announced);
-        space.pin(space.zone_run(announced).start);
-        space.unpin(space.zone_run(announced).start);
+        let is_taken = |space: &Space| space.log_zones.iter().any(|(zone, _)| zone == announced);
+        space.pin(space.geometry.zone_run(announced).start);
+        space.unpin(space.geometry.zone_run(announced).start);
         space.free_dead_zones();
         assert!(is_taken(&space));
-        space.advance(announced);
+        space.log_zones.advance(announced);
         space.free_dead_zones();
         assert!(is_taken(&space));
     }
@@ -562,26 +429,26 @@ mod tests {
         let (head_zone, next_zone) = (1, 2);
         let manifest = Manifest { zones, free, head_zone, next_zone, next_frame: 2, ..Manifest::default() };
         let mut space = Space::from_manifest(geometry, &manifest);
-        assert_eq!((space.free_zones(), space.dead_candidates.len()), (10, 0));
+        assert_eq!((space.free_space().free_zones(), space.log_zones.dead_candidates()), (10, 0));
         let at = |zone: u64| zone * geometry.zone_bytes();
         for zone in [7, 9_000, ZONES - 11] {
             assert!(space.mark_dead(at(zone), 4));
-            assert!(space.dead_candidates.is_empty());
+            assert_eq!(space.log_zones.dead_candidates(), 0);
             assert!(space.mark_dead(at(zone), 6));
-            assert_eq!(space.dead_candidates.len(), 1);
+            assert_eq!(space.log_zones.dead_candidates(), 1);
             space.free_dead_zones();
-            assert!(space.dead_candidates.is_empty());
+            assert_eq!(space.log_zones.dead_candidates(), 0);
         }
-        assert_eq!(space.free_zones(), 13);
+        assert_eq!(space.free_space().free_zones(), 13);
         // A dead zone that is the log's head is freed only after the log has moved on.
         assert!(space.mark_dead(at(1), 10));
         space.free_dead_zones();
-        assert_eq!((space.free_zones(), space.dead_candidates.len()), (13, 1));
+        assert_eq!((space.free_space().free_zones(), space.log_zones.dead_candidates()), (13, 1));
         let announced = space.take_zone().unwrap();
-        space.advance(announced);
+        space.log_zones.advance(announced);
         space.free_dead_zones();
-        assert_eq!(space.free_zones(), 13);
-        assert!(space.zones().all(|(zone, _)| zone != 1));
+        assert_eq!(space.free_space().free_zones(), 13);
+        assert!(space.log_zones.iter().all(|(zone, _)| zone != 1));
     }
 
     /// A crafted frame made more blocks free than the device has.

@@ -74,10 +74,10 @@ impl Space {
         let size = self.geometry.zone_blocks;
         let reservations = self.reservations.iter().map(|(&start, &(blocks, _))| Run { start, blocks });
         let pending_free = self.pending_free.iter().map(|(&start, &blocks)| Run { start, blocks });
-        let log_reserve = self.log_reserve.iter().map(|&zone| self.zone_run(zone));
+        let log_reserve = self.log_reserve.iter().map(|&zone| self.geometry.zone_run(zone));
         let zones = range.start / size..=(range.end() - 1) / size;
         let unwritten = zones.filter_map(|zone| {
-            let (run, entry) = (self.zone_run(zone), self.zones.get(&zone)?);
+            let (run, entry) = (self.geometry.zone_run(zone), self.log_zones.get(zone)?);
             let start = run.start + entry.used_bytes / BLOCK_BYTES;
             Some(Run { start, blocks: run.end() - start })
         });

@@ -5,14 +5,17 @@
 //! nothing.
 
 use super::drive_client::{CallOutcome, DriveClient};
-use super::drive_world::{FAULT_SALT, MIB, check, final_report, maintain_at_random, require_ok, total_steps};
+use super::session::{
+    FAULT_SALT, MIB, check, compare_all, draw_clients, final_report, format_drive, maintain_at_random,
+    require_ok, total_steps,
+};
 use crate::device::{Fired, SimDevice};
 use crate::files::machine::in_paused_runtime;
 use crate::runner::SimulatedWorld;
 use crate::trace::Trace;
 use crate::{Report, RuntimeClock};
 use drive::device::{Array, BLOCK_BYTES, BlockDevice, Buffer, Found, Io, MemberState, Shape};
-use drive::{Drive, FormatOptions, OpenOptions, Pace};
+use drive::{Drive, OpenOptions, Pace};
 use futures_util::future::{join, try_join_all};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -94,12 +97,7 @@ impl SimulatedWorld for ArrayWorld {
         let first = SimDevice::new(each_bytes);
         let others = (1..shape.members()).map(|_| first.beside(each_bytes));
         let devices: Vec<SimDevice> = std::iter::once(first.clone()).chain(others).collect();
-        let object_bytes_max = [20_000, 300_000, 1_500_000][entropy.below(3) as usize];
-        let clients = (0..1 + entropy.below(2))
-            .map(|number| DriveClient::new(number, entropy.next_u64(), object_bytes_max, trace.clone()))
-            .collect();
-        let index_bytes = [4 << 10, 64 << 10, 1 << 20][entropy.below(3) as usize];
-        let options = OpenOptions { index_bytes, ..OpenOptions::default() };
+        let (clients, options) = draw_clients(&entropy, 2, trace);
         let (clock, report) = (Arc::new(RuntimeClock::default()), Report::default());
         let world = Self {
             shape,
@@ -117,10 +115,7 @@ impl SimulatedWorld for ArrayWorld {
         require_ok("array", Array::format(world.named_devices(), shape, &world.entropy))?;
         let device: Arc<dyn BlockDevice> =
             Arc::new(require_ok("open", Found::look(world.named_devices()).open(false))?);
-        require_ok(
-            "format",
-            Drive::format(&device, FormatOptions { zone_bytes: Some(MIB) }, &world.entropy),
-        )?;
+        format_drive(&device, &world.entropy)?;
         Ok(world)
     }
 
@@ -215,11 +210,7 @@ impl ArrayWorld {
 
     async fn compare(&mut self, drive: &Drive) -> Result<(), String> {
         check(drive).await?;
-        for client in &mut self.clients {
-            client.is_faulty = false;
-            client.compare(drive).await?;
-        }
-        Ok(())
+        compare_all(&mut self.clients, drive).await
     }
 
     async fn run_session(&mut self) -> Result<(), String> {
@@ -302,7 +293,7 @@ impl ArrayWorld {
         });
         tokio::select! {
             biased;
-            () = drive.keep_up() => {}
+            () = drive.run_maintenance() => {}
             outcome = maintain_at_random(drive, seed, loses_power) => outcome?,
             (outcomes, maintained) = join(try_join_all(clients), maintenance) => {
                 let outcomes = outcomes?;
@@ -310,7 +301,7 @@ impl ArrayWorld {
                 return Ok(outcomes.contains(&CallOutcome::DeviceDown) || loses_power);
             }
         }
-        Err("`keep_up` ended".into())
+        Err("`run_maintenance` ended".into())
     }
 
     /// Corrupts one device: all data must be readable, and consistent again after a scrub.
@@ -337,7 +328,7 @@ impl ArrayWorld {
             let drive = self.open(&[])?;
             self.compare(&drive).await?;
             let scrubbed = require_ok("scrub", drive.scrub(|_| ()).await)?;
-            if scrubbed.mended > 0 {
+            if scrubbed.repaired > 0 {
                 self.report.count("scrubs that repaired corruption");
             }
             match scrubbed.damaged.as_slice() {
@@ -385,7 +376,7 @@ impl ArrayWorld {
                 self.compare(&drive).await?;
             }
             let scrubbed = require_ok("scrub", drive.scrub(|_| ()).await)?;
-            if scrubbed.mended > 0 {
+            if scrubbed.repaired > 0 {
                 self.report.count("scrubs that repaired unreadable sectors");
             }
             if let [damaged, ..] = scrubbed.damaged.as_slice() {

@@ -562,7 +562,7 @@ impl DriveClient {
     }
 }
 
-/// Runs the maintenance that is due, as `keep_up` does in the background.
+/// Runs the maintenance that is due, as `run_maintenance` does in the background.
 async fn maintain_all(place: &impl StorageTarget) -> Result<(), String> {
     for drive in place.drives() {
         match drive.maintain().await {

@@ -1,25 +1,24 @@
 //! The drive world: sessions that end in a clean shutdown, a kill, a power cut or a device failure. At the end all is deleted.
 
 use super::drive_client::{CallOutcome, DriveClient};
+use super::session::{
+    FAULT_SALT, MIB, SessionEnd, check, compare_all, draw_clients, final_report, format_drive,
+    maintain_at_random, require_ok, round_line, total_steps,
+};
 use crate::device::{Fired, OperationKind, SimDevice};
 use crate::files::machine::in_paused_runtime;
 use crate::runner::SimulatedWorld;
 use crate::trace::Trace;
 use crate::{Report, RuntimeClock};
 use drive::device::{BLOCK_BYTES, BlockDevice};
-use drive::{Drive, FormatOptions, OpenOptions, Use};
+use drive::{Drive, OpenOptions, Use};
 use futures_util::future::try_join_all;
 use std::sync::Arc;
 use store::{Buckets, Entropy};
 
-pub(super) const MIB: u64 = 1 << 20;
-
 /// Maximum number of blocks in use on an empty drive with rows of one block: the zones of the log that are being written, the reserve
 /// of the log for a checkpoint, a table of deletions, and the manifest.
 const EMPTY_DRIVE_BLOCKS_MAX: u64 = 3 * (MIB / 4096) + 80;
-
-/// Salt of the draws of sector faults.
-pub(super) const FAULT_SALT: u64 = 0x5ec7_0125_0000_0000;
 
 pub(super) struct DriveWorld {
     device: SimDevice,
@@ -34,15 +33,6 @@ pub(super) struct DriveWorld {
     report: Report,
 }
 
-/// The end of a session.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum SessionEnd {
-    Orderly,
-    Kill,
-    PowerCut,
-    Failure,
-}
-
 impl SimulatedWorld for DriveWorld {
     const KIND: &'static str = "drive";
 
@@ -52,16 +42,11 @@ impl SimulatedWorld for DriveWorld {
         let rows = Entropy::new(!seed);
         let row_blocks = if rows.below(4) == 0 { 2 + rows.below(4) } else { 1 };
         let device = SimDevice::in_rows(len_bytes + (row_blocks - 1) * MIB, row_blocks * BLOCK_BYTES);
-        let object_bytes_max = [20_000, 300_000, 1_500_000][entropy.below(3) as usize];
-        let clients = (0..1 + entropy.below(3))
-            .map(|number| DriveClient::new(number, entropy.next_u64(), object_bytes_max, trace.clone()))
-            .collect();
-        let index_bytes = [4 << 10, 64 << 10, 1 << 20][entropy.below(3) as usize];
+        let (clients, options) = draw_clients(&entropy, 3, trace);
         let read_cache_bytes = [0, 100 << 10, 2 << 20, 64 << 20][(seed % 4) as usize];
-        let options = OpenOptions { index_bytes, read_cache_bytes, ..OpenOptions::default() };
+        let options = OpenOptions { read_cache_bytes, ..options };
         let as_device: Arc<dyn BlockDevice> = Arc::new(device.clone());
-        let format = FormatOptions { zone_bytes: Some(MIB) };
-        Drive::format(&as_device, format, &entropy).map_err(|error| format!("format: {error}"))?;
+        format_drive(&as_device, &entropy)?;
         let clock = Arc::new(RuntimeClock::default());
         let fault_entropy = Entropy::new(seed ^ FAULT_SALT);
         let (fired, trace, report) = (Fired::default(), trace.clone(), Report::default());
@@ -88,51 +73,10 @@ impl SimulatedWorld for DriveWorld {
     }
 }
 
-/// Returns the number of calls of all clients.
-pub(super) fn total_steps(clients: &[DriveClient]) -> u64 {
-    clients.iter().map(|client| client.steps).sum()
-}
-
-/// Returns the report of a finished world. `fired` holds the fault counts of discarded devices.
-pub(super) fn final_report(
-    mut report: Report,
-    clients: &[DriveClient],
-    mut fired: Fired,
-    devices: &[SimDevice],
-) -> Report {
-    clients.iter().for_each(|client| report.add(&client.report));
-    devices.iter().for_each(|device| fired.add(device.fired()));
-    count_fired(&mut report, fired);
-    report
-}
-
-/// Counts the world once for each kind of fault that a caller met.
-fn count_fired(report: &mut Report, fired: Fired) {
-    let kinds = [
-        (fired.unreadable, "worlds with reads of unreadable sectors"),
-        (fired.passing, "worlds with transient read errors"),
-        (fired.rotten, "worlds with reads of flipped bits"),
-        (fired.spoiled, "worlds with sectors unreadable after a power cut"),
-    ];
-    kinds.into_iter().filter(|(times, _)| *times > 0).for_each(|(_, what)| report.count(what));
-}
-
 impl DriveWorld {
     fn end_session(&mut self, end: SessionEnd) {
-        self.clients.iter_mut().for_each(DriveClient::drop_readers);
-        self.trace.push(format!("{end:?}"));
-        self.report.count(match end {
-            SessionEnd::Orderly => "clean shutdowns",
-            SessionEnd::Kill => "kills",
-            SessionEnd::PowerCut => "power cuts",
-            SessionEnd::Failure => "device failures",
-        });
         self.device.heal();
-        let loses_power = match end {
-            SessionEnd::PowerCut => true,
-            SessionEnd::Orderly | SessionEnd::Failure => self.entropy.below(2) == 0,
-            SessionEnd::Kill => false,
-        };
+        let loses_power = end.end(&mut self.clients, &self.entropy, &self.trace, &mut self.report);
         if loses_power {
             // On some devices a power cut in the middle of a write leaves unreadable sectors.
             self.device
@@ -161,28 +105,17 @@ impl DriveWorld {
     async fn run_session(&mut self) -> Result<SessionEnd, String> {
         let drive = self.open()?;
         check(&drive).await?;
-        for client in &mut self.clients {
-            client.is_faulty = false;
-            client.compare(&drive).await?;
-        }
+        compare_all(&mut self.clients, &drive).await?;
         if self.entropy.below(6) == 0 {
             let filler = self.entropy.below(self.clients.len() as u64) as usize;
             self.clients[filler].fill(&drive).await?;
         }
-        let ends = [
-            SessionEnd::Orderly,
-            SessionEnd::Kill,
-            SessionEnd::PowerCut,
-            SessionEnd::PowerCut,
-            SessionEnd::Failure,
-        ];
-        let end = ends[self.entropy.below(5) as usize];
+        let end = SessionEnd::draw(&self.entropy);
         let rounds = 1 + self.entropy.below(3);
         for round in 0..rounds {
             let is_last = round + 1 == rounds;
             let has_read_errors = !is_last && self.fault_entropy.below(3) == 0;
-            self.trace
-                .push(format!("round {round}{}", if has_read_errors { ", in which reads fail" } else { "" }));
+            self.trace.push(round_line(round, has_read_errors));
             if has_read_errors {
                 self.device
                     .fail_reads_at_random(self.fault_entropy.next_u64(), 5 + self.fault_entropy.below(60));
@@ -225,7 +158,7 @@ impl DriveWorld {
             SessionEnd::Failure => self.device.fail_at_random(self.entropy.next_u64(), 3 * ops),
             SessionEnd::Orderly | SessionEnd::Kill => {}
         }
-        let is_cut = matches!(end, SessionEnd::PowerCut | SessionEnd::Failure);
+        let is_cut = end.is_cut();
         let is_faulty = is_cut || has_read_errors;
         let polls = 1 + self.entropy.below(8 * ops);
         let seed = self.entropy.next_u64();
@@ -233,25 +166,17 @@ impl DriveWorld {
             client.is_faulty = is_faulty;
             client.run_ops(drive, ops)
         });
-        let kill = async {
-            for _ in 0..polls {
-                tokio::task::yield_now().await;
-            }
-            if end != SessionEnd::Kill {
-                std::future::pending::<()>().await;
-            }
-        };
         tokio::select! {
             biased;
-            () = drive.keep_up() => {}
+            () = drive.run_maintenance() => {}
             outcome = maintain_at_random(drive, seed, is_faulty) => outcome?,
-            () = kill => return Ok(true),
+            () = end.kill_after(polls) => return Ok(true),
             outcomes = try_join_all(clients) => {
                 let is_down = outcomes?.contains(&CallOutcome::DeviceDown);
                 return Ok(is_cut || is_down && !has_read_errors);
             }
         }
-        Err("`keep_up` ended".into())
+        Err("`run_maintenance` ended".into())
     }
 
     /// Compares all buckets with their models. Then deletes everything, which must free all space.
@@ -421,35 +346,4 @@ impl DriveWorld {
             Err(_) => Ok(()),
         }
     }
-}
-
-/// Runs maintenance at random moments, without end.
-pub(super) async fn maintain_at_random(drive: &Drive, seed: u64, is_faulty: bool) -> Result<(), String> {
-    let entropy = Entropy::new(seed);
-    loop {
-        for _ in 0..entropy.below(60) {
-            tokio::task::yield_now().await;
-        }
-        let outcome = match entropy.below(3) {
-            0 => drive.close().await,
-            _ => drive.maintain().await,
-        };
-        match outcome {
-            Err(drive::Error::Full) | Ok(()) => {}
-            Err(_) if is_faulty => std::future::pending().await,
-            Err(error) => return Err(format!("maintenance: {error}")),
-        }
-    }
-}
-
-pub(super) async fn check(drive: &Drive) -> Result<drive::Checked, String> {
-    let checked = require_ok("check", drive.check().await)?;
-    match checked.problems.as_slice() {
-        [] => Ok(checked),
-        problems => Err(format!("check: {}", problems.join("; "))),
-    }
-}
-
-pub(super) fn require_ok<T, E: std::fmt::Display>(what: &str, outcome: Result<T, E>) -> Result<T, String> {
-    outcome.map_err(|error| format!("{what}: {error}"))
 }

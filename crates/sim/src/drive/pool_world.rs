@@ -4,10 +4,11 @@
 //! one drive a read returns the correct object or an error.
 
 use super::drive_client::{CallOutcome, DriveClient, error_kind};
-use super::drive_world::{
-    FAULT_SALT, MIB, SessionEnd, check, final_report, maintain_at_random, require_ok, total_steps,
-};
 use super::observe::object_key;
+use super::session::{
+    FAULT_SALT, MIB, SessionEnd, check, compare_all, draw_clients, final_report, format_drive,
+    maintain_at_random, require_ok, round_line, total_steps,
+};
 use crate::device::{Fired, SimDevice};
 use crate::files::machine::in_paused_runtime;
 use crate::runner::SimulatedWorld;
@@ -15,10 +16,9 @@ use crate::trace::Trace;
 use crate::{Report, RuntimeClock};
 use drive::device::{BLOCK_BYTES, BlockDevice};
 use drive::pool::{self, Pool, PoolOptions};
-use drive::{Drive, FormatOptions, OpenOptions};
+use drive::{Drive, OpenOptions};
 use futures_util::future::{select_all, try_join_all};
 use std::collections::BTreeMap;
-use std::pin::pin;
 use std::sync::Arc;
 use store::{Buckets, Entropy, GetOptions, ListRequest, StoreError};
 
@@ -45,15 +45,8 @@ impl SimulatedWorld for PoolWorld {
         let others = 1 + entropy.below(2);
         let others = (0..others).map(|_| first.beside((16 + entropy.below(3) * 8) * MIB));
         let devices: Vec<SimDevice> = std::iter::once(first.clone()).chain(others).collect();
-        let object_bytes_max = [20_000, 300_000, 1_500_000][entropy.below(3) as usize];
-        let clients = (0..1 + entropy.below(2)).map(|number| {
-            let mut client = DriveClient::new(number, entropy.next_u64(), object_bytes_max, trace.clone());
-            client.is_pooled = true;
-            client
-        });
-        let clients = clients.collect();
-        let index_bytes = [4 << 10, 64 << 10, 1 << 20][entropy.below(3) as usize];
-        let options = OpenOptions { index_bytes, ..OpenOptions::default() };
+        let (mut clients, options) = draw_clients(&entropy, 2, trace);
+        clients.iter_mut().for_each(|client| client.is_pooled = true);
         let (clock, fired, trace) = (Arc::new(RuntimeClock::default()), Fired::default(), trace.clone());
         let report = Report::default();
         let world = Self { devices, clock, options, clients, entropy, fired, trace, report };
@@ -92,7 +85,7 @@ impl SimulatedWorld for PoolWorld {
 impl PoolWorld {
     fn format(&self, device: &SimDevice) -> Result<(), String> {
         let device: Arc<dyn BlockDevice> = Arc::new(device.clone());
-        require_ok("format", Drive::format(&device, FormatOptions { zone_bytes: Some(MIB) }, &self.entropy))
+        format_drive(&device, &self.entropy)
     }
 
     fn open_one(&self, device: &SimDevice, options: OpenOptions) -> drive::Result<Drive> {
@@ -108,19 +101,7 @@ impl PoolWorld {
     }
 
     fn end_session(&mut self, end: SessionEnd) {
-        self.clients.iter_mut().for_each(DriveClient::drop_readers);
-        self.trace.push(format!("{end:?}"));
-        self.report.count(match end {
-            SessionEnd::Orderly => "clean shutdowns",
-            SessionEnd::Kill => "kills",
-            SessionEnd::PowerCut => "power cuts",
-            SessionEnd::Failure => "device failures",
-        });
-        let loses_power = match end {
-            SessionEnd::PowerCut => true,
-            SessionEnd::Orderly | SessionEnd::Failure => self.entropy.below(2) == 0,
-            SessionEnd::Kill => false,
-        };
+        let loses_power = end.end(&mut self.clients, &self.entropy, &self.trace, &mut self.report);
         let spoils = [0, 1, 3, 20][self.entropy.below(4) as usize];
         for device in &self.devices {
             device.heal();
@@ -155,10 +136,7 @@ impl PoolWorld {
         for (_, drive) in pool.drives() {
             check(&drive).await?;
         }
-        for client in &mut self.clients {
-            client.is_faulty = false;
-            client.compare(pool).await?;
-        }
+        compare_all(&mut self.clients, pool).await?;
         self.check_homes(pool).await
     }
 
@@ -195,20 +173,12 @@ impl PoolWorld {
         if self.entropy.below(8) == 0 {
             self.clients[0].fill(&pool).await?;
         }
-        let ends = [
-            SessionEnd::Orderly,
-            SessionEnd::Kill,
-            SessionEnd::PowerCut,
-            SessionEnd::PowerCut,
-            SessionEnd::Failure,
-        ];
-        let end = ends[self.entropy.below(5) as usize];
+        let end = SessionEnd::draw(&self.entropy);
         let rounds = 1 + self.entropy.below(3);
         for round in 0..rounds {
             let is_last = round + 1 == rounds;
             let has_read_errors = !is_last && self.entropy.below(3) == 0;
-            self.trace
-                .push(format!("round {round}{}", if has_read_errors { ", in which reads fail" } else { "" }));
+            self.trace.push(round_line(round, has_read_errors));
             if has_read_errors {
                 let (seed, one_in) = (self.entropy.next_u64(), 5 + self.entropy.below(60));
                 self.devices[self.any_device()].fail_reads_at_random(seed, one_in);
@@ -246,11 +216,11 @@ impl PoolWorld {
             }
             SessionEnd::Orderly | SessionEnd::Kill => {}
         }
-        let is_cut = matches!(end, SessionEnd::PowerCut | SessionEnd::Failure);
+        let is_cut = end.is_cut();
         let is_faulty = is_cut || has_read_errors;
         let polls = 1 + self.entropy.below(8 * ops);
         let drives = pool.drives();
-        let keep_ups = drives.iter().map(|(_, drive)| Box::pin(drive.keep_up()));
+        let maintenance_loops = drives.iter().map(|(_, drive)| Box::pin(drive.run_maintenance()));
         let seeds: Vec<u64> = drives.iter().map(|_| self.entropy.next_u64()).collect();
         let maintenance = drives
             .iter()
@@ -260,25 +230,17 @@ impl PoolWorld {
             client.is_faulty = is_faulty;
             client.run_ops(pool, ops)
         });
-        let kill = pin!(async {
-            for _ in 0..polls {
-                tokio::task::yield_now().await;
-            }
-            if end != SessionEnd::Kill {
-                std::future::pending::<()>().await;
-            }
-        });
         tokio::select! {
             biased;
-            _ = select_all(keep_ups) => {}
+            _ = select_all(maintenance_loops) => {}
             (outcome, ..) = select_all(maintenance) => outcome?,
-            () = kill => return Ok(true),
+            () = end.kill_after(polls) => return Ok(true),
             outcomes = try_join_all(clients) => {
                 let is_down = outcomes?.contains(&CallOutcome::DeviceDown);
                 return Ok(is_cut || is_down && !has_read_errors);
             }
         }
-        Err("`keep_up` ended".into())
+        Err("`run_maintenance` ended".into())
     }
 
     /// Adds an empty drive, in some cases after an attempt during a power cut.

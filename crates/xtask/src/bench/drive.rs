@@ -93,7 +93,7 @@ impl Bench {
         let ((), time) = timed(|| {
             self.runtime.block_on(async {
                 let maintained = drive.clone();
-                let maintenance = tokio::spawn(async move { maintained.keep_up().await });
+                let maintenance = tokio::spawn(async move { maintained.run_maintenance().await });
                 drive.create(BUCKET).await?;
                 let bucket = Buckets::open(&drive, BUCKET).await?;
                 let puts = stream::iter(0..objects).map(|number| {

@@ -91,7 +91,7 @@ impl Found {
             check_label(name, label, newest, io.device().len_bytes())?;
             let is_apart = label.epoch == newest.epoch && label.members != newest.members;
             if is_apart && label.may_be_in_force(self.labels()) {
-                return Err(unfit(format!(
+                return Err(unsuitable(format!(
                     "{name} and other devices were used separately, so each lacks writes of the others: name only the devices whose contents you want to keep, then rebuild the others with 'tenon drive rebuild'"
                 )));
             }
@@ -118,7 +118,10 @@ impl Found {
             }
             let known = members[label.index].replace(Member::new(name.clone(), label.own, &io));
             if let Some(known) = known {
-                return Err(unfit(format!("{} and {name} are the same member: remove the copy", known.name)));
+                return Err(unsuitable(format!(
+                    "{} and {name} are the same member: remove the copy",
+                    known.name
+                )));
             }
         }
         let in_sync = Members::of((0..members.len()).filter(|&number| members[number].is_some()));
@@ -136,7 +139,7 @@ impl Found {
             label: tokio::sync::Mutex::new(Label { epoch, ..newest }),
             labels_outdated: AtomicBool::new(false),
             read_only,
-            mended: AtomicU64::new(0),
+            repaired: AtomicU64::new(0),
             health: MemberHealth::new(newest_members),
         };
         if !read_only {
@@ -150,7 +153,7 @@ impl Array {
     /// Formats new devices as an array. Their previous contents are lost. Blocks.
     pub fn format(devices: Vec<(String, Io)>, shape: Shape, entropy: &Entropy) -> Result<()> {
         if !shape.is_possible() || devices.len() != shape.members() {
-            return Err(unfit(format!(
+            return Err(unsuitable(format!(
                 "an array of {} data and {} parity devices needs that many devices, 2 to {MEMBERS_MAX} in all; {} are given",
                 shape.data,
                 shape.parity,
@@ -160,7 +163,7 @@ impl Array {
         let least = devices.iter().map(|(_, io)| io.device().len_bytes()).min().unwrap_or(0);
         let rows = least.saturating_sub(ROWS_AT) / UNIT_BYTES as u64;
         if rows == 0 {
-            return Err(unfit(format!("a device of {least} bytes is too small for an array")));
+            return Err(unsuitable(format!("a device of {least} bytes is too small for an array")));
         }
         let members: Vec<u64> = devices.iter().map(|_| new_id(entropy)).collect();
         let label = Label {
@@ -227,11 +230,11 @@ fn labels_of(devices: &[(String, Io, Option<Label>)]) -> impl Iterator<Item = &L
 
 fn check_label(name: &str, label: &Label, newest: &Label, len_bytes: u64) -> Result<()> {
     if label.array != newest.array || label.shape != newest.shape || label.rows != newest.rows {
-        return Err(unfit(format!("{name} belongs to another array: name devices of one array")));
+        return Err(unsuitable(format!("{name} belongs to another array: name devices of one array")));
     }
     let needed = ROWS_AT + label.rows * UNIT_BYTES as u64;
     if len_bytes < needed {
-        return Err(unfit(format!(
+        return Err(unsuitable(format!(
             "{name} was cut short: it has {len_bytes} bytes, but a member of the array needs {needed}"
         )));
     }
@@ -258,13 +261,13 @@ fn too_few(newest: &Label, states: &[MemberState]) -> Error {
     if !stale.is_empty() {
         text += &format!("; excluded because they missed writes: {}", stale.join(", "));
     }
-    unfit(text)
+    unsuitable(text)
 }
 
-fn unfit(text: String) -> Error {
-    Error::Unfit(text)
+fn unsuitable(text: String) -> Error {
+    Error::Unsuitable(text)
 }
 
 pub(super) fn of_device(name: &str, error: &std::io::Error) -> Error {
-    unfit(format!("{name}: {error}"))
+    unsuitable(format!("{name}: {error}"))
 }

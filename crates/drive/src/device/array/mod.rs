@@ -8,7 +8,8 @@
 //! state durably that it is no member any more. Data is read only from members in sync, or computed from them. A unit that is rewritten in
 //! place (by a repair) was wrong before.
 //!
-//! Does not know whether the data it reads is right. Its callers have checksums for that.
+//! Does not know whether the data it reads is right. Its callers have checksums for that: they try alternative reads until the data is
+//! right ([`BlockDevice::reconstruct`]), and the array repairs what made it wrong.
 
 mod assemble;
 mod erasure_code;
@@ -25,7 +26,7 @@ pub(crate) use label::fuzz_label;
 pub use rebuild::Rebuilt;
 pub use shape::{MEMBERS_MAX, Shape};
 
-use super::{BlockDevice, Buffer, Io, Ring, block_on, check_read, check_write};
+use super::{AlternateReader, BlockDevice, Buffer, Io, Ring, block_on, check_read, check_write};
 use bytes::Bytes;
 use futures_util::future::{join, join_all};
 use label::{Label, NO_DEVICE, ROWS_AT};
@@ -55,7 +56,7 @@ pub struct Array {
     labels_outdated: AtomicBool,
     read_only: bool,
     /// Number of units rewritten because they were wrong.
-    mended: AtomicU64,
+    repaired: AtomicU64,
     health: MemberHealth,
 }
 
@@ -91,7 +92,7 @@ impl Array {
     }
 
     /// Returns how many more members may be lost.
-    pub fn spare(&self) -> usize {
+    pub fn losses_left(&self) -> usize {
         self.in_sync().len().saturating_sub(self.shape.data)
     }
 
@@ -427,24 +428,21 @@ impl BlockDevice for Array {
         block_on(self.flush_all(Wait::Blocking))
     }
 
-    fn ways(&self) -> usize {
-        if self.shape.parity > 0 { self.shape.members() } else { 0 }
+    fn has_redundancy(&self) -> bool {
+        self.shape.parity > 0
     }
 
-    fn read_without(&self, way: usize, at: u64, into: &mut [u8]) -> io::Result<()> {
-        block_on(self.read_excluding(Wait::Blocking, at, into, Members::of([way])))
-    }
-
-    fn mend(&self, way: usize, at: u64, len_bytes: u64) -> io::Result<()> {
-        block_on(self.repair_units(Wait::Blocking, way, at, len_bytes as usize))
+    fn reconstruct(&self, attempt: &mut dyn FnMut(&mut AlternateReader<'_>) -> bool) -> bool {
+        let members = if self.has_redundancy() { self.shape.members() } else { 0 };
+        (0..members).any(|member| self.reconstruct_without(member, attempt))
     }
 
     fn scrub_rows(&self, at: u64, len_bytes: u64, is_right: bool) -> io::Result<Vec<String>> {
         block_on(self.scrub_rows_of(Wait::Blocking, at, len_bytes, is_right))
     }
 
-    fn mended(&self) -> u64 {
-        self.mended.load(Ordering::Relaxed)
+    fn repaired_blocks(&self) -> u64 {
+        self.repaired.load(Ordering::Relaxed)
     }
 }
 

@@ -3,9 +3,8 @@
 use super::assemble::{new_id, of_device, read_label};
 use super::shape::UNIT_BYTES;
 use super::{Array, Member, Members, Wait, position_of, units_of};
-use crate::device::{BlockDevice, Buffer, Io, block_on};
+use crate::device::{BlockDevice, Buffer, Io, Pace, block_on};
 use crate::error::{Error, Result};
-use crate::shell::Pace;
 use bytes::Bytes;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
@@ -97,7 +96,7 @@ impl Array {
     fn begin_rebuild(self: &Arc<Self>, name: String, io: &Io, entropy: &Entropy) -> Result<Joining> {
         // Made another member, the device would lose the contents that it has as this member.
         if self.membership_of(io) == Some(true) {
-            return Err(Error::Unfit(format!(
+            return Err(Error::Unsuitable(format!(
                 "{name} is a member of the array, or a copy of one: name another device, or wipe the first MiB of the copy"
             )));
         }
@@ -105,14 +104,14 @@ impl Array {
         let needed = position_of(self.rows);
         let len_bytes = io.device().len_bytes();
         if len_bytes < needed {
-            return Err(Error::Unfit(format!(
+            return Err(Error::Unsuitable(format!(
                 "{name} has {len_bytes} bytes, but a member of the array needs {needed}"
             )));
         }
         let member = Member::new(name, new_id(entropy), io);
         let mut joins = self.joining.write().unwrap_or_else(PoisonError::into_inner);
         if joins.is_some() {
-            return Err(Error::Unfit("another device is being rebuilt".into()));
+            return Err(Error::Unsuitable("another device is being rebuilt".into()));
         }
         *joins = Some((number, member.clone()));
         Ok(Joining { array: self.clone(), number, member })
@@ -122,7 +121,7 @@ impl Array {
         let missing = Members::of(0..self.shape.members()).without(self.in_sync());
         let was = read_label(&*io.device()).ok().flatten().map(|label| label.index);
         let number = was.filter(|&was| missing.contains(was)).or_else(|| missing.iter().next());
-        number.ok_or_else(|| Error::Unfit("no member of the array is missing".into()))
+        number.ok_or_else(|| Error::Unsuitable("no member of the array is missing".into()))
     }
 
     /// Computes a member's units of rows. Rows that cannot be computed are zeros and are counted.
@@ -180,7 +179,7 @@ async fn run_blocking<T: Send + 'static>(
 ) -> Result<T> {
     let joining = joining.clone();
     let done = store::blocking(move || Ok(step(&joining))).await;
-    done.unwrap_or_else(|error| Err(Error::Failed(format!("a rebuild was aborted: {error}"))))
+    done.unwrap_or_else(|error| Err(Error::aborted(&error)))
 }
 
 impl Joining {
@@ -189,7 +188,7 @@ impl Joining {
         let joins = self.array.joining.read().unwrap_or_else(PoisonError::into_inner);
         match joins.as_ref().is_some_and(|(_, member)| member.id == self.member.id) {
             true => Ok(()),
-            false => Err(Error::Unfit(format!("{}: a write to the device failed", self.member.name))),
+            false => Err(Error::Unsuitable(format!("{}: a write to the device failed", self.member.name))),
         }
     }
 

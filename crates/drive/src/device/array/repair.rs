@@ -2,33 +2,54 @@
 
 use super::shape::{Members, Span, UNIT_BYTES};
 use super::{Array, Member, Wait, erasure_code, position_of, units_of};
-use crate::device::{BlockDevice as _, Buffer};
+use crate::device::{AlternateReader, BlockDevice as _, Buffer, block_on};
 use bytes::Bytes;
 use std::io;
 use std::sync::atomic::Ordering;
 
 impl Array {
-    /// Repairs a range that was right when it was read without the member `way`. Rewrites what that member has wrong in the rows of the
+    /// Calls `attempt` with a reader that leaves out a member. If it returns true, repairs the ranges that it read.
+    pub(super) fn reconstruct_without(
+        &self,
+        member: usize,
+        attempt: &mut dyn FnMut(&mut AlternateReader<'_>) -> bool,
+    ) -> bool {
+        let excluded = Members::of([member]);
+        let read = |at, into: &mut [u8]| block_on(self.read_excluding(Wait::Blocking, at, into, excluded));
+        let mut reader = AlternateReader::new(&read);
+        if !attempt(&mut reader) {
+            return false;
+        }
+        for (at, bytes) in reader.into_ranges() {
+            if let Err(error) = block_on(self.repair_units(Wait::Blocking, member, at, bytes)) {
+                tracing::warn!(at, %error, "damaged blocks were reconstructed but could not be rewritten");
+            }
+        }
+        true
+    }
+
+    /// Repairs a range that was right when it was read without the member `excluded`. Rewrites what that member has wrong in the rows of the
     /// range. In rows of which the range contains all data, rewrites what any member has wrong. The range must not be written by others
     /// meanwhile.
     ///
     /// In other rows, the member is rewritten only if the range contains its unit, or the unit of a missing member. Computing such a unit
     /// needed everything that was read of the row, so all of that was right.
-    pub(super) async fn repair_units(&self, wait: Wait, way: usize, at: u64, bytes: usize) -> io::Result<()> {
+    async fn repair_units(&self, wait: Wait, excluded: usize, at: u64, bytes: usize) -> io::Result<()> {
         let in_sync = self.in_sync();
-        if self.read_only || !in_sync.contains(way) {
+        if self.read_only || !in_sync.contains(excluded) {
             return Ok(());
         }
         let span = Span::of(self.shape, at, bytes);
         let (first, rows) = span.rows();
         let mut data = Buffer::zeroed(rows * self.shape.row_bytes() as usize);
-        self.read_excluding(wait, first * self.row_bytes(), &mut data, Members::of([way])).await?;
+        self.read_excluding(wait, first * self.row_bytes(), &mut data, Members::of([excluded])).await?;
         let right = units_of(self.shape, &data)?;
         let is_in = |member: usize, row: u64| span.place(member, row).is_some();
         let is_known = |member: usize, row: u64| {
-            let mut known = (0..self.shape.data).filter(|&known| known == way || !in_sync.contains(known));
+            let mut known =
+                (0..self.shape.data).filter(|&known| known == excluded || !in_sync.contains(known));
             let is_all = (0..self.shape.data).all(|of_data| is_in(of_data, row));
-            is_all || member == way && known.any(|known| is_in(known, row))
+            is_all || member == excluded && known.any(|known| is_in(known, row))
         };
         let mut wrong = Vec::new();
         for member in in_sync.iter() {
@@ -115,7 +136,7 @@ impl Array {
             };
             let failed = self.on_each_member(Members::of([number]), write).await;
             if failed.members.is_empty() {
-                self.mended.fetch_add(1, Ordering::Relaxed);
+                self.repaired.fetch_add(1, Ordering::Relaxed);
                 tracing::warn!(row, member = ?self.names(Members::of([number])), "rewrote a damaged block");
             }
             self.exclude(wait, failed).await?;
