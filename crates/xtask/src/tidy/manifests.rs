@@ -7,7 +7,7 @@ use super::tree::{File, Tree};
 use toml::{Table, Value};
 
 /// Every crate of the workspace, with the workspace crates that it may depend on.
-const EDGES: [(&str, &[&str]); 21] = [
+const EDGES: [(&str, &[&str]); 22] = [
     ("listen", &[]),
     ("store", &[]),
     ("store-s3", &["store"]),
@@ -21,12 +21,13 @@ const EDGES: [(&str, &[&str]); 21] = [
     ("meta-disk", &["meta", "sst"]),
     ("vfs", &["meta", "store", "staging"]),
     ("events", &["store", "store-s3", "listen"]),
+    ("sources", &["events", "store", "store-s3"]),
     ("s3", &["store", "events", "listen"]),
     ("views", &["store", "store-s3", "events", "listen"]),
     ("fuse", &["vfs"]),
     ("sim", &["store", "staging", "meta", "vfs", "drive"]),
     ("bench", &["store", "meta", "vfs", "fuse", "servers"]),
-    ("fuzz", &["store", "store-s3", "store-dir", "staging", "meta", "events", "s3", "sst", "drive", "views"]),
+    ("fuzz", &["store", "store-s3", "store-dir", "staging", "meta", "events", "sources", "s3", "sst", "drive", "views"]),
     (
         "cli",
         &[
@@ -40,6 +41,7 @@ const EDGES: [(&str, &[&str]); 21] = [
             "fuse",
             "listen",
             "events",
+            "sources",
             "s3",
             "views",
             "drive",
@@ -64,8 +66,8 @@ const RESTRICTED: [(&str, &[&str]); 12] = [
     ("clap", &["cli", "xtask", "bench"]),
     ("indicatif", &["cli", "xtask", "bench"]),
     ("tracing-subscriber", &["cli", "xtask", "bench"]),
-    ("hyper", &["listen", "store-s3", "events", "s3", "views", "servers", "bench"]),
-    ("hyper-util", &["listen", "store-s3", "events", "s3", "views", "servers", "bench"]),
+    ("hyper", &["listen", "store-s3", "events", "sources", "s3", "views", "servers", "bench"]),
+    ("hyper-util", &["listen", "store-s3", "events", "sources", "s3", "views", "servers", "bench"]),
     ("rustls", &["listen", "store-s3", "s3", "views", "cli", "servers", "events"]),
     ("quick-xml", &["s3", "store-s3"]),
     ("s3s", &["s3"]),

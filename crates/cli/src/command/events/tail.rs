@@ -53,7 +53,7 @@ impl Tail {
     async fn tail(&self) -> Result<()> {
         let context = ProcessContext::system()?;
         let access = feeds::source_access(&self.sources, &self.store, None, None, &context)?;
-        let mut source = events::open(&self.url, access).await.map_err(|error| anyhow!("{error}"))?;
+        let mut source = sources::open(&self.url, access).await.map_err(|error| anyhow!("{error}"))?;
         let mut record = self.record.as_deref().map(open_record).transpose()?;
         let mut left = self.count.unwrap_or(usize::MAX);
         while left > 0 {
