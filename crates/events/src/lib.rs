@@ -27,7 +27,7 @@ pub use channel::{Channel, Heard, Subscription};
 pub use dialect::{Dialect, DialectError};
 pub use event::{Described, EventKind, ObjectEvent};
 pub use feed::{Feed, FeedCounts, FeedStatus, Filter, Sink, SinkError, Wanted};
-pub use hint::{Hint, Order, Said, What};
+pub use hint::{Hint, Order, ObjectDescription, ChangeKind};
 pub use letter::{Letter, NoLetter};
 pub use sequence::{Sequence, Sequencer};
 pub use source::{Message, Source, SourceError};

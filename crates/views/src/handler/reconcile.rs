@@ -8,7 +8,7 @@ use super::change_log::{ChangeLog, RecordKind};
 use super::matcher::Needs;
 use super::object_record::{LiveObject, ObjectRecord, Pairs};
 use super::table::{Seen, Table};
-use events::{Hint, Order, What};
+use events::{Hint, Order, ChangeKind};
 use std::time::Duration;
 use store::{ListEntry, ObjectMeta, Tags, Timestamp};
 
@@ -221,8 +221,8 @@ pub(super) struct UnverifiedHint {
 
 impl UnverifiedHint {
     pub(super) fn new(hint: &Hint<'_>, now: Timestamp) -> Option<Self> {
-        let stored = || (hint.said.etag.as_deref().map(Box::from), hint.time);
-        Some(Self { order: trusted_order(hint, now)?.0, stored: (hint.what != What::Removed).then(stored) })
+        let stored = || (hint.object.etag.as_deref().map(Box::from), hint.time);
+        Some(Self { order: trusted_order(hint, now)?.0, stored: (hint.kind != ChangeKind::Removed).then(stored) })
     }
 
     /// Returns whether a HEAD result confirms the hint.
@@ -299,14 +299,14 @@ fn decide<'a>(
     now: Timestamp,
 ) -> Decision<'a> {
     let live = known.and_then(|known| known.live);
-    if hint.what == What::Read {
+    if hint.kind == ChangeKind::Read {
         return apply_read(known, live, hint, needs, now);
     }
     let verify = Decision::Keep(ApplyOutcome::Verify);
     let Some(Order(order)) = trusted_order(hint, now) else { return verify };
-    let is_same = live.is_some_and(|live| hint.said.etag.as_deref() == Some(live.etag));
+    let is_same = live.is_some_and(|live| hint.object.etag.as_deref() == Some(live.etag));
     let may_be_removed_since =
-        live.is_none() && hint.what == What::Stored && hint.time <= trust_limits.hints_lost_until;
+        live.is_none() && hint.kind == ChangeKind::Stored && hint.time <= trust_limits.hints_lost_until;
     match known.map(|known| known.order) {
         Some(Some(last)) if !is_same_kind(order, last) => return verify,
         Some(Some(last)) if order < last => {
@@ -314,9 +314,9 @@ fn decide<'a>(
             return if may_be_later { verify } else { Decision::Keep(ApplyOutcome::Late) };
         }
         Some(Some(last)) if order == last => {
-            return match hint.what {
-                What::Stored if is_same => Decision::Keep(ApplyOutcome::Repeated),
-                What::Removed if live.is_none() => Decision::Keep(ApplyOutcome::Repeated),
+            return match hint.kind {
+                ChangeKind::Stored if is_same => Decision::Keep(ApplyOutcome::Repeated),
+                ChangeKind::Removed if live.is_none() => Decision::Keep(ApplyOutcome::Repeated),
                 _ => verify,
             };
         }
@@ -332,7 +332,7 @@ fn decide<'a>(
         // supplies the order. The hint's tags are not used, because the known ones may be later.
         Some(None) => {
             let is_described = |live: &LiveObject<'_>| is_same && has_known_metadata(hint, live, needs);
-            return match live.filter(|live| hint.what == What::Stored && is_described(live)) {
+            return match live.filter(|live| hint.kind == ChangeKind::Stored && is_described(live)) {
                 Some(live) if hint.time.is_some_and(|time| is_same_second(time, live.modified)) => {
                     Decision::Replace(ObjectRecord {
                         key: &hint.key,
@@ -346,9 +346,9 @@ fn decide<'a>(
         None if trust_limits.forgotten_order_max.is_some_and(|floor| order <= floor) => return verify,
         None => {}
     }
-    let next = match hint.what {
-        What::Removed => Some(None),
-        What::Changed => live.and_then(|live| after_change(live, hint, needs)).map(Some),
+    let next = match hint.kind {
+        ChangeKind::Removed => Some(None),
+        ChangeKind::Changed => live.and_then(|live| after_change(live, hint, needs)).map(Some),
         _ => after_store(live, hint, needs).map(Some),
     };
     next.map_or(verify, |live| Decision::Replace(ObjectRecord { key: &hint.key, order: Some(order), live }))
@@ -357,10 +357,10 @@ fn decide<'a>(
 /// Returns whether a hint of the same bytes also gives the known metadata, as far as views need it. A copy of an
 /// object onto itself changes only metadata, perhaps within the same second.
 fn has_known_metadata(hint: &Hint<'_>, live: &LiveObject<'_>, needs: Needs) -> bool {
-    let said = &hint.said;
-    let properties = said.properties.as_deref().map(Pairs::List);
-    let content_type = said.content_type.as_deref().map(Some);
-    let tags = said.tags.as_deref().map(Pairs::List);
+    let object = &hint.object;
+    let properties = object.properties.as_deref().map(Pairs::List);
+    let content_type = object.content_type.as_deref().map(Some);
+    let tags = object.tags.as_deref().map(Pairs::List);
     (!needs.properties || properties == live.properties)
         && (!needs.content_type || content_type == live.content_type)
         && (!needs.tags || tags == live.tags)
@@ -387,17 +387,17 @@ fn apply_read<'a>(
 
 /// Returns the object that a hint of a PUT describes, if the hint has all metadata that views need.
 fn after_store<'a>(old: Option<LiveObject<'a>>, hint: &'a Hint<'_>, needs: Needs) -> Option<LiveObject<'a>> {
-    let said = &hint.said;
-    let properties = said.properties.as_deref().map(Pairs::List);
+    let object = &hint.object;
+    let properties = object.properties.as_deref().map(Pairs::List);
     let atime = properties.and_then(|pairs| pairs.get(ATIME)).and_then(read_atime);
     let live = LiveObject {
-        size_bytes: said.size_bytes?,
+        size_bytes: object.size_bytes?,
         modified: hint.time?,
-        etag: said.etag.as_deref()?,
+        etag: object.etag.as_deref()?,
         accessed: atime.max(old.and_then(|old| old.accessed)),
-        content_type: said.content_type.as_deref().map(Some),
+        content_type: object.content_type.as_deref().map(Some),
         properties,
-        tags: said.tags.as_deref().map(Pairs::List),
+        tags: object.tags.as_deref().map(Pairs::List),
     };
     needs.are_met_by(&live).then_some(live)
 }
@@ -405,8 +405,8 @@ fn after_store<'a>(old: Option<LiveObject<'a>>, hint: &'a Hint<'_>, needs: Needs
 /// Returns the object with the type and properties of a hint, where they were not known.
 fn with_metadata<'a>(live: LiveObject<'a>, hint: &'a Hint<'_>) -> LiveObject<'a> {
     LiveObject {
-        content_type: live.content_type.or(hint.said.content_type.as_deref().map(Some)),
-        properties: live.properties.or(hint.said.properties.as_deref().map(Pairs::List)),
+        content_type: live.content_type.or(hint.object.content_type.as_deref().map(Some)),
+        properties: live.properties.or(hint.object.properties.as_deref().map(Pairs::List)),
         ..live
     }
 }
@@ -414,12 +414,12 @@ fn with_metadata<'a>(live: LiveObject<'a>, hint: &'a Hint<'_>) -> LiveObject<'a>
 /// Returns the object with the metadata of a hint of a change, if the hint names the same bytes and has all metadata
 /// that views need. Metadata that the hint does not give is not known any more.
 fn after_change<'a>(old: LiveObject<'a>, hint: &'a Hint<'_>, needs: Needs) -> Option<LiveObject<'a>> {
-    let said = &hint.said;
-    let is_same = said.etag.as_deref() == Some(old.etag);
+    let object = &hint.object;
+    let is_same = object.etag.as_deref() == Some(old.etag);
     let live = LiveObject {
-        content_type: said.content_type.as_deref().map(Some),
-        properties: said.properties.as_deref().map(Pairs::List),
-        tags: said.tags.as_deref().map(Pairs::List),
+        content_type: object.content_type.as_deref().map(Some),
+        properties: object.properties.as_deref().map(Pairs::List),
+        tags: object.tags.as_deref().map(Pairs::List),
         ..old
     };
     (is_same && needs.are_met_by(&live)).then_some(live)

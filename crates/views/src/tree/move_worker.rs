@@ -10,7 +10,7 @@ use super::changing::Changing;
 use super::journal::{self, Journal, Move, Moves};
 use super::naming::{DIRECTORY_PROPERTY, EntryName};
 use crate::{ObjectName, Shown};
-use events::{Hint, Said, Sink, What};
+use events::{Hint, ObjectDescription, Sink, ChangeKind};
 use futures_util::StreamExt as _;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -173,10 +173,10 @@ impl MoveWorker {
         let hint = Hint {
             bucket: Cow::Borrowed(&object.container),
             key: Cow::Borrowed(object.key.as_bytes()),
-            what: What::Changed,
+            kind: ChangeKind::Changed,
             order: None,
             time: None,
-            said: Said::default(),
+            object: ObjectDescription::default(),
         };
         if let Err(error) = handler.take(&[hint]).await {
             tracing::warn!(key = %object.key, %error, "cannot give the handler a hint of a moved object; it learns of the move from other events");

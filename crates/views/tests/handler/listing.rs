@@ -1,7 +1,7 @@
 //! Listings of containers: how often they run, and which objects are kept.
 
 use super::world::{Client, World, deliver, map, ruleset};
-use events::{Sink, What};
+use events::{Sink, ChangeKind};
 use std::sync::Arc;
 use store::wrap::{Fault, Faults, Faulty, Operation, Rule, Trace, Wrapped};
 use store::{Buckets, ObjectStore, Result, StoreError};
@@ -105,8 +105,8 @@ async fn s254_rules_on_properties_cost_one_head_per_object() {
     assert_eq!(client.shown(), world.expected(&black).await);
     assert_eq!(requests(&trace, Operation::Head), 5);
     // An event with properties needs no HEAD request; one without does.
-    let said = world.put("alpha", "x7", 1, map(&[("color", "black")]), map(&[])).await;
-    deliver(&handler, &[super::world::TestEvent { time: store::Timestamp(said.time.0 + 1), ..said }]).await;
+    let event = world.put("alpha", "x7", 1, map(&[("color", "black")]), map(&[])).await;
+    deliver(&handler, &[super::world::TestEvent { time: store::Timestamp(event.time.0 + 1), ..event }]).await;
     handler.settled().await;
     assert_eq!(requests(&trace, Operation::Head), 5);
     let without_metadata =
@@ -166,7 +166,7 @@ async fn s255_rules_on_access_times_are_refused_without_access_events() {
     deliver(&handler, &[stored]).await;
     client.follow(&handler, 10).await;
     assert_eq!(client.objects.len(), 0);
-    let read = world.event("alpha", "x1", What::Read);
+    let read = world.event("alpha", "x1", ChangeKind::Read);
     deliver(&handler, &[read]).await;
     client.follow(&handler, 10).await;
     assert_eq!(client.objects.len(), 1);

@@ -7,7 +7,7 @@ use crate::flags::{SourceFlags, StoreFlags};
 use crate::state;
 use anyhow::{Context, Result, anyhow};
 use clap::Args;
-use events::{Hint, Letter, Message, What};
+use events::{Hint, Letter, Message, ChangeKind};
 use serde::Serialize;
 use std::fs::File;
 use std::io::Write as _;
@@ -122,19 +122,19 @@ struct HintLine<'h> {
 
 impl<'h> HintLine<'h> {
     fn new(hint: &'h Hint<'_>) -> Self {
-        let what = match hint.what {
-            What::Stored => "stored",
-            What::Removed => "removed",
-            What::Changed => "changed",
-            What::Read => "read",
+        let what = match hint.kind {
+            ChangeKind::Stored => "stored",
+            ChangeKind::Removed => "removed",
+            ChangeKind::Changed => "changed",
+            ChangeKind::Read => "read",
         };
         Self {
             time: hint.time.and_then(time_text),
             what,
             bucket: &hint.bucket,
             key: String::from_utf8_lossy(&hint.key).into_owned(),
-            size_bytes: hint.said.size_bytes,
-            etag: hint.said.etag.as_deref(),
+            size_bytes: hint.object.size_bytes,
+            etag: hint.object.etag.as_deref(),
         }
     }
 }
