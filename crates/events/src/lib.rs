@@ -18,17 +18,17 @@ mod feed;
 #[cfg(feature = "fuzz")]
 pub mod fuzz;
 mod hint;
-mod letter;
+mod dead_letter;
 mod sequence;
 mod source;
 mod webhook;
 
-pub use channel::{Channel, Heard, Subscription};
+pub use channel::{Channel, ChannelItem, Subscription};
 pub use dialect::{Dialect, DialectError};
 pub use event::{Described, EventKind, ObjectEvent};
 pub use feed::{Feed, FeedCounts, FeedStatus, Filter, Sink, SinkError, Wanted};
 pub use hint::{Hint, Order, ObjectDescription, ChangeKind};
-pub use letter::{Letter, NoLetter};
+pub use dead_letter::{DeadLetter, NotADeadLetter};
 pub use sequence::{Sequence, Sequencer};
 pub use source::{Message, Source, SourceError};
 pub use webhook::{

@@ -3,7 +3,7 @@
 use super::recording_sink::{RecordingSink, RunningFeed, body, eventually, feed, message};
 use super::webhook::event;
 use async_trait::async_trait;
-use events::{Channel, Filter, Heard, Message, Source, SourceError, Wanted};
+use events::{Channel, Filter, ChannelItem, Message, Source, SourceError, Wanted};
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -217,7 +217,7 @@ async fn s231_a_feed_reads_the_endpoint_of_its_process() {
     let feed = feed(&dir.path().join("dead")).into_sink(sink.clone());
     let subscription = channel.subscribe();
     for number in 0..10_000 {
-        channel.tell(Heard::Event(event("a", number)));
+        channel.publish(ChannelItem::Event(event("a", number)));
     }
     let mut running = JoinSet::new();
     running.spawn(feed.follow(subscription));

@@ -13,7 +13,7 @@ mod status;
 
 pub use status::{FeedCounts, FeedStatus};
 
-use crate::{Dialect, Heard, Hint, Message, Source, SourceError, Subscription};
+use crate::{Dialect, ChannelItem, Hint, Message, Source, SourceError, Subscription};
 use dead_letters::DeadLetterFile;
 use status::Counters;
 use std::fmt;
@@ -218,13 +218,13 @@ impl Feed {
         self.counters.set_connected(false);
     }
 
-    async fn forward(&self, received: &[Heard]) {
-        if received.iter().any(|received| matches!(received, Heard::Lost(_))) {
+    async fn forward(&self, received: &[ChannelItem]) {
+        if received.iter().any(|received| matches!(received, ChannelItem::Lost(_))) {
             self.report_loss().await;
         }
         let events = received.iter().filter_map(|received| match received {
-            Heard::Event(event) => Some(Hint::from(&**event)),
-            Heard::Lost(_) => None,
+            ChannelItem::Event(event) => Some(Hint::from(&**event)),
+            ChannelItem::Lost(_) => None,
         });
         let hints: Vec<Hint<'_>> = events.filter(|hint| self.wanted.matches(hint)).collect();
         self.counters.add_messages(received.len());

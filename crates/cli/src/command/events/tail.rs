@@ -7,7 +7,7 @@ use crate::flags::{SourceFlags, StoreFlags};
 use crate::state;
 use anyhow::{Context, Result, anyhow};
 use clap::Args;
-use events::{Hint, Letter, Message, ChangeKind};
+use events::{Hint, DeadLetter, Message, ChangeKind};
 use serde::Serialize;
 use std::fs::File;
 use std::io::Write as _;
@@ -74,7 +74,7 @@ impl Tail {
     }
 
     fn record_line(&self, message: &Message, context: &ProcessContext) -> Vec<u8> {
-        Letter::of(&self.url, None, message, context.clock.now()).line()
+        DeadLetter::of(&self.url, None, message, context.clock.now()).line()
     }
 
     fn show(&self, message: &Message) -> Result<()> {

@@ -1,5 +1,5 @@
-//! Letters: messages kept in a file, one line of JSON each. Dead letters are messages that could not be read or delivered; other
-//! letters were recorded by a user.
+//! Dead letters: messages kept in a file, one line of JSON each, because they could not be read or delivered, or because a user
+//! recorded them.
 
 use crate::Message;
 use base64::Engine as _;
@@ -14,9 +14,9 @@ use tokio::io::AsyncWriteExt as _;
 /// Maximum length of a dead-letter file.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
-/// A line of a file of letters.
+/// A line of a file of dead letters.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Letter {
+pub struct DeadLetter {
     /// The time at which the message was given up or recorded, in ISO 8601.
     #[serde(default)]
     time: String,
@@ -34,13 +34,13 @@ pub struct Letter {
     base64: Option<String>,
 }
 
-/// The error for a line that is not a letter.
+/// The error for a line that is not a dead letter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the line is not a message of a dead-letter file or recording")]
-pub struct NoLetter;
+pub struct NotADeadLetter;
 
-impl Letter {
-    /// Makes a letter from a source's message. `reason` says why the message was given up, if it was.
+impl DeadLetter {
+    /// Makes a dead letter from a source's message. `reason` says why the message was given up, if it was.
     pub fn of(source: &str, reason: Option<&str>, message: &Message, now: Timestamp) -> Self {
         let text = std::str::from_utf8(&message.body).ok();
         Self {
@@ -53,7 +53,7 @@ impl Letter {
         }
     }
 
-    /// Returns the line of the letter, with its line feed.
+    /// Returns the line of the dead letter, with its line feed.
     pub fn line(&self) -> Vec<u8> {
         // Serialising plain strings cannot fail.
         let mut line = serde_json::to_vec(self).unwrap_or_default();
@@ -61,16 +61,16 @@ impl Letter {
         line
     }
 
-    /// Returns the message of a line. The line may be a letter, or an event that a webhook could not deliver, which is itself the message.
-    pub fn message(line: &[u8]) -> Result<Message, NoLetter> {
-        let letter: Self = serde_json::from_slice(line).map_err(|_| NoLetter)?;
-        let body = match (letter.text, letter.base64) {
+    /// Returns the message of a line. The line may be a dead letter, or an event that a webhook could not deliver, which is itself the message.
+    pub fn message(line: &[u8]) -> Result<Message, NotADeadLetter> {
+        let dead_letter: Self = serde_json::from_slice(line).map_err(|_| NotADeadLetter)?;
+        let body = match (dead_letter.text, dead_letter.base64) {
             (Some(text), None) => text.into(),
-            (None, Some(base64)) => BASE64_STANDARD.decode(base64).map_err(|_| NoLetter)?.into(),
+            (None, Some(base64)) => BASE64_STANDARD.decode(base64).map_err(|_| NotADeadLetter)?.into(),
             (None, None) if crate::aws::parse(line).is_ok() => line.to_vec().into(),
-            _ => return Err(NoLetter),
+            _ => return Err(NotADeadLetter),
         };
-        Ok(Message { body, attributes: letter.attributes })
+        Ok(Message { body, attributes: dead_letter.attributes })
     }
 }
 
@@ -98,16 +98,16 @@ mod tests {
             (b"", attributes, Some("")),
         ] {
             let message = Message { body: body.into(), attributes };
-            let line = Letter::of("webhook://x", reason, &message, Timestamp(0)).line();
+            let line = DeadLetter::of("webhook://x", reason, &message, Timestamp(0)).line();
             assert_eq!(line.iter().filter(|byte| **byte == b'\n').count(), 1);
-            assert_eq!(Letter::message(&line), Ok(message));
+            assert_eq!(DeadLetter::message(&line), Ok(message));
         }
     }
 
     #[test]
-    fn lines_that_are_no_letters_are_refused() {
+    fn lines_that_are_no_dead_letters_are_refused() {
         for line in ["", "{}", "[]", "text", r#"{"text":"a","base64":"YQ=="}"#, r#"{"base64":"%"}"#] {
-            assert_eq!(Letter::message(line.as_bytes()), Err(NoLetter), "{line}");
+            assert_eq!(DeadLetter::message(line.as_bytes()), Err(NotADeadLetter), "{line}");
         }
     }
 }
