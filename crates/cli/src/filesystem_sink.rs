@@ -4,7 +4,7 @@
 //! cache are corrected as soon as a source reports a change, however long they would be valid otherwise.
 
 use crate::mounted_views::ObjectScope;
-use events::{Hint, Sink, SinkError, ChangeKind};
+use events::{ChangeKind, Hint, Sink, SinkError};
 use std::sync::{Arc, OnceLock};
 use store::{ETag, ObjectKey};
 use vfs::{Filesystem, Says};

@@ -12,23 +12,23 @@
 
 pub mod aws;
 mod channel;
+mod dead_letter;
 mod dialect;
 mod event;
 mod feed;
 #[cfg(feature = "fuzz")]
 pub mod fuzz;
 mod hint;
-mod dead_letter;
 mod sequence;
 mod source;
 mod webhook;
 
 pub use channel::{Channel, ChannelItem, Subscription};
+pub use dead_letter::{DeadLetter, NotADeadLetter};
 pub use dialect::{Dialect, DialectError};
 pub use event::{Described, EventKind, ObjectEvent};
 pub use feed::{Feed, FeedCounts, FeedStatus, Filter, Sink, SinkError, Wanted};
-pub use hint::{Hint, Order, ObjectDescription, ChangeKind};
-pub use dead_letter::{DeadLetter, NotADeadLetter};
+pub use hint::{ChangeKind, Hint, ObjectDescription, Order};
 pub use sequence::{Sequence, Sequencer};
 pub use source::{Message, Source, SourceError};
 pub use webhook::{

@@ -3,7 +3,7 @@
 use super::recording_sink::{RecordingSink, RunningFeed, body, eventually, feed, message};
 use super::webhook::event;
 use async_trait::async_trait;
-use events::{Channel, Filter, ChannelItem, Message, Source, SourceError, Wanted};
+use events::{Channel, ChannelItem, Filter, Message, Source, SourceError, Wanted};
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};

@@ -1,7 +1,7 @@
 //! Real servers that post events of their buckets: MinIO and versitygw.
 
 use super::recording_sink::{RunningFeed, body, eventually};
-use events::{Authorization, Dialect, Hint, Wanted, WebhookSource, ChangeKind};
+use events::{Authorization, ChangeKind, Dialect, Hint, Wanted, WebhookSource};
 use servers::{self, S3Server};
 use std::borrow::Cow;
 use std::path::PathBuf;

@@ -2,7 +2,7 @@
 
 use super::raw::{Answer, send};
 use super::test_server::{KEY, OneBucket, TestServer};
-use events::{EventKind, ChannelItem, Subscription};
+use events::{ChannelItem, EventKind, Subscription};
 use s3::Expired;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};

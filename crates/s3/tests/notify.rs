@@ -2,7 +2,7 @@
 
 use super::raw::{Answer, send};
 use super::test_server::{KEY, OneBucket, TestServer};
-use events::{EventKind, ChannelItem, ObjectEvent, Subscription, Webhook, WebhookConfig};
+use events::{ChannelItem, EventKind, ObjectEvent, Subscription, Webhook, WebhookConfig};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;

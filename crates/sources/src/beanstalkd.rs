@@ -1,7 +1,7 @@
 //! beanstalkd, the event queue on every OpenIO node (beanstalkd's `doc/protocol.txt`).
 
-use events::{Message, Source, SourceError};
 use bytes::{Buf as _, Bytes, BytesMut};
+use events::{Message, Source, SourceError};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;

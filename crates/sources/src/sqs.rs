@@ -1,8 +1,8 @@
 //! Amazon SQS and compatible services (SQS API reference, JSON protocol).
 
 use crate::SourceAccess;
-use events::{Message, Source, SourceError};
 use bytes::Bytes;
+use events::{Message, Source, SourceError};
 use futures_util::future::join_all;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

@@ -2,7 +2,8 @@
 
 use async_trait::async_trait;
 use events::{
-    Described, Dialect, EventKind, Feed, FeedStatus, Hint, ObjectEvent, Sequence, Sink, SinkError, Source, Wanted,
+    Described, Dialect, EventKind, Feed, FeedStatus, Hint, ObjectEvent, Sequence, Sink, SinkError, Source,
+    Wanted,
 };
 use std::path::Path;
 use std::sync::{Arc, Mutex};

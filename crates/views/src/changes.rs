@@ -27,7 +27,7 @@ pub trait Views: Send + Sync + std::fmt::Debug {
 
     /// Returns a counter that changes whenever any view changes, except by age alone. `None`: clients learn of
     /// changes only by asking.
-    fn news(&self) -> Option<watch::Receiver<u64>> {
+    fn change_counter(&self) -> Option<watch::Receiver<u64>> {
         None
     }
 }

@@ -23,7 +23,7 @@ mod yaml;
 
 pub use changes::{Changes, Cursor, ObjectName, Shown, Unlisted, ViewError, ViewId, Views};
 pub use handler::{
-    Ear, Handler, HandlerConfig, HandlerError, HandlerParts, HandlerStats, HintCounts, ViewStats,
+    Handler, HandlerConfig, HandlerError, HandlerParts, HandlerStats, HintCounts, HintSink, ViewStats,
 };
 pub use permitted::Permitted;
 pub use ruleset::bound::{SizeBound, TimeBound};

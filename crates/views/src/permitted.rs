@@ -94,8 +94,8 @@ impl Views for Permitted {
         Ok(changes)
     }
 
-    fn news(&self) -> Option<watch::Receiver<u64>> {
-        self.views.news()
+    fn change_counter(&self) -> Option<watch::Receiver<u64>> {
+        self.views.change_counter()
     }
 }
 

@@ -74,7 +74,7 @@ impl HandlersUnderTest {
             sink.take(std::slice::from_ref(&hint)).await.unwrap();
         }
         for handler in &self.handlers {
-            handler.settled().await;
+            handler.wait_until_idle().await;
         }
     }
 }

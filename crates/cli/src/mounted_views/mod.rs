@@ -127,7 +127,7 @@ impl MountedViews {
         let kernel = KernelInvalidation::default();
         if matches!(parts.volume, Volume::Buckets { .. }) && rulesets.len() <= READY_VIEWS_MAX {
             // A listing that takes longer continues after the mount has started.
-            let _is_ready = tokio::time::timeout(READY_TIMEOUT, tree.look_at_all()).await;
+            let _is_ready = tokio::time::timeout(READY_TIMEOUT, tree.refresh_all()).await;
         }
         Ok(Arc::new(Self { tree, handler, scope, rulesets, recency, detection, kernel, clock, relister }))
     }
@@ -149,7 +149,7 @@ impl MountedViews {
     async fn notify_stored(&self, object: ObjectName, meta: ObjectMeta, tags: Option<Tags>) {
         let ObjectMeta { object: at, size_bytes, attributes, .. } = meta;
         let (container, key) = (Arc::clone(&object.container), object.key.clone());
-        self.tree.told_stored(Shown {
+        self.tree.notify_stored(Shown {
             name: object,
             size_bytes,
             etag: at.etag,
@@ -159,20 +159,20 @@ impl MountedViews {
             tags,
         });
         self.report_stale();
-        self.look_again(&container, &key).await;
+        self.verify_object(&container, &key).await;
     }
 
     /// Notifies the views that an object was removed.
     async fn notify_removed(&self, object: &ObjectName) {
-        self.tree.told_removed(object);
+        self.tree.notify_removed(object);
         self.report_stale();
-        self.look_again(&object.container, &object.key).await;
+        self.verify_object(&object.container, &object.key).await;
     }
 
     /// Has the handler of this process examine the object. A remote handler learns of changes by its own sources.
-    async fn look_again(&self, container: &str, key: &ObjectKey) {
+    async fn verify_object(&self, container: &str, key: &ObjectKey) {
         if let Some(handler) = &self.handler {
-            handler.handler.look_again(container, key.as_bytes()).await;
+            handler.handler.verify_object(container, key.as_bytes()).await;
         }
     }
 
@@ -182,7 +182,7 @@ impl MountedViews {
         let view = |view: ViewStatus| protocol::View {
             name: view.name,
             objects: view.objects as u64,
-            lost: view.lost.map(|lost| lost.why),
+            lost: view.outage.map(|outage| outage.why),
             unlisted: view.unlisted.iter().map(Unlisted::to_string).collect(),
         };
         views.map(view).collect()

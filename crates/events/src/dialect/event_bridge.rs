@@ -3,7 +3,7 @@
 use super::json::Json;
 use super::s3::{Bucket, parse_order, unquote_etag};
 use super::{DialectError, bytes, check_names, non_empty};
-use crate::{Hint, ObjectDescription, ChangeKind};
+use crate::{ChangeKind, Hint, ObjectDescription};
 use std::borrow::Cow;
 
 #[derive(Default)]

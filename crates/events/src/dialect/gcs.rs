@@ -3,7 +3,7 @@
 
 use super::json::{Json, Pairs};
 use super::{DialectError, bytes, check_names, decode_base64, non_empty, to_lowercase};
-use crate::{Hint, Message, Order, ObjectDescription, ChangeKind};
+use crate::{ChangeKind, Hint, Message, ObjectDescription, Order};
 use std::borrow::Cow;
 
 /// The metageneration used for deletions: greater than any that the object can have had.

@@ -2,7 +2,7 @@
 
 use super::json::{Json, Pairs};
 use super::{DialectError, bytes, check_names, non_empty, to_lowercase};
-use crate::{Hint, Order, ObjectDescription, ChangeKind};
+use crate::{ChangeKind, Hint, ObjectDescription, Order};
 use std::borrow::Cow;
 use store::Timestamp;
 

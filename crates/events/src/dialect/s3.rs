@@ -6,7 +6,7 @@
 
 use super::json::{Json, Pairs};
 use super::{DialectError, bytes, check_names, non_empty, to_lowercase};
-use crate::{Hint, Order, ObjectDescription, ChangeKind};
+use crate::{ChangeKind, Hint, ObjectDescription, Order};
 use percent_encoding::percent_decode;
 use std::borrow::Cow;
 
@@ -131,7 +131,11 @@ impl<'a> Record<'a> {
             kind,
             order: parse_order(&object.sequencer).filter(|_| has_order),
             time: crate::aws::parse_time(&self.time),
-            object: if describes_current_object(name) { object.describe(is_ceph) } else { ObjectDescription::default() },
+            object: if describes_current_object(name) {
+                object.describe(is_ceph)
+            } else {
+                ObjectDescription::default()
+            },
         };
         check_names(hint).map(Some)
     }

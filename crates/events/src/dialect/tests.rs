@@ -1,7 +1,7 @@
 //! Tests with messages of every format, written after their documentation.
 
 use super::*;
-use crate::{Order, ObjectDescription, ChangeKind};
+use crate::{ChangeKind, ObjectDescription, Order};
 use std::borrow::Cow;
 use store::Timestamp;
 
@@ -166,13 +166,18 @@ fn s230_what_ceph_writes() {
     };
     assert_eq!(read_one(CEPH), expected);
     let bare = CEPH.replace(r#"[{"key":"class","val":"raw"}]"#, "[]");
-    assert_eq!(read_one(&bare).object.tags, None, "Ceph writes an empty list when it has not looked for tags");
+    assert_eq!(
+        read_one(&bare).object.tags,
+        None,
+        "Ceph writes an empty list when it has not looked for tags"
+    );
 }
 
 /// versitygw does not encode keys, starts its sequencer anew with each start, and reports no length for copies.
 #[test]
 fn s230_what_versitygw_writes() {
-    let object = ObjectDescription { size_bytes: Some(3), etag: Some("abc".into()), ..ObjectDescription::default() };
+    let object =
+        ObjectDescription { size_bytes: Some(3), etag: Some("abc".into()), ..ObjectDescription::default() };
     let expected = Hint { object, order: None, ..hint("b", b"a+b c%20", ChangeKind::Stored, 0) };
     assert_eq!(read_one(VERSITYGW), expected);
     let copied =

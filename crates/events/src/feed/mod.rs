@@ -13,7 +13,7 @@ mod status;
 
 pub use status::{FeedCounts, FeedStatus};
 
-use crate::{Dialect, ChannelItem, Hint, Message, Source, SourceError, Subscription};
+use crate::{ChannelItem, Dialect, Hint, Message, Source, SourceError, Subscription};
 use dead_letters::DeadLetterFile;
 use status::Counters;
 use std::fmt;

@@ -12,7 +12,9 @@ pub(crate) mod configuration;
 mod in_flight;
 mod observed_store;
 
-use events::{Channel, Described, EventKind, ChannelItem, Notice, ObjectEvent, Sequence, Sequencer, Subscription};
+use events::{
+    Channel, ChannelItem, Described, EventKind, Notice, ObjectEvent, Sequence, Sequencer, Subscription,
+};
 use events::{Webhook, WebhookCounts};
 use s3s::{S3Request, S3Result};
 use std::collections::BTreeMap;

@@ -12,12 +12,12 @@ use store::Timestamp;
 
 /// A sink for one event source, which passes hints to the handler and counts their outcomes.
 #[derive(Debug)]
-pub struct Ear {
+pub struct HintSink {
     handler: Arc<Handler>,
     counts: Counts,
 }
 
-impl Ear {
+impl HintSink {
     /// Returns a sink for a handler.
     pub fn new(handler: Arc<Handler>) -> Self {
         Self { handler, counts: Counts::default() }
@@ -30,7 +30,7 @@ impl Ear {
 }
 
 #[async_trait::async_trait]
-impl Sink for Ear {
+impl Sink for HintSink {
     async fn take(&self, hints: &[Hint<'_>]) -> Result<(), SinkError> {
         let (counts, elapsed) = self.handler.apply_all(hints).await?;
         self.counts.add(&counts, elapsed);
@@ -99,7 +99,7 @@ impl Handler {
     }
 
     /// Verifies an object that the caller knows to have changed, without knowing how.
-    pub async fn look_again(&self, container: &str, key: &[u8]) {
+    pub async fn verify_object(&self, container: &str, key: &[u8]) {
         if let Some(container) = self.containers().get(container) {
             let hash = hash(container.number, key);
             if let Some((table, log)) = self.shard(hash).table(container.number) {

@@ -33,7 +33,7 @@ mod views;
 
 use container::{Container, View};
 use hashbrown::{HashMap, HashSet};
-pub use hint_sink::Ear;
+pub use hint_sink::HintSink;
 use shard::Shard;
 use state_dir::StateDir;
 #[cfg(feature = "fuzz")]
@@ -96,7 +96,7 @@ pub struct Handler {
     state_dir: Option<StateDir>,
     counts: Counts,
     /// Counter that is incremented when any view may have changed.
-    news: watch::Sender<u64>,
+    change_counter: watch::Sender<u64>,
 }
 
 /// All views and containers.
@@ -153,9 +153,9 @@ impl Handler {
         self.shards[shard].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes the receivers of [`Views::news`](crate::Views::news).
+    /// Wakes the receivers of [`Views::change_counter`](crate::Views::change_counter).
     fn notify_changed(&self) {
-        self.news.send_modify(|count| *count += 1);
+        self.change_counter.send_modify(|count| *count += 1);
     }
 
     /// Returns an owning reference to this handler, for tasks that outlive the call that spawns them.

@@ -8,7 +8,7 @@ use super::change_log::{ChangeLog, RecordKind};
 use super::matcher::Needs;
 use super::object_record::{LiveObject, ObjectRecord, Pairs};
 use super::table::{Seen, Table};
-use events::{Hint, Order, ChangeKind};
+use events::{ChangeKind, Hint, Order};
 use std::time::Duration;
 use store::{ListEntry, ObjectMeta, Tags, Timestamp};
 
@@ -222,7 +222,10 @@ pub(super) struct UnverifiedHint {
 impl UnverifiedHint {
     pub(super) fn new(hint: &Hint<'_>, now: Timestamp) -> Option<Self> {
         let stored = || (hint.object.etag.as_deref().map(Box::from), hint.time);
-        Some(Self { order: trusted_order(hint, now)?.0, stored: (hint.kind != ChangeKind::Removed).then(stored) })
+        Some(Self {
+            order: trusted_order(hint, now)?.0,
+            stored: (hint.kind != ChangeKind::Removed).then(stored),
+        })
     }
 
     /// Returns whether a HEAD result confirms the hint.

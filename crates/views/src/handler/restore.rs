@@ -254,7 +254,7 @@ impl Handler {
             verify_queue: VerifyQueue::default(),
             state_dir,
             counts: Default::default(),
-            news: Default::default(),
+            change_counter: Default::default(),
         })
     }
 

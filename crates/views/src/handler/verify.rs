@@ -114,7 +114,7 @@ impl Queue {
 
 impl Handler {
     /// Returns when no listing is in progress and every queued object has been verified or given up.
-    pub async fn settled(&self) {
+    pub async fn wait_until_idle(&self) {
         loop {
             for container in self.containers().values() {
                 let running = container.listing().running.clone();

@@ -58,8 +58,8 @@ impl Views for Handler {
         Ok(changes)
     }
 
-    fn news(&self) -> Option<watch::Receiver<u64>> {
-        Some(self.news.subscribe())
+    fn change_counter(&self) -> Option<watch::Receiver<u64>> {
+        Some(self.change_counter.subscribe())
     }
 }
 

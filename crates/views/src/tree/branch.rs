@@ -9,7 +9,7 @@ use super::move_worker::MoveEnd;
 use super::naming::EntryName;
 use super::overlay::Overlay;
 use super::path_index::{Entry, PathIndex};
-use super::{DIRECTORY_PROPERTY, LocalChange, Lost, Place, Stale, TreeError, TreeParts, ViewStatus};
+use super::{DIRECTORY_PROPERTY, HandlerOutage, LocalChange, Place, Stale, TreeError, TreeParts, ViewStatus};
 use crate::{Changes, Cursor, ObjectName, Rule, Ruleset, Shown, Unlisted, ViewError, ViewId, Views};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
@@ -30,7 +30,7 @@ pub(super) struct Branch {
     views: Arc<dyn Views>,
     clock: Arc<dyn Clock>,
     /// Counter that changes with every change at the handler, if the handler has one.
-    news: Option<watch::Receiver<u64>>,
+    change_counter: Option<watch::Receiver<u64>>,
     /// Wakes the task that passes on stale names.
     stale_notify: Arc<Notify>,
     /// Held during a request to the handler.
@@ -48,9 +48,9 @@ struct State {
     /// Time at which the last successful request began; `None` if there was none.
     known_at: Option<Timestamp>,
     /// The handler's counter when that request began.
-    known_news: Option<u64>,
+    known_count: Option<u64>,
     /// If the handler does not answer: since when and why, and when it is asked again.
-    lost: Option<(Lost, Timestamp)>,
+    outage: Option<(HandlerOutage, Timestamp)>,
     /// Containers that the handler cannot read.
     unlisted: Vec<Unlisted>,
     /// Whether a request takes longer than users wait. No other request is begun meanwhile.
@@ -71,16 +71,25 @@ impl Branch {
             cursor: None,
             ask_count: 0,
             known_at: None,
-            known_news: None,
-            lost: None,
+            known_count: None,
+            outage: None,
             unlisted: Vec::new(),
             is_answer_late: false,
         });
         let recency = ruleset.recency.unwrap_or(parts.recency);
         let (views, clock) = (parts.views.clone(), parts.clock.clone());
         // Changes by age alone do not change the handler's counter.
-        let news = views.news().filter(|_| !ruleset.has_ages());
-        Self { ruleset, recency, views, clock, news, stale_notify, asking: Claims::default(), state }
+        let change_counter = views.change_counter().filter(|_| !ruleset.has_ages());
+        Self {
+            ruleset,
+            recency,
+            views,
+            clock,
+            change_counter,
+            stale_notify,
+            asking: Claims::default(),
+            state,
+        }
     }
 
     pub(super) fn recency(&self) -> Duration {
@@ -203,7 +212,7 @@ impl Branch {
             name: self.ruleset.name.clone(),
             objects: state.overlay.index.len(),
             known: state.known_at,
-            lost: state.lost.as_ref().map(|(lost, _)| lost.clone()),
+            outage: state.outage.as_ref().map(|(outage, _)| outage.clone()),
             unlisted: state.unlisted.clone(),
         }
     }
@@ -229,9 +238,9 @@ impl Branch {
     fn mark_late(&self) {
         let now = self.clock.now();
         let mut state = self.write();
-        if !std::mem::replace(&mut state.is_answer_late, true) && state.lost.is_none() {
+        if !std::mem::replace(&mut state.is_answer_late, true) && state.outage.is_none() {
             let why = "the handler does not answer".to_owned();
-            state.lost = Some((Lost { since: now, why }, now));
+            state.outage = Some((HandlerOutage { since: now, why }, now));
         }
     }
 
@@ -239,7 +248,7 @@ impl Branch {
     pub(super) async fn follow(self: &Arc<Self>) {
         let ask_count = {
             let state = self.read();
-            state.known_at.map(|_| state.ask_count).filter(|_| !self.is_up_to_date(state.known_news))
+            state.known_at.map(|_| state.ask_count).filter(|_| !self.is_up_to_date(state.known_count))
         };
         if let Some(ask_count) = ask_count {
             Arc::clone(self).ask_in_turn(ask_count).await.ok();
@@ -265,17 +274,18 @@ impl Branch {
             return self.current_error();
         }
         let began = self.clock.now();
-        let known_news = self.news.as_ref().map(|news| *news.borrow());
+        let known_count = self.change_counter.as_ref().map(|counter| *counter.borrow());
         self.write().ask_count += 1;
         let outcome = self.fetch_changes().await;
         let mut state = self.write();
         state.is_answer_late = false;
         match outcome {
-            Ok(()) => (state.known_at, state.known_news, state.lost) = (Some(began), known_news, None),
+            Ok(()) => (state.known_at, state.known_count, state.outage) = (Some(began), known_count, None),
             Err(error) => {
                 let now = self.clock.now();
-                let since = state.lost.take().map_or(now, |(lost, _)| lost.since);
-                state.lost = Some((Lost { since, why: error.to_string() }, now.after(RETRY_AFTER)));
+                let since = state.outage.take().map_or(now, |(outage, _)| outage.since);
+                state.outage =
+                    Some((HandlerOutage { since, why: error.to_string() }, now.after(RETRY_AFTER)));
                 if state.known_at.is_none() {
                     return Err(TreeError::View(error));
                 }
@@ -293,24 +303,24 @@ impl Branch {
         let is_waiting = |retry_at: Timestamp| now < retry_at && retry_at <= now.after(RETRY_AFTER);
         let is_known = state.known_at.is_some();
         let is_reported_current = |known: Timestamp| {
-            known <= now && now.since(known) < RETRY_AFTER && self.is_up_to_date(state.known_news)
+            known <= now && now.since(known) < RETRY_AFTER && self.is_up_to_date(state.known_count)
         };
         let is_usable = state.is_answer_late
             || state.known_at.is_some_and(|known| is_recent(known) || is_reported_current(known))
-            || (is_known && state.lost.as_ref().is_some_and(|(_, retry_at)| is_waiting(*retry_at)));
+            || (is_known && state.outage.as_ref().is_some_and(|(_, retry_at)| is_waiting(*retry_at)));
         (!is_usable).then_some(state.ask_count)
     }
 
-    /// Returns whether the handler's counter is still `known_news`, so that nothing has changed.
-    fn is_up_to_date(&self, known_news: Option<u64>) -> bool {
-        self.news.as_ref().is_some_and(|news| known_news == Some(*news.borrow()))
+    /// Returns whether the handler's counter is still `known_count`, so that nothing has changed.
+    fn is_up_to_date(&self, known_count: Option<u64>) -> bool {
+        self.change_counter.as_ref().is_some_and(|counter| known_count == Some(*counter.borrow()))
     }
 
     fn current_error(&self) -> Result<(), TreeError> {
         let state = self.read();
-        match &state.lost {
-            Some((lost, _)) if state.known_at.is_none() => {
-                Err(TreeError::View(ViewError::Unreachable(lost.why.clone())))
+        match &state.outage {
+            Some((outage, _)) if state.known_at.is_none() => {
+                Err(TreeError::View(ViewError::Unreachable(outage.why.clone())))
             }
             _ => Ok(()),
         }

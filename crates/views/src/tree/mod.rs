@@ -76,9 +76,9 @@ pub struct Tree {
     move_worker: Arc<MoveWorker>,
     move_task: AbortHandle,
     /// Counter that changes with every change at the handler, if the handler has one.
-    news: Option<watch::Receiver<u64>>,
+    change_counter: Option<watch::Receiver<u64>>,
     /// Value of that counter at the last `follow`.
-    followed_news: AtomicU64,
+    followed_count: AtomicU64,
     stale_notify: Arc<Notify>,
     /// Held during a rename, so that one runs at a time.
     renaming: Claims<()>,
@@ -104,14 +104,14 @@ pub struct ViewStatus {
     /// Time of the last successful request to the handler; `None` before the first.
     pub known: Option<Timestamp>,
     /// Set while the handler does not answer.
-    pub lost: Option<Lost>,
+    pub outage: Option<HandlerOutage>,
     /// Containers that the handler could not read at the last request.
     pub unlisted: Vec<Unlisted>,
 }
 
 /// A handler that does not answer. Its clients go on with what they have.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Lost {
+pub struct HandlerOutage {
     /// Time of the first request that failed.
     pub since: Timestamp,
     /// Error of the last request.
@@ -172,13 +172,13 @@ impl Tree {
         let (worker, worker_branches) = (move_worker.clone(), branches.clone());
         let run = move || worker.clone().run(worker_branches.clone());
         let move_task = tokio::spawn(store::supervise("moves of views", run)).abort_handle();
-        let news = parts.views.news();
-        let (followed_news, renaming) = (AtomicU64::new(0), Claims::default());
-        Ok(Self { branches, move_worker, move_task, news, followed_news, stale_notify, renaming })
+        let change_counter = parts.views.change_counter();
+        let (followed_count, renaming) = (AtomicU64::new(0), Claims::default());
+        Ok(Self { branches, move_worker, move_task, change_counter, followed_count, stale_notify, renaming })
     }
 
     /// Brings all views up to date, as if a user looked at each. An error is reported to the next user of the view.
-    pub async fn look_at_all(&self) {
+    pub async fn refresh_all(&self) {
         join_all(self.branches.values().map(Branch::refresh)).await;
     }
 
@@ -285,12 +285,12 @@ impl Tree {
     }
 
     /// Notes that this client stored or changed an object. Every view shows it, or not, from now on.
-    pub fn told_stored(&self, shown: Shown) {
+    pub fn notify_stored(&self, shown: Shown) {
         self.apply_local(&[(shown.name.clone(), Some(Arc::new(shown)))]);
     }
 
     /// Notes that this client removed an object.
-    pub fn told_removed(&self, object: &ObjectName) {
+    pub fn notify_removed(&self, object: &ObjectName) {
         self.apply_local(&[(object.clone(), None)]);
     }
 
@@ -309,11 +309,13 @@ impl Tree {
     /// Waits until names may be stale, then fetches the changes of views that a user has looked at. Must not be
     /// called concurrently.
     pub async fn follow(&self) {
-        let followed_news = self.followed_news.load(Ordering::Relaxed);
-        let handler_news = async {
-            match self.news.clone() {
+        let followed_count = self.followed_count.load(Ordering::Relaxed);
+        let change_at_handler = async {
+            match self.change_counter.clone() {
                 // The sender is part of the handler, which lives as long as the tree.
-                Some(mut news) => news.wait_for(|news| *news != followed_news).await.map_or(0, |news| *news),
+                Some(mut counter) => {
+                    counter.wait_for(|count| *count != followed_count).await.map_or(0, |count| *count)
+                }
                 None => std::future::pending().await,
             }
         };
@@ -326,7 +328,7 @@ impl Tree {
         tokio::select! {
             () = self.stale_notify.notified() => {}
             () = expiry => self.branches.values().for_each(|branch| branch.expire_pending()),
-            news = handler_news => self.followed_news.store(news, Ordering::Relaxed),
+            count = change_at_handler => self.followed_count.store(count, Ordering::Relaxed),
         }
         for branch in self.branches.values() {
             branch.follow().await;

@@ -10,7 +10,7 @@ use super::changing::Changing;
 use super::journal::{self, Journal, Move, Moves};
 use super::naming::{DIRECTORY_PROPERTY, EntryName};
 use crate::{ObjectName, Shown};
-use events::{Hint, ObjectDescription, Sink, ChangeKind};
+use events::{ChangeKind, Hint, ObjectDescription, Sink};
 use futures_util::StreamExt as _;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};

@@ -1,7 +1,7 @@
 //! Listings of containers: how often they run, and which objects are kept.
 
 use super::world::{Client, World, deliver, map, ruleset};
-use events::{Sink, ChangeKind};
+use events::{ChangeKind, Sink};
 use std::sync::Arc;
 use store::wrap::{Fault, Faults, Faulty, Operation, Rule, Trace, Wrapped};
 use store::{Buckets, ObjectStore, Result, StoreError};
@@ -107,12 +107,12 @@ async fn s254_rules_on_properties_cost_one_head_per_object() {
     // An event with properties needs no HEAD request; one without does.
     let event = world.put("alpha", "x7", 1, map(&[("color", "black")]), map(&[])).await;
     deliver(&handler, &[super::world::TestEvent { time: store::Timestamp(event.time.0 + 1), ..event }]).await;
-    handler.settled().await;
+    handler.wait_until_idle().await;
     assert_eq!(requests(&trace, Operation::Head), 5);
     let without_metadata =
         world.put("alpha", "x8", 1, map(&[("color", "black")]), map(&[])).await.without_metadata();
     deliver(&handler, &[without_metadata]).await;
-    handler.settled().await;
+    handler.wait_until_idle().await;
     assert_eq!(requests(&trace, Operation::Head), 6);
     client.follow(&handler, 10).await;
     assert_eq!(client.shown(), world.expected(&black).await);
@@ -140,7 +140,7 @@ async fn an_object_that_cannot_be_verified_waits_for_the_next_listing() {
     faults.clear();
     world.clock.advance(std::time::Duration::from_secs(60));
     client.follow(&handler, 10).await;
-    handler.settled().await;
+    handler.wait_until_idle().await;
     client.follow(&handler, 10).await;
     assert_eq!((client.objects.len(), requests(&trace, Operation::List)), (2, 2));
 }
@@ -222,7 +222,7 @@ async fn a_missing_bucket_is_reported_and_left_out_of_many() {
     let mut world = world;
     let stored = world.put("beta", "x1", 1, map(&[]), map(&[])).await;
     handler.take(&[stored.hint()]).await.unwrap();
-    handler.settled().await;
+    handler.wait_until_idle().await;
     all.follow(&handler, 10).await;
     assert_eq!(all.objects.len(), 1);
 }

@@ -148,7 +148,7 @@ impl RandomWorld {
             handler.lost(Some("alpha")).await;
             handler.lost(Some("beta")).await;
         }
-        handler.settled().await;
+        handler.wait_until_idle().await;
     }
 
     async fn check(&mut self, handler: &Handler, seed: u64) {

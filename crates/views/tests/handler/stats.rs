@@ -1,6 +1,6 @@
 //! Statistics of a handler.
 
-use events::{Hint, Order, ObjectDescription, Sink as _, ChangeKind};
+use events::{ChangeKind, Hint, ObjectDescription, Order, Sink as _};
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -26,7 +26,11 @@ fn hint<'a>(bucket: &'a str, key: &'a str, order: u128, time: Timestamp) -> Hint
         kind: ChangeKind::Stored,
         order: Some(Order(order)),
         time: Some(time),
-        object: ObjectDescription { size_bytes: Some(7), etag: Some(Cow::Borrowed("e")), ..ObjectDescription::default() },
+        object: ObjectDescription {
+            size_bytes: Some(7),
+            etag: Some(Cow::Borrowed("e")),
+            ..ObjectDescription::default()
+        },
     }
 }
 

@@ -1,6 +1,6 @@
 //! Test fixture: buckets, clients and hints of one test.
 
-use events::{Hint, Order, ObjectDescription, Sink, ChangeKind};
+use events::{ChangeKind, Hint, ObjectDescription, Order, Sink};
 use sim::SimClock;
 use std::borrow::Cow;
 use std::collections::BTreeMap;

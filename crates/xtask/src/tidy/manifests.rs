@@ -27,7 +27,22 @@ const EDGES: [(&str, &[&str]); 22] = [
     ("fuse", &["vfs"]),
     ("sim", &["store", "staging", "meta", "vfs", "drive"]),
     ("bench", &["store", "meta", "vfs", "fuse", "servers"]),
-    ("fuzz", &["store", "store-s3", "store-dir", "staging", "meta", "events", "sources", "s3", "sst", "drive", "views"]),
+    (
+        "fuzz",
+        &[
+            "store",
+            "store-s3",
+            "store-dir",
+            "staging",
+            "meta",
+            "events",
+            "sources",
+            "s3",
+            "sst",
+            "drive",
+            "views",
+        ],
+    ),
     (
         "cli",
         &[

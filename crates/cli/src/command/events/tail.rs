@@ -7,7 +7,7 @@ use crate::flags::{SourceFlags, StoreFlags};
 use crate::state;
 use anyhow::{Context, Result, anyhow};
 use clap::Args;
-use events::{Hint, DeadLetter, Message, ChangeKind};
+use events::{ChangeKind, DeadLetter, Hint, Message};
 use serde::Serialize;
 use std::fs::File;
 use std::io::Write as _;

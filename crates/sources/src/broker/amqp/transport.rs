@@ -3,11 +3,11 @@
 //! The client accepts nothing but a TCP connection, and its own TLS support would add fifty dependencies. For TLS, the connection is
 //! therefore made here, and the client gets a local connection to this process, which copies the bytes in both directions.
 
-use events::SourceError;
 use crate::broker::broker_url::BrokerUrl;
 use crate::broker::connection::{connect, connect_tcp};
 use async_compat::CompatExt;
 use async_rs::TokioRuntime;
+use events::SourceError;
 use lapin::uri::AMQPUri;
 use lapin::{AsyncTcpStream, Connection, ConnectionProperties};
 use std::io;

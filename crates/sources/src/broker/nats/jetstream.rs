@@ -7,10 +7,10 @@
 use super::{Link, to_message};
 use crate::broker::broker_url::BrokerUrl;
 use crate::broker::connection::{TIMEOUT, take_ready, with_timeout};
-use events::{Message, Source, SourceError};
 use async_nats::jetstream::consumer::{AckPolicy, PullConsumer, pull};
 use async_nats::jetstream::context::GetStreamErrorKind;
 use async_nats::jetstream::{self, ErrorCode, message::Acker};
+use events::{Message, Source, SourceError};
 use futures_util::StreamExt;
 use std::time::Duration;
 

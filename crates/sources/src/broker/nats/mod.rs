@@ -5,8 +5,8 @@ mod subject;
 
 use super::broker_url::{BrokerAccess, BrokerUrl, UrlForm};
 use super::connection::with_timeout;
-use events::{Message, Source, SourceError};
 use async_nats::{Client, ConnectErrorKind, ConnectOptions, Event};
+use events::{Message, Source, SourceError};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;

@@ -4,8 +4,8 @@
 use super::{Link, to_message};
 use crate::broker::broker_url::BrokerUrl;
 use crate::broker::connection::with_timeout;
-use events::{Message, Source, SourceError};
 use async_nats::Subscriber;
+use events::{Message, Source, SourceError};
 use futures_util::{FutureExt, StreamExt};
 use std::sync::atomic::Ordering;
 

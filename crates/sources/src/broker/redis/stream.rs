@@ -4,8 +4,8 @@
 //! received and did not acknowledge are pending for it. Other consumers claim them once they have been idle for too long.
 
 use super::{BLOCK_TIME, DEAD_AFTER, Link, Server, TAKEOVER_INTERVAL, elements, string_bytes};
-use events::{Message, Source, SourceError};
 use bytes::Bytes;
+use events::{Message, Source, SourceError};
 use redis::{AsyncConnectionConfig, Cmd, FromRedisValue, RedisError, Value};
 use std::collections::{HashMap, HashSet, VecDeque};
 use tokio::time::Instant;

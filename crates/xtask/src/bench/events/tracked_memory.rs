@@ -3,7 +3,7 @@
 use super::throughput::{BUCKET, RunningHandler, first_event_time, runtime};
 use crate::bench::resource_usage::{resident_bytes, timed};
 use anyhow::{Result, ensure};
-use events::{Hint, Order, ObjectDescription, Sink as _, ChangeKind};
+use events::{ChangeKind, Hint, ObjectDescription, Order, Sink as _};
 use std::borrow::Cow;
 use store::Timestamp;
 
@@ -49,6 +49,10 @@ fn hint((key, etag): &(String, String), begun: Timestamp, number: u64) -> Hint<'
         kind: ChangeKind::Stored,
         order: Some(Order(begun.0 as u128 + u128::from(number))),
         time: Some(begun),
-        object: ObjectDescription { size_bytes: Some(1), etag: Some(Cow::Borrowed(etag)), ..ObjectDescription::default() },
+        object: ObjectDescription {
+            size_bytes: Some(1),
+            etag: Some(Cow::Borrowed(etag)),
+            ..ObjectDescription::default()
+        },
     }
 }
