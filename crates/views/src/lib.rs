@@ -14,6 +14,8 @@ pub mod conformance;
 #[cfg(feature = "fuzz")]
 pub mod fuzz;
 mod handler;
+mod object_record;
+mod packed_object;
 pub mod part;
 mod permitted;
 pub mod remote;
@@ -25,6 +27,7 @@ pub use changes::{Changes, Cursor, ObjectName, Shown, Unlisted, ViewError, ViewI
 pub use handler::{
     Handler, HandlerConfig, HandlerError, HandlerParts, HandlerStats, HintCounts, HintSink, ViewStats,
 };
+pub use packed_object::PackedObject;
 pub use permitted::Permitted;
 pub use ruleset::bound::{SizeBound, TimeBound};
 pub use ruleset::pattern::Pattern;

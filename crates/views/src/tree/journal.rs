@@ -6,10 +6,10 @@
 //! Invariant: a line counts completely or not at all; an incomplete last line belongs to a rename that was not
 //! acknowledged.
 
+use super::moves::{Move, Moves, merge};
 use crate::ObjectName;
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, percent_encode};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
@@ -19,19 +19,6 @@ use store::ObjectKey;
 const KEY: AsciiSet = CONTROLS.add(b'%');
 /// Length from which the file is truncated when no move is left.
 const EMPTIED_BYTES_MIN: u64 = 1 << 20;
-
-/// A move of an object to another directory.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Move {
-    pub(super) object: ObjectName,
-    /// The directories that the object's property may name for the move to be made; another one is newer than the
-    /// move. `None` is the top directory.
-    pub(super) from: Vec<Option<String>>,
-    /// The new directory; `None` is the top directory.
-    pub(super) to: Option<String>,
-}
-
-pub(super) type Moves = BTreeMap<ObjectName, Move>;
 
 /// The journal, open for appending.
 #[derive(Debug)]
@@ -125,17 +112,6 @@ impl Journal {
         self.bytes = bytes;
         Ok(())
     }
-}
-
-/// Adds a move. If the object has an earlier one, it may still be in any of that move's directories, so these are
-/// added to `from`.
-pub(super) fn merge(moves: &mut Moves, mut object_move: Move) {
-    if let Some(before) = moves.remove(&object_move.object) {
-        object_move.from.extend(before.from.into_iter().chain([before.to]));
-        object_move.from.sort();
-        object_move.from.dedup();
-    }
-    moves.insert(object_move.object.clone(), object_move);
 }
 
 fn begin_step(object_move: &Move) -> Step {
