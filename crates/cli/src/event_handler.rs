@@ -101,16 +101,17 @@ pub(crate) struct FeedReport {
 
 impl EventHandler {
     /// Starts a handler for the objects of some buckets, with its state in `dir`, fed by the sources that the flags
-    /// name. The sink `also` receives the same hints.
+    /// name. The sink `also` receives the same hints. The objects take `memory_max_bytes` at most.
     pub(crate) async fn start(
         buckets: Arc<dyn Buckets>,
         dir: PathBuf,
         flags: &EventFlags,
         store: &StoreFlags,
         also: Option<Arc<dyn Sink>>,
+        memory_max_bytes: Option<usize>,
         context: &ProcessContext,
     ) -> Result<Self> {
-        let config = HandlerConfig { knows_accessed: flags.access_events };
+        let config = HandlerConfig { knows_accessed: flags.access_events, memory_max_bytes };
         std::fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
         let part = flags.part.unwrap_or(Part::ALL);
         let handler = Handler::start(HandlerParts {

@@ -126,8 +126,8 @@ impl Sink for AccountSink {
         self.sink.take(&named).await
     }
 
-    async fn lost(&self, bucket: Option<&str>) {
+    async fn lost(&self, bucket: Option<&str>) -> Result<(), SinkError> {
         let bucket = bucket.map(|bucket| in_account(Some(&self.account), bucket));
-        self.sink.lost(bucket.as_deref()).await;
+        self.sink.lost(bucket.as_deref()).await
     }
 }

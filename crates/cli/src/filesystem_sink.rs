@@ -62,9 +62,10 @@ impl Sink for FilesystemSink {
         fs.hear(hints).await.map_err(|error| SinkError(error.to_string()))
     }
 
-    async fn lost(&self, _bucket: Option<&str>) {
+    async fn lost(&self, _bucket: Option<&str>) -> Result<(), SinkError> {
         if let Some(fs) = self.fs.get() {
             fs.doubt_everything().await;
         }
+        Ok(())
     }
 }

@@ -134,7 +134,7 @@ async fn s230_what_versitygw_posts() {
     assert_eq!((stored.kind, stored.object.size_bytes), (ChangeKind::Stored, Some(5)));
     assert_eq!((stored.object.etag.as_deref(), &stored.object.properties), (Some(ETAG), &None));
     feed.mc(&server, &["tag", "set", &key, "class=raw"]).await;
-    assert_eq!(feed.change_hint(1).await.what, ChangeKind::Changed);
+    assert_eq!(feed.change_hint(1).await.kind, ChangeKind::Changed);
     feed.mc(&server, &["rm", &key]).await;
     let removed = feed.change_hint(2).await;
     assert_eq!((removed.kind, &removed.key), (ChangeKind::Removed, &stored.key));

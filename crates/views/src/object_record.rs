@@ -68,7 +68,7 @@ impl<'a> ObjectRecord<'a> {
     }
 
     /// Appends a packed record in the form of files.
-    pub(crate) fn pack_for_file(record: &[u8], into: &mut Vec<u8>) {
+    pub(crate) fn pack_for_file(record: &'a [u8], into: &mut Vec<u8>) {
         match Self::read(record).filter(|_| record[0] & HAS_ETAG_DIGITS != 0) {
             Some(known) => known.pack_with(0, into),
             None => into.extend_from_slice(record),

@@ -45,9 +45,10 @@ enum ChangeDetection {
     Polling(Duration),
 }
 
-/// Memory of an object in each view that shows it, in bytes: its path in the view, and the attributes that the
-/// handler reported. Measured with 400,000 keys of 60 bytes.
-const SHOWN_BYTES: u64 = 800;
+/// Eighths of the memory limit for the objects that the handler of this process knows, and for their names in the views. Without a handler in
+/// this process, all of these eighths are for the views.
+const HANDLER_EIGHTHS: u64 = 3;
+const TREE_EIGHTHS: u64 = 1;
 
 /// The views of a mount.
 #[derive(Debug)]
@@ -79,6 +80,8 @@ pub(crate) struct MountedViewsParts<'p> {
     pub(crate) also: Option<Arc<dyn Sink>>,
     /// How long what was listed counts as recent.
     pub(crate) metadata_ttl: Duration,
+    /// The mount's memory limit, of which the views have a share.
+    pub(crate) memory_limit_bytes: u64,
     pub(crate) context: &'p ProcessContext,
 }
 
@@ -92,11 +95,14 @@ impl MountedViews {
         let scope = ObjectScope::of(parts.volume);
         rulesets.iter().try_for_each(|ruleset| check_ruleset(ruleset, &scope))?;
         let clock = Arc::clone(&parts.context.clock);
+        let share = |eighths: u64| usize::try_from(parts.memory_limit_bytes / 8 * eighths).ok();
         let handler = match flags.handler.handler.is_empty() {
             true => {
                 let (buckets, dir) = (Arc::clone(&parts.buckets), parts.dir.join("handler"));
-                let (flags, also) = (&flags.events, parts.also);
-                Some(EventHandler::start(buckets, dir, flags, parts.store, also, parts.context).await?)
+                let (events, also, memory) = (&flags.events, parts.also, share(HANDLER_EIGHTHS));
+                let handler =
+                    EventHandler::start(buckets, dir, events, parts.store, also, memory, parts.context);
+                Some(handler.await?)
             }
             false => None,
         };
@@ -117,6 +123,10 @@ impl MountedViews {
             buckets: Arc::clone(&parts.buckets),
             handler: handler.as_ref().map(|handler| handler.handler.clone() as Arc<dyn Sink>),
             dir: Some(parts.dir.join("tree")),
+            memory_max_bytes: match &handler {
+                Some(_) => share(TREE_EIGHTHS),
+                None => share(HANDLER_EIGHTHS + TREE_EIGHTHS),
+            },
         });
         let tree = tree.await.context("cannot keep the directories of views")?;
         let relists = handler.is_some() && flags.events.events.is_empty();
@@ -188,11 +198,10 @@ impl MountedViews {
         views.map(view).collect()
     }
 
-    /// Estimates the memory for the objects of all views, in bytes.
+    /// Returns the memory for the objects of all views, in bytes.
     pub(crate) fn memory_bytes(&self) -> u64 {
-        let handled = self.handler.as_ref().map_or(0, |handler| handler.handler.stats().memory_bytes);
-        let shown: usize = self.tree.status().iter().map(|view| view.objects).sum();
-        handled as u64 + shown as u64 * SHOWN_BYTES
+        let handler_bytes = self.handler.as_ref().map_or(0, |handler| handler.handler.memory_bytes());
+        (handler_bytes + self.tree.memory_bytes()) as u64
     }
 
     /// Returns the objects that the store refuses to move with their directory, each with the reason.

@@ -45,8 +45,14 @@ pub trait Sink: Send + Sync + fmt::Debug {
     /// The batch is not acknowledged and is delivered again.
     async fn take(&self, hints: &[Hint<'_>]) -> Result<(), SinkError>;
 
-    /// Reports that hints of one bucket, or of any bucket, were lost. Only listing the objects shows their current state.
-    async fn lost(&self, _bucket: Option<&str>) {}
+    /// Reports that hints of one bucket, or of any bucket, were lost. Only listing the objects shows their current state. Returns when
+    /// the report can no longer be lost.
+    ///
+    /// # Errors
+    /// The loss is reported again, before later hints are delivered.
+    async fn lost(&self, _bucket: Option<&str>) -> Result<(), SinkError> {
+        Ok(())
+    }
 }
 
 /// The reason why a sink did not take hints.
@@ -231,10 +237,16 @@ impl Feed {
         self.deliver(&hints).await;
     }
 
+    /// Reports to every sink that events were lost, repeating until each sink has taken the report.
     async fn report_loss(&self) {
         tracing::warn!(feed = self.name, "events were lost; all objects must be listed again");
         for sink in &self.sinks {
-            sink.lost(None).await;
+            let mut failures = Failures::default();
+            while let Err(error) = sink.lost(None).await {
+                self.counters.add_repeated();
+                let why = format!("a sink did not take the report of lost events: {error}");
+                self.record_failure(&why, &mut failures).await;
+            }
         }
     }
 

@@ -1,9 +1,9 @@
 //! Fuzz target for the handler's files, as a damaged disk or a hostile writer may have left them.
 
-use super::change_log::LogRecord;
 use super::frames::{FileName, FrameWriter};
-use super::object_record::{ObjectRecord, key_of};
-use super::restore;
+use super::objects::LogRecord;
+use super::saved_state::fuzz_saved_state;
+use crate::object_record::{ObjectRecord, key_of};
 use std::fs;
 use std::io;
 
@@ -20,11 +20,11 @@ pub fn state(bytes: &[u8]) {
     let path = FileName::Log(0).path(&dir);
     let tried = fs::create_dir_all(&dir).and_then(|()| {
         fs::write(&path, bytes)?;
-        restore::fuzz_saved_state(&dir)?;
+        fuzz_saved_state(&dir)?;
         let mut log = FrameWriter::create(&path, 1)?;
         log.frame().extend_from_slice(bytes);
         log.write()?;
-        restore::fuzz_saved_state(&dir)
+        fuzz_saved_state(&dir)
     });
     tried.unwrap_or_else(|error: io::Error| panic!("cannot use the fuzz target's directory: {error}"));
 }

@@ -1,16 +1,20 @@
 //! Lists containers: once when the first view needs it, and again when hints were lost.
+//!
+//! Owns when a container is listed, and what becomes of a listing that fails. Invariants: a container has one listing at a time; a
+//! listing that needs more memory than there is for objects ends, and the views that it was for are refused.
 
-use super::change_log::{LogRecord, RecordKind};
-use super::container::{Container, Listing, View, covered};
-use super::reconcile::ApplyOutcome;
-use super::state_dir::pack_covered;
-use super::{Handler, SHARDS, hash};
+use super::container::Container;
+use super::listing_state::{
+    ListingError, ListingResult, ListingState, RunningListing, StartedListing, coverage,
+};
+use super::objects::{ApplyOutcome, Objects, RecordKind};
+use super::state_log::StateLog;
+use super::verifier::Verifier;
+use super::view::View;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
-use store::{ListEntry, ListRequest, ObjectStore, Pages, StoreError, Timestamp};
-use tokio::sync::watch;
+use store::{Buckets, Clock, ListRequest, ObjectStore, Pages, StoreError};
 
 /// Entries of a page, as many as S3 returns.
 const PAGE_ENTRIES: usize = 1000;
@@ -19,185 +23,192 @@ const PAGE_ENTRIES: usize = 1000;
 const PREFIXES_MAX: usize = 16;
 const PREFIXES_IN_PARALLEL: usize = 8;
 
-/// A container whose known state may be wrong is listed again after this time, when a client asks for it.
-const RELIST_AFTER: Duration = Duration::from_secs(30);
-/// During this time after a failed listing, requests get its error instead of starting another.
-const FAILURE_TTL: Duration = Duration::from_secs(1);
-
 /// Maximum clock skew of event sources that is assumed after hints were lost.
 const SKEW: Duration = Duration::from_secs(60);
 
-pub(super) type ListingResult = Result<(), StoreError>;
+#[derive(Debug)]
+pub(super) struct Lister {
+    buckets: Arc<dyn Buckets>,
+    clock: Arc<dyn Clock>,
+    objects: Arc<Objects>,
+    log: Arc<StateLog>,
+    verifier: Arc<Verifier>,
+    /// Maximum memory of all objects, in bytes.
+    memory_max_bytes: usize,
+}
 
-impl Handler {
+impl Lister {
+    pub(super) fn new(
+        buckets: Arc<dyn Buckets>,
+        clock: Arc<dyn Clock>,
+        verifier: Arc<Verifier>,
+        (objects, log): (Arc<Objects>, Arc<StateLog>),
+        memory_max_bytes: usize,
+    ) -> Self {
+        Self { buckets, clock, objects, log, verifier, memory_max_bytes }
+    }
+
+    /// Returns whether there is memory for more objects.
+    pub(super) fn has_room(&self) -> bool {
+        self.memory_max_bytes == usize::MAX || self.objects.memory_bytes() <= self.memory_max_bytes
+    }
+
+    fn no_room(&self) -> ListingError {
+        let limit_mib = self.memory_max_bytes >> 20;
+        ListingError::NoRoom(format!(
+            "the objects of views need more than {limit_mib} MiB, their share of --memory-limit: let rulesets match fewer objects, or raise the limit"
+        ))
+    }
+
     /// Waits until everything that a view needs of a container was listed. Concurrent callers share one listing.
-    pub(super) async fn ensure_listed(&self, container: &Arc<Container>, view: &View) -> ListingResult {
+    pub(super) async fn ensure_listed(
+        self: &Arc<Self>,
+        container: &Arc<Container>,
+        view: &View,
+    ) -> ListingResult {
         loop {
             let mut running = {
+                let now = self.clock.now();
                 let mut listing = container.listing();
                 if listing.covers(view) {
-                    self.relist_if_due(container, &mut listing);
+                    if listing.is_relisting_due(now) {
+                        self.start(container, &mut listing);
+                    }
                     return Ok(());
                 }
-                if let Some(error) = &listing.failed
-                    && self.clock.now().since(listing.last_tried) < FAILURE_TTL
-                {
+                if let Some(error) = listing.recent_failure(now) {
                     return Err(error.clone());
                 }
-                self.start_listing(container, &mut listing)
+                self.start(container, &mut listing)
             };
             let result = running.wait_for(Option::is_some).await;
             let result = result.ok().and_then(|result| result.clone());
-            result.unwrap_or_else(|| Err(StoreError::Unavailable("the listing was cancelled".to_owned())))?;
-        }
-    }
-
-    /// Lists all containers again. Returns when the listings have ended, whether they succeeded or failed.
-    pub async fn list_all_again(&self) {
-        let containers = self.containers();
-        let listings = containers.values().map(|container| self.relist(container));
-        for mut listing in listings.collect::<Vec<_>>() {
-            listing.wait_for(Option::is_some).await.ok();
+            let cancelled = || StoreError::Unavailable("the listing was cancelled".to_owned()).into();
+            result.unwrap_or_else(|| Err(cancelled()))?;
         }
     }
 
     /// Marks the known state of a container as possibly wrong and lists it again in the background. If a listing is
     /// in progress, another one follows it, because the one in progress may have been too early. Returns the result
     /// of the first.
-    pub(super) fn relist(&self, container: &Arc<Container>) -> watch::Receiver<Option<ListingResult>> {
+    pub(super) fn relist(self: &Arc<Self>, container: &Arc<Container>) -> RunningListing {
         let mut listing = container.listing();
-        listing.is_stale = true;
-        listing.must_repeat = listing.running.is_some();
-        self.log_stale(container);
-        self.start_listing(container, &mut listing)
+        listing.require_relisting();
+        self.log.append_number(RecordKind::Stale, container.number);
+        self.start(container, &mut listing)
     }
 
-    fn relist_if_due(&self, container: &Arc<Container>, listing: &mut Listing) {
-        if listing.is_stale && self.clock.now().since(listing.last_tried) >= RELIST_AFTER {
-            self.start_listing(container, listing);
+    /// Lists a container again whose last listing failed, unless that would fail again.
+    pub(super) fn retry_if_failed(self: &Arc<Self>, container: &Arc<Container>) {
+        let may_succeed = match container.listing().failed() {
+            None => false,
+            Some(ListingError::Store(_)) => true,
+            Some(ListingError::NoRoom(_)) => self.has_room(),
+        };
+        if may_succeed {
+            self.relist(container);
+        }
+    }
+
+    /// Notes that an object of a container could not be added, because there is no memory for it.
+    pub(super) fn note_no_room(&self, container: &Container) {
+        let error = self.no_room();
+        if container.listing().note_failure(error.clone()) {
+            tracing::warn!(container = %container.name, %error, "views lack objects of the container");
         }
     }
 
     /// Returns the result of the listing in progress, or starts one.
-    fn start_listing(
-        &self,
-        container: &Arc<Container>,
-        listing: &mut Listing,
-    ) -> watch::Receiver<Option<ListingResult>> {
-        if let Some(running) = &listing.running {
-            return running.clone();
-        }
-        let (result, running) = watch::channel(None);
-        let is_relisting = listing.is_stale;
-        listing.number += 1;
-        listing.running = Some(running.clone());
-        listing.is_stale = false;
-        listing.last_tried = self.clock.now();
-        container.set_running_listing(Some(listing.number));
-        if let Some(handler) = self.arc_self() {
-            let (container, number) = (Arc::clone(container), listing.number);
+    fn start(self: &Arc<Self>, container: &Arc<Container>, listing: &mut ListingState) -> RunningListing {
+        let (running, started) = listing.start(self.clock.now());
+        if let Some(started) = started {
+            container.set_running_listing(Some(started.number));
+            let (lister, container) = (Arc::clone(self), Arc::clone(container));
             tokio::spawn(async move {
-                let listed = handler.run_listing(&container, number, is_relisting).await;
-                handler.end_listing(&container, listed, &result);
+                let listed = lister.run(&container, &started).await;
+                lister.end(&container, listed, started);
             });
         }
         running
     }
 
-    fn end_listing(
-        &self,
+    fn end(
+        self: &Arc<Self>,
         container: &Arc<Container>,
-        listed: Result<Vec<Arc<View>>, StoreError>,
-        result: &watch::Sender<Option<ListingResult>>,
+        listed: Result<Vec<Arc<View>>, ListingError>,
+        started: StartedListing,
     ) {
-        let mut listing = container.listing();
         container.set_running_listing(None);
-        listing.running = None;
-        let listed = match listed {
+        let result = match listed {
             Ok(views) => {
-                if listing.failed.take().is_some() {
-                    tracing::info!(container = %container.name, "the container can be listed again");
-                }
-                // Objects of a view that was forgotten during the listing were dropped, so the listing does not cover
-                // that view.
-                listing.covered = covered(views.iter().filter(|view| container.has_view(view.number)));
-                self.log_listed(container, &listing);
-                if listing.is_stale {
-                    self.log_stale(container);
-                }
-                // An object that cannot be verified waits for the next listing that is due.
-                if std::mem::take(&mut listing.must_repeat) {
-                    self.start_listing(container, &mut listing);
-                }
+                self.succeed(container, &views);
                 Ok(())
             }
             Err(error) => {
-                match listing.failed {
-                    None => {
-                        tracing::warn!(container = %container.name, %error, "cannot list the container; retrying in the background")
-                    }
-                    Some(_) => {
-                        tracing::debug!(container = %container.name, %error, "still cannot list the container")
-                    }
-                }
-                listing.is_stale = true;
-                listing.failed = Some(error.clone());
+                self.fail(container, &error);
                 Err(error)
             }
         };
-        drop(listing);
         // If this write fails, the container is listed again after a restart.
-        if let Err(error) = self.flush_log() {
-            tracing::warn!(%error, "cannot write the event handler's state");
+        self.log.flush_or_warn();
+        started.result.send_replace(Some(result));
+    }
+
+    fn succeed(self: &Arc<Self>, container: &Arc<Container>, views: &[Arc<View>]) {
+        let mut listing = container.listing();
+        // Objects of a view that was forgotten during the listing were dropped, so the listing does not cover
+        // that view.
+        let covered = coverage(views.iter().filter(|view| container.has_view(view.number)));
+        if listing.succeed(covered) {
+            tracing::info!(container = %container.name, "the container can be listed again");
         }
-        result.send_replace(Some(listed));
+        self.log.append_with(|into| listing.append_records(container.number, into));
+        // An object that cannot be verified waits for the next listing that is due.
+        if listing.take_must_repeat() {
+            self.start(container, &mut listing);
+        }
     }
 
-    fn log_stale(&self, container: &Container) {
-        self.log_record(LogRecord {
-            kind: RecordKind::Stale,
-            number: container.number,
-            version: 0,
-            body: &[],
-        });
-    }
-
-    pub(super) fn log_listed(&self, container: &Container, listing: &Listing) {
-        let body = pack_covered(&listing.covered);
-        self.log_record(LogRecord {
-            kind: RecordKind::Listed,
-            number: container.number,
-            version: 0,
-            body: &body,
-        });
+    fn fail(&self, container: &Container, error: &ListingError) {
+        let mut listing = container.listing();
+        if listing.fail(error.clone()) {
+            tracing::warn!(container = %container.name, %error, "cannot list the container; retrying in the background");
+        } else {
+            tracing::debug!(container = %container.name, %error, "still cannot list the container");
+        }
+        if let ListingError::NoRoom(why) = error {
+            let now = self.clock.now();
+            let refused = container.remove_uncovered_views(&listing);
+            drop(listing);
+            refused.iter().for_each(|view| view.refuse(why.clone(), now));
+            container.rebuild_matcher(&self.objects, now);
+        }
     }
 
     /// Lists what the container's views want, and verifies objects of which the listing says too little. Returns the
     /// views that the listing covers.
-    async fn run_listing(
+    async fn run(
         &self,
         container: &Arc<Container>,
-        number: u32,
-        is_relisting: bool,
-    ) -> Result<Vec<Arc<View>>, StoreError> {
-        if container.is_outdated.load(Ordering::Acquire) {
-            self.rebuild_matcher(container);
-        }
-        let views = container.rules().views.clone();
-        let skew = if is_relisting { SKEW } else { Duration::ZERO };
-        self.distrust_hints_until(container, self.clock.now().after(skew));
-        let mut unverified = match self.list_prefixes(container, &views, number, is_relisting).await {
+        started: &StartedListing,
+    ) -> Result<Vec<Arc<View>>, ListingError> {
+        let now = self.clock.now();
+        container.rebuild_matcher(&self.objects, now);
+        let views = container.views();
+        let skew = if started.is_relisting { SKEW } else { Duration::ZERO };
+        self.objects.distrust_hints_until(container.number, self.clock.now().after(skew));
+        let mut unverified = match self.list_prefixes(container, &views, started).await {
             // A bucket that does not exist holds no objects.
-            Err(error @ StoreError::NoSuchBucket(_)) => {
-                self.remove_unlisted(container, number);
-                *container.store() = None;
+            Err(error @ ListingError::Store(StoreError::NoSuchBucket(_))) => {
+                self.objects.remove_unlisted(container.number, started.number);
+                container.forget_store();
                 return Err(error);
             }
             listed => listed?,
         };
-        unverified.extend(self.remove_unlisted(container, number));
+        unverified.extend(self.objects.remove_unlisted(container.number, started.number));
         container.set_running_listing(None);
-        self.verify_all(container, unverified).await;
+        self.verifier.verify_all(container, unverified).await;
         Ok(views)
     }
 
@@ -206,37 +217,14 @@ impl Handler {
         &self,
         container: &Container,
         views: &[Arc<View>],
-        number: u32,
-        is_relisting: bool,
-    ) -> Result<Vec<Box<[u8]>>, StoreError> {
-        let store = self.store_of(container).await?;
+        started: &StartedListing,
+    ) -> Result<Vec<Box<[u8]>>, ListingError> {
+        let store = container.open_store(&*self.buckets).await?;
         stream::iter(prefixes(views))
-            .map(|prefix| self.list_prefix(container, &*store, prefix, number, is_relisting))
+            .map(|prefix| self.list_prefix(container, &*store, prefix, started))
             .buffer_unordered(PREFIXES_IN_PARALLEL)
             .try_concat()
             .await
-    }
-
-    /// Removes the objects that listing `number` did not return. Returns the keys of objects to verify.
-    fn remove_unlisted(&self, container: &Container, number: u32) -> Vec<Box<[u8]>> {
-        let mut unverified = Vec::new();
-        for shard in 0..SHARDS {
-            if let Some((table, log)) = self.shard_at(shard).table(container.number) {
-                unverified.extend(table.remove_unlisted(number, log));
-            }
-        }
-        self.notify_changed();
-        unverified
-    }
-
-    /// Makes hints of up to `until` untrusted where they announce an object that is not known: the hint of its
-    /// removal may be lost.
-    fn distrust_hints_until(&self, container: &Container, until: Timestamp) {
-        for shard in 0..SHARDS {
-            if let Some((table, _)) = self.shard_at(shard).table(container.number) {
-                table.trust_limits.hints_lost_until = Some(until);
-            }
-        }
     }
 
     /// Lists one prefix and applies its entries. Returns the keys of objects to verify.
@@ -245,49 +233,26 @@ impl Handler {
         container: &Container,
         store: &dyn ObjectStore,
         prefix: String,
-        number: u32,
-        is_relisting: bool,
-    ) -> Result<Vec<Box<[u8]>>, StoreError> {
+        started: &StartedListing,
+    ) -> Result<Vec<Box<[u8]>>, ListingError> {
         let request =
             ListRequest { prefix: prefix.into_bytes().into(), limit: PAGE_ENTRIES, ..ListRequest::default() };
         let mut pages = Pages::of(store, request);
         let mut unverified = Vec::new();
         while let Some(entries) = pages.next().await? {
+            if !self.has_room() {
+                return Err(self.no_room());
+            }
             for entry in &entries {
-                if self.apply_entry(container, entry, number, is_relisting) == ApplyOutcome::Verify {
+                let outcome =
+                    self.objects.apply_entry(container.number, entry, started.number, started.is_relisting);
+                if outcome == ApplyOutcome::Verify {
                     unverified.push(entry.text().into());
                 }
             }
-            self.notify_changed();
+            self.objects.notify_changed();
         }
         Ok(unverified)
-    }
-
-    fn apply_entry(
-        &self,
-        container: &Container,
-        entry: &ListEntry,
-        number: u32,
-        is_relisting: bool,
-    ) -> ApplyOutcome {
-        let hash = hash(container.number, entry.text());
-        match self.shard(hash).table(container.number) {
-            Some((table, log)) => table.apply_entry(hash, entry, number, is_relisting, log),
-            None => ApplyOutcome::Unwanted,
-        }
-    }
-
-    /// Returns the container's store, which is opened at the first call.
-    pub(super) async fn store_of(&self, container: &Container) -> Result<Arc<dyn ObjectStore>, StoreError> {
-        let opened = container.store().clone();
-        match opened {
-            Some(store) => Ok(store),
-            None => {
-                let store = self.buckets.open(&container.name).await?;
-                *container.store() = Some(Arc::clone(&store));
-                Ok(store)
-            }
-        }
     }
 }
 

@@ -1,17 +1,17 @@
 //! Verifies objects by HEAD requests, where a hint or a listing says too little. A key is verified once at a time;
 //! the number of concurrent requests and of attempts is bounded.
+//!
+//! Invariant: an object that cannot be verified has its container marked for another listing, with a line in the log.
 
-use super::change_log::RecordKind;
 use super::container::Container;
-use super::object_record::ObjectRecord;
-use super::reconcile::{HeadResult, UnverifiedHint};
-use super::{Handler, hash};
+use super::objects::{HeadResult, Objects, UnverifiedHint};
+use super::state_log::StateLog;
 use futures_util::{StreamExt, stream};
 use hashbrown::{HashMap, HashSet};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use store::{ObjectKey, StoreError};
+use store::{Buckets, ObjectKey, StoreError};
 use tokio::sync::Notify;
 
 /// Maximum number of objects that are verified at once.
@@ -30,11 +30,14 @@ pub(super) type VerifyRequest = (Arc<Container>, Box<[u8]>, Option<UnverifiedHin
 /// Number of a container, and a key in it.
 type QueueKey = (u32, Box<[u8]>);
 
-/// Queue of objects to verify.
-#[derive(Debug, Default)]
-pub(super) struct VerifyQueue {
+/// The objects to verify, and the workers that do.
+#[derive(Debug)]
+pub(super) struct Verifier {
+    buckets: Arc<dyn Buckets>,
+    objects: Arc<Objects>,
+    log: Arc<StateLog>,
     queue: Mutex<Queue>,
-    changed: Notify,
+    queue_changed: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -45,35 +48,14 @@ struct Queue {
     workers: usize,
 }
 
-impl VerifyQueue {
-    fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Returns the number of objects that are queued or being verified.
-    pub(super) fn count(&self) -> usize {
-        let queue = self.queue();
-        queue.requested.len() + queue.in_flight.len()
-    }
-
-    /// Calls `see` with the container and key of each object that is queued or being verified.
-    pub(super) fn for_each(&self, mut see: impl FnMut(u32, &[u8])) {
-        let queue = self.queue();
-        queue.requested.keys().chain(&queue.in_flight).for_each(|(container, key)| see(*container, key));
-    }
-
-    /// Waits until `holds` returns true for the queue.
-    async fn wait_until(&self, holds: impl Fn(&Queue) -> bool) {
-        loop {
-            let changed = self.changed.notified();
-            tokio::pin!(changed);
-            changed.as_mut().enable();
-            if holds(&self.queue()) {
-                return;
-            }
-            changed.await;
-        }
-    }
+/// Reason why an object could not be verified.
+#[derive(Debug, thiserror::Error)]
+enum VerifyError {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The known state changed between the request and its answer, at each attempt.
+    #[error("it changed during each of {ATTEMPTS_MAX} requests")]
+    Changed,
 }
 
 impl Queue {
@@ -112,37 +94,59 @@ impl Queue {
     }
 }
 
-impl Handler {
-    /// Returns when no listing is in progress and every queued object has been verified or given up.
-    pub async fn wait_until_idle(&self) {
+impl Verifier {
+    pub(super) fn new(buckets: Arc<dyn Buckets>, objects: Arc<Objects>, log: Arc<StateLog>) -> Self {
+        Self { buckets, objects, log, queue: Mutex::default(), queue_changed: Notify::new() }
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the number of objects that are queued or being verified.
+    pub(super) fn count(&self) -> usize {
+        let queue = self.queue();
+        queue.requested.len() + queue.in_flight.len()
+    }
+
+    /// Returns the container and key of each object that is queued or being verified.
+    pub(super) fn pending(&self) -> Vec<(u32, Box<[u8]>)> {
+        let queue = self.queue();
+        queue.requested.keys().chain(&queue.in_flight).cloned().collect()
+    }
+
+    /// Waits until every queued object was verified or given up.
+    pub(super) async fn wait_until_idle(&self) {
+        self.wait_until(Queue::is_empty).await;
+    }
+
+    /// Waits until `holds` returns true for the queue.
+    async fn wait_until(&self, holds: impl Fn(&Queue) -> bool) {
         loop {
-            for container in self.containers().values() {
-                let running = container.listing().running.clone();
-                if let Some(mut running) = running {
-                    // An error means that the listing task is gone, which ends the listing, too.
-                    let _ = running.wait_for(Option::is_some).await;
-                }
-            }
-            self.verify_queue.wait_until(Queue::is_empty).await;
-            if self.containers().values().all(|container| container.listing().running.is_none()) {
+            let changed = self.queue_changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            if holds(&self.queue()) {
                 return;
             }
+            changed.await;
         }
     }
 
     /// Queues objects for verification. Waits while the queue is full.
-    pub(super) async fn verify_later(&self, requests: Vec<VerifyRequest>) {
+    pub(super) async fn enqueue(self: &Arc<Self>, requests: impl IntoIterator<Item = VerifyRequest>) {
         for request in requests {
-            self.verify_queue.wait_until(|queue| queue.waiting.len() < WAITING_MAX).await;
+            self.wait_until(|queue| queue.waiting.len() < WAITING_MAX).await;
             let is_new_worker = {
-                let mut queue = self.verify_queue.queue();
+                let mut queue = self.queue();
                 queue.add(request);
                 let is_new = queue.workers < VERIFICATIONS_IN_PARALLEL.min(queue.waiting.len());
                 queue.workers += usize::from(is_new);
                 is_new
             };
-            if is_new_worker && let Some(handler) = self.arc_self() {
-                tokio::spawn(async move { handler.run_worker().await });
+            if is_new_worker {
+                let verifier = Arc::clone(self);
+                tokio::spawn(async move { verifier.run_worker().await });
             }
         }
     }
@@ -150,17 +154,15 @@ impl Handler {
     async fn run_worker(&self) {
         while let Some((container, key, hint)) = self.next_request() {
             self.verify_with_retries(&container, &key, hint.as_ref()).await;
-            if let Err(error) = self.flush_log() {
-                tracing::warn!(%error, "cannot write the event handler's state");
-            }
-            self.verify_queue.queue().in_flight.remove(&(container.number, key));
-            self.verify_queue.changed.notify_waiters();
+            self.log.flush_or_warn();
+            self.queue().in_flight.remove(&(container.number, key));
+            self.queue_changed.notify_waiters();
         }
     }
 
     /// Returns the next request. If there is none, the calling worker counts as ended.
     fn next_request(&self) -> Option<VerifyRequest> {
-        let mut queue = self.verify_queue.queue();
+        let mut queue = self.queue();
         let next = queue.pop();
         queue.workers -= usize::from(next.is_none());
         next
@@ -174,23 +176,33 @@ impl Handler {
 
     /// Verifies an object, with retries. If all attempts fail, the container is marked for another listing.
     async fn verify_with_retries(&self, container: &Container, key: &[u8], hint: Option<&UnverifiedHint>) {
-        let mut backoff = BACKOFF_MIN;
+        if let Err(error) = self.attempt_until_verified(container, key, hint).await {
+            let key = String::from_utf8_lossy(key).into_owned();
+            tracing::warn!(container = %container.name, key, %error, "cannot verify an object; its container will be listed again");
+            container.listing().mark_stale();
+        }
+    }
+
+    async fn attempt_until_verified(
+        &self,
+        container: &Container,
+        key: &[u8],
+        hint: Option<&UnverifiedHint>,
+    ) -> Result<(), VerifyError> {
+        let (mut backoff, mut last) = (BACKOFF_MIN, VerifyError::Changed);
         for _ in 0..ATTEMPTS_MAX {
             match self.verify(container, key, hint).await {
-                Ok(true) => return,
-                Ok(false) => continue,
+                Ok(true) => return Ok(()),
+                Ok(false) => last = VerifyError::Changed,
                 Err(error) if error.is_retryable() => {
+                    last = error.into();
                     tokio::time::sleep(backoff).await;
                     backoff *= 2;
                 }
-                Err(error) => {
-                    let key = String::from_utf8_lossy(key).into_owned();
-                    tracing::warn!(container = %container.name, key, %error, "cannot verify an object; its container will be listed again");
-                    break;
-                }
+                Err(error) => return Err(error.into()),
             }
         }
-        container.listing().is_stale = true;
+        Err(last)
     }
 
     /// Sends one HEAD request and applies its result. Returns false if the known state changed meanwhile, so that the
@@ -201,45 +213,37 @@ impl Handler {
         key: &[u8],
         hint: Option<&UnverifiedHint>,
     ) -> Result<bool, StoreError> {
-        let hash = hash(container.number, key);
         let Ok(name) = ObjectKey::try_from(key) else { return Ok(true) };
-        let Some((version, needs_tags)) = self.version_and_needs(container, hash, key) else {
-            return Ok(true);
-        };
-        let store = self.store_of(container).await?;
-        let head = match store.find(&name).await? {
-            None => None,
-            Some(meta) if meta.tag_count == Some(0) => {
-                Some(HeadResult { meta, tags: Some(Default::default()) })
-            }
-            Some(meta) if !needs_tags => Some(HeadResult { meta, tags: None }),
-            Some(meta) => match store.tags(&name).await {
-                Ok(tags) => Some(HeadResult { meta, tags: Some(tags) }),
-                Err(StoreError::NotFound(_)) => None,
-                Err(error) => return Err(error),
-            },
-        };
-        let running = container.running_listing();
-        let mut shard = self.shard(hash);
-        let Some((table, log)) = shard.table(container.number) else { return Ok(true) };
-        if table.find(hash, key).map(|slot| table.version_of(slot)) != version {
+        let Some(before) = self.objects.version_before(container.number, key) else { return Ok(true) };
+        let head = self.head(container, &name, before.needs_tags).await?;
+        let running = || container.running_listing();
+        let number = container.number;
+        if !self.objects.apply_head(number, key, head.as_ref(), (before, hint), running) {
             return Ok(false);
         }
-        table.apply_head(hash, key, head.as_ref(), hint, running, log);
-        let mut record = Vec::new();
-        ObjectRecord { key, order: None, live: None }.pack(&mut record);
-        log.append(RecordKind::Verified, container.number, &record);
-        drop(shard);
-        self.notify_changed();
+        self.objects.notify_changed();
         Ok(true)
     }
 
-    /// Returns the version of the known state, and whether tags are needed; `None` if no view wants the key.
-    fn version_and_needs(&self, container: &Container, hash: u64, key: &[u8]) -> Option<(Option<u64>, bool)> {
-        let mut shard = self.shard(hash);
-        let (table, _) = shard.table(container.number)?;
-        let class = table.class_of(key)?;
-        let needs = table.class(class).needs;
-        Some((table.find(hash, key).map(|slot| table.version_of(slot)), needs.tags))
+    /// Returns the object's metadata, and its tags if they are needed; `None` if the object does not exist.
+    async fn head(
+        &self,
+        container: &Container,
+        name: &ObjectKey,
+        needs_tags: bool,
+    ) -> Result<Option<HeadResult>, StoreError> {
+        let store = container.open_store(&*self.buckets).await?;
+        let Some(meta) = store.find(name).await? else { return Ok(None) };
+        if meta.tag_count == Some(0) {
+            return Ok(Some(HeadResult { meta, tags: Some(Default::default()) }));
+        }
+        if !needs_tags {
+            return Ok(Some(HeadResult { meta, tags: None }));
+        }
+        match store.tags(name).await {
+            Ok(tags) => Ok(Some(HeadResult { meta, tags: Some(tags) })),
+            Err(StoreError::NotFound(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 }

@@ -88,7 +88,15 @@ impl Page {
             |(at, key, size_bytes, etag, modified, content_type, properties, tags)| {
                 let (etag, modified) = (ETag::new(&etag), Timestamp(modified));
                 let name = name(at, &key)?;
-                Some(PackedObject::from(Shown { name, size_bytes, etag, modified, content_type, properties, tags }))
+                Some(PackedObject::from(Shown {
+                    name,
+                    size_bytes,
+                    etag,
+                    modified,
+                    content_type,
+                    properties,
+                    tags,
+                }))
             },
         );
         Some(Changes {

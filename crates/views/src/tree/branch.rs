@@ -4,6 +4,7 @@
 //! Invariants: concurrent users share one request; a handler that does not answer is asked again, and until it
 //! answers the view shows its last known content.
 
+use super::memory::ViewsMemory;
 use super::moves::{Move, MoveEnd};
 use super::naming::{DIRECTORY_PROPERTY, EntryName};
 use super::overlay::Overlay;
@@ -37,8 +38,7 @@ pub(super) struct BranchParts {
     pub(super) clock: Arc<dyn Clock>,
     /// Wakes the task that passes on stale names.
     pub(super) stale_notify: Arc<Notify>,
-    /// Maximum memory of the view, in bytes.
-    pub(super) memory_max_bytes: usize,
+    pub(super) memory: Arc<ViewsMemory>,
     /// Whether the handler of this process has the objects' records as well.
     pub(super) has_shared_records: bool,
 }
@@ -55,7 +55,7 @@ pub(super) struct Branch {
     stale_notify: Arc<Notify>,
     /// Held during a request to the handler.
     asking: Claims<()>,
-    memory_max_bytes: usize,
+    memory: Arc<ViewsMemory>,
     has_shared_records: bool,
     state: RwLock<State>,
 }
@@ -79,19 +79,13 @@ struct State {
     is_answer_late: bool,
     /// If the view needs too much memory: when it is tried again.
     too_large_until: Option<Timestamp>,
+    /// Memory of the view as [`ViewsMemory`] has it, in bytes.
+    counted_bytes: usize,
 }
 
 impl Branch {
     pub(super) fn new(parts: BranchParts, moves: &[Move]) -> Self {
-        let BranchParts {
-            ruleset,
-            views,
-            recency,
-            clock,
-            stale_notify,
-            memory_max_bytes,
-            has_shared_records,
-        } = parts;
+        let BranchParts { ruleset, views, recency, clock, stale_notify, memory, has_shared_records } = parts;
         let state = RwLock::new(State {
             overlay: Overlay::new(PathIndex::new(ruleset.directories), moves),
             view: None,
@@ -103,6 +97,7 @@ impl Branch {
             unlisted: Vec::new(),
             is_answer_late: false,
             too_large_until: None,
+            counted_bytes: 0,
         });
         let recency = ruleset.recency.unwrap_or(recency);
         // Changes by age alone do not change the handler's counter.
@@ -115,7 +110,7 @@ impl Branch {
             change_counter,
             stale_notify,
             asking: Claims::default(),
-            memory_max_bytes,
+            memory,
             has_shared_records,
             state,
         }
@@ -168,9 +163,8 @@ impl Branch {
         let directory = place.properties.get(DIRECTORY_PROPERTY);
         self.with_index(|index| {
             let occupant = index.get(&object);
-            occupant.is_none_or(|occupant| {
-                occupant.property(DIRECTORY_PROPERTY) == directory.map(String::as_str)
-            })
+            occupant
+                .is_none_or(|occupant| occupant.property(DIRECTORY_PROPERTY) == directory.map(String::as_str))
         })
     }
 
@@ -321,6 +315,8 @@ impl Branch {
                 let since = state.outage.take().map_or(now, |(outage, _)| outage.since);
                 state.outage =
                     Some((HandlerOutage { since, why: error.to_string() }, now.after(RETRY_AFTER)));
+                let is_too_large = matches!(error, ViewError::TooLarge(_));
+                state.too_large_until = is_too_large.then(|| now.after(TOO_LARGE_RETRY_AFTER));
                 if state.known_at.is_none() {
                     return Err(TreeError::View(error));
                 }
@@ -393,6 +389,7 @@ impl Branch {
             state.overlay.replace_all(index);
         }
         state.cursor = cursor;
+        self.count_memory(&mut state);
         let now = self.clock.now();
         state.overlay.expire_pending(now);
         if state.overlay.has_stale() {
@@ -403,15 +400,20 @@ impl Branch {
 
     /// Checks that another page may be added to the view, or to the content that replaces it.
     fn check_memory(&self, new_index: Option<&PathIndex>) -> Result<(), ViewError> {
-        let in_use =
-            new_index.map_or_else(|| self.memory_bytes(), |new| new.memory_bytes(self.has_shared_records));
-        if in_use <= self.memory_max_bytes {
+        self.count_memory(&mut self.write());
+        if self.memory.has_room_for(new_index.map_or(0, |new| new.memory_bytes(self.has_shared_records))) {
             return Ok(());
         }
-        let (name, limit_mib) = (&self.ruleset.name, self.memory_max_bytes >> 20);
+        let (name, limit_mib) = (&self.ruleset.name, self.memory.max_bytes() >> 20);
         Err(ViewError::TooLarge(format!(
-            "view '{name}' needs more than {limit_mib} MiB, its share of --memory-limit: let its ruleset match fewer objects, or raise the limit"
+            "with view '{name}' all views need more than {limit_mib} MiB, their share of --memory-limit: let rulesets match fewer objects, or raise the limit"
         )))
+    }
+
+    fn count_memory(&self, state: &mut State) {
+        let now_bytes = state.overlay.index.memory_bytes(self.has_shared_records);
+        let before_bytes = std::mem::replace(&mut state.counted_bytes, now_bytes);
+        self.memory.note(before_bytes, now_bytes);
     }
 
     /// Records the containers that cannot be read, and logs new ones.

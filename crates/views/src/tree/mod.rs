@@ -13,6 +13,7 @@ mod branch;
 mod changing;
 mod directory;
 mod journal;
+mod memory;
 mod move_worker;
 mod moves;
 mod naming;
@@ -33,6 +34,7 @@ use events::Sink;
 use futures_util::future::join_all;
 #[cfg(feature = "fuzz")]
 pub use journal::fuzz_moves;
+use memory::ViewsMemory;
 use move_worker::MoveWorker;
 pub use naming::{DIRECTORY_PROPERTY, EntryName};
 pub use path_index::Entry;
@@ -69,8 +71,8 @@ pub struct TreeParts {
     pub handler: Option<Arc<dyn Sink>>,
     /// Directory of the journal of moves, for this tree only; `None` keeps it in memory.
     pub dir: Option<PathBuf>,
-    /// Maximum memory of a view, in bytes. A view that needs more is not shown.
-    pub memory_max_bytes: usize,
+    /// Maximum memory of all views, in bytes; `None` is unlimited. A view that needs more is not shown, or not brought up to date.
+    pub memory_max_bytes: Option<usize>,
 }
 
 /// Interval between checks for local changes that have expired.
@@ -102,6 +104,7 @@ impl Tree {
         let (clock, dir, handler) = (parts.clock.clone(), parts.dir.clone(), parts.handler.clone());
         let move_worker = Arc::new(MoveWorker::open(parts.buckets.clone(), handler, clock, dir).await?);
         let (moves, stale_notify) = (move_worker.moves(), Arc::new(Notify::new()));
+        let memory = Arc::new(ViewsMemory::new(parts.memory_max_bytes.unwrap_or(usize::MAX)));
         let branch = |ruleset: &Ruleset| {
             let name = ruleset.name.as_bytes().into();
             let branch = BranchParts {
@@ -110,7 +113,7 @@ impl Tree {
                 recency: parts.recency,
                 clock: parts.clock.clone(),
                 stale_notify: stale_notify.clone(),
-                memory_max_bytes: parts.memory_max_bytes,
+                memory: memory.clone(),
                 has_shared_records: parts.handler.is_some(),
             };
             (name, Arc::new(Branch::new(branch, &moves)))

@@ -28,10 +28,7 @@ pub(crate) fn plain_name(key: &[u8]) -> Option<EntryName> {
 
 /// Returns the names of an object whose plain name is taken, in the order in which they are tried. They depend only
 /// on the object.
-pub(crate) fn longer_names(
-    (container, key): (&str, &[u8]),
-    plain: &[u8],
-) -> impl Iterator<Item = EntryName> {
+pub(crate) fn longer_names((container, key): (&str, &[u8]), plain: &[u8]) -> impl Iterator<Item = EntryName> {
     let hash = format!("{:016x}", hash(container, key));
     let hashed = TAG_DIGITS.map(|digits| format!("~{}", &hash[..digits]));
     let numbered = (2_u64..).map(move |number| format!("~{hash}-{number}"));

@@ -332,7 +332,6 @@ impl PathIndex {
     }
 }
 
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -114,7 +114,10 @@ mod tests {
             let expected = model.range((Bound::Excluded(after), Bound::Unbounded)).next().copied();
             assert_eq!(sorted.after(Some(after), key_of).next().map(key_of), expected);
         }
-        assert!(sorted.chunks.len() > 4 && sorted.chunks.iter().all(|slots| (1..=CHUNK_MAX).contains(&slots.len())));
+        assert!(
+            sorted.chunks.len() > 4
+                && sorted.chunks.iter().all(|slots| (1..=CHUNK_MAX).contains(&slots.len()))
+        );
         assert_eq!(sorted.after(None, key_of).map(key_of).collect::<Vec<_>>(), Vec::from_iter(model));
         let all: Vec<u32> = sorted.after(None, key_of).collect();
         assert_eq!(sorted.first(), all.first().copied());

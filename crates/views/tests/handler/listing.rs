@@ -155,7 +155,7 @@ async fn s255_rules_on_access_times_are_refused_without_access_events() {
         clock: world.clock.clone(),
         entropy: store::Entropy::new(1),
         dir: None,
-        config: HandlerConfig { knows_accessed: false },
+        config: HandlerConfig::default(),
     };
     let handler = Handler::start(parts).await.unwrap();
     let refused = handler.open(&ruleset).await.unwrap_err();

@@ -233,7 +233,7 @@ async fn s289_a_client_does_not_see_buckets_that_it_may_not_read() {
     let views = Permitted::new(handler.clone(), client_buckets.clone(), world.clock.clone());
     let view = views.open(&ruleset("container: [alpha, beta]")).await.unwrap();
     let keys = |changes: &views::Changes| -> Vec<String> {
-        let mut keys: Vec<_> = changes.shown.iter().map(|shown| shown.name.key.to_string()).collect();
+        let mut keys: Vec<_> = changes.shown.iter().map(|shown| shown.name().key.to_string()).collect();
         keys.sort();
         keys
     };

@@ -12,8 +12,8 @@ use store::{
     Precondition, PutOptions, Tags, Timestamp,
 };
 use views::{
-    Cursor, Handler, HandlerConfig, HandlerParts, ObjectName, ObjectState, Ruleset, Shown, ViewError, ViewId,
-    Views,
+    Cursor, Handler, HandlerConfig, HandlerParts, ObjectName, ObjectState, PackedObject, Ruleset, ViewError,
+    ViewId, Views,
 };
 
 /// Content of an event.
@@ -94,7 +94,7 @@ impl World {
         dir: Option<PathBuf>,
         seed: u64,
     ) -> Arc<Handler> {
-        let config = HandlerConfig { knows_accessed: true };
+        let config = HandlerConfig { knows_accessed: true, memory_max_bytes: None };
         let (clock, entropy) = (self.clock.clone(), Entropy::new(seed));
         Handler::start(HandlerParts { buckets, clock, entropy, dir, config }).await.unwrap()
     }
@@ -244,7 +244,7 @@ pub(crate) struct Client {
     pub(crate) ruleset: Ruleset,
     pub(crate) view: ViewId,
     pub(crate) cursor: Option<Cursor>,
-    pub(crate) objects: BTreeMap<ObjectName, Arc<Shown>>,
+    pub(crate) objects: BTreeMap<ObjectName, PackedObject>,
     pub(crate) beginnings: usize,
 }
 
@@ -271,7 +271,7 @@ impl Client {
             self.objects.remove(&gone);
         }
         for shown in changes.shown {
-            self.objects.insert(shown.name.clone(), shown);
+            self.objects.insert(shown.name(), shown);
         }
         self.cursor = Some(changes.cursor);
         changes.has_more
@@ -283,7 +283,10 @@ impl Client {
 
     /// Returns the objects that the client knows, in the format of [`World::expected`].
     pub(crate) fn shown(&self) -> Vec<String> {
-        let line = |shown: &Arc<Shown>| format!("{}/{} {}", shown.name.container, shown.name.key, shown.etag);
+        let line = |object: &PackedObject| {
+            let shown = object.unpack();
+            format!("{}/{} {}", shown.name.container, shown.name.key, shown.etag)
+        };
         let mut lines: Vec<String> = self.objects.values().map(line).collect();
         lines.sort();
         lines

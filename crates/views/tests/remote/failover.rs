@@ -13,8 +13,16 @@ async fn tree(views: views::remote::RemoteViews) -> (Tree, Arc<ManualClock>) {
     let rulesets = views::read("set: {container: bucket}").unwrap();
     let buckets = Arc::new(MemoryBuckets::new(clock.clone()));
     let (views, recency) = (Arc::new(views), Duration::ZERO);
-    let parts =
-        TreeParts { views, rulesets, recency, clock: clock.clone(), buckets, handler: None, dir: None };
+    let parts = TreeParts {
+        views,
+        rulesets,
+        recency,
+        clock: clock.clone(),
+        buckets,
+        handler: None,
+        dir: None,
+        memory_max_bytes: None,
+    };
     (Tree::start(parts).await.unwrap(), clock)
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Owns the records of the handler's files (docs/format.md, "The event handler's files").
 
-use super::object_record::ByteReader;
+use crate::object_record::{ByteReader, ObjectRecord};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -30,7 +30,7 @@ pub(super) struct UnwrittenShards(AtomicU64);
 /// Kind of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub(super) enum RecordKind {
+pub(crate) enum RecordKind {
     /// State of an object of a container, or its tombstone.
     Object = 1,
     /// An object of a container has to be verified.
@@ -62,12 +62,12 @@ pub(super) enum RecordKind {
 
 /// One record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct LogRecord<'a> {
-    pub(super) kind: RecordKind,
+pub(crate) struct LogRecord<'a> {
+    pub(crate) kind: RecordKind,
     /// Number of the container, view, shard or incarnation.
-    pub(super) number: u32,
-    pub(super) version: u64,
-    pub(super) body: &'a [u8],
+    pub(crate) number: u32,
+    pub(crate) version: u64,
+    pub(crate) body: &'a [u8],
 }
 
 impl RecordKind {
@@ -89,7 +89,7 @@ impl RecordKind {
 }
 
 impl<'a> LogRecord<'a> {
-    pub(super) fn append(&self, into: &mut Vec<u8>) {
+    pub(crate) fn append(&self, into: &mut Vec<u8>) {
         into.push(self.kind as u8);
         into.extend_from_slice(&self.number.to_le_bytes());
         into.extend_from_slice(&self.version.to_le_bytes());
@@ -97,8 +97,31 @@ impl<'a> LogRecord<'a> {
         into.extend_from_slice(self.body);
     }
 
+    /// Appends the record of an object that has to be verified.
+    pub(crate) fn append_verify_pending(container: u32, key: &[u8], into: &mut Vec<u8>) {
+        let mut body = Vec::new();
+        ObjectRecord { key, order: None, live: None }.pack(&mut body);
+        LogRecord { kind: RecordKind::VerifyPending, number: container, version: 0, body: &body }
+            .append(into);
+    }
+
+    /// Appends a record whose body is the packed record of an object, in the form of files.
+    pub(super) fn append_object(
+        kind: RecordKind,
+        number: u32,
+        version: u64,
+        object: &[u8],
+        into: &mut Vec<u8>,
+    ) {
+        LogRecord { kind, number, version, body: &[] }.append(into);
+        let begin = into.len();
+        ObjectRecord::pack_for_file(object, into);
+        let body_bytes = (into.len() - begin) as u32;
+        into[begin - size_of::<u32>()..begin].copy_from_slice(&body_bytes.to_le_bytes());
+    }
+
     /// Reads the records of a frame; `None` if the bytes are malformed.
-    pub(super) fn read_all(frame: &'a [u8]) -> Option<Vec<Self>> {
+    pub(crate) fn read_all(frame: &'a [u8]) -> Option<Vec<Self>> {
         let mut rest = ByteReader(frame);
         let mut records = Vec::new();
         while !rest.0.is_empty() {
@@ -122,17 +145,12 @@ impl ChangeLog {
         self.version
     }
 
-    /// Returns the version of the next change.
-    pub(super) fn next_version(&mut self) -> u64 {
-        self.version += 1;
-        self.version
-    }
-
-    /// Buffers the record of a change. Returns the change's version.
+    /// Buffers the record of a change of an object, given as its packed record. Returns the change's version.
     pub(super) fn append(&mut self, kind: RecordKind, container: u32, object: &[u8]) -> u64 {
-        let version = self.next_version();
+        self.version += 1;
+        let version = self.version;
         if let Some(buffer) = &mut self.buffer {
-            buffer.append(&LogRecord { kind, number: container, version, body: object });
+            buffer.append(kind, container, version, object);
         }
         version
     }
@@ -150,11 +168,11 @@ impl LogBuffer {
         Self { shard, records: Vec::new(), unwritten_shards: Arc::clone(unwritten_shards) }
     }
 
-    fn append(&mut self, record: &LogRecord<'_>) {
+    fn append(&mut self, kind: RecordKind, number: u32, version: u64, object: &[u8]) {
         if self.records.is_empty() {
             self.unwritten_shards.0.fetch_or(1 << self.shard, Ordering::Release);
         }
-        record.append(&mut self.records);
+        LogRecord::append_object(kind, number, version, object, &mut self.records);
     }
 }
 

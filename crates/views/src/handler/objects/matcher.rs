@@ -14,8 +14,8 @@
 //! to one matcher.
 
 use super::key_rules::KeyRules;
-use super::object_record::{LiveObject, Pairs};
 use super::value_predicates::ValuePredicates;
+use crate::object_record::{LiveObject, Pairs};
 use crate::ruleset::bound::TimeBound;
 use crate::{ObjectState, Pattern, Rule};
 use hashbrown::HashMap;
@@ -25,11 +25,11 @@ use store::{Tags, Timestamp};
 
 /// Id of a key class in a matcher. A key that no view wants has no class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct KeyClassId(pub(super) u32);
+pub(crate) struct KeyClassId(pub(super) u32);
 
 /// Id of a set of views in a matcher.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct ViewSetId(pub(super) u32);
+pub(crate) struct ViewSetId(pub(super) u32);
 
 impl ViewSetId {
     /// The empty set.
@@ -52,11 +52,11 @@ pub(super) struct ViewRules {
 
 /// The metadata that rules need and a listing does not show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Needs {
-    pub(super) properties: bool,
-    pub(super) content_type: bool,
-    pub(super) tags: bool,
-    pub(super) accessed: bool,
+pub(crate) struct Needs {
+    pub(crate) properties: bool,
+    pub(crate) content_type: bool,
+    pub(crate) tags: bool,
+    pub(crate) accessed: bool,
 }
 
 /// A class of keys: those that match the same rules on keys.
@@ -73,8 +73,8 @@ pub(super) struct KeyClass {
 
 /// The bounds of all rules on times, as absolute times for one moment `now`.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct TimeCuts {
-    pub(super) now: Timestamp,
+pub(crate) struct TimeCuts {
+    pub(crate) now: Timestamp,
     modified: Vec<Cut>,
     accessed: Vec<Cut>,
 }
@@ -86,7 +86,7 @@ struct Cut(Timestamp, u32, u8);
 
 /// Matches objects of one container with the rules of the views that name it.
 #[derive(Debug)]
-pub(super) struct Matcher {
+pub(crate) struct Matcher {
     views: Vec<ViewRules>,
     keys: KeyRules,
     modified: Vec<TimeBound>,
@@ -104,7 +104,7 @@ struct Interned {
 
 impl Matcher {
     /// Builds a matcher from the numbers of views and their rules.
-    pub(super) fn new<'v>(views: impl Iterator<Item = (u32, &'v [Rule])>) -> Self {
+    pub(crate) fn new<'v>(views: impl Iterator<Item = (u32, &'v [Rule])>) -> Self {
         let mut rules_on_keys: Vec<Vec<Pattern>> = Vec::new();
         let mut number_of: HashMap<String, u32> = HashMap::new();
         let mut view_rules = Vec::new();
@@ -174,16 +174,16 @@ impl Matcher {
     }
 
     /// Returns the number of distinct sets found so far.
-    pub(super) fn set_count(&self) -> usize {
+    pub(crate) fn set_count(&self) -> usize {
         self.interned().sets.len()
     }
 
     /// Returns whether the passing of time alone can change an object's set.
-    pub(super) fn has_ages(&self) -> bool {
+    pub(crate) fn has_ages(&self) -> bool {
         self.modified.iter().chain(&self.accessed).any(TimeBound::is_age)
     }
 
-    pub(super) fn time_cuts(&self, now: Timestamp) -> TimeCuts {
+    pub(crate) fn time_cuts(&self, now: Timestamp) -> TimeCuts {
         TimeCuts { now, modified: cuts(&self.modified, now), accessed: cuts(&self.accessed, now) }
     }
 
@@ -304,7 +304,7 @@ impl KeyClass {
 const UNKNOWN: u32 = u32::MAX;
 
 impl Needs {
-    pub(super) fn of(rules: &[Rule]) -> Self {
+    pub(crate) fn of(rules: &[Rule]) -> Self {
         let mut needs = Self::default();
         for rule in rules {
             match rule {
@@ -318,7 +318,7 @@ impl Needs {
         needs
     }
 
-    pub(super) fn union(self, other: Self) -> Self {
+    pub(crate) fn union(self, other: Self) -> Self {
         Self {
             properties: self.properties || other.properties,
             content_type: self.content_type || other.content_type,
@@ -328,14 +328,24 @@ impl Needs {
     }
 
     /// Returns the needs as one byte for a file.
-    pub(super) fn bits(self) -> u8 {
+    pub(crate) fn bits(self) -> u8 {
         let flags = [self.properties, self.content_type, self.tags, self.accessed];
         (0..).zip(flags).map(|(bit, is_set)| u8::from(is_set) << bit).sum()
     }
 
-    pub(super) fn from_bits(bits: u8) -> Self {
+    pub(crate) fn from_bits(bits: u8) -> Self {
         let has = |bit: u8| bits >> bit & 1 == 1;
         Self { properties: has(0), content_type: has(1), tags: has(2), accessed: has(3) }
+    }
+
+    /// Returns the object without the type and tags that no view needs. Properties stay: clients show them as attributes, and find in
+    /// them the directory of the object.
+    pub(super) fn trim<'a>(self, object: LiveObject<'a>) -> LiveObject<'a> {
+        LiveObject {
+            content_type: object.content_type.filter(|_| self.content_type),
+            tags: object.tags.filter(|_| self.tags),
+            ..object
+        }
     }
 
     /// Returns whether the needed metadata of the object is known.

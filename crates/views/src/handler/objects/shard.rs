@@ -38,7 +38,7 @@ impl Shard {
     /// Returns the version up to which departures from a container's views are not known.
     pub(super) fn departures_floor(&self, container: u32) -> u64 {
         let table = self.tables.get(container as usize).and_then(Option::as_deref);
-        table.map_or(0, |table| table.departures_floor)
+        table.map_or(0, Table::departures_floor)
     }
 
     pub(super) fn tables(&self) -> impl Iterator<Item = &Table> {

@@ -5,79 +5,33 @@
 //! end of one list, however many views see the object. Departures, which are keys that left a set, are kept in a
 //! queue of bounded length ([`Table::history_max`]).
 //!
-//! Refuses: to ask a store, to wait. Invariants: a live object is in the list of its set; versions ascend along a
-//! list; `by_modified` and `by_accessed` hold all live objects if the matcher has rules on ages, else none.
+//! Refuses: to ask a store, to wait. Invariants: a live object is in the list of its set, a tombstone in the list of
+//! tombstones; versions ascend along a list; `times` holds all live objects if the matcher has rules on ages, else none.
 
 use super::change_log::{ChangeLog, RecordKind};
-use super::matcher::{KeyClass, KeyClassId, Matcher, TimeCuts, ViewSet, ViewSetId};
-use super::object_record::{LiveObject, ObjectRecord, key_of};
-use super::reconcile::TrustLimits;
-use hashbrown::{HashMap, HashTable};
-use std::collections::{BTreeSet, HashSet, VecDeque};
+use super::departures::{Departure, Departures};
+use super::judgement::TrustLimits;
+use super::matcher::{KeyClassId, Matcher, Needs, TimeCuts, ViewSet, ViewSetId};
+use super::membership::Membership;
+use super::slots::{List, Seen, SlotState, Slots};
+use super::time_index::TimeIndex;
+use crate::object_record::{ObjectRecord, key_of};
+use hashbrown::HashMap;
 use std::sync::Arc;
-use store::Timestamp;
 
 #[derive(Debug)]
 pub(super) struct Table {
-    pub(super) container: u32,
-    pub(super) matcher: Arc<Matcher>,
-    time_cuts: Arc<TimeCuts>,
-    classes: HashMap<KeyClassId, Arc<KeyClass>>,
-    /// Sets by signature, which begins with the class.
-    sets: HashMap<Box<[u32]>, ViewSetId>,
-    slots: Vec<Slot>,
-    free: Vec<u32>,
-    index: HashTable<u32>,
+    pub(super) slots: Slots,
     lists: HashMap<ViewSetId, List>,
     /// Absent objects, kept because a late hint might announce them again.
     tombstones: List,
     live_count: usize,
-    departures: VecDeque<Departure>,
-    /// Version of the newest departure that is not in `departures` any more.
-    pub(super) departures_floor: u64,
+    membership: Membership,
+    departures: Departures,
+    times: TimeIndex,
     pub(super) trust_limits: TrustLimits,
-    by_modified: BTreeSet<(Timestamp, u32)>,
-    by_accessed: BTreeSet<(Timestamp, u32)>,
-    record_bytes: usize,
-    scratch: Vec<u8>,
-    pub(super) packed: Vec<u8>,
-    signature: Vec<u32>,
-}
-
-#[derive(Debug)]
-struct Slot {
-    record: Box<[u8]>,
-    version: u64,
-    class: KeyClassId,
-    set: ViewSetId,
-    /// How the object was last seen during a listing: encodes [`Seen`].
-    seen: u32,
-    previous: u32,
-    next: u32,
-}
-
-/// A doubly linked list of slots, from the one that changed longest ago.
-#[derive(Debug, Clone, Copy)]
-struct List {
-    head: u32,
-    tail: u32,
-    count: usize,
-}
-
-/// A key that left a set of views.
-#[derive(Debug)]
-struct Departure {
-    version: u64,
-    key: Box<[u8]>,
-    /// The set; `None` if it is not known, so that it may be any.
-    from: Option<ViewSet>,
-}
-
-/// How an object was last seen, with the number of the listing that ran then.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Seen {
-    InListing(u32),
-    ByHintDuring(u32),
+    /// Scratch space for a packed record.
+    packed: Vec<u8>,
 }
 
 /// A change in a view: a slot that it shows, or a key that left it.
@@ -87,39 +41,38 @@ pub(super) enum Change {
     Gone(Box<[u8]>),
 }
 
-const NONE: u32 = u32::MAX;
-
 /// Minimum for the number of departures, and of tombstones, that a table keeps.
 const HISTORY_MIN: usize = 1024;
 
 impl Table {
     pub(super) fn new(container: u32, matcher: Arc<Matcher>, time_cuts: Arc<TimeCuts>) -> Self {
         Self {
-            container,
-            matcher,
-            time_cuts,
-            classes: HashMap::new(),
-            sets: HashMap::new(),
-            slots: Vec::new(),
-            free: Vec::new(),
-            index: HashTable::new(),
+            slots: Slots::new(container),
             lists: HashMap::new(),
             tombstones: List::EMPTY,
             live_count: 0,
-            departures: VecDeque::new(),
-            departures_floor: 0,
+            membership: Membership::new(matcher, time_cuts),
+            departures: Departures::default(),
+            times: TimeIndex::default(),
             trust_limits: TrustLimits::default(),
-            by_modified: BTreeSet::new(),
-            by_accessed: BTreeSet::new(),
-            record_bytes: 0,
-            scratch: Vec::new(),
             packed: Vec::new(),
-            signature: Vec::new(),
         }
     }
 
-    pub(super) fn time_cuts(&self) -> &Arc<TimeCuts> {
-        &self.time_cuts
+    pub(super) fn container(&self) -> u32 {
+        self.slots.container
+    }
+
+    pub(super) fn membership(&self) -> &Membership {
+        &self.membership
+    }
+
+    pub(super) fn departures_floor(&self) -> u64 {
+        self.departures.floor()
+    }
+
+    pub(super) fn set_departures_floor(&mut self, version: u64) {
+        self.departures.set_floor(version);
     }
 
     pub(super) fn live_count(&self) -> usize {
@@ -128,67 +81,28 @@ impl Table {
 
     /// Returns the approximate memory of the table, in bytes.
     pub(super) fn memory_bytes(&self) -> usize {
-        // Overhead of an allocation for a record.
-        const ALLOCATION_OVERHEAD: usize = 16;
-        let time_indexes = (self.by_modified.len() + self.by_accessed.len()) * 24;
-        let departures: usize = self
-            .departures
-            .iter()
-            .map(|departure| departure.key.len() + ALLOCATION_OVERHEAD + size_of::<Departure>())
-            .sum();
-        self.record_bytes
-            + (self.slots.len() - self.free.len()) * ALLOCATION_OVERHEAD
-            + self.slots.capacity() * size_of::<Slot>()
-            + self.index.allocation_size()
-            + time_indexes
-            + departures
-            + self.sets.len() * 96
+        self.slots.memory_bytes()
+            + self.membership.memory_bytes()
+            + self.departures.memory_bytes()
+            + self.times.memory_bytes()
     }
 
     /// Returns the sets that have objects, with the number of their objects.
     pub(super) fn set_sizes(&self) -> impl Iterator<Item = (ViewSet, usize)> {
         let filled = self.lists.iter().filter(|(_, list)| list.count > 0);
-        filled.map(|(set, list)| (self.matcher.set(*set), list.count))
-    }
-
-    pub(super) fn find(&self, hash: u64, key: &[u8]) -> Option<u32> {
-        self.index.find(hash, |slot| key_of(&self.slots[*slot as usize].record) == key).copied()
-    }
-
-    pub(super) fn known(&self, slot: u32) -> ObjectRecord<'_> {
-        let record = &self.slots[slot as usize].record;
-        ObjectRecord::read(record).unwrap_or(ObjectRecord { key: key_of(record), order: None, live: None })
-    }
-
-    pub(super) fn class_of_slot(&self, slot: u32) -> KeyClassId {
-        self.slots[slot as usize].class
-    }
-
-    pub(super) fn version_of(&self, slot: u32) -> u64 {
-        self.slots[slot as usize].version
-    }
-
-    pub(super) fn seen(&self, slot: u32) -> Option<Seen> {
-        Seen::read(self.slots[slot as usize].seen)
-    }
-
-    pub(super) fn set_seen(&mut self, slot: u32, seen: Option<Seen>) {
-        self.slots[slot as usize].seen = seen.map_or(0, Seen::number);
+        filled.map(|(set, list)| (self.membership.views(*set), list.count))
     }
 
     /// Returns the class of a key, whether or not its object is known; `None` if no view wants the key.
     pub(super) fn class_of(&mut self, key: &[u8]) -> Option<KeyClassId> {
-        let mut scratch = std::mem::take(&mut self.signature);
-        let class = self.matcher.class_of(key, &mut scratch);
-        self.signature = scratch;
-        class
+        self.membership.class_of(key)
     }
 
-    pub(super) fn class(&mut self, id: KeyClassId) -> &KeyClass {
-        self.classes.entry(id).or_insert_with(|| self.matcher.class(id))
+    pub(super) fn needs(&mut self, class: KeyClassId) -> Needs {
+        self.membership.needs(class)
     }
 
-    /// Replaces the known state of an object.
+    /// Replaces the known state of an object, and logs the change.
     pub(super) fn put(
         &mut self,
         hash: u64,
@@ -197,191 +111,85 @@ impl Table {
         seen: Option<Seen>,
         log: &mut ChangeLog,
     ) {
-        let mut record = std::mem::take(&mut self.scratch);
-        record.clear();
-        known.pack(&mut record);
-        let slot = self.find(hash, known.key);
-        self.put_packed(slot, hash, class, &record, seen, log);
-        self.scratch = record;
-    }
-
-    /// Like `put`, for a packed record whose slot the caller has looked up.
-    pub(super) fn put_packed(
-        &mut self,
-        slot: Option<u32>,
-        hash: u64,
-        class: KeyClassId,
-        record: &[u8],
-        seen: Option<Seen>,
-        log: &mut ChangeLog,
-    ) {
-        let version = log.append(RecordKind::Object, self.container, record);
-        let slot = self.store_record(slot, hash, class, record, version);
-        if seen.is_some() {
-            self.set_seen(slot, seen);
+        let mut packed = std::mem::take(&mut self.packed);
+        self.pack(class, known, &mut packed);
+        let version = log.append(RecordKind::Object, self.container(), &packed);
+        let slot = self.store(hash, class, &packed, version);
+        self.packed = packed;
+        if let Some(seen) = seen {
+            self.slots.set_seen(slot, seen);
         }
         self.prune_history(seen.is_some());
     }
 
-    /// Loads a record of a snapshot or, in the order of versions, of the log.
+    /// Packs a record, without the metadata that no view needs.
+    fn pack(&mut self, class: KeyClassId, known: &ObjectRecord<'_>, into: &mut Vec<u8>) {
+        into.clear();
+        let needs = self.membership.needs(class);
+        ObjectRecord { live: known.live.map(|live| needs.trim(live)), ..*known }.pack(into);
+    }
+
+    /// Loads a record of a snapshot or, in the order of versions, of the log. A malformed record is ignored.
     pub(super) fn load_record(&mut self, hash: u64, record: &[u8], version: u64, is_log: bool) {
-        let key = key_of(record);
-        let Some(class) = self.class_of(key) else { return };
-        let slot = self.find(hash, key);
-        if is_log && slot.is_some() {
+        let Some(known) = ObjectRecord::read(record) else { return };
+        let Some(class) = self.class_of(known.key) else { return };
+        if is_log && self.slots.find(hash, known.key).is_some() {
             // The set that the object left is not known, because the matcher of that time is not.
-            self.departures.push_back(Departure { version, key: key.into(), from: None });
+            self.departures.push(Departure { version, key: known.key.into(), from: None });
         }
-        self.store_record(slot, hash, class, record, version);
+        let mut packed = std::mem::take(&mut self.packed);
+        self.pack(class, &known, &mut packed);
+        self.store(hash, class, &packed, version);
+        self.packed = packed;
         self.prune_history(false);
     }
 
-    pub(super) fn set_departures_floor(&mut self, version: u64) {
-        self.departures_floor = version;
-    }
-
-    fn store_record(
-        &mut self,
-        slot: Option<u32>,
-        hash: u64,
-        class: KeyClassId,
-        record: &[u8],
-        version: u64,
-    ) -> u32 {
+    /// Stores a packed record. Returns its slot, which is at the end of its list.
+    fn store(&mut self, hash: u64, class: KeyClassId, record: &[u8], version: u64) -> u32 {
         let live = ObjectRecord::read(record).and_then(|known| known.live);
-        let set = live.map_or(ViewSetId::NONE, |live| self.set_of(class, &live));
-        let slot = match slot {
+        let set = live.map(|live| self.membership.set_of(class, &live));
+        let state = SlotState { version, class, set: set.unwrap_or(ViewSetId::NONE) };
+        let slot = match self.slots.find(hash, key_of(record)) {
             Some(slot) => {
-                self.detach(slot, version, live.is_some().then_some(set));
+                self.detach(slot, version, set);
+                self.slots.replace(slot, record);
+                self.slots.set_state(slot, state);
                 slot
             }
-            None => self.new_slot(hash, record, class),
+            None => self.slots.insert(hash, record, state),
         };
-        let found = &mut self.slots[slot as usize];
-        self.record_bytes = self.record_bytes + record.len() - found.record.len();
-        if found.record.len() == record.len() {
-            found.record.copy_from_slice(record);
-        } else {
-            found.record = record.into();
-        }
-        (found.version, found.class, found.set) = (version, class, set);
-        self.attach(slot, live.is_some());
+        self.attach(slot);
         slot
     }
 
-    /// Takes the record out of a slot, without a copy. `find` does not find the slot until the record is returned.
-    pub(super) fn take_record(&mut self, slot: u32) -> Box<[u8]> {
-        std::mem::take(&mut self.slots[slot as usize].record)
-    }
-
-    pub(super) fn return_record(&mut self, slot: u32, record: Box<[u8]>) {
-        self.slots[slot as usize].record = record;
-    }
-
-    fn new_slot(&mut self, hash: u64, record: &[u8], class: KeyClassId) -> u32 {
-        let new = Slot {
-            record: record.into(),
-            version: 0,
-            class,
-            set: ViewSetId::NONE,
-            seen: 0,
-            previous: NONE,
-            next: NONE,
-        };
-        self.record_bytes += record.len();
-        let slot = match self.free.pop() {
-            Some(slot) => {
-                self.slots[slot as usize] = new;
-                slot
-            }
-            None => {
-                self.slots.push(new);
-                (self.slots.len() - 1) as u32
-            }
-        };
-        let slots = &self.slots;
-        self.index.insert_unique(hash, slot, |slot| {
-            super::hash(self.container, key_of(&slots[*slot as usize].record))
-        });
-        slot
-    }
-
-    /// Removes a slot from its list and from the indexes of times. Records a departure if `next`, the object's next
+    /// Removes a slot from its list and from the index of times. Records a departure if `next`, the object's next
     /// set, is another set or none.
     fn detach(&mut self, slot: u32, version: u64, next: Option<ViewSetId>) {
-        let found = &self.slots[slot as usize];
-        let known = ObjectRecord::read(&found.record);
-        let live = known.and_then(|known| known.live);
-        if let Some(live) = live {
-            let (modified, accessed) = (live.modified, live.accessed);
-            if found.set != ViewSetId::NONE && next != Some(found.set) {
-                let from = Some(self.matcher.set(found.set));
-                self.departures.push_back(Departure { version, key: key_of(&found.record).into(), from });
-            }
-            if self.matcher.has_ages() {
-                self.by_modified.remove(&(modified, slot));
-                accessed.map(|accessed| self.by_accessed.remove(&(accessed, slot)));
-            }
-            self.live_count -= 1;
-        }
-        self.unlink(slot, live.is_some());
-    }
-
-    fn attach(&mut self, slot: u32, is_live: bool) {
-        self.link(slot, is_live);
-        if is_live {
-            self.live_count += 1;
-            if self.matcher.has_ages() {
-                self.index_times(slot);
-            }
-        }
-    }
-
-    fn index_times(&mut self, slot: u32) {
-        let Some(live) = ObjectRecord::read(&self.slots[slot as usize].record).and_then(|known| known.live)
-        else {
-            return;
+        let set = self.slots.state(slot).set;
+        let Some(live) = self.slots.live(slot) else {
+            return self.slots.unlink(slot, &mut self.tombstones);
         };
-        let (modified, accessed) = (live.modified, live.accessed);
-        self.by_modified.insert((modified, slot));
-        accessed.map(|accessed| self.by_accessed.insert((accessed, slot)));
+        if self.membership.has_ages() {
+            self.times.remove(slot, &live);
+        }
+        if set != ViewSetId::NONE && next != Some(set) {
+            let from = Some(self.membership.views(set));
+            self.departures.push(Departure { version, key: self.slots.key(slot).into(), from });
+        }
+        self.live_count -= 1;
+        self.slots.unlink(slot, self.lists.entry(set).or_insert(List::EMPTY));
     }
 
-    fn list_of(&mut self, slot: u32, is_live: bool) -> &mut List {
-        let set = self.slots[slot as usize].set;
-        if is_live { self.lists.entry(set).or_insert(List::EMPTY) } else { &mut self.tombstones }
-    }
-
-    fn unlink(&mut self, slot: u32, is_live: bool) {
-        let Slot { previous, next, .. } = self.slots[slot as usize];
-        let list = self.list_of(slot, is_live);
-        list.count -= 1;
-        if previous == NONE {
-            list.head = next
+    fn attach(&mut self, slot: u32) {
+        let Some(live) = self.slots.live(slot) else {
+            return self.slots.link(slot, &mut self.tombstones);
+        };
+        if self.membership.has_ages() {
+            self.times.insert(slot, &live);
         }
-        if next == NONE {
-            list.tail = previous
-        }
-        if previous != NONE {
-            self.slots[previous as usize].next = next
-        }
-        if next != NONE {
-            self.slots[next as usize].previous = previous
-        }
-    }
-
-    fn link(&mut self, slot: u32, is_live: bool) {
-        let list = self.list_of(slot, is_live);
-        let last = list.tail;
-        list.count += 1;
-        list.tail = slot;
-        if last == NONE {
-            list.head = slot
-        } else {
-            self.slots[last as usize].next = slot
-        }
-        let found = &mut self.slots[slot as usize];
-        (found.previous, found.next) = (last, NONE);
+        self.live_count += 1;
+        let set = self.slots.state(slot).set;
+        self.slots.link(slot, self.lists.entry(set).or_insert(List::EMPTY));
     }
 
     /// Returns how many departures, and how many tombstones, are kept.
@@ -393,49 +201,17 @@ impl Table {
     /// listing may be older than the removal.
     fn prune_history(&mut self, is_listing: bool) {
         let history_max = self.history_max();
-        while self.departures.len() > history_max {
-            self.departures_floor =
-                self.departures.pop_front().map_or(self.departures_floor, |departure| departure.version);
-        }
+        self.departures.prune(history_max);
         while !is_listing && self.tombstones.count > history_max {
             self.drop_tombstone(self.tombstones.head);
         }
     }
 
     fn drop_tombstone(&mut self, slot: u32) {
-        self.unlink(slot, false);
-        let record = std::mem::take(&mut self.slots[slot as usize].record);
-        let order = ObjectRecord::read(&record).and_then(|known| known.order);
+        let order = self.slots.known(slot).order;
         self.trust_limits.forgotten_order_max = self.trust_limits.forgotten_order_max.max(order);
-        self.drop_record(slot, &record);
-    }
-
-    /// Frees a slot that is in no list.
-    fn drop_record(&mut self, slot: u32, record: &[u8]) {
-        let hash = super::hash(self.container, key_of(record));
-        if let Ok(entry) = self.index.find_entry(hash, |found| *found == slot) {
-            entry.remove();
-        }
-        self.record_bytes -= record.len();
-        self.free.push(slot);
-    }
-
-    fn set_of(&mut self, class: KeyClassId, live: &LiveObject<'_>) -> ViewSetId {
-        let mut signature = std::mem::take(&mut self.signature);
-        signature.clear();
-        signature.push(class.0);
-        let rules = self.classes.entry(class).or_insert_with(|| self.matcher.class(class));
-        rules.append_signature(live, &self.time_cuts, &mut signature);
-        let set = match self.sets.get(signature.as_slice()) {
-            Some(set) => *set,
-            None => {
-                let set = self.matcher.match_rules(rules, live, self.time_cuts.now);
-                self.sets.insert(signature.as_slice().into(), set);
-                set
-            }
-        };
-        self.signature = signature;
-        set
+        self.slots.unlink(slot, &mut self.tombstones);
+        self.slots.remove(slot);
     }
 
     /// Sets another matcher: recomputes the sets of all objects, and drops objects that no view wants any more.
@@ -447,64 +223,42 @@ impl Table {
     ) {
         // First applies the passing of time to the old rules, so that departures are recorded. Changing the matcher
         // itself moves no object into or out of a view that is in both.
-        self.advance(&Arc::new(self.matcher.time_cuts(time_cuts.now)), log);
-        self.matcher = Arc::clone(matcher);
-        self.time_cuts = Arc::clone(time_cuts);
-        self.classes.clear();
-        self.sets.clear();
-        self.by_modified.clear();
-        self.by_accessed.clear();
-        let lists = std::mem::take(&mut self.lists);
-        let mut slots: Vec<u32> = lists.values().flat_map(|list| self.walk(*list)).collect();
-        slots.sort_unstable_by_key(|slot| self.slots[*slot as usize].version);
-        for slot in slots {
-            self.reclassify_slot(slot);
-        }
-        for slot in self.tombstone_slots() {
-            let record = std::mem::take(&mut self.slots[slot as usize].record);
-            let class = self.class_of(key_of(&record));
-            self.slots[slot as usize].record = record;
-            match class {
-                Some(class) => self.slots[slot as usize].class = class,
-                None => self.drop_tombstone(slot),
-            }
+        self.advance(&Arc::new(self.membership.matcher().time_cuts(time_cuts.now)), log);
+        self.membership = Membership::new(Arc::clone(matcher), Arc::clone(time_cuts));
+        self.times = TimeIndex::default();
+        let mut live = self.live_slots();
+        live.sort_unstable_by_key(|slot| self.slots.state(*slot).version);
+        let tombstones = self.tombstone_slots();
+        (self.lists, self.tombstones, self.live_count) = (HashMap::new(), List::EMPTY, 0);
+        for slot in live.into_iter().chain(tombstones) {
+            self.reclassify(slot);
         }
     }
 
-    fn reclassify_slot(&mut self, slot: u32) {
-        let record = std::mem::take(&mut self.slots[slot as usize].record);
-        let live = ObjectRecord::read(&record).and_then(|known| known.live);
-        let Some(class) = self.class_of(key_of(&record)) else {
-            self.live_count -= 1;
-            return self.drop_record(slot, &record);
+    /// Finds the class and the set of a slot that is in no list, and attaches or drops it.
+    fn reclassify(&mut self, slot: u32) {
+        let Some(class) = self.membership.class_of(self.slots.key(slot)) else {
+            if self.slots.live(slot).is_none() {
+                // A tombstone that is dropped limits the hints that are trusted.
+                self.slots.link(slot, &mut self.tombstones);
+                return self.drop_tombstone(slot);
+            }
+            return self.slots.remove(slot);
         };
-        self.slots[slot as usize].class = class;
-        let set = live.map_or(ViewSetId::NONE, |live| self.set_of(class, &live));
-        let found = &mut self.slots[slot as usize];
-        (found.record, found.set) = (record, set);
-        self.link(slot, true);
-        if self.matcher.has_ages() {
-            self.index_times(slot);
-        }
+        let live = self.slots.live(slot);
+        let set = live.map_or(ViewSetId::NONE, |live| self.membership.set_of(class, &live));
+        let version = self.slots.state(slot).version;
+        self.slots.set_state(slot, SlotState { version, class, set });
+        self.attach(slot);
     }
 
     /// Moves to another moment: recomputes the sets of the objects that this can change.
     pub(super) fn advance(&mut self, time_cuts: &Arc<TimeCuts>, log: &mut ChangeLog) {
-        if !self.matcher.has_ages() || self.time_cuts == *time_cuts {
+        if !self.membership.has_ages() || self.membership.time_cuts() == time_cuts {
             return;
         }
-        let [modified, accessed] = self.time_cuts.changed_ranges(time_cuts);
-        if !self.time_cuts.has_same_order(time_cuts) {
-            self.sets.clear();
-        }
-        self.time_cuts = Arc::clone(time_cuts);
-        let mut slots = BTreeSet::new();
-        for (order, ranges) in [(&self.by_modified, modified), (&self.by_accessed, accessed)] {
-            for (from, to) in ranges {
-                slots.extend(order.range((from, 0)..=(to, u32::MAX)).map(|(_, slot)| *slot));
-            }
-        }
-        for slot in slots {
+        let ranges = self.membership.move_to(time_cuts);
+        for slot in self.times.in_ranges(ranges) {
             self.refresh_set(slot, log);
         }
         self.prune_history(true);
@@ -513,92 +267,45 @@ impl Table {
     /// Recomputes the set of an object. A change is logged as a record of the object: otherwise clients that do not
     /// know of the change yet would not learn of it after a restart.
     fn refresh_set(&mut self, slot: u32, log: &mut ChangeLog) {
-        let record = std::mem::take(&mut self.slots[slot as usize].record);
-        let class = self.slots[slot as usize].class;
-        let live = ObjectRecord::read(&record).and_then(|known| known.live);
-        let set = live.map(|live| self.set_of(class, &live));
-        let is_changed = set != Some(self.slots[slot as usize].set);
-        let version = is_changed.then(|| log.append(RecordKind::Object, self.container, &record));
-        self.slots[slot as usize].record = record;
-        if let (Some(set), Some(version)) = (set, version) {
+        let (state, live) = (self.slots.state(slot), self.slots.live(slot));
+        let Some(set) = live.map(|live| self.membership.set_of(state.class, &live)) else { return };
+        if set != state.set {
+            let version = log.append(RecordKind::Object, self.container(), self.slots.record(slot));
             self.detach(slot, version, Some(set));
-            let found = &mut self.slots[slot as usize];
-            (found.version, found.set) = (version, set);
-            self.attach(slot, true);
+            self.slots.set_state(slot, SlotState { version, set, ..state });
+            self.attach(slot);
         }
     }
 
-    /// Appends the changes of a view since a version; for version 0, everything that the view shows.
+    /// Appends the changes of a view since a version; for version 0, everything that the view shows. `is_in` says for
+    /// each set whether the view is in it.
     pub(super) fn changes(&self, view: u32, is_in: &[bool], since: u64, into: &mut Vec<(u64, u32, Change)>) {
+        let container = self.container();
         for (_, list) in self.lists.iter().filter(|(set, _)| is_set(is_in, **set)) {
-            let mut at = list.tail;
-            while at != NONE && self.slots[at as usize].version > since {
-                let slot = &self.slots[at as usize];
-                into.push((slot.version, self.container, Change::Shown(at)));
-                at = slot.previous;
-            }
+            let newest_first = self.slots.walk_back(*list).map(|slot| (self.slots.state(slot).version, slot));
+            let changed = newest_first.take_while(|(version, _)| *version > since);
+            into.extend(changed.map(|(version, slot)| (version, container, Change::Shown(slot))));
         }
         if since > 0 {
-            self.departures_since(view, is_in, since, into);
-        }
-    }
-
-    fn departures_since(&self, view: u32, is_in: &[bool], since: u64, into: &mut Vec<(u64, u32, Change)>) {
-        let mut seen = HashSet::new();
-        for departure in self.departures.iter().rev().take_while(|departure| departure.version > since) {
-            let was_in = departure.from.as_ref().is_none_or(|set| set.binary_search(&view).is_ok());
-            if was_in && seen.insert(&departure.key) && !self.is_shown(&departure.key, is_in) {
-                into.push((departure.version, self.container, Change::Gone(departure.key.clone())));
-            }
+            let departed = self.departures.since(view, since);
+            let gone = departed.filter(|departure| !self.is_shown(&departure.key, is_in));
+            into.extend(gone.map(|gone| (gone.version, container, Change::Gone(gone.key.clone()))));
         }
     }
 
     fn is_shown(&self, key: &[u8], is_in: &[bool]) -> bool {
-        let slot = self.find(super::hash(self.container, key), key);
-        slot.is_some_and(|slot| {
-            let slot = &self.slots[slot as usize];
-            slot.set != ViewSetId::NONE && is_set(is_in, slot.set)
-        })
+        let set = self.slots.find_key(key).map(|slot| self.slots.state(slot).set);
+        set.is_some_and(|set| set != ViewSetId::NONE && is_set(is_in, set))
     }
 
     /// Returns the slots of all live objects.
     pub(super) fn live_slots(&self) -> Vec<u32> {
-        self.lists.values().flat_map(|list| self.walk(*list)).collect()
+        self.lists.values().flat_map(|list| self.slots.walk(*list)).collect()
     }
 
     /// Returns the slots of all tombstones.
     pub(super) fn tombstone_slots(&self) -> Vec<u32> {
-        self.walk(self.tombstones).collect()
-    }
-
-    pub(super) fn record(&self, slot: u32) -> &[u8] {
-        &self.slots[slot as usize].record
-    }
-
-    fn walk(&self, list: List) -> impl Iterator<Item = u32> {
-        let from = |at: u32| (at != NONE).then_some(at);
-        std::iter::successors(from(list.head), move |at| from(self.slots[*at as usize].next))
-    }
-}
-
-impl List {
-    const EMPTY: Self = Self { head: NONE, tail: NONE, count: 0 };
-}
-
-impl Seen {
-    fn number(self) -> u32 {
-        match self {
-            Self::InListing(listing) => listing * 2,
-            Self::ByHintDuring(listing) => listing * 2 + 1,
-        }
-    }
-
-    fn read(number: u32) -> Option<Self> {
-        match (number / 2, number % 2) {
-            (0, _) => None,
-            (listing, 0) => Some(Self::InListing(listing)),
-            (listing, _) => Some(Self::ByHintDuring(listing)),
-        }
+        self.slots.walk(self.tombstones).collect()
     }
 }
 
