@@ -129,7 +129,7 @@ async fn s540_an_object_takes_a_small_multiple_of_its_key_and_all_of_it_is_count
 }
 
 #[tokio::test]
-async fn s541_a_view_that_needs_too_much_memory_is_refused_and_others_are_shown() {
+async fn s577_a_view_that_needs_too_much_memory_is_refused_and_others_are_shown() {
     let world = World::new(Some(256 << 10)).await;
     for number in 0..3000 {
         world.put(&format!("many/{number:08}")).await;
@@ -154,7 +154,7 @@ async fn s541_a_view_that_needs_too_much_memory_is_refused_and_others_are_shown(
 }
 
 #[tokio::test]
-async fn s541_hints_of_objects_that_there_is_no_memory_for_are_reported() {
+async fn s577_hints_of_objects_that_there_is_no_memory_for_are_reported() {
     let world = World::new(Some(256 << 10)).await;
     let all = rulesets("all: {container: bucket}\n");
     let view = world.handler.open(&all[0]).await.unwrap();
@@ -168,7 +168,7 @@ async fn s541_hints_of_objects_that_there_is_no_memory_for_are_reported() {
 }
 
 #[tokio::test]
-async fn s541_a_tree_whose_names_need_too_much_memory_says_so() {
+async fn s577_a_tree_whose_names_need_too_much_memory_says_so() {
     let handler = Arc::new(FakeHandler::default());
     for number in 0..1000 {
         handler.put(object(&format!("{number:060}"), ""));
