@@ -31,7 +31,7 @@ pub(super) type ListingResult = Result<(), ListingError>;
 /// Receives the result of a listing when it ends.
 pub(super) type RunningListing = watch::Receiver<Option<ListingResult>>;
 
-/// What listings cover: rules on keys as text, and the metadata that was read for the objects that match them.
+/// Coverage of listings: rules on keys as text, and the metadata that was read for the objects that match them.
 pub(super) type Coverage = Vec<(String, Needs)>;
 
 #[derive(Debug, Default)]

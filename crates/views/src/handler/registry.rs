@@ -45,7 +45,7 @@ struct State {
 #[derive(Debug)]
 pub(super) struct SavedContainer {
     pub(super) name: String,
-    /// What was listed, and whether the container has to be listed again.
+    /// Coverage of its listings, and whether it has to be listed again.
     pub(super) covered: Coverage,
     pub(super) is_stale: bool,
     /// The last moment for which clients were told the content of views with rules on ages.

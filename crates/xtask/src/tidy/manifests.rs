@@ -66,8 +66,8 @@ const EDGES: [(&str, &[&str]); 22] = [
     (
         "xtask",
         &[
-            "store", "store-s3", "meta", "vfs", "fuse", "events", "views", "servers", "bench", "sst",
-            "drive", "s3", "analyze",
+            "store", "store-s3", "meta", "vfs", "fuse", "events", "sources", "views", "servers", "bench",
+            "sst", "drive", "s3", "analyze",
         ],
     ),
 ];
@@ -83,7 +83,7 @@ const RESTRICTED: [(&str, &[&str]); 12] = [
     ("tracing-subscriber", &["cli", "xtask", "bench"]),
     ("hyper", &["listen", "store-s3", "events", "sources", "s3", "views", "servers", "bench"]),
     ("hyper-util", &["listen", "store-s3", "events", "sources", "s3", "views", "servers", "bench"]),
-    ("rustls", &["listen", "store-s3", "s3", "views", "cli", "servers", "events"]),
+    ("rustls", &["listen", "store-s3", "s3", "views", "cli", "servers", "sources"]),
     ("quick-xml", &["s3", "store-s3"]),
     ("s3s", &["s3"]),
     ("granit-parser", &["views"]),

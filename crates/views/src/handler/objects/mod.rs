@@ -1,4 +1,4 @@
-//! What is known of all objects, and which views each is in.
+//! The known state of all objects, and the views that each is in.
 //!
 //! Owns the state of the objects of all containers, in memory, divided into shards by the hash of container and key; each shard has a lock
 //! of its own. Owns also the judgement of hints, listings and HEAD results, and the history of changes from which clients are served.
@@ -50,7 +50,7 @@ pub(super) struct Objects {
     change_counter: watch::Sender<u64>,
 }
 
-/// What a request needs of a container: the rules at one moment, and which of their sets of views have the view that it asks for.
+/// A container as one request for changes sees it: the rules at one moment, and which of their sets of views have the requested view.
 #[derive(Debug)]
 pub(super) struct ContainerQuery {
     number: u32,
@@ -70,7 +70,7 @@ pub(super) struct FoundChanges {
     pub(super) has_more: bool,
 }
 
-/// What a request for one shard's changes begins from.
+/// The position from which a request for one shard's changes begins.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ShardCursor {
     /// The version up to which changes were returned.
