@@ -18,7 +18,7 @@ use store::{Buckets, Entropy};
 use views::part::{Part, Union};
 use views::remote::{RemoteConfig, RemoteViews, Token};
 use views::{
-    Ear, Handler, HandlerConfig, HandlerParts, HandlerStats, HintCounts, Unlisted, ViewStats, Views,
+    Handler, HandlerConfig, HandlerParts, HandlerStats, HintCounts, HintSink, Unlisted, ViewStats, Views,
 };
 
 /// Environment variable with the handler's token, if no file has it.
@@ -31,7 +31,7 @@ pub(crate) struct EventHandler {
     pub(crate) handler: Arc<Handler>,
     feeds: Feeds,
     /// The sink of each feed, which counts the outcomes of its hints.
-    sinks: Vec<Arc<Ear>>,
+    sinks: Vec<Arc<HintSink>>,
 }
 
 /// The state of a handler process.
@@ -101,16 +101,17 @@ pub(crate) struct FeedReport {
 
 impl EventHandler {
     /// Starts a handler for the objects of some buckets, with its state in `dir`, fed by the sources that the flags
-    /// name. The sink `also` receives the same hints.
+    /// name. The sink `also` receives the same hints. The objects take `memory_max_bytes` at most.
     pub(crate) async fn start(
         buckets: Arc<dyn Buckets>,
         dir: PathBuf,
         flags: &EventFlags,
         store: &StoreFlags,
         also: Option<Arc<dyn Sink>>,
+        memory_max_bytes: Option<usize>,
         context: &ProcessContext,
     ) -> Result<Self> {
-        let config = HandlerConfig { knows_accessed: flags.access_events };
+        let config = HandlerConfig { knows_accessed: flags.access_events, memory_max_bytes };
         std::fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
         let part = flags.part.unwrap_or(Part::ALL);
         let handler = Handler::start(HandlerParts {
@@ -121,8 +122,8 @@ impl EventHandler {
             config,
         });
         let handler = handler.await?;
-        let handler_sinks: Vec<Arc<Ear>> =
-            flags.events.iter().map(|_| Arc::new(Ear::new(handler.clone()))).collect();
+        let handler_sinks: Vec<Arc<HintSink>> =
+            flags.events.iter().map(|_| Arc::new(HintSink::new(handler.clone()))).collect();
         let sinks = |source: usize| {
             let sink: Arc<dyn Sink> = handler_sinks[source].clone();
             [part.of_hints(sink)].into_iter().chain(also.clone()).collect()
@@ -174,7 +175,7 @@ pub(crate) fn feed_reports(feeds: &Feeds) -> Vec<FeedReport> {
     feeds.statuses().map(|(url, counts)| feed_report(url, counts)).collect()
 }
 
-fn with_outcomes((feed, sink): (FeedReport, &Arc<Ear>)) -> FeedReport {
+fn with_outcomes((feed, sink): (FeedReport, &Arc<HintSink>)) -> FeedReport {
     FeedReport { outcomes: Some(sink.counts().into()), ..feed }
 }
 

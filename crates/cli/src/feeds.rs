@@ -5,7 +5,8 @@ use crate::environment;
 use crate::event_handler::read_secret_line;
 use crate::flags::{SourceAddress, SourceFlags, StoreFlags};
 use anyhow::{Result, anyhow};
-use events::{Feed, FeedCounts, FeedStatus, Filter, Hint, Sink, SinkError, SourceAccess, Wanted};
+use events::{Feed, FeedCounts, FeedStatus, Filter, Hint, Sink, SinkError, Wanted};
+use sources::SourceAccess;
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -46,7 +47,7 @@ impl Feeds {
         let (mut statuses, mut running) = (Vec::new(), JoinSet::new());
         for (position, SourceAddress { account, url }) in sources.iter().enumerate() {
             let access = source_access(flags, store, account.as_deref(), Some(dir.to_owned()), context)?;
-            let source = events::open(url, access).await.map_err(|error| anyhow!("--events: {error}"))?;
+            let source = sources::open(url, access).await.map_err(|error| anyhow!("--events: {error}"))?;
             let (clock, entropy) = (Arc::clone(&context.clock), Arc::clone(&context.entropy));
             let feed = Feed::new(url, flags.event_dialect, dir.join(DEAD_LETTERS_FILE), clock, entropy)
                 .wanting(Wanted::new(filters_of(account, &wanted)));
@@ -125,8 +126,8 @@ impl Sink for AccountSink {
         self.sink.take(&named).await
     }
 
-    async fn lost(&self, bucket: Option<&str>) {
+    async fn lost(&self, bucket: Option<&str>) -> Result<(), SinkError> {
         let bucket = bucket.map(|bucket| in_account(Some(&self.account), bucket));
-        self.sink.lost(bucket.as_deref()).await;
+        self.sink.lost(bucket.as_deref()).await
     }
 }

@@ -4,7 +4,7 @@
 //! cache are corrected as soon as a source reports a change, however long they would be valid otherwise.
 
 use crate::mounted_views::ObjectScope;
-use events::{Hint, Sink, SinkError, What};
+use events::{ChangeKind, Hint, Sink, SinkError};
 use std::sync::{Arc, OnceLock};
 use store::{ETag, ObjectKey};
 use vfs::{Filesystem, ReportedState};
@@ -38,19 +38,19 @@ impl FilesystemSink {
 
 /// Returns the change that a hint reports, or `None` for a read.
 fn change(hint: &Hint<'_>) -> Option<ReportedState> {
-    let said = &hint.said;
-    match hint.what {
-        What::Stored => {
-            let user = said
+    let object = &hint.object;
+    match hint.kind {
+        ChangeKind::Stored => {
+            let user = object
                 .properties
                 .as_ref()
                 .map(|all| all.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect());
-            let etag = said.etag.as_deref().map(ETag::new);
-            Some(ReportedState::Stored { etag, size_bytes: said.size_bytes, user })
+            let etag = object.etag.as_deref().map(ETag::new);
+            Some(ReportedState::Stored { etag, size_bytes: object.size_bytes, user })
         }
-        What::Removed => Some(ReportedState::Removed),
-        What::Changed => Some(ReportedState::Changed),
-        What::Read => None,
+        ChangeKind::Removed => Some(ReportedState::Removed),
+        ChangeKind::Changed => Some(ReportedState::Changed),
+        ChangeKind::Read => None,
     }
 }
 
@@ -62,9 +62,10 @@ impl Sink for FilesystemSink {
         fs.hints().process(hints).await.map_err(|error| SinkError(error.to_string()))
     }
 
-    async fn lost(&self, _bucket: Option<&str>) {
+    async fn lost(&self, _bucket: Option<&str>) -> Result<(), SinkError> {
         if let Some(fs) = self.fs.get() {
             fs.hints().mark_all_stale().await;
         }
+        Ok(())
     }
 }

@@ -279,6 +279,7 @@ impl ViewSettings<'_> {
             store,
             also: also.map(|also| also as Arc<dyn Sink>),
             metadata_ttl: flags.metadata_ttl,
+            memory_limit_bytes: flags.memory_limit,
             context,
         };
         let viewing = MountedViews::start(self.flags, rulesets, parts).await?;

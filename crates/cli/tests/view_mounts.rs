@@ -81,7 +81,7 @@ fn s292_s540_small_views_are_listed_before_the_first_ls() {
     ["a", "b"].iter().for_each(|key| bucket.put(key, "", &[]));
     home.ok(["mount", "--views", "rules.yaml", "mnt"]);
     eventually("the view has been listed", || home.status()["views"][0]["objects"] == 2);
-    assert!(home.status()["views_bytes"].as_u64().unwrap() >= 2 * 800);
+    assert!(home.status()["views_bytes"].as_u64().unwrap() >= 2 * 240);
     let before = requests(&home);
     assert_eq!(names(&home.mnt().join("all")), ["a", "b"]);
     assert_eq!(requests(&home), before, "ls sends no request to the bucket");

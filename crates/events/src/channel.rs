@@ -10,7 +10,7 @@ const BEHIND_MAX: usize = 4096;
 
 /// An item that a subscriber receives.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Heard {
+pub enum ChannelItem {
     /// An event.
     Event(Arc<ObjectEvent>),
     /// At least this many events were lost. Only listing all objects shows their current state.
@@ -19,7 +19,7 @@ pub enum Heard {
 
 /// A broadcast channel for events. Publishing never waits.
 #[derive(Debug, Clone)]
-pub struct Channel(broadcast::Sender<Heard>);
+pub struct Channel(broadcast::Sender<ChannelItem>);
 
 impl Default for Channel {
     fn default() -> Self {
@@ -34,12 +34,12 @@ impl Channel {
     }
 
     /// Returns whether there is a subscriber.
-    pub fn is_heard(&self) -> bool {
+    pub fn has_subscribers(&self) -> bool {
         self.0.receiver_count() > 0
     }
 
     /// Publishes an item to all subscribers.
-    pub fn tell(&self, item: Heard) {
+    pub fn publish(&self, item: ChannelItem) {
         // An error means that there is no subscriber.
         drop(self.0.send(item));
     }
@@ -47,23 +47,23 @@ impl Channel {
 
 /// The receiving end of a channel.
 #[derive(Debug)]
-pub struct Subscription(broadcast::Receiver<Heard>);
+pub struct Subscription(broadcast::Receiver<ChannelItem>);
 
 impl Subscription {
     /// Returns the next item in the order of publication; `None` when the channel is gone.
-    pub async fn next(&mut self) -> Option<Heard> {
+    pub async fn next(&mut self) -> Option<ChannelItem> {
         match self.0.recv().await {
             Ok(item) => Some(item),
-            Err(RecvError::Lagged(count)) => Some(Heard::Lost(count)),
+            Err(RecvError::Lagged(count)) => Some(ChannelItem::Lost(count)),
             Err(RecvError::Closed) => None,
         }
     }
 
     /// Returns the next item if one is available without waiting.
-    pub fn next_ready(&mut self) -> Option<Heard> {
+    pub fn next_ready(&mut self) -> Option<ChannelItem> {
         match self.0.try_recv() {
             Ok(item) => Some(item),
-            Err(TryRecvError::Lagged(count)) => Some(Heard::Lost(count)),
+            Err(TryRecvError::Lagged(count)) => Some(ChannelItem::Lost(count)),
             Err(TryRecvError::Empty | TryRecvError::Closed) => None,
         }
     }

@@ -1,6 +1,4 @@
-//! Fuzz targets for the crate `fuzz`: for any input nothing panics, and the hints read are plausible.
-
-pub use crate::source::fuzz_jobs as jobs;
+//! Fuzz target for the crate `fuzz`: for any input nothing panics, and the hints read are plausible.
 
 use crate::{Dialect, Message};
 use store::KEY_BYTES_MAX;

@@ -13,18 +13,18 @@ pub struct Hint<'a> {
     /// The object's exact key.
     pub key: Cow<'a, [u8]>,
     /// The kind of change.
-    pub what: What,
+    pub kind: ChangeKind,
     /// The position among the hints for the key from sources of one kind, if the source states it.
     pub order: Option<Order>,
     /// The time of the change by the source's clock.
     pub time: Option<Timestamp>,
     /// Further statements of the source about the object.
-    pub said: Said<'a>,
+    pub object: ObjectDescription<'a>,
 }
 
 /// The kinds of changes of an object that consumers distinguish.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum What {
+pub enum ChangeKind {
     /// The object has new bytes and new metadata.
     Stored,
     /// The object is gone.
@@ -45,7 +45,7 @@ pub struct Order(pub u128);
 
 /// The statements of a source about an object. `None` means that the source does not say it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Said<'a> {
+pub struct ObjectDescription<'a> {
     /// The length in bytes.
     pub size_bytes: Option<u64>,
     /// The etag, without quotes.
@@ -72,21 +72,21 @@ impl Hint<'_> {
         Hint {
             bucket: Cow::Owned(self.bucket.into_owned()),
             key: Cow::Owned(self.key.into_owned()),
-            what: self.what,
+            kind: self.kind,
             order: self.order,
             time: self.time,
-            said: self.said.into_owned(),
+            object: self.object.into_owned(),
         }
     }
 }
 
-impl Said<'_> {
-    fn into_owned(self) -> Said<'static> {
+impl ObjectDescription<'_> {
+    fn into_owned(self) -> ObjectDescription<'static> {
         let text = |text: Option<Cow<'_, str>>| text.map(|text| Cow::Owned(text.into_owned()));
         let pair = |(name, value): (Cow<'_, str>, Cow<'_, str>)| {
             (Cow::Owned(name.into_owned()), Cow::Owned(value.into_owned()))
         };
-        Said {
+        ObjectDescription {
             size_bytes: self.size_bytes,
             etag: text(self.etag),
             version: text(self.version),
@@ -101,12 +101,12 @@ impl Said<'_> {
 impl<'a> From<&'a ObjectEvent> for Hint<'a> {
     fn from(event: &'a ObjectEvent) -> Self {
         let has_version = event.object.version.is_some();
-        let what = match event.kind {
-            EventKind::TaggingPut | EventKind::TaggingDelete => What::Changed,
+        let kind = match event.kind {
+            EventKind::TaggingPut | EventKind::TaggingDelete => ChangeKind::Changed,
             // Only one version was removed, which need not be the current one.
-            EventKind::RemovedDelete | EventKind::ExpirationDelete if has_version => What::Changed,
-            kind if kind.is_removed() => What::Removed,
-            _ => What::Stored,
+            EventKind::RemovedDelete | EventKind::ExpirationDelete if has_version => ChangeKind::Changed,
+            kind if kind.is_removed() => ChangeKind::Removed,
+            _ => ChangeKind::Stored,
         };
         let pair = |(name, value): (&'a String, &'a String)| {
             (Cow::Borrowed(name.as_str()), Cow::Borrowed(value.as_str()))
@@ -116,10 +116,10 @@ impl<'a> From<&'a ObjectEvent> for Hint<'a> {
         Self {
             bucket: Cow::Borrowed(&event.bucket),
             key: Cow::Borrowed(event.key.as_bytes()),
-            what,
+            kind,
             order: Some(event.sequence.into()),
             time: Some(event.time),
-            said: Said {
+            object: ObjectDescription {
                 size_bytes: object.size_bytes,
                 etag: object.etag.as_ref().map(|etag| Cow::Borrowed(etag.as_str())),
                 version: None,

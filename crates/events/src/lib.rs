@@ -1,9 +1,9 @@
-//! Events about objects: published to subscribers and webhooks, and received from brokers and webhooks.
+//! Events about objects: published to subscribers and webhooks, and received from sources.
 //!
 //! Owns [`ObjectEvent`], the order of a key's events ([`Sequencer`]), AWS's event format ([`aws`]), and two ways of publishing:
-//! subscribers in this process ([`Channel`]) and receivers behind a URL ([`Webhook`]). For receiving it owns where messages come from
-//! ([`Source`], [`open`]), how they are parsed ([`Dialect`]), what they say ([`Hint`]), and how hints reach their consumers ([`Feed`],
-//! [`Sink`]).
+//! subscribers in this process ([`Channel`]) and receivers behind a URL ([`Webhook`]). For receiving it owns the trait of sources
+//! ([`Source`]) and the source to which others post ([`WebhookSource`]), how messages are parsed ([`Dialect`]), what they say
+//! ([`Hint`]), and how hints reach their consumers ([`Feed`], [`Sink`]). Clients of brokers and queues are in the crate `sources`.
 //!
 //! Refuses to know who makes events or which destination wants them, and to wait for a subscriber or a receiver.
 //!
@@ -12,27 +12,25 @@
 
 pub mod aws;
 mod channel;
+mod dead_letter;
 mod dialect;
 mod event;
 mod feed;
 #[cfg(feature = "fuzz")]
 pub mod fuzz;
 mod hint;
-mod letter;
 mod sequence;
 mod source;
 mod webhook;
 
-pub use channel::{Channel, Heard, Subscription};
+pub use channel::{Channel, ChannelItem, Subscription};
+pub use dead_letter::{DeadLetter, NotADeadLetter};
 pub use dialect::{Dialect, DialectError};
 pub use event::{Described, EventKind, ObjectEvent};
 pub use feed::{Feed, FeedCounts, FeedStatus, Filter, Sink, SinkError, Wanted};
-pub use hint::{Hint, Order, Said, What};
-pub use letter::{Letter, NoLetter};
+pub use hint::{ChangeKind, Hint, ObjectDescription, Order};
 pub use sequence::{Sequence, Sequencer};
-pub use source::{
-    BrokerAccess, Login, Message, Source, SourceAccess, SourceError, WebhookSource, open, open_broker,
-};
+pub use source::{Message, Source, SourceError};
 pub use webhook::{
-    Authorization, Notice, Outcome, Post, Webhook, WebhookConfig, WebhookCounts, WebhookError,
+    Authorization, Notice, Outcome, Post, Webhook, WebhookConfig, WebhookCounts, WebhookError, WebhookSource,
 };

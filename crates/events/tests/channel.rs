@@ -1,20 +1,20 @@
 //! Subscribers in the same process.
 
 use super::webhook::event;
-use events::{Channel, Heard};
+use events::{Channel, ChannelItem};
 
 #[tokio::test]
 async fn subscribers_receive_later_events() {
     let channel = Channel::default();
-    channel.tell(Heard::Event(event("before", 1)));
-    assert!(!channel.is_heard());
+    channel.publish(ChannelItem::Event(event("before", 1)));
+    assert!(!channel.has_subscribers());
     let (mut one, mut other) = (channel.subscribe(), channel.subscribe());
-    assert!(channel.is_heard());
-    channel.tell(Heard::Event(event("a", 2)));
-    channel.tell(Heard::Lost(3));
+    assert!(channel.has_subscribers());
+    channel.publish(ChannelItem::Event(event("a", 2)));
+    channel.publish(ChannelItem::Lost(3));
     for subscription in [&mut one, &mut other] {
-        assert_eq!(subscription.next().await, Some(Heard::Event(event("a", 2))));
-        assert_eq!(subscription.next().await, Some(Heard::Lost(3)));
+        assert_eq!(subscription.next().await, Some(ChannelItem::Event(event("a", 2))));
+        assert_eq!(subscription.next().await, Some(ChannelItem::Lost(3)));
     }
     drop(channel);
     assert_eq!(one.next().await, None);
@@ -26,9 +26,9 @@ async fn s193_a_slow_subscriber_is_told_of_lost_events() {
     let channel = Channel::default();
     let mut slow = channel.subscribe();
     for number in 0..10_000 {
-        channel.tell(Heard::Event(event("a", number)));
+        channel.publish(ChannelItem::Event(event("a", number)));
     }
-    let Some(Heard::Lost(lost)) = slow.next().await else { panic!("the loss must be reported") };
+    let Some(ChannelItem::Lost(lost)) = slow.next().await else { panic!("the loss must be reported") };
     assert!((1..10_000).contains(&lost), "{lost}");
-    assert_eq!(slow.next().await, Some(Heard::Event(event("a", lost))));
+    assert_eq!(slow.next().await, Some(ChannelItem::Event(event("a", lost))));
 }

@@ -3,7 +3,7 @@
 use super::recording_sink::{RecordingSink, RunningFeed, body, eventually, feed, message};
 use super::webhook::event;
 use async_trait::async_trait;
-use events::{Channel, Filter, Heard, Message, Source, SourceError, Wanted};
+use events::{Channel, ChannelItem, Filter, Message, Source, SourceError, Wanted};
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -209,6 +209,23 @@ async fn s231_a_source_that_lost_messages_reports_it() {
     assert_eq!(running.sink.losses.load(Ordering::Relaxed), 1);
 }
 
+/// A handler whose log could not be written took the report of lost events, which a kill then forgot: the messages after it had been
+/// acknowledged.
+#[tokio::test(start_paused = true)]
+async fn s231_a_loss_is_reported_until_the_sink_has_taken_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = ScriptedSource::new(vec![Ok(messages(&["a"]))]);
+    source.0.lock().unwrap().has_lost = true;
+    let sink = Arc::new(RecordingSink::default());
+    sink.fails.store(2, Ordering::Relaxed);
+    let dead_letters = dir.path().join("dead");
+    let running =
+        RunningFeed::start_with_sink(sink, Box::new(source.clone()), &dead_letters, Wanted::default());
+    eventually("all is acknowledged", || source.acknowledged() == 1).await;
+    assert_eq!(running.sink.losses.load(Ordering::Relaxed), 1);
+    assert_eq!((running.sink.keys(), running.status.counts().repeated), (vec!["a".to_owned()], 2));
+}
+
 /// Events of this process's own endpoint arrive without messages. If the feed is slow, it learns that events were lost.
 #[tokio::test]
 async fn s231_a_feed_reads_the_endpoint_of_its_process() {
@@ -217,7 +234,7 @@ async fn s231_a_feed_reads_the_endpoint_of_its_process() {
     let feed = feed(&dir.path().join("dead")).into_sink(sink.clone());
     let subscription = channel.subscribe();
     for number in 0..10_000 {
-        channel.tell(Heard::Event(event("a", number)));
+        channel.publish(ChannelItem::Event(event("a", number)));
     }
     let mut running = JoinSet::new();
     running.spawn(feed.follow(subscription));

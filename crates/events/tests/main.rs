@@ -2,14 +2,11 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
-mod beanstalkd;
 mod channel;
 mod feed;
 mod recording_sink;
 
 mod notifying_servers;
 mod receiver;
-mod source;
-mod sqs;
 mod webhook;
 mod webhook_source;

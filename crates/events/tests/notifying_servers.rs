@@ -1,7 +1,7 @@
 //! Real servers that post events of their buckets: MinIO and versitygw.
 
 use super::recording_sink::{RunningFeed, body, eventually};
-use events::{Authorization, Dialect, Hint, Wanted, WebhookSource, What};
+use events::{Authorization, ChangeKind, Dialect, Hint, Wanted, WebhookSource};
 use servers::{self, S3Server};
 use std::borrow::Cow;
 use std::path::PathBuf;
@@ -54,7 +54,7 @@ impl WebhookFeed {
     /// Waits for the hint with this number, not counting hints of reads.
     async fn change_hint(&self, number: usize) -> Hint<'static> {
         let changes = || -> Vec<Hint<'static>> {
-            self.running.sink.hints().into_iter().filter(|hint| hint.what != What::Read).collect()
+            self.running.sink.hints().into_iter().filter(|hint| hint.kind != ChangeKind::Read).collect()
         };
         eventually("an object changed", || changes().len() > number).await;
         changes().remove(number)
@@ -86,36 +86,36 @@ async fn s230_s233_what_minio_posts() {
     feed.mc(&server, &["cp", "--attr", "Project=apollo", file, &key]).await;
     let stored = feed.change_hint(0).await;
     assert_eq!((&*stored.bucket, &*stored.key), ("bucket", KEY.as_bytes()));
-    assert_eq!((stored.what, stored.said.size_bytes), (What::Stored, Some(5)));
+    assert_eq!((stored.kind, stored.object.size_bytes), (ChangeKind::Stored, Some(5)));
     assert_eq!(
-        (stored.said.etag.as_deref(), stored.said.content_type.as_deref()),
+        (stored.object.etag.as_deref(), stored.object.content_type.as_deref()),
         (Some(ETAG), Some("application/octet-stream"))
     );
-    assert_eq!(stored.said.properties, Some(vec![pair("project", "apollo")]));
-    assert!(stored.order.is_some() && stored.time.is_some() && stored.said.tags.is_none());
+    assert_eq!(stored.object.properties, Some(vec![pair("project", "apollo")]));
+    assert!(stored.order.is_some() && stored.time.is_some() && stored.object.tags.is_none());
 
     feed.mc(&server, &["tag", "set", &key, "class=raw"]).await;
     let tagged = feed.change_hint(1).await;
     // MinIO repeats the object's sequencer. That is not the order of this event, so the hint has none.
-    assert_eq!((tagged.what, tagged.order, tagged.said.tags), (What::Changed, None, None));
+    assert_eq!((tagged.kind, tagged.order, tagged.object.tags), (ChangeKind::Changed, None, None));
 
     feed.mc(&server, &["cp", &key, "s/bucket/copy"]).await;
     let copied = feed.change_hint(2).await;
     assert_eq!(
-        (copied.what, &*copied.key, copied.said.etag.as_deref()),
-        (What::Stored, b"copy".as_slice(), Some(ETAG))
+        (copied.kind, &*copied.key, copied.object.etag.as_deref()),
+        (ChangeKind::Stored, b"copy".as_slice(), Some(ETAG))
     );
 
     feed.mc(&server, &["rm", &key]).await;
     let removed = feed.change_hint(3).await;
-    assert_eq!((removed.what, &removed.key), (What::Removed, &stored.key));
+    assert_eq!((removed.kind, &removed.key), (ChangeKind::Removed, &stored.key));
     assert!(removed.order > stored.order, "{removed:?} {stored:?}");
 
     let file = feed.file(&vec![7; 6 << 20]);
     feed.mc(&server, &["put", "--part-size", "5MiB", file.to_str().unwrap(), "s/bucket/parts"]).await;
     let parts = feed.change_hint(4).await;
-    assert_eq!((parts.what, parts.said.size_bytes), (What::Stored, Some(6 << 20)));
-    assert!(parts.said.etag.unwrap().ends_with("-2"));
+    assert_eq!((parts.kind, parts.object.size_bytes), (ChangeKind::Stored, Some(6 << 20)));
+    assert!(parts.object.etag.unwrap().ends_with("-2"));
     assert_eq!(feed.running.status.counts().unreadable, 0);
 }
 
@@ -131,13 +131,13 @@ async fn s230_what_versitygw_posts() {
     feed.mc(&server, &["cp", file, &key]).await;
     let stored = feed.change_hint(0).await;
     assert_eq!((&*stored.bucket, &*stored.key), ("bucket", KEY.as_bytes()));
-    assert_eq!((stored.what, stored.said.size_bytes), (What::Stored, Some(5)));
-    assert_eq!((stored.said.etag.as_deref(), &stored.said.properties), (Some(ETAG), &None));
+    assert_eq!((stored.kind, stored.object.size_bytes), (ChangeKind::Stored, Some(5)));
+    assert_eq!((stored.object.etag.as_deref(), &stored.object.properties), (Some(ETAG), &None));
     feed.mc(&server, &["tag", "set", &key, "class=raw"]).await;
-    assert_eq!(feed.change_hint(1).await.what, What::Changed);
+    assert_eq!(feed.change_hint(1).await.kind, ChangeKind::Changed);
     feed.mc(&server, &["rm", &key]).await;
     let removed = feed.change_hint(2).await;
-    assert_eq!((removed.what, &removed.key), (What::Removed, &stored.key));
+    assert_eq!((removed.kind, &removed.key), (ChangeKind::Removed, &stored.key));
     // The sequencer of versitygw begins anew whenever it starts.
     assert_eq!((stored.order, removed.order), (None, None));
     assert_eq!(feed.running.status.counts().unreadable, 0);
@@ -156,6 +156,6 @@ fn s230_a_tag_event_of_minio_leads_to_a_look() {
     let message = body(text);
     Dialect::S3.read(&message, &mut |hint| hints.push(hint)).unwrap();
     let [hint] = hints.try_into().unwrap();
-    assert_eq!((hint.what, hint.order, hint.said.tags), (What::Changed, None, None));
-    assert_eq!(hint.said.properties, Some(vec![pair("project", "x")]));
+    assert_eq!((hint.kind, hint.order, hint.object.tags), (ChangeKind::Changed, None, None));
+    assert_eq!(hint.object.properties, Some(vec![pair("project", "x")]));
 }

@@ -20,20 +20,27 @@ pub(crate) struct RecordingSink {
 #[async_trait]
 impl Sink for RecordingSink {
     async fn take(&self, hints: &[Hint<'_>]) -> Result<(), SinkError> {
-        let may_fail = |left: usize| left.checked_sub(1);
-        if self.fails.fetch_update(Ordering::Relaxed, Ordering::Relaxed, may_fail).is_ok() {
-            return Err(SinkError("not now".to_owned()));
-        }
+        self.fail_if_told()?;
         self.hints.lock().unwrap().extend(hints.iter().cloned().map(Hint::into_owned));
         Ok(())
     }
 
-    async fn lost(&self, _bucket: Option<&str>) {
+    async fn lost(&self, _bucket: Option<&str>) -> Result<(), SinkError> {
+        self.fail_if_told()?;
         self.losses.fetch_add(1, Ordering::Relaxed);
+        Ok(())
     }
 }
 
 impl RecordingSink {
+    fn fail_if_told(&self) -> Result<(), SinkError> {
+        let may_fail = |left: usize| left.checked_sub(1);
+        match self.fails.fetch_update(Ordering::Relaxed, Ordering::Relaxed, may_fail) {
+            Ok(_) => Err(SinkError("not now".to_owned())),
+            Err(_) => Ok(()),
+        }
+    }
+
     pub(crate) fn hints(&self) -> Vec<Hint<'static>> {
         self.hints.lock().unwrap().clone()
     }

@@ -26,7 +26,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "credentials", run: store_s3::fuzz::credentials, dictionary: CREDENTIALS },
     Target { name: "names", run: store::fuzz::names, dictionary: NAMES },
     Target { name: "messages", run: events::fuzz::messages, dictionary: MESSAGES },
-    Target { name: "jobs", run: events::fuzz::jobs, dictionary: JOBS },
+    Target { name: "jobs", run: sources::fuzz::jobs, dictionary: JOBS },
     Target { name: "log", run: staging::writeback::fuzz::write_back_log, dictionary: &[] },
     Target { name: "moves", run: staging::mover::fuzz::mover_journal, dictionary: &[] },
     Target { name: "file", run: store_dir::fuzz::file_record, dictionary: &[] },

@@ -2,7 +2,7 @@
 
 use super::raw::{Answer, send};
 use super::test_server::{KEY, OneBucket, TestServer};
-use events::{EventKind, Heard, Subscription};
+use events::{ChannelItem, EventKind, Subscription};
 use s3::Expired;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -92,7 +92,7 @@ impl ClockedServer {
         while let Ok(Some(received)) =
             tokio::time::timeout(Duration::from_millis(20), self.subscription.next()).await
         {
-            let Heard::Event(event) = received else { panic!("events are lost") };
+            let ChannelItem::Event(event) = received else { panic!("events are lost") };
             if event.principal == "tenon:lifecycle" {
                 events.push((event.kind, event.key.to_string()));
             }

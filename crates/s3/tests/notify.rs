@@ -2,7 +2,7 @@
 
 use super::raw::{Answer, send};
 use super::test_server::{KEY, OneBucket, TestServer};
-use events::{EventKind, Heard, ObjectEvent, Subscription, Webhook, WebhookConfig};
+use events::{ChannelItem, EventKind, ObjectEvent, Subscription, Webhook, WebhookConfig};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ async fn bucket() -> (TestServer, Subscription) {
 async fn next(subscription: &mut Subscription) -> Arc<ObjectEvent> {
     let received = tokio::time::timeout(Duration::from_secs(10), subscription.next()).await;
     match received {
-        Ok(Some(Heard::Event(event))) => event,
+        Ok(Some(ChannelItem::Event(event))) => event,
         other => panic!("{other:?}"),
     }
 }
@@ -49,7 +49,7 @@ async fn drain_events(server: &TestServer, subscription: &mut Subscription) -> V
     let mut events = Vec::new();
     while let Ok(next) = tokio::time::timeout(Duration::from_millis(20), subscription.next()).await {
         match next {
-            Some(Heard::Event(event)) => events.push(event),
+            Some(ChannelItem::Event(event)) => events.push(event),
             other => panic!("{other:?}"),
         }
     }
@@ -268,8 +268,8 @@ async fn s193_s196_dropped_events_are_reported_as_lost() {
     let (mut delivered, mut lost) = (0, 0);
     while delivered + lost < COPIES {
         match tokio::time::timeout(Duration::from_secs(10), subscription.next()).await {
-            Ok(Some(Heard::Event(_))) => delivered += 1,
-            Ok(Some(Heard::Lost(count))) => lost += count,
+            Ok(Some(ChannelItem::Event(_))) => delivered += 1,
+            Ok(Some(ChannelItem::Lost(count))) => lost += count,
             other => panic!("{other:?}"),
         }
     }

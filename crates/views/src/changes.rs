@@ -1,6 +1,6 @@
 //! The interface between an event handler and its clients: views, their changes, and errors.
 
-use crate::{ObjectState, Ruleset};
+use crate::{ObjectState, PackedObject, Ruleset};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ pub trait Views: Send + Sync + std::fmt::Debug {
 
     /// Returns a counter that changes whenever any view changes, except by age alone. `None`: clients learn of
     /// changes only by asking.
-    fn news(&self) -> Option<watch::Receiver<u64>> {
+    fn change_counter(&self) -> Option<watch::Receiver<u64>> {
         None
     }
 }
@@ -57,7 +57,7 @@ pub struct Changes {
     /// returned yet may be in the view.
     pub has_more: bool,
     /// Objects that match now, in no particular order.
-    pub shown: Vec<Arc<Shown>>,
+    pub shown: Vec<PackedObject>,
     /// Objects that do not match any more.
     pub gone: Vec<ObjectName>,
     /// Containers of the view that cannot be read. The view shows their objects as last known, or none.
@@ -88,7 +88,7 @@ pub struct ObjectName {
     pub key: ObjectKey,
 }
 
-/// An object that a view shows, in its last known state.
+/// The fields of an object that a view shows, in its last known state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shown {
     /// The bucket and key.
@@ -143,6 +143,9 @@ pub enum ViewError {
         /// The store's error.
         source: store::StoreError,
     },
+    /// The objects of the view need more memory than there is for them; holds the reason.
+    #[error("{0}")]
+    TooLarge(String),
     /// The handler refuses the request, for example because it does not know what the ruleset asks for.
     #[error("{0}")]
     Refused(String),

@@ -144,8 +144,8 @@ impl Client {
             self.sizes.remove(&text(gone.key.as_bytes()));
         }
         for shown in &changes.shown {
-            assert_eq!(&*shown.name.container, CONTAINER);
-            self.sizes.insert(text(shown.name.key.as_bytes()), shown.size_bytes);
+            assert_eq!(&**shown.container(), CONTAINER);
+            self.sizes.insert(text(shown.key()), shown.size_bytes());
         }
         self.cursor = Some(changes.cursor);
     }

@@ -14,6 +14,8 @@ pub mod conformance;
 #[cfg(feature = "fuzz")]
 pub mod fuzz;
 mod handler;
+mod object_record;
+mod packed_object;
 pub mod part;
 mod permitted;
 pub mod remote;
@@ -23,8 +25,9 @@ mod yaml;
 
 pub use changes::{Changes, Cursor, ObjectName, Shown, Unlisted, ViewError, ViewId, Views};
 pub use handler::{
-    Ear, Handler, HandlerConfig, HandlerError, HandlerParts, HandlerStats, HintCounts, ViewStats,
+    Handler, HandlerConfig, HandlerError, HandlerParts, HandlerStats, HintCounts, HintSink, ViewStats,
 };
+pub use packed_object::PackedObject;
 pub use permitted::Permitted;
 pub use ruleset::bound::{SizeBound, TimeBound};
 pub use ruleset::pattern::Pattern;

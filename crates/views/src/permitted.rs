@@ -6,7 +6,7 @@
 //! Refuses: to check single objects. Invariants: no object is shown before its container was checked; when the result
 //! for a container changes, clients get the whole content of their views again, in one step.
 
-use crate::{Changes, Cursor, Ruleset, Unlisted, ViewError, ViewId, Views, containers};
+use crate::{Changes, Cursor, PackedObject, Ruleset, Unlisted, ViewError, ViewId, Views, containers};
 use futures_util::future::join_all;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -88,14 +88,14 @@ impl Views for Permitted {
         let unchecked = self.state().unchecked(&changes);
         self.check(unchecked).await;
         let state = self.state();
-        changes.shown.retain(|shown| state.may_see(&shown.name.container));
+        changes.shown.retain(|shown| state.may_see(shown.container()));
         changes.unlisted.extend(state.hidden(&ruleset));
         changes.cursor = with_verdict_changes(&changes.cursor, verdict_changes);
         Ok(changes)
     }
 
-    fn news(&self) -> Option<watch::Receiver<u64>> {
-        self.views.news()
+    fn change_counter(&self) -> Option<watch::Receiver<u64>> {
+        self.views.change_counter()
     }
 }
 
@@ -108,7 +108,7 @@ impl State {
 
     /// Returns the containers of changes that were not checked yet.
     fn unchecked(&self, changes: &Changes) -> Vec<Arc<str>> {
-        let named: BTreeSet<&Arc<str>> = changes.shown.iter().map(|shown| &shown.name.container).collect();
+        let named: BTreeSet<&Arc<str>> = changes.shown.iter().map(PackedObject::container).collect();
         named.into_iter().filter(|name| !self.verdicts.contains_key(*name)).cloned().collect()
     }
 

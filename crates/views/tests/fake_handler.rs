@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use store::{ETag, ObjectKey, StoreError, Timestamp};
 use views::conformance::{CONTAINER, World};
-use views::{Changes, Cursor, ObjectName, Ruleset, Shown, ViewError, ViewId, Views};
+use views::{Changes, Cursor, ObjectName, PackedObject, Ruleset, Shown, ViewError, ViewId, Views};
 
 #[derive(Debug, Default)]
 pub(crate) struct FakeHandler {
@@ -20,17 +20,17 @@ pub(crate) struct FakeHandler {
 struct State {
     is_lost: bool,
     epoch: u64,
-    objects: BTreeMap<ObjectName, Arc<Shown>>,
+    objects: BTreeMap<ObjectName, PackedObject>,
     log: Vec<ObjectName>,
     views: Vec<Ruleset>,
-    whole_contents: BTreeMap<(u64, u64), Vec<Arc<Shown>>>,
+    whole_contents: BTreeMap<(u64, u64), Vec<PackedObject>>,
 }
 
 impl FakeHandler {
     pub(crate) fn put(&self, shown: Shown) {
         let mut state = self.state.lock().unwrap();
         state.log.push(shown.name.clone());
-        state.objects.insert(shown.name.clone(), Arc::new(shown));
+        state.objects.insert(shown.name.clone(), PackedObject::from(shown));
     }
 
     pub(crate) fn remove(&self, object: &ObjectName) {
@@ -145,8 +145,8 @@ impl Views for FakeHandler {
 }
 
 /// Returns whether a ruleset without rules on times matches an object.
-fn matches(ruleset: &Ruleset, shown: &Shown) -> bool {
-    ruleset.matches(&shown.state(None), Timestamp(0))
+fn matches(ruleset: &Ruleset, object: &PackedObject) -> bool {
+    ruleset.matches(&object.unpack().state(None), Timestamp(0))
 }
 
 /// A fake handler, and the views under test, which may be a client of it.

@@ -5,6 +5,7 @@
 mod bounds;
 mod fake_handler;
 mod handler;
+mod memory;
 mod parts;
 mod patterns;
 mod problems;

@@ -60,21 +60,21 @@ impl HandlersUnderTest {
         Self { buckets, sinks, handlers, views: Arc::new(Union::new(views)), order }
     }
 
-    async fn deliver(&self, key: &str, what: events::What, said: events::Said<'_>) {
+    async fn deliver(&self, key: &str, kind: events::ChangeKind, object: events::ObjectDescription<'_>) {
         let order = u128::from(self.order.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
         let hint = events::Hint {
             bucket: CONTAINER.into(),
             key: key.as_bytes().into(),
-            what,
+            kind,
             order: Some(events::Order(order)),
             time: Some(SystemClock.now()),
-            said,
+            object,
         };
         for sink in &self.sinks {
             sink.take(std::slice::from_ref(&hint)).await.unwrap();
         }
         for handler in &self.handlers {
-            handler.settled().await;
+            handler.wait_until_idle().await;
         }
     }
 }
@@ -93,21 +93,21 @@ impl World for HandlersUnderTest {
         let body = Payload::from(vec![b'x'; size_bytes as usize]);
         let put = store.put(&ObjectKey::try_from(key).unwrap(), body, options).await.unwrap();
         let properties = properties.iter().map(|(name, value)| ((*name).into(), (*value).into()));
-        let said = events::Said {
+        let object = events::ObjectDescription {
             size_bytes: Some(size_bytes),
             etag: Some(put.etag.as_str().to_owned().into()),
             properties: Some(properties.collect()),
             tags: Some(Vec::new()),
             content_type: Some("binary/octet-stream".into()),
-            ..events::Said::default()
+            ..events::ObjectDescription::default()
         };
-        self.deliver(key, events::What::Stored, said).await;
+        self.deliver(key, events::ChangeKind::Stored, object).await;
     }
 
     async fn remove(&self, key: &str) {
         let store = self.buckets.open(CONTAINER).await.unwrap();
         store.delete(&ObjectKey::try_from(key).unwrap(), Precondition::None).await.unwrap();
-        self.deliver(key, events::What::Removed, events::Said::default()).await;
+        self.deliver(key, events::ChangeKind::Removed, events::ObjectDescription::default()).await;
     }
 }
 

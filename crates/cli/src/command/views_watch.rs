@@ -15,8 +15,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use store::Entropy;
 use views::{
-    Changes, Cursor, Handler, HandlerConfig, HandlerParts, ObjectName, Ruleset, Shown, Unlisted, ViewId,
-    Views,
+    Changes, Cursor, Handler, HandlerConfig, HandlerParts, ObjectName, PackedObject, Ruleset, Unlisted,
+    ViewId, Views,
 };
 
 /// Objects requested at once.
@@ -65,7 +65,7 @@ pub(crate) async fn list(rulesets: &[Ruleset], flags: &ViewSourceFlags) -> Resul
     for ruleset in rulesets {
         let mut view = WatchedView::open(&*source.views, ruleset).await?;
         view.update(&*source.views, &mut |_, _| Ok(())).await?;
-        let bytes = view.known.values().map(|shown| shown.size_bytes).sum();
+        let bytes = view.known.values().map(PackedObject::size_bytes).sum();
         print_line(&count_line(
             &Count { view: &ruleset.name, objects: view.known.len(), bytes },
             flags.json,
@@ -104,7 +104,7 @@ pub(crate) async fn watch(
         }
         tokio::time::sleep(interval).await;
         if let Some(own) = &source.own {
-            own.lost(None).await;
+            own.lost(None).await.context("cannot list the buckets again")?;
         }
     }
 }
@@ -133,7 +133,7 @@ struct WatchedView {
     view: ViewId,
     ruleset: Ruleset,
     cursor: Option<Cursor>,
-    known: HashMap<ObjectName, Arc<Shown>>,
+    known: HashMap<ObjectName, PackedObject>,
     unlisted: Vec<Unlisted>,
 }
 
@@ -149,7 +149,7 @@ impl WatchedView {
     /// Reads all changes, and passes each to `report`.
     async fn update(&mut self, views: &dyn Views, report: OnStep<'_>) -> Result<(), WatchError> {
         // If the changes start over, objects that are not reported again have left.
-        let mut before: Option<HashMap<ObjectName, Arc<Shown>>> = None;
+        let mut before: Option<HashMap<ObjectName, PackedObject>> = None;
         loop {
             let changes = match views.changes(self.view, self.cursor.as_ref(), PAGE_OBJECTS).await {
                 Err(views::ViewError::Unknown) => {
@@ -174,7 +174,7 @@ impl WatchedView {
     fn apply(
         &mut self,
         changes: Changes,
-        mut before: Option<&mut HashMap<ObjectName, Arc<Shown>>>,
+        mut before: Option<&mut HashMap<ObjectName, PackedObject>>,
         report: OnStep<'_>,
     ) -> Result<()> {
         for object in &changes.gone {
@@ -184,10 +184,11 @@ impl WatchedView {
             }
         }
         for shown in changes.shown {
-            let was_before = before.as_mut().and_then(|before| before.remove(&shown.name));
-            match self.known.insert(shown.name.clone(), Arc::clone(&shown)).or(was_before) {
-                None => report(Step::Enters, &shown.name)?,
-                Some(old) if old != shown => report(Step::Changes, &shown.name)?,
+            let name = shown.name();
+            let was_before = before.as_mut().and_then(|before| before.remove(&name));
+            match self.known.insert(name.clone(), shown.clone()).or(was_before) {
+                None => report(Step::Enters, &name)?,
+                Some(old) if old != shown => report(Step::Changes, &name)?,
                 Some(_) => {}
             }
         }

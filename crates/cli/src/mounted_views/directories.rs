@@ -102,15 +102,10 @@ impl MountedViews {
     fn entry(&self, entry: Entry) -> Option<DerivedEntry> {
         match entry {
             Entry::Directory => Some(DerivedEntry::Directory),
-            Entry::File(shown) => {
-                let Shown { name, size_bytes, etag, modified, properties, .. } = &*shown;
-                Some(DerivedEntry::File(DerivedFile {
-                    key: self.scope.key(name)?,
-                    size_bytes: *size_bytes,
-                    etag: etag.clone(),
-                    modified: *modified,
-                    properties: properties.clone(),
-                }))
+            Entry::File(object) => {
+                let Shown { name, size_bytes, etag, modified, properties, .. } = object.unpack();
+                let key = self.scope.key(&name)?;
+                Some(DerivedEntry::File(DerivedFile { key, size_bytes, etag, modified, properties }))
             }
         }
     }

@@ -45,9 +45,10 @@ enum ChangeDetection {
     Polling(Duration),
 }
 
-/// Memory of an object in each view that shows it, in bytes: its path in the view, and the attributes that the
-/// handler reported. Measured with 400,000 keys of 60 bytes.
-const SHOWN_BYTES: u64 = 800;
+/// Eighths of the memory limit for the objects that the handler of this process knows, and for their names in the views. Without a handler in
+/// this process, all of these eighths are for the views.
+const HANDLER_EIGHTHS: u64 = 3;
+const TREE_EIGHTHS: u64 = 1;
 
 /// The views of a mount.
 #[derive(Debug)]
@@ -79,6 +80,8 @@ pub(crate) struct MountedViewsParts<'p> {
     pub(crate) also: Option<Arc<dyn Sink>>,
     /// How long what was listed counts as recent.
     pub(crate) metadata_ttl: Duration,
+    /// The mount's memory limit, of which the views have a share.
+    pub(crate) memory_limit_bytes: u64,
     pub(crate) context: &'p ProcessContext,
 }
 
@@ -92,11 +95,14 @@ impl MountedViews {
         let scope = ObjectScope::of(parts.volume);
         rulesets.iter().try_for_each(|ruleset| check_ruleset(ruleset, &scope))?;
         let clock = Arc::clone(&parts.context.clock);
+        let share = |eighths: u64| usize::try_from(parts.memory_limit_bytes / 8 * eighths).ok();
         let handler = match flags.handler.handler.is_empty() {
             true => {
                 let (buckets, dir) = (Arc::clone(&parts.buckets), parts.dir.join("handler"));
-                let (flags, also) = (&flags.events, parts.also);
-                Some(EventHandler::start(buckets, dir, flags, parts.store, also, parts.context).await?)
+                let (events, also, memory) = (&flags.events, parts.also, share(HANDLER_EIGHTHS));
+                let handler =
+                    EventHandler::start(buckets, dir, events, parts.store, also, memory, parts.context);
+                Some(handler.await?)
             }
             false => None,
         };
@@ -117,6 +123,10 @@ impl MountedViews {
             buckets: Arc::clone(&parts.buckets),
             handler: handler.as_ref().map(|handler| handler.handler.clone() as Arc<dyn Sink>),
             dir: Some(parts.dir.join("tree")),
+            memory_max_bytes: match &handler {
+                Some(_) => share(TREE_EIGHTHS),
+                None => share(HANDLER_EIGHTHS + TREE_EIGHTHS),
+            },
         });
         let tree = tree.await.context("cannot keep the directories of views")?;
         let relists = handler.is_some() && flags.events.events.is_empty();
@@ -127,7 +137,7 @@ impl MountedViews {
         let kernel = KernelInvalidation::default();
         if matches!(parts.volume, Volume::Buckets { .. }) && rulesets.len() <= READY_VIEWS_MAX {
             // A listing that takes longer continues after the mount has started.
-            let _is_ready = tokio::time::timeout(READY_TIMEOUT, tree.look_at_all()).await;
+            let _is_ready = tokio::time::timeout(READY_TIMEOUT, tree.refresh_all()).await;
         }
         Ok(Arc::new(Self { tree, handler, scope, rulesets, recency, detection, kernel, clock, relister }))
     }
@@ -149,7 +159,7 @@ impl MountedViews {
     async fn notify_stored(&self, object: ObjectName, meta: ObjectMeta, tags: Option<Tags>) {
         let ObjectMeta { object: at, size_bytes, attributes, .. } = meta;
         let (container, key) = (Arc::clone(&object.container), object.key.clone());
-        self.tree.told_stored(Shown {
+        self.tree.notify_stored(Shown {
             name: object,
             size_bytes,
             etag: at.etag,
@@ -159,20 +169,20 @@ impl MountedViews {
             tags,
         });
         self.report_stale();
-        self.look_again(&container, &key).await;
+        self.verify_object(&container, &key).await;
     }
 
     /// Notifies the views that an object was removed.
     async fn notify_removed(&self, object: &ObjectName) {
-        self.tree.told_removed(object);
+        self.tree.notify_removed(object);
         self.report_stale();
-        self.look_again(&object.container, &object.key).await;
+        self.verify_object(&object.container, &object.key).await;
     }
 
     /// Has the handler of this process examine the object. A remote handler learns of changes by its own sources.
-    async fn look_again(&self, container: &str, key: &ObjectKey) {
+    async fn verify_object(&self, container: &str, key: &ObjectKey) {
         if let Some(handler) = &self.handler {
-            handler.handler.look_again(container, key.as_bytes()).await;
+            handler.handler.verify_object(container, key.as_bytes()).await;
         }
     }
 
@@ -182,17 +192,16 @@ impl MountedViews {
         let view = |view: ViewStatus| protocol::View {
             name: view.name,
             objects: view.objects as u64,
-            lost: view.lost.map(|lost| lost.why),
+            lost: view.outage.map(|outage| outage.why),
             unlisted: view.unlisted.iter().map(Unlisted::to_string).collect(),
         };
         views.map(view).collect()
     }
 
-    /// Estimates the memory for the objects of all views, in bytes.
+    /// Returns the memory for the objects of all views, in bytes.
     pub(crate) fn memory_bytes(&self) -> u64 {
-        let handled = self.handler.as_ref().map_or(0, |handler| handler.handler.stats().memory_bytes);
-        let shown: usize = self.tree.status().iter().map(|view| view.objects).sum();
-        handled as u64 + shown as u64 * SHOWN_BYTES
+        let handler_bytes = self.handler.as_ref().map_or(0, |handler| handler.handler.memory_bytes());
+        (handler_bytes + self.tree.memory_bytes()) as u64
     }
 
     /// Returns the objects that the store refuses to move with their directory, each with the reason.

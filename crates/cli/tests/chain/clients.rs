@@ -10,7 +10,7 @@ use std::sync::Arc;
 use tokio::runtime::Runtime;
 use views::part::{Part, Union};
 use views::remote::{RemoteConfig, RemoteViews};
-use views::{Cursor, ObjectName, Ruleset, Shown, ViewError, ViewId, Views};
+use views::{Cursor, ObjectName, PackedObject, Ruleset, ViewError, ViewId, Views};
 
 /// Returns the value of `--handler`: the handler's URL, prefixed by the part of all objects that it serves.
 pub(super) fn flag((part, url): &(&'static str, String)) -> String {
@@ -29,7 +29,7 @@ struct Followed {
     ruleset: Ruleset,
     view: Option<ViewId>,
     cursor: Option<Cursor>,
-    known: BTreeMap<ObjectName, Arc<Shown>>,
+    known: BTreeMap<ObjectName, PackedObject>,
 }
 
 impl Follower {
@@ -64,7 +64,8 @@ impl Follower {
             let shown = seen.iter().filter(|seen| (rules.shows)(seen));
             let shown = shown.map(|seen| (format!("{}/{}", seen.bucket, seen.key), seen.etag.clone()));
             let known = followed.known.values();
-            let known = known.map(|shown| {
+            let known = known.map(|object| {
+                let shown = object.unpack();
                 (format!("{}/{}", shown.name.container, shown.name.key), shown.etag.as_str().to_owned())
             });
             check_equal(rules.name, shown.collect(), known.collect())?;
@@ -91,7 +92,7 @@ impl Followed {
                 self.known.clear();
             }
             changes.gone.iter().for_each(|object| drop(self.known.remove(object)));
-            self.known.extend(changes.shown.into_iter().map(|shown| (shown.name.clone(), shown)));
+            self.known.extend(changes.shown.into_iter().map(|shown| (shown.name(), shown)));
             self.cursor = Some(changes.cursor);
             if !changes.has_more {
                 return Ok(());

@@ -3,7 +3,7 @@
 use super::json::Json;
 use super::s3::{Bucket, parse_order, unquote_etag};
 use super::{DialectError, bytes, check_names, non_empty};
-use crate::{Hint, Said, What};
+use crate::{ChangeKind, Hint, ObjectDescription};
 use std::borrow::Cow;
 
 #[derive(Default)]
@@ -56,35 +56,35 @@ impl<'a> Event<'a> {
     }
 
     pub(super) fn read(self, each: &mut dyn FnMut(Hint<'a>)) -> Result<(), DialectError> {
-        let Some(what) = self.classify() else { return Ok(()) };
-        let said = match what {
-            What::Stored => Said {
+        let Some(kind) = self.classify() else { return Ok(()) };
+        let object = match kind {
+            ChangeKind::Stored => ObjectDescription {
                 size_bytes: self.size_bytes,
                 etag: unquote_etag(self.etag),
                 version: non_empty(self.version),
-                ..Said::default()
+                ..ObjectDescription::default()
             },
-            _ => Said::default(),
+            _ => ObjectDescription::default(),
         };
         each(check_names(Hint {
             bucket: self.bucket,
             key: bytes(self.key),
-            what,
+            kind,
             order: parse_order(&self.sequencer),
             time: crate::aws::parse_time(&self.time),
-            said,
+            object,
         })?);
         Ok(())
     }
 
-    fn classify(&self) -> Option<What> {
+    fn classify(&self) -> Option<ChangeKind> {
         match &*self.kind {
-            "Object Created" => Some(What::Stored),
-            "Object Deleted" if self.deletion == "Delete Marker Created" => Some(What::Removed),
+            "Object Created" => Some(ChangeKind::Stored),
+            "Object Deleted" if self.deletion == "Delete Marker Created" => Some(ChangeKind::Removed),
             // Only one version was removed, possibly not the current one.
-            "Object Deleted" if !self.version.is_empty() => Some(What::Changed),
-            "Object Deleted" => Some(What::Removed),
-            "Object Tags Added" | "Object Tags Deleted" | "Object ACL Updated" => Some(What::Changed),
+            "Object Deleted" if !self.version.is_empty() => Some(ChangeKind::Changed),
+            "Object Deleted" => Some(ChangeKind::Removed),
+            "Object Tags Added" | "Object Tags Deleted" | "Object ACL Updated" => Some(ChangeKind::Changed),
             _ => None,
         }
     }

@@ -3,7 +3,7 @@
 
 use super::json::{Json, Pairs};
 use super::{DialectError, bytes, check_names, decode_base64, non_empty, to_lowercase};
-use crate::{Hint, Message, Order, Said, What};
+use crate::{ChangeKind, Hint, Message, ObjectDescription, Order};
 use std::borrow::Cow;
 
 /// The metageneration used for deletions: greater than any that the object can have had.
@@ -74,40 +74,40 @@ impl<'a> Attributes<'a> {
     }
 
     fn hint(self, resource: Resource<'a>) -> Result<Option<Hint<'a>>, DialectError> {
-        let Some(what) = self.classify() else { return Ok(None) };
-        let meta_generation = match what {
-            What::Removed => DELETION_METAGENERATION,
+        let Some(kind) = self.classify() else { return Ok(None) };
+        let meta_generation = match kind {
+            ChangeKind::Removed => DELETION_METAGENERATION,
             _ => resource.meta_generation.unwrap_or(0),
         };
         let order = |generation| Order(u128::from(generation) << 64 | u128::from(meta_generation));
         let has_resource = resource.generation.is_some();
-        let said = match what {
-            What::Stored | What::Changed if has_resource => Said {
+        let object = match kind {
+            ChangeKind::Stored | ChangeKind::Changed if has_resource => ObjectDescription {
                 size_bytes: resource.size_bytes,
                 version: self.generation.map(|generation| Cow::Owned(generation.to_string())),
                 content_type: non_empty(resource.content_type),
                 properties: Some(resource.metadata.into_iter().map(named).collect()),
-                ..Said::default()
+                ..ObjectDescription::default()
             },
-            _ => Said::default(),
+            _ => ObjectDescription::default(),
         };
         let hint = Hint {
             bucket: self.bucket,
             key: bytes(self.key),
-            what,
+            kind,
             order: self.generation.map(order),
             time: crate::aws::parse_time(&self.time),
-            said,
+            object,
         };
         check_names(hint).map(Some)
     }
 
     /// Returns what happened; `None` if it is irrelevant here. Deletion of an overwritten generation is: another event reports the new one.
-    fn classify(&self) -> Option<What> {
+    fn classify(&self) -> Option<ChangeKind> {
         match &*self.kind {
-            "OBJECT_FINALIZE" => Some(What::Stored),
-            "OBJECT_METADATA_UPDATE" => Some(What::Changed),
-            "OBJECT_DELETE" | "OBJECT_ARCHIVE" => (!self.is_overwritten).then_some(What::Removed),
+            "OBJECT_FINALIZE" => Some(ChangeKind::Stored),
+            "OBJECT_METADATA_UPDATE" => Some(ChangeKind::Changed),
+            "OBJECT_DELETE" | "OBJECT_ARCHIVE" => (!self.is_overwritten).then_some(ChangeKind::Removed),
             _ => None,
         }
     }

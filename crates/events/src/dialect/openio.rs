@@ -2,7 +2,7 @@
 
 use super::json::{Json, Pairs};
 use super::{DialectError, bytes, check_names, non_empty, to_lowercase};
-use crate::{Hint, Order, Said, What};
+use crate::{ChangeKind, Hint, ObjectDescription, Order};
 use std::borrow::Cow;
 use store::Timestamp;
 
@@ -74,24 +74,24 @@ impl<'a> Event<'a> {
     }
 
     pub(super) fn read(self, each: &mut dyn FnMut(Hint<'a>)) -> Result<(), DialectError> {
-        let Some(what) = self.classify() else { return Ok(()) };
+        let Some(kind) = self.classify() else { return Ok(()) };
         let micros = |when: u64| i64::try_from(when).unwrap_or(i64::MAX).saturating_mul(1000);
         each(check_names(Hint {
-            what,
+            kind,
             order: self.when.map(|when| Order(u128::from(when))),
             time: self.when.map(|when| Timestamp(micros(when))),
             bucket: if self.bucket.is_empty() { self.user.clone() } else { self.bucket.clone() },
             key: bytes(self.path.clone()),
-            said: if what == What::Stored { self.said() } else { Said::default() },
+            object: if kind == ChangeKind::Stored { self.describe() } else { ObjectDescription::default() },
         })?);
         Ok(())
     }
 
     /// Returns the description of the object. User metadata is left out for an append, which names only what is new, and for one message of
     /// several, which has only a part.
-    fn said(self) -> Said<'a> {
+    fn describe(self) -> ObjectDescription<'a> {
         let has_all = self.kind == "storage.content.new" && self.parts.is_none_or(|parts| parts <= 1);
-        Said {
+        ObjectDescription {
             size_bytes: self.size_bytes,
             etag: non_empty(self.hash).map(to_lowercase),
             version: non_empty(self.version),
@@ -102,11 +102,11 @@ impl<'a> Event<'a> {
     }
 
     /// Returns what happened; `None` for containers, chunks and other irrelevant events.
-    fn classify(&self) -> Option<What> {
+    fn classify(&self) -> Option<ChangeKind> {
         match self.kind.strip_prefix("storage.content.")? {
-            "new" | "append" => Some(What::Stored),
-            "update" | "drained" | "transitioned" => Some(What::Changed),
-            "deleted" => Some(What::Removed),
+            "new" | "append" => Some(ChangeKind::Stored),
+            "update" | "drained" | "transitioned" => Some(ChangeKind::Changed),
+            "deleted" => Some(ChangeKind::Removed),
             _ => None,
         }
     }

@@ -6,7 +6,7 @@
 
 use super::json::{Json, Pairs};
 use super::{DialectError, bytes, check_names, non_empty, to_lowercase};
-use crate::{Hint, Order, Said, What};
+use crate::{ChangeKind, Hint, ObjectDescription, Order};
 use percent_encoding::percent_decode;
 use std::borrow::Cow;
 
@@ -118,20 +118,24 @@ impl<'a> Record<'a> {
             return Err(DialectError::Field("eventName"));
         }
         let mut object = self.object;
-        let Some(what) = classify(name, &object.version) else { return Ok(None) };
+        let Some(kind) = classify(name, &object.version) else { return Ok(None) };
         let is_ceph = self.source == "ceph:s3";
         let is_versitygw = self.bucket.is_versitygw();
-        let has_order = !is_versitygw && has_order(what, &self.source);
+        let has_order = !is_versitygw && has_order(kind, &self.source);
         let text = std::mem::take(&mut object.key);
         // versitygw reports length 0 for copies.
         object.size_bytes = object.size_bytes.filter(|size| *size > 0 || !is_versitygw);
         let hint = Hint {
             bucket: self.bucket.name,
             key: if is_versitygw { bytes(text) } else { decode_key(text) },
-            what,
+            kind,
             order: parse_order(&object.sequencer).filter(|_| has_order),
             time: crate::aws::parse_time(&self.time),
-            said: if describes_current_object(name) { object.said(is_ceph) } else { Said::default() },
+            object: if describes_current_object(name) {
+                object.describe(is_ceph)
+            } else {
+                ObjectDescription::default()
+            },
         };
         check_names(hint).map(Some)
     }
@@ -156,8 +160,8 @@ impl<'a> Object<'a> {
         })
     }
 
-    fn said(self, is_ceph: bool) -> Said<'a> {
-        Said {
+    fn describe(self, is_ceph: bool) -> ObjectDescription<'a> {
+        ObjectDescription {
             size_bytes: self.size_bytes,
             etag: unquote_etag(self.etag),
             version: non_empty(self.version),
@@ -199,30 +203,30 @@ fn describes_current_object(name: &str) -> bool {
 }
 
 /// Returns what a kind of event means; `None` if it is irrelevant here.
-fn classify(name: &str, version: &str) -> Option<What> {
+fn classify(name: &str, version: &str) -> Option<ChangeKind> {
     let (family, kind) = name.split_once(':').unwrap_or((name, ""));
     match (family, kind) {
         ("ObjectCreated", "PutTagging" | "DeleteTagging" | "PutRetention" | "PutLegalHold") => {
-            Some(What::Changed)
+            Some(ChangeKind::Changed)
         }
-        ("ObjectCreated", _) | ("ObjectSynced", "Create") => Some(What::Stored),
-        ("ObjectTagging" | "ObjectAcl", _) => Some(What::Changed),
+        ("ObjectCreated", _) | ("ObjectSynced", "Create") => Some(ChangeKind::Stored),
+        ("ObjectTagging" | "ObjectAcl", _) => Some(ChangeKind::Changed),
         // Only one version was removed, possibly not the current one; the event does not say what is current now.
         ("ObjectRemoved" | "LifecycleExpiration" | "ObjectSynced", "Delete") if !version.is_empty() => {
-            Some(What::Changed)
+            Some(ChangeKind::Changed)
         }
         ("ObjectRemoved" | "LifecycleExpiration", _)
-        | ("ObjectSynced", "Delete" | "DeletionMarkerCreated") => Some(What::Removed),
+        | ("ObjectSynced", "Delete" | "DeletionMarkerCreated") => Some(ChangeKind::Removed),
         // Written by Ceph. The rest of the family concerns versions that are not current.
-        ("ObjectLifecycle", "Expiration:Current") => Some(What::Removed),
-        ("ObjectAccessed", _) => Some(What::Read),
+        ("ObjectLifecycle", "Expiration:Current") => Some(ChangeKind::Removed),
+        ("ObjectAccessed", _) => Some(ChangeKind::Read),
         _ => None,
     }
 }
 
 /// Returns whether an event has a sequencer of its own. MinIO writes the object's sequencer, so a change of tags repeats the last one.
-fn has_order(what: What, source: &str) -> bool {
-    what != What::Changed || matches!(source, "aws:s3" | "ceph:s3")
+fn has_order(kind: ChangeKind, source: &str) -> bool {
+    kind != ChangeKind::Changed || matches!(source, "aws:s3" | "ceph:s3")
 }
 
 /// Parses a `sequencer`: hexadecimal; shorter ones count as padded on the left.

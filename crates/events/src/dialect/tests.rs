@@ -1,7 +1,7 @@
 //! Tests with messages of every format, written after their documentation.
 
 use super::*;
-use crate::{Order, Said, What};
+use crate::{ChangeKind, ObjectDescription, Order};
 use std::borrow::Cow;
 use store::Timestamp;
 
@@ -63,14 +63,14 @@ fn pairs(pairs: &[(&'static str, &'static str)]) -> Option<Vec<(Cow<'static, str
     Some(pairs.iter().map(|(name, value)| (Cow::Borrowed(*name), Cow::Borrowed(*value))).collect())
 }
 
-fn hint(bucket: &'static str, key: &'static [u8], what: What, order: u128) -> Hint<'static> {
+fn hint(bucket: &'static str, key: &'static [u8], kind: ChangeKind, order: u128) -> Hint<'static> {
     Hint {
         bucket: Cow::Borrowed(bucket),
         key: Cow::Borrowed(key),
-        what,
+        kind,
         order: Some(Order(order)),
         time: Some(Timestamp(1_790_000_000_000_000_000)),
-        said: Said::default(),
+        object: ObjectDescription::default(),
     }
 }
 
@@ -78,13 +78,13 @@ fn hint(bucket: &'static str, key: &'static [u8], what: What, order: u128) -> Hi
 fn s230_what_aws_writes() {
     let expected = Hint {
         time: Some(Timestamp(1_790_000_000_123_000_000)),
-        said: Said {
+        object: ObjectDescription {
             size_bytes: Some(1024),
             etag: Some("d41d8cd98f00b204e9800998ecf8427e".into()),
             version: Some("096fKKXTRTtl3on89fVO.nfljtsv6qko".into()),
-            ..Said::default()
+            ..ObjectDescription::default()
         },
-        ..hint("photos", "2026/a b+ü.jpg".as_bytes(), What::Stored, 0x55ae_d6dc_d902_81e5)
+        ..hint("photos", "2026/a b+ü.jpg".as_bytes(), ChangeKind::Stored, 0x55ae_d6dc_d902_81e5)
     };
     assert_eq!(read_one(AWS), expected);
     assert_eq!(
@@ -101,7 +101,7 @@ fn an_ordinary_key_is_borrowed() {
     let message = body(&AWS.replace("a+b%2B%C3%BC", "a"));
     let mut borrowed = 0;
     let mut see = |hint: Hint<'_>| {
-        let etag = hint.said.etag.as_ref().is_some_and(|etag| matches!(etag, Cow::Borrowed(_)));
+        let etag = hint.object.etag.as_ref().is_some_and(|etag| matches!(etag, Cow::Borrowed(_)));
         borrowed += usize::from(
             etag && matches!(hint.key, Cow::Borrowed(_)) && matches!(hint.bucket, Cow::Borrowed(_)),
         );
@@ -112,28 +112,28 @@ fn an_ordinary_key_is_borrowed() {
 
 #[test]
 fn what_kinds_of_events_mean() {
-    let what_of = |name: &str| read(&AWS.replace("ObjectCreated:Put", name)).first().map(|hint| hint.what);
+    let what_of = |name: &str| read(&AWS.replace("ObjectCreated:Put", name)).first().map(|hint| hint.kind);
     for name in [
         "ObjectCreated:Copy",
         "s3:ObjectCreated:CompleteMultipartUpload",
         "ObjectCreated:Unheard",
         "ObjectSynced:Create",
     ] {
-        assert_eq!(what_of(name), Some(What::Stored), "{name}");
+        assert_eq!(what_of(name), Some(ChangeKind::Stored), "{name}");
     }
     for name in
         ["ObjectTagging:Put", "ObjectAcl:Put", "s3:ObjectCreated:PutRetention", "s3:ObjectCreated:PutTagging"]
     {
-        assert_eq!(what_of(name), Some(What::Changed), "{name}");
+        assert_eq!(what_of(name), Some(ChangeKind::Changed), "{name}");
     }
     for name in [
         "ObjectRemoved:DeleteMarkerCreated",
         "LifecycleExpiration:DeleteMarkerCreated",
         "ObjectLifecycle:Expiration:Current",
     ] {
-        assert_eq!(what_of(name), Some(What::Removed), "{name}");
+        assert_eq!(what_of(name), Some(ChangeKind::Removed), "{name}");
     }
-    assert_eq!(what_of("s3:ObjectAccessed:Head"), Some(What::Read));
+    assert_eq!(what_of("s3:ObjectAccessed:Head"), Some(ChangeKind::Read));
     for name in [
         "Replication:OperationFailedReplication",
         "ObjectLifecycle:Expiration:Noncurrent",
@@ -144,10 +144,10 @@ fn what_kinds_of_events_mean() {
     }
     // An old version may be gone while the object still exists.
     for name in ["ObjectRemoved:Delete", "LifecycleExpiration:Delete"] {
-        assert_eq!(what_of(name), Some(What::Changed), "{name}");
+        assert_eq!(what_of(name), Some(ChangeKind::Changed), "{name}");
         let plain = AWS.replace("096fKKXTRTtl3on89fVO.nfljtsv6qko", "").replace("ObjectCreated:Put", name);
-        assert_eq!(read_one(&plain).what, What::Removed, "{name}");
-        assert_eq!(read_one(&plain).said, Said::default());
+        assert_eq!(read_one(&plain).kind, ChangeKind::Removed, "{name}");
+        assert_eq!(read_one(&plain).object, ObjectDescription::default());
     }
 }
 
@@ -155,51 +155,56 @@ fn what_kinds_of_events_mean() {
 fn s230_what_ceph_writes() {
     let expected = Hint {
         time: Some(Timestamp(1_790_000_000_123_456_000)),
-        said: Said {
+        object: ObjectDescription {
             size_bytes: Some(3),
             etag: Some("37b51d194a7513e45b56f6524f2d51f2".into()),
             properties: pairs(&[("project", "apollo")]),
             tags: pairs(&[("class", "raw")]),
-            ..Said::default()
+            ..ObjectDescription::default()
         },
-        ..hint("b", b"k", What::Stored, 0xf7e6_d75d_c742_d108)
+        ..hint("b", b"k", ChangeKind::Stored, 0xf7e6_d75d_c742_d108)
     };
     assert_eq!(read_one(CEPH), expected);
     let bare = CEPH.replace(r#"[{"key":"class","val":"raw"}]"#, "[]");
-    assert_eq!(read_one(&bare).said.tags, None, "Ceph writes an empty list when it has not looked for tags");
+    assert_eq!(
+        read_one(&bare).object.tags,
+        None,
+        "Ceph writes an empty list when it has not looked for tags"
+    );
 }
 
 /// versitygw does not encode keys, starts its sequencer anew with each start, and reports no length for copies.
 #[test]
 fn s230_what_versitygw_writes() {
-    let said = Said { size_bytes: Some(3), etag: Some("abc".into()), ..Said::default() };
-    let expected = Hint { said, order: None, ..hint("b", b"a+b c%20", What::Stored, 0) };
+    let object =
+        ObjectDescription { size_bytes: Some(3), etag: Some("abc".into()), ..ObjectDescription::default() };
+    let expected = Hint { object, order: None, ..hint("b", b"a+b c%20", ChangeKind::Stored, 0) };
     assert_eq!(read_one(VERSITYGW), expected);
     let copied =
         read_one(&VERSITYGW.replace("Created:Put", "Created:Copy").replace(r#""size":3"#, r#""size":0"#));
-    assert_eq!((copied.what, copied.said.size_bytes), (What::Stored, None));
+    assert_eq!((copied.kind, copied.object.size_bytes), (ChangeKind::Stored, None));
     let removed = read_one(&VERSITYGW.replace("s3:ObjectCreated:Put", "s3:ObjectRemoved:DeleteObjects"));
-    assert_eq!((removed.what, removed.order), (What::Removed, None));
+    assert_eq!((removed.kind, removed.order), (ChangeKind::Removed, None));
 }
 
 #[test]
 fn s230_event_bridge_writes_keys_as_they_are() {
-    let said = Said {
+    let object = ObjectDescription {
         size_bytes: Some(5),
         etag: Some("b1946ac9".into()),
         version: Some("IYV3".into()),
-        ..Said::default()
+        ..ObjectDescription::default()
     };
-    let expected = Hint { said, ..hint("b", b"a+b %20", What::Stored, 0x617f_0829_9329_d189) };
+    let expected = Hint { object, ..hint("b", b"a+b %20", ChangeKind::Stored, 0x617f_0829_9329_d189) };
     assert_eq!(read_one(EVENT_BRIDGE), expected);
     let deleted = EVENT_BRIDGE.replace("Object Created", "Object Deleted");
-    assert_eq!(read_one(&deleted).what, What::Changed, "only one version was deleted");
+    assert_eq!(read_one(&deleted).kind, ChangeKind::Changed, "only one version was deleted");
     let unversioned = deleted.replace(r#""version-id":"IYV3","#, "");
-    assert_eq!(read_one(&unversioned).what, What::Removed);
+    assert_eq!(read_one(&unversioned).kind, ChangeKind::Removed);
     let marked =
         deleted.replace(r#""PutObject""#, r#""DeleteObject","deletion-type":"Delete Marker Created""#);
-    assert_eq!(read_one(&marked).what, What::Removed);
-    assert_eq!(read_one(&EVENT_BRIDGE.replace("Created", "Tags Added")).what, What::Changed);
+    assert_eq!(read_one(&marked).kind, ChangeKind::Removed);
+    assert_eq!(read_one(&EVENT_BRIDGE.replace("Created", "Tags Added")).kind, ChangeKind::Changed);
     assert_eq!(read(&EVENT_BRIDGE.replace("Object Created", "Object Restore Completed")), []);
 }
 
@@ -241,24 +246,24 @@ const RESOURCE: &str = r#"{"kind":"storage#object","id":"b/a+b/7","name":"a+b","
 #[test]
 fn s230_gcs_says_it_in_attributes_and_in_a_payload() {
     let attributed = read_as(Dialect::Detected, &gcs("OBJECT_FINALIZE", "")).unwrap();
-    assert_eq!(attributed, [hint("b", b"a+b", What::Stored, 7 << 64)]);
-    let said = Said {
+    assert_eq!(attributed, [hint("b", b"a+b", ChangeKind::Stored, 7 << 64)]);
+    let object = ObjectDescription {
         size_bytes: Some(11),
         version: Some("7".into()),
         content_type: Some("text/plain".into()),
         properties: pairs(&[("project", "apollo")]),
-        ..Said::default()
+        ..ObjectDescription::default()
     };
-    let full = Hint { said, ..hint("b", b"a+b", What::Stored, 7 << 64 | 2) };
+    let full = Hint { object, ..hint("b", b"a+b", ChangeKind::Stored, 7 << 64 | 2) };
     assert_eq!(
         read_as(Dialect::Gcs, &gcs("OBJECT_FINALIZE", RESOURCE)).unwrap(),
         std::slice::from_ref(&full)
     );
     let updated = read_as(Dialect::Gcs, &gcs("OBJECT_METADATA_UPDATE", RESOURCE)).unwrap();
-    assert_eq!(updated, [Hint { what: What::Changed, ..full.clone() }]);
+    assert_eq!(updated, [Hint { kind: ChangeKind::Changed, ..full.clone() }]);
     // A deletion is later than all changes of the same generation.
     let [deleted] = read_as(Dialect::Gcs, &gcs("OBJECT_DELETE", RESOURCE)).unwrap().try_into().unwrap();
-    assert_eq!((deleted.what, deleted.order > full.order), (What::Removed, true));
+    assert_eq!((deleted.kind, deleted.order > full.order), (ChangeKind::Removed, true));
     assert!(deleted.order < Some(Order(8 << 64)));
     let mut overwritten = gcs("OBJECT_ARCHIVE", RESOURCE);
     overwritten.attributes.push(("overwrittenByGeneration".to_owned(), "8".to_owned()));
@@ -281,7 +286,7 @@ fn s230_gcs_pushes_both_in_one() {
 fn s230_what_openio_writes() {
     let expected = Hint {
         time: Some(Timestamp(1_790_000_000_123_456_000)),
-        said: Said {
+        object: ObjectDescription {
             size_bytes: Some(11),
             etag: Some("5eb63bbbe01eeed0".into()),
             version: Some("1790000000000001".into()),
@@ -289,16 +294,16 @@ fn s230_what_openio_writes() {
             properties: pairs(&[("project", "apollo")]),
             tags: None,
         },
-        ..hint("images", b"2026/cat.jpg", What::Stored, 1_790_000_000_123_456)
+        ..hint("images", b"2026/cat.jpg", ChangeKind::Stored, 1_790_000_000_123_456)
     };
     assert_eq!(read_one(OPENIO), expected);
     let bucket = OPENIO.replace(r#""path""#, r#""bucket":"public","path""#);
     assert_eq!(read_one(&bucket).bucket, "public");
     let part = OPENIO.replace(r#""origin""#, r#""part":0,"parts":2,"origin""#);
-    assert_eq!(read_one(&part).said.properties, None);
+    assert_eq!(read_one(&part).object.properties, None);
     let updated = read_one(&OPENIO.replace("content.new", "content.update"));
-    assert_eq!((updated.what, updated.said), (What::Changed, Said::default()));
-    assert_eq!(read_one(&OPENIO.replace("content.new", "content.deleted")).what, What::Removed);
+    assert_eq!((updated.kind, updated.object), (ChangeKind::Changed, ObjectDescription::default()));
+    assert_eq!(read_one(&OPENIO.replace("content.new", "content.deleted")).kind, ChangeKind::Removed);
     for kind in ["chunk.new", "container.state", "content.broken", "account.services"] {
         assert_eq!(read(&OPENIO.replace("content.new", kind)), [], "{kind}");
     }
@@ -372,8 +377,8 @@ fn s230_what_tenon_writes() {
             let message = Message { body: aws::message(&event, "c").into(), attributes: Vec::new() };
             let read_hint = read_as(Dialect::Detected, &message).unwrap();
             let expected_hint = Hint::from(&event).into_owned();
-            let said = if kind.is_removed() { Said::default() } else { expected_hint.said };
-            assert_eq!(read_hint, [Hint { said, ..expected_hint }], "{kind:?}");
+            let object = if kind.is_removed() { ObjectDescription::default() } else { expected_hint.object };
+            assert_eq!(read_hint, [Hint { object, ..expected_hint }], "{kind:?}");
         }
     }
 }

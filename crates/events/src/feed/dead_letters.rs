@@ -2,7 +2,7 @@
 
 use super::status::Counters;
 use crate::Message;
-use crate::letter::{self, Letter};
+use crate::dead_letter::{self, DeadLetter};
 use std::path::PathBuf;
 use std::sync::Arc;
 use store::Timestamp;
@@ -17,8 +17,8 @@ pub(super) struct DeadLetterFile {
 impl DeadLetterFile {
     /// Appends a message to the file. A failure is counted and logged, and the feed goes on.
     pub(super) async fn append(&self, source: &str, reason: &str, message: &Message, now: Timestamp) {
-        let line = Letter::of(source, Some(reason), message, now).line();
-        let kept = letter::append(&self.path, &line).await;
+        let line = DeadLetter::of(source, Some(reason), message, now).line();
+        let kept = dead_letter::append(&self.path, &line).await;
         if let Err(error) = &kept {
             tracing::error!(
                 source,

@@ -13,7 +13,7 @@ mod status;
 
 pub use status::{FeedCounts, FeedStatus};
 
-use crate::{Dialect, Heard, Hint, Message, Source, SourceError, Subscription};
+use crate::{ChannelItem, Dialect, Hint, Message, Source, SourceError, Subscription};
 use dead_letters::DeadLetterFile;
 use status::Counters;
 use std::fmt;
@@ -45,8 +45,14 @@ pub trait Sink: Send + Sync + fmt::Debug {
     /// The batch is not acknowledged and is delivered again.
     async fn take(&self, hints: &[Hint<'_>]) -> Result<(), SinkError>;
 
-    /// Reports that hints of one bucket, or of any bucket, were lost. Only listing the objects shows their current state.
-    async fn lost(&self, _bucket: Option<&str>) {}
+    /// Reports that hints of one bucket, or of any bucket, were lost. Only listing the objects shows their current state. Returns when
+    /// the report can no longer be lost.
+    ///
+    /// # Errors
+    /// The loss is reported again, before later hints are delivered.
+    async fn lost(&self, _bucket: Option<&str>) -> Result<(), SinkError> {
+        Ok(())
+    }
 }
 
 /// The reason why a sink did not take hints.
@@ -218,23 +224,29 @@ impl Feed {
         self.counters.set_connected(false);
     }
 
-    async fn forward(&self, received: &[Heard]) {
-        if received.iter().any(|received| matches!(received, Heard::Lost(_))) {
+    async fn forward(&self, received: &[ChannelItem]) {
+        if received.iter().any(|received| matches!(received, ChannelItem::Lost(_))) {
             self.report_loss().await;
         }
         let events = received.iter().filter_map(|received| match received {
-            Heard::Event(event) => Some(Hint::from(&**event)),
-            Heard::Lost(_) => None,
+            ChannelItem::Event(event) => Some(Hint::from(&**event)),
+            ChannelItem::Lost(_) => None,
         });
         let hints: Vec<Hint<'_>> = events.filter(|hint| self.wanted.matches(hint)).collect();
         self.counters.add_messages(received.len());
         self.deliver(&hints).await;
     }
 
+    /// Reports to every sink that events were lost, repeating until each sink has taken the report.
     async fn report_loss(&self) {
         tracing::warn!(feed = self.name, "events were lost; all objects must be listed again");
         for sink in &self.sinks {
-            sink.lost(None).await;
+            let mut failures = Failures::default();
+            while let Err(error) = sink.lost(None).await {
+                self.counters.add_repeated();
+                let why = format!("a sink did not take the report of lost events: {error}");
+                self.record_failure(&why, &mut failures).await;
+            }
         }
     }
 

@@ -1,7 +1,7 @@
 //! The dead letters of a webhook: undeliverable events in a file, one line for each message, so that they can be posted by hand.
 
 use super::{Counters, Notice, count};
-use crate::{aws, letter};
+use crate::{aws, dead_letter};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -80,5 +80,5 @@ async fn write_all(
 async fn append(path: &Path, notice: &Notice) -> io::Result<()> {
     let mut line = aws::message(&notice.event, &notice.configuration);
     line.push(b'\n');
-    letter::append(path, &line).await
+    dead_letter::append(path, &line).await
 }

@@ -9,8 +9,10 @@
 mod dead_letters;
 mod lane;
 mod post;
+mod source;
 
 pub use post::{Outcome, Post};
+pub use source::WebhookSource;
 
 use crate::ObjectEvent;
 use dead_letters::DeadLetterQueue;

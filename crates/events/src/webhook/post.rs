@@ -1,8 +1,8 @@
 //! One POST to a receiver, and the meaning of the response.
 
+use super::source::ATTRIBUTE_PREFIX;
 use super::{Authorization, WebhookError, parse_url};
 use crate::Message;
-use crate::source::ATTRIBUTE_PREFIX;
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, USER_AGENT};
 use http::{HeaderName, HeaderValue, Method, Request, StatusCode, Uri};

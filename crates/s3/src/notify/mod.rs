@@ -12,7 +12,9 @@ pub(crate) mod configuration;
 mod in_flight;
 mod observed_store;
 
-use events::{Channel, Described, EventKind, Heard, Notice, ObjectEvent, Sequence, Sequencer, Subscription};
+use events::{
+    Channel, ChannelItem, Described, EventKind, Notice, ObjectEvent, Sequence, Sequencer, Subscription,
+};
 use events::{Webhook, WebhookCounts};
 use s3s::{S3Request, S3Result};
 use std::collections::BTreeMap;
@@ -243,7 +245,7 @@ impl Notifier {
 
     /// Enqueues changes. If a queue is full, the change is dropped, and subscribers get a loss notice.
     fn enqueue(&self, bucket: &Bucket, cause: &Cause, changes: Vec<Change>) {
-        if self.dispatcher.webhooks.is_empty() && !self.dispatcher.channel.is_heard() {
+        if self.dispatcher.webhooks.is_empty() && !self.dispatcher.channel.has_subscribers() {
             return;
         }
         for change in changes {
@@ -278,7 +280,7 @@ impl Notifier {
         if lost.is_power_of_two() {
             tracing::warn!(lost, "events are lost: objects change faster than their events can be prepared");
         }
-        self.dispatcher.channel.tell(Heard::Lost(1));
+        self.dispatcher.channel.publish(ChannelItem::Lost(1));
     }
 }
 
@@ -304,7 +306,7 @@ impl Dispatcher {
     async fn dispatch(&self, pending: PendingChange) {
         let rules = self.rules(&pending.bucket).await;
         let is_wanted = rules.iter().any(|rule| rule.matches_key(&pending.key));
-        if !is_wanted && !self.channel.is_heard() {
+        if !is_wanted && !self.channel.has_subscribers() {
             return;
         }
         let found = match pending.needs_read || pending.is_concurrent {
@@ -313,7 +315,7 @@ impl Dispatcher {
         };
         if pending.is_concurrent && matches!(found, CurrentState::Unknown) {
             // The calls overlapped, and the resulting object could not be read: the event may be wrong.
-            self.channel.tell(Heard::Lost(1));
+            self.channel.publish(ChannelItem::Lost(1));
         }
         let own = describe_change(&pending, &found);
         let correction = correction(&pending, &own, found);
@@ -368,7 +370,7 @@ impl Dispatcher {
                 webhook.send(Notice { event: Arc::clone(&event), configuration: Arc::clone(&rule.id) });
             }
         }
-        self.channel.tell(Heard::Event(event));
+        self.channel.publish(ChannelItem::Event(event));
     }
 }
 

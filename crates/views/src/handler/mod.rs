@@ -1,51 +1,51 @@
-//! The event handler: tracks which objects are in which views, from event hints, bucket listings and HEAD requests.
-//!
-//! Owns the state of all objects in containers that some ruleset names. The state is in memory, divided into shards
-//! by the hash of container and key; each shard has a lock of its own. Owns also the rules for conflicts between
-//! hints, listings and HEAD results, and the history of changes from which clients are served. From
+//! The event handler: tracks which objects are in which views, from event hints, bucket listings and HEAD requests. From
 //! `../shared/papers/delvefs.txt`, section III-C.
+//!
+//! Owns nothing but its parts, which it joins. From the bottom:
+//! - `objects`: what is known of all objects, which views each is in, and the judgement of what hints, listings and HEAD results change;
+//! - `state_log`: the log of changes and the snapshots, in files of `frames`;
+//! - `verifier`: the queue of objects to verify by HEAD requests;
+//! - `lister`: the listings of containers;
+//! - `registry`: the views and containers;
+//! - `hint_sink` and `changes`: what sources bring, and what clients ask.
 //!
 //! Refuses: to know where hints come from, what a client does with a view, what time it is.
 //!
 //! Invariants: a hint is applied or logged before it is acknowledged; the store is authoritative, and an object whose
 //! state is in doubt is verified by a HEAD request; no lock is held across an await.
 
-mod change_log;
+mod changes;
 mod container;
 mod frames;
+#[cfg(feature = "fuzz")]
+mod fuzz;
 mod hint_sink;
-mod key_rules;
-mod listing;
+mod lister;
+mod listing_state;
 mod maintenance;
-mod matcher;
-mod object_record;
-mod reconcile;
+mod objects;
+mod registry;
 mod restore;
-mod shard;
-mod state_dir;
-#[cfg(feature = "fuzz")]
-mod state_fuzz;
+mod saved_state;
+mod state_log;
 mod stats;
-mod table;
-mod value_predicates;
-mod verify;
-mod views;
+mod verifier;
+mod view;
 
-use container::{Container, View};
-use hashbrown::{HashMap, HashSet};
-pub use hint_sink::Ear;
-use shard::Shard;
-use state_dir::StateDir;
 #[cfg(feature = "fuzz")]
-pub use state_fuzz::state as fuzz_state;
-use stats::Counts;
+pub use fuzz::state as fuzz_state;
+pub use hint_sink::HintSink;
 pub use stats::{HandlerStats, HintCounts, ViewStats};
-use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use lister::Lister;
+use objects::{LogRecord, Objects, RecordKind};
+use registry::Registry;
+use state_log::{LogFiles, StateLog};
+use stats::HintCounters;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use store::{Buckets, Clock, Entropy};
-use tokio::sync::watch;
-use verify::VerifyQueue;
-use xxhash_rust::xxh3::xxh3_64_with_seed;
+use verifier::Verifier;
 
 /// The dependencies and settings of a [`Handler`].
 #[derive(Debug)]
@@ -68,6 +68,8 @@ pub struct HandlerConfig {
     /// Whether access times of objects are known, from access events or from `file-atime` in user metadata. If not,
     /// rulesets with rules on access times are refused.
     pub knows_accessed: bool,
+    /// Maximum memory of all objects, in bytes; `None` is unlimited. A view whose objects need more is refused.
+    pub memory_max_bytes: Option<usize>,
 }
 
 /// Reason why a handler cannot use its state directory.
@@ -81,46 +83,45 @@ pub struct HandlerError {
 /// The event handler: the state of objects and views that many clients share.
 #[derive(Debug)]
 pub struct Handler {
-    weak_self: std::sync::Weak<Self>,
+    registry: Arc<Registry>,
+    objects: Arc<Objects>,
+    log: Arc<StateLog>,
+    verifier: Arc<Verifier>,
+    lister: Arc<Lister>,
     buckets: Arc<dyn Buckets>,
     clock: Arc<dyn Clock>,
     config: HandlerConfig,
+    incarnation: Incarnation,
+    hint_counts: HintCounters,
+}
+
+/// A process run of the handler, which continues a history of the state.
+#[derive(Debug)]
+struct Incarnation {
+    /// Identifies the history.
     epoch: u64,
-    /// Number of this process run: 1 for a new state, one more for each start on an existing state.
-    incarnation: u32,
+    /// 1 for a new state, one more for each start on an existing state.
+    number: u32,
     /// The machine's boot id. After another boot, unsynced log writes may be missing.
     boot: Vec<u8>,
-    shards: Box<[Mutex<Shard>]>,
-    registry: Mutex<Registry>,
-    verify_queue: VerifyQueue,
-    state_dir: Option<StateDir>,
-    counts: Counts,
-    /// Counter that is incremented when any view may have changed.
-    news: watch::Sender<u64>,
 }
 
-/// All views and containers.
-#[derive(Debug, Default)]
-struct Registry {
-    /// Views, indexed by number; `None` for a forgotten view.
-    views: Vec<Option<Arc<View>>>,
-    by_text: HashMap<String, u32>,
-    containers: Arc<Containers>,
-    /// Number of the next container. Numbers of forgotten containers are not used again.
-    container_count: u32,
-    /// Whether some view names containers by a pattern.
-    has_patterns: bool,
-    /// Negative cache, used while `has_patterns`: buckets that hints named and that no view wants.
-    unwanted_buckets: HashSet<Box<str>>,
+/// Versions of incarnation N begin at N shifted left by this many bits. So a version that was assigned but not logged
+/// before the process ended is not assigned again.
+const INCARNATION_BITS: u32 = 40;
+
+impl HandlerError {
+    fn new(dir: &Path, what: String) -> Self {
+        Self { dir: dir.display().to_string(), what }
+    }
 }
 
-type Containers = HashMap<Arc<str>, Arc<Container>>;
-
-/// Number of shards: large enough that threads rarely contend, small enough that a cursor, which has two versions per
-/// shard, stays short.
-const SHARDS: usize = 64;
-// `UnwrittenShards` has one bit per shard.
-const _: () = assert!(SHARDS <= u64::BITS as usize);
+impl Incarnation {
+    /// Returns the record with which the process run begins.
+    fn record(&self) -> LogRecord<'_> {
+        LogRecord { kind: RecordKind::Incarnation, number: self.number, version: 0, body: &self.boot }
+    }
+}
 
 impl Handler {
     /// Starts a handler, from the persistent state in `parts.dir` if there is one.
@@ -131,45 +132,94 @@ impl Handler {
         let dir = parts.dir.clone().unwrap_or_default();
         let restored = store::blocking(move || Ok(restore::restore(parts))).await;
         let (handler, pending) = restored.map_err(|error| HandlerError::new(&dir, error.to_string()))??;
+        let handler = Arc::new(handler);
         handler.resume_pending_work(pending).await;
         let weak = Arc::downgrade(&handler);
         tokio::spawn(store::supervise("maintenance of views", move || maintenance::run(weak.clone())));
+        if handler.log.dir().is_some() {
+            let (weak, due) = (Arc::downgrade(&handler), handler.log.snapshot_due());
+            let run = move || maintenance::write_snapshots(weak.clone(), Arc::clone(&due));
+            tokio::spawn(store::supervise("snapshots of views", run));
+        }
         Ok(handler)
     }
 
-    fn registry(&self) -> MutexGuard<'_, Registry> {
-        self.registry.lock().unwrap_or_else(PoisonError::into_inner)
+    fn new(parts: HandlerParts, incarnation: Incarnation, files: Option<LogFiles>) -> Self {
+        let HandlerParts { buckets, clock, config, .. } = parts;
+        let first_version = u64::from(incarnation.number) << INCARNATION_BITS;
+        let objects = Arc::new(Objects::new(first_version, files.is_some()));
+        let log = Arc::new(StateLog::new(Arc::clone(&objects), files));
+        let verifier = Verifier::new(Arc::clone(&buckets), Arc::clone(&objects), Arc::clone(&log));
+        let verifier = Arc::new(verifier);
+        let lister = Arc::new(Lister::new(
+            Arc::clone(&buckets),
+            Arc::clone(&clock),
+            Arc::clone(&verifier),
+            (Arc::clone(&objects), Arc::clone(&log)),
+            config.memory_max_bytes.unwrap_or(usize::MAX),
+        ));
+        let (objects_of, log_of, clock_of) = (Arc::clone(&objects), Arc::clone(&log), Arc::clone(&clock));
+        let registry = Arc::new(Registry::new(objects_of, log_of, clock_of, incarnation.number));
+        Self {
+            registry,
+            objects,
+            log,
+            verifier,
+            lister,
+            buckets,
+            clock,
+            config,
+            incarnation,
+            hint_counts: HintCounters::default(),
+        }
     }
 
-    fn containers(&self) -> Arc<Containers> {
-        Arc::clone(&self.registry().containers)
+    /// Lists all containers again. Returns when the listings have ended, whether they succeeded or failed.
+    pub async fn list_all_again(&self) {
+        let containers = self.registry.containers();
+        let listings = containers.values().map(|container| self.lister.relist(container));
+        for mut listing in listings.collect::<Vec<_>>() {
+            listing.wait_for(Option::is_some).await.ok();
+        }
     }
 
-    fn shard(&self, hash: u64) -> MutexGuard<'_, Shard> {
-        self.shard_at(shard_of(hash))
+    /// Returns when no listing is in progress and every queued object has been verified or given up.
+    pub async fn wait_until_idle(&self) {
+        loop {
+            for container in self.registry.containers().values() {
+                let running = container.listing().running();
+                if let Some(mut running) = running {
+                    // An error means that the listing task is gone, which ends the listing, too.
+                    let _ = running.wait_for(Option::is_some).await;
+                }
+            }
+            self.verifier.wait_until_idle().await;
+            let containers = self.registry.containers();
+            if containers.values().all(|container| container.listing().running().is_none()) {
+                return;
+            }
+        }
     }
 
-    fn shard_at(&self, shard: usize) -> MutexGuard<'_, Shard> {
-        self.shards[shard].lock().unwrap_or_else(PoisonError::into_inner)
+    /// Writes a snapshot now, to make the next start fast. Does nothing without a state directory.
+    ///
+    /// # Errors
+    /// If the snapshot cannot be written. The state is complete without it.
+    pub async fn snapshot(&self) -> Result<(), HandlerError> {
+        let Some(dir) = self.log.dir() else { return Ok(()) };
+        let mut beginning = Vec::new();
+        self.incarnation.record().append(&mut beginning);
+        let (log, registry, verifier) =
+            (Arc::clone(&self.log), Arc::clone(&self.registry), Arc::clone(&self.verifier));
+        let write = move || {
+            log.write_snapshot(|into| {
+                into.append(&mut beginning);
+                registry.write_snapshot(into);
+                for (container, key) in verifier.pending() {
+                    LogRecord::append_verify_pending(container, &key, into);
+                }
+            })
+        };
+        store::blocking(write).await.map_err(|error| HandlerError::new(dir, error.to_string()))
     }
-
-    /// Wakes the receivers of [`Views::news`](crate::Views::news).
-    fn notify_changed(&self) {
-        self.news.send_modify(|count| *count += 1);
-    }
-
-    /// Returns an owning reference to this handler, for tasks that outlive the call that spawns them.
-    fn arc_self(&self) -> Option<Arc<Self>> {
-        self.weak_self.upgrade()
-    }
-}
-
-/// Returns the shard of a hash. Uses the upper half of the hash, because hash tables use the lower bits.
-fn shard_of(hash: u64) -> usize {
-    (hash >> 32) as usize % SHARDS
-}
-
-/// Returns the hash of a key in a container.
-fn hash(container: u32, key: &[u8]) -> u64 {
-    xxh3_64_with_seed(key, u64::from(container))
 }

@@ -1,9 +1,8 @@
 //! Statistics of a handler.
 
-use super::reconcile::ApplyOutcome;
-use super::{Handler, SHARDS, View};
+use super::Handler;
+use super::objects::ApplyOutcome;
 use crate::{Unlisted, ViewId};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -52,14 +51,15 @@ pub struct HintCounts {
     pub repeated: u64,
     /// Older than the known state.
     pub late: u64,
-    /// Dropped: no view wants the object.
+    /// Dropped: no view wants the object, or there is no memory for it.
     pub unwanted: u64,
     /// Not trusted: the object was verified in the store.
     pub looked: u64,
 }
 
+/// Sums of outcomes of hints, and of the time that it took to find them.
 #[derive(Debug, Default)]
-pub(super) struct Counts {
+pub(super) struct HintCounters {
     applied: AtomicU64,
     repeated: AtomicU64,
     late: AtomicU64,
@@ -74,14 +74,14 @@ impl HintCounts {
             ApplyOutcome::Applied => &mut self.applied,
             ApplyOutcome::Repeated => &mut self.repeated,
             ApplyOutcome::Late => &mut self.late,
-            ApplyOutcome::Unwanted => &mut self.unwanted,
+            ApplyOutcome::Unwanted | ApplyOutcome::NoRoom => &mut self.unwanted,
             ApplyOutcome::Verify => &mut self.looked,
         };
         *count += 1;
     }
 }
 
-impl Counts {
+impl HintCounters {
     pub(super) fn add(&self, counts: &HintCounts, matching: Duration) {
         let add = |to: &AtomicU64, count: u64| {
             if count > 0 {
@@ -94,6 +94,11 @@ impl Counts {
         add(&self.unwanted, counts.unwanted);
         add(&self.looked, counts.looked);
         add(&self.matching_ns, u64::try_from(matching.as_nanos()).unwrap_or(u64::MAX));
+    }
+
+    /// Returns the total time spent finding the outcomes of hints.
+    fn matching(&self) -> Duration {
+        Duration::from_nanos(self.matching_ns.load(Ordering::Relaxed))
     }
 
     pub(super) fn get(&self) -> HintCounts {
@@ -109,41 +114,32 @@ impl Counts {
 }
 
 impl Handler {
+    /// Returns the memory of the objects, in bytes.
+    pub fn memory_bytes(&self) -> usize {
+        self.objects.memory_bytes()
+    }
+
     /// Returns the handler's statistics. A view's objects are counted as of the last request for its changes; if it
     /// has rules on ages, others may match by now.
     pub fn stats(&self) -> HandlerStats {
-        let (views, containers) = {
-            let registry = self.registry();
-            (registry.views.clone(), registry.containers.clone())
-        };
-        let mut stats = HandlerStats {
+        let (views, containers) = (self.registry.views(), self.registry.containers());
+        let totals = self.objects.totals(views.len());
+        let with_size = views.iter().zip(&totals.view_sizes);
+        let view_stats = with_size.filter_map(|(view, objects)| {
+            let view = view.as_ref()?;
+            Some(ViewStats { view: view.id(), rules: view.text.clone(), objects: *objects })
+        });
+        HandlerStats {
+            views: view_stats.collect(),
             containers: containers.len(),
-            hints: self.counts.get(),
-            matching: Duration::from_nanos(self.counts.matching_ns.load(Ordering::Relaxed)),
-            looks: self.verify_queue.count(),
-            log_bytes: self.log_bytes(),
-            ..HandlerStats::default()
-        };
-        let mut sizes = vec![0; views.len()];
-        for container in containers.values() {
-            stats.sets += container.rules().matcher.set_count();
-            stats.unlisted.extend(container.unlisted());
+            unlisted: containers.values().filter_map(|container| container.unlisted()).collect(),
+            objects: totals.objects,
+            sets: containers.values().map(|container| container.set_count()).sum(),
+            memory_bytes: totals.memory_bytes,
+            hints: self.hint_counts.get(),
+            matching: self.hint_counts.matching(),
+            looks: self.verifier.count(),
+            log_bytes: self.log.bytes(),
         }
-        for shard in 0..SHARDS {
-            for table in self.shard_at(shard).tables() {
-                stats.objects += table.live_count();
-                stats.memory_bytes += table.memory_bytes();
-                for (set, count) in table.set_sizes() {
-                    for view in set.iter() {
-                        sizes[*view as usize] += count;
-                    }
-                }
-            }
-        }
-        let of_view = |(view, objects): (Option<Arc<View>>, usize)| {
-            view.map(|view| ViewStats { view: view.id(), rules: view.text.clone(), objects })
-        };
-        stats.views = views.into_iter().zip(sizes).filter_map(of_view).collect();
-        stats
     }
 }

@@ -18,7 +18,7 @@ impl Sink for PartSink {
         if own.is_empty() { Ok(()) } else { self.sink.take(&own).await }
     }
 
-    async fn lost(&self, bucket: Option<&str>) {
-        self.sink.lost(bucket).await;
+    async fn lost(&self, bucket: Option<&str>) -> Result<(), SinkError> {
+        self.sink.lost(bucket).await
     }
 }

@@ -155,7 +155,9 @@ fn view_error(error: &ViewError) -> Response<Full<Bytes>> {
     let status = match error {
         ViewError::Unknown => StatusCode::NOT_FOUND,
         ViewError::Unreachable(_) => StatusCode::BAD_GATEWAY,
-        ViewError::Refused(_) | ViewError::Store { .. } => StatusCode::UNPROCESSABLE_ENTITY,
+        ViewError::Refused(_) | ViewError::TooLarge(_) | ViewError::Store { .. } => {
+            StatusCode::UNPROCESSABLE_ENTITY
+        }
     };
     with_failure(status, &Failure::from(error))
 }

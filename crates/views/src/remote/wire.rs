@@ -1,6 +1,6 @@
 //! The messages of the protocol, as JSON.
 
-use crate::{Changes, Cursor, ObjectName, Shown, Unlisted, ViewError};
+use crate::{Changes, Cursor, ObjectName, PackedObject, Shown, Unlisted, ViewError};
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, percent_encode};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -48,14 +48,14 @@ pub(super) struct Failure {
 impl Page {
     pub(super) fn new(changes: &Changes) -> Self {
         let mut buckets = BucketTable::default();
-        let row = |shown: &Arc<Shown>, buckets: &mut BucketTable| -> Row {
-            let object = shown.as_ref().clone();
+        let row = |object: &PackedObject, buckets: &mut BucketTable| -> Row {
+            let object = object.unpack();
             (
-                buckets.index_of(&shown.name.container),
-                key_text(&shown.name.key),
-                shown.size_bytes,
-                shown.etag.as_str().to_owned(),
-                shown.modified.0,
+                buckets.index_of(&object.name.container),
+                key_text(&object.name.key),
+                object.size_bytes,
+                object.etag.as_str().to_owned(),
+                object.modified.0,
                 object.content_type,
                 object.properties,
                 object.tags,
@@ -88,7 +88,15 @@ impl Page {
             |(at, key, size_bytes, etag, modified, content_type, properties, tags)| {
                 let (etag, modified) = (ETag::new(&etag), Timestamp(modified));
                 let name = name(at, &key)?;
-                Some(Arc::new(Shown { name, size_bytes, etag, modified, content_type, properties, tags }))
+                Some(PackedObject::from(Shown {
+                    name,
+                    size_bytes,
+                    etag,
+                    modified,
+                    content_type,
+                    properties,
+                    tags,
+                }))
             },
         );
         Some(Changes {
@@ -142,7 +150,7 @@ impl From<&ViewError> for Failure {
         let (kind, says) = match error {
             ViewError::Unreachable(says) => ("unreachable", says.clone()),
             ViewError::Unknown => ("unknown", error.to_string()),
-            ViewError::Refused(says) => ("refused", says.clone()),
+            ViewError::Refused(says) | ViewError::TooLarge(says) => ("refused", says.clone()),
             ViewError::Store { source, .. } => store_failure(source),
         };
         let container = match error {
@@ -230,7 +238,7 @@ mod tests {
         ) {
             let mut gone: Vec<_> = keys.iter().map(|key| shown(key.clone(), 0, 0).name).collect();
             gone.iter_mut().skip(1).for_each(|name| name.container = "other".into());
-            let shown = keys.into_iter().zip(sizes).map(|(key, (size, at))| Arc::new(shown(key, size, at)));
+            let shown = keys.into_iter().zip(sizes).map(|(key, (size, at))| PackedObject::from(shown(key, size, at)));
             let cursor = Cursor { epoch: 7, versions: versions.into() };
             let unlisted = gone.iter().map(|name| Unlisted { container: name.container.to_string(), why: "ü".into() });
             let unlisted = unlisted.collect();

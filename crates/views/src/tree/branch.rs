@@ -4,13 +4,16 @@
 //! Invariants: concurrent users share one request; a handler that does not answer is asked again, and until it
 //! answers the view shows its last known content.
 
-use super::journal::Move;
-use super::move_worker::MoveEnd;
-use super::naming::EntryName;
+use super::memory::ViewsMemory;
+use super::moves::{Move, MoveEnd};
+use super::naming::{DIRECTORY_PROPERTY, EntryName};
 use super::overlay::Overlay;
 use super::path_index::{Entry, PathIndex};
-use super::{DIRECTORY_PROPERTY, LocalChange, Lost, Place, Stale, TreeError, TreeParts, ViewStatus};
-use crate::{Changes, Cursor, ObjectName, Rule, Ruleset, Shown, Unlisted, ViewError, ViewId, Views};
+use super::place::Place;
+use super::stale::Stale;
+use super::tree_error::TreeError;
+use super::view_status::{HandlerOutage, ViewStatus};
+use crate::{Changes, Cursor, ObjectName, PackedObject, Rule, Ruleset, Unlisted, ViewError, ViewId, Views};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 use store::{Claims, Clock, Timestamp};
@@ -20,8 +23,25 @@ use tokio::sync::{Notify, watch};
 const PAGE_OBJECTS: usize = 8192;
 /// Wait before a handler that did not answer is asked again, so that not every user waits for it.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
+/// Wait before a view that needs too much memory is tried again.
+const TOO_LARGE_RETRY_AFTER: Duration = Duration::from_secs(60);
 /// Maximum wait of a user for an answer, if older content of the view is known.
 const ANSWER_WAIT_MAX: Duration = Duration::from_secs(2);
+
+/// The dependencies and settings of a [`Branch`].
+#[derive(Debug)]
+pub(super) struct BranchParts {
+    pub(super) ruleset: Arc<Ruleset>,
+    pub(super) views: Arc<dyn Views>,
+    /// Maximum age of the view's content before the handler is asked again, if the ruleset does not set it.
+    pub(super) recency: Duration,
+    pub(super) clock: Arc<dyn Clock>,
+    /// Wakes the task that passes on stale names.
+    pub(super) stale_notify: Arc<Notify>,
+    pub(super) memory: Arc<ViewsMemory>,
+    /// Whether the handler of this process has the objects' records as well.
+    pub(super) has_shared_records: bool,
+}
 
 #[derive(Debug)]
 pub(super) struct Branch {
@@ -30,11 +50,13 @@ pub(super) struct Branch {
     views: Arc<dyn Views>,
     clock: Arc<dyn Clock>,
     /// Counter that changes with every change at the handler, if the handler has one.
-    news: Option<watch::Receiver<u64>>,
+    change_counter: Option<watch::Receiver<u64>>,
     /// Wakes the task that passes on stale names.
     stale_notify: Arc<Notify>,
     /// Held during a request to the handler.
     asking: Claims<()>,
+    memory: Arc<ViewsMemory>,
+    has_shared_records: bool,
     state: RwLock<State>,
 }
 
@@ -48,39 +70,50 @@ struct State {
     /// Time at which the last successful request began; `None` if there was none.
     known_at: Option<Timestamp>,
     /// The handler's counter when that request began.
-    known_news: Option<u64>,
+    known_count: Option<u64>,
     /// If the handler does not answer: since when and why, and when it is asked again.
-    lost: Option<(Lost, Timestamp)>,
+    outage: Option<(HandlerOutage, Timestamp)>,
     /// Containers that the handler cannot read.
     unlisted: Vec<Unlisted>,
     /// Whether a request takes longer than users wait. No other request is begun meanwhile.
     is_answer_late: bool,
+    /// If the view needs too much memory: when it is tried again.
+    too_large_until: Option<Timestamp>,
+    /// Memory of the view as [`ViewsMemory`] has it, in bytes.
+    counted_bytes: usize,
 }
 
 impl Branch {
-    pub(super) fn new(
-        ruleset: Arc<Ruleset>,
-        parts: &TreeParts,
-        stale_notify: Arc<Notify>,
-        moves: &[Move],
-    ) -> Self {
-        let overlay = Overlay::new(PathIndex::new(ruleset.directories), moves);
+    pub(super) fn new(parts: BranchParts, moves: &[Move]) -> Self {
+        let BranchParts { ruleset, views, recency, clock, stale_notify, memory, has_shared_records } = parts;
         let state = RwLock::new(State {
-            overlay,
+            overlay: Overlay::new(PathIndex::new(ruleset.directories), moves),
             view: None,
             cursor: None,
             ask_count: 0,
             known_at: None,
-            known_news: None,
-            lost: None,
+            known_count: None,
+            outage: None,
             unlisted: Vec::new(),
             is_answer_late: false,
+            too_large_until: None,
+            counted_bytes: 0,
         });
-        let recency = ruleset.recency.unwrap_or(parts.recency);
-        let (views, clock) = (parts.views.clone(), parts.clock.clone());
+        let recency = ruleset.recency.unwrap_or(recency);
         // Changes by age alone do not change the handler's counter.
-        let news = views.news().filter(|_| !ruleset.has_ages());
-        Self { ruleset, recency, views, clock, news, stale_notify, asking: Claims::default(), state }
+        let change_counter = views.change_counter().filter(|_| !ruleset.has_ages());
+        Self {
+            ruleset,
+            recency,
+            views,
+            clock,
+            change_counter,
+            stale_notify,
+            asking: Claims::default(),
+            memory,
+            has_shared_records,
+            state,
+        }
     }
 
     pub(super) fn recency(&self) -> Duration {
@@ -95,6 +128,11 @@ impl Branch {
         let changed = change(&mut self.write().overlay.index);
         self.stale_notify.notify_one();
         changed
+    }
+
+    /// Returns the memory of the view, in bytes. Records that the handler of this process has as well do not count.
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.with_index(|index| index.memory_bytes(self.has_shared_records))
     }
 
     /// Takes the directories with stale names: each once, with at most `limit` names in all.
@@ -124,27 +162,24 @@ impl Branch {
         let object = ObjectName { container: place.container.as_str().into(), key: place.key.clone() };
         let directory = place.properties.get(DIRECTORY_PROPERTY);
         self.with_index(|index| {
-            let occupant = index.get(&object).map(|shown| shown.properties.as_ref());
-            occupant.is_none_or(|properties| {
-                properties.and_then(|properties| properties.get(DIRECTORY_PROPERTY)) == directory
-            })
+            let occupant = index.get(&object);
+            occupant
+                .is_none_or(|occupant| occupant.property(DIRECTORY_PROPERTY) == directory.map(String::as_str))
         })
     }
 
-    /// Applies changes by this client, in one step. Properties and tags that are not known keep their last known
-    /// values.
-    pub(super) fn apply_local(&self, changes: &[LocalChange]) {
+    /// Applies a change by this client: the object's new state, or `None` if it is gone. Properties and tags that are not known keep
+    /// their last known values.
+    pub(super) fn apply_local(&self, object: &ObjectName, shown: Option<&PackedObject>) {
         let now = self.clock.now();
         let mut state = self.write();
-        for (object, shown) in changes {
-            let shown = shown.clone().map(|shown| match state.overlay.index.get(object) {
-                Some(known) => with_known_metadata(shown, known),
-                None => shown,
-            });
-            let shown = shown.filter(|shown| self.would_show(shown, now));
-            if shown.is_some() || self.could_show(object) {
-                state.overlay.apply_local(object, shown, now);
-            }
+        let shown = shown.map(|shown| match state.overlay.index.get(object) {
+            Some(known) => with_known_metadata(shown, &known),
+            None => shown.clone(),
+        });
+        let shown = shown.filter(|shown| self.would_show(shown, now));
+        if shown.is_some() || self.could_show(object) {
+            state.overlay.apply_local(object, shown, now);
         }
         drop(state);
         self.stale_notify.notify_one();
@@ -175,7 +210,7 @@ impl Branch {
     pub(super) fn end_move(&self, object_move: &Move, end: &MoveEnd) {
         self.write().overlay.end_move(object_move);
         match end {
-            MoveEnd::Placed(shown) => self.apply_local(&[(object_move.object.clone(), Some(shown.clone()))]),
+            MoveEnd::Placed(shown) => self.apply_local(&object_move.object, Some(shown)),
             MoveEnd::Gone => {
                 self.write().overlay.apply_remote(&object_move.object, None);
                 self.stale_notify.notify_one();
@@ -184,8 +219,8 @@ impl Branch {
     }
 
     /// Returns whether the ruleset matches an object that this client has just accessed.
-    fn would_show(&self, shown: &Shown, now: Timestamp) -> bool {
-        self.ruleset.matches(&shown.state(Some(now)), now)
+    fn would_show(&self, object: &PackedObject, now: Timestamp) -> bool {
+        self.ruleset.matches(&object.unpack().state(Some(now)), now)
     }
 
     /// Returns whether the handler may report an object as shown, perhaps late: whether its container and key match.
@@ -203,7 +238,7 @@ impl Branch {
             name: self.ruleset.name.clone(),
             objects: state.overlay.index.len(),
             known: state.known_at,
-            lost: state.lost.as_ref().map(|(lost, _)| lost.clone()),
+            outage: state.outage.as_ref().map(|(outage, _)| outage.clone()),
             unlisted: state.unlisted.clone(),
         }
     }
@@ -211,7 +246,7 @@ impl Branch {
     /// Brings the content up to date as far as its recency requires and the handler answers. Fails only if the
     /// handler has never answered.
     pub(super) async fn refresh(self: &Arc<Self>) -> Result<(), TreeError> {
-        let Some(ask_count) = self.ask_count_if_due() else { return Ok(()) };
+        let Some(ask_count) = self.ask_count_if_due() else { return self.current_error() };
         let is_known = self.read().known_at.is_some();
         let mut request = Box::pin(Arc::clone(self).ask_in_turn(ask_count));
         if !is_known {
@@ -229,9 +264,9 @@ impl Branch {
     fn mark_late(&self) {
         let now = self.clock.now();
         let mut state = self.write();
-        if !std::mem::replace(&mut state.is_answer_late, true) && state.lost.is_none() {
+        if !std::mem::replace(&mut state.is_answer_late, true) && state.outage.is_none() {
             let why = "the handler does not answer".to_owned();
-            state.lost = Some((Lost { since: now, why }, now));
+            state.outage = Some((HandlerOutage { since: now, why }, now));
         }
     }
 
@@ -239,7 +274,7 @@ impl Branch {
     pub(super) async fn follow(self: &Arc<Self>) {
         let ask_count = {
             let state = self.read();
-            state.known_at.map(|_| state.ask_count).filter(|_| !self.is_up_to_date(state.known_news))
+            state.known_at.map(|_| state.ask_count).filter(|_| !self.is_up_to_date(state.known_count))
         };
         if let Some(ask_count) = ask_count {
             Arc::clone(self).ask_in_turn(ask_count).await.ok();
@@ -265,17 +300,23 @@ impl Branch {
             return self.current_error();
         }
         let began = self.clock.now();
-        let known_news = self.news.as_ref().map(|news| *news.borrow());
+        let known_count = self.change_counter.as_ref().map(|counter| *counter.borrow());
         self.write().ask_count += 1;
         let outcome = self.fetch_changes().await;
         let mut state = self.write();
         state.is_answer_late = false;
         match outcome {
-            Ok(()) => (state.known_at, state.known_news, state.lost) = (Some(began), known_news, None),
+            Ok(()) => {
+                (state.known_at, state.known_count) = (Some(began), known_count);
+                (state.outage, state.too_large_until) = (None, None);
+            }
             Err(error) => {
                 let now = self.clock.now();
-                let since = state.lost.take().map_or(now, |(lost, _)| lost.since);
-                state.lost = Some((Lost { since, why: error.to_string() }, now.after(RETRY_AFTER)));
+                let since = state.outage.take().map_or(now, |(outage, _)| outage.since);
+                state.outage =
+                    Some((HandlerOutage { since, why: error.to_string() }, now.after(RETRY_AFTER)));
+                let is_too_large = matches!(error, ViewError::TooLarge(_));
+                state.too_large_until = is_too_large.then(|| now.after(TOO_LARGE_RETRY_AFTER));
                 if state.known_at.is_none() {
                     return Err(TreeError::View(error));
                 }
@@ -293,24 +334,29 @@ impl Branch {
         let is_waiting = |retry_at: Timestamp| now < retry_at && retry_at <= now.after(RETRY_AFTER);
         let is_known = state.known_at.is_some();
         let is_reported_current = |known: Timestamp| {
-            known <= now && now.since(known) < RETRY_AFTER && self.is_up_to_date(state.known_news)
+            known <= now && now.since(known) < RETRY_AFTER && self.is_up_to_date(state.known_count)
         };
+        let is_too_large = |until: Timestamp| now < until && until <= now.after(TOO_LARGE_RETRY_AFTER);
         let is_usable = state.is_answer_late
+            || state.too_large_until.is_some_and(is_too_large)
             || state.known_at.is_some_and(|known| is_recent(known) || is_reported_current(known))
-            || (is_known && state.lost.as_ref().is_some_and(|(_, retry_at)| is_waiting(*retry_at)));
+            || (is_known && state.outage.as_ref().is_some_and(|(_, retry_at)| is_waiting(*retry_at)));
         (!is_usable).then_some(state.ask_count)
     }
 
-    /// Returns whether the handler's counter is still `known_news`, so that nothing has changed.
-    fn is_up_to_date(&self, known_news: Option<u64>) -> bool {
-        self.news.as_ref().is_some_and(|news| known_news == Some(*news.borrow()))
+    /// Returns whether the handler's counter is still `known_count`, so that nothing has changed.
+    fn is_up_to_date(&self, known_count: Option<u64>) -> bool {
+        self.change_counter.as_ref().is_some_and(|counter| known_count == Some(*counter.borrow()))
     }
 
     fn current_error(&self) -> Result<(), TreeError> {
         let state = self.read();
-        match &state.lost {
-            Some((lost, _)) if state.known_at.is_none() => {
-                Err(TreeError::View(ViewError::Unreachable(lost.why.clone())))
+        match &state.outage {
+            Some((outage, _)) if state.known_at.is_none() && state.too_large_until.is_some() => {
+                Err(TreeError::View(ViewError::TooLarge(outage.why.clone())))
+            }
+            Some((outage, _)) if state.known_at.is_none() => {
+                Err(TreeError::View(ViewError::Unreachable(outage.why.clone())))
             }
             _ => Ok(()),
         }
@@ -328,6 +374,7 @@ impl Branch {
             if changes.is_beginning {
                 new_index = Some(PathIndex::new(self.ruleset.directories));
             }
+            self.check_memory(new_index.as_ref())?;
             match &mut new_index {
                 Some(index) => add_to_index(index, changes),
                 None => self.apply_changes(changes),
@@ -342,12 +389,31 @@ impl Branch {
             state.overlay.replace_all(index);
         }
         state.cursor = cursor;
+        self.count_memory(&mut state);
         let now = self.clock.now();
         state.overlay.expire_pending(now);
         if state.overlay.has_stale() {
             self.stale_notify.notify_one();
         }
         Ok(())
+    }
+
+    /// Checks that another page may be added to the view, or to the content that replaces it.
+    fn check_memory(&self, new_index: Option<&PathIndex>) -> Result<(), ViewError> {
+        self.count_memory(&mut self.write());
+        if self.memory.has_room_for(new_index.map_or(0, |new| new.memory_bytes(self.has_shared_records))) {
+            return Ok(());
+        }
+        let (name, limit_mib) = (&self.ruleset.name, self.memory.max_bytes() >> 20);
+        Err(ViewError::TooLarge(format!(
+            "with view '{name}' all views need more than {limit_mib} MiB, their share of --memory-limit: let rulesets match fewer objects, or raise the limit"
+        )))
+    }
+
+    fn count_memory(&self, state: &mut State) {
+        let now_bytes = state.overlay.index.memory_bytes(self.has_shared_records);
+        let before_bytes = std::mem::replace(&mut state.counted_bytes, now_bytes);
+        self.memory.note(before_bytes, now_bytes);
     }
 
     /// Records the containers that cannot be read, and logs new ones.
@@ -384,8 +450,7 @@ impl Branch {
             state.overlay.apply_remote(object, None);
         }
         for shown in changes.shown {
-            let name = shown.name.clone();
-            state.overlay.apply_remote(&name, Some(shown));
+            state.overlay.apply_remote(&shown.name(), Some(shown));
         }
         state.cursor = Some(changes.cursor);
     }
@@ -400,14 +465,15 @@ impl Branch {
 }
 
 /// Returns an object with the properties and tags that are known already, where it has none.
-fn with_known_metadata(shown: Arc<Shown>, known: &Shown) -> Arc<Shown> {
+fn with_known_metadata(object: &PackedObject, known: &PackedObject) -> PackedObject {
+    let mut shown = object.unpack();
     if shown.properties.is_some() && shown.tags.is_some() {
-        return shown;
+        return object.clone();
     }
-    let mut shown = Arc::unwrap_or_clone(shown);
-    shown.properties = shown.properties.or_else(|| known.properties.clone());
-    shown.tags = shown.tags.or_else(|| known.tags.clone());
-    Arc::new(shown)
+    let known = known.unpack();
+    shown.properties = shown.properties.or(known.properties);
+    shown.tags = shown.tags.or(known.tags);
+    PackedObject::from(shown)
 }
 
 fn add_to_index(index: &mut PathIndex, changes: Changes) {

@@ -1,14 +1,12 @@
 //! One directory of a view: the objects and directories that its names lead to.
 //!
-//! Invariants: every object has exactly one name. Of several objects with one plain name (namesakes), the least has
-//! the plain name, unless a directory has it, or another object has it as its longer name; the others have longer
-//! names. A name that changed, so that it leads to another entry, to a changed object or to nothing, is in `stale`
-//! until it is taken.
+//! Invariants: every object has exactly one name, and no name leads to two entries. Of several objects with one plain name (namesakes), the
+//! least has the plain name, unless a directory has it, or another object has it as its longer name; the others have longer names. A name
+//! that changed, so that it leads to another entry, to a changed object or to nothing, is in `stale` until it is taken.
 
 use super::naming::{self, EntryName};
-use super::path_index::DirectoryId;
-use crate::{ObjectName, Shown};
-use std::collections::btree_map::Entry as MapEntry;
+use super::object_slots::{DirectoryId, ObjectSlots};
+use super::sorted_slots::SortedSlots;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
 use std::sync::Arc;
@@ -26,16 +24,19 @@ pub(super) struct Directory {
     stale: BTreeSet<EntryName>,
     /// Whether a lookup found an object by its longer name while it had the plain one.
     used_longer_name: AtomicBool,
-    slots: BTreeMap<EntryName, Slot>,
-    /// Namesakes and their names, by plain name; except where a single object has its plain name.
-    namesakes: HashMap<EntryName, BTreeMap<ObjectName, EntryName>>,
+    directories: BTreeMap<EntryName, DirectoryId>,
+    /// Slots of the objects, by name.
+    files: SortedSlots,
+    /// Slots of namesakes, by plain name, then by object; except where a single object has its plain name.
+    namesakes: HashMap<EntryName, SortedSlots>,
 }
 
 /// Entry of a name.
-#[derive(Debug, Clone)]
-pub(super) enum Slot {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum DirectoryEntry {
     Directory(DirectoryId),
-    File(Arc<Shown>),
+    /// The slot of an object.
+    File(u32),
 }
 
 impl Directory {
@@ -44,40 +45,46 @@ impl Directory {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.slots.is_empty()
+        self.directories.is_empty() && self.files.is_empty()
     }
 
     /// Finds an entry by its name, or by the longer name that the object would have if it had a namesake.
-    pub(super) fn find(&self, name: &[u8]) -> Option<&Slot> {
-        if let Some(slot) = self.slots.get(name) {
-            return Some(slot);
+    pub(super) fn find(&self, name: &[u8], objects: &ObjectSlots) -> Option<DirectoryEntry> {
+        if let Some(found) = self.entry(name, objects) {
+            return Some(found);
         }
         let plain = naming::plain_name_of_longer(name)?;
-        let slot = self.slots.get(&*plain)?;
-        let is_longer_name = match slot {
-            Slot::File(shown) => {
-                naming::longer_names(&shown.name, &plain).take(2).any(|longer| *longer == *name)
-            }
-            Slot::Directory(_) => false,
-        };
+        let slot = self.file(&plain, objects)?;
+        let mut longer_names = naming::longer_names(objects.object(slot), &plain).take(2);
+        let is_longer_name = longer_names.any(|longer| *longer == *name);
         if is_longer_name {
             self.used_longer_name.store(true, Ordering::Relaxed);
         }
-        is_longer_name.then_some(slot)
+        is_longer_name.then_some(DirectoryEntry::File(slot))
     }
 
     /// Returns the directory of a name.
     pub(super) fn directory(&self, name: &[u8]) -> Option<DirectoryId> {
-        match self.slots.get(name)? {
-            Slot::Directory(id) => Some(*id),
-            Slot::File(_) => None,
-        }
+        self.directories.get(name).copied()
     }
 
     /// Returns the entries after a name, in the order of names.
-    pub(super) fn after(&self, after: Option<&[u8]>) -> impl Iterator<Item = (&EntryName, &Slot)> {
+    pub(super) fn after<'d>(
+        &'d self,
+        after: Option<&'d [u8]>,
+        objects: &'d ObjectSlots,
+    ) -> impl Iterator<Item = (&'d [u8], DirectoryEntry)> {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
-        self.slots.range::<[u8], _>((from, Bound::Unbounded))
+        let directories = self.directories.range::<[u8], _>((from, Bound::Unbounded));
+        let mut directories =
+            directories.map(|(name, id)| (&**name, DirectoryEntry::Directory(*id))).peekable();
+        let files = self.files.after(after, |slot| objects.name(slot));
+        let mut files = files.map(|slot| (objects.name(slot), DirectoryEntry::File(slot))).peekable();
+        std::iter::from_fn(move || match (directories.peek(), files.peek()) {
+            (Some((directory, _)), Some((file, _))) if directory < file => directories.next(),
+            (_, Some(_)) => files.next(),
+            (_, None) => directories.next(),
+        })
     }
 
     /// Takes up to `limit` stale names. Returns them, and whether there are more.
@@ -86,137 +93,142 @@ impl Directory {
         (taken, !self.stale.is_empty())
     }
 
-    /// Adds an object, or replaces its known state.
-    pub(super) fn put(&mut self, plain: &EntryName, shown: Arc<Shown>) {
-        if let Some(name) = self.name_of(plain, &shown.name) {
-            self.set(name, Slot::File(shown));
-        } else if self.namesakes.contains_key(plain) || self.slots.contains_key(plain) {
-            self.form_group(plain);
-            self.give_longer_name(plain, shown);
-            self.promote(plain);
+    /// Notes that the known state of an object in the directory changed.
+    pub(super) fn note_change(&mut self, slot: u32, objects: &ObjectSlots) {
+        self.note_stale(objects.name(slot).into(), slot, objects);
+    }
+
+    /// Adds an object, which gets its name.
+    pub(super) fn add(&mut self, slot: u32, plain: &EntryName, objects: &mut ObjectSlots) {
+        if self.namesakes.contains_key(plain) || self.entry(plain, objects).is_some() {
+            self.form_group(plain, objects);
+            self.add_by_longer_name(slot, plain, objects);
+            self.promote(plain, objects);
         } else {
-            self.set(plain.clone(), Slot::File(shown));
+            self.add_by_name(slot, plain, objects);
         }
     }
 
     /// Removes an object.
-    pub(super) fn remove(&mut self, plain: &EntryName, object: &ObjectName) {
-        let Some(name) = self.name_of(plain, object) else { return };
-        self.clear(&name);
+    pub(super) fn remove(&mut self, slot: u32, plain: &EntryName, objects: &mut ObjectSlots) {
+        let name: EntryName = objects.name(slot).into();
+        self.clear(slot, &name, objects);
         if let Some(group) = self.namesakes.get_mut(plain) {
-            group.remove(object);
+            group.remove(&objects.object(slot), |slot| objects.object(slot));
             if group.is_empty() {
                 self.namesakes.remove(plain);
             }
         }
-        self.promote(&name);
-        self.promote(plain);
+        self.promote(&name, objects);
+        self.promote(plain, objects);
     }
 
     /// Adds a directory. It always gets its name; an object that has the name gets a longer one.
-    pub(super) fn put_directory(&mut self, name: &EntryName, id: DirectoryId) {
-        let before = self.set(name.clone(), Slot::Directory(id));
-        if let Some(Slot::File(shown)) = before
-            && let Some(plain) = naming::plain_name(&shown.name)
+    pub(super) fn add_directory(&mut self, name: &EntryName, id: DirectoryId, objects: &mut ObjectSlots) {
+        let holder = self.file(name, objects);
+        if let Some(slot) = holder {
+            self.clear(slot, name, objects);
+        }
+        self.directories.insert(Arc::clone(name), id);
+        if let Some(slot) = holder
+            && let Some(plain) = objects.plain_name(slot)
         {
-            if *plain == **name {
-                self.namesakes.entry(plain.clone()).or_default();
-            }
-            self.give_longer_name(&plain, shown);
+            self.leave_group(slot, &plain, objects);
+            self.add_by_longer_name(slot, &plain, objects);
         }
     }
 
-    pub(super) fn remove_directory(&mut self, name: &EntryName) {
-        self.clear(name);
-        self.promote(name);
+    pub(super) fn remove_directory(&mut self, name: &EntryName, objects: &mut ObjectSlots) {
+        self.directories.remove(name);
+        self.stale.insert(Arc::clone(name));
+        self.promote(name, objects);
     }
 
-    /// Makes a name lead to an entry. Returns the previous entry.
-    fn set(&mut self, name: EntryName, slot: Slot) -> Option<Slot> {
-        match self.slots.entry(name) {
-            MapEntry::Vacant(vacant) => {
-                vacant.insert(slot);
-                None
-            }
-            MapEntry::Occupied(mut occupied) => {
-                let name = occupied.key().clone();
-                let before = occupied.insert(slot);
-                self.note_stale(name, &before);
-                Some(before)
-            }
-        }
+    fn entry(&self, name: &[u8], objects: &ObjectSlots) -> Option<DirectoryEntry> {
+        let directory = self.directory(name).map(DirectoryEntry::Directory);
+        directory.or_else(|| self.file(name, objects).map(DirectoryEntry::File))
     }
 
-    /// Removes a name. Returns its entry.
-    fn clear(&mut self, name: &EntryName) -> Option<Slot> {
-        let before = self.slots.remove(name)?;
-        self.note_stale(name.clone(), &before);
-        Some(before)
+    fn file(&self, name: &[u8], objects: &ObjectSlots) -> Option<u32> {
+        self.files.find(&name, |slot| objects.name(slot))
     }
 
-    fn note_stale(&mut self, name: EntryName, before: &Slot) {
-        if let Slot::File(shown) = before
-            && self.used_longer_name.load(Ordering::Relaxed)
-        {
-            self.stale.extend(naming::longer_names(&shown.name, &name).take(2));
+    /// Makes a free name lead to an object.
+    fn add_by_name(&mut self, slot: u32, name: &EntryName, objects: &mut ObjectSlots) {
+        objects.set_name(slot, name);
+        self.files.insert(slot, |slot| objects.name(slot));
+    }
+
+    /// Removes a name, which is an object's.
+    fn clear(&mut self, slot: u32, name: &EntryName, objects: &ObjectSlots) {
+        let removed = self.files.remove(&&**name, |slot| objects.name(slot));
+        debug_assert_eq!(removed, Some(slot), "an object is in its directory by its name");
+        self.note_stale(Arc::clone(name), slot, objects);
+    }
+
+    fn note_stale(&mut self, name: EntryName, slot: u32, objects: &ObjectSlots) {
+        if self.used_longer_name.load(Ordering::Relaxed) {
+            self.stale.extend(naming::longer_names(objects.object(slot), &name).take(2));
         }
         self.stale.insert(name);
     }
 
-    /// Returns the name of an object, if it is in the directory.
-    fn name_of(&self, plain: &EntryName, object: &ObjectName) -> Option<EntryName> {
-        if let Some(group) = self.namesakes.get(plain) {
-            return group.get(object).cloned();
-        }
-        match self.slots.get(plain)? {
-            Slot::File(shown) if shown.name == *object => Some(plain.clone()),
-            _ => None,
-        }
-    }
-
     /// Starts a group of namesakes with the object that has the plain name, if any.
-    fn form_group(&mut self, plain: &EntryName) {
+    fn form_group(&mut self, plain: &EntryName, objects: &ObjectSlots) {
         if self.namesakes.contains_key(plain) {
             return;
         }
-        let holder = match self.slots.get(plain) {
-            Some(Slot::File(shown)) if naming::plain_name(&shown.name).as_ref() == Some(plain) => Some(shown),
-            _ => None,
-        };
-        let group = holder.map(|shown| (shown.name.clone(), plain.clone())).into_iter().collect();
-        self.namesakes.insert(plain.clone(), group);
+        let mut group = SortedSlots::default();
+        let holder = self.file(plain, objects);
+        if let Some(slot) = holder.filter(|slot| objects.plain_name(*slot).as_ref() == Some(plain)) {
+            group.insert(slot, |slot| objects.object(slot));
+        }
+        self.namesakes.insert(Arc::clone(plain), group);
     }
 
-    /// Gives an object the first longer name that is free.
-    fn give_longer_name(&mut self, plain: &EntryName, shown: Arc<Shown>) {
-        let free = naming::longer_names(&shown.name, plain).find(|name| !self.slots.contains_key(name));
+    fn leave_group(&mut self, slot: u32, plain: &EntryName, objects: &ObjectSlots) {
+        if let Some(group) = self.namesakes.get_mut(plain) {
+            group.remove(&objects.object(slot), |slot| objects.object(slot));
+        }
+    }
+
+    /// Gives an object, which is in no group, the first longer name that is free, and adds it to its group.
+    fn add_by_longer_name(&mut self, slot: u32, plain: &EntryName, objects: &mut ObjectSlots) {
+        let mut names = naming::longer_names(objects.object(slot), plain);
+        let free = names.find(|name| self.entry(name, objects).is_none());
+        drop(names);
         let Some(name) = free else { unreachable!("the longer names of an object are unlimited") };
-        self.namesakes.entry(plain.clone()).or_default().insert(shown.name.clone(), name.clone());
-        self.set(name, Slot::File(shown));
+        let group = self.namesakes.entry(Arc::clone(plain)).or_default();
+        group.insert(slot, |slot| objects.object(slot));
+        self.add_by_name(slot, &name, objects);
     }
 
     /// Gives a plain name to the least object of its group, if no other entry has it.
-    fn promote(&mut self, plain: &EntryName) {
+    fn promote(&mut self, plain: &EntryName, objects: &mut ObjectSlots) {
         let Some(group) = self.namesakes.get(plain) else { return };
-        let Some((least, name)) = group.first_key_value() else { return };
-        let holder = match self.slots.get(plain) {
-            Some(Slot::File(shown)) if group.contains_key(&shown.name) => Some(shown.clone()),
+        let Some(least) = group.first() else { return };
+        let is_in_group = |slot: u32| {
+            let found = group.find(&objects.object(slot), |slot| objects.object(slot));
+            found.is_some()
+        };
+        let holder = match self.entry(plain, objects) {
+            Some(DirectoryEntry::File(slot)) if is_in_group(slot) => Some(slot),
             Some(_) => return,
             None => None,
         };
-        if name != plain {
-            let (least, name) = (least.clone(), name.clone());
-            if let Some(slot) = self.clear(&name) {
-                self.set(plain.clone(), slot);
-            }
-            if let Some(group) = self.namesakes.get_mut(plain) {
-                group.insert(least, plain.clone());
-            }
+        if holder != Some(least) {
             if let Some(holder) = holder {
-                self.give_longer_name(plain, holder);
+                self.clear(holder, plain, objects);
+            }
+            let name: EntryName = objects.name(least).into();
+            self.clear(least, &name, objects);
+            self.add_by_name(least, plain, objects);
+            if let Some(holder) = holder {
+                self.leave_group(holder, plain, objects);
+                self.add_by_longer_name(holder, plain, objects);
             }
         }
-        if self.namesakes.get(plain).is_some_and(|group| group.len() == 1) {
+        if self.namesakes.get(plain).is_some_and(SortedSlots::is_single) {
             self.namesakes.remove(plain);
         }
     }

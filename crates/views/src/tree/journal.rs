@@ -5,11 +5,11 @@
 //! object, the last counts. Older versions appended the lines to the file as they are, and promised nobody a line
 //! without its end.
 
+use super::moves::{Move, Moves, merge};
 use crate::ObjectName;
 use log::{FileLog, FileLogFormat, FrameWriter, OpenedFileLog};
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, percent_encode};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::path::Path;
@@ -21,19 +21,6 @@ const FORMAT: FileLogFormat =
 const KEY: AsciiSet = CONTROLS.add(b'%');
 /// Length from which the file is emptied when no move is left.
 const EMPTIED_BYTES_MIN: u64 = 1 << 20;
-
-/// A move of an object to another directory.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Move {
-    pub(super) object: ObjectName,
-    /// The directories that the object's property may name for the move to be made; another one is newer than the
-    /// move. `None` is the top directory.
-    pub(super) from: Vec<Option<String>>,
-    /// The new directory; `None` is the top directory.
-    pub(super) to: Option<String>,
-}
-
-pub(super) type Moves = BTreeMap<ObjectName, Move>;
 
 /// The journal, open for appending.
 #[derive(Debug)]
@@ -103,17 +90,6 @@ impl Journal {
         }
         self.log.append(&encode_line(&object_move.object, Step::Done { done: object_move.to.clone() }))
     }
-}
-
-/// Adds a move. If the object has an earlier one, it may still be in any of that move's directories, so these are
-/// added to `from`.
-pub(super) fn merge(moves: &mut Moves, mut object_move: Move) {
-    if let Some(before) = moves.remove(&object_move.object) {
-        object_move.from.extend(before.from.into_iter().chain([before.to]));
-        object_move.from.sort();
-        object_move.from.dedup();
-    }
-    moves.insert(object_move.object.clone(), object_move);
 }
 
 /// Returns a record for each move.

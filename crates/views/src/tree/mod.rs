@@ -13,24 +13,33 @@ mod branch;
 mod changing;
 mod directory;
 mod journal;
+mod memory;
 mod move_worker;
+mod moves;
 mod naming;
+mod object_slots;
 mod overlay;
 mod path_index;
 mod place;
 mod rename;
+mod sorted_slots;
+mod stale;
+mod tree_error;
+mod view_status;
 
-use crate::{ObjectName, Ruleset, Shown, Unlisted, ViewError, Views};
-use branch::Branch;
+use crate::{ObjectName, PackedObject, Ruleset, Shown, Views};
+use branch::{Branch, BranchParts};
 pub use changing::Changing;
 use events::Sink;
 use futures_util::future::join_all;
 #[cfg(feature = "fuzz")]
 pub use journal::fuzz_moves;
+use memory::ViewsMemory;
 use move_worker::MoveWorker;
 pub use naming::{DIRECTORY_PROPERTY, EntryName};
 pub use path_index::Entry;
 pub use place::Place;
+pub use stale::Stale;
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::Bound;
@@ -38,9 +47,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use store::{Buckets, Claims, Clock, Timestamp};
+use store::{Buckets, Claims, Clock};
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
+pub use tree_error::TreeError;
+pub use view_status::{HandlerOutage, ViewStatus};
 
 /// The dependencies and settings of a [`Tree`].
 #[derive(Debug)]
@@ -60,13 +71,12 @@ pub struct TreeParts {
     pub handler: Option<Arc<dyn Sink>>,
     /// Directory of the journal of moves, for this tree only; `None` keeps it in memory.
     pub dir: Option<PathBuf>,
+    /// Maximum memory of all views, in bytes; `None` is unlimited. A view that needs more is not shown, or not brought up to date.
+    pub memory_max_bytes: Option<usize>,
 }
 
 /// Interval between checks for local changes that have expired.
 const EXPIRY_INTERVAL: Duration = Duration::from_secs(1);
-
-/// An object that this client changed, with its new state; `None` if it is gone.
-type LocalChange = (ObjectName, Option<Arc<Shown>>);
 
 /// Directories that rulesets fill. The root holds one directory for each view. A path is a list of names from the
 /// root.
@@ -76,81 +86,12 @@ pub struct Tree {
     move_worker: Arc<MoveWorker>,
     move_task: AbortHandle,
     /// Counter that changes with every change at the handler, if the handler has one.
-    news: Option<watch::Receiver<u64>>,
+    change_counter: Option<watch::Receiver<u64>>,
     /// Value of that counter at the last `follow`.
-    followed_news: AtomicU64,
+    followed_count: AtomicU64,
     stale_notify: Arc<Notify>,
     /// Held during a rename, so that one runs at a time.
     renaming: Claims<()>,
-}
-
-/// A directory with stale names, for a cache of directory entries.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Stale {
-    /// Path of the directory.
-    pub directory: Vec<EntryName>,
-    /// Names that changed: they lead to another file or directory, to a file that changed, or to nothing. New names
-    /// are not included. `None`: every name in and below the directory.
-    pub names: Option<Vec<EntryName>>,
-}
-
-/// Status of a view.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ViewStatus {
-    /// Name of the view.
-    pub name: String,
-    /// Number of objects that it shows, as far as known.
-    pub objects: usize,
-    /// Time of the last successful request to the handler; `None` before the first.
-    pub known: Option<Timestamp>,
-    /// Set while the handler does not answer.
-    pub lost: Option<Lost>,
-    /// Containers that the handler could not read at the last request.
-    pub unlisted: Vec<Unlisted>,
-}
-
-/// A handler that does not answer. Its clients go on with what they have.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Lost {
-    /// Time of the first request that failed.
-    pub since: Timestamp,
-    /// Error of the last request.
-    pub why: String,
-}
-
-/// Error of an operation on a tree.
-#[derive(Debug, thiserror::Error)]
-pub enum TreeError {
-    /// There is no entry of this path (`ENOENT`).
-    #[error("there is no such file or directory in the view")]
-    NotFound,
-    /// There is an entry of this path already (`EEXIST`).
-    #[error("the view has an entry of this name already")]
-    Exists,
-    /// The directory is not empty (`ENOTEMPTY`).
-    #[error("the directory is not empty")]
-    NotEmpty,
-    /// The path leads to a file (`ENOTDIR`).
-    #[error("this is a file, not a directory")]
-    NotDirectory,
-    /// The path leads to a directory (`EISDIR`).
-    #[error("this is a directory, not a file")]
-    IsDirectory,
-    /// The view could never show the result; holds the reason (`EINVAL`).
-    #[error("{0}")]
-    Invalid(String),
-    /// Only a copy and a removal can do this (`EXDEV`).
-    #[error("this cannot be renamed in one step; copy it and remove the original")]
-    Elsewhere,
-    /// The journal of moves cannot be written (`EIO`).
-    #[error("cannot write the journal of directory renames: {0}")]
-    State(io::Error),
-    /// The views themselves are defined by the rulesets (`EPERM`).
-    #[error("views cannot be made, renamed or removed here; edit the file of rulesets")]
-    Fixed,
-    /// The handler has never answered (`EIO`).
-    #[error(transparent)]
-    View(#[from] ViewError),
 }
 
 impl Tree {
@@ -163,22 +104,31 @@ impl Tree {
         let (clock, dir, handler) = (parts.clock.clone(), parts.dir.clone(), parts.handler.clone());
         let move_worker = Arc::new(MoveWorker::open(parts.buckets.clone(), handler, clock, dir).await?);
         let (moves, stale_notify) = (move_worker.moves(), Arc::new(Notify::new()));
+        let memory = Arc::new(ViewsMemory::new(parts.memory_max_bytes.unwrap_or(usize::MAX)));
         let branch = |ruleset: &Ruleset| {
             let name = ruleset.name.as_bytes().into();
-            let branch = Branch::new(Arc::new(ruleset.clone()), &parts, stale_notify.clone(), &moves);
-            (name, Arc::new(branch))
+            let branch = BranchParts {
+                ruleset: Arc::new(ruleset.clone()),
+                views: parts.views.clone(),
+                recency: parts.recency,
+                clock: parts.clock.clone(),
+                stale_notify: stale_notify.clone(),
+                memory: memory.clone(),
+                has_shared_records: parts.handler.is_some(),
+            };
+            (name, Arc::new(Branch::new(branch, &moves)))
         };
         let branches: Arc<BTreeMap<_, _>> = Arc::new(parts.rulesets.iter().map(branch).collect());
         let (worker, worker_branches) = (move_worker.clone(), branches.clone());
         let run = move || worker.clone().run(worker_branches.clone());
         let move_task = tokio::spawn(store::supervise("moves of views", run)).abort_handle();
-        let news = parts.views.news();
-        let (followed_news, renaming) = (AtomicU64::new(0), Claims::default());
-        Ok(Self { branches, move_worker, move_task, news, followed_news, stale_notify, renaming })
+        let change_counter = parts.views.change_counter();
+        let (followed_count, renaming) = (AtomicU64::new(0), Claims::default());
+        Ok(Self { branches, move_worker, move_task, change_counter, followed_count, stale_notify, renaming })
     }
 
     /// Brings all views up to date, as if a user looked at each. An error is reported to the next user of the view.
-    pub async fn look_at_all(&self) {
+    pub async fn refresh_all(&self) {
         join_all(self.branches.values().map(Branch::refresh)).await;
     }
 
@@ -285,13 +235,13 @@ impl Tree {
     }
 
     /// Notes that this client stored or changed an object. Every view shows it, or not, from now on.
-    pub fn told_stored(&self, shown: Shown) {
-        self.apply_local(&[(shown.name.clone(), Some(Arc::new(shown)))]);
+    pub fn notify_stored(&self, shown: Shown) {
+        self.apply_local(&shown.name, Some(&PackedObject::from(&shown)));
     }
 
     /// Notes that this client removed an object.
-    pub fn told_removed(&self, object: &ObjectName) {
-        self.apply_local(&[(object.clone(), None)]);
+    pub fn notify_removed(&self, object: &ObjectName) {
+        self.apply_local(object, None);
     }
 
     /// Returns the version of a directory, after bringing the view up to date: no other content of the directory has
@@ -309,11 +259,13 @@ impl Tree {
     /// Waits until names may be stale, then fetches the changes of views that a user has looked at. Must not be
     /// called concurrently.
     pub async fn follow(&self) {
-        let followed_news = self.followed_news.load(Ordering::Relaxed);
-        let handler_news = async {
-            match self.news.clone() {
+        let followed_count = self.followed_count.load(Ordering::Relaxed);
+        let change_at_handler = async {
+            match self.change_counter.clone() {
                 // The sender is part of the handler, which lives as long as the tree.
-                Some(mut news) => news.wait_for(|news| *news != followed_news).await.map_or(0, |news| *news),
+                Some(mut counter) => {
+                    counter.wait_for(|count| *count != followed_count).await.map_or(0, |count| *count)
+                }
                 None => std::future::pending().await,
             }
         };
@@ -326,7 +278,7 @@ impl Tree {
         tokio::select! {
             () = self.stale_notify.notified() => {}
             () = expiry => self.branches.values().for_each(|branch| branch.expire_pending()),
-            news = handler_news => self.followed_news.store(news, Ordering::Relaxed),
+            count = change_at_handler => self.followed_count.store(count, Ordering::Relaxed),
         }
         for branch in self.branches.values() {
             branch.follow().await;
@@ -361,13 +313,18 @@ impl Tree {
         self.move_worker.refused()
     }
 
+    /// Returns the memory of the views, in bytes. Records that the handler of this process has as well count there.
+    pub fn memory_bytes(&self) -> usize {
+        self.branches.values().map(|branch| branch.memory_bytes()).sum()
+    }
+
     /// Returns the status of the views, in the order of their names.
     pub fn status(&self) -> Vec<ViewStatus> {
         self.branches.values().map(|branch| branch.status()).collect()
     }
 
-    fn apply_local(&self, changes: &[LocalChange]) {
-        self.branches.values().for_each(|branch| branch.apply_local(changes));
+    fn apply_local(&self, object: &ObjectName, shown: Option<&PackedObject>) {
+        self.branches.values().for_each(|branch| branch.apply_local(object, shown));
     }
 
     fn list_views(&self, after: Option<&[u8]>, limit: usize) -> Vec<(EntryName, Entry)> {

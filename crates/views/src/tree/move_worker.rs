@@ -7,13 +7,14 @@
 
 use super::branch::Branch;
 use super::changing::Changing;
-use super::journal::{self, Journal, Move, Moves};
+use super::journal::Journal;
+use super::moves::{self, Move, MoveEnd, Moves};
 use super::naming::{DIRECTORY_PROPERTY, EntryName};
-use crate::{ObjectName, Shown};
-use events::{Hint, Said, Sink, What};
+use crate::{ObjectName, PackedObject, Shown};
+use events::{ChangeKind, Hint, ObjectDescription, Sink};
 use futures_util::StreamExt as _;
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -50,14 +51,6 @@ enum MoveOutcome {
     Later(StoreError),
     /// The store refuses the move.
     Refused(StoreError),
-}
-
-/// How a move ended.
-pub(super) enum MoveEnd {
-    /// The object's property names a directory: the new one, or another one that another client set meanwhile.
-    Placed(Arc<Shown>),
-    /// The object does not exist any more.
-    Gone,
 }
 
 impl MoveWorker {
@@ -111,7 +104,7 @@ impl MoveWorker {
         let merged = moves.into_iter().map(|object_move| {
             let object = object_move.object.clone();
             locked(&self.refused).remove(&object);
-            journal::merge(&mut all, object_move);
+            moves::merge(&mut all, object_move);
             all.get(&object).cloned()
         });
         let merged = merged.collect::<Option<_>>().unwrap_or_default();
@@ -173,10 +166,10 @@ impl MoveWorker {
         let hint = Hint {
             bucket: Cow::Borrowed(&object.container),
             key: Cow::Borrowed(object.key.as_bytes()),
-            what: What::Changed,
+            kind: ChangeKind::Changed,
             order: None,
             time: None,
-            said: Said::default(),
+            object: ObjectDescription::default(),
         };
         if let Err(error) = handler.take(&[hint]).await {
             tracing::warn!(key = %object.key, %error, "cannot give the handler a hint of a moved object; it learns of the move from other events");
@@ -215,7 +208,7 @@ impl MoveWorker {
     async fn attempt_with_retries(&self, object_move: &Move) -> MoveOutcome {
         for _ in 0..ATTEMPTS_MAX {
             match self.attempt(object_move).await {
-                Ok(shown) => return MoveOutcome::Ends(MoveEnd::Placed(Arc::new(shown))),
+                Ok(shown) => return MoveOutcome::Ends(MoveEnd::Placed(PackedObject::from(shown))),
                 Err(StoreError::PreconditionFailed(_)) => {}
                 Err(StoreError::NotFound(_)) => return MoveOutcome::Ends(MoveEnd::Gone),
                 Err(error) if error.is_retryable() => return MoveOutcome::Later(error),
@@ -263,23 +256,6 @@ impl MoveWorker {
     fn lock(&self) -> MutexGuard<'_, Moves> {
         locked(&self.moves)
     }
-}
-
-/// Returns an object as the views show it: with the directory of its pending move, if there is one.
-pub(super) fn with_pending_move(moving: &HashMap<ObjectName, Move>, shown: Arc<Shown>) -> Arc<Shown> {
-    let Some(object_move) = moving.get(&shown.name) else { return shown };
-    let current = shown.properties.as_ref().and_then(|properties| properties.get(DIRECTORY_PROPERTY));
-    if !object_move.from.iter().any(|from| from.as_ref() == current) {
-        return shown;
-    }
-    let mut shown = Arc::unwrap_or_clone(shown);
-    let mut properties = shown.properties.take().unwrap_or_default();
-    match object_move.to.clone() {
-        Some(to) => properties.insert(DIRECTORY_PROPERTY.to_owned(), to),
-        None => properties.remove(DIRECTORY_PROPERTY),
-    };
-    shown.properties = Some(properties);
-    Arc::new(shown)
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

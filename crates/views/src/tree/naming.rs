@@ -1,7 +1,8 @@
 //! Names of objects in a view, and the directory that their property names.
 
-use crate::{ObjectName, Shown};
+use crate::PackedObject;
 use std::sync::Arc;
+use store::ObjectKey;
 use store::names::{NAME_BYTES_MAX, key_to_path};
 use xxhash_rust::xxh3::Xxh3Default;
 
@@ -19,15 +20,16 @@ pub type EntryName = Arc<[u8]>;
 
 /// Returns the plain name of an object, the last component of its key. `None` for the marker of a directory, which is
 /// not a file.
-pub(crate) fn plain_name(name: &ObjectName) -> Option<EntryName> {
-    let last = key_to_path(&name.key).pop().filter(|last| !last.is_empty())?;
+pub(crate) fn plain_name(key: &[u8]) -> Option<EntryName> {
+    let key = ObjectKey::try_from(key).ok()?;
+    let last = key_to_path(&key).pop().filter(|last| !last.is_empty())?;
     Some(last.into())
 }
 
 /// Returns the names of an object whose plain name is taken, in the order in which they are tried. They depend only
 /// on the object.
-pub(crate) fn longer_names(object: &ObjectName, plain: &[u8]) -> impl Iterator<Item = EntryName> {
-    let hash = format!("{:016x}", hash(object));
+pub(crate) fn longer_names((container, key): (&str, &[u8]), plain: &[u8]) -> impl Iterator<Item = EntryName> {
+    let hash = format!("{:016x}", hash(container, key));
     let hashed = TAG_DIGITS.map(|digits| format!("~{}", &hash[..digits]));
     let numbered = (2_u64..).map(move |number| format!("~{hash}-{number}"));
     hashed.into_iter().chain(numbered).map(|tag| with_tag(plain, &tag))
@@ -42,11 +44,12 @@ pub(crate) fn plain_name_of_longer(name: &[u8]) -> Option<Vec<u8>> {
     is_tag.then(|| [&stem[..at], extension].concat())
 }
 
-fn hash(object: &ObjectName) -> u64 {
+/// Returns the hash of an object.
+pub(crate) fn hash(container: &str, key: &[u8]) -> u64 {
     let mut hash = Xxh3Default::new();
-    hash.update(object.container.as_bytes());
+    hash.update(container.as_bytes());
     hash.update(&[0]);
-    hash.update(object.key.as_bytes());
+    hash.update(key);
     hash.digest()
 }
 
@@ -75,9 +78,8 @@ fn truncate(name: &[u8], len: usize) -> &[u8] {
 }
 
 /// Returns the directory that an object names; the top directory if it names none or an invalid one.
-pub(crate) fn directory_of(shown: &Shown) -> Vec<EntryName> {
-    let property = shown.properties.as_ref().and_then(|properties| properties.get(DIRECTORY_PROPERTY));
-    property.and_then(|property| decode_directory(property)).unwrap_or_default()
+pub(crate) fn directory_of(object: &PackedObject) -> Vec<EntryName> {
+    object.property(DIRECTORY_PROPERTY).and_then(decode_directory).unwrap_or_default()
 }
 
 fn decode_directory(property: &str) -> Option<Vec<EntryName>> {
@@ -123,18 +125,16 @@ fn encode_component(name: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use store::ObjectKey;
 
-    fn object(key: &str) -> ObjectName {
-        ObjectName { container: "bucket".into(), key: ObjectKey::try_from(key).unwrap() }
+    fn longer(key: &str, plain: &[u8]) -> Vec<EntryName> {
+        longer_names(("bucket", key.as_bytes()), plain).take(3).collect()
     }
 
     #[test]
     fn names_are_last_components_and_namesakes_get_longer_ones() {
-        let name = object("a/b/reads.fq");
-        let reads = plain_name(&name).unwrap();
+        let reads = plain_name(b"a/b/reads.fq").unwrap();
         assert_eq!(&*reads, b"reads.fq");
-        let longer: Vec<_> = longer_names(&name, &reads).take(3).collect();
+        let longer = longer("a/b/reads.fq", &reads);
         let text: Vec<_> = longer.iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect();
         assert!(text[0].starts_with("reads~") && text[0].ends_with(".fq") && text[0].len() == 17, "{text:?}");
         assert!(text[1].starts_with(&text[0][..14]) && text[1].len() == 25, "{text:?}");
@@ -144,15 +144,14 @@ mod tests {
         for plain in ["reads.fq", "reads~12.fq", "reads~1234567g.fq", "~"] {
             assert_eq!(plain_name_of_longer(plain.as_bytes()), None);
         }
-        assert_eq!(plain_name(&object("a/b/")), None);
-        assert_eq!(&*plain_name(&object("a/..")).unwrap(), b"%!..");
+        assert_eq!(plain_name(b"a/b/"), None);
+        assert_eq!(&*plain_name(b"a/..").unwrap(), b"%!..");
     }
 
     #[test]
     fn longer_names_fit_a_directory() {
         for (key, end) in [("ü".repeat(127), ""), (format!("{}.fastq", "x".repeat(249)), ".fastq")] {
-            let name = object(&key);
-            for long in longer_names(&name, key.as_bytes()).take(3) {
+            for long in longer(&key, key.as_bytes()) {
                 assert!(long.len() <= NAME_BYTES_MAX, "{}", long.len());
                 assert!(std::str::from_utf8(&long).unwrap().ends_with(end));
             }

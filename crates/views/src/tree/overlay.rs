@@ -1,14 +1,12 @@
 //! The content of a view: the state that the handler reported, overlaid with this client's own changes that the
 //! handler has not confirmed yet.
 
-use super::Stale;
-use super::journal::Move;
-use super::move_worker::with_pending_move;
+use super::moves::{Move, with_pending_move};
 use super::naming::directory_of;
 use super::path_index::PathIndex;
-use crate::{ObjectName, Shown};
+use super::stale::Stale;
+use crate::{ObjectName, PackedObject};
 use std::collections::{HashMap, VecDeque};
-use std::sync::Arc;
 use std::time::Duration;
 use store::Timestamp;
 
@@ -35,16 +33,16 @@ pub(super) struct Overlay {
 struct InProgress {
     changes: usize,
     /// The last state that the handler reported since the first of these changes began; the inner `None` is absence.
-    remote: Option<Option<Arc<Shown>>>,
+    remote: Option<Option<PackedObject>>,
 }
 
 /// A change of an object by this client that the handler has not confirmed.
 #[derive(Debug)]
 struct PendingChange {
     /// The object after the change; `None` if the view does not show it any more.
-    shown: Option<Arc<Shown>>,
+    shown: Option<PackedObject>,
     /// The last state that the handler reported since the change; the inner `None` is absence.
-    remote: Option<Option<Arc<Shown>>>,
+    remote: Option<Option<PackedObject>>,
     expires_at: Timestamp,
 }
 
@@ -57,7 +55,7 @@ impl Overlay {
     }
 
     /// Applies a state that the handler reports: the object, or `None` if it does not match.
-    pub(super) fn apply_remote(&mut self, object: &ObjectName, remote: Option<Arc<Shown>>) {
+    pub(super) fn apply_remote(&mut self, object: &ObjectName, remote: Option<PackedObject>) {
         if let Some(in_progress) = self.in_progress.get_mut(object) {
             in_progress.remote = Some(remote.clone());
         }
@@ -87,7 +85,7 @@ impl Overlay {
 
     /// Applies a change by this client. If the object is gone, its directory stays. A state that the handler reported
     /// while the change was in progress may be later than the change; it is shown when this change expires.
-    pub(super) fn apply_local(&mut self, object: &ObjectName, shown: Option<Arc<Shown>>, now: Timestamp) {
+    pub(super) fn apply_local(&mut self, object: &ObjectName, shown: Option<PackedObject>, now: Timestamp) {
         let meanwhile = self.in_progress.get(object).and_then(|in_progress| in_progress.remote.clone());
         match &shown {
             Some(shown) => self.put(shown.clone()),
@@ -130,10 +128,10 @@ impl Overlay {
         }
         self.index = index;
         for (object, in_progress) in &mut self.in_progress {
-            in_progress.remote = Some(self.index.get(object).cloned());
+            in_progress.remote = Some(self.index.get(object));
         }
         for (object, pending) in &mut self.pending {
-            pending.remote = Some(self.index.get(object).cloned());
+            pending.remote = Some(self.index.get(object));
             match &pending.shown {
                 Some(shown) => self.index.put(shown.clone()),
                 None => self.index.remove(object),
@@ -172,19 +170,19 @@ impl Overlay {
     }
 
     fn reshow(&mut self, object: &ObjectName) {
-        if let Some(shown) = self.index.get(object).cloned() {
+        if let Some(shown) = self.index.get(object) {
             self.put(shown);
         }
     }
 
-    fn show(&mut self, object: &ObjectName, remote: Option<Arc<Shown>>) {
+    fn show(&mut self, object: &ObjectName, remote: Option<PackedObject>) {
         match remote {
             Some(shown) => self.put(shown),
             None => self.index.remove(object),
         }
     }
 
-    fn put(&mut self, shown: Arc<Shown>) {
+    fn put(&mut self, shown: PackedObject) {
         self.index.put(with_pending_move(&self.moves, shown));
     }
 }
@@ -195,12 +193,12 @@ fn has_expired(expires_at: Timestamp, now: Timestamp) -> bool {
 }
 
 /// Returns whether a reported state confirms a local change, or is later than the change.
-fn confirms(remote: &Option<Arc<Shown>>, local: &Option<Arc<Shown>>) -> bool {
+fn confirms(remote: &Option<PackedObject>, local: &Option<PackedObject>) -> bool {
     match (remote, local) {
         (None, None) => true,
         (Some(remote), Some(local)) => {
-            remote.modified > local.modified
-                || (remote.etag == local.etag && directory_of(remote) == directory_of(local))
+            remote.modified() > local.modified()
+                || (remote.has_same_etag(local) && directory_of(remote) == directory_of(local))
         }
         _ => false,
     }

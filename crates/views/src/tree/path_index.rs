@@ -3,18 +3,20 @@
 //! Invariants: an object lies in the one directory that its property names; a directory other than the top exists as
 //! long as an object lies in or below it, or while this client has made it.
 
-use super::directory::{Directory, Slot};
+use super::directory::{Directory, DirectoryEntry};
 use super::naming::{self, EntryName};
-use super::{Stale, TreeError};
-use crate::{ObjectName, Shown};
+use super::object_slots::{DirectoryId, ObjectSlots};
+use super::stale::Stale;
+use super::tree_error::TreeError;
+use crate::{ObjectName, PackedObject};
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
-
-/// Id of a directory of a view.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct DirectoryId(u64);
 
 const TOP: DirectoryId = DirectoryId(0);
+
+/// Bytes of a directory besides the slots of its objects, with its share of the table of directories and its name.
+const DIRECTORY_BYTES: usize = size_of::<Directory>() * 3 / 2 + 64;
+/// Bytes of an object in the lists of its directory.
+const LISTED_BYTES: usize = 6;
 
 /// Entry of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,25 +24,19 @@ pub enum Entry {
     /// A directory.
     Directory,
     /// An object.
-    File(Arc<Shown>),
+    File(PackedObject),
 }
 
 #[derive(Debug)]
 pub(super) struct PathIndex {
     has_directories: bool,
     directories: HashMap<DirectoryId, Directory>,
-    objects: HashMap<ObjectName, Placed>,
-    last_id: u64,
+    objects: ObjectSlots,
+    last_id: u32,
     /// Number of changes in directories so far; the source of versions.
     changes: u64,
     /// Directories with changes since `take_stale` last took all of theirs.
     changed: HashSet<DirectoryId>,
-}
-
-#[derive(Debug)]
-struct Placed {
-    shown: Arc<Shown>,
-    directory: DirectoryId,
 }
 
 impl PathIndex {
@@ -50,7 +46,7 @@ impl PathIndex {
         Self {
             has_directories,
             directories,
-            objects: HashMap::new(),
+            objects: ObjectSlots::default(),
             last_id: 0,
             changes: 0,
             changed: HashSet::new(),
@@ -62,39 +58,58 @@ impl PathIndex {
         self.objects.len()
     }
 
-    pub(super) fn get(&self, object: &ObjectName) -> Option<&Arc<Shown>> {
-        self.objects.get(object).map(|placed| &placed.shown)
+    /// Returns the memory of the index, in bytes; without the objects' records if `has_shared_records`.
+    pub(super) fn memory_bytes(&self, has_shared_records: bool) -> usize {
+        self.objects.memory_bytes(has_shared_records)
+            + self.objects.len() * LISTED_BYTES
+            + self.directories.len() * DIRECTORY_BYTES
+    }
+
+    pub(super) fn get(&self, object: &ObjectName) -> Option<PackedObject> {
+        self.objects.find(object).map(|slot| self.objects.get(slot))
     }
 
     /// Adds an object, or replaces its known state, in the directory that it names now.
-    pub(super) fn put(&mut self, shown: Arc<Shown>) {
-        let Some(plain) = naming::plain_name(&shown.name) else { return };
-        let path = if self.has_directories { naming::directory_of(&shown) } else { Vec::new() };
+    pub(super) fn put(&mut self, object: PackedObject) {
+        let Some(plain) = naming::plain_name(object.key()) else { return };
+        let path = if self.has_directories { naming::directory_of(&object) } else { Vec::new() };
         let directory = self.ensure_path(&path);
-        let name = shown.name.clone();
-        let placed = Placed { shown: shown.clone(), directory };
-        let before = self.objects.insert(name.clone(), placed).map(|before| before.directory);
-        // The object is added before it is removed from its old directory: otherwise a common parent could be dropped
-        // as empty.
-        self.changed_directory(directory).put(&plain, shown);
-        if let Some(before) = before.filter(|before| *before != directory) {
-            self.remove_from(before, &plain, &name);
+        let (slot, is_new) = self.objects.put(object, directory);
+        let before = self.objects.directory(slot);
+        if !is_new && before == directory {
+            let (directory, objects) = self.changed_directory(directory);
+            return directory.note_change(slot, objects);
+        }
+        // A move goes through the old directory first, because an object has one name at a time. The new directory, which may be
+        // empty yet, and with it all of its parents, has to stay meanwhile.
+        if !is_new {
+            let (old, objects) = self.changed_directory(before);
+            old.remove(slot, &plain, objects);
+            self.objects.set_directory(slot, directory);
+        }
+        let (new, objects) = self.changed_directory(directory);
+        new.add(slot, &plain, objects);
+        if !is_new {
+            self.forget_empty(before);
         }
     }
 
     /// Removes an object.
     pub(super) fn remove(&mut self, object: &ObjectName) {
-        let Some(placed) = self.objects.remove(object) else { return };
-        if let Some(plain) = naming::plain_name(object) {
-            self.remove_from(placed.directory, &plain, object);
+        let Some(slot) = self.objects.find(object) else { return };
+        let directory = self.objects.directory(slot);
+        if let Some(plain) = self.objects.plain_name(slot) {
+            let (directory, objects) = self.changed_directory(directory);
+            directory.remove(slot, &plain, objects);
         }
+        self.objects.remove(slot);
+        self.forget_empty(directory);
     }
 
     /// Removes an object and keeps its directory.
     pub(super) fn remove_and_keep_directory(&mut self, object: &ObjectName) {
-        if let Some(placed) = self.objects.get(object) {
-            let directory = placed.directory;
-            self.directory_mut(directory).is_made = true;
+        if let Some(slot) = self.objects.find(object) {
+            self.directory_mut(self.objects.directory(slot)).is_made = true;
         }
         self.remove(object);
     }
@@ -102,7 +117,7 @@ impl PathIndex {
     pub(super) fn find(&self, path: &[&[u8]]) -> Option<Entry> {
         let Some((name, above)) = path.split_last() else { return Some(Entry::Directory) };
         let directory = self.directories.get(&self.directory(above)?)?;
-        directory.find(name).map(entry)
+        directory.find(name, &self.objects).map(|found| self.entry(found))
     }
 
     /// Returns the entries of a directory after a name, in the order of names; `None` if there is no such directory.
@@ -113,8 +128,8 @@ impl PathIndex {
         limit: usize,
     ) -> Option<Vec<(EntryName, Entry)>> {
         let directory = self.directories.get(&self.directory(path)?)?;
-        let entries = directory.after(after).take(limit);
-        Some(entries.map(|(name, slot)| (name.clone(), entry(slot))).collect())
+        let entries = directory.after(after, &self.objects).take(limit);
+        Some(entries.map(|(name, found)| (name.into(), self.entry(found))).collect())
     }
 
     /// Returns the version of a directory, which no other content of it has; `None` if there is no such directory.
@@ -158,7 +173,7 @@ impl PathIndex {
 
     /// Returns whether there are neither objects nor directories.
     pub(super) fn has_no_content(&self) -> bool {
-        self.objects.is_empty() && self.directories.len() == 1
+        self.objects.len() == 0 && self.directories.len() == 1
     }
 
     /// Discards all stale names.
@@ -242,17 +257,17 @@ impl PathIndex {
     }
 
     /// Returns the objects in and below a directory, each with the path from that directory to its own.
-    pub(super) fn objects_below(&self, path: &[&[u8]]) -> Vec<(Vec<EntryName>, Arc<Shown>)> {
+    pub(super) fn objects_below(&self, path: &[&[u8]]) -> Vec<(Vec<EntryName>, PackedObject)> {
         let mut found = Vec::new();
         let mut left: Vec<(DirectoryId, Vec<EntryName>)> = Vec::new();
         left.extend(self.directory(path).map(|top| (top, Vec::new())));
         while let Some((id, below)) = left.pop() {
             let Some(directory) = self.directories.get(&id) else { continue };
-            for (name, slot) in directory.after(None) {
-                match slot {
-                    Slot::File(shown) => found.push((below.clone(), shown.clone())),
-                    Slot::Directory(id) => {
-                        left.push((*id, [&below[..], std::slice::from_ref(name)].concat()))
+            for (name, entry) in directory.after(None, &self.objects) {
+                match entry {
+                    DirectoryEntry::File(slot) => found.push((below.clone(), self.objects.get(slot))),
+                    DirectoryEntry::Directory(id) => {
+                        left.push((id, [&below[..], &[EntryName::from(name)][..]].concat()))
                     }
                 }
             }
@@ -273,16 +288,15 @@ impl PathIndex {
     }
 
     fn add_directory(&mut self, parent: DirectoryId, name: &EntryName) -> DirectoryId {
-        self.last_id += 1;
+        self.last_id = self.last_id.wrapping_add(1);
+        while self.directories.contains_key(&DirectoryId(self.last_id)) {
+            self.last_id = self.last_id.wrapping_add(1);
+        }
         let id = DirectoryId(self.last_id);
         self.directories.insert(id, Directory::within(parent, name.clone()));
-        self.changed_directory(parent).put_directory(name, id);
+        let (parent, objects) = self.changed_directory(parent);
+        parent.add_directory(name, id, objects);
         id
-    }
-
-    fn remove_from(&mut self, directory: DirectoryId, plain: &EntryName, object: &ObjectName) {
-        self.changed_directory(directory).remove(plain, object);
-        self.forget_empty(directory);
     }
 
     /// Removes a directory that is empty and was not made by this client, and then parents to which the same applies.
@@ -291,44 +305,48 @@ impl PathIndex {
             && let Some((parent, name)) = directory.parent.clone()
         {
             self.directories.remove(&id);
-            self.changed_directory(parent).remove_directory(&name);
+            let (above, objects) = self.changed_directory(parent);
+            above.remove_directory(&name, objects);
             id = parent;
         }
     }
 
-    /// Returns a directory for a change, with a new version and marked as changed.
-    fn changed_directory(&mut self, id: DirectoryId) -> &mut Directory {
+    /// Returns a directory for a change, with a new version and marked as changed, and the objects.
+    fn changed_directory(&mut self, id: DirectoryId) -> (&mut Directory, &mut ObjectSlots) {
         self.changes += 1;
         self.changed.insert(id);
-        let version = self.changes;
-        let directory = self.directory_mut(id);
-        directory.version = version;
-        directory
+        let directory = self.directories.entry(id).or_default();
+        directory.version = self.changes;
+        (directory, &mut self.objects)
     }
 
     fn directory_mut(&mut self, id: DirectoryId) -> &mut Directory {
         self.directories.entry(id).or_default()
     }
-}
 
-fn entry(slot: &Slot) -> Entry {
-    match slot {
-        Slot::Directory(_) => Entry::Directory,
-        Slot::File(shown) => Entry::File(shown.clone()),
+    fn entry(&self, found: DirectoryEntry) -> Entry {
+        match found {
+            DirectoryEntry::Directory(_) => Entry::Directory,
+            DirectoryEntry::File(slot) => Entry::File(self.objects.get(slot)),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Shown;
     use std::collections::BTreeMap;
     use store::{ETag, ObjectKey, Timestamp};
 
-    fn shown(key: &str, at: &str, size_bytes: u64) -> Arc<Shown> {
-        let name = ObjectName { container: "bucket".into(), key: ObjectKey::try_from(key).unwrap() };
-        let properties = BTreeMap::from([(super::super::DIRECTORY_PROPERTY.to_owned(), at.to_owned())]);
-        Arc::new(Shown {
-            name,
+    fn name(key: &str) -> ObjectName {
+        ObjectName { container: "bucket".into(), key: ObjectKey::try_from(key).unwrap() }
+    }
+
+    fn shown(key: &str, at: &str, size_bytes: u64) -> PackedObject {
+        let properties = BTreeMap::from([(naming::DIRECTORY_PROPERTY.to_owned(), at.to_owned())]);
+        PackedObject::from(Shown {
+            name: name(key),
             size_bytes,
             etag: ETag::new("e"),
             modified: Timestamp::default(),
@@ -367,7 +385,7 @@ mod tests {
         assert_eq!(stale(&mut index), [of("", &["d"])], "a removed directory is stale in its parent");
         index.put(shown("x/a", "", 3));
         assert_eq!(stale(&mut index), [of("", &[])]);
-        index.remove(&shown("a", "", 2).name);
+        index.remove(&name("a"));
         let [(_, top)] = &stale(&mut index)[..] else { panic!("one directory") };
         assert!(top.len() == 2 && top[0] == "a" && top[1].starts_with("a~"), "{top:?}");
         let mut others = PathIndex::new(true);

@@ -1,10 +1,11 @@
 //! Renames directories, and moves files between directories, within a view.
 
-use super::journal::Move;
+use super::Tree;
+use super::moves::Move;
 use super::naming::{self, DIRECTORY_PROPERTY, EntryName};
 use super::path_index::{Entry, PathIndex};
-use super::{Tree, TreeError};
-use crate::Shown;
+use super::tree_error::TreeError;
+use crate::PackedObject;
 
 impl Tree {
     /// Moves a directory, or a file to another directory, within a view. Users of this tree see it as one step. The
@@ -45,7 +46,7 @@ impl Tree {
 
 fn file_moves(
     index: &PathIndex,
-    shown: &Shown,
+    object: &PackedObject,
     from: &[&[u8]],
     to: &[&[u8]],
 ) -> Result<Vec<Move>, TreeError> {
@@ -59,11 +60,11 @@ fn file_moves(
         (_, Some(Entry::File(_))) => return Err(TreeError::Elsewhere),
         (Some(Entry::Directory), None) => {}
     }
-    let is_plain = naming::plain_name(&shown.name).is_some_and(|plain| *plain == **to_name);
+    let is_plain = naming::plain_name(object.key()).is_some_and(|plain| *plain == **to_name);
     if name != to_name && !is_plain {
         return Err(TreeError::Elsewhere);
     }
-    Ok(vec![move_to(shown, above)])
+    Ok(vec![move_to(object, above)])
 }
 
 fn directory_moves(index: &PathIndex, from: &[&[u8]], to: &[&[u8]]) -> Result<Vec<Move>, TreeError> {
@@ -82,8 +83,7 @@ fn directory_moves(index: &PathIndex, from: &[&[u8]], to: &[&[u8]]) -> Result<Ve
     Ok(moves.collect())
 }
 
-fn move_to(shown: &Shown, to: &[impl AsRef<[u8]>]) -> Move {
-    let current =
-        shown.properties.as_ref().and_then(|properties| properties.get(DIRECTORY_PROPERTY)).cloned();
-    Move { object: shown.name.clone(), from: vec![current], to: naming::encode_directory(to) }
+fn move_to(object: &PackedObject, to: &[impl AsRef<[u8]>]) -> Move {
+    let current = object.property(DIRECTORY_PROPERTY).map(str::to_owned);
+    Move { object: object.name(), from: vec![current], to: naming::encode_directory(to) }
 }

@@ -23,7 +23,7 @@ async fn s250_a_copy_onto_itself_within_a_second_of_a_listing_is_noticed() {
         let described = TestEvent { etag: stored.etag.clone(), ..described };
         let described = if has_no_metadata { described.without_metadata() } else { described };
         deliver(&handler, &[described, stored]).await;
-        handler.settled().await;
+        handler.wait_until_idle().await;
         client.follow(&handler, 10).await;
         assert_eq!((client.shown(), client.objects.len()), (world.expected(&rules).await, 1));
     }
@@ -43,9 +43,9 @@ async fn s250_a_head_result_does_not_undo_later_hints() {
     let handler = world.start(None, 1).await;
     let mut client = Client::open(&handler, &rules).await;
     handler.take(&[first.hint(), last.hint()]).await.unwrap();
-    handler.settled().await;
+    handler.wait_until_idle().await;
     deliver(&handler, &[removed]).await;
-    handler.settled().await;
+    handler.wait_until_idle().await;
     client.follow(&handler, 10).await;
     assert_eq!((client.shown(), client.objects.len()), (world.expected(&rules).await, 1));
 }
@@ -67,17 +67,17 @@ async fn s281_no_hint_is_lost_when_the_clock_of_a_source_is_set_back() {
         };
         let stored = world.put("alpha", "x", 1, map(&[]), map(&[])).await;
         deliver(&handler, &[ahead(stored)]).await;
-        handler.settled().await;
+        handler.wait_until_idle().await;
         if is_removed {
             let removed = world.delete("alpha", "x").await;
             deliver(&handler, &[ahead(removed)]).await;
-            handler.settled().await;
+            handler.wait_until_idle().await;
         }
         client.follow(&handler, 10).await;
         assert_eq!((client.shown(), client.objects.is_empty()), (world.expected(&rules).await, is_removed));
         let right = world.put("alpha", "x", 2, map(&[]), map(&[])).await;
         deliver(&handler, &[right]).await;
-        handler.settled().await;
+        handler.wait_until_idle().await;
         client.follow(&handler, 10).await;
         assert_eq!((client.shown(), client.objects.len()), (world.expected(&rules).await, 1));
     }
@@ -112,7 +112,7 @@ async fn s266_the_order_of_concurrent_puts_is_not_trusted() {
             };
             for event in heard {
                 deliver(&handler, &[event]).await;
-                handler.settled().await;
+                handler.wait_until_idle().await;
             }
             client.follow(&handler, 10).await;
             assert_eq!((client.shown(), client.objects.len()), (world.expected(&rules).await, 1));

@@ -1,7 +1,7 @@
 //! Listings of containers: how often they run, and which objects are kept.
 
 use super::world::{Client, World, deliver, map, ruleset};
-use events::{Sink, What};
+use events::{ChangeKind, Sink};
 use std::sync::Arc;
 use store::wrap::{Fault, Faults, Faulty, Operation, Rule, Trace, Wrapped};
 use store::{Buckets, ObjectStore, Result, StoreError};
@@ -105,14 +105,14 @@ async fn s254_rules_on_properties_cost_one_head_per_object() {
     assert_eq!(client.shown(), world.expected(&black).await);
     assert_eq!(requests(&trace, Operation::Head), 5);
     // An event with properties needs no HEAD request; one without does.
-    let said = world.put("alpha", "x7", 1, map(&[("color", "black")]), map(&[])).await;
-    deliver(&handler, &[super::world::TestEvent { time: store::Timestamp(said.time.0 + 1), ..said }]).await;
-    handler.settled().await;
+    let event = world.put("alpha", "x7", 1, map(&[("color", "black")]), map(&[])).await;
+    deliver(&handler, &[super::world::TestEvent { time: store::Timestamp(event.time.0 + 1), ..event }]).await;
+    handler.wait_until_idle().await;
     assert_eq!(requests(&trace, Operation::Head), 5);
     let without_metadata =
         world.put("alpha", "x8", 1, map(&[("color", "black")]), map(&[])).await.without_metadata();
     deliver(&handler, &[without_metadata]).await;
-    handler.settled().await;
+    handler.wait_until_idle().await;
     assert_eq!(requests(&trace, Operation::Head), 6);
     client.follow(&handler, 10).await;
     assert_eq!(client.shown(), world.expected(&black).await);
@@ -140,7 +140,7 @@ async fn an_object_that_cannot_be_verified_waits_for_the_next_listing() {
     faults.clear();
     world.clock.advance(std::time::Duration::from_secs(60));
     client.follow(&handler, 10).await;
-    handler.settled().await;
+    handler.wait_until_idle().await;
     client.follow(&handler, 10).await;
     assert_eq!((client.objects.len(), requests(&trace, Operation::List)), (2, 2));
 }
@@ -155,7 +155,7 @@ async fn s255_rules_on_access_times_are_refused_without_access_events() {
         clock: world.clock.clone(),
         entropy: store::Entropy::new(1),
         dir: None,
-        config: HandlerConfig { knows_accessed: false },
+        config: HandlerConfig::default(),
     };
     let handler = Handler::start(parts).await.unwrap();
     let refused = handler.open(&ruleset).await.unwrap_err();
@@ -166,7 +166,7 @@ async fn s255_rules_on_access_times_are_refused_without_access_events() {
     deliver(&handler, &[stored]).await;
     client.follow(&handler, 10).await;
     assert_eq!(client.objects.len(), 0);
-    let read = world.event("alpha", "x1", What::Read);
+    let read = world.event("alpha", "x1", ChangeKind::Read);
     deliver(&handler, &[read]).await;
     client.follow(&handler, 10).await;
     assert_eq!(client.objects.len(), 1);
@@ -222,7 +222,7 @@ async fn a_missing_bucket_is_reported_and_left_out_of_many() {
     let mut world = world;
     let stored = world.put("beta", "x1", 1, map(&[]), map(&[])).await;
     handler.take(&[stored.hint()]).await.unwrap();
-    handler.settled().await;
+    handler.wait_until_idle().await;
     all.follow(&handler, 10).await;
     assert_eq!(all.objects.len(), 1);
 }

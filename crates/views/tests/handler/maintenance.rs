@@ -93,11 +93,11 @@ async fn s288_unreadable_buckets_are_reported_and_retried() {
     buckets.allow("beta");
     world.buckets.create("gamma").await.unwrap();
     put(&mut world, "gamma", "c").await;
-    let mut news = handler.news().unwrap();
-    news.mark_unchanged();
+    let mut counter = handler.change_counter().unwrap();
+    counter.mark_unchanged();
     let_time_pass(&world, Duration::from_secs(11)).await;
-    handler.settled().await;
-    assert!(news.has_changed().unwrap(), "receivers of news are woken");
+    handler.wait_until_idle().await;
+    assert!(counter.has_changed().unwrap(), "receivers of the counter are woken");
     client.follow(&handler, 10).await;
     assert_eq!(client.shown(), world.expected(&three).await);
     assert_eq!((client.objects.len(), handler.stats().unlisted.len(), client.beginnings), (3, 0, 1));
@@ -132,7 +132,7 @@ async fn s288_objects_stay_when_their_bucket_is_denied_and_go_when_it_is_deleted
     world.buckets.create("beta").await.unwrap();
     let event = world.put("beta", "c", 1, map(&[]), map(&[])).await;
     deliver(&handler, &[event]).await;
-    handler.settled().await;
+    handler.wait_until_idle().await;
     client.follow(&handler, 10).await;
     assert_eq!(client.objects.len(), 2, "events are applied before the bucket is listed");
 }
@@ -151,7 +151,7 @@ async fn s288_buckets_that_patterns_match_are_found_without_events() {
     world.buckets.create("gamma").await.unwrap();
     put(&mut world, "gamma", "c").await;
     let_time_pass(&world, Duration::from_secs(61)).await;
-    handler.settled().await;
+    handler.wait_until_idle().await;
     client.follow(&handler, 10).await;
     assert_eq!(client.objects.len(), 2);
 }
@@ -233,7 +233,7 @@ async fn s289_a_client_does_not_see_buckets_that_it_may_not_read() {
     let views = Permitted::new(handler.clone(), client_buckets.clone(), world.clock.clone());
     let view = views.open(&ruleset("container: [alpha, beta]")).await.unwrap();
     let keys = |changes: &views::Changes| -> Vec<String> {
-        let mut keys: Vec<_> = changes.shown.iter().map(|shown| shown.name.key.to_string()).collect();
+        let mut keys: Vec<_> = changes.shown.iter().map(|shown| shown.name().key.to_string()).collect();
         keys.sort();
         keys
     };
@@ -243,7 +243,7 @@ async fn s289_a_client_does_not_see_buckets_that_it_may_not_read() {
     assert!(first.unlisted[0].why.contains("not for you"), "{:?}", first.unlisted);
     let event = world.put("beta", "c", 1, map(&[]), map(&[])).await;
     deliver(&handler, &[event]).await;
-    handler.settled().await;
+    handler.wait_until_idle().await;
     let next = views.changes(view, Some(&first.cursor), 10).await.unwrap();
     assert!(keys(&next).is_empty() && !next.is_beginning, "{next:?}");
 

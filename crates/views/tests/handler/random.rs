@@ -119,7 +119,7 @@ impl RandomWorld {
             13 => self.lose(),
             14 if self.is_lost => {
                 self.is_lost = false;
-                handler.lost(None).await;
+                handler.lost(None).await.unwrap();
             }
             15 => drop(self.world.clock.advance(Duration::from_secs(self.below(100_000)))),
             16 if self.clients.len() < RULESETS.len() => {
@@ -145,10 +145,10 @@ impl RandomWorld {
             self.deliver(handler).await;
         }
         if std::mem::take(&mut self.is_lost) {
-            handler.lost(Some("alpha")).await;
-            handler.lost(Some("beta")).await;
+            handler.lost(Some("alpha")).await.unwrap();
+            handler.lost(Some("beta")).await.unwrap();
         }
-        handler.settled().await;
+        handler.wait_until_idle().await;
     }
 
     async fn check(&mut self, handler: &Handler, seed: u64) {

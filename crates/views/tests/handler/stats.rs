@@ -1,6 +1,6 @@
 //! Statistics of a handler.
 
-use events::{Hint, Order, Said, Sink as _, What};
+use events::{ChangeKind, Hint, ObjectDescription, Order, Sink as _};
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -23,10 +23,14 @@ fn hint<'a>(bucket: &'a str, key: &'a str, order: u128, time: Timestamp) -> Hint
     Hint {
         bucket: Cow::Borrowed(bucket),
         key: Cow::Borrowed(key.as_bytes()),
-        what: What::Stored,
+        kind: ChangeKind::Stored,
         order: Some(Order(order)),
         time: Some(time),
-        said: Said { size_bytes: Some(7), etag: Some(Cow::Borrowed("e")), ..Said::default() },
+        object: ObjectDescription {
+            size_bytes: Some(7),
+            etag: Some(Cow::Borrowed("e")),
+            ..ObjectDescription::default()
+        },
     }
 }
 

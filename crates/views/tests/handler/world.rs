@@ -1,6 +1,6 @@
 //! Test fixture: buckets, clients and hints of one test.
 
-use events::{Hint, Order, Said, Sink, What};
+use events::{ChangeKind, Hint, ObjectDescription, Order, Sink};
 use sim::SimClock;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -12,8 +12,8 @@ use store::{
     Precondition, PutOptions, Tags, Timestamp,
 };
 use views::{
-    Cursor, Handler, HandlerConfig, HandlerParts, ObjectName, ObjectState, Ruleset, Shown, ViewError, ViewId,
-    Views,
+    Cursor, Handler, HandlerConfig, HandlerParts, ObjectName, ObjectState, PackedObject, Ruleset, ViewError,
+    ViewId, Views,
 };
 
 /// Content of an event.
@@ -21,7 +21,7 @@ use views::{
 pub(crate) struct TestEvent {
     pub(crate) bucket: String,
     pub(crate) key: Vec<u8>,
-    pub(crate) what: What,
+    pub(crate) kind: ChangeKind,
     pub(crate) order: Option<u128>,
     pub(crate) time: Timestamp,
     pub(crate) etag: Option<String>,
@@ -39,10 +39,10 @@ impl TestEvent {
         Hint {
             bucket: Cow::Borrowed(&self.bucket),
             key: Cow::Borrowed(&self.key),
-            what: self.what,
+            kind: self.kind,
             order: self.order.map(Order),
             time: Some(self.time),
-            said: Said {
+            object: ObjectDescription {
                 size_bytes: self.size_bytes,
                 etag: self.etag.as_deref().map(Cow::Borrowed),
                 version: None,
@@ -94,7 +94,7 @@ impl World {
         dir: Option<PathBuf>,
         seed: u64,
     ) -> Arc<Handler> {
-        let config = HandlerConfig { knows_accessed: true };
+        let config = HandlerConfig { knows_accessed: true, memory_max_bytes: None };
         let (clock, entropy) = (self.clock.clone(), Entropy::new(seed));
         Handler::start(HandlerParts { buckets, clock, entropy, dir, config }).await.unwrap()
     }
@@ -128,7 +128,7 @@ impl World {
         TestEvent {
             bucket: bucket.to_owned(),
             key: key.as_bytes().to_vec(),
-            what: What::Stored,
+            kind: ChangeKind::Stored,
             order: Some(self.next_order()),
             time: stored.last_modified.unwrap(),
             etag: Some(stored.etag.as_str().to_owned()),
@@ -141,7 +141,7 @@ impl World {
 
     pub(crate) async fn delete(&mut self, bucket: &str, key: &str) -> TestEvent {
         self.bucket(bucket).await.delete(&key_of(key), Precondition::None).await.unwrap();
-        self.event(bucket, key, What::Removed)
+        self.event(bucket, key, ChangeKind::Removed)
     }
 
     /// Replaces tags. The event does not include them; it repeats the order of the last PUT if `order` is given, as
@@ -154,7 +154,7 @@ impl World {
         order: Option<u128>,
     ) -> TestEvent {
         self.bucket(bucket).await.set_tags(&key_of(key), tags).await.unwrap();
-        let event = self.event(bucket, key, What::Changed);
+        let event = self.event(bucket, key, ChangeKind::Changed);
         TestEvent { order: order.or(event.order), ..event }
     }
 
@@ -177,15 +177,15 @@ impl World {
             size_bytes: Some(meta.size_bytes),
             content_type,
             properties: Some(properties),
-            ..self.event(bucket, &key.to_string(), What::Stored)
+            ..self.event(bucket, &key.to_string(), ChangeKind::Stored)
         }
     }
 
-    pub(crate) fn event(&mut self, bucket: &str, key: &str, what: What) -> TestEvent {
+    pub(crate) fn event(&mut self, bucket: &str, key: &str, kind: ChangeKind) -> TestEvent {
         TestEvent {
             bucket: bucket.to_owned(),
             key: key.as_bytes().to_vec(),
-            what,
+            kind,
             order: Some(self.next_order()),
             time: self.clock.now(),
             etag: None,
@@ -244,7 +244,7 @@ pub(crate) struct Client {
     pub(crate) ruleset: Ruleset,
     pub(crate) view: ViewId,
     pub(crate) cursor: Option<Cursor>,
-    pub(crate) objects: BTreeMap<ObjectName, Arc<Shown>>,
+    pub(crate) objects: BTreeMap<ObjectName, PackedObject>,
     pub(crate) beginnings: usize,
 }
 
@@ -271,7 +271,7 @@ impl Client {
             self.objects.remove(&gone);
         }
         for shown in changes.shown {
-            self.objects.insert(shown.name.clone(), shown);
+            self.objects.insert(shown.name(), shown);
         }
         self.cursor = Some(changes.cursor);
         changes.has_more
@@ -283,7 +283,10 @@ impl Client {
 
     /// Returns the objects that the client knows, in the format of [`World::expected`].
     pub(crate) fn shown(&self) -> Vec<String> {
-        let line = |shown: &Arc<Shown>| format!("{}/{} {}", shown.name.container, shown.name.key, shown.etag);
+        let line = |object: &PackedObject| {
+            let shown = object.unpack();
+            format!("{}/{} {}", shown.name.container, shown.name.key, shown.etag)
+        };
         let mut lines: Vec<String> = self.objects.values().map(line).collect();
         lines.sort();
         lines

@@ -13,8 +13,16 @@ async fn tree(views: views::remote::RemoteViews) -> (Tree, Arc<ManualClock>) {
     let rulesets = views::read("set: {container: bucket}").unwrap();
     let buckets = Arc::new(MemoryBuckets::new(clock.clone()));
     let (views, recency) = (Arc::new(views), Duration::ZERO);
-    let parts =
-        TreeParts { views, rulesets, recency, clock: clock.clone(), buckets, handler: None, dir: None };
+    let parts = TreeParts {
+        views,
+        rulesets,
+        recency,
+        clock: clock.clone(),
+        buckets,
+        handler: None,
+        dir: None,
+        memory_max_bytes: None,
+    };
     (Tree::start(parts).await.unwrap(), clock)
 }
 
@@ -34,14 +42,14 @@ async fn s277_a_client_survives_a_restart_of_its_handler() {
     server.stop(Duration::from_secs(5)).await;
     drop(server);
     assert_eq!(names(&tree).await, ["a"]);
-    assert!(tree.status()[0].lost.is_some());
+    assert!(tree.status()[0].outage.is_some());
     handler.put(object("b", ""));
     handler.remove(&name("a"));
     handler.restart();
     let _server = serve(&handler, None, address).await;
     clock.move_by(2);
     assert_eq!(names(&tree).await, ["b"]);
-    assert_eq!(tree.status()[0].lost, None);
+    assert_eq!(tree.status()[0].outage, None);
     assert!(matches!(tree.find(&split("set/b")).await, Ok(Some(Entry::File(_)))));
 }
 
@@ -60,5 +68,5 @@ async fn s277_the_next_handler_is_asked_if_one_does_not_answer() {
     other.put(object("b", ""));
     clock.move_by(2);
     assert_eq!(names(&tree).await, ["a", "b"]);
-    assert_eq!(tree.status()[0].lost, None);
+    assert_eq!(tree.status()[0].outage, None);
 }

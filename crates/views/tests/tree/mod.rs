@@ -73,7 +73,7 @@ impl World {
     pub(crate) async fn key(&self, path: &str) -> Option<String> {
         match self.tree.find(&split(path)).await.unwrap()? {
             Entry::Directory => Some("/".into()),
-            Entry::File(shown) => Some(String::from_utf8_lossy(shown.name.key.as_bytes()).into_owned()),
+            Entry::File(shown) => Some(String::from_utf8_lossy(shown.key()).into_owned()),
         }
     }
 }
@@ -89,7 +89,8 @@ pub(crate) async fn tree(
     let rulesets = views::read(rulesets).unwrap();
     let (views, clock, buckets) = (handler.clone(), clock.clone(), Arc::new(bucket.clone()));
     let dir = dir.map(Path::to_owned);
-    let parts = TreeParts { views, rulesets, recency, clock, buckets, handler: None, dir };
+    let parts =
+        TreeParts { views, rulesets, recency, clock, buckets, handler: None, dir, memory_max_bytes: None };
     Tree::start(parts).await.unwrap()
 }
 

@@ -138,14 +138,14 @@ async fn apply_step(world: &World, model: &mut Model, step: Step) {
         // The handler learns of the change, too, but the tree knew it before.
         Step::LocalPut(key, at) => {
             let shown = world.bucket.put(&key, &at).await;
-            world.tree.told_stored(shown.clone());
+            world.tree.notify_stored(shown.clone());
             model.objects.insert(name(&key), at.clone());
             compare(world, model).await;
             world.handler.put(shown);
         }
         Step::LocalRemove(key) => {
             world.bucket.remove(&key).await;
-            world.tree.told_removed(&name(&key));
+            world.tree.notify_removed(&name(&key));
             if let Some(at) = model.objects.remove(&name(&key)).filter(|at| !at.is_empty()) {
                 model.made.insert(at);
             }

@@ -58,7 +58,7 @@ async fn s275_a_key_pattern_without_directories_allows_each_file_name_once() {
     }
     let found = place(&world, "set/d/x.fasta").await.unwrap();
     assert_eq!((key(&found).as_str(), found.properties[DIRECTORY_PROPERTY].as_str()), ("in/x.fasta", "d"));
-    world.tree.told_stored(object("in/x.fasta", "d"));
+    world.tree.notify_stored(object("in/x.fasta", "d"));
     assert_eq!(world.key("set/d/x.fasta").await.unwrap(), "in/x.fasta");
     let taken = world.tree.place(&split("set/e/x.fasta")).await;
     assert!(matches!(taken, Err(TreeError::Exists)), "{taken:?}");

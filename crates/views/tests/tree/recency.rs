@@ -53,22 +53,22 @@ async fn s274_an_unreachable_handler_removes_nothing() {
     world.handler.set_lost(true);
     world.handler.put(object("b", ""));
     assert_eq!(world.names("set").await, ["a"]);
-    let lost = world.tree.status()[1].lost.clone().unwrap();
-    assert!(lost.why.contains("it is lost"), "{lost:?}");
+    let outage = world.tree.status()[1].outage.clone().unwrap();
+    assert!(outage.why.contains("it is lost"), "{outage:?}");
     // The handler is not asked again for a second; `since` is the time of the first failure.
     let asked = world.handler.asked.load(Ordering::Relaxed);
     assert_eq!(world.names("set").await, ["a"]);
     assert_eq!(world.handler.asked.load(Ordering::Relaxed), asked);
     world.clock.move_by(2);
     assert_eq!(world.names("set").await, ["a"]);
-    assert_eq!(world.tree.status()[1].lost.clone().unwrap().since, lost.since);
+    assert_eq!(world.tree.status()[1].outage.clone().unwrap().since, outage.since);
     // The handler is reachable again, after a restart: objects that were removed meanwhile are gone.
     world.handler.set_lost(false);
     world.handler.remove(&name("a"));
     world.handler.restart();
     world.clock.move_by(2);
     assert_eq!(world.names("set").await, ["b"]);
-    assert_eq!(world.tree.status()[1].lost, None);
+    assert_eq!(world.tree.status()[1].outage, None);
 }
 
 #[tokio::test]
@@ -76,8 +76,8 @@ async fn s273_local_changes_are_visible_at_once_and_take_precedence_for_a_time()
     let world = World::new(SETS).await;
     world.handler.put(object("old", ""));
     assert_eq!(world.names("set").await, ["old"]);
-    world.tree.told_stored(object("on", ""));
-    world.tree.told_removed(&name("old"));
+    world.tree.notify_stored(object("on", ""));
+    world.tree.notify_removed(&name("old"));
     assert_eq!(world.names("set").await, ["on"]);
     assert_eq!(world.names("other").await, ["on"]);
     // The handler reports the state from before the changes.
@@ -104,8 +104,8 @@ async fn s273_a_state_reported_during_a_local_change_is_not_lost() {
         world.handler.put(theirs);
         assert_eq!(world.names("set").await, ["theirs/"]);
         match is_removed {
-            false => world.tree.told_stored(ours),
-            true => world.tree.told_removed(&name("x")),
+            false => world.tree.notify_stored(ours),
+            true => world.tree.notify_removed(&name("x")),
         }
         drop(changing);
         // The change of this client takes precedence for a time.

@@ -186,6 +186,7 @@ async fn s272_a_put_before_the_answer_to_a_copy_is_not_lost() {
         buckets: Arc::new(late.clone()),
         handler: None,
         dir: None,
+        memory_max_bytes: None,
     });
     let world = World { handler, clock, bucket: late.bucket.clone(), tree: tree.await.unwrap() };
     world.store("a", "old").await;

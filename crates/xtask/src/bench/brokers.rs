@@ -1,15 +1,16 @@
 //! `cargo xtask brokers`: measures the events per second that Tenon receives from brokers, and the limit of each broker.
 //!
-//! Each broker is filled with events of MinIO's size, which a source of the crate `events` receives and acknowledges in batches. Then the same
+//! Each broker is filled with events of MinIO's size, which a source of the crate `sources` receives and acknowledges in batches. Then the same
 //! number of events is read in the fastest way: from Redis by `redis-benchmark`, from NATS by its client with a consumer without
 //! acknowledgements, from beanstalkd by pipelined reservations and deletions (its clients usually wait for each deletion).
 
 use anyhow::{Context, Result, bail};
 use async_nats::jetstream;
 use async_nats::jetstream::consumer::{AckPolicy, pull};
-use events::{BrokerAccess, Source, SourceAccess};
+use events::Source;
 use futures_util::StreamExt;
 use servers::Broker;
+use sources::{BrokerAccess, SourceAccess};
 use std::ops::Range;
 use std::path::Path;
 use std::process::Command;
@@ -64,7 +65,7 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<()> {
 
 /// Receives and acknowledges all messages of a broker; returns the rate.
 async fn receive_all(url: &str, messages: usize) -> Result<f64> {
-    receive_from(events::open_broker(url, &BrokerAccess::default())?, messages).await
+    receive_from(sources::open_broker(url, &BrokerAccess::default())?, messages).await
 }
 
 async fn receive_from(mut source: Box<dyn Source>, messages: usize) -> Result<f64> {
@@ -83,7 +84,7 @@ async fn beanstalkd(messages: usize) -> Result<(f64, f64)> {
     let mut connection = TcpStream::connect(broker.address()).await?;
     let put = [format!("put 0 0 3600 {EVENT_BYTES}\r\n").as_bytes(), &event(), b"\r\n"].concat();
     send_commands(&mut connection, 0..messages, 1, |_| put.clone()).await?;
-    let source = events::open(&format!("{}/default", broker.url_without_user()), access).await?;
+    let source = sources::open(&format!("{}/default", broker.url_without_user()), access).await?;
     let received = receive_from(source, messages).await?;
     send_commands(&mut connection, 0..messages, 1, |_| put.clone()).await?;
     let start = now();

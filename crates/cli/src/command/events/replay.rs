@@ -11,7 +11,7 @@ use crate::flags::{SourceFlags, StoreFlags};
 use crate::state;
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use events::{Authorization, Letter, Message, NoLetter, Outcome, Post};
+use events::{Authorization, DeadLetter, Message, NotADeadLetter, Outcome, Post};
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -113,7 +113,7 @@ impl Replay {
             .with_context(|| self.cannot("read"))?;
         match serde_json::from_slice::<serde_json::Map<String, serde_json::Value>>(&line) {
             Err(_) if !line.is_empty() => {
-                bail!("{} is not a file of messages: {NoLetter}", self.file.display())
+                bail!("{} is not a file of messages: {NotADeadLetter}", self.file.display())
             }
             _ => Ok(()),
         }
@@ -178,7 +178,7 @@ impl Replay {
     }
 
     async fn post_one(&self, post: &Post, line: &[u8]) -> Result<(), Rejection> {
-        let message = Letter::message(line).map_err(|error| Rejection::Message(error.to_string()))?;
+        let message = DeadLetter::message(line).map_err(|error| Rejection::Message(error.to_string()))?;
         let read = self.sources.event_dialect.read(&message, &mut |_| {});
         read.map_err(|error| Rejection::Message(format!("the message cannot be read: {error}")))?;
         self.send(post, &message).await

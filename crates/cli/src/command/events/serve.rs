@@ -97,7 +97,8 @@ impl Serve {
             Part::ALL => state.root().join("views"),
             part => state.root().join(format!("views-{}", part.to_string().replace('/', "-of-"))),
         };
-        let handling = EventHandler::start(buckets, dir, &self.events, &self.store, None, &context).await?;
+        let handling = EventHandler::start(buckets, dir, &self.events, &self.store, None, None, &context);
+        let handling = handling.await?;
         let handling = Arc::new(handling);
         let reporting = Arc::clone(&handling);
         let report = move || serde_json::to_string(&reporting.report()).unwrap_or_default();

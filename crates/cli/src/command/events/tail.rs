@@ -7,7 +7,7 @@ use crate::flags::{SourceFlags, StoreFlags};
 use crate::state;
 use anyhow::{Context, Result, anyhow};
 use clap::Args;
-use events::{Hint, Letter, Message, What};
+use events::{ChangeKind, DeadLetter, Hint, Message};
 use serde::Serialize;
 use std::fs::File;
 use std::io::Write as _;
@@ -53,7 +53,7 @@ impl Tail {
     async fn tail(&self) -> Result<()> {
         let context = ProcessContext::system()?;
         let access = feeds::source_access(&self.sources, &self.store, None, None, &context)?;
-        let mut source = events::open(&self.url, access).await.map_err(|error| anyhow!("{error}"))?;
+        let mut source = sources::open(&self.url, access).await.map_err(|error| anyhow!("{error}"))?;
         let mut record = self.record.as_deref().map(open_record).transpose()?;
         let mut left = self.count.unwrap_or(usize::MAX);
         while left > 0 {
@@ -74,7 +74,7 @@ impl Tail {
     }
 
     fn record_line(&self, message: &Message, context: &ProcessContext) -> Vec<u8> {
-        Letter::of(&self.url, None, message, context.clock.now()).line()
+        DeadLetter::of(&self.url, None, message, context.clock.now()).line()
     }
 
     fn show(&self, message: &Message) -> Result<()> {
@@ -122,19 +122,19 @@ struct HintLine<'h> {
 
 impl<'h> HintLine<'h> {
     fn new(hint: &'h Hint<'_>) -> Self {
-        let what = match hint.what {
-            What::Stored => "stored",
-            What::Removed => "removed",
-            What::Changed => "changed",
-            What::Read => "read",
+        let what = match hint.kind {
+            ChangeKind::Stored => "stored",
+            ChangeKind::Removed => "removed",
+            ChangeKind::Changed => "changed",
+            ChangeKind::Read => "read",
         };
         Self {
             time: hint.time.and_then(time_text),
             what,
             bucket: &hint.bucket,
             key: String::from_utf8_lossy(&hint.key).into_owned(),
-            size_bytes: hint.said.size_bytes,
-            etag: hint.said.etag.as_deref(),
+            size_bytes: hint.object.size_bytes,
+            etag: hint.object.etag.as_deref(),
         }
     }
 }

@@ -3,8 +3,9 @@
 use super::queue::{Progress, QUEUES};
 use crate::bench::resource_usage;
 use anyhow::{Context, Result, bail};
-use events::{Message, Source, SourceAccess, SourceError};
+use events::{Message, Source, SourceError};
 use servers::Broker;
+use sources::SourceAccess;
 use std::fmt;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpStream;
@@ -83,7 +84,7 @@ impl BeanstalkdQueues {
     ) -> Result<CountingSource> {
         let access = SourceAccess::unsigned(Arc::new(SystemClock), Arc::new(Entropy::new(1)));
         let url = format!("{}/default", self.brokers[queue % QUEUES].url_without_user());
-        let source = runtime.block_on(events::open(&url, access))?;
+        let source = runtime.block_on(sources::open(&url, access))?;
         Ok(CountingSource { source, progress: Arc::clone(progress), unacknowledged: 0 })
     }
 

@@ -30,7 +30,7 @@ pub(super) fn follow(
             runtime.block_on(running.handler.changes(running.views[0], cursor.as_ref(), 1 << 20))?;
         let now = SystemClock.now().0;
         for shown in &changes.shown {
-            let number = message_generator::event_number(shown.etag.as_str())
+            let number = message_generator::event_number(shown.unpack().etag.as_str())
                 .context("a view shows an object without event")?;
             let next = &mut next[number % objects];
             while *next <= number {

@@ -138,7 +138,7 @@ fn check_views(options: &RunOptions, running: &RunningHandler) -> Result<()> {
     for (number, view) in running.views.iter().enumerate() {
         let changes = runtime.block_on(running.handler.changes(*view, None, usize::MAX))?;
         let actual: BTreeMap<String, u64> =
-            changes.shown.iter().map(|shown| (shown.name.key.to_string(), shown.size_bytes)).collect();
+            changes.shown.iter().map(|shown| (shown.name().key.to_string(), shown.size_bytes())).collect();
         let is_selected = |stored: &&ObjectState| Criteria::of_view(number).is_match(stored);
         let expected: BTreeMap<String, u64> = objects
             .iter()

@@ -3,7 +3,7 @@
 use super::throughput::{BUCKET, RunningHandler, first_event_time, runtime};
 use crate::bench::resource_usage::{resident_bytes, timed};
 use anyhow::{Result, ensure};
-use events::{Hint, Order, Said, Sink as _, What};
+use events::{ChangeKind, Hint, ObjectDescription, Order, Sink as _};
 use std::borrow::Cow;
 use store::Timestamp;
 
@@ -46,9 +46,13 @@ fn hint((key, etag): &(String, String), begun: Timestamp, number: u64) -> Hint<'
     Hint {
         bucket: Cow::Borrowed(BUCKET),
         key: Cow::Borrowed(key.as_bytes()),
-        what: What::Stored,
+        kind: ChangeKind::Stored,
         order: Some(Order(begun.0 as u128 + u128::from(number))),
         time: Some(begun),
-        said: Said { size_bytes: Some(1), etag: Some(Cow::Borrowed(etag)), ..Said::default() },
+        object: ObjectDescription {
+            size_bytes: Some(1),
+            etag: Some(Cow::Borrowed(etag)),
+            ..ObjectDescription::default()
+        },
     }
 }

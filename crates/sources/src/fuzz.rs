@@ -1,0 +1,3 @@
+//! Fuzz target for the crate `fuzz`: the responses of a beanstalkd server.
+
+pub use crate::beanstalkd::fuzz_jobs as jobs;
