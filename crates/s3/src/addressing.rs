@@ -10,7 +10,7 @@ use s3s::host::MultiDomain;
 use s3s::{S3Result, s3_error};
 use std::sync::Arc;
 
-use crate::operation_table::ResourceKind;
+use crate::operations::ResourceKind;
 
 /// The domains of virtual-hosted-style requests, without ports, the longest first.
 #[derive(Debug, Clone, Default)]

@@ -10,7 +10,7 @@ use s3s::{S3Result, s3_error};
 
 use crate::authentication::invalid_argument;
 use crate::error::not_implemented;
-use crate::operation_table::{ResourceKind, has_parameter};
+use crate::operations::{ResourceKind, has_parameter};
 
 const HEADER: HeaderName = HeaderName::from_static("x-amz-server-side-encryption");
 const ALGORITHM: HeaderValue = HeaderValue::from_static("AES256");

@@ -28,11 +28,11 @@ use crate::encryption;
 use crate::error::{custom, from_store};
 use crate::lifecycle::{self, Expired};
 use crate::notify::{Notifier, ReceivedRequest};
-use crate::operation_table::{self, ResourceKind};
+use crate::operations::{self, ResourceKind};
 use crate::ops::settings;
 use crate::policy_condition::Peer;
 use crate::preauthorizer::Preauthorizer;
-use crate::response_fixups::ResponseFixups;
+use crate::response::ResponseFixups;
 use crate::routes::{Routes, is_sts};
 use crate::service::Service;
 use crate::sessions::Sessions;
@@ -376,7 +376,7 @@ fn resolve(head: &mut Parts, resource: &Resource) -> S3Result<()> {
 fn reject_early(head: &Parts, resource: &Resource, is_encrypted: bool) -> Option<S3Error> {
     let query = head.uri.query().unwrap_or_default();
     if head.method != Method::OPTIONS
-        && let Err(error) = operation_table::check(&head.method, resource.kind(), query)
+        && let Err(error) = operations::check(&head.method, resource.kind(), query)
     {
         return Some(error);
     }
@@ -405,7 +405,7 @@ fn reject_early(head: &Parts, resource: &Resource, is_encrypted: bool) -> Option
 /// Whether a request that must declare the length of its body does not.
 fn is_missing_length(head: &Parts) -> bool {
     let has = |name: &HeaderName| head.headers.contains_key(name);
-    let has_no_body = wire::is_copy(head) || operation_table::has_parameter(&head.uri, "renameObject");
+    let has_no_body = wire::is_copy(head) || operations::has_parameter(&head.uri, "renameObject");
     head.method == Method::PUT && !has_no_body && !has(&CONTENT_LENGTH) && !has(&TRANSFER_ENCODING)
 }
 

@@ -16,7 +16,7 @@ use store::memory::MemoryBuckets;
 use store::{Buckets, Clock, Entropy, ObjectStore, SystemClock};
 
 use crate::checksums::Checksum;
-use crate::operation_table::{self, ResourceKind};
+use crate::operations::{self, ResourceKind};
 use crate::policy::{self, AccessRequest, Policy};
 use crate::policy_condition::RequestContext;
 use crate::sessions::Sessions;
@@ -53,8 +53,8 @@ pub fn operations(bytes: &[u8]) {
         return;
     };
     let (method, query) = (request.method().clone(), request.uri().query().unwrap_or_default().to_owned());
-    let is_operation = operation_table::check(&method, kind, &query).is_ok();
-    let writes = operation_table::writes_bytes(&method, kind, &query);
+    let is_operation = operations::check(&method, kind, &query).is_ok();
+    let writes = operations::writes_bytes(&method, kind, &query);
     block_on(async {
         let (endpoint, store) = endpoint().await;
         let status = send_and_check(&endpoint, request).await;

@@ -11,7 +11,7 @@ use crate::authorizer::Authorizer;
 use crate::body::body_error;
 use crate::endpoint::{EndpointContext, STS_BYTES_MAX};
 use crate::notify::Action;
-use crate::operation_table::has_parameter;
+use crate::operations::has_parameter;
 use crate::ops;
 use crate::policy_condition::RequestContext;
 use crate::wire::Signer;

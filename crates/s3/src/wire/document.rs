@@ -12,7 +12,7 @@ use crate::checksum_elements;
 use crate::checksums::{self, Declared, Digests};
 use crate::error::malformed_xml;
 use crate::error_document::with_details;
-use crate::operation_table::has_parameter;
+use crate::operations::has_parameter;
 
 /// The maximum length of a document, in bytes. Completing an upload of 10,000 parts with checksums takes 2 MB.
 pub(crate) const BYTES_MAX: usize = 4 << 20;

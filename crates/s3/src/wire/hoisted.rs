@@ -8,7 +8,7 @@ use http::{HeaderName, HeaderValue};
 use s3s::S3Result;
 
 use crate::authentication::invalid_argument;
-use crate::operation_table::is_signature_parameter;
+use crate::operations::is_signature_parameter;
 
 /// Headers about the body's framing. They are never moved back, since the form of the signature depends on them.
 const OF_FRAMING: [&str; 4] =

@@ -10,7 +10,6 @@
 //! never in a premature end.
 
 mod chunked;
-mod copy_source;
 mod document;
 mod form;
 mod framing;
@@ -30,7 +29,7 @@ use s3s::{Body, S3Result};
 use std::sync::{Arc, OnceLock};
 
 use crate::addressing::Resource;
-use crate::operation_table;
+use crate::operations;
 
 pub(crate) use document::{BYTES_MAX as DOCUMENT_BYTES_MAX, BucketTags};
 pub(crate) use hoisted::unhoist;
@@ -78,7 +77,7 @@ pub(crate) fn is_copy(head: &Parts) -> bool {
 
 /// Whether the body of a request is a document about an existing bucket or object.
 pub(crate) fn has_document(head: &Parts) -> bool {
-    operation_table::has_document_body(&head.method, head.uri.query().unwrap_or_default())
+    operations::has_document_body(&head.method, head.uri.query().unwrap_or_default())
 }
 
 /// Whether the body of a request is read before `s3s` sees the request.

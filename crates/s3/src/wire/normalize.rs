@@ -5,11 +5,11 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use s3s::dto::{Range, Timestamp, TimestampFormat};
 use s3s::{S3Error, S3Result, s3_error};
 
-use super::copy_source;
 use super::framing;
 use crate::authentication::invalid_argument;
 use crate::checksums::Algorithm;
 use crate::conditions::ETagLists;
+use crate::copy_source;
 use crate::error::custom;
 use crate::error_document::with_details;
 

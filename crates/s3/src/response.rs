@@ -11,7 +11,7 @@ use s3s::Body;
 use crate::addressing::Resource;
 use crate::checksum_elements;
 use crate::error_document::{self, ErrorContext};
-use crate::operation_table::has_parameter;
+use crate::operations::has_parameter;
 use crate::ops::contents_xml::ContentsXml;
 
 /// Completes and corrects the response to one request.

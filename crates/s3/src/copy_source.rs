@@ -8,7 +8,7 @@ use crate::authentication::invalid_argument;
 const NAME: &str = "x-amz-copy-source";
 
 /// Returns `InvalidArgument` if the copy source names no object.
-pub(super) fn check(headers: &HeaderMap) -> S3Result<()> {
+pub(crate) fn check(headers: &HeaderMap) -> S3Result<()> {
     let Some(value) = headers.get(NAME) else { return Ok(()) };
     let invalid = |message: &str, shown: &str| -> S3Error { invalid_argument(message, NAME, shown) };
     let text = value.to_str().map_err(|_| invalid("Invalid copy source encoding", ""))?;
