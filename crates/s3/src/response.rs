@@ -1,100 +1,127 @@
-//! Corrections to the responses that `s3s` writes: statuses, headers, document elements and the rows of listings.
+//! The response to a request: corrections to what `s3s` writes (statuses, headers, document elements, the rows of
+//! listings), errors, CORS headers, and the facts for the access log.
 //!
-//! The corrections follow from the request, and are applied once its response is there.
+//! All of it follows from the request, and is applied once its outcome is there.
 
-use http::header::{CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, EXPIRES, HeaderValue};
-use http::request::Parts;
-use http::{Method, Response, StatusCode, Uri};
+use http::header::{CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, EXPIRES, HeaderName, HeaderValue, SERVER};
+use http::{Method, Response, StatusCode};
 use http_body_util::BodyExt as _;
-use s3s::Body;
+use s3s::dto::CORSConfiguration;
+use s3s::{Body, S3Error, S3Result};
 
-use crate::addressing::Resource;
+use crate::access_log::LogContext;
 use crate::checksum_elements;
+use crate::context::EndpointContext;
+use crate::cors::CorsRequest;
+use crate::encryption;
 use crate::error_document::{self, ErrorContext};
-use crate::operations::has_parameter;
+use crate::operations::{Operation, Reply};
 use crate::ops::contents_xml::ContentsXml;
+use crate::ops::settings;
+use crate::query::Query;
 
-/// Completes and corrects the response to one request.
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-amz-request-id");
+
+/// The facts of a request from which its response is completed.
 #[derive(Debug)]
-pub(crate) struct ResponseFixups {
-    error_context: ErrorContext,
-    document: DocumentFixup,
-    status: Option<StatusCode>,
+pub(crate) struct ResponseContext {
+    pub(crate) error_context: ErrorContext,
+    /// The operation, if the request was not refused at once.
+    pub(crate) operation: Option<&'static Operation>,
+    pub(crate) is_part: bool,
     /// The `Expires` header that a GET asks for by `response-expires`, verbatim.
-    expires: Option<HeaderValue>,
+    pub(crate) expires: Option<HeaderValue>,
+    /// The cross-origin request, unless it is a preflight request.
+    pub(crate) cors: Option<CorsRequest>,
+    pub(crate) log: LogContext,
 }
 
-/// The rewrite that a response document needs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum DocumentFixup {
-    Unchanged,
-    Checksums,
-    /// GetObjectAttributes: unlike everywhere else, its etag has no quotes.
-    Attributes,
-}
-
-impl DocumentFixup {
-    fn of(head: &Parts) -> Self {
-        let has = |word: &str| has_parameter(&head.uri, word);
-        let is_copy = || head.headers.contains_key("x-amz-copy-source");
-        match head.method {
-            Method::GET if has("attributes") => Self::Attributes,
-            Method::GET | Method::POST if has("uploadId") => Self::Checksums,
-            Method::PUT if is_copy() => Self::Checksums,
-            _ => Self::Unchanged,
-        }
-    }
-}
-
-impl ResponseFixups {
-    pub(crate) fn of(head: &Parts, resource: &Resource) -> Self {
-        let status = match head.method {
-            Method::HEAD if has_parameter(&head.uri, "partNumber") => Some(StatusCode::PARTIAL_CONTENT),
-            Method::PUT if resource.is_bucket() && has_parameter(&head.uri, "tagging") => {
-                Some(StatusCode::NO_CONTENT)
-            }
-            _ => None,
+impl ResponseContext {
+    /// Returns the completed response.
+    pub(crate) async fn complete(
+        self,
+        response: Response<Body>,
+        context: &EndpointContext,
+    ) -> Response<Body> {
+        let mut response = match response.status().is_success() {
+            true => self.fix_success(response, context.encrypted).await,
+            false => error_document::complete(response, &self.error_context, &self.log.id).await,
         };
-        let expires = requested_expires(&head.uri);
-        Self { error_context: ErrorContext::of(head), document: DocumentFixup::of(head), status, expires }
-    }
-
-    /// Returns the corrected response. `id` is the request id.
-    pub(crate) async fn apply(self, answer: Response<Body>, id: &str) -> Response<Body> {
-        let mut answer = match answer.status().is_success() {
-            true => self.fix_success(answer).await,
-            false => error_document::complete(answer, &self.error_context, id).await,
-        };
-        if matches!(answer.status(), StatusCode::NOT_MODIFIED | StatusCode::NO_CONTENT) {
-            *answer.body_mut() = Body::empty();
-            answer.headers_mut().remove(CONTENT_LENGTH);
-            answer.headers_mut().remove(CONTENT_TYPE);
+        if matches!(response.status(), StatusCode::NOT_MODIFIED | StatusCode::NO_CONTENT) {
+            *response.body_mut() = Body::empty();
+            response.headers_mut().remove(CONTENT_LENGTH);
+            response.headers_mut().remove(CONTENT_TYPE);
         }
-        answer
-    }
-
-    async fn fix_success(self, mut answer: Response<Body>) -> Response<Body> {
-        // HEAD of a range has the same status as GET.
-        let ranged = answer.headers().contains_key(CONTENT_RANGE).then_some(StatusCode::PARTIAL_CONTENT);
-        if answer.status() == StatusCode::OK
-            && let Some(status) = self.status.or(ranged)
+        if let (Some(request), Some(bucket)) = (&self.cors, &self.log.bucket)
+            && let Ok(Some(configuration)) = cors_configuration(context, bucket).await
         {
-            *answer.status_mut() = status;
+            response.headers_mut().extend(request.response_headers(&configuration).into_iter().flatten());
         }
-        if let Some(expires) = self.expires {
-            answer.headers_mut().insert(EXPIRES, expires);
+        if let Ok(id) = HeaderValue::from_str(&self.log.id) {
+            response.headers_mut().insert(REQUEST_ID, id);
         }
-        if let Some(rows) = answer.extensions_mut().remove::<ContentsXml>() {
-            return rewrite_body(answer, |xml| rows.insert_into(xml)).await;
+        response.headers_mut().insert(SERVER, HeaderValue::from_static("Tenon"));
+        response.extensions_mut().insert(self.log);
+        response
+    }
+
+    async fn fix_success(&self, mut response: Response<Body>, is_encrypted: bool) -> Response<Body> {
+        if response.status() == StatusCode::OK
+            && let Some(status) = self.status(&response)
+        {
+            *response.status_mut() = status;
         }
-        match self.document {
-            DocumentFixup::Unchanged => answer,
-            DocumentFixup::Checksums => rewrite_body(answer, checksum_elements::from_carriers).await,
-            DocumentFixup::Attributes => {
-                rewrite_body(answer, |xml| without_quotes(&checksum_elements::from_carriers(xml))).await
+        if let Some(expires) = &self.expires {
+            response.headers_mut().insert(EXPIRES, expires.clone());
+        }
+        if is_encrypted && self.operation.is_some_and(Operation::shows_encryption) {
+            let (name, value) = encryption::RESPONSE_HEADER;
+            response.headers_mut().insert(name, value);
+        }
+        if let Some(rows) = response.extensions_mut().remove::<ContentsXml>() {
+            return rewrite_body(response, |xml| rows.insert_into(xml)).await;
+        }
+        match self.operation.map(|operation| operation.reply) {
+            Some(Reply::Checksums) => rewrite_body(response, checksum_elements::from_carriers).await,
+            Some(Reply::Attributes) => {
+                rewrite_body(response, |xml| without_quotes(&checksum_elements::from_carriers(xml))).await
             }
+            _ => response,
         }
     }
+
+    /// Returns the status that replaces 200, if any.
+    fn status(&self, response: &Response<Body>) -> Option<StatusCode> {
+        // HEAD of a range has the same status as GET.
+        let is_partial = self.is_part || response.headers().contains_key(CONTENT_RANGE);
+        match self.operation.map(|operation| operation.reply) {
+            Some(Reply::NoContent) => Some(StatusCode::NO_CONTENT),
+            _ => is_partial.then_some(StatusCode::PARTIAL_CONTENT),
+        }
+    }
+}
+
+/// Whether a request asks for the status 206 of a part, which `s3s` does not set for HEAD.
+pub(crate) fn is_part_head(method: &Method, query: &Query) -> bool {
+    *method == Method::HEAD && query.has("partNumber")
+}
+
+/// Returns the response to a refused request.
+pub(crate) fn error_response(error: S3Error) -> Response<Body> {
+    error.to_http_response().unwrap_or_else(|_| {
+        let mut response = Response::new(Body::empty());
+        *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+        response
+    })
+}
+
+/// Returns a bucket's CORS configuration; `None` if the bucket or its configuration does not exist.
+pub(crate) async fn cors_configuration(
+    context: &EndpointContext,
+    bucket: &str,
+) -> S3Result<Option<CORSConfiguration>> {
+    let Ok(bucket) = context.open_bucket(bucket).await else { return Ok(None) };
+    bucket.setting(settings::CORS).await
 }
 
 /// Rewrites the document in a response.
@@ -110,8 +137,7 @@ fn without_quotes(xml: &str) -> String {
     xml.replace("<ETag>\"", "<ETag>").replace("\"</ETag>", "</ETag>").replace("&quot;", "")
 }
 
-fn requested_expires(uri: &Uri) -> Option<HeaderValue> {
-    let query = uri.query()?.as_bytes();
-    let (_, wanted) = url::form_urlencoded::parse(query).find(|(word, _)| word == "response-expires")?;
-    HeaderValue::from_str(&wanted).ok()
+/// Returns the `Expires` header that a GET asks for.
+pub(crate) fn requested_expires(query: &Query) -> Option<HeaderValue> {
+    HeaderValue::from_str(query.get("response-expires")?).ok()
 }
