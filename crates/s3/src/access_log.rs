@@ -135,11 +135,8 @@ impl RequestFacts {
         self.0.user.set(user.to_owned()).ok();
     }
 
-    /// Records the operation of the request to which `extensions` belong.
-    pub(crate) fn note_operation(extensions: &http::Extensions, operation: &str) {
-        if let Some(facts) = extensions.get::<Self>() {
-            facts.0.operation.set(operation.to_owned()).ok();
-        }
+    pub(crate) fn note_operation(&self, name: &str) {
+        self.0.operation.set(name.to_owned()).ok();
     }
 }
 

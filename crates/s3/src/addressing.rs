@@ -4,13 +4,15 @@
 
 use http::header::HOST;
 use http::request::Parts;
-use http::{HeaderValue, Uri};
+use http::{HeaderMap, HeaderValue, Uri};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use s3s::host::MultiDomain;
+use s3s::path::S3Path;
 use s3s::{S3Result, s3_error};
 use std::sync::Arc;
 
-use crate::operation_table::ResourceKind;
+use crate::headers;
+use crate::operations::ResourceKind;
 
 /// The domains of virtual-hosted-style requests, without ports, the longest first.
 #[derive(Debug, Clone, Default)]
@@ -18,16 +20,41 @@ pub(crate) struct Domains(Arc<[String]>);
 
 /// The bucket and the key of a request, decoded.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Resource {
-    pub(crate) bucket: Option<String>,
-    pub(crate) key: Option<String>,
+pub(crate) struct Target {
+    bucket: Option<String>,
+    key: Option<String>,
     /// Whether the host names the bucket (virtual-hosted style).
     is_virtual_hosted: bool,
 }
 
-impl Resource {
-    pub(crate) fn is_bucket(&self) -> bool {
-        self.kind() == ResourceKind::Bucket
+impl Target {
+    pub(crate) fn bucket(&self) -> Option<&str> {
+        self.bucket.as_deref()
+    }
+
+    pub(crate) fn key(&self) -> Option<&str> {
+        self.key.as_deref()
+    }
+
+    /// Returns an object in the target's bucket.
+    pub(crate) fn with_key(&self, key: &str) -> Self {
+        Self { key: Some(key.to_owned()), ..self.clone() }
+    }
+
+    /// Returns `InvalidBucketName` or `KeyTooLongError` for names that no bucket or object can have.
+    pub(crate) fn check_names(&self) -> S3Result<()> {
+        if self.bucket().is_some_and(|bucket| !s3s::path::check_bucket_name(bucket)) {
+            return Err(s3_error!(InvalidBucketName));
+        }
+        match self.key().is_some_and(|key| !s3s::path::check_key(key)) {
+            true => Err(s3_error!(KeyTooLongError)),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether `s3s` has read the same target from a request.
+    pub(crate) fn is_same(&self, path: &S3Path) -> bool {
+        path.get_bucket_name() == self.bucket() && path.get_object_key() == self.key()
     }
 
     pub(crate) fn kind(&self) -> ResourceKind {
@@ -38,11 +65,13 @@ impl Resource {
         }
     }
 
-    /// Returns the path of the bucket below its host: empty in virtual-hosted style.
-    pub(crate) fn bucket_path(&self) -> String {
+    /// Returns the URL of the bucket, as the client addressed it.
+    pub(crate) fn bucket_url(&self, headers: &HeaderMap, is_tls: bool) -> String {
+        let scheme = if is_tls { "https" } else { "http" };
+        let host = headers::text(headers, HOST).unwrap_or("localhost");
         match &self.bucket {
-            Some(bucket) if !self.is_virtual_hosted => format!("/{}", encode_path(bucket)),
-            _ => String::new(),
+            Some(bucket) if !self.is_virtual_hosted => format!("{scheme}://{host}/{}", encode_path(bucket)),
+            _ => format!("{scheme}://{host}"),
         }
     }
 
@@ -69,18 +98,18 @@ impl Domains {
     }
 
     /// Returns the bucket and key that a request names. `InvalidURI` if the path is not UTF-8.
-    pub(crate) fn resolve(&self, head: &Parts) -> S3Result<Resource> {
+    pub(crate) fn resolve(&self, head: &Parts) -> S3Result<Target> {
         let path = percent_encoding::percent_decode_str(head.uri.path()).decode_utf8();
         let path = path.map_err(|_| s3_error!(InvalidURI))?;
         let path = path.strip_prefix('/').ok_or_else(|| s3_error!(InvalidURI))?;
         let given = |text: &str| (!text.is_empty()).then(|| text.to_owned());
         if let Some(bucket) = self.bucket(head)? {
-            return Ok(Resource { bucket: Some(bucket), key: given(path), is_virtual_hosted: true });
+            return Ok(Target { bucket: Some(bucket), key: given(path), is_virtual_hosted: true });
         }
         match path.split_once('/') {
-            None => Ok(Resource { bucket: given(path), key: None, is_virtual_hosted: false }),
+            None => Ok(Target { bucket: given(path), key: None, is_virtual_hosted: false }),
             Some((bucket, key)) => {
-                Ok(Resource { bucket: Some(bucket.to_owned()), key: given(key), is_virtual_hosted: false })
+                Ok(Target { bucket: Some(bucket.to_owned()), key: given(key), is_virtual_hosted: false })
             }
         }
     }
@@ -150,9 +179,9 @@ mod tests {
             ("others3.example.com", "/b/k", Some("b"), Some("k"), "/b/k"),
         ] {
             let head = head(host, path);
-            let resource = domains.resolve(&head).unwrap();
-            assert_eq!((resource.bucket.as_deref(), resource.key.as_deref()), (bucket, key), "{host}{path}");
-            let written = resource.to_path_style(&head.uri).unwrap();
+            let target = domains.resolve(&head).unwrap();
+            assert_eq!((target.bucket(), target.key()), (bucket, key), "{host}{path}");
+            let written = target.to_path_style(&head.uri).unwrap();
             assert_eq!(written.to_string(), path_style, "{host}{path}");
         }
     }
@@ -167,6 +196,6 @@ mod tests {
         }
         let two = http::Request::get("/k").header("host", "a.s3.example.com").header("host", "b");
         domains.resolve(&two.body(()).unwrap().into_parts().0).unwrap_err();
-        assert_eq!(domains.resolve(&head("s3.example.com", "/b")).unwrap().bucket.as_deref(), Some("b"));
+        assert_eq!(domains.resolve(&head("s3.example.com", "/b")).unwrap().bucket(), Some("b"));
     }
 }

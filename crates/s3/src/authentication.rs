@@ -5,13 +5,15 @@
 
 use http::HeaderMap;
 use http::request::Parts;
+use s3s::dto::{Timestamp, TimestampFormat};
 use s3s::{S3Error, S3ErrorCode, s3_error};
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 
-use crate::error::custom;
-use crate::error_document::{ErrorContext, with_details};
+use crate::error::{custom, invalid_argument};
+use crate::error_document::with_details;
 use crate::headers;
+use crate::query::Query;
 use crate::sessions::Sessions;
 
 const ALGORITHM: &str = "AWS4-HMAC-SHA256";
@@ -27,55 +29,55 @@ const NOT_HASHES: [&str; 4] = [
     "STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER",
 ];
 
+/// The facts that signatures are checked against.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SigningContext<'a> {
+    pub(crate) region: &'a str,
+    pub(crate) sessions: &'a Sessions,
+    pub(crate) now: store::Timestamp,
+}
+
+/// Parameters of signature version 2, which is not supported.
+const V2_PARAMETERS: [&str; 2] = ["Signature", "AWSAccessKeyId"];
+
 /// Refuses a request with malformed or contradictory authentication parameters.
-pub(crate) fn check(
-    head: &Parts,
-    region: &str,
-    sessions: &Sessions,
-    now: store::Timestamp,
-) -> Result<(), S3Error> {
+pub(crate) fn check(head: &Parts, query: &Query, context: SigningContext<'_>) -> Result<(), S3Error> {
     let headers = &head.headers;
-    let query = head.uri.query().unwrap_or_default();
-    let query: BTreeMap<String, String> =
-        url::form_urlencoded::parse(query.as_bytes()).into_owned().collect();
-    let checked = match headers.get(http::header::AUTHORIZATION) {
+    let is_v2 = V2_PARAMETERS.iter().any(|name| query.has(name));
+    match headers.get(http::header::AUTHORIZATION) {
         // With both an Authorization header and a signed query, this module might check the one and `s3s` verify the
         // other.
-        Some(_)
-            if ["X-Amz-Signature", "Signature", "AWSAccessKeyId"]
-                .iter()
-                .any(|word| query.contains_key(*word)) =>
-        {
-            Err(s3_error!(InvalidArgument, "Only one auth mechanism allowed"))
+        Some(_) if is_v2 || query.has("X-Amz-Signature") => {
+            return Err(s3_error!(InvalidArgument, "Only one auth mechanism allowed"));
         }
-        Some(value) => check_header(value.to_str().unwrap_or_default(), headers, region),
-        // `s3s` would prefer a signature of version 2, which is not supported here.
-        None if ["Signature", "AWSAccessKeyId"].iter().any(|word| query.contains_key(*word)) => {
-            Err(unsupported())
+        Some(value) => check_header(value.to_str().unwrap_or_default(), headers, context.region)?,
+        // `s3s` would prefer a signature of version 2.
+        None if is_v2 => return Err(unsupported()),
+        None if query.names().any(|name| name.starts_with("X-Amz-") && name != "X-Amz-Date") => {
+            check_query(query, headers, context)?;
         }
-        None if query.keys().any(|key| key.starts_with("X-Amz-") && key != "X-Amz-Date") => {
-            check_query(&query, headers, region, now)
-        }
-        None => Ok(()),
-    };
-    checked?;
-    check_token(head, ErrorContext::of(head).access_key.as_deref(), sessions)
+        None => {}
+    }
+    check_token(head, query, named_access_key(head, query).as_deref(), context.sessions)
+}
+
+/// Returns the access key in a request's credential, which need not be verified.
+pub(crate) fn named_access_key(head: &Parts, query: &Query) -> Option<String> {
+    let header = headers::text(&head.headers, http::header::AUTHORIZATION);
+    let credential = header.and_then(|text| text.split_once("Credential=")).map(|(_, rest)| rest);
+    let credential = credential.or_else(|| query.get("X-Amz-Credential"))?;
+    credential.split('/').next().map(str::to_owned)
 }
 
 /// Refuses a session's key without its token, a token that belongs to another key, and a token without a session.
 pub(crate) fn check_token(
     head: &Parts,
+    query: &Query,
     access_key: Option<&str>,
     sessions: &Sessions,
 ) -> Result<(), S3Error> {
-    let in_header = head.headers.get("x-amz-security-token").and_then(|value| value.to_str().ok());
-    let query = head.uri.query().unwrap_or_default();
-    let in_query = || {
-        let mut words = url::form_urlencoded::parse(query.as_bytes());
-        words.find(|(word, _)| word == "X-Amz-Security-Token").map(|(_, token)| token.into_owned())
-    };
-    let token = in_header.map(str::to_owned).or_else(in_query);
-    sessions.check_token(access_key, token.as_deref())
+    let in_header = headers::text(&head.headers, "x-amz-security-token");
+    sessions.check_token(access_key, in_header.or_else(|| query.get("X-Amz-Security-Token")))
 }
 
 fn check_header(value: &str, headers: &HeaderMap, region: &str) -> Result<(), S3Error> {
@@ -127,22 +129,20 @@ fn check_header(value: &str, headers: &HeaderMap, region: &str) -> Result<(), S3
 
 /// Returns the date of a request as `20130524T000000Z`, from `x-amz-date` or `Date`.
 fn date(headers: &HeaderMap) -> Result<String, S3Error> {
-    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let text = |name: &str| headers::text(headers, name).unwrap_or_default();
     let amz = text("x-amz-date");
     let is_iso = amz.len() == 16 && amz.as_bytes()[8] == b'T' && amz.ends_with('Z');
     if is_iso {
         return Ok(amz.to_owned());
     }
-    let parsed = s3s::dto::Timestamp::parse(s3s::dto::TimestampFormat::HttpDate, text("date"));
+    let parsed = Timestamp::parse(TimestampFormat::HttpDate, text("date"));
     let parsed = parsed.ok().filter(|_| amz.is_empty()).ok_or_else(|| {
         S3Error::with_message(
             S3ErrorCode::AccessDenied,
             "AWS authentication requires a valid Date or x-amz-date header.",
         )
     })?;
-    let mut iso = Vec::new();
-    parsed.format(s3s::dto::TimestampFormat::DateTime, &mut iso).ok();
-    Ok(String::from_utf8_lossy(&iso).replace('-', ""))
+    Ok(headers::format_time(&parsed, TimestampFormat::DateTime).replace('-', ""))
 }
 
 fn check_payload_hash(headers: &HeaderMap) -> Result<(), S3Error> {
@@ -182,12 +182,11 @@ fn check_signed_headers(headers: &HeaderMap, signed: &str) -> Result<(), S3Error
 }
 
 fn check_query(
-    query: &BTreeMap<String, String>,
+    query: &Query,
     headers: &HeaderMap,
-    region: &str,
-    now: store::Timestamp,
+    SigningContext { region, now, .. }: SigningContext<'_>,
 ) -> Result<(), S3Error> {
-    let given = |name: &str| query.get(name).map(String::as_str).filter(|value| !value.is_empty());
+    let given = |name: &str| query.non_empty(name);
     let missing = || {
         query_error(
             "Query-string authentication version 4 requires the X-Amz-Algorithm, X-Amz-Credential, X-Amz-Signature, X-Amz-Date, X-Amz-SignedHeaders, and X-Amz-Expires parameters.",
@@ -245,11 +244,7 @@ fn check_not_expired(date: &str, expires: i64, now: store::Timestamp) -> Result<
     if now.secs() <= ends {
         return Ok(());
     }
-    let shown = |time: store::Timestamp| {
-        let mut text = Vec::new();
-        headers::timestamp(time).format(s3s::dto::TimestampFormat::DateTime, &mut text).ok();
-        String::from_utf8_lossy(&text).into_owned()
-    };
+    let shown = |time| headers::format_time(&headers::timestamp(time), TimestampFormat::DateTime);
     let (server, ends) = (shown(now), shown(store::Timestamp::from_secs(ends, 0)));
     let error = S3Error::with_message(S3ErrorCode::AccessDenied, "Request has expired");
     let seconds = expires.to_string();
@@ -320,12 +315,6 @@ fn malformed(what: &str) -> S3Error {
 
 fn query_error(what: &str) -> S3Error {
     custom("AuthorizationQueryParametersError", http::StatusCode::BAD_REQUEST, what)
-}
-
-/// Returns the error `InvalidArgument`, with the argument's name and value.
-pub(crate) fn invalid_argument(message: &str, name: &str, value: &str) -> S3Error {
-    let error = S3Error::with_message(S3ErrorCode::InvalidArgument, message.to_owned());
-    with_details(error, &[("ArgumentName", name), ("ArgumentValue", value)])
 }
 
 fn unsupported() -> S3Error {

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use futures_util::stream::{BoxStream, FuturesUnordered};
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use s3s::dto::StreamingBlob;
-use s3s::{S3Error, S3Result, StdError, s3_error};
+use s3s::{S3Result, StdError};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
@@ -13,7 +13,8 @@ use store::{PutOptions, StoreError, Tags};
 
 use crate::admission::{AdmittedClient, Permit, SMALL_BYTES};
 use crate::checksums::{BodyDigest, Checksum, Digests};
-use crate::error::{from_store, from_upload};
+use crate::error::{body_error, from_store, from_upload, incomplete};
+use crate::metadata_names::CHECKSUM;
 
 /// Bodies up to this length are buffered and stored by one call. Longer bodies are streamed, or stored in parts of this
 /// length.
@@ -24,6 +25,8 @@ const STREAM_BYTES: u64 = 4 << 20;
 /// The most that a store buffers of an uploaded part: what it sends at once, plus a last piece that would be too short
 /// alone.
 const PART_BUFFER_BYTES: u64 = 13 << 20;
+/// S3's maximum length of the body of one PUT or part, in bytes.
+pub(crate) const BODY_BYTES_MAX: u64 = 5 << 30;
 /// The maximum number of parts of one body in flight.
 const PARTS_IN_FLIGHT: usize = 2;
 /// The capacity, in pieces, of the channel between the reader of a body and the store.
@@ -266,17 +269,6 @@ async fn send(upload: &dyn Multipart, number: u32, part: BufferedPart) -> store:
     Ok(())
 }
 
-/// Name of the user metadata that keeps an object's checksum.
-pub(crate) const CHECKSUM: &str = "tenon-checksum";
-/// Name of the user metadata that keeps the sizes of an object's parts.
-pub(crate) const PARTS: &str = "tenon-parts";
-/// Name of the user metadata that keeps the checksums of an object's parts.
-pub(crate) const PART_CHECKSUMS: &str = "tenon-part-checksums";
-/// Name of the user metadata that keeps the user who began an upload.
-pub(crate) const INITIATOR: &str = "tenon-initiator";
-/// Name of the user metadata that keeps the id of the upload that an object came from.
-pub(crate) const UPLOAD: &str = "tenon-upload";
-
 pub(crate) fn with_checksum(mut attributes: Attributes, checksum: Option<&Checksum>) -> Attributes {
     if let Some(checksum) = checksum {
         attributes.user.insert(CHECKSUM.to_owned(), checksum.to_text());
@@ -400,32 +392,5 @@ impl http_body::Body for ObjectBody {
 
     fn size_hint(&self) -> http_body::SizeHint {
         http_body::SizeHint::with_exact(self.remaining)
-    }
-}
-
-/// Returns the error for a body whose length differs from the declared one.
-pub(crate) fn incomplete() -> S3Error {
-    s3_error!(
-        IncompleteBody,
-        "You did not provide the number of bytes specified by the Content-Length HTTP header"
-    )
-}
-
-/// Returns the error for a client that stopped sending.
-pub(crate) fn timed_out() -> S3Error {
-    s3_error!(
-        RequestTimeout,
-        "Your socket connection to the server was not read from or written to within the timeout period."
-    )
-}
-
-/// Returns the error for a body that ended early.
-pub(crate) fn body_error(error: StdError) -> S3Error {
-    match error.downcast::<S3Error>() {
-        Ok(error) => *error,
-        Err(error) => {
-            tracing::debug!(%error, "a request body ended early");
-            incomplete()
-        }
     }
 }

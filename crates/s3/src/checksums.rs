@@ -10,13 +10,13 @@ use crc_fast::CrcAlgorithm;
 use s3s::crypto::{self, Checksum as _};
 use s3s::dto;
 use s3s::{S3Error, S3Result, s3_error};
-
-use store::{ETag, hex};
+use std::sync::{Arc, OnceLock};
+use store::{ETag, ObjectMeta, hex};
 use xxhash_rust::xxh3::Xxh3;
 use xxhash_rust::xxh64::Xxh64;
 
 use crate::error_document::with_details;
-use crate::wire::Trailer;
+use crate::metadata_names::CHECKSUM;
 
 /// A checksum algorithm of S3.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -177,6 +177,11 @@ impl Checksum {
     /// Returns a checksum of the full-object type.
     pub(crate) fn new(algorithm: Algorithm, value: String) -> Self {
         Self { algorithm, value, is_composite: false, extra: None }
+    }
+
+    /// Returns the checksum that is kept with an object.
+    pub(crate) fn of_object(meta: &ObjectMeta) -> Option<Self> {
+        Self::from_text(meta.attributes.user.get(CHECKSUM)?)
     }
 
     /// Returns the checksum of an algorithm, if this checksum or its extra ones have it.
@@ -511,6 +516,20 @@ impl Md5 {
             return Err(bad_md5(&declared, found.as_slice()));
         }
         Ok(ETag::new(&hex(found.as_slice())))
+    }
+}
+
+/// The checksum in a body's trailer, available once the body was read to its end.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Trailer(Arc<OnceLock<String>>);
+
+impl Trailer {
+    pub(crate) fn set(&self, checksum: String) {
+        self.0.set(checksum).ok();
+    }
+
+    pub(crate) fn get(&self) -> Option<&str> {
+        self.0.get().map(String::as_str)
     }
 }
 

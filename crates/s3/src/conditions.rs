@@ -125,7 +125,7 @@ pub(crate) async fn refine_failure(
 
 /// Like [`write_precondition`], for requests whose conditions `s3s` does not parse.
 pub(crate) fn header_precondition(headers: &http::HeaderMap) -> S3Result<Precondition> {
-    let text = |name: http::HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
+    let text = |name: http::HeaderName| headers::text(headers, name);
     match (text(http::header::IF_MATCH), text(http::header::IF_NONE_MATCH)) {
         (None, None) => Ok(Precondition::None),
         (Some(etag), None) if etag != "*" => Ok(Precondition::Matches(ETag::new(etag))),

@@ -10,6 +10,7 @@ use s3s::dto::{CORSConfiguration, CORSRule};
 use s3s::{S3Result, s3_error};
 
 use crate::error::bad_request;
+use crate::headers;
 
 /// The methods that a rule may allow.
 const METHODS: [&str; 5] = ["GET", "PUT", "HEAD", "POST", "DELETE"];
@@ -25,7 +26,7 @@ pub(crate) struct CorsRequest {
 impl CorsRequest {
     /// Parses a preflight (OPTIONS) request.
     pub(crate) fn preflight(headers: &HeaderMap) -> S3Result<Self> {
-        let text = |name: &HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
+        let text = |name: &HeaderName| headers::text(headers, name);
         let origin = text(&ORIGIN)
             .filter(|origin| !origin.is_empty())
             .ok_or_else(|| bad_request("Insufficient information. Origin request header needed."))?;
@@ -42,7 +43,7 @@ impl CorsRequest {
         if headers.contains_key(ACCESS_CONTROL_REQUEST_METHOD) && headers.contains_key(ORIGIN) {
             return Self::preflight(headers).map(Some);
         }
-        let origin = headers.get(ORIGIN).and_then(|value| value.to_str().ok()).map(str::to_owned);
+        let origin = headers::text(headers, ORIGIN).map(str::to_owned);
         let Some(origin) = origin else { return Ok(None) };
         Ok(Some(Self { origin, method: method.as_str().to_owned(), headers: requested_headers(headers)? }))
     }

@@ -5,12 +5,10 @@
 //! as at AWS, and responses show it (S3 User Guide, "Protecting data with server-side encryption"). KMS keys and
 //! customer keys are always refused.
 
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
+use http::{HeaderMap, HeaderName, HeaderValue};
 use s3s::{S3Result, s3_error};
 
-use crate::authentication::invalid_argument;
-use crate::error::not_implemented;
-use crate::operation_table::{ResourceKind, has_parameter};
+use crate::error::{invalid_argument, not_implemented};
 
 const HEADER: HeaderName = HeaderName::from_static("x-amz-server-side-encryption");
 const ALGORITHM: HeaderValue = HeaderValue::from_static("AES256");
@@ -41,26 +39,8 @@ pub(crate) fn check(headers: &HeaderMap, is_encrypted: bool) -> S3Result<()> {
     }
 }
 
-/// Returns the encryption header of a response, if the operation reads or creates an object.
-pub(crate) fn response_header(
-    method: &Method,
-    kind: ResourceKind,
-    uri: &Uri,
-) -> Option<(HeaderName, HeaderValue)> {
-    let is_upload = has_parameter(uri, "uploads") || has_parameter(uri, "uploadId");
-    let shows = match method.as_str() {
-        "GET" => uri.query().is_none_or(|_| !is_upload && !is_metadata_request(uri)),
-        "HEAD" => true,
-        "PUT" => !is_metadata_request(uri) && !has_parameter(uri, "renameObject"),
-        "POST" => is_upload,
-        _ => false,
-    };
-    (kind == ResourceKind::Object && shows).then_some((HEADER, ALGORITHM))
-}
-
-fn is_metadata_request(uri: &Uri) -> bool {
-    ["acl", "attributes", "legal-hold", "retention", "tagging"].iter().any(|word| has_parameter(uri, word))
-}
+/// The header of responses that create or show an object, if all data is encrypted at rest.
+pub(crate) const RESPONSE_HEADER: (HeaderName, HeaderValue) = (HEADER, ALGORITHM);
 
 #[cfg(test)]
 mod tests {

@@ -1,8 +1,10 @@
-//! Conversion of store errors to S3 errors.
+//! S3 errors, and the conversion of store errors to them.
 
 use http::StatusCode;
-use s3s::{S3Error, S3ErrorCode, s3_error};
+use s3s::{S3Error, S3ErrorCode, StdError, s3_error};
 use store::StoreError;
+
+use crate::error_document::with_details;
 
 /// Converts an error of a store call.
 pub(crate) fn from_store(error: StoreError) -> S3Error {
@@ -80,4 +82,37 @@ pub(crate) fn bad_request(message: impl Into<String>) -> S3Error {
 /// Returns the error for a full disk: not the client's fault, and a retry will not help soon.
 fn full(error: &StoreError) -> S3Error {
     custom("InsufficientStorage", StatusCode::INSUFFICIENT_STORAGE, error.to_string())
+}
+
+/// Returns the error `InvalidArgument`, with the argument's name and value.
+pub(crate) fn invalid_argument(message: &str, name: &str, value: &str) -> S3Error {
+    let error = S3Error::with_message(S3ErrorCode::InvalidArgument, message.to_owned());
+    with_details(error, &[("ArgumentName", name), ("ArgumentValue", value)])
+}
+
+/// Returns the error for a body whose length differs from the declared one.
+pub(crate) fn incomplete() -> S3Error {
+    s3_error!(
+        IncompleteBody,
+        "You did not provide the number of bytes specified by the Content-Length HTTP header"
+    )
+}
+
+/// Returns the error for a client that stopped sending.
+pub(crate) fn timed_out() -> S3Error {
+    s3_error!(
+        RequestTimeout,
+        "Your socket connection to the server was not read from or written to within the timeout period."
+    )
+}
+
+/// Returns the error for a body that ended early.
+pub(crate) fn body_error(error: StdError) -> S3Error {
+    match error.downcast::<S3Error>() {
+        Ok(error) => *error,
+        Err(error) => {
+            tracing::debug!(%error, "a request body ended early");
+            incomplete()
+        }
+    }
 }

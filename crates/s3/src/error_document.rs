@@ -3,8 +3,7 @@
 //! `s3s` writes a code and its own message. This module writes S3's message for the code instead, and adds elements
 //! with details, such as the invalid argument or the unknown access key.
 
-use http::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE};
-use http::request::Parts;
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderName, HeaderValue, Response};
 use http_body_util::BodyExt as _;
 use s3s::{Body, S3Error};
@@ -62,32 +61,15 @@ fn message(code: &str) -> Option<&'static str> {
 /// The parts of a request that errors repeat.
 #[derive(Debug)]
 pub(crate) struct ErrorContext {
-    resource: String,
-    method: String,
-    upload: Option<String>,
+    /// The path of the request, in path style.
+    pub(crate) resource: String,
+    pub(crate) method: String,
+    pub(crate) upload: Option<String>,
     /// The access key in the request's credential, which need not be verified.
     pub(crate) access_key: Option<String>,
 }
 
 impl ErrorContext {
-    pub(crate) fn of(head: &Parts) -> Self {
-        let query: Vec<(String, String)> =
-            url::form_urlencoded::parse(head.uri.query().unwrap_or_default().as_bytes())
-                .into_owned()
-                .collect();
-        let word = |name: &str| query.iter().find(|(word, _)| word == name).map(|(_, value)| value.clone());
-        let header = head.headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
-        let credential =
-            header.and_then(|text| text.split_once("Credential=")).map(|(_, rest)| rest.to_owned());
-        let credential = credential.or_else(|| word("X-Amz-Credential"));
-        Self {
-            resource: head.uri.path().to_owned(),
-            method: head.method.to_string(),
-            upload: word("uploadId"),
-            access_key: credential.and_then(|text| text.split('/').next().map(str::to_owned)),
-        }
-    }
-
     /// Returns the detail elements that follow from the code and the request.
     fn details(&self, code: &str) -> String {
         let path = percent_encoding::percent_decode_str(self.resource.trim_start_matches('/'));

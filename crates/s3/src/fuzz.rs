@@ -15,13 +15,15 @@ use std::sync::Arc;
 use store::memory::MemoryBuckets;
 use store::{Buckets, Clock, Entropy, ObjectStore, SystemClock};
 
+use crate::authentication::{self, SigningContext};
 use crate::checksums::Checksum;
-use crate::operation_table::{self, ResourceKind};
+use crate::operations::{Operation, ResourceKind};
 use crate::policy::{self, AccessRequest, Policy};
 use crate::policy_condition::RequestContext;
+use crate::query::Query;
 use crate::sessions::Sessions;
 use crate::users::{Role, User, Users};
-use crate::{Endpoint, EndpointOptions, authentication, headers, ops, part_metadata};
+use crate::{Endpoint, EndpointOptions, headers, ops, part_metadata};
 
 /// The maximum length of a response, in bytes; the stored objects are shorter.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
@@ -53,8 +55,9 @@ pub fn operations(bytes: &[u8]) {
         return;
     };
     let (method, query) = (request.method().clone(), request.uri().query().unwrap_or_default().to_owned());
-    let is_operation = operation_table::check(&method, kind, &query).is_ok();
-    let writes = operation_table::writes_bytes(&method, kind, &query);
+    let operation = Operation::find(&method, kind, &Query::parse(&query), request.headers());
+    let is_operation = method != Method::OPTIONS && operation.is_ok();
+    let writes = operation.is_ok_and(Operation::writes_bytes);
     block_on(async {
         let (endpoint, store) = endpoint().await;
         let status = send_and_check(&endpoint, request).await;
@@ -124,7 +127,7 @@ fn block_on(work: impl Future<Output = ()>) {
 /// Sends a request and checks that the response is one of S3's, and no internal error.
 async fn send_and_check(endpoint: &Endpoint, request: Request<Vec<u8>>) -> StatusCode {
     let is_head = request.method() == Method::HEAD;
-    let answer = endpoint.answer(request.map(|body| Body::from(Bytes::from(body)))).await;
+    let answer = endpoint.handle(request.map(|body| Body::from(Bytes::from(body)))).await;
     let (head, body) = answer.into_parts();
     let body = body.collect().await.unwrap_or_else(|error| panic!("an answer that breaks off: {error}"));
     let body = body.to_bytes();
@@ -150,7 +153,8 @@ pub fn authorization(bytes: &[u8]) {
 }
 
 fn check_authentication(head: Parts) -> Result<(), S3Error> {
-    authentication::check(&head, "us-east-1", &sessions(), store::Timestamp(0))
+    let context = SigningContext { region: "us-east-1", sessions: &sessions(), now: store::Timestamp(0) };
+    authentication::check(&head, &Query::of(&head.uri), context)
 }
 
 /// Parses a policy; a policy that parses must evaluate any request without a panic.

@@ -1,16 +1,18 @@
 //! Object headers: an object's [`Attributes`] as S3's requests and responses carry them.
 
-use http::StatusCode;
+use http::header::AsHeaderName;
+use http::{HeaderMap, HeaderName, StatusCode};
 use s3s::dto::{self, Timestamp, TimestampFormat};
 use s3s::{S3Result, s3_error};
 use std::collections::BTreeMap;
 use store::{Attributes, Tags};
 
-use crate::authentication::invalid_argument;
-use crate::body::{CHECKSUM, INITIATOR, PART_CHECKSUMS, PARTS, UPLOAD};
-use crate::error::{bad_request, custom, malformed_xml};
+use crate::error::{bad_request, custom, invalid_argument, malformed_xml};
 use crate::error_document::with_details;
+use crate::metadata_names::is_internal;
 
+/// Carries `Expires` verbatim through `s3s`, which would parse and reformat it.
+pub(crate) const EXPIRES: HeaderName = HeaderName::from_static("x-tenon-expires");
 /// S3's content type of objects stored without one.
 const DEFAULT_TYPE: &str = "binary/octet-stream";
 /// The content type of directory markers stored without one, as the S3 console sets it.
@@ -54,8 +56,7 @@ macro_rules! show_attributes {
         $output.content_language = system("content-language");
         $output.website_redirect_location = system("x-amz-website-redirect-location");
         $output.metadata = $crate::headers::metadata(attributes);
-        let class = attributes.storage_class.clone().unwrap_or_else(|| "STANDARD".to_owned());
-        $output.storage_class = Some(s3s::dto::StorageClass::from(class));
+        $output.storage_class = Some($crate::headers::storage_class(attributes).into());
         let lock = store::Lock::of(attributes);
         if let Some(retention) = lock.retention {
             $output.object_lock_mode = Some(s3s::dto::ObjectLockMode::from_static(retention.mode.name()));
@@ -128,11 +129,6 @@ pub(crate) fn attributes(given: ObjectHeaders) -> S3Result<Attributes> {
     })
 }
 
-/// Whether the name belongs to user metadata of the endpoint itself, which clients can neither set nor see.
-fn is_internal(name: &str) -> bool {
-    [CHECKSUM, INITIATOR, PARTS, PART_CHECKSUMS, UPLOAD].contains(&name)
-}
-
 /// Removes `aws-chunked`, which describes the transfer and not the object.
 fn without_chunked(encoding: &str) -> Option<String> {
     let rest: Vec<&str> = encoding.split(',').map(str::trim).filter(|word| *word != "aws-chunked").collect();
@@ -141,6 +137,10 @@ fn without_chunked(encoding: &str) -> Option<String> {
 
 pub(crate) fn content_type(attributes: &Attributes) -> String {
     attributes.content_type.clone().unwrap_or_else(|| DEFAULT_TYPE.to_owned())
+}
+
+pub(crate) fn storage_class(attributes: &Attributes) -> String {
+    attributes.storage_class.clone().unwrap_or_else(|| "STANDARD".to_owned())
 }
 
 pub(crate) fn metadata(attributes: &Attributes) -> Option<dto::Metadata> {
@@ -154,15 +154,19 @@ pub(crate) fn metadata(attributes: &Attributes) -> Option<dto::Metadata> {
 }
 
 /// Returns the `Expires` header of a new object.
-pub(crate) fn given_expires(headers: &http::HeaderMap) -> Option<String> {
-    let value = headers.get(crate::wire::EXPIRES)?.to_str().ok()?;
-    (!value.is_empty()).then(|| value.to_owned())
+pub(crate) fn given_expires(headers: &HeaderMap) -> Option<String> {
+    text(headers, EXPIRES).filter(|value| !value.is_empty()).map(str::to_owned)
 }
 
 /// Adds an object's `Expires` header verbatim; `s3s` would reformat it.
-pub(crate) fn show_expires(headers: &mut http::HeaderMap, attributes: &Attributes) {
+pub(crate) fn show_expires(headers: &mut HeaderMap, attributes: &Attributes) {
     let expires = attributes.system.get("expires").and_then(|text| http::HeaderValue::try_from(text).ok());
     headers.extend(expires.map(|expires| (http::header::EXPIRES, expires)));
+}
+
+/// Returns the value of a header, if it is text.
+pub(crate) fn text(headers: &HeaderMap, name: impl AsHeaderName) -> Option<&str> {
+    headers.get(name).and_then(|value| value.to_str().ok())
 }
 
 /// Converts a store's timestamp to S3's.
@@ -170,11 +174,16 @@ pub(crate) fn timestamp(time: store::Timestamp) -> Timestamp {
     Timestamp::from(time.to_system_time())
 }
 
+/// Formats a timestamp.
+pub(crate) fn format_time(time: &Timestamp, format: TimestampFormat) -> String {
+    let mut text = Vec::new();
+    time.format(format, &mut text).ok();
+    String::from_utf8_lossy(&text).into_owned()
+}
+
 /// Converts S3's timestamp to a store's.
 pub(crate) fn store_timestamp(time: &Timestamp) -> store::Timestamp {
-    let mut text = Vec::new();
-    time.format(TimestampFormat::EpochSeconds, &mut text).ok();
-    let text = String::from_utf8_lossy(&text).into_owned();
+    let text = format_time(time, TimestampFormat::EpochSeconds);
     let (secs, fraction) = text.split_once('.').unwrap_or((&text, "0"));
     let nanos = format!("{fraction:0<9}").get(..9).and_then(|nanos| nanos.parse().ok()).unwrap_or(0);
     store::Timestamp::from_secs(secs.parse().unwrap_or(0), nanos)
@@ -182,10 +191,8 @@ pub(crate) fn store_timestamp(time: &Timestamp) -> store::Timestamp {
 
 /// Converts S3's timestamp to whole seconds since 1970.
 pub(crate) fn secs(time: &Timestamp) -> i64 {
-    let mut text = Vec::new();
-    let written = time.format(TimestampFormat::EpochSeconds, &mut text);
-    let whole = text.split(|byte| *byte == b'.').next().unwrap_or_default();
-    written.ok().and_then(|()| std::str::from_utf8(whole).ok()?.parse().ok()).unwrap_or(0)
+    let text = format_time(time, TimestampFormat::EpochSeconds);
+    text.split('.').next().and_then(|whole| whole.parse().ok()).unwrap_or(0)
 }
 
 /// Parses a date like `20130524T000000Z` to seconds since 1970.

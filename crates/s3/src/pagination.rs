@@ -6,11 +6,10 @@ use bytes::Bytes;
 use s3s::S3Result;
 use store::{ListEntry, ListRequest, ObjectStore};
 
-use crate::authentication::invalid_argument;
-use crate::error::from_store;
+use crate::error::{from_store, invalid_argument};
 
 /// S3's maximum number of entries per page.
-pub(crate) const ENTRIES_MAX: usize = 1000;
+const ENTRIES_MAX: usize = 1000;
 
 /// The parameters of a page.
 #[derive(Debug, Clone, Default)]

@@ -7,6 +7,8 @@ use s3s::{S3Error, S3ErrorCode, S3Result};
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::iam_actions::{IAM_ACTIONS, IamAction};
+use crate::operations::ResourceKind;
 use crate::policy_condition::{self, Condition, RequestContext};
 use crate::policy_variable;
 use crate::users::Users;
@@ -192,10 +194,10 @@ fn check_applicability(actions: &[String], resources: &[String]) -> S3Result<()>
     let has_objects = resources.iter().any(|resource| resource.contains('/') || resource.ends_with('*'));
     let has_buckets = resources.iter().any(|resource| !resource.contains('/'));
     let is_possible = |pattern: &String| {
-        let pattern = pattern.to_ascii_lowercase();
-        let may_be =
-            |known: &[&str]| known.iter().any(|known| is_like(&pattern, &known.to_ascii_lowercase()));
-        has_objects && may_be(&OBJECT_ACTIONS) || has_buckets && may_be(&BUCKET_ACTIONS)
+        matching_actions(pattern).any(|action| match action.on {
+            ResourceKind::Object => has_objects,
+            _ => has_buckets,
+        })
     };
     if actions.iter().all(is_possible) {
         return Ok(());
@@ -244,85 +246,16 @@ fn can_match_bucket(resource: &str, bucket: &str) -> bool {
     is_like(name, bucket)
 }
 
-/// Actions on objects.
-const OBJECT_ACTIONS: [&str; 27] = [
-    "s3:GetObjectTorrent",
-    "s3:GetObjectVersionAcl",
-    "s3:PutObjectVersionAcl",
-    "s3:AbortMultipartUpload",
-    "s3:BypassGovernanceRetention",
-    "s3:DeleteObject",
-    "s3:DeleteObjectTagging",
-    "s3:DeleteObjectVersion",
-    "s3:DeleteObjectVersionTagging",
-    "s3:GetObject",
-    "s3:GetObjectAcl",
-    "s3:GetObjectAttributes",
-    "s3:GetObjectLegalHold",
-    "s3:GetObjectRetention",
-    "s3:GetObjectTagging",
-    "s3:GetObjectVersion",
-    "s3:GetObjectVersionAttributes",
-    "s3:GetObjectVersionTagging",
-    "s3:ListMultipartUploadParts",
-    "s3:PutObject",
-    "s3:PutObjectAcl",
-    "s3:PutObjectLegalHold",
-    "s3:PutObjectRetention",
-    "s3:PutObjectTagging",
-    "s3:PutObjectVersionTagging",
-    "s3:RestoreObject",
-    "s3:RenameObject",
-];
-
-/// Actions on buckets.
-const BUCKET_ACTIONS: [&str; 33] = [
-    "s3:CreateBucket",
-    "s3:DeleteBucket",
-    "s3:DeleteBucketPolicy",
-    "s3:DeleteBucketWebsite",
-    "s3:GetAccelerateConfiguration",
-    "s3:GetAnalyticsConfiguration",
-    "s3:GetBucketAcl",
-    "s3:GetBucketCORS",
-    "s3:GetBucketLocation",
-    "s3:GetBucketLogging",
-    "s3:GetBucketNotification",
-    "s3:GetBucketObjectLockConfiguration",
-    "s3:GetBucketOwnershipControls",
-    "s3:GetBucketPolicy",
-    "s3:GetBucketPolicyStatus",
-    "s3:GetBucketTagging",
-    "s3:GetBucketVersioning",
-    "s3:GetBucketWebsite",
-    "s3:GetLifecycleConfiguration",
-    "s3:ListBucket",
-    "s3:ListBucketMultipartUploads",
-    "s3:ListBucketVersions",
-    "s3:ListAllMyBuckets",
-    "s3:PutBucketAcl",
-    "s3:PutBucketCORS",
-    "s3:PutBucketNotification",
-    "s3:PutBucketObjectLockConfiguration",
-    "s3:PutBucketOwnershipControls",
-    "s3:PutBucketPolicy",
-    "s3:PutBucketTagging",
-    "s3:PutBucketVersioning",
-    "s3:PutBucketWebsite",
-    "s3:PutLifecycleConfiguration",
-];
-
 /// Whether a pattern matches an existing action.
 fn is_action(pattern: &str) -> bool {
-    if pattern == "*" {
-        return true;
-    }
-    let lower = pattern.to_ascii_lowercase();
-    lower.starts_with("s3:")
-        && OBJECT_ACTIONS
-            .iter()
-            .chain(&BUCKET_ACTIONS)
-            .any(|known| is_like(&lower, &known.to_ascii_lowercase()))
+    pattern == "*"
+        || (pattern.to_ascii_lowercase().starts_with("s3:") && matching_actions(pattern).next().is_some())
+}
+
+/// Returns the actions that a pattern matches, without regard to case.
+fn matching_actions(pattern: &str) -> impl Iterator<Item = &'static IamAction> {
+    let pattern = pattern.to_ascii_lowercase();
+    IAM_ACTIONS.iter().filter(move |action| is_like(&pattern, &action.name.to_ascii_lowercase()))
 }
 
 /// Whether a text matches a pattern with `*` and `?`.

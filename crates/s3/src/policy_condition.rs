@@ -9,6 +9,7 @@ use std::net::IpAddr;
 use crate::error::not_implemented;
 use crate::policy::{is_like, malformed, string_list};
 use crate::policy_variable;
+use crate::query::Query;
 
 /// The properties of a request that conditions test (IAM: "request context").
 #[derive(Debug, Clone, Default)]
@@ -19,19 +20,10 @@ pub(crate) struct RequestContext {
     pub(crate) delimiter: Option<String>,
 }
 
-/// The address of the client, among a request's extensions.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Peer(pub(crate) IpAddr);
-
 impl RequestContext {
-    pub(crate) fn of(uri: &http::Uri, extensions: &http::Extensions) -> Self {
-        let query = uri.query().unwrap_or_default().as_bytes();
-        let word = |name: &str| {
-            let mut words = url::form_urlencoded::parse(query);
-            words.find(|(word, _)| word == name).map(|(_, value)| value.into_owned())
-        };
-        let source = extensions.get::<Peer>().map(|peer| peer.0);
-        Self { source, prefix: word("prefix"), delimiter: word("delimiter") }
+    pub(crate) fn of(query: &Query, source: Option<IpAddr>) -> Self {
+        let parameter = |name: &str| query.get(name).map(str::to_owned);
+        Self { source, prefix: parameter("prefix"), delimiter: parameter("delimiter") }
     }
 }
 

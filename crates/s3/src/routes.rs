@@ -6,80 +6,66 @@ use s3s::route::S3Route;
 use s3s::{Body, S3Request, S3Response, S3Result, s3_error};
 use std::sync::Arc;
 
-use crate::access_log::RequestFacts;
-use crate::authorizer::Authorizer;
-use crate::body::body_error;
-use crate::endpoint::{EndpointContext, STS_BYTES_MAX};
-use crate::notify::Action;
-use crate::operation_table::has_parameter;
+use crate::context::EndpointContext;
+use crate::error::{body_error, internal};
+use crate::operations::{BodyKind, Handler};
 use crate::ops;
-use crate::policy_condition::RequestContext;
-use crate::wire::Signer;
+use crate::scope::RequestScope;
 
 /// Routes requests for RenameObject and AssumeRole.
 #[derive(Debug)]
-pub(crate) struct Routes {
-    pub(crate) context: Arc<EndpointContext>,
-    pub(crate) authorizer: Authorizer,
-}
+pub(crate) struct Routes(pub(crate) Arc<EndpointContext>);
 
 #[async_trait::async_trait]
 impl S3Route for Routes {
     fn is_match(
         &self,
-        method: &http::Method,
-        uri: &http::Uri,
+        _method: &http::Method,
+        _uri: &http::Uri,
         _headers: &http::HeaderMap,
-        _extensions: &mut http::Extensions,
+        extensions: &mut http::Extensions,
     ) -> bool {
-        let is_rename = *method == http::Method::PUT && has_parameter(uri, "renameObject");
-        is_rename || is_sts(method, uri)
+        RequestScope::of(extensions).is_ok_and(|scope| scope.operation.handler == Handler::Route)
     }
 
     async fn check_access(&self, request: &mut S3Request<Body>) -> S3Result<()> {
-        let signer = Signer::of(&request.extensions);
-        signer.map(drop).ok_or_else(|| s3_error!(AccessDenied, "Access Denied."))
+        let scope = RequestScope::of(&request.extensions)?;
+        assert!(scope.caller.signer.is_some(), "{} needs a signature", scope.operation.name);
+        Ok(())
     }
 
     async fn call(&self, request: S3Request<Body>) -> S3Result<S3Response<Body>> {
-        let is_sts = is_sts(&request.method, &request.uri);
-        RequestFacts::note_operation(&request.extensions, if is_sts { "AssumeRole" } else { "RenameObject" });
-        if is_sts {
-            return self.assume_role(request).await;
+        let scope = RequestScope::of(&request.extensions)?;
+        match (scope.operation.name, scope.operation.body) {
+            ("RenameObject", _) => self.rename(&scope, &request).await,
+            ("AssumeRole", BodyKind::StsForm { bytes_max }) => {
+                self.assume_role(&scope, request.input, bytes_max).await
+            }
+            _ => Err(internal()),
         }
-        let request_context = RequestContext::of(&request.uri, &request.extensions);
-        let rename = ops::rename::RenameRequest::parse(request.uri.path(), &request.headers)?;
-        let user = Signer::of(&request.extensions);
-        for (action, key) in
-            [("s3:GetObject", &rename.from), ("s3:DeleteObject", &rename.from), ("s3:PutObject", &rename.to)]
-        {
-            self.authorizer
-                .authorize(user, action, Some(&rename.bucket), Some(key), &request_context)
-                .await?;
-        }
-        let bucket = self.context.open_observed(&request, &rename.bucket, Action::Rename).await?;
-        ops::rename::rename(&bucket, rename).await?;
-        Ok(S3Response::new(Body::empty()))
     }
 }
 
 impl Routes {
-    async fn assume_role(&self, request: S3Request<Body>) -> S3Result<S3Response<Body>> {
-        let signer = Signer::of(&request.extensions);
+    async fn rename(&self, scope: &RequestScope, request: &S3Request<Body>) -> S3Result<S3Response<Body>> {
+        let rename = ops::rename::RenameRequest::parse(&scope.target, &request.headers)?;
+        ops::rename::rename(&self.0.open_target(scope).await?, rename).await?;
+        Ok(S3Response::new(Body::empty()))
+    }
+
+    async fn assume_role(
+        &self,
+        scope: &RequestScope,
+        mut body: Body,
+        bytes_max: usize,
+    ) -> S3Result<S3Response<Body>> {
         // Session keys are no users: temporary credentials cannot create further ones.
-        let user = signer.and_then(|name| self.context.users.get(name));
+        let user = scope.caller.signer.as_deref().and_then(|name| self.0.users.get(name));
         let user = user.ok_or_else(|| s3_error!(AccessDenied, "Access Denied."))?;
-        let mut body = request.input;
-        let form = body.store_all_limited(STS_BYTES_MAX).await.map_err(body_error)?;
-        let id = format!("{:016X}", self.context.entropy.next_u64());
-        let answer = ops::sts::assume_role(&form, &user, &self.context.sessions, &id)?;
+        let form = body.store_all_limited(bytes_max).await.map_err(body_error)?;
+        let answer = ops::sts::assume_role(&form, &user, &self.0.sessions, &self.0.request_id())?;
         let mut response = S3Response::new(Body::from(answer));
         response.headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/xml"));
         Ok(response)
     }
-}
-
-/// Whether a request is addressed to STS.
-pub(crate) fn is_sts(method: &http::Method, uri: &http::Uri) -> bool {
-    *method == http::Method::POST && uri.path() == "/"
 }

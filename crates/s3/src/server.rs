@@ -23,9 +23,8 @@ use tokio::time::Instant;
 
 use crate::Endpoint;
 use crate::access_log::{AccessLog, AccessRecord, LogContext};
-use crate::admission::{BODY_BYTES, Permit};
-use crate::endpoint::OverTls;
-use crate::policy_condition::Peer;
+use crate::admission::{BODY_BYTES, Permit, REQUESTS};
+use crate::scope::Connection;
 
 /// How long a refused body is still read. Clients that are sending see the response only after their last byte.
 const DRAIN_WITHIN: Duration = Duration::from_secs(5);
@@ -46,7 +45,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             connections: listen::Limits { connections: 16_384, ..listen::Limits::default() },
-            requests: 256,
+            requests: REQUESTS,
             body_bytes: BODY_BYTES,
         }
     }
@@ -72,17 +71,13 @@ impl Server {
         tls: Option<Arc<ServerConfig>>,
     ) -> Result<Self, ListenError> {
         endpoint.set_limits(limits.requests, limits.body_bytes);
-        let handler =
-            RequestHandler { endpoint: endpoint.clone(), stall_within: limits.connections.stall_within };
-        let answer = move |request, peer| handler.clone().answer(request, peer);
-        let is_secure = tls.is_some();
-        let answer = move |mut request: http::Request<Incoming>, peer| {
-            if is_secure {
-                request.extensions_mut().insert(OverTls);
-            }
-            answer(request, peer)
+        let handler = RequestHandler {
+            endpoint: endpoint.clone(),
+            stall_within: limits.connections.stall_within,
+            is_tls: tls.is_some(),
         };
-        let listener = Listener::start(address, limits.connections, tls, answer).await?;
+        let handle = move |request, peer| handler.clone().handle(request, peer);
+        let listener = Listener::start(address, limits.connections, tls, handle).await?;
         let (expiring, ending) = (endpoint.clone(), listener.ending());
         let expire = move || expiring.clone().run_lifecycle_worker(ending.clone());
         tokio::spawn(store::supervise("lifecycle rules", expire));
@@ -110,7 +105,7 @@ impl Server {
         if !self.listener.stop(patience).await {
             tracing::warn!("the endpoint stopped before all requests had ended");
         }
-        self.endpoint.finish(patience).await;
+        self.endpoint.shut_down(patience).await;
     }
 }
 
@@ -118,11 +113,12 @@ impl Server {
 struct RequestHandler {
     endpoint: Endpoint,
     stall_within: Duration,
+    is_tls: bool,
 }
 
 impl RequestHandler {
-    async fn answer(self, mut request: http::Request<Incoming>, peer: IpAddr) -> http::Response<s3s::Body> {
-        request.extensions_mut().insert(Peer(peer));
+    async fn handle(self, mut request: http::Request<Incoming>, peer: IpAddr) -> http::Response<s3s::Body> {
+        request.extensions_mut().insert(Connection { peer, is_tls: self.is_tls });
         let mut log_entry = self.endpoint.access_log().map(|log| LogEntry {
             log: log.clone(),
             time: self.endpoint.now(),
@@ -145,7 +141,7 @@ impl RequestHandler {
             let is_read = is_read.clone();
             s3s::Body::http_body_unsync(TimedBody { body, stall, is_read, drains_rest, received_bytes })
         };
-        let answer = AssertUnwindSafe(self.endpoint.answer(request.map(body)));
+        let answer = AssertUnwindSafe(self.endpoint.handle(request.map(body)));
         // A broken invariant costs one request, not the connection. The log has the panic's message.
         let mut answer = answer.catch_unwind().await.unwrap_or_else(|_| Endpoint::internal_error_response());
         if !is_read.load(Ordering::Relaxed) {
@@ -242,7 +238,7 @@ impl Body for TimedBody {
         }
         self.stall.poll(frame, bytes_of, context).map(|frame| match frame {
             Some(frame) => frame.map(|frame| frame.map_err(Into::into)),
-            None => Some(Err(crate::body::timed_out().into())),
+            None => Some(Err(crate::error::timed_out().into())),
         })
     }
 

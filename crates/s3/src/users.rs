@@ -66,7 +66,7 @@ struct UserList {
 pub enum UsersError {
     /// Two users have the same access key.
     #[error("the access key '{0}' is listed twice")]
-    Twice(String),
+    DuplicateAccessKey(String),
     /// An access key or a secret that no client could send.
     #[error(
         "the access key '{0}' is not usable: keys have 3 to 128 letters, digits, '-', '_' or '.', secrets at least 8 characters"
@@ -106,7 +106,7 @@ impl UserList {
             }
         }
         match self.by_key.insert(key.clone(), Arc::new(user)) {
-            Some(_) => Err(UsersError::Twice(key)),
+            Some(_) => Err(UsersError::DuplicateAccessKey(key)),
             None => Ok(()),
         }
     }

@@ -1,12 +1,12 @@
 //! Lookup of the object version that a request names, and errors for versions that do not exist.
 
 use http::header::{ALLOW, HeaderName, HeaderValue, LAST_MODIFIED};
+use s3s::dto::TimestampFormat;
 use s3s::{S3Error, S3ErrorCode, S3Result, s3_error};
 use store::{NULL_VERSION, ObjectKey, ObjectMeta, ObjectRef, StoreError, Version, VersionId, Versioning};
 
-use crate::authentication::invalid_argument;
 use crate::bucket::Bucket;
-use crate::error::from_store;
+use crate::error::{from_store, invalid_argument};
 use crate::error_document::with_details;
 
 const DELETE_MARKER: HeaderName = HeaderName::from_static("x-amz-delete-marker");
@@ -32,15 +32,20 @@ pub(crate) async fn find(bucket: &Bucket, key: &ObjectKey, id: &str) -> S3Result
         // A bucket without versioning shows each object as the version `null`.
         None if id == NULL_VERSION => {
             let meta = bucket.store.head(key).await.map_err(|error| from_versions(error, id))?;
-            Ok(Version {
-                key: key.clone(),
-                id: id.into(),
-                is_newest: true,
-                last_modified: meta.object.last_modified.unwrap_or_default(),
-                stored: Some(meta),
-            })
+            Ok(null_version(meta))
         }
         None => Err(unknown_version_error(key, id)),
+    }
+}
+
+/// Returns an object of a bucket without versioning as a version.
+pub(crate) fn null_version(meta: ObjectMeta) -> Version {
+    Version {
+        key: meta.object.key.clone(),
+        id: NULL_VERSION.into(),
+        is_newest: true,
+        last_modified: meta.object.last_modified.unwrap_or_default(),
+        stored: Some(meta),
     }
 }
 
@@ -87,10 +92,9 @@ fn delete_marker_error(marker: &Version, code: S3ErrorCode) -> S3Error {
     }
     if is_named {
         headers.insert(ALLOW, HeaderValue::from_static("DELETE"));
-        let mut modified = Vec::new();
-        let time = crate::headers::timestamp(marker.last_modified);
-        time.format(s3s::dto::TimestampFormat::HttpDate, &mut modified).ok();
-        if let Ok(modified) = HeaderValue::from_bytes(&modified) {
+        let modified = crate::headers::timestamp(marker.last_modified);
+        let modified = crate::headers::format_time(&modified, TimestampFormat::HttpDate);
+        if let Ok(modified) = HeaderValue::try_from(modified) {
             headers.insert(LAST_MODIFIED, modified);
         }
     }

@@ -76,7 +76,7 @@ impl ClockedServer {
     /// Runs the rules with the clock set ahead by `days`.
     async fn expire_in(&self, days: i64) -> Expired {
         self.clock.0.store(days * DAY_SECS, Ordering::Relaxed);
-        self.server.inner.endpoint().expire().await
+        self.server.inner.endpoint().apply_lifecycle_rules().await
     }
 
     async fn keys(&self) -> Vec<String> {
@@ -87,7 +87,7 @@ impl ClockedServer {
 
     /// Returns the events of lifecycle deletions.
     async fn lifecycle_events(&mut self) -> Vec<(EventKind, String)> {
-        self.server.inner.endpoint().finish(Duration::from_secs(10)).await;
+        self.server.inner.endpoint().shut_down(Duration::from_secs(10)).await;
         let mut events = Vec::new();
         while let Ok(Some(received)) =
             tokio::time::timeout(Duration::from_millis(20), self.subscription.next()).await
@@ -194,7 +194,10 @@ async fn s198_objects_stored_after_evaluation_stay() {
         store.put(&key, "same".into(), PutOptions::default()).await.unwrap();
     }
     clock.0.store(3 * DAY_SECS, Ordering::Relaxed);
-    assert_eq!(server.inner.endpoint().expire().await, Expired { objects: 1, ..Expired::default() });
+    assert_eq!(
+        server.inner.endpoint().apply_lifecycle_rules().await,
+        Expired { objects: 1, ..Expired::default() }
+    );
     store.head(&ObjectKey::try_from("a").unwrap()).await.unwrap();
 }
 

@@ -45,7 +45,7 @@ async fn next(subscription: &mut Subscription) -> Arc<ObjectEvent> {
 
 /// Waits until all events are dispatched and returns them.
 async fn drain_events(server: &TestServer, subscription: &mut Subscription) -> Vec<Arc<ObjectEvent>> {
-    server.inner.endpoint().finish(Duration::from_secs(10)).await;
+    server.inner.endpoint().shut_down(Duration::from_secs(10)).await;
     let mut events = Vec::new();
     while let Ok(next) = tokio::time::timeout(Duration::from_millis(20), subscription.next()).await {
         match next {
@@ -264,7 +264,7 @@ async fn s193_s196_dropped_events_are_reported_as_lost() {
         ask_with(&server, "PUT", "/bucket/b", &source, "").await.is(200);
     }
     blocked.0.close();
-    server.inner.endpoint().finish(Duration::from_secs(10)).await;
+    server.inner.endpoint().shut_down(Duration::from_secs(10)).await;
     let (mut delivered, mut lost) = (0, 0);
     while delivered + lost < COPIES {
         match tokio::time::timeout(Duration::from_secs(10), subscription.next()).await {
@@ -373,7 +373,7 @@ async fn s195_configurations_send_events_where_they_say() {
     // Setting an empty configuration removes it.
     ask(&server, "PUT", "/bucket", "notification", &configuration("")).await.is(200);
     ask(&server, "PUT", "/bucket/in/after.jpg", "", "x").await.is(200);
-    server.inner.endpoint().finish(Duration::from_secs(10)).await;
+    server.inner.endpoint().shut_down(Duration::from_secs(10)).await;
     assert_eq!(sent(dir.path(), "one"), [(EventKind::CreatedPut, "in/a.jpg".to_owned())]);
     let gone = ["in/a.jpg", "in/a.png", "out/a.jpg"].map(|key| (EventKind::RemovedDelete, key.to_owned()));
     assert_eq!(sent(dir.path(), "other"), gone);

@@ -17,7 +17,6 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::access_log::RequestFacts;
 use pool::Pool;
 use pre_auth::PreAuthBodies;
 
@@ -31,6 +30,8 @@ const DOCUMENT_FACTOR: u64 = 4;
 /// The maximum wait for memory. Other requests release theirs as soon as a part is stored.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
+/// The default number of requests in progress at a time.
+pub(crate) const REQUESTS: usize = 256;
 /// The default memory budget for bodies: 32 parts of 8 MiB, and 64 MiB for short bodies.
 pub(crate) const BODY_BYTES: u64 = 320 << 20;
 /// The minimum budget for long bodies: with less than two parts of 8 MiB no body could be sent while its next part is
@@ -57,7 +58,7 @@ impl Admission {
             long: Pool::new(0),
             pre_auth_bodies: PreAuthBodies::default(),
         };
-        admission.resize(crate::Limits::default().requests, BODY_BYTES);
+        admission.resize(REQUESTS, BODY_BYTES);
         admission
     }
 
@@ -67,11 +68,6 @@ impl Admission {
         let short = (body_bytes / SHORT_DIVISOR).max(SHORT_BYTES_MIN);
         self.short.resize(short);
         self.long.resize(body_bytes.saturating_sub(short).max(LONG_BYTES_MIN));
-    }
-
-    /// Returns a request slot for a client, or the error `SlowDown`.
-    pub(crate) fn admit(&self, client: &Client) -> S3Result<Permit> {
-        self.requests.try_take(client, 1).ok_or_else(slow_down)
     }
 
     /// Reads a body that precedes authentication, within the limits for such bodies.
@@ -84,7 +80,7 @@ impl Admission {
     }
 }
 
-/// An admitted client, to whom a request's memory is charged. Passed in the extensions of the request.
+/// A client to whom a request's slot and memory are charged.
 #[derive(Debug, Clone)]
 pub(crate) struct AdmittedClient {
     pub(crate) admission: Arc<Admission>,
@@ -92,11 +88,9 @@ pub(crate) struct AdmittedClient {
 }
 
 impl AdmittedClient {
-    /// Records the user for the access log.
-    pub(crate) fn note_user(&self, extensions: &http::Extensions) {
-        if let (Holder::User(user), Some(facts)) = (&self.client.holder, extensions.get::<RequestFacts>()) {
-            facts.note_user(user);
-        }
+    /// Returns a request slot, or the error `SlowDown`.
+    pub(crate) fn admit(&self) -> S3Result<Permit> {
+        self.admission.requests.try_take(&self.client, 1).ok_or_else(slow_down)
     }
 
     /// Acquires memory for a short body, or for the beginning of a longer one. Error: `SlowDown`.

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
 
-use crate::body::timed_out;
+use crate::error::timed_out;
 
 /// The maximum number of bodies read at a time before their senders are known. Each buffers at most 64 KiB.
 const BODIES_MAX: usize = 256;

@@ -96,8 +96,7 @@ fn format_expiration(rules: &[Rule], object: &ExpirationInput<'_>, tags: Option<
     });
     let dues = matching.filter_map(|rule| Some((rule.expires?.due_at(object.modified?), &rule.id)));
     let (due, id) = dues.min_by_key(|(due, _)| *due)?;
-    let mut date = Vec::new();
-    headers::timestamp(due).format(TimestampFormat::HttpDate, &mut date).ok()?;
-    let (date, id) = (String::from_utf8_lossy(&date), utf8_percent_encode(id, &UNENCODED));
+    let date = headers::format_time(&headers::timestamp(due), TimestampFormat::HttpDate);
+    let id = utf8_percent_encode(id, &UNENCODED);
     Some(format!("expiry-date=\"{date}\", rule-id=\"{id}\""))
 }

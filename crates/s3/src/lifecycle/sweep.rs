@@ -12,7 +12,8 @@ use store::{
 use super::rule::{Rule, midnight_after};
 use crate::bucket::Bucket;
 use crate::error::from_store;
-use crate::notify::{Action, Cause, Notifier};
+use crate::notify::{Cause, Notifier};
+use crate::operations::Mutation;
 use crate::ops::tagging;
 use crate::version_lookup;
 
@@ -319,7 +320,7 @@ impl Sweep {
     /// Returns a view of the bucket that emits the events of one deletion.
     fn observed_bucket(&self) -> Bucket {
         let cause = Cause {
-            action: Action::Expire,
+            mutation: Mutation::Expire,
             principal: PRINCIPAL.to_owned(),
             source: None,
             request_id: String::new(),

@@ -4,8 +4,7 @@ use s3s::dto::{ExpirationStatus, LifecycleExpiration, LifecycleRule, LifecycleRu
 use s3s::{S3Result, s3_error};
 use std::collections::BTreeSet;
 
-use crate::authentication::invalid_argument;
-use crate::error::{malformed_xml, not_implemented};
+use crate::error::{invalid_argument, malformed_xml, not_implemented};
 use crate::headers;
 
 /// S3's limits: the number of rules, the length of an id, and the noncurrent versions that a rule can keep.

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 
 use super::rule::Rule;
 use super::sweep::{Expired, Sweep};
-use crate::endpoint::EndpointContext;
+use crate::context::EndpointContext;
 
 /// How often the worker checks which buckets are due for a sweep.
 const CHECK_INTERVAL: Duration = Duration::from_secs(600);

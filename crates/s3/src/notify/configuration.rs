@@ -11,9 +11,8 @@ use std::sync::Arc;
 use store::{Entropy, ObjectKey};
 
 use super::Notifier;
-use crate::authentication::invalid_argument;
 use crate::bucket::Bucket;
-use crate::error::{malformed_xml, not_implemented};
+use crate::error::{invalid_argument, malformed_xml, not_implemented};
 use crate::ops::settings;
 
 /// S3's maximum lengths of a configuration's id and of a filter value, in bytes.

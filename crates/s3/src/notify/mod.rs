@@ -16,7 +16,6 @@ use events::{
     Channel, ChannelItem, Described, EventKind, Notice, ObjectEvent, Sequence, Sequencer, Subscription,
 };
 use events::{Webhook, WebhookCounts};
-use s3s::{S3Request, S3Result};
 use std::collections::BTreeMap;
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
@@ -29,14 +28,12 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use crate::bucket::Bucket;
-use crate::endpoint::EndpointContext;
 use crate::headers;
+use crate::operations::Mutation;
 use crate::ops::{settings, tagging};
 use crate::owners;
-use crate::policy_condition::Peer;
-use crate::sessions::Sessions;
+use crate::scope::RequestScope;
 use crate::users::Users;
-use crate::wire::Signer;
 use in_flight::{CallGuard, InFlight};
 use observed_store::ObservedStore;
 
@@ -49,28 +46,7 @@ const READ_TIMEOUT: Duration = Duration::from_secs(10);
 /// The principal of unsigned requests.
 const ANONYMOUS: &str = "anonymous";
 
-/// The kind of request, as far as it determines the kinds of its events.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Action {
-    Put,
-    Post,
-    Copy,
-    Complete,
-    Delete,
-    PutTags,
-    DeleteTags,
-    Rename,
-    Expire,
-}
-
-impl Action {
-    /// Returns the action of PutObject: `s3s` also sees POST Object as PutObject.
-    pub(crate) fn of_put(extensions: &http::Extensions) -> Self {
-        let is_form_post =
-            extensions.get::<ReceivedRequest>().is_some_and(|received| received.method == http::Method::POST);
-        if is_form_post { Self::Post } else { Self::Put }
-    }
-
+impl Mutation {
     fn created_kind(self) -> EventKind {
         match self {
             Self::Post => EventKind::CreatedPost,
@@ -90,47 +66,24 @@ impl Action {
     }
 }
 
-/// Properties of a request as received, before it was rewritten.
-#[derive(Debug, Clone)]
-pub(crate) struct ReceivedRequest {
-    /// The request id that the response shows.
-    pub(crate) id: String,
-    pub(crate) method: http::Method,
-}
-
 /// The cause of a change: the request or the lifecycle rule behind it.
 #[derive(Debug, Clone)]
 pub(crate) struct Cause {
-    pub(crate) action: Action,
+    pub(crate) mutation: Mutation,
     pub(crate) principal: String,
     pub(crate) source: Option<IpAddr>,
     pub(crate) request_id: String,
 }
 
 impl Cause {
-    fn of<T>(request: &S3Request<T>, action: Action, sessions: &Sessions) -> Self {
-        let signer = Signer::of(&request.extensions);
-        let principal = signer.map(|signer| sessions.user_of(signer).unwrap_or_else(|| signer.to_owned()));
-        let received = request.extensions.get::<ReceivedRequest>();
+    pub(crate) fn of(scope: &RequestScope, mutation: Mutation) -> Self {
+        let caller = &scope.caller;
         Self {
-            action,
-            principal: principal.unwrap_or_else(|| ANONYMOUS.to_owned()),
-            source: request.extensions.get::<Peer>().map(|peer| peer.0),
-            request_id: received.map(|received| received.id.clone()).unwrap_or_default(),
+            mutation,
+            principal: caller.user.clone().unwrap_or_else(|| ANONYMOUS.to_owned()),
+            source: caller.request_context.source,
+            request_id: scope.id.clone(),
         }
-    }
-}
-
-impl EndpointContext {
-    /// Opens a bucket for a request that changes objects. Their events are emitted when the returned bucket is dropped.
-    pub(crate) async fn open_observed<T>(
-        &self,
-        request: &S3Request<T>,
-        bucket: &str,
-        action: Action,
-    ) -> S3Result<Bucket> {
-        let cause = Cause::of(request, action, &self.sessions);
-        Ok(self.notifier.observe(self.open_bucket(bucket).await?, cause))
     }
 }
 
@@ -225,7 +178,7 @@ impl Notifier {
     }
 
     /// Waits until all events are dispatched and delivered, or until `patience` has passed.
-    pub(crate) async fn finish(&self, patience: Duration) {
+    pub(crate) async fn shut_down(&self, patience: Duration) {
         let until = Instant::now() + patience;
         let flushed = async {
             for queue in &self.queues {

@@ -19,8 +19,9 @@ use store::{
 };
 
 use super::in_flight::CallGuard;
-use super::{Action, Cause, Change, Notifier, describe_attributes, shown_version};
+use super::{Cause, Change, Notifier, describe_attributes, shown_version};
 use crate::bucket::Bucket;
+use crate::operations::Mutation;
 
 /// A bucket's store in a request that changes objects.
 #[derive(Debug)]
@@ -49,6 +50,14 @@ impl RecordedChanges {
         self.bucket.store.as_ref()
     }
 
+    fn uploads(&self) -> Result<&dyn Uploads> {
+        self.store().uploads().ok_or_else(unsupported)
+    }
+
+    fn versions(&self) -> Result<&dyn Versions> {
+        self.store().versions().ok_or_else(unsupported)
+    }
+
     fn begin(&self, key: &ObjectKey) -> CallGuard {
         self.notifier.in_flight.begin(&self.bucket.name, key)
     }
@@ -65,19 +74,19 @@ impl RecordedChanges {
             version: shown_version(object.version.clone()),
             ..known.unwrap_or_default()
         };
-        self.record(Change { kind: self.cause.action.created_kind(), known, needs_read, guard });
+        self.record(Change { kind: self.cause.mutation.created_kind(), known, needs_read, guard });
     }
 
     fn record_removed(&self, guard: CallGuard, leaves_marker: bool, deleted: &Deleted) {
         let known = Described { version: shown_version(deleted.version.clone()), ..Described::default() };
-        let kind = self.cause.action.removed_kind(leaves_marker);
+        let kind = self.cause.mutation.removed_kind(leaves_marker);
         self.record(Change { kind, known, needs_read: false, guard });
     }
 
     fn record_tagged(&self, guard: CallGuard, version: Option<&str>, tags: Tags) {
-        let kind = match self.cause.action {
-            Action::PutTags => EventKind::TaggingPut,
-            Action::DeleteTags => EventKind::TaggingDelete,
+        let kind = match self.cause.mutation {
+            Mutation::PutTags => EventKind::TaggingPut,
+            Mutation::DeleteTags => EventKind::TaggingDelete,
             // Tags set within another action are shown by that action's own event.
             _ => return,
         };
@@ -187,7 +196,7 @@ impl ObjectStore for ObservedStore {
                 None => false,
             };
             let known = Described::default();
-            let kind = changes.cause.action.created_kind();
+            let kind = changes.cause.mutation.created_kind();
             changes.record(Change { kind, known, needs_read: true, guard: guards.0 });
             changes.record_removed(guards.1, leaves_marker, &Deleted::default());
             Ok(())
@@ -321,11 +330,11 @@ impl Multipart for ObservedUpload {
 #[async_trait::async_trait]
 impl Uploads for ObservedStore {
     async fn begin(&self, key: &ObjectKey, attributes: Attributes, tags: Tags) -> Result<String> {
-        self.inner().uploads().ok_or_else(unsupported)?.begin(key, attributes, tags).await
+        self.changes.uploads()?.begin(key, attributes, tags).await
     }
 
     async fn find(&self, key: &ObjectKey, id: &str) -> Result<Upload> {
-        self.inner().uploads().ok_or_else(unsupported)?.find(key, id).await
+        self.changes.uploads()?.find(key, id).await
     }
 
     async fn put_part(
@@ -336,11 +345,11 @@ impl Uploads for ObservedStore {
         body: BoxStream<'_, Result<Bytes>>,
         note: PartNote<'_>,
     ) -> Result<Part> {
-        self.inner().uploads().ok_or_else(unsupported)?.put_part(key, id, number, body, note).await
+        self.changes.uploads()?.put_part(key, id, number, body, note).await
     }
 
     async fn parts(&self, key: &ObjectKey, id: &str) -> Result<Vec<Part>> {
-        self.inner().uploads().ok_or_else(unsupported)?.parts(key, id).await
+        self.changes.uploads()?.parts(key, id).await
     }
 
     async fn complete(
@@ -353,7 +362,7 @@ impl Uploads for ObservedStore {
         let (key, id, numbers) = (key.clone(), id.to_owned(), numbers.to_vec());
         let complete = |changes: Arc<RecordedChanges>| async move {
             let guard = changes.begin(&key);
-            let uploads = changes.store().uploads().ok_or_else(unsupported)?;
+            let uploads = changes.uploads()?;
             let object = uploads.complete(&key, &id, &numbers, options).await?;
             changes.record_stored(guard, &object, None);
             Ok(object)
@@ -362,33 +371,33 @@ impl Uploads for ObservedStore {
     }
 
     async fn abort(&self, key: &ObjectKey, id: &str) -> Result<()> {
-        self.inner().uploads().ok_or_else(unsupported)?.abort(key, id).await
+        self.changes.uploads()?.abort(key, id).await
     }
 
     async fn list(&self, prefix: &[u8]) -> Result<Vec<Upload>> {
-        self.inner().uploads().ok_or_else(unsupported)?.list(prefix).await
+        self.changes.uploads()?.list(prefix).await
     }
 }
 
 #[async_trait::async_trait]
 impl Versions for ObservedStore {
     async fn state(&self) -> Result<Versioning> {
-        self.inner().versions().ok_or_else(unsupported)?.state().await
+        self.changes.versions()?.state().await
     }
 
     async fn set_state(&self, state: Versioning) -> Result<()> {
-        self.inner().versions().ok_or_else(unsupported)?.set_state(state).await
+        self.changes.versions()?.set_state(state).await
     }
 
     async fn find(&self, key: &ObjectKey, id: Option<&str>) -> Result<Version> {
-        self.inner().versions().ok_or_else(unsupported)?.find(key, id).await
+        self.changes.versions()?.find(key, id).await
     }
 
     async fn remove(&self, key: &ObjectKey, id: &str, removal: Removal) -> Result<Deleted> {
         let (key, id) = (key.clone(), id.to_owned());
         let remove = |changes: Arc<RecordedChanges>| async move {
             let guard = changes.begin(&key);
-            let versions = changes.store().versions().ok_or_else(unsupported)?;
+            let versions = changes.versions()?;
             let deleted = versions.remove(&key, &id, removal).await?;
             changes.record_removed(guard, false, &deleted);
             Ok(deleted)
@@ -400,7 +409,7 @@ impl Versions for ObservedStore {
         let key = key.clone();
         let mark = |changes: Arc<RecordedChanges>| async move {
             let guard = changes.begin(&key);
-            let versions = changes.store().versions().ok_or_else(unsupported)?;
+            let versions = changes.versions()?;
             let deleted = versions.mark(&key, precondition).await?;
             changes.record_removed(guard, deleted.is_marker, &deleted);
             Ok(deleted)
@@ -409,18 +418,18 @@ impl Versions for ObservedStore {
     }
 
     async fn list(&self, request: ListVersions) -> Result<Vec<VersionEntry>> {
-        self.inner().versions().ok_or_else(unsupported)?.list(request).await
+        self.changes.versions()?.list(request).await
     }
 
     async fn tags(&self, key: &ObjectKey, id: &str) -> Result<Tags> {
-        self.inner().versions().ok_or_else(unsupported)?.tags(key, id).await
+        self.changes.versions()?.tags(key, id).await
     }
 
     async fn set_tags(&self, key: &ObjectKey, id: &str, tags: Tags) -> Result<()> {
         let (key, id) = (key.clone(), id.to_owned());
         let set = |changes: Arc<RecordedChanges>| async move {
             let guard = changes.begin(&key);
-            let versions = changes.store().versions().ok_or_else(unsupported)?;
+            let versions = changes.versions()?;
             versions.set_tags(&key, &id, tags.clone()).await?;
             changes.record_tagged(guard, Some(&id), tags);
             Ok(())
@@ -435,11 +444,11 @@ impl Versions for ObservedStore {
         retention: Option<Retention>,
         bypass_governance: bool,
     ) -> Result<()> {
-        let versions = self.inner().versions().ok_or_else(unsupported)?;
+        let versions = self.changes.versions()?;
         versions.set_retention(key, id, retention, bypass_governance).await
     }
 
     async fn set_legal_hold(&self, key: &ObjectKey, id: &str, is_held: bool) -> Result<()> {
-        self.inner().versions().ok_or_else(unsupported)?.set_legal_hold(key, id, is_held).await
+        self.changes.versions()?.set_legal_hold(key, id, is_held).await
     }
 }

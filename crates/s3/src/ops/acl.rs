@@ -2,15 +2,15 @@
 //!
 //! All objects belong to the bucket's owner. The ACL of an object is fixed and says just that.
 
-use s3s::dto::{self, AccessControlPolicy};
+use s3s::dto::{self, AccessControlPolicy, GetBucketAclOutput, GetObjectAclInput, GetObjectAclOutput};
 use s3s::{S3Error, S3Result, s3_error};
 use serde::{Deserialize, Serialize};
 
-use crate::authentication::invalid_argument;
-use crate::bucket::Bucket;
-use crate::error::{custom, not_implemented};
+use crate::bucket::{Bucket, key};
+use crate::error::{custom, invalid_argument, not_implemented};
 use crate::ops::settings::{ENFORCED, OWNERSHIP};
 use crate::users::Users;
+use crate::version_lookup;
 
 const SETTING: &str = "acl";
 const ALL_USERS: &str = "http://acs.amazonaws.com/groups/global/AllUsers";
@@ -81,7 +81,7 @@ async fn is_acl_disabled(bucket: &Bucket) -> S3Result<bool> {
 }
 
 /// Returns the effective ACL. Stored grants have no effect while ACLs are disabled.
-pub(crate) async fn get(bucket: &Bucket, owner: &dto::Owner) -> S3Result<Vec<dto::Grant>> {
+pub(crate) async fn get(bucket: &Bucket, owner: dto::Owner) -> S3Result<GetBucketAclOutput> {
     let grants = match is_acl_disabled(bucket).await? {
         true => Vec::new(),
         false => grants(bucket).await?,
@@ -90,11 +90,23 @@ pub(crate) async fn get(bucket: &Bucket, owner: &dto::Owner) -> S3Result<Vec<dto
         grantee: Some(grant.grantee.dto()),
         permission: Some(dto::Permission::from(grant.permission)),
     });
-    Ok(std::iter::once(owner_grant(owner)).chain(shown).collect())
+    let grants = Some(std::iter::once(owner_grant(&owner)).chain(shown).collect());
+    Ok(GetBucketAclOutput { grants, owner: Some(owner) })
+}
+
+/// Returns the ACL of an object, which is fixed.
+pub(crate) async fn get_object(
+    bucket: &Bucket,
+    owner: dto::Owner,
+    input: &GetObjectAclInput,
+) -> S3Result<GetObjectAclOutput> {
+    version_lookup::head(bucket, &key(&input.key)?, input.version_id.as_deref()).await?;
+    let grants = Some(vec![owner_grant(&owner)]);
+    Ok(GetObjectAclOutput { grants, owner: Some(owner), ..Default::default() })
 }
 
 /// Returns the owner's grant of full control.
-pub(crate) fn owner_grant(owner: &dto::Owner) -> dto::Grant {
+fn owner_grant(owner: &dto::Owner) -> dto::Grant {
     let owner = Grantee::User(owner.id.clone().unwrap_or_default());
     let permission = Some(dto::Permission::from_static(FULL_CONTROL));
     dto::Grant { grantee: Some(owner.dto()), permission }

@@ -3,14 +3,14 @@
 use s3s::dto::{Bucket, CreateBucketInput, ListBucketsInput, ListBucketsOutput};
 use s3s::{S3Error, S3Result, s3_error};
 
-use crate::authentication::invalid_argument;
-use crate::authorizer;
-use crate::endpoint::EndpointContext;
-use crate::error::{custom, from_store};
+use crate::context::EndpointContext;
+use crate::error::{custom, from_store, invalid_argument};
 use crate::error_document::with_details;
 use crate::headers;
+use crate::iam_actions::sees_all_buckets;
 use crate::ops::{acl, lock, settings};
 use crate::owners;
+use crate::version_lookup;
 use crate::wire::BucketTags;
 
 /// The maximum number of buckets per page.
@@ -52,7 +52,7 @@ pub(crate) async fn list(
 
 async fn is_visible(context: &EndpointContext, user: Option<&str>, bucket: &str) -> S3Result<bool> {
     let found = user.and_then(|user| context.users.get(user));
-    if found.is_some_and(|user| authorizer::sees_all_buckets(user.role)) {
+    if found.is_some_and(|user| sees_all_buckets(user.role)) {
         return Ok(true);
     }
     // The bucket was deleted in the meantime.
@@ -92,6 +92,24 @@ pub(crate) async fn create(
         context.buckets.delete(name).await.map_err(from_store)?;
     }
     applied
+}
+
+/// Deletes an empty bucket.
+pub(crate) async fn delete(context: &EndpointContext, bucket: &crate::bucket::Bucket) -> S3Result<()> {
+    let versioning = version_lookup::versioning_state(bucket).await?;
+    let deleted = context.buckets.delete(&bucket.name).await;
+    deleted.map_err(|error| match error {
+        store::StoreError::BucketState { .. } => {
+            let message = match versioning {
+                store::Versioning::Never => "The bucket you tried to delete is not empty.",
+                _ => {
+                    "The bucket you tried to delete is not empty. You must delete all versions in the bucket."
+                }
+            };
+            s3_error!(BucketNotEmpty, "{message}")
+        }
+        error => from_store(error),
+    })
 }
 
 fn check(input: &CreateBucketInput, own_region: &str) -> S3Result<()> {

@@ -103,7 +103,8 @@ fn push_digits<const DIGITS: usize>(text: &mut String, mut number: u32) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use s3s::dto::{EncodingType, ListObjectsV2Output};
+    use crate::headers;
+    use s3s::dto::{self, EncodingType, ListObjectsV2Output};
     use s3s::xml::{Serialize as _, Serializer};
     use store::{ObjectKey, ObjectRef};
 
@@ -131,7 +132,7 @@ mod tests {
         for asked in [None, Some(EncodingType::from_static("url"))] {
             let encoding = Encoding::of(asked.as_ref()).unwrap();
             for owner in [None, Some(&owner)] {
-                let objects = crate::ops::listing::objects(&page, encoding, owner);
+                let objects = objects(&page, encoding, owner);
                 let document = |contents| {
                     let mut document = Vec::new();
                     let output = ListObjectsV2Output { contents, ..Default::default() };
@@ -142,6 +143,26 @@ mod tests {
                 assert_eq!(rows(&written), rows(&document(Some(objects.collect()))));
             }
         }
+    }
+
+    /// Returns a page's objects as `s3s` represents them.
+    fn objects(
+        page: &Page,
+        encoding: Encoding,
+        owner: Option<&dto::Owner>,
+    ) -> impl Iterator<Item = dto::Object> {
+        page.entries.iter().filter_map(move |entry| match entry {
+            ListEntry::Prefix(_) => None,
+            ListEntry::Object { object, size_bytes } => Some(dto::Object {
+                key: Some(encoding.text(object.key.as_bytes())),
+                e_tag: Some(headers::etag(&object.etag)),
+                last_modified: object.last_modified.map(headers::timestamp),
+                size: i64::try_from(*size_bytes).ok(),
+                storage_class: Some(dto::ObjectStorageClass::from_static("STANDARD")),
+                owner: owner.cloned(),
+                ..Default::default()
+            }),
+        })
     }
 
     /// Splits a document into `<Contents>` elements with their children sorted, since their order is free.

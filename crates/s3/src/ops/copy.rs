@@ -1,21 +1,22 @@
 //! CopyObject, and the handling of copy sources that it shares with UploadPartCopy.
 
 use futures_util::StreamExt as _;
-use s3s::dto::{self, CopyObjectInput, CopyObjectOutput, CopySource};
+use s3s::dto::{self, CopyObjectInput, CopyObjectOutput};
 use s3s::{S3Result, s3_error};
 use std::ops::Range;
 use store::{CopyOptions, GetOptions, ObjectKey, ObjectMeta, ObjectRef, Precondition, Tags};
 
 use crate::admission::AdmittedClient;
-use crate::authentication::invalid_argument;
-use crate::body::{self, BodyReader, CHECKSUM, NewObject, PART_CHECKSUMS, PARTS};
+use crate::body::{self, BodyReader, NewObject};
 use crate::bucket::{Bucket, key};
 use crate::checksums::{Algorithm, Checksum, Declared, Digests, write_checksum};
 use crate::conditions::{self, Conditions};
-use crate::error::from_store;
+use crate::copy_source;
+use crate::error::{from_store, invalid_argument};
 use crate::headers::{self, WEBSITE_REDIRECT, given_attributes};
 use crate::lifecycle;
-use crate::ops::{get, lock, tagging};
+use crate::metadata_names::{CHECKSUM, PART_CHECKSUMS, PARTS};
+use crate::ops::{lock, tagging};
 use crate::version_lookup;
 
 /// S3's maximum length of an object for one CopyObject, in bytes.
@@ -25,16 +26,6 @@ const COPIED_BYTES_MAX: u64 = 5 << 30;
 pub(crate) struct Source {
     pub(crate) bucket: Bucket,
     pub(crate) meta: ObjectMeta,
-}
-
-/// Returns the bucket, the key and the version of a copy source. Access points are not implemented.
-pub(crate) fn parse_source(source: &CopySource) -> S3Result<(&str, ObjectKey, Option<&str>)> {
-    match source {
-        CopySource::Bucket { bucket, key: name, version_id } => {
-            Ok((bucket, key(name)?, version_id.as_deref()))
-        }
-        _ => Err(s3_error!(NotImplemented, "An access point as a source is not implemented here")),
-    }
 }
 
 /// Looks the source up. `NoSuchKey`, or `PreconditionFailed` if it does not satisfy the conditions.
@@ -70,7 +61,7 @@ pub(crate) async fn copy(
     now: store::Timestamp,
     admitted: Option<AdmittedClient>,
 ) -> S3Result<CopyObjectOutput> {
-    let (source_bucket, source_key, source_version) = parse_source(&input.copy_source)?;
+    let (source_bucket, source_key, source_version) = copy_source::parts(&input.copy_source)?;
     let target_key = key(&input.key)?;
     let replaces = is_replace(
         input.metadata_directive.as_ref().map(|d| d.as_str()),
@@ -116,7 +107,7 @@ pub(crate) async fn copy(
         }
     }
     if let Some(named) = algorithm
-        && get::checksum(&source.meta).is_none_or(|known| known.algorithm != named)
+        && Checksum::of_object(&source.meta).is_none_or(|known| known.algorithm != named)
     {
         let computed = compute_checksum(&source.bucket, &source.meta, None, named).await?;
         attributes.user.insert(CHECKSUM.to_owned(), computed.to_text());

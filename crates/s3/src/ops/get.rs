@@ -7,16 +7,16 @@ use s3s::{S3Error, S3Result, s3_error};
 use std::ops::Range;
 use store::{GetOptions, ObjectMeta, StoreError};
 
-use crate::authentication::invalid_argument;
-use crate::body::{self, CHECKSUM, PART_CHECKSUMS, PARTS};
+use crate::body;
 use crate::bucket::{Bucket, key};
 use crate::checksums::{Checksum, add_checksum_header, show_checksum, write_checksum};
 use crate::conditions::{Conditions, ETagLists};
-use crate::error::{custom, from_store};
+use crate::error::{custom, from_store, invalid_argument};
 use crate::error_document::with_details;
 use crate::headers::{self, show_attributes};
 use crate::lifecycle;
-use crate::ops::{copy, tagging};
+use crate::metadata_names::{PART_CHECKSUMS, PARTS};
+use crate::ops::{copy, multipart, tagging};
 use crate::pagination;
 use crate::part_metadata;
 use crate::version_lookup;
@@ -109,7 +109,7 @@ pub(crate) async fn get(
     let key = key(&input.key)?;
     let conditions = conditions!(input, lists);
     let id = input.version_id.as_deref().filter(|id| !id.is_empty());
-    check_part_number(input.part_number)?;
+    input.part_number.map(multipart::part_number).transpose()?;
     // If the range depends on the object's length, read the metadata first; the etag condition then pins the object.
     let needs_head =
         id.is_some() || input.part_number.is_some() || matches!(input.range, Some(dto::Range::Suffix { .. }));
@@ -156,7 +156,7 @@ pub(crate) async fn head(
     lists: ETagLists,
 ) -> S3Result<ReadOutput<HeadObjectOutput>> {
     let key = key(&input.key)?;
-    check_part_number(input.part_number)?;
+    input.part_number.map(multipart::part_number).transpose()?;
     let id = input.version_id.as_deref().filter(|id| !id.is_empty());
     let meta = version_lookup::head(&bucket, &key, id).await?;
     conditions!(input, lists).check(&meta)?;
@@ -215,10 +215,9 @@ pub(crate) async fn attributes(
         output.object_size = i64::try_from(meta.size_bytes).ok();
     }
     if is_requested("StorageClass") {
-        let class = meta.attributes.storage_class.clone().unwrap_or_else(|| "STANDARD".to_owned());
-        output.storage_class = Some(dto::StorageClass::from(class));
+        output.storage_class = Some(headers::storage_class(&meta.attributes).into());
     }
-    let checksum = checksum(&meta);
+    let checksum = Checksum::of_object(&meta);
     if is_requested("Checksum")
         && let Some(found) = &checksum
     {
@@ -278,7 +277,7 @@ async fn requested_checksum(
     requested: &RequestedRange,
     is_requested: bool,
 ) -> S3Result<Option<Checksum>> {
-    let Some(whole) = checksum(meta).filter(|_| is_requested) else { return Ok(None) };
+    let Some(whole) = Checksum::of_object(meta).filter(|_| is_requested) else { return Ok(None) };
     let part = match requested {
         RequestedRange::All => return Ok(Some(whole)),
         RequestedRange::Range(_) => return Ok(None),
@@ -298,11 +297,6 @@ async fn requested_checksum(
 /// Returns the checksums of an object's parts, if they are kept with it.
 fn part_checksums(meta: &ObjectMeta, parts: usize) -> Option<Vec<Checksum>> {
     part_metadata::checksums_from_text(meta.attributes.user.get(PART_CHECKSUMS)?, parts)
-}
-
-/// Returns the checksum that is kept with an object.
-pub(crate) fn checksum(meta: &ObjectMeta) -> Option<Checksum> {
-    Checksum::from_text(meta.attributes.user.get(CHECKSUM)?)
 }
 
 fn part_sizes(meta: &ObjectMeta) -> Option<Vec<u64>> {
@@ -344,16 +338,6 @@ fn part_range(meta: &ObjectMeta, number: i32) -> S3Result<RequestedRange> {
     let size = *sizes.get(at).ok_or_else(|| no_such_part(number, sizes.len()))?;
     let start = sizes[..at].iter().sum();
     Ok(RequestedRange::Part(RequestedPart { range: start..start + size, index: at, count: sizes.len() }))
-}
-
-fn check_part_number(number: Option<i32>) -> S3Result<()> {
-    match number {
-        Some(number) if !(1..=10_000).contains(&number) => {
-            let message = "Part number must be an integer between 1 and 10000, inclusive.";
-            Err(invalid_argument(message, "partNumber", &number.to_string()))
-        }
-        _ => Ok(()),
-    }
 }
 
 fn no_such_part(number: i32, count: usize) -> S3Error {

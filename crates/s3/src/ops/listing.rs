@@ -1,4 +1,4 @@
-//! ListObjects, ListObjectsV2 and ListObjectVersions.
+//! ListObjects and ListObjectsV2.
 
 use bytes::Bytes;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
@@ -8,8 +8,6 @@ use s3s::{S3Result, s3_error};
 use store::ListEntry;
 
 use crate::bucket::Bucket;
-use crate::headers;
-use crate::ops;
 use crate::ops::contents_xml::ContentsXml;
 use crate::pagination::{self, Page, PageRequest};
 
@@ -62,26 +60,6 @@ fn prefixes(page: &Page, encoding: Encoding) -> Option<Vec<dto::CommonPrefix>> {
         ListEntry::Object { .. } => None,
     });
     non_empty(prefixes.collect())
-}
-
-/// Returns a page's objects as `s3s` represents them.
-pub(crate) fn objects(
-    page: &Page,
-    encoding: Encoding,
-    owner: Option<&dto::Owner>,
-) -> impl Iterator<Item = dto::Object> {
-    page.entries.iter().filter_map(move |entry| match entry {
-        ListEntry::Prefix(_) => None,
-        ListEntry::Object { object, size_bytes } => Some(dto::Object {
-            key: Some(encoding.text(object.key.as_bytes())),
-            e_tag: Some(headers::etag(&object.etag)),
-            last_modified: object.last_modified.map(headers::timestamp),
-            size: i64::try_from(*size_bytes).ok(),
-            storage_class: Some(dto::ObjectStorageClass::from_static("STANDARD")),
-            owner: owner.cloned(),
-            ..Default::default()
-        }),
-    })
 }
 
 pub(crate) fn non_empty<T>(list: Vec<T>) -> Option<Vec<T>> {
@@ -161,61 +139,6 @@ pub(crate) async fn v2(
         ..Default::default()
     };
     Ok((output, ContentsXml::of(&page, encoding, owner)))
-}
-
-/// Lists versions. A bucket without versioning shows each object as the version `null`.
-pub(crate) async fn versions(
-    bucket: &Bucket,
-    owner: &dto::Owner,
-    input: dto::ListObjectVersionsInput,
-) -> S3Result<dto::ListObjectVersionsOutput> {
-    if let Some(kept) = bucket.store.versions() {
-        return ops::versions::list(bucket, kept, owner, input).await;
-    }
-    let encoding = Encoding::of(input.encoding_type.as_ref())?;
-    let limit = pagination::limit(input.max_keys, "max-keys")?;
-    let delimiter = input.delimiter.filter(|delimiter| !delimiter.is_empty());
-    if input.version_id_marker.is_some() && input.key_marker.is_none() {
-        return Err(s3_error!(
-            InvalidArgument,
-            "A version-id marker cannot be specified without a key marker."
-        ));
-    }
-    let page_request = PageRequest {
-        prefix: Bytes::from(input.prefix.clone().unwrap_or_default()),
-        delimiter: delimiter.clone(),
-        after: input.key_marker.clone().filter(|marker| !marker.is_empty()).map(Bytes::from),
-        includes_start_prefix: false,
-        limit,
-    };
-    let page = pagination::page(bucket.store.as_ref(), &page_request).await?;
-    let versions = objects(&page, encoding, Some(owner)).map(|object| dto::ObjectVersion {
-        key: object.key,
-        e_tag: object.e_tag,
-        is_latest: Some(true),
-        last_modified: object.last_modified,
-        owner: object.owner,
-        size: object.size,
-        storage_class: Some(dto::ObjectVersionStorageClass::from_static("STANDARD")),
-        version_id: Some("null".to_owned()),
-        ..Default::default()
-    });
-    let next = page.last().filter(|_| page.is_truncated).map(|last| encoding.text(last));
-    Ok(dto::ListObjectVersionsOutput {
-        name: Some(bucket.name.clone()),
-        prefix: Some(encoding.text(input.prefix.unwrap_or_default().as_bytes())),
-        key_marker: Some(encoding.text(input.key_marker.unwrap_or_default().as_bytes())),
-        version_id_marker: Some(input.version_id_marker.unwrap_or_default()),
-        next_version_id_marker: next.as_ref().map(|_| "null".to_owned()),
-        next_key_marker: next,
-        max_keys: i32::try_from(limit).ok(),
-        is_truncated: Some(page.is_truncated),
-        versions: non_empty(versions.collect()),
-        common_prefixes: prefixes(&page, encoding),
-        delimiter: encoding.string(delimiter),
-        encoding_type: input.encoding_type,
-        ..Default::default()
-    })
 }
 
 /// The length of the checksum at the beginning of a token, in bytes.

@@ -5,9 +5,8 @@ use s3s::dto::{self, ObjectLockConfiguration, Timestamp, TimestampFormat};
 use s3s::{S3Error, S3Result, s3_error};
 use store::{Attributes, Lock, LockMode, ObjectKey, Retention, Versioning, Versions};
 
-use crate::authentication::invalid_argument;
 use crate::bucket::{Bucket, key};
-use crate::error::{custom, malformed_xml, not_implemented};
+use crate::error::{custom, invalid_argument, malformed_xml, not_implemented};
 use crate::headers;
 use crate::version_lookup::{self, StoredVersion, from_versions};
 
@@ -71,9 +70,7 @@ fn check_future(until: &Timestamp, now: store::Timestamp) -> S3Result<store::Tim
     if time > now {
         return Ok(time);
     }
-    let mut shown = Vec::new();
-    until.format(TimestampFormat::DateTime, &mut shown).ok();
-    let shown = String::from_utf8_lossy(&shown);
+    let shown = headers::format_time(until, TimestampFormat::DateTime);
     let name = "x-amz-object-lock-retain-until-date";
     Err(invalid_argument("The retain until date must be in the future!", name, &shown))
 }
@@ -169,15 +166,15 @@ fn check_default(rule: &dto::DefaultRetention) -> S3Result<()> {
 
 pub(crate) async fn get_retention(
     bucket: &Bucket,
-    name: &str,
-    id: Option<&str>,
-) -> S3Result<dto::ObjectLockRetention> {
-    let found = find_lockable(bucket, &key(name)?, id).await?;
+    input: &dto::GetObjectRetentionInput,
+) -> S3Result<dto::GetObjectRetentionOutput> {
+    let found = find_lockable(bucket, &key(&input.key)?, input.version_id.as_deref()).await?;
     let retention = Lock::of(&found.meta.attributes).retention.ok_or_else(no_lock)?;
-    Ok(dto::ObjectLockRetention {
+    let retention = dto::ObjectLockRetention {
         mode: Some(dto::ObjectLockRetentionMode::from_static(retention.mode.name())),
         retain_until_date: Some(headers::timestamp(retention.until)),
-    })
+    };
+    Ok(dto::GetObjectRetentionOutput { retention: Some(retention) })
 }
 
 pub(crate) async fn put_retention(
@@ -203,13 +200,13 @@ pub(crate) async fn put_retention(
 
 pub(crate) async fn get_legal_hold(
     bucket: &Bucket,
-    name: &str,
-    id: Option<&str>,
-) -> S3Result<dto::ObjectLockLegalHold> {
-    let found = find_lockable(bucket, &key(name)?, id).await?;
+    input: &dto::GetObjectLegalHoldInput,
+) -> S3Result<dto::GetObjectLegalHoldOutput> {
+    let found = find_lockable(bucket, &key(&input.key)?, input.version_id.as_deref()).await?;
     let is_held = Lock::of(&found.meta.attributes).legal_hold.ok_or_else(no_lock)?;
     let status = dto::ObjectLockLegalHoldStatus::from_static(if is_held { "ON" } else { "OFF" });
-    Ok(dto::ObjectLockLegalHold { status: Some(status) })
+    let legal_hold = Some(dto::ObjectLockLegalHold { status: Some(status) });
+    Ok(dto::GetObjectLegalHoldOutput { legal_hold })
 }
 
 pub(crate) async fn put_legal_hold(bucket: &Bucket, input: dto::PutObjectLegalHoldInput) -> S3Result<()> {

@@ -2,6 +2,7 @@
 
 pub(crate) mod acl;
 pub(crate) mod buckets;
+mod checksum_kind;
 pub(crate) mod contents_xml;
 pub(crate) mod copy;
 pub(crate) mod delete;

@@ -6,17 +6,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use store::{CompleteOptions, GetOptions, ObjectKey, ObjectRef, Part, StoreError, Upload};
 
 use crate::admission::AdmittedClient;
-use crate::authentication::invalid_argument;
-use crate::body::{self, BodyReader, CHECKSUM, INITIATOR, PART_CHECKSUMS, PARTS, UPLOAD};
+use crate::body::{self, BodyReader};
 use crate::bucket::{Bucket, key};
-use crate::checksums::{self, Algorithm, Checksum, Declared, Digests};
+use crate::checksums::{self, Algorithm, Checksum, Declared, Digests, Trailer};
 use crate::checksums::{given_checksums, show_checksum, write_checksum};
 use crate::conditions;
-use crate::error::{from_store, from_upload, malformed_xml, no_such_upload};
+use crate::copy_source;
+use crate::error::{from_store, from_upload, invalid_argument, malformed_xml, no_such_upload};
 use crate::headers::{self, given_attributes};
 use crate::lifecycle;
+use crate::metadata_names::{CHECKSUM, INITIATOR, PART_CHECKSUMS, PARTS, UPLOAD};
+use crate::ops::checksum_kind::{ChecksumKind, check_checksum_type};
 use crate::ops::copy;
-use crate::ops::get;
 use crate::ops::listing::Encoding;
 use crate::ops::lock;
 use crate::ops::part_etags::{object_etag, part_checksums, part_etag};
@@ -24,67 +25,10 @@ use crate::ops::put;
 use crate::pagination;
 use crate::part_metadata;
 use crate::version_lookup;
-use crate::wire::Trailer;
 
 /// S3's minimum length of all parts but the last, in bytes.
 const PART_BYTES_MIN: u64 = 5 << 20;
 const PART_NUMBERS: std::ops::RangeInclusive<i32> = 1..=10_000;
-
-/// The checksum algorithm and type chosen when the upload began. They apply to all parts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct ChecksumKind {
-    pub(super) algorithm: Algorithm,
-    is_composite: bool,
-}
-
-impl ChecksumKind {
-    fn of(algorithm: Option<&str>, kind: Option<&str>) -> S3Result<Option<Self>> {
-        let Some(algorithm) = algorithm else {
-            return match kind {
-                None => Ok(None),
-                Some(kind) if !is_checksum_type(kind) => {
-                    Err(checksums::invalid_header("x-amz-checksum-type"))
-                }
-                Some(_) => Err(s3_error!(
-                    InvalidRequest,
-                    "The x-amz-checksum-type header can only be used with the x-amz-checksum-algorithm header."
-                )),
-            };
-        };
-        let algorithm = Algorithm::from_name(algorithm)?;
-        let is_composite = match kind.map(str::to_ascii_uppercase).as_deref() {
-            None => algorithm.can_be_composite(),
-            Some(dto::ChecksumType::COMPOSITE) => true,
-            Some(dto::ChecksumType::FULL_OBJECT) => false,
-            Some(_) => return Err(checksums::invalid_header("x-amz-checksum-type")),
-        };
-        let can_be = if is_composite { algorithm.can_be_composite() } else { algorithm.can_be_full_object() };
-        if !can_be {
-            let kind = if is_composite { "COMPOSITE" } else { "FULL_OBJECT" };
-            let name = algorithm.name().to_ascii_lowercase();
-            return Err(s3_error!(
-                InvalidRequest,
-                "The {kind} checksum type cannot be used with the {name} checksum algorithm."
-            ));
-        }
-        Ok(Some(Self { algorithm, is_composite }))
-    }
-
-    /// Formats the choice to be kept with the upload, as a [`Checksum`] without a value.
-    fn to_text(self) -> String {
-        self.checksum().to_text().trim_end().to_owned()
-    }
-
-    /// Returns a checksum without a value.
-    fn checksum(self) -> Checksum {
-        Checksum { is_composite: self.is_composite, ..Checksum::new(self.algorithm, String::new()) }
-    }
-
-    fn of_upload(upload: &Upload) -> Option<Self> {
-        let (algorithm, kind) = upload.attributes.user.get(CHECKSUM)?.split_once(' ')?;
-        Self::of(Some(algorithm), Some(kind)).ok().flatten()
-    }
-}
 
 pub(crate) async fn create(
     bucket: &Bucket,
@@ -109,19 +53,9 @@ pub(crate) async fn create(
         key: Some(input.key),
         upload_id: Some(id),
         checksum_algorithm: kind.map(|kind| kind.algorithm.dto()),
-        checksum_type: kind.map(checksum_type),
+        checksum_type: kind.map(ChecksumKind::checksum_type),
         ..Default::default()
     })
-}
-
-fn is_checksum_type(text: &str) -> bool {
-    [dto::ChecksumType::COMPOSITE, dto::ChecksumType::FULL_OBJECT]
-        .iter()
-        .any(|kind| kind.eq_ignore_ascii_case(text))
-}
-
-fn checksum_type(kind: ChecksumKind) -> dto::ChecksumType {
-    kind.checksum().kind()
 }
 
 pub(crate) async fn upload_part(
@@ -177,7 +111,7 @@ pub(crate) async fn upload_part_copy(
     with_md5: bool,
 ) -> S3Result<dto::UploadPartCopyOutput> {
     let (key, number) = (key(&input.key)?, part_number(input.part_number)?);
-    let (_, source_key, source_version) = copy::parse_source(&input.copy_source)?;
+    let (_, source_key, source_version) = copy_source::parts(&input.copy_source)?;
     let uploads = bucket.uploads()?;
     let upload = uploads.find(&key, &input.upload_id).await.map_err(from_upload)?;
     let source =
@@ -312,7 +246,7 @@ async fn find_completed(
     let found = bucket.store.find(key).await.map_err(from_store)?;
     let of_this = found.filter(|meta| meta.attributes.user.get(UPLOAD) == Some(&input.upload_id));
     let meta = of_this.ok_or_else(no_such_upload)?;
-    Ok(completed_output(bucket, input.key.clone(), &meta.object, get::checksum(&meta).as_ref()))
+    Ok(completed_output(bucket, input.key.clone(), &meta.object, Checksum::of_object(&meta).as_ref()))
 }
 
 fn completed_output(
@@ -331,21 +265,6 @@ fn completed_output(
     };
     write_checksum!(output, checksum);
     output
-}
-
-fn check_checksum_type(kind: Option<ChecksumKind>, given: Option<&dto::ChecksumType>) -> S3Result<()> {
-    let Some(given) = given.map(|given| given.as_str().to_ascii_uppercase()) else { return Ok(()) };
-    if !is_checksum_type(&given) {
-        return Err(checksums::invalid_header("x-amz-checksum-type"));
-    }
-    let expected = kind.map(|kind| checksum_type(kind).as_str().to_owned());
-    match expected {
-        Some(expected) if expected != given => Err(s3_error!(
-            InvalidRequest,
-            "The upload was created using the {expected} checksum mode. The complete request must use the same checksum mode."
-        )),
-        _ => Ok(()),
-    }
 }
 
 /// Returns the parts that the client lists, in its order.
@@ -560,9 +479,9 @@ pub(crate) async fn list_parts(
         next_part_number_marker: i32::try_from(next).ok(),
         owner: Some(owner.clone()),
         initiator: Some(dto::Initiator { id: owner.id.clone(), display_name: owner.display_name.clone() }),
-        storage_class: Some(storage_class(&upload)),
+        storage_class: Some(headers::storage_class(&upload.attributes).into()),
         checksum_algorithm: kind.map(|kind| kind.algorithm.dto()),
-        checksum_type: kind.map(checksum_type),
+        checksum_type: kind.map(ChecksumKind::checksum_type),
         ..Default::default()
     })
 }
@@ -633,9 +552,9 @@ fn upload_to_dto(upload: &Upload, encoding: Encoding, owner: &dto::Owner) -> dto
         initiated: Some(headers::timestamp(upload.began)),
         owner: Some(owner.clone()),
         initiator: Some(dto::Initiator { id: owner.id.clone(), display_name: owner.display_name.clone() }),
-        storage_class: Some(storage_class(upload)),
+        storage_class: Some(headers::storage_class(&upload.attributes).into()),
         checksum_algorithm: kind.map(|kind| kind.algorithm.dto()),
-        checksum_type: kind.map(checksum_type),
+        checksum_type: kind.map(ChecksumKind::checksum_type),
     }
 }
 
@@ -664,10 +583,6 @@ fn after_markers(uploads: Vec<Upload>, key: Option<&str>, id: Option<&str>) -> S
 /// Whether a text can be an upload id of some store: at least 16 hexadecimal digits.
 fn is_upload_id(text: &str) -> bool {
     text.len() >= 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
-}
-
-fn storage_class(upload: &Upload) -> dto::StorageClass {
-    dto::StorageClass::from(upload.attributes.storage_class.clone().unwrap_or_else(|| "STANDARD".to_owned()))
 }
 
 pub(crate) fn part_number(number: i32) -> S3Result<u32> {

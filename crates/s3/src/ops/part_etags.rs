@@ -3,7 +3,7 @@
 use aws_lc_rs::digest;
 use store::Part;
 
-use super::multipart::ChecksumKind;
+use super::checksum_kind::ChecksumKind;
 use crate::checksums::{Algorithm, Checksum};
 use crate::part_metadata;
 

@@ -4,19 +4,17 @@ use s3s::dto::{PutObjectInput, PutObjectOutput};
 use s3s::{S3Result, s3_error};
 
 use crate::admission::AdmittedClient;
-use crate::body::{self, BodyReader, NewObject};
+use crate::body::{self, BODY_BYTES_MAX, BodyReader, NewObject};
 use crate::bucket::{Bucket, key};
-use crate::checksums::{self, Algorithm, Checksum, Declared, Digests, given_checksums, show_checksum};
+use crate::checksums::{
+    self, Algorithm, Checksum, Declared, Digests, Trailer, given_checksums, show_checksum,
+};
 use crate::conditions;
-use crate::endpoint::EndpointContext;
+use crate::context::EndpointContext;
 use crate::headers::{self, given_attributes};
 use crate::lifecycle::{self, ExpirationInput};
 use crate::ops::lock;
 use crate::version_lookup;
-use crate::wire::Trailer;
-
-/// S3's maximum length of the body of one PUT or part, in bytes.
-pub(crate) const BODY_BYTES_MAX: u64 = 5 << 30;
 
 /// Returns the digests that a request declares for its body.
 pub(crate) fn declared(
@@ -27,9 +25,9 @@ pub(crate) fn declared(
     trailer: Option<Trailer>,
 ) -> S3Result<Declared> {
     let checksum = checksums::single_checksum_with_headers(given, headers)?;
-    let after = headers.get("x-amz-trailer").and_then(|value| value.to_str().ok());
+    let after = headers::text(headers, "x-amz-trailer");
     let after = after.and_then(|name| name.trim().strip_prefix("x-amz-checksum-")).map(Algorithm::from_name);
-    let sdk = headers.get("x-amz-sdk-checksum-algorithm").and_then(|value| value.to_str().ok());
+    let sdk = headers::text(headers, "x-amz-sdk-checksum-algorithm");
     let named = sdk.or(algorithm).map(Algorithm::from_name).transpose()?;
     let after = after.transpose()?;
     if after.is_some() && checksum.is_some() {

@@ -4,35 +4,30 @@ use http::HeaderMap;
 use s3s::{S3Result, s3_error};
 use store::{ETag, Precondition};
 
+use crate::addressing::Target;
 use crate::bucket::{Bucket, key};
 use crate::conditions;
 use crate::error::{from_store, precondition_failed};
+use crate::headers;
 
 /// The parameters of a rename.
 #[derive(Debug)]
 pub(crate) struct RenameRequest {
-    pub(crate) bucket: String,
     pub(crate) from: String,
-    pub(crate) to: String,
+    to: String,
     source: Option<ETag>,
     target: Precondition,
 }
 
 impl RenameRequest {
-    /// Parses a request. Its path names the target.
-    pub(crate) fn parse(path: &str, headers: &HeaderMap) -> S3Result<Self> {
+    /// Parses the headers of a request for a target.
+    pub(crate) fn parse(target: &Target, headers: &HeaderMap) -> S3Result<Self> {
         let invalid = |what: &str| s3_error!(InvalidRequest, "RenameObject: {what}");
-        let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-        let decoded = |text: &str| {
-            percent_encoding::percent_decode_str(text).decode_utf8().map(|text| text.into_owned())
-        };
-        let path = decoded(path.trim_start_matches('/')).map_err(|_| invalid("the path is not UTF-8"))?;
-        let (bucket, to) = path
-            .split_once('/')
-            .filter(|(_, to)| !to.is_empty())
-            .ok_or_else(|| invalid("the path names no object"))?;
+        let text = |name: &str| headers::text(headers, name);
+        let (bucket, to) = (target.bucket().unwrap_or_default(), target.key().unwrap_or_default());
         let source = text("x-amz-rename-source").ok_or_else(|| invalid("x-amz-rename-source is missing"))?;
-        let source = decoded(source).map_err(|_| invalid("x-amz-rename-source is not UTF-8"))?;
+        let source = percent_encoding::percent_decode_str(source).decode_utf8();
+        let source = source.map_err(|_| invalid("x-amz-rename-source is not UTF-8"))?;
         // The source is a key of the same bucket, with or without the bucket's name before it.
         let source = source.trim_start_matches('/');
         let from = source.strip_prefix(bucket).and_then(|rest| rest.strip_prefix('/')).unwrap_or(source);
@@ -45,7 +40,7 @@ impl RenameRequest {
             ));
         }
         let source = etag("x-amz-rename-source-if-match");
-        Ok(Self { bucket: bucket.to_owned(), from: from.to_owned(), to: to.to_owned(), source, target })
+        Ok(Self { from: from.to_owned(), to: to.to_owned(), source, target })
     }
 }
 

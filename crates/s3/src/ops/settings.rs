@@ -7,13 +7,14 @@ use s3s::{S3Result, s3_error};
 use crate::bucket::Bucket;
 use crate::error::malformed_xml;
 use crate::headers;
+use crate::policy::Policy;
 use crate::users::Users;
 
 /// Names of settings.
 pub(crate) const POLICY: &str = "policy";
 pub(crate) const CORS: &str = "cors";
-const TAGGING: &str = "tagging";
-const LIFECYCLE: &str = "lifecycle";
+pub(crate) const TAGGING: &str = "tagging";
+pub(crate) const LIFECYCLE: &str = "lifecycle";
 const NOTIFICATION: &str = "notification";
 pub(crate) const OWNERSHIP: &str = "ownership";
 
@@ -39,14 +40,15 @@ pub(crate) async fn put_tagging(bucket: &Bucket, set: &[dto::Tag]) -> S3Result<(
     bucket.set(TAGGING, Some(&headers::tags_of_set(set, BUCKET_TAGS_MAX)?)).await
 }
 
-pub(crate) async fn delete_tagging(bucket: &Bucket) -> S3Result<()> {
-    bucket.set_text(TAGGING, None).await
-}
-
 pub(crate) async fn get_policy(bucket: &Bucket) -> S3Result<String> {
     let policy = bucket.text(POLICY).await?;
     let policy = policy.ok_or_else(|| s3_error!(NoSuchBucketPolicy, "The bucket policy does not exist"))?;
     Ok(String::from_utf8_lossy(&policy).into_owned())
+}
+
+/// Whether the bucket's policy allows something to everybody.
+pub(crate) async fn is_policy_public(bucket: &Bucket) -> S3Result<bool> {
+    Ok(Policy::parse(&get_policy(bucket).await?, &bucket.name)?.is_public())
 }
 
 pub(crate) async fn put_policy(bucket: &Bucket, policy: String, users: &Users) -> S3Result<()> {
@@ -56,12 +58,8 @@ pub(crate) async fn put_policy(bucket: &Bucket, policy: String, users: &Users) -
             "Normalized policy document exceeds the maximum allowed size of 20480 bytes."
         ));
     }
-    crate::policy::Policy::parse(&policy, &bucket.name)?.check_principals(users)?;
+    Policy::parse(&policy, &bucket.name)?.check_principals(users)?;
     bucket.set_text(POLICY, Some(Bytes::from(policy))).await
-}
-
-pub(crate) async fn delete_policy(bucket: &Bucket) -> S3Result<()> {
-    bucket.set_text(POLICY, None).await
 }
 
 pub(crate) async fn get_cors(bucket: &Bucket) -> S3Result<dto::GetBucketCorsOutput> {
@@ -79,10 +77,6 @@ pub(crate) async fn put_cors(bucket: &Bucket, cors: &dto::CORSConfiguration) -> 
     bucket.set(CORS, Some(cors)).await
 }
 
-pub(crate) async fn delete_cors(bucket: &Bucket) -> S3Result<()> {
-    bucket.set_text(CORS, None).await
-}
-
 pub(crate) async fn get_lifecycle(bucket: &Bucket) -> S3Result<Vec<dto::LifecycleRule>> {
     let rules: Option<Vec<dto::LifecycleRule>> = bucket.setting(LIFECYCLE).await?;
     rules.ok_or_else(|| s3_error!(NoSuchLifecycleConfiguration, "The lifecycle configuration does not exist"))
@@ -90,10 +84,6 @@ pub(crate) async fn get_lifecycle(bucket: &Bucket) -> S3Result<Vec<dto::Lifecycl
 
 pub(crate) async fn put_lifecycle(bucket: &Bucket, rules: &[dto::LifecycleRule]) -> S3Result<()> {
     bucket.set(LIFECYCLE, Some(&rules)).await
-}
-
-pub(crate) async fn delete_lifecycle(bucket: &Bucket) -> S3Result<()> {
-    bucket.set_text(LIFECYCLE, None).await
 }
 
 pub(crate) async fn get_notification(bucket: &Bucket) -> S3Result<dto::NotificationConfiguration> {
@@ -124,8 +114,4 @@ pub(crate) async fn put_ownership(bucket: &Bucket, controls: &dto::OwnershipCont
         return Err(malformed_xml());
     }
     bucket.set(OWNERSHIP, Some(&ownership)).await
-}
-
-pub(crate) async fn delete_ownership(bucket: &Bucket) -> S3Result<()> {
-    bucket.set_text(OWNERSHIP, None).await
 }

@@ -3,11 +3,12 @@
 //! There are no roles here: the credentials have the rights of the user who requests them, no matter which role the
 //! request names.
 
-use s3s::dto::{Timestamp, TimestampFormat};
+use s3s::dto::TimestampFormat;
 use s3s::{S3Error, S3Result};
 use std::collections::BTreeMap;
 
 use crate::error::{custom, not_implemented};
+use crate::headers;
 use crate::sessions::Sessions;
 use crate::users::User;
 
@@ -37,9 +38,7 @@ pub(crate) fn assume_role(form: &[u8], user: &User, sessions: &Sessions, id: &st
         }
     };
     let session = sessions.create(user, secs);
-    let mut expires = Vec::new();
-    Timestamp::from(session.expires.to_system_time()).format(TimestampFormat::DateTime, &mut expires).ok();
-    let expires = String::from_utf8_lossy(&expires);
+    let expires = headers::format_time(&headers::timestamp(session.expires), TimestampFormat::DateTime);
     let escaped = crate::error_document::escaped;
     Ok(format!(
         "<AssumeRoleResponse xmlns=\"https://sts.amazonaws.com/doc/2011-06-15/\"><AssumeRoleResult><AssumedRoleUser><AssumedRoleId>{}:{}</AssumedRoleId><Arn>{}</Arn></AssumedRoleUser><Credentials><AccessKeyId>{}</AccessKeyId><SecretAccessKey>{}</SecretAccessKey><SessionToken>{}</SessionToken><Expiration>{expires}</Expiration></Credentials></AssumeRoleResult><ResponseMetadata><RequestId>{id}</RequestId></ResponseMetadata></AssumeRoleResponse>",

@@ -1,7 +1,8 @@
 //! Object tags.
 
 use s3s::S3Result;
-use s3s::dto::{DeleteObjectTaggingOutput, GetObjectTaggingOutput, PutObjectTaggingOutput, Tag};
+use s3s::dto::{DeleteObjectTaggingInput, DeleteObjectTaggingOutput, GetObjectTaggingOutput};
+use s3s::dto::{PutObjectTaggingInput, PutObjectTaggingOutput};
 use store::{ObjectRef, Tags};
 
 use crate::bucket::{Bucket, key};
@@ -32,22 +33,18 @@ pub(crate) async fn read_from_store(bucket: &Bucket, object: &ObjectRef) -> stor
     }
 }
 
-pub(crate) async fn put(
-    bucket: &Bucket,
-    name: &str,
-    id: Option<&str>,
-    set: &[Tag],
-) -> S3Result<PutObjectTaggingOutput> {
-    let tags = headers::tags_of_set(set, TAGS_MAX)?;
-    Ok(PutObjectTaggingOutput { version_id: replace(bucket, name, id, tags).await? })
+pub(crate) async fn put(bucket: &Bucket, input: &PutObjectTaggingInput) -> S3Result<PutObjectTaggingOutput> {
+    let tags = headers::tags_of_set(&input.tagging.tag_set, TAGS_MAX)?;
+    let version_id = replace(bucket, &input.key, input.version_id.as_deref(), tags).await?;
+    Ok(PutObjectTaggingOutput { version_id })
 }
 
 pub(crate) async fn delete(
     bucket: &Bucket,
-    name: &str,
-    id: Option<&str>,
+    input: &DeleteObjectTaggingInput,
 ) -> S3Result<DeleteObjectTaggingOutput> {
-    Ok(DeleteObjectTaggingOutput { version_id: replace(bucket, name, id, Tags::new()).await? })
+    let version_id = replace(bucket, &input.key, input.version_id.as_deref(), Tags::new()).await?;
+    Ok(DeleteObjectTaggingOutput { version_id })
 }
 
 /// Replaces an object's tags. Returns its version id for the response.

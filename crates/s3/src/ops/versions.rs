@@ -3,16 +3,17 @@
 use bytes::Bytes;
 use s3s::dto::{self, BucketVersioningStatus};
 use s3s::{S3Result, s3_error};
-use store::{ListVersions, Version, VersionEntry, VersionId, Versioning, Versions};
+use store::{
+    Attributes, ListEntry, ListVersions, ObjectMeta, Version, VersionEntry, VersionId, Versioning, Versions,
+};
 
-use crate::authentication::invalid_argument;
 use crate::bucket::Bucket;
-use crate::error::{custom, from_store, malformed_xml, not_implemented};
+use crate::checksums::Checksum;
+use crate::error::{custom, from_store, invalid_argument, malformed_xml, not_implemented};
 use crate::headers;
-use crate::ops::get;
 use crate::ops::listing::{Encoding, non_empty};
 use crate::ops::lock;
-use crate::pagination::{ENTRIES_MAX, common_prefix};
+use crate::pagination::{self, PageRequest, common_prefix};
 use crate::version_lookup::{self, from_versions};
 
 pub(crate) async fn get_state(bucket: &Bucket) -> S3Result<dto::GetBucketVersioningOutput> {
@@ -42,18 +43,19 @@ pub(crate) async fn put_state(bucket: &Bucket, given: dto::VersioningConfigurati
     versions.set_state(state).await.map_err(from_store)
 }
 
+/// Lists versions. A bucket without versioning shows each object as the version `null`.
 pub(crate) async fn list(
     bucket: &Bucket,
-    versions: &dyn Versions,
     owner: &dto::Owner,
     input: dto::ListObjectVersionsInput,
 ) -> S3Result<dto::ListObjectVersionsOutput> {
     let encoding = Encoding::of(input.encoding_type.as_ref())?;
-    let limit = match input.max_keys {
-        None => ENTRIES_MAX,
-        Some(max) => usize::try_from(max)
-            .map_err(|_| invalid_argument("max-keys cannot be negative", "maxKeys", &max.to_string()))?
-            .min(ENTRIES_MAX),
+    let versions = bucket.store.versions();
+    let limit = match input.max_keys.filter(|max| versions.is_some() && *max < 0) {
+        Some(max) => {
+            return Err(invalid_argument("max-keys cannot be negative", "maxKeys", &max.to_string()));
+        }
+        None => pagination::limit(input.max_keys, "max-keys")?,
     };
     let delimiter = input.delimiter.filter(|delimiter| !delimiter.is_empty());
     let key_marker = input.key_marker.filter(|marker| !marker.is_empty());
@@ -64,14 +66,19 @@ pub(crate) async fn list(
             "A version-id marker cannot be specified without a key marker."
         ));
     }
-    let page_request = VersionPageRequest {
+    let page_request = PageRequest {
         prefix: Bytes::from(input.prefix.clone().unwrap_or_default()),
         delimiter: delimiter.clone(),
         after: key_marker.clone().map(Bytes::from),
-        after_version: version_marker.as_deref().map(VersionId::from),
+        includes_start_prefix: false,
         limit,
     };
-    let (entries, is_truncated) = page(versions, page_request).await?;
+    let (entries, is_truncated) = match versions {
+        Some(versions) => {
+            page(versions, page_request, version_marker.as_deref().map(VersionId::from)).await?
+        }
+        None => page_without_versions(bucket, &page_request).await?,
+    };
     let last = entries.last().filter(|_| is_truncated);
     let mut output = dto::ListObjectVersionsOutput {
         name: Some(bucket.name.clone()),
@@ -108,8 +115,8 @@ pub(crate) async fn list(
 
 fn to_dto(version: &Version, encoding: Encoding, owner: &dto::Owner) -> dto::ObjectVersion {
     let meta = version.stored.as_ref();
-    let checksum = meta.and_then(get::checksum);
-    let class = meta.and_then(|meta| meta.attributes.storage_class.clone());
+    let checksum = meta.and_then(Checksum::of_object);
+    let class = meta.map(|meta| headers::storage_class(&meta.attributes).into());
     dto::ObjectVersion {
         key: Some(encoding.text(version.key.as_bytes())),
         version_id: Some(version.id.to_string()),
@@ -118,11 +125,9 @@ fn to_dto(version: &Version, encoding: Encoding, owner: &dto::Owner) -> dto::Obj
         e_tag: meta.map(|meta| headers::etag(&meta.object.etag)),
         size: meta.and_then(|meta| i64::try_from(meta.size_bytes).ok()),
         owner: Some(owner.clone()),
-        storage_class: Some(dto::ObjectVersionStorageClass::from(
-            class.unwrap_or_else(|| "STANDARD".to_owned()),
-        )),
+        storage_class: class,
         checksum_algorithm: checksum.as_ref().map(|checksum| vec![checksum.algorithm.dto()]),
-        checksum_type: checksum.as_ref().map(crate::checksums::Checksum::kind),
+        checksum_type: checksum.as_ref().map(Checksum::kind),
         ..Default::default()
     }
 }
@@ -137,28 +142,36 @@ fn marker_to_dto(version: &Version, encoding: Encoding, owner: &dto::Owner) -> d
     }
 }
 
-/// The parameters of a page.
-struct VersionPageRequest {
-    prefix: Bytes,
-    delimiter: Option<String>,
-    after: Option<Bytes>,
-    after_version: Option<VersionId>,
-    limit: usize,
+/// Returns a page of a bucket without versioning, and whether more follow.
+async fn page_without_versions(
+    bucket: &Bucket,
+    page_request: &PageRequest,
+) -> S3Result<(Vec<VersionEntry>, bool)> {
+    let page = pagination::page(bucket.store.as_ref(), page_request).await?;
+    let entries = page.entries.into_iter().map(|entry| match entry {
+        ListEntry::Prefix(prefix) => VersionEntry::Prefix(prefix),
+        ListEntry::Object { object, size_bytes } => {
+            let meta = ObjectMeta { object, size_bytes, attributes: Attributes::default(), tag_count: None };
+            VersionEntry::Version(Box::new(version_lookup::null_version(meta)))
+        }
+    });
+    Ok((entries.collect(), page.is_truncated))
 }
 
 /// Returns a page, and whether more follow. The store rolls up at one-byte delimiters; longer delimiters are handled
 /// here.
 async fn page(
     versions: &dyn Versions,
-    page_request: VersionPageRequest,
+    page_request: PageRequest,
+    after_version: Option<VersionId>,
 ) -> S3Result<(Vec<VersionEntry>, bool)> {
     let delimiter = page_request.delimiter.as_deref().unwrap_or_default().as_bytes();
-    let marker = page_request.after_version.clone().unwrap_or_default();
+    let marker = after_version.clone().unwrap_or_default();
     let mut request = ListVersions {
         prefix: page_request.prefix.clone(),
         delimiter: (delimiter.len() == 1).then(|| delimiter[0]),
         after: page_request.after,
-        after_version: page_request.after_version,
+        after_version,
         limit: 0,
     };
     let mut entries: Vec<VersionEntry> = Vec::new();

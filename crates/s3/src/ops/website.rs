@@ -3,11 +3,11 @@
 use s3s::dto::{GetBucketWebsiteOutput, RoutingRule, WebsiteConfiguration};
 use s3s::{S3Error, S3Result, s3_error};
 
-use crate::authentication::invalid_argument;
 use crate::bucket::Bucket;
-use crate::error::{custom, malformed_xml};
+use crate::error::{custom, invalid_argument, malformed_xml};
 
-const SETTING: &str = "website";
+/// The name of the setting that keeps the configuration.
+pub(crate) const SETTING: &str = "website";
 /// S3's maximum number of routing rules.
 const RULES_MAX: usize = 50;
 const REDIRECT_CODES: std::ops::RangeInclusive<u16> = 301..=308;
@@ -33,10 +33,6 @@ pub(crate) async fn get(bucket: &Bucket) -> S3Result<GetBucketWebsiteOutput> {
 pub(crate) async fn put(bucket: &Bucket, given: &WebsiteConfiguration) -> S3Result<()> {
     check(given)?;
     bucket.set(SETTING, Some(given)).await
-}
-
-pub(crate) async fn delete(bucket: &Bucket) -> S3Result<()> {
-    bucket.set_text(SETTING, None).await
 }
 
 fn check(given: &WebsiteConfiguration) -> S3Result<()> {

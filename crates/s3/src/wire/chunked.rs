@@ -9,11 +9,10 @@ use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt as _;
 use s3s::{Body, S3Error, S3Result, s3_error};
 
-use super::Trailer;
 use super::framing::PieceSource;
 use super::signing_key::{Scope, SigningKey, is_equal_constant_time, sha256};
-use crate::body::body_error;
-use crate::error::custom;
+use crate::checksums::Trailer;
+use crate::error::{body_error, custom};
 use crate::error_document::with_details;
 use store::hex;
 
@@ -26,7 +25,7 @@ const TRAILERS_BYTES_MAX: usize = 16 << 10;
 const SIGNATURE_CHARS: usize = 64;
 
 /// The chain of chunk signatures, each of which covers the one before.
-pub(super) struct SignatureChain {
+pub(crate) struct SignatureChain {
     key: SigningKey,
     time: String,
     scope: Scope,
@@ -54,7 +53,7 @@ impl SignatureChain {
 }
 
 /// The trailers that a body may have.
-pub(super) struct Trailers {
+pub(crate) struct Trailers {
     /// The trailer announced by `x-amz-trailer`.
     pub(super) name: Option<String>,
     pub(super) found: Trailer,
@@ -182,7 +181,7 @@ impl Chunked {
             }
         }
         if self.decoded > self.announced {
-            return Err(crate::body::incomplete());
+            return Err(crate::error::incomplete());
         }
         self.check_signature(chunk)
     }
@@ -213,7 +212,7 @@ impl Chunked {
             None => return Err(malformed_body()),
             Some(trailers) => self.parse_trailers(lines, &trailers)?,
         }
-        if self.decoded == self.announced { Ok(()) } else { Err(crate::body::incomplete()) }
+        if self.decoded == self.announced { Ok(()) } else { Err(crate::error::incomplete()) }
     }
 
     fn parse_trailers(&mut self, lines: &str, expected: &Trailers) -> S3Result<()> {
@@ -233,9 +232,7 @@ impl Chunked {
         }
         match (&expected.name, found.as_slice()) {
             (None, []) => {}
-            (Some(name), [(given, value)]) if name == given => {
-                drop(expected.found.0.set((*value).to_owned()))
-            }
+            (Some(name), [(given, value)]) if name == given => expected.found.set((*value).to_owned()),
             _ => return Err(malformed_trailer()),
         }
         if let (Some(chain), Some(signature)) = (&mut self.chain, signature) {

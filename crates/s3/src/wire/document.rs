@@ -2,29 +2,27 @@
 
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt as _;
-use http::Method;
 use http::request::Parts;
 use s3s::dto::{Tag, Tagging};
 use s3s::{Body, S3Error, S3Result, s3_error};
 
-use crate::body::body_error;
 use crate::checksum_elements;
 use crate::checksums::{self, Declared, Digests};
-use crate::error::malformed_xml;
+use crate::error::{body_error, malformed_xml};
 use crate::error_document::with_details;
-use crate::operation_table::has_parameter;
-
-/// The maximum length of a document, in bytes. Completing an upload of 10,000 parts with checksums takes 2 MB.
-pub(crate) const BYTES_MAX: usize = 4 << 20;
-/// The maximum length of a website configuration, in bytes (S3 API, PutBucketWebsite).
-const WEBSITE_BYTES_MAX: usize = 128 << 10;
+use crate::headers;
+use crate::operations::{Mutation, Operation};
 
 /// Reads a document. `MaxMessageLengthExceeded` if it is too long, `BadDigest` if it does not match its declared
 /// digests.
-pub(super) async fn read(head: &Parts, mut body: Body) -> S3Result<Body> {
-    let is = |name: &str| has_parameter(&head.uri, name);
-    let bytes_max = if is("website") { WEBSITE_BYTES_MAX } else { BYTES_MAX };
-    let mut digests = Digests::begin(declared_digests(head, is("uploadId"))?, None)?;
+pub(super) async fn read(
+    head: &Parts,
+    mut body: Body,
+    operation: &Operation,
+    bytes_max: usize,
+) -> S3Result<Body> {
+    let is_completion = operation.mutation == Some(Mutation::Complete);
+    let mut digests = Digests::begin(declared_digests(head, is_completion)?, None)?;
     let mut text = BytesMut::new();
     while let Some(piece) = body.next().await {
         let piece: Bytes = piece.map_err(body_error)?;
@@ -35,9 +33,7 @@ pub(super) async fn read(head: &Parts, mut body: Body) -> S3Result<Body> {
         text.extend_from_slice(&piece);
     }
     digests.finish()?;
-    if is("uploadId")
-        && let Ok(xml) = std::str::from_utf8(&text)
-    {
+    if is_completion && let Ok(xml) = std::str::from_utf8(&text) {
         return Ok(Body::from(checksum_elements::to_carriers(xml)));
     }
     Ok(Body::from(text.freeze()))
@@ -45,9 +41,9 @@ pub(super) async fn read(head: &Parts, mut body: Body) -> S3Result<Body> {
 
 /// Returns the digests that the headers declare for a document. The checksum headers of CompleteMultipartUpload
 /// describe the object instead.
-fn declared_digests(head: &Parts, is_of_upload: bool) -> S3Result<Declared> {
-    let md5 = head.headers.get("content-md5").and_then(|value| value.to_str().ok()).map(str::to_owned);
-    let checksum = match head.method == Method::POST && is_of_upload {
+fn declared_digests(head: &Parts, is_completion: bool) -> S3Result<Declared> {
+    let md5 = headers::text(&head.headers, "content-md5").map(str::to_owned);
+    let checksum = match is_completion {
         true => None,
         false => checksums::single_checksum_with_headers(Vec::new(), &head.headers)?,
     };

@@ -5,9 +5,7 @@ use futures_util::StreamExt as _;
 use s3s::{Body, S3Error, S3Result};
 
 use super::framing::{PieceSource, streamed};
-use crate::authentication::invalid_argument;
-use crate::body::body_error;
-use crate::error::custom;
+use crate::error::{body_error, custom, invalid_argument};
 
 /// The maximum length of all fields with their headers, in bytes. They are read before their sender is known. S3 takes
 /// 20 KB (S3 API Reference, "POST Object").

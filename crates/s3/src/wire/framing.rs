@@ -10,16 +10,16 @@ use http_body_util::StreamBody;
 use s3s::auth::Credentials;
 use s3s::{Body, S3Error, S3Result, StdError, s3_error};
 
-use super::Trailer;
 use super::chunked::{Chunked, SignatureChain, Trailers};
 use super::signing_key::{Scope, is_equal_constant_time};
-use crate::body::body_error;
-use crate::error::custom;
+use crate::checksums::Trailer;
+use crate::error::{body_error, custom};
 use crate::error_document::with_details;
+use crate::headers;
 use store::hex;
 
 /// A body's framing.
-pub(super) enum Framing {
+pub(crate) enum Framing {
     Plain,
     /// The body's SHA-256 in hexadecimal.
     Hashed(String),
@@ -32,8 +32,8 @@ pub(super) enum Framing {
 
 impl Framing {
     /// Determines the framing from the headers of a request whose signature was verified.
-    pub(super) fn of(head: &Parts, body: &Body, signer: Option<&Credentials>) -> S3Result<Self> {
-        let text = |name: &str| head.headers.get(name).and_then(|value| value.to_str().ok());
+    pub(crate) fn of(head: &Parts, body: &Body, signer: Option<&Credentials>) -> S3Result<Self> {
+        let text = |name: &str| headers::text(&head.headers, name);
         let kind = text("x-amz-content-sha256").unwrap_or_default();
         let Some(kind) = kind.strip_prefix("STREAMING-") else {
             if !head.headers.contains_key(CONTENT_LENGTH) && body.size_hint().exact().is_none() {
@@ -138,7 +138,7 @@ impl PieceSource for HashedBody {
 
 /// Returns the chain of chunk signatures, which begins with the signature of the request's headers.
 fn signature_chain(head: &Parts, signer: Option<&Credentials>) -> S3Result<SignatureChain> {
-    let text = |name: &str| head.headers.get(name).and_then(|value| value.to_str().ok());
+    let text = |name: &str| headers::text(&head.headers, name);
     let part = |name: &str| {
         let (_, rest) = text(AUTHORIZATION.as_str())?.split_once(name)?;
         Some(rest.split([',', ' ']).next().unwrap_or_default())

@@ -7,8 +7,20 @@ use http::request::Parts;
 use http::{HeaderName, HeaderValue};
 use s3s::S3Result;
 
-use crate::authentication::invalid_argument;
-use crate::operation_table::is_signature_parameter;
+use crate::error::invalid_argument;
+use crate::query::Query;
+
+/// The parameters that make up the signature of a presigned URL.
+pub(super) const SIGNATURE_PARAMETERS: [&str; 8] = [
+    "X-Amz-Algorithm",
+    "X-Amz-Content-Sha256",
+    "X-Amz-Credential",
+    "X-Amz-Date",
+    "X-Amz-Expires",
+    "X-Amz-Security-Token",
+    "X-Amz-Signature",
+    "X-Amz-SignedHeaders",
+];
 
 /// Headers about the body's framing. They are never moved back, since the form of the signature depends on them.
 const OF_FRAMING: [&str; 4] =
@@ -16,14 +28,15 @@ const OF_FRAMING: [&str; 4] =
 
 /// Turns hoisted parameters back into headers. A header given in both places is refused.
 pub(crate) fn unhoist(head: &mut Parts) -> S3Result<()> {
-    let query = head.uri.query().unwrap_or_default().to_owned();
-    for (word, value) in url::form_urlencoded::parse(query.as_bytes()) {
-        let name = word.to_ascii_lowercase();
-        if !name.starts_with("x-amz-") || is_signature_parameter(&word) || OF_FRAMING.contains(&name.as_str())
-        {
+    for (parameter, value) in Query::of(&head.uri).iter() {
+        let name = parameter.to_ascii_lowercase();
+        let is_hoisted = name.starts_with("x-amz-")
+            && !SIGNATURE_PARAMETERS.contains(&parameter)
+            && !OF_FRAMING.contains(&name.as_str());
+        if !is_hoisted {
             continue;
         }
-        let invalid = |why: &str| invalid_argument(why, &word, &value);
+        let invalid = |why: &str| invalid_argument(why, parameter, value);
         let header = HeaderName::try_from(name.as_str());
         let header = header.map_err(|_| invalid("A query parameter is not the name of a header"))?;
         let given = HeaderValue::from_bytes(value.as_bytes());

@@ -10,7 +10,6 @@
 //! never in a premature end.
 
 mod chunked;
-mod copy_source;
 mod document;
 mod form;
 mod framing;
@@ -24,94 +23,44 @@ mod verifier;
 use futures_util::StreamExt as _;
 use http::header::{AUTHORIZATION, CONTENT_LENGTH, HeaderValue};
 use http::request::Parts;
-use http::{Method, Request, Uri};
-use s3s::auth::Credentials;
+use http::{Request, Uri};
 use s3s::{Body, S3Result};
-use std::sync::{Arc, OnceLock};
 
-use crate::addressing::Resource;
-use crate::operation_table;
+use crate::operations::{BodyKind, Operation};
+use hoisted::SIGNATURE_PARAMETERS;
 
-pub(crate) use document::{BYTES_MAX as DOCUMENT_BYTES_MAX, BucketTags};
+pub(crate) use document::BucketTags;
+pub(crate) use framing::Framing;
 pub(crate) use hoisted::unhoist;
-pub(crate) use normalize::{EXPIRES, check_head};
-pub(crate) use post_object::{is_form_post, read as read_form_post};
+pub(crate) use normalize::check_head;
+pub(crate) use post_object::{FormPost, FormResponse, read as read_form};
 pub(crate) use verifier::Verifier;
 
 /// How much of an unneeded body is read and discarded, in bytes.
 const DRAIN_BYTES_MAX: usize = 1 << 20;
 
-/// The access key that signed a request, among the request's extensions. `s3s` passes it on to the operations.
-#[derive(Debug, Clone)]
-pub(crate) struct Signer(pub(crate) String);
-
-impl Signer {
-    /// Returns extensions with the signer, if the request is signed.
-    pub(crate) fn extension(signer: Option<&Credentials>) -> http::Extensions {
-        let mut extensions = http::Extensions::new();
-        if let Some(signer) = signer {
-            extensions.insert(Self(signer.access_key.clone()));
-        }
-        extensions
-    }
-
-    /// Returns the access key that signed a request; `None` if it is unsigned.
-    pub(crate) fn of(extensions: &http::Extensions) -> Option<&str> {
-        extensions.get::<Self>().map(|signer| signer.0.as_str())
-    }
-}
-
-/// The checksum in a body's trailer, available once the body was read to its end.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Trailer(Arc<OnceLock<String>>);
-
-impl Trailer {
-    pub(crate) fn get(&self) -> Option<&str> {
-        self.0.get().map(String::as_str)
-    }
-}
-
-/// Whether a request copies an object or a part of one.
-pub(crate) fn is_copy(head: &Parts) -> bool {
-    head.headers.contains_key("x-amz-copy-source")
-}
-
-/// Whether the body of a request is a document about an existing bucket or object.
-pub(crate) fn has_document(head: &Parts) -> bool {
-    operation_table::has_document_body(&head.method, head.uri.query().unwrap_or_default())
-}
-
-/// Whether the body of a request is read before `s3s` sees the request.
-pub(crate) fn is_body_read_first(head: &Parts, resource: &Resource) -> bool {
-    has_document(head) || is_create_bucket(head, resource)
-}
-
-/// Whether a request is CreateBucket.
-fn is_create_bucket(head: &Parts, resource: &Resource) -> bool {
-    head.method == Method::PUT && resource.is_bucket() && !has_document(head)
-}
-
-/// Converts a request to the plain form: its body without framing, its headers as `s3s` parses them, its signer among
-/// its extensions.
+/// Converts a request to the plain form: its body without framing, its headers as `s3s` parses them. A document is read
+/// whole.
 pub(crate) async fn to_plain(
     mut head: Parts,
     body: Body,
-    resource: &Resource,
-    signer: Option<&Credentials>,
+    operation: &Operation,
+    framing: Framing,
 ) -> S3Result<Request<Body>> {
-    let framing = framing::Framing::of(&head, &body, signer)?;
-    let is_create_bucket = is_create_bucket(&head, resource);
-    let is_document = is_create_bucket || has_document(&head);
-    if is_document {
+    if operation.has_document() {
         framing.check_unchunked()?;
     }
     let length = framing.length();
-    let trailer = framing.trailer();
-    let mut body = framing.decode(body);
-    if is_document {
-        body = document::read(&head, body).await?;
+    if let Some(trailer) = framing.trailer() {
+        head.extensions.insert(trailer);
     }
-    if is_create_bucket && let Some(tags) = document::parse_bucket_tags(&body.bytes().unwrap_or_default())? {
+    let mut body = framing.decode(body);
+    if let BodyKind::Document { bytes_max } = operation.body {
+        body = document::read(&head, body, operation, bytes_max).await?;
+    }
+    if operation.is_create_bucket()
+        && let Some(tags) = document::parse_bucket_tags(&body.bytes().unwrap_or_default())?
+    {
         head.extensions.insert(tags);
     }
     if let Err(error) = normalize::normalize(&mut head) {
@@ -124,7 +73,6 @@ pub(crate) async fn to_plain(
     head.headers.remove("x-amz-decoded-content-length");
     head.headers.remove(AUTHORIZATION);
     head.uri = without_signature(&head.uri);
-    head.extensions.extend(signer_and_trailer(signer, trailer));
     Ok(Request::from_parts(head, body))
 }
 
@@ -139,37 +87,18 @@ async fn drain(mut body: Body) {
     }
 }
 
-fn signer_and_trailer(signer: Option<&Credentials>, trailer: Option<Trailer>) -> http::Extensions {
-    let mut extensions = Signer::extension(signer);
-    if let Some(trailer) = trailer {
-        extensions.insert(trailer);
-    }
-    extensions
-}
-
-/// The query parameters of presigned URLs, of both signature versions.
-const SIGNATURE_PARAMETERS: [&str; 10] = [
-    "AWSAccessKeyId",
-    "Expires",
-    "Signature",
-    "X-Amz-Algorithm",
-    "X-Amz-Content-Sha256",
-    "X-Amz-Credential",
-    "X-Amz-Date",
-    "X-Amz-Expires",
-    "X-Amz-Signature",
-    "X-Amz-SignedHeaders",
-];
+/// The query parameters of presigned URLs of signature version 2.
+const V2_PARAMETERS: [&str; 3] = ["AWSAccessKeyId", "Expires", "Signature"];
 
 /// Returns a URL without its signature, which `s3s` would verify against the rewritten request, and refuse.
-pub(crate) fn without_signature(uri: &Uri) -> Uri {
+fn without_signature(uri: &Uri) -> Uri {
     let Some(query) = uri.query() else { return uri.clone() };
     let name = |word: &str| {
         let name = word.split('=').next().unwrap_or_default();
         percent_encoding::percent_decode_str(name).decode_utf8_lossy().into_owned()
     };
-    let rest: Vec<&str> =
-        query.split('&').filter(|word| !SIGNATURE_PARAMETERS.contains(&name(word).as_str())).collect();
+    let is_signature = |name: &str| SIGNATURE_PARAMETERS.contains(&name) || V2_PARAMETERS.contains(&name);
+    let rest: Vec<&str> = query.split('&').filter(|word| !is_signature(&name(word))).collect();
     let target = match rest.is_empty() {
         true => uri.path().to_owned(),
         false => format!("{}?{}", uri.path(), rest.join("&")),

@@ -5,16 +5,13 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use s3s::dto::{Range, Timestamp, TimestampFormat};
 use s3s::{S3Error, S3Result, s3_error};
 
-use super::copy_source;
 use super::framing;
-use crate::authentication::invalid_argument;
 use crate::checksums::Algorithm;
 use crate::conditions::ETagLists;
-use crate::error::custom;
+use crate::error::{custom, invalid_argument};
 use crate::error_document::with_details;
-
-/// Carries `Expires` verbatim through `s3s`, which would parse and reformat it.
-pub(crate) const EXPIRES: HeaderName = HeaderName::from_static("x-tenon-expires");
+use crate::headers::{self, EXPIRES};
+use crate::query::Query;
 
 /// The maximum length of all headers, in bytes (S3 User Guide, "Working with object metadata": 8 KB).
 const HEADERS_BYTES_MAX: usize = 8 << 10;
@@ -42,9 +39,8 @@ pub(crate) fn check_head(head: &Parts) -> S3Result<()> {
 
 /// Checks the headers and rewrites them to the form that `s3s` parses.
 pub(super) fn normalize(head: &mut Parts) -> S3Result<()> {
-    check_numbers(head.uri.query().unwrap_or_default())?;
+    check_numbers(&Query::of(&head.uri))?;
     check_checksums(&head.headers)?;
-    copy_source::check(&head.headers)?;
     let headers = &mut head.headers;
     check_retention(headers)?;
     if headers.get("content-md5").is_some_and(HeaderValue::is_empty) {
@@ -89,7 +85,7 @@ fn clamp_offsets(range: &str) -> String {
 
 /// Adds the quotes that some clients leave out of an etag.
 fn quote(headers: &mut HeaderMap, name: &HeaderName) {
-    let Some(text) = headers.get(name).and_then(|value| value.to_str().ok()) else { return };
+    let Some(text) = headers::text(headers, name) else { return };
     if text.is_empty() || text == "*" || text.starts_with('"') || text.starts_with("W/") {
         return;
     }
@@ -112,11 +108,11 @@ fn join_metadata(headers: &mut HeaderMap) {
     }
 }
 
-fn check_numbers(query: &str) -> S3Result<()> {
-    for (word, value) in url::form_urlencoded::parse(query.as_bytes()) {
-        if NUMBERS.contains(&word.as_ref()) && !value.is_empty() && value.parse::<i32>().is_err() {
+fn check_numbers(query: &Query) -> S3Result<()> {
+    for (name, value) in query.iter() {
+        if NUMBERS.contains(&name) && !value.is_empty() && value.parse::<i32>().is_err() {
             let message = format!("Provided {value} not an integer or within integer range");
-            return Err(invalid_argument(&message, &word, &value));
+            return Err(invalid_argument(&message, name, value));
         }
     }
     Ok(())

@@ -5,24 +5,22 @@ use aws_lc_rs::hmac;
 use base64::Engine as _;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, ETAG, HeaderMap, HeaderName, HeaderValue, LOCATION};
 use http::request::Parts;
-use http::{Method, Request, Response, StatusCode};
+use http::{Method, Response, StatusCode};
 use s3s::auth::S3Auth as _;
 use s3s::{Body, S3Error, S3Result, s3_error};
 use std::fmt::Write as _;
 
-use super::Signer;
 use super::document;
 use super::form::{Form, duplicate_field, header_parameter, malformed};
-use super::normalize;
 use super::post_policy::{PostPolicy, expired};
 use super::signing_key::{ALGORITHM, Scope, is_equal_constant_time};
-use crate::addressing::{Resource, encode_path};
-use crate::authentication::{Credential, invalid_argument};
-use crate::endpoint::location;
-use crate::error::{malformed_xml, not_implemented};
+use crate::addressing::encode_path;
+use crate::authentication::{Credential, SigningContext};
+use crate::body::BODY_BYTES_MAX;
+use crate::error::{invalid_argument, malformed_xml, not_implemented, precondition_failed};
 use crate::error_document::{escaped, with_details};
 use crate::headers;
-use crate::ops::put::BODY_BYTES_MAX;
+use crate::scope::object_url;
 use crate::sessions::Sessions;
 
 /// How long a signature is valid after its date (one week), in seconds.
@@ -64,9 +62,14 @@ pub(crate) struct FormResponse {
     redirect: Option<url::Url>,
 }
 
-/// Whether a request posts a form to a bucket.
-pub(crate) fn is_form_post(head: &Parts, resource: &Resource) -> bool {
-    head.method == Method::POST && resource.is_bucket() && head.uri.query().is_none_or(str::is_empty)
+/// A form as the equivalent PUT.
+pub(crate) struct FormPost {
+    pub(crate) head: Parts,
+    pub(crate) body: Body,
+    pub(crate) key: String,
+    /// The access key that signed the form's policy.
+    pub(crate) signer: Option<String>,
+    pub(crate) response: FormResponse,
 }
 
 fn is_form(value: &[u8]) -> bool {
@@ -78,25 +81,22 @@ fn is_form(value: &[u8]) -> bool {
 pub(crate) async fn read(
     head: Parts,
     body: Body,
-    resource: &Resource,
-    region: &str,
-    sessions: &Sessions,
-    now: store::Timestamp,
-) -> S3Result<(Request<Body>, FormResponse)> {
-    let bucket = resource.bucket.as_deref().unwrap_or_default();
+    (bucket, bucket_url): (&str, &str),
+    context: SigningContext<'_>,
+) -> S3Result<FormPost> {
     let kind = head.headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
     if !is_form(kind) {
         let wanted = "Bucket POST must be of the enclosure-type multipart/form-data";
-        return Err(with_details(crate::error::precondition_failed(), &[("Condition", wanted)]));
+        return Err(with_details(precondition_failed(), &[("Condition", wanted)]));
     }
     let boundary = header_parameter(&String::from_utf8_lossy(kind), "boundary").ok_or_else(malformed)?;
     let mut form = Form::read(body, &boundary).await?;
     form.expand_filename();
-    let signer = verify_signer(&form, region, sessions, now).await?;
+    let signer = verify_signer(&form, context).await?;
     let lengths = match form.field("policy") {
         Some(policy) if signer.is_some() => {
             let policy = PostPolicy::parse(policy)?;
-            policy.check(&form, bucket, now)?;
+            policy.check(&form, bucket, context.now)?;
             let (min, max) = policy.length_range();
             (min, max.min(BODY_BYTES_MAX))
         }
@@ -104,31 +104,25 @@ pub(crate) async fn read(
     };
     let key = form.field("key").filter(|key| !key.is_empty());
     let key = key.ok_or_else(|| missing("key"))?.to_owned();
-    let posted = FormResponse {
+    let response = FormResponse {
         bucket: bucket.to_owned(),
         key: key.clone(),
         status: requested_status(form.field("success_action_status")),
         redirect: requested_redirect(&form),
-        location: location(&head.extensions, &key),
+        location: object_url(bucket_url, &key),
     };
     let mut put = head;
     put.method = Method::PUT;
     let path = format!("/{}/{}", encode_path(bucket), encode_path(&key));
     put.uri = path.parse().map_err(|_| s3_error!(InvalidURI))?;
     put.headers = put_headers(&form, &put.headers)?;
-    normalize::normalize(&mut put)?;
-    if let Some(signer) = signer {
-        put.extensions.insert(Signer(signer));
-    }
-    Ok((Request::from_parts(put, form.file.into_body(lengths)), posted))
+    Ok(FormPost { head: put, body: form.file.into_body(lengths), key, signer, response })
 }
 
 /// Returns the access key that signed the form's policy; `None` if the form is unsigned.
 async fn verify_signer(
     form: &Form,
-    region: &str,
-    sessions: &Sessions,
-    now: store::Timestamp,
+    SigningContext { region, sessions, now }: SigningContext<'_>,
 ) -> S3Result<Option<String>> {
     if let Some(access_key) = form.field("awsaccesskeyid") {
         return verify_signer_v2(form, access_key, sessions).await.map(Some);
@@ -264,7 +258,7 @@ impl FormResponse {
         if !answer.status().is_success() {
             return answer;
         }
-        let etag = answer.headers().get(ETAG).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let etag = headers::text(answer.headers(), ETAG).unwrap_or_default();
         let etag = etag.to_owned();
         *answer.status_mut() = self.status;
         if let Some(mut target) = self.redirect {

@@ -1,31 +1,42 @@
-//! Checks of the header `x-amz-copy-source`: `bucket/key`, percent-encoded, optionally with `?versionId=`.
+//! The header `x-amz-copy-source`: `bucket/key`, percent-encoded, optionally with `?versionId=`.
 
 use http::HeaderMap;
-use s3s::{S3Error, S3Result};
+use s3s::dto::CopySource;
+use s3s::{S3Error, S3Result, s3_error};
+use store::ObjectKey;
 
-use crate::authentication::invalid_argument;
+use crate::bucket::key;
+use crate::error::invalid_argument;
+use crate::headers;
 
 const NAME: &str = "x-amz-copy-source";
 
-/// Returns `InvalidArgument` if the copy source names no object.
-pub(super) fn check(headers: &HeaderMap) -> S3Result<()> {
-    let Some(value) = headers.get(NAME) else { return Ok(()) };
+/// Parses the header as `s3s` does. `InvalidArgument` if it names no object.
+pub(crate) fn parse(headers: &HeaderMap) -> S3Result<CopySource> {
     let invalid = |message: &str, shown: &str| -> S3Error { invalid_argument(message, NAME, shown) };
-    let text = value.to_str().map_err(|_| invalid("Invalid copy source encoding", ""))?;
+    let text = headers::text(headers, NAME);
+    let text = text.ok_or_else(|| invalid("Invalid copy source encoding", ""))?;
     let path = text.split_once("?versionId=").map_or(text, |(path, _)| path);
     let decoded = decoded(path).ok_or_else(|| invalid("Invalid copy source encoding", text))?;
     let path = decoded.strip_prefix('/').unwrap_or(&decoded);
-    if path.starts_with("arn:") {
-        return Ok(());
-    }
     let (bucket, key) = path.split_once('/').unwrap_or((path, ""));
-    if !s3s::path::check_bucket_name(bucket) {
+    if !path.starts_with("arn:") && !s3s::path::check_bucket_name(bucket) {
         return Err(invalid("Invalid copy source bucket name", text));
     }
-    if key.is_empty() {
+    if !path.starts_with("arn:") && key.is_empty() {
         return Err(invalid("Invalid copy source object key", key));
     }
-    Ok(())
+    CopySource::parse(text).map_err(|_| invalid("Invalid copy source encoding", text))
+}
+
+/// Returns the bucket, the key and the version of a copy source. Access points are not implemented.
+pub(crate) fn parts(source: &CopySource) -> S3Result<(&str, ObjectKey, Option<&str>)> {
+    match source {
+        CopySource::Bucket { bucket, key: name, version_id } => {
+            Ok((bucket, key(name)?, version_id.as_deref()))
+        }
+        _ => Err(s3_error!(NotImplemented, "An access point as a source is not implemented here")),
+    }
 }
 
 /// Percent-decodes a text; `None` if it is not validly encoded UTF-8.
@@ -49,7 +60,7 @@ mod tests {
         let check = |text: &str| {
             let mut headers = HeaderMap::new();
             headers.insert(NAME, text.parse().unwrap());
-            check(&headers).map_err(|error| error.message().unwrap_or_default().to_owned())
+            parse(&headers).map_err(|error| error.message().unwrap_or_default().to_owned())
         };
         for right in ["bucket/key", "/bucket/a%2Fb", "bucket/..", "bucket/a?versionId=1%", "bucket/%C3%A4"] {
             check(right).unwrap();
