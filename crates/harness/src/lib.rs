@@ -15,6 +15,7 @@ mod free_address;
 mod histogram;
 mod memory_limit;
 pub mod minio;
+pub mod process_usage;
 mod proxy;
 mod server;
 
@@ -25,7 +26,7 @@ mod table;
 
 pub use cleanup::{CleanupAction, CleanupProcess};
 pub use clock::Stopwatch;
-pub use control_group::{ControlGroup, Usage};
+pub use control_group::{ControlGroup, Usage, command_in_groups};
 pub use error::{Error, file_error, run_program};
 pub use free_address::free_address;
 pub use histogram::Histogram;

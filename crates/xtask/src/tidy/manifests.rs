@@ -52,7 +52,7 @@ const EDGES: [(&str, &[&str]); 22] = [
         "xtask",
         &[
             "store", "store-s3", "meta", "vfs", "fuse", "events", "views", "servers", "bench", "sst",
-            "drive", "s3", "analyze",
+            "drive", "s3", "analyze", "harness",
         ],
     ),
 ];

@@ -1,0 +1,67 @@
+//! Interrupted runs: the next run goes on, and nothing is left of a run that was killed.
+
+use crate::bench_run::BenchRun;
+use crate::fake::Fake;
+use bench::{Platform, Results, RunError};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+#[test]
+fn a_stopped_run_continues_where_it_ended() {
+    let bench_run = BenchRun::new(vec![Fake::good().target()], Platform::directory());
+    let (is_stopped, begun) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let stopped = bench_run.run_until(&is_stopped, &|| {
+        if begun.fetch_add(1, Ordering::Relaxed) == 2 {
+            is_stopped.store(true, Ordering::Relaxed);
+        }
+    });
+    assert!(matches!(stopped, Err(RunError::Stopped)));
+    bench_run.check_nothing_is_left();
+    let earlier = Results::read(&bench_run.results_path()).unwrap();
+    assert_eq!(earlier.len(), 3);
+    let records = bench_run.run();
+    assert_eq!(records.len(), 6);
+    assert_eq!(records[..3], earlier);
+}
+
+/// Name of the variable that makes [`a_run_to_kill`] do something: the directory of the run.
+const DIR: &str = "TENON_BENCH_TEST_RUN";
+
+/// Runs in a process of its own, which [`nothing_is_left_after_a_kill`] starts and kills.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "the parent process passes a directory")]
+fn a_run_to_kill() {
+    let Ok(dir) = std::env::var(DIR) else { return };
+    let mut bench_run = BenchRun::new(vec![Fake::good().target()], Platform::directory());
+    bench_run.plan.scratch = std::path::Path::new(&dir).join("scratch");
+    bench_run.plan.repeats = 100;
+    drop(bench_run.run_until(&AtomicBool::new(false), &|| {}));
+}
+
+#[test]
+fn nothing_is_left_after_a_kill() {
+    for kill in 0..4u64 {
+        let bench_run = BenchRun::new(vec![Fake::good().target()], Platform::directory());
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "resume::a_run_to_kill"])
+            .env(DIR, bench_run.dir())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        std::thread::sleep(Duration::from_millis(150 + 170 * kill));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let waiting = harness::Stopwatch::start();
+        let is_left = || {
+            let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+            let scratch = bench_run.plan.scratch.display().to_string();
+            mounts.contains(&scratch)
+                || std::fs::read_dir(&bench_run.plan.scratch).is_ok_and(|dir| dir.count() > 0)
+        };
+        while is_left() && waiting.elapsed() < Duration::from_secs(20) {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        bench_run.check_nothing_is_left();
+    }
+}
