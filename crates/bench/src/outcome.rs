@@ -224,6 +224,11 @@ impl Outcome {
 }
 
 impl Failure {
+    /// Returns the failure of a cell that the testbed itself could not measure.
+    pub(crate) fn testbed(error: impl fmt::Display) -> Self {
+        Self::Testbed { reason: error.to_string() }
+    }
+
     /// Whether the package returned or kept something wrong, so that none of its rates in this job can be trusted.
     pub fn is_wrong_result(&self) -> bool {
         matches!(

@@ -1,6 +1,7 @@
 //! The catalog: packages that are shipped, and files of the user, which replace shipped packages of their name.
 
-use super::{DefinitionError, Package, Target};
+use super::definition::DefinitionError;
+use super::description::{Package, Target, Version};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
@@ -111,7 +112,7 @@ impl Catalog {
             let names: Vec<&str> = self.0.keys().map(String::as_str).collect();
             CatalogError::UnknownPackage(name.to_owned(), names.join(", "))
         })?;
-        let is_wanted = |known: &&super::Version| version.is_none_or(|wanted| wanted == known.name);
+        let is_wanted = |known: &&Version| version.is_none_or(|wanted| wanted == known.name);
         let targets: Vec<Target> = package
             .versions
             .iter()

@@ -1,6 +1,7 @@
 //! The format of a package's file, and its checks.
 
-use super::{Characteristics, Command, Commands, Driver, Package, Program, Template, TemplateError, Version};
+use super::description::{Characteristics, Command, Commands, Driver, Package, Program, Version};
+use super::template::{Template, TemplateError};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -213,7 +214,7 @@ fn first_line(error: &toml::de::Error) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Variables;
+    use super::super::template::Variables;
     use super::*;
 
     const HEAD: &str = r#"

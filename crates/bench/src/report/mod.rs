@@ -5,9 +5,11 @@ mod comparison;
 mod conclusions;
 mod csv;
 mod html;
+mod packages;
 mod tables;
 
 pub use comparison::comparison;
 pub use csv::csv;
 pub use html::html;
+pub use packages::packages;
 pub use tables::{costs, failures, peaks, rates};

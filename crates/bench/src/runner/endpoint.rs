@@ -1,7 +1,8 @@
 //! A platform that runs: its store, the proxy in front of it, and the second client.
 
 use super::mounted::group_name;
-use super::{Programs, RunError, RunPlan};
+use super::run_error::RunError;
+use super::run_plan::{Programs, RunPlan};
 use crate::platform::{Platform, PlatformKind, S3Endpoint};
 use crate::raw_client::s3_buckets;
 use harness::minio::{Minio, READY, REGION};

@@ -3,79 +3,26 @@
 mod endpoint;
 mod mounted;
 mod program;
+mod run_error;
+mod run_plan;
 mod second_client;
 mod session;
 mod transfer;
 
+pub use run_error::RunError;
+pub use run_plan::{Limits, Programs, RunPlan};
+
 use crate::outcome::{Failure, Outcome};
 use crate::package::Target;
-use crate::plan::{Cell, Grid, Session};
-use crate::platform::Platform;
-use crate::results::{Conditions, Record, Results, ResultsError};
-use crate::workload::{Scale, Workload};
+use crate::plan::{Cell, Session};
+use crate::results::{Record, Results};
 use endpoint::Endpoint;
-use harness::{CleanupAction, CleanupProcess, Shape};
+use harness::{CleanupAction, CleanupProcess};
 use session::{SessionRun, all_failed, probe};
 use std::collections::BTreeMap;
-use std::fmt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
-use store::StoreError;
-use store::s3::ConfigError;
 use tokio::runtime::Runtime;
-
-/// Share of the bytes of a cold read that must come from the store.
-const COLD_SHARE: f64 = 0.95;
-
-/// What to measure, and how.
-#[derive(Debug, Clone)]
-pub struct RunPlan {
-    /// Packages with their versions.
-    pub targets: Vec<Target>,
-    /// Object stores.
-    pub platforms: Vec<Platform>,
-    /// Jobs.
-    pub workload: Workload,
-    /// Numbers and sizes of files.
-    pub scale: Scale,
-    /// Number of repeats.
-    pub repeats: u32,
-    /// Seed of the order of small files.
-    pub seed: u64,
-    /// Time limits.
-    pub limits: Limits,
-    /// The network that the proxy imitates.
-    pub shape: Shape,
-    /// Whether the kernel's caches are dropped before reads.
-    pub drops_caches: bool,
-    /// Directory for everything that the run creates.
-    pub scratch: PathBuf,
-    /// Description of the machine.
-    pub machine: String,
-}
-
-/// Time limits of the phases of a cell.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
-    /// Formatting and mounting.
-    pub mount: Duration,
-    /// The job.
-    pub job: Duration,
-    /// Syncing and unmounting.
-    pub unmount: Duration,
-}
-
-/// Programs that the testbed itself starts, and where packages' programs are.
-#[derive(Debug, Clone)]
-pub struct Programs {
-    /// Path of Tenon.
-    pub tenon: PathBuf,
-    /// Path of MinIO, if it is installed.
-    pub minio: Option<PathBuf>,
-    /// Directories with programs.
-    pub search_path: Vec<PathBuf>,
-}
 
 /// The state of a run, for progress output.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -86,32 +33,6 @@ pub struct Progress {
     pub of: usize,
     /// The cell that begins.
     pub cell: Cell,
-}
-
-/// Reasons why a run cannot go on. Failures of a package are outcomes instead.
-#[derive(Debug, thiserror::Error)]
-pub enum RunError {
-    /// MinIO is not installed.
-    #[error("program 'minio' not found: install it, or give its path with --minio")]
-    NoMinio,
-    /// The machine refuses something.
-    #[error(transparent)]
-    Machine(#[from] harness::Error),
-    /// The store fails.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// The endpoint cannot be used.
-    #[error(transparent)]
-    Endpoint(#[from] ConfigError),
-    /// The results cannot be read or written.
-    #[error(transparent)]
-    Results(#[from] ResultsError),
-    /// The runtime does not start.
-    #[error("cannot start: {0}")]
-    Runtime(std::io::Error),
-    /// The run was stopped.
-    #[error("stopped; the same command continues the run")]
-    Stopped,
 }
 
 /// Measures every cell that has no result yet, and appends each outcome. `is_stopped` ends the run after the cell that runs.
@@ -146,47 +67,6 @@ pub fn run(
     let ended = sessions.iter().try_for_each(|session| run.session(session, results));
     drop(run);
     ended
-}
-
-impl RunPlan {
-    /// Returns the conditions of all results.
-    pub fn conditions(&self) -> Conditions {
-        Conditions {
-            machine: self.machine.clone(),
-            scale: self.scale,
-            seed: self.seed,
-            latency_ms: self.shape.latency.as_millis() as u64,
-            bandwidth_bytes: self.shape.bandwidth_bytes,
-            drops_caches: self.drops_caches,
-        }
-    }
-
-    fn sessions(&self, results: &Results) -> Vec<Session> {
-        let platforms: Vec<String> = self.platforms.iter().map(|platform| platform.name.clone()).collect();
-        let targets: Vec<String> = self.targets.iter().map(Target::to_string).collect();
-        let grid = Grid {
-            platforms: &platforms,
-            targets: &targets,
-            workload: &self.workload,
-            repeats: self.repeats,
-        };
-        grid.sessions(&results.done())
-    }
-
-    fn target(&self, name: &str) -> Option<&Target> {
-        self.targets.iter().find(|target| target.to_string() == name)
-    }
-
-    fn platform(&self, name: &str) -> Option<&Platform> {
-        self.platforms.iter().find(|platform| platform.name == name)
-    }
-}
-
-impl Programs {
-    /// Returns the path of a program.
-    pub fn find(&self, name: &str) -> Option<PathBuf> {
-        self.search_path.iter().map(|dir| dir.join(name)).find(|file| file.is_file())
-    }
 }
 
 /// The state of a run.
@@ -278,14 +158,4 @@ fn record(plan: &RunPlan, target: &Target, version: Option<String>, cell: Cell, 
         conditions: plan.conditions(),
         outcome,
     }
-}
-
-/// Whether so many bytes from the store are enough for a read of so many bytes without a cache.
-fn is_cold(fetched_bytes: u64, read_bytes: u64) -> bool {
-    fetched_bytes as f64 >= read_bytes as f64 * COLD_SHARE
-}
-
-/// Returns the failure of a cell that the testbed itself could not measure.
-fn testbed_failed(error: impl fmt::Display) -> Failure {
-    Failure::Testbed { reason: error.to_string() }
 }

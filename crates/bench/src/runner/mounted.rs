@@ -4,7 +4,7 @@
 //! after kill -9 of the testbed.
 
 use super::program::{POLL_INTERVAL, Surroundings, kill_group};
-use super::{Limits, testbed_failed};
+use super::run_plan::Limits;
 use crate::outcome::{Failure, Phase};
 use harness::{CleanupAction, CleanupProcess, ControlGroup, Stopwatch, Usage};
 use std::path::{Path, PathBuf};
@@ -41,15 +41,15 @@ impl Mounted {
         surroundings: &Surroundings,
         limit: Duration,
     ) -> Result<Self, Failure> {
-        let mut cleanup = CleanupProcess::new().map_err(testbed_failed)?;
-        cleanup.register(&CleanupAction::Unmount(point)).map_err(testbed_failed)?;
-        let group = ControlGroup::create(&group_name(), &mut cleanup).map_err(testbed_failed)?;
+        let mut cleanup = CleanupProcess::new().map_err(Failure::testbed)?;
+        cleanup.register(&CleanupAction::Unmount(point)).map_err(Failure::testbed)?;
+        let group = ControlGroup::create(&group_name(), &mut cleanup).map_err(Failure::testbed)?;
         let members = group.as_ref().map(ControlGroup::members).unwrap_or_default();
         let watch = Stopwatch::start();
         let started = surroundings.spawn(words, &members);
         let child = started
             .map_err(|error| surroundings.command_failed(Phase::Mount, &format!("{}: {error}", words[0])))?;
-        cleanup.register(&CleanupAction::Kill(child.id())).map_err(testbed_failed)?;
+        cleanup.register(&CleanupAction::Kill(child.id())).map_err(Failure::testbed)?;
         let mut mounted = Self {
             point: point.to_owned(),
             child,

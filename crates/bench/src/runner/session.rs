@@ -3,9 +3,9 @@
 use super::endpoint::Endpoint;
 use super::mounted::{MountCommands, Mounted};
 use super::program::{Surroundings, first_line};
+use super::run_plan::{Programs, RunPlan};
 use super::second_client::{DurabilityWatch, compare, count_missing};
 use super::transfer::Transfer;
-use super::{Programs, RunPlan, is_cold, testbed_failed};
 use crate::outcome::{Clocks, Failure, Measurement, Outcome, Phase, Place};
 use crate::package::{Command, Driver, Mapping, Target, Variables};
 use crate::plan::{Session, Step};
@@ -19,6 +19,9 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::runtime::Runtime;
+
+/// Share of the bytes of a cold read that must come from the store.
+const COLD_SHARE: f64 = 0.95;
 
 /// The state of a session.
 pub(super) struct SessionRun<'a> {
@@ -62,19 +65,19 @@ impl<'a> SessionRun<'a> {
         (dir, bucket): (PathBuf, &str),
         runtime: &'a Runtime,
     ) -> Result<Self, Failure> {
-        let mut cleanup = CleanupProcess::new().map_err(testbed_failed)?;
-        cleanup.register(&CleanupAction::Remove(&dir)).map_err(testbed_failed)?;
+        let mut cleanup = CleanupProcess::new().map_err(Failure::testbed)?;
+        cleanup.register(&CleanupAction::Remove(&dir)).map_err(Failure::testbed)?;
         for name in ["mount", "state", "cache", "config"] {
             let path = dir.join(name);
-            fs::create_dir_all(&path).map_err(file_error(&path)).map_err(testbed_failed)?;
+            fs::create_dir_all(&path).map_err(file_error(&path)).map_err(Failure::testbed)?;
         }
         let created = runtime.block_on(Bucket::create(endpoint.direct.as_ref(), bucket));
-        let own = created.map_err(testbed_failed)?;
+        let own = created.map_err(Failure::testbed)?;
         let proxied =
-            runtime.block_on(Bucket::open(endpoint.proxied.as_ref(), bucket)).map_err(testbed_failed)?;
+            runtime.block_on(Bucket::open(endpoint.proxied.as_ref(), bucket)).map_err(Failure::testbed)?;
         let values = variables(target, endpoint, programs, &dir, bucket);
         let surroundings = surroundings(target, endpoint, &values, &dir)?;
-        let fill = |command: &Command| command.fill(&values).map_err(testbed_failed);
+        let fill = |command: &Command| command.fill(&values).map_err(Failure::testbed);
         let commands = &target.package.commands;
         let mount_commands = match (&commands.mount, &commands.unmount) {
             (Some(mount), Some(unmount)) => {
@@ -131,7 +134,7 @@ impl<'a> SessionRun<'a> {
 
     fn run_on_mount(&self, job: &Job) -> Result<Measurement, Failure> {
         let commands =
-            self.commands.as_ref().ok_or_else(|| testbed_failed("the package has no mount command"))?;
+            self.commands.as_ref().ok_or_else(|| Failure::testbed("the package has no mount command"))?;
         self.make_cold(job)?;
         let before = Meters::read(self.endpoint);
         let mut mounted = self.mount(commands)?;
@@ -219,7 +222,7 @@ impl<'a> SessionRun<'a> {
         let count = match self.maps_directly() {
             true => count_missing(&self.bucket, files, job.folder(), self.runtime)?,
             false => {
-                let commands = self.commands.as_ref().ok_or_else(|| testbed_failed("no mount command"))?;
+                let commands = self.commands.as_ref().ok_or_else(|| Failure::testbed("no mount command"))?;
                 let mounted = self.mount(commands)?;
                 let is_missing = |file: &&JobFile| {
                     let size = fs::metadata(self.point().join(&file.path)).map(|metadata| metadata.len());
@@ -306,7 +309,7 @@ impl<'a> SessionRun<'a> {
         }
         self.empty_cache()?;
         match self.plan.drops_caches {
-            true => drop_caches().map_err(testbed_failed),
+            true => drop_caches().map_err(Failure::testbed),
             false => Ok(()),
         }
     }
@@ -314,7 +317,7 @@ impl<'a> SessionRun<'a> {
     fn empty_cache(&self) -> Result<(), Failure> {
         let cache = self.dir.join("cache");
         let emptied = fs::remove_dir_all(&cache).and_then(|()| fs::create_dir(&cache));
-        emptied.map_err(file_error(&cache)).map_err(testbed_failed)
+        emptied.map_err(file_error(&cache)).map_err(Failure::testbed)
     }
 
     /// Checks that the bytes of a cold read came from the store.
@@ -387,7 +390,7 @@ fn sync(point: &Path, limit: Duration) -> Result<Duration, Failure> {
     let watch = Stopwatch::start();
     let mut command = std::process::Command::new("sync");
     command.arg("--file-system").arg(point).stderr(std::process::Stdio::null());
-    let mut child = command.spawn().map_err(testbed_failed)?;
+    let mut child = command.spawn().map_err(Failure::testbed)?;
     match super::program::wait_within(&mut child, limit) {
         Some(_) => Ok(watch.elapsed()),
         None => Err(Failure::Hung { phase: Phase::Sync, seconds: limit.as_secs_f64() }),
@@ -429,16 +432,16 @@ fn surroundings(
 ) -> Result<Surroundings, Failure> {
     for (name, text) in &target.package.files {
         let path = dir.join("config").join(name);
-        let text = text.fill(values).map_err(testbed_failed)?;
+        let text = text.fill(values).map_err(Failure::testbed)?;
         let file = fs::File::options().write(true).create_new(true).mode(0o600).open(&path);
         let written = file.and_then(|mut file| file.write_all(text.as_bytes()));
-        written.map_err(file_error(&path)).map_err(testbed_failed)?;
+        written.map_err(file_error(&path)).map_err(Failure::testbed)?;
     }
     let environment =
         target.package.environment.iter().map(|(name, text)| Ok((name.clone(), text.fill(values)?)));
     let environment: Result<BTreeMap<String, String>, crate::package::TemplateError> = environment.collect();
     Ok(Surroundings {
-        environment: environment.map_err(testbed_failed)?,
+        environment: environment.map_err(Failure::testbed)?,
         dir: dir.to_owned(),
         log: dir.join("log"),
         secrets: vec![endpoint.secret_key.clone()],
@@ -449,4 +452,9 @@ fn surroundings(
 pub(super) fn all_failed(session: &Session, failure: &Failure) -> Vec<(String, Outcome)> {
     let recorded = session.steps.iter().filter(|step| step.is_recorded);
     recorded.map(|step| (step.job.name.clone(), Outcome::Failed(failure.clone()))).collect()
+}
+
+/// Whether so many bytes from the store are enough for a read of so many bytes without a cache.
+fn is_cold(fetched_bytes: u64, read_bytes: u64) -> bool {
+    fetched_bytes as f64 >= read_bytes as f64 * COLD_SHARE
 }

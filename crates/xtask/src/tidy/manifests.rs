@@ -46,6 +46,7 @@ const EDGES: [(&str, &[&str]); 22] = [
             "drive",
             "analyze",
             "bench",
+            "harness",
         ],
     ),
     (
