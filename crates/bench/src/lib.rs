@@ -1,13 +1,13 @@
 //! The testbed: any file system over any object store, measured the same way. The method is that of the NSDF-FUSE paper.
 //!
-//! Data goes one way. A [`Catalog`] of packages, [`Platform`]s and a [`Workload`] make a [`Grid`] of [`Cell`]s; [`run`] turns each cell into an
-//! [`Outcome`] and appends it to [`Results`]; a [`Summary`] of the results becomes a [`report`]. Only [`run`] has effects: processes, mounts,
-//! control groups, the proxy.
+//! Data goes one way. A [`Catalog`] of packages, [`Platform`]s and a [`Workload`] make a [`Grid`] of [`Cell`]s; [`run`] turns each cell
+//! into an [`Outcome`] and appends it to [`Results`]; a [`Summary`] of the results becomes a [`report`]. Only [`run`] has effects:
+//! processes, mounts, control groups, the proxy.
 //!
 //! Refuses a rate for a wrong result: every byte is compared, after a write by a second client, and a failure is an outcome of its own.
 //!
-//! Invariants: everything that is created on the machine is registered with a cleanup process before; no secret is in a command, a result or a
-//! message; the package is measured through the same proxy as every other.
+//! Invariants: everything that is created on the machine is registered with a cleanup process before; no secret is in a command, a result
+//! or a message; the package is measured through the same proxy as every other.
 
 pub mod content;
 mod file_error;

@@ -1,7 +1,7 @@
 //! The plan of a run: which cells are measured, in which order, and which are left after an interruption.
 //!
-//! Owns the order. Repeats are the outermost loop, so that the repeats of a package are spread over the whole run, and measurements that are
-//! compared with each other are close together.
+//! Owns the order. Repeats are the outermost loop, so that the repeats of a package are spread over the whole run, and measurements that
+//! are compared with each other are close together.
 //!
 //! Refuses effects: everything here is a function of its arguments.
 

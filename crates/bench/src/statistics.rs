@@ -71,8 +71,8 @@ impl Spread {
 }
 
 impl Ratio {
-    /// Returns the ratio of the medians of `a` and `b`, with an interval by the bootstrap: both are drawn anew, with replacement, from their own
-    /// repeats. `None` if either has fewer than three repeats.
+    /// Returns the ratio of the medians of `a` and `b`, with an interval by the bootstrap: both are drawn anew, with replacement, from
+    /// their own repeats. `None` if either has fewer than three repeats.
     pub fn of(a: &[f64], b: &[f64], seed: u64) -> Option<Self> {
         if a.len().min(b.len()) < REPEATS_MIN {
             return None;

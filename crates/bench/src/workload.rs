@@ -35,8 +35,8 @@ pub struct Job {
     pub threads: usize,
     /// For a job that reads: the job that wrote the files.
     pub reads: Option<String>,
-    /// For a job that writes: whether the package's processes are killed as soon as the last file is closed. Files that were acknowledged must
-    /// be in the bucket all the same.
+    /// For a job that writes: whether the package's processes are killed as soon as the last file is closed. Files that were acknowledged
+    /// must be in the bucket all the same.
     #[serde(default)]
     pub kills: bool,
 }
@@ -157,8 +157,8 @@ impl Job {
         (0..count).map(file).collect()
     }
 
-    /// Returns the files of each thread, in the order in which the thread takes them. Small files are shuffled: the seed gives the same order
-    /// for every package.
+    /// Returns the files of each thread, in the order in which the thread takes them. Small files are shuffled: the seed gives the same
+    /// order for every package.
     pub fn shares(&self, scale: &Scale, seed: u64) -> Vec<Vec<JobFile>> {
         let mut files = self.files(scale);
         if self.files == FileKind::Small {

@@ -1,7 +1,7 @@
 //! The parts that measurements share: what they set up on a machine and remove again, and how they show numbers.
 //!
-//! Owns processes and their end ([`CleanupProcess`], [`Server`], [`MemoryLimit`], [`ControlGroup`]), the [`Proxy`] in front of an endpoint, the
-//! command that starts MinIO, distributions of durations ([`Histogram`]), and tables, charts and the page of a report.
+//! Owns processes and their end ([`CleanupProcess`], [`Server`], [`MemoryLimit`], [`ControlGroup`]), the [`Proxy`] in front of an endpoint,
+//! the command that starts MinIO, distributions of durations ([`Histogram`]), and tables, charts and the page of a report.
 //!
 //! Refuses to know what is measured: no workload, package or storage node is named here.
 //!

@@ -2,8 +2,8 @@
 //!
 //! Owns the format of these files, their checks, and the catalog of shipped files and those of the user.
 //!
-//! Refuses secrets in commands: other users of the machine can read the arguments of a process. Secrets are available to the environment and
-//! to files only.
+//! Refuses secrets in commands: other users of the machine can read the arguments of a process. Secrets are available to the environment
+//! and to files only.
 
 mod catalog;
 mod definition;

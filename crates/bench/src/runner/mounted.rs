@@ -1,7 +1,7 @@
 //! A mounted package: its processes, from the mount until the last one has ended.
 //!
-//! Invariant: mount point, control group and process group are registered with a cleanup process before they are used, so that nothing is left
-//! after kill -9 of the testbed.
+//! Invariant: mount point, control group and process group are registered with a cleanup process before they are used, so that nothing is
+//! left after kill -9 of the testbed.
 
 use super::program::{POLL_INTERVAL, Surroundings, kill_group};
 use super::run_plan::Limits;

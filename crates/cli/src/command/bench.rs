@@ -35,8 +35,8 @@ enum Action {
 
 /// Run the six jobs of the NSDF-FUSE paper with each package, over a MinIO that is started for the run.
 ///
-/// Needs root for mounts and to drop the kernel's caches. Everything that the run creates is removed afterwards, also after Ctrl-C. Each result
-/// is appended to the results file; the same command continues an interrupted run and measures failed cells again.
+/// Needs root for mounts and to drop the kernel's caches. Everything that the run creates is removed afterwards, also after Ctrl-C. Each
+/// result is appended to the results file; the same command continues an interrupted run and measures failed cells again.
 #[derive(Debug, Args)]
 struct Run {
     /// Packages to measure, separated by commas, each with all versions or with one: tenon.durable (default: all)
