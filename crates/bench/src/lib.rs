@@ -15,6 +15,7 @@ mod outcome;
 mod package;
 mod plan;
 mod platform;
+mod probe;
 pub mod raw_client;
 pub mod report;
 mod results;
@@ -31,8 +32,9 @@ pub use package::{
 };
 pub use plan::{Cell, Grid, Session, Step};
 pub use platform::{Platform, PlatformKind, S3Endpoint};
+pub use probe::{Finding, Verdict, matrix};
 pub use results::{Conditions, Record, Results, ResultsError};
-pub use runner::{Limits, Programs, Progress, RunError, RunPlan, run};
+pub use runner::{Limits, Probed, Programs, Progress, RunError, RunPlan, probe_all, run};
 pub use statistics::{Conclusion, Ratio, Spread, median};
 pub use summary::{CellSummary, JobColumn, Row, Summary};
 pub use workload::{FileKind, Job, JobFile, Operation, Scale, Workload, WorkloadError};

@@ -15,14 +15,22 @@ pub use run_plan::{Limits, Programs, RunPlan};
 use crate::outcome::{Failure, Outcome};
 use crate::package::Target;
 use crate::plan::{Cell, Session};
+use crate::probe::Finding;
 use crate::results::{Record, Results};
 use endpoint::Endpoint;
 use harness::{CleanupAction, CleanupProcess};
-use session::{SessionRun, all_failed, probe};
+use session::{SessionRun, all_failed, find_version};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 use tokio::runtime::Runtime;
+
+/// Time that a feature gets.
+const FEATURE_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// The features of a target, or the reason why they could not be tried.
+pub type Probed = (String, Result<Vec<Finding>, Failure>);
 
 /// The state of a run, for progress output.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,25 +56,28 @@ pub fn run(
 ) -> Result<(), RunError> {
     let runtime = Runtime::new().map_err(RunError::Runtime)?;
     let sessions = plan.sessions(results);
-    let mut run = Run {
-        plan,
-        programs,
-        progress,
-        is_stopped,
-        endpoints: BTreeMap::new(),
-        probed: BTreeMap::new(),
-        cells: sessions.iter().map(Session::cells).sum(),
-        number: 0,
-        dir: plan.scratch.join(format!("tenon-bench-{}", std::process::id())),
-        sessions: 0,
-        runtime: &runtime,
-    };
-    let mut cleanup = CleanupProcess::new()?;
-    cleanup.register(&CleanupAction::Remove(&run.dir))?;
-    std::fs::create_dir_all(&run.dir).map_err(harness::file_error(&run.dir))?;
+    let cells = sessions.iter().map(Session::cells).sum();
+    let mut run = Run::new(plan, programs, (progress, is_stopped), cells, &runtime);
+    let _cleanup = run.make_directory()?;
     let ended = sessions.iter().try_for_each(|session| run.session(session, results));
+    // The servers end before the directory is removed.
     drop(run);
     ended
+}
+
+/// Tries every feature of each target on the first platform.
+///
+/// # Errors
+/// If the platform or the machine fails.
+pub fn probe_all(plan: &RunPlan, programs: &Programs) -> Result<Vec<Probed>, RunError> {
+    let runtime = Runtime::new().map_err(RunError::Runtime)?;
+    let is_stopped = AtomicBool::new(false);
+    let mut run = Run::new(plan, programs, (&|_| {}, &is_stopped), 0, &runtime);
+    let _cleanup = run.make_directory()?;
+    let Some(platform) = plan.platforms.first() else { return Ok(Vec::new()) };
+    let probed = plan.targets.iter().map(|target| run.probe(target, &platform.name)).collect();
+    drop(run);
+    probed
 }
 
 /// The state of a run.
@@ -78,7 +89,7 @@ struct Run<'a> {
     /// Platforms that were started, by name.
     endpoints: BTreeMap<String, Endpoint>,
     /// Versions of the targets' programs, or why there are none, by target.
-    probed: BTreeMap<String, Result<Option<String>, Failure>>,
+    versions: BTreeMap<String, Result<Option<String>, Failure>>,
     cells: usize,
     number: usize,
     dir: PathBuf,
@@ -86,29 +97,49 @@ struct Run<'a> {
     runtime: &'a Runtime,
 }
 
-impl Run<'_> {
+impl<'a> Run<'a> {
+    fn new(
+        plan: &'a RunPlan,
+        programs: &'a Programs,
+        (progress, is_stopped): (&'a dyn Fn(&Progress), &'a AtomicBool),
+        cells: usize,
+        runtime: &'a Runtime,
+    ) -> Self {
+        Self {
+            plan,
+            programs,
+            progress,
+            is_stopped,
+            endpoints: BTreeMap::new(),
+            versions: BTreeMap::new(),
+            cells,
+            number: 0,
+            dir: plan.scratch.join(format!("tenon-bench-{}", std::process::id())),
+            sessions: 0,
+            runtime,
+        }
+    }
+
+    /// Makes the directory of the run, and returns the process that removes it.
+    fn make_directory(&self) -> Result<CleanupProcess, RunError> {
+        let mut cleanup = CleanupProcess::new()?;
+        cleanup.register(&CleanupAction::Remove(&self.dir))?;
+        std::fs::create_dir_all(&self.dir).map_err(harness::file_error(&self.dir))?;
+        Ok(cleanup)
+    }
+
     fn session(&mut self, session: &Session, results: &mut Results) -> Result<(), RunError> {
-        let (Some(target), Some(platform)) =
-            (self.plan.target(&session.target), self.plan.platform(&session.platform))
-        else {
-            return Ok(());
-        };
-        self.sessions += 1;
-        let probed =
-            self.probed.entry(session.target.clone()).or_insert_with(|| probe(target, self.programs));
-        let version = match probed.clone() {
+        let (plan, programs, runtime) = (self.plan, self.programs, self.runtime);
+        let Some(target) = plan.target(&session.target) else { return Ok(()) };
+        let probed = self.versions.entry(session.target.clone());
+        let version = match probed.or_insert_with(|| find_version(target, programs)).clone() {
             Ok(version) => version,
             Err(failure) => return self.record_all(session, target, &failure, results),
         };
-        if !self.endpoints.contains_key(&session.platform) {
-            let dir = self.dir.join(&session.platform);
-            let endpoint = Endpoint::start(platform, self.plan, self.programs, &dir, self.runtime)?;
-            self.endpoints.insert(session.platform.clone(), endpoint);
-        }
+        let place = self.next_place();
+        self.start_endpoint(&session.platform)?;
         let Some(endpoint) = self.endpoints.get(&session.platform) else { return Ok(()) };
-        let bucket = format!("tenon-bench-{}-{}", std::process::id(), self.sessions);
-        let place = (self.dir.join(format!("session-{}", self.sessions)), bucket.as_str());
-        let begun = SessionRun::begin(target, endpoint, self.plan, self.programs, place, self.runtime);
+        let begun = SessionRun::begin(target, endpoint, plan, programs, place, runtime);
         let mut running = match begun {
             Ok(running) => running,
             Err(failure) => return self.record_all(session, target, &failure, results),
@@ -127,11 +158,48 @@ impl Run<'_> {
             let outcome = running.run(step);
             if step.is_recorded {
                 let cell = session.cell(&step.job.name);
-                results.append(record(self.plan, target, version.clone(), cell, outcome))?;
+                results.append(record(plan, target, version.clone(), cell, outcome))?;
             }
         }
         running.end(endpoint.direct.as_ref());
         ended
+    }
+
+    /// Returns the directory and the bucket's name of the next session.
+    fn next_place(&mut self) -> (PathBuf, String) {
+        self.sessions += 1;
+        let bucket = format!("tenon-bench-{}-{}", std::process::id(), self.sessions);
+        (self.dir.join(format!("session-{}", self.sessions)), bucket)
+    }
+
+    /// Starts a platform, unless it runs.
+    fn start_endpoint(&mut self, name: &str) -> Result<(), RunError> {
+        if let Some(platform) = self.plan.platform(name)
+            && !self.endpoints.contains_key(name)
+        {
+            let dir = self.dir.join(name);
+            let endpoint = Endpoint::start(platform, self.plan, self.programs, &dir, self.runtime)?;
+            self.endpoints.insert(name.to_owned(), endpoint);
+        }
+        Ok(())
+    }
+
+    fn probe(&mut self, target: &Target, platform: &str) -> Result<Probed, RunError> {
+        let name = target.title().to_owned();
+        if let Err(failure) = find_version(target, self.programs) {
+            return Ok((name, Err(failure)));
+        }
+        let place = self.next_place();
+        self.start_endpoint(platform)?;
+        let Some(endpoint) = self.endpoints.get(platform) else { return Ok((name, Ok(Vec::new()))) };
+        let (plan, programs, runtime) = (self.plan, self.programs, self.runtime);
+        let begun = SessionRun::begin(target, endpoint, plan, programs, place, runtime);
+        let probed = begun.and_then(|running| {
+            let findings = running.probe(FEATURE_TIMEOUT);
+            running.end(endpoint.direct.as_ref());
+            findings
+        });
+        Ok((name, probed))
     }
 
     fn record_all(

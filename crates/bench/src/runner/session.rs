@@ -9,6 +9,7 @@ use super::transfer::Transfer;
 use crate::outcome::{Clocks, Failure, Measurement, Outcome, Phase, Place};
 use crate::package::{Command, Driver, Mapping, Target, Variables};
 use crate::plan::{Session, Step};
+use crate::probe::{Finding, probe_bucket, probe_files};
 use crate::raw_client::Bucket;
 use crate::workload::{Job, JobFile, Operation};
 use harness::{CleanupAction, CleanupProcess, Stopwatch, Traffic, drop_caches, file_error, process_usage};
@@ -42,7 +43,7 @@ pub(super) struct SessionRun<'a> {
 }
 
 /// Returns the version that the target's program prints, or why the program cannot be had.
-pub(super) fn probe(target: &Target, programs: &Programs) -> Result<Option<String>, Failure> {
+pub(super) fn find_version(target: &Target, programs: &Programs) -> Result<Option<String>, Failure> {
     if let Some(program) = &target.package.program
         && programs.find(&program.name).is_none()
     {
@@ -62,7 +63,7 @@ impl<'a> SessionRun<'a> {
         endpoint: &'a Endpoint,
         plan: &'a RunPlan,
         programs: &Programs,
-        (dir, bucket): (PathBuf, &str),
+        (dir, bucket): (PathBuf, String),
         runtime: &'a Runtime,
     ) -> Result<Self, Failure> {
         let mut cleanup = CleanupProcess::new().map_err(Failure::testbed)?;
@@ -71,11 +72,11 @@ impl<'a> SessionRun<'a> {
             let path = dir.join(name);
             fs::create_dir_all(&path).map_err(file_error(&path)).map_err(Failure::testbed)?;
         }
-        let created = runtime.block_on(Bucket::create(endpoint.direct.as_ref(), bucket));
+        let created = runtime.block_on(Bucket::create(endpoint.direct.as_ref(), &bucket));
         let own = created.map_err(Failure::testbed)?;
         let proxied =
-            runtime.block_on(Bucket::open(endpoint.proxied.as_ref(), bucket)).map_err(Failure::testbed)?;
-        let values = variables(target, endpoint, programs, &dir, bucket);
+            runtime.block_on(Bucket::open(endpoint.proxied.as_ref(), &bucket)).map_err(Failure::testbed)?;
+        let values = variables(target, endpoint, programs, &dir, &bucket);
         let surroundings = surroundings(target, endpoint, &values, &dir)?;
         let fill = |command: &Command| command.fill(&values).map_err(Failure::testbed);
         let commands = &target.package.commands;
@@ -120,6 +121,24 @@ impl<'a> SessionRun<'a> {
             self.written.push(job.name.clone());
         }
         measured.map_or_else(Outcome::Failed, Outcome::Measured)
+    }
+
+    /// Tries every feature of the package on a mount.
+    pub(super) fn probe(&self, limit: Duration) -> Result<Vec<Finding>, Failure> {
+        let Some(commands) = &self.commands else {
+            return Ok(probe_files(&self.dir.join("state"), limit));
+        };
+        let mut mounted = self.mount(commands)?;
+        let mut findings = probe_files(&self.point(), limit);
+        if self.maps_directly() {
+            let traffic = || self.endpoint.traffic();
+            findings.extend(probe_bucket(&self.point(), &self.bucket, &traffic, limit, self.runtime));
+        }
+        match mounted.has_processes() {
+            true => mounted.unmount(&commands.unmount, &self.plan.limits).map(drop)?,
+            false => mounted.kill(),
+        }
+        Ok(findings)
     }
 
     /// Removes the bucket.
