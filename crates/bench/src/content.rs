@@ -63,6 +63,7 @@ pub struct ContentChecker {
 }
 
 impl ContentChecker {
+    /// Makes a checker for the bytes of `file` from `start` on.
     pub fn new(content: Content, file: usize, start: u64) -> Self {
         Self { content, file, start, at: start }
     }

@@ -4,9 +4,9 @@
 //! 8 parts in flight. Random writes are measured by mapping, with an fsync after each write or with write-back. Renames are measured by naming,
 //! until the call returns and until a client of the bucket finds the new names.
 
-use ::bench::Bucket;
 use ::bench::JobFile;
 use ::bench::content::{Content, ContentChecker};
+use ::bench::raw_client::Bucket;
 use anyhow::{Context as _, Result, bail, ensure};
 use servers::S3Server;
 use std::fs::{self, File, OpenOptions};
