@@ -1,4 +1,7 @@
-//! Tests of the testbed as a whole: runs over directories and MinIO, and planted defects, each reported as exactly that.
+//! Tests of the testbed as a whole: runs over directories and MinIO, and planted defects, each reported as exactly that. They need root for mounts,
+//! and MinIO.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod bench_run;
 mod defects;

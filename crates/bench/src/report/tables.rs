@@ -1,5 +1,6 @@
 //! The tables: rates like Table 2 of the paper, their peaks, costs, and failures.
 
+use crate::outcome::Failure;
 use crate::results::Record;
 use crate::statistics::median;
 use crate::summary::{CellSummary, Row, Summary};
@@ -118,25 +119,29 @@ pub fn failures(records: &[Record]) -> Table {
     let mut rows: Vec<Vec<String>> = Vec::new();
     for record in records {
         let Some(failure) = record.outcome.failure() else { continue };
-        let (cell, is_missing) =
-            (&record.cell, matches!(failure, crate::outcome::Failure::Unavailable { .. }));
-        let (job, repeat) = match is_missing {
-            true => ("all".to_owned(), "all".to_owned()),
-            false => (cell.job.clone(), (cell.repeat + 1).to_string()),
-        };
+        let cell = &record.cell;
+        let is_missing = matches!(failure, Failure::Unavailable { .. });
+        let job = if is_missing { "all".to_owned() } else { cell.job.clone() };
+        let repeat = if is_missing { "all".to_owned() } else { (cell.repeat + 1).to_string() };
         let row = vec![cell.platform.clone(), record.title.clone(), job, repeat, failure.to_string()];
-        if !rows.contains(&row) {
-            rows.push(row);
+        let is_alike = |other: &&mut Vec<String>| other[..3] == row[..3] && other[4] == row[4];
+        match rows.iter_mut().find(is_alike) {
+            None => rows.push(row),
+            Some(_) if is_missing => {}
+            Some(other) => {
+                let repeats = format!("{}, {}", other[3], row[3]);
+                other[3] = repeats;
+            }
         }
     }
-    let heads = ["platform", "package", "job", "repeat", "failure"];
+    let heads = ["platform", "package", "job", "repeats", "failure"];
     Table { title: "Failures".to_owned(), heads: heads.iter().map(|&head| head.to_owned()).collect(), rows }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::outcome::{Clock, Failure, Place};
+    use crate::outcome::{Clock, Place};
     use crate::results::tests::{failed, record};
     use crate::workload::Workload;
 

@@ -30,7 +30,7 @@ pub(super) struct Mounted {
     /// Duration of the mount.
     pub(super) mount_span: Duration,
     // Dropped last: it removes what the other fields refer to.
-    _cleanup: CleanupProcess,
+    cleanup: CleanupProcess,
 }
 
 impl Mounted {
@@ -56,7 +56,7 @@ impl Mounted {
             group,
             surroundings: surroundings.clone(),
             mount_span: Duration::ZERO,
-            _cleanup: cleanup,
+            cleanup,
         };
         mounted.wait_until_mounted(watch, limit)?;
         mounted.mount_span = watch.elapsed();
@@ -86,8 +86,12 @@ impl Mounted {
         let ended = self.surroundings.run(words, &[], Phase::Unmount, limits.unmount);
         let ended = ended.and_then(|()| self.wait_until_ended(watch, limits.unmount));
         let (span, usage) = (watch.elapsed(), self.usage());
-        if ended.is_err() {
-            self.kill();
+        match &ended {
+            // The process is gone, and its number may be given to another.
+            Ok(()) => {
+                self.cleanup.unregister(&CleanupAction::Kill(self.child.id())).map_err(Failure::testbed)?
+            }
+            Err(_) => self.kill(),
         }
         ended.map(|()| (span, usage))
     }

@@ -20,7 +20,7 @@ const OUTPUT_LINES: usize = 3;
 /// The surroundings of a package's commands.
 #[derive(Debug, Clone)]
 pub(super) struct Surroundings {
-    /// Environment, besides that of this process.
+    /// The whole environment: nothing of this process, whose variables may have other credentials and settings.
     pub(super) environment: BTreeMap<String, String>,
     /// Working directory.
     pub(super) dir: PathBuf,
@@ -36,7 +36,7 @@ impl Surroundings {
         let [program, arguments @ ..] = words else { return Err(io::Error::other("an empty command")) };
         let log = File::options().create(true).append(true).open(&self.log)?;
         let mut command = harness::command_in_groups(groups, Path::new(program));
-        command.args(arguments).envs(&self.environment).current_dir(&self.dir);
+        command.args(arguments).env_clear().envs(&self.environment).current_dir(&self.dir);
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).process_group(0);
         command.spawn()
     }
@@ -99,11 +99,13 @@ pub(super) fn kill_group(child: &mut Child) {
 }
 
 /// Returns the first line that a command prints, if it succeeds within a few seconds.
-pub(super) fn first_line(words: &[String]) -> Option<String> {
+pub(super) fn first_line(words: &[String], search_path: &str) -> Option<String> {
     const LIMIT: Duration = Duration::from_secs(10);
     let (program, arguments) = words.split_first()?;
     let mut command = std::process::Command::new(program);
     command
+        .env_clear()
+        .env("PATH", search_path)
         .args(arguments)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -131,7 +133,9 @@ mod tests {
 
     fn surroundings(dir: &Path) -> Surroundings {
         Surroundings {
-            environment: BTreeMap::from([("KEY".to_owned(), "hush".to_owned())]),
+            environment: [("KEY", "hush"), ("PATH", "/usr/bin:/bin")]
+                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                .into(),
             dir: dir.to_owned(),
             log: dir.join("log"),
             secrets: vec!["hush".to_owned()],
@@ -179,7 +183,7 @@ mod tests {
 
     #[test]
     fn the_first_line_of_a_version_is_read() {
-        assert_eq!(first_line(&shell("echo '1.2 '; echo more")), Some("1.2".to_owned()));
-        assert_eq!(first_line(&["/no/program".to_owned()]), None);
+        assert_eq!(first_line(&shell("echo '1.2 '; echo more"), ""), Some("1.2".to_owned()));
+        assert_eq!(first_line(&["/no/program".to_owned()], ""), None);
     }
 }

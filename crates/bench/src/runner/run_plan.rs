@@ -93,6 +93,12 @@ impl RunPlan {
 }
 
 impl Programs {
+    /// Returns the search path as the variable `PATH`. Directories that it cannot name are left out.
+    pub(super) fn search_path_text(&self) -> String {
+        let names: Vec<&str> = self.search_path.iter().filter_map(|dir| dir.to_str()).collect();
+        names.join(":")
+    }
+
     /// Returns the path of a program.
     pub fn find(&self, name: &str) -> Option<PathBuf> {
         self.search_path.iter().map(|dir| dir.join(name)).find(|file| file.is_file())

@@ -13,8 +13,8 @@ use tokio::task::JoinHandle;
 
 /// Minimum pause between two listings of a watch.
 const PAUSE_MIN: Duration = Duration::from_millis(10);
-/// A watch lists at most every other moment: it pauses as long as a listing takes, times this.
-const PAUSE_FACTOR: u32 = 2;
+/// Factor by which a pause is longer than a listing: the watch must not load the server that it watches.
+const PAUSE_FACTOR: u32 = 8;
 /// Concurrent streams of a comparison.
 const STREAMS: usize = 8;
 

@@ -7,7 +7,7 @@ use super::run_plan::{Programs, RunPlan};
 use super::second_client::{DurabilityWatch, compare, count_missing};
 use super::transfer::Transfer;
 use crate::outcome::{Clocks, Failure, Measurement, Outcome, Phase, Place};
-use crate::package::{Command, Driver, Mapping, Target, Variables};
+use crate::package::{Command, Driver, Mapping, Target, TemplateError, Variables};
 use crate::plan::{Session, Step};
 use crate::probe::{Finding, probe_bucket, probe_files};
 use crate::raw_client::Bucket;
@@ -53,7 +53,8 @@ pub(super) fn find_version(target: &Target, programs: &Programs) -> Result<Optio
     let Some(command) = &target.package.commands.version else { return Ok(None) };
     let mut values = target.version.parameters.clone();
     values.insert("tenon".to_owned(), programs.tenon.display().to_string());
-    Ok(command.fill(&values).ok().and_then(|words| first_line(&words)))
+    let search_path = programs.search_path_text();
+    Ok(command.fill(&values).ok().and_then(|words| first_line(&words, &search_path)))
 }
 
 impl<'a> SessionRun<'a> {
@@ -77,7 +78,7 @@ impl<'a> SessionRun<'a> {
         let proxied =
             runtime.block_on(Bucket::open(endpoint.proxied.as_ref(), &bucket)).map_err(Failure::testbed)?;
         let values = variables(target, endpoint, programs, &dir, &bucket);
-        let surroundings = surroundings(target, endpoint, &values, &dir)?;
+        let surroundings = surroundings(target, endpoint, programs, &values, &dir)?;
         let fill = |command: &Command| command.fill(&values).map_err(Failure::testbed);
         let commands = &target.package.commands;
         let mount_commands = match (&commands.mount, &commands.unmount) {
@@ -446,6 +447,7 @@ fn variables(
 fn surroundings(
     target: &Target,
     endpoint: &Endpoint,
+    programs: &Programs,
     values: &Variables,
     dir: &Path,
 ) -> Result<Surroundings, Failure> {
@@ -458,9 +460,12 @@ fn surroundings(
     }
     let environment =
         target.package.environment.iter().map(|(name, text)| Ok((name.clone(), text.fill(values)?)));
-    let environment: Result<BTreeMap<String, String>, crate::package::TemplateError> = environment.collect();
+    let environment: Result<BTreeMap<String, String>, TemplateError> = environment.collect();
+    let mut environment = environment.map_err(Failure::testbed)?;
+    environment.insert("PATH".to_owned(), programs.search_path_text());
+    environment.insert("HOME".to_owned(), dir.join("config").display().to_string());
     Ok(Surroundings {
-        environment: environment.map_err(Failure::testbed)?,
+        environment,
         dir: dir.to_owned(),
         log: dir.join("log"),
         secrets: vec![endpoint.secret_key.clone()],

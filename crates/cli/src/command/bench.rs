@@ -18,6 +18,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 
+/// Time limit of formatting and mounting.
+const MOUNT_TIMEOUT: Duration = Duration::from_secs(60);
+
 /// Measure file systems over object stores, all with the same jobs.
 #[derive(Debug, Args)]
 pub(crate) struct Bench {
@@ -31,6 +34,7 @@ enum Action {
     Report(Report),
     Compare(Compare),
     Packages(Packages),
+    Probe(Probe),
 }
 
 /// Run the six jobs of the NSDF-FUSE paper with each package, over a MinIO that is started for the run.
@@ -105,6 +109,24 @@ struct Compare {
     clock: ClockName,
 }
 
+/// Try which features of a file system each package has on a mount.
+///
+/// Needs root for mounts. A feature that a package documents, but that does not work here, is shown as a no with its error.
+#[derive(Debug, Args)]
+struct Probe {
+    /// Packages to try, separated by commas (default: all)
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    packages: Vec<String>,
+    /// Directory for everything that is created
+    #[arg(long, value_name = "DIR", default_value = "/var/tmp")]
+    scratch: PathBuf,
+    /// The minio program (default: the one in PATH)
+    #[arg(long, value_name = "FILE")]
+    minio: Option<PathBuf>,
+    #[command(flatten)]
+    catalog: CatalogFlags,
+}
+
 /// List the packages with their versions and characteristics.
 #[derive(Debug, Args)]
 struct Packages {
@@ -148,6 +170,7 @@ impl Bench {
             Action::Report(report) => report.run(),
             Action::Compare(compare) => compare.run(),
             Action::Packages(packages) => packages.run(),
+            Action::Probe(probe) => probe.run(),
         }
     }
 }
@@ -155,13 +178,13 @@ impl Bench {
 impl Run {
     fn run(self) -> Result<ExitCode> {
         let plan = self.plan()?;
-        let programs = self.programs()?;
+        let programs = programs(self.minio.clone())?;
         let mut results = Results::open(&self.results, &plan.conditions())?;
         let progress = Progress::start();
         let show = |state: &bench::Progress| {
             progress.show(&format!("{} of {}: {}", state.number, state.of, state.cell));
         };
-        let measured = bench::run(&plan, &programs, &mut results, &show, &stop_at_signal()?);
+        let measured = bench::run(&plan, &programs, &mut results, &show, &*stop_at_signal()?);
         drop(progress);
         print_tables(results.records(), &plan.workload, Clock::Durable, "durable");
         match measured {
@@ -177,47 +200,17 @@ impl Run {
 
     fn plan(&self) -> Result<RunPlan> {
         Ok(RunPlan {
-            targets: self.targets()?,
+            targets: self.catalog.targets(&self.packages)?,
             platforms: vec![Platform::minio()],
             workload: Workload::paper()?,
             scale: self.scale.scale(),
             repeats: self.repeats,
             seed: self.seed,
-            limits: Limits {
-                mount: Duration::from_secs(60),
-                job: self.job_timeout,
-                unmount: self.job_timeout,
-            },
+            limits: Limits { mount: MOUNT_TIMEOUT, job: self.job_timeout, unmount: self.job_timeout },
             shape: Shape { latency: self.latency, bandwidth_bytes: self.bandwidth },
             drops_caches: !self.keep_caches,
             scratch: self.scratch.clone(),
             machine: Conditions::this_machine(),
-        })
-    }
-
-    fn targets(&self) -> Result<Vec<Target>> {
-        let catalog = self.catalog.catalog()?;
-        let names: Vec<String> = match self.packages.as_slice() {
-            [] => catalog.packages().map(|package| package.name.clone()).collect(),
-            named => named.to_vec(),
-        };
-        let mut targets: Vec<Target> = Vec::new();
-        let mut known = BTreeSet::new();
-        for name in names {
-            targets.extend(
-                catalog.targets(&name)?.into_iter().filter(|target| known.insert(target.to_string())),
-            );
-        }
-        Ok(targets)
-    }
-
-    fn programs(&self) -> Result<Programs> {
-        let servers = environment::variable("TENON_SERVERS_DIR").map(|dir| Path::new(&dir).join("minio"));
-        let installed = || servers.filter(|file| file.is_file()).or_else(|| environment::program("minio"));
-        Ok(Programs {
-            tenon: std::env::current_exe().context("cannot find this program's own file")?,
-            minio: self.minio.clone().or_else(installed),
-            search_path: environment::search_path(),
         })
     }
 }
@@ -248,6 +241,33 @@ impl Compare {
     }
 }
 
+impl Probe {
+    fn run(self) -> Result<ExitCode> {
+        let plan = RunPlan {
+            targets: self.catalog.targets(&self.packages)?,
+            platforms: vec![Platform::minio()],
+            workload: Workload::paper()?,
+            scale: Scale::TINY,
+            repeats: 1,
+            seed: 1,
+            limits: Limits { mount: MOUNT_TIMEOUT, job: MOUNT_TIMEOUT, unmount: MOUNT_TIMEOUT },
+            shape: Shape::default(),
+            drops_caches: false,
+            scratch: self.scratch,
+            machine: Conditions::this_machine(),
+        };
+        let mut columns = Vec::new();
+        for (name, probed) in bench::probe_all(&plan, &programs(self.minio)?)? {
+            match probed {
+                Ok(findings) => columns.push((name, findings)),
+                Err(failure) => eprintln!("{name}: {failure}"),
+            }
+        }
+        print!("{}", bench::matrix(&columns).to_text());
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
 impl Packages {
     fn run(self) -> Result<ExitCode> {
         print!("{}", bench::report::packages(&self.catalog.catalog()?).to_text());
@@ -261,6 +281,20 @@ impl CatalogFlags {
         let dir = self.packages_dir.clone().unwrap_or_else(|| environment::config_dir().join("packages"));
         catalog.add_directory(&dir)?;
         Ok(catalog)
+    }
+
+    /// Returns the targets of these names, each once; without names, all.
+    fn targets(&self, names: &[String]) -> Result<Vec<Target>> {
+        let catalog = self.catalog()?;
+        let all = || catalog.packages().map(|package| package.name.clone()).collect();
+        let names: Vec<String> = if names.is_empty() { all() } else { names.to_vec() };
+        let mut targets: Vec<Target> = Vec::new();
+        let mut known = BTreeSet::new();
+        for name in names {
+            let found = catalog.targets(&name)?.into_iter();
+            targets.extend(found.filter(|target| known.insert(target.to_string())));
+        }
+        Ok(targets)
     }
 }
 
@@ -290,6 +324,16 @@ impl ClockName {
             Self::Paper => "paper's clock,",
         }
     }
+}
+
+fn programs(minio: Option<PathBuf>) -> Result<Programs> {
+    let servers = environment::variable("TENON_SERVERS_DIR").map(|dir| Path::new(&dir).join("minio"));
+    let installed = || servers.filter(|file| file.is_file()).or_else(|| environment::program("minio"));
+    Ok(Programs {
+        tenon: std::env::current_exe().context("cannot find this program's own file")?,
+        minio: minio.or_else(installed),
+        search_path: environment::search_path(),
+    })
 }
 
 fn read(path: &Path) -> Result<Vec<bench::Record>> {
