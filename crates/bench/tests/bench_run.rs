@@ -86,7 +86,7 @@ pub(crate) fn outcome<'r>(records: &'r [Record], job: &str) -> &'r Outcome {
 }
 
 /// Whether a process has the directory among its arguments.
-fn has_process_in(dir: &str) -> bool {
+pub(crate) fn has_process_in(dir: &str) -> bool {
     let own = std::process::id().to_string();
     let processes = std::fs::read_dir("/proc").unwrap().flatten();
     let mut others = processes.filter(|entry| entry.file_name().to_string_lossy() != own);

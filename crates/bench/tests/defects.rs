@@ -120,16 +120,17 @@ fn a_full_disk_is_named() {
 
 #[test]
 fn a_slow_repeat_stays_in_the_spread_and_is_marked() {
+    // Every read waits for a pipe: 0.3 s, and 3 s in the third repeat.
     let slow_third = r#"
         mount --bind "$1" "$2"
         f="$1/job1/00000"
         if [ -f "$f" ]; then
             echo >>"$4/reads"
-            if [ "$(wc -l <"$4/reads")" = 3 ]; then
-                mv "$f" "$3/original"
-                mkfifo "$f"
-                { sleep 2; cat "$3/original" >"$f"; } &
-            fi
+            seconds=0.3
+            [ "$(wc -l <"$4/reads")" != 3 ] || seconds=3
+            mv "$f" "$3/original"
+            mkfifo "$f"
+            { sleep $seconds; cat "$3/original" >"$f"; } &
         fi"#;
     let dir = tempfile::tempdir().unwrap();
     let fake = Fake::good().mount(slow_third).test_dir(dir.path());

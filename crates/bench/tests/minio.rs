@@ -28,19 +28,20 @@ fn the_raw_client_and_a_directory_are_measured_and_requests_counted() {
 
 #[test]
 fn a_shaped_network_has_its_bandwidth_and_latency() {
-    let mut bench_run = BenchRun::new(shipped(&["raw"]), Platform::minio()).jobs(&["job1", "job2"]);
+    let mut bench_run = BenchRun::new(shipped(&["raw"]), Platform::minio()).jobs(&["job3", "job4"]);
     bench_run.plan.scale.big_bytes = 2 << 20;
-    let bandwidth = 16 << 20;
-    bench_run.plan.shape = Shape { bandwidth_bytes: Some(bandwidth), ..Shape::default() };
+    // Eight streams keep the link busy while MinIO works on some of them.
+    bench_run.plan.shape = Shape { bandwidth_bytes: Some(4 << 20), ..Shape::default() };
     let records = bench_run.run();
-    for job in ["job1", "job2"] {
+    for job in ["job3", "job4"] {
         let rate = outcome(&records, job).measurement().unwrap().rate(Clock::Acknowledged);
-        assert!((15.2..16.8).contains(&rate), "{job}: {rate} MiB/s");
+        assert!((3.8..4.2).contains(&rate), "{job}: {rate} MiB/s");
     }
     bench_run.plan.shape = Shape { latency: std::time::Duration::from_millis(30), bandwidth_bytes: None };
     std::fs::remove_file(bench_run.results_path()).unwrap();
-    let seconds = outcome(&bench_run.run(), "job2").measurement().unwrap().clocks.job;
-    assert!(seconds >= 8.0 * 0.03, "{seconds}");
+    let seconds = outcome(&bench_run.run(), "job4").measurement().unwrap().clocks.job;
+    // Each of 8 streams has one connection and one request.
+    assert!((0.06..2.0).contains(&seconds), "{seconds}");
 }
 
 /// The package stores its files in the bucket, but keeps a copy that no wipe of its cache removes, and reads that.

@@ -1,6 +1,6 @@
 //! Interrupted runs: the next run goes on, and nothing is left of a run that was killed.
 
-use crate::bench_run::BenchRun;
+use crate::bench_run::{BenchRun, has_process_in};
 use crate::fake::Fake;
 use bench::{Platform, Results, RunError};
 use std::path::Path;
@@ -74,7 +74,9 @@ fn wait_until_removed(bench_run: &BenchRun) {
     let scratch = bench_run.plan.scratch.display().to_string();
     let is_left = || {
         let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
-        mounts.contains(&scratch) || std::fs::read_dir(&scratch).is_ok_and(|dir| dir.count() > 0)
+        mounts.contains(&scratch)
+            || has_process_in(&scratch)
+            || std::fs::read_dir(&scratch).is_ok_and(|dir| dir.count() > 0)
     };
     let waiting = harness::Stopwatch::start();
     while is_left() && waiting.elapsed() < Duration::from_secs(20) {

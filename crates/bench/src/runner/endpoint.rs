@@ -1,6 +1,6 @@
 //! A platform that runs: its store, the proxy in front of it, and the second client.
 
-use super::mounted::group_name;
+use super::program::group_name;
 use super::run_error::RunError;
 use super::run_plan::{Programs, RunPlan};
 use crate::platform::{Platform, PlatformKind, S3Endpoint};

@@ -3,13 +3,12 @@
 //! Invariant: mount point, control group and process group are registered with a cleanup process before they are used, so that nothing is
 //! left after kill -9 of the testbed.
 
-use super::program::{POLL_INTERVAL, Surroundings, kill_group};
+use super::program::{POLL_INTERVAL, Surroundings, group_name, kill_group};
 use super::run_plan::Limits;
 use crate::outcome::{Failure, Phase};
 use harness::{CleanupAction, CleanupProcess, ControlGroup, Stopwatch, Usage};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -83,7 +82,7 @@ impl Mounted {
     /// Unmounts, and returns the time until the mount point is free and the last process of the package has ended.
     pub(super) fn unmount(mut self, words: &[String], limits: &Limits) -> Result<(Duration, Usage), Failure> {
         let watch = Stopwatch::start();
-        let ended = self.surroundings.run(words, &[], Phase::Unmount, limits.unmount);
+        let ended = self.run(words, Phase::Unmount, limits.unmount);
         let ended = ended.and_then(|()| self.wait_until_ended(watch, limits.unmount));
         let (span, usage) = (watch.elapsed(), self.usage());
         match &ended {
@@ -94,6 +93,21 @@ impl Mounted {
             Err(_) => self.kill(),
         }
         ended.map(|()| (span, usage))
+    }
+
+    /// Writes the dirty data of the mount back, in a process of its own, which can be given up.
+    pub(super) fn sync(&mut self, limit: Duration) -> Result<Duration, Failure> {
+        let watch = Stopwatch::start();
+        let point = self.point.display().to_string();
+        let words = ["sync".to_owned(), "--file-system".to_owned(), point];
+        let synced = self.run(&words, Phase::Sync, limit);
+        synced.map(|()| watch.elapsed()).inspect_err(|_| self.kill())
+    }
+
+    /// Runs a command as a member of the control group, so that it ends with the package.
+    fn run(&self, words: &[String], phase: Phase, limit: Duration) -> Result<(), Failure> {
+        let members = self.group.as_ref().map(ControlGroup::members).unwrap_or_default();
+        self.surroundings.run(words, &members, phase, limit)
     }
 
     fn wait_until_ended(&self, watch: Stopwatch, limit: Duration) -> Result<(), Failure> {
@@ -132,12 +146,6 @@ impl Mounted {
     pub(super) fn is_measured(&self) -> bool {
         self.group.is_some()
     }
-}
-
-/// Returns a name that no other group of this machine has.
-pub(super) fn group_name() -> String {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    format!("tenon-bench-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
 /// Whether something is mounted on a directory. The directory itself is not touched, as a dead mount would block.

@@ -1,7 +1,7 @@
 //! Commands of packages: their processes, output and time limits.
 
 use crate::outcome::{Failure, Phase};
-use harness::Stopwatch;
+use harness::{CleanupProcess, ControlGroup, Stopwatch};
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -9,6 +9,7 @@ use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -62,6 +63,14 @@ impl Surroundings {
         }
     }
 
+    /// Runs a command to completion in a control group of its own, which ends with it and with the testbed.
+    pub(super) fn run_alone(&self, words: &[String], phase: Phase, limit: Duration) -> Result<(), Failure> {
+        let mut cleanup = CleanupProcess::new().map_err(Failure::testbed)?;
+        let group = ControlGroup::create(&group_name(), &mut cleanup).map_err(Failure::testbed)?;
+        let members = group.as_ref().map(ControlGroup::members).unwrap_or_default();
+        self.run(words, &members, phase, limit)
+    }
+
     /// Returns the failure of a command, without secrets.
     pub(super) fn command_failed(&self, phase: Phase, reason: &str) -> Failure {
         Failure::Command { phase, reason: mask(reason, &self.secrets) }
@@ -77,6 +86,12 @@ impl Surroundings {
             lines => lines[lines.len().saturating_sub(OUTPUT_LINES)..].join("; "),
         }
     }
+}
+
+/// Returns a name that no other group of this machine has.
+pub(super) fn group_name() -> String {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    format!("tenon-bench-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
 /// Waits until a process ends; `None` after the time limit.

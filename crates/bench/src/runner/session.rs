@@ -88,7 +88,7 @@ impl<'a> SessionRun<'a> {
             _ => None,
         };
         if let Some(format) = &commands.format {
-            surroundings.run(&fill(format)?, &[], Phase::Format, plan.limits.mount)?;
+            surroundings.run_alone(&fill(format)?, Phase::Format, plan.limits.mount)?;
         }
         Ok(Self {
             target,
@@ -196,9 +196,7 @@ impl<'a> SessionRun<'a> {
         before: &Meters,
     ) -> Result<Measurement, Failure> {
         let sync_span = match job.operation {
-            Operation::Write => {
-                sync(&self.point(), self.plan.limits.unmount).inspect_err(|_| mounted.kill())?
-            }
+            Operation::Write => mounted.sync(self.plan.limits.unmount)?,
             Operation::Read => Duration::ZERO,
         };
         let is_measured = mounted.is_measured();
@@ -293,7 +291,7 @@ impl<'a> SessionRun<'a> {
         let span = self.transfer(job, &root, Place::Mount, Phase::Job).run()?;
         let mut clocks = Clocks { job: span.as_secs_f64(), ..Clocks::default() };
         if job.operation == Operation::Write {
-            clocks.sync = sync(&root, self.plan.limits.unmount)?.as_secs_f64();
+            clocks.sync = sync(&root)?.as_secs_f64();
             clocks.durable = Some(job_watch.elapsed().as_secs_f64());
         }
         let usage = before.own_usage();
@@ -405,16 +403,12 @@ impl Meters {
     }
 }
 
-/// Writes the dirty data of a mount back, by `sync` in a process of its own, which can be given up.
-fn sync(point: &Path, limit: Duration) -> Result<Duration, Failure> {
+/// Writes the dirty data of a local directory's file system back.
+fn sync(dir: &Path) -> Result<Duration, Failure> {
     let watch = Stopwatch::start();
-    let mut command = std::process::Command::new("sync");
-    command.arg("--file-system").arg(point).stderr(std::process::Stdio::null());
-    let mut child = command.spawn().map_err(Failure::testbed)?;
-    match super::program::wait_within(&mut child, limit) {
-        Some(_) => Ok(watch.elapsed()),
-        None => Err(Failure::Hung { phase: Phase::Sync, seconds: limit.as_secs_f64() }),
-    }
+    let opened = fs::File::open(dir).and_then(|dir| Ok(rustix::fs::syncfs(dir)?));
+    opened.map_err(file_error(dir)).map_err(Failure::testbed)?;
+    Ok(watch.elapsed())
 }
 
 fn variables(
