@@ -13,8 +13,8 @@ use std::fs;
 use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use store::dir::{DirBuckets, DirOptions};
 use store::{Buckets, Entropy, SystemClock};
+use store_dir::{DirBuckets, DirOptions};
 use tokio::runtime::Runtime;
 
 const ACCESS_KEY: &str = "tenon-bench";

@@ -2,7 +2,7 @@
 
 use crate::results::ResultsError;
 use store::StoreError;
-use store::s3::ConfigError;
+use store_s3::ConfigError;
 
 /// Reasons why a run cannot go on. Failures of a package are outcomes instead.
 #[derive(Debug, thiserror::Error)]
