@@ -1,4 +1,4 @@
-//! What a package is: its commands, versions and characteristics. Plain data; `definition` reads it from a file.
+//! The description of a package: its commands, versions and characteristics. Plain data; `definition` reads it from a file.
 
 use super::template::{Template, TemplateError, Variables};
 use serde::{Deserialize, Serialize};

@@ -9,7 +9,7 @@ use harness::Shape;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What to measure, and how.
+/// The plan of a run: the cells, and how they are measured.
 #[derive(Debug, Clone)]
 pub struct RunPlan {
     /// Packages with their versions.

@@ -31,7 +31,7 @@ pub(super) struct SessionRun<'a> {
     plan: &'a RunPlan,
     runtime: &'a Runtime,
     bucket: Bucket,
-    /// The same bucket through the proxy.
+    /// Client of the bucket through the proxy.
     proxied: Bucket,
     dir: PathBuf,
     commands: Option<MountCommands>,
