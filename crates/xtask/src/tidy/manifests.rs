@@ -7,7 +7,7 @@ use super::tree::{File, Tree};
 use toml::{Table, Value};
 
 /// Every crate of the workspace, with the workspace crates that it may depend on.
-const EDGES: [(&str, &[&str]); 22] = [
+const EDGES: [(&str, &[&str]); 24] = [
     ("listen", &[]),
     ("store", &[]),
     ("log", &[]),
@@ -15,9 +15,10 @@ const EDGES: [(&str, &[&str]); 22] = [
     ("store-dir", &["store"]),
     ("staging", &["store", "log"]),
     ("sst", &[]),
-    ("servers", &[]),
+    ("harness", &[]),
+    ("servers", &["harness"]),
     ("drive", &["store", "sst", "log"]),
-    ("analyze", &["store", "store-s3"]),
+    ("analyze", &["store", "store-s3", "harness"]),
     ("meta", &["store"]),
     ("meta-disk", &["meta", "sst", "log"]),
     ("vfs", &["meta", "store", "staging"]),
@@ -27,7 +28,7 @@ const EDGES: [(&str, &[&str]); 22] = [
     ("views", &["store", "store-s3", "events", "listen", "log"]),
     ("fuse", &["vfs"]),
     ("sim", &["store", "staging", "meta", "vfs", "drive"]),
-    ("bench", &["store", "meta", "vfs", "fuse", "servers"]),
+    ("bench", &["store", "store-s3", "store-dir", "harness"]),
     (
         "fuzz",
         &[
@@ -63,13 +64,15 @@ const EDGES: [(&str, &[&str]); 22] = [
             "views",
             "drive",
             "analyze",
+            "bench",
+            "harness",
         ],
     ),
     (
         "xtask",
         &[
             "store", "store-s3", "meta", "vfs", "fuse", "events", "sources", "views", "servers", "bench",
-            "sst", "drive", "s3", "analyze",
+            "sst", "drive", "s3", "analyze", "harness",
         ],
     ),
 ];

@@ -1,0 +1,187 @@
+//! Removal of everything that was created on the machine, by a separate process.
+//!
+//! A shell reads registered actions from a pipe, one per line. When the pipe is closed, it executes them in reverse order. The pipe is
+//! closed when the [`CleanupProcess`] is dropped, and also when this process is killed. So there is only one cleanup path, and every normal
+//! end tests it.
+
+use crate::{Error, run_program};
+use std::fmt;
+use std::io::{Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command, Output, Stdio};
+
+const SCRIPT: &str = r#"
+trap '' INT TERM HUP
+undo=
+while IFS= read -r line; do
+  case $line in
+    gone\ *) undo=$(printf '%s\n' "$undo" | grep -vxF -- "${line#gone }") ;;
+    *) undo=$(printf '%s\n%s' "$line" "$undo") ;;
+  esac
+done
+patiently() {
+  tries=0
+  until "$@"; do
+    tries=$((tries + 1))
+    [ "$tries" -lt 300 ] || return 1
+    sleep 0.1
+  done
+}
+is_gone() { ! kill -0 "-$1"; }
+has_no_process() { [ ! -e "$1" ] || { xargs -r kill -9 <"$1/cgroup.procs"; rmdir -- "$1"; }; }
+is_unmounted() { umount -- "$1" || ! mountpoint -q -- "$1"; }
+is_detached() {
+  for device in $(losetup --noheadings --output NAME --associated "$1"); do losetup -d "$device"; done
+  [ -z "$(losetup --noheadings --output NAME --associated "$1")" ]
+}
+printf '%s\n' "$undo" | while IFS= read -r line; do
+  what=${line%% *} which=${line#* }
+  case $what in
+    kill) kill -9 "-$which"; patiently is_gone "$which" ;;
+    group) patiently has_no_process "$which" ;;
+    umount) patiently is_unmounted "$which" || umount -l -- "$which" ;;
+    detach) patiently is_detached "$which" ;;
+    remove) patiently rm -rf --one-file-system -- "$which" ;;
+  esac || echo "could not $what $which" >&3
+done
+"#;
+
+/// A cleanup action. It succeeds if its resource does not exist, so it can be registered before the resource is created.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CleanupAction<'a> {
+    /// Kill the process group with this leader.
+    Kill(u32),
+    /// Kill all processes of this control group, and remove it.
+    RemoveGroup(&'a Path),
+    /// Unmount this directory.
+    Unmount(&'a Path),
+    /// Detach all loop devices of this backing file.
+    DetachLoops(&'a Path),
+    /// Remove this file or directory, with its contents.
+    Remove(&'a Path),
+}
+
+impl fmt::Display for CleanupAction<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Kill(pid) => write!(f, "kill {pid}"),
+            Self::RemoveGroup(dir) => write!(f, "group {}", dir.display()),
+            Self::Unmount(dir) => write!(f, "umount {}", dir.display()),
+            Self::DetachLoops(file) => write!(f, "detach {}", file.display()),
+            Self::Remove(path) => write!(f, "remove {}", path.display()),
+        }
+    }
+}
+
+/// A process that executes the registered actions when this value is dropped or this process ends.
+#[derive(Debug)]
+pub struct CleanupProcess {
+    shell: Child,
+}
+
+impl CleanupProcess {
+    /// Starts the process.
+    ///
+    /// # Errors
+    /// If there is no `/bin/sh`.
+    pub fn new() -> Result<Self, Error> {
+        // Errors of the commands are ignored, as resources may be gone already. Actions that failed are reported on descriptor 3.
+        let script = format!("exec 3>&1 1>/dev/null 2>/dev/null\n{SCRIPT}");
+        let shell = Command::new("/bin/sh")
+            .args(["-c", &script, "tenon-cleanup"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .process_group(0)
+            .spawn();
+        let failed = |error: std::io::Error| Error::Failed {
+            program: "/bin/sh".to_owned(),
+            reason: error.to_string(),
+        };
+        Ok(Self { shell: shell.map_err(failed)? })
+    }
+
+    /// Registers an action, to be executed before all actions registered earlier.
+    ///
+    /// # Errors
+    /// If the process has ended.
+    pub fn register(&mut self, action: &CleanupAction<'_>) -> Result<(), Error> {
+        self.send(&action.to_string())
+    }
+
+    /// Unregisters an action that is no longer needed.
+    ///
+    /// # Errors
+    /// If the process has ended.
+    pub fn unregister(&mut self, action: &CleanupAction<'_>) -> Result<(), Error> {
+        self.send(&format!("gone {action}"))
+    }
+
+    /// Runs a program to completion. The program inherits the pipe, so cleanup does not begin before it ends, even if this process is
+    /// killed.
+    ///
+    /// # Errors
+    /// If the program cannot be run or exits with an error.
+    pub fn run(&mut self, program: &str, arguments: &[&str]) -> Result<Output, Error> {
+        let pipe = self.pipe()?.as_fd().try_clone_to_owned();
+        let pipe = pipe.map_err(|error| process_failed(&error.to_string()))?;
+        run_program(program, arguments, pipe.into())
+    }
+
+    fn pipe(&mut self) -> Result<&mut ChildStdin, Error> {
+        self.shell.stdin.as_mut().ok_or_else(|| process_failed("it has ended"))
+    }
+
+    fn send(&mut self, line: &str) -> Result<(), Error> {
+        writeln!(self.pipe()?, "{line}").map_err(|error| process_failed(&error.to_string()))
+    }
+}
+
+fn process_failed(reason: &str) -> Error {
+    Error::Failed { program: "the cleanup process".to_owned(), reason: reason.to_owned() }
+}
+
+impl Drop for CleanupProcess {
+    fn drop(&mut self) {
+        drop(self.shell.stdin.take());
+        let mut failures = String::new();
+        if let Some(mut output) = self.shell.stdout.take() {
+            // If the output cannot be read, there is nothing to report.
+            let _ = output.read_to_string(&mut failures);
+        }
+        let _ = self.shell.wait();
+        for line in failures.lines() {
+            tracing::error!("cleanup: {line}; do it by hand");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Actions are executed in reverse order; missing resources and unregistered actions are skipped.
+    #[test]
+    fn actions_are_executed_in_reverse_order() {
+        let root = tempfile::tempdir().unwrap();
+        let (outer, inner) = (root.path().join("outer dir"), root.path().join("outer dir/inner"));
+        let kept = root.path().join("kept");
+        std::fs::create_dir_all(&inner).unwrap();
+        std::fs::create_dir(&kept).unwrap();
+        let mut sleeper = Command::new("sleep").arg("600").process_group(0).spawn().unwrap();
+        let mut cleanup = CleanupProcess::new().unwrap();
+        cleanup.register(&CleanupAction::RemoveGroup(&outer)).unwrap();
+        cleanup.register(&CleanupAction::Remove(&inner)).unwrap();
+        cleanup.register(&CleanupAction::Unmount(&inner)).unwrap();
+        cleanup.register(&CleanupAction::DetachLoops(&root.path().join("never made"))).unwrap();
+        cleanup.register(&CleanupAction::Remove(&kept)).unwrap();
+        cleanup.unregister(&CleanupAction::Remove(&kept)).unwrap();
+        cleanup.register(&CleanupAction::Kill(sleeper.id())).unwrap();
+        let waited = std::thread::spawn(move || sleeper.wait().unwrap());
+        drop(cleanup);
+        assert!(!waited.join().unwrap().success());
+        assert!(!outer.exists() && kept.exists());
+    }
+}
