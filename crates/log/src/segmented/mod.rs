@@ -365,7 +365,7 @@ impl Inner {
     fn first_frame(&self, number: u64) -> io::Result<Vec<u8>> {
         let previous = self.segments.range(..number).next_back();
         Ok(match previous {
-            Some((previous, segment)) => frame::encode_segment_start(*previous, segment.len()?),
+            Some((previous, segment)) => frame::encode_segment_start(*previous, segment.len_bytes()?),
             None => frame::encode_segment_start(0, 0),
         })
     }

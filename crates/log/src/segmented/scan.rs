@@ -84,7 +84,7 @@ pub(super) fn read(dir: &Path, mut each: impl FnMut(ScanEvent) -> io::Result<()>
     for number in numbers.iter().copied() {
         let file = File::options().read(true).write(true).open(path(dir, number))?;
         let segment = Segment::new(number, file);
-        let len = segment.len()?;
+        let len = segment.len_bytes()?;
         let is_last = numbers.last() == Some(&number);
         let mut at = 0;
         while at < len {
@@ -96,7 +96,7 @@ pub(super) fn read(dir: &Path, mut each: impl FnMut(ScanEvent) -> io::Result<()>
                         continue;
                     };
                     let Some(earlier) = segments.get(&previous) else { continue };
-                    let left = earlier.len()?;
+                    let left = earlier.len_bytes()?;
                     if left < end {
                         // This segment follows what is missing.
                         let place = BadPlace { is_synced: mark.covers(previous, left), is_followed: true };

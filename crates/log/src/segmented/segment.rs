@@ -35,7 +35,7 @@ impl Segment {
     }
 
     /// Returns the length of the file in bytes.
-    pub fn len(&self) -> io::Result<u64> {
+    pub fn len_bytes(&self) -> io::Result<u64> {
         Ok(self.file.metadata()?.len())
     }
 
@@ -57,7 +57,7 @@ impl Segment {
     }
 
     pub(super) fn sync(&self) -> io::Result<()> {
-        let len = self.len()?;
+        let len = self.len_bytes()?;
         self.file.sync_data()?;
         self.synced.fetch_max(len, Ordering::AcqRel);
         Ok(())
