@@ -110,7 +110,7 @@ impl Replay {
                 };
                 let segment = self.segments.get(&segment)?;
                 let is_whole =
-                    !self.damages.iter().any(is_hit) && segment.len().is_ok_and(|len| range.end <= len);
+                    !self.damages.iter().any(is_hit) && segment.len_bytes().is_ok_and(|len| range.end <= len);
                 is_whole.then(|| Extent::Log(segment.clone(), range))
             }
         }
