@@ -4,7 +4,7 @@
 //! used before all of it has been read and its checksums are verified.
 
 use anyhow::{Context, Result, anyhow, bail};
-use meta_disk::{DumpedRecords, DiskEngine};
+use meta_disk::{DiskEngine, DumpedRecords};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufReader, BufWriter, ErrorKind, Read, Write};

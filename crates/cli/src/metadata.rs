@@ -9,7 +9,7 @@ use crate::backup::Origin;
 use crate::state;
 use crate::volume::{self, Volume};
 use anyhow::{Context, Result, bail};
-use meta_disk::{DumpedRecords, Journal, OpenError, DiskEngine, EngineOptions};
+use meta_disk::{DiskEngine, DumpedRecords, EngineOptions, Journal, OpenError};
 use staging::writeback::Writeback;
 use std::fs;
 use std::io::ErrorKind;
