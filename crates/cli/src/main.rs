@@ -7,46 +7,17 @@
 //!
 //! Exit codes: 0 success, 1 failure, 2 usage error. `fsck` and `drive` add 4: problems or damage were left.
 
-mod access_log;
-mod allocator;
-mod backup;
 mod bucket;
 mod command;
 mod control;
-mod daemon;
-mod dead_mounts;
-mod descriptors;
-mod device_rebuild;
-mod devices;
-mod disk_space;
-mod drive_holder;
-mod drives;
-mod embedded;
 mod endpoint;
-mod environment;
 mod event_handler;
-mod export;
-mod feeds;
-mod filesystem_sink;
-mod flags;
-mod local_buckets;
-mod logging;
 mod metadata;
-mod mount_points;
 mod mounted_views;
-mod open_volume;
-mod options;
-mod progress;
-mod registry;
-mod scrub;
-mod served_buckets;
-mod served_volume;
+mod process;
+mod serving;
 mod state;
-mod target;
-mod units;
-mod users;
 mod volume;
-mod webhooks;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::ffi::OsString;
@@ -93,8 +64,8 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    allocator::configure();
-    let argv = match options::rewrite(std::env::args_os().collect(), &Cli::command()) {
+    process::allocator::configure();
+    let argv = match command::arguments::rewrite(std::env::args_os().collect(), &Cli::command()) {
         Ok(argv) => argv,
         Err(error) => return fail(&error, EXIT_USAGE),
     };

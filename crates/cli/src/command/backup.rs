@@ -1,15 +1,18 @@
 //! `tenon backup`: writes the names of a volume to a file.
 
-use crate::backup;
 use crate::bucket::{self, Bucket, ProcessContext};
+use crate::command::flags::StoreFlags;
+use crate::command::progress::Progress;
 use crate::command::status;
+use crate::command::units;
 use crate::control::client::Client;
 use crate::control::protocol::{Answer, Request};
-use crate::flags::StoreFlags;
-use crate::progress::Progress;
-use crate::registry::LiveMount;
+use crate::metadata;
+use crate::metadata::backup;
+use crate::process::environment;
+use crate::state;
+use crate::state::registry::LiveMount;
 use crate::volume::Volume;
-use crate::{environment, metadata, state, units};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use std::os::unix::ffi::OsStrExt;

@@ -1,13 +1,15 @@
 //! `tenon conflicts`: lists and resolves conflicts between files and objects that changed at the same time.
 
 use crate::bucket::{self, Bucket, ProcessContext};
+use crate::command::flags::StoreFlags;
 use crate::command::status;
 use crate::control::client::Client;
 use crate::control::protocol::{Answer, Conflict, Keep, Request};
-use crate::flags::StoreFlags;
-use crate::registry::LiveMount;
+use crate::metadata;
+use crate::process::environment;
+use crate::state;
+use crate::state::registry::LiveMount;
 use crate::volume::Volume;
-use crate::{environment, metadata, state};
 use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, Subcommand};
 use std::path::PathBuf;

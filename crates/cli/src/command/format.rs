@@ -1,9 +1,9 @@
 //! `tenon format`: makes a volume.
 
+use crate::bucket::embedded;
 use crate::bucket::{self, Bucket, ProcessContext};
-use crate::embedded;
-use crate::flags::{Conflict, StoreFlags};
-use crate::units;
+use crate::command::flags::{Conflict, StoreFlags};
+use crate::command::units;
 use crate::volume::{self, ObjectLocation, Volume};
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};

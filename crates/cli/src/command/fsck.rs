@@ -4,15 +4,16 @@
 //! of use.
 
 use crate::bucket::{self, Bucket, ProcessContext};
+use crate::command::flags::StoreFlags;
+use crate::command::progress::Progress;
 use crate::command::status;
 use crate::control::client::Client;
 use crate::control::protocol::{Answer, Request};
-use crate::flags::StoreFlags;
-use crate::progress::Progress;
-use crate::registry::LiveMount;
+use crate::metadata;
+use crate::process::environment;
 use crate::state;
+use crate::state::registry::LiveMount;
 use crate::volume::Volume;
-use crate::{environment, metadata};
 use anyhow::{Context, Result};
 use bytes::Bytes;
 use clap::Args;

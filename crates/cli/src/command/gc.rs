@@ -1,13 +1,15 @@
 //! `tenon gc`: deletes content that no file refers to.
 
 use crate::bucket::{self, Bucket, ProcessContext};
+use crate::command::flags::StoreFlags;
 use crate::command::status;
 use crate::control::client::Client;
 use crate::control::protocol::{Answer, Request};
-use crate::flags::StoreFlags;
-use crate::registry::LiveMount;
+use crate::metadata;
+use crate::process::environment;
+use crate::state;
+use crate::state::registry::LiveMount;
 use crate::volume::Volume;
-use crate::{environment, metadata, state};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use staging::leases::left_over;

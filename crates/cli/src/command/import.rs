@@ -3,7 +3,7 @@
 use crate::command::status;
 use crate::control::client::Client;
 use crate::control::protocol::{Answer, Request};
-use crate::environment;
+use crate::process::environment;
 use anyhow::Result;
 use clap::Args;
 use std::process::ExitCode;

@@ -2,8 +2,8 @@
 
 use crate::control::client::Client;
 use crate::control::protocol::{Answer, FileExtent, Located, Request};
-use crate::environment;
-use crate::registry::LiveMount;
+use crate::process::environment;
+use crate::state::registry::LiveMount;
 use crate::volume::Volume;
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;

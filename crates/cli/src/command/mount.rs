@@ -2,19 +2,19 @@
 //!
 //! Order matters: checks that can refuse without side effects come first, and the directory is mounted last.
 
-use crate::allocator;
 use crate::bucket::{self, ProcessContext};
+use crate::command::flags::{EndpointFlags, LogFlags, MountFlags, StoreFlags, ViewFlags, VolumeFlags};
 use crate::command::format;
 use crate::control::client::Client;
 use crate::control::protocol::Status;
-use crate::daemon;
 use crate::endpoint;
-use crate::environment;
-use crate::flags::{EndpointFlags, LogFlags, MountFlags, StoreFlags, ViewFlags, VolumeFlags};
-use crate::logging::{self, LogFile};
 use crate::mounted_views;
-use crate::open_volume::{self, OpenVolume, ViewSettings};
-use crate::served_volume::{self, ServedVolume};
+use crate::process::allocator;
+use crate::process::daemon;
+use crate::process::environment;
+use crate::process::logging::{self, LogFile};
+use crate::serving::open_volume::{self, OpenVolume, ViewSettings};
+use crate::serving::served_volume::{self, ServedVolume};
 use crate::state::{self, StateDir};
 use crate::volume::Volume;
 use anyhow::{Context, Result, bail};

@@ -1,9 +1,9 @@
 //! `tenon object`: reads and writes objects of a volume, with the same stores and credentials as a mount.
 
 use crate::bucket::{Bucket, ProcessContext};
-use crate::flags::StoreFlags;
-use crate::target::{split, split_key};
+use crate::command::flags::StoreFlags;
 use crate::volume::Volume;
+use crate::volume::target::{split, split_key};
 use anyhow::{Context, Result};
 use bytes::Bytes;
 use clap::{Args, Subcommand};

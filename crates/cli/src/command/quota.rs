@@ -1,9 +1,9 @@
 //! `tenon quota`: limits what a volume or a directory tree may hold.
 
 use super::locate;
+use crate::command::units;
 use crate::control::client::Client;
 use crate::control::protocol::{Answer, Quota as Shown, QuotaChange, Request};
-use crate::units;
 use anyhow::{Result, bail};
 use clap::{Args, Subcommand};
 use std::path::{Path, PathBuf};

@@ -1,11 +1,13 @@
 //! `tenon rebuild`: rebuilds the metadata of a volume named by path from its bucket.
 
 use crate::bucket::{self, Bucket, ProcessContext};
+use crate::command::flags::StoreFlags;
+use crate::command::progress::Progress;
 use crate::command::status;
-use crate::flags::StoreFlags;
-use crate::progress::Progress;
+use crate::metadata;
+use crate::process::environment;
+use crate::state;
 use crate::volume::Volume;
-use crate::{environment, metadata, state};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use std::path::{Path, PathBuf};

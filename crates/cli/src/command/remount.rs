@@ -1,9 +1,9 @@
 //! `mount -o remount`: changes the settings of a mount that the kernel enforces, like `ro`.
 
 use super::umount::resolve;
+use crate::command::arguments::split_options;
 use crate::control::client::Client;
-use crate::environment;
-use crate::options::split_options;
+use crate::process::environment;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use fuse::Change;

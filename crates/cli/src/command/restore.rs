@@ -1,12 +1,14 @@
 //! `tenon restore`: restores the names of a volume from a backup.
 
-use crate::backup::{Origin, Reader};
 use crate::bucket::{self, Bucket, ProcessContext};
+use crate::command::flags::StoreFlags;
 use crate::command::status;
-use crate::flags::StoreFlags;
+use crate::metadata;
+use crate::metadata::backup::{Origin, Reader};
+use crate::process::environment;
+use crate::state;
 use crate::state::{Holder, StateDir};
 use crate::volume::Volume;
-use crate::{environment, metadata, state};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use std::path::{Path, PathBuf};

@@ -1,15 +1,15 @@
 //! `tenon serve`: serves a volume by S3, without mounting it.
 
-use crate::allocator;
 use crate::bucket::ProcessContext;
-use crate::drives::DrivesOptions;
+use crate::bucket::drives::DrivesOptions;
+use crate::bucket::local_buckets::{self, LocalBuckets};
+use crate::command::flags::{EndpointFlags, LogFlags, StoreFlags, VolumeFlags};
 use crate::endpoint;
-use crate::flags::{EndpointFlags, LogFlags, StoreFlags, VolumeFlags};
-use crate::local_buckets::{self, LocalBuckets};
-use crate::logging::{self, LogFile};
-use crate::open_volume::{self, OpenVolume};
-use crate::served_buckets::ServedBuckets;
-use crate::served_volume::{self, ServedVolume, StopSignals};
+use crate::process::allocator;
+use crate::process::logging::{self, LogFile};
+use crate::serving::open_volume::{self, OpenVolume};
+use crate::serving::served_buckets::ServedBuckets;
+use crate::serving::served_volume::{self, ServedVolume, StopSignals};
 use crate::state::StateDir;
 use crate::volume::Volume;
 use anyhow::{Context, Result, bail};

@@ -1,12 +1,12 @@
 //! `tenon status`: shows the mounts and their state.
 
 use super::umount::resolve;
+use crate::command::units::human_bytes;
 use crate::control::client::Client;
 use crate::control::protocol;
-use crate::dead_mounts;
-use crate::environment;
-use crate::registry::LiveMount;
-use crate::units::human_bytes;
+use crate::process::environment;
+use crate::state::dead_mounts;
+use crate::state::registry::LiveMount;
 use crate::volume::Volume;
 use anyhow::{Result, bail};
 use clap::Args;

@@ -1,11 +1,11 @@
 //! `tenon umount`: stores pending changes, then unmounts.
 
+use crate::command::progress::Progress;
+use crate::command::units;
 use crate::control::client::Client;
 use crate::control::protocol::{Answer, Request};
-use crate::environment;
-use crate::progress::Progress;
-use crate::registry::LiveMount;
-use crate::units;
+use crate::process::environment;
+use crate::state::registry::LiveMount;
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use std::os::unix::ffi::OsStrExt;

@@ -2,8 +2,8 @@
 
 use super::protocol::{Answer, Pending, Request, Status};
 use super::socket;
-use crate::registry::LiveMount;
 use crate::state;
+use crate::state::registry::LiveMount;
 use anyhow::{Context, Result, anyhow, bail};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;

@@ -13,9 +13,9 @@ mod relister;
 pub(crate) use object_scope::{ObjectScope, accounts, containers};
 
 use crate::bucket::ProcessContext;
+use crate::command::flags::{StoreFlags, ViewFlags};
 use crate::control::protocol;
 use crate::event_handler::{self, EventHandler};
-use crate::flags::{StoreFlags, ViewFlags};
 use crate::volume::Volume;
 use anyhow::{Context, Result, anyhow, bail};
 use events::Sink;

@@ -3,9 +3,9 @@
 use super::scale::ScaleFlags;
 use super::{OutputFlags, wait_for_signal, write};
 use crate::bucket::{ProcessContext, s3_config};
-use crate::flags::StoreFlags;
-use crate::progress::Progress;
-use crate::units;
+use crate::command::flags::StoreFlags;
+use crate::command::progress::Progress;
+use crate::command::units;
 use analyze::compare::{Measurement, Probe};
 use analyze::model::{Naming, Scope, SystemResult};
 use analyze::report;

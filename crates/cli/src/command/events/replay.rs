@@ -5,9 +5,9 @@
 //! posted twice.
 
 use crate::bucket::ProcessContext;
+use crate::command::flags::{SourceFlags, StoreFlags};
 use crate::command::object::print_line;
-use crate::feeds;
-use crate::flags::{SourceFlags, StoreFlags};
+use crate::event_handler::feeds;
 use crate::state;
 use anyhow::{Context, Result, bail};
 use clap::Args;

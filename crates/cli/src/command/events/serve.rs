@@ -1,12 +1,12 @@
 //! `tenon events serve`: runs an event handler for many clients.
 
 use crate::bucket::{self, ProcessContext};
+use crate::command::flags::{EventFlags, LogFlags, StoreFlags};
 use crate::endpoint;
-use crate::environment;
 use crate::event_handler::{self, EventHandler};
-use crate::flags::{EventFlags, LogFlags, StoreFlags};
-use crate::logging::{self, LogFile};
-use crate::served_volume::{self, StopSignals};
+use crate::process::environment;
+use crate::process::logging::{self, LogFile};
+use crate::serving::served_volume::{self, StopSignals};
 use crate::state::{Holder, StateDir};
 use anyhow::{Context, Result};
 use clap::Args;

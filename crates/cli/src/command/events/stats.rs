@@ -1,9 +1,9 @@
 //! `tenon events stats`: shows the state of a handler and its sources.
 
+use crate::command::flags::HandlerFlags;
 use crate::command::object::print_line;
+use crate::command::units;
 use crate::event_handler::{self, HandlerReport, HintReport};
-use crate::flags::HandlerFlags;
-use crate::units;
 use anyhow::{Context, Result};
 use clap::Args;
 use std::process::ExitCode;

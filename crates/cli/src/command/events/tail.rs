@@ -1,9 +1,9 @@
 //! `tenon events tail`: shows the events of a source as they arrive.
 
 use crate::bucket::ProcessContext;
+use crate::command::flags::{SourceFlags, StoreFlags};
 use crate::command::object::print_line;
-use crate::feeds;
-use crate::flags::{SourceFlags, StoreFlags};
+use crate::event_handler::feeds;
 use crate::state;
 use anyhow::{Context, Result, anyhow};
 use clap::Args;
