@@ -1,9 +1,12 @@
 //! The `tenon` program.
-//! Owns the command-line flags, the environment, configuration files, the terminal and the exit code, and connects
-//! the other crates. No other crate reads any of these.
-//! only crate that reads any of those.
 //!
-//! Refuses secrets on the command line. Prints every error as one line.
+//! Owns the command-line flags, the environment, configuration files, the terminal and the exit code, and connects
+//! the other crates. No other crate reads any of these. Refuses secrets on the command line. Prints every error as one
+//! line.
+//!
+//! Commands ([`command`]) are on top: they alone read flags, which become settings of the parts below. Dependencies
+//! point down only: command, serving, mounted_views, event_handler and endpoint, metadata and bucket, state, control,
+//! volume, process.
 //!
 //! Exit codes: 0 success, 1 failure, 2 usage error. `fsck` and `drive` add 4: problems or damage were left.
 

@@ -1,15 +1,13 @@
 //! Access to a drive that another process has open. Only one process can open a drive, so other commands access its
 //! objects through the endpoint of the process that mounts or serves it.
 
-use crate::bucket::ProcessContext;
-use crate::bucket::devices::Devices;
-use crate::bucket::embedded;
 use crate::control::client::Client;
-use crate::endpoint::users;
-use crate::process::environment;
-use crate::state::Holder;
-use crate::state::registry::LiveMount;
-use crate::volume::Volume;
+use crate::control::holder::{Holder, LiveMount};
+use crate::process::context::ProcessContext;
+use crate::state::default_user;
+use crate::state::registry::Registry;
+use crate::volume::device_names::Devices;
+use crate::volume::{Volume, embedded};
 use anyhow::{Context, Result, anyhow, bail};
 use std::sync::Arc;
 use store::{Buckets, ObjectStore};
@@ -21,7 +19,7 @@ pub(crate) fn holder_of_volume(volume: &Volume) -> Option<LiveMount> {
         return None;
     }
     let url = volume.url();
-    environment::registry().mounts().into_iter().find(|mount| mount.holder.volume == url)
+    Registry::of_user().mounts().into_iter().find(|mount| mount.holder.volume == url)
 }
 
 /// Returns the process that has a drive open, if it is registered.
@@ -34,7 +32,7 @@ pub(crate) fn holder_of_devices(devices: &Devices) -> Option<LiveMount> {
         }
         _ => false,
     };
-    environment::registry().mounts().into_iter().find(has)
+    Registry::of_user().mounts().into_iter().find(has)
 }
 
 /// Describes which process has a drive open, and what to do. Returns `None` if the process is not registered.
@@ -56,7 +54,7 @@ pub(crate) async fn connect(mount: &LiveMount, context: &ProcessContext) -> Resu
             "{volume} is mounted at {at} without an endpoint: mount it with --serve 127.0.0.1:0, or unmount it"
         );
     };
-    let keys = users::default_keys(&mount.state);
+    let keys = default_user::keys(&mount.state);
     let (access_key, secret_key) =
         keys.with_context(|| format!("{volume} is in use; access it at {url}, with a key of its users"))?;
     let credentials = Credentials::new(&access_key, &secret_key, None)?;
@@ -69,7 +67,8 @@ pub(crate) async fn connect(mount: &LiveMount, context: &ProcessContext) -> Resu
     let buckets = S3Buckets::new(config, context.clock.clone(), context.entropy.clone())?;
     let opened = async {
         let name = buckets.list().await?.into_iter().next();
-        let name = name.ok_or_else(|| anyhow!("the endpoint serves no bucket"))?;
+        let name =
+            name.ok_or_else(|| anyhow!("the endpoint serves no bucket; serve the volume with --bucket"))?;
         Ok::<_, anyhow::Error>(buckets.open(&name).await?)
     };
     opened.await.with_context(|| format!("cannot access {volume} at {url}"))

@@ -1,8 +1,9 @@
 //! Buckets on this machine: object drives, or directories.
 
-use crate::bucket::ProcessContext;
-use crate::bucket::drives::{Drives, DrivesOptions};
+use crate::bucket::drives::{DrivesOptions, OpenDrives};
+use crate::process::context::ProcessContext;
 use crate::volume::Volume;
+use crate::volume::device_names::Drives;
 use anyhow::{Context, Result, bail};
 use drive::{Drive, OpenOptions};
 use std::sync::Arc;
@@ -44,7 +45,7 @@ impl LocalBuckets {
         options: DrivesOptions,
         context: &ProcessContext,
     ) -> Result<Self> {
-        let opened = drives.open(options, context).await?;
+        let opened = OpenDrives::open(drives, options, context).await?;
         let buckets = opened.buckets(options.degraded).await?;
         let start_upkeep = |drive: Drive| {
             let owned = drive.clone();

@@ -1,38 +1,31 @@
 //! Opens the bucket behind a volume: an S3 client with credentials, a drive, or a local directory.
 
+pub(crate) mod credentials;
 pub(crate) mod devices;
 pub(crate) mod disk_space;
 pub(crate) mod drive_holder;
 pub(crate) mod drives;
-pub(crate) mod embedded;
-pub(crate) mod export;
+pub(crate) mod embedded_drive;
 pub(crate) mod local_buckets;
+pub(crate) mod object_copy;
 
-use crate::bucket::drive_holder;
+use crate::bucket::credentials::{StoreSettings, sign_in};
 use crate::bucket::drives::DrivesOptions;
-use crate::bucket::embedded;
 use crate::bucket::local_buckets::LocalBuckets;
-use crate::command::flags::StoreFlags;
-use crate::process::environment;
-use crate::state;
-use crate::volume::{self, ObjectLocation, Volume};
+use crate::process::context::ProcessContext;
+use crate::volume::embedded::{self, ObjectLocation};
+use crate::volume::{Account, Volume};
 use anyhow::{Context, Error, Result, anyhow};
 use drive::OpenOptions;
 use staging::joined::JoinedStore;
 use staging::writeback::{Writeback, WritebackOptions};
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
-use store::accounts::Accounts;
 use store::wrap::{Operation, Trace, Traced};
-use store::{Buckets, Clock, Entropy, ObjectStore, StoreError};
+use store::{Buckets, ObjectStore, StoreError};
 use store_dir::{DirOptions, DirStore};
-use store_s3::{Addressing, Credentials, CredentialsSource, Found, RequestKind, S3Buckets, S3Config, Search};
-
-/// Minimum timeout of an answer. A short retry timeout also shortens the timeout of single attempts, but not below
-/// this.
-const ANSWER_WITHIN_MIN: Duration = Duration::from_secs(5);
+use store_s3::RequestKind;
 
 /// An open bucket of a volume.
 #[derive(Debug, Clone)]
@@ -48,10 +41,6 @@ pub(crate) struct Bucket {
     requests: RequestCounter,
 }
 
-/// An owner of buckets: a profile of the AWS files, or `None` for the account that the flags and the environment
-/// name.
-pub(crate) type Account = Option<String>;
-
 /// Source of request counts: requests on the wire for a server, calls for a local store.
 #[derive(Debug, Clone)]
 enum RequestCounter {
@@ -59,59 +48,42 @@ enum RequestCounter {
     Calls(Trace),
 }
 
-/// The clock and the random numbers of this process.
-#[derive(Debug, Clone)]
-pub(crate) struct ProcessContext {
-    /// The system clock.
-    pub(crate) clock: Arc<dyn Clock>,
-    /// Random numbers, seeded by the system.
-    pub(crate) entropy: Arc<Entropy>,
-}
-
-impl ProcessContext {
-    /// Returns the clock and the random numbers of the system.
-    pub(crate) fn system() -> Result<Self> {
-        let seed = crate::command::format::random_bytes()?;
-        Ok(Self { clock: Arc::new(store::SystemClock), entropy: Arc::new(Entropy::keyed(&seed)) })
-    }
-}
-
 impl Bucket {
     /// Opens the bucket. For a server, one request tells whether it can be used.
     pub(crate) async fn open(
         volume: &Volume,
-        flags: &StoreFlags,
+        settings: &StoreSettings,
         read_only: bool,
         context: &ProcessContext,
     ) -> Result<Self> {
         let options = OpenOptions { read_only, ..OpenOptions::default() };
-        Self::open_with(volume, flags, options, context).await
+        Self::open_with(volume, settings, options, context).await
     }
 
     /// Like `open`, with all options of a drive. Other stores use only `read_only`.
     pub(crate) async fn open_with(
         volume: &Volume,
-        flags: &StoreFlags,
+        settings: &StoreSettings,
         options: OpenOptions,
         context: &ProcessContext,
     ) -> Result<Self> {
         let read_only = options.read_only;
         match volume {
-            Volume::S3 { bucket, .. } => Self::open_s3(bucket, flags, context).await,
+            Volume::S3 { bucket, .. } => Self::open_s3(bucket, settings, context).await,
             Volume::Directory { root } => Self::open_dir(root, read_only, context),
-            Volume::Embedded { root } => match volume::read_record(root)?.objects {
-                ObjectLocation::Directory => Self::open_dir(&volume::objects_dir(root), read_only, context),
+            Volume::Embedded { root } => match embedded::read_record(root)?.objects {
+                ObjectLocation::Directory => Self::open_dir(&embedded::objects_dir(root), read_only, context),
                 ObjectLocation::Drive => {
-                    let (store, local) = embedded::open(root, options, context).await?;
+                    let (store, local) = embedded_drive::open(root, options, context).await?;
                     Ok(Self { local: Some(Arc::new(local)), ..Self::from_store(store) })
                 }
             },
             Volume::Drive { .. } | Volume::Directories { .. } => {
-                let opening = DrivesOptions { options, degraded: flags.degraded };
+                let opening = DrivesOptions { options, degraded: settings.degraded };
                 Ok(Self::from_local(LocalBuckets::open(volume, opening, context).await?))
             }
             Volume::Buckets { names, accounts, .. } => {
-                Self::open_buckets(names.as_ref(), accounts, flags, context).await
+                Self::open_buckets(names.as_ref(), accounts, settings, context).await
             }
         }
     }
@@ -119,13 +91,13 @@ impl Bucket {
     /// Opens the bucket or, if only one process can have it open, connects to the endpoint of that process.
     pub(crate) async fn open_or_connect(
         volume: &Volume,
-        flags: &StoreFlags,
+        settings: &StoreSettings,
         read_only: bool,
         context: &ProcessContext,
     ) -> Result<Self> {
         match drive_holder::holder_of_volume(volume) {
             Some(holder) => Ok(Self::from_store(drive_holder::connect(&holder, context).await?)),
-            None => Self::open(volume, flags, read_only, context).await,
+            None => Self::open(volume, settings, read_only, context).await,
         }
     }
 
@@ -162,8 +134,8 @@ impl Bucket {
         }
     }
 
-    async fn open_s3(bucket: &str, flags: &StoreFlags, context: &ProcessContext) -> Result<Self> {
-        let (buckets, counts) = sign_in(&[None].into(), flags, context).await?;
+    async fn open_s3(bucket: &str, settings: &StoreSettings, context: &ProcessContext) -> Result<Self> {
+        let (buckets, counts) = sign_in(&[None].into(), settings, context).await?;
         let store = buckets.open(bucket).await.map_err(|error| with_advice(error, bucket))?;
         Ok(Self {
             store,
@@ -178,10 +150,10 @@ impl Bucket {
     async fn open_buckets(
         names: Option<&BTreeSet<String>>,
         accounts: &BTreeSet<Account>,
-        flags: &StoreFlags,
+        settings: &StoreSettings,
         context: &ProcessContext,
     ) -> Result<Self> {
-        let (buckets, counts) = sign_in(accounts, flags, context).await?;
+        let (buckets, counts) = sign_in(accounts, settings, context).await?;
         match names {
             Some(names) => check_any_opens(&*buckets, names).await?,
             None => drop(buckets.list().await.context("cannot list the buckets")?),
@@ -235,32 +207,6 @@ async fn check_any_opens(buckets: &dyn Buckets, names: &BTreeSet<String>) -> Res
     refused.map_or(Ok(()), Err)
 }
 
-/// Returns all buckets that the credentials of the accounts can access.
-pub(crate) async fn open_accounts(
-    accounts: &BTreeSet<Account>,
-    flags: &StoreFlags,
-    context: &ProcessContext,
-) -> Result<Arc<dyn Buckets>> {
-    Ok(sign_in(accounts, flags, context).await?.0)
-}
-
-/// Signs in to the accounts. Returns their buckets, and the request counts of each account.
-async fn sign_in(
-    accounts: &BTreeSet<Account>,
-    flags: &StoreFlags,
-    context: &ProcessContext,
-) -> Result<(Arc<dyn Buckets>, Vec<Arc<store_s3::RequestCounts>>)> {
-    let (mut reached, mut counts) = (BTreeMap::<Account, Arc<dyn Buckets>>::new(), Vec::new());
-    for account in accounts {
-        let (clock, entropy) = (Arc::clone(&context.clock), Arc::clone(&context.entropy));
-        let buckets = S3Buckets::new(s3_config(flags, account.as_deref())?, clock, entropy)?;
-        buckets.sign_in().await?;
-        counts.push(buckets.requests());
-        reached.insert(account.clone(), Arc::new(buckets));
-    }
-    Ok((Arc::new(Accounts::new(reached)), counts))
-}
-
 /// Returns the S3 request that corresponds to a call of a store.
 fn request_kind(call: Operation) -> RequestKind {
     match call {
@@ -280,95 +226,6 @@ fn request_kind(call: Operation) -> RequestKind {
     }
 }
 
-/// Returns the endpoint that the flags or the environment name. It is part of a volume's identity.
-pub(crate) fn endpoint_url(flags: &StoreFlags) -> Option<String> {
-    flags
-        .endpoint_url
-        .clone()
-        .or_else(|| environment::variable("AWS_ENDPOINT_URL_S3"))
-        .or_else(|| environment::variable("AWS_ENDPOINT_URL"))
-}
-
-/// Returns the state directory that the flags name, or the volume's default.
-pub(crate) fn state_dir(volume: &Volume, named: Option<&Path>, flags: &StoreFlags) -> PathBuf {
-    let own = || state::default_dir(volume, endpoint_url(flags).as_deref(), &environment::states_dir());
-    named.map_or_else(own, Path::to_owned)
-}
-
-/// Returns the settings for accessing the buckets of an account.
-pub(crate) fn s3_config(flags: &StoreFlags, account: Option<&str>) -> Result<S3Config> {
-    let found = match account {
-        None => default_account(flags)?,
-        Some(name) => profile_account(name).with_context(|| format!("the account '{name}'"))?,
-    };
-    let mut config = S3Config {
-        endpoint: found.endpoint,
-        credentials: found.credentials,
-        ca_bundle: flags.ca_bundle.clone(),
-        addressing: addressing(flags),
-        ..S3Config::default()
-    };
-    config.retry.budget = flags.retry_timeout;
-    let answer = flags.retry_timeout.clamp(ANSWER_WITHIN_MIN, config.timeouts.answer);
-    (config.timeouts.answer, config.timeouts.stall) = (answer, answer);
-    if let Some(region) = found.region {
-        config.region = region;
-    }
-    Ok(config)
-}
-
-fn addressing(flags: &StoreFlags) -> Option<Addressing> {
-    match (flags.force_path_style, flags.virtual_host_style) {
-        (true, _) => Some(Addressing::Path),
-        (_, true) => Some(Addressing::Host),
-        _ => None,
-    }
-}
-
-/// Returns the settings of the flags, completed from the environment.
-fn default_account(flags: &StoreFlags) -> Result<Found> {
-    let found = credentials(flags)?;
-    let (endpoint, region) = (flags.endpoint_url.clone(), flags.region.clone());
-    Ok(Found { endpoint: endpoint.or(found.endpoint), region: region.or(found.region), ..found })
-}
-
-/// Returns the settings of a profile. Endpoint and region in the environment are for the default account only.
-fn profile_account(name: &str) -> Result<Found> {
-    let env = |name: &str| match name {
-        "AWS_ENDPOINT_URL" | "AWS_ENDPOINT_URL_S3" | "AWS_REGION" | "AWS_DEFAULT_REGION" => None,
-        _ => environment::variable(name),
-    };
-    Ok(Search { explicit: None, profile: Some(name.to_owned()), region: None, env: &env }.run()?)
-}
-
-fn credentials(flags: &StoreFlags) -> Result<Found> {
-    if flags.no_sign_request {
-        let region =
-            environment::variable("AWS_REGION").or_else(|| environment::variable("AWS_DEFAULT_REGION"));
-        return Ok(Found {
-            credentials: CredentialsSource::Anonymous,
-            region,
-            endpoint: endpoint_url(flags),
-        });
-    }
-    let explicit = flags.access_key_file.as_deref().map(read_key_file).transpose()?;
-    let (profile, region) = (flags.profile.clone(), flags.region.clone());
-    Ok(Search { explicit, profile, region, env: &environment::variable }.run()?)
-}
-
-/// Reads `ACCESS-KEY:SECRET-KEY[:SESSION-TOKEN]` from the first line of a file that only its owner may read.
-fn read_key_file(path: &Path) -> Result<Credentials> {
-    let shown = path.display();
-    let text = state::read_secret(path)?;
-    let mut parts = text.lines().next().unwrap_or_default().trim().splitn(3, ':');
-    match (parts.next(), parts.next(), parts.next()) {
-        (Some(access), Some(secret), token) => {
-            Credentials::new(access, secret, token).with_context(|| shown.to_string())
-        }
-        _ => Err(anyhow!("{shown} has no ACCESS-KEY:SECRET-KEY in its first line")),
-    }
-}
-
 /// Adds advice that the store itself cannot give to its error.
 fn with_advice(error: StoreError, bucket: &str) -> Error {
     let advice = match &error {
@@ -379,29 +236,5 @@ fn with_advice(error: StoreError, bucket: &str) -> Error {
     match advice {
         Some(advice) => anyhow!("cannot open s3://{bucket}: {error}; {advice}"),
         None => anyhow!("cannot open s3://{bucket}: {error}"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::fs;
-    use std::os::unix::fs::PermissionsExt;
-
-    fn key_file(text: &str, mode: u32) -> (tempfile::NamedTempFile, Result<Credentials>) {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        fs::write(file.path(), text).unwrap();
-        fs::set_permissions(file.path(), fs::Permissions::from_mode(mode)).unwrap();
-        let read = read_key_file(file.path());
-        (file, read)
-    }
-
-    #[test]
-    fn a_key_file_is_read_only_when_it_is_private() {
-        assert_eq!(key_file("AKIA:hush\n", 0o600).1.unwrap().access_key(), "AKIA");
-        let refused = format!("{:#}", key_file("AKIA:hush\n", 0o644).1.unwrap_err());
-        assert!(refused.contains("chmod 600") && !refused.contains("hush"), "{refused}");
-        let refused = format!("{:#}", key_file("hush\n", 0o600).1.unwrap_err());
-        assert!(refused.contains("no ACCESS-KEY:SECRET-KEY") && !refused.contains("hush"), "{refused}");
     }
 }

@@ -4,15 +4,10 @@ pub(crate) mod access_log;
 pub(crate) mod users;
 pub(crate) mod webhooks;
 
-use crate::bucket::ProcessContext;
-use crate::command::flags::{EndpointFlags, StoreFlags};
-use crate::endpoint::access_log;
-use crate::endpoint::users;
-use crate::endpoint::webhooks;
+use crate::endpoint::access_log::AccessLogSettings;
+use crate::endpoint::webhooks::WebhookSettings;
+use crate::process::context::ProcessContext;
 use crate::process::descriptors;
-use crate::serving::open_volume::OpenVolume;
-use crate::state::StateDir;
-use crate::volume::Volume;
 use anyhow::{Context, Result, anyhow, bail};
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;
@@ -20,10 +15,10 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use s3::{Endpoint, EndpointOptions, Limits, Server};
 use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use store::{Buckets, ObjectStore, StoreError};
-use vfs::{DirectoryBuckets, Objects};
+use vfs::{DirectoryBuckets, Filesystem, Objects};
 
 /// Request bodies may take 1/`BODIES_SHARE` of the memory limit.
 const BODIES_SHARE: u64 = 5;
@@ -31,77 +26,84 @@ const BODIES_SHARE: u64 = 5;
 /// Region that the buckets report.
 const REGION: &str = "us-east-1";
 
-/// Refuses unusable files of users or certificates, before anything is opened.
-pub(crate) fn check(flags: &EndpointFlags) -> Result<()> {
-    if let Some(path) = &flags.users {
-        users::check(path)?;
-    }
-    if let (Some(chain), Some(key)) = (&flags.tls_cert, &flags.tls_key) {
-        tls_config(chain, key)?;
-    }
-    Ok(())
+/// Settings of an endpoint.
+#[derive(Debug, Clone)]
+pub(crate) struct EndpointSettings {
+    pub(crate) address: SocketAddr,
+    /// File of users; `None` for the default user of the volume.
+    pub(crate) users: Option<PathBuf>,
+    /// Certificate, for https.
+    pub(crate) tls: Option<TlsFiles>,
+    /// Domains of the endpoint, below which a host name may name a bucket.
+    pub(crate) domains: Vec<String>,
+    /// Whether the MD5 of every object that a single request stores is computed.
+    pub(crate) md5: bool,
+    /// Whether everything stored is encrypted at rest.
+    pub(crate) encrypted_at_rest: bool,
+    /// Maximum number of concurrent requests.
+    pub(crate) requests_max: usize,
+    pub(crate) access_log: Option<AccessLogSettings>,
+    pub(crate) webhooks: WebhookSettings,
+    /// Memory limit of the process, in bytes.
+    pub(crate) memory_limit_bytes: u64,
 }
 
-/// Starts the endpoint of a volume.
-pub(crate) async fn start_volume(
-    opened: &OpenVolume,
-    address: SocketAddr,
-    flags: &EndpointFlags,
-    store: &StoreFlags,
-    memory_limit: u64,
-    (state, context): (&StateDir, &ProcessContext),
-) -> Result<Server> {
-    let name = bucket_name(&opened.volume, flags)?;
-    let (buckets, description): (Arc<dyn Buckets>, String) = match name {
-        None => {
-            let buckets = Arc::new(DirectoryBuckets::new(Arc::clone(&opened.fs)));
-            (buckets, "the directories at its root are the buckets".to_owned())
-        }
-        Some(name) => {
-            let description = format!("bucket {name}");
-            let store = Arc::new(Objects::new(Arc::clone(&opened.fs), b""));
-            (Arc::new(VolumeBucket { name, store }), description)
-        }
-    };
-    let server = start_buckets(buckets, address, flags, store, memory_limit, (state, context)).await?;
-    tracing::info!("objects of {} are served at {}: {description}", opened.volume.url(), server.url());
-    Ok(server)
+/// PEM files of a certificate chain and its private key.
+#[derive(Debug, Clone)]
+pub(crate) struct TlsFiles {
+    pub(crate) chain: PathBuf,
+    pub(crate) key: PathBuf,
 }
 
-/// Starts an endpoint for some buckets.
-pub(crate) async fn start_buckets(
+impl EndpointSettings {
+    /// Refuses unusable files of users or certificates, before anything is opened.
+    pub(crate) fn check(&self) -> Result<()> {
+        self.users.as_deref().map_or(Ok(()), users::check)?;
+        self.tls.as_ref().map_or(Ok(()), |files| files.load().map(drop))
+    }
+}
+
+/// Returns the buckets of a volume: the volume as one bucket of this name, or without a name, the directories at its root.
+pub(crate) fn buckets_of_volume(fs: &Arc<Filesystem>, name: Option<String>) -> Arc<dyn Buckets> {
+    match name {
+        None => Arc::new(DirectoryBuckets::new(Arc::clone(fs))),
+        Some(name) => Arc::new(VolumeBucket { name, store: Arc::new(Objects::new(Arc::clone(fs), b"")) }),
+    }
+}
+
+/// Starts an endpoint for some buckets. The default user and events that were not accepted are kept in `state_root`.
+pub(crate) async fn start(
     buckets: Arc<dyn Buckets>,
-    address: SocketAddr,
-    flags: &EndpointFlags,
-    store: &StoreFlags,
-    memory_limit: u64,
-    (state, context): (&StateDir, &ProcessContext),
+    settings: &EndpointSettings,
+    state_root: &Path,
+    context: &ProcessContext,
 ) -> Result<Server> {
-    let users = users::load(flags.users.as_deref(), state, context)?;
-    let tls = match (&flags.tls_cert, &flags.tls_key) {
-        (Some(chain), Some(key)) => Some(Arc::new(tls_config(chain, key)?)),
-        _ => None,
-    };
+    let address = settings.address;
+    let users = users::load(settings.users.as_deref(), state_root, context)?;
+    let tls = settings.tls.as_ref().map(TlsFiles::load).transpose()?.map(Arc::new);
     if tls.is_none() && !address.ip().is_loopback() {
         tracing::warn!(
             "{address} is served by plain http: others on the network can read objects and replay requests; give a certificate with --tls-cert and --tls-key"
         );
     }
-    let webhooks = webhooks::start(flags, store, state, context)?;
-    let domains = flags.domain.clone();
-    let (region, encrypted) = (REGION.to_owned(), flags.encrypted_at_rest);
-    let options = EndpointOptions { users, region, domains, webhooks, md5: flags.md5, encrypted };
+    let options = EndpointOptions {
+        users,
+        region: REGION.to_owned(),
+        domains: settings.domains.clone(),
+        webhooks: webhooks::start(&settings.webhooks, state_root, &context.entropy)?,
+        md5: settings.md5,
+        encrypted: settings.encrypted_at_rest,
+    };
     let endpoint = Endpoint::new(buckets, options, context.clock.clone(), context.entropy.clone());
     let mut endpoint = endpoint.map_err(|error| anyhow!("--domain: {error}"))?;
-    if let Some(log) = access_log::open(flags)? {
-        endpoint = endpoint.with_access_log(log);
+    if let Some(log) = &settings.access_log {
+        endpoint = endpoint.with_access_log(access_log::open(log)?);
     }
-    let limits = limits(flags, memory_limit);
-    Ok(Server::start(endpoint, address, limits, tls).await?)
+    Ok(Server::start(endpoint, address, limits(settings), tls).await?)
 }
 
 /// Returns the limits for clients, as far as this process has file descriptors for them.
-fn limits(flags: &EndpointFlags, memory_limit: u64) -> Limits {
+fn limits(settings: &EndpointSettings) -> Limits {
     let usual = Limits::default();
     let descriptors = descriptors::raise_limit();
     let wanted = usual.connections.connections;
@@ -112,8 +114,8 @@ fn limits(flags: &EndpointFlags, memory_limit: u64) -> Limits {
         );
     }
     let connections = listen::Limits { connections, ..usual.connections };
-    let body_bytes = (memory_limit / BODIES_SHARE).min(usual.body_bytes);
-    Limits { connections, requests: flags.max_requests.max(1), body_bytes }
+    let body_bytes = (settings.memory_limit_bytes / BODIES_SHARE).min(usual.body_bytes);
+    Limits { connections, requests: settings.requests_max.max(1), body_bytes }
 }
 
 /// A volume served as one bucket.
@@ -146,36 +148,24 @@ impl Buckets for VolumeBucket {
     }
 }
 
-/// Returns the name of the one bucket: the given name, or the volume's. Returns `None` if directories are the
-/// buckets.
-fn bucket_name(volume: &Volume, flags: &EndpointFlags) -> Result<Option<String>> {
-    if flags.directories_as_buckets {
-        return Ok(None);
+impl TlsFiles {
+    /// Loads the certificate chain and its private key.
+    pub(crate) fn load(&self) -> Result<ServerConfig> {
+        let Self { chain, key } = self;
+        let about = |path: &Path| format!("cannot use {}", path.display());
+        let certificates: Vec<CertificateDer> =
+            CertificateDer::pem_file_iter(chain).and_then(Iterator::collect).with_context(|| about(chain))?;
+        let mode = std::fs::metadata(key).with_context(|| about(key))?.mode();
+        if mode & 0o007 != 0 {
+            bail!(
+                "{} is a private key but all users can read it; run `chmod o= {}`",
+                key.display(),
+                key.display()
+            );
+        }
+        let key = PrivateKeyDer::from_pem_file(key).with_context(|| about(key))?;
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+        config.with_no_client_auth().with_single_cert(certificates, key).with_context(|| about(chain))
     }
-    let name = flags.bucket.clone().unwrap_or_else(|| volume.bucket_name());
-    if store::bucket_name::check(&name).is_err() {
-        bail!(
-            "'{name}' is not a valid bucket name (3 to 63 lower-case letters, digits, '-' and '.'); give one with --bucket"
-        );
-    }
-    Ok(Some(name))
-}
-
-/// Loads a certificate chain and its private key from PEM files.
-pub(crate) fn tls_config(chain: &Path, key: &Path) -> Result<ServerConfig> {
-    let about = |path: &Path| format!("cannot use {}", path.display());
-    let certificates: Vec<CertificateDer> =
-        CertificateDer::pem_file_iter(chain).and_then(Iterator::collect).with_context(|| about(chain))?;
-    let mode = std::fs::metadata(key).with_context(|| about(key))?.mode();
-    if mode & 0o007 != 0 {
-        bail!(
-            "{} is a private key but all users can read it; run `chmod o= {}`",
-            key.display(),
-            key.display()
-        );
-    }
-    let key = PrivateKeyDer::from_pem_file(key).with_context(|| about(key))?;
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
-    config.with_no_client_auth().with_single_cert(certificates, key).with_context(|| about(chain))
 }

@@ -3,27 +3,26 @@
 //! Invariant: the users in force are one complete and valid list. If a changed file is invalid, the earlier users
 //! stay.
 
-use crate::bucket::ProcessContext;
-use crate::state::{self, StateDir};
+use crate::process::context::ProcessContext;
+use crate::process::files;
+use crate::state::default_user;
 use anyhow::{Context, Result, anyhow};
 use s3::{User, Users};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Name of the default users file in the state directory.
-const DEFAULT_FILE: &str = "s3-users.toml";
 /// Interval of checks for changes. One check of the file's attributes costs a microsecond.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Loads the users of a file, or the default user of the volume. Later changes of the file are followed.
-pub(crate) fn load(file: Option<&Path>, state: &StateDir, context: &ProcessContext) -> Result<Users> {
+pub(crate) fn load(file: Option<&Path>, state_root: &Path, context: &ProcessContext) -> Result<Users> {
     let path = match file {
         // The process may change its working directory.
         Some(path) => std::path::absolute(path)?,
-        None => default_users_file(state, context)?,
+        None => default_user::users_file(state_root, context)?,
     };
     let stamp = Stamp::of(&path);
     let users = Users::new(read(&path)?).with_context(|| path.display().to_string())?;
@@ -108,7 +107,7 @@ pub(crate) fn check(path: &Path) -> Result<()> {
 }
 
 fn read(path: &Path) -> Result<Vec<User>> {
-    let text = state::read_secret(path)?;
+    let text = files::read_secret(path)?;
     let file: UsersFile = toml::from_str(&text)
         .map_err(|error| anyhow!("{}{}", path.display(), describe_error(&error, &text)))?;
     Ok(file.user)
@@ -126,42 +125,4 @@ fn describe_error(error: &toml::de::Error, text: &str) -> String {
         }
         _ => format!("{line}: {message}"),
     }
-}
-
-/// The default user of a volume, which is created once and kept in the volume's state directory.
-#[derive(Debug, Serialize)]
-struct DefaultUsersFile {
-    user: [DefaultUser; 1],
-}
-
-#[derive(Debug, Serialize)]
-struct DefaultUser {
-    access_key: String,
-    secret_key: String,
-}
-
-/// Returns the access key and the secret key of the default user in a state directory.
-pub(crate) fn default_keys(state_root: &Path) -> Result<(String, String)> {
-    let path = state_root.join(DEFAULT_FILE);
-    let user = read(&path)?.into_iter().next();
-    let user = user.with_context(|| format!("{} has no user", path.display()))?;
-    Ok((user.access_key, user.secret_key))
-}
-
-fn default_users_file(state: &StateDir, context: &ProcessContext) -> Result<PathBuf> {
-    let path = state.root().join(DEFAULT_FILE);
-    if !path.exists() {
-        let access_key = format!("tenon-{:08x}", context.entropy.next_u64() >> 32);
-        let users = DefaultUsersFile { user: [DefaultUser { access_key, secret_key: random_secret()? }] };
-        state::write_secret(&path, &toml::to_string(&users)?)
-            .with_context(|| format!("cannot write {}", path.display()))?;
-    }
-    tracing::info!("the access key and its secret are in {}", path.display());
-    Ok(path)
-}
-
-/// Returns 256 random bits of the system in hexadecimal.
-fn random_secret() -> Result<String> {
-    let words = [(); 4].map(|()| crate::command::format::random_id());
-    words.into_iter().map(|word| Ok(format!("{:016x}", word?))).collect()
 }

@@ -1,11 +1,13 @@
 //! The event feeds of this process: their sources, and the sinks that receive their events.
 
-use crate::bucket::{self, Account, ProcessContext};
-use crate::command::flags::{SourceAddress, SourceFlags, StoreFlags};
-use crate::event_handler::read_secret_line;
+use crate::bucket::credentials::StoreSettings;
+use crate::control::event_reports::FeedReport;
+use crate::process::context::ProcessContext;
 use crate::process::environment;
+use crate::process::files::read_secret_line;
+use crate::volume::Account;
 use anyhow::{Result, anyhow};
-use events::{Feed, FeedCounts, FeedStatus, Filter, Hint, Sink, SinkError, SourceAccess, Wanted};
+use events::{Dialect, Feed, FeedStatus, Filter, Hint, Sink, SinkError, SourceAccess, Wanted};
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,12 +26,36 @@ pub(crate) struct Feeds {
     running: Mutex<JoinSet<()>>,
 }
 
+/// An event source, and the account whose buckets it reports on.
+#[derive(Debug, Clone)]
+pub(crate) struct SourceAddress {
+    pub(crate) account: Account,
+    pub(crate) url: String,
+}
+
+impl From<&str> for SourceAddress {
+    fn from(text: &str) -> Self {
+        // A URL may contain `=` after its scheme.
+        let named = text.split_once('=').filter(|(account, _)| !account.contains("://"));
+        let (account, url) = named.map_or((None, text), |(account, url)| (Some(account.to_owned()), url));
+        Self { account, url: url.to_owned() }
+    }
+}
+
+/// Event sources, and how to read them.
+#[derive(Debug, Clone)]
+pub(crate) struct FeedSettings {
+    pub(crate) sources: Vec<SourceAddress>,
+    /// Format of the events.
+    pub(crate) dialect: Dialect,
+    /// File with the secret that senders to a webhook must present.
+    pub(crate) secret_file: Option<PathBuf>,
+}
+
 /// Parameters of [`Feeds::open`].
 pub(crate) struct FeedParts<'p> {
-    /// The sources.
-    pub(crate) sources: &'p [SourceAddress],
-    pub(crate) flags: &'p SourceFlags,
-    pub(crate) store: &'p StoreFlags,
+    pub(crate) settings: &'p FeedSettings,
+    pub(crate) store: &'p StoreSettings,
     /// Filters, one of which an event must match to be wanted. Without filters, all events are wanted.
     pub(crate) wanted: Vec<Filter>,
     /// Returns the sinks of a source, by its position in `sources`.
@@ -42,13 +68,15 @@ pub(crate) struct FeedParts<'p> {
 impl Feeds {
     /// Opens the sources, and starts a feed for each.
     pub(crate) async fn open(parts: FeedParts<'_>) -> Result<Self> {
-        let FeedParts { sources, flags, store, wanted, sinks, dir, context } = parts;
+        let FeedParts { settings, store, wanted, sinks, dir, context } = parts;
         let (mut statuses, mut running) = (Vec::new(), JoinSet::new());
-        for (position, SourceAddress { account, url }) in sources.iter().enumerate() {
-            let access = source_access(flags, store, account.as_deref(), Some(dir.to_owned()), context)?;
+        for (position, SourceAddress { account, url }) in settings.sources.iter().enumerate() {
+            let secret_file = settings.secret_file.as_deref();
+            let access =
+                source_access(secret_file, store, account.as_deref(), Some(dir.to_owned()), context)?;
             let source = events::open(url, access).await.map_err(|error| anyhow!("--events: {error}"))?;
             let (clock, entropy) = (Arc::clone(&context.clock), Arc::clone(&context.entropy));
-            let feed = Feed::new(url, flags.event_dialect, dir.join(DEAD_LETTERS_FILE), clock, entropy)
+            let feed = Feed::new(url, settings.dialect, dir.join(DEAD_LETTERS_FILE), clock, entropy)
                 .wanting(Wanted::new(filters_of(account, &wanted)));
             let sinks = sinks(position).into_iter().map(|sink| account_sink(account, sink));
             let feed = sinks.fold(feed, Feed::into_sink);
@@ -63,23 +91,23 @@ impl Feeds {
         drop(std::mem::take(&mut *self.running.lock().unwrap_or_else(PoisonError::into_inner)));
     }
 
-    /// Returns the counts of each source, with its URL.
-    pub(crate) fn statuses(&self) -> impl Iterator<Item = (&str, FeedCounts)> {
-        self.statuses.iter().map(|(url, status)| (url.as_str(), status.counts()))
+    /// Returns the state of each source, without outcomes of hints.
+    pub(crate) fn reports(&self) -> impl Iterator<Item = FeedReport> {
+        self.statuses.iter().map(|(url, status)| FeedReport::new(url, status.counts()))
     }
 }
 
 /// Returns how to access sources: the credentials, the secret of webhooks, and the directory for positions that a
 /// source does not keep itself.
 pub(crate) fn source_access(
-    flags: &SourceFlags,
-    store: &StoreFlags,
+    secret_file: Option<&Path>,
+    store: &StoreSettings,
     account: Option<&str>,
     positions: Option<PathBuf>,
     context: &ProcessContext,
 ) -> Result<SourceAccess> {
-    let config = bucket::s3_config(store, account)?;
-    let secret = flags.event_secret.as_deref().map(read_secret_line).transpose()?;
+    let config = store.s3_config(account)?;
+    let secret = secret_file.map(read_secret_line).transpose()?;
     Ok(SourceAccess {
         secret: secret.or_else(|| environment::variable(SECRET)),
         credentials: config.credentials,

@@ -48,7 +48,7 @@ impl Origin {
             owner,
             settings,
             made_at: jiff::Timestamp::now().to_string(),
-            tenon: crate::command::version::VERSION.to_owned(),
+            tenon: crate::process::VERSION.to_owned(),
         }
     }
 }
@@ -157,7 +157,10 @@ impl Reader {
         let mut file = BufReader::new(file);
         let mut magic = [0; MAGIC.len()];
         if file.read_exact(&mut magic).is_err() || magic != *MAGIC {
-            bail!("{} is not a backup of a Tenon volume", path.display());
+            bail!(
+                "{} is not a backup of a Tenon volume; give a file that `tenon backup` wrote",
+                path.display()
+            );
         }
         let origin = Origin::new(String::new(), String::new(), None);
         let mut reader = Self { path: path.to_owned(), file, number: 0, records: 0, is_over: false, origin };
@@ -167,7 +170,10 @@ impl Reader {
         match version {
             Some(version) if kind == ABOUT && version == u64::from(VERSION) => {}
             Some(version) if kind == ABOUT => {
-                bail!("{} has version {version}; this Tenon knows version {VERSION}", path.display())
+                bail!(
+                    "{} has version {version}; this Tenon knows version {VERSION}; use a newer Tenon",
+                    path.display()
+                )
             }
             _ => return Err(reader.damaged("has an invalid header")),
         }
@@ -229,7 +235,7 @@ impl Reader {
     }
 
     fn damaged(&self, what: &str) -> anyhow::Error {
-        anyhow!("the backup {} {what} (block {})", self.path.display(), self.number)
+        anyhow!("the backup {} {what} (block {}); use another backup", self.path.display(), self.number)
     }
 }
 

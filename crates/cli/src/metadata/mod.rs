@@ -8,8 +8,9 @@
 pub(crate) mod backup;
 
 use crate::metadata::backup::Origin;
+use crate::process::files;
 use crate::state;
-use crate::volume::{self, Volume};
+use crate::volume::{Volume, embedded};
 use anyhow::{Context, Result, bail};
 use meta_disk::{DiskEngine, DumpedRecords, EngineOptions, Journal, OpenError};
 use staging::writeback::Writeback;
@@ -76,7 +77,7 @@ pub(crate) async fn open(
                     volume.url()
                 );
             }
-            state::write_durably(&owner, &id).with_context(|| format!("cannot write {}", owner.display()))?;
+            files::write_durably(&owner, &id).with_context(|| format!("cannot write {}", owner.display()))?;
         }
         Err(error) => return Err(error).with_context(|| format!("cannot read {}", owner.display())),
     }
@@ -135,9 +136,17 @@ pub(crate) fn owner_id(volume: &Volume, record: Option<&VolumeRecord>) -> Result
     Ok(match (by_inode, volume) {
         (Some(record), _) => record.id.clone(),
         // The directory of an embedded volume may be moved, so its path is no id.
-        (None, Volume::Embedded { root }) => volume::read_record(root)?.id,
+        (None, Volume::Embedded { root }) => embedded::read_record(root)?.id,
         (None, _) => volume.url(),
     })
+}
+
+/// Returns the warning that only this machine has the names of a volume named by inode.
+pub(crate) fn names_warning(url: &str, state_root: &Path) -> String {
+    format!(
+        "the names of {url} are only in {} on this machine: without that directory all files are lost; back them up with `tenon backup {url} FILE`",
+        state_root.display()
+    )
 }
 
 /// Describes a backup of the names in a state directory.
@@ -172,10 +181,10 @@ pub(crate) fn restore(
     made?;
     fs::rename(&staged, &path)?;
     if let Some(settings) = &origin.settings {
-        state::write_durably(&state_root.join(SETTINGS_FILE), settings)?;
+        files::write_durably(&state_root.join(SETTINGS_FILE), settings)?;
     }
     // Written last: without it the names belong to no volume, and a mount refuses them.
-    Ok(state::write_durably(&state_root.join(OWNER_FILE), &origin.owner)?)
+    Ok(files::write_durably(&state_root.join(OWNER_FILE), &origin.owner)?)
 }
 
 /// Moves the engine of a state directory away. Returns its new path.
@@ -204,7 +213,7 @@ pub(crate) fn record_settings(state_root: &Path, config: &vfs::Config) -> Result
     if before.as_ref().is_some_and(|before| before.trim() == settings) {
         return Ok(false);
     }
-    state::write_durably(&path, &settings).with_context(|| format!("cannot write {}", path.display()))?;
+    files::write_durably(&path, &settings).with_context(|| format!("cannot write {}", path.display()))?;
     Ok(before.is_some())
 }
 

@@ -17,7 +17,8 @@ const READY: &str = "ready";
 
 /// Starts the daemon with the same arguments; returns when it is ready or has failed.
 pub(crate) fn start(argv: &[OsString]) -> Result<ExitCode> {
-    let program = std::env::current_exe().context("cannot find this program to run it in the background")?;
+    let program =
+        std::env::current_exe().context("cannot find this program to run it in the background; try -f")?;
     let mut child = Command::new(program)
         .args(argv.iter().skip(1))
         .arg(CHILD_FLAG)

@@ -1,6 +1,5 @@
 //! Reads environment variables, which no other module of Tenon does.
 
-use crate::state::registry::Registry;
 use std::env;
 use std::path::PathBuf;
 
@@ -22,9 +21,4 @@ pub(crate) fn states_dir() -> PathBuf {
     let xdg = variable("XDG_STATE_HOME").map(PathBuf::from);
     let home = variable("HOME").map(|home| PathBuf::from(home).join(".local/state"));
     xdg.or(home).unwrap_or_else(|| PathBuf::from("/var/lib")).join("tenon")
-}
-
-/// Returns the registry of mounts.
-pub(crate) fn registry() -> Registry {
-    Registry::new(variable("XDG_RUNTIME_DIR").map(Into::into))
 }

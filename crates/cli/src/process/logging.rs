@@ -1,8 +1,8 @@
 //! Logging: one subscriber, which writes to standard error or to a file that can be rotated.
 
-use crate::command::flags::{LogFlags, LogFormat};
-use crate::state;
+use crate::process::files;
 use anyhow::{Context, Result, anyhow};
+use clap::ValueEnum;
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ pub(crate) struct LogFile {
 impl LogFile {
     /// Opens the file for appending.
     pub(crate) fn open(path: &Path) -> Result<Self> {
-        let file = state::open_to_append(path).with_context(|| {
+        let file = files::open_to_append(path).with_context(|| {
             format!("cannot write the log {}; choose another with --log-file", path.display())
         })?;
         Ok(Self { path: path.to_owned(), file: Arc::new(Mutex::new(file)) })
@@ -33,7 +33,7 @@ impl LogFile {
 
     /// Opens the path again, after a rotation moved the file away.
     pub(crate) fn reopen(&self) -> io::Result<()> {
-        let file = state::open_to_append(&self.path)?;
+        let file = files::open_to_append(&self.path)?;
         *self.lock() = file;
         Ok(())
     }
@@ -67,16 +67,24 @@ impl<'a> MakeWriter<'a> for LogFile {
     }
 }
 
+/// Format of a log line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// Plain text.
+    Text,
+    /// One JSON object per line.
+    Json,
+}
+
 /// Starts logging to `file`, or to standard error if there is none.
-pub(crate) fn start(flags: &LogFlags, file: Option<LogFile>) -> Result<()> {
-    let filter = EnvFilter::try_new(filter(&flags.log_level)).map_err(|_| {
-        anyhow!("'{}' is not a log level; use error, warn, info, debug or trace", flags.log_level)
-    })?;
+pub(crate) fn start(level: &str, format: LogFormat, file: Option<LogFile>) -> Result<()> {
+    let filter = EnvFilter::try_new(filter(level))
+        .map_err(|_| anyhow!("'{level}' is not a log level; use error, warn, info, debug or trace"))?;
     // Internal errors are reported on standard error, which may be the log that failed: a second failure would end
     // the process.
     let builder =
         tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).log_internal_errors(false);
-    let started = match (file, flags.log_format) {
+    let started = match (file, format) {
         (Some(file), LogFormat::Text) => builder.with_writer(file).try_init(),
         (Some(file), LogFormat::Json) => builder.json().with_writer(file).try_init(),
         (None, LogFormat::Text) => builder.with_writer(io::stderr).try_init(),

@@ -2,22 +2,25 @@
 //!
 //! Order matters: the state directory is locked before the bucket is accessed.
 
+use crate::bucket::Bucket;
+use crate::bucket::credentials::StoreSettings;
 use crate::bucket::disk_space::SpaceSource;
 use crate::bucket::local_buckets;
-use crate::bucket::{self, Bucket, ProcessContext};
-use crate::command::flags::{Atime, Attributes, Cache, StoreFlags, ViewFlags, VolumeFlags};
+use crate::control::holder::Holder;
 use crate::control::protocol::EventSource;
-use crate::event_handler;
-use crate::event_handler::feeds::{FeedParts, Feeds};
+use crate::endpoint::{self, EndpointSettings};
+use crate::event_handler::feeds::{FeedParts, FeedSettings, Feeds};
 use crate::metadata::{self, Metadata};
-use crate::mounted_views::{MountedViews, MountedViewsParts, ObjectScope, SingleBucket};
+use crate::mounted_views::{HandlerChoice, MountedViews, MountedViewsParts, ObjectScope, SingleBucket};
+use crate::process::context::ProcessContext;
 use crate::serving::filesystem_sink::FilesystemSink;
-use crate::state::{self, Holder, StateDir};
+use crate::state::{self, StateDir};
 use crate::volume::Volume;
 use anyhow::{Context, Result, anyhow, bail};
 use events::Sink;
+use s3::Server;
 use staging::writeback::WritebackOptions;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use store::Buckets;
@@ -57,80 +60,77 @@ pub(crate) struct OpenVolume {
     feeds: Option<Feeds>,
 }
 
+/// Settings for opening a volume.
+#[derive(Debug, Clone)]
+pub(crate) struct VolumeSettings {
+    /// Settings of the file system. Its memory limit is that of the whole process.
+    pub(crate) fs: vfs::Config,
+    pub(crate) store: StoreSettings,
+    /// Conflict policy to store in the volume; `None` keeps the volume's.
+    pub(crate) conflicts: Option<vfs::ConflictPolicy>,
+    pub(crate) writeback: Option<WritebackSettings>,
+    /// Interval of background listings; zero turns them off.
+    pub(crate) list_interval: Duration,
+    /// Interval at which changes of open files are stored; zero turns this off.
+    pub(crate) publish_interval: Duration,
+}
+
+/// Settings of the write-back log.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct WritebackSettings {
+    /// Length of the log above which writers wait.
+    pub(crate) limit_bytes: u64,
+    /// Whether to open the volume although disk damage destroyed names in the log.
+    pub(crate) accepts_lost_names: bool,
+}
+
 /// Locks a volume's state directory. `at` is where the volume will be reached, and `also` are further mount points.
-pub(crate) fn lock_state(
-    volume: &Volume,
-    at: PathBuf,
-    also: &[PathBuf],
-    flags: &VolumeFlags,
-    store: &StoreFlags,
-) -> Result<StateDir> {
-    let root = bucket::state_dir(volume, flags.state_dir.as_deref(), store);
-    let root = std::path::absolute(&root).with_context(|| format!("cannot resolve {}", root.display()))?;
+pub(crate) fn lock_state(volume: &Volume, at: PathBuf, also: &[PathBuf], root: &Path) -> Result<StateDir> {
+    let root = std::path::absolute(root).with_context(|| format!("cannot resolve {}", root.display()))?;
     let holder =
         Holder { pid: std::process::id(), mount_point: at, also: also.to_vec(), volume: volume.url() };
     StateDir::lock(&root, &holder)
 }
 
 impl OpenVolume {
-    /// Opens a volume, and repairs what a process that died left behind. `has_page_cache`: whether the kernel may
-    /// cache what is read.
+    /// Opens a volume, and repairs what a process that died left behind.
     pub(crate) async fn open(
         volume: &Volume,
         state: &StateDir,
-        flags: &VolumeFlags,
-        store: &StoreFlags,
-        has_page_cache: bool,
-        view_settings: Option<ViewSettings<'_>>,
+        mut settings: VolumeSettings,
+        view_settings: Option<ViewSettings>,
         context: &ProcessContext,
     ) -> Result<Self> {
-        // Changes in the log were acknowledged, so they are uploaded even if the volume is read-only now.
-        let drive_options =
-            local_buckets::options_within(flags.memory_limit / 2, flags.read_only && !flags.writeback);
-        let mut bucket = Bucket::open_with(volume, store, drive_options, context).await?;
-        let flags = &without_drive_memory(&bucket, flags);
+        let (mut bucket, record) = open_bucket(volume, state, &mut settings, context).await?;
         let unusable = |error| anyhow!("cannot use {}: {error}", volume.url());
-        let prefix = volume.prefix().as_bytes();
-        let mut record = vfs::VolumeRecord::read(bucket.store.as_ref(), prefix).await.map_err(unusable)?;
-        if let Some(found) = record.take() {
-            record = Some(store_policy(found, &bucket, prefix, flags).await.map_err(unusable)?);
-        }
-        if flags.writeback {
-            let keys_are_used_once = record.as_ref().is_some_and(|found| found.naming == vfs::Naming::Inode);
-            let options = writeback_options(volume, flags, keys_are_used_once);
-            bucket.add_writeback_log(&state.writeback_dir(), options, context)?;
-            if let Some(log) = &bucket.writeback {
-                log.awaits_judge();
-            }
-            record = vfs::VolumeRecord::read(bucket.store.as_ref(), prefix).await.map_err(unusable)?;
-        } else {
-            state::check_no_backlog(state.root())?;
-        }
-        if volume.is_buckets() {
-            // No single one of several buckets can hold the record.
-            record = Some(joined_record(context)?);
-        }
+        let is_by_inode = record.as_ref().is_some_and(|found| found.naming == vfs::Naming::Inode);
         let coherence = match &view_settings {
-            Some(view_settings) => view_settings.coherence(volume, record.as_ref())?,
+            Some(view_settings) => view_settings.coherence(volume, is_by_inode)?,
             None => None,
         };
         let viewing = match &view_settings {
             Some(view_settings) => {
                 let also = coherence.clone();
-                view_settings.open_views(volume, &mut bucket, state, (flags, store), also, context).await?
+                view_settings.open_views(volume, &mut bucket, state, &settings, also, context).await?
             }
             None => None,
         };
+        let accepts_lost_names = settings.writeback.is_some_and(|log| log.accepts_lost_names);
         let metadata = metadata::open(
             volume,
             record.as_ref(),
             bucket.store.as_ref(),
             state.root(),
-            bucket.writeback.as_ref().map(|log| (log, flags.accept_lost_names)),
-            flags.memory_limit,
+            bucket.writeback.as_ref().map(|log| (log, accepts_lost_names)),
+            settings.fs.memory_limit_bytes,
         )
         .await?;
-        let names_only_here = record.as_ref().is_some_and(|found| found.naming == vfs::Naming::Inode);
+        let VolumeSettings { fs: mut config, store, list_interval, publish_interval, .. } = settings;
+        if let Some(found) = &record {
+            config.conflicts = found.conflicts;
+        }
+        let (read_only, shared) = (config.read_only, config.is_shared);
+        let are_settings_new = metadata::record_settings(state.root(), &config)?;
         let parts = vfs::Parts {
             store: Arc::clone(&bucket.store),
             clock: context.clock.clone(),
@@ -138,12 +138,6 @@ impl OpenVolume {
             engine: metadata.engine.clone(),
             record,
         };
-        let mut config = config(volume, flags, state);
-        config.page_cache_above &= has_page_cache;
-        if let Some(found) = &parts.record {
-            config.conflicts = found.conflicts;
-        }
-        let are_settings_new = metadata::record_settings(state.root(), &config)?;
         let fs = vfs::Filesystem::mount(parts, config).map_err(unusable)?;
         if let Some(space) = SpaceSource::of_volume(volume, &bucket) {
             fs.measure_room_by(Box::new(move || space.measure()));
@@ -160,34 +154,52 @@ impl OpenVolume {
         if are_settings_new {
             fs.forget_learned().map_err(unusable)?;
         }
-        if !flags.read_only {
+        if !read_only {
             fs.recover().await.map_err(unusable)?;
             let imported = fs.import_foreign().await.map_err(unusable)?;
             if !imported.is_empty() {
                 tracing::info!("imported {} objects that other programs stored", imported.len());
             }
         }
-        fs.list_in_background(flags.list_budget);
-        fs.publish_in_background(flags.publish_interval);
+        fs.list_in_background(list_interval);
+        fs.publish_in_background(publish_interval);
         let feeds = match (&view_settings, &coherence) {
             (Some(view_settings), Some(sink))
                 if !viewing.as_ref().is_some_and(|viewing| viewing.has_handler()) =>
             {
-                Some(view_settings.open_feeds(volume, sink, state, store, context).await?)
+                Some(view_settings.open_feeds(volume, sink, state, &store, context).await?)
             }
             _ => None,
         };
         if let Some(coherence) = coherence {
             coherence.start(&fs).await;
         }
-        let (volume, read_only, shared) = (volume.clone(), flags.read_only, flags.shared);
-        let server = bucket::endpoint_url(store);
+        let (volume, server, names_only_here) = (volume.clone(), store.endpoint(), is_by_inode);
         Ok(Self { fs, bucket, metadata, volume, read_only, shared, server, names_only_here, viewing, feeds })
+    }
+
+    /// Starts the S3 endpoint of the volume: one bucket of this name or, without a name, a bucket for each directory at
+    /// the root.
+    pub(crate) async fn start_endpoint(
+        &self,
+        bucket_name: Option<String>,
+        settings: &EndpointSettings,
+        state: &StateDir,
+        context: &ProcessContext,
+    ) -> Result<Server> {
+        let description = match &bucket_name {
+            None => "the directories at its root are the buckets".to_owned(),
+            Some(name) => format!("bucket {name}"),
+        };
+        let buckets = endpoint::buckets_of_volume(&self.fs, bucket_name);
+        let server = endpoint::start(buckets, settings, state.root(), context).await?;
+        tracing::info!("objects of {} are served at {}: {description}", self.volume.url(), server.url());
+        Ok(server)
     }
 
     /// Returns the state of the event sources.
     pub(crate) fn sources(&self) -> Vec<EventSource> {
-        let own = self.feeds.iter().flat_map(event_handler::feed_reports).map(EventSource::from);
+        let own = self.feeds.iter().flat_map(Feeds::reports).map(EventSource::from);
         self.viewing.iter().flat_map(|viewing| viewing.sources()).chain(own).collect()
     }
 
@@ -202,28 +214,66 @@ impl OpenVolume {
     }
 }
 
+/// Opens the bucket of a volume, with the write-back log in front of it if the settings name one, and reads the volume's record.
+async fn open_bucket(
+    volume: &Volume,
+    state: &StateDir,
+    settings: &mut VolumeSettings,
+    context: &ProcessContext,
+) -> Result<(Bucket, Option<vfs::VolumeRecord>)> {
+    // Changes in the log were acknowledged, so they are uploaded even if the volume is read-only now.
+    let read_only = settings.fs.read_only && settings.writeback.is_none();
+    let drive_options = local_buckets::options_within(settings.fs.memory_limit_bytes / 2, read_only);
+    let mut bucket = Bucket::open_with(volume, &settings.store, drive_options, context).await?;
+    if bucket.local.as_ref().is_some_and(|local| local.has_drives()) {
+        // A drive takes the other half.
+        settings.fs.memory_limit_bytes /= 2;
+    }
+    let unusable = |error| anyhow!("cannot use {}: {error}", volume.url());
+    let prefix = volume.prefix().as_bytes();
+    let mut record = vfs::VolumeRecord::read(bucket.store.as_ref(), prefix).await.map_err(unusable)?;
+    if let Some(found) = record.take() {
+        record = Some(store_policy(found, &bucket, prefix, settings).await.map_err(unusable)?);
+    }
+    match settings.writeback {
+        Some(log) => {
+            let keys_are_used_once = record.as_ref().is_some_and(|found| found.naming == vfs::Naming::Inode);
+            let options = writeback_options(volume, log, settings.fs.memory_limit_bytes, keys_are_used_once);
+            bucket.add_writeback_log(&state.writeback_dir(), options, context)?;
+            if let Some(log) = &bucket.writeback {
+                log.awaits_judge();
+            }
+            record = vfs::VolumeRecord::read(bucket.store.as_ref(), prefix).await.map_err(unusable)?;
+        }
+        None => state::check_no_backlog(state.root())?,
+    }
+    if volume.is_buckets() {
+        // No single one of several buckets can hold the record.
+        record = Some(joined_record(context)?);
+    }
+    Ok((bucket, record))
+}
+
 /// Name of the directory of views in a volume's root.
 const VIEWS_NAME: &[u8] = b".views";
 
 /// Views and event sources of a mount.
-pub(crate) struct ViewSettings<'v> {
-    pub(crate) flags: &'v ViewFlags,
+pub(crate) struct ViewSettings {
+    /// Event sources, also of a mount without views.
+    pub(crate) feeds: FeedSettings,
     pub(crate) rulesets: Option<Vec<views::Ruleset>>,
+    pub(crate) handler: HandlerChoice,
     /// Mode of `.views`, if it differs from that of other directories.
     pub(crate) top_mode: Option<u16>,
 }
 
-impl ViewSettings<'_> {
+impl ViewSettings {
     /// Returns the sink that applies events to the file system, if event sources are named.
-    fn coherence(
-        &self,
-        volume: &Volume,
-        record: Option<&vfs::VolumeRecord>,
-    ) -> Result<Option<Arc<FilesystemSink>>> {
-        if self.flags.events.events.is_empty() {
+    fn coherence(&self, volume: &Volume, is_by_inode: bool) -> Result<Option<Arc<FilesystemSink>>> {
+        if self.feeds.sources.is_empty() {
             return Ok(None);
         }
-        if record.is_some_and(|record| record.naming == vfs::Naming::Inode) {
+        if is_by_inode {
             bail!(
                 "--events: {0} is named by inode, so objects that other programs store do not become files; `tenon import {0}` makes files of them",
                 volume.url()
@@ -238,15 +288,14 @@ impl ViewSettings<'_> {
         volume: &Volume,
         sink: &Arc<FilesystemSink>,
         state: &StateDir,
-        store: &StoreFlags,
+        store: &StoreSettings,
         context: &ProcessContext,
     ) -> Result<Feeds> {
         let dir = state.root().join("events");
         std::fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
         let sink: Arc<dyn Sink> = sink.clone();
         let parts = FeedParts {
-            sources: &self.flags.events.events,
-            flags: &self.flags.events.sources,
+            settings: &self.feeds,
             store,
             wanted: ObjectScope::of(volume).wanted(),
             sinks: &|_| vec![sink.clone()],
@@ -263,7 +312,7 @@ impl ViewSettings<'_> {
         volume: &Volume,
         bucket: &mut Bucket,
         state: &StateDir,
-        (flags, store): (&VolumeFlags, &StoreFlags),
+        settings: &VolumeSettings,
         also: Option<Arc<FilesystemSink>>,
         context: &ProcessContext,
     ) -> Result<Option<Arc<MountedViews>>> {
@@ -276,12 +325,12 @@ impl ViewSettings<'_> {
             volume,
             buckets: bucket.buckets.clone().unwrap_or_else(only),
             dir: state.root().join("views"),
-            store,
+            store: &settings.store,
             also: also.map(|also| also as Arc<dyn Sink>),
-            metadata_ttl: flags.metadata_ttl,
+            metadata_ttl: settings.fs.metadata_ttl,
             context,
         };
-        let viewing = MountedViews::start(self.flags, rulesets, parts).await?;
+        let viewing = MountedViews::start(&self.handler, rulesets, parts).await?;
         bucket.store = viewing.wrap_store(Arc::clone(&bucket.store));
         Ok(Some(viewing))
     }
@@ -298,36 +347,34 @@ fn joined_record(context: &ProcessContext) -> Result<vfs::VolumeRecord> {
     Ok(vfs::VolumeRecord::new(vfs::Mapping::Whole, vfs::Naming::FilePath, id, context.clock.now())?)
 }
 
-/// Stores the conflict policy that the flags name in the volume's record.
+/// Stores the conflict policy that the settings name in the volume's record.
 async fn store_policy(
     record: vfs::VolumeRecord,
     bucket: &Bucket,
     prefix: &[u8],
-    flags: &VolumeFlags,
+    settings: &VolumeSettings,
 ) -> vfs::Result<vfs::VolumeRecord> {
-    let Some(policy) = flags.conflict.map(Into::into).filter(|policy| *policy != record.conflicts) else {
+    let Some(policy) = settings.conflicts.filter(|policy| *policy != record.conflicts) else {
         return Ok(record);
     };
     let record = record.with_conflicts(policy)?;
-    if !flags.read_only {
+    if !settings.fs.read_only {
         record.rewrite(bucket.store.as_ref(), prefix).await?;
     }
     Ok(record)
 }
 
-/// Returns the flags with the memory that a drive leaves to the file system: half.
-fn without_drive_memory(bucket: &Bucket, flags: &VolumeFlags) -> VolumeFlags {
-    let has_drives = bucket.local.as_ref().is_some_and(|local| local.has_drives());
-    let memory_limit = if has_drives { flags.memory_limit / 2 } else { flags.memory_limit };
-    VolumeFlags { memory_limit, ..flags.clone() }
-}
-
-fn writeback_options(volume: &Volume, flags: &VolumeFlags, keys_are_used_once: bool) -> WritebackOptions {
+fn writeback_options(
+    volume: &Volume,
+    log: WritebackSettings,
+    memory_limit_bytes: u64,
+    keys_are_used_once: bool,
+) -> WritebackOptions {
     let prefix = volume.prefix().as_bytes().to_vec();
     let root = prefix.clone();
     WritebackOptions {
-        limit_bytes: flags.writeback_limit,
-        limit_changes: (flags.memory_limit / WAITING_MEMORY_SHARE / WAITING_BYTES) as usize,
+        limit_bytes: log.limit_bytes,
+        limit_changes: (memory_limit_bytes / WAITING_MEMORY_SHARE / WAITING_BYTES) as usize,
         patience: ROOM_TIMEOUT,
         delay: UPLOAD_DELAY,
         checks_at_once: !keys_are_used_once,
@@ -339,39 +386,6 @@ fn writeback_options(volume: &Volume, flags: &VolumeFlags, keys_are_used_once: b
             vfs::lost_key(&prefix, key, unique).unwrap_or_else(|_| key.clone())
         }),
         early_bytes: EARLY_UPLOAD_BYTES,
-        memory_bytes: flags.memory_limit / SEND_MEMORY_SHARE,
-    }
-}
-
-fn config(volume: &Volume, flags: &VolumeFlags, state: &StateDir) -> vfs::Config {
-    vfs::Config {
-        prefix: volume.prefix().as_bytes().to_vec(),
-        read_only: flags.read_only,
-        uid: flags.uid.unwrap_or_else(|| rustix::process::getuid().as_raw()),
-        gid: flags.gid.unwrap_or_else(|| rustix::process::getgid().as_raw()),
-        file_mode: flags.file_mode,
-        dir_mode: flags.dir_mode,
-        metadata_ttl: flags.metadata_ttl,
-        attributes: match flags.attributes {
-            // It is not known in which of several buckets Tenon has written.
-            Attributes::Auto if volume.is_buckets() => vfs::AttributeSource::Listing,
-            Attributes::Auto => vfs::AttributeSource::Auto,
-            Attributes::Headers => vfs::AttributeSource::Headers,
-            Attributes::Listing => vfs::AttributeSource::Listing,
-        },
-        atime: match flags.atime {
-            Atime::Strict => vfs::Atime::Strict,
-            Atime::Relatime => vfs::Atime::Relatime,
-            Atime::Off => vfs::Atime::Off,
-        },
-        memory_limit_bytes: flags.memory_limit,
-        part_size_bytes: flags.part_size,
-        page_cache_above: flags.cache == Cache::Full,
-        is_uncached: flags.cache == Cache::None,
-        write_back: flags.writeback,
-        is_shared: flags.shared,
-        conflicts: flags.conflict.map(Into::into).unwrap_or_default(),
-        cache_dir: state.cache_dir(),
-        moves_path: state.moves_path(),
+        memory_bytes: memory_limit_bytes / SEND_MEMORY_SHARE,
     }
 }

@@ -3,14 +3,12 @@
 
 use crate::bucket::disk_space;
 use crate::bucket::local_buckets::LocalBuckets;
-use crate::command::version::VERSION;
 use crate::control::protocol::{Answer, Request, Status};
 use crate::control::server::{ControlServer, Replies, Service};
 use crate::control::socket;
-use crate::process::environment;
-use crate::serving::device_rebuild;
-use crate::serving::scrub;
-use crate::state::registry::Registration;
+use crate::process::VERSION;
+use crate::serving::drive_requests;
+use crate::state::registry::{Registration, Registry};
 use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -61,7 +59,7 @@ impl ServedBuckets {
         });
         let control =
             ControlServer::start(listener, Arc::clone(&service)).context("cannot open the control socket")?;
-        let registration = environment::registry().register(state);
+        let registration = Registry::of_user().register(state);
         let registration = registration
             .inspect_err(|error| tracing::warn!("`tenon status` will not list this process: {error:#}"))
             .ok();
@@ -105,10 +103,11 @@ impl Service for BucketService {
         match request {
             Request::Status => Answer::Status(Box::new(self.status())),
             Request::Rebuild(wanted) => {
-                device_rebuild::serve_rebuild(self.local.drives().cloned().collect(), wanted, replies).await
+                drive_requests::serve_rebuild(self.local.drives().cloned().collect(), wanted, replies).await
             }
             Request::Scrub { bytes_per_sec } => {
-                scrub::serve_scrub(self.local.drives().cloned().collect(), bytes_per_sec, replies).await
+                drive_requests::serve_scrub(self.local.drives().cloned().collect(), bytes_per_sec, replies)
+                    .await
             }
             _ => Answer::Failed {
                 reason: format!(

@@ -2,7 +2,6 @@
 //! signal, a request, or umount(8).
 
 use crate::bucket::disk_space::SpaceSource;
-use crate::command::version::VERSION;
 use crate::control::protocol::{
     Answer, Conflict, FileExtent, Keep, Lister, Located, Pending, Quota, QuotaChange, Request, Status,
     Webhook, from_hex,
@@ -11,14 +10,14 @@ use crate::control::server::{ControlServer, Replies, Service};
 use crate::control::socket;
 use crate::metadata;
 use crate::metadata::backup;
-use crate::process::environment;
+use crate::process::VERSION;
 use crate::process::logging::LogFile;
-use crate::serving::device_rebuild;
+use crate::process::signals::StopSignals;
+use crate::serving::drive_requests;
 use crate::serving::mount_points::MountPoints;
 use crate::serving::open_volume::OpenVolume;
-use crate::serving::scrub;
 use crate::state::StateDir;
-use crate::state::registry::Registration;
+use crate::state::registry::{Registration, Registry};
 use anyhow::{Context, Result, anyhow};
 use fuse::{Session, UnmountError};
 use s3::Server;
@@ -101,12 +100,16 @@ impl ServedVolume {
         });
         let control =
             ControlServer::start(listener, Arc::clone(&service)).context("cannot open the control socket")?;
-        let registration = environment::registry().register(state.root());
+        let registration = Registry::of_user().register(state.root());
         let registration = registration
             .inspect_err(|error| tracing::warn!("`tenon status` will not list this mount: {error:#}"))
             .ok();
         // "Ready" means that the mount answers.
-        service.mount_points.wait_until_ready().await.context("the mount does not answer")?;
+        service
+            .mount_points
+            .wait_until_ready()
+            .await
+            .context("the mount does not answer; its log says why")?;
         tracing::info!("{} is {}", service.opened.volume.url(), service.locations());
         Ok(Self { service, control, signals, state: state.root().to_owned(), _registration: registration })
     }
@@ -120,7 +123,7 @@ impl ServedVolume {
                 () = self.service.mount_points.wait_until_ended(), if self.service.mount_points.has_any() => {
                     break patience;
                 }
-                () = stop.wait() => {
+                _ = stop.wait() => {
                     self.service.stop(patience, stop).await?;
                     break patience.min(FINAL_STORE_TIMEOUT);
                 }
@@ -176,7 +179,7 @@ impl VolumeService {
                     tracing::error!("not everything was stored: {error}");
                 }
             }
-            () = stop.wait() => {
+            _ = stop.wait() => {
                 return Err(anyhow!("stopped by a second signal; not stored: {}", self.pending()));
             }
         }
@@ -227,16 +230,7 @@ impl VolumeService {
         patience: Duration,
         replies: &mut Replies,
     ) -> Answer {
-        let mut storing = std::pin::pin!(self.opened.fs.shutdown(patience));
-        let stored = loop {
-            tokio::select! {
-                outcome = &mut storing => break outcome,
-                () = tokio::time::sleep(PROGRESS_INTERVAL) => {
-                    replies.send(&Answer::Progress(self.pending())).await;
-                }
-            }
-        };
-        if let Err(error) = stored {
+        if let Err(error) = self.with_progress(self.opened.fs.shutdown(patience), replies).await {
             return failed(format!("cannot store everything: {error}; the mount stays"));
         }
         self.drain(patience, replies).await;
@@ -267,13 +261,17 @@ impl VolumeService {
     /// are safe in the log.
     async fn drain(&self, patience: Duration, replies: &mut Replies) {
         let Some(log) = &self.opened.bucket.writeback else { return };
-        let mut drained = std::pin::pin!(tokio::time::timeout(patience, log.drained()));
+        let drained = tokio::time::timeout(patience, log.drained());
+        let outcome = self.with_progress(drained, replies).await;
+        self.gave_up.store(outcome.is_err(), Ordering::Relaxed);
+    }
+
+    /// Awaits `work`, and tells the client at intervals what is pending.
+    async fn with_progress<T>(&self, work: impl Future<Output = T>, replies: &mut Replies) -> T {
+        let mut work = std::pin::pin!(work);
         loop {
             tokio::select! {
-                outcome = &mut drained => {
-                    self.gave_up.store(outcome.is_err(), Ordering::Relaxed);
-                    return;
-                }
+                outcome = &mut work => return outcome,
                 () = tokio::time::sleep(PROGRESS_INTERVAL) => {
                     replies.send(&Answer::Progress(self.pending())).await;
                 }
@@ -358,16 +356,8 @@ impl VolumeService {
                 tokio::time::sleep(RENAMES_POLL_INTERVAL).await;
             }
         };
-        let mut stored = std::pin::pin!(tokio::time::timeout(patience, stored));
-        let is_stored = loop {
-            tokio::select! {
-                outcome = &mut stored => break outcome.is_ok(),
-                () = tokio::time::sleep(PROGRESS_INTERVAL) => {
-                    replies.send(&Answer::Progress(self.pending())).await;
-                }
-            }
-        };
-        if !is_stored {
+        let stored = self.with_progress(tokio::time::timeout(patience, stored), replies).await;
+        if stored.is_err() {
             let _ = std::fs::remove_file(&file);
             return failed(format!(
                 "the bucket did not get all contents in time ({}); no backup was made",
@@ -496,9 +486,9 @@ impl Service for VolumeService {
                 self.back_up(&file_hex, Duration::from_secs(patience_secs), replies).await
             }
             Request::Import => self.import().await,
-            Request::Rebuild(wanted) => device_rebuild::serve_rebuild(self.drives(), wanted, replies).await,
+            Request::Rebuild(wanted) => drive_requests::serve_rebuild(self.drives(), wanted, replies).await,
             Request::Scrub { bytes_per_sec } => {
-                scrub::serve_scrub(self.drives(), bytes_per_sec, replies).await
+                drive_requests::serve_scrub(self.drives(), bytes_per_sec, replies).await
             }
             Request::Check => self.check(),
             Request::Conflicts => Answer::Conflicts {
@@ -521,28 +511,6 @@ impl Signals {
             stop: StopSignals::new()?,
             hangup: signal(SignalKind::hangup()).context("cannot watch signals")?,
         })
-    }
-}
-
-/// The signals that end the process.
-pub(crate) struct StopSignals {
-    terminate: Signal,
-    interrupt: Signal,
-}
-
-impl StopSignals {
-    /// Starts to watch the signals; unwatched, they kill the process.
-    pub(crate) fn new() -> Result<Self> {
-        let watch = |kind| signal(kind).context("cannot watch signals");
-        Ok(Self { terminate: watch(SignalKind::terminate())?, interrupt: watch(SignalKind::interrupt())? })
-    }
-
-    /// Waits for SIGTERM or SIGINT.
-    pub(crate) async fn wait(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
-        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Mounts whose process died: the kernel still has them, but no process answers their requests.
 
-use crate::state::registry::LiveMount;
+use crate::control::holder::LiveMount;
 use anyhow::anyhow;
 use std::fmt;
 use std::path::Path;

@@ -4,10 +4,12 @@
 //! answer is stale, and is removed by any command that reads it.
 
 use crate::control::client::Client;
-use crate::state::{self, Holder};
-use anyhow::{Context, Result};
-use std::ffi::OsString;
+use crate::control::holder::{Holder, LiveMount};
+use crate::process::environment;
+use crate::volume::Volume;
+use anyhow::{Context, Result, bail};
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// Directories in which daemons register, the preferred one first.
@@ -16,25 +18,16 @@ pub(crate) struct Registry {
     dirs: Vec<PathBuf>,
 }
 
-/// A live mount.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct LiveMount {
-    /// The state directory.
-    pub(crate) state: PathBuf,
-    /// Contents of the lock file, without mount points that were unmounted since.
-    pub(crate) holder: Holder,
-}
-
 /// A registration. Dropping it removes the link.
 #[derive(Debug)]
 pub(crate) struct Registration(PathBuf);
 
 impl Registry {
-    /// Uses the user's `runtime_dir` (`$XDG_RUNTIME_DIR`). Also searches the usual directories, for daemons that were
-    /// started with another environment.
-    pub(crate) fn new(runtime_dir: Option<OsString>) -> Self {
+    /// Returns the registry of this user: `$XDG_RUNTIME_DIR`, and the usual directories, for daemons that were started
+    /// with another environment.
+    pub(crate) fn of_user() -> Self {
         let user = rustix::process::getuid();
-        let own = runtime_dir.filter(|dir| !dir.is_empty()).map(PathBuf::from);
+        let own = environment::variable("XDG_RUNTIME_DIR").map(PathBuf::from);
         let system = user.is_root().then(|| PathBuf::from("/run"));
         let usual = PathBuf::from(format!("/run/user/{}", user.as_raw()));
         let mut dirs: Vec<PathBuf> = own.into_iter().chain(system).chain([usual]).collect();
@@ -66,6 +59,49 @@ impl Registry {
     pub(crate) fn at(&self, mount_point: &Path) -> Option<LiveMount> {
         self.mounts().into_iter().find(|mount| mount.holder.is_at(mount_point))
     }
+
+    /// Returns the mount that `text` names, by its mount point or its volume.
+    pub(crate) fn find(&self, text: &str) -> Result<LiveMount> {
+        let path = absolute(text);
+        let url = Volume::parse_unchecked(text).map(|volume| volume.url()).unwrap_or_default();
+        let is_named = |mount: &LiveMount| mount.holder.is_at(&path) || mount.holder.volume == url;
+        match self.mounts().into_iter().find(is_named) {
+            Some(mount) => Ok(mount),
+            None => bail!("{text} is not mounted; `tenon status` lists the mounts"),
+        }
+    }
+
+    /// Returns the innermost mount that contains a path, and the bytes of the path inside it. The path must be absolute.
+    pub(crate) fn containing(&self, path: &Path) -> Result<(LiveMount, Vec<u8>)> {
+        let inside = self.mounts().into_iter().filter_map(|mount| {
+            let rests = mount.holder.mount_points().filter_map(|root| path.strip_prefix(root).ok());
+            let rest = rests.map(|rest| rest.as_os_str().as_bytes()).min_by_key(|rest| rest.len())?.to_vec();
+            Some((mount, rest))
+        });
+        match inside.min_by_key(|(_, rest)| rest.len()) {
+            Some(found) => Ok(found),
+            None => bail!("{} is not in a Tenon mount; `tenon status` lists the mounts", path.display()),
+        }
+    }
+}
+
+/// Returns the absolute path without symbolic links, as far as they can be resolved.
+pub(crate) fn absolute(text: &str) -> PathBuf {
+    let path = Path::new(text);
+    path.canonicalize().or_else(|_| resolve_mount_point(path)).unwrap_or_else(|_| text.into())
+}
+
+/// Like `canonicalize`, but never accesses the mount itself, which may be dead.
+pub(crate) fn resolve_mount_point(path: &Path) -> Result<PathBuf> {
+    let absolute = std::path::absolute(path).with_context(|| format!("cannot resolve {}", path.display()))?;
+    match (absolute.parent(), absolute.file_name()) {
+        (Some(parent), Some(name)) if !absolute.is_symlink() => {
+            let parent =
+                parent.canonicalize().with_context(|| format!("cannot resolve {}", parent.display()))?;
+            Ok(parent.join(name))
+        }
+        _ => absolute.canonicalize().with_context(|| format!("cannot resolve {}", path.display())),
+    }
 }
 
 impl Drop for Registration {
@@ -81,7 +117,7 @@ fn links(dir: &Path) -> Vec<PathBuf> {
 
 fn live_mount(link: PathBuf) -> Option<LiveMount> {
     let state = fs::read_link(&link).ok()?;
-    let Some(holder) = state::holder(&state) else {
+    let Some(holder) = Holder::answering(&state) else {
         let _ = fs::remove_file(&link);
         return None;
     };

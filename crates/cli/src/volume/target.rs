@@ -1,6 +1,6 @@
 //! Parses `VOLUME/KEY`, the name of an object on the command line.
 
-use crate::volume::{self, Volume};
+use crate::volume::{Volume, embedded};
 use anyhow::{Result, anyhow, bail};
 use std::path::Path;
 use store::ObjectKey;
@@ -24,7 +24,7 @@ pub(crate) fn split(target: &str) -> Result<(Volume, Vec<u8>)> {
     let path = in_directory.unwrap_or(target);
     let is_volume = |dir: &Path| match in_directory {
         Some(_) => dir.is_dir(),
-        None => volume::read_record(dir).is_ok(),
+        None => embedded::read_record(dir).is_ok(),
     };
     // Split the text at slashes, not the path at components: a key may contain `//` or end in `/`.
     for at in directory_ends(path) {
@@ -54,7 +54,7 @@ fn directory_ends(path: &str) -> impl Iterator<Item = usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::volume::ObjectLocation;
+    use crate::volume::embedded::ObjectLocation;
 
     #[test]
     fn a_target_is_cut_into_volume_and_key() {
@@ -62,9 +62,9 @@ mod tests {
         assert_eq!((volume.url().as_str(), key.as_slice()), ("s3://bucket", b"a//b/".as_slice()));
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().canonicalize().unwrap().join("v");
-        volume::make_directory(&root, ObjectLocation::Directory).unwrap();
-        let record = volume::new_record(1, jiff::Timestamp::UNIX_EPOCH, ObjectLocation::Directory);
-        volume::write_record(&root, &record).unwrap();
+        embedded::make_directory(&root, ObjectLocation::Directory).unwrap();
+        let record = embedded::new_record(1, jiff::Timestamp::UNIX_EPOCH, ObjectLocation::Directory);
+        embedded::write_record(&root, &record).unwrap();
         let text = root.to_str().unwrap();
         for (target, expected) in [("", ""), ("/", ""), ("/k", "k"), ("/a/b", "a/b"), ("/a//b/", "a//b/")] {
             let (volume, key) = split(&format!("{text}{target}")).unwrap();

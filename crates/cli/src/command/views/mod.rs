@@ -2,14 +2,16 @@
 
 mod watch;
 
-use crate::bucket::{Bucket, ProcessContext};
+use crate::bucket::Bucket;
 use crate::command::flags::StoreFlags;
-use crate::command::object::print_line;
+use crate::command::output::print_line;
 use crate::command::units;
-use crate::command::views::watch::{self, ViewSourceFlags};
+use crate::command::views::watch::ViewSourceFlags;
 use crate::mounted_views::read_rulesets;
+use crate::process;
+use crate::process::context::ProcessContext;
 use crate::volume::target::split_key;
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use clap::{Args, Subcommand};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -70,20 +72,24 @@ impl Views {
         match self.action {
             Action::Check { file } => check(&file),
             Action::Explain { file, target, store } => {
-                let runtime = tokio::runtime::Runtime::new().context("cannot start")?;
+                let runtime = process::runtime()?;
                 runtime.block_on(explain(&read_rulesets(&file)?, &target, &store))
             }
             Action::List { file, flags } => {
-                let runtime = tokio::runtime::Runtime::new().context("cannot start")?;
+                let runtime = process::runtime()?;
                 runtime.block_on(watch::list(&read_rulesets(&file)?, &flags))
             }
             Action::Watch { file, name, interval, flags } => {
                 let mut rulesets = read_rulesets(&file)?;
                 rulesets.retain(|ruleset| name.as_ref().is_none_or(|name| ruleset.name == *name));
                 if rulesets.is_empty() {
-                    bail!("{} has no ruleset '{}'", file.display(), name.unwrap_or_default());
+                    bail!(
+                        "{} has no ruleset '{}'; `tenon views check` lists its rulesets",
+                        file.display(),
+                        name.unwrap_or_default()
+                    );
                 }
-                let runtime = tokio::runtime::Runtime::new().context("cannot start")?;
+                let runtime = process::runtime()?;
                 runtime.block_on(watch::watch(&rulesets, interval, &flags))
             }
         }
@@ -101,7 +107,7 @@ fn check(file: &Path) -> Result<ExitCode> {
 async fn explain(rulesets: &[Ruleset], target: &str, store: &StoreFlags) -> Result<ExitCode> {
     let (volume, key) = split_key(target)?;
     let context = ProcessContext::system()?;
-    let bucket = Bucket::open_or_connect(&volume, store, true, &context).await?;
+    let bucket = Bucket::open_or_connect(&volume, &store.settings(), true, &context).await?;
     let meta = bucket.store.head(&key).await?;
     let tags = bucket.store.tags(&key).await?;
     let object = ObjectState {

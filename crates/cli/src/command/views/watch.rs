@@ -1,10 +1,12 @@
 //! `tenon views list` and `watch`: read views from a remote handler, or from a temporary handler of this process.
 
-use crate::bucket::{self, ProcessContext};
-use crate::command::flags::{HandlerFlags, StoreFlags};
-use crate::command::object::print_line;
-use crate::event_handler;
+use crate::bucket::credentials::open_accounts;
+use crate::command::flags::StoreFlags;
+use crate::command::flags::views::HandlerFlags;
+use crate::command::output::print_line;
+use crate::event_handler::remote;
 use crate::mounted_views;
+use crate::process::context::ProcessContext;
 use anyhow::{Context, Result};
 use clap::Args;
 use events::Sink;
@@ -44,11 +46,12 @@ struct ViewSource {
 impl ViewSourceFlags {
     async fn start(&self, rulesets: &[Ruleset]) -> Result<ViewSource> {
         if !self.handler.handler.is_empty() {
-            return Ok(ViewSource { views: event_handler::remote_views(&self.handler)?, own: None });
+            return Ok(ViewSource { views: remote::views(&self.handler.settings())?, own: None });
         }
         let context = ProcessContext::system()?;
+        let accounts = mounted_views::accounts(rulesets);
         let handler = Handler::start(HandlerParts {
-            buckets: bucket::open_accounts(&mounted_views::accounts(rulesets), &self.store, &context).await?,
+            buckets: open_accounts(&accounts, &self.store.settings(), &context).await?,
             clock: Arc::clone(&context.clock),
             entropy: Entropy::new(context.entropy.next_u64()),
             dir: None,

@@ -1,8 +1,9 @@
-//! Progress output: one line that changes on a terminal, plain lines elsewhere.
+//! Output of commands: lines on standard output, and progress on standard error: one line that changes on a terminal, plain lines elsewhere.
 
+use anyhow::{Context, Result};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::cell::RefCell;
-use std::io::{self, IsTerminal};
+use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
 const TICK: Duration = Duration::from_millis(100);
@@ -44,4 +45,9 @@ impl Drop for Progress {
             bar.finish_and_clear();
         }
     }
+}
+
+/// Prints a line like `println!`, but returns an error instead of panicking if the reader has gone (`| head`).
+pub(crate) fn print_line(line: &str) -> Result<()> {
+    writeln!(io::stdout(), "{line}").context("cannot write the output")
 }

@@ -1,24 +1,21 @@
-//! Scrubs: limited in rate, done by the process that has the drive open, and printed.
+//! Answers requests about the drives that this process has open: scrubs, and rebuilds of devices. The process continues to serve the drives.
 
-use crate::bucket::drive_holder;
-use crate::bucket::drives::Drives;
-use crate::command::drive::EXIT_DAMAGED;
-use crate::command::progress::Progress;
-use crate::control::client::Client;
-use crate::control::protocol::{Answer, Request, Scrubbed};
+use crate::bucket::devices;
+use crate::control::protocol::{Answer, Rebuild, Scrubbed, from_hex};
 use crate::control::server::Replies;
-use anyhow::{Result, bail};
+use crate::process::context::ProcessContext;
+use anyhow::{Context, Result, bail};
+use drive::device::{FileDevice, Io};
 use drive::{Drive, Pace};
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt as _;
+use std::path::PathBuf;
 use std::pin::pin;
-use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Default rate of reading a drive that is served, in bytes per second.
-pub(crate) const SERVED_BYTES_PER_SEC: u64 = 64 << 20;
-
-/// Interval of progress messages to the client. If a message cannot be sent, the scrub ends.
+/// Interval of progress messages to the client. If a message cannot be sent, the work ends.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(500);
 
 /// A limit on bytes per second.
@@ -49,34 +46,6 @@ impl Pace for Rate {
     }
 }
 
-/// Asks the process that has one of the drives open to scrub. Returns `None` if there is no such process.
-pub(crate) fn request_scrub(drives: &Drives, rate: Option<u64>) -> Result<Option<ExitCode>> {
-    let Some(mount) = drives.each().find_map(drive_holder::holder_of_devices) else { return Ok(None) };
-    let progress = Progress::start();
-    let show = |answer: &Answer| show_objects(answer, &progress);
-    let request = Request::Scrub { bytes_per_sec: Some(rate.unwrap_or(SERVED_BYTES_PER_SEC)) };
-    let mut client = Client::connect(&mount)?;
-    let scrubbed = match client.request_with_progress(&request, show)? {
-        Answer::Scrubbed { drives } => drives,
-        other => return client.unexpected(&other),
-    };
-    drop(progress);
-    let mut code = ExitCode::SUCCESS;
-    for of_one in scrubbed {
-        if print_outcome(&of_one) != ExitCode::SUCCESS {
-            code = ExitCode::from(EXIT_DAMAGED);
-        }
-    }
-    Ok(Some(code))
-}
-
-/// Shows how many objects were read. Returns whether the answer was such a progress message.
-pub(crate) fn show_objects(answer: &Answer, progress: &Progress) -> bool {
-    let Answer::Scrubbing { objects } = answer else { return false };
-    progress.show(&format!("{objects} objects read"));
-    true
-}
-
 /// Scrubs drives for a client of the control socket.
 pub(crate) async fn serve_scrub(
     drives: Vec<Drive>,
@@ -97,23 +66,19 @@ pub(crate) async fn serve_scrub(
 }
 
 /// Scrubs a drive, and sends progress to the client. Ends when the client has disconnected.
-pub(crate) async fn scrub_with_progress(
-    drive: &Drive,
-    rate: &Rate,
-    replies: &mut Replies,
-) -> Result<Scrubbed> {
+async fn scrub_with_progress(drive: &Drive, rate: &Rate, replies: &mut Replies) -> Result<Scrubbed> {
     let objects = AtomicU64::new(0);
     let note = |so_far: &drive::Scrubbed| objects.store(so_far.objects, Ordering::Relaxed);
     let scrub = drive.scrub_at(rate, note);
     let scrubbed = send_progress_until(scrub, replies, || Answer::Scrubbing {
         objects: objects.load(Ordering::Relaxed),
     });
-    Ok(to_protocol(&scrubbed.await??))
+    Ok(Scrubbed::from(scrubbed.await??))
 }
 
 /// Awaits `work`, and sends its progress to the client at intervals. Returns an error when the client has
 /// disconnected.
-pub(crate) async fn send_progress_until<T>(
+async fn send_progress_until<T>(
     work: impl Future<Output = T>,
     replies: &mut Replies,
     progress: impl Fn() -> Answer,
@@ -132,24 +97,46 @@ pub(crate) async fn send_progress_until<T>(
     }
 }
 
-fn to_protocol(scrubbed: &drive::Scrubbed) -> Scrubbed {
-    let drive::Scrubbed { objects, bytes, mended, damaged } = scrubbed.clone();
-    Scrubbed { objects, bytes, mended, damaged }
-}
-
-/// Prints the outcome of a scrub of this process. Returns the exit code.
-pub(crate) fn print_scrubbed(scrubbed: &drive::Scrubbed) -> ExitCode {
-    print_outcome(&to_protocol(scrubbed))
-}
-
-/// Prints the outcome of a scrub, perhaps of another process. Returns the exit code.
-pub(crate) fn print_outcome(Scrubbed { objects, bytes, mended, damaged }: &Scrubbed) -> ExitCode {
-    damaged.iter().for_each(|line| println!("{line}"));
-    if *mended > 0 {
-        println!("{mended} damaged blocks of a device were rewritten from the other devices");
+/// Rebuilds a device for a client of the control socket.
+pub(crate) async fn serve_rebuild(drives: Vec<Drive>, wanted: Rebuild, replies: &mut Replies) -> Answer {
+    match rebuild(&drives, wanted, replies).await {
+        Ok(answer) => answer,
+        Err(error) => Answer::Failed { reason: format!("{error:#}") },
     }
-    println!("{objects} objects, {} MiB read, {} damaged", bytes >> 20, damaged.len());
-    if damaged.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(EXIT_DAMAGED) }
+}
+
+async fn rebuild(drives: &[Drive], wanted: Rebuild, replies: &mut Replies) -> Result<Answer> {
+    let arrays = drives.iter().filter_map(|drive| Some((drive, drive.array()?)));
+    let mut arrays = arrays.filter(|(_, array)| wanted.devices.iter().any(|name| array.has_member(name)));
+    let (drive, array) = arrays
+        .next()
+        .context("the process has no drive on these devices; `tenon status` shows what it serves")?;
+    let path = from_hex(&wanted.device_hex).context("the request has no path")?;
+    let path = PathBuf::from(OsString::from_vec(path));
+    let name = path.canonicalize().unwrap_or_else(|_| path.clone()).display().to_string();
+    if array.has_member(&name) {
+        bail!("{name} is in sync: there is nothing to rebuild");
+    }
+    let (device, is_blank) = tokio::task::spawn_blocking(move || {
+        let device = FileDevice::open(&path)?;
+        let is_blank = devices::is_blank(&device)?;
+        anyhow::Ok((Io::open(device), is_blank))
+    })
+    .await??;
+    if !wanted.force && !is_blank && !array.was_member(&device) {
+        bail!("{name} is not empty; --force rebuilds the drive on it, and its contents are lost");
+    }
+    let rate = Rate::new(wanted.bytes_per_sec);
+    let scrubbed = match array.spare() > 0 && !wanted.no_scrub {
+        true => Some(scrub_with_progress(drive, &rate, replies).await?),
+        false => None,
+    };
+    let (percent, entropy) = (AtomicU64::new(0), ProcessContext::system()?.entropy);
+    let note = |done: u64, all: u64| percent.store(done * 100 / all, Ordering::Relaxed);
+    let work = array.rebuild_at(name, &device, &entropy, &rate, note);
+    let progress = || Answer::Rebuilding { percent: percent.load(Ordering::Relaxed) };
+    let rebuilt = send_progress_until(work, replies, progress).await??;
+    Ok(Answer::Rebuilt { scrubbed, member: rebuilt.member, rows_lost: rebuilt.rows_lost })
 }
 
 #[cfg(test)]

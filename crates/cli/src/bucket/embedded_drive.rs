@@ -1,32 +1,28 @@
 //! An embedded volume whose objects are on an object drive, which is one file in the volume's directory.
 //!
-//! Owns the path and the length of that file, and the name of the one bucket on the drive.
+//! Owns the length of that file, and the name of the one bucket on the drive.
 
-use crate::bucket::ProcessContext;
-use crate::bucket::devices::Devices;
+use crate::bucket::devices;
 use crate::bucket::drives::DrivesOptions;
 use crate::bucket::local_buckets::LocalBuckets;
+use crate::process::context::ProcessContext;
+use crate::volume::device_names::Devices;
+use crate::volume::embedded::drive_path;
 use anyhow::{Context, Result, bail};
 use drive::device::{BlockDevice, FileDevice};
 use drive::{Drive, FormatOptions, OpenOptions};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use store::{Buckets, ObjectStore};
 
-/// The drive's file in the volume's directory, and the only bucket on the drive.
-const DRIVE_FILE: &str = "objects.drive";
+/// The only bucket on the drive.
 const BUCKET: &str = "objects";
 
 /// Default length of a drive: this fraction of the free space in whole MiB, within these bounds.
 const FREE_FRACTION: u64 = 4;
 const LEN_BYTES_MAX: u64 = 16 << 30;
 const LEN_BYTES_MIN: u64 = 256 << 20;
-
-/// Returns the path of an embedded volume's drive.
-pub(crate) fn drive_path(root: &Path) -> PathBuf {
-    root.join(DRIVE_FILE)
-}
 
 /// Creates the drive of a volume, with this length or one that fits the free space. Returns the length in bytes.
 pub(crate) async fn create_drive(
@@ -48,7 +44,7 @@ async fn create_drive_at(path: &Path, len_bytes: u64, context: &ProcessContext) 
     let device: Arc<dyn BlockDevice> = Arc::new(FileDevice::create(path, len_bytes)?);
     Drive::format(&device, FormatOptions::default(), &context.entropy)?;
     drop(device);
-    let drive = Devices::of([path])?.open(OpenOptions::default(), context).await?.drive;
+    let drive = devices::open(&Devices::of([path])?, OpenOptions::default(), context).await?.drive;
     drive.create(BUCKET).await?;
     Ok(drive.close().await?)
 }
