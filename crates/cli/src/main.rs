@@ -49,6 +49,8 @@ enum Command {
     Format(command::format::Format),
     Status(command::status::Status),
     Events(command::events::Events),
+    #[command(hide = true)]
+    Flags(command::flags_document::Flags),
     Fsck(command::fsck::Fsck),
     Gc(command::gc::Gc),
     Import(command::import::Import),
@@ -92,6 +94,7 @@ fn run(command: Command, argv: &[OsString]) -> anyhow::Result<ExitCode> {
         Command::Format(format) => format.run(),
         Command::Status(status) => status.run(),
         Command::Events(events) => events.run(),
+        Command::Flags(flags) => flags.run(Cli::command()),
         Command::Fsck(fsck) => fsck.run(),
         Command::Gc(gc) => gc.run(),
         Command::Import(import) => import.run(),

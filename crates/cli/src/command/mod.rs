@@ -7,6 +7,7 @@ pub(crate) mod conflicts;
 pub(crate) mod drive;
 pub(crate) mod events;
 pub(crate) mod flags;
+pub(crate) mod flags_document;
 pub(crate) mod format;
 pub(crate) mod fsck;
 pub(crate) mod gc;
