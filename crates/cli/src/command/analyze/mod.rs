@@ -47,6 +47,7 @@ impl Analyze {
 
 /// Flags for output files.
 #[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Output")]
 struct OutputFlags {
     /// Write all measurements as one JSON document to this file
     #[arg(long, value_name = "FILE")]

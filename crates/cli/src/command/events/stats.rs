@@ -13,11 +13,11 @@ use std::process::ExitCode;
 /// Show the state of an event handler and its sources.
 #[derive(Debug, Args)]
 pub(crate) struct Stats {
-    #[command(flatten)]
-    handler: HandlerFlags,
     /// Print the handler's report as one line of JSON
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    handler: HandlerFlags,
 }
 
 impl Stats {
