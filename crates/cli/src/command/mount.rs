@@ -16,7 +16,7 @@ use crate::process::context::ProcessContext;
 use crate::process::daemon;
 use crate::process::logging::LogFile;
 use crate::serving::open_volume::{self, OpenVolume, ViewSettings};
-use crate::serving::served_volume::{self, ServedVolume};
+use crate::serving::served_volume::ServedVolume;
 use crate::state::registry::Registry;
 use crate::state::{self, StateDir};
 use crate::volume::Volume;
@@ -122,7 +122,7 @@ impl Mount {
         if ended.is_err() {
             mount_points.iter().for_each(|mount_point| detach_failed_mount(mount_point));
         }
-        served_volume::shut_down_runtime(runtime);
+        process::shut_down_runtime(runtime);
         // Release the state directory last: a process that waits for it then finds everything closed.
         if is_mounted.into_inner() {
             drop(state)

@@ -61,7 +61,7 @@ impl Serve {
         let runtime = process::runtime()?;
         let is_open = AtomicBool::new(false);
         let ended = runtime.block_on(self.serve(&volume, store, (&state, &is_open), log));
-        served_volume::shut_down_runtime(runtime);
+        process::shut_down_runtime(runtime);
         // Release the state directory last: a process that waits for it then finds everything closed.
         if is_open.into_inner() {
             drop(state)

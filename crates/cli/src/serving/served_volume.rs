@@ -28,7 +28,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::Instant;
 
@@ -42,14 +41,6 @@ const FINAL_STORE_TIMEOUT: Duration = Duration::from_secs(5);
 pub(crate) const REQUESTS_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long the end waits for answers in progress on the control socket.
 const ANSWERS_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long the end waits for threads, of which one may hang in a system call.
-const THREADS_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// Ends all tasks, so that no thread has the metadata engine open when the process exits: RocksDB aborts if a thread
-/// uses it while its global state is torn down.
-pub(crate) fn shut_down_runtime(runtime: Runtime) {
-    runtime.shutdown_timeout(THREADS_TIMEOUT);
-}
 
 /// A volume that is being served.
 pub(crate) struct ServedVolume {

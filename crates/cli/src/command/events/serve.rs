@@ -11,7 +11,6 @@ use crate::process;
 use crate::process::context::ProcessContext;
 use crate::process::environment;
 use crate::process::signals::StopSignals;
-use crate::serving::served_volume;
 use crate::state::StateDir;
 use anyhow::Result;
 use clap::Args;
@@ -61,7 +60,7 @@ impl Serve {
         let runtime = process::runtime()?;
         let ended = runtime.block_on(self.serve(&state));
         drop(state);
-        served_volume::shut_down_runtime(runtime);
+        process::shut_down_runtime(runtime);
         ended.map(|()| ExitCode::SUCCESS)
     }
 
