@@ -1,52 +1,26 @@
 //! The `tenon` program.
-//! Owns the command-line flags, the environment, configuration files, the terminal and the exit code, and connects
-//! the other crates. No other crate reads any of these.
-//! only crate that reads any of those.
 //!
-//! Refuses secrets on the command line. Prints every error as one line.
+//! Owns the command-line flags, the environment, configuration files, the terminal and the exit code, and connects
+//! the other crates. No other crate reads any of these. Refuses secrets on the command line. Prints every error as one
+//! line.
+//!
+//! Commands ([`command`]) are on top: they alone read flags, which become settings of the parts below. Dependencies
+//! point down only: command, serving, mounted_views, event_handler and endpoint, metadata and bucket, state, control,
+//! volume, process.
 //!
 //! Exit codes: 0 success, 1 failure, 2 usage error. `fsck` and `drive` add 4: problems or damage were left.
 
-mod access_log;
-mod allocator;
-mod backup;
 mod bucket;
 mod command;
 mod control;
-mod daemon;
-mod dead_mounts;
-mod descriptors;
-mod device_rebuild;
-mod devices;
-mod disk_space;
-mod drive_holder;
-mod drives;
-mod embedded;
 mod endpoint;
-mod environment;
 mod event_handler;
-mod export;
-mod feeds;
-mod filesystem_sink;
-mod flags;
-mod local_buckets;
-mod logging;
 mod metadata;
-mod mount_points;
 mod mounted_views;
-mod open_volume;
-mod options;
-mod progress;
-mod registry;
-mod scrub;
-mod served_buckets;
-mod served_volume;
+mod process;
+mod serving;
 mod state;
-mod target;
-mod units;
-mod users;
 mod volume;
-mod webhooks;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::ffi::OsString;
@@ -76,6 +50,8 @@ enum Command {
     Format(command::format::Format),
     Status(command::status::Status),
     Events(command::events::Events),
+    #[command(hide = true)]
+    Flags(command::flags_document::Flags),
     Fsck(command::fsck::Fsck),
     Gc(command::gc::Gc),
     Import(command::import::Import),
@@ -94,8 +70,8 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    allocator::configure();
-    let argv = match options::rewrite(std::env::args_os().collect(), &Cli::command()) {
+    process::allocator::configure();
+    let argv = match command::arguments::rewrite(std::env::args_os().collect(), &Cli::command()) {
         Ok(argv) => argv,
         Err(error) => return fail(&error, EXIT_USAGE),
     };
@@ -120,6 +96,7 @@ fn run(command: Command, argv: &[OsString]) -> anyhow::Result<ExitCode> {
         Command::Format(format) => format.run(),
         Command::Status(status) => status.run(),
         Command::Events(events) => events.run(),
+        Command::Flags(flags) => flags.run(Cli::command()),
         Command::Fsck(fsck) => fsck.run(),
         Command::Gc(gc) => gc.run(),
         Command::Import(import) => import.run(),

@@ -4,11 +4,15 @@
 //! small bad example.
 
 mod documents;
+mod imports;
 mod manifests;
+mod module_graph;
 mod modules;
 mod names;
 mod semantics;
 mod source;
+mod struct_sizes;
+mod structure;
 mod tree;
 
 use anyhow::{Result, bail};
@@ -43,7 +47,7 @@ impl fmt::Display for Finding {
 
 type Check = fn(&Tree) -> Vec<Finding>;
 
-const CHECKS: [Check; 17] = [
+const CHECKS: [Check; 19] = [
     manifests::edges,
     manifests::workspace_versions,
     manifests::restricted_dependencies,
@@ -61,16 +65,22 @@ const CHECKS: [Check; 17] = [
     source::comment_openings,
     documents::links,
     documents::decisions,
+    structure::circles,
+    structure::structs,
 ];
 
 /// Checks the repository at `root` and prints the findings.
 pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<()> {
+    let tree = Tree::of_repository(root)?;
     let checks_all_statements = match arguments {
         [] => false,
         [flag] if flag == "--semantics" => true,
-        _ => bail!("usage: cargo xtask tidy [--semantics]"),
+        [flag] if flag == "--structure" => {
+            print!("{}", structure::summary(&tree));
+            return Ok(());
+        }
+        _ => bail!("usage: cargo xtask tidy [--semantics | --structure]"),
     };
-    let tree = Tree::of_repository(root)?;
     let mut findings: Vec<Finding> = CHECKS.iter().flat_map(|check| check(&tree)).collect();
     let coverage = semantics::compare(&tree);
     findings.extend(coverage.errors);

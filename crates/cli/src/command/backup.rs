@@ -1,25 +1,23 @@
 //! `tenon backup`: writes the names of a volume to a file.
 
-use crate::backup;
-use crate::bucket::{self, Bucket, ProcessContext};
-use crate::command::status;
+use crate::command::output::Progress;
+use crate::command::units;
+use crate::command::unmounted::UnmountedFlags;
 use crate::control::client::Client;
+use crate::control::holder::LiveMount;
 use crate::control::protocol::{Answer, Request};
-use crate::flags::StoreFlags;
-use crate::progress::Progress;
-use crate::registry::LiveMount;
+use crate::metadata;
+use crate::metadata::backup;
+use crate::process;
+use crate::state;
+use crate::state::registry::Registry;
 use crate::volume::Volume;
-use crate::{environment, metadata, state, units};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
-use tokio::runtime::Runtime;
-use vfs::VolumeRecord;
-
-const MEMORY_BYTES: u64 = 256 << 20;
 
 /// Back up the names of a volume to a file, as of one moment; `tenon restore` restores them
 ///
@@ -35,11 +33,8 @@ pub(crate) struct Backup {
     /// How long to wait until the bucket has the contents of all files
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = units::duration)]
     timeout: Duration,
-    /// The state directory given to `tenon mount`
-    #[arg(long, value_name = "DIR")]
-    state_dir: Option<PathBuf>,
     #[command(flatten)]
-    store: StoreFlags,
+    access: UnmountedFlags,
 }
 
 impl Backup {
@@ -48,8 +43,7 @@ impl Backup {
         if file.exists() {
             bail!("{} already exists; give another name", file.display());
         }
-        let mounts = environment::registry().mounts();
-        let records = match status::find(&self.volume, mounts) {
+        let records = match Registry::of_user().find(&self.volume) {
             Ok(mount) if !is_ending(&mount) => self.back_up_mounted(&mount, &file)?,
             _ => self.back_up_unmounted(&file)?,
         };
@@ -74,7 +68,7 @@ impl Backup {
     /// Backs up a volume that is not mounted. Waits for a process that is ending.
     fn back_up_unmounted(&self, file: &Path) -> Result<u64> {
         let volume = Volume::parse(&self.volume)?;
-        let root = bucket::state_dir(&volume, self.state_dir.as_deref(), &self.store);
+        let root = self.access.state_root(&volume);
         if !metadata::exists_in(&root) {
             bail!(
                 "there are no names of {} in {}; give the --state-dir of its mount",
@@ -83,11 +77,8 @@ impl Backup {
             );
         }
         let _lock = state::lock_for_command(&root)?;
-        Runtime::new().context("cannot start")?.block_on(async {
-            let bucket = Bucket::open(&volume, &self.store, true, &ProcessContext::system()?).await?;
-            let store = bucket.store.as_ref();
-            let record = VolumeRecord::read(store, volume.prefix().as_bytes()).await?;
-            let names = metadata::open(&volume, record.as_ref(), store, &root, None, MEMORY_BYTES).await?;
+        process::runtime()?.block_on(async {
+            let names = self.access.open(&volume, true).await?.open_metadata().await?;
             backup::write(&names.engine, &metadata::describe(&volume, &root)?, file)
         })
     }

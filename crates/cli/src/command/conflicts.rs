@@ -1,21 +1,19 @@
 //! `tenon conflicts`: lists and resolves conflicts between files and objects that changed at the same time.
 
-use crate::bucket::{self, Bucket, ProcessContext};
-use crate::command::status;
+use crate::command::unmounted::{MEMORY_BYTES, UnmountedFlags};
 use crate::control::client::Client;
-use crate::control::protocol::{Answer, Conflict, Keep, Request};
-use crate::flags::StoreFlags;
-use crate::registry::LiveMount;
+use crate::control::holder::LiveMount;
+use crate::control::protocol::{Answer, Conflict, Keep, Request, Side};
+use crate::metadata;
+use crate::process;
+use crate::state;
+use crate::state::registry::Registry;
 use crate::volume::Volume;
-use crate::{environment, metadata, state};
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Result, bail};
 use clap::{Args, Subcommand};
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Memory limit of the metadata engine if the volume is not mounted.
-const MEMORY_BYTES: u64 = 256 << 20;
 /// How long storing a resolution may take.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -40,7 +38,7 @@ enum Action {
         #[arg(long)]
         json: bool,
         #[command(flatten)]
-        access: AccessFlags,
+        access: UnmountedFlags,
     },
     /// Show where the bytes of both sides of a conflict are
     Show {
@@ -53,7 +51,7 @@ enum Action {
         #[arg(long)]
         json: bool,
         #[command(flatten)]
-        access: AccessFlags,
+        access: UnmountedFlags,
     },
     /// Choose the side to keep; the bytes of the other side are deleted, or kept as another file
     Resolve {
@@ -66,18 +64,8 @@ enum Action {
         #[arg(long, value_name = "VOLUME|DIR")]
         of: Option<String>,
         #[command(flatten)]
-        access: AccessFlags,
+        access: UnmountedFlags,
     },
-}
-
-/// Flags for opening a volume that is not mounted.
-#[derive(Debug, Args)]
-struct AccessFlags {
-    /// The state directory given to `tenon mount`
-    #[arg(long, value_name = "DIR")]
-    state_dir: Option<PathBuf>,
-    #[command(flatten)]
-    store: StoreFlags,
 }
 
 impl Conflicts {
@@ -115,21 +103,25 @@ impl Conflicts {
 /// A volume whose conflicts are shown or resolved.
 enum Target<'p> {
     Mounted(LiveMount),
-    Unmounted(Volume, &'p AccessFlags),
+    Unmounted(Volume, &'p UnmountedFlags),
 }
 
-fn find<'p>(of: &str, access: &'p AccessFlags) -> Result<Target<'p>> {
-    match status::find(of, environment::registry().mounts()) {
+fn find<'p>(of: &str, access: &'p UnmountedFlags) -> Result<Target<'p>> {
+    match Registry::of_user().find(of) {
         Ok(mount) => Ok(Target::Mounted(mount)),
         Err(_) => Ok(Target::Unmounted(Volume::parse(of)?, access)),
     }
 }
 
-fn find_conflict<'p>(id: &str, of: Option<&str>, access: &'p AccessFlags) -> Result<(Target<'p>, Conflict)> {
+fn find_conflict<'p>(
+    id: &str,
+    of: Option<&str>,
+    access: &'p UnmountedFlags,
+) -> Result<(Target<'p>, Conflict)> {
     let known = match of {
         Some(of) => vec![find(of, access)?],
         None => {
-            let mounts = environment::registry().mounts().into_iter();
+            let mounts = Registry::of_user().mounts().into_iter();
             mounts.filter(|mount| !mount.holder.serves_buckets()).map(Target::Mounted).collect()
         }
     };
@@ -162,7 +154,7 @@ impl Target<'_> {
                     other => client.unexpected(&other),
                 }
             }
-            Self::Unmounted(volume, access) => access.with_filesystem(volume, async |fs| {
+            Self::Unmounted(volume, access) => with_filesystem(volume, access, async |fs| {
                 Ok(fs.conflicts().list().iter().map(Conflict::from).collect())
             }),
         }
@@ -177,7 +169,7 @@ impl Target<'_> {
                     other => client.unexpected(&other),
                 }
             }
-            Self::Unmounted(volume, access) => access.with_filesystem(volume, async |fs| {
+            Self::Unmounted(volume, access) => with_filesystem(volume, access, async |fs| {
                 fs.conflict_resolver().resolve(id, keep.into()).await?;
                 Ok(fs.shutdown(SHUTDOWN_TIMEOUT).await?)
             }),
@@ -185,47 +177,26 @@ impl Target<'_> {
     }
 }
 
-impl AccessFlags {
-    /// Opens the file system of a volume that is not mounted, and runs `work` on it. Returns the default if the
-    /// volume has no metadata on this machine.
-    fn with_filesystem<T: Default>(
-        &self,
-        volume: &Volume,
-        work: impl AsyncFnOnce(&vfs::Filesystem) -> Result<T>,
-    ) -> Result<T> {
-        let root = bucket::state_dir(volume, self.state_dir.as_deref(), &self.store);
-        if !metadata::exists_in(&root) {
-            return Ok(T::default());
-        }
-        let runtime = tokio::runtime::Runtime::new().context("cannot start")?;
-        runtime.block_on(async {
-            let context = ProcessContext::system()?;
-            let bucket = Bucket::open(volume, &self.store, false, &context).await?;
-            let _lock = state::lock_for_command(&root)?;
-            state::check_no_backlog(&root)?;
-            let prefix = volume.prefix().as_bytes();
-            let record = vfs::VolumeRecord::read(bucket.store.as_ref(), prefix).await?;
-            let store = bucket.store.as_ref();
-            let metadata = metadata::open(volume, record.as_ref(), store, &root, None, MEMORY_BYTES).await?;
-            let config = vfs::Config {
-                prefix: prefix.to_vec(),
-                uid: rustix::process::getuid().as_raw(),
-                gid: rustix::process::getgid().as_raw(),
-                memory_limit_bytes: MEMORY_BYTES,
-                ..vfs::Config::new(state::cache_dir(&root))
-            };
-            let parts = vfs::Dependencies {
-                store: bucket.store.clone(),
-                clock: context.clock.clone(),
-                entropy: context.entropy.clone(),
-                engine: metadata.engine.clone(),
-                record,
-            };
-            let fs = vfs::Filesystem::mount(parts, config)
-                .map_err(|error| anyhow!("cannot use {}: {error}", volume.url()))?;
-            work(&fs).await
-        })
+/// Opens the file system of a volume that is not mounted, and runs `work` on it. Returns the default if the volume has no
+/// metadata on this machine.
+fn with_filesystem<T: Default>(
+    volume: &Volume,
+    access: &UnmountedFlags,
+    work: impl AsyncFnOnce(&vfs::Filesystem) -> Result<T>,
+) -> Result<T> {
+    let root = access.state_root(volume);
+    if !metadata::exists_in(&root) {
+        return Ok(T::default());
     }
+    let _lock = state::lock_for_command(&root)?;
+    let runtime = process::runtime()?;
+    runtime.block_on(async {
+        let opened = access.open(volume, false).await?;
+        let metadata = opened.open_metadata().await?;
+        let config =
+            vfs::Config { memory_limit_bytes: MEMORY_BYTES, ..opened.config(state::cache_dir(&root)) };
+        work(&*opened.open_filesystem(&metadata, config)?).await
+    })
 }
 
 fn summary(conflict: &Conflict) -> String {
@@ -234,7 +205,7 @@ fn summary(conflict: &Conflict) -> String {
 }
 
 fn detail(conflict: &Conflict) -> String {
-    let location = |side: &Option<crate::control::protocol::Side>| match side {
+    let location = |side: &Option<Side>| match side {
         Some(side) => format!("{} (etag {})", side.key, side.etag),
         None => "none: the object was deleted".to_owned(),
     };

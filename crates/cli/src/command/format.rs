@@ -1,17 +1,19 @@
 //! `tenon format`: makes a volume.
 
-use crate::bucket::{self, Bucket, ProcessContext};
-use crate::embedded;
-use crate::flags::{Conflict, StoreFlags};
-use crate::units;
-use crate::volume::{self, ObjectLocation, Volume};
-use anyhow::{Context, Result, bail};
+use crate::bucket::Bucket;
+use crate::bucket::embedded_drive;
+use crate::command::flags::StoreFlags;
+use crate::command::flags::volume::Conflict;
+use crate::command::units;
+use crate::metadata;
+use crate::process;
+use crate::process::context::{ProcessContext, random_id};
+use crate::volume::Volume;
+use crate::volume::embedded::{self, ObjectLocation};
+use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
-use std::fs::File;
-use std::io::Read;
 use std::path::Path;
 use std::process::ExitCode;
-use tokio::runtime::Runtime;
 use vfs::VolumeRecord;
 
 /// Make a volume.
@@ -76,7 +78,9 @@ impl Format {
                 drive_bytes = self.make_embedded(root)?;
                 true
             }
-            _ if self.drive => bail!("--drive needs a volume in a local directory"),
+            _ if self.drive => {
+                bail!("--drive needs a volume in a local directory: give a new or empty directory")
+            }
             Volume::Buckets { .. } => bail!("s3:// is all buckets of a server: name one, s3://bucket"),
             Volume::Drive { drives } => bail!("to make a drive, use `tenon drive format {drives}`"),
             Volume::Directories { .. } => bail!("dirs:// is several buckets: name one, file:///dir/bucket"),
@@ -89,8 +93,8 @@ impl Format {
         }
         self.print_outcome(&volume, made.then_some(record.id.as_str()), drive_bytes);
         if made && record.naming == vfs::Naming::Inode {
-            let state = bucket::state_dir(&volume, None, &self.store);
-            eprintln!("tenon: {}", names_warning(&volume.url(), &state));
+            let state = self.store.settings().state_dir(&volume, None);
+            eprintln!("tenon: {}", metadata::names_warning(&volume.url(), &state));
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -99,10 +103,10 @@ impl Format {
     fn make_embedded(&self, root: &Path) -> Result<Option<u64>> {
         let objects = if self.drive { ObjectLocation::Drive } else { ObjectLocation::Directory };
         let was_there = root.exists();
-        volume::make_directory(root, objects)?;
+        embedded::make_directory(root, objects)?;
         let made = self.fill_embedded(root, objects);
         if made.is_err() {
-            volume::remove_directory(root, was_there);
+            embedded::remove_directory(root, was_there);
         }
         made
     }
@@ -113,11 +117,15 @@ impl Format {
         let drive_bytes = match objects {
             ObjectLocation::Directory => None,
             ObjectLocation::Drive => {
-                let runtime = Runtime::new().context("cannot start")?;
-                Some(runtime.block_on(embedded::create_drive(root, self.size, &ProcessContext::system()?))?)
+                let runtime = process::runtime()?;
+                Some(runtime.block_on(embedded_drive::create_drive(
+                    root,
+                    self.size,
+                    &ProcessContext::system()?,
+                ))?)
             }
         };
-        volume::write_record(root, &volume::new_record(random_id()?, jiff::Timestamp::now(), objects))?;
+        embedded::write_record(root, &embedded::new_record(random_id()?, jiff::Timestamp::now(), objects))?;
         Ok(drive_bytes)
     }
 
@@ -137,9 +145,9 @@ impl Format {
 
     /// Writes the volume record, which says how files are stored in objects, to the bucket.
     fn write_record(&self, volume: &Volume, record: &VolumeRecord) -> Result<()> {
-        Runtime::new().context("cannot start")?.block_on(async {
+        process::runtime()?.block_on(async {
             let context = ProcessContext::system()?;
-            let bucket = Bucket::open(volume, &self.store, false, &context).await?;
+            let bucket = Bucket::open(volume, &self.store.settings(), false, &context).await?;
             let prefix = volume.prefix().as_bytes();
             if VolumeRecord::read(bucket.store.as_ref(), prefix).await?.is_some() {
                 bail!("{} is a Tenon volume already; mount it, or choose another prefix", volume.url());
@@ -165,26 +173,4 @@ impl Format {
             None => println!("{url} needs no format; mount it with `tenon mount {url} DIR`"),
         }
     }
-}
-
-/// Returns the warning that only this machine has the names of a volume named by inode.
-pub(crate) fn names_warning(url: &str, state: &Path) -> String {
-    format!(
-        "the names of {url} are only in {} on this machine: without that directory all files are lost; back them up with `tenon backup {url} FILE`",
-        state.display()
-    )
-}
-
-/// Returns a random id, so that no two volumes have the same.
-pub(crate) fn random_id() -> Result<u64> {
-    random_bytes().map(u64::from_le_bytes)
-}
-
-/// Returns random bytes of the system.
-pub(crate) fn random_bytes<const N: usize>() -> Result<[u8; N]> {
-    let mut bytes = [0; N];
-    File::open("/dev/urandom")
-        .and_then(|mut source| source.read_exact(&mut bytes))
-        .context("cannot draw a random number from /dev/urandom")?;
-    Ok(bytes)
 }

@@ -3,17 +3,19 @@
 //! Repairs only what is safe to repair: leftovers of a mount that died. Never touches an object that could still be
 //! of use.
 
-use crate::bucket::{self, Bucket, ProcessContext};
-use crate::command::status;
+use crate::bucket::Bucket;
+use crate::command::output::Progress;
+use crate::command::unmounted::{UnmountedFlags, UnmountedVolume};
 use crate::control::client::Client;
+use crate::control::holder::LiveMount;
 use crate::control::protocol::{Answer, Request};
-use crate::flags::StoreFlags;
-use crate::progress::Progress;
-use crate::registry::LiveMount;
+use crate::metadata;
+use crate::process;
+use crate::process::context::ProcessContext;
 use crate::state;
+use crate::state::registry::Registry;
 use crate::volume::Volume;
-use crate::{environment, metadata};
-use anyhow::{Context, Result};
+use anyhow::Result;
 use bytes::Bytes;
 use clap::Args;
 use futures_util::stream::{self, StreamExt};
@@ -27,8 +29,6 @@ const EXIT_UNREPAIRED: u8 = 4;
 /// Exit code if all problems were repaired.
 const EXIT_REPAIRED: u8 = 1;
 const PAGE_ENTRIES: usize = 1000;
-/// Memory limit of the metadata engine during the check.
-const CHECK_MEMORY_BYTES: u64 = 256 << 20;
 /// HEAD requests in flight.
 const HEADS_IN_FLIGHT: usize = 32;
 
@@ -52,11 +52,8 @@ pub(crate) struct Fsck {
     /// Print one JSON object per problem
     #[arg(long)]
     json: bool,
-    /// The state directory given to `tenon mount`
-    #[arg(long, value_name = "DIR")]
-    state_dir: Option<PathBuf>,
     #[command(flatten)]
-    store: StoreFlags,
+    access: UnmountedFlags,
 }
 
 /// Problems found so far.
@@ -70,7 +67,7 @@ struct Findings {
 impl Fsck {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let mut findings = Findings { json: self.json, ..Findings::default() };
-        let mount = status::find(&self.target, environment::registry().mounts()).ok();
+        let mount = Registry::of_user().find(&self.target).ok();
         let volume = match &mount {
             Some(mount) => Volume::parse(&mount.holder.volume)?,
             None => Volume::parse(&self.target)?,
@@ -79,13 +76,13 @@ impl Fsck {
             Some(mount) => check_mounted(mount, &mut findings)?,
             None => self.check_state(&self.state_root(&volume), &mut findings)?,
         }
-        let runtime = tokio::runtime::Runtime::new().context("cannot start")?;
+        let runtime = process::runtime()?;
         runtime.block_on(self.check_objects(&volume, mount.is_some(), &mut findings))?;
         Ok(findings.conclude(&volume))
     }
 
     fn state_root(&self, volume: &Volume) -> PathBuf {
-        bucket::state_dir(volume, self.state_dir.as_deref(), &self.store)
+        self.access.state_root(volume)
     }
 
     /// Removes what a mount that died left: its socket, and cache files, whose bytes were never acknowledged.
@@ -105,8 +102,8 @@ impl Fsck {
     }
 
     async fn check_objects(&self, volume: &Volume, is_mounted: bool, findings: &mut Findings) -> Result<()> {
-        let bucket =
-            Bucket::open_or_connect(volume, &self.store, self.dry_run, &ProcessContext::system()?).await?;
+        let context = ProcessContext::system()?;
+        let bucket = Bucket::open_or_connect(volume, &self.access.store(), self.dry_run, &context).await?;
         let progress = Progress::start();
         let own = format!("{}{}/orphans/", volume.prefix(), vfs::RESERVED);
         for key in list_keys(&bucket, own.into_bytes()).await? {
@@ -136,28 +133,32 @@ impl Fsck {
             self.check_headers(volume, &bucket, &progress, findings).await?;
         }
         if !is_mounted {
-            self.check_content(volume, &bucket, findings).await?;
+            let opened = self.access.with_bucket(volume, bucket, context).await?;
+            self.check_content(volume, &opened, findings).await?;
         }
         Ok(())
     }
 
     /// Checks that the metadata is consistent, and that the bucket has the content that it refers to.
-    async fn check_content(&self, volume: &Volume, bucket: &Bucket, findings: &mut Findings) -> Result<()> {
-        let (store, prefix) = (bucket.store.as_ref(), volume.prefix().as_bytes());
-        let root = self.state_root(volume);
-        let record = vfs::VolumeRecord::read(store, prefix).await?;
-        let is_by_inode = record.as_ref().is_some_and(|record| record.naming == vfs::Naming::Inode);
-        let needs_metadata = match &record {
-            Some(record) if is_by_inode && root.is_dir() => record.has_content(store, prefix).await?,
+    async fn check_content(
+        &self,
+        volume: &Volume,
+        opened: &UnmountedVolume,
+        findings: &mut Findings,
+    ) -> Result<()> {
+        let (store, prefix, root) = (opened.store(), opened.prefix(), self.state_root(volume));
+        let needs_metadata = match &opened.record {
+            Some(record) if opened.is_by_inode() && root.is_dir() => {
+                record.has_content(store, prefix).await?
+            }
             _ => false,
         };
         if !metadata::exists_in(&root) && !needs_metadata {
             // Nothing was ever written from this machine; the first mount makes the metadata.
             return Ok(());
         }
-        let record = record.as_ref();
-        let engine = metadata::open(volume, record, store, &root, None, CHECK_MEMORY_BYTES).await?.engine;
-        let audit = vfs::Audit::make(engine.as_ref(), store, record, prefix).await?;
+        let engine = opened.open_metadata().await?.engine;
+        let audit = vfs::Audit::make(engine.as_ref(), store, opened.record.as_ref(), prefix).await?;
         audit.violations.iter().for_each(|violation| findings.left(violation));
         for (ino, key) in audit.missing {
             let file = match meta::namespace::read_path(engine.as_ref(), ino) {

@@ -1,22 +1,19 @@
 //! `tenon gc`: deletes content that no file refers to.
 
-use crate::bucket::{self, Bucket, ProcessContext};
-use crate::command::status;
+use crate::command::unmounted::UnmountedFlags;
 use crate::control::client::Client;
+use crate::control::holder::LiveMount;
 use crate::control::protocol::{Answer, Request};
-use crate::flags::StoreFlags;
-use crate::registry::LiveMount;
+use crate::metadata;
+use crate::process;
+use crate::state;
+use crate::state::registry::Registry;
 use crate::volume::Volume;
-use crate::{environment, metadata, state};
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use clap::Args;
 use staging::leases::left_over;
-use std::path::PathBuf;
 use std::process::ExitCode;
 use store::Precondition;
-
-/// Memory limit of the metadata engine.
-const MEMORY_BYTES: u64 = 256 << 20;
 
 /// Delete content that no file refers to.
 ///
@@ -33,16 +30,13 @@ pub(crate) struct Gc {
     /// Print one JSON object
     #[arg(long)]
     json: bool,
-    /// The state directory given to `tenon mount`
-    #[arg(long, value_name = "DIR")]
-    state_dir: Option<PathBuf>,
     #[command(flatten)]
-    store: StoreFlags,
+    access: UnmountedFlags,
 }
 
 impl Gc {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let keys = match status::find(&self.target, environment::registry().mounts()) {
+        let keys = match Registry::of_user().find(&self.target) {
             Ok(mount) => self.collect_mounted(&mount)?,
             Err(_) => self.collect_unmounted(&Volume::parse(&self.target)?)?,
         };
@@ -66,18 +60,16 @@ impl Gc {
     }
 
     fn collect_unmounted(&self, volume: &Volume) -> Result<Vec<String>> {
-        let root = bucket::state_dir(volume, self.state_dir.as_deref(), &self.store);
-        let runtime = tokio::runtime::Runtime::new().context("cannot start")?;
+        let root = self.access.state_root(volume);
+        let runtime = process::runtime()?;
         runtime.block_on(async {
-            let bucket = Bucket::open(volume, &self.store, self.dry_run, &ProcessContext::system()?).await?;
-            let (store, prefix) = (bucket.store.as_ref(), volume.prefix().as_bytes());
-            let record = vfs::VolumeRecord::read(store, prefix).await?;
-            let is_by_inode = record.as_ref().is_some_and(|record| record.naming == vfs::Naming::Inode);
-            let leases = match is_by_inode {
+            let opened = self.access.open(volume, self.dry_run).await?;
+            let (store, prefix) = (opened.store(), opened.prefix());
+            let leases = match opened.is_by_inode() {
                 true => Vec::new(),
                 false => left_over(store, &vfs::leases(prefix), self.dry_run).await?,
             };
-            if !is_by_inode && !metadata::exists_in(&root) {
+            if !opened.is_by_inode() && !metadata::exists_in(&root) {
                 return Ok(leases.iter().map(ToString::to_string).collect());
             }
             if !root.is_dir() {
@@ -88,9 +80,8 @@ impl Gc {
                 );
             }
             let _lock = state::lock_for_command(&root)?;
-            let record = record.as_ref();
-            let engine = metadata::open(volume, record, store, &root, None, MEMORY_BYTES).await?.engine;
-            let keys = vfs::unused_content(engine.as_ref(), store, record, prefix).await?;
+            let engine = opened.open_metadata().await?.engine;
+            let keys = vfs::unused_content(engine.as_ref(), store, opened.record.as_ref(), prefix).await?;
             for key in keys.iter().filter(|_| !self.dry_run) {
                 store.delete(key, Precondition::None).await?;
             }

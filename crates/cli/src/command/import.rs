@@ -1,9 +1,8 @@
 //! `tenon import`: makes files of objects that other programs stored in a volume named by inode.
 
-use crate::command::status;
 use crate::control::client::Client;
 use crate::control::protocol::{Answer, Request};
-use crate::environment;
+use crate::state::registry::Registry;
 use anyhow::Result;
 use clap::Args;
 use std::process::ExitCode;
@@ -24,7 +23,7 @@ pub(crate) struct Import {
 
 impl Import {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let mount = status::find(&self.target, environment::registry().mounts())?;
+        let mount = Registry::of_user().find(&self.target)?;
         let mut client = Client::connect(&mount)?;
         let paths = match client.ask(&Request::Import, |_| {})? {
             Answer::Imported { paths } => paths,

@@ -1,13 +1,12 @@
 //! `tenon locate`: finds the object of a path in a mount, or the path of a key.
 
 use crate::control::client::Client;
+use crate::control::holder::LiveMount;
 use crate::control::protocol::{Answer, FileExtent, Located, Request};
-use crate::environment;
-use crate::registry::LiveMount;
+use crate::state::registry::Registry;
 use crate::volume::Volume;
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use store::{ObjectKey, names};
@@ -35,9 +34,9 @@ impl Locate {
     }
 
     fn print_object(&self, path: &Path) -> Result<()> {
-        let (mount, path_hex) = in_mount(path)?;
+        let (mount, inside) = Registry::of_user().containing(&resolve_parent(path)?)?;
         let mut client = Client::connect(&mount)?;
-        match client.ask(&Request::Locate { path_hex }, |_| {})? {
+        match client.ask(&Request::Locate { path_hex: store::hex(&inside) }, |_| {})? {
             Answer::Located(found) if self.json => println!("{}", serde_json::to_string(&found)?),
             Answer::Located(found) => println!("{}", describe(&found)),
             other => client.unexpected(&other)?,
@@ -50,8 +49,10 @@ impl Locate {
     fn print_path(&self, key: &str) -> Result<()> {
         let volume = Volume::parse_unchecked(&self.target)?;
         let inside = key.strip_prefix(volume.prefix()).filter(|rest| !rest.is_empty());
-        let inside = inside.ok_or_else(|| anyhow!("'{key}' is not in {}", volume.url()))?;
-        let mounts = environment::registry().mounts().into_iter();
+        let inside = inside.ok_or_else(|| {
+            anyhow!("'{key}' is not in {0}; give a key that begins with '{1}'", volume.url(), volume.prefix())
+        })?;
+        let mounts = Registry::of_user().mounts().into_iter();
         let mounts: Vec<LiveMount> = mounts.filter(|mount| mount.holder.volume == volume.url()).collect();
         let path = match mounts.iter().find(|mount| !mount.holder.serves_buckets()) {
             Some(mount) => query_path(mount, key)?
@@ -98,29 +99,8 @@ fn query_path(mount: &LiveMount, key: &str) -> Result<Option<String>> {
     }
 }
 
-/// Returns the innermost mount that contains a path, and the path inside it in hexadecimal, as the control protocol
-/// has it.
-pub(super) fn in_mount(path: &Path) -> Result<(LiveMount, String)> {
-    let (mount, inside) = mount_of(&resolve(path)?)?;
-    Ok((mount, store::hex(&inside)))
-}
-
-/// Returns the innermost mount that contains a path, and the path inside it.
-fn mount_of(path: &Path) -> Result<(LiveMount, Vec<u8>)> {
-    let mounts = environment::registry().mounts().into_iter();
-    let inside = mounts.filter_map(|mount| {
-        let rests = mount.holder.mount_points().filter_map(|root| path.strip_prefix(root).ok());
-        let rest = rests.map(|rest| rest.as_os_str().as_bytes()).min_by_key(|rest| rest.len())?.to_vec();
-        Some((mount, rest))
-    });
-    match inside.min_by_key(|(_, rest)| rest.len()) {
-        Some(found) => Ok(found),
-        None => bail!("{} is not in a Tenon mount; `tenon status` lists the mounts", path.display()),
-    }
-}
-
 /// Resolves a path but for its last name: a symbolic link has an object of its own.
-fn resolve(path: &Path) -> Result<PathBuf> {
+pub(super) fn resolve_parent(path: &Path) -> Result<PathBuf> {
     let absolute = std::path::absolute(path).with_context(|| format!("cannot resolve {}", path.display()))?;
     match (absolute.parent(), absolute.file_name()) {
         (Some(parent), Some(name)) => {

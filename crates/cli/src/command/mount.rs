@@ -2,19 +2,22 @@
 //!
 //! Order matters: checks that can refuse without side effects come first, and the directory is mounted last.
 
-use crate::allocator;
-use crate::bucket::{self, ProcessContext};
-use crate::command::format;
+use crate::command::flags::endpoint::EndpointFlags;
+use crate::command::flags::views::ViewFlags;
+use crate::command::flags::volume::{MountFlags, VolumeFlags};
+use crate::command::flags::{LogFlags, StoreFlags};
 use crate::control::client::Client;
 use crate::control::protocol::Status;
-use crate::daemon;
-use crate::endpoint;
-use crate::environment;
-use crate::flags::{EndpointFlags, LogFlags, MountFlags, StoreFlags, ViewFlags, VolumeFlags};
-use crate::logging::{self, LogFile};
-use crate::mounted_views;
-use crate::open_volume::{self, OpenVolume, ViewSettings};
-use crate::served_volume::{self, ServedVolume};
+use crate::metadata;
+use crate::mounted_views::{self, HandlerChoice};
+use crate::process;
+use crate::process::allocator;
+use crate::process::context::ProcessContext;
+use crate::process::daemon;
+use crate::process::logging::LogFile;
+use crate::serving::open_volume::{self, OpenVolume, ViewSettings};
+use crate::serving::served_volume::ServedVolume;
+use crate::state::registry::Registry;
 use crate::state::{self, StateDir};
 use crate::volume::Volume;
 use anyhow::{Context, Result, bail};
@@ -26,7 +29,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use tokio::runtime::{Handle, Runtime};
+use tokio::runtime::Handle;
 use views::Ruleset;
 
 /// Threads that read requests from the kernel: one per processor, within these bounds. More threads only add context
@@ -79,38 +82,36 @@ impl Mount {
             daemon::detach()?;
         }
         if (self.mount.allow_suid || self.mount.allow_dev) && !rustix::process::geteuid().is_root() {
-            bail!("only root may mount with --allow-suid or --allow-dev");
+            bail!("only root may mount with --allow-suid or --allow-dev; run as root, or leave them out");
         }
         let ViewFlags { views, events, handler, .. } = &self.views;
         if views.is_none() && (!handler.handler.is_empty() || events.access_events) {
             bail!("--handler and --access-events need --views FILE");
         }
         if events.part.is_some() {
-            bail!("--part is only for `tenon events serve`: a mount handles all objects");
+            bail!("--part is only for `tenon events serve`: a mount handles all objects; leave --part out");
         }
         let rulesets = self.views.views.as_deref().map(mounted_views::read_rulesets).transpose()?;
         let volume = self.volume(rulesets.as_deref())?;
         if self.volume_flags.shared && !matches!(volume, Volume::S3 { .. }) {
             bail!(
-                "--shared needs a bucket on a server, which other machines can mount too: {} is on this machine",
+                "--shared needs a bucket on a server, which other machines can mount too: {} is on this machine; leave --shared out",
                 volume.url()
             );
         }
         let (mount_point, also) = self.mount_points()?;
         self.check_shared_flag(&volume)?;
-        let state =
-            open_volume::lock_state(&volume, mount_point.clone(), &also, &self.volume_flags, &self.store)?;
+        let root = self.store.settings().state_dir(&volume, self.volume_flags.state_dir.as_deref());
+        let state = open_volume::lock_state(&volume, mount_point.clone(), &also, &root)?;
         let mount_points = [vec![mount_point], also].concat();
         let log = self.start_log(&state)?;
         allocator::start_trimming(self.volume_flags.memory_limit);
-        let runtime = Runtime::new().context("cannot start")?;
+        let runtime = process::runtime()?;
         let is_mounted = AtomicBool::new(false);
         let ended = runtime.block_on(async {
-            let view_settings =
-                ViewSettings { flags: &self.views, rulesets, top_mode: self.views_mode(&volume) };
-            let served = self
-                .start(&volume, &mount_points, &state, log.as_ref(), view_settings, runtime.handle())
-                .await?;
+            let views = self.view_settings(rulesets, &volume);
+            let served =
+                self.start(&volume, &mount_points, &state, log.as_ref(), views, runtime.handle()).await?;
             is_mounted.store(true, Ordering::Relaxed);
             if let (true, Some(log)) = (self.daemon_child, &log) {
                 log.redirect_stderr().context("cannot log")?;
@@ -121,12 +122,13 @@ impl Mount {
         if ended.is_err() {
             mount_points.iter().for_each(|mount_point| detach_failed_mount(mount_point));
         }
-        served_volume::shut_down_runtime(runtime);
+        process::shut_down_runtime(runtime);
         // Release the state directory last: a process that waits for it then finds everything closed.
         if is_mounted.into_inner() {
             drop(state)
         } else {
-            state.abandon()
+            let has_names = metadata::exists_in(state.root());
+            state.abandon(has_names)
         }
         ended.map(|()| ExitCode::SUCCESS)
     }
@@ -141,6 +143,15 @@ impl Mount {
             ),
             _ => Volume::parse(&self.volume),
         }
+    }
+
+    fn view_settings(&self, rulesets: Option<Vec<Ruleset>>, volume: &Volume) -> ViewSettings {
+        let handler = match self.views.handler.handler.is_empty() {
+            true => HandlerChoice::Own(self.views.events.settings()),
+            false => HandlerChoice::Remote(self.views.handler.settings()),
+        };
+        let (feeds, top_mode) = (self.views.events.feeds(), self.views_mode(volume));
+        ViewSettings { feeds, rulesets, handler, top_mode }
     }
 
     /// Returns the mode of `.views`. A view shows files regardless of the permissions of the directories that contain
@@ -176,14 +187,8 @@ impl Mount {
 
     /// Starts logging. In the foreground the log is standard error, unless a file is named.
     fn start_log(&self, state: &StateDir) -> Result<Option<LogFile>> {
-        let path = match (&self.log.log_file, self.daemon_child) {
-            (Some(path), _) => Some(std::path::absolute(path).context("cannot resolve the log file")?),
-            (None, true) => Some(state::log_file(state.root())),
-            (None, false) => None,
-        };
-        let file = path.as_deref().map(LogFile::open).transpose()?;
-        logging::start(&self.log, file.clone())?;
-        Ok(file)
+        let default = self.daemon_child.then(|| state::log_file(state.root()));
+        self.log.start(self.log.absolute_path()?.or(default).as_deref())
     }
 
     /// Opens the volume, mounts it, and starts its S3 endpoint if an address is given.
@@ -193,35 +198,27 @@ impl Mount {
         mount_points: &[PathBuf],
         state: &StateDir,
         log: Option<&LogFile>,
-        view_settings: ViewSettings<'_>,
+        view_settings: ViewSettings,
         runtime: &Handle,
     ) -> Result<ServedVolume> {
-        let context = ProcessContext::system()?;
-        let is_alone = self.mount.also.is_empty();
-        if self.serve.is_some() {
-            endpoint::check(&self.endpoint)?;
-        }
-        let opened = OpenVolume::open(
-            volume,
-            state,
-            &self.volume_flags,
-            &self.store,
-            is_alone,
-            Some(view_settings),
-            &context,
-        )
-        .await?;
+        let (context, store) = (ProcessContext::system()?, self.store.settings());
+        let memory_limit = self.volume_flags.memory_limit;
+        let endpoint =
+            self.serve.map(|address| self.endpoint.settings(address, store.ca_bundle.clone(), memory_limit));
+        let bucket_name = match &endpoint {
+            Some(endpoint) => {
+                endpoint.check()?;
+                self.endpoint.bucket_name(volume)?
+            }
+            None => None,
+        };
+        let settings = self.volume_flags.settings(volume, state, store, self.mount.also.is_empty());
+        let opened = OpenVolume::open(volume, state, settings, Some(view_settings), &context).await?;
         let options = self.fuse_options(volume);
         let mount = |at: &PathBuf| fuse::mount(Arc::clone(&opened.fs), at, &options, runtime);
         let sessions = mount_points.iter().map(mount).collect::<Result<Vec<_>, _>>()?;
-        let server = match self.serve {
-            Some(address) => {
-                let (memory_limit, at) = (self.volume_flags.memory_limit, (state, &context));
-                Some(
-                    endpoint::start_volume(&opened, address, &self.endpoint, &self.store, memory_limit, at)
-                        .await?,
-                )
-            }
+        let server = match &endpoint {
+            Some(endpoint) => Some(opened.start_endpoint(bucket_name, endpoint, state, &context).await?),
             None => None,
         };
         if opened.names_only_here {
@@ -232,8 +229,8 @@ impl Mount {
 
     /// Refuses to mount a bucket with `--shared` if it is mounted without on this machine, or the reverse.
     fn check_shared_flag(&self, volume: &Volume) -> Result<()> {
-        let (url, server) = (volume.url(), bucket::endpoint_url(&self.store));
-        let mounts = environment::registry().mounts().into_iter().filter(|mount| mount.holder.volume == url);
+        let (url, server) = (volume.url(), self.store.settings().endpoint());
+        let mounts = Registry::of_user().mounts().into_iter().filter(|mount| mount.holder.volume == url);
         let others = mounts.filter_map(|mount| Client::connect(&mount).ok()?.status().ok());
         let differs = |other: &Status| {
             !other.ending && other.server == server && other.shared != self.volume_flags.shared
@@ -280,7 +277,7 @@ fn detach_dead_mount(mount_point: &Path) -> Result<()> {
 
 /// Warns that only this machine has the names of this volume.
 fn warn_of_local_names(volume: &Volume, state: &Path, is_log_on_stderr: bool) {
-    let warning = format::names_warning(&volume.url(), state);
+    let warning = metadata::names_warning(&volume.url(), state);
     tracing::info!("{warning}");
     // Without a log file the line above went to standard error already.
     if !is_log_on_stderr {

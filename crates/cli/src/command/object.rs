@@ -1,9 +1,12 @@
 //! `tenon object`: reads and writes objects of a volume, with the same stores and credentials as a mount.
 
-use crate::bucket::{Bucket, ProcessContext};
-use crate::flags::StoreFlags;
-use crate::target::{split, split_key};
+use crate::bucket::Bucket;
+use crate::command::flags::StoreFlags;
+use crate::command::output::print_line;
+use crate::process;
+use crate::process::context::ProcessContext;
 use crate::volume::Volume;
+use crate::volume::target::{split, split_key};
 use anyhow::{Context, Result};
 use bytes::Bytes;
 use clap::{Args, Subcommand};
@@ -88,7 +91,7 @@ struct Common {
 
 impl Object {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let runtime = tokio::runtime::Runtime::new().context("cannot start")?;
+        let runtime = process::runtime()?;
         runtime.block_on(async {
             match self.action {
                 Action::Ls(ls) => ls.run().await,
@@ -190,7 +193,7 @@ impl Transfer {
 
 impl Common {
     async fn open(&self, volume: &Volume) -> Result<Bucket> {
-        Bucket::open_or_connect(volume, &self.store, false, &ProcessContext::system()?).await
+        Bucket::open_or_connect(volume, &self.store.settings(), false, &ProcessContext::system()?).await
     }
 }
 
@@ -249,9 +252,4 @@ fn describe(meta: &ObjectMeta, json: bool) -> String {
         text += &format!("\n{name:<15} {value}");
     }
     text.trim_end().to_owned()
-}
-
-/// Prints a line like `println!`, but returns an error instead of panicking if the reader has gone (`| head`).
-pub(crate) fn print_line(line: &str) -> Result<()> {
-    writeln!(io::stdout(), "{line}").context("cannot write the output")
 }

@@ -1,9 +1,10 @@
 //! `tenon quota`: limits what a volume or a directory tree may hold.
 
-use super::locate;
+use crate::command::locate::resolve_parent;
+use crate::command::units;
 use crate::control::client::Client;
 use crate::control::protocol::{Answer, Quota as Shown, QuotaChange, Request};
-use crate::units;
+use crate::state::registry::Registry;
 use anyhow::{Result, bail};
 use clap::{Args, Subcommand};
 use std::path::{Path, PathBuf};
@@ -50,7 +51,9 @@ enum Action {
 impl Quota {
     pub(crate) fn run(self) -> Result<ExitCode> {
         match self.action {
-            Action::Set { bytes: None, files: None, .. } => bail!("give --bytes, --files or both"),
+            Action::Set { bytes: None, files: None, .. } => {
+                bail!("no limit is given; give --bytes, --files or both")
+            }
             Action::Set { path, bytes, files } => {
                 request_quota(&path, Some(QuotaChange::Set { bytes, files }))?;
             }
@@ -58,7 +61,7 @@ impl Quota {
                 request_quota(&path, Some(QuotaChange::Remove))?;
             }
             Action::Get { path, json } => match request_quota(&path, None)? {
-                None => bail!("{} has no quota of its own", path.display()),
+                None => bail!("{} has no quota of its own; `tenon quota set` sets one", path.display()),
                 Some(quota) if json => println!("{}", serde_json::to_string(&quota)?),
                 Some(quota) => println!("{}", describe(&quota)),
             },
@@ -68,8 +71,9 @@ impl Quota {
 }
 
 fn request_quota(path: &Path, change: Option<QuotaChange>) -> Result<Option<Shown>> {
-    let (mount, path_hex) = locate::in_mount(path)?;
+    let (mount, inside) = Registry::of_user().containing(&resolve_parent(path)?)?;
     let mut client = Client::connect(&mount)?;
+    let path_hex = store::hex(&inside);
     match client.ask(&Request::Quota { path_hex, change }, |_| {})? {
         Answer::Quota { quota } => Ok(quota),
         other => client.unexpected(&other),

@@ -1,9 +1,8 @@
 //! `mount -o remount`: changes the settings of a mount that the kernel enforces, like `ro`.
 
-use super::umount::resolve;
+use crate::command::arguments::split_options;
 use crate::control::client::Client;
-use crate::environment;
-use crate::options::split_options;
+use crate::state::registry::{Registry, resolve_mount_point};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use fuse::Change;
@@ -23,14 +22,14 @@ pub(crate) struct Remount {
 
 impl Remount {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let mount_point = resolve(&self.mount_point)?;
+        let mount_point = resolve_mount_point(&self.mount_point)?;
         let shown = mount_point.display();
         if fuse::mounted_at(&mount_point).context("cannot read the mount table")?.is_none() {
             bail!("no Tenon volume is mounted at {shown}; `tenon status` lists the mounts");
         }
         let change = change(&self.options);
         if change.read_only == Some(false)
-            && let Some(mount) = environment::registry().at(&mount_point)
+            && let Some(mount) = Registry::of_user().at(&mount_point)
             && Client::connect(&mount)?.status()?.read_only
         {
             bail!(

@@ -1,18 +1,18 @@
 //! `tenon restore`: restores the names of a volume from a backup.
 
-use crate::backup::{Origin, Reader};
-use crate::bucket::{self, Bucket, ProcessContext};
-use crate::command::status;
-use crate::flags::StoreFlags;
-use crate::state::{Holder, StateDir};
+use crate::command::unmounted::UnmountedFlags;
+use crate::control::holder::Holder;
+use crate::metadata;
+use crate::metadata::backup::{Origin, Reader};
+use crate::process;
+use crate::state;
+use crate::state::StateDir;
+use crate::state::registry::Registry;
 use crate::volume::Volume;
-use crate::{environment, metadata, state};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use tokio::runtime::Runtime;
-use vfs::VolumeRecord;
 
 /// Restore the names of a volume from a backup, if this machine has none.
 ///
@@ -24,20 +24,17 @@ pub(crate) struct Restore {
     file: PathBuf,
     /// The volume
     volume: String,
-    /// State directory to restore to, as given to `tenon mount`
-    #[arg(long, value_name = "DIR")]
-    state_dir: Option<PathBuf>,
     #[command(flatten)]
-    store: StoreFlags,
+    access: UnmountedFlags,
 }
 
 impl Restore {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        if let Ok(mount) = status::find(&self.volume, environment::registry().mounts()) {
+        if let Ok(mount) = Registry::of_user().find(&self.volume) {
             bail!("{} is in use at {}; unmount it first", self.volume, mount.holder.mount_point.display());
         }
         let volume = Volume::parse(&self.volume)?;
-        let root = bucket::state_dir(&volume, self.state_dir.as_deref(), &self.store);
+        let root = self.access.state_root(&volume);
         let root =
             std::path::absolute(&root).with_context(|| format!("cannot resolve {}", root.display()))?;
         if metadata::exists_in(&root) {
@@ -49,11 +46,11 @@ impl Restore {
         }
         let origin = Reader::open(&self.file)?.origin;
         let records = Reader::open(&self.file)?.verify()?;
-        Runtime::new().context("cannot start")?.block_on(self.check_volume_id(&volume, &origin))?;
+        process::runtime()?.block_on(self.check_volume_id(&volume, &origin))?;
         let state = StateDir::lock(&root, &Holder::for_command(volume.url()))?;
         let placed = restore_to(&self.file, &origin, &root);
         if placed.is_err() {
-            state.abandon();
+            state.abandon(metadata::exists_in(&root));
         }
         placed?;
         let url = volume.url();
@@ -68,12 +65,10 @@ impl Restore {
 
     /// Refuses a backup of another volume.
     async fn check_volume_id(&self, volume: &Volume, origin: &Origin) -> Result<()> {
-        let bucket = Bucket::open(volume, &self.store, true, &ProcessContext::system()?).await?;
-        let record = VolumeRecord::read(bucket.store.as_ref(), volume.prefix().as_bytes()).await?;
-        let id = metadata::owner_id(volume, record.as_ref())?;
+        let id = self.access.open(volume, true).await?.id()?;
         if id != origin.owner {
             bail!(
-                "{} is a backup of {}, not of {} (id {}, not {id})",
+                "{} is a backup of {}, not of {} (id {}, not {id}); give the backup of this volume",
                 self.file.display(),
                 origin.volume,
                 volume.url(),

@@ -1,24 +1,29 @@
 //! `tenon serve`: serves a volume by S3, without mounting it.
 
-use crate::allocator;
-use crate::bucket::ProcessContext;
-use crate::drives::DrivesOptions;
-use crate::endpoint;
-use crate::flags::{EndpointFlags, LogFlags, StoreFlags, VolumeFlags};
-use crate::local_buckets::{self, LocalBuckets};
-use crate::logging::{self, LogFile};
-use crate::open_volume::{self, OpenVolume};
-use crate::served_buckets::ServedBuckets;
-use crate::served_volume::{self, ServedVolume, StopSignals};
+use crate::bucket::credentials::StoreSettings;
+use crate::bucket::drives::DrivesOptions;
+use crate::bucket::local_buckets::{self, LocalBuckets};
+use crate::command::flags::endpoint::EndpointFlags;
+use crate::command::flags::volume::VolumeFlags;
+use crate::command::flags::{LogFlags, StoreFlags};
+use crate::endpoint::{self, EndpointSettings};
+use crate::metadata;
+use crate::process;
+use crate::process::allocator;
+use crate::process::context::ProcessContext;
+use crate::process::logging::LogFile;
+use crate::process::signals::StopSignals;
+use crate::serving::open_volume::{self, OpenVolume};
+use crate::serving::served_buckets::ServedBuckets;
+use crate::serving::served_volume::{self, ServedVolume};
 use crate::state::StateDir;
 use crate::volume::Volume;
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use clap::Args;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use tokio::runtime::Runtime;
 
 /// Serve a volume by S3, whatever its layout; to mount it as well, use `tenon mount --serve`
 ///
@@ -44,72 +49,78 @@ impl Serve {
     pub(crate) fn run(self) -> Result<ExitCode> {
         if self.volume_flags.shared {
             bail!(
-                "--shared is only for `tenon mount`: the endpoint does not coordinate its renames with other machines"
+                "--shared is only for `tenon mount`: the endpoint does not coordinate its renames with other machines; leave --shared out"
             );
         }
         let volume = Volume::parse(&self.volume)?;
-        let at = format!("http://{}", self.listen).into();
-        let state = open_volume::lock_state(&volume, at, &[], &self.volume_flags, &self.store)?;
-        let log_path = self.log.log_file.as_deref().map(std::path::absolute).transpose();
-        let log_path = log_path.context("cannot resolve the log file")?;
-        let log = log_path.as_deref().map(LogFile::open).transpose()?;
-        logging::start(&self.log, log.clone())?;
+        let (store, at) = (self.store.settings(), format!("http://{}", self.listen).into());
+        let root = store.state_dir(&volume, self.volume_flags.state_dir.as_deref());
+        let state = open_volume::lock_state(&volume, at, &[], &root)?;
+        let log = self.log.start(self.log.absolute_path()?.as_deref())?;
         allocator::start_trimming(self.volume_flags.memory_limit);
-        let runtime = Runtime::new().context("cannot start")?;
+        let runtime = process::runtime()?;
         let is_open = AtomicBool::new(false);
-        let ended = runtime.block_on(async {
-            let context = ProcessContext::system()?;
-            endpoint::check(&self.endpoint)?;
-            if matches!(volume, Volume::Drive { .. } | Volume::Directories { .. }) {
-                return self.serve_buckets(&volume, (&state, &is_open), log.as_ref(), &context).await;
-            }
-            let opened =
-                OpenVolume::open(&volume, &state, &self.volume_flags, &self.store, false, None, &context)
-                    .await?;
-            let (memory_limit, at) = (self.volume_flags.memory_limit, (&state, &context));
-            let server =
-                endpoint::start_volume(&opened, self.listen, &self.endpoint, &self.store, memory_limit, at)
-                    .await?;
-            println!("{}", server.url());
-            is_open.store(true, Ordering::Relaxed);
-            let served = ServedVolume::start(opened, Vec::new(), Some(server), &state, log.as_ref()).await?;
-            served.run_until_end(self.volume_flags.drain_timeout, log).await
-        });
-        served_volume::shut_down_runtime(runtime);
+        let ended = runtime.block_on(self.serve(&volume, store, (&state, &is_open), log));
+        process::shut_down_runtime(runtime);
         // Release the state directory last: a process that waits for it then finds everything closed.
         if is_open.into_inner() {
             drop(state)
         } else {
-            state.abandon()
+            let has_names = metadata::exists_in(state.root());
+            state.abandon(has_names)
         }
         ended.map(|()| ExitCode::SUCCESS)
+    }
+
+    /// Serves the volume until the process is stopped. Sets the flag once the state directory holds something to keep.
+    async fn serve(
+        &self,
+        volume: &Volume,
+        store: StoreSettings,
+        (state, is_open): (&StateDir, &AtomicBool),
+        log: Option<LogFile>,
+    ) -> Result<()> {
+        let context = ProcessContext::system()?;
+        let memory_limit = self.volume_flags.memory_limit;
+        let endpoint = self.endpoint.settings(self.listen, store.ca_bundle.clone(), memory_limit);
+        endpoint.check()?;
+        if matches!(volume, Volume::Drive { .. } | Volume::Directories { .. }) {
+            let opening = self.drives_options(&store);
+            return self
+                .serve_buckets(volume, opening, &endpoint, (state, is_open), log.as_ref(), &context)
+                .await;
+        }
+        let bucket_name = self.endpoint.bucket_name(volume)?;
+        let settings = self.volume_flags.settings(volume, state, store, false);
+        let opened = OpenVolume::open(volume, state, settings, None, &context).await?;
+        let server = opened.start_endpoint(bucket_name, &endpoint, state, &context).await?;
+        println!("{}", server.url());
+        is_open.store(true, Ordering::Relaxed);
+        let served = ServedVolume::start(opened, Vec::new(), Some(server), state, log.as_ref()).await?;
+        served.run_until_end(self.volume_flags.drain_timeout, log).await
+    }
+
+    fn drives_options(&self, store: &StoreSettings) -> DrivesOptions {
+        let VolumeFlags { memory_limit, read_only, .. } = self.volume_flags;
+        let options = local_buckets::options_within(memory_limit, read_only);
+        DrivesOptions { options, degraded: store.degraded }
     }
 
     /// Serves buckets that need no namespace: requests go straight to the store.
     async fn serve_buckets(
         &self,
         volume: &Volume,
+        opening: DrivesOptions,
+        endpoint: &EndpointSettings,
         (state, is_open): (&StateDir, &AtomicBool),
         log: Option<&LogFile>,
         context: &ProcessContext,
     ) -> Result<()> {
         let mut stop = StopSignals::new()?;
-        let options =
-            local_buckets::options_within(self.volume_flags.memory_limit, self.volume_flags.read_only);
-        let opening = DrivesOptions { options, degraded: self.store.degraded };
         let local = Arc::new(LocalBuckets::open(volume, opening, context).await?);
         // From here on the state directory may hold access keys, so it is kept.
         is_open.store(true, Ordering::Relaxed);
-        let (memory_limit, at) = (self.volume_flags.memory_limit, (state, context));
-        let server = endpoint::start_buckets(
-            local.buckets(),
-            self.listen,
-            &self.endpoint,
-            &self.store,
-            memory_limit,
-            at,
-        )
-        .await?;
+        let server = endpoint::start(local.buckets(), endpoint, state.root(), context).await?;
         let about = (volume.url(), server.url(), self.volume_flags.read_only);
         let control = ServedBuckets::start(local.clone(), about, state.root(), log.map(LogFile::path))?;
         tracing::info!("the buckets of {} are served at {}", volume.url(), server.url());

@@ -1,17 +1,13 @@
 //! `tenon status`: shows the mounts and their state.
 
-use super::umount::resolve;
+use crate::command::units::human_bytes;
 use crate::control::client::Client;
 use crate::control::protocol;
-use crate::dead_mounts;
-use crate::environment;
-use crate::registry::LiveMount;
-use crate::units::human_bytes;
-use crate::volume::Volume;
-use anyhow::{Result, bail};
+use crate::state::dead_mounts;
+use crate::state::registry::{self, Registry};
+use anyhow::Result;
 use clap::Args;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -28,17 +24,17 @@ pub(crate) struct Status {
 
 impl Status {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let all = environment::registry().mounts();
+        let registry = Registry::of_user();
         if let Some(of) = &self.of
-            && let Some(dead) = dead_mounts::at(&absolute(of))
+            && let Some(dead) = dead_mounts::at(&registry::absolute(of))
         {
             return Err(dead.error());
         }
-        let dead = if self.of.is_none() { dead_mounts::all(&all) } else { Vec::new() };
         let mounts = match &self.of {
-            Some(of) => vec![find(of, all)?],
-            None => all,
+            Some(of) => vec![registry.find(of)?],
+            None => registry.mounts(),
         };
+        let dead = if self.of.is_none() { dead_mounts::all(&mounts) } else { Vec::new() };
         if mounts.is_empty() && dead.is_empty() && !self.json {
             println!("nothing is mounted; `tenon mount VOLUME DIR` mounts a volume");
         }
@@ -63,21 +59,6 @@ impl Status {
         }
         Ok(ExitCode::SUCCESS)
     }
-}
-
-/// Returns the mount that `text` names, by its mount point or its volume.
-pub(crate) fn find(text: &str, mounts: Vec<LiveMount>) -> Result<LiveMount> {
-    let path = absolute(text);
-    let url = Volume::parse_unchecked(text).map(|volume| volume.url()).unwrap_or_default();
-    match mounts.into_iter().find(|mount| mount.holder.is_at(&path) || mount.holder.volume == url) {
-        Some(mount) => Ok(mount),
-        None => bail!("{text} is not mounted; `tenon status` lists the mounts"),
-    }
-}
-
-/// Returns the absolute path without symbolic links, as far as they can be resolved.
-fn absolute(text: &str) -> PathBuf {
-    Path::new(text).canonicalize().or_else(|_| resolve(Path::new(text))).unwrap_or_else(|_| text.into())
 }
 
 fn summary(status: &protocol::Status) -> String {

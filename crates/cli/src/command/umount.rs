@@ -1,11 +1,12 @@
 //! `tenon umount`: stores pending changes, then unmounts.
 
+use crate::command::output::Progress;
+use crate::command::units;
 use crate::control::client::Client;
+use crate::control::holder::LiveMount;
 use crate::control::protocol::{Answer, Request};
-use crate::environment;
-use crate::progress::Progress;
-use crate::registry::LiveMount;
-use crate::units;
+use crate::state::lock::wait_until_free;
+use crate::state::registry::{Registry, resolve_mount_point};
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use std::os::unix::ffi::OsStrExt;
@@ -33,14 +34,14 @@ pub(crate) struct Umount {
 
 impl Umount {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let mount_point = resolve(&self.mount_point)?;
+        let mount_point = resolve_mount_point(&self.mount_point)?;
         if fuse::mounted_at(&mount_point).context("cannot read the mount table")?.is_none() {
             if wait_for_ending(&mount_point)? {
                 return Ok(ExitCode::SUCCESS);
             }
             bail!("no Tenon volume is mounted at {}; `tenon status` lists the mounts", mount_point.display());
         }
-        match environment::registry().at(&mount_point) {
+        match Registry::of_user().at(&mount_point) {
             Some(mount) => match self.request_unmount(&mount, &mount_point) {
                 // The daemon died when it was asked, or just before.
                 Err(error) if error.root_cause().is::<std::io::Error>() && is_dying(mount.holder.pid) => {
@@ -64,7 +65,8 @@ impl Umount {
         match client.ask(&request, |pending| progress.show(&pending.to_string()))? {
             Answer::Unmounted { goes_on: true, .. } => Ok(()),
             Answer::Unmounted { backlog_changes, .. } => {
-                client.wait_for_end()?;
+                client.wait_for_close();
+                wait_until_free(&mount.state)?;
                 if backlog_changes > 0 {
                     eprintln!(
                         "tenon: {backlog_changes} changes are safe in the write-back log; the next mount uploads them"
@@ -123,23 +125,13 @@ fn busy(mount_point: &Path) -> anyhow::Error {
 /// Waits until the process whose mount was here has ended, as umount(8) does not wait for it. Returns whether there
 /// was one.
 fn wait_for_ending(mount_point: &Path) -> Result<bool> {
-    let Some(mount) = environment::registry().at(mount_point) else { return Ok(false) };
+    let Some(mount) = Registry::of_user().at(mount_point) else { return Ok(false) };
     let Ok(mut client) = Client::connect(&mount) else { return Ok(false) };
     match client.status() {
-        Ok(status) if status.ending => client.wait_for_end().map(|()| true),
-        _ => Ok(false),
-    }
-}
-
-/// Like `canonicalize`, but never accesses the mount itself, which may be dead.
-pub(super) fn resolve(path: &Path) -> Result<PathBuf> {
-    let absolute = std::path::absolute(path).with_context(|| format!("cannot resolve {}", path.display()))?;
-    match (absolute.parent(), absolute.file_name()) {
-        (Some(parent), Some(name)) if !absolute.is_symlink() => {
-            let parent =
-                parent.canonicalize().with_context(|| format!("cannot resolve {}", parent.display()))?;
-            Ok(parent.join(name))
+        Ok(status) if status.ending => {
+            client.wait_for_close();
+            wait_until_free(&mount.state).map(|()| true)
         }
-        _ => absolute.canonicalize().with_context(|| format!("cannot resolve {}", path.display())),
+        _ => Ok(false),
     }
 }

@@ -1,13 +1,11 @@
 //! The client of the control socket.
 
+use super::holder::LiveMount;
 use super::protocol::{Answer, Pending, Request, Status};
 use super::socket;
-use crate::registry::LiveMount;
-use crate::state;
 use anyhow::{Context, Result, anyhow, bail};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
 use std::time::Duration;
 
 /// A connection to the daemon of one mount.
@@ -15,7 +13,6 @@ use std::time::Duration;
 pub(crate) struct Client {
     stream: BufReader<UnixStream>,
     pid: u32,
-    state: PathBuf,
 }
 
 impl Client {
@@ -25,7 +22,7 @@ impl Client {
         let stream = socket::connect(&mount.state).with_context(|| {
             format!("cannot reach process {pid}, which mounts {}", mount.holder.mount_point.display())
         })?;
-        Ok(Self { stream: BufReader::new(stream), pid, state: mount.state.clone() })
+        Ok(Self { stream: BufReader::new(stream), pid })
     }
 
     /// Sets a timeout for each answer from now on.
@@ -73,11 +70,9 @@ impl Client {
         }
     }
 
-    /// Waits until the daemon has ended and has released its state directory.
-    pub(crate) fn wait_for_end(mut self) -> Result<()> {
+    /// Waits until the daemon closes the connection, at its end. It still has its state directory then.
+    pub(crate) fn wait_for_close(mut self) {
         let _ = self.stream.read_to_end(&mut Vec::new());
-        // The connection is closed before the process ends and releases what it has open.
-        state::wait_until_free(&self.state)
     }
 
     /// Returns the error for an answer that does not fit the request.

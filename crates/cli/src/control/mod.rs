@@ -2,6 +2,8 @@
 //! directory, which only the owner (and root) can enter.
 
 pub(crate) mod client;
+pub(crate) mod event_reports;
+pub(crate) mod holder;
 pub(crate) mod protocol;
 pub(crate) mod server;
 pub(crate) mod socket;

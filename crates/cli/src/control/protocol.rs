@@ -1,6 +1,6 @@
 //! Messages of the control socket. Fields are added, never changed.
 
-use crate::event_handler::{FeedReport, HintReport};
+use super::event_reports::{FeedReport, HintReport};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -188,6 +188,13 @@ pub(crate) struct Scrubbed {
     pub(crate) mended: u64,
     /// Damage that could not be repaired, one line each.
     pub(crate) damaged: Vec<String>,
+}
+
+impl From<drive::Scrubbed> for Scrubbed {
+    fn from(scrubbed: drive::Scrubbed) -> Self {
+        let drive::Scrubbed { objects, bytes, repaired, damaged } = scrubbed;
+        Self { objects, bytes, mended: repaired, damaged }
+    }
 }
 
 /// A change of a quota.

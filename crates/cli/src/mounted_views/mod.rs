@@ -12,10 +12,11 @@ mod relister;
 
 pub(crate) use object_scope::{ObjectScope, accounts, containers};
 
-use crate::bucket::ProcessContext;
+use crate::bucket::credentials::StoreSettings;
 use crate::control::protocol;
-use crate::event_handler::{self, EventHandler};
-use crate::flags::{StoreFlags, ViewFlags};
+use crate::event_handler::remote::{self, RemoteHandlerSettings};
+use crate::event_handler::{EventHandler, HandlerSettings};
+use crate::process::context::ProcessContext;
 use crate::volume::Volume;
 use anyhow::{Context, Result, anyhow, bail};
 use events::Sink;
@@ -68,6 +69,14 @@ pub(crate) struct MountedViews {
     relister: Option<Relister>,
 }
 
+/// The event handler that fills the views.
+#[derive(Debug, Clone)]
+pub(crate) enum HandlerChoice {
+    /// A handler in this process.
+    Own(HandlerSettings),
+    Remote(RemoteHandlerSettings),
+}
+
 /// Parameters of [`MountedViews::start`].
 pub(crate) struct MountedViewsParts<'p> {
     pub(crate) volume: &'p Volume,
@@ -75,7 +84,7 @@ pub(crate) struct MountedViewsParts<'p> {
     pub(crate) buckets: Arc<dyn Buckets>,
     /// Directory for the state of views.
     pub(crate) dir: PathBuf,
-    pub(crate) store: &'p StoreFlags,
+    pub(crate) store: &'p StoreSettings,
     /// A sink that receives what the handler of this process receives.
     pub(crate) also: Option<Arc<dyn Sink>>,
     /// How long what was listed counts as recent.
@@ -88,30 +97,28 @@ pub(crate) struct MountedViewsParts<'p> {
 impl MountedViews {
     /// Opens the views of rulesets.
     pub(crate) async fn start(
-        flags: &ViewFlags,
+        choice: &HandlerChoice,
         rulesets: Vec<Ruleset>,
         parts: MountedViewsParts<'_>,
     ) -> Result<Arc<Self>> {
         let scope = ObjectScope::of(parts.volume);
         rulesets.iter().try_for_each(|ruleset| check_ruleset(ruleset, &scope))?;
         let clock = Arc::clone(&parts.context.clock);
+        let buckets = Arc::clone(&parts.buckets);
         let share = |eighths: u64| usize::try_from(parts.memory_limit_bytes / 8 * eighths).ok();
-        let handler = match flags.handler.handler.is_empty() {
-            true => {
-                let (buckets, dir) = (Arc::clone(&parts.buckets), parts.dir.join("handler"));
-                let (events, also, memory) = (&flags.events, parts.also, share(HANDLER_EIGHTHS));
+        let (handler, views): (Option<EventHandler>, Arc<dyn Views>) = match choice {
+            HandlerChoice::Own(settings) => {
+                let (dir, also) = (parts.dir.join("handler"), parts.also);
+                let settings =
+                    HandlerSettings { memory_max_bytes: share(HANDLER_EIGHTHS), ..settings.clone() };
                 let handler =
-                    EventHandler::start(buckets, dir, events, parts.store, also, memory, parts.context);
-                Some(handler.await?)
+                    EventHandler::start(buckets, dir, &settings, parts.store, also, parts.context).await?;
+                let views = handler.handler.clone();
+                (Some(handler), views)
             }
-            false => None,
-        };
-        let views: Arc<dyn Views> = match &handler {
-            Some(handler) => handler.handler.clone(),
-            None => {
-                let (views, buckets) =
-                    (event_handler::remote_views(&flags.handler)?, Arc::clone(&parts.buckets));
-                Arc::new(Permitted::new(views, buckets, Arc::clone(&clock)))
+            HandlerChoice::Remote(settings) => {
+                let views = remote::views(settings)?;
+                (None, Arc::new(Permitted::new(views, buckets, Arc::clone(&clock))))
             }
         };
         let recency = if handler.is_some() { Duration::ZERO } else { parts.metadata_ttl };
@@ -129,7 +136,7 @@ impl MountedViews {
             },
         });
         let tree = tree.await.context("cannot keep the directories of views")?;
-        let relists = handler.is_some() && flags.events.events.is_empty();
+        let relists = matches!(choice, HandlerChoice::Own(settings) if settings.feeds.sources.is_empty());
         let has_feeds = handler.is_some() && !relists;
         let detection =
             if has_feeds { ChangeDetection::Events } else { ChangeDetection::Polling(parts.metadata_ttl) };

@@ -1,12 +1,10 @@
 //! Maps objects to the keys of a mounted volume, and keys to objects.
 
+use crate::volume::{Account, Volume};
 use events::Filter;
 use std::collections::BTreeSet;
 use store::ObjectKey;
 use views::{ObjectName, Pattern, Ruleset};
-
-use crate::bucket::Account;
-use crate::volume::Volume;
 
 /// The objects that belong to a volume.
 #[derive(Debug, Clone, PartialEq, Eq)]

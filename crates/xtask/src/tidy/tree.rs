@@ -90,17 +90,23 @@ impl File {
 
     /// Whether the whole file is test code, by its path or its crate.
     pub(crate) fn is_test(&self) -> bool {
-        let in_test_crate = self.crate_name().is_some_and(|name| TEST_CRATES.contains(&name));
+        self.crate_name().is_some_and(|name| TEST_CRATES.contains(&name)) || self.is_test_of_crate()
+    }
+
+    /// Whether the whole file is a test of its crate, by its path.
+    fn is_test_of_crate(&self) -> bool {
         let mut parts = self.path.split('/').skip(2);
-        in_test_crate
-            || parts.any(|part| {
-                matches!(part, "tests" | "tests.rs" | "benches" | "conformance" | "conformance.rs")
-            })
+        parts.any(|part| matches!(part, "tests" | "tests.rs" | "benches" | "conformance" | "conformance.rs"))
     }
 
     /// Returns the lines that are not test code: neither in a test file nor in a `#[cfg(test)]` module.
     pub(crate) fn product_lines(&self) -> Vec<(usize, &str)> {
-        if self.is_test() {
+        if self.is_test() { Vec::new() } else { self.lines_outside_tests() }
+    }
+
+    /// Like [`File::product_lines`], but crates that are only for tests have such lines too.
+    pub(crate) fn lines_outside_tests(&self) -> Vec<(usize, &str)> {
+        if self.is_test_of_crate() {
             return Vec::new();
         }
         let tests = self.test_modules();

@@ -2,11 +2,12 @@
 
 use super::scale::{Preset, ScaleFlags};
 use super::{OutputFlags, wait_for_signal};
-use crate::bucket::ProcessContext;
-use crate::command::format::random_id;
-use crate::environment;
-use crate::progress::Progress;
-use crate::units;
+use crate::command::output::Progress;
+use crate::command::units;
+use crate::process;
+use crate::process::context::ProcessContext;
+use crate::process::context::random_id;
+use crate::process::environment;
 use analyze::compare::{Comparison, Conditions, Plan, table};
 use analyze::model::{Kind, Region, SECTOR_BYTES};
 use analyze::setup::{Programs, SetupError, Sweep, System};
@@ -23,7 +24,6 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use store::SystemClock;
-use tokio::runtime::Runtime;
 
 /// Compare storage nodes: MinIO, Tenon's directory store and its drive, each on a fresh loop device over one file.
 ///
@@ -95,7 +95,7 @@ impl Compare {
             Some(path) => save(path, comparison),
             None => Ok(()),
         };
-        let runtime = Runtime::new().context("cannot start")?;
+        let runtime = process::runtime()?;
         let context = (context.clock, context.entropy);
         let compared = runtime.block_on(async {
             // Dropping the run releases everything that it created.

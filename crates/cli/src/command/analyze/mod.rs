@@ -7,6 +7,7 @@ mod run;
 mod scale;
 mod what_if;
 
+use crate::process::signals::StopSignals;
 use analyze::compare::{Comparison, opening};
 use analyze::model::SystemResult;
 use analyze::report::html;
@@ -15,7 +16,6 @@ use clap::{Args, Subcommand};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use tokio::signal::unix::{SignalKind, signal};
 
 /// Measure a storage node layer by layer, and compare nodes.
 #[derive(Debug, Args)]
@@ -47,6 +47,7 @@ impl Analyze {
 
 /// Flags for output files.
 #[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Output")]
 struct OutputFlags {
     /// Write all measurements as one JSON document to this file
     #[arg(long, value_name = "FILE")]
@@ -86,16 +87,8 @@ fn write(path: &Path, text: &str) -> Result<()> {
 
 /// Waits for SIGINT or SIGTERM. Returns an error that names the signal.
 async fn wait_for_signal() -> Error {
-    let watched = signal(SignalKind::terminate()).and_then(|terminate| {
-        let interrupt = signal(SignalKind::interrupt())?;
-        Ok((terminate, interrupt))
-    });
-    let (mut terminate, mut interrupt) = match watched {
-        Ok(watched) => watched,
-        Err(error) => return Error::new(error).context("cannot watch signals"),
-    };
-    tokio::select! {
-        _ = interrupt.recv() => anyhow!("stopped by Ctrl-C"),
-        _ = terminate.recv() => anyhow!("stopped by SIGTERM"),
+    match StopSignals::new() {
+        Ok(mut signals) => anyhow!("stopped by {}", signals.wait().await),
+        Err(error) => error,
     }
 }

@@ -2,10 +2,11 @@
 
 use super::scale::ScaleFlags;
 use super::{OutputFlags, wait_for_signal, write};
-use crate::bucket::{ProcessContext, s3_config};
-use crate::flags::StoreFlags;
-use crate::progress::Progress;
-use crate::units;
+use crate::command::flags::StoreFlags;
+use crate::command::output::Progress;
+use crate::command::units;
+use crate::process;
+use crate::process::context::ProcessContext;
 use analyze::compare::{Measurement, Probe};
 use analyze::model::{Naming, Scope, SystemResult};
 use analyze::report;
@@ -20,7 +21,6 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use store::{Buckets, ObjectStore};
 use store_s3::S3Buckets;
-use tokio::runtime::Runtime;
 
 /// Run a workload on any S3 endpoint while the kernel traces the node's device, file system and processes.
 ///
@@ -86,7 +86,7 @@ impl Run {
             write(path, "")?;
         }
         let progress = Progress::start();
-        let runtime = Runtime::new().context("cannot start")?;
+        let runtime = process::runtime()?;
         let measured = runtime.block_on(self.measure(&progress))?;
         drop(progress);
         let result = self.result(&measured);
@@ -146,10 +146,11 @@ impl Run {
     }
 
     async fn clients(&self, count: usize, context: &ProcessContext) -> Result<Vec<Arc<dyn ObjectStore>>> {
+        let store = self.store.settings();
         let mut clients: Vec<Arc<dyn ObjectStore>> = Vec::new();
         for _ in 0..count {
             let (clock, entropy) = (Arc::clone(&context.clock), Arc::clone(&context.entropy));
-            let buckets = S3Buckets::new(s3_config(&self.store, None)?, clock, entropy)?;
+            let buckets = S3Buckets::new(store.s3_config(None)?, clock, entropy)?;
             buckets.sign_in().await?;
             let opened = buckets.open(&self.bucket).await;
             clients.push(opened.with_context(|| format!("cannot open the bucket {}", self.bucket))?);
@@ -202,7 +203,7 @@ impl Run {
             about.push(("flushes of the device".to_owned(), measured.io.flushes.to_string()));
         }
         SystemResult {
-            system: self.store.endpoint_url.clone().unwrap_or_else(|| self.bucket.clone()),
+            system: self.store.settings().endpoint_url.unwrap_or_else(|| self.bucket.clone()),
             about,
             capabilities: Recorder::probe(),
             throughput: Vec::new(),

@@ -1,6 +1,6 @@
 //! Scale of the workloads: sizes, counts and concurrency.
 
-use crate::units;
+use crate::command::units;
 use analyze::workload::Scale;
 use clap::{Args, ValueEnum};
 

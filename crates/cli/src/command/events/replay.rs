@@ -4,11 +4,13 @@
 //! receiver. A replay that is killed leaves both files. The next replay continues with them, so a message may be
 //! posted twice.
 
-use crate::bucket::ProcessContext;
-use crate::command::object::print_line;
-use crate::feeds;
-use crate::flags::{SourceFlags, StoreFlags};
-use crate::state;
+use crate::command::flags::StoreFlags;
+use crate::command::flags::views::SourceFlags;
+use crate::command::output::print_line;
+use crate::event_handler::feeds;
+use crate::process;
+use crate::process::context::ProcessContext;
+use crate::process::files;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use events::{Authorization, DeadLetter, Message, NotADeadLetter, Outcome, Post};
@@ -65,11 +67,12 @@ enum Rejection {
 
 impl Replay {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let runtime = tokio::runtime::Runtime::new().context("cannot start")?;
+        let runtime = process::runtime()?;
         let context = ProcessContext::system()?;
-        let access = feeds::source_access(&self.sources, &self.store, None, None, &context)?;
+        let (store, secret_file) = (self.store.settings(), self.sources.event_secret.as_deref());
+        let access = feeds::source_access(secret_file, &store, None, None, &context)?;
         let authorization = access.secret.as_deref().map(Authorization::of).transpose()?;
-        let post = Post::new(&self.to, authorization, self.store.ca_bundle.as_deref()).context("--to")?;
+        let post = Post::new(&self.to, authorization, store.ca_bundle.as_deref()).context("--to")?;
         let counts = runtime.block_on(self.replay(&post))?;
         let (Counts { sent, stay }, file) = (counts, self.file.display());
         match self.keep {
@@ -123,9 +126,12 @@ impl Replay {
     async fn replay_file(&self, post: &Post, working: &Path, counts: &mut Counts) -> Result<()> {
         let file = File::open(working).with_context(|| self.cannot("read"))?;
         if file.try_lock().is_err() {
-            bail!("{} is being replayed by another process", self.file.display());
+            bail!(
+                "{} is being replayed by another process; wait until that process has ended",
+                self.file.display()
+            );
         }
-        let mut back = state::open_to_append(&self.file)?;
+        let mut back = files::open_to_append(&self.file)?;
         self.post_all(post, file, Some(&mut back), counts).await?;
         back.sync_all().with_context(|| self.cannot("write"))?;
         fs::remove_file(working).with_context(|| self.cannot("write"))?;

@@ -1,21 +1,24 @@
 //! `tenon events serve`: runs an event handler for many clients.
 
-use crate::bucket::{self, ProcessContext};
-use crate::endpoint;
-use crate::environment;
-use crate::event_handler::{self, EventHandler};
-use crate::flags::{EventFlags, LogFlags, StoreFlags};
-use crate::logging::{self, LogFile};
-use crate::served_volume::{self, StopSignals};
-use crate::state::{Holder, StateDir};
-use anyhow::{Context, Result};
+use crate::bucket::credentials::open_accounts;
+use crate::command::flags::endpoint::TlsFlags;
+use crate::command::flags::views::EventFlags;
+use crate::command::flags::{LogFlags, StoreFlags};
+use crate::control::holder::Holder;
+use crate::endpoint::TlsFiles;
+use crate::event_handler::{EventHandler, remote};
+use crate::process;
+use crate::process::context::ProcessContext;
+use crate::process::environment;
+use crate::process::signals::StopSignals;
+use crate::state::StateDir;
+use anyhow::Result;
 use clap::Args;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::runtime::Runtime;
 use views::part::Part;
 use views::remote::{RemoteServer, Report, Served};
 
@@ -34,12 +37,8 @@ pub(crate) struct Serve {
     /// may ask)
     #[arg(long, value_name = "FILE")]
     token: Option<PathBuf>,
-    /// PEM file of the certificate chain, for https
-    #[arg(long, value_name = "FILE", requires = "tls_key")]
-    tls_cert: Option<PathBuf>,
-    /// PEM file of the certificate's private key
-    #[arg(long, value_name = "FILE", requires = "tls_cert")]
-    tls_key: Option<PathBuf>,
+    #[command(flatten)]
+    tls: TlsFlags,
     /// Directory for the lock, the state of objects and the dead letters
     #[arg(long, value_name = "DIR")]
     state_dir: Option<PathBuf>,
@@ -56,13 +55,12 @@ pub(crate) struct Serve {
 
 impl Serve {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let log = self.log.log_file.as_deref().map(LogFile::open).transpose()?;
-        logging::start(&self.log, log)?;
+        self.log.start(self.log.absolute_path()?.as_deref())?;
         let state = self.lock_state()?;
-        let runtime = Runtime::new().context("cannot start")?;
+        let runtime = process::runtime()?;
         let ended = runtime.block_on(self.serve(&state));
         drop(state);
-        served_volume::shut_down_runtime(runtime);
+        process::shut_down_runtime(runtime);
         ended.map(|()| ExitCode::SUCCESS)
     }
 
@@ -81,31 +79,29 @@ impl Serve {
     async fn serve(&self, state: &StateDir) -> Result<()> {
         let context = ProcessContext::system()?;
         let mut stop = StopSignals::new()?;
-        let token = self.token.as_deref().map(event_handler::token).transpose()?;
-        let tls = match (&self.tls_cert, &self.tls_key) {
-            (Some(chain), Some(key)) => Some(Arc::new(endpoint::tls_config(chain, key)?)),
-            _ => None,
-        };
+        let token = self.token.as_deref().map(remote::read_token).transpose()?;
+        let tls = self.tls.files().as_ref().map(TlsFiles::load).transpose()?.map(Arc::new);
         if token.is_none() && !self.listen.ip().is_loopback() {
             tracing::warn!("every client that reaches {} can list the objects; give a --token", self.listen);
         }
         let accounts = self.account.iter().cloned().map(Some).chain([None]).collect();
-        let buckets = bucket::open_accounts(&accounts, &self.store, &context).await?;
+        let store = self.store.settings();
+        let buckets = open_accounts(&accounts, &store, &context).await?;
         // Each part has a state of its own.
-        let part = self.events.part.unwrap_or(Part::ALL);
+        let settings = self.events.settings();
+        let part = settings.part;
         let dir = match part {
             Part::ALL => state.root().join("views"),
             part => state.root().join(format!("views-{}", part.to_string().replace('/', "-of-"))),
         };
-        let handling = EventHandler::start(buckets, dir, &self.events, &self.store, None, None, &context);
-        let handling = handling.await?;
+        let handling = EventHandler::start(buckets, dir, &settings, &store, None, &context).await?;
         let handling = Arc::new(handling);
         let reporting = Arc::clone(&handling);
         let report = move || serde_json::to_string(&reporting.report()).unwrap_or_default();
         let views = handling.handler.clone();
         let served = Served { views, report: Report(Arc::new(report)), part, token, tls };
         let server = RemoteServer::start(served, self.listen).await?;
-        if self.events.events.is_empty() {
+        if settings.feeds.sources.is_empty() {
             tracing::warn!(
                 "no event source is named: views stay as they were listed; name sources with --events"
             );

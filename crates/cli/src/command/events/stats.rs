@@ -1,9 +1,11 @@
 //! `tenon events stats`: shows the state of a handler and its sources.
 
-use crate::command::object::print_line;
-use crate::event_handler::{self, HandlerReport, HintReport};
-use crate::flags::HandlerFlags;
-use crate::units;
+use crate::command::flags::views::HandlerFlags;
+use crate::command::output::print_line;
+use crate::command::units;
+use crate::control::event_reports::{HandlerReport, HintReport};
+use crate::event_handler::remote;
+use crate::process;
 use anyhow::{Context, Result};
 use clap::Args;
 use std::process::ExitCode;
@@ -11,24 +13,24 @@ use std::process::ExitCode;
 /// Show the state of an event handler and its sources.
 #[derive(Debug, Args)]
 pub(crate) struct Stats {
-    #[command(flatten)]
-    handler: HandlerFlags,
     /// Print the handler's report as one line of JSON
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    handler: HandlerFlags,
 }
 
 impl Stats {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let runtime = tokio::runtime::Runtime::new().context("cannot start")?;
-        for client in event_handler::remote_clients(&self.handler)? {
+        let runtime = process::runtime()?;
+        for client in remote::clients(&self.handler.settings())? {
             let report = runtime.block_on(client.report())?;
             if self.json {
                 print_line(&report)?;
             } else {
-                print_report(
-                    &serde_json::from_str(&report).context("the handler runs another version of Tenon")?,
-                )?;
+                print_report(&serde_json::from_str(&report).context(
+                    "the handler runs another version of Tenon; ask it with that version, or with --json",
+                )?)?;
             }
         }
         Ok(ExitCode::SUCCESS)

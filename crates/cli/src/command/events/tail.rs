@@ -1,10 +1,12 @@
 //! `tenon events tail`: shows the events of a source as they arrive.
 
-use crate::bucket::ProcessContext;
-use crate::command::object::print_line;
-use crate::feeds;
-use crate::flags::{SourceFlags, StoreFlags};
-use crate::state;
+use crate::command::flags::StoreFlags;
+use crate::command::flags::views::SourceFlags;
+use crate::command::output::print_line;
+use crate::event_handler::feeds;
+use crate::process;
+use crate::process::context::ProcessContext;
+use crate::process::files;
 use anyhow::{Context, Result, anyhow};
 use clap::Args;
 use events::{ChangeKind, DeadLetter, Hint, Message};
@@ -46,13 +48,14 @@ pub(crate) struct Tail {
 
 impl Tail {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let runtime = tokio::runtime::Runtime::new().context("cannot start")?;
+        let runtime = process::runtime()?;
         runtime.block_on(self.tail()).map(|()| ExitCode::SUCCESS)
     }
 
     async fn tail(&self) -> Result<()> {
         let context = ProcessContext::system()?;
-        let access = feeds::source_access(&self.sources, &self.store, None, None, &context)?;
+        let (store, secret_file) = (self.store.settings(), self.sources.event_secret.as_deref());
+        let access = feeds::source_access(secret_file, &store, None, None, &context)?;
         let mut source = sources::open(&self.url, access).await.map_err(|error| anyhow!("{error}"))?;
         let mut record = self.record.as_deref().map(open_record).transpose()?;
         let mut left = self.count.unwrap_or(usize::MAX);
@@ -103,7 +106,7 @@ impl Tail {
 }
 
 fn open_record(path: &Path) -> Result<File> {
-    state::open_to_append(path).with_context(|| format!("--record: cannot write {}", path.display()))
+    files::open_to_append(path).with_context(|| format!("--record: cannot write {}", path.display()))
 }
 
 /// A hint in the form in which it is printed.

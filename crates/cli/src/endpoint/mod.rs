@@ -1,0 +1,171 @@
+//! The S3 endpoint of a volume: its buckets, users, certificate and limits.
+
+pub(crate) mod access_log;
+pub(crate) mod users;
+pub(crate) mod webhooks;
+
+use crate::endpoint::access_log::AccessLogSettings;
+use crate::endpoint::webhooks::WebhookSettings;
+use crate::process::context::ProcessContext;
+use crate::process::descriptors;
+use anyhow::{Context, Result, anyhow, bail};
+use rustls::ServerConfig;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use s3::{Endpoint, EndpointOptions, Limits, Server};
+use std::net::SocketAddr;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use store::{Buckets, ObjectStore, StoreError};
+use vfs::Filesystem;
+
+/// Request bodies may take 1/`BODIES_SHARE` of the memory limit.
+const BODIES_SHARE: u64 = 5;
+
+/// Region that the buckets report.
+const REGION: &str = "us-east-1";
+
+/// Settings of an endpoint.
+#[derive(Debug, Clone)]
+pub(crate) struct EndpointSettings {
+    pub(crate) address: SocketAddr,
+    /// File of users; `None` for the default user of the volume.
+    pub(crate) users: Option<PathBuf>,
+    /// Certificate, for https.
+    pub(crate) tls: Option<TlsFiles>,
+    /// Domains of the endpoint, below which a host name may name a bucket.
+    pub(crate) domains: Vec<String>,
+    /// Whether the MD5 of every object that a single request stores is computed.
+    pub(crate) md5: bool,
+    /// Whether everything stored is encrypted at rest.
+    pub(crate) encrypted_at_rest: bool,
+    /// Maximum number of concurrent requests.
+    pub(crate) requests_max: usize,
+    pub(crate) access_log: Option<AccessLogSettings>,
+    pub(crate) webhooks: WebhookSettings,
+    /// Memory limit of the process, in bytes.
+    pub(crate) memory_limit_bytes: u64,
+}
+
+/// PEM files of a certificate chain and its private key.
+#[derive(Debug, Clone)]
+pub(crate) struct TlsFiles {
+    pub(crate) chain: PathBuf,
+    pub(crate) key: PathBuf,
+}
+
+impl EndpointSettings {
+    /// Refuses unusable files of users or certificates, before anything is opened.
+    pub(crate) fn check(&self) -> Result<()> {
+        self.users.as_deref().map_or(Ok(()), users::check)?;
+        self.tls.as_ref().map_or(Ok(()), |files| files.load().map(drop))
+    }
+}
+
+/// Returns the buckets of a volume: the volume as one bucket of this name, or without a name, the directories at its root.
+pub(crate) fn buckets_of_volume(fs: &Arc<Filesystem>, name: Option<String>) -> Arc<dyn Buckets> {
+    match name {
+        None => vfs::directory_buckets(fs),
+        Some(name) => Arc::new(VolumeBucket { name, store: vfs::objects(fs, b"") }),
+    }
+}
+
+/// Starts an endpoint for some buckets. The default user and events that were not accepted are kept in `state_root`.
+pub(crate) async fn start(
+    buckets: Arc<dyn Buckets>,
+    settings: &EndpointSettings,
+    state_root: &Path,
+    context: &ProcessContext,
+) -> Result<Server> {
+    let address = settings.address;
+    let users = users::load(settings.users.as_deref(), state_root, context)?;
+    let tls = settings.tls.as_ref().map(TlsFiles::load).transpose()?.map(Arc::new);
+    if tls.is_none() && !address.ip().is_loopback() {
+        tracing::warn!(
+            "{address} is served by plain http: others on the network can read objects and replay requests; give a certificate with --tls-cert and --tls-key"
+        );
+    }
+    let options = EndpointOptions {
+        users,
+        region: REGION.to_owned(),
+        domains: settings.domains.clone(),
+        webhooks: webhooks::start(&settings.webhooks, state_root, &context.entropy)?,
+        md5: settings.md5,
+        encrypted: settings.encrypted_at_rest,
+    };
+    let endpoint = Endpoint::new(buckets, options, context.clock.clone(), context.entropy.clone());
+    let mut endpoint = endpoint.map_err(|error| anyhow!("--domain: {error}"))?;
+    if let Some(log) = &settings.access_log {
+        endpoint = endpoint.with_access_log(access_log::open(log)?);
+    }
+    Ok(Server::start(endpoint, address, limits(settings), tls).await?)
+}
+
+/// Returns the limits for clients, as far as this process has file descriptors for them.
+fn limits(settings: &EndpointSettings) -> Limits {
+    let usual = Limits::default();
+    let descriptors = descriptors::raise_limit();
+    let wanted = usual.connections.connections;
+    let connections = descriptors::connections_within(descriptors, wanted);
+    if connections < wanted {
+        tracing::warn!(
+            "clients may have only {connections} connections at a time, not {wanted}: this process may open {descriptors} files; raise that limit (`ulimit -n`, LimitNOFILE=)",
+        );
+    }
+    let connections = listen::Limits { connections, ..usual.connections };
+    let body_bytes = (settings.memory_limit_bytes / BODIES_SHARE).min(usual.body_bytes);
+    Limits { connections, requests: settings.requests_max.max(1), body_bytes }
+}
+
+/// A volume served as one bucket.
+#[derive(Debug)]
+struct VolumeBucket {
+    name: String,
+    store: Arc<dyn ObjectStore>,
+}
+
+#[async_trait::async_trait]
+impl Buckets for VolumeBucket {
+    async fn open(&self, name: &str) -> store::Result<Arc<dyn ObjectStore>> {
+        if name != self.name {
+            return Err(StoreError::NoSuchBucket(name.to_owned()));
+        }
+        Ok(self.store.clone())
+    }
+
+    async fn create(&self, _name: &str) -> store::Result<()> {
+        Err(StoreError::Denied(format!("this endpoint serves one volume, the bucket '{}'", self.name)))
+    }
+
+    async fn delete(&self, name: &str) -> store::Result<()> {
+        self.open(name).await?;
+        Err(StoreError::Denied("a volume cannot be removed as a bucket".into()))
+    }
+
+    async fn list(&self) -> store::Result<Vec<String>> {
+        Ok(vec![self.name.clone()])
+    }
+}
+
+impl TlsFiles {
+    /// Loads the certificate chain and its private key.
+    pub(crate) fn load(&self) -> Result<ServerConfig> {
+        let Self { chain, key } = self;
+        let about = |path: &Path| format!("cannot use {}", path.display());
+        let certificates: Vec<CertificateDer> =
+            CertificateDer::pem_file_iter(chain).and_then(Iterator::collect).with_context(|| about(chain))?;
+        let mode = std::fs::metadata(key).with_context(|| about(key))?.mode();
+        if mode & 0o007 != 0 {
+            bail!(
+                "{} is a private key but all users can read it; run `chmod o= {}`",
+                key.display(),
+                key.display()
+            );
+        }
+        let key = PrivateKeyDer::from_pem_file(key).with_context(|| about(key))?;
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+        config.with_no_client_auth().with_single_cert(certificates, key).with_context(|| about(chain))
+    }
+}

@@ -1,0 +1,256 @@
+//! The metadata of a volume, names and attributes, which is kept on this machine.
+//!
+//! For a volume named by path, most of it can be learned from the bucket again; the rest exists only here.
+//!
+//! Invariants: a state directory holds the metadata of one volume. A volume named by inode that has content is never
+//! opened without the metadata that names it.
+
+pub(crate) mod backup;
+
+use crate::metadata::backup::Origin;
+use crate::process::files;
+use crate::state;
+use crate::volume::{Volume, embedded};
+use anyhow::{Context, Result, bail};
+use meta_disk::{DiskEngine, DumpedRecords, EngineOptions, Journal, OpenError};
+use staging::writeback::Writeback;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use store::ObjectStore;
+use vfs::{Naming, VolumeRecord};
+
+/// Cache of the engine, in percent of the memory limit. It is less than the share of `vfs` for names, which also
+/// counts what the kernel remembers.
+const CACHE_PERCENT: u64 = 20;
+
+/// File that names the volume of a state directory's metadata.
+const OWNER_FILE: &str = "meta.volume";
+
+/// File with the settings under which names were learned.
+const SETTINGS_FILE: &str = "meta.settings";
+
+/// Directory in which an engine is restored from a backup.
+const RESTORING_DIR: &str = "meta.restoring";
+
+/// Directory of the engine.
+const ENGINE_DIR: &str = "meta";
+
+/// Returns whether a state directory holds the metadata of a volume.
+pub(crate) fn exists_in(state_root: &Path) -> bool {
+    state_root.join(OWNER_FILE).exists()
+}
+
+/// Opens the metadata of a volume. `writeback` is the log that holds the latest names, if there is one, and whether
+/// names that damage of the log destroyed may be missing.
+pub(crate) async fn open(
+    volume: &Volume,
+    record: Option<&VolumeRecord>,
+    store: &dyn ObjectStore,
+    state_root: &Path,
+    writeback: Option<(&Arc<Writeback>, bool)>,
+    memory_limit_bytes: u64,
+) -> Result<Metadata> {
+    let (writeback, accepts_loss) = writeback.unzip();
+    let by_inode = record.filter(|record| record.naming == Naming::Inode);
+    let id = owner_id(volume, record)?;
+    let owner = state_root.join(OWNER_FILE);
+    match fs::read_to_string(&owner) {
+        Ok(found) if found.trim() == id => {}
+        Ok(found) => {
+            bail!(
+                "{} holds the metadata of another volume, {}; choose another --state-dir, or remove this one if that volume is gone",
+                state_root.display(),
+                found.trim()
+            )
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            if let Some(record) = by_inode
+                && record.has_content(store, volume.prefix().as_bytes()).await?
+            {
+                bail!(
+                    "the names of {} are only on the machine that created them, and {} has none: mount the volume there, or restore a backup with `tenon restore FILE {}`",
+                    volume.url(),
+                    state_root.display(),
+                    volume.url()
+                );
+            }
+            files::write_durably(&owner, &id).with_context(|| format!("cannot write {}", owner.display()))?;
+        }
+        Err(error) => return Err(error).with_context(|| format!("cannot read {}", owner.display())),
+    }
+    let cache_bytes = usize::try_from(memory_limit_bytes / 100 * CACHE_PERCENT).unwrap_or(usize::MAX);
+    let mut options = EngineOptions { cache_bytes, ..EngineOptions::default() };
+    options.sync_interval = match (writeback, by_inode) {
+        // An fsync syncs at once; other changes are synced within a second.
+        (Some(_), Some(_)) => Duration::from_secs(1),
+        // A sync also writes the object data that waits in the log to disk. Most data of a large file would otherwise
+        // never need that.
+        (Some(_), None) => Duration::from_secs(5),
+        (None, Some(_)) => options.sync_interval,
+        // Most of the metadata can be learned from the bucket again.
+        (None, None) => Duration::from_millis(50),
+    };
+    // With path naming, lost names are learned from the bucket again.
+    options.ends_at_gap = by_inode.is_none() || accepts_loss == Some(true);
+    let path = state_root.join(ENGINE_DIR);
+    let records = match writeback {
+        Some(log) => log.read_notes().context("cannot read the names in the write-back log")?,
+        None => Vec::new(),
+    };
+    let open = || match writeback {
+        None => DiskEngine::open(&path, options),
+        Some(log) => {
+            let records = records.iter().map(|(number, record)| (*number, record.to_vec())).collect();
+            DiskEngine::open_journaled(&path, options, Arc::new(WritebackJournal(log.clone())), records)
+        }
+    };
+    let engine = state::retry_while_busy(open, |error| matches!(error, OpenError::InUse(_))).map_err(|error| {
+        let is_damaged = matches!(&error, OpenError::Engine(_));
+        let error = anyhow::Error::from(error);
+        match by_inode {
+            None if is_damaged => error.context(format!(
+                "the metadata in {} is damaged; `tenon rebuild {}` rebuilds it from the bucket",
+                state_root.display(),
+                volume.url()
+            )),
+            Some(_) if is_damaged && writeback.is_some_and(|log| log.damage().ranges > 0) => error.context(
+                "disk damage destroyed names in the write-back log; `tenon mount --accept-lost-names` continues with the names from before the damage",
+            ),
+            _ => error,
+        }
+    })?;
+    let engine = Arc::new(engine);
+    if let Some(log) = writeback {
+        let tables = Arc::downgrade(&engine);
+        log.notes_are_kept_by(move || checkpoint(&tables));
+    }
+    Ok(Metadata { engine })
+}
+
+/// Returns the id by which a state directory knows its volume.
+pub(crate) fn owner_id(volume: &Volume, record: Option<&VolumeRecord>) -> Result<String> {
+    let by_inode = record.filter(|record| record.naming == Naming::Inode);
+    Ok(match (by_inode, volume) {
+        (Some(record), _) => record.id.clone(),
+        // The directory of an embedded volume may be moved, so its path is no id.
+        (None, Volume::Embedded { root }) => embedded::read_record(root)?.id,
+        (None, _) => volume.url(),
+    })
+}
+
+/// Returns the warning that only this machine has the names of a volume named by inode.
+pub(crate) fn names_warning(url: &str, state_root: &Path) -> String {
+    format!(
+        "the names of {url} are only in {} on this machine: without that directory all files are lost; back them up with `tenon backup {url} FILE`",
+        state_root.display()
+    )
+}
+
+/// Describes a backup of the names in a state directory.
+pub(crate) fn describe(volume: &Volume, state_root: &Path) -> Result<Origin> {
+    let read = |name| {
+        let path = state_root.join(name);
+        fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
+    };
+    let settings = read(SETTINGS_FILE).ok().map(|settings| settings.trim().to_owned());
+    Ok(Origin::new(volume.url(), read(OWNER_FILE)?.trim().to_owned(), settings))
+}
+
+/// Restores the engine of a state directory that has none, from the records of a backup. The result is durable when
+/// this returns.
+pub(crate) fn restore(
+    state_root: &Path,
+    origin: &Origin,
+    mut records: impl FnMut() -> Result<Option<DumpedRecords>>,
+) -> Result<()> {
+    let (staged, path) = (state_root.join(RESTORING_DIR), state_root.join(ENGINE_DIR));
+    if path.exists() {
+        bail!("{} already exists: move it away first", path.display());
+    }
+    match fs::remove_dir_all(&staged) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.into()),
+        _ => {}
+    }
+    let made = DiskEngine::restore(&staged, EngineOptions::default(), &mut records);
+    if made.is_err() {
+        let _ = fs::remove_dir_all(&staged);
+    }
+    made?;
+    fs::rename(&staged, &path)?;
+    if let Some(settings) = &origin.settings {
+        files::write_durably(&state_root.join(SETTINGS_FILE), settings)?;
+    }
+    // Written last: without it the names belong to no volume, and a mount refuses them.
+    Ok(files::write_durably(&state_root.join(OWNER_FILE), &origin.owner)?)
+}
+
+/// Moves the engine of a state directory away. Returns its new path.
+pub(crate) fn move_engine_away(state_root: &Path) -> Result<PathBuf> {
+    let from = state_root.join(ENGINE_DIR);
+    let free = |number: &u32| !state_root.join(format!("{ENGINE_DIR}.old-{number}")).exists();
+    let number = (1..).find(free).unwrap_or_default();
+    let to = state_root.join(format!("{ENGINE_DIR}.old-{number}"));
+    fs::rename(&from, &to).with_context(|| format!("cannot move {}", from.display()))?;
+    Ok(to)
+}
+
+/// Records the settings that affect what is learned of objects without attributes. Returns whether they differ from
+/// earlier ones.
+pub(crate) fn record_settings(state_root: &Path, config: &vfs::Config) -> Result<bool> {
+    let path = state_root.join(SETTINGS_FILE);
+    let settings = format!(
+        "uid={} gid={} file-mode={:o} dir-mode={:o} attributes={:?}",
+        config.uid, config.gid, config.file_mode, config.dir_mode, config.attributes
+    );
+    let before = match fs::read_to_string(&path) {
+        Ok(before) => Some(before),
+        Err(error) if error.kind() == ErrorKind::NotFound => None,
+        Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
+    };
+    if before.as_ref().is_some_and(|before| before.trim() == settings) {
+        return Ok(false);
+    }
+    files::write_durably(&path, &settings).with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(before.is_some())
+}
+
+/// Writes names from the write-back log to the tables, so that the log can drop them.
+fn checkpoint(tables: &Weak<DiskEngine>) {
+    if let Some(Err(error)) = tables.upgrade().map(|tables| tables.checkpoint()) {
+        tracing::warn!("cannot move names out of the write-back log: {error}");
+    }
+}
+
+/// The open metadata of a volume.
+#[derive(Debug, Clone)]
+pub(crate) struct Metadata {
+    pub(crate) engine: Arc<DiskEngine>,
+}
+
+impl Metadata {
+    /// Writes all names to the tables, so that the write-back log need not keep any.
+    pub(crate) fn checkpoint(&self) -> Result<()> {
+        Ok(self.engine.checkpoint()?)
+    }
+}
+
+/// A journal of names in the write-back log, where names come after the data that they refer to.
+#[derive(Debug)]
+struct WritebackJournal(Arc<Writeback>);
+
+impl Journal for WritebackJournal {
+    fn append(&self, number: u64, record: Vec<u8>) -> std::io::Result<()> {
+        self.0.append_note(number, record.into())
+    }
+
+    fn sync(&self) -> std::io::Result<()> {
+        self.0.sync_now()
+    }
+
+    fn forget(&self, up_to: u64) -> std::io::Result<()> {
+        self.0.forget_notes(up_to)
+    }
+}
