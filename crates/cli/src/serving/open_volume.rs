@@ -328,6 +328,7 @@ impl ViewSettings {
             store: &settings.store,
             also: also.map(|also| also as Arc<dyn Sink>),
             metadata_ttl: settings.fs.metadata_ttl,
+            memory_limit_bytes: settings.fs.memory_limit_bytes,
             context,
         };
         let viewing = MountedViews::start(&self.handler, rulesets, parts).await?;

@@ -52,6 +52,7 @@ impl EventFlags {
             feeds: self.feeds(),
             part: self.part.unwrap_or(Part::ALL),
             reports_reads: self.access_events,
+            memory_max_bytes: None,
         }
     }
 
