@@ -3,20 +3,21 @@
 //! Refuses to draw figures without measured numbers. A missing number is shown with the reason why it is missing.
 
 mod figures;
-mod format;
+mod heatmap;
 mod html;
-mod svg;
 mod tables;
-mod terminal;
 
-pub(crate) use format::{count, escape};
 pub use html::html;
-pub use terminal::terminal;
 
 use crate::model::SystemResult;
 
 /// Name of the layer between VFS and block layer. For a raw device that layer is the kernel's code for the device file.
 const FILE_SYSTEM: &str = "file system, or device file";
+
+/// Formats all tables for a terminal, one below the other.
+pub fn terminal(systems: &[SystemResult]) -> String {
+    tables::tables(systems).iter().map(harness::Table::to_text).collect::<Vec<_>>().join("\n")
+}
 
 /// Serializes all results.
 ///

@@ -1,8 +1,9 @@
 //! Setup, measurement and removal of systems.
 
 use analyze::compare::Probe;
-use analyze::setup::{Backing, MemoryLimit, Programs, Running, SetupError, System};
+use analyze::setup::{Backing, Programs, Running, SetupError, System};
 use analyze::workload::{Load, Scale, Workload};
+use harness::{Error, MemoryLimit};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -99,7 +100,7 @@ async fn s337_a_failed_setup_is_removed() {
     let programs = programs("/bin/false".into());
     let failed =
         Running::start(System::MinioExt4, &backing, &programs, MEMORY_BYTES, clock_and_entropy()).await;
-    assert!(matches!(failed, Err(SetupError::NotServing { .. })), "{failed:?}");
+    assert!(matches!(failed, Err(SetupError::Machine(Error::NotServing { .. }))), "{failed:?}");
     drop(backing);
     assert_eq!(leftovers(scratch.path()), Vec::<String>::new());
 }
@@ -115,7 +116,7 @@ async fn a_directory_behind_a_link_and_with_a_space_is_cleaned_up() {
     let programs = programs("/bin/false".into());
     let failed =
         Running::start(System::MinioExt4, &backing, &programs, MEMORY_BYTES, clock_and_entropy()).await;
-    assert!(matches!(failed, Err(SetupError::NotServing { .. })), "{failed:?}");
+    assert!(matches!(failed, Err(SetupError::Machine(Error::NotServing { .. }))), "{failed:?}");
     drop(backing);
     assert_eq!(leftovers(&dir), Vec::<String>::new());
 }

@@ -3,7 +3,7 @@
 use crate::drives::ServeProcess;
 use crate::fixture::{Home, capture, peak_bytes_without_program};
 use crate::s3::{home, new_bucket};
-use servers::{Mode, Proxy};
+use servers::Mode;
 use std::fs::File;
 use std::io::Write;
 use std::thread;
@@ -67,7 +67,7 @@ fn s575_parallel_uploads_stay_within_the_memory_limit() {
 fn s575_writers_that_wait_for_a_store_stay_within_the_memory_limit() {
     let server = servers::shared_minio();
     let volume = format!("s3://{}", new_bucket(server, "memory-writers"));
-    let proxy = Proxy::start(&server.endpoint());
+    let proxy = servers::proxy(&server.endpoint());
     let home = home(server).with("AWS_ENDPOINT_URL", &proxy.endpoint());
     home.ok(["mount", &volume, "mnt", "--retry-timeout=2s", LIMIT]);
     let (pid, mnt) = (home.pid(), home.mnt());

@@ -38,7 +38,7 @@ struct OutageSetup {
 impl OutageSetup {
     fn new(server: &S3Server, name: &str, layout: &[&str], flags: &[&str]) -> Self {
         let volume = format!("s3://{}", new_bucket(server, name));
-        let proxy = Proxy::start(&server.endpoint());
+        let proxy = servers::proxy(&server.endpoint());
         let home = home(server).with("AWS_ENDPOINT_URL", &proxy.endpoint());
         if !layout.is_empty() {
             home.ok([&["format", &volume], layout].concat());

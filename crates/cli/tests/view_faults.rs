@@ -6,7 +6,7 @@ use crate::handlers::{RunningTenon, free_port};
 use crate::s3::{home, new_bucket};
 use crate::view_mounts::{Client, names};
 use rustix::process::Signal;
-use servers::{Mode, Proxy, S3Server};
+use servers::{Mode, S3Server};
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -30,7 +30,7 @@ fn find_file(name: &str, dir: &Path) -> Option<PathBuf> {
 #[test]
 fn s272_a_mount_that_is_killed_during_a_rename_continues_it() {
     let server = servers::shared_minio();
-    let proxy = Proxy::start(&server.endpoint());
+    let proxy = servers::proxy(&server.endpoint());
     let bucket = new_bucket(server, "killed-rename");
     let client = Client::of(server, &bucket);
     for number in 0..OBJECTS {

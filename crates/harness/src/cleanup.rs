@@ -4,7 +4,7 @@
 //! when the [`CleanupProcess`] is dropped, and also when this process is killed. So there is only one cleanup path, and every normal end
 //! tests it.
 
-use super::SetupError;
+use crate::{Error, run_program};
 use std::fmt;
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
@@ -50,7 +50,7 @@ done
 
 /// A cleanup action. It succeeds if its resource does not exist, so it can be registered before the resource is created.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum CleanupAction<'a> {
+pub enum CleanupAction<'a> {
     /// Kill the process group with this leader.
     Kill(u32),
     /// Kill all processes of this control group, and remove it.
@@ -77,22 +77,26 @@ impl fmt::Display for CleanupAction<'_> {
 
 /// A process that executes the registered actions when this value is dropped or this process ends.
 #[derive(Debug)]
-pub(super) struct CleanupProcess {
+pub struct CleanupProcess {
     shell: Child,
 }
 
 impl CleanupProcess {
-    pub(super) fn new() -> Result<Self, SetupError> {
+    /// Starts the process.
+    ///
+    /// # Errors
+    /// If there is no `/bin/sh`.
+    pub fn new() -> Result<Self, Error> {
         // Errors of the commands are ignored, as resources may be gone already. Actions that failed are reported on descriptor 3.
         let script = format!("exec 3>&1 1>/dev/null 2>/dev/null\n{SCRIPT}");
         let shell = Command::new("/bin/sh")
-            .args(["-c", &script, "tenon-analyze-cleanup"])
+            .args(["-c", &script, "tenon-cleanup"])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .process_group(0)
             .spawn();
-        let failed = |error: std::io::Error| SetupError::Failed {
+        let failed = |error: std::io::Error| Error::Failed {
             program: "/bin/sh".to_owned(),
             reason: error.to_string(),
         };
@@ -100,33 +104,42 @@ impl CleanupProcess {
     }
 
     /// Registers an action, to be executed before all actions registered earlier.
-    pub(super) fn register(&mut self, action: &CleanupAction<'_>) -> Result<(), SetupError> {
+    ///
+    /// # Errors
+    /// If the process has ended.
+    pub fn register(&mut self, action: &CleanupAction<'_>) -> Result<(), Error> {
         self.send(&action.to_string())
     }
 
     /// Unregisters an action that is no longer needed.
-    pub(super) fn unregister(&mut self, action: &CleanupAction<'_>) -> Result<(), SetupError> {
+    ///
+    /// # Errors
+    /// If the process has ended.
+    pub fn unregister(&mut self, action: &CleanupAction<'_>) -> Result<(), Error> {
         self.send(&format!("gone {action}"))
     }
 
     /// Runs a program to completion. The program inherits the pipe, so cleanup does not begin before it ends, even if this process is killed.
-    pub(super) fn run(&mut self, program: &str, arguments: &[&str]) -> Result<Output, SetupError> {
+    ///
+    /// # Errors
+    /// If the program cannot be run or exits with an error.
+    pub fn run(&mut self, program: &str, arguments: &[&str]) -> Result<Output, Error> {
         let pipe = self.pipe()?.as_fd().try_clone_to_owned();
         let pipe = pipe.map_err(|error| process_failed(&error.to_string()))?;
-        super::run(program, arguments, pipe.into())
+        run_program(program, arguments, pipe.into())
     }
 
-    fn pipe(&mut self) -> Result<&mut ChildStdin, SetupError> {
+    fn pipe(&mut self) -> Result<&mut ChildStdin, Error> {
         self.shell.stdin.as_mut().ok_or_else(|| process_failed("it has ended"))
     }
 
-    fn send(&mut self, line: &str) -> Result<(), SetupError> {
+    fn send(&mut self, line: &str) -> Result<(), Error> {
         writeln!(self.pipe()?, "{line}").map_err(|error| process_failed(&error.to_string()))
     }
 }
 
-fn process_failed(reason: &str) -> SetupError {
-    SetupError::Failed { program: "the cleanup process".to_owned(), reason: reason.to_owned() }
+fn process_failed(reason: &str) -> Error {
+    Error::Failed { program: "the cleanup process".to_owned(), reason: reason.to_owned() }
 }
 
 impl Drop for CleanupProcess {

@@ -1,7 +1,7 @@
 //! Formatting of numbers and text for reports.
 
 /// Formats a number of bytes: `1.5 GiB`, `16 KiB`.
-pub(super) fn bytes(value: f64) -> String {
+pub fn bytes(value: f64) -> String {
     let units = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut scaled = value;
     let mut unit = 0;
@@ -13,7 +13,7 @@ pub(super) fn bytes(value: f64) -> String {
 }
 
 /// Formats a duration: `1.2 ms`, `34 s`, `1 h 5 min`.
-pub(super) fn seconds(value: f64) -> String {
+pub fn seconds(value: f64) -> String {
     match value {
         0.0 => "0 s".into(),
         v if v < 1e-3 => format!("{} µs", short(v * 1e6)),
@@ -25,7 +25,7 @@ pub(super) fn seconds(value: f64) -> String {
 }
 
 /// Formats a count: `12,345`.
-pub(crate) fn count(value: u64) -> String {
+pub fn count(value: u64) -> String {
     let digits = value.to_string();
     let mut text = String::new();
     for (index, digit) in digits.chars().enumerate() {
@@ -38,12 +38,12 @@ pub(crate) fn count(value: u64) -> String {
 }
 
 /// Formats a share as `38 %`.
-pub(super) fn percent(share: f64) -> String {
+pub fn percent(share: f64) -> String {
     format!("{} %", short(share * 100.0))
 }
 
 /// Formats a number with three significant digits, without trailing zeros after the point.
-pub(super) fn short(value: f64) -> String {
+pub fn short(value: f64) -> String {
     let digits = match value.abs() {
         v if v >= 100.0 => 0,
         v if v >= 10.0 => 1,
@@ -57,7 +57,7 @@ pub(super) fn short(value: f64) -> String {
 }
 
 /// Escapes text for HTML and SVG.
-pub(crate) fn escape(text: &str) -> String {
+pub fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 

@@ -1,7 +1,6 @@
 //! A memory limit for each system: a control group for its processes and their page cache.
 
-use super::cleanup::{CleanupAction, CleanupProcess};
-use super::{SetupError, file_error};
+use crate::{CleanupAction, CleanupProcess, Error, file_error};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -45,12 +44,15 @@ impl MemoryLimit {
 
     /// Creates a control group with this limit. Returns the file to which the pid of a process is written to add it; `None` if memory is not
     /// limited.
-    pub(super) fn group(
+    ///
+    /// # Errors
+    /// If the group cannot be created, for example without root.
+    pub fn group(
         &self,
         name: &str,
         limit_bytes: u64,
         cleanup: &mut CleanupProcess,
-    ) -> Result<Option<PathBuf>, SetupError> {
+    ) -> Result<Option<PathBuf>, Error> {
         let (root, file) = match self {
             Self::Unified(root) => (root, "memory.max"),
             Self::Legacy(root) => (root, "memory.limit_in_bytes"),
@@ -63,4 +65,14 @@ impl MemoryLimit {
         fs::write(&limit, limit_bytes.to_string()).map_err(file_error(&limit))?;
         Ok(Some(group.join("cgroup.procs")))
     }
+}
+
+/// Writes dirty data back, then drops the kernel's page, dentry and inode caches (proc_sys_vm(5)).
+///
+/// # Errors
+/// If the process is not root.
+pub fn drop_caches() -> Result<(), Error> {
+    let path = Path::new("/proc/sys/vm/drop_caches");
+    rustix::fs::sync();
+    fs::write(path, "3").map_err(file_error(path))
 }

@@ -1,26 +1,29 @@
-//! Charts as inline SVG: bars, stacked bars, curves, heat maps.
+//! Charts as inline SVG: bars, stacked bars, curves.
 //!
 //! Colours are CSS classes of the page (`c0` to `c7`, `grey`), so the page controls light and dark mode. A colour has one meaning on the page
 //! and never carries information alone: bars also show their number, curves their name.
 
-use super::format::{escape, percent};
-use crate::model::Heatmap;
-use std::collections::BTreeMap;
+use crate::format::{escape, percent};
 use std::fmt::Write;
 
 /// Width of a chart in a column, in units of its view box.
 const WIDTH: f64 = 460.0;
 
 /// A horizontal bar. Without a value, `note` tells why.
-pub(super) struct Bar {
-    pub(super) label: String,
-    pub(super) value: Option<f64>,
-    pub(super) note: String,
-    pub(super) colour: String,
+#[derive(Debug, Clone)]
+pub struct Bar {
+    /// Name before the bar.
+    pub label: String,
+    /// Length.
+    pub value: Option<f64>,
+    /// Text behind the bar.
+    pub note: String,
+    /// CSS class.
+    pub colour: String,
 }
 
 /// Draws horizontal bars that start at zero.
-pub(super) fn bars(bars: &[Bar]) -> String {
+pub fn bars(bars: &[Bar]) -> String {
     const ROW: f64 = 34.0;
     let max = bars.iter().filter_map(|bar| bar.value).fold(0.0, f64::max);
     let max_length = WIDTH - 110.0;
@@ -56,15 +59,18 @@ pub(super) fn bars(bars: &[Bar]) -> String {
 }
 
 /// A stacked bar.
-pub(super) struct Stack {
-    pub(super) label: String,
+#[derive(Debug, Clone)]
+pub struct Stack {
+    /// Name before the bar.
+    pub label: String,
     /// (CSS class, name, value)
-    pub(super) parts: Vec<(String, String, f64)>,
-    pub(super) note: String,
+    pub parts: Vec<(String, String, f64)>,
+    /// Text behind the bar.
+    pub note: String,
 }
 
 /// Draws stacked bars: all of the same length (`is_normalized`), or to one scale.
-pub(super) fn stacks(stacks: &[Stack], is_normalized: bool) -> String {
+pub fn stacks(stacks: &[Stack], is_normalized: bool) -> String {
     const ROW: f64 = 40.0;
     const GAP: f64 = 2.0;
     let total = |stack: &Stack| stack.parts.iter().map(|(_, _, value)| value).sum::<f64>();
@@ -114,27 +120,35 @@ pub(super) fn stacks(stacks: &[Stack], is_normalized: bool) -> String {
 }
 
 /// A curve, with its points ordered by x.
-pub(super) struct Curve {
-    pub(super) label: String,
-    pub(super) colour: String,
-    pub(super) dashed: bool,
-    pub(super) points: Vec<(f64, f64)>,
+#[derive(Debug, Clone)]
+pub struct Curve {
+    /// Name.
+    pub label: String,
+    /// CSS class.
+    pub colour: String,
+    /// Whether the line is dashed.
+    pub dashed: bool,
+    /// Points (x, y).
+    pub points: Vec<(f64, f64)>,
 }
 
 /// Axes of [`curves`]. The x axis is logarithmic with base 2.
-pub(super) struct Axes {
+#[derive(Debug, Clone)]
+pub struct Axes {
     /// The y value at the top; 1 for shares.
-    pub(super) top: f64,
-    pub(super) x_label: fn(f64) -> String,
-    pub(super) y_label: fn(f64) -> String,
+    pub top: f64,
+    /// Formats a value of the x axis.
+    pub x_label: fn(f64) -> String,
+    /// Formats a value of the y axis.
+    pub y_label: fn(f64) -> String,
     /// Whether points are joined by steps, as in a cumulative distribution.
-    pub(super) steps: bool,
+    pub steps: bool,
     /// A vertical line at this x, with its name.
-    pub(super) mark: Option<(f64, &'static str)>,
+    pub mark: Option<(f64, &'static str)>,
 }
 
 /// Draws curves over a logarithmic x axis.
-pub(super) fn curves(curves: &[Curve], axes: &Axes) -> String {
+pub fn curves(curves: &[Curve], axes: &Axes) -> String {
     const HEIGHT: f64 = 220.0;
     const LEFT: f64 = 74.0;
     const BOTTOM: f64 = 190.0;
@@ -209,55 +223,7 @@ fn path(points: &[(f64, f64)], steps: bool, x_of: impl Fn(f64) -> f64, y_of: imp
     path
 }
 
-/// Draws a heat map: reads and writes in two colours, with an opacity that grows with the bytes. There are thousands of cells, so all cells
-/// of one colour and opacity form one path.
-pub(super) fn heatmap(map: &Heatmap) -> String {
-    const CELL_WIDTH: f64 = 4.4;
-    const CELL_HEIGHT: f64 = 4.0;
-    const OPACITY_STEPS: f64 = 12.0;
-    let (width, height) = (map.columns as f64 * CELL_WIDTH, map.rows as f64 * CELL_HEIGHT);
-    let max =
-        map.cells.iter().map(|cell| cell.read_bytes + cell.written_bytes).max().unwrap_or(1).max(2) as f64;
-    let mut cells_by_look: BTreeMap<(&str, u32), Vec<(u32, u32)>> = BTreeMap::new();
-    for cell in &map.cells {
-        let bytes = (cell.read_bytes + cell.written_bytes) as f64;
-        // At least 0.2, so that a single small request is visible.
-        let opacity = 0.2 + 0.8 * (bytes.max(1.0).ln() / max.ln()).clamp(0.0, 1.0).powi(3);
-        let class = if cell.read_bytes >= cell.written_bytes { "c0" } else { "c1" };
-        let cells = cells_by_look.entry((class, (opacity * OPACITY_STEPS).round() as u32)).or_default();
-        cells.push((map.rows as u32 - 1 - cell.row, cell.column));
-    }
-    let mut body = format!(r#"<rect class="field" x="0" y="0" width="{width:.1}" height="{height:.1}"/>"#);
-    let _ = write!(body, r#"<g transform="scale({CELL_WIDTH} {CELL_HEIGHT})">"#);
-    for ((class, step), cells) in cells_by_look {
-        let opacity = f64::from(step) / OPACITY_STEPS;
-        let _ = write!(body, r#"<path class="{class}" opacity="{opacity:.2}" d="{}"/>"#, cell_path(cells));
-    }
-    body.push_str("</g>");
-    frame(width, height, &body)
-}
-
-/// Returns an SVG path around cells, given as (row, column). Adjacent cells of a row form one rectangle.
-fn cell_path(mut cells: Vec<(u32, u32)>) -> String {
-    cells.sort_unstable();
-    let mut path = String::new();
-    for row in cells.chunk_by(|one, next| one.0 == next.0 && one.1 + 1 == next.1) {
-        let (y, x) = row[0];
-        let _ = write!(path, "M{x} {y}h{len}v1h-{len}z", len = row.len());
-    }
-    path
-}
-
-fn frame(width: f64, height: f64, body: &str) -> String {
+/// Wraps the body of a chart of this size.
+pub fn frame(width: f64, height: f64, body: &str) -> String {
     format!(r#"<svg viewBox="-2 -2 {:.0} {:.0}" role="img">{body}</svg>"#, width + 4.0, height + 4.0)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn adjacent_cells_of_a_row_form_one_rectangle() {
-        assert_eq!(cell_path(vec![(1, 4), (0, 2), (1, 3), (1, 6)]), "M2 0h1v1h-1zM3 1h2v1h-2zM6 1h1v1h-1z");
-    }
 }

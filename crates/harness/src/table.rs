@@ -1,43 +1,91 @@
-//! Tables as text for a terminal.
+//! Tables of text, for a terminal and for a page.
 
-use super::tables::{Table, tables};
-use crate::model::SystemResult;
+use crate::format::escape;
+use std::fmt::Write;
 
 /// Maximum length of a cell that widens its column. Longer cells overrun theirs, so that one long cell does not stretch the table.
 const CELL_MAX: usize = 44;
 
-/// Formats all tables, one below the other.
-pub fn terminal(systems: &[SystemResult]) -> String {
-    tables(systems).iter().map(format_table).collect::<Vec<_>>().join("\n")
+/// A table of text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Table {
+    /// Title.
+    pub title: String,
+    /// Column heads.
+    pub heads: Vec<String>,
+    /// Rows with a cell for each head.
+    pub rows: Vec<Vec<String>>,
 }
 
-fn format_table(table: &Table) -> String {
-    let widths: Vec<usize> = (0..table.heads.len()).map(|column| column_width(table, column)).collect();
-    let mut text = format!("{}\n", table.title);
-    text.push_str(&line(&table.heads.iter().map(|head| (*head).to_owned()).collect::<Vec<_>>(), &widths));
-    text.push_str(&line(&widths.iter().map(|width| "-".repeat(*width)).collect::<Vec<_>>(), &widths));
-    for row in &table.rows {
-        text.push_str(&line(row, &widths));
+impl Table {
+    /// Formats the table for a terminal.
+    pub fn to_text(&self) -> String {
+        let widths: Vec<usize> = (0..self.heads.len()).map(|column| self.column_width(column)).collect();
+        let mut text = format!("{}\n", self.title);
+        text.push_str(&line(&self.heads, &widths));
+        text.push_str(&line(&widths.iter().map(|width| "-".repeat(*width)).collect::<Vec<_>>(), &widths));
+        for row in &self.rows {
+            text.push_str(&line(row, &widths));
+        }
+        text
     }
-    text
+
+    /// Formats the table as a section of a [`page`](crate::page).
+    pub fn to_html(&self) -> String {
+        let mut page =
+            format!("<section><h2>{}</h2><div class=\"scroll\"><table><thead><tr>", escape(&self.title));
+        for head in &self.heads {
+            let _ = write!(page, "<th>{}</th>", escape(head));
+        }
+        page.push_str("</tr></thead><tbody>");
+        for row in &self.rows {
+            page.push_str("<tr>");
+            for cell in row {
+                let class = if is_number(cell) { " class=\"n\"" } else { "" };
+                let _ = write!(page, "<td{class}>{}</td>", escape(cell));
+            }
+            page.push_str("</tr>");
+        }
+        page.push_str("</tbody></table></div></section>");
+        page
+    }
+
+    fn column_width(&self, column: usize) -> usize {
+        let cells = self.rows.iter().filter_map(|row| row.get(column));
+        let longest =
+            cells.map(|cell| cell.chars().count()).filter(|length| *length <= CELL_MAX).max().unwrap_or(0);
+        longest.max(self.heads[column].chars().count())
+    }
 }
 
-fn column_width(table: &Table, column: usize) -> usize {
-    let cells = table.rows.iter().filter_map(|row| row.get(column));
-    let longest =
-        cells.map(|cell| cell.chars().count()).filter(|length| *length <= CELL_MAX).max().unwrap_or(0);
-    longest.max(table.heads[column].chars().count())
+fn is_number(cell: &str) -> bool {
+    cell.chars().next().is_some_and(|first| first.is_ascii_digit())
 }
 
 /// Formats a row: numbers are aligned to the right, other cells to the left.
 fn line(cells: &[String], widths: &[usize]) -> String {
     let mut text = String::new();
     for (cell, width) in cells.iter().zip(widths) {
-        let is_number = cell.chars().next().is_some_and(|first| first.is_ascii_digit());
-        match is_number {
+        match is_number(cell) {
             true => text.push_str(&format!("{cell:>width$}  ")),
             false => text.push_str(&format!("{cell:<width$}  ")),
         }
     }
     format!("{}\n", text.trim_end())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_aligned_to_the_right_and_text_is_escaped() {
+        let table = Table {
+            title: "T".into(),
+            heads: vec!["name".into(), "value".into()],
+            rows: vec![vec!["<a>".into(), "7".into()]],
+        };
+        assert_eq!(table.to_text(), "T\nname  value\n----  -----\n<a>       7\n");
+        assert!(table.to_html().contains("<td>&lt;a&gt;</td><td class=\"n\">7</td>"));
+    }
 }

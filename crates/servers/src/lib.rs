@@ -1,28 +1,26 @@
 //! Real servers and brokers for tests. Each runs on a free loopback port and ends with the test.
 //!
 //! Owns finding the programs, starting them on a fresh directory, waiting until they answer, stopping and
-//! restarting them, and cleaning up. Development only: no product crate depends on this crate, and it depends on none.
+//! restarting them. Development only: no product crate depends on this crate. Cleanup, free ports and the proxy are those of `harness`.
 //!
-//! Also has a [`Proxy`] that injects network faults, and a [`SmallDisk`] that a test can fill.
+//! Also starts a [`Proxy`] that injects network faults, and has a [`SmallDisk`] that a test can fill.
 //!
 //! Refuses: to skip. A missing program is a panic that says how to get it, so that a test which needs a server
 //! fails on a machine without one.
 //!
-//! Invariant: however the test process ends, the server is killed and its directory removed (see [`reaper`]).
+//! Invariant: however the test process ends, the server is killed and its directory removed ([`harness::CleanupProcess`]).
 
 mod broker;
-mod free_address;
 mod program;
 mod proxy;
-mod reaper;
 mod s3;
 mod server;
 mod small_disk;
 
 pub use broker::{Broker, beanstalkd, beanstalkd_synced_every, kafka, nats, nats_with_tls, rabbitmq, redis};
-pub use free_address::free_address;
+pub use harness::{Mode, Proxy};
 pub use program::program;
-pub use proxy::{Mode, Proxy};
+pub use proxy::proxy;
 pub use s3::{S3Server, minio, minio_with, shared_minio, shared_versitygw, versitygw, versitygw_with};
-pub use server::Server;
+pub use server::{Server, free_address};
 pub use small_disk::SmallDisk;

@@ -2,6 +2,7 @@
 
 use crate::program;
 use crate::server::{Server, ServerSpec};
+use harness::minio::{Minio, REGION, is_ready};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::ops::{Deref, DerefMut};
@@ -12,7 +13,6 @@ use std::time::Duration;
 
 const ACCESS_KEY: &str = "tenon-tests";
 const SECRET_KEY: &str = "not-a-secret-but-long-enough";
-const REGION: &str = "us-east-1";
 
 /// A running S3 server.
 #[derive(Debug)]
@@ -31,8 +31,12 @@ pub fn minio() -> S3Server {
 /// # Panics
 /// If the program is missing or does not answer.
 pub fn minio_with(environment: &[(&str, &str)]) -> S3Server {
-    let environment = to_owned_pairs(environment);
-    S3Server(Server::launch(Box::new(Minio { program: program::program("minio"), environment })))
+    S3Server(Server::launch(Box::new(Minio {
+        program: program::program("minio"),
+        access_key: ACCESS_KEY.to_owned(),
+        secret_key: SECRET_KEY.to_owned(),
+        environment: to_owned_pairs(environment),
+    })))
 }
 
 /// Starts a versitygw over a directory. It keeps metadata in extended attributes and has no versioning.
@@ -100,36 +104,17 @@ impl DerefMut for S3Server {
     }
 }
 
-#[derive(Debug)]
-struct Minio {
-    program: PathBuf,
-    environment: Vec<(String, String)>,
-}
-
 impl ServerSpec for Minio {
     fn name(&self) -> &'static str {
         "minio"
     }
 
     fn command(&self, address: SocketAddr, dir: &Path) -> Command {
-        let mut command = Command::new(&self.program);
-        command
-            .current_dir(dir)
-            .env("HOME", dir)
-            .env("MINIO_ROOT_USER", ACCESS_KEY)
-            .env("MINIO_ROOT_PASSWORD", SECRET_KEY)
-            .env("MINIO_REGION", REGION)
-            .env("MINIO_BROWSER", "off")
-            .env("MINIO_UPDATE", "off")
-            .envs(self.environment.iter().map(|(name, value)| (name, value)))
-            .args(["server", "--quiet", "--address", &address.to_string()])
-            .arg(dir.join("data"));
-        command
+        Minio::command(self, address, dir)
     }
 
     fn is_ready(&self, address: SocketAddr) -> bool {
-        // MinIO accepts new buckets once it answers 403 to anonymous requests, which is a moment after it reports "ready".
-        has_status(address, "/minio/health/ready", "200") && has_status(address, "/", "403")
+        is_ready(address)
     }
 }
 

@@ -1,12 +1,11 @@
 //! A server process on a loopback port, with a directory of its own.
 
-use crate::free_address::free_address;
-use crate::reaper::Reaper;
+use harness::{CleanupAction, CleanupProcess, Stopwatch};
 use std::fmt::Debug;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Pause between two readiness checks of a starting server, and the time limit for its start.
 const POLL_PAUSE: Duration = Duration::from_millis(20);
@@ -34,15 +33,14 @@ pub struct Server {
     address: SocketAddr,
     dir: PathBuf,
     child: Option<Child>,
-    reaper: Reaper,
+    cleanup: CleanupProcess,
 }
 
 impl Server {
     /// Starts the server on a free port.
     pub(crate) fn launch(spec: Box<dyn ServerSpec>) -> Self {
         let dir = fresh_dir(spec.name());
-        let mut server =
-            Self { spec, address: free_address(), reaper: Reaper::for_dir(&dir), dir, child: None };
+        let mut server = Self { spec, address: free_address(), cleanup: cleanup_of(&dir), dir, child: None };
         for _ in 0..PORT_ATTEMPTS {
             if server.start() {
                 return server;
@@ -73,7 +71,7 @@ impl Server {
         // The server may have ended by itself.
         let _ = self.send("-KILL");
         let Some(mut child) = self.child.take() else { return };
-        self.reaper.watch(None);
+        self.register(|cleanup| cleanup.unregister(&CleanupAction::Kill(child.id())));
         child.wait().unwrap_or_else(|error| panic!("cannot wait for {}: {error}", self.spec.name()));
     }
 
@@ -127,15 +125,14 @@ impl Server {
         command.stdin(Stdio::null()).stdout(log).stderr(errors).process_group(0);
         let child =
             command.spawn().unwrap_or_else(|error| panic!("cannot start {}: {error}", self.spec.name()));
-        self.reaper.watch(Some(child.id()));
+        self.register(|cleanup| cleanup.register(&CleanupAction::Kill(child.id())));
         self.wait_until_ready(child)
     }
 
-    #[expect(clippy::disallowed_methods, reason = "a test waits for a program")]
     fn wait_until_ready(&mut self, child: Child) -> bool {
         let child = self.child.insert(child);
-        let end = Instant::now() + START_TIMEOUT;
-        while Instant::now() < end {
+        let waiting = Stopwatch::start();
+        while waiting.elapsed() < START_TIMEOUT {
             let is_ready = self.spec.is_ready(self.address);
             // The check comes before `try_wait`: if our process still runs after an answer, the answer is from our process.
             if !matches!(child.try_wait(), Ok(None)) {
@@ -149,6 +146,10 @@ impl Server {
         false
     }
 
+    fn register(&mut self, change: impl FnOnce(&mut CleanupProcess) -> Result<(), harness::Error>) {
+        change(&mut self.cleanup).unwrap_or_else(|error| panic!("{error}"));
+    }
+
     fn log(&self) -> String {
         std::fs::read_to_string(self.dir.join("log")).unwrap_or_default()
     }
@@ -156,12 +157,29 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // The reaper is dropped after this and kills the other processes of the group.
+        // The cleanup process ends after this and kills the other processes of the group.
         if let Some(mut child) = self.child.take() {
             let _ = child.kill();
             let _ = child.wait();
         }
     }
+}
+
+/// Returns an address on the loopback interface on which nothing listens.
+///
+/// # Panics
+/// Panics if there is none.
+pub fn free_address() -> SocketAddr {
+    harness::free_address().unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Starts a cleanup process that removes `dir` at the end.
+pub(crate) fn cleanup_of(dir: &Path) -> CleanupProcess {
+    let started = CleanupProcess::new().and_then(|mut cleanup| {
+        cleanup.register(&CleanupAction::Remove(dir))?;
+        Ok(cleanup)
+    });
+    started.unwrap_or_else(|error| panic!("{error}"))
 }
 
 pub(crate) fn fresh_dir(name: &str) -> PathBuf {
@@ -173,22 +191,4 @@ pub(crate) fn fresh_dir(name: &str) -> PathBuf {
     std::fs::create_dir(dir.join("data"))
         .unwrap_or_else(|error| panic!("cannot make a directory in {}: {error}", dir.display()));
     dir
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Dropping the reaper ends its pipe, as a killed test process does.
-    #[test]
-    fn the_reaper_kills_the_watched_group_and_removes_the_directory() {
-        use std::os::unix::process::CommandExt;
-        let dir = fresh_dir("reaper");
-        let mut watched = Command::new("sleep").arg("600").process_group(0).spawn().unwrap();
-        let mut reaper = Reaper::for_dir(&dir);
-        reaper.watch(Some(watched.id()));
-        drop(reaper);
-        assert!(!watched.wait().unwrap().success());
-        assert!(!dir.exists());
-    }
 }

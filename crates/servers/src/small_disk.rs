@@ -1,6 +1,6 @@
 //! A small file system that a test can fill.
 
-use crate::reaper::Reaper;
+use harness::{CleanupAction, CleanupProcess};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -8,7 +8,7 @@ use std::process::Command;
 #[derive(Debug)]
 pub struct SmallDisk {
     dir: PathBuf,
-    _reaper: Reaper,
+    _cleanup: CleanupProcess,
 }
 
 impl SmallDisk {
@@ -18,13 +18,15 @@ impl SmallDisk {
     /// Panics if the mount fails, which needs root.
     pub fn with_room_for(bytes: u64) -> Self {
         let dir = crate::server::fresh_dir("disk");
-        let reaper = Reaper::for_dir(&dir);
+        let mut cleanup = crate::server::cleanup_of(&dir);
+        let registered = cleanup.register(&CleanupAction::Unmount(&dir.join("data")));
+        registered.unwrap_or_else(|error| panic!("{error}"));
         let mounted = Command::new("mount")
             .args(["-t", "tmpfs", "-o", &format!("size={bytes}"), "tenon-tests"])
             .arg(dir.join("data"))
             .status();
         assert!(mounted.is_ok_and(|status| status.success()), "cannot mount a tmpfs: run the tests as root");
-        Self { dir, _reaper: reaper }
+        Self { dir, _cleanup: cleanup }
     }
 
     /// Returns the mount point.

@@ -202,7 +202,7 @@ async fn a_short_outage_is_bridged_by_retries() {
 #[tokio::test(flavor = "multi_thread")]
 async fn s121_bytes_changed_in_transit_are_refused() {
     for server in [servers::shared_minio(), servers::shared_versitygw()] {
-        let proxy = servers::Proxy::start(&server.endpoint());
+        let proxy = servers::proxy(&server.endpoint());
         let retry = RetryPolicy { budget: Duration::from_secs(1), ..RetryPolicy::default() };
         let config = S3Config { endpoint: Some(proxy.endpoint()), retry, ..config(server) };
         let store = fresh_bucket(&client_of(config)).await.unwrap();

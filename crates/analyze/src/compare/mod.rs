@@ -24,15 +24,14 @@ pub use opening::opening;
 pub use table::table;
 
 use crate::model::{Capabilities, SystemResult, WorkloadResult};
-use crate::setup::{
-    Backing, FIO_MISSING, FioPoint, MemoryLimit, Programs, Running, SetupError, Sweep, System,
-};
+use crate::setup::{Backing, FIO_MISSING, FioPoint, Programs, Running, SetupError, Sweep, System};
 use crate::trace::Recorder;
 use crate::workload::{Caches, GeneratorCost, Load, Scale, Workload, load_average, prepare};
+use harness::MemoryLimit;
 use median::SortedRounds;
 use serde::{Deserialize, Serialize};
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use store::{Clock, Entropy};
 
@@ -401,7 +400,7 @@ const PASSES_MAX: usize = 10;
 const USABLE_PERCENT: u64 = 90;
 
 fn current_load() -> Result<f64, SetupError> {
-    load_average().map_err(|source| SetupError::File { path: "/proc/loadavg".into(), source })
+    Ok(load_average().map_err(harness::file_error(Path::new("/proc/loadavg")))?)
 }
 
 /// Workloads that run one after the other on a fresh system.

@@ -5,9 +5,9 @@
 use super::Comparison;
 use super::rows::{Row, Unit, three_digits};
 use super::table::or_dash;
-use crate::report::escape;
 use crate::setup::System;
 use crate::workload::Workload;
+use harness::format::escape;
 use std::fmt::Write;
 
 /// Renders the sections as HTML for [`report::html`](crate::report::html).

@@ -226,7 +226,7 @@ pub(super) fn three_digits(value: f64) -> String {
 
 /// Formats a number without decimals: `12,345`.
 pub(super) fn grouped(value: f64) -> String {
-    if value.is_finite() { crate::report::count(value.round().max(0.0) as u64) } else { "-".to_owned() }
+    if value.is_finite() { harness::format::count(value.round().max(0.0) as u64) } else { "-".to_owned() }
 }
 
 #[cfg(test)]

@@ -1,12 +1,13 @@
 //! The paper's Figures 2 to 6, drawn for the compared systems.
 
 use super::FILE_SYSTEM;
-use super::format::{bytes, count, percent, seconds};
-use super::svg::{Axes, Bar, Curve, Stack, bars, curves, heatmap, stacks};
+use super::heatmap::heatmap;
 use crate::model::{
     Distribution, Kind, LayerTimes, Measured, Metrics, NATURAL_TRANSFER_BYTES, Operation, Step, SystemResult,
     WorkloadResult,
 };
+use harness::format::{bytes, count, percent, seconds};
+use harness::svg::{Axes, Bar, Curve, Stack, bars, curves, stacks};
 use std::collections::BTreeMap;
 
 /// The workload of Figures 3 and 4.

@@ -1,16 +1,9 @@
 //! The numbers of the figures as tables of text, for the terminal and for the page.
 
 use super::FILE_SYSTEM;
-use super::format::{bytes, count, percent, seconds};
 use crate::model::{Capability, Distribution, Measured, Metrics, SystemResult, WorkloadResult};
-
-/// A table of text.
-pub(super) struct Table {
-    pub(super) title: String,
-    /// Column heads.
-    pub(super) heads: Vec<&'static str>,
-    pub(super) rows: Vec<Vec<String>>,
-}
+use harness::Table;
+use harness::format::{bytes, count, percent, seconds};
 
 /// Makes every table that has rows.
 pub(super) fn tables(systems: &[SystemResult]) -> Vec<Table> {
@@ -28,11 +21,19 @@ pub(super) fn tables(systems: &[SystemResult]) -> Vec<Table> {
     tables
 }
 
+fn heads(names: &[&str]) -> Vec<String> {
+    names.iter().map(|&name| name.to_owned()).collect()
+}
+
 fn about(systems: &[SystemResult]) -> Table {
     let rows = systems.iter().flat_map(|system| {
         system.about.iter().map(|(name, value)| vec![system.system.clone(), name.clone(), value.clone()])
     });
-    Table { title: "The systems".into(), heads: vec!["system", "property", "value"], rows: rows.collect() }
+    Table {
+        title: "The systems".into(),
+        heads: heads(&["system", "property", "value"]),
+        rows: rows.collect(),
+    }
 }
 
 fn runs(systems: &[SystemResult]) -> impl Iterator<Item = (&SystemResult, &WorkloadResult)> {
@@ -65,7 +66,7 @@ fn summary(systems: &[SystemResult]) -> Table {
     });
     Table {
         title: "Workloads".into(),
-        heads: vec![
+        heads: heads(&[
             "workload",
             "system",
             "time",
@@ -76,7 +77,7 @@ fn summary(systems: &[SystemResult]) -> Table {
             "node CPU",
             "kernel workers' CPU",
             "errors",
-        ],
+        ]),
         rows: rows.collect(),
     }
 }
@@ -104,7 +105,17 @@ fn layers(systems: &[SystemResult]) -> Table {
     }
     Table {
         title: "Time per layer".into(),
-        heads: vec!["workload", "system", "calls", "number", "time", "VFS", FILE_SYSTEM, "block", "device"],
+        heads: heads(&[
+            "workload",
+            "system",
+            "calls",
+            "number",
+            "time",
+            "VFS",
+            FILE_SYSTEM,
+            "block",
+            "device",
+        ]),
         rows,
     }
 }
@@ -129,7 +140,7 @@ fn io(systems: &[SystemResult]) -> Table {
     }
     Table {
         title: "I/Os to the device".into(),
-        heads: vec![
+        heads: heads(&[
             "workload",
             "system",
             "kind",
@@ -140,7 +151,7 @@ fn io(systems: &[SystemResult]) -> Table {
             "p90",
             "in queue",
             "on device",
-        ],
+        ]),
         rows,
     }
 }
@@ -167,7 +178,7 @@ fn chains(systems: &[SystemResult]) -> Table {
     }
     Table {
         title: "Chains".into(),
-        heads: vec![
+        heads: heads(&[
             "workload",
             "system",
             "operation",
@@ -178,7 +189,7 @@ fn chains(systems: &[SystemResult]) -> Table {
             "their share of bytes",
             "median on device",
             "p90 on device",
-        ],
+        ]),
         rows,
     }
 }
@@ -206,7 +217,7 @@ fn caches(systems: &[SystemResult]) -> Table {
     });
     Table {
         title: "Caches and locks".into(),
-        heads: vec![
+        heads: heads(&[
             "workload",
             "system",
             "dentry misses",
@@ -216,7 +227,7 @@ fn caches(systems: &[SystemResult]) -> Table {
             "page misses",
             "locks",
             "lost events",
-        ],
+        ]),
         rows: rows.collect(),
     }
 }
@@ -247,7 +258,7 @@ fn what_if(systems: &[SystemResult]) -> Table {
     }
     Table {
         title: "The same I/Os on modelled devices".into(),
-        heads: vec!["workload", "system", "device", "whole run", "kind", "I/Os", "in queue", "on device"],
+        heads: heads(&["workload", "system", "device", "whole run", "kind", "I/Os", "in queue", "on device"]),
         rows,
     }
 }
@@ -279,7 +290,7 @@ fn capabilities(systems: &[SystemResult]) -> Table {
     }
     Table {
         title: "Sources of the metrics".into(),
-        heads: vec!["metric", "source", "proxy for, or why not available"],
+        heads: heads(&["metric", "source", "proxy for, or why not available"]),
         rows,
     }
 }

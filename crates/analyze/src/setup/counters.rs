@@ -1,6 +1,7 @@
 //! Request counters of a block device from sysfs, which need no trace.
 
-use super::{SetupError, file_error};
+use super::SetupError;
+use harness::file_error;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 

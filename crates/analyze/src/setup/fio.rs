@@ -1,8 +1,8 @@
 //! Sequential I/O by `fio` on the raw device and on a file system, by request size and number of threads (Figure 2a).
 
-use super::cleanup::CleanupProcess;
+use super::SetupError;
 use super::loop_device::{Backing, FileSystem};
-use super::{SetupError, run};
+use harness::{CleanupProcess, Error, run_program};
 use serde::{Deserialize, Serialize};
 use std::process::Stdio;
 
@@ -51,7 +51,7 @@ impl Sweep {
     /// # Errors
     /// If the device cannot be set up, or `fio` fails.
     pub async fn run(&self, backing: &Backing) -> Result<Option<Vec<FioPoint>>, SetupError> {
-        if matches!(run("fio", &["--version"], Stdio::null()), Err(SetupError::NoProgram { .. })) {
+        if matches!(run_program("fio", &["--version"], Stdio::null()), Err(Error::NoProgram { .. })) {
             return Ok(None);
         }
         let mut points = Vec::new();
@@ -162,9 +162,9 @@ impl Job {
 }
 
 fn parse_report(report: &[u8]) -> Result<Job, SetupError> {
-    let failed = |reason: String| SetupError::Failed {
-        program: "fio".to_owned(),
-        reason: format!("cannot parse its report: {reason}"),
+    let failed = |reason: String| {
+        let reason = format!("cannot parse its report: {reason}");
+        SetupError::from(Error::Failed { program: "fio".to_owned(), reason })
     };
     // Warnings precede the JSON document on the same stream.
     let begin = report.iter().position(|byte| *byte == b'{').unwrap_or_default();

@@ -1,7 +1,7 @@
 //! Loop devices over one file, and file systems on them.
 
-use super::cleanup::{CleanupAction, CleanupProcess};
-use super::{SetupError, file_error};
+use super::SetupError;
+use harness::{CleanupAction, CleanupProcess, file_error};
 use serde::Serialize;
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Write};
@@ -171,7 +171,7 @@ fn canonical_path(dir: &Path) -> Result<PathBuf, SetupError> {
     let path = fs::canonicalize(dir).map_err(file_error(dir))?;
     if path.to_str().is_none_or(|text| text.contains('\n')) {
         let why = "its path is not UTF-8 or contains a line break; choose another directory with --scratch";
-        return Err(file_error(dir)(std::io::Error::new(ErrorKind::InvalidInput, why)));
+        return Err(file_error(dir)(std::io::Error::new(ErrorKind::InvalidInput, why)).into());
     }
     Ok(path)
 }

@@ -1,12 +1,14 @@
 //! The systems to compare, and running instances of them.
 
-use super::cleanup::CleanupProcess;
+use super::SetupError;
 use super::loop_device::{Backing, FileSystem, LoopDevice, free_bytes};
-use super::memory_limit::MemoryLimit;
-use super::server::{Server, ServerSpec, free_address};
-use super::{SetupError, drop_caches, file_error, run};
 use crate::model::{Naming, Region, Scope};
 use crate::workload::Workload;
+use harness::minio::READY;
+use harness::{
+    CleanupProcess, Error, MemoryLimit, Server, ServerSpec, drop_caches, file_error, free_address,
+    run_program,
+};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::fs;
@@ -256,16 +258,18 @@ impl Programs {
         if systems.iter().any(|system| system.is_minio()) {
             self.minio()?;
         }
-        programs
-            .into_iter()
-            .try_for_each(|(program, version)| run(program, &[version], Stdio::null()).map(drop))
+        for (program, version) in programs {
+            run_program(program, &[version], Stdio::null())?;
+        }
+        Ok(())
     }
 
     fn minio(&self) -> Result<PathBuf, SetupError> {
-        self.minio.clone().ok_or_else(|| SetupError::NoProgram {
+        let missing = || Error::NoProgram {
             program: "minio".to_owned(),
             advice: "install it, or give its path with --minio",
-        })
+        };
+        Ok(self.minio.clone().ok_or_else(missing)?)
     }
 }
 
@@ -291,7 +295,7 @@ impl Running {
                 mounts.push(dir);
             }
         }
-        let address = free_address()?;
+        let address = free_address().map_err(file_error(Path::new("127.0.0.1")))?;
         let mut running = Self {
             system,
             server: None,
@@ -315,8 +319,8 @@ impl Running {
             environment: environment(system, &programs.secret, memory_bytes),
             dir,
             address,
-            ready: system.is_minio().then_some("/minio/health/ready"),
-            group,
+            ready: system.is_minio().then_some(READY),
+            groups: group.into_iter().collect(),
         };
         running.server = Some(Server::start(spec, &mut running.cleanup)?);
         let created = running.buckets(world)?.create(BUCKET).await;
@@ -399,7 +403,7 @@ impl Running {
     }
 
     fn not_serving(&self, error: &StoreError) -> SetupError {
-        SetupError::NotServing { system: self.system.title().to_owned(), reason: error.to_string() }
+        Error::NotServing { system: self.system.title().to_owned(), reason: error.to_string() }.into()
     }
 
     /// Stops the server, drops the kernel's caches, and starts the server again.
@@ -407,7 +411,7 @@ impl Running {
     /// # Errors
     /// If the server does not start again.
     pub fn restart_cold(&mut self) -> Result<(), SetupError> {
-        self.while_stopped(|_| drop_caches())
+        self.while_stopped(|_| Ok(drop_caches()?))
     }
 
     /// Reads the current layout of the drive's device, for which the server is stopped and restarted. Returns `None` for other systems, whose
@@ -425,7 +429,7 @@ impl Running {
             regions = (programs.regions)(running.devices[0].path());
             Ok(())
         })?;
-        let failed = |reason| SetupError::Failed { program: "reading the drive's layout".to_owned(), reason };
+        let failed = |reason| Error::Failed { program: "reading the drive's layout".to_owned(), reason };
         Ok(Some(Naming::Regions(regions.map_err(failed)?)))
     }
 
@@ -519,7 +523,7 @@ fn to_strings(words: &[&str]) -> Vec<String> {
     words.iter().map(|word| (*word).to_owned()).collect()
 }
 
-fn environment(system: System, secret: &str, memory_bytes: u64) -> Vec<(&'static str, String)> {
+fn environment(system: System, secret: &str, memory_bytes: u64) -> Vec<(String, String)> {
     if !system.is_minio() {
         return Vec::new();
     }
@@ -534,7 +538,7 @@ fn environment(system: System, secret: &str, memory_bytes: u64) -> Vec<(&'static
         ("MINIO_UPDATE", "off"),
         ("MINIO_API_DELETE_CLEANUP_INTERVAL", MINIO_CLEANUP_INTERVAL),
     ]
-    .map(|(name, value)| (name, value.to_owned()))
+    .map(|(name, value)| (name.to_owned(), value.to_owned()))
     .to_vec()
 }
 
@@ -543,5 +547,5 @@ fn write_users(path: &Path, secret: &str) -> Result<(), SetupError> {
     let text = format!("[[user]]\naccess_key = \"{ACCESS_KEY}\"\nsecret_key = \"{secret}\"\n");
     let mut options = fs::File::options();
     let file = options.write(true).create(true).truncate(true).mode(0o600).open(path);
-    file.and_then(|mut file| file.write_all(text.as_bytes())).map_err(file_error(path))
+    Ok(file.and_then(|mut file| file.write_all(text.as_bytes())).map_err(file_error(path))?)
 }

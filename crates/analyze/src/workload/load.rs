@@ -2,8 +2,8 @@
 
 use super::choice::fnv_hash;
 use super::content::{BodyChecker, Content};
-use super::histogram::Histogram;
 use futures_util::StreamExt;
+use harness::Histogram;
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};

@@ -1,5 +1,6 @@
 //! HTTP/1.1 message heads, and the lengths of the bodies after them.
 
+use super::RequestKind;
 use std::io::{self, BufRead};
 
 /// A request or a response up to its body.
@@ -31,8 +32,8 @@ impl Head {
     }
 
     fn header(&self, name: &str) -> Option<&str> {
-        let mut lines = self.lower.lines().skip(1).filter_map(|line| line.split_once(": "));
-        lines.find(|(found, _)| *found == name).map(|(_, value)| value)
+        let mut lines = self.lower.lines().skip(1).filter_map(|line| line.split_once(':'));
+        lines.find(|(found, _)| *found == name).map(|(_, value)| value.trim())
     }
 
     pub(super) fn length(&self) -> Length {
@@ -40,6 +41,23 @@ impl Head {
             Some("chunked") => Length::Chunked,
             _ => Length::Bytes(self.header("content-length").and_then(|n| n.parse().ok()).unwrap_or(0)),
         }
+    }
+
+    /// Returns the kind of this request.
+    pub(super) fn kind(&self) -> RequestKind {
+        let mut words = self.lower.lines().next().unwrap_or_default().split(' ');
+        let (method, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+        RequestKind::classify(method, target, self.header("x-amz-copy-source").is_some())
+    }
+
+    /// Whether this request waits for an interim response before it sends its body.
+    pub(super) fn awaits_continue(&self) -> bool {
+        self.header("expect") == Some("100-continue")
+    }
+
+    /// Whether this is an interim response, which another response follows.
+    pub(super) fn is_interim(&self) -> bool {
+        self.lower.starts_with("http/1.1 1")
     }
 
     /// Whether this is a HEAD request, whose response has no body whatever its headers say.

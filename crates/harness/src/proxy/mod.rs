@@ -1,12 +1,22 @@
-//! A proxy in front of a server that injects network and server faults on demand.
+//! A proxy in front of an S3 endpoint that counts requests, shapes the connection, and injects faults on demand.
 //!
-//! It parses just enough HTTP to tell requests, heads and bodies apart. It reads the mode again for each piece that it forwards, so
-//! that a change of mode takes effect in the middle of a transfer. Its threads end with the test process.
+//! It parses just enough HTTP to tell requests, heads and bodies apart, and passes everything on as it came, the Host header too, so that
+//! signatures hold. It reads the mode again for each piece that it forwards, so that a change of mode takes effect in the middle of a
+//! transfer. Its threads end with the process.
 
 mod http;
+mod pacer;
 mod relay;
+mod traffic;
 
-use std::net::{SocketAddr, TcpListener, TcpStream};
+pub use pacer::Shape;
+pub use traffic::{RequestKind, Traffic};
+
+use pacer::{Direction, Pacers};
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
@@ -38,26 +48,49 @@ pub enum Mode {
 #[derive(Debug)]
 pub struct Proxy {
     address: SocketAddr,
-    switch: Arc<ModeSwitch>,
+    state: Arc<ProxyState>,
+}
+
+/// State that all connections share.
+#[derive(Debug)]
+struct ProxyState {
+    switch: ModeSwitch,
+    /// Requests by kind. Bytes are counted apart, without a lock.
+    requests: Mutex<BTreeMap<RequestKind, u64>>,
+    uploaded_bytes: AtomicU64,
+    downloaded_bytes: AtomicU64,
+    pacers: Pacers,
 }
 
 impl Proxy {
     /// Starts a proxy for a server such as `http://127.0.0.1:9000`.
     ///
-    /// # Panics
-    /// Panics if there is no free port.
-    pub fn start(endpoint: &str) -> Self {
-        let upstream = endpoint.trim_start_matches("http://").parse();
-        let upstream: SocketAddr =
-            upstream.unwrap_or_else(|error| panic!("the endpoint {endpoint} has no socket address: {error}"));
-        let listener = TcpListener::bind("127.0.0.1:0")
-            .unwrap_or_else(|error| panic!("cannot listen on the loopback interface: {error}"));
-        let address =
-            listener.local_addr().unwrap_or_else(|error| panic!("the listener has no address: {error}"));
-        let switch = Arc::<ModeSwitch>::default();
-        let thread_switch = switch.clone();
-        thread::spawn(move || accept(&listener, upstream, &thread_switch));
-        Self { address, switch }
+    /// # Errors
+    /// If the endpoint has no host and port, or there is no free port.
+    pub fn start(endpoint: &str) -> io::Result<Self> {
+        Self::start_shaped(endpoint, Shape::default())
+    }
+
+    /// Starts a proxy whose connections have the latency and bandwidth of a network.
+    ///
+    /// # Errors
+    /// As [`Proxy::start`].
+    pub fn start_shaped(endpoint: &str, shape: Shape) -> io::Result<Self> {
+        let authority = endpoint.trim_start_matches("http://").trim_end_matches('/');
+        let upstream = authority.to_socket_addrs()?.next();
+        let upstream = upstream.ok_or_else(|| io::Error::other(format!("{endpoint} has no address")))?;
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let address = listener.local_addr()?;
+        let state = Arc::new(ProxyState {
+            switch: ModeSwitch::default(),
+            requests: Mutex::default(),
+            uploaded_bytes: AtomicU64::default(),
+            downloaded_bytes: AtomicU64::default(),
+            pacers: Pacers::new(shape),
+        });
+        let thread_state = state.clone();
+        thread::spawn(move || accept(&listener, upstream, &thread_state));
+        Ok(Self { address, state })
     }
 
     /// Returns the URL for clients.
@@ -67,42 +100,71 @@ impl Proxy {
 
     /// Sets the mode from now on.
     pub fn set(&self, mode: Mode) {
-        self.switch.set(mode);
+        self.state.switch.set(mode);
     }
 
     /// Returns the number of requests that arrived in a mode other than [`Mode::Pass`].
     pub fn struck(&self) -> u64 {
-        self.switch.lock().struck
+        self.state.switch.lock().struck
+    }
+
+    /// Returns the requests and bytes since the start.
+    pub fn traffic(&self) -> Traffic {
+        Traffic {
+            requests: self.state.requests().clone(),
+            uploaded_bytes: self.state.uploaded_bytes.load(Ordering::Relaxed),
+            downloaded_bytes: self.state.downloaded_bytes.load(Ordering::Relaxed),
+        }
     }
 }
 
-fn accept(listener: &TcpListener, upstream: SocketAddr, switch: &Arc<ModeSwitch>) {
+impl ProxyState {
+    fn requests(&self) -> MutexGuard<'_, BTreeMap<RequestKind, u64>> {
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn count_request(&self, kind: RequestKind) {
+        *self.requests().entry(kind).or_default() += 1;
+    }
+
+    fn count_bytes(&self, direction: Direction, bytes: usize) {
+        let counter = match direction {
+            Direction::Up => &self.uploaded_bytes,
+            Direction::Down => &self.downloaded_bytes,
+        };
+        counter.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+}
+
+fn accept(listener: &TcpListener, upstream: SocketAddr, state: &Arc<ProxyState>) {
     for client in listener.incoming().flatten() {
-        let switch = switch.clone();
+        let state = state.clone();
         thread::spawn(move || {
             // The client sees a failed connection itself.
-            let _ = serve(client, upstream, &switch);
+            let _ = serve(client, upstream, &state);
         });
     }
 }
 
-fn serve(client: TcpStream, upstream: SocketAddr, switch: &ModeSwitch) -> std::io::Result<()> {
-    switch.wait_to_proceed()?;
+fn serve(client: TcpStream, upstream: SocketAddr, state: &ProxyState) -> io::Result<()> {
+    state.switch.wait_to_proceed()?;
     client.set_nodelay(true)?;
     let server = TcpStream::connect(upstream)?;
     server.set_nodelay(true)?;
-    relay::Relay::new(client, server, switch)?.run()
+    // A connection over a network takes a round trip before its first request.
+    state.pacers.wait_round_trip();
+    relay::Relay::new(client, server, state)?.run()
 }
 
 /// The current mode. Connections read it and wait for its changes.
 #[derive(Debug, Default)]
 struct ModeSwitch {
-    state: Mutex<State>,
+    state: Mutex<SwitchState>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct SwitchState {
     mode: Mode,
     struck: u64,
 }
@@ -121,15 +183,15 @@ impl ModeSwitch {
     }
 
     /// Waits while the mode is a black hole. Returns an error if connections are to end.
-    fn wait_to_proceed(&self) -> std::io::Result<Mode> {
+    fn wait_to_proceed(&self) -> io::Result<Mode> {
         let waiting = self.changed.wait_while(self.lock(), |state| state.mode == Mode::BlackHole);
         match waiting.unwrap_or_else(PoisonError::into_inner).mode {
-            Mode::Refuse => Err(std::io::ErrorKind::ConnectionRefused.into()),
+            Mode::Refuse => Err(io::ErrorKind::ConnectionRefused.into()),
             mode => Ok(mode),
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, SwitchState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

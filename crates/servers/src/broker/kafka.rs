@@ -1,9 +1,9 @@
 //! A Kafka cluster of one node, without ZooKeeper.
 
 use super::{Broker, PASSWORD, USER, write_config};
-use crate::free_address::free_address;
 use crate::program;
 use crate::server::ServerSpec;
+use crate::server::free_address;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};

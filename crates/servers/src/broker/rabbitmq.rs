@@ -1,9 +1,9 @@
 //! RabbitMQ.
 
 use super::{Broker, PASSWORD, USER, replies_with, write_config};
-use crate::free_address::free_address;
 use crate::program;
 use crate::server::ServerSpec;
+use crate::server::free_address;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -7,16 +7,17 @@ use super::tree::{File, Tree};
 use toml::{Table, Value};
 
 /// Every crate of the workspace, with the workspace crates that it may depend on.
-const EDGES: [(&str, &[&str]); 21] = [
+const EDGES: [(&str, &[&str]); 22] = [
     ("listen", &[]),
     ("store", &[]),
     ("store-s3", &["store"]),
     ("store-dir", &["store"]),
     ("staging", &["store"]),
     ("sst", &[]),
-    ("servers", &[]),
+    ("harness", &[]),
+    ("servers", &["harness"]),
     ("drive", &["store", "sst"]),
-    ("analyze", &["store", "store-s3"]),
+    ("analyze", &["store", "store-s3", "harness"]),
     ("meta", &["store"]),
     ("meta-disk", &["meta", "sst"]),
     ("vfs", &["meta", "store", "staging"]),
@@ -25,7 +26,7 @@ const EDGES: [(&str, &[&str]); 21] = [
     ("views", &["store", "store-s3", "events", "listen"]),
     ("fuse", &["vfs"]),
     ("sim", &["store", "staging", "meta", "vfs", "drive"]),
-    ("bench", &["store", "meta", "vfs", "fuse", "servers"]),
+    ("bench", &["store", "store-s3", "store-dir", "harness"]),
     ("fuzz", &["store", "store-s3", "store-dir", "staging", "meta", "events", "s3", "sst", "drive", "views"]),
     (
         "cli",
@@ -44,6 +45,7 @@ const EDGES: [(&str, &[&str]); 21] = [
             "views",
             "drive",
             "analyze",
+            "bench",
         ],
     ),
     (

@@ -174,7 +174,7 @@ fn earlier(path: &Path) -> Result<Option<Comparison>> {
 
 /// Replaces the file as a whole, so that an interrupted write keeps the earlier one.
 fn save(path: &Path, comparison: &Comparison) -> Result<(), SetupError> {
-    let failed = |source| SetupError::File { path: path.to_owned(), source };
+    let failed = |source| SetupError::file(path, source);
     let text = serde_json::to_string(comparison).map_err(|error| failed(error.into()))?;
     let new = path.with_extension("json.new");
     fs::write(&new, text).map_err(failed)?;
