@@ -18,19 +18,19 @@ fn random_block() -> &'static [u8] {
 
 /// The content of all files: random bytes, with the file's number and the page's offset at the beginning of each page.
 #[derive(Debug, Clone)]
-pub(super) struct Content {
+pub struct Content {
     block: Vec<u8>,
 }
 
 impl Content {
     /// Makes content for files of at most `file_bytes`.
-    pub(super) fn new(file_bytes: u64) -> Self {
+    pub fn new(file_bytes: u64) -> Self {
         let len = file_bytes.next_multiple_of(PAGE_BYTES as u64).min(BLOCK_BYTES as u64) as usize;
         Self { block: random_block()[..len].to_vec() }
     }
 
     /// Returns the bytes of `file` from `offset` on, at most one block.
-    pub(super) fn block(&mut self, file: usize, offset: u64, len: u64) -> &[u8] {
+    pub fn block(&mut self, file: usize, offset: u64, len: u64) -> &[u8] {
         let len = len.min(self.block.len() as u64) as usize;
         for page in 0..len.div_ceil(PAGE_BYTES) {
             let at = page * PAGE_BYTES;
@@ -41,7 +41,7 @@ impl Content {
     }
 
     /// Returns the bytes of a range, for an upload.
-    pub(super) fn pieces(&mut self, file: usize, start: u64, end: u64) -> Vec<Bytes> {
+    pub fn pieces(&mut self, file: usize, start: u64, end: u64) -> Vec<Bytes> {
         let mut at = start;
         let mut pieces = Vec::new();
         while at < end {
@@ -55,7 +55,7 @@ impl Content {
 
 /// Compares the bytes of `file` from `start` on, in pieces of any size.
 #[derive(Debug)]
-pub(super) struct ContentChecker {
+pub struct ContentChecker {
     content: Content,
     file: usize,
     start: u64,
@@ -63,12 +63,13 @@ pub(super) struct ContentChecker {
 }
 
 impl ContentChecker {
-    pub(super) fn new(content: Content, file: usize, start: u64) -> Self {
+    /// Makes a checker for the bytes of `file` from `start` on.
+    pub fn new(content: Content, file: usize, start: u64) -> Self {
         Self { content, file, start, at: start }
     }
 
     /// Compares the next bytes and advances; returns whether they are equal.
-    pub(super) fn check_next(&mut self, mut bytes: &[u8]) -> bool {
+    pub fn check_next(&mut self, mut bytes: &[u8]) -> bool {
         while !bytes.is_empty() {
             let block_bytes = self.content.block.len();
             let within = (self.at - self.start) % block_bytes as u64;
@@ -84,7 +85,7 @@ impl ContentChecker {
     }
 
     /// Returns the offset up to which bytes were compared.
-    pub(super) fn position(&self) -> u64 {
+    pub fn position(&self) -> u64 {
         self.at
     }
 }

@@ -1,19 +1,17 @@
-//! The baseline: the jobs done by the S3 client without a mount.
+//! A bucket reached by Tenon's S3 client, without a file system: the baseline of all packages, and the second client that compares.
 
-use anyhow::{Context, Result, ensure};
+use crate::content::{Content, ContentChecker};
+use crate::file_error::FileError;
+use crate::workload::{JobFile, Operation};
 use futures_util::{StreamExt as _, TryStreamExt as _};
-use servers::S3Server;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use store::{
-    Buckets as _, Entropy, GetOptions, ListRequest, ObjectKey, ObjectStore, Pages, Payload, Precondition,
+    Buckets, Entropy, GetOptions, ListEntry, ListRequest, ObjectKey, ObjectStore, Pages, Payload,
+    Precondition,
 };
 use store::{PutOptions, StoreError, SystemClock, Tags};
-use store_s3::{Credentials, CredentialsSource, S3Buckets, S3Config};
-use tokio::runtime::Runtime;
-
-use super::content::{Content, ContentChecker};
-use super::resource_usage::{self, Measured};
-use super::{Job, Scale};
+use store_s3::{ConfigError, Credentials, CredentialsSource, S3Buckets, S3Config};
 
 /// Size of the parts of uploads and of the ranges of downloads.
 const PART_BYTES: u64 = 8 << 20;
@@ -24,70 +22,105 @@ const IN_FLIGHT_EACH: usize = 2;
 
 /// A call on an empty object.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Call {
+pub enum Call {
+    /// Stores the object.
     Put,
+    /// Describes the object.
     Head,
+    /// Removes the object.
     Delete,
 }
 
 /// A bucket reached by the raw client.
-#[derive(Debug)]
-pub(super) struct Bucket {
-    pub(super) name: String,
+#[derive(Debug, Clone)]
+pub struct Bucket {
+    name: String,
     store: Arc<dyn ObjectStore>,
 }
 
+/// Makes a client of an endpoint. It must be called inside a tokio runtime.
+///
+/// # Errors
+/// If the endpoint is not a URL, or a key cannot be sent.
+pub fn s3_buckets(endpoint: &str, region: &str, keys: (&str, &str)) -> Result<S3Buckets, ConfigError> {
+    let credentials = Credentials::new(keys.0, keys.1, None);
+    let credentials = credentials.map_err(|error| ConfigError::Value(error.to_string()))?;
+    let config = S3Config {
+        endpoint: Some(endpoint.to_owned()),
+        region: region.to_owned(),
+        credentials: CredentialsSource::Fixed(Arc::new(credentials)),
+        ..S3Config::default()
+    };
+    S3Buckets::new(config, Arc::new(SystemClock), Arc::new(Entropy::new(1)))
+}
+
 impl Bucket {
-    pub(super) fn create(server: &S3Server, name: &str, runtime: &Runtime) -> Result<Self> {
-        let keys = (server.access_key(), server.secret_key());
-        let buckets = buckets(server.endpoint(), server.region(), keys, runtime)?;
-        runtime.block_on(buckets.create(name))?;
-        Ok(Self { name: name.to_owned(), store: runtime.block_on(buckets.open(name))? })
+    /// Makes a bucket.
+    ///
+    /// # Errors
+    /// If it exists, or the store fails.
+    pub async fn create(buckets: &dyn Buckets, name: &str) -> Result<Self, StoreError> {
+        buckets.create(name).await?;
+        Self::open(buckets, name).await
     }
 
-    /// Opens an existing bucket at an endpoint.
-    pub(super) fn open(endpoint: String, keys: (&str, &str), name: &str, runtime: &Runtime) -> Result<Self> {
-        let buckets = buckets(endpoint, "us-east-1", keys, runtime)?;
-        Ok(Self { name: name.to_owned(), store: runtime.block_on(buckets.open(name))? })
+    /// Opens an existing bucket.
+    ///
+    /// # Errors
+    /// If it does not exist, or the store fails.
+    pub async fn open(buckets: &dyn Buckets, name: &str) -> Result<Self, StoreError> {
+        Ok(Self { name: name.to_owned(), store: buckets.open(name).await? })
     }
 
-    /// Runs a job and measures it.
-    pub(super) fn run_job(&self, job: &Job, scale: &Scale, runtime: &Runtime) -> Result<Measured> {
-        let pid = std::process::id();
-        let before = resource_usage::cpu_time(pid)?;
-        let ((), wall) = resource_usage::timed(|| runtime.block_on(self.transfer_files(job, scale)))?;
-        Ok(Measured { wall, cpu: resource_usage::cpu_time(pid)? - before, ..Measured::default() })
+    /// Returns the name of the bucket.
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
-    async fn transfer_files(&self, job: &Job, scale: &Scale) -> Result<()> {
-        let (bytes, in_flight) =
-            (job.file_bytes(scale), if job.threads == 1 { IN_FLIGHT_SINGLE } else { IN_FLIGHT_EACH });
-        let files = job.paths(scale).into_iter().enumerate().map(|(file, path)| async move {
-            let key = ObjectKey::try_from(path.as_str())?;
-            if job.writes {
-                self.write(file, &key, bytes, in_flight).await
-            } else {
-                self.read(file, &key, bytes, in_flight).await
+    /// Writes or reads files, with as many streams as there are shares.
+    ///
+    /// # Errors
+    /// The first error of a file; a read compares every byte.
+    pub async fn transfer(&self, operation: Operation, shares: &[Vec<JobFile>]) -> Result<(), FileError> {
+        let in_flight = if shares.len() == 1 { IN_FLIGHT_SINGLE } else { IN_FLIGHT_EACH };
+        let streams = shares.iter().map(|share| async move {
+            for file in share {
+                match operation {
+                    Operation::Write => self.write(file, in_flight).await?,
+                    Operation::Read => self.read(file, in_flight).await?,
+                }
             }
+            Ok(())
         });
-        futures_util::stream::iter(files).buffer_unordered(job.threads).try_collect::<Vec<()>>().await?;
+        let streams = futures_util::stream::iter(streams).buffer_unordered(shares.len().max(1));
+        streams.try_collect::<Vec<()>>().await?;
         Ok(())
     }
 
-    async fn write(&self, file: usize, key: &ObjectKey, bytes: u64, in_flight: usize) -> Result<()> {
+    /// Stores a file as one object, with `in_flight` parts in flight.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub async fn write(&self, file: &JobFile, in_flight: usize) -> Result<(), FileError> {
+        let failed = FileError::store(&file.path);
+        let stored = self.store_file(file, in_flight).await;
+        stored.map_err(failed)
+    }
+
+    async fn store_file(&self, file: &JobFile, in_flight: usize) -> Result<(), StoreError> {
+        let (key, bytes) = (key(&file.path)?, file.size_bytes);
         if bytes <= PART_BYTES {
-            let body: Payload = Content::new(bytes).pieces(file, 0, bytes).into_iter().collect();
-            self.store.put(key, body, PutOptions::default()).await?;
+            let body: Payload = Content::new(bytes).pieces(file.number, 0, bytes).into_iter().collect();
+            self.store.put(&key, body, PutOptions::default()).await?;
             return Ok(());
         }
-        let upload = self.store.multipart(key, store::Attributes::default(), Tags::new()).await?;
+        let upload = self.store.multipart(&key, store::Attributes::default(), Tags::new()).await?;
         let parts = (0..bytes.div_ceil(PART_BYTES)).map(|part| {
             let upload = upload.clone();
             async move {
                 let end = ((part + 1) * PART_BYTES).min(bytes);
-                let body: Payload =
-                    Content::new(bytes).pieces(file, part * PART_BYTES, end).into_iter().collect();
-                upload.put_part(part as u32 + 1, body).await
+                let pieces = Content::new(bytes).pieces(file.number, part * PART_BYTES, end);
+                upload.put_part(part as u32 + 1, pieces.into_iter().collect()).await
             }
         });
         futures_util::stream::iter(parts).buffer_unordered(in_flight).try_collect::<Vec<()>>().await?;
@@ -95,103 +128,118 @@ impl Bucket {
         Ok(())
     }
 
-    async fn read(&self, file: usize, key: &ObjectKey, bytes: u64, in_flight: usize) -> Result<()> {
+    /// Reads a file with `in_flight` ranges in flight, and compares every byte.
+    ///
+    /// # Errors
+    /// If a byte or the size differs, or the store fails.
+    pub async fn read(&self, file: &JobFile, in_flight: usize) -> Result<(), FileError> {
+        let bytes = file.size_bytes;
         let ranges = (0..bytes.div_ceil(PART_BYTES)).map(|part| async move {
-            let (start, end) = (part * PART_BYTES, ((part + 1) * PART_BYTES).min(bytes));
-            let range = (end - start < bytes).then_some(start..end);
-            let mut body = self.store.get(key, GetOptions { range, ..GetOptions::default() }).await?.body;
-            let mut checker = ContentChecker::new(Content::new(bytes), file, start);
-            while let Some(piece) = body.try_next().await? {
-                ensure!(checker.check_next(&piece), "'{key}' has wrong bytes");
-            }
-            ensure!(checker.position() == end, "'{key}' is too short");
-            anyhow::Ok(())
+            self.read_range(file, part * PART_BYTES, ((part + 1) * PART_BYTES).min(bytes)).await
         });
-        futures_util::stream::iter(ranges).buffer_unordered(in_flight).try_collect::<Vec<()>>().await?;
+        let ranges = futures_util::stream::iter(ranges).buffer_unordered(in_flight);
+        ranges.try_collect::<Vec<()>>().await?;
         Ok(())
     }
 
-    /// Puts file 0, with `parts` parts in flight.
-    pub(super) async fn put_file(&self, key: &str, bytes: u64, parts: usize) -> Result<()> {
-        self.write(0, &ObjectKey::try_from(key)?, bytes, parts).await
+    async fn read_range(&self, file: &JobFile, start: u64, end: u64) -> Result<(), FileError> {
+        let failed = FileError::store(&file.path);
+        let range = (end - start < file.size_bytes).then_some(start..end);
+        let options = GetOptions { range, ..GetOptions::default() };
+        let key = key(&file.path).map_err(&failed)?;
+        let mut body = self.store.get(&key, options).await.map_err(&failed)?.body;
+        let mut checker = ContentChecker::new(Content::new(file.size_bytes), file.number, start);
+        while let Some(piece) = body.try_next().await.map_err(&failed)? {
+            if !checker.check_next(&piece) {
+                return Err(FileError::WrongBytes { file: file.path.clone(), offset: checker.position() });
+            }
+        }
+        match checker.position() == end {
+            true => Ok(()),
+            false => Err(FileError::WrongSize {
+                file: file.path.clone(),
+                found_bytes: checker.position(),
+                expected_bytes: file.size_bytes,
+            }),
+        }
     }
 
-    /// Gets file 0 with `parts` ranges in flight, and compares its content.
-    pub(super) async fn get_file(&self, key: &str, bytes: u64, parts: usize) -> Result<()> {
-        self.read(0, &ObjectKey::try_from(key)?, bytes, parts).await
-    }
-
-    /// Checks that the bucket has all files of the job at their full size.
-    pub(super) fn check_files(&self, job: &Job, scale: &Scale, runtime: &Runtime) -> Result<()> {
-        let paths = job.paths(scale);
-        let folder = paths.first().and_then(|path| path.split_once('/')).context("the job has no files")?.0;
-        let sizes = runtime.block_on(self.sizes(&format!("{folder}/")))?;
-        let complete = sizes.iter().filter(|size| **size == job.file_bytes(scale)).count();
-        ensure!(complete == paths.len(), "the bucket has {complete} of {} files", paths.len());
-        Ok(())
+    /// Returns the size of each object below a prefix, by its key, with a sequential listing. Markers of directories are left out.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub async fn sizes(&self, prefix: &str) -> Result<BTreeMap<String, u64>, StoreError> {
+        let prefix = bytes::Bytes::copy_from_slice(prefix.as_bytes());
+        let request = ListRequest { prefix, limit: 1000, ..ListRequest::default() };
+        let entries = Pages::of(self.store.as_ref(), request).all().await?;
+        let size = |entry: ListEntry| match entry {
+            ListEntry::Object { object, size_bytes } if !object.key.as_bytes().ends_with(b"/") => {
+                Some((String::from_utf8_lossy(object.key.as_bytes()).into_owned(), size_bytes))
+            }
+            _ => None,
+        };
+        Ok(entries.into_iter().filter_map(size).collect())
     }
 
     /// Counts the objects with a prefix, with a sequential listing.
-    pub(super) async fn count(&self, prefix: &str) -> Result<usize> {
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub async fn count(&self, prefix: &str) -> Result<usize, StoreError> {
         Ok(self.sizes(prefix).await?.len())
     }
 
     /// Makes a call on an object.
-    pub(super) async fn call_one(&self, call: Call, name: &str) -> Result<()> {
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub async fn call_one(&self, call: Call, name: &str) -> Result<(), StoreError> {
         self.call_each(call, &[name.to_owned()], 1).await
     }
 
     /// Makes a call on each of these objects, with `concurrency` calls in flight.
-    pub(super) async fn call_each(&self, call: Call, names: &[String], concurrency: usize) -> Result<()> {
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub async fn call_each(
+        &self,
+        call: Call,
+        names: &[String],
+        concurrency: usize,
+    ) -> Result<(), StoreError> {
         let calls = names.iter().map(|name| async move {
-            let key = ObjectKey::try_from(name.as_str())?;
+            let key = key(name)?;
             match call {
                 Call::Put => drop(self.store.put(&key, Payload::default(), PutOptions::default()).await?),
                 Call::Head => drop(self.store.head(&key).await?),
                 Call::Delete => self.store.delete(&key, Precondition::None).await?,
             }
-            anyhow::Ok(())
+            Ok(())
         });
         futures_util::stream::iter(calls).buffer_unordered(concurrency).try_collect().await
     }
 
-    async fn sizes(&self, prefix: &str) -> Result<Vec<u64>, StoreError> {
-        let prefix = bytes::Bytes::copy_from_slice(prefix.as_bytes());
-        let request = ListRequest { prefix, limit: 1000, ..ListRequest::default() };
-        let entries = Pages::of(self.store.as_ref(), request).all().await?;
-        let sizes = entries.iter().filter_map(|entry| match entry {
-            store::ListEntry::Object { object, size_bytes } if !object.key.as_bytes().ends_with(b"/") => {
-                Some(*size_bytes)
+    /// Removes all objects.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub async fn remove_all(&self) -> Result<(), StoreError> {
+        loop {
+            let page = self.store.list(ListRequest { limit: 1000, ..ListRequest::default() }).await?;
+            if page.entries.is_empty() {
+                return Ok(());
             }
-            _ => None,
-        });
-        Ok(sizes.collect())
-    }
-
-    /// Removes all objects, so that every round begins with the same disk.
-    pub(super) fn remove_all(&self, runtime: &Runtime) -> Result<()> {
-        runtime.block_on(async {
-            loop {
-                let page = self.store.list(ListRequest { limit: 1000, ..ListRequest::default() }).await?;
-                if page.entries.is_empty() {
-                    return Ok(());
-                }
-                for entry in page.entries {
-                    self.store.delete(&ObjectKey::try_from(entry.text())?, Precondition::None).await?;
-                }
-            }
-        })
+            let removals = page.entries.iter().map(|entry| async move {
+                let key = ObjectKey::try_from(entry.text());
+                let key = key.map_err(|error| StoreError::Invalid(error.to_string()))?;
+                self.store.delete(&key, Precondition::None).await
+            });
+            let removals = futures_util::stream::iter(removals).buffer_unordered(IN_FLIGHT_SINGLE);
+            removals.try_collect::<Vec<()>>().await?;
+        }
     }
 }
 
-fn buckets(endpoint: String, region: &str, keys: (&str, &str), runtime: &Runtime) -> Result<S3Buckets> {
-    let credentials = Credentials::new(keys.0, keys.1, None)?;
-    let config = S3Config {
-        endpoint: Some(endpoint),
-        region: region.to_owned(),
-        credentials: CredentialsSource::Fixed(Arc::new(credentials)),
-        ..S3Config::default()
-    };
-    let _guard = runtime.enter();
-    Ok(S3Buckets::new(config, Arc::new(SystemClock), Arc::new(Entropy::new(1)))?)
+fn key(path: &str) -> Result<ObjectKey, StoreError> {
+    ObjectKey::try_from(path).map_err(|error| StoreError::Invalid(error.to_string()))
 }

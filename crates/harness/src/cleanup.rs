@@ -1,8 +1,8 @@
 //! Removal of everything that was created on the machine, by a separate process.
 //!
-//! A shell reads registered actions from a pipe, one per line. When the pipe is closed, it executes them in reverse order. The pipe is closed
-//! when the [`CleanupProcess`] is dropped, and also when this process is killed. So there is only one cleanup path, and every normal end
-//! tests it.
+//! A shell reads registered actions from a pipe, one per line. When the pipe is closed, it executes them in reverse order. The pipe is
+//! closed when the [`CleanupProcess`] is dropped, and also when this process is killed. So there is only one cleanup path, and every normal
+//! end tests it.
 
 use crate::{Error, run_program};
 use std::fmt;
@@ -119,7 +119,8 @@ impl CleanupProcess {
         self.send(&format!("gone {action}"))
     }
 
-    /// Runs a program to completion. The program inherits the pipe, so cleanup does not begin before it ends, even if this process is killed.
+    /// Runs a program to completion. The program inherits the pipe, so cleanup does not begin before it ends, even if this process is
+    /// killed.
     ///
     /// # Errors
     /// If the program cannot be run or exits with an error.

@@ -102,7 +102,7 @@ impl Hierarchy {
 }
 
 /// Returns a command that joins groups by their files of members, and then becomes the program.
-pub(crate) fn command_in_groups(groups: &[PathBuf], program: &Path) -> Command {
+pub fn command_in_groups(groups: &[PathBuf], program: &Path) -> Command {
     const JOIN: &str = r#"while [ "$1" != -- ]; do echo $$ >"$1" || exit 1; shift; done; shift; exec "$@""#;
     if groups.is_empty() {
         return Command::new(program);

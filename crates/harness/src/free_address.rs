@@ -5,8 +5,8 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::ops::Range;
 
-/// Range of ports below the ephemeral range (`ip_local_port_range`, from 32768). The kernel hands none of them to a listener on port 0 or to a
-/// client's connection, neither before the server starts nor while the server is stopped.
+/// Range of ports below the ephemeral range (`ip_local_port_range`, from 32768). The kernel hands none of them to a listener on port 0 or
+/// to a client's connection, neither before the server starts nor while the server is stopped.
 const PORTS: Range<u64> = 10_000..32_768;
 
 /// Returns an address on the loopback interface on which nothing listens.

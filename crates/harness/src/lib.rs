@@ -1,7 +1,7 @@
 //! The parts that measurements share: what they set up on a machine and remove again, and how they show numbers.
 //!
-//! Owns processes and their end ([`CleanupProcess`], [`Server`], [`MemoryLimit`], [`ControlGroup`]), the [`Proxy`] in front of an endpoint, the
-//! command that starts MinIO, distributions of durations ([`Histogram`]), and tables, charts and the page of a report.
+//! Owns processes and their end ([`CleanupProcess`], [`Server`], [`MemoryLimit`], [`ControlGroup`]), the [`Proxy`] in front of an endpoint,
+//! the command that starts MinIO, distributions of durations ([`Histogram`]), and tables, charts and the page of a report.
 //!
 //! Refuses to know what is measured: no workload, package or storage node is named here.
 //!
@@ -15,6 +15,7 @@ mod free_address;
 mod histogram;
 mod memory_limit;
 pub mod minio;
+pub mod process_usage;
 mod proxy;
 mod server;
 
@@ -25,7 +26,7 @@ mod table;
 
 pub use cleanup::{CleanupAction, CleanupProcess};
 pub use clock::Stopwatch;
-pub use control_group::{ControlGroup, Usage};
+pub use control_group::{ControlGroup, Usage, command_in_groups};
 pub use error::{Error, file_error, run_program};
 pub use free_address::free_address;
 pub use histogram::Histogram;

@@ -42,8 +42,8 @@ impl MemoryLimit {
         }
     }
 
-    /// Creates a control group with this limit. Returns the file to which the pid of a process is written to add it; `None` if memory is not
-    /// limited.
+    /// Creates a control group with this limit. Returns the file to which the pid of a process is written to add it; `None` if memory is
+    /// not limited.
     ///
     /// # Errors
     /// If the group cannot be created, for example without root.

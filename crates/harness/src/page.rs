@@ -2,7 +2,8 @@
 
 use crate::format::escape;
 
-/// The page follows the reader's light or dark mode. The order of the colours keeps neighbours distinguishable with a colour vision deficiency.
+/// The page follows the reader's light or dark mode. The order of the colours keeps neighbours distinguishable with a colour vision
+/// deficiency.
 const STYLE: &str = "
 :root{--paper:#fcfcfb;--ink:#1a1a19;--soft:#5f5e58;--rule:#dedcd3;--field:#f1f0eb;--inside:#fff;
 --c0:#2a78d6;--c1:#eb6834;--c2:#1baf7a;--c3:#b98000;--c4:#d55181;--c5:#008300;--c6:#4a3aa7;--c7:#c03a39;--grey:#8d8b82}

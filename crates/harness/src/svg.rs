@@ -1,7 +1,7 @@
 //! Charts as inline SVG: bars, stacked bars, curves.
 //!
-//! Colours are CSS classes of the page (`c0` to `c7`, `grey`), so the page controls light and dark mode. A colour has one meaning on the page
-//! and never carries information alone: bars also show their number, curves their name.
+//! Colours are CSS classes of the page (`c0` to `c7`, `grey`), so the page controls light and dark mode. A colour has one meaning on the
+//! page and never carries information alone: bars also show their number, curves their name.
 
 use crate::format::{escape, percent};
 use std::fmt::Write;

@@ -4,6 +4,9 @@
 //! 8 parts in flight. Random writes are measured by mapping, with an fsync after each write or with write-back. Renames are measured by naming,
 //! until the call returns and until a client of the bucket finds the new names.
 
+use ::bench::JobFile;
+use ::bench::content::{Content, ContentChecker};
+use ::bench::raw_client::Bucket;
 use anyhow::{Context as _, Result, bail, ensure};
 use servers::S3Server;
 use std::fs::{self, File, OpenOptions};
@@ -13,11 +16,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::runtime::Runtime;
 
-use super::content::{Content, ContentChecker};
 use super::mount::Mount;
 use super::plot::{Figure, Scale, Series};
 use super::resource_usage::timed;
-use super::{build_release, raw_client, small_operations};
+use super::{build_release, raw_bucket, small_operations};
 
 /// Size of a read or write call.
 const RECORD_BYTES: u64 = 4 << 20;
@@ -142,16 +144,16 @@ pub(crate) fn renames(tenon: &Path, is_quick: bool) -> Result<[Figure; 2]> {
 }
 
 impl FigureBench {
-    fn create_bucket(&mut self) -> Result<raw_client::Bucket> {
+    fn create_bucket(&mut self) -> Result<Bucket> {
         self.buckets += 1;
-        raw_client::Bucket::create(&self.server, &format!("figures-{}", self.buckets), &self.runtime)
+        raw_bucket::create(&self.server, &format!("figures-{}", self.buckets), &self.runtime)
     }
 
     /// Creates a volume in a new bucket and mounts it.
-    fn mount_new(&mut self, layout: Layout) -> Result<(raw_client::Bucket, Mount)> {
+    fn mount_new(&mut self, layout: Layout) -> Result<(Bucket, Mount)> {
         let bucket = self.create_bucket()?;
         let mount =
-            Mount::mount_volume(&self.tenon, &self.server, &bucket.name, layout.format, layout.mount)?;
+            Mount::mount_volume(&self.tenon, &self.server, bucket.name(), layout.format, layout.mount)?;
         Ok((bucket, mount))
     }
 
@@ -164,11 +166,11 @@ impl FigureBench {
             let (mut read, mut written) = (Vec::new(), Vec::new());
             for &mib in &self.file_mib {
                 eprintln!("{name}, {mib} MiB");
-                let key = format!("stream/{mib}");
-                written.push(rate(mib, || self.runtime.block_on(bucket.put_file(&key, mib * MIB, parts)))?);
-                read.push(rate(mib, || self.runtime.block_on(bucket.get_file(&key, mib * MIB, parts)))?);
+                let file = JobFile { number: 0, path: format!("stream/{mib}"), size_bytes: mib * MIB };
+                written.push(rate(mib, || Ok(self.runtime.block_on(bucket.write(&file, parts))?))?);
+                read.push(rate(mib, || Ok(self.runtime.block_on(bucket.read(&file, parts))?))?);
             }
-            bucket.remove_all(&self.runtime)?;
+            self.runtime.block_on(bucket.remove_all())?;
             reads.push(Series { name: name.clone(), values: read });
             writes.push(Series { name, values: written });
         }
@@ -188,7 +190,7 @@ impl FigureBench {
                 read.push(rate(mib, || read_stream(&path, mib * MIB))?);
             }
             mount.unmount()?;
-            bucket.remove_all(&self.runtime)?;
+            self.runtime.block_on(bucket.remove_all())?;
             writes.push(Series { name: name.clone(), values: written });
             if !is_write_back {
                 reads.push(Series { name, values: read });
@@ -229,7 +231,7 @@ impl FigureBench {
                 let mount = mount.remount()?;
                 read_random(&mount.point().join("random"), mib * MIB)?;
                 mount.unmount()?;
-                bucket.remove_all(&self.runtime)?;
+                self.runtime.block_on(bucket.remove_all())?;
             }
             series.push(Series { name: name.into(), values });
         }
@@ -308,7 +310,7 @@ impl FigureBench {
                 visible.push(visible_time.as_secs_f64() * 1000.0);
             }
             mount.unmount()?;
-            bucket.remove_all(&self.runtime)?;
+            self.runtime.block_on(bucket.remove_all())?;
             let name = layout.name;
             series.push(Series { name: format!("{name}, until the call returns"), values: returned });
             if layout.format.is_empty() {
@@ -331,7 +333,7 @@ impl FigureBench {
             let eight = small_operations::file_creations(&point, 8)?;
             let values = vec![small_operations::sqlite_commits(&point)?, one, eight];
             mount.unmount()?;
-            bucket.remove_all(&self.runtime)?;
+            self.runtime.block_on(bucket.remove_all())?;
             series.push(Series { name, values });
         }
         Ok(Figure {
@@ -347,7 +349,7 @@ impl FigureBench {
 }
 
 /// Waits until the bucket has `count` objects below a prefix.
-async fn wait_until_visible(bucket: &raw_client::Bucket, prefix: &str, count: u64) -> Result<()> {
+async fn wait_until_visible(bucket: &Bucket, prefix: &str, count: u64) -> Result<()> {
     let visible = async {
         while bucket.count(prefix).await? < usize::try_from(count)? {
             tokio::time::sleep(POLL_INTERVAL).await;

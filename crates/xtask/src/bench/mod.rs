@@ -6,14 +6,13 @@
 //! measurement, see [`memory_filler`].
 
 pub(crate) mod brokers;
-mod content;
 mod drive;
 mod events;
 pub(crate) mod figures;
 mod memory_filler;
 mod mount;
 pub(crate) mod plot;
-mod raw_client;
+mod raw_bucket;
 mod report;
 mod resource_usage;
 mod small_operations;
@@ -21,9 +20,12 @@ mod sst;
 pub(crate) mod views;
 mod visibility;
 
+use ::bench::raw_client::Bucket;
+use ::bench::{JobFile, Operation};
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use tokio::runtime::Runtime;
 
 use memory_filler::MemoryFiller;
 use resource_usage::Measured;
@@ -70,6 +72,19 @@ impl Job {
 
     fn bytes(&self, scale: &Scale) -> u64 {
         self.files(scale) as u64 * self.file_bytes(scale)
+    }
+
+    fn operation(&self) -> Operation {
+        if self.writes { Operation::Write } else { Operation::Read }
+    }
+
+    /// Returns the files of each thread.
+    fn shares(&self, scale: &Scale) -> Vec<Vec<JobFile>> {
+        let size_bytes = self.file_bytes(scale);
+        let files = self.paths(scale).into_iter().enumerate();
+        let files: Vec<JobFile> = files.map(|(number, path)| JobFile { number, path, size_bytes }).collect();
+        let share = |thread| files.iter().skip(thread).step_by(self.threads).cloned().collect();
+        (0..self.threads).map(share).collect()
     }
 
     /// Returns the paths of the job's files, in its own directory.
@@ -171,6 +186,25 @@ pub(crate) fn build_release(root: &Path) -> Result<PathBuf> {
     if tenon.is_file() { Ok(tenon) } else { bail!("no tenon beside {}", xtask.display()) }
 }
 
+/// Runs a job with the raw client and measures it.
+fn run_raw(bucket: &Bucket, job: &Job, scale: &Scale, runtime: &Runtime) -> Result<Measured> {
+    let pid = std::process::id();
+    let before = resource_usage::cpu_time(pid)?;
+    let transfer = || Ok(runtime.block_on(bucket.transfer(job.operation(), &job.shares(scale)))?);
+    let ((), wall) = resource_usage::timed(transfer)?;
+    Ok(Measured { wall, cpu: resource_usage::cpu_time(pid)? - before, ..Measured::default() })
+}
+
+/// Checks that the bucket has all files of the job at their full size.
+fn check_files(bucket: &Bucket, job: &Job, scale: &Scale, runtime: &Runtime) -> Result<()> {
+    let paths = job.paths(scale);
+    let folder = paths.first().and_then(|path| path.split_once('/')).context("the job has no files")?.0;
+    let sizes = runtime.block_on(bucket.sizes(&format!("{folder}/")))?;
+    let complete = sizes.values().filter(|size| **size == job.file_bytes(scale)).count();
+    anyhow::ensure!(complete == paths.len(), "the bucket has {complete} of {} files", paths.len());
+    Ok(())
+}
+
 fn measure_all(tenon: &Path, scale: &Scale) -> Result<Vec<Row>> {
     let server = servers::minio();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
@@ -179,18 +213,18 @@ fn measure_all(tenon: &Path, scale: &Scale) -> Result<Vec<Row>> {
     let mut fill = || filler.as_mut().map_or(Ok(()), MemoryFiller::fill);
     let mut rows = Vec::new();
     for round in 0..scale.rounds {
-        let raw_bucket = raw_client::Bucket::create(&server, &format!("raw-{round}"), &runtime)?;
-        let mount_bucket = raw_client::Bucket::create(&server, &format!("mount-{round}"), &runtime)?;
+        let raw_bucket = raw_bucket::create(&server, &format!("raw-{round}"), &runtime)?;
+        let mount_bucket = raw_bucket::create(&server, &format!("mount-{round}"), &runtime)?;
         for job in JOBS {
             eprintln!("round {} of {}, job {}", round + 1, scale.rounds, job.name);
             fill()?;
-            let raw = raw_bucket.run_job(&job, scale, &runtime)?;
+            let raw = run_raw(&raw_bucket, &job, scale, &runtime)?;
             fill()?;
             let mount = mount::run(tenon, &server, &mount_bucket, &job, scale, &runtime)?;
             rows.push(Row { job, raw, mount });
         }
-        raw_bucket.remove_all(&runtime)?;
-        mount_bucket.remove_all(&runtime)?;
+        runtime.block_on(raw_bucket.remove_all())?;
+        runtime.block_on(mount_bucket.remove_all())?;
     }
     Ok(rows)
 }

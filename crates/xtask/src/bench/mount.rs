@@ -1,5 +1,7 @@
 //! Jobs done by threads on a Tenon mount.
 
+use ::bench::content::{Content, ContentChecker};
+use ::bench::raw_client::Bucket;
 use anyhow::{Context, Result, ensure};
 use servers::S3Server;
 use std::collections::BTreeMap;
@@ -9,9 +11,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use tokio::runtime::Runtime;
 
-use super::content::{Content, ContentChecker};
 use super::resource_usage::{self, Measured};
-use super::{Job, Scale, raw_client};
+use super::{Job, Scale, check_files};
 
 /// Size of a read call.
 const CALL_BYTES: usize = 1 << 20;
@@ -32,16 +33,16 @@ pub(super) struct Mount {
 pub(super) fn run(
     tenon: &Path,
     server: &S3Server,
-    bucket: &raw_client::Bucket,
+    bucket: &Bucket,
     job: &Job,
     scale: &Scale,
     runtime: &Runtime,
 ) -> Result<Measured> {
-    let mount = Mount::mount_volume(tenon, server, &bucket.name, &[], &[])?;
+    let mount = Mount::mount_volume(tenon, server, bucket.name(), &[], &[])?;
     let before = resource_usage::cpu_time(mount.pid)?;
     let (_, wall) = resource_usage::timed(|| {
         run_in_threads(&mount.point(), job, scale)?;
-        if job.writes { bucket.check_files(job, scale, runtime) } else { Ok(()) }
+        if job.writes { check_files(bucket, job, scale, runtime) } else { Ok(()) }
     })?;
     let status = mount.status()?;
     let measured = Measured {

@@ -4,6 +4,8 @@
 //! One MinIO serves the whole run. A cold listing follows a restart of the server. On a mount it includes the start of the mount, whose handler
 //! lists the bucket. A hot listing is a repeated listing. MinIO notifies the mounts by a webhook.
 
+use ::bench::JobFile;
+use ::bench::raw_client::{Bucket, Call};
 use anyhow::{Context, Result, bail, ensure};
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use servers::S3Server;
@@ -15,7 +17,7 @@ use tokio::runtime::Runtime;
 
 use super::mount::Mount;
 use super::resource_usage::{self, timed};
-use super::{build_release, raw_client, rerun_in_release, visibility};
+use super::{build_release, raw_bucket, rerun_in_release, visibility};
 
 /// Number of objects in the small view.
 const FEW: usize = 100;
@@ -59,7 +61,7 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let webhook = visibility::Webhook::new()?;
     let mut server = servers::minio_with(&webhook.settings());
-    let bucket = raw_client::Bucket::create(&server, BUCKET, &runtime)?;
+    let bucket = raw_bucket::create(&server, BUCKET, &runtime)?;
     eprintln!("putting {objects} objects");
     runtime.block_on(fill(&bucket, objects))?;
     let folder = tempfile::tempdir()?;
@@ -85,16 +87,17 @@ type FileCall = fn(&Path) -> std::io::Result<()>;
 struct Bench {
     tenon: PathBuf,
     runtime: Runtime,
-    bucket: raw_client::Bucket,
+    bucket: Bucket,
     folder: tempfile::TempDir,
     objects: usize,
     webhook: visibility::Webhook,
 }
 
-async fn fill(bucket: &raw_client::Bucket, objects: usize) -> Result<()> {
+async fn fill(bucket: &Bucket, objects: usize) -> Result<()> {
     let few = (0..FEW).map(|number| format!("few-{number:03}"));
     let rest = (FEW..objects).map(|number| format!("many-{number:07}"));
-    let puts = few.chain(rest).map(|key| async move { bucket.put_file(&key, 16, 1).await });
+    let file = |path| JobFile { number: 0, path, size_bytes: 16 };
+    let puts = few.chain(rest).map(|key| async move { bucket.write(&file(key), 1).await });
     let done = std::sync::atomic::AtomicUsize::new(0);
     let puts = puts.map(|put| async {
         put.await?;
@@ -143,7 +146,7 @@ fn ls(directory: &Path, expected: usize) -> Result<Duration> {
 impl Bench {
     fn raw_listing(&self, server: &mut S3Server) -> Result<()> {
         server.restart();
-        let list = || timed(|| self.runtime.block_on(self.bucket.count("")));
+        let list = || timed(|| Ok(self.runtime.block_on(self.bucket.count(""))?));
         let ((count, cold), (_, hot)) = (list()?, list()?);
         ensure!(count == self.objects, "the listing has {count} of {} objects", self.objects);
         print_row("raw listing", cold, Some(hot));
@@ -198,18 +201,18 @@ impl Bench {
 
     fn metadata(&self, server: &S3Server) -> Result<()> {
         let rules = self.write_rules("made:\n  container: made\n")?;
-        raw_client::Bucket::create(server, "made", &self.runtime)?;
-        let raw_bucket = raw_client::Bucket::create(server, "made-raw", &self.runtime)?;
+        raw_bucket::create(server, "made", &self.runtime)?;
+        let raw_bucket = raw_bucket::create(server, "made-raw", &self.runtime)?;
         let mount = Mount::mount_views(&self.tenon, server, &rules, &[])?;
         let directory = mount.point().join("made");
-        let calls: [(&str, FileCall, raw_client::Call); 3] = [
-            ("create", |path| File::create(path).map(drop), raw_client::Call::Put),
-            ("stat", |path| std::fs::metadata(path).map(drop), raw_client::Call::Head),
-            ("remove", |path| std::fs::remove_file(path), raw_client::Call::Delete),
+        let calls: [(&str, FileCall, Call); 3] = [
+            ("create", |path| File::create(path).map(drop), Call::Put),
+            ("stat", |path| std::fs::metadata(path).map(drop), Call::Head),
+            ("remove", |path| std::fs::remove_file(path), Call::Delete),
         ];
         for (name, file_call, call) in calls {
             let (_, by_raw) =
-                timed(|| self.runtime.block_on(raw_bucket.call_each(call, &file_names(), PROCESSES)))?;
+                timed(|| Ok(self.runtime.block_on(raw_bucket.call_each(call, &file_names(), PROCESSES))?))?;
             let (_, by_view) = timed(|| call_in_threads(&directory, file_call))?;
             let rate = |took: Duration| (PROCESSES * FILES_PER_PROCESS) as f64 / took.as_secs_f64();
             println!("| {name} | {:.0} | {:.0} |", rate(by_raw), rate(by_view));

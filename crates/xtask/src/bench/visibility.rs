@@ -1,6 +1,7 @@
 //! Time from the response to a PUT until a listing of a view shows the object: through the mount's own endpoint, and through MinIO, which
 //! notifies the mount by a webhook.
 
+use ::bench::raw_client::{Bucket, Call};
 use anyhow::{Context, Result, ensure};
 use servers::S3Server;
 use std::path::{Path, PathBuf};
@@ -9,7 +10,7 @@ use std::time::Duration;
 use tokio::runtime::Runtime;
 
 use super::mount::Mount;
-use super::raw_client::{Bucket, Call};
+use super::raw_bucket;
 use super::resource_usage::timed;
 
 /// Number of objects for each path.
@@ -61,7 +62,7 @@ impl Webhook {
 
 /// Measures both paths and prints a row for each.
 pub(super) fn measure(tenon: &Path, server: &S3Server, webhook: &Webhook, runtime: &Runtime) -> Result<()> {
-    let bucket = Bucket::create(server, BUCKET, runtime)?;
+    let bucket = raw_bucket::create(server, BUCKET, runtime)?;
     webhook.attach(server, BUCKET)?;
     let folder = tempfile::tempdir()?;
     let (rules, users) = (folder.path().join("rules.yaml"), folder.path().join("users.toml"));
@@ -74,7 +75,7 @@ pub(super) fn measure(tenon: &Path, server: &S3Server, webhook: &Webhook, runtim
     let mount = Mount::mount_volume(tenon, server, BUCKET, &[], &flags)?;
     let directory = mount.point().join(".views/fresh");
     ensure!(count_entries(&directory)? == 0, "the view is not empty");
-    let endpoint = Bucket::open(mount.endpoint()?, KEYS, BUCKET, runtime)?;
+    let endpoint = raw_bucket::open(&mount.endpoint()?, KEYS, BUCKET, runtime)?;
     let paths =
         [("through the endpoint", "endpoint", &endpoint), ("through MinIO's webhook", "webhook", &bucket)];
     for (title, prefix, bucket) in paths {

@@ -46,13 +46,14 @@ const EDGES: [(&str, &[&str]); 22] = [
             "drive",
             "analyze",
             "bench",
+            "harness",
         ],
     ),
     (
         "xtask",
         &[
             "store", "store-s3", "meta", "vfs", "fuse", "events", "views", "servers", "bench", "sst",
-            "drive", "s3", "analyze",
+            "drive", "s3", "analyze", "harness",
         ],
     ),
 ];

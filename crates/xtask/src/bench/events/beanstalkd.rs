@@ -89,7 +89,8 @@ impl BeanstalkdQueues {
 
     /// Returns the CPU time that all brokers have used.
     pub(super) fn cpu_time(&self) -> Result<Duration> {
-        self.brokers.iter().filter_map(|broker| broker.pid()).map(resource_usage::cpu_time).sum()
+        let pids = self.brokers.iter().filter_map(|broker| broker.pid());
+        Ok(pids.map(resource_usage::cpu_time).sum::<std::io::Result<Duration>>()?)
     }
 }
 

@@ -1,0 +1,183 @@
+//! The description of a package: its commands, versions and characteristics. Plain data; `definition` reads it from a file.
+
+use super::template::{Template, TemplateError, Variables};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// A package: one program with its commands.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Package {
+    /// Name on the command line.
+    pub name: String,
+    /// Name in reports.
+    pub title: String,
+    /// Home page of the project.
+    pub website: Option<String>,
+    /// Page of the project's developers that recommends the options used here.
+    pub recommendation: Option<String>,
+    /// How its files are reached.
+    pub driver: Driver,
+    /// Properties, as in Table 1 of the paper.
+    pub characteristics: Characteristics,
+    /// The program that must be installed.
+    pub program: Option<Program>,
+    /// Its commands.
+    pub commands: Commands,
+    /// Environment of all commands.
+    pub environment: BTreeMap<String, Template>,
+    /// Files that are written before the first command, by name below `${config}`, readable by their owner only.
+    pub files: BTreeMap<String, Template>,
+    /// Versions, at least one.
+    pub versions: Vec<Version>,
+}
+
+/// A version of a package: the same commands with other parameters.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Version {
+    /// Name on the command line, after the package's.
+    pub name: String,
+    /// Name in reports; empty: the package's title.
+    #[serde(default)]
+    pub title: String,
+    /// Values of additional variables.
+    #[serde(default)]
+    pub parameters: BTreeMap<String, String>,
+}
+
+/// How the files of a package are reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(rename_all = "kebab-case")]
+pub enum Driver {
+    /// As files below a mount point.
+    #[default]
+    Mount,
+    /// As objects, by Tenon's S3 client in this process.
+    Objects,
+    /// As files of a local directory: the ceiling that no object store passes.
+    Directory,
+}
+
+/// The properties of Table 1 of the paper.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Characteristics {
+    /// Whether the source code is available.
+    pub open_source: bool,
+    /// Support of POSIX.
+    pub posix: Posix,
+    /// Mapping of a file to objects.
+    pub mapping: Mapping,
+    /// Place of the metadata.
+    pub metadata: String,
+    /// Whether it can compress data.
+    pub compression: bool,
+    /// Where these properties were taken from.
+    pub source: String,
+}
+
+/// Support of POSIX.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Posix {
+    /// Complete, as its developers say.
+    Full,
+    /// Partial.
+    Partial,
+    /// Not a file system.
+    None,
+}
+
+/// Mapping of a file to objects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mapping {
+    /// A file is one object with the file's path as its key.
+    Direct,
+    /// A file is several objects, or shares an object, or its key is not its path.
+    Chunked,
+    /// There are no objects.
+    None,
+}
+
+/// A program that a package needs, and where it can be had.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Program {
+    /// File name of the program.
+    pub name: String,
+    /// Debian package.
+    pub debian: Option<String>,
+    /// PyPI package.
+    pub pypi: Option<String>,
+    /// Go module.
+    pub go: Option<String>,
+    /// How to get the program, if no package manager has it.
+    pub advice: Option<String>,
+}
+
+/// The commands of a package, as lists of words. Only `mount` is obligatory, for [`Driver::Mount`].
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Commands {
+    /// Prints the version of the program.
+    pub version: Option<Command>,
+    /// Formats a new bucket.
+    pub format: Option<Command>,
+    /// Mounts the bucket.
+    pub mount: Option<Command>,
+    /// Unmounts it; by default `umount`.
+    pub unmount: Option<Command>,
+}
+
+/// A command: the program and its arguments.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Command(pub Vec<Template>);
+
+/// A package with one of its versions.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Target {
+    /// The package.
+    pub package: Package,
+    /// The version.
+    pub version: Version,
+}
+
+impl Target {
+    /// Returns the title in reports.
+    pub fn title(&self) -> &str {
+        if self.version.title.is_empty() { &self.package.title } else { &self.version.title }
+    }
+}
+
+impl Command {
+    /// Puts in the values of the variables.
+    ///
+    /// # Errors
+    /// If a variable has no value.
+    pub fn fill(&self, values: &Variables) -> Result<Vec<String>, TemplateError> {
+        let words: Result<Vec<Vec<String>>, _> = self.0.iter().map(|word| word.words(values)).collect();
+        Ok(words?.concat())
+    }
+}
+
+impl Program {
+    /// Returns how to install the program.
+    pub fn how_to_install(&self) -> String {
+        let managers =
+            [("apt-get install", &self.debian), ("pip install", &self.pypi), ("go install", &self.go)];
+        let command =
+            managers.into_iter().find_map(|(manager, name)| Some(format!("{manager} {}", name.as_ref()?)));
+        command.or_else(|| self.advice.clone()).unwrap_or_else(|| "install it".to_owned())
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.package.versions.len() == 1 {
+            f.write_str(&self.package.name)
+        } else {
+            write!(f, "{}.{}", self.package.name, self.version.name)
+        }
+    }
+}

@@ -1,0 +1,15 @@
+//! Reports of results: tables for a terminal, CSV, and one self-contained HTML page. Everything here is a function of the results.
+
+mod box_plot;
+mod comparison;
+mod conclusions;
+mod csv;
+mod html;
+mod packages;
+mod tables;
+
+pub use comparison::comparison;
+pub use csv::csv;
+pub use html::html;
+pub use packages::packages;
+pub use tables::{costs, failures, peaks, rates};

@@ -1,0 +1,31 @@
+//! Errors of a run.
+
+use crate::results::ResultsError;
+use store::StoreError;
+use store_s3::ConfigError;
+
+/// Reasons why a run cannot go on. Failures of a package are outcomes instead.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// MinIO is not installed.
+    #[error("program 'minio' not found: install it, or give its path with --minio")]
+    NoMinio,
+    /// The machine refuses something.
+    #[error(transparent)]
+    Machine(#[from] harness::Error),
+    /// The store fails.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The endpoint cannot be used.
+    #[error(transparent)]
+    Endpoint(#[from] ConfigError),
+    /// The results cannot be read or written.
+    #[error(transparent)]
+    Results(#[from] ResultsError),
+    /// The runtime does not start.
+    #[error("cannot start: {0}")]
+    Runtime(std::io::Error),
+    /// The run was stopped.
+    #[error("stopped; the same command continues the run")]
+    Stopped,
+}
