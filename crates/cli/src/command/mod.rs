@@ -3,6 +3,7 @@
 pub(crate) mod analyze;
 pub(crate) mod arguments;
 pub(crate) mod backup;
+pub(crate) mod bench;
 pub(crate) mod conflicts;
 pub(crate) mod drive;
 pub(crate) mod events;

@@ -16,6 +16,19 @@ pub(crate) fn program(name: &str) -> Option<PathBuf> {
     env::split_paths(&path).map(|dir| dir.join(name)).find(|file| file.is_file())
 }
 
+/// Returns the directories of `PATH`.
+#[expect(clippy::disallowed_methods, reason = "this is where the environment is read")]
+pub(crate) fn search_path() -> Vec<PathBuf> {
+    env::var_os("PATH").map(|path| env::split_paths(&path).collect()).unwrap_or_default()
+}
+
+/// Returns the directory of the user's configuration (XDG Base Directory Specification).
+pub(crate) fn config_dir() -> PathBuf {
+    let xdg = variable("XDG_CONFIG_HOME").map(PathBuf::from);
+    let home = variable("HOME").map(|home| PathBuf::from(home).join(".config"));
+    xdg.or(home).unwrap_or_else(|| PathBuf::from("/etc")).join("tenon")
+}
+
 /// Returns the directory that contains the state directory of each volume (XDG Base Directory Specification).
 pub(crate) fn states_dir() -> PathBuf {
     let xdg = variable("XDG_STATE_HOME").map(PathBuf::from);
