@@ -1,7 +1,8 @@
 //! `tenon bench`: measures file systems over object stores, all the same way.
 
-use crate::progress::Progress;
-use crate::{environment, units};
+use crate::command::output::Progress;
+use crate::command::units;
+use crate::process::environment;
 use analyze::compare::Conditions;
 use anyhow::{Context, Result, anyhow};
 use bench::{
