@@ -8,7 +8,7 @@
 //!
 //! The record 0066 has the reasons. Every log of Tenon follows this rule, whatever its frames look like.
 
-/// What is known about a place of a log at which no whole frame begins.
+/// A place of a log at which no whole frame begins, with what is known about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BadPlace {
     /// Whether a sync covered the place; `None` if it is not known what was synced.
@@ -22,7 +22,7 @@ pub struct BadPlace {
 pub enum Verdict {
     /// A power cut tore the log. The log ends here.
     Torn {
-        /// What follows the place is copied before the log is cut.
+        /// Whether the bytes after the place are copied before the log is cut.
         must_be_kept: bool,
     },
     /// The disk lost what was written. Reading goes on at the next whole frame, and the file is kept as it is.

@@ -1,4 +1,4 @@
-//! What a client has learned about its server and its buckets.
+//! Facts that a client has learned about its server and its buckets.
 
 use super::headers::{ENCRYPTION, WEBSITE_REDIRECT};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};

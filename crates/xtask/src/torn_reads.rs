@@ -164,7 +164,11 @@ impl TestMount {
         std::fs::set_permissions(&users, std::fs::Permissions::from_mode(0o600))?;
         let mut mount = Self { tenon: tenon.to_owned(), folder, serving: None, endpoint: String::new() };
         match scenario {
-            "bucket" => mount.serve("directory")?,
+            "bucket" => {
+                let directory = mount.folder.path().join("directory");
+                std::fs::create_dir(&directory)?;
+                mount.serve(&format!("dirs://{}", directory.display()))?;
+            }
             "drive" => {
                 mount.tenon(&["drive", "format", "drive.img", "--size", "1GiB"])?;
                 let drive = format!("drive://{}", mount.folder.path().join("drive.img").display());
@@ -188,9 +192,6 @@ impl TestMount {
 
     /// Starts `tenon serve` for a volume; it is stopped on drop.
     fn serve(&mut self, volume: &str) -> Result<()> {
-        if !volume.contains("://") {
-            std::fs::create_dir(self.folder.path().join(volume))?;
-        }
         let mut command =
             self.command(&["serve", volume, "--listen", "127.0.0.1:0", "--users", "users.toml"]);
         let serving = self.serving.insert(command.stdout(Stdio::piped()).spawn()?);

@@ -1,4 +1,4 @@
-//! What the moves work on: the store below, the moves with their journal, locks, and the namespace that observes them.
+//! The parts that moves work on: the store below, the moves with their journal, locks, and the namespace that observes them.
 
 use super::journaled_moves::{JournaledMoves, failed};
 use super::keeper::Keeper;
@@ -30,7 +30,7 @@ pub(super) struct Executor {
     pub(super) is_shared: bool,
 }
 
-/// What survives the loss of power.
+/// State that survives a loss of power.
 #[derive(Debug, Default)]
 pub(super) struct Durability {
     /// Length of the journal up to which moves may be executed, because it and the namespace are durable.
@@ -40,7 +40,7 @@ pub(super) struct Durability {
     pub(super) etags_durable: AtomicU64,
 }
 
-/// What the task that executes moves and its callers tell each other.
+/// Messages between the task that executes moves and its callers.
 #[derive(Debug, Default)]
 pub(super) struct Activity {
     pub(super) has_runner: AtomicBool,

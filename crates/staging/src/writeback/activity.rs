@@ -1,4 +1,4 @@
-//! What the upload task and its callers tell each other.
+//! Messages between the upload task and its callers.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;

@@ -1,4 +1,4 @@
-//! What is known of the metadata of objects, and what waits to be stored with them.
+//! The known metadata of objects, and the metadata that waits to be stored with them.
 
 use std::sync::Arc;
 
