@@ -42,7 +42,7 @@ pub fn percent(share: f64) -> String {
     format!("{} %", short(share * 100.0))
 }
 
-/// Formats a number with three significant digits, without trailing zeros after the point.
+/// Formats a number with two decimals, from 10 on with one, from 100 on with none; without trailing zeros after the point.
 pub fn short(value: f64) -> String {
     let digits = match value.abs() {
         v if v >= 100.0 => 0,

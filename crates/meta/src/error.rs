@@ -69,7 +69,7 @@ impl From<DecodeError> for FsError {
     }
 }
 
-/// Errors of an engine. Every message is one line and contains no secrets.
+/// Errors of a metadata engine. Every message is one line and contains no secrets.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EngineError {

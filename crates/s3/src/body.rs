@@ -280,7 +280,7 @@ pub(crate) fn with_checksum(mut attributes: Attributes, checksum: Option<&Checks
 /// the body has been verified, or the note is an error and the store discards the part.
 pub(crate) async fn pipe<T, Storing>(
     mut reader: BodyReader,
-    store: impl FnOnce(BoxStream<'static, store::Result<Bytes>>, store::PartNote<'static>) -> Storing,
+    store: impl FnOnce(BoxStream<'static, store::Result<Bytes>>, store::MakePartNote<'static>) -> Storing,
 ) -> S3Result<(T, Option<Checksum>)>
 where
     Storing: Future<Output = store::Result<T>>,
@@ -310,7 +310,7 @@ where
         }
     };
     let for_note = body_end.clone();
-    let note: store::PartNote<'static> = Box::new(move || match &*for_note.lock() {
+    let make_note: store::MakePartNote<'static> = Box::new(move || match &*for_note.lock() {
         Some(Ok(checksum)) => Ok(checksum.as_ref().map(Checksum::to_text)),
         _ => Err(StoreError::Corrupt("the request body does not match its declared digests".into())),
     });
@@ -318,7 +318,7 @@ where
         receiver.recv().await.map(|piece| (piece, receiver))
     })
     .fuse();
-    let ((), stored) = futures_util::future::join(reading, store(body.boxed(), note)).await;
+    let ((), stored) = futures_util::future::join(reading, store(body.boxed(), make_note)).await;
     let end = body_end.lock().take();
     match (end, stored) {
         (Some(Err(error)), _) => Err(error),

@@ -51,8 +51,8 @@ pub use object::{
 };
 pub use object_lock::{LOCK_HOLD, LOCK_MODE, LOCK_UNTIL, Lock, LockMode, Retention};
 pub use object_store::{
-    Buckets, CompleteOptions, CopyOptions, GetOptions, ListVersions, Multipart, ObjectStore, ObjectWriter,
-    PartNote, PutOptions, Removal, Settings, Uploads, Versions, rename_by_copy,
+    Buckets, CompleteOptions, CopyOptions, GetOptions, ListVersions, MakePartNote, Multipart, ObjectStore,
+    ObjectWriter, PutOptions, Removal, Settings, Uploads, Versions, rename_by_copy,
 };
 pub use pages::Pages;
 pub use payload::Payload;

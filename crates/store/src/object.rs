@@ -158,7 +158,7 @@ pub struct Part {
     pub size_bytes: u64,
     /// When the part was stored.
     pub last_modified: Timestamp,
-    /// A text that the sender stored with the part ([`PartNote`](crate::PartNote)).
+    /// A text that the sender stored with the part ([`MakePartNote`](crate::MakePartNote)).
     pub note: Option<String>,
 }
 

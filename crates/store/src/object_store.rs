@@ -268,14 +268,14 @@ pub trait Uploads: Send + Sync {
     async fn find(&self, key: &ObjectKey, id: &str) -> Result<Upload>;
 
     /// Stores part `number` (1 to 10,000), replacing an earlier part of this number. If the body fails, the earlier part
-    /// stays. The text that `note` returns is stored with the part.
+    /// stays. The text that `make_note` returns is stored with the part.
     async fn put_part(
         &self,
         key: &ObjectKey,
         id: &str,
         number: u32,
         body: BoxStream<'_, Result<Bytes>>,
-        note: PartNote<'_>,
+        make_note: MakePartNote<'_>,
     ) -> Result<Part>;
 
     /// Returns the stored parts, by number.
@@ -300,7 +300,7 @@ pub trait Uploads: Send + Sync {
 
 /// A function that is called when the body of a part was read completely. It returns a text to store with the part; an
 /// error refuses the part.
-pub type PartNote<'a> = Box<dyn FnOnce() -> Result<Option<String>> + Send + 'a>;
+pub type MakePartNote<'a> = Box<dyn FnOnce() -> Result<Option<String>> + Send + 'a>;
 
 /// Options of completing an upload.
 #[derive(Debug, Clone, Default)]

@@ -12,7 +12,7 @@ use crate::bucket::Bucket;
 use crate::bucket::conflicts::resolve::ConflictResolver;
 use crate::bucket::conflicts::{ConflictRecords, Conflicts};
 use crate::bucket::discovery::Discovery;
-use crate::bucket::evict::Evictor;
+use crate::bucket::evict::NameEvictor;
 use crate::bucket::export_queue::ExportQueue;
 use crate::bucket::exports::{self, Exporter};
 use crate::bucket::headers::Defaults;
@@ -182,9 +182,9 @@ fn assemble(
     record: Option<crate::VolumeRecord>,
 ) -> Result<Arc<Filesystem>> {
     let views = Views::new();
-    let evictor = Evictor::new(&base, &parts, &views);
+    let name_evictor = NameEvictor::new(&base, &parts, &views);
     let reconciler = Reconciler::new(&base, &parts);
-    let discovery = Discovery::new(&base, &parts, &reconciler, &evictor);
+    let discovery = Discovery::new(&base, &parts, &reconciler, &name_evictor);
     let resolver = ConflictResolver::new(&base, &parts, &discovery);
     let uploader = Uploader::new(&base);
     let opener = FileOpener::new(&base, &parts);
@@ -218,7 +218,7 @@ fn assemble(
         locks: parts.locks,
         conflicts: parts.conflicts,
         discovery,
-        evictor,
+        name_evictor,
         resolver,
         exporter,
         moves,

@@ -32,7 +32,7 @@ pub(super) struct Row<'a> {
     /// Number of rounds.
     pub(super) rounds: usize,
     pub(super) caches: Caches,
-    /// Bytes that the workload may read, as a multiple of the server's memory.
+    /// Total size of the objects that the workload reads from, as a multiple of the server's memory; `None` if it reads none.
     pub(super) times_memory: Option<f64>,
 }
 

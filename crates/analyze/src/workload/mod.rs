@@ -172,7 +172,7 @@ impl Workload {
         format!("{objects}, {} at a time by {} clients", mix.tasks, scale.clients)
     }
 
-    /// Returns the total size of the objects that the workload may read, in bytes.
+    /// Returns the total size of the objects that the workload reads from, in bytes.
     pub fn read_bytes(self, scale: &Scale) -> u64 {
         match self.mix(scale) {
             Some(mix) if mix.put_percent < 100 => mix.objects * mix.size_bytes,

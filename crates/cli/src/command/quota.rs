@@ -12,8 +12,8 @@ use std::process::ExitCode;
 
 /// Limit what a volume or a directory in it may hold.
 ///
-/// The path is a mount point, for the whole volume, or a directory in a mount, for everything below it. Volumes named
-/// by path have no quotas.
+/// The path is a mount point, for the whole volume, or a directory in a mount, for everything below it. Only a volume
+/// whose objects are named by inode (`tenon format --naming inode`) can have quotas.
 #[derive(Debug, Args)]
 pub(crate) struct Quota {
     #[command(subcommand)]

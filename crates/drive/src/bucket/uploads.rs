@@ -15,8 +15,8 @@ use bytes::Bytes;
 use futures_util::TryStreamExt as _;
 use futures_util::stream::BoxStream;
 use store::{
-    Attributes, CompleteOptions, ObjectKey, ObjectRef, Part, PartNote, Result, StoreError, Tags, Timestamp,
-    Upload, Uploads, part_number,
+    Attributes, CompleteOptions, MakePartNote, ObjectKey, ObjectRef, Part, Result, StoreError, Tags,
+    Timestamp, Upload, Uploads, part_number,
 };
 
 /// The value of an upload's index entry.
@@ -156,12 +156,12 @@ impl Uploads for DriveBucket {
         id: &str,
         number: u32,
         body: BoxStream<'_, Result<Bytes>>,
-        note: PartNote<'_>,
+        make_note: MakePartNote<'_>,
     ) -> Result<Part> {
         part_number::check(number)?;
         self.upload(key, id).await?;
         let Stored { body, holds, cache_numbers, .. } = self.store_stream(body, None).await?;
-        let note = note()?;
+        let note = make_note()?;
         let locks = vec![self.frontend.lock_key(self.id, key.as_bytes()).await];
         let (upload, _) = self.upload(key, id).await?;
         let entry = IndexKey::part(self.id, upload, number);

@@ -148,13 +148,13 @@ impl Frontend {
         done.unwrap_or_else(|error| Err(Error::aborted(&error)))
     }
 
-    /// Waits until the log has room, then locks a key.
+    /// Waits while the log or the memtable is nearly full, then locks a key.
     pub(crate) async fn lock_key(&self, bucket: BucketId, key: &[u8]) -> KeyGuard {
         self.wait_for_room().await;
         self.locks.lock_key(bucket, key).await
     }
 
-    /// Waits until the log has room, then locks keys of several buckets.
+    /// Waits while the log or the memtable is nearly full, then locks keys of several buckets.
     pub(crate) async fn lock_keys(
         &self,
         keys: impl Iterator<Item = (BucketId, &[u8])> + Clone + Send,
@@ -163,7 +163,7 @@ impl Frontend {
         self.locks.lock_keys(keys).await
     }
 
-    /// Waits until the log has room, then locks two keys of a bucket.
+    /// Waits while the log or the memtable is nearly full, then locks two keys of a bucket.
     pub(crate) async fn lock_two_keys(&self, bucket: BucketId, keys: [&[u8]; 2]) -> [KeyGuard; 2] {
         self.wait_for_room().await;
         self.locks.lock_two_keys(bucket, keys).await

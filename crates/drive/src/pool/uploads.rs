@@ -8,7 +8,7 @@ use bytes::Bytes;
 use futures_util::stream::BoxStream;
 use std::sync::Arc;
 use store::{
-    Attributes, Buckets, CompleteOptions, ObjectKey, ObjectRef, Part, PartNote, Result, StoreError, Tags,
+    Attributes, Buckets, CompleteOptions, MakePartNote, ObjectKey, ObjectRef, Part, Result, StoreError, Tags,
     Upload, Uploads,
 };
 
@@ -86,10 +86,10 @@ impl Uploads for PoolBucket {
         id: &str,
         number: u32,
         body: BoxStream<'_, Result<Bytes>>,
-        note: PartNote<'_>,
+        make_note: MakePartNote<'_>,
     ) -> Result<Part> {
         let (target, id) = self.bucket_with(key, id)?;
-        target.put_part(key, id, number, body, note).await
+        target.put_part(key, id, number, body, make_note).await
     }
 
     async fn parts(&self, key: &ObjectKey, id: &str) -> Result<Vec<Part>> {

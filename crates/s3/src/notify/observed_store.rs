@@ -13,9 +13,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use store::{
     Attributes, CompleteOptions, CopyOptions, Deleted, GetOptions, ListPage, ListRequest, ListVersions,
-    Multipart, Object, ObjectKey, ObjectMeta, ObjectRef, ObjectStore, ObjectWriter, Part, PartNote, Payload,
-    Precondition, PutOptions, Removal, Result, Retention, Settings, StoreError, Tags, Upload, Uploads,
-    Version, VersionEntry, Versioning, Versions,
+    MakePartNote, Multipart, Object, ObjectKey, ObjectMeta, ObjectRef, ObjectStore, ObjectWriter, Part,
+    Payload, Precondition, PutOptions, Removal, Result, Retention, Settings, StoreError, Tags, Upload,
+    Uploads, Version, VersionEntry, Versioning, Versions,
 };
 
 use super::in_flight::CallGuard;
@@ -343,9 +343,9 @@ impl Uploads for ObservedStore {
         id: &str,
         number: u32,
         body: BoxStream<'_, Result<Bytes>>,
-        note: PartNote<'_>,
+        make_note: MakePartNote<'_>,
     ) -> Result<Part> {
-        self.changes.uploads()?.put_part(key, id, number, body, note).await
+        self.changes.uploads()?.put_part(key, id, number, body, make_note).await
     }
 
     async fn parts(&self, key: &ObjectKey, id: &str) -> Result<Vec<Part>> {

@@ -585,7 +585,8 @@ async fn run_moves(me: Weak<Executor>) {
         }
         if executor.is_idle() {
             executor.activity.has_runner.store(false, Ordering::Release);
-            // A rename in between has not started another task.
+            // A rename before the store above still found a runner and started no task, so look again. If moves are left, this task goes on,
+            // unless another one has begun.
             if executor.is_idle() || executor.activity.has_runner.swap(true, Ordering::AcqRel) {
                 return;
             }

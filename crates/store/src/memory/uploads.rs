@@ -3,8 +3,8 @@
 use super::{Description, MemoryStore, etag_of};
 use crate::part_number;
 use crate::{
-    Attributes, CompleteOptions, ObjectKey, ObjectRef, Part, PartNote, Payload, Result, Settings, StoreError,
-    Tags, Timestamp, Upload, Uploads,
+    Attributes, CompleteOptions, MakePartNote, ObjectKey, ObjectRef, Part, Payload, Result, Settings,
+    StoreError, Tags, Timestamp, Upload, Uploads,
 };
 use bytes::Bytes;
 use futures_util::StreamExt as _;
@@ -71,7 +71,7 @@ impl Uploads for MemoryStore {
         id: &str,
         number: u32,
         body: BoxStream<'_, Result<Bytes>>,
-        note: PartNote<'_>,
+        make_note: MakePartNote<'_>,
     ) -> Result<Part> {
         part_number::check(number)?;
         self.find(key, id).await?;
@@ -82,7 +82,7 @@ impl Uploads for MemoryStore {
             etag: etag_of(self.0.next_write()),
             size_bytes: body.len(),
             last_modified: self.0.clock.now(),
-            note: note()?,
+            note: make_note()?,
         };
         let sent = Sent { part: part.clone(), body };
         self.0.uploads_and_settings.with(key, id, |begun| {

@@ -9,7 +9,7 @@ use store::{GetOptions, ListEntry, ListPage, ListRequest, ObjectKey, ObjectMeta,
 
 use crate::base::Base;
 use crate::bucket::directories::{Directory, LOOKUP_PAGES_MAX, ListedRange};
-use crate::bucket::evict::Evictor;
+use crate::bucket::evict::NameEvictor;
 use crate::bucket::export_queue::ExportQueue;
 use crate::bucket::headers;
 use crate::bucket::known_state::KnownState;
@@ -32,7 +32,7 @@ pub(crate) struct Discovery {
     pub(in crate::bucket) metadata: Arc<Metadata>,
     pub(in crate::bucket) exports: Arc<ExportQueue>,
     pub(in crate::bucket) reconciler: Arc<Reconciler>,
-    pub(in crate::bucket) evictor: Arc<Evictor>,
+    pub(in crate::bucket) name_evictor: Arc<NameEvictor>,
 }
 
 impl Discovery {
@@ -40,7 +40,7 @@ impl Discovery {
         base: &Base,
         parts: &BucketParts,
         reconciler: &Arc<Reconciler>,
-        evictor: &Arc<Evictor>,
+        name_evictor: &Arc<NameEvictor>,
     ) -> Arc<Self> {
         Arc::new(Self {
             mount: base.mount.clone(),
@@ -50,7 +50,7 @@ impl Discovery {
             metadata: parts.metadata.clone(),
             exports: parts.exports.clone(),
             reconciler: reconciler.clone(),
-            evictor: evictor.clone(),
+            name_evictor: name_evictor.clone(),
         })
     }
 }
@@ -103,7 +103,7 @@ impl Discovery {
         loop {
             let forgotten = directory.forgotten();
             if !self.known.is_answered(&directory.listed_range(), &sort_keys, self.mount.moment()) {
-                self.evictor.evict_if_needed(PAGE_ENTRIES)?;
+                self.name_evictor.evict_if_needed(PAGE_ENTRIES)?;
                 self.list_until_answered(parent, name, &sort_keys, &directory).await?;
             }
             let found = self.names.tables().lookup(parent, name)?;

@@ -28,7 +28,7 @@ use crate::names::Names;
 
 /// Keeps known names within their share of memory.
 #[derive(Debug)]
-pub(crate) struct Evictor {
+pub(crate) struct NameEvictor {
     pub(in crate::bucket) mount: Arc<Mount>,
     pub(in crate::bucket) names: Arc<Names>,
     pub(in crate::bucket) content: Arc<Content>,
@@ -47,7 +47,7 @@ pub(in crate::bucket) enum Freed {
     References,
 }
 
-impl Evictor {
+impl NameEvictor {
     pub(crate) fn new(base: &Base, parts: &BucketParts, derived: &Arc<Views>) -> Arc<Self> {
         let freed = if base.mount.layout.can_have_keys() { Freed::Names } else { Freed::References };
         Arc::new(Self {
@@ -93,7 +93,7 @@ struct Position {
     asked: Option<Ino>,
 }
 
-impl Evictor {
+impl NameEvictor {
     /// Counts entries that were learned or looked up. If the tables exceed their share of memory, evicts down to three quarters
     /// of it, as far as one sweep gets.
     pub(crate) fn evict_if_needed(&self, entries: usize) -> Result<()> {
@@ -318,7 +318,7 @@ fn forget_sort_key(directory: &Directory, name: &Name, kind: Kind) {
     }
 }
 
-impl Evictor {
+impl NameEvictor {
     /// Counts one kernel reference; returns false if the inode was evicted since its lookup.
     pub(crate) fn refer(&self, ino: Ino) -> bool {
         self.names.references().add(ino);

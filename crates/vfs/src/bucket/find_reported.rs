@@ -20,7 +20,7 @@ impl Discovery {
         files: &[&DerivedFile],
         asked_at: Moment,
     ) -> Result<Vec<Option<Inode>>> {
-        self.evictor.evict_if_needed(files.len())?;
+        self.name_evictor.evict_if_needed(files.len())?;
         let (mut found, mut looks) = (Vec::with_capacity(files.len()), Vec::new());
         let resolutions = self.reconciler.apply_reports(files, asked_at)?;
         let made = resolutions.iter().filter_map(|resolution| {

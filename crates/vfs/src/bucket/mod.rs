@@ -30,7 +30,7 @@ use std::sync::Arc;
 use crate::bucket::conflicts::ConflictRecords;
 use crate::bucket::conflicts::resolve::ConflictResolver;
 use crate::bucket::discovery::Discovery;
-use crate::bucket::evict::Evictor;
+use crate::bucket::evict::NameEvictor;
 use crate::bucket::export_queue::ExportQueue;
 use crate::bucket::exports::Exporter;
 use crate::bucket::hints::Hints;
@@ -49,7 +49,7 @@ pub(crate) struct Bucket {
     pub(crate) locks: Arc<ChangeLocks>,
     pub(crate) conflicts: Arc<ConflictRecords>,
     pub(crate) discovery: Arc<Discovery>,
-    pub(crate) evictor: Arc<Evictor>,
+    pub(crate) name_evictor: Arc<NameEvictor>,
     pub(crate) hints: Arc<Hints>,
     pub(crate) lister: Arc<BackgroundLister>,
     pub(crate) resolver: Arc<ConflictResolver>,

@@ -225,7 +225,7 @@ impl Drop for FileUser {
         let file = self.file.clone();
         runtime.spawn(async move {
             if let Err(error) = opener.close_file(&file).await {
-                tracing::warn!(ino = %file.ino, %error, "closing a file failed");
+                tracing::warn!(ino = %file.ino, %error, "cannot clean up after the last use of a file: unused objects, the name of a file that was never stored, or attributes that are not exported may remain");
             }
         });
     }

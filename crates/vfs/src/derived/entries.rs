@@ -157,7 +157,7 @@ impl ViewRouter {
             Err(error) => {
                 self.remover.unlink_name(parent, &name, made.0.ino).await?;
                 self.editor.release(made.1.handle).await?;
-                self.evictor.forget(made.0.ino, 1);
+                self.name_evictor.forget(made.0.ino, 1);
                 Err(error)
             }
         }

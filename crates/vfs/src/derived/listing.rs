@@ -36,7 +36,7 @@ impl ViewRouter {
         }
         let inos: Vec<Ino> = entries.iter().filter_map(|(_, inode)| Some(inode.as_ref()?.ino)).collect();
         let mut referred =
-            if plus { self.evictor.refer_all(&inos)? } else { vec![false; inos.len()] }.into_iter();
+            if plus { self.name_evictor.refer_all(&inos)? } else { vec![false; inos.len()] }.into_iter();
         let listed = entries.into_iter().map(|(name, inode)| match inode {
             None => self.listed_directory(views, (dir, name), plus),
             Some(inode) => self.listed_file(views, (dir, name), inode, referred.next() == Some(true)),

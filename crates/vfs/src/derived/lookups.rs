@@ -94,7 +94,7 @@ impl ViewRouter {
 
     /// Adds a kernel reference to a file found in a derived directory. Returns false if the file was evicted meanwhile.
     pub(super) fn refer_shown(&self, views: &DerivedDirectories, ino: Ino, place: &DentryKey) -> bool {
-        let is_referred = self.evictor.refer(ino);
+        let is_referred = self.name_evictor.refer(ino);
         if is_referred {
             views.record_shown(ino, place.clone());
         }

@@ -34,7 +34,8 @@ pub(crate) struct DerivedDirectories {
     pub(crate) root: Ino,
     /// The mode of the top directory, if it differs from the default mode.
     top_mode: Option<u16>,
-    since: Timestamp,
+    /// When the tree was attached: all times of every derived directory.
+    attached_at: Timestamp,
     nodes: Mutex<Nodes>,
     /// Files that were created in derived directories.
     pub(super) created: CreatedFiles,
@@ -64,11 +65,11 @@ impl DerivedDirectories {
         tree: Arc<dyn Derived>,
         at: Option<Name>,
         top_mode: Option<u16>,
-        since: Timestamp,
+        attached_at: Timestamp,
     ) -> Self {
         let root = if at.is_some() { Ino(DERIVED_BIT) } else { Ino::ROOT };
         let (nodes, created, listings) = (Mutex::default(), CreatedFiles::default(), Listings::default());
-        Self { tree, at, root, top_mode, since, nodes, created, listings }
+        Self { tree, at, root, top_mode, attached_at, nodes, created, listings }
     }
 
     /// Returns the path of a derived directory.
@@ -191,10 +192,10 @@ impl DerivedDirectories {
             rdev: 0,
             size_bytes: 0,
             blocks: 0,
-            atime: self.since,
-            mtime: self.since,
-            ctime: self.since,
-            btime: self.since,
+            atime: self.attached_at,
+            mtime: self.attached_at,
+            ctime: self.attached_at,
+            btime: self.attached_at,
         }
     }
 

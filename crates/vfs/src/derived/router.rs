@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::base::Base;
 use crate::bucket::Bucket;
 use crate::bucket::discovery::Discovery;
-use crate::bucket::evict::Evictor;
+use crate::bucket::evict::NameEvictor;
 use crate::bucket::known_state::KnownState;
 use crate::bucket::metadata::object_metadata::Metadata;
 use crate::content::Content;
@@ -27,7 +27,7 @@ pub struct ViewRouter {
     pub(in crate::derived) known: Arc<KnownState>,
     pub(in crate::derived) metadata: Arc<Metadata>,
     pub(in crate::derived) discovery: Arc<Discovery>,
-    pub(in crate::derived) evictor: Arc<Evictor>,
+    pub(in crate::derived) name_evictor: Arc<NameEvictor>,
     pub(crate) derived: Arc<Views>,
     pub(in crate::derived) renamer: Arc<Renamer>,
     pub(in crate::derived) remover: Arc<Remover>,
@@ -50,7 +50,7 @@ impl ViewRouter {
             known: bucket.known.clone(),
             metadata: bucket.metadata.clone(),
             discovery: bucket.discovery.clone(),
-            evictor: bucket.evictor.clone(),
+            name_evictor: bucket.name_evictor.clone(),
             derived: derived.clone(),
             renamer: entries.renamer.clone(),
             remover: entries.remover.clone(),

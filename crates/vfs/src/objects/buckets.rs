@@ -73,7 +73,7 @@ where
         let caller = Caller { uid: config.uid, gid: config.gid, umask: 0 };
         let made = Box::pin(self.fs.mkdir(caller, Ino::ROOT, name.as_bytes(), config.dir_mode)).await;
         match made {
-            Ok(made) => self.fs.bucket.evictor.forget(made.ino, 1),
+            Ok(made) => self.fs.bucket.name_evictor.forget(made.ino, 1),
             Err(error) if error.errno() == libc::EEXIST => return Err(bucket_name::exists(name)),
             Err(error) => return Err(error_about(&key_of(name)?)(error)),
         }

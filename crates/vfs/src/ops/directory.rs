@@ -9,7 +9,7 @@ use crate::base::Base;
 use crate::bucket::Bucket;
 use crate::bucket::directories::ListedRange;
 use crate::bucket::discovery::{Discovery, PAGE_ENTRIES};
-use crate::bucket::evict::Evictor;
+use crate::bucket::evict::NameEvictor;
 use crate::bucket::known_state::KnownState;
 use crate::bucket::sort_keys::{self, Entry};
 use crate::content::Content;
@@ -30,7 +30,7 @@ pub(crate) struct DirectoryReader {
     pub(in crate::ops) content: Arc<Content>,
     pub(in crate::ops) known: Arc<KnownState>,
     pub(in crate::ops) discovery: Arc<Discovery>,
-    pub(in crate::ops) evictor: Arc<Evictor>,
+    pub(in crate::ops) name_evictor: Arc<NameEvictor>,
     pub(in crate::ops) views: Arc<ViewRouter>,
 }
 
@@ -42,7 +42,7 @@ impl DirectoryReader {
             content: base.content.clone(),
             known: bucket.known.clone(),
             discovery: bucket.discovery.clone(),
-            evictor: bucket.evictor.clone(),
+            name_evictor: bucket.name_evictor.clone(),
             views: views.clone(),
         })
     }
@@ -212,7 +212,7 @@ impl DirectoryReader {
             let known = directory.listed_range();
             if !is_usable(&known, &after) {
                 // Evict before learning, because learning needs the entries of this directory.
-                self.evictor.evict_if_needed(PAGE_ENTRIES)?;
+                self.name_evictor.evict_if_needed(PAGE_ENTRIES)?;
                 let learned = async {
                     let is_known = is_usable(&directory.listed_range(), &after);
                     if is_known { Ok(()) } else { self.discovery.list_page(dir, &directory, &after).await }
@@ -245,7 +245,7 @@ impl DirectoryReader {
     /// Builds the answer for entries; with `plus` the kernel gets a reference to each entry that has attributes.
     fn listed(&self, entries: Vec<(Entry, Inode, u64)>, plus: bool) -> Result<Vec<DirectoryEntry>> {
         let inos: Vec<Ino> = entries.iter().map(|(_, inode, _)| inode.ino).collect();
-        let referred = if plus { self.evictor.refer_all(&inos)? } else { vec![false; inos.len()] };
+        let referred = if plus { self.name_evictor.refer_all(&inos)? } else { vec![false; inos.len()] };
         let listed = entries.into_iter().zip(referred).map(|((entry, inode, cookie), is_referred)| {
             let is_sure = !self.known.reads_headers() || inode.exact || inode.kind == Kind::Directory;
             DirectoryEntry {

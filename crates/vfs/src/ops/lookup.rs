@@ -23,7 +23,7 @@ impl Filesystem {
             let found = self.bucket.discovery.find(parent, &name).await?;
             let inode =
                 self.bucket.discovery.with_exact_attributes(self.bucket.discovery.must(found)?).await?;
-            if self.bucket.evictor.refer(inode.ino) {
+            if self.bucket.name_evictor.refer(inode.ino) {
                 return Ok(self.content.attr(inode));
             }
         }
@@ -31,7 +31,7 @@ impl Filesystem {
 
     /// Removes kernel references.
     pub fn forget(&self, ino: Ino, count: u64) {
-        self.bucket.evictor.forget(ino, count);
+        self.bucket.name_evictor.forget(ino, count);
     }
 
     /// Returns the attributes of an inode, not older than the revalidation time.

@@ -10,7 +10,7 @@ use store::{ObjectKey, Precondition};
 use crate::base::Base;
 use crate::bucket::Bucket;
 use crate::bucket::discovery::Discovery;
-use crate::bucket::evict::Evictor;
+use crate::bucket::evict::NameEvictor;
 use crate::bucket::exports::Exporter;
 use crate::bucket::known_state::KnownState;
 use crate::bucket::lister::BackgroundLister;
@@ -28,7 +28,7 @@ pub(crate) struct PathVolume {
     mount: Arc<Mount>,
     known: Arc<KnownState>,
     discovery: Arc<Discovery>,
-    evictor: Arc<Evictor>,
+    name_evictor: Arc<NameEvictor>,
     publisher: Arc<Publisher>,
     exporter: Arc<Exporter>,
     lister: Arc<BackgroundLister>,
@@ -42,7 +42,7 @@ impl PathVolume {
             mount: base.mount.clone(),
             known: bucket.known.clone(),
             discovery: bucket.discovery.clone(),
-            evictor: bucket.evictor.clone(),
+            name_evictor: bucket.name_evictor.clone(),
             publisher: publisher.clone(),
             exporter: bucket.exporter.clone(),
             lister: bucket.lister.clone(),
@@ -109,6 +109,6 @@ impl PathVolume {
     }
 
     pub(super) fn forget_learned(&self) -> Result<()> {
-        self.evictor.forget_learned()
+        self.name_evictor.forget_learned()
     }
 }

@@ -164,7 +164,10 @@ fn view_error(error: &ViewError) -> Response<Full<Bytes>> {
 
 /// Returns the answer to a malformed or refused request.
 pub(super) fn refused(status: StatusCode, says: &str) -> Response<Full<Bytes>> {
-    with_failure(status, &Failure { kind: "refused".to_owned(), says: says.to_owned(), container: None })
+    with_failure(
+        status,
+        &Failure { kind: "refused".to_owned(), says: says.to_owned(), failed_container: None },
+    )
 }
 
 fn with_failure(status: StatusCode, failure: &Failure) -> Response<Full<Bytes>> {

@@ -41,8 +41,9 @@ pub(super) struct Failure {
     /// Kind of the error. A newer peer may send kinds that are not known here.
     pub(super) kind: String,
     pub(super) says: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) container: Option<String>,
+    /// The container whose store failed; `None` for other errors.
+    #[serde(default, rename = "container", skip_serializing_if = "Option::is_none")]
+    pub(super) failed_container: Option<String>,
 }
 
 impl Page {
@@ -153,11 +154,11 @@ impl From<&ViewError> for Failure {
             ViewError::Refused(says) | ViewError::TooLarge(says) => ("refused", says.clone()),
             ViewError::Store { source, .. } => store_failure(source),
         };
-        let container = match error {
+        let failed_container = match error {
             ViewError::Store { container, .. } => Some(container.clone()),
             _ => None,
         };
-        Self { kind: kind.to_owned(), says, container }
+        Self { kind: kind.to_owned(), says, failed_container }
     }
 }
 
@@ -176,8 +177,8 @@ fn store_failure(error: &StoreError) -> (&'static str, String) {
 
 impl From<Failure> for ViewError {
     fn from(failure: Failure) -> Self {
-        let Failure { kind, says, container } = failure;
-        let Some(container) = container else {
+        let Failure { kind, says, failed_container } = failure;
+        let Some(container) = failed_container else {
             return match kind.as_str() {
                 "unknown" => Self::Unknown,
                 "unreachable" => Self::Unreachable(says),

@@ -21,7 +21,7 @@ use futures_util::stream::BoxStream;
 use meta::{FsError, Ino, Inode, Op, XattrHow};
 use record::{PartRecord, UPLOAD, UploadRecord, ino_of, new_id};
 use store::{
-    Attributes, CompleteOptions, ObjectKey, ObjectRef, Part, PartNote, StoreError, Tags, Upload, Uploads,
+    Attributes, CompleteOptions, MakePartNote, ObjectKey, ObjectRef, Part, StoreError, Tags, Upload, Uploads,
 };
 
 use super::directory_objects::{DirectoryObjects, ObjectNaming};
@@ -137,10 +137,10 @@ impl<N: ObjectNaming> Uploads for DirectoryObjects<N> {
         id: &str,
         number: u32,
         body: BoxStream<'_, store::Result<Bytes>>,
-        note: PartNote<'_>,
+        make_note: MakePartNote<'_>,
     ) -> store::Result<Part> {
         self.check_writable()?;
-        Box::pin(self.receive_part(key, id, number, body, note)).await
+        Box::pin(self.receive_part(key, id, number, body, make_note)).await
     }
 
     async fn parts(&self, key: &ObjectKey, id: &str) -> store::Result<Vec<Part>> {

@@ -6,7 +6,7 @@ use futures_util::{StreamExt as _, TryStreamExt as _};
 use meta::{Extent, Ino, Op, XattrHow};
 use std::ops::Range;
 use store::{
-    Attributes, ObjectKey, ObjectRef, Part, PartNote, Payload, Precondition, PutOptions, StoreError, Tags,
+    Attributes, MakePartNote, ObjectKey, ObjectRef, Part, Payload, Precondition, PutOptions, StoreError, Tags,
 };
 
 use super::record::{PartRecord, part_name};
@@ -32,13 +32,13 @@ impl<N: ObjectNaming> DirectoryObjects<N> {
         id: &str,
         number: u32,
         body: BoxStream<'_, store::Result<Bytes>>,
-        note: PartNote<'_>,
+        make_note: MakePartNote<'_>,
     ) -> store::Result<Part> {
         store::part_number::check(number)?;
         let (ino, _) = self.upload(key, id)?;
         let _stores = StoringGuard::begin(self.fs.content.storing(), ino);
         let (content, size_bytes) = self.store_body(ino, body).await?;
-        let named = match note() {
+        let named = match make_note() {
             Ok(note) => self.name_part(key, id, number, (&content, size_bytes), note).await,
             Err(error) => Err(error),
         };
