@@ -343,7 +343,7 @@ pub struct Metrics {
     pub layers: Measured<LayerTimes>,
     /// Time per layer of each family of calls.
     pub layers_by_call: Vec<CallLayers>,
-    /// Requests by kind and operation.
+    /// Requests by purpose (object data, object metadata, index, ...) and operation.
     pub io: Measured<Vec<KindOfIo>>,
     /// Chains of reads and of writes.
     pub chains: Measured<Vec<Chains>>,

@@ -14,7 +14,7 @@ pub struct Hint<'a> {
     pub key: Cow<'a, [u8]>,
     /// The kind of change.
     pub kind: ChangeKind,
-    /// The position among the hints for the key from sources of one kind, if the source states it.
+    /// The position among the hints for the key from the same source, if the source states it.
     pub order: Option<Order>,
     /// The time of the change by the source's clock.
     pub time: Option<Timestamp>,

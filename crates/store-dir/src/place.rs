@@ -12,8 +12,8 @@ pub(super) const OWN_DIR_AS_KEY: &[u8] = b"%+.tenon-store";
 /// The file of a key that ends in `/`, inside its directory: the escape of an empty name.
 pub(super) const MARKER: &[u8] = b"%!";
 
-/// The alternate name of an object, inside the directory that has its plain name, if that name is too long to be prefixed.
-pub(super) const ALTERNATE_INSIDE: &[u8] = b"%=";
+/// The whole name of an object's file inside the directory that has the object's plain name, where that name with a prefix would be too long.
+pub(super) const ALTERNATE_NAME_INSIDE: &[u8] = b"%=";
 
 /// The path of a key's file: the directories from the root, and the plain name.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,12 +54,12 @@ impl Place {
 
 /// Returns the name of the object `name` while a directory has its plain name.
 pub(super) fn alternate_name(name: &[u8]) -> Vec<u8> {
-    if is_alternate_inside(name) { [name, ALTERNATE_INSIDE].join(&b'/') } else { names::beside(name) }
+    if is_alternate_inside(name) { [name, ALTERNATE_NAME_INSIDE].join(&b'/') } else { names::beside(name) }
 }
 
 /// Returns whether the alternate name of an object is inside the directory that has its plain name.
 pub(super) fn is_alternate_inside(name: &[u8]) -> bool {
-    name.len() + ALTERNATE_INSIDE.len() > NAME_BYTES_MAX
+    name.len() + ALTERNATE_NAME_INSIDE.len() > NAME_BYTES_MAX
 }
 
 /// Joins names to a path from the root.

@@ -1,7 +1,7 @@
 //! Files that are being written and are not objects yet, in the store's own directory in the root.
 
 use super::errno;
-use super::place::{ALTERNATE_INSIDE, OWN_DIR};
+use super::place::{ALTERNATE_NAME_INSIDE, OWN_DIR};
 use super::record::ATTRIBUTE;
 use super::tree::{Tree, open_child};
 use bytes::Bytes;
@@ -69,11 +69,11 @@ impl Staging {
         Ok(Staged { staging: self.clone(), name: Some(name), file, key: key.clone() })
     }
 
-    /// Atomically replaces the file `name` in `dir` by a directory that contains the file as [`ALTERNATE_INSIDE`].
+    /// Atomically replaces the file `name` in `dir` by a directory that contains the file as [`ALTERNATE_NAME_INSIDE`].
     pub(super) fn put_inside(&self, dir: BorrowedFd<'_>, name: &[u8]) -> Result<(), Errno> {
         let own = self.unique();
         mkdirat(&self.dir, &own, DIR_MODE)?;
-        let inside = [own.as_bytes(), ALTERNATE_INSIDE].join(&b'/');
+        let inside = [own.as_bytes(), ALTERNATE_NAME_INSIDE].join(&b'/');
         let exchanged = linkat(dir, name, &self.dir, inside, AtFlags::empty())
             .and_then(|()| renameat_with(&self.dir, &own, dir, name, RenameFlags::EXCHANGE));
         self.remove(own.as_bytes());
@@ -83,7 +83,7 @@ impl Staging {
     /// Removes a staged file, or a directory left by [`Staging::put_inside`].
     fn remove(&self, name: &[u8]) {
         if unlinkat(&self.dir, name, AtFlags::empty()) == Err(Errno::ISDIR) {
-            unlinkat(&self.dir, [name, ALTERNATE_INSIDE].join(&b'/'), AtFlags::empty()).ok();
+            unlinkat(&self.dir, [name, ALTERNATE_NAME_INSIDE].join(&b'/'), AtFlags::empty()).ok();
             unlinkat(&self.dir, name, AtFlags::REMOVEDIR).ok();
         }
     }

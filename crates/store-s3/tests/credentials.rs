@@ -146,8 +146,16 @@ async fn a_role_of_a_profile_is_assumed_at_a_real_server() {
         server.region()
     ))
     .with("AWS_ENDPOINT_URL_STS", server.endpoint());
-    let buckets = client(config(server), home.source(Some("role")), Arc::new(SystemClock));
-    let store = fresh_bucket(&buckets).await.unwrap();
+    // MinIO says that it is ready before it can assume roles.
+    let store = loop {
+        let buckets = client(config(server), home.source(Some("role")), Arc::new(SystemClock));
+        match fresh_bucket(&buckets).await {
+            Err(error) if error.to_string().contains("Server not initialized") => {
+                tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+            }
+            opened => break opened.unwrap(),
+        }
+    };
     let key = ObjectKey::new("a").unwrap();
     store.put(&key, Payload::from(bytes::Bytes::from_static(b"x")), PutOptions::default()).await.unwrap();
     assert_eq!(store.head(&key).await.unwrap().size_bytes, 1);

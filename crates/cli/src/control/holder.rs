@@ -15,7 +15,8 @@ pub(crate) const LOCK_FILE: &str = "lock";
 pub(crate) struct Holder {
     /// Process id of the daemon.
     pub(crate) pid: u32,
-    /// The mount point, or the URL at which the volume is served without a mount.
+    /// The mount point, or the URL at which the volume is served without a mount; empty while a command that mounts nothing holds the
+    /// directory.
     pub(crate) mount_point: PathBuf,
     /// Further mount points.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

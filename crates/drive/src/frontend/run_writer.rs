@@ -57,7 +57,9 @@ pub(crate) struct RunWriter {
 /// The run being written, from its beginning on.
 struct OpenRun {
     run: Reservation,
+    /// Bytes of content for which the run has space, without padding and checksums.
     data_bytes_max: u64,
+    /// Bytes of content in the run so far, without padding and checksums.
     data_bytes: u64,
     sums: Sums,
     written_bytes: u64,

@@ -23,6 +23,7 @@ pub(super) struct Event<'a> {
     properties: Pairs<'a>,
 }
 
+/// An item of an event's data, which OpenIO calls a bean.
 #[derive(Default)]
 struct Bean<'a> {
     kind: Cow<'a, str>,

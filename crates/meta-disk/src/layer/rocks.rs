@@ -16,8 +16,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Minimum disk space for a table file and its manifest record.
-const TABLE_BYTES_MIN: u64 = 1 << 20;
+/// Free disk space that a flush needs beyond twice the length of its rows, for the manifest record.
+const SPARE_BYTES_MIN: u64 = 1 << 20;
 
 /// Minimum size of a cache shard. A block larger than its shard, such as the filter of a large table, is not cached and is read again
 /// for each key.
@@ -166,7 +166,7 @@ impl Database {
         let disk = rustix::fs::statvfs(self.db.path());
         let disk = disk.map_err(|error| EngineError::Unavailable(error.to_string()))?;
         let free = disk.f_bavail * disk.f_frsize;
-        if free >= 2 * bytes + TABLE_BYTES_MIN {
+        if free >= 2 * bytes + SPARE_BYTES_MIN {
             return Ok(());
         }
         Err(EngineError::Full(format!("only {free} bytes are free on the disk of the metadata tables")))

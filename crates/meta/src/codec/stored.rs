@@ -11,9 +11,9 @@ const TEXT: u8 = 0;
 const HEX: u8 = 1;
 const HEX_PARTS: u8 = 2;
 
-/// Writes an extent. `end` is the end of the previous extent, `base` a time close to the object's modification time.
-pub(super) fn write_extent(encoder: &mut Encoder, extent: &Extent, end: u64, base: Timestamp) {
-    encoder.number(extent.offset.wrapping_sub(end));
+/// Writes an extent. `previous_end` is the end of the previous extent in the file, `base` a time close to the object's modification time.
+pub(super) fn write_extent(encoder: &mut Encoder, extent: &Extent, previous_end: u64, base: Timestamp) {
+    encoder.number(extent.offset.wrapping_sub(previous_end));
     encoder.number(extent.len);
     encoder.number(extent.object_offset);
     write_stored(encoder, &extent.object, base);
@@ -21,11 +21,11 @@ pub(super) fn write_extent(encoder: &mut Encoder, extent: &Extent, end: u64, bas
 
 pub(super) fn read_extent(
     decoder: &mut Decoder<'_>,
-    end: u64,
+    previous_end: u64,
     base: Timestamp,
 ) -> Result<Extent, DecodeError> {
     Ok(Extent {
-        offset: end.wrapping_add(decoder.number()?),
+        offset: previous_end.wrapping_add(decoder.number()?),
         len: decoder.number()?,
         object_offset: decoder.number()?,
         object: read_stored(decoder, base)?,

@@ -1,4 +1,4 @@
-//! CreateBucket and ListBuckets.
+//! CreateBucket, DeleteBucket and ListBuckets.
 
 use s3s::dto::{Bucket, CreateBucketInput, ListBucketsInput, ListBucketsOutput};
 use s3s::{S3Error, S3Result, s3_error};

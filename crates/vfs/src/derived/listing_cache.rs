@@ -22,8 +22,8 @@ use crate::names::invalidation::Invalidation;
 /// Minimum time to cache an entry from a listing: programs often ask for the attributes of listed entries next.
 const LISTED_FOR: Duration = Duration::from_secs(1);
 
-/// Maximum stale names in one report.
-const NAMES_MAX: usize = 512;
+/// Maximum stale names in one report; further names go into further reports.
+const NAMES_PER_REPORT_MAX: usize = 512;
 
 impl ViewRouter {
     /// Returns a token for an answer that is about to be made. It tells later whether something changed meanwhile.
@@ -114,7 +114,7 @@ impl ViewRouter {
         let mut pieces = Vec::new();
         for (dir, names) in views.held_below(top) {
             let Ok(directory) = views.path(dir) else { continue };
-            for names in names.chunks(NAMES_MAX) {
+            for names in names.chunks(NAMES_PER_REPORT_MAX) {
                 pieces.push(DerivedStale { directory: directory.clone(), names: names.to_vec() });
             }
         }

@@ -54,7 +54,7 @@ enum VerifyError {
     #[error(transparent)]
     Store(#[from] StoreError),
     /// The known state changed between the request and its answer, at each attempt.
-    #[error("it changed during each of {ATTEMPTS_MAX} requests")]
+    #[error("the known state of the object changed during each of {ATTEMPTS_MAX} requests")]
     Changed,
 }
 

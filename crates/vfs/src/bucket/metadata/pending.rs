@@ -20,8 +20,9 @@ use crate::bucket::metadata::object_metadata::Metadata;
 /// The attribute that lists pending names. Each is a sign (`+` set, `-` removed), the name and a NUL.
 const PENDING: &[u8] = b"tenon.waiting";
 
-/// Pending names, each with whether it was set (true) or removed.
-type PendingNames = BTreeMap<Vec<u8>, bool>;
+/// Names of an inode's extended attributes whose change is not stored with its object yet, each with whether it was set (true) or
+/// removed.
+type PendingXattrs = BTreeMap<Vec<u8>, bool>;
 
 /// Serializes changes of the pending names. Never held across an await.
 #[derive(Debug, Default)]
@@ -36,7 +37,7 @@ impl Metadata {
 
     pub(crate) fn set_pending(&self, ino: Ino, name: &[u8], value: Option<Bytes>) -> Result<()> {
         let _turn = self.pending_lock.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut names = self.pending_names(ino)?;
+        let mut names = self.pending_xattrs(ino)?;
         names.insert(name.to_vec(), value.is_some());
         let mut ops = Vec::new();
         match value {
@@ -52,7 +53,7 @@ impl Metadata {
     /// Returns the pending changes of an inode.
     pub(crate) fn pending_changes(&self, ino: Ino) -> Result<Changes> {
         let mut changes = Changes::new();
-        for (name, is_set) in self.pending_names(ino)? {
+        for (name, is_set) in self.pending_xattrs(ino)? {
             let value = match is_set {
                 true => match self.names.tables().xattr(ino, &name) {
                     // The change was stored, or the attribute removed, meanwhile.
@@ -79,7 +80,7 @@ impl Metadata {
     /// Returns whether other changes are still pending; then nothing is cleared.
     pub(crate) fn clear_stored_pending(&self, ino: Ino, stored: &Described) -> Result<bool> {
         let _turn = self.pending_lock.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let names = self.pending_names(ino)?;
+        let names = self.pending_xattrs(ino)?;
         if names.is_empty() {
             return Ok(false);
         }
@@ -100,7 +101,7 @@ impl Metadata {
     /// are any, as some servers refuse these; otherwise all changes. Returns whether any change was pending.
     pub(crate) fn drop_refused_pending(&self, ino: Ino, why: &str) -> Result<bool> {
         let _turn = self.pending_lock.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut names = self.pending_names(ino)?;
+        let mut names = self.pending_xattrs(ino)?;
         if names.is_empty() {
             return Ok(false);
         }
@@ -125,7 +126,7 @@ impl Metadata {
         self.cache.forget(ino);
         self.renamed.forget(ino);
         let _turn = self.pending_lock.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let names = self.pending_names(ino)?;
+        let names = self.pending_xattrs(ino)?;
         if names.is_empty() {
             return Ok(());
         }
@@ -142,12 +143,12 @@ impl Metadata {
 
     /// Returns whether changes of tags are pending.
     pub(crate) fn has_pending_tags(&self, ino: Ino) -> Result<bool> {
-        Ok(self.pending_names(ino)?.keys().any(|name| tag_of(name, b"").is_some()))
+        Ok(self.pending_xattrs(ino)?.keys().any(|name| tag_of(name, b"").is_some()))
     }
 
-    fn pending_names(&self, ino: Ino) -> Result<PendingNames> {
+    fn pending_xattrs(&self, ino: Ino) -> Result<PendingXattrs> {
         match self.names.tables().xattr(ino, PENDING) {
-            Err(FsError::NoData | FsError::NotFound) => Ok(PendingNames::new()),
+            Err(FsError::NoData | FsError::NotFound) => Ok(PendingXattrs::new()),
             value => Ok(decode(&value?)),
         }
     }
@@ -160,13 +161,13 @@ impl Metadata {
     }
 }
 
-fn encode(names: &PendingNames) -> Bytes {
+fn encode(names: &PendingXattrs) -> Bytes {
     let one =
         |(name, is_set): (&Vec<u8>, &bool)| [if *is_set { b"+" } else { b"-" }, &name[..], b"\0"].concat();
     names.iter().flat_map(one).collect::<Vec<u8>>().into()
 }
 
-fn decode(value: &[u8]) -> PendingNames {
+fn decode(value: &[u8]) -> PendingXattrs {
     let names = value.split(|byte| *byte == 0).filter_map(|one| one.split_first());
     names.map(|(sign, name)| (name.to_vec(), *sign == b'+')).collect()
 }
@@ -176,10 +177,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pending_names_are_read_back() {
-        let names = PendingNames::from([(b"user.a".to_vec(), true), (b"user.\xff".to_vec(), false)]);
+    fn pending_xattrs_are_read_back() {
+        let names = PendingXattrs::from([(b"user.a".to_vec(), true), (b"user.\xff".to_vec(), false)]);
         assert_eq!(decode(&encode(&names)), names);
         assert_eq!(encode(&names), b"+user.a\0-user.\xff\0"[..]);
-        assert_eq!(decode(b""), PendingNames::new());
+        assert_eq!(decode(b""), PendingXattrs::new());
     }
 }

@@ -41,7 +41,7 @@ pub(super) struct PartRecord {
     #[serde(rename = "v")]
     version: u32,
     etag: String,
-    /// Offset in bytes.
+    /// The start of the part's bytes in the content of the upload's inode, in bytes.
     pub(super) at: u64,
     pub(super) size_bytes: u64,
     modified_ns: i64,
