@@ -156,11 +156,13 @@ impl Model {
         }
         let (old_path, old_dir, old_name, inode) = self.one_of(&entries);
         let ino = inode.ino;
-        let follows = inode.kind != Kind::Symlink;
+        // The model reaches an inode by any of its names, the kernel by the one that it is given.
+        let has_one_name = inode.is_dir() || inode.nlink == 1;
+        let follows = inode.kind != Kind::Symlink && has_one_name;
         let set = |changes| Op::SetAttr { ino, changes };
         let same = |call, op| Operation { call, op, paths: vec![old_path.clone()] };
         match self.below(12) {
-            0 => {
+            0 if has_one_name => {
                 let call = json!(["link", old_path, path]);
                 let op = Op::Link { ino, parent: dir, name };
                 Operation { call, op, paths: vec![old_path, path] }
@@ -191,7 +193,7 @@ impl Model {
                     set(AttrChanges { mode: Some(mode), ..AttrChanges::default() }),
                 )
             }
-            7 => {
+            7 if has_one_name => {
                 let uid = self.one_of(&[
                     None,
                     None,
@@ -213,14 +215,15 @@ impl Model {
                 let changes = AttrChanges { size_bytes: Some(size_bytes), ..AttrChanges::default() };
                 same(json!(["truncate", old_path, size_bytes]), set(changes))
             }
-            9 => {
+            9 if has_one_name => {
                 let is_now = self.below(2) == 0;
                 let time = Timestamp(if is_now { self.now } else { 1_000_000_000 });
                 let call = if is_now { json!(["touch", old_path]) } else { json!(["utime", old_path, 1]) };
                 let changes = AttrChanges { atime: Some(time), mtime: Some(time), ..AttrChanges::default() };
                 same(call, set(changes))
             }
-            10 if follows => {
+            // An access list that a stranger to the group sets also removes the set-group-id bit, which needs an op of its own.
+            10 if follows && (inode.mode & 0o2000 == 0 || caller.is_in(inode.gid)) => {
                 let (name, value) = match self.below(3) {
                     0 => (acl::ACCESS, self.acl()),
                     1 if inode.is_dir() => (acl::DEFAULT, self.acl()),
@@ -232,7 +235,9 @@ impl Model {
                 same(call, Op::SetXattr { ino, name: name.into(), value: value.into(), how })
             }
             _ if follows => {
-                let name = self.one_of(&["user.x", "system.posix_acl_access", "system.posix_acl_default"]);
+                // Linux removes the default list of what is no directory without a look at the file.
+                let names = ["user.x", "system.posix_acl_access", "system.posix_acl_default"];
+                let name = self.one_of(if inode.is_dir() { &names } else { &names[..2] });
                 let op = Op::RemoveXattr { ino, name: name.as_bytes().into() };
                 same(json!(["removexattr", old_path, name]), op)
             }
@@ -316,7 +321,7 @@ fn the_access_checks_of_batches_are_those_of_the_kernel() {
         std::env::var("TENON_ACCESS_OPS").ok().and_then(|count| count.parse().ok()).unwrap_or(OPERATIONS);
     let home = Home::new();
     home.ok(["format", "volume", "--naming", "inode"]);
-    home.ok(["mount", "volume", "mnt"]);
+    home.ok(["mount", "volume", "mnt", "--allow-other"]);
     let mut model = Model::new(seed);
     let root = Caller { uid: 0, gid: 0, groups: Box::new([]) };
     let users = (0..USERS).map(|user| {

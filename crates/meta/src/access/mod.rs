@@ -44,7 +44,8 @@ type Result<T, E = AccessError> = std::result::Result<T, E>;
 /// Returns the op as the caller may carry it out: without set-id bits that Linux would remove.
 ///
 /// `now` is the time that utimes(2) without a time would set. Ops that no user asks for, such as those that record what the store has, are
-/// permitted to nobody.
+/// permitted to nobody. An access ACL that somebody outside the group sets removes the set-group-id bit in Linux; that is a change of the mode,
+/// which the front end adds.
 ///
 /// # Errors
 ///

@@ -63,10 +63,11 @@ fn may_override(inode: &Inode, wanted: u16) -> bool {
     inode.is_dir() || wanted & EXECUTE == 0 || inode.mode & EXECUTE_ANY != 0
 }
 
-/// Returns the mode without the set-id bits that a change of content or owner removes (`setattr_should_drop_suidgid`).
-pub(super) fn without_set_id(mode: u16, may_keep_group_id: bool) -> u16 {
+/// Returns the mode without the set-id bits that a change of content or owner removes. The set-group-id bit without group execution is kept, as
+/// in the kernel's description of `FUSE_HANDLE_KILLPRIV_V2`.
+pub(super) fn without_set_id(mode: u16) -> u16 {
     const SETUID: u16 = 0o4000;
     const GROUP_EXECUTE: u16 = 0o010;
-    let drops_group_id = mode & GROUP_EXECUTE != 0 || !may_keep_group_id;
-    mode & !SETUID & if drops_group_id { !SETGID } else { !0 }
+    let removed = if mode & GROUP_EXECUTE != 0 { SETUID | SETGID } else { SETUID };
+    mode & !removed
 }

@@ -76,6 +76,6 @@ fn mode_after(check: &Check<'_>, inode: &Inode, changes: &AttrChanges) -> Option
     if inode.is_dir() || !changes_owner && !changes_content {
         return None;
     }
-    let mode = without_set_id(inode.mode, check.caller.may_set_group_id(inode.gid));
+    let mode = without_set_id(inode.mode);
     (mode != inode.mode).then_some(mode)
 }
