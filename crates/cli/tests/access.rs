@@ -315,10 +315,8 @@ fn assert_same_attributes(mnt: &Path, model: &Model, path: &str, context: &str) 
 
 #[test]
 fn the_access_checks_of_batches_are_those_of_the_kernel() {
-    let seed = std::env::var("TENON_ACCESS_SEED").ok().and_then(|seed| seed.parse().ok());
-    let seed = seed.unwrap_or_else(|| u64::from(std::process::id()) ^ time_seed());
-    let operations =
-        std::env::var("TENON_ACCESS_OPS").ok().and_then(|count| count.parse().ok()).unwrap_or(OPERATIONS);
+    let seed = setting("TENON_ACCESS_SEED").unwrap_or_else(|| u64::from(std::process::id()) ^ time_seed());
+    let operations = setting("TENON_ACCESS_OPS").map_or(OPERATIONS, |count| count as usize);
     let home = Home::new();
     home.ok(["format", "volume", "--naming", "inode"]);
     home.ok(["mount", "volume", "mnt", "--allow-other"]);
@@ -356,4 +354,10 @@ fn the_access_checks_of_batches_are_those_of_the_kernel() {
 /// Returns a number that differs from run to run.
 fn time_seed() -> u64 {
     std::time::SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_nanos() as u64)
+}
+
+/// Returns a number from the environment, to repeat or to prolong a run.
+#[expect(clippy::disallowed_methods, reason = "settings of this test only")]
+fn setting(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
 }
