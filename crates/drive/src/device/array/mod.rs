@@ -138,16 +138,16 @@ impl Array {
         let _no_rebuild = self.writing.read().await;
         let joining = self.joining.read().unwrap_or_else(PoisonError::into_inner).clone();
         let to_joining = async {
-            match joining {
-                Some((number, member)) => write(number, member).await,
+            match &joining {
+                Some((number, member)) => write(*number, member.clone()).await,
                 None => Ok(()),
             }
         };
         let (failed, joins) = join(self.on_each_member(self.in_sync(), write), to_joining).await;
-        if let Err(error) = joins {
+        if let (Err(error), Some((_, member))) = (joins, &joining) {
             // The next step of the rebuild notices that and fails.
             tracing::error!(%error, "the device that is being rebuilt failed a write");
-            *self.joining.write().unwrap_or_else(PoisonError::into_inner) = None;
+            self.end_joining(member);
         }
         self.exclude(wait, failed).await
     }

@@ -117,6 +117,14 @@ impl Array {
         Ok(Joining { array: self.clone(), number, member })
     }
 
+    /// Ends the writes to a device that is being rebuilt, unless another device is being rebuilt by now.
+    pub(super) fn end_joining(&self, ended: &Member) {
+        let mut joins = self.joining.write().unwrap_or_else(PoisonError::into_inner);
+        if joins.as_ref().is_some_and(|(_, member)| member.id == ended.id) {
+            *joins = None;
+        }
+    }
+
     fn number_for(&self, io: &Io) -> Result<usize> {
         let missing = Members::of(0..self.shape.members()).without(self.in_sync());
         let was = read_label(&*io.device()).ok().flatten().map(|label| label.index);
@@ -165,10 +173,7 @@ struct Joining {
 
 impl Drop for Joining {
     fn drop(&mut self) {
-        let mut joins = self.array.joining.write().unwrap_or_else(PoisonError::into_inner);
-        if joins.as_ref().is_some_and(|(_, member)| member.id == self.member.id) {
-            *joins = None;
-        }
+        self.array.end_joining(&self.member);
     }
 }
 
