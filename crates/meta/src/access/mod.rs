@@ -13,17 +13,11 @@ mod setattr;
 pub use permission::Caller;
 
 use crate::acl::{self, Acl};
-use crate::codec::decode_dentry;
 use crate::{FsError, Ino, Inode, Kind, Name, Op, Reader, SETGID, namespace, schema};
-use permission::{EXECUTE, READ, WRITE};
+use permission::{EXECUTE, GROUP_EXECUTE, READ, SETUID, WRITE};
 use store::Timestamp;
 
-const SETUID: u16 = 0o4000;
 const STICKY: u16 = 0o1000;
-const GROUP_EXECUTE: u16 = 0o010;
-
-/// Directories from an inode to the root at most; more are a cycle.
-const DEPTH_MAX: usize = 4096;
 
 /// Errors of an access check.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -155,19 +149,10 @@ impl Check<'_> {
 
     /// Fails unless the caller may search a directory and all directories above it. The error is that of the uppermost one.
     fn require_search(&self, dir: Ino) -> Result<()> {
-        let mut path = Vec::new();
-        let mut at = Some(dir);
-        while let Some(ino) = at {
-            let inode = self.inode(ino)?;
-            at = inode.home.as_ref().map(|(parent, _)| *parent);
-            path.push(inode);
-            if path.len() > DEPTH_MAX {
-                return Err(
-                    FsError::Corrupt(format!("the directories above inode {dir} form a cycle")).into()
-                );
-            }
-        }
-        for inode in path.iter().rev() {
+        let line = namespace::read_line(self.state, dir)?;
+        let is_below_root = line.last().is_none_or(|uppermost| uppermost.home.is_some());
+        let root = if is_below_root { Some(self.inode(Ino::ROOT)?) } else { None };
+        for inode in root.iter().chain(line.iter().rev()) {
             if !inode.is_dir() {
                 return Err(FsError::NotDirectory.into());
             }
@@ -177,10 +162,8 @@ impl Check<'_> {
     }
 
     fn entry(&self, parent: &Inode, name: &Name) -> Result<Option<Inode>> {
-        let found = self.state.get(&schema::dentry(parent.ino, name)).map_err(FsError::from)?;
-        let Some(found) = found else { return Ok(None) };
-        let dentry = decode_dentry(&found.value).map_err(FsError::from)?;
-        self.inode(dentry.ino).map(Some)
+        let found = namespace::read_entry(self.state, parent.ino, name)?;
+        found.map(|dentry| self.inode(dentry.ino)).transpose()
     }
 
     fn require_free_name(&self, parent: &Inode, name: &Name) -> Result<()> {

@@ -7,6 +7,9 @@ pub(super) const READ: u16 = 4;
 pub(super) const WRITE: u16 = 2;
 pub(super) const EXECUTE: u16 = 1;
 
+pub(super) const SETUID: u16 = 0o4000;
+pub(super) const GROUP_EXECUTE: u16 = 0o010;
+
 const GROUP_CLASS: u16 = 0o070;
 const EXECUTE_ANY: u16 = 0o111;
 
@@ -66,8 +69,6 @@ fn may_override(inode: &Inode, wanted: u16) -> bool {
 /// Returns the mode without the set-id bits that a change of content or owner removes. The set-group-id bit without group execution is kept, as
 /// in the kernel's description of `FUSE_HANDLE_KILLPRIV_V2`.
 pub(super) fn without_set_id(mode: u16) -> u16 {
-    const SETUID: u16 = 0o4000;
-    const GROUP_EXECUTE: u16 = 0o010;
     let removed = if mode & GROUP_EXECUTE != 0 { SETUID | SETGID } else { SETUID };
     mode & !removed
 }

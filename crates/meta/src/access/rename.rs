@@ -2,7 +2,7 @@
 
 use super::permission::{EXECUTE, WRITE};
 use super::{Check, Result};
-use crate::{FsError, Ino, Inode, Name, RenameHow};
+use crate::{FsError, Ino, Inode, Name, RenameHow, namespace};
 
 /// Checks in the order of `do_renameat2` and `vfs_rename`.
 pub(super) fn check(check: &Check<'_>, from: &(Ino, Name), to: &(Ino, Name), how: RenameHow) -> Result<()> {
@@ -58,13 +58,6 @@ fn require_same_type(source: &Inode, target: &Inode, how: RenameHow) -> Result<(
 
 /// Returns whether a directory is `below` or one of the directories above it.
 fn is_at_or_above(check: &Check<'_>, dir: &Inode, below: &Inode) -> Result<bool> {
-    let mut at = Some(below.ino);
-    while let Some(ino) = at {
-        if ino == dir.ino {
-            return Ok(true);
-        }
-        // `require_search` has found these directories to form no cycle.
-        at = check.inode(ino)?.home.map(|(parent, _)| parent);
-    }
-    Ok(false)
+    let line = namespace::read_line(check.state, below.ino)?;
+    Ok(dir.ino == Ino::ROOT || line.iter().any(|inode| inode.ino == dir.ino))
 }

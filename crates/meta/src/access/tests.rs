@@ -145,3 +145,18 @@ fn a_directory_moves_to_another_parent_only_for_those_who_may_write_to_it() {
     assert_eq!(world.authorize(&caller(2000, &[]), &rename(target)), Err(AccessError::Denied));
     assert!(world.authorize(&caller(OWNER, &[]), &rename(target)).is_ok());
 }
+
+/// The checks took directories of more than 4096 levels, which a namespace can have, for a cycle.
+#[test]
+fn deep_directories_are_no_cycle() {
+    let world = World::new();
+    world.0.commit(&ctx(), &chmod(Ino::ROOT, 0o777)).unwrap();
+    let deepest =
+        (0..5000).fold(Ino::ROOT, |dir, _| world.create(dir, "d", Kind::Directory, 0o777, OWNER, GROUP));
+    assert!(
+        world
+            .authorize(&caller(2000, &[]), &chmod(deepest, 0o700))
+            .is_err_and(|error| error == AccessError::NotPermitted)
+    );
+    assert!(world.authorize(&caller(OWNER, &[]), &chmod(deepest, 0o700)).is_ok());
+}

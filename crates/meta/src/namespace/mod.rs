@@ -210,8 +210,7 @@ impl Namespace {
 
     /// Returns the dentry of a name.
     pub fn entry(&self, parent: Ino, name: &Name) -> Result<Option<Dentry>, FsError> {
-        let found = self.engine.get(&schema::dentry(parent, name))?;
-        Ok(found.map(|found| decode_dentry(&found.value)).transpose()?)
+        read_entry(&*self.engine, parent, name)
     }
 
     /// Returns the first `limit` entries of a directory after a name, ascending by name. Returns no entries for an inode that does
@@ -380,19 +379,34 @@ impl Namespace {
 /// Returns the path of an inode's primary name, as names from the root down; empty for the root. Fails with `NotFound` for
 /// orphans.
 pub fn read_path(reader: &(impl Reader + ?Sized), ino: Ino) -> Result<Vec<Name>, FsError> {
-    let mut names = Vec::new();
-    let mut at = ino;
-    while at != Ino::ROOT {
-        let inode = read_inode(reader, at)?.ok_or(FsError::NotFound)?;
-        let (parent, name) = inode.home.ok_or(FsError::NotFound)?;
-        names.push(name);
-        at = parent;
-        if names.len() > records::DEPTH_MAX {
+    let line = read_line(reader, ino)?;
+    line.into_iter().rev().map(|inode| inode.home.map(|(_, name)| name).ok_or(FsError::NotFound)).collect()
+}
+
+/// Returns an inode and the directories above it by their primary names, from the inode up, without the root. The last one has no name if
+/// it is an orphan.
+pub(crate) fn read_line(reader: &(impl Reader + ?Sized), ino: Ino) -> Result<Vec<Inode>, FsError> {
+    let mut line: Vec<Inode> = Vec::new();
+    let mut at = Some(ino);
+    while let Some(next) = at.filter(|ino| *ino != Ino::ROOT) {
+        let inode = read_inode(reader, next)?.ok_or(FsError::NotFound)?;
+        at = inode.home.as_ref().map(|(parent, _)| *parent);
+        line.push(inode);
+        if line.len() > records::DEPTH_MAX {
             return Err(FsError::Corrupt(format!("the directories above inode {ino} form a cycle")));
         }
     }
-    names.reverse();
-    Ok(names)
+    Ok(line)
+}
+
+/// Returns the dentry of a name.
+pub(crate) fn read_entry(
+    reader: &(impl Reader + ?Sized),
+    parent: Ino,
+    name: &Name,
+) -> Result<Option<Dentry>, FsError> {
+    let found = reader.get(&schema::dentry(parent, name))?;
+    Ok(found.map(|found| decode_dentry(&found.value)).transpose()?)
 }
 
 /// Returns the number of the opening that reserved a lease. Leases have equal lengths and follow each other.
