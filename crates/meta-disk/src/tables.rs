@@ -2,6 +2,7 @@
 //!
 //! Invariant: a reader sees a publication completely or not at all, and never sees the engine's own records.
 
+use crate::error::io_error;
 use crate::journal::{self, Journal, Records};
 use crate::layer::{Cursor, Layer};
 use crate::row;
@@ -256,7 +257,7 @@ impl Tables {
         if let Some(number) = journal_number {
             changes.insert(schema::journal(), Some(encode_number(number)));
         }
-        self.layer.write(&changes, removed_range, journal_number.is_none())
+        self.layer.write(changes, removed_range, journal_number.is_none())
     }
 
     /// Publishes changes as one table file, which is durable when this returns. All earlier commits must have been synced.
@@ -305,11 +306,7 @@ impl JournalState {
 
 /// Converts an error of the journal.
 fn journal_error(error: io::Error) -> EngineError {
-    let text = format!("the journal: {error}");
-    match error.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => EngineError::Full(text),
-        _ => EngineError::Unavailable(text),
-    }
+    io_error(io::Error::new(error.kind(), format!("the journal: {error}")))
 }
 
 /// An iterator over the records of a range, without the engine's own records.

@@ -12,6 +12,7 @@
 
 mod block;
 mod cache;
+mod chunk_cursor;
 mod cursor;
 mod error;
 mod filter;
@@ -20,6 +21,7 @@ pub mod fuzz;
 mod last_before;
 mod layout;
 mod merge;
+mod merge_policy;
 mod resume;
 mod source;
 mod table;
@@ -27,9 +29,11 @@ mod verify;
 mod writer;
 
 pub use cache::{Cache, Spread};
+pub use chunk_cursor::{ChunkCursor, ChunkSource};
 pub use cursor::Cursor;
 pub use error::{Error, Result};
 pub use merge::{Merge, Sorted};
+pub use merge_policy::tables_to_merge;
 pub use source::Source;
 pub use table::Table;
 pub use writer::{Options, Summary, Writer};

@@ -10,12 +10,6 @@ use crate::space::lock;
 use std::ops::Bound;
 use std::sync::{Arc, PoisonError};
 
-/// Tables of similar size that trigger a merge.
-const TABLES_OF_A_SIZE: usize = 4;
-
-/// An older table counts as similar in size if it is at most this many times as long as all newer ones together.
-const SIZE_RATIO: u64 = 2;
-
 /// A compaction in progress. Checkpoints do not touch its tables.
 struct Compaction {
     old: Vec<Arc<IndexTable>>,
@@ -53,7 +47,7 @@ impl Engine {
         let _no_checkpoint = self.root.lock();
         let tables = self.index.view().tables.clone();
         let lengths = mergeable_lengths(&tables);
-        let Some(count) = worth_merging(&lengths) else { return Ok(None) };
+        let Some(count) = sst::tables_to_merge(&lengths) else { return Ok(None) };
         let merged_bytes = lengths[..count].iter().sum();
         {
             // The room for a checkpoint stays free. More tables are better than a drive that refuses deletions.
@@ -69,31 +63,5 @@ impl Engine {
         let old: Vec<_> = tables.into_iter().take(count).collect();
         old.iter().for_each(|table| table.source().set_merging(true));
         Ok(Some(Compaction { old, is_all, sink }))
-    }
-}
-
-/// Returns how many of the newest tables to merge. The lengths are those of the tables, newest first.
-fn worth_merging(lengths: &[u64]) -> Option<usize> {
-    let mut sum = 0;
-    let of_a_size = lengths.iter().take_while(|&&length| {
-        let fits = sum == 0 || length <= sum * SIZE_RATIO;
-        sum += length;
-        fits
-    });
-    let count = of_a_size.count();
-    (count >= TABLES_OF_A_SIZE).then_some(count)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::worth_merging;
-
-    #[test]
-    fn tables_of_about_one_size_are_merged() {
-        assert_eq!(worth_merging(&[]), None);
-        assert_eq!(worth_merging(&[10, 12, 9]), None);
-        assert_eq!(worth_merging(&[10, 12, 9, 11]), Some(4));
-        assert_eq!(worth_merging(&[10, 12, 9, 400]), None);
-        assert_eq!(worth_merging(&[10, 12, 9, 11, 40, 900]), Some(5));
     }
 }

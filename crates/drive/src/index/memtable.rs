@@ -47,48 +47,20 @@ impl Memtable {
     pub(crate) fn len_bytes(&self) -> usize {
         self.len_bytes.load(Ordering::Relaxed)
     }
+}
 
-    /// Returns the next entries in ascending order; none at the end.
-    fn chunk(&self, from: Bound<&[u8]>) -> Vec<(Bytes, Bytes)> {
+impl sst::ChunkSource for Memtable {
+    fn copy_chunk(&self, from: Bound<&[u8]>, limit: usize, chunk: &mut Vec<(Bytes, Bytes)>) {
         let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
         let range = entries.range::<[u8], _>((from, Bound::Unbounded));
-        range.take(CHUNK).map(|(key, value)| (key.clone(), value.clone())).collect()
+        chunk.extend(range.take(limit).map(|(key, value)| (key.clone(), value.clone())));
     }
 }
 
-/// Iterates over the entries in order. Entries inserted behind the current position meanwhile are not seen.
-#[derive(Debug)]
-pub(crate) struct MemtableCursor {
-    memtable: Arc<Memtable>,
-    from: Bound<Bytes>,
-    /// Copied entries, the next one last.
-    chunk: Vec<(Bytes, Bytes)>,
-    current: (Bytes, Bytes),
-}
+/// Iterates over the entries of a memtable.
+pub(crate) type MemtableCursor = sst::ChunkCursor<Arc<Memtable>>;
 
-impl MemtableCursor {
-    pub(crate) fn new(memtable: Arc<Memtable>, from: Bound<Bytes>) -> Self {
-        Self { memtable, from, chunk: Vec::new(), current: Default::default() }
-    }
-}
-
-impl sst::Sorted for MemtableCursor {
-    fn advance(&mut self) -> sst::Result<bool> {
-        if self.chunk.is_empty() {
-            self.chunk = self.memtable.chunk(self.from.as_ref().map(|key| &key[..]));
-            self.chunk.reverse();
-        }
-        let Some(next) = self.chunk.pop() else { return Ok(false) };
-        self.from = Bound::Excluded(next.0.clone());
-        self.current = next;
-        Ok(true)
-    }
-
-    fn key(&self) -> &[u8] {
-        &self.current.0
-    }
-
-    fn value(&self) -> &Bytes {
-        &self.current.1
-    }
+/// Returns a cursor over the entries of a memtable.
+pub(crate) fn scan(memtable: &Arc<Memtable>, from: Bound<Bytes>) -> MemtableCursor {
+    MemtableCursor::new(Arc::clone(memtable), from, CHUNK)
 }

@@ -17,7 +17,7 @@ use crate::policy::IndexSize;
 use crate::verdict::Verdict;
 use bytes::Bytes;
 pub(crate) use memtable::ENTRY_BYTES;
-use memtable::{Memtable, MemtableCursor};
+use memtable::{Memtable, MemtableCursor, scan};
 pub(crate) use salvage::{Losses, SalvageCursor};
 use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -115,8 +115,7 @@ impl Index {
         let view = self.view();
         let owned = from.map(Bytes::copy_from_slice);
         let memories = std::iter::once(&view.memtable).chain(&view.frozen);
-        let memories =
-            memories.map(|memory| Cursor::Memtable(MemtableCursor::new(memory.clone(), owned.clone())));
+        let memories = memories.map(|memory| Cursor::Memtable(scan(memory, owned.clone())));
         let merge = sst::Merge::new(memories.chain(view.tables.iter().map(of)));
         Scan { merge, prefix: prefix.to_vec() }
     }
@@ -136,7 +135,7 @@ impl Index {
     /// Iterates over the frozen entries and those of these tables, deletions included.
     pub(crate) fn scan_frozen_and(&self, tables: &[Arc<IndexTable>]) -> sst::Merge<Cursor> {
         let view = self.view();
-        let memory = |frozen: &Arc<Memtable>| MemtableCursor::new(frozen.clone(), Bound::Unbounded);
+        let memory = |frozen: &Arc<Memtable>| scan(frozen, Bound::Unbounded);
         let frozen = view.frozen.iter().map(|frozen| Cursor::Memtable(memory(frozen)));
         let tables = tables.iter().map(|table| Cursor::Table(table.scan(Bound::Unbounded)));
         sst::Merge::new(frozen.chain(tables))

@@ -25,6 +25,7 @@ pub(crate) enum Layer {
 
 impl Layer {
     /// Opens the layer whose files the directory has, or creates one if `is_new`. With a journal the layer has no write-ahead log of its own.
+    #[cfg_attr(not(feature = "rocksdb"), expect(unused_variables, reason = "RocksDB needs to know"))]
     pub(crate) fn open(
         dir: &EngineDir,
         options: &EngineOptions,
@@ -39,10 +40,7 @@ impl Layer {
                 Ok(Self::Rocks(rocks::Database::open(dir, cache_bytes, is_new, is_journaled)?))
             }
             #[cfg(not(feature = "rocksdb"))]
-            TableLayer::RocksDb => {
-                let _unused = is_journaled;
-                Err(OpenError::NoRocksDb(dir.root().to_owned()))
-            }
+            TableLayer::RocksDb => Err(OpenError::NoRocksDb(dir.root().to_owned())),
         }
     }
 
@@ -94,13 +92,13 @@ impl Layer {
     /// [`flush`](Self::flush).
     pub(crate) fn write(
         &self,
-        changes: &Changes,
+        changes: Changes,
         removed_range: Option<&KeyRange>,
         is_logged: bool,
     ) -> Result<(), EngineError> {
         match self {
             #[cfg(feature = "rocksdb")]
-            Self::Rocks(database) => database.write(changes, removed_range, is_logged),
+            Self::Rocks(database) => database.write(&changes, removed_range, is_logged),
             Self::Lsm(tree) => tree.write(changes, removed_range, is_logged),
         }
     }
@@ -142,14 +140,12 @@ impl Layer {
     }
 
     /// Writes all rows to table files, which are durable when this returns. `unflushed_bytes` is the length of the rows.
+    #[cfg_attr(not(feature = "rocksdb"), expect(unused_variables, reason = "RocksDB needs to know"))]
     pub(crate) fn flush(&self, unflushed_bytes: u64) -> Result<(), EngineError> {
         match self {
             #[cfg(feature = "rocksdb")]
             Self::Rocks(database) => database.flush(unflushed_bytes),
-            Self::Lsm(tree) => {
-                let _unused = unflushed_bytes;
-                tree.flush()
-            }
+            Self::Lsm(tree) => tree.flush(),
         }
     }
 

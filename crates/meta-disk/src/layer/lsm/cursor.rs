@@ -1,7 +1,7 @@
 //! Cursors over memtables and table files together.
 
 use super::View;
-use super::memtable::{MemtableCursor, Version};
+use super::memtable::{self, MemtableCursor, Version};
 use super::readers::ReaderGuard;
 use super::table_file::TableFile;
 use crate::error;
@@ -78,8 +78,7 @@ impl Cursor<'_> {
 
 /// Returns the entries of a view at a version, tombstones included.
 pub(super) fn merge(view: &View, version: Version, from: Bound<&[u8]>) -> sst::Merge<Input> {
-    let memtable =
-        |memtable: &Arc<_>| Input::Memtable(MemtableCursor::new(Arc::clone(memtable), version, from));
+    let memtable = |memtable: &Arc<_>| Input::Memtable(memtable::scan(memtable, version, from));
     let tables = view.tables.iter().map(|table| Input::Table(Box::new(table.scan_part(from))));
     sst::Merge::new(view.memtables().map(memtable).chain(tables))
 }

@@ -2,6 +2,7 @@
 //!
 //! It is replaced atomically. `docs/format.md` draws its bytes.
 
+use log::Crc;
 use meta::EngineError;
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -52,14 +53,14 @@ impl Manifest {
             bytes.extend(number.to_le_bytes());
             bytes.extend(len_bytes.to_le_bytes());
         }
-        bytes.extend(checksum(&bytes).to_le_bytes());
+        bytes.extend(Crc::of(&bytes).to_le_bytes());
         bytes
     }
 
     fn decode(bytes: &[u8]) -> Result<Self, EngineError> {
         let damaged = || EngineError::Corrupt("the manifest of the metadata tables is damaged".into());
         let (rest, sum) = bytes.split_last_chunk::<4>().ok_or_else(damaged)?;
-        if !rest.starts_with(MAGIC) || checksum(rest) != u32::from_le_bytes(*sum) {
+        if !rest.starts_with(MAGIC) || Crc::of(rest) != u32::from_le_bytes(*sum) {
             return Err(damaged());
         }
         let mut rest = &rest[MAGIC.len()..];
@@ -82,11 +83,6 @@ fn take<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
     let (first, rest) = bytes.split_first_chunk::<N>()?;
     *bytes = rest;
     Some(*first)
-}
-
-/// Returns the CRC-32C of bytes.
-pub(super) fn checksum(bytes: &[u8]) -> u32 {
-    crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes) as u32
 }
 
 #[cfg(test)]

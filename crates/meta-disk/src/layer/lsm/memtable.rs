@@ -14,9 +14,8 @@ pub(super) type Version = u64;
 /// Estimated memory of a value beyond its bytes.
 const ENTRY_BYTES: usize = 160;
 
-/// Entries that a cursor copies at a time: few at first, since most scans are short.
+/// Entries that a cursor copies first: few, since most scans are short.
 const FIRST_CHUNK: usize = 8;
-const CHUNK_MAX: usize = 256;
 
 /// Rows in memory. An empty value is a tombstone.
 #[derive(Debug, Default)]
@@ -104,62 +103,31 @@ impl Memtable {
     fn read(&self) -> RwLockReadGuard<'_, BTreeMap<Bytes, Values>> {
         self.entries.read().unwrap_or_else(PoisonError::into_inner)
     }
+}
 
-    /// Copies up to `limit` entries into `chunk`, in descending order. Returns whether there may be more.
-    fn copy_chunk(
-        &self,
-        from: Bound<&[u8]>,
-        version: Version,
-        limit: usize,
-        chunk: &mut Vec<(Bytes, Bytes)>,
-    ) {
-        let entries = self.read();
-        let range = entries.range::<[u8], _>((from, Bound::Unbounded));
-        let visible = range.filter_map(|(key, values)| Some((key.clone(), values.at(version)?.clone())));
-        chunk.extend(visible.take(limit));
-        chunk.reverse();
-    }
+/// A memtable as a version sees it.
+#[derive(Debug)]
+pub(super) struct MemtableAt {
+    memtable: Arc<Memtable>,
+    version: Version,
 }
 
 /// Iterates over the entries of a memtable at a version.
-#[derive(Debug)]
-pub(super) struct MemtableCursor {
-    memtable: Arc<Memtable>,
-    version: Version,
-    from: Bound<Bytes>,
-    /// Copied entries, the next one last.
-    chunk: Vec<(Bytes, Bytes)>,
-    chunk_limit: usize,
-    current: (Bytes, Bytes),
+pub(super) type MemtableCursor = sst::ChunkCursor<MemtableAt>;
+
+/// Returns a cursor over the entries of a memtable at a version.
+pub(super) fn scan(memtable: &Arc<Memtable>, version: Version, from: Bound<&[u8]>) -> MemtableCursor {
+    let source = MemtableAt { memtable: Arc::clone(memtable), version };
+    MemtableCursor::new(source, from.map(Bytes::copy_from_slice), FIRST_CHUNK)
 }
 
-impl MemtableCursor {
-    pub(super) fn new(memtable: Arc<Memtable>, version: Version, from: Bound<&[u8]>) -> Self {
-        let from = from.map(Bytes::copy_from_slice);
-        let chunk_limit = FIRST_CHUNK;
-        Self { memtable, version, from, chunk: Vec::new(), chunk_limit, current: Default::default() }
-    }
-}
-
-impl sst::Sorted for MemtableCursor {
-    fn advance(&mut self) -> sst::Result<bool> {
-        if self.chunk.is_empty() {
-            let from = self.from.as_ref().map(|key| &key[..]);
-            self.memtable.copy_chunk(from, self.version, self.chunk_limit, &mut self.chunk);
-            self.chunk_limit = (2 * self.chunk_limit).min(CHUNK_MAX);
-        }
-        let Some(next) = self.chunk.pop() else { return Ok(false) };
-        self.from = Bound::Excluded(next.0.clone());
-        self.current = next;
-        Ok(true)
-    }
-
-    fn key(&self) -> &[u8] {
-        &self.current.0
-    }
-
-    fn value(&self) -> &Bytes {
-        &self.current.1
+impl sst::ChunkSource for MemtableAt {
+    fn copy_chunk(&self, from: Bound<&[u8]>, limit: usize, chunk: &mut Vec<(Bytes, Bytes)>) {
+        let entries = self.memtable.read();
+        let range = entries.range::<[u8], _>((from, Bound::Unbounded));
+        let at_version = |values: &Values| values.at(self.version).cloned();
+        let visible = range.filter_map(|(key, values)| Some((key.clone(), at_version(values)?)));
+        chunk.extend(visible.take(limit));
     }
 }
 

@@ -8,12 +8,6 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Tables of similar size that trigger a merge.
-const TABLES_OF_A_SIZE: usize = 4;
-
-/// An older table counts as similar in size if it is at most this many times as long as all newer ones together.
-const SIZE_RATIO: u64 = 2;
-
 impl State {
     /// Merges tables until no merge is due.
     pub(super) fn merge_due(&self) {
@@ -21,7 +15,7 @@ impl State {
             let tables = self.view().tables.clone();
             let lengths: Vec<u64> =
                 tables.iter().map(|table| sst::Source::len_bytes(table.source())).collect();
-            let Some(count) = tables_to_merge(&lengths) else { return };
+            let Some(count) = sst::tables_to_merge(&lengths) else { return };
             match self.merge(&tables[..count], count == tables.len()) {
                 Ok(()) => {}
                 Err(MergeError::IsClosing) => return,
@@ -81,16 +75,4 @@ impl sst::Sorted for StoppableCursor<'_> {
     fn value(&self) -> &Bytes {
         self.cursor.value()
     }
-}
-
-/// Returns how many of the newest tables to merge. The lengths are those of the tables, newest first.
-fn tables_to_merge(lengths: &[u64]) -> Option<usize> {
-    let mut sum = 0;
-    let similar = lengths.iter().take_while(|&&length| {
-        let is_similar = sum == 0 || length <= sum * SIZE_RATIO;
-        sum += length;
-        is_similar
-    });
-    let count = similar.count();
-    (count >= TABLES_OF_A_SIZE).then_some(count)
 }

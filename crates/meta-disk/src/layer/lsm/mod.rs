@@ -10,7 +10,6 @@
 //! - The caller excludes concurrent writes, flushes and ingestions; reads run at any time.
 
 mod cursor;
-mod log;
 mod manifest;
 mod memtable;
 mod merge;
@@ -18,6 +17,7 @@ mod readers;
 mod snapshot;
 mod table_file;
 mod worker;
+mod write_ahead_log;
 
 pub(crate) use cursor::Cursor;
 pub(crate) use snapshot::Snapshot;
@@ -26,9 +26,8 @@ use crate::error::{self, table_error};
 use crate::journal;
 use crate::tables::Changes;
 use bytes::Bytes;
-use log::Log;
 use manifest::Manifest;
-use memtable::{Memtable, MemtableCursor, Version};
+use memtable::{Memtable, Version};
 use meta::{EngineError, KeyRange};
 use readers::Readers;
 use std::fs;
@@ -39,6 +38,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use table_file::{FileTable, NewTable, TableFile};
 use worker::Worker;
+use write_ahead_log::WriteAheadLog;
 
 /// Maximum memory of a memtable that is not frozen yet, in bytes. With a small cache the limit is a quarter of the cache.
 const MEMTABLE_BYTES_MAX: usize = 32 << 20;
@@ -58,7 +58,7 @@ struct State {
     view: RwLock<Arc<View>>,
     readers: Arc<Readers>,
     /// The write-ahead log, once its earlier records have been applied.
-    log: OnceLock<Log>,
+    log: OnceLock<WriteAheadLog>,
     memtable_bytes_max: usize,
     next_table: AtomicU64,
     /// Also serializes changes of the list of tables.
@@ -144,7 +144,7 @@ impl Lsm {
     /// Publishes changes and removes a range, both at once. After an error nothing has changed.
     pub(crate) fn write(
         &self,
-        changes: &Changes,
+        changes: Changes,
         removed_range: Option<&KeyRange>,
         is_logged: bool,
     ) -> Result<(), EngineError> {
@@ -154,7 +154,7 @@ impl Lsm {
             self.make_room()?;
             let log =
                 state.log.get().unwrap_or_else(|| unreachable!("the log begins when the tree is opened"));
-            log.append(&journal::encode(changes, removed_range)).map_err(error::io_error)?;
+            log.append(&journal::encode(&changes, removed_range)).map_err(error::io_error)?;
         }
         state.insert(changes, removed);
         Ok(())
@@ -162,7 +162,7 @@ impl Lsm {
 
     /// Makes all logged publications durable.
     pub(crate) fn sync(&self) -> Result<(), EngineError> {
-        self.state.log.get().map_or(Ok(()), Log::sync).map_err(unavailable)
+        self.state.log.get().map_or(Ok(()), WriteAheadLog::sync).map_err(unavailable)
     }
 
     /// Returns whether the memtable has reached its limit.
@@ -239,7 +239,7 @@ impl State {
     fn open(dir: &Path, cache_bytes: usize, manifest: Manifest) -> Result<Self, EngineError> {
         let numbers: Vec<u64> = manifest.tables.iter().map(|(number, _)| *number).collect();
         table_file::delete_unnamed(dir, &numbers).map_err(unavailable)?;
-        log::delete_before(dir, manifest.first_log).map_err(unavailable)?;
+        write_ahead_log::delete_before(dir, manifest.first_log).map_err(unavailable)?;
         let memtable_bytes_max = MEMTABLE_BYTES_MAX.min(cache_bytes / 4);
         // Two memtables can be in memory beside the cache.
         let cache = Arc::new(sst::Cache::new((cache_bytes - 2 * memtable_bytes_max) as u64));
@@ -263,15 +263,15 @@ impl State {
     /// Applies the log's records to the memtable and begins the next log file.
     fn replay_log(&self) -> Result<(), EngineError> {
         let first = lock(&self.manifest).first_log;
-        let next = log::replay(&self.dir, first, |record| {
+        let next = write_ahead_log::replay(&self.dir, first, |record| {
             let damaged = || EngineError::Corrupt("a record of the write-ahead log is damaged".into());
             let (changes, removed_range) = journal::decode(record).ok_or_else(damaged)?;
             let removed = self.keys_in(removed_range.as_ref())?;
-            self.insert(&changes, removed);
+            self.insert(changes, removed);
             Ok::<_, ReplayError>(())
         });
         let next = next.map_err(|ReplayError(error)| error)?;
-        let log = Log::begin(&self.dir, next).map_err(error::io_error)?;
+        let log = WriteAheadLog::begin(&self.dir, next).map_err(error::io_error)?;
         self.log.get_or_init(|| log);
         Ok(())
     }
@@ -307,14 +307,17 @@ impl State {
     }
 
     /// Adds one publication to the memtable: a tombstone for each removed key, then the changes.
-    fn insert(&self, changes: &Changes, removed: Vec<Bytes>) {
+    fn insert(&self, changes: Changes, mut removed: Vec<Bytes>) {
         let (oldest_reader, newest) = self.readers.oldest_and_newest();
-        let tombstones = removed.into_iter().filter(|key| !changes.contains_key(&key[..]));
-        let tombstones = tombstones.map(|key| (key, Bytes::new()));
-        let rows = changes.iter().map(|(key, row)| {
-            let value = row.as_deref().unwrap_or_default();
-            assert_eq!(value.is_empty(), row.is_none(), "an empty row would be a tombstone");
-            (Bytes::copy_from_slice(key), Bytes::copy_from_slice(value))
+        removed.retain(|key| !changes.contains_key(&key[..]));
+        let tombstones = removed.into_iter().map(|key| (key, Bytes::new()));
+        let rows = changes.into_iter().map(|(key, row)| {
+            let is_tombstone = row.is_none();
+            // Drops spare capacity.
+            let [key, value] =
+                [key, row.unwrap_or_default()].map(|bytes| Bytes::from(bytes.into_boxed_slice()));
+            assert_eq!(value.is_empty(), is_tombstone, "an empty row would be a tombstone");
+            (key, value)
         });
         let memtable = self.view().memtable.clone();
         memtable
@@ -327,7 +330,7 @@ impl State {
 
     /// Freezes the memtable and begins a new one, with a log file of its own. No memtable may be frozen already.
     fn freeze(&self) -> Result<(), EngineError> {
-        let log = self.log.get().map(Log::rotate).transpose().map_err(error::io_error)?;
+        let log = self.log.get().map(WriteAheadLog::rotate).transpose().map_err(error::io_error)?;
         let mut flush = lock(&self.flush);
         flush.first_log = log.unwrap_or_default();
         flush.is_running = true;
@@ -373,14 +376,14 @@ impl State {
     fn write_frozen(&self, frozen: &Arc<Memtable>, first_log: u64) -> Result<(), EngineError> {
         // Without older tables there is nothing that a tombstone could hide.
         let keeps_tombstones = !self.view().tables.is_empty();
-        let rows = MemtableCursor::new(frozen.clone(), Version::MAX, Bound::Unbounded);
+        let rows = memtable::scan(frozen, Version::MAX, Bound::Unbounded);
         let table = self.build_merged_table([rows], keeps_tombstones).map_err(table_error)?;
         self.install(Some(first_log), |view| View {
             frozen: None,
             tables: table.iter().cloned().chain(view.tables.iter().cloned()).collect(),
             ..view.clone()
         })?;
-        if let Err(error) = log::delete_before(&self.dir, first_log) {
+        if let Err(error) = write_ahead_log::delete_before(&self.dir, first_log) {
             tracing::warn!("log files that are not needed any longer could not be deleted: {error}");
         }
         Ok(())

@@ -16,7 +16,7 @@ const HEAD_BYTES: usize = 8;
 
 /// The log of a directory.
 #[derive(Debug)]
-pub(super) struct Log {
+pub(super) struct WriteAheadLog {
     dir: PathBuf,
     current: Mutex<Current>,
 }
@@ -33,7 +33,7 @@ struct Current {
     unsynced: Vec<File>,
 }
 
-impl Log {
+impl WriteAheadLog {
     /// Begins the log file with this number.
     pub(super) fn begin(dir: &Path, number: u64) -> io::Result<Self> {
         let current = Current {
@@ -49,10 +49,7 @@ impl Log {
     /// Appends a record. After an error the log is as it was before.
     pub(super) fn append(&self, record: &[u8]) -> io::Result<()> {
         let mut current = self.lock();
-        if current.has_torn_end {
-            current.file.set_len(current.len_bytes)?;
-            current.has_torn_end = false;
-        }
+        current.cut_torn_end()?;
         let frame = frame(current.number, current.len_bytes, record);
         if let Err(error) = current.file.write_all(&frame) {
             current.has_torn_end = current.file.set_len(current.len_bytes).is_err();
@@ -75,18 +72,31 @@ impl Log {
     /// Begins the next file and returns its number.
     pub(super) fn rotate(&self) -> io::Result<u64> {
         let mut current = self.lock();
+        // A replay would end there, before the records of the next file.
+        current.cut_torn_end()?;
         let number = current.number + 1;
         let file = create(&self.dir, number)?;
         let old = std::mem::replace(&mut current.file, file);
         if current.len_bytes > 0 {
             current.unsynced.push(old);
         }
-        (current.number, current.len_bytes, current.has_torn_end) = (number, 0, false);
+        (current.number, current.len_bytes) = (number, 0);
         Ok(number)
     }
 
     fn lock(&self) -> MutexGuard<'_, Current> {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Current {
+    /// Removes what a failed append has left at the end.
+    fn cut_torn_end(&mut self) -> io::Result<()> {
+        if self.has_torn_end {
+            self.file.set_len(self.len_bytes)?;
+            self.has_torn_end = false;
+        }
+        Ok(())
     }
 }
 
@@ -150,11 +160,9 @@ fn record_at(bytes: &[u8], number: u64, at: usize) -> Option<&[u8]> {
 }
 
 fn checksum(number: u64, at: u64, record: &[u8]) -> u32 {
-    let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
-    digest.update(&number.to_le_bytes());
-    digest.update(&at.to_le_bytes());
-    digest.update(record);
-    digest.finalize() as u32
+    let mut crc = log::Crc::default();
+    [&number.to_le_bytes(), &at.to_le_bytes(), record].into_iter().for_each(|piece: &[u8]| crc.add(piece));
+    crc.sum()
 }
 
 fn create(dir: &Path, number: u64) -> io::Result<File> {
@@ -183,7 +191,7 @@ mod tests {
     #[test]
     fn records_are_read_up_to_the_first_frame_that_is_not_whole() {
         let folder = tempfile::tempdir().unwrap();
-        let log = Log::begin(folder.path(), 1).unwrap();
+        let log = WriteAheadLog::begin(folder.path(), 1).unwrap();
         log.append(b"one").unwrap();
         log.append(b"").unwrap();
         assert_eq!(log.rotate().unwrap(), 2);
@@ -203,5 +211,22 @@ mod tests {
         delete_before(folder.path(), 2).unwrap();
         assert!(!path_of(folder.path(), 1).exists());
         assert!(path_of(folder.path(), 2).exists());
+    }
+
+    /// An append had failed and could not be undone, and the next file was begun behind it: a replay ended at the torn frame, before the
+    /// records of that file.
+    #[test]
+    fn no_file_is_begun_behind_a_torn_frame() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = WriteAheadLog::begin(folder.path(), 1).unwrap();
+        log.append(b"one").unwrap();
+        {
+            let mut current = log.lock();
+            current.file.write_all(b"torn").unwrap();
+            current.has_torn_end = true;
+        }
+        log.rotate().unwrap();
+        log.append(b"two").unwrap();
+        assert_eq!(records(folder.path()).0, [b"one".to_vec(), b"two".to_vec()]);
     }
 }
