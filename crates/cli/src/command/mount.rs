@@ -38,7 +38,8 @@ const FUSE_THREADS: std::ops::RangeInclusive<usize> = 2..=4;
 
 /// Mount a volume on a directory.
 ///
-/// A volume is s3://bucket[/prefix], file:///dir, or a directory made by `tenon format`. Every flag is also an
+/// A volume is s3://bucket[/prefix], file:///dir, drive:///device, dirs:///dir (each directory below is a bucket), or a directory made by
+/// `tenon format`. Every flag is also an
 /// option for `-o`, fstab and mount(8).
 #[derive(Debug, Args)]
 pub(crate) struct Mount {

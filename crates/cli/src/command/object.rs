@@ -50,7 +50,8 @@ enum Action {
 
 #[derive(Debug, Args)]
 struct Ls {
-    /// s3://bucket, file:///dir or an embedded volume, with an optional beginning of the keys
+    /// s3://bucket, file:///dir or an embedded volume, with an optional beginning of the keys. Tenon's own objects below .tenon/ are
+    /// listed only if the beginning is .tenon/
     #[arg(value_name = "VOLUME[/PREFIX]")]
     target: String,
     /// List all keys below, not only one level
@@ -111,14 +112,15 @@ impl Ls {
         let bucket = self.common.open(&volume).await?;
         let delimiter = (!self.recursive).then_some(b'/');
         let request = ListRequest {
-            prefix: Bytes::from(prefix),
+            prefix: Bytes::from(prefix.clone()),
             delimiter,
             limit: PAGE_ENTRIES,
             ..ListRequest::default()
         };
         let mut pages = Pages::of(bucket.store.as_ref(), request);
         while let Some(entries) = pages.next().await? {
-            entries.iter().try_for_each(|entry| print_line(&self.line(entry)))?;
+            let mut shown = entries.iter().filter(|entry| is_reserved(&prefix) || !is_reserved(entry.text()));
+            shown.try_for_each(|entry| print_line(&self.line(entry)))?;
         }
         Ok(())
     }
@@ -136,6 +138,11 @@ impl Ls {
             ListEntry::Prefix(prefix) => format!("{:>14}  {}", "", String::from_utf8_lossy(prefix)),
         }
     }
+}
+
+/// Returns whether a key, or a common prefix of keys, is below Tenon's reserved prefix.
+fn is_reserved(key: &[u8]) -> bool {
+    key.strip_prefix(vfs::RESERVED.as_bytes()).is_some_and(|rest| rest.starts_with(b"/"))
 }
 
 impl One {

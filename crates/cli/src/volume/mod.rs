@@ -25,6 +25,9 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use store::{ObjectKey, names};
 
+/// The kinds of volumes, for messages.
+const KINDS: &str = "s3://bucket, file:///dir, drive:///device, dirs:///dir or a path";
+
 /// An owner of buckets: a profile of the AWS files, or `None` for the account that the flags and the environment name.
 pub(crate) type Account = Option<String>;
 
@@ -75,9 +78,9 @@ impl Volume {
                 bail!("'{text}' has no absolute path; write {scheme}:///path")
             }
             Some((scheme, _)) => {
-                bail!("unknown kind of volume '{scheme}://'; use s3://bucket, file:///dir or a path")
+                bail!("unknown kind of volume '{scheme}://'; use {KINDS}")
             }
-            None if text.is_empty() => bail!("the volume is empty; use s3://bucket, file:///dir or a path"),
+            None if text.is_empty() => bail!("the volume is empty; use {KINDS}"),
             None => Ok(Self::Embedded { root: absolute(text)? }),
         }
     }

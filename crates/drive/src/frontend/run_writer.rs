@@ -52,6 +52,8 @@ pub(crate) struct RunWriter {
     slices: Vec<RunSlice>,
     runs: Vec<Reservation>,
     in_flight: VecDeque<JoinHandle<Result<()>>>,
+    /// Whether every push has ended without an error. After a push that failed or was cancelled, bytes are missing.
+    is_complete: bool,
 }
 
 /// The run being written, from its beginning on.
@@ -79,6 +81,7 @@ impl Frontend {
             slices: Vec::new(),
             runs: Vec::new(),
             in_flight: VecDeque::new(),
+            is_complete: true,
         })
     }
 
@@ -94,6 +97,7 @@ impl Frontend {
 impl RunWriter {
     /// Adds bytes. Waits while the device is behind.
     pub(crate) async fn push(&mut self, mut bytes: &[u8]) -> Result<()> {
+        let was_complete = std::mem::take(&mut self.is_complete);
         while !bytes.is_empty() {
             let open = match &mut self.open {
                 Some(open) => open,
@@ -110,11 +114,15 @@ impl RunWriter {
             }
             bytes = later;
         }
+        self.is_complete = was_complete;
         Ok(())
     }
 
-    /// Writes the rest and returns the stored bytes, which a commit has yet to name.
+    /// Writes the rest and returns the stored bytes, which a commit has yet to name. Fails if a push failed or was cancelled.
     pub(crate) async fn finish(mut self) -> Result<Stored> {
+        if !self.is_complete {
+            return Err(Error::Aborted("a piece of the object was not written".to_owned()));
+        }
         self.close_run().await?;
         self.wait_for_writes(0).await?;
         let hold = Hold::runs(self.runs, &self.frontend.engine.space);
