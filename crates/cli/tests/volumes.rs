@@ -115,6 +115,8 @@ fn fsck_finds_a_sound_volume_clean_and_cleans_up_after_a_crash() {
     fs::create_dir_all(home.path("volume/objects/.tenon/orphans")).unwrap();
     fs::write(home.path("volume/objects/.tenon/orphans/9"), "x").unwrap();
     assert_eq!(home.tenon(["fsck", "volume"]).code, 4);
+    assert!(!home.ok(["object", "ls", "volume", "-r"]).contains(".tenon"), "Tenon's own objects are hidden");
+    assert!(home.ok(["object", "ls", "volume/.tenon/", "-r"]).contains(".tenon/orphans/9"));
     assert_eq!(home.tenon(["fsck", "volume", "--remove-orphans"]).code, 1);
     assert_eq!(home.tenon(["fsck", "volume"]).code, 0);
 }

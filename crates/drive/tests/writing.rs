@@ -90,7 +90,11 @@ async fn s190_slow_senders_take_bounded_memory() {
         let mut writer = store.writer(&key(slow.len()), Some(3 * MIB as u64)).await.unwrap().unwrap();
         match writer.write(vec![1; 300 << 10].into()).await {
             Ok(()) => slow.push(writer),
-            Err(error) => break error,
+            Err(error) => {
+                // Regression: the object was stored without the refused bytes.
+                writer.finish(PutOptions::default()).await.unwrap_err();
+                break error;
+            }
         }
     };
     assert!(matches!(refused, StoreError::Throttled(_)), "{refused}");

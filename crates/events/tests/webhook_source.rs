@@ -3,6 +3,7 @@
 use super::recording_sink::{RecordingSink, RunningFeed, eventually, message};
 use super::webhook::event;
 use bytes::Bytes;
+use connect::http_client;
 use events::{Authorization, Notice, Source as _, Wanted, Webhook, WebhookConfig, WebhookSource};
 use http::{Request, StatusCode};
 use http_body_util::Full;
@@ -11,7 +12,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use store::Entropy;
-use store_s3::http_client;
 
 const LOOPBACK: &str = "127.0.0.1:0";
 

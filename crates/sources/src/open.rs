@@ -3,13 +3,14 @@
 use crate::beanstalkd::Beanstalkd;
 use crate::broker::{BrokerAccess, Login, is_broker, is_encrypted, open_broker};
 use crate::sqs::Sqs;
+use connect::tls_config;
 use events::{Authorization, Source, SourceError, WebhookSource};
 use http::Uri;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use store::{Clock, Entropy};
-use store_s3::{CredentialsSource, tls_config};
+use store_s3::CredentialsSource;
 
 /// Settings of a source besides its URL.
 #[derive(Clone)]

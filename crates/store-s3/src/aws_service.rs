@@ -1,10 +1,10 @@
 //! Signed calls to other AWS services.
 
 use super::config::{ConfigError, Endpoint};
-use super::connect::{HttpClient, http_client, innermost};
 use super::credentials::{CredentialsCache, CredentialsError, CredentialsSource, ProviderContext};
 use super::sign::{Signable, Signer, sha256_hex};
 use bytes::Bytes;
+use connect::{HttpClient, http_client, innermost};
 use http::header::{HOST, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, Request, StatusCode, Uri};
 use http_body_util::{BodyExt as _, Full, Limited};

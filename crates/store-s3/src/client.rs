@@ -2,7 +2,6 @@
 
 use super::call::{Call, Target};
 use super::config::{Addressing, ConfigError, Endpoint, S3Config};
-use super::connect::{self, HttpClient};
 use super::credentials::{Credentials, CredentialsCache, CredentialsError, ProviderContext};
 use super::escape;
 use super::failure::{self, Failure};
@@ -13,6 +12,7 @@ use super::retry::{Retry, RetryPolicy, RetryQuota};
 use super::sign::{self, Signable, Signer};
 use super::upload::{Progress, Upload};
 use bytes::{Bytes, BytesMut};
+use connect::HttpClient;
 use http::header::{CONTENT_LENGTH, HOST, HeaderMap, HeaderName, HeaderValue, USER_AGENT};
 use http::uri::{Authority, PathAndQuery};
 use http::{Method, Request, Response, StatusCode, Uri};

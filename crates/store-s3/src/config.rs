@@ -125,8 +125,8 @@ pub enum ConfigError {
     #[error("{0}")]
     Value(String),
     /// The certificates cannot be used.
-    #[error("certificates: {0}")]
-    Certificates(String),
+    #[error(transparent)]
+    Certificates(#[from] connect::CertificateError),
 }
 
 /// A server's address, split into its parts.

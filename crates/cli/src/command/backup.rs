@@ -76,7 +76,7 @@ impl Backup {
                 root.display()
             );
         }
-        let _lock = state::lock_for_command(&root)?;
+        let _lock = state::lock_for_command(&root, &volume)?;
         process::runtime()?.block_on(async {
             let names = self.access.open(&volume, true).await?.open_metadata().await?;
             backup::write(&names.engine, &metadata::describe(&volume, &root)?, file)

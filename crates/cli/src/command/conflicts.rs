@@ -188,7 +188,7 @@ fn with_filesystem<T: Default>(
     if !metadata::exists_in(&root) {
         return Ok(T::default());
     }
-    let _lock = state::lock_for_command(&root)?;
+    let _lock = state::lock_for_command(&root, volume)?;
     let runtime = process::runtime()?;
     runtime.block_on(async {
         let opened = access.open(volume, false).await?;

@@ -74,7 +74,7 @@ impl Fsck {
         };
         match &mount {
             Some(mount) => check_mounted(mount, &mut findings)?,
-            None => self.check_state(&self.state_root(&volume), &mut findings)?,
+            None => self.check_state(&volume, &mut findings)?,
         }
         let runtime = process::runtime()?;
         runtime.block_on(self.check_objects(&volume, mount.is_some(), &mut findings))?;
@@ -86,11 +86,12 @@ impl Fsck {
     }
 
     /// Removes what a mount that died left: its socket, and cache files, whose bytes were never acknowledged.
-    fn check_state(&self, root: &Path, findings: &mut Findings) -> Result<()> {
+    fn check_state(&self, volume: &Volume, findings: &mut Findings) -> Result<()> {
+        let root = &self.state_root(volume);
         if !root.is_dir() {
             return Ok(());
         }
-        let _lock = state::lock_for_command(root)?;
+        let _lock = state::lock_for_command(root, volume)?;
         for leftover in state::leftovers(root) {
             let what = format!("left by a mount that died: {}", leftover.display());
             match self.dry_run || std::fs::remove_file(&leftover).is_err() {

@@ -79,7 +79,7 @@ impl Gc {
                     root.display()
                 );
             }
-            let _lock = state::lock_for_command(&root)?;
+            let _lock = state::lock_for_command(&root, volume)?;
             let engine = opened.open_metadata().await?.engine;
             let keys = vfs::unused_content(engine.as_ref(), store, opened.record.as_ref(), prefix).await?;
             for key in keys.iter().filter(|_| !self.dry_run) {

@@ -50,7 +50,7 @@ impl Rebuild {
             }
             bail!("there is no metadata of {url} in {root}; `tenon mount` creates it");
         }
-        let _lock = state::lock_for_command(&root)?;
+        let _lock = state::lock_for_command(&root, &volume)?;
         runtime.block_on(self.rebuild(&volume, &root))?;
         Ok(ExitCode::SUCCESS)
     }

@@ -36,6 +36,11 @@ impl Holder {
         [&self.mount_point].into_iter().chain(&self.also).map(PathBuf::as_path)
     }
 
+    /// Returns whether the holder is a command that mounts and serves nothing.
+    pub(crate) fn is_command(&self) -> bool {
+        self.mount_point.as_os_str().is_empty()
+    }
+
     /// Returns whether the volume is served as objects only, without a mount.
     pub(crate) fn is_served(&self) -> bool {
         self.mount_point.to_string_lossy().starts_with("http")

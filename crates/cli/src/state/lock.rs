@@ -58,6 +58,11 @@ pub(super) fn held_message(root: &Path, holder: &Holder) -> String {
             "the state in {root} is in use: process {pid} serves {volume} at {at}; stop it first (`kill {pid}`), or give another --state-dir"
         );
     }
+    if holder.is_command() {
+        return format!(
+            "the state in {root} is in use: process {pid} works on {volume}; try again when it has ended"
+        );
+    }
     let places: Vec<String> = holder.mount_points().map(|path| path.display().to_string()).collect();
     let umounts: Vec<String> = places.iter().map(|place| format!("`tenon umount {place}`")).collect();
     format!(
@@ -121,5 +126,28 @@ fn lock_when_free(lock: &File, root: &Path) -> Result<bool> {
             _ => return Ok(false),
         }
         std::thread::sleep(POLL_INTERVAL);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_refusal_names_the_process_and_what_to_do() {
+        let message = |mount_point: &str| {
+            let holder = Holder {
+                pid: 7,
+                mount_point: mount_point.into(),
+                also: Vec::new(),
+                volume: "s3://bucket".to_owned(),
+            };
+            held_message(Path::new("/state"), &holder)
+        };
+        assert!(message("/mnt").contains("process 7 mounts s3://bucket at /mnt; `tenon umount /mnt` first"));
+        assert!(
+            message("http://localhost:9000").contains("serves s3://bucket at http://localhost:9000; stop it")
+        );
+        assert!(message("").contains("process 7 works on s3://bucket; try again when it has ended"));
     }
 }

@@ -34,10 +34,7 @@ impl StateDir {
     pub(crate) fn lock(root: &Path, holder: &Holder) -> Result<Self> {
         let is_new = !root.exists();
         create_private_dir(root)?;
-        let Some(lock) = lock::take(root)? else {
-            bail!("{}", lock::held_message(root, &Holder::read(root)?));
-        };
-        holder.write(&lock).with_context(|| format!("cannot write to {}", root.display()))?;
+        let lock = lock_as(root, holder)?;
         // Leftovers of a mount that died hold nothing that was acknowledged.
         leftovers(root).iter().for_each(|leftover| drop(fs::remove_file(leftover)));
         Ok(Self { root: root.to_owned(), is_new, _lock: lock })
@@ -145,13 +142,20 @@ pub(crate) fn check_no_moves(root: &Path) -> Result<()> {
     }
 }
 
-/// Locks the directory for a command, without writing a holder. Refuses a directory with pending changes.
-pub(crate) fn lock_for_command(root: &Path) -> Result<File> {
-    let Some(lock) = lock::take(root)? else {
-        bail!("the state in {} is in use by a mount that does not answer; stop it first", root.display());
-    };
+/// Locks the directory for a command that works on a volume. Refuses a directory with pending changes.
+pub(crate) fn lock_for_command(root: &Path, volume: &Volume) -> Result<File> {
+    let lock = lock_as(root, &Holder::for_command(volume.url()))?;
     check_no_backlog(root)?;
     check_no_moves(root)?;
+    Ok(lock)
+}
+
+/// Takes the lock of a directory for `holder`. The error names the process that has the lock.
+fn lock_as(root: &Path, holder: &Holder) -> Result<File> {
+    let Some(lock) = lock::take(root)? else {
+        bail!("{}", lock::held_message(root, &Holder::read(root)?));
+    };
+    holder.write(&lock).with_context(|| format!("cannot write to {}", root.display()))?;
     Ok(lock)
 }
 

@@ -94,7 +94,7 @@ pub enum WebhookError {
     Token,
     /// No certificate authority is trusted, or the CA bundle cannot be read.
     #[error(transparent)]
-    Connect(#[from] store_s3::ConfigError),
+    Connect(#[from] connect::CertificateError),
 }
 
 /// An event for one destination.

@@ -4,12 +4,12 @@ use super::source::ATTRIBUTE_PREFIX;
 use super::{Authorization, WebhookError, parse_url};
 use crate::Message;
 use bytes::Bytes;
+use connect::{HttpClient, http_client, innermost};
 use http::header::{AUTHORIZATION, CONTENT_TYPE, USER_AGENT};
 use http::{HeaderName, HeaderValue, Method, Request, StatusCode, Uri};
 use http_body_util::{BodyExt, Full, Limited};
 use std::path::Path;
 use std::time::Duration;
-use store_s3::{HttpClient, http_client, innermost};
 
 /// Timeout of connecting.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);

@@ -38,7 +38,7 @@ impl TestAuthority {
 
     /// Returns settings that trust the certificate authority.
     fn access(&self) -> BrokerAccess {
-        let tls = store_s3::tls_config(Some(&self.file("ca.pem"))).unwrap();
+        let tls = connect::tls_config(Some(&self.file("ca.pem"))).unwrap();
         BrokerAccess { tls: Some(Arc::new(tls)), ..BrokerAccess::default() }
     }
 

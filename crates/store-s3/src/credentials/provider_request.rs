@@ -1,7 +1,6 @@
 //! HTTP requests to credential providers: one attempt with a time limit. Calls that need the credentials retry.
 
 use super::CredentialsError;
-use crate::connect;
 use crate::failure::{chain, one_line};
 use crate::upload::{Progress, Upload};
 use crate::xml;

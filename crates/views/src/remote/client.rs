@@ -5,6 +5,7 @@ use super::wire::{Failure, Opened, Page, cursor_text};
 use crate::part::Part;
 use crate::{Changes, Cursor, Ruleset, ViewError, ViewId, Views};
 use bytes::Bytes;
+use connect::{CertificateError, HttpClient, http_client, innermost};
 use http::header::{AUTHORIZATION, USER_AGENT};
 use http::{HeaderValue, Method, Request, StatusCode, Uri};
 use http_body_util::{BodyExt as _, Full, Limited};
@@ -13,7 +14,6 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use store_s3::{ConfigError, HttpClient, http_client};
 
 /// Timeout for establishing a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -47,7 +47,7 @@ pub enum RemoteError {
     Address(String),
     /// The certificates cannot be used.
     #[error(transparent)]
-    Certificates(#[from] ConfigError),
+    Certificates(#[from] CertificateError),
     /// The token cannot be sent as a header.
     #[error("the handler's token cannot be sent in an HTTP header")]
     Token,
@@ -228,7 +228,7 @@ impl RemoteViews {
         if let Some(authorization) = &self.authorization {
             headers.insert(AUTHORIZATION, authorization.clone());
         }
-        let answer = self.client.request(request).await.map_err(|error| root_cause(&error))?;
+        let answer = self.client.request(request).await.map_err(|error| innermost(&error))?;
         let status = answer.status();
         let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await;
         Ok((status, body.map_err(|error| error.to_string())?.to_bytes()))
@@ -318,13 +318,4 @@ fn malformed_answer() -> ViewError {
     ViewError::Refused(
         "the handler's answer is malformed; check that client and handler have the same version".to_owned(),
     )
-}
-
-/// Returns the innermost cause of an error; the outer ones only say that a request failed.
-fn root_cause(error: &dyn std::error::Error) -> String {
-    let mut root_cause = error;
-    while let Some(source) = root_cause.source() {
-        root_cause = source;
-    }
-    root_cause.to_string()
 }

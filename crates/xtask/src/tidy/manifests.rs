@@ -7,11 +7,12 @@ use super::tree::{File, Tree};
 use toml::{Table, Value};
 
 /// Every crate of the workspace, with the workspace crates that it may depend on.
-const EDGES: [(&str, &[&str]); 24] = [
+const EDGES: [(&str, &[&str]); 25] = [
     ("listen", &[]),
+    ("connect", &[]),
     ("store", &[]),
     ("log", &[]),
-    ("store-s3", &["store"]),
+    ("store-s3", &["store", "connect"]),
     ("store-dir", &["store"]),
     ("staging", &["store", "log"]),
     ("sst", &[]),
@@ -22,10 +23,10 @@ const EDGES: [(&str, &[&str]); 24] = [
     ("meta", &["store"]),
     ("meta-disk", &["meta", "sst", "log"]),
     ("vfs", &["meta", "store", "staging"]),
-    ("events", &["store", "store-s3", "listen"]),
-    ("sources", &["events", "store", "store-s3"]),
+    ("events", &["store", "listen", "connect"]),
+    ("sources", &["events", "store", "store-s3", "connect"]),
     ("s3", &["store", "events", "listen"]),
-    ("views", &["store", "store-s3", "events", "listen", "log"]),
+    ("views", &["store", "events", "listen", "connect", "log"]),
     ("fuse", &["vfs"]),
     ("sim", &["store", "staging", "meta", "vfs", "drive"]),
     ("bench", &["store", "store-s3", "store-dir", "harness"]),

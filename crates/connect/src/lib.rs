@@ -1,7 +1,6 @@
-//! HTTP connections for this client and for other crates: TCP options suitable for S3, TLS with the certificates of the
+//! Outgoing HTTP connections of all clients: TCP options suitable for S3, a pool of connections, TLS with the certificates of the
 //! machine and the user.
 
-use super::config::ConfigError;
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -15,6 +14,11 @@ use std::time::Duration;
 
 /// An HTTP client with a connection pool; `B` is the type of request bodies.
 pub type HttpClient<B> = Client<HttpsConnector<HttpConnector>, B>;
+
+/// The trusted certificates cannot be used. The message is one line.
+#[derive(Debug, thiserror::Error)]
+#[error("certificates: {0}")]
+pub struct CertificateError(String);
 
 /// Time after which an idle connection is closed. Shorter than servers' timeouts (20 s and more), so that a request
 /// rarely uses a connection that the server is closing.
@@ -35,7 +39,7 @@ pub fn http_client<B>(
     connect_within: Duration,
     ca_bundle: Option<&Path>,
     is_tls: bool,
-) -> Result<HttpClient<B>, ConfigError>
+) -> Result<HttpClient<B>, CertificateError>
 where
     B: http_body::Body + Send,
     B::Data: Send,
@@ -62,11 +66,11 @@ where
 ///
 /// # Errors
 /// If there is no trusted certificate, or the file does not contain certificates.
-pub fn tls_config(ca_bundle: Option<&Path>) -> Result<ClientConfig, ConfigError> {
+pub fn tls_config(ca_bundle: Option<&Path>) -> Result<ClientConfig, CertificateError> {
     tls(ca_bundle, true)
 }
 
-fn tls(ca_bundle: Option<&Path>, is_tls: bool) -> Result<ClientConfig, ConfigError> {
+fn tls(ca_bundle: Option<&Path>, is_tls: bool) -> Result<ClientConfig, CertificateError> {
     let mut roots = RootCertStore::empty();
     if is_tls {
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
@@ -79,27 +83,27 @@ fn tls(ca_bundle: Option<&Path>, is_tls: bool) -> Result<ClientConfig, ConfigErr
     if is_tls && roots.is_empty() {
         let reason =
             "no trusted certificates on this machine: install ca-certificates or specify a CA bundle";
-        return Err(ConfigError::Certificates(reason.to_owned()));
+        return Err(CertificateError(reason.to_owned()));
     }
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
-        .map_err(|error| ConfigError::Certificates(error.to_string()))?;
+        .map_err(|error| CertificateError(error.to_string()))?;
     Ok(builder.with_root_certificates(roots).with_no_client_auth())
 }
 
-fn read_bundle(path: &Path) -> Result<Vec<CertificateDer<'static>>, ConfigError> {
+fn read_bundle(path: &Path) -> Result<Vec<CertificateDer<'static>>, CertificateError> {
     let certificates = CertificateDer::pem_file_iter(path).map_err(|error| unusable(path, &error))?;
     let certificates: Vec<_> =
         certificates.collect::<Result<_, _>>().map_err(|error| unusable(path, &error))?;
     if certificates.is_empty() {
-        return Err(ConfigError::Certificates(format!("{} contains no certificate", path.display())));
+        return Err(CertificateError(format!("{} contains no certificate", path.display())));
     }
     Ok(certificates)
 }
 
-fn unusable(path: &Path, error: &dyn std::fmt::Display) -> ConfigError {
-    ConfigError::Certificates(format!("{}: {error}", path.display()))
+fn unusable(path: &Path, error: &dyn std::fmt::Display) -> CertificateError {
+    CertificateError(format!("{}: {error}", path.display()))
 }
 
 /// Returns the innermost cause of an error, which contains the actual reason.
