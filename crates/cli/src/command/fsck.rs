@@ -20,7 +20,7 @@ use bytes::Bytes;
 use clap::Args;
 use futures_util::stream::{self, StreamExt};
 use staging::leases::left_over;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use store::{ListRequest, ObjectKey, ObjectMeta, Pages, Precondition, StoreError};
 
