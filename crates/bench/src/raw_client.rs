@@ -7,8 +7,8 @@ use futures_util::{StreamExt as _, TryStreamExt as _};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use store::{
-    Buckets, Entropy, GetOptions, ListEntry, ListRequest, ObjectKey, ObjectStore, Pages, Payload,
-    Precondition,
+    Buckets, Entropy, GetOptions, ListEntry, ListRequest, ListedObject, ObjectKey, ObjectStore, Pages,
+    Payload, Precondition,
 };
 use store::{PutOptions, StoreError, SystemClock, Tags};
 use store_s3::{ConfigError, Credentials, CredentialsSource, S3Buckets, S3Config};
@@ -173,7 +173,9 @@ impl Bucket {
         let request = ListRequest { prefix, limit: 1000, ..ListRequest::default() };
         let entries = Pages::of(self.store.as_ref(), request).all().await?;
         let size = |entry: ListEntry| match entry {
-            ListEntry::Object { object, size_bytes } if !object.key.as_bytes().ends_with(b"/") => {
+            ListEntry::Object(ListedObject { object, size_bytes, .. })
+                if !object.key.as_bytes().ends_with(b"/") =>
+            {
                 Some((String::from_utf8_lossy(object.key.as_bytes()).into_owned(), size_bytes))
             }
             _ => None,

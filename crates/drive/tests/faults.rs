@@ -9,8 +9,8 @@ use futures_util::TryStreamExt as _;
 use sim::device::{Operation, OperationKind, SimDevice};
 use std::sync::Arc;
 use store::{
-    Buckets, Entropy, GetOptions, ListEntry, ListRequest, ObjectKey, ObjectStore, Precondition, PutOptions,
-    Removal, StoreError, SystemClock,
+    Buckets, Entropy, GetOptions, ListEntry, ListRequest, ListedObject, ObjectKey, ObjectStore, Precondition,
+    PutOptions, Removal, StoreError, SystemClock,
 };
 
 /// Returns a drive with objects of every kind of body, in tables and in the log.
@@ -27,7 +27,7 @@ async fn read_all(drive: &Drive) -> usize {
     let listed = store.list(ListRequest { limit: 100, ..ListRequest::default() }).await;
     let mut read = 0;
     for entry in listed.map(|page| page.entries).unwrap_or_default() {
-        let ListEntry::Object { object, size_bytes } = entry else { continue };
+        let ListEntry::Object(ListedObject { object, size_bytes, .. }) = entry else { continue };
         let number = LENGTHS.iter().position(|len| key_is(&object.key, *len, size_bytes)).unwrap();
         let Ok(object) = store.get(&object.key, GetOptions::default()).await else { continue };
         let Ok(pieces) = object.body.try_collect::<Vec<Bytes>>().await else { continue };

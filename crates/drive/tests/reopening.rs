@@ -5,7 +5,10 @@ use bytes::Bytes;
 use futures_util::TryStreamExt as _;
 use sim::device::SimDevice;
 use std::collections::BTreeMap;
-use store::{Buckets, GetOptions, ListEntry, ListRequest, ObjectKey, ObjectStore, Precondition, PutOptions};
+use store::{
+    Buckets, GetOptions, ListEntry, ListRequest, ListedObject, ObjectKey, ObjectStore, Precondition,
+    PutOptions,
+};
 
 fn key(text: &str) -> ObjectKey {
     ObjectKey::new(Bytes::copy_from_slice(text.as_bytes())).unwrap()
@@ -20,7 +23,7 @@ async fn contents(store: &dyn ObjectStore) -> BTreeMap<String, Bytes> {
     let page = store.list(ListRequest { limit: 1000, ..ListRequest::default() }).await.unwrap();
     let mut found = BTreeMap::new();
     for entry in page.entries {
-        let ListEntry::Object { object, .. } = entry else { continue };
+        let ListEntry::Object(ListedObject { object, .. }) = entry else { continue };
         let read = store.get(&object.key, GetOptions::default()).await.unwrap();
         assert_eq!(read.meta.object.etag, object.etag);
         let pieces: Vec<Bytes> = read.body.try_collect().await.unwrap();

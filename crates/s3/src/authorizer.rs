@@ -100,6 +100,16 @@ impl Authorizer {
         denied
     }
 
+    /// Returns whether the caller may read every object of the target's bucket. Without a bucket policy the permission does not
+    /// depend on the key; with one, this returns false.
+    pub(crate) async fn may_read_every_object(&self, scope: &RequestScope) -> S3Result<bool> {
+        let Some(name) = scope.target.bucket() else { return Ok(false) };
+        if self.0.open_bucket(name).await?.text(settings::POLICY).await?.is_some() {
+            return Ok(false);
+        }
+        Ok(self.authorize(&scope.caller, "s3:GetObject", Some(name), Some("*")).await.is_ok())
+    }
+
     /// Returns `AccessDenied` unless the caller may perform `action` on a bucket or an object.
     async fn authorize(
         &self,

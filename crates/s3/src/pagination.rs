@@ -22,6 +22,8 @@ pub(crate) struct PageRequest {
     /// `start-after`.
     pub(crate) includes_start_prefix: bool,
     pub(crate) limit: usize,
+    /// Whether objects are listed with their attributes.
+    pub(crate) with_attributes: bool,
 }
 
 /// A page of entries, and whether more follow.
@@ -61,6 +63,7 @@ pub(crate) async fn page(store: &dyn ObjectStore, page_request: &PageRequest) ->
         start_after: page_request.after.clone(),
         token: None,
         limit: 0,
+        with_attributes: page_request.with_attributes,
     };
     loop {
         // Request one entry more than needed to find out whether more follow. (A store may return fewer.)

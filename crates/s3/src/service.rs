@@ -169,7 +169,10 @@ implement_s3! { |call, request|
     };
     list_objects_v2: ListObjectsV2Input -> ListObjectsV2Output => {
         let bucket = call.bucket().await?;
-        listing_response(ops::listing::v2(&bucket, &call.owner(&bucket).await?, request.input).await?)
+        let with_attributes = call.scope.query.get("metadata") == Some("true")
+            && call.service.authorizer.may_read_every_object(&call.scope).await?;
+        let owner = call.owner(&bucket).await?;
+        listing_response(ops::listing::v2(&bucket, &owner, request.input, with_attributes).await?)
     };
     list_object_versions: ListObjectVersionsInput -> ListObjectVersionsOutput => {
         let bucket = call.bucket().await?;

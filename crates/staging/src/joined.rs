@@ -331,9 +331,9 @@ fn joined_entry(name: &str, entry: ListEntry) -> Result<ListEntry> {
         ListEntry::Prefix(prefix) => {
             ListEntry::Prefix(Bytes::from([name.as_bytes(), b"/", &prefix[..]].concat()))
         }
-        ListEntry::Object { object, size_bytes } => {
-            let key = joined_key(name, object.key.as_bytes())?;
-            ListEntry::Object { object: ObjectRef { key, ..object }, size_bytes }
+        ListEntry::Object(listed) => {
+            let key = joined_key(name, listed.object.key.as_bytes())?;
+            ListEntry::Object(listed.with_key(key))
         }
     })
 }

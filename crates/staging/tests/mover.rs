@@ -17,8 +17,8 @@ use store::wrap::{
     Call, Fault, Faults, Faulty, Latency, Layer, Operation, Rule, Slow, Trace, Traced, Wrapped,
 };
 use store::{
-    Attributes, CopyOptions, ETag, Entropy, GetOptions, ListEntry, ListRequest, ObjectKey, ObjectRef,
-    ObjectStore, Pages, Precondition, PutOptions, Result, StoreError, SystemClock,
+    Attributes, CopyOptions, ETag, Entropy, GetOptions, ListEntry, ListRequest, ListedObject, ObjectKey,
+    ObjectRef, ObjectStore, Pages, Precondition, PutOptions, Result, StoreError, SystemClock,
 };
 use tempfile::TempDir;
 
@@ -101,7 +101,9 @@ async fn read(store: &dyn ObjectStore, name: &str) -> Result<String> {
 async fn contents(store: &dyn ObjectStore) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     for entry in Pages::of(store, ListRequest { limit: 3, ..ListRequest::default() }).all().await.unwrap() {
-        let ListEntry::Object { object, size_bytes } = entry else { panic!("no delimiter was given") };
+        let ListEntry::Object(ListedObject { object, size_bytes, .. }) = entry else {
+            panic!("no delimiter was given")
+        };
         let name = String::from_utf8(object.key.as_bytes().to_vec()).unwrap();
         let body = read(store, &name).await.unwrap();
         assert_eq!(body.len() as u64, size_bytes);

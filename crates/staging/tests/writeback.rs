@@ -14,8 +14,8 @@ use store::conformance::{self, Capabilities};
 use store::memory::{MemoryLimits, MemoryStore};
 use store::wrap::{Call, Fault, Faults, Faulty, Layer, Operation, Rule, Trace, Traced, Wrapped};
 use store::{
-    Attributes, CopyOptions, Entropy, GetOptions, ListEntry, ListRequest, ObjectKey, ObjectRef, ObjectStore,
-    Pages, Payload, Precondition, PutOptions, Result, StoreError, SystemClock, Tags,
+    Attributes, CopyOptions, Entropy, GetOptions, ListEntry, ListRequest, ListedObject, ObjectKey, ObjectRef,
+    ObjectStore, Pages, Payload, Precondition, PutOptions, Result, StoreError, SystemClock, Tags,
 };
 use tempfile::TempDir;
 use tokio::time::Instant;
@@ -104,7 +104,9 @@ async fn contents(store: &dyn ObjectStore) -> BTreeMap<String, Bytes> {
     let mut pages = Pages::of(store, ListRequest { limit: 3, ..ListRequest::default() });
     while let Some(entries) = pages.next().await.unwrap() {
         for entry in entries {
-            let ListEntry::Object { object, size_bytes } = entry else { panic!("no delimiter was given") };
+            let ListEntry::Object(ListedObject { object, size_bytes, .. }) = entry else {
+                panic!("no delimiter was given")
+            };
             let name = String::from_utf8(object.key.as_bytes().to_vec()).unwrap();
             let body = read(store, &name).await.unwrap();
             assert_eq!(body.len() as u64, size_bytes);

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use std::sync::Arc;
 use store::listing::{Scan, token_after};
 use store::names::KeyPrefix;
-use store::{ListEntry, ListPage, ObjectKey, ObjectRef, Result};
+use store::{ListEntry, ListPage, ListedObject, ObjectKey, ObjectRef, Result};
 
 pub(super) fn page(store: &Shared, scan: &Scan) -> Result<ListPage> {
     let shown = String::from_utf8_lossy(&scan.prefix);
@@ -149,9 +149,9 @@ impl Walk<'_> {
     fn object(&mut self, key: Vec<u8>) -> Result<Option<ListEntry>, Errno> {
         let Ok(key) = ObjectKey::new(key) else { return Ok(None) };
         match self.find(&key) {
-            Ok(found) => Ok(found.map(|found| ListEntry::Object {
-                size_bytes: found.size_bytes(),
-                object: found.object_ref(&key),
+            // The record with the attributes was read for the etag.
+            Ok(found) => Ok(found.map(|found| {
+                ListEntry::Object(ListedObject::of(found.meta(&key), self.scan.with_attributes))
             })),
             Err(Errno::ACCESS) => self.unreadable(key),
             Err(error) => Err(error),
@@ -165,7 +165,7 @@ impl Walk<'_> {
             if let Some(stat) = stat_regular(self.store.tree.root(), &path)? {
                 let (etag, last_modified) = (etag_of(&stat), Some(modified(&stat)));
                 let object = ObjectRef { key, etag, version: None, last_modified };
-                return Ok(Some(ListEntry::Object { object, size_bytes: size_bytes(&stat) }));
+                return Ok(Some(ListEntry::Object(ListedObject::new(object, size_bytes(&stat)))));
             }
         }
         Ok(None)

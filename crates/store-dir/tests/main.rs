@@ -351,7 +351,7 @@ proptest! {
                     start_after: wanted.start_after.clone().map(Bytes::from),
                     delimiter: wanted.delimiter,
                     limit: wanted.limit,
-                    token: None,
+                    ..ListRequest::default()
                 };
                 let expected = texts(&model, request.clone()).await;
                 assert_eq!(texts(&store, request).await, expected, "{wanted:?}");

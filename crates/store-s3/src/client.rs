@@ -175,6 +175,7 @@ impl Client {
         let request = self.request(call, progress.as_ref(), credentials)?;
         let response = self.answer(call, request, progress, credentials).await?;
         tracing::debug!(kind = call.kind.name(), key = ?call.key(), status = response.status().as_u16(), "S3 request");
+        self.learned.attribute_listings.note_server(response.headers());
         if response.status().is_success() {
             return Ok(response);
         }

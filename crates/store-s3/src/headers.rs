@@ -61,7 +61,7 @@ pub(super) fn object_meta(key: &ObjectKey, headers: &HeaderMap) -> Result<Object
     Ok(ObjectMeta {
         object: object_ref(key, headers)?,
         size_bytes,
-        attributes: attributes(headers),
+        attributes: attributes(headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()))),
         tag_count: Some(tag_count),
     })
 }
@@ -82,20 +82,19 @@ pub(super) fn version(headers: &HeaderMap) -> Option<VersionId> {
     text(headers, &VERSION_ID).filter(|id| !id.is_empty() && *id != "null").map(Into::into)
 }
 
-fn attributes(headers: &HeaderMap) -> Attributes {
-    let mut attributes = Attributes {
-        content_type: text(headers, &CONTENT_TYPE).filter(|t| !DEFAULT_TYPES.contains(t)).map(str::to_owned),
-        storage_class: text(headers, &STORAGE_CLASS)
-            .filter(|class| *class != DEFAULT_CLASS)
-            .map(str::to_owned),
-        ..Attributes::default()
-    };
-    for (name, value) in headers {
-        let raw = value.as_bytes();
-        if let Some(user) = name.as_str().strip_prefix(USER_PREFIX) {
+/// Reads the attributes from headers, which are pairs of a name in lower case and a value.
+pub(super) fn attributes<'h>(headers: impl Iterator<Item = (&'h str, &'h [u8])>) -> Attributes {
+    let mut attributes = Attributes::default();
+    for (name, raw) in headers {
+        let value = || Some(std::str::from_utf8(raw).ok()?.to_owned());
+        if let Some(user) = name.strip_prefix(USER_PREFIX) {
             attributes.user.insert(user.to_owned(), escape::metadata_text(raw));
-        } else if SYSTEM.contains(&name.as_str()) && !raw.is_empty() {
-            attributes.system.insert(name.as_str().to_owned(), String::from_utf8_lossy(raw).into_owned());
+        } else if name == CONTENT_TYPE.as_str() {
+            attributes.content_type = value().filter(|value| !DEFAULT_TYPES.contains(&value.as_str()));
+        } else if name == STORAGE_CLASS.as_str() {
+            attributes.storage_class = value().filter(|class| class != DEFAULT_CLASS);
+        } else if SYSTEM.contains(&name) && !raw.is_empty() {
+            attributes.system.insert(name.to_owned(), String::from_utf8_lossy(raw).into_owned());
         }
     }
     if attributes.system.get(ENCRYPTION).is_some_and(|how| how == DEFAULT_ENCRYPTION) {

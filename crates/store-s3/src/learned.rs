@@ -1,6 +1,7 @@
 //! Facts that a client has learned about its server and its buckets.
 
 use super::headers::{ENCRYPTION, WEBSITE_REDIRECT};
+use http::header::{HeaderMap, HeaderValue, SERVER};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use store::Attributes;
 use tokio::sync::Semaphore;
@@ -16,6 +17,38 @@ pub(super) struct Learned {
     pub(super) key_probes: KeyProbes,
     pub(super) uncopied_attributes: UncopiedAttributes,
     pub(super) part_copies: PartCopies,
+    pub(super) attribute_listings: AttributeListings,
+}
+
+/// Servers that return the attributes of objects in listings if the request has the parameter `metadata=true`.
+const ATTRIBUTE_LISTERS: [&str; 2] = ["MinIO", "Tenon"];
+
+/// Whether the server returns the attributes of objects in listings. Other servers might refuse the parameter.
+#[derive(Debug, Default)]
+pub(super) struct AttributeListings {
+    is_lister: AtomicBool,
+    /// Whether the server has refused the parameter, as an older version does.
+    is_refused: AtomicBool,
+}
+
+impl AttributeListings {
+    /// Notes the name of the server in a response.
+    pub(super) fn note_server(&self, headers: &HeaderMap) {
+        let is_lister = |server: &HeaderValue| ATTRIBUTE_LISTERS.iter().any(|name| server == name);
+        if !self.is_lister.load(Ordering::Relaxed) && headers.get(SERVER).is_some_and(is_lister) {
+            self.is_lister.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Notes that the server has refused the parameter.
+    pub(super) fn note_refusal(&self) {
+        self.is_refused.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns whether the server is known to list attributes.
+    pub(super) fn are_available(&self) -> bool {
+        self.is_lister.load(Ordering::Relaxed) && !self.is_refused.load(Ordering::Relaxed)
+    }
 }
 
 /// A kind of key that is not a clean path.

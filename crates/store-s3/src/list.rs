@@ -4,17 +4,29 @@ use super::S3Store;
 use super::call::Call;
 use super::failure::Failure;
 use super::request_counts::RequestKind;
-use super::xml::{self, ListedObject, Listing};
+use super::xml::{self, Listing};
 use bytes::Bytes;
 use http::Method;
-use store::{ETag, ListEntry, ListPage, ListRequest, ObjectKey, ObjectRef, Result, StoreError};
+use store::{ETag, ListEntry, ListPage, ListRequest, ListedObject, ObjectKey, ObjectRef, Result, StoreError};
 
 /// Maximum entries of an S3 page.
 const PAGE_ENTRIES_MAX: usize = 1000;
 
 impl S3Store {
     pub(super) async fn list_page(&self, request: ListRequest) -> Result<ListPage> {
-        let Some(call) = self.list_call(&request)? else { return Ok(ListPage::default()) };
+        let attribute_listings = &self.client.learned.attribute_listings;
+        let with_attributes = request.with_attributes && attribute_listings.are_available();
+        match self.request_page(&ListRequest { with_attributes, ..request.clone() }).await {
+            Err(StoreError::Invalid(_) | StoreError::Unsupported(_)) if with_attributes => {
+                attribute_listings.note_refusal();
+                self.request_page(&ListRequest { with_attributes: false, ..request }).await
+            }
+            listed => listed,
+        }
+    }
+
+    async fn request_page(&self, request: &ListRequest) -> Result<ListPage> {
+        let Some(call) = self.list_call(request)? else { return Ok(ListPage::default()) };
         let mut retry = self.client.retry();
         let page = self.client.fetch_as(&call, &mut retry, |answer| {
             let listing = xml::parse_listing(&answer.body)?;
@@ -23,7 +35,7 @@ impl S3Store {
             }
             let largest = listing.objects.iter().map(|object| object.size_bytes).max();
             self.client.learned.part_copies.note_size(largest.unwrap_or(0));
-            page(listing, &request)
+            page(listing, request)
         });
         Ok(page.await?)
     }
@@ -43,6 +55,9 @@ impl S3Store {
                 return Err(StoreError::Invalid("a delimiter of a listing is ASCII".to_owned()));
             }
             call = call.query("delimiter", char::from(delimiter).to_string());
+        }
+        if request.with_attributes {
+            call = call.query("metadata", "true");
         }
         if let Some(token) = &request.token {
             call = call.query("continuation-token", token.clone());
@@ -74,12 +89,13 @@ fn page(listing: Listing, request: &ListRequest) -> Result<ListPage, Failure> {
     Ok(ListPage { entries, next: listing.next })
 }
 
-fn entry(listed: ListedObject) -> Result<ListEntry, Failure> {
+fn entry(listed: xml::ListedObject) -> Result<ListEntry, Failure> {
     let key =
         ObjectKey::new(listed.key).map_err(|error| Failure::malformed(format!("a listed key: {error}")))?;
     let etag = listed.etag.unwrap_or_else(|| ETag::new(""));
     let object = ObjectRef { key, etag, version: None, last_modified: listed.last_modified };
-    Ok(ListEntry::Object { object, size_bytes: listed.size_bytes })
+    let attributes = listed.attributes.map(Box::new);
+    Ok(ListEntry::Object(ListedObject { object, size_bytes: listed.size_bytes, attributes }))
 }
 
 #[cfg(test)]
@@ -88,7 +104,7 @@ mod tests {
 
     #[test]
     fn objects_and_prefixes_are_in_one_order_after_the_start() {
-        let object = |key: &str| ListedObject { key: key.into(), ..ListedObject::default() };
+        let object = |key: &str| xml::ListedObject { key: key.into(), ..xml::ListedObject::default() };
         let listing = Listing {
             objects: vec![object("a-"), object("a0")],
             prefixes: vec![b"a/".to_vec(), b"b/".to_vec()],

@@ -3,11 +3,11 @@
 use super::elements::read;
 use super::escape;
 use super::failure::Failure;
-use super::headers::DEFAULT_CLASS;
+use super::headers::{DEFAULT_CLASS, attributes};
 use jiff::civil::DateTime;
 use jiff::tz::Offset;
 use std::collections::BTreeMap;
-use store::{ETag, Timestamp};
+use store::{Attributes, ETag, Timestamp};
 
 /// An error document; missing elements are `None`.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -24,6 +24,8 @@ pub(super) struct ListedObject {
     pub(super) etag: Option<ETag>,
     pub(super) size_bytes: u64,
     pub(super) last_modified: Option<Timestamp>,
+    /// Headers, if the server lists them.
+    pub(super) attributes: Option<Attributes>,
 }
 
 /// A page of ListObjectsV2.
@@ -66,6 +68,7 @@ pub(super) fn parse_error(body: &[u8]) -> Option<ErrorDocument> {
 pub(super) fn parse_listing(body: &[u8]) -> Result<Listing, Failure> {
     let mut listing = Listing::default();
     let mut object = ListedObject::default();
+    let mut headers = Vec::new();
     let (mut truncated, mut encoded) = (false, false);
     let root = read(body, |path, text| {
         match path {
@@ -76,7 +79,17 @@ pub(super) fn parse_listing(body: &[u8]) -> Result<Listing, Failure> {
                 listing.has_classes |= !text.is_empty() && text != DEFAULT_CLASS;
             }
             ["ListBucketResult", "Contents", "LastModified"] => object.last_modified = parse_time(text),
-            ["ListBucketResult", "Contents"] => listing.objects.push(std::mem::take(&mut object)),
+            ["ListBucketResult", "Contents", "UserMetadata", name] => {
+                headers.push((name.to_ascii_lowercase(), text.to_owned()));
+            }
+            ["ListBucketResult", "Contents", "UserMetadata"] => {
+                let headers = headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
+                object.attributes = Some(attributes(headers));
+            }
+            ["ListBucketResult", "Contents"] => {
+                listing.objects.push(std::mem::take(&mut object));
+                headers.clear();
+            }
             ["ListBucketResult", "CommonPrefixes", "Prefix"] => listing.prefixes.push(text.into()),
             ["ListBucketResult", "NextContinuationToken"] if !text.is_empty() => {
                 listing.next = Some(text.to_owned())

@@ -54,6 +54,7 @@ const VERSITYGW: Capabilities = Capabilities {
     lists_wrongly: no_xml,
     object_beside_directory: false,
     steady_neighbours: false,
+    lists_attributes: false,
     ..Capabilities::ALL
 };
 

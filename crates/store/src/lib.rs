@@ -46,8 +46,8 @@ pub use error::{Result, StoreError};
 pub use hex::{hex, push_hex};
 pub use key::{ETag, InvalidKey, KEY_BYTES_MAX, ObjectKey};
 pub use object::{
-    Attributes, Deleted, ListEntry, ListPage, ListRequest, NULL_VERSION, Object, ObjectMeta, ObjectRef, Part,
-    Precondition, Tags, Upload, Version, VersionEntry, VersionId, Versioning,
+    Attributes, Deleted, ListEntry, ListPage, ListRequest, ListedObject, NULL_VERSION, Object, ObjectMeta,
+    ObjectRef, Part, Precondition, Tags, Upload, Version, VersionEntry, VersionId, Versioning,
 };
 pub use object_lock::{LOCK_HOLD, LOCK_MODE, LOCK_UNTIL, Lock, LockMode, Retention};
 pub use object_store::{

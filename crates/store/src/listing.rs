@@ -20,6 +20,8 @@ pub struct Scan {
     pub after: Option<Bytes>,
     /// Maximum number of entries.
     pub limit: usize,
+    /// Return the attributes of objects, see [`ListRequest::with_attributes`].
+    pub with_attributes: bool,
 }
 
 impl Scan {
@@ -30,7 +32,8 @@ impl Scan {
             None => request.start_after,
         };
         let limit = request.limit.min(limit_max);
-        Ok(Self { prefix: request.prefix, delimiter: request.delimiter, after, limit })
+        let ListRequest { prefix, delimiter, with_attributes, .. } = request;
+        Ok(Self { prefix, delimiter, after, limit, with_attributes })
     }
 
     /// Returns the common prefix that `key` belongs to, if any. The key must begin with the scan's prefix.

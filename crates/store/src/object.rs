@@ -198,18 +198,44 @@ pub struct ListRequest {
     pub token: Option<String>,
     /// Maximum number of entries; a store may return fewer (S3: 1,000).
     pub limit: usize,
+    /// Return the attributes of objects too, if the store can do so without a request for each object.
+    pub with_attributes: bool,
+}
+
+/// An object in a listing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListedObject {
+    /// Identity.
+    pub object: ObjectRef,
+    /// Length in bytes.
+    pub size_bytes: u64,
+    /// Descriptive headers, if the listing has them ([`ListRequest::with_attributes`]).
+    pub attributes: Option<Box<Attributes>>,
+}
+
+impl ListedObject {
+    /// Makes an entry without attributes.
+    pub fn new(object: ObjectRef, size_bytes: u64) -> Self {
+        Self { object, size_bytes, attributes: None }
+    }
+
+    /// Makes an entry of an object's description, with its attributes if the request asked for them.
+    pub fn of(meta: ObjectMeta, with_attributes: bool) -> Self {
+        let attributes = with_attributes.then(|| Box::new(meta.attributes));
+        Self { object: meta.object, size_bytes: meta.size_bytes, attributes }
+    }
+
+    /// Returns the entry under another key.
+    pub fn with_key(self, key: ObjectKey) -> Self {
+        Self { object: ObjectRef { key, ..self.object }, ..self }
+    }
 }
 
 /// An entry of a listing. Entries are in byte order of key or prefix.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ListEntry {
     /// An object.
-    Object {
-        /// Identity.
-        object: ObjectRef,
-        /// Length in bytes.
-        size_bytes: u64,
-    },
+    Object(ListedObject),
     /// Keys folded by the delimiter: the common beginning, delimiter included.
     Prefix(Bytes),
 }
@@ -218,7 +244,7 @@ impl ListEntry {
     /// Returns the key or common prefix, by which listings are ordered.
     pub fn text(&self) -> &[u8] {
         match self {
-            Self::Object { object, .. } => object.key.as_bytes(),
+            Self::Object(listed) => listed.object.key.as_bytes(),
             Self::Prefix(prefix) => prefix,
         }
     }
@@ -226,8 +252,16 @@ impl ListEntry {
     /// Returns the object and its length in bytes, unless the entry is a prefix.
     pub fn into_object(self) -> Option<(ObjectRef, u64)> {
         match self {
-            Self::Object { object, size_bytes } => Some((object, size_bytes)),
+            Self::Object(listed) => Some((listed.object, listed.size_bytes)),
             Self::Prefix(_) => None,
+        }
+    }
+
+    /// Returns the entry with `change` applied, if it is an object.
+    pub fn map_object(self, change: impl FnOnce(ListedObject) -> ListedObject) -> Self {
+        match self {
+            Self::Object(listed) => Self::Object(change(listed)),
+            Self::Prefix(_) => self,
         }
     }
 }

@@ -104,6 +104,36 @@ async fn s98_attributes_from_a_listing_cost_no_request_and_a_get_makes_them_exac
 }
 
 #[tokio::test]
+async fn s578_attributes_in_listings_are_exact_and_cost_no_request() {
+    let bucket = Bucket::listing_attributes();
+    for n in 0..20 {
+        bucket.put_with(format!("dir/file-{n:02}"), "x", &[("file-permissions", "0100600")]).await;
+    }
+    bucket.put("dir/plain", "x").await;
+    bucket.put_with("dir/link", "target", &[("file-permissions", "0120777")]).await;
+    let world = bucket.mount(|config| config.attributes = AttributeSource::Headers).await;
+    world.stat("dir").await.unwrap();
+    let requests = world
+        .requests(async {
+            for n in 0..20 {
+                assert_eq!(world.stat(format!("dir/file-{n:02}")).await?.mode, 0o600);
+            }
+            assert_eq!(world.stat("dir/plain").await?.mode, 0o644);
+            world.list("dir", true).await
+        })
+        .await;
+    assert_eq!(requests, "List 1");
+    // The target of a symbolic link is in the object's body.
+    assert_eq!(world.stat("dir/link").await.unwrap().kind, Kind::Symlink);
+    assert_eq!(world.requests(world.read_file("dir/file-07")).await, "Get 1");
+    // Another client replaces an object, and its attributes with it.
+    bucket.put_with("dir/file-03", "other bytes", &[("file-permissions", "0100640")]).await;
+    world.expire();
+    let attr = world.stat("dir/file-03").await.unwrap();
+    assert_eq!((attr.mode, attr.size_bytes), (0o640, 11));
+}
+
+#[tokio::test]
 async fn s99_the_size_of_clean_and_dirty_files() {
     let world = World::new().await;
     let handle = world.create("file").await.unwrap();

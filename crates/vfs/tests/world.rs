@@ -131,9 +131,19 @@ pub(crate) struct World {
 }
 
 impl Bucket {
+    /// Returns a bucket whose listings have no attributes, as those of S3.
     pub(crate) fn in_memory() -> Self {
+        Self::in_memory_with(false)
+    }
+
+    /// Returns a bucket whose listings have the attributes of objects, as those of MinIO.
+    pub(crate) fn listing_attributes() -> Self {
+        Self::in_memory_with(true)
+    }
+
+    fn in_memory_with(lists_attributes: bool) -> Self {
         let clock = Arc::new(TestClock::default());
-        let limits = MemoryLimits { part_bytes_min: 1, ..MemoryLimits::default() };
+        let limits = MemoryLimits { part_bytes_min: 1, lists_attributes, ..MemoryLimits::default() };
         let store = MemoryStore::with_limits(clock.clone(), limits);
         Self::of(Arc::new(store), clock, None)
     }

@@ -2,7 +2,7 @@
 
 use super::load::{Done, Load, LoadError};
 use serde::Serialize;
-use store::{ListEntry, ListPage};
+use store::{ListEntry, ListPage, ListedObject};
 use tokio::time::Instant;
 
 /// The result of an enumeration.
@@ -46,7 +46,7 @@ impl Load {
 impl Enumeration {
     fn add(&mut self, page: &ListPage, last: &mut Vec<u8>) -> Result<(), LoadError> {
         for entry in &page.entries {
-            let ListEntry::Object { object, size_bytes } = entry else {
+            let ListEntry::Object(ListedObject { object, size_bytes, .. }) = entry else {
                 return Err(LoadError::WrongListing(
                     "a common prefix in a listing without delimiter".to_owned(),
                 ));

@@ -175,7 +175,7 @@ impl Load {
     pub(super) async fn list_page(&self, token: Option<String>) -> Result<store::ListPage, StoreError> {
         let prefix = self.prefix.as_bytes().to_vec().into();
         let request =
-            store::ListRequest { prefix, delimiter: None, start_after: None, token, limit: PAGE_ENTRIES };
+            store::ListRequest { prefix, token, limit: PAGE_ENTRIES, ..store::ListRequest::default() };
         self.clients[0].list(request).await
     }
 

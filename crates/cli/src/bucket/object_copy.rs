@@ -8,8 +8,8 @@ use anyhow::{Context, Result};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use std::sync::Arc;
 use store::{
-    Buckets, GetOptions, ListEntry, ListRequest, Object, ObjectKey, ObjectMeta, ObjectRef, ObjectStore,
-    Pages, Payload, Precondition, PutOptions, StoreError, Tags,
+    Buckets, GetOptions, ListEntry, ListRequest, ListedObject, Object, ObjectKey, ObjectMeta, ObjectRef,
+    ObjectStore, Pages, Payload, Precondition, PutOptions, StoreError, Tags,
 };
 
 /// Length of the parts of larger objects, so that none must be in memory as a whole. The parts of the largest objects
@@ -71,7 +71,9 @@ pub(crate) async fn export(
             pages.next().await.with_context(|| format!("cannot list the bucket {name}"))?
         {
             let copies = entries.into_iter().filter_map(|entry| match entry {
-                ListEntry::Object { object, size_bytes } => Some(copy(&source, &target, object, size_bytes)),
+                ListEntry::Object(ListedObject { object, size_bytes, .. }) => {
+                    Some(copy(&source, &target, object, size_bytes))
+                }
                 ListEntry::Prefix(_) => None,
             });
             let mut copies = stream::iter(copies).buffered(COPIES_AT_ONCE);

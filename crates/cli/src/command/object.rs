@@ -17,8 +17,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use store::{
-    GetOptions, ListEntry, ListRequest, ObjectKey, ObjectMeta, ObjectStore, Pages, Payload, Precondition,
-    PutOptions,
+    GetOptions, ListEntry, ListRequest, ListedObject, ObjectKey, ObjectMeta, ObjectStore, Pages, Payload,
+    Precondition, PutOptions,
 };
 
 /// Size of the first parts of an upload that does not fit one request. S3 allows no less than 5 MiB.
@@ -127,14 +127,18 @@ impl Ls {
 
     fn line(&self, entry: &ListEntry) -> String {
         match entry {
-            ListEntry::Object { object, size_bytes } if self.common.json => serde_json::json!({
-                "key": object.key.to_string(), "size_bytes": size_bytes, "etag": object.etag.as_str(),
-            })
-            .to_string(),
+            ListEntry::Object(ListedObject { object, size_bytes, .. }) if self.common.json => {
+                serde_json::json!({
+                    "key": object.key.to_string(), "size_bytes": size_bytes, "etag": object.etag.as_str(),
+                })
+                .to_string()
+            }
             ListEntry::Prefix(prefix) if self.common.json => {
                 serde_json::json!({ "prefix": String::from_utf8_lossy(prefix) }).to_string()
             }
-            ListEntry::Object { object, size_bytes } => format!("{size_bytes:>14}  {}", object.key),
+            ListEntry::Object(ListedObject { object, size_bytes, .. }) => {
+                format!("{size_bytes:>14}  {}", object.key)
+            }
             ListEntry::Prefix(prefix) => format!("{:>14}  {}", "", String::from_utf8_lossy(prefix)),
         }
     }

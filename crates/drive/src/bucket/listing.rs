@@ -4,11 +4,11 @@ use super::DriveBucket;
 use super::record_view::{RecordView, effective_naming, etag};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::format::{BucketId, IndexKey, Kind, ObjectSummary};
+use crate::format::{BucketId, IndexKey, Kind, ObjectRecord, ObjectSummary};
 use bytes::Bytes;
 use std::ops::Bound;
 use store::listing::{Scan, successor, token_after};
-use store::{ListEntry, ListPage, ObjectKey, ObjectRef, StoreError};
+use store::{ListEntry, ListPage, ListedObject, ObjectKey, ObjectRef, StoreError};
 
 /// Length of an entry's key before the object key.
 const ENTRY_PREFIX_BYTES: usize = 9;
@@ -38,7 +38,7 @@ fn page_of(engine: &Engine, bucket: BucketId, scan: &Scan, view: RecordView) -> 
                 }
                 entries.push(match folded {
                     Some(prefix) => ListEntry::Prefix(Bytes::copy_from_slice(prefix)),
-                    None => listed(entry, value, view)?,
+                    None => ListEntry::Object(listed(entry, value, view, scan.with_attributes)?),
                 });
             }
             if let Some(folded) = folded {
@@ -50,12 +50,17 @@ fn page_of(engine: &Engine, bucket: BucketId, scan: &Scan, view: RecordView) -> 
     Ok(ListPage { entries, next: None })
 }
 
-fn listed(entry: &[u8], value: &[u8], view: RecordView) -> Result<ListEntry> {
+fn listed(entry: &[u8], value: &[u8], view: RecordView, with_attributes: bool) -> Result<ListedObject> {
+    if with_attributes {
+        let read = || Some((IndexKey::object_key(entry)?, ObjectRecord::of_entry(entry, value)?));
+        let (key, record) = read().ok_or_else(|| Error::damaged_entry("an object's record", entry))?;
+        return Ok(ListedObject::of(view.meta(&key, &record), true));
+    }
     let (key, head) = decode_summary(entry, value)?;
     let etag = etag(view.drive, head.write, head.etag.as_ref());
     let version = effective_naming(head.naming, view.versioning).id(head.write, head.modified);
     let object = ObjectRef { key, etag, version, last_modified: Some(head.modified) };
-    Ok(ListEntry::Object { object, size_bytes: head.len_bytes })
+    Ok(ListedObject::new(object, head.len_bytes))
 }
 
 /// Decodes the key and the leading fields of an object's entry. Inlined, as a listing calls it for each object.

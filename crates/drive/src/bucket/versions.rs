@@ -223,7 +223,7 @@ impl Versions for DriveBucket {
 
     async fn list(&self, request: ListVersions) -> Result<Vec<VersionEntry>> {
         let ListVersions { prefix, delimiter, after, after_version, limit } = request;
-        let keys = ListRequest { prefix, delimiter, start_after: after, token: None, limit };
+        let keys = ListRequest { prefix, delimiter, start_after: after, limit, ..ListRequest::default() };
         let scan = Scan::new(keys, PAGE_ENTRIES_MAX)?;
         self.page_of_versions(scan, after_version.as_deref()).await
     }

@@ -59,10 +59,11 @@ fn take_least(sources: &mut [Source<'_>]) -> Option<ListEntry> {
 
 impl PoolBucket {
     pub(super) async fn page(&self, request: ListRequest) -> Result<ListPage> {
-        let Scan { prefix, delimiter, after, limit } = Scan::new(request, PAGE_ENTRIES_MAX)?;
+        let Scan { prefix, delimiter, after, limit, with_attributes } = Scan::new(request, PAGE_ENTRIES_MAX)?;
         let buckets = self.all()?;
         let share = (limit / buckets.len() + MORE_THAN_SHARE).min(limit.max(1));
-        let request = ListRequest { prefix, delimiter, start_after: after, token: None, limit: share };
+        let request =
+            ListRequest { prefix, delimiter, start_after: after, token: None, limit: share, with_attributes };
         let mut sources: Vec<Source<'_>> =
             buckets.into_iter().map(|bucket| Source::new(bucket, &request)).collect();
         let mut page = ListPage::default();

@@ -260,7 +260,7 @@ impl Variant {
 }
 
 /// Query parameters that refine an operation.
-const PARAMETERS: [&str; 35] = [
+const PARAMETERS: [&str; 36] = [
     "allow-unordered",
     "bucket-region",
     "cachebuster",
@@ -277,6 +277,7 @@ const PARAMETERS: [&str; 35] = [
     "max-keys",
     "max-parts",
     "max-uploads",
+    "metadata",
     "part-number-marker",
     "partNumber",
     "prefix",

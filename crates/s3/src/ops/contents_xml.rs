@@ -3,16 +3,23 @@
 //! They dominate the cost of a listing, so they are written here in one pass. `s3s` writes only the document around
 //! them, since it would allocate a value for each of their elements.
 
+use http::header::CONTENT_TYPE;
 use quick_xml::escape::escape;
 use s3s::dto::Owner;
 use std::fmt::Write as _;
-use store::{ETag, ListEntry, Timestamp};
+use store::{Attributes, ETag, ListEntry, ListedObject, Timestamp};
 
+use crate::metadata_names::is_internal;
 use crate::ops::listing::Encoding;
 use crate::pagination::Page;
 
 /// The approximate length of an element without its key, in bytes.
 const ROW_BYTES: usize = 300;
+
+/// Prefix of the headers of user metadata.
+const USER_PREFIX: &str = "x-amz-meta-";
+/// The header of an object's storage class.
+const STORAGE_CLASS: &str = "x-amz-storage-class";
 
 /// `<Contents>` elements to be inserted at the end of a document.
 #[derive(Debug, Clone)]
@@ -24,7 +31,7 @@ impl ContentsXml {
         let mut rows = String::with_capacity(page.entries.len() * ROW_BYTES);
         let row_end = row_end(owner);
         for entry in &page.entries {
-            let ListEntry::Object { object, size_bytes } = entry else { continue };
+            let ListEntry::Object(ListedObject { object, size_bytes, attributes }) = entry else { continue };
             rows.push_str("<Contents><Key>");
             encoding.push(&mut rows, object.key.as_bytes());
             rows.push_str("</Key>");
@@ -32,8 +39,11 @@ impl ContentsXml {
                 push_modified(&mut rows, modified);
             }
             push_etag(&mut rows, &object.etag);
-            write!(rows, "<Size>{size_bytes}")
+            write!(rows, "<Size>{size_bytes}</Size>")
                 .unwrap_or_else(|_| unreachable!("writing to a String cannot fail"));
+            if let Some(attributes) = attributes {
+                push_attributes(&mut rows, attributes);
+            }
             rows.push_str(&row_end);
         }
         Self(rows)
@@ -48,7 +58,7 @@ impl ContentsXml {
 
 /// Returns the end that all elements share.
 fn row_end(owner: Option<&Owner>) -> String {
-    let mut row_end = String::from("</Size>");
+    let mut row_end = String::new();
     if let Some(owner) = owner {
         row_end.push_str("<Owner>");
         let named = [("DisplayName", &owner.display_name), ("ID", &owner.id)];
@@ -62,6 +72,28 @@ fn row_end(owner: Option<&Owner>) -> String {
     }
     row_end.push_str("<StorageClass>STANDARD</StorageClass></Contents>");
     row_end
+}
+
+/// Writes the headers that describe an object, each as an element with the header's name, as MinIO does. Writes nothing if a name
+/// is not valid in XML.
+fn push_attributes(rows: &mut String, attributes: &Attributes) {
+    let user = attributes.user.iter().filter(|(name, _)| !is_internal(name));
+    let user = user.map(|(name, value)| (format!("{USER_PREFIX}{name}"), value));
+    let system = attributes.system.iter().map(|(name, value)| (name.clone(), value));
+    let others =
+        [(CONTENT_TYPE.as_str(), &attributes.content_type), (STORAGE_CLASS, &attributes.storage_class)];
+    let others = others.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value.as_ref()?)));
+    let shown: Vec<_> = others.chain(system).chain(user).collect();
+    let is_name =
+        |name: &str| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte));
+    if !shown.iter().all(|(name, _)| is_name(name)) {
+        return;
+    }
+    rows.push_str("<UserMetadata>");
+    for (name, value) in shown {
+        rows.extend(["<", &name, ">", &escape(value.as_str()), "</", &name, ">"]);
+    }
+    rows.push_str("</UserMetadata>");
 }
 
 fn push_etag(rows: &mut String, etag: &ETag) {
@@ -115,7 +147,7 @@ mod tests {
             version: None,
             last_modified: Some(Timestamp::from_secs(secs, nanos)),
         };
-        ListEntry::Object { object, size_bytes: 1 << 40 }
+        ListEntry::Object(ListedObject::new(object, 1 << 40))
     }
 
     #[test]
@@ -153,7 +185,7 @@ mod tests {
     ) -> impl Iterator<Item = dto::Object> {
         page.entries.iter().filter_map(move |entry| match entry {
             ListEntry::Prefix(_) => None,
-            ListEntry::Object { object, size_bytes } => Some(dto::Object {
+            ListEntry::Object(ListedObject { object, size_bytes, .. }) => Some(dto::Object {
                 key: Some(encoding.text(object.key.as_bytes())),
                 e_tag: Some(headers::etag(&object.etag)),
                 last_modified: object.last_modified.map(headers::timestamp),

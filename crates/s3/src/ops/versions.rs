@@ -4,7 +4,8 @@ use bytes::Bytes;
 use s3s::dto::{self, BucketVersioningStatus};
 use s3s::{S3Result, s3_error};
 use store::{
-    Attributes, ListEntry, ListVersions, ObjectMeta, Version, VersionEntry, VersionId, Versioning, Versions,
+    Attributes, ListEntry, ListVersions, ListedObject, ObjectMeta, Version, VersionEntry, VersionId,
+    Versioning, Versions,
 };
 
 use crate::bucket::Bucket;
@@ -150,7 +151,7 @@ async fn page_without_versions(
     let page = pagination::page(bucket.store.as_ref(), page_request).await?;
     let entries = page.entries.into_iter().map(|entry| match entry {
         ListEntry::Prefix(prefix) => VersionEntry::Prefix(prefix),
-        ListEntry::Object { object, size_bytes } => {
+        ListEntry::Object(ListedObject { object, size_bytes, .. }) => {
             let meta = ObjectMeta { object, size_bytes, attributes: Attributes::default(), tag_count: None };
             VersionEntry::Version(Box::new(version_lookup::null_version(meta)))
         }

@@ -12,8 +12,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use store::{
-    Attributes, CompleteOptions, CopyOptions, ETag, GetOptions, ListEntry, ListRequest, ObjectMeta,
-    ObjectRef, ObjectStore, Pages, Payload, Precondition, PutOptions, StoreError, Tags, Uploads,
+    Attributes, CompleteOptions, CopyOptions, ETag, GetOptions, ListEntry, ListRequest, ListedObject,
+    ObjectMeta, ObjectRef, ObjectStore, Pages, Payload, Precondition, PutOptions, StoreError, Tags, Uploads,
 };
 
 /// A volume as a bucket.
@@ -475,7 +475,7 @@ impl EndpointClient {
         self.shared.count("listings");
         let mut listed = BTreeMap::new();
         for entry in entries {
-            let ListEntry::Object { object, .. } = entry else { continue };
+            let ListEntry::Object(ListedObject { object, .. }) = entry else { continue };
             listed.insert(String::from_utf8_lossy(object.key.as_bytes()).into_owned(), object.etag.clone());
         }
         let known = self.shared.inner.borrow().history.keys();

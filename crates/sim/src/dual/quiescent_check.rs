@@ -5,7 +5,9 @@ use super::shared_state::{SharedState, describe, describe_bytes};
 use bytes::Bytes;
 use futures_util::TryStreamExt as _;
 use std::collections::{BTreeMap, BTreeSet};
-use store::{ETag, GetOptions, ListEntry, ListRequest, ObjectKey, ObjectMeta, ObjectStore, Pages, names};
+use store::{
+    ETag, GetOptions, ListEntry, ListRequest, ListedObject, ObjectKey, ObjectMeta, ObjectStore, Pages, names,
+};
 use vfs::{DirectoryEntry, Filesystem, Ino, Kind, LOST_AND_FOUND};
 
 /// Entries per page: fewer than a directory may have, so that several pages are read.
@@ -39,7 +41,7 @@ pub(super) async fn read_objects(store: &dyn ObjectStore) -> Result<ObjectMap, S
     let entries = Pages::of(store, request).all().await.map_err(|error| format!("cannot list: {error}"))?;
     let mut found = ObjectMap::new();
     for entry in entries {
-        let ListEntry::Object { object, size_bytes } = entry else { continue };
+        let ListEntry::Object(ListedObject { object, size_bytes, .. }) = entry else { continue };
         let key = String::from_utf8_lossy(object.key.as_bytes()).into_owned();
         if key.starts_with(".tenon/") {
             continue;

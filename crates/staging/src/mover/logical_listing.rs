@@ -8,7 +8,7 @@ use super::moves::{Moves, Target};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use store::listing::{Scan, token_after};
-use store::{ListEntry, ListPage, ListRequest, ObjectKey, ObjectRef, Pages, Result};
+use store::{ListEntry, ListPage, ListRequest, ListedObject, ObjectKey, ObjectRef, Pages, Result};
 
 /// Maximum entries per page.
 const PAGE_ENTRIES_MAX: usize = 1000;
@@ -28,7 +28,8 @@ impl Mover {
         };
         if self.executor.is_idle() {
             let page = self.executor.store.list(request).await?;
-            let entries = page.entries.into_iter().map(|entry| self.with_issued_tag(entry)).collect();
+            let with_issued_tag = |entry: ListEntry| entry.map_object(|listed| self.with_issued_tag(listed));
+            let entries = page.entries.into_iter().map(with_issued_tag).collect();
             return Ok(ListPage { entries, ..page });
         }
         let mut scan = Scan::new(request, PAGE_ENTRIES_MAX)?;
@@ -69,12 +70,11 @@ impl Mover {
     /// Lists the objects whose physical key is their logical key.
     async fn list_in_place(&self, scan: &Scan, before: u64) -> Result<PartialListing> {
         let since = self.executor.state().done_count();
-        let (page, complete_up_to) =
-            self.page(scan.prefix.clone(), scan.delimiter, scan.after.clone(), scan.limit).await?;
+        let (page, complete_up_to) = self.page(scan.prefix.clone(), scan.after.clone(), scan).await?;
         let mut entries = BTreeMap::new();
         for entry in page {
             let is_visible = match &entry {
-                ListEntry::Object { object, .. } => {
+                ListEntry::Object(ListedObject { object, .. }) => {
                     let state = self.executor.state();
                     state.moves.is_object_in_place(object, before)
                         && !state.was_moved_since(since, before, object.key.as_bytes())
@@ -82,7 +82,8 @@ impl Mover {
                 ListEntry::Prefix(prefix) => self.is_any_in_place(prefix, since).await?,
             };
             if is_visible {
-                entries.insert(entry.text().to_vec(), self.with_issued_tag(entry));
+                let text = entry.text().to_vec();
+                entries.insert(text, entry.map_object(|listed| self.with_issued_tag(listed)));
             }
         }
         Ok(PartialListing { entries, complete_up_to })
@@ -103,7 +104,7 @@ impl Mover {
             return Ok(whole.is_none());
         }
         let is_in_place = |moves: &Moves, entry: &ListEntry| match entry {
-            ListEntry::Object { object, .. } => moves.is_object_in_place(object, u64::MAX),
+            ListEntry::Object(ListedObject { object, .. }) => moves.is_object_in_place(object, u64::MAX),
             ListEntry::Prefix(prefix) => moves.is_in_place(prefix),
         };
         self.any_entry(prefix.clone(), is_in_place).await
@@ -143,17 +144,16 @@ impl Mover {
             None => None,
         };
         let outside = |text: &[u8]| [&to, &text[mv.from.len()..]].concat();
-        let (page, complete_up_to) =
-            self.page(inside(&scan.prefix).into(), scan.delimiter, after, scan.limit).await?;
+        let (page, complete_up_to) = self.page(inside(&scan.prefix).into(), after, scan).await?;
         let mut entries = BTreeMap::new();
         for entry in page {
             let text = outside(entry.text());
             let shown = match entry {
-                ListEntry::Object { object, size_bytes } => {
-                    let is_its_own = self.executor.state().moves.owner(object.key.as_bytes()) == Some(number);
-                    let object = self.executor.aliases().with_issued_tag(object);
-                    let key = ObjectKey::new(text.clone()).ok().filter(|_| is_its_own);
-                    key.map(|key| ListEntry::Object { object: ObjectRef { key, ..object }, size_bytes })
+                ListEntry::Object(listed) => {
+                    let owner = self.executor.state().moves.owner(listed.object.key.as_bytes());
+                    let listed = self.with_issued_tag(listed);
+                    let key = ObjectKey::new(text.clone()).ok().filter(|_| owner == Some(number));
+                    key.map(|key| ListEntry::Object(listed.with_key(key)))
                 }
                 ListEntry::Prefix(prefix) => {
                     let is_shown = self.owns_any(number, &prefix).await?;
@@ -182,8 +182,8 @@ impl Mover {
         let entry = match text == to {
             false => ListEntry::Prefix(Bytes::copy_from_slice(&text)),
             true => {
-                let size_bytes = found.size_bytes;
-                ListEntry::Object { object: self.as_caller_sees(&key, found).object, size_bytes }
+                let meta = self.as_caller_sees(&key, found);
+                ListEntry::Object(ListedObject::of(meta, scan.with_attributes))
             }
         };
         Ok(Some(PartialListing { entries: BTreeMap::from([(text, entry)]), complete_up_to: None }))
@@ -209,27 +209,23 @@ impl Mover {
         self.any_entry(Bytes::copy_from_slice(prefix), is_its_own).await
     }
 
-    /// Returns a page of the bucket and, if there are more entries, its last text.
+    /// Returns a page of the bucket, of the form that `scan` asks for, and, if there are more entries, its last text.
     async fn page(
         &self,
         prefix: Bytes,
-        delimiter: Option<u8>,
         after: Option<Bytes>,
-        limit: usize,
+        scan: &Scan,
     ) -> Result<(Vec<ListEntry>, Option<Vec<u8>>)> {
-        let request = ListRequest { prefix, delimiter, start_after: after, token: None, limit };
+        let Scan { delimiter, limit, with_attributes, .. } = *scan;
+        let request =
+            ListRequest { prefix, delimiter, start_after: after, token: None, limit, with_attributes };
         let page = self.executor.store.list(request).await?;
         let complete_up_to =
             page.next.as_ref().and_then(|_| page.entries.last()).map(|last| last.text().to_vec());
         Ok((page.entries, complete_up_to))
     }
 
-    fn with_issued_tag(&self, entry: ListEntry) -> ListEntry {
-        match entry {
-            ListEntry::Object { object, size_bytes } => {
-                ListEntry::Object { object: self.executor.aliases().with_issued_tag(object), size_bytes }
-            }
-            prefix @ ListEntry::Prefix(_) => prefix,
-        }
+    fn with_issued_tag(&self, listed: ListedObject) -> ListedObject {
+        ListedObject { object: self.executor.aliases().with_issued_tag(listed.object), ..listed }
     }
 }

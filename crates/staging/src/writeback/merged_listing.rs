@@ -6,7 +6,7 @@ use super::pending::Change;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use store::listing::{Scan, successor, token_after};
-use store::{ListEntry, ListPage, ListRequest, ObjectKey, Result};
+use store::{ListEntry, ListPage, ListRequest, ListedObject, ObjectKey, Result};
 
 /// Keys per LIST request that looks for one that is not deleted.
 const KEYS_PER_CHECK: usize = 1000;
@@ -63,6 +63,7 @@ impl MergedListing<'_> {
             start_after: after,
             token: None,
             limit: self.scan.limit,
+            with_attributes: self.scan.with_attributes,
         };
         self.writeback.bucket.store.list(request).await
     }
@@ -71,7 +72,7 @@ impl MergedListing<'_> {
     /// object that is not deleted.
     async fn is_visible(&self, entry: &ListEntry) -> Result<bool> {
         let prefix = match entry {
-            ListEntry::Object { object, .. } => return Ok(!self.is_changed(&object.key)),
+            ListEntry::Object(ListedObject { object, .. }) => return Ok(!self.is_changed(&object.key)),
             ListEntry::Prefix(prefix) => prefix,
         };
         let is_touched = || {
@@ -93,7 +94,7 @@ impl MergedListing<'_> {
             };
             let page = self.writeback.bucket.store.list(request).await?;
             let is_left = |entry: &ListEntry| match entry {
-                ListEntry::Object { object, .. } => !self.is_changed(&object.key),
+                ListEntry::Object(ListedObject { object, .. }) => !self.is_changed(&object.key),
                 ListEntry::Prefix(_) => true,
             };
             if page.entries.iter().any(is_left) {
@@ -111,12 +112,10 @@ impl MergedListing<'_> {
     }
 
     fn entry_with_issued_tag(&self, entry: ListEntry) -> ListEntry {
-        match entry {
-            ListEntry::Object { object, size_bytes } => {
-                ListEntry::Object { object: self.writeback.aliases().with_issued_tag(object), size_bytes }
-            }
-            prefix @ ListEntry::Prefix(_) => prefix,
-        }
+        entry.map_object(|listed| ListedObject {
+            object: self.writeback.aliases().with_issued_tag(listed.object),
+            ..listed
+        })
     }
 
     /// Adds pending objects with texts after `after` and up to `end` (`None`: to the end), as many as a page can
@@ -144,7 +143,7 @@ impl MergedListing<'_> {
             }
             if after.is_none_or(|after| text > after) {
                 added += 1;
-                entries.insert(text.to_vec(), shown(key, change, folded));
+                entries.insert(text.to_vec(), shown(key, change, folded, scan.with_attributes));
             }
             from = match folded.map(successor) {
                 Some(None) => return,
@@ -155,12 +154,9 @@ impl MergedListing<'_> {
     }
 }
 
-fn shown(key: &ObjectKey, change: &Change, folded: Option<&[u8]>) -> ListEntry {
+fn shown(key: &ObjectKey, change: &Change, folded: Option<&[u8]>, with_attributes: bool) -> ListEntry {
     match (folded, &change.object) {
-        (None, Some(object)) => {
-            let meta = object.meta(key);
-            ListEntry::Object { object: meta.object, size_bytes: meta.size_bytes }
-        }
+        (None, Some(object)) => ListEntry::Object(ListedObject::of(object.meta(key), with_attributes)),
         (folded, _) => ListEntry::Prefix(Bytes::copy_from_slice(folded.unwrap_or(key.as_bytes()))),
     }
 }

@@ -1,7 +1,9 @@
 //! Cases about headers and tags of objects.
 
-use super::world::{Outcome, Refusal, World, key, refused, same};
-use crate::{Attributes, GetOptions, ObjectMeta, PutOptions, Result, Tags};
+use super::world::{Outcome, Refusal, World, everything, holds, key, refused, same};
+use crate::{
+    Attributes, GetOptions, ListEntry, ListRequest, ListedObject, ObjectMeta, PutOptions, Result, Tags,
+};
 use std::collections::BTreeMap;
 
 pub(super) async fn content_headers(world: World) -> Outcome {
@@ -84,6 +86,30 @@ pub(super) async fn overwriting_replaces_attributes(world: World) -> Outcome {
     let user = text_map([("new", "2")]);
     let found = put_with(&world, Attributes { user: user.clone(), ..Attributes::default() }).await?;
     same(found.attributes.user, user)
+}
+
+pub(super) async fn attributes_in_listings(world: World) -> Outcome {
+    let described = Attributes {
+        content_type: Some("text/html".into()),
+        system: text_map([("cache-control", "max-age=60"), ("content-language", "de-AT")]),
+        user: text_map([("file-owner", "7"), ("a_b.c", "x = y; <z> & \"q\"")]),
+        ..Attributes::default()
+    };
+    put_with(&world, described).await?;
+    world.put("plain", "x").await?;
+    for entry in world.store.list(ListRequest { with_attributes: true, ..everything() }).await?.entries {
+        let ListEntry::Object(ListedObject { object, attributes, .. }) = entry else {
+            return holds(false, "no delimiter was given");
+        };
+        match attributes {
+            Some(listed) => same(*listed, world.store.head(&object.key).await?.attributes)?,
+            None => holds(!world.capabilities.lists_attributes, "a listing without attributes")?,
+        }
+    }
+    let page = world.store.list(everything()).await?;
+    let has_attributes =
+        |entry: &ListEntry| matches!(entry, ListEntry::Object(listed) if listed.attributes.is_some());
+    holds(!page.entries.iter().any(has_attributes), "attributes that nobody asked for")
 }
 
 pub(super) fn text_map<const N: usize>(pairs: [(&str, &str); N]) -> BTreeMap<String, String> {

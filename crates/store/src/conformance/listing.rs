@@ -1,7 +1,7 @@
 //! Cases about listings: order, grouping by delimiter, start position, pages.
 
 use super::world::{Outcome, World, everything, holds, level, same};
-use crate::{ListEntry, ListRequest};
+use crate::{ListEntry, ListRequest, ListedObject};
 use bytes::Bytes;
 
 pub(super) async fn nothing(world: World) -> Outcome {
@@ -117,7 +117,7 @@ pub(super) async fn many_keys(world: World) -> Outcome {
 pub(super) async fn entries_describe_objects(world: World) -> Outcome {
     let stored = world.put("dir/a", "twelve bytes").await?;
     let page = world.store.list(level("dir/")).await?;
-    let [ListEntry::Object { object, size_bytes }] = page.entries.as_slice() else {
+    let [ListEntry::Object(ListedObject { object, size_bytes, .. })] = page.entries.as_slice() else {
         return holds(false, "not one object");
     };
     same(*size_bytes, 12)?;

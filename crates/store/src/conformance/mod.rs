@@ -70,6 +70,8 @@ pub struct Capabilities {
     pub copies_tags: bool,
     /// The store has user metadata that is not ASCII.
     pub unicode_metadata: bool,
+    /// Listings have the attributes of objects if they are asked for.
+    pub lists_attributes: bool,
     /// Minimum size of every part but the last, in bytes.
     pub part_bytes_min: usize,
 }
@@ -90,6 +92,7 @@ impl Capabilities {
         unicode_tags: true,
         copies_tags: true,
         unicode_metadata: true,
+        lists_attributes: true,
         part_bytes_min: 5 << 20,
     };
 }
@@ -174,7 +177,7 @@ fn object_cases() -> Vec<Case<World>> {
         }
         attributes::{
             content_headers, user_metadata, unicode_metadata, tags_with_put, tags_counted, tags_replaced,
-            overwriting_replaces_attributes,
+            overwriting_replaces_attributes, attributes_in_listings,
         }
         writes::{
             overwriting_gives_a_new_etag, an_old_etag_is_gone, put_if_absent, put_if_matches,

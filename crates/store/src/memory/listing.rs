@@ -2,7 +2,7 @@
 
 use super::Stored;
 use crate::listing::{Scan, successor, token_after};
-use crate::{ListEntry, ListPage, ObjectKey};
+use crate::{ListEntry, ListPage, ListedObject, ObjectKey};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -22,7 +22,10 @@ pub(super) fn page(objects: &BTreeMap<ObjectKey, Stored>, scan: &Scan) -> ListPa
                 if entries.len() == scan.limit {
                     return ListPage { next: entries.last().map(token), entries };
                 }
-                entries.push(entry(key, stored, folded));
+                entries.push(match folded {
+                    Some(prefix) => ListEntry::Prefix(Bytes::copy_from_slice(prefix)),
+                    None => ListEntry::Object(listed(key, stored, scan)),
+                });
             }
             if let Some(prefix) = folded {
                 from = successor(prefix).map(Bound::Included);
@@ -41,10 +44,10 @@ fn first_bound(scan: &Scan) -> Option<Bound<Vec<u8>>> {
     }
 }
 
-fn entry(key: &ObjectKey, stored: &Stored, folded: Option<&[u8]>) -> ListEntry {
-    match folded {
-        Some(prefix) => ListEntry::Prefix(Bytes::copy_from_slice(prefix)),
-        None => ListEntry::Object { object: stored.object_ref(key), size_bytes: stored.body.len() },
+fn listed(key: &ObjectKey, stored: &Stored, scan: &Scan) -> ListedObject {
+    match scan.with_attributes {
+        true => ListedObject::of(stored.meta(key), true),
+        false => ListedObject::new(stored.object_ref(key), stored.body.len()),
     }
 }
 

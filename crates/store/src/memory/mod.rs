@@ -27,7 +27,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use upload::MemoryUpload;
 use versions::{Naming, Objects};
 
-/// Limits of a store; the defaults are S3's limits.
+/// Limits of a store; the defaults are S3's limits, and listings with attributes, which S3 itself does not have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemoryLimits {
     /// Minimum size of every part but the last, in bytes.
@@ -38,11 +38,19 @@ pub struct MemoryLimits {
     pub tags_max: usize,
     /// Maximum number of entries of a page.
     pub page_entries_max: usize,
+    /// Whether listings have the attributes of objects if they are asked for.
+    pub lists_attributes: bool,
 }
 
 impl Default for MemoryLimits {
     fn default() -> Self {
-        Self { part_bytes_min: 5 << 20, user_metadata_bytes_max: 2048, tags_max: 10, page_entries_max: 1000 }
+        Self {
+            part_bytes_min: 5 << 20,
+            user_metadata_bytes_max: 2048,
+            tags_max: 10,
+            page_entries_max: 1000,
+            lists_attributes: true,
+        }
     }
 }
 
@@ -163,7 +171,10 @@ impl ObjectStore for MemoryStore {
     }
 
     async fn list(&self, request: ListRequest) -> Result<ListPage> {
-        let scan = crate::listing::Scan::new(request, self.0.limits.page_entries_max)?;
+        let limits = &self.0.limits;
+        let with_attributes = request.with_attributes && limits.lists_attributes;
+        let request = ListRequest { with_attributes, ..request };
+        let scan = crate::listing::Scan::new(request, limits.page_entries_max)?;
         Ok(listing::page(&self.0.read().current, &scan))
     }
 

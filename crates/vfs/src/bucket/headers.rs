@@ -13,7 +13,7 @@ use bytes::Bytes;
 use meta::{Inode, Kind, Moment, Observed};
 use percent_encoding::percent_decode_str;
 use std::collections::BTreeMap;
-use store::{Attributes, ObjectMeta, ObjectRef, Timestamp};
+use store::{Attributes, ListedObject, ObjectMeta, ObjectRef, Timestamp};
 
 use crate::bucket::metadata;
 use crate::layout::stored;
@@ -148,8 +148,13 @@ pub(crate) fn observed(
     defaults: &Defaults,
     looked_at: Moment,
 ) -> Observed {
-    let found = PosixHeaders::parse(&meta.attributes.user);
-    let mut seen = listed(&meta.object, meta.size_bytes, is_marker, defaults, looked_at);
+    let plain = without_headers(&meta.object, meta.size_bytes, is_marker, defaults, looked_at);
+    with_headers(plain, &meta.attributes, is_marker)
+}
+
+/// Returns an observation with the attributes that headers contain.
+fn with_headers(mut seen: Observed, attributes: &Attributes, is_marker: bool) -> Observed {
+    let found = PosixHeaders::parse(&attributes.user);
     let mode = found.mode.unwrap_or(0);
     if !is_marker {
         seen.kind = kind(mode).filter(|kind| *kind != Kind::Directory).unwrap_or(Kind::File);
@@ -170,8 +175,22 @@ pub(crate) fn observed(
     seen
 }
 
-/// Returns what a listing tells about a file: size and time. The other attributes are the defaults.
+/// Returns what a listing tells about a file: size and time, and the other attributes if the listing has the headers.
 pub(crate) fn listed(
+    listed: &ListedObject,
+    is_marker: bool,
+    defaults: &Defaults,
+    looked_at: Moment,
+) -> Observed {
+    let plain = without_headers(&listed.object, listed.size_bytes, is_marker, defaults, looked_at);
+    let Some(attributes) = &listed.attributes else { return plain };
+    let seen = with_headers(plain.clone(), attributes, is_marker);
+    // The target of a symbolic link may be in the body, which a listing does not have.
+    if seen.kind == Kind::Symlink && seen.target.is_none() { plain } else { seen }
+}
+
+/// Returns an observation of an object's length and time. The other attributes are the defaults.
+fn without_headers(
     object: &ObjectRef,
     size_bytes: u64,
     is_marker: bool,

@@ -12,7 +12,8 @@ use meta::{FsError, Ino, Inode, Kind, Name, Observed, Op};
 use std::sync::Arc;
 use store::names::{self, NAME_BYTES_MAX};
 use store::{
-    CopyOptions, GetOptions, ListEntry, ListRequest, ObjectKey, ObjectMeta, Pages, Precondition, StoreError,
+    CopyOptions, GetOptions, ListEntry, ListRequest, ListedObject, ObjectKey, ObjectMeta, Pages,
+    Precondition, StoreError,
 };
 
 use crate::Result;
@@ -61,7 +62,9 @@ impl Importer {
         while let Some(entries) = pages.next().await? {
             for entry in entries {
                 match entry {
-                    ListEntry::Object { object, .. } => imported.extend(self.import(&object.key).await?),
+                    ListEntry::Object(ListedObject { object, .. }) => {
+                        imported.extend(self.import(&object.key).await?)
+                    }
                     ListEntry::Prefix(inside)
                         if inside == self.mount.layout.content_prefix() || inside == reserved => {}
                     ListEntry::Prefix(inside) => {

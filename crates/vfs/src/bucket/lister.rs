@@ -179,6 +179,7 @@ impl BackgroundLister {
             start_after: (!after.is_empty()).then(|| start_after(&prefix, &after)),
             token: None,
             limit: PAGE_ENTRIES,
+            with_attributes: self.known.reads_headers(),
         };
         let mut page = self.mount.store.list(request).await?;
         let last = page.entries.last().map(|entry| entry.text()[prefix.as_bytes().len()..].to_vec());

@@ -236,15 +236,13 @@ impl Reconciler {
                 (Some(names::Entry::Directory(name)), _) if !is_reserved(dir, &name) => {
                     directories.push(Name::new(&name)?);
                 }
-                (Some(names::Entry::Object(name)), ListEntry::Object { object, size_bytes }) => {
-                    let seen = headers::listed(object, *size_bytes, false, &self.mount.defaults, looked_at);
+                (Some(names::Entry::Object(name)), ListEntry::Object(listed)) => {
+                    let seen = headers::listed(listed, false, &self.mount.defaults, looked_at);
                     objects.push((Name::new(&name)?, seen));
                 }
-                (Some(names::Entry::Marker), ListEntry::Object { object, size_bytes }) => {
-                    self.observe_own_marker(
-                        dir,
-                        headers::listed(object, *size_bytes, true, &self.mount.defaults, looked_at),
-                    )?;
+                (Some(names::Entry::Marker), ListEntry::Object(listed)) => {
+                    let seen = headers::listed(listed, true, &self.mount.defaults, looked_at);
+                    self.observe_own_marker(dir, seen)?;
                 }
                 _ => {}
             }

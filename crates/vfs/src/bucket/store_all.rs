@@ -2,7 +2,7 @@
 
 use futures_util::StreamExt as _;
 use std::sync::Arc;
-use store::{ListEntry, ListRequest, Pages};
+use store::{ListEntry, ListRequest, ListedObject, Pages};
 
 use crate::bucket::discovery::PAGE_ENTRIES;
 use crate::bucket::exports::Exporter;
@@ -56,7 +56,7 @@ impl Exporter {
         let mut pages = Pages::of(self.mount.store.as_ref(), request);
         while let Some(entries) = pages.next().await? {
             for entry in entries {
-                let ListEntry::Object { object, .. } = entry else { continue };
+                let ListEntry::Object(ListedObject { object, .. }) = entry else { continue };
                 let Some(ino) = self.mount.layout.content_owner(&object.key) else { continue };
                 if self.names.tables().inode(ino).is_ok_and(|inode| !inode.is_orphan()) {
                     let file = self.opener.open_file(ino)?;

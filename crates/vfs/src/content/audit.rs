@@ -4,7 +4,7 @@ use meta::namespace::{read_content, read_inode};
 use meta::{Engine, FsError, Ino, schema};
 use std::collections::BTreeMap;
 use std::ops::Bound;
-use store::{ETag, ListEntry, ListRequest, ObjectKey, ObjectStore, Pages};
+use store::{ETag, ListEntry, ListRequest, ListedObject, ObjectKey, ObjectStore, Pages};
 
 use crate::layout::Layout;
 use crate::{Result, VolumeRecord};
@@ -42,7 +42,7 @@ impl Audit {
         let mut pages = Pages::of(store, request);
         while let Some(entries) = pages.next().await? {
             for entry in entries {
-                let ListEntry::Object { object, size_bytes, .. } = entry else { continue };
+                let ListEntry::Object(ListedObject { object, size_bytes, .. }) = entry else { continue };
                 match referred.remove(&object.key) {
                     None if layout.content_owner(&object.key).is_some() => audit.unused.push(object.key),
                     Some(needed) if !needed.is_met_by(&object.etag, size_bytes) => {

@@ -4,7 +4,7 @@
 use meta::namespace::{read_content, read_inode};
 use meta::{Engine, Ino};
 use staging::leases::left_over;
-use store::{ListEntry, ListRequest, ObjectKey, ObjectStore, Pages};
+use store::{ListEntry, ListRequest, ListedObject, ObjectKey, ObjectStore, Pages};
 
 use crate::content::Content;
 use crate::layout::Layout;
@@ -67,7 +67,7 @@ async fn find(
     let mut pages = Pages::of(store, request);
     while let Some(entries) = pages.next().await? {
         for entry in entries {
-            let ListEntry::Object { object, .. } = entry else { continue };
+            let ListEntry::Object(ListedObject { object, .. }) = entry else { continue };
             let Some(ino) = layout.content_owner(&object.key).filter(|ino| !is_busy(*ino)) else { continue };
             // Read after the listing: content that was listed and has no name now never gets one.
             if !refers_to(engine, ino, &object.key)? {

@@ -212,7 +212,7 @@ impl BucketSettings {
         let entries = Pages::of(self.mount.store.as_ref(), request).all().await?;
         let name = |entry: &ListEntry| match entry {
             ListEntry::Prefix(text) => Some(text.strip_prefix(&*prefix)?.strip_suffix(b"/")?.to_vec()),
-            ListEntry::Object { .. } => None,
+            ListEntry::Object(_) => None,
         };
         Ok(entries.iter().filter_map(name).collect())
     }

@@ -3,8 +3,8 @@
 use super::Part;
 use std::sync::Arc;
 use store::{
-    Attributes, Buckets, CopyOptions, GetOptions, ListEntry, ListPage, ListRequest, Multipart, Object,
-    ObjectKey, ObjectMeta, ObjectRef, ObjectStore, Payload, Precondition, PutOptions, Result, Tags,
+    Attributes, Buckets, CopyOptions, GetOptions, ListEntry, ListPage, ListRequest, ListedObject, Multipart,
+    Object, ObjectKey, ObjectMeta, ObjectRef, ObjectStore, Payload, Precondition, PutOptions, Result, Tags,
     Timestamp,
 };
 
@@ -80,7 +80,9 @@ impl ObjectStore for PartStore {
     async fn list(&self, request: ListRequest) -> Result<ListPage> {
         let mut page = self.store.list(request).await?;
         page.entries.retain(|entry| match entry {
-            ListEntry::Object { object, .. } => self.part.has(&self.name, object.key.as_bytes()),
+            ListEntry::Object(ListedObject { object, .. }) => {
+                self.part.has(&self.name, object.key.as_bytes())
+            }
             ListEntry::Prefix(_) => true,
         });
         Ok(page)

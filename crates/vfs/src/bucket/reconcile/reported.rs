@@ -7,7 +7,7 @@
 use meta::{Dentry, Ino, Inode, Kind, Moment, Name, Observed, Op};
 use std::collections::HashMap;
 use std::time::Duration;
-use store::{Attributes, ObjectKey, ObjectMeta, ObjectRef, Timestamp, names};
+use store::{Attributes, ListedObject, ObjectKey, ObjectMeta, ObjectRef, Timestamp, names};
 
 use super::{IsValidLook, Look, etag, stored_at};
 use crate::Result;
@@ -130,7 +130,10 @@ impl Reconciler {
             ..ObjectRef::new(file.key.clone(), file.etag.clone())
         };
         match &file.properties {
-            None => headers::listed(&object, file.size_bytes, false, &self.mount.defaults, seen_at),
+            None => {
+                let listed = ListedObject::new(object, file.size_bytes);
+                headers::listed(&listed, false, &self.mount.defaults, seen_at)
+            }
             Some(user) => {
                 let attributes = Attributes { user: user.clone(), ..Attributes::default() };
                 let meta = ObjectMeta { object, size_bytes: file.size_bytes, attributes, tag_count: None };

@@ -76,9 +76,9 @@ impl PathObjects {
         let at = self.fs.mount.config.prefix.len() + self.base.len();
         Ok(match entry {
             ListEntry::Prefix(text) => ListEntry::Prefix(text.slice(at..)),
-            ListEntry::Object { object, size_bytes } => {
-                let key = ObjectKey::try_from(&object.key.as_bytes()[at..])?;
-                ListEntry::Object { object: ObjectRef { key, ..object }, size_bytes }
+            ListEntry::Object(listed) => {
+                let key = ObjectKey::try_from(&listed.object.key.as_bytes()[at..])?;
+                ListEntry::Object(listed.with_key(key))
             }
         })
     }

@@ -53,7 +53,7 @@ async fn list_bucket(fs: &Filesystem) -> store::Result<Vec<String>> {
             let inside = text.strip_prefix(&*prefix)?.strip_suffix(b"/")?;
             String::from_utf8(inside.to_vec()).ok()
         }
-        ListEntry::Object { .. } => None,
+        ListEntry::Object(_) => None,
     };
     Ok(entries.iter().filter_map(name).collect())
 }

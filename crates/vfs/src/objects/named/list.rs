@@ -12,7 +12,7 @@ use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 use store::listing::{PAGE_ENTRIES_MAX, Scan, token_after};
 use store::names::{self, KeyPrefix};
-use store::{KEY_BYTES_MAX, ListEntry, ListPage, ListRequest, ObjectKey, StoreError};
+use store::{KEY_BYTES_MAX, ListEntry, ListPage, ListRequest, ListedObject, ObjectKey, StoreError};
 
 use crate::bucket::sort_keys;
 use crate::layout::is_reserved;
@@ -119,7 +119,9 @@ impl InodeObjects {
                 let identity = Record::read(self.fs.names.tables(), inode.ino)
                     .and_then(|record| self.identity(&key, &inode, &record));
                 match identity {
-                    Ok((object, size_bytes)) => Ok(Some(ListEntry::Object { object, size_bytes })),
+                    Ok((object, size_bytes)) => {
+                        Ok(Some(ListEntry::Object(ListedObject::new(object, size_bytes))))
+                    }
                     Err(FsError::NotFound) => Ok(None),
                     Err(error) => Err(read_error(error)),
                 }

@@ -10,7 +10,7 @@ use super::table::Table;
 use crate::object_record::{LiveObject, ObjectRecord};
 use events::Hint;
 use std::sync::Arc;
-use store::{ListEntry, Timestamp};
+use store::{ListEntry, ListedObject, Timestamp};
 
 impl Table {
     /// Applies a hint, unless it cannot be trusted. `listing` is the number of the listing in progress. An object that is not known is
@@ -66,7 +66,9 @@ impl Table {
         verify_metadata: bool,
         log: &mut ChangeLog,
     ) -> ApplyOutcome {
-        let ListEntry::Object { object, size_bytes } = entry else { return ApplyOutcome::Unwanted };
+        let ListEntry::Object(ListedObject { object, size_bytes, .. }) = entry else {
+            return ApplyOutcome::Unwanted;
+        };
         let key = object.key.as_bytes();
         let Some(class) = self.class_of(key) else { return ApplyOutcome::Unwanted };
         let needs = self.needs(class);
