@@ -71,8 +71,8 @@ pub(crate) async fn list(
         prefix: Bytes::from(input.prefix.clone().unwrap_or_default()),
         delimiter: delimiter.clone(),
         after: key_marker.clone().map(Bytes::from),
-        includes_start_prefix: false,
         limit,
+        ..PageRequest::default()
     };
     let (entries, is_truncated) = match versions {
         Some(versions) => {

@@ -8,7 +8,7 @@ use super::moves::{Moves, Target};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use store::listing::{Scan, token_after};
-use store::{ListEntry, ListPage, ListRequest, ListedObject, ObjectKey, ObjectRef, Pages, Result};
+use store::{ListEntry, ListPage, ListRequest, ListedObject, ObjectKey, Pages, Result};
 
 /// Maximum entries per page.
 const PAGE_ENTRIES_MAX: usize = 1000;

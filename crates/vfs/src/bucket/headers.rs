@@ -394,7 +394,7 @@ mod tests {
             last_modified: Some(last_modified),
         };
         let defaults = Defaults { uid: 0, gid: 0, file_mode: 0o644, dir_mode: 0o755 };
-        let seen = |time| listed(&at(time), 5, false, &defaults, Moment::default());
+        let seen = |time| without_headers(&at(time), 5, false, &defaults, Moment::default());
         let (fine, coarse) = (Timestamp(1_234_000_000), Timestamp::from_secs(1, 0));
         assert_eq!(with_known_precision(Some(fine), seen(coarse)), seen(fine));
         let other = Timestamp::from_secs(2, 0);

@@ -131,7 +131,13 @@ async fn listings_are_those_of_a_store_of_keys() {
             let start_after = (entropy.below(2) == 0).then(|| any_text(&entropy, 4).into());
             let delimiter = [None, Some(b'/'), Some(b'/'), Some(b'-'), Some(b'x')][entropy.below(5) as usize];
             let limit = 1 + entropy.below(5) as usize;
-            let request = ListRequest { prefix: prefix.into(), delimiter, start_after, token: None, limit };
+            let request = ListRequest {
+                prefix: prefix.into(),
+                delimiter,
+                start_after,
+                limit,
+                ..ListRequest::default()
+            };
             let (found, expected) = (texts(&objects, &request).await, texts(&model, &request).await);
             assert_eq!(found, expected, "seed {seed}, {request:?}");
         }

@@ -1,7 +1,7 @@
 //! Listing of a volume named by path: the bucket's listing without Tenon's own objects.
 
 use bytes::Bytes;
-use store::{ListEntry, ListPage, ListRequest, ObjectKey, ObjectRef};
+use store::{ListEntry, ListPage, ListRequest, ObjectKey};
 
 use crate::objects::directory_objects::PathObjects;
 
