@@ -30,6 +30,32 @@ async fn empty_elements_are_in_the_answer() {
     assert_eq!(given.element("Prefix"), Some("a"));
 }
 
+#[tokio::test]
+async fn s578_attributes_are_listed_to_callers_who_may_read_every_object() {
+    let server = start(&[]).await;
+    let headers = [("content-type", "text/x"), ("x-amz-meta-owner", "<7>"), ("cache-control", "no-store")];
+    send(&server, Some(KEY), ("PUT", "/bucket/a", ""), &headers, "x").await.is(200);
+    let answer = list(&server, "list-type=2&metadata=true").await.is(200);
+    let expected = "<Size>1</Size><UserMetadata><content-type>text/x</content-type><cache-control>no-store</cache-control>\
+                    <x-amz-meta-owner>&lt;7&gt;</x-amz-meta-owner></UserMetadata>";
+    assert!(answer.body.contains(expected), "{}", answer.body);
+    for query in ["list-type=2", "list-type=2&metadata=false"] {
+        assert!(!list(&server, query).await.is(200).body.contains("UserMetadata"), "{query}");
+    }
+    // A policy may treat keys differently.
+    let policy = r#"{"Statement":[{"Effect":"Allow","Principal":"*","Action":"s3:ListBucket","Resource":"arn:aws:s3:::bucket"}]}"#;
+    send(&server, Some(KEY), ("PUT", "/bucket", "policy"), &[], policy).await.is(204);
+    for key in [Some(KEY), None] {
+        let answer =
+            send(&server, key, ("GET", "/bucket", "list-type=2&metadata=true"), &[], "").await.is(200);
+        assert!(
+            answer.element("Key") == Some("a") && !answer.body.contains("UserMetadata"),
+            "{}",
+            answer.body
+        );
+    }
+}
+
 /// Any base64 was accepted as a token, and the listing began at an arbitrary key: a client that mixed up tokens saw an
 /// empty bucket.
 #[tokio::test]

@@ -110,18 +110,25 @@ impl InodeObjects {
         merge.page()
     }
 
-    fn describe(&self, entry: &Entry, inode: Option<meta::Inode>) -> store::Result<Option<ListEntry>> {
+    fn describe(
+        &self,
+        entry: &Entry,
+        inode: Option<meta::Inode>,
+        with_attributes: bool,
+    ) -> store::Result<Option<ListEntry>> {
         match (entry, inode) {
             (Entry::Prefix(text), _) => Ok(Some(ListEntry::Prefix(Bytes::copy_from_slice(text)))),
             (Entry::Object(..), None) => Ok(None),
             (Entry::Object(text, _), Some(inode)) => {
                 let key = ObjectKey::new(text.clone())?;
-                let identity = Record::read(self.fs.names.tables(), inode.ino)
-                    .and_then(|record| self.identity(&key, &inode, &record));
-                match identity {
-                    Ok((object, size_bytes)) => {
-                        Ok(Some(ListEntry::Object(ListedObject::new(object, size_bytes))))
-                    }
+                let listed = match with_attributes {
+                    true => self.meta_of(&key, &inode).map(|(meta, _)| ListedObject::of(meta, true)),
+                    false => Record::read(self.fs.names.tables(), inode.ino)
+                        .and_then(|record| self.identity(&key, &inode, &record))
+                        .map(|(object, size_bytes)| ListedObject::new(object, size_bytes)),
+                };
+                match listed {
+                    Ok(listed) => Ok(Some(ListEntry::Object(listed))),
                     Err(FsError::NotFound) => Ok(None),
                     Err(error) => Err(read_error(error)),
                 }
@@ -307,7 +314,7 @@ impl Merge<'_> {
         let mut entries = Vec::with_capacity(self.entries.len());
         for (entry, inode) in self.entries.iter().zip(inodes) {
             let inode = inode.filter(|inode| inode.is_dir() || self.objects.is_object(inode));
-            entries.extend(self.objects.describe(entry, inode)?);
+            entries.extend(self.objects.describe(entry, inode, self.scan.with_attributes)?);
         }
         Ok(ListPage { entries, next })
     }
