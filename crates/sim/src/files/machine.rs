@@ -65,7 +65,7 @@ impl Machine {
     pub(crate) fn new(seed: u64, scenario: Scenario, entropy: Entropy, trace: Trace) -> Result<Self, String> {
         let clock = Arc::new(RuntimeClock::default());
         // One world in three has a server that lists attributes.
-        let lists_attributes = seed % 3 == 0;
+        let lists_attributes = seed.is_multiple_of(3);
         let limits = MemoryLimits { part_bytes_min: 1, lists_attributes, ..MemoryLimits::default() };
         let memory = Path::new(MEMORY_FS_DIR);
         let dir = if memory.is_dir() { TempDir::new_in(memory) } else { TempDir::new() };
