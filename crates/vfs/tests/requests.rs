@@ -75,6 +75,30 @@ async fn s130_a_sequential_read_takes_large_requests_and_no_byte_twice() {
 }
 
 #[tokio::test]
+async fn s579_random_reads_that_return_to_a_file_take_few_requests() {
+    let bucket = Bucket::in_memory();
+    let body = pattern(64 * MIB);
+    bucket.put("big", &body).await;
+    let world = bucket.mount(|_| {}).await;
+    world.names("/").await.unwrap();
+    let ((), counts) = world
+        .counting(async {
+            let handle = world.open_handle("big", libc::O_RDONLY).await.unwrap();
+            let mut at = 1;
+            for _ in 0..3000 {
+                at = (at * 25_214_903_917 + 11) % body.len();
+                let (at, len) = (at, 4096.min(body.len() - at));
+                let read = world.fs.read(handle, at as u64, len).await.unwrap();
+                assert!(read == body[at..at + len]);
+            }
+            world.close(handle).await.unwrap();
+        })
+        .await;
+    assert!(counts.of(Operation::Get) <= 150, "{counts}");
+    assert!(counts.received_bytes <= 64 * MIB as u64, "no byte twice: {counts}");
+}
+
+#[tokio::test]
 async fn s132_listing_5000_entries_is_five_pages() {
     let bucket = Bucket::in_memory();
     for n in 0..5000 {

@@ -16,6 +16,9 @@ const FETCH_BYTES_MAX: u64 = 8 << 20;
 pub(crate) const WHOLE_BYTES_MAX: u64 = 1 << 20;
 /// Minimum bytes fetched by a random read.
 const RANDOM_BYTES: u64 = 128 << 10;
+/// Random reads after which fetches in a file that fits into memory become twice as wide, and how often they double: up to 4 MiB.
+const READS_PER_DOUBLING: u32 = 16;
+const DOUBLINGS_MAX: u32 = 5;
 
 /// Access pattern of one handle.
 #[derive(Debug, Default)]
@@ -27,6 +30,8 @@ pub(crate) struct Readahead {
     window: u64,
     /// Consecutive reads that were close to the previous one.
     near: u32,
+    /// Random reads so far.
+    jumps: u32,
 }
 
 impl Readahead {
@@ -39,13 +44,25 @@ impl Readahead {
         }
         if !self.is_sequential(&read) {
             (self.expected, self.frontier, self.window) = (read.end, 0, 0);
-            return Vec::from_iter(Some(read.start..(read.start + RANDOM_BYTES).max(read.end).min(size)));
+            return vec![self.around(&read, size, window_max)];
         }
         self.expected = self.expected.max(read.end);
         if self.frontier < read.end {
             self.frontier = read.start;
         }
         self.ahead(read.end, size, window_max.min(WINDOW_MAX_BYTES))
+    }
+
+    /// Returns the range to fetch for a random read. Reads that keep returning to a file that fits into memory will need all of it,
+    /// so they fetch more and more at once.
+    fn around(&mut self, read: &Range<u64>, size: u64, memory: u64) -> Range<u64> {
+        let doublings = if size <= memory { (self.jumps / READS_PER_DOUBLING).min(DOUBLINGS_MAX) } else { 0 };
+        self.jumps = self.jumps.saturating_add(1);
+        let width = RANDOM_BYTES << doublings;
+        match doublings {
+            0 => read.start..(read.start + width).max(read.end).min(size),
+            _ => read.start / width * width..read.end.next_multiple_of(width).min(size),
+        }
     }
 
     /// Returns the offset below which a sequential reader does not read again.
@@ -102,6 +119,34 @@ mod tests {
         assert_eq!(
             ahead.plan(100 * MIB..100 * MIB + 4096, 256 * MIB, 64 * MIB),
             vec![100 * MIB..100 * MIB + 131_072]
+        );
+    }
+
+    /// Regression: each of 2,000 random reads in a file of 256 MiB was a request of its own.
+    #[test]
+    fn random_reads_that_return_to_a_file_fetch_it_in_few_requests() {
+        let plan_all = |memory: u64| {
+            let (mut ahead, mut at, mut widest) = (Readahead::default(), 1, 0);
+            let mut fetched = std::collections::BTreeSet::new();
+            let mut requests = 0;
+            for _ in 0..4000 {
+                at = (at * 25_214_903_917 + 11) % (256 * MIB);
+                let read = at / 4096 * 4096..at / 4096 * 4096 + 4096;
+                let [range] = ahead.plan(read.clone(), 256 * MIB, memory).try_into().unwrap();
+                assert!(range.start <= read.start && read.end <= range.end && range.end <= 256 * MIB);
+                widest = widest.max(range.end - range.start);
+                let pages = range.start / 4096..range.end.div_ceil(4096);
+                requests += usize::from(!fetched.contains(&(read.start / 4096)));
+                fetched.extend(pages);
+            }
+            (requests, widest)
+        };
+        let (requests, widest) = plan_all(512 * MIB);
+        assert!(requests <= 250 && widest <= 4 * MIB, "{requests} requests");
+        let (requests, widest) = plan_all(128 * MIB);
+        assert!(
+            requests >= 1000 && widest <= 2 * RANDOM_BYTES,
+            "a file that does not fit: {requests} requests"
         );
     }
 
