@@ -149,7 +149,7 @@ impl OpenVolume {
             viewing.start_invalidation(&fs);
         }
         if let Some(log) = &bucket.writeback {
-            log.judged_by(fs.conflict_resolver().judge());
+            log.set_conflict_callbacks(fs.conflict_resolver().callbacks());
         }
         if are_settings_new {
             fs.admin().forget_learned().map_err(unusable)?;
@@ -241,7 +241,7 @@ async fn open_bucket(
             let options = writeback_options(volume, log, settings.fs.memory_limit_bytes, keys_are_used_once);
             bucket.add_writeback_log(&state.writeback_dir(), options, context)?;
             if let Some(log) = &bucket.writeback {
-                log.awaits_judge();
+                log.await_conflict_callbacks();
             }
             record = vfs::VolumeRecord::read(bucket.store.as_ref(), prefix).await.map_err(unusable)?;
         }

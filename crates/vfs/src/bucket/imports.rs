@@ -57,7 +57,7 @@ impl Importer {
     ) -> Result<()> {
         let reserved = [&self.mount.config.prefix[..], RESERVED.as_bytes(), b"/"].concat();
         let request = ListRequest { prefix, delimiter, limit: PAGE_ENTRIES, ..ListRequest::default() };
-        let mut pages = Pages::of(self.mount.store.as_ref(), request);
+        let mut pages = Pages::new(self.mount.store.as_ref(), request);
         while let Some(entries) = pages.next().await? {
             for entry in entries {
                 match entry {

@@ -250,7 +250,7 @@ impl BackgroundLister {
             None => return Ok(false),
         };
         Ok(self.names.tables().entry(dir, &Name::new(&name)?)?.is_some()
-            || self.names.tables().entry(dir, &Name::new(&names::beside(&name))?)?.is_some())
+            || self.names.tables().entry(dir, &Name::new(&names::colliding(&name))?)?.is_some())
     }
 
     /// Moves to the next directory.

@@ -5,12 +5,12 @@
 //! waits only for stores in its tree.
 //!
 //! Invariants: the paths of one lock are acquired together or not at all. A holder requests no second lock, so waiters cannot
-//! form a cycle. Lock order: a file's write state, a path, then keys (`claims`) and names (`changes`).
+//! form a cycle. Lock order: a file's write state, a path, then keys (`key_locks`) and names (`changes`).
 
 use meta::{FsError, Ino, Name};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use store::{Claims, ObjectKey, names};
+use store::{KeyedLocks, ObjectKey, names};
 use tokio::sync::Notify;
 
 use crate::base::Base;
@@ -18,19 +18,19 @@ use crate::mount::Mount;
 use crate::names::Names;
 use crate::{Error, Result};
 
-/// Locks of paths and claims of keys that are about to change.
+/// Locks of paths, and of keys that are about to change.
 #[derive(Debug)]
 pub(crate) struct ChangeLocks {
     pub(in crate::bucket) mount: Arc<Mount>,
     pub(in crate::bucket) names: Arc<Names>,
     pub(in crate::bucket) paths: PathLocks,
     /// Storing an object and naming it are two steps; two changes of one mount under one key must not take each other's objects
-    /// for foreign ones. Claimed after a file's `write_state` and path.
-    pub(in crate::bucket) claims: Claims<ObjectKey>,
-    /// Keys that the endpoint changes, claimed until the namespace shows the outcome. Claimed before any other lock.
-    pub(in crate::bucket) endpoint_claims: Claims<ObjectKey>,
+    /// for foreign ones. Taken after a file's `write_state` and path.
+    pub(in crate::bucket) key_locks: KeyedLocks<ObjectKey>,
+    /// Keys that the endpoint changes, locked until the namespace shows the outcome. Taken before any other lock.
+    pub(in crate::bucket) endpoint_key_locks: KeyedLocks<ObjectKey>,
     /// Multipart uploads that are being changed, by upload id.
-    pub(in crate::bucket) upload_claims: Claims<ObjectKey>,
+    pub(in crate::bucket) upload_locks: KeyedLocks<ObjectKey>,
 }
 
 impl ChangeLocks {
@@ -39,25 +39,25 @@ impl ChangeLocks {
             mount: base.mount.clone(),
             names: base.names.clone(),
             paths: PathLocks::default(),
-            claims: Claims::default(),
-            endpoint_claims: Claims::default(),
-            upload_claims: Claims::default(),
+            key_locks: KeyedLocks::default(),
+            endpoint_key_locks: KeyedLocks::default(),
+            upload_locks: KeyedLocks::default(),
         })
     }
 
-    /// Returns claims of keys that are about to change.
-    pub(crate) fn claims(&self) -> &Claims<ObjectKey> {
-        &self.claims
+    /// Returns the locks of keys that are about to change.
+    pub(crate) fn key_locks(&self) -> &KeyedLocks<ObjectKey> {
+        &self.key_locks
     }
 
-    /// Returns claims of multipart uploads that are being changed.
-    pub(crate) fn upload_claims(&self) -> &Claims<ObjectKey> {
-        &self.upload_claims
+    /// Returns the locks of multipart uploads that are being changed.
+    pub(crate) fn upload_locks(&self) -> &KeyedLocks<ObjectKey> {
+        &self.upload_locks
     }
 
-    /// Returns claims of keys that the endpoint changes.
-    pub(crate) fn endpoint_claims(&self) -> &Claims<ObjectKey> {
-        &self.endpoint_claims
+    /// Returns the locks of keys that the endpoint changes.
+    pub(crate) fn endpoint_key_locks(&self) -> &KeyedLocks<ObjectKey> {
+        &self.endpoint_key_locks
     }
 }
 

@@ -107,7 +107,7 @@ impl Reconciler {
                     false => self.is_directory_too(place, &name, is_in_page(), looked_at)?,
                 };
                 let shown =
-                    if is_shadowed { Name::new(&names::beside(name.as_bytes()))? } else { name.clone() };
+                    if is_shadowed { Name::new(&names::colliding(name.as_bytes()))? } else { name.clone() };
                 page.objects.insert(name);
                 observations.insert(shown, Some(seen));
             }
@@ -176,12 +176,12 @@ impl Reconciler {
             let mut observations = Observations::new();
             match (object, directory) {
                 (object, Some(directory)) => {
-                    observations.insert(Name::new(&names::beside(name.as_bytes()))?, object);
+                    observations.insert(Name::new(&names::colliding(name.as_bytes()))?, object);
                     observations.insert(name.clone(), Some(directory));
                 }
                 (object, None) => {
                     // Without the directory, no escaped name is needed.
-                    if let Ok(escaped) = Name::new(&names::beside(name.as_bytes()))
+                    if let Ok(escaped) = Name::new(&names::colliding(name.as_bytes()))
                         && self.names.tables().entry(place.0, &escaped)?.is_some()
                     {
                         observations.insert(escaped, None);
@@ -274,7 +274,7 @@ impl Reconciler {
         if kind == Kind::Directory {
             return Ok(false);
         }
-        let escaped = Name::new(&names::beside(name.as_bytes()))?;
+        let escaped = Name::new(&names::colliding(name.as_bytes()))?;
         let how = RenameHow::Replace;
         let op = Op::Rename { from: (dir, name.clone()), to: (dir, escaped.clone()), how, keep: false };
         let has_moved = !is_too_late(self.names.tables().commit(&self.mount.ctx(), &op))?;
@@ -467,7 +467,7 @@ impl Reconciler {
                     .entry(place.0, &name)?
                     .is_some_and(|entry| entry.kind == Kind::Directory)
                 {
-                    escaped.push((Name::new(&names::beside(name.as_bytes()))?, seen));
+                    escaped.push((Name::new(&names::colliding(name.as_bytes()))?, seen));
                 }
             }
             match escaped.is_empty() {

@@ -156,7 +156,7 @@ impl Names {
 
     /// Returns the op that gives a shadowed file (`%=name`) its plain name back when the directory of that name goes.
     pub(crate) fn op_to_unshadow(&self, parent: Ino, name: &Name) -> Result<Option<Op>, FsError> {
-        let Ok(beside) = Name::new(&names::beside(name.as_bytes())) else { return Ok(None) };
+        let Ok(beside) = Name::new(&names::colliding(name.as_bytes())) else { return Ok(None) };
         let is_there = self.tables.entry(parent, &beside)?.is_some_and(|entry| entry.kind != Kind::Directory);
         if is_there {
             self.invalidations.entry(parent, beside.as_bytes());
@@ -262,7 +262,9 @@ impl Names {
     /// Returns the visible name of an object: escaped if a directory has its plain name.
     pub(crate) fn visible_name(&self, dir: Ino, name: &Name) -> Result<Name> {
         match self.tables.entry(dir, name)? {
-            Some(entry) if entry.kind == Kind::Directory => Ok(Name::new(&names::beside(name.as_bytes()))?),
+            Some(entry) if entry.kind == Kind::Directory => {
+                Ok(Name::new(&names::colliding(name.as_bytes()))?)
+            }
             _ => Ok(name.clone()),
         }
     }

@@ -209,7 +209,7 @@ impl BucketSettings {
             limit: 1000,
             ..ListRequest::default()
         };
-        let entries = Pages::of(self.mount.store.as_ref(), request).all().await?;
+        let entries = Pages::new(self.mount.store.as_ref(), request).collect().await?;
         let name = |entry: &ListEntry| match entry {
             ListEntry::Prefix(text) => Some(text.strip_prefix(&*prefix)?.strip_suffix(b"/")?.to_vec()),
             ListEntry::Object { .. } => None,
@@ -238,14 +238,14 @@ impl BucketSettings {
             for document in self.documents(&source).await? {
                 let Some(text) = self.read_setting(&document).await? else { continue };
                 let key = ObjectKey::new([&*target, &document.as_bytes()[source.len()..]].concat())?;
-                let _claim = self.locks.claims().claim(&key).await;
+                let _key_lock = self.locks.key_locks().lock(&key).await;
                 self.mount.store.put(&key, Payload::from(text), PutOptions::default()).await?;
                 self.cache.remove(&key);
                 surplus.remove(&key);
             }
         }
         for key in surplus {
-            let _claim = self.locks.claims().claim(&key).await;
+            let _key_lock = self.locks.key_locks().lock(&key).await;
             self.remove_setting(&key).await?;
             self.cache.remove(&key);
         }
@@ -254,7 +254,7 @@ impl BucketSettings {
 
     async fn documents(&self, prefix: &Bytes) -> store::Result<Vec<ObjectKey>> {
         let request = ListRequest { prefix: prefix.clone(), limit: 1000, ..ListRequest::default() };
-        let entries = Pages::of(self.mount.store.as_ref(), request).all().await?;
+        let entries = Pages::new(self.mount.store.as_ref(), request).collect().await?;
         entries.iter().map(|entry| Ok(ObjectKey::try_from(entry.text())?)).collect()
     }
 

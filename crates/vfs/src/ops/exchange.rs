@@ -85,7 +85,7 @@ impl Renamer {
         if !self.names.is_shown(*dir, name, &inode)? {
             return Ok(());
         }
-        let _claim = self.locks.claims().claim(&old.key).await;
+        let _key_lock = self.locks.key_locks().lock(&old.key).await;
         let _changing = self.known.changes().begin(*dir, name);
         let beside =
             self.mount.store.copy(&old, &self.mount.content_key(file.ino)?, CopyOptions::default()).await?;

@@ -96,7 +96,7 @@ impl Remover {
     async fn delete_and_unlink(&self, parent: Ino, name: &Name, file: &OpenFile) -> Result<()> {
         let _path = self.locks.lock_entries(&[&(parent, name.clone())]).await?;
         let key = self.mount.layout.key(self.names.tables(), &self.names.tables().inode(file.ino)?)?;
-        let _claim = self.locks.claims().claim(&key).await;
+        let _key_lock = self.locks.key_locks().lock(&key).await;
         let _changing = self.known.changes().begin(parent, name);
         let inode = self.names.tables().inode(file.ino)?;
         if inode.home.as_ref() != Some(&(parent, name.clone())) {
@@ -126,8 +126,8 @@ impl Remover {
         let _path = self.locks.lock_entries(&[&(parent, name.clone())]).await?;
         let is_shown = self.names.has_path_key(inode)?;
         let marker = self.mount.layout.key(self.names.tables(), inode).ok().filter(|_| is_shown);
-        let _claim = match &marker {
-            Some(marker) => Some(self.locks.claims().claim(marker).await),
+        let _key_lock = match &marker {
+            Some(marker) => Some(self.locks.key_locks().lock(marker).await),
             None => None,
         };
         let _changing = self.known.changes().begin(parent, &name);

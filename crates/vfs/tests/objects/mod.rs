@@ -48,7 +48,7 @@ async fn delete(objects: &Objects, name: &str) {
 }
 
 async fn listed(objects: &Objects, request: ListRequest) -> Vec<String> {
-    let entries = Pages::of(objects, request).all().await.unwrap();
+    let entries = Pages::new(objects, request).collect().await.unwrap();
     entries.iter().map(|entry| String::from_utf8_lossy(entry.text()).into_owned()).collect()
 }
 

@@ -145,7 +145,7 @@ impl Publisher {
         inode: &Inode,
         key: &ObjectKey,
     ) -> Result<()> {
-        let _claim = self.locks.claims().claim(key).await;
+        let _key_lock = self.locks.key_locks().lock(key).await;
         let mut described = self.description_to_store(file, inode, state.base()).await?;
         self.ensure_volume_record().await?;
         file.record_upload(&described.attributes, state.size_bytes().unwrap_or_default());

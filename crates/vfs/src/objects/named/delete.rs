@@ -16,7 +16,7 @@ impl InodeObjects {
         key: &ObjectKey,
         precondition: &Precondition,
     ) -> store::Result<()> {
-        let _claim = self.fs.bucket.locks.claims().claim(&self.claim_key(key)).await;
+        let _key_lock = self.fs.bucket.locks.key_locks().lock(&self.key_to_lock(key)).await;
         for _ in 0..ATTEMPTS_MAX {
             let resolved = self.resolve(key)?;
             let is_gone = match &resolved.last {

@@ -134,7 +134,7 @@ impl InodeObjects {
         new: &NewObject<'_>,
         precondition: &Precondition,
     ) -> store::Result<ObjectRef> {
-        let _claim = self.fs.bucket.locks.claims().claim(&self.claim_key(key)).await;
+        let _key_lock = self.fs.bucket.locks.key_locks().lock(&self.key_to_lock(key)).await;
         for _ in 0..ATTEMPTS_MAX {
             let resolved = self.resolve(key)?;
             let taken = self.find_at(&resolved).map_err(namespace_error_about(key))?;
@@ -367,7 +367,7 @@ impl InodeObjects {
             let why = "in a volume named by inode an object whose key ends in '/' is a directory and cannot exceed 60 KiB";
             return Err(StoreError::Invalid(why.to_owned()));
         }
-        let _claim = self.fs.bucket.locks.claims().claim(&self.claim_key(key)).await;
+        let _key_lock = self.fs.bucket.locks.key_locks().lock(&self.key_to_lock(key)).await;
         for _ in 0..ATTEMPTS_MAX {
             let resolved = self.resolve(key)?;
             self.check_precondition(
@@ -477,5 +477,5 @@ fn make(new: &NewObject<'_>, (parent, name): (Ino, Name), seen: &Observed, chang
 
 fn shadowed_name(key: &ObjectKey, name: &Name) -> store::Result<Name> {
     let why = "an object and a directory share this name, which is too long for the shadowed name that the object would get";
-    Name::new(&names::beside(name.as_bytes())).map_err(|_| no_such_key(key, why))
+    Name::new(&names::colliding(name.as_bytes())).map_err(|_| no_such_key(key, why))
 }
