@@ -51,7 +51,7 @@ fn eight_threads_create_in_one_directory() {
     assert!(ops.is_sorted_by_key(|logged| logged.seqno));
     let replayed = MemoryEngine::new(LogCap::default());
     for commit in ops.chunk_by(|a, b| a.seqno == b.seqno) {
-        let ops: Vec<_> = commit.iter().map(|logged| (logged.ctx, logged.op.clone())).collect();
+        let ops: Vec<_> = commit.iter().map(|logged| (logged.origin, logged.op.clone())).collect();
         namespace::replay(&replayed, &ops).unwrap();
     }
     assert_eq!(table(&replayed), table(&*engine));

@@ -22,7 +22,7 @@ on_each_layer! {
 fn replayed(ops: &[LoggedOp]) -> Rows {
     let engine = MemoryEngine::new(LogCap::default());
     for commit in ops.chunk_by(|a, b| a.seqno == b.seqno) {
-        let ops: Vec<_> = commit.iter().map(|logged| (logged.ctx, logged.op.clone())).collect();
+        let ops: Vec<_> = commit.iter().map(|logged| (logged.origin, logged.op.clone())).collect();
         namespace::replay(&engine, &ops).unwrap();
     }
     table(&engine)

@@ -3,8 +3,8 @@
 use crate::properties::{CTX, engine, outcome, replayed, table};
 use crate::strategies;
 use meta::{
-    AttrChanges, BatchRecord, Commit, CommitError, Condition, Ctx, Engine, EngineError, FsError, Ino,
-    KeyRange, Kind, LogError, LoggedOp, MemoryEngine, Name, Namespace, Observed, Op, Reader, RenameHow, Rows,
+    AttrChanges, BatchRecord, Commit, CommitError, Condition, Engine, EngineError, FsError, Ino, KeyRange,
+    Kind, LogError, LoggedOp, MemoryEngine, Name, Namespace, Observed, Op, Origin, Reader, RenameHow, Rows,
     Seqno, SortedRun, Staged, Versioned, invariants, namespace, schema,
 };
 use proptest::prelude::*;
@@ -105,50 +105,50 @@ impl<F: Fn(usize) + Send + Sync> Engine for HookedEngine<F> {
 }
 
 /// Creates an engine with the files of the prelude, and applies further ops.
-fn prepared(setup: &[(Ctx, Op)]) -> Arc<MemoryEngine> {
+fn prepared(setup: &[(Origin, Op)]) -> Arc<MemoryEngine> {
     let engine = engine();
     let namespace = Namespace::new(engine.clone(), &CTX).unwrap();
     for op in strategies::prelude() {
         namespace.commit(&CTX, &op).unwrap();
     }
-    for (ctx, op) in setup {
-        let _ = namespace.commit(ctx, op);
+    for (origin, op) in setup {
+        let _ = namespace.commit(origin, op);
     }
     engine
 }
 
 /// Commits an op without a [`Namespace`], which would lease inode numbers and so add an op.
-fn commit(engine: &MemoryEngine, ctx: &Ctx, op: &Op) -> Result<meta::Applied, FsError> {
+fn commit(engine: &MemoryEngine, origin: &Origin, op: &Op) -> Result<meta::Applied, FsError> {
     let mut txn = Staged::new(engine);
-    let applied = namespace::apply(&mut txn, ctx, op)?;
-    txn.keep_op(ctx, op);
+    let applied = namespace::apply(&mut txn, origin, op)?;
+    txn.keep_op(origin, op);
     engine.commit(txn.into_commit()).unwrap();
     Ok(applied)
 }
 
 /// Commits an op and runs the ops of `meanwhile` before its call number `at` to the engine. Checks that the outcome is as if the op
 /// had run before, between or after these ops.
-fn interrupt(setup: &[(Ctx, Op)], (ctx, op): &(Ctx, Op), meanwhile: &[(Ctx, Op)], at: usize) {
+fn interrupt(setup: &[(Origin, Op)], (origin, op): &(Origin, Op), meanwhile: &[(Origin, Op)], at: usize) {
     let engine = prepared(setup);
     let others = (engine.clone(), meanwhile.to_vec());
     let hooked = HookedEngine::new(&engine, move |call| {
         if call == at {
-            for (ctx, op) in &others.1 {
-                let _ = commit(&others.0, ctx, op);
+            for (origin, op) in &others.1 {
+                let _ = commit(&others.0, origin, op);
             }
         }
     });
     let namespace = Namespace::new(hooked.clone() as Arc<dyn Engine>, &CTX).unwrap();
     hooked.begin();
-    let result = outcome(&namespace.commit(ctx, op));
+    let result = outcome(&namespace.commit(origin, op));
     assert_eq!(invariants::fsck(&*engine).unwrap(), vec![]);
     assert_eq!(table(&*replayed(&engine)), table(&*engine));
     let serial_outcome = |position: usize| {
         let engine = prepared(setup);
-        for (ctx, op) in &meanwhile[..position] {
-            let _ = commit(&engine, ctx, op);
+        for (origin, op) in &meanwhile[..position] {
+            let _ = commit(&engine, origin, op);
         }
-        outcome(&commit(&engine, ctx, op))
+        outcome(&commit(&engine, origin, op))
     };
     let serial: Vec<_> = (0..=meanwhile.len()).map(serial_outcome).collect();
     assert!(serial.contains(&result), "{result:?} is none of {serial:?}");
@@ -254,8 +254,8 @@ fn threads_keep_the_invariants() {
                 for sequence in sequences {
                     let namespace = &namespace;
                     scope.spawn(move || {
-                        for (ctx, op) in sequence {
-                            let result = namespace.commit(&ctx, &op);
+                        for (origin, op) in sequence {
+                            let result = namespace.commit(&origin, &op);
                             let failed = matches!(
                                 result,
                                 Err(FsError::Corrupt(_) | FsError::Engine(_) | FsError::Conflict)

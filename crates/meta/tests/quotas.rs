@@ -3,8 +3,8 @@
 use crate::fixture::{Fixture, name};
 use crate::strategies;
 use meta::{
-    AttrChanges, CommitError, Condition, Ctx, Extent, FsError, Ino, Kind, Limits, MemoryEngine, Moment,
-    Namespace, Op, RenameHow, Staged, Stored, Usage, invariants, namespace, schema,
+    AttrChanges, CommitError, Condition, Extent, FsError, Ino, Kind, Limits, MemoryEngine, Moment, Namespace,
+    Op, Origin, RenameHow, Staged, Stored, Usage, invariants, namespace, schema,
 };
 use proptest::prelude::*;
 use std::ops::Range;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use store::{ETag, ObjectKey, Timestamp};
 
 const ROOT: Ino = Ino::ROOT;
-const CTX: Ctx = Ctx { now: Timestamp(1), at: Moment { mount: 1, nanos: 1 }, uid: 0, gid: 0 };
+const CTX: Origin = Origin { now: Timestamp(1), at: Moment { mount: 1, nanos: 1 }, uid: 0, gid: 0 };
 
 fn limits(bytes: u64, files: u64) -> Option<Limits> {
     Some(Limits { bytes: Some(bytes), files: Some(files) })
@@ -175,15 +175,15 @@ proptest! {
             fs.commit(&CTX, &op).unwrap();
         }
         let (before, after) = steps.split_at(steps.len() / 2);
-        for (ctx, op) in before {
-            fs.commit(ctx, op).ok();
+        for (origin, op) in before {
+            fs.commit(origin, op).ok();
         }
         for dir in trees.into_iter().chain(of_root.then_some(ROOT.0)) {
             fs.set_quota(&CTX, Ino(dir), limits(5000, 12)).ok();
         }
         invariants::check(&*engine).unwrap();
-        for (ctx, op) in after {
-            fs.commit(ctx, op).ok();
+        for (origin, op) in after {
+            fs.commit(origin, op).ok();
             invariants::check(&*engine).unwrap();
         }
     }

@@ -1,6 +1,6 @@
 //! The parts of a mounted volume, and how they are put together. Its operations are in `ops`.
 
-use meta::{Ctx, Ino, Moment, Namespace};
+use meta::{Ino, Moment, Namespace, Origin};
 use staging::mover::Mover;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use store::ObjectStore;
 
 use crate::Result;
 use crate::base::Base;
-use crate::bucket::Bucket;
+use crate::bucket::BucketServices;
 use crate::bucket::conflicts::resolve::ConflictResolver;
 use crate::bucket::conflicts::{ConflictRecords, Conflicts};
 use crate::bucket::discovery::Discovery;
@@ -57,7 +57,7 @@ pub struct Filesystem {
     pub(crate) names: Arc<Names>,
     pub(crate) content: Arc<Content>,
     pub(crate) io: FileIo,
-    pub(crate) bucket: Bucket,
+    pub(crate) bucket: BucketServices,
     pub(crate) entries: EntryOps,
     pub(crate) volume: Volume,
     pub(crate) views: Arc<ViewRouter>,
@@ -76,8 +76,8 @@ impl Filesystem {
         }
         std::fs::create_dir_all(&config.cache_dir)?;
         let Dependencies { store, engine, clock, entropy, record } = dependencies;
-        let ctx = Ctx { now: clock.now(), at: Moment::default(), uid: config.uid, gid: config.gid };
-        let tables = Namespace::new(engine, &ctx)?;
+        let origin = Origin { now: clock.now(), at: Moment::default(), uid: config.uid, gid: config.gid };
+        let tables = Namespace::new(engine, &origin)?;
         let layout = Layout::of(&config.prefix, record.as_ref(), tables.inode(Ino::ROOT)?.btime);
         let sharing = Sharing::of(&store, &entropy, &layout, &config)?;
         let (store, mover) = match layout.can_have_keys() {
@@ -209,7 +209,7 @@ fn assemble(
     };
     moves.install_mover_callbacks();
     settings.load_moved_settings()?;
-    let bucket = Bucket {
+    let bucket = BucketServices {
         hints: Hints::new(&base, &parts, &discovery),
         lister: BackgroundLister::new(&base, &parts, &reconciler, &discovery),
         known: parts.known,

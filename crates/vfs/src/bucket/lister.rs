@@ -335,9 +335,10 @@ impl BackgroundLister {
 
     fn write_position(&self, at: &Position) -> Result<()> {
         let (name, value) = (POSITION.into(), at.encode().into());
-        self.names
-            .tables()
-            .commit(&self.mount.ctx(), &Op::SetXattr { ino: Ino::ROOT, name, value, how: XattrHow::Set })?;
+        self.names.tables().commit(
+            &self.mount.origin(),
+            &Op::SetXattr { ino: Ino::ROOT, name, value, how: XattrHow::Set },
+        )?;
         Ok(())
     }
 

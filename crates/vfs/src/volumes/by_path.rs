@@ -8,7 +8,7 @@ use std::time::Duration;
 use store::{ObjectKey, Precondition};
 
 use crate::base::Base;
-use crate::bucket::Bucket;
+use crate::bucket::BucketServices;
 use crate::bucket::discovery::Discovery;
 use crate::bucket::evict::NameEvictor;
 use crate::bucket::exports::Exporter;
@@ -37,15 +37,20 @@ pub(crate) struct PathVolume {
 }
 
 impl PathVolume {
-    pub(crate) fn new(base: &Base, bucket: &Bucket, publisher: &Arc<Publisher>, entries: &EntryOps) -> Self {
+    pub(crate) fn new(
+        base: &Base,
+        services: &BucketServices,
+        publisher: &Arc<Publisher>,
+        entries: &EntryOps,
+    ) -> Self {
         Self {
             mount: base.mount.clone(),
-            known: bucket.known.clone(),
-            discovery: bucket.discovery.clone(),
-            name_evictor: bucket.name_evictor.clone(),
+            known: services.known.clone(),
+            discovery: services.discovery.clone(),
+            name_evictor: services.name_evictor.clone(),
             publisher: publisher.clone(),
-            exporter: bucket.exporter.clone(),
-            lister: bucket.lister.clone(),
+            exporter: services.exporter.clone(),
+            lister: services.lister.clone(),
             remover: entries.remover.clone(),
             renamer: entries.renamer.clone(),
         }
