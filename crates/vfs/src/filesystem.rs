@@ -47,7 +47,8 @@ use crate::ops::directory::DirectoryReader;
 use crate::ops::entries::EntryOps;
 use crate::ops::remove::Remover;
 use crate::ops::rename::Renamer;
-use crate::volumes::{InodeVolume, PathVolume, Volume};
+use crate::volume::Naming;
+use crate::volumes::{self, InodeVolume, PathVolume, Volume};
 
 /// A mounted volume. Calls follow POSIX and may be made from any thread.
 #[derive(Debug)]
@@ -79,15 +80,16 @@ impl Filesystem {
         let origin = Origin { now: clock.now(), at: Moment::default(), uid: config.uid, gid: config.gid };
         let tables = Namespace::new(engine, &origin)?;
         let layout = Layout::of(&config.prefix, record.as_ref(), tables.inode(Ino::ROOT)?.btime);
-        let sharing = Sharing::of(&store, &entropy, &layout, &config)?;
-        let (store, mover) = match layout.can_have_keys() {
-            true => {
+        let rules = volumes::rules(layout.naming());
+        let sharing = Sharing::of(&store, &entropy, &layout, &rules, &config)?;
+        let (store, mover) = match layout.naming() {
+            Naming::FilePath => {
                 let mover = mover::open(&store, &entropy, &config)?;
                 (mover.clone() as Arc<dyn ObjectStore>, Some(mover))
             }
-            false => (store, None),
+            Naming::Inode => (store, None),
         };
-        let reads_headers = layout.can_have_keys()
+        let reads_headers = rules.exports_attributes
             && match config.attributes {
                 AttributeSource::Auto => record.is_some() || config.is_shared,
                 AttributeSource::Headers => true,
@@ -99,6 +101,7 @@ impl Filesystem {
             clock,
             entropy,
             layout,
+            rules,
             defaults: Defaults {
                 uid: config.uid,
                 gid: config.gid,
@@ -223,9 +226,9 @@ fn assemble(
         exporter,
         moves,
     };
-    let volume = match base.mount.layout.can_have_keys() {
-        true => Volume::ByPath(PathVolume::new(&base, &bucket, &io.publisher, &entries)),
-        false => Volume::ByInode(InodeVolume::new(&base, &bucket, &io.opener, &entries)),
+    let volume = match base.mount.layout.naming() {
+        Naming::FilePath => Volume::ByPath(PathVolume::new(&base, &bucket, &io.publisher, &entries)),
+        Naming::Inode => Volume::ByInode(InodeVolume::new(&base, &bucket, &io.opener, &entries)),
     };
     let views = ViewRouter::new(&base, &bucket, &entries, &io.editor, &views);
     let directories = DirectoryReader::new(&base, &bucket, &views);

@@ -1,4 +1,4 @@
-//! The surroundings of a mount: its settings, layout, store, clock and randomness. All parts share one.
+//! The surroundings of a mount: its settings, layout, rules, store, clock and randomness. All parts share one.
 
 use meta::{Ino, Moment, Origin};
 use std::sync::Arc;
@@ -9,9 +9,10 @@ use crate::bucket::headers::Defaults;
 use crate::config::Config;
 use crate::layout::Layout;
 use crate::moments::Moments;
+use crate::volumes::rules::VolumeRules;
 use crate::{Error, Result};
 
-/// Settings, layout, store, clock and randomness of a mount, which no part changes.
+/// Settings, layout, rules, store, clock and randomness of a mount, which no part changes.
 #[derive(Debug)]
 pub(crate) struct Mount {
     pub(crate) store: Arc<dyn ObjectStore>,
@@ -20,6 +21,7 @@ pub(crate) struct Mount {
     pub(crate) entropy: Arc<Entropy>,
     pub(crate) config: Config,
     pub(crate) layout: Layout,
+    pub(crate) rules: VolumeRules,
     pub(crate) defaults: Defaults,
 }
 

@@ -25,6 +25,7 @@ use crate::content::Content;
 use crate::derived::views::Views;
 use crate::mount::Mount;
 use crate::names::Names;
+use crate::volumes::rules::Evicted;
 
 /// Keeps known names within their share of memory.
 #[derive(Debug)]
@@ -34,24 +35,12 @@ pub(crate) struct NameEvictor {
     pub(in crate::bucket) content: Arc<Content>,
     pub(in crate::bucket) known: Arc<KnownState>,
     pub(in crate::bucket) derived: Arc<Views>,
-    pub(in crate::bucket) freed: Freed,
     pub(in crate::bucket) hand: ClockHand,
-}
-
-/// The memory that eviction frees.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::bucket) enum Freed {
-    /// Names that can be read from the bucket again.
-    Names,
-    /// References of the kernel to inodes, where the tables alone have the names.
-    References,
 }
 
 impl NameEvictor {
     pub(crate) fn new(base: &Base, parts: &BucketParts, derived: &Arc<Views>) -> Arc<Self> {
-        let freed = if base.mount.layout.can_have_keys() { Freed::Names } else { Freed::References };
         Arc::new(Self {
-            freed,
             mount: base.mount.clone(),
             names: base.names.clone(),
             content: base.content.clone(),
@@ -97,10 +86,10 @@ impl NameEvictor {
     /// Counts entries that were learned or looked up. If the tables exceed their share of memory, evicts down to three quarters
     /// of it, as far as one sweep gets.
     pub(crate) fn evict_if_needed(&self, entries: usize) -> Result<()> {
-        let is_over = match self.freed {
-            Freed::Names => self.names_bytes() > self.mount.config.metadata_bytes(),
+        let is_over = match self.mount.rules.evicted {
+            Evicted::Names => self.names_bytes() > self.mount.config.metadata_bytes(),
             // The other half is for the engine.
-            Freed::References => self.references_bytes() > self.mount.config.metadata_bytes() / 2,
+            Evicted::References => self.references_bytes() > self.mount.config.metadata_bytes() / 2,
         };
         if !is_over {
             return Ok(());
@@ -111,9 +100,9 @@ impl NameEvictor {
         // A sweep of another task is running.
         let Ok(mut position) = self.hand.position.try_lock() else { return Ok(()) };
         self.hand.entries.store(0, Ordering::Relaxed);
-        match self.freed {
-            Freed::Names => self.sweep(&mut position),
-            Freed::References => self.ask_kernel_to_forget(&mut position.asked),
+        match self.mount.rules.evicted {
+            Evicted::Names => self.sweep(&mut position),
+            Evicted::References => self.ask_kernel_to_forget(&mut position.asked),
         }
     }
 
@@ -136,7 +125,7 @@ impl NameEvictor {
 
     /// Handles an inode that the kernel has forgotten. While memory is short such inodes are evicted in batches.
     pub(crate) fn evict_forgotten(&self, ino: Ino) -> Result<()> {
-        if self.freed == Freed::References || !self.is_above_target() {
+        if self.mount.rules.evicted == Evicted::References || !self.is_above_target() {
             return Ok(());
         }
         let together = {

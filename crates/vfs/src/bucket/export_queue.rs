@@ -148,7 +148,9 @@ impl ExportQueue {
     /// Records in the tables that an inode's attributes must be exported, and schedules the export. The record survives a
     /// crash, and `sync` reads it.
     pub(crate) fn export_later(&self, ino: Ino) -> Result<()> {
-        if !self.mount.layout.can_have_keys() || !self.names.has_headers(&self.names.tables().inode(ino)?)? {
+        if !self.mount.rules.exports_attributes
+            || !self.names.has_headers(&self.names.tables().inode(ino)?)?
+        {
             return Ok(());
         }
         self.names.tables().commit(&self.mount.origin(), &Op::AwaitExport { ino })?;

@@ -131,7 +131,7 @@ impl BucketSettings {
     /// Returns the name of a place, if it is a bucket whose documents are stored under its name.
     fn bucket_at<'n>(&self, place: Option<(Ino, &'n Name)>) -> Option<&'n [u8]> {
         let (_, name) =
-            place.filter(|(parent, _)| *parent == Ino::ROOT && self.mount.layout.can_have_keys())?;
+            place.filter(|(parent, _)| *parent == Ino::ROOT && self.mount.rules.names_documents_by_bucket)?;
         let is_bucket =
             std::str::from_utf8(name.as_bytes()).is_ok_and(|text| bucket_name::check(text).is_ok());
         is_bucket.then_some(name.as_bytes())

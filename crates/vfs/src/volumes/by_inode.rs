@@ -17,7 +17,19 @@ use crate::names::handles::Opened;
 use crate::ops::entries::EntryOps;
 use crate::ops::remove::Remover;
 use crate::ops::rename::Move;
+use crate::volumes::rules::{Evicted, VolumeRules};
 use crate::{Attr, Error, Result};
+
+/// Rules of a volume whose keys are made of inode numbers.
+pub(super) const RULES: VolumeRules = VolumeRules {
+    follows_bucket: false,
+    can_be_shared: false,
+    exports_attributes: false,
+    removes_unstored_files: false,
+    names_documents_by_bucket: false,
+    file_bytes_max: u64::MAX,
+    evicted: Evicted::References,
+};
 
 /// A volume whose keys are made of inode numbers.
 #[derive(Debug)]

@@ -32,7 +32,7 @@ impl Metadata {
     /// Returns whether an extended attribute of an inode belongs to its object.
     pub(crate) fn is_of_object(&self, inode: &Inode, name: &[u8]) -> bool {
         let has_object = matches!(inode.kind, Kind::File | Kind::Directory) && inode.ino != Ino::ROOT;
-        self.mount.layout.can_have_keys() && has_object && is_of_object(name)
+        self.mount.rules.exports_attributes && has_object && is_of_object(name)
     }
 
     pub(crate) fn set_pending(&self, ino: Ino, name: &[u8], value: Option<Bytes>) -> Result<()> {
