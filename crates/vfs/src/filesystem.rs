@@ -37,6 +37,7 @@ use crate::derived::router::ViewRouter;
 use crate::derived::views::Views;
 use crate::kernel_caches::KernelCaches;
 use crate::layout::Layout;
+use crate::memory_limit::MemoryLimit;
 use crate::moments::Moments;
 use crate::mount::Mount;
 use crate::names::Names;
@@ -102,6 +103,7 @@ impl Filesystem {
             entropy,
             layout,
             rules,
+            memory: Arc::new(MemoryLimit::new(config.memory_limit_bytes)),
             defaults: Defaults {
                 uid: config.uid,
                 gid: config.gid,

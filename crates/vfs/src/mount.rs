@@ -8,6 +8,7 @@ use store::{Clock, Entropy, ObjectKey, ObjectStore, StoreError, Timestamp};
 use crate::bucket::headers::Defaults;
 use crate::config::Config;
 use crate::layout::Layout;
+use crate::memory_limit::MemoryLimit;
 use crate::moments::Moments;
 use crate::volumes::rules::VolumeRules;
 use crate::{Error, Result};
@@ -20,6 +21,7 @@ pub(crate) struct Mount {
     pub(crate) moments: Arc<Moments>,
     pub(crate) entropy: Arc<Entropy>,
     pub(crate) config: Config,
+    pub(crate) memory: Arc<MemoryLimit>,
     pub(crate) layout: Layout,
     pub(crate) rules: VolumeRules,
     pub(crate) defaults: Defaults,

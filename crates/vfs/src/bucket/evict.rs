@@ -23,6 +23,7 @@ use crate::bucket::reconcile::PrefixedDirectory;
 use crate::bucket::sort_keys;
 use crate::content::Content;
 use crate::derived::views::Views;
+use crate::memory_limit::Share;
 use crate::mount::Mount;
 use crate::names::Names;
 use crate::volumes::rules::Evicted;
@@ -86,17 +87,29 @@ impl NameEvictor {
     /// Counts entries that were learned or looked up. If the tables exceed their share of memory, evicts down to three quarters
     /// of it, as far as one sweep gets.
     pub(crate) fn evict_if_needed(&self, entries: usize) -> Result<()> {
-        let is_over = match self.mount.rules.evicted {
-            Evicted::Names => self.names_bytes() > self.mount.config.metadata_bytes(),
-            // The other half is for the engine.
-            Evicted::References => self.references_bytes() > self.mount.config.metadata_bytes() / 2,
-        };
-        if !is_over {
+        if !self.is_over_share() {
             return Ok(());
         }
         if self.hand.entries.fetch_add(entries, Ordering::Relaxed) + entries < ENTRIES_PER_SWEEP {
             return Ok(());
         }
+        self.run_sweep()
+    }
+
+    /// Evicts as much as one sweep gets to if the names exceed their share, which may have become smaller.
+    pub(crate) fn trim(&self) -> Result<()> {
+        if self.is_over_share() { self.run_sweep() } else { Ok(()) }
+    }
+
+    fn is_over_share(&self) -> bool {
+        match self.mount.rules.evicted {
+            Evicted::Names => self.names_bytes() > self.share_bytes(),
+            // The other half is for the engine.
+            Evicted::References => self.references_bytes() > self.share_bytes() / 2,
+        }
+    }
+
+    fn run_sweep(&self) -> Result<()> {
         // A sweep of another task is running.
         let Ok(mut position) = self.hand.position.try_lock() else { return Ok(()) };
         self.hand.entries.store(0, Ordering::Relaxed);
@@ -178,12 +191,16 @@ impl NameEvictor {
         self.names.tables().engine().memory_bytes() + self.references_bytes()
     }
 
+    fn share_bytes(&self) -> u64 {
+        self.mount.memory.share_bytes(Share::Names)
+    }
+
     fn references_bytes(&self) -> u64 {
         self.names.references().len() as u64 * REFERENCE_BYTES
     }
 
     fn is_above_target(&self) -> bool {
-        self.names_bytes() > self.mount.config.metadata_bytes() / 4 * 3
+        self.names_bytes() > self.share_bytes() / 4 * 3
     }
 
     fn sweep(&self, hand: &mut Position) -> Result<()> {
