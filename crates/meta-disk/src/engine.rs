@@ -7,7 +7,8 @@ use crate::journal::{Journal, Records};
 use crate::layer::Layer;
 use crate::options::EngineOptions;
 use crate::sync::{Progress, Syncer};
-use crate::tables::{Changes, Tables};
+use crate::row::Changes;
+use crate::tables::Tables;
 use meta::codec::{DecodeError, HeadRecord, decode_head, decode_log_record, decode_number, encode_head};
 use meta::{
     BatchRecord, Commit, CommitError, Engine, EngineError, KeyRange, LogCap, LogError, LogSpan, LoggedOp,

@@ -2,8 +2,8 @@
 //!
 //! Reads the tables and writes nothing.
 
-use crate::row;
-use crate::tables::{Changes, Tables};
+use crate::row::{self, Changes};
+use crate::tables::Tables;
 use meta::codec::encode_log_record;
 use meta::{
     BatchRecord, Commit, CommitError, Condition, EngineError, KeyRange, Op, Origin, Seqno, SortedRun, schema,

@@ -9,7 +9,7 @@ mod rocks;
 use crate::engine_dir::EngineDir;
 use crate::error::OpenError;
 use crate::options::{EngineOptions, TableLayer};
-use crate::tables::Changes;
+use crate::row::Changes;
 use bytes::Bytes;
 use lsm::Lsm;
 use meta::{EngineError, KeyRange};

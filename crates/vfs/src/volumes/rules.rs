@@ -2,7 +2,7 @@
 //!
 //! Each kind has one constant (`by_path::RULES`, `by_inode::RULES`), which is chosen when the volume is mounted.
 
-/// What services do differently in the two kinds of volumes.
+/// Differences between the two kinds of volumes, as rules for services.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct VolumeRules {
     /// Other clients change the objects that names show. What is known of directories, the changes under way and the locks of

@@ -24,7 +24,7 @@ pub(crate) use snapshot::Snapshot;
 
 use crate::error::{self, table_error};
 use crate::journal;
-use crate::tables::Changes;
+use crate::row::Changes;
 use bytes::Bytes;
 use manifest::Manifest;
 use memtable::{Memtable, Version};
