@@ -19,7 +19,6 @@ const EXCEPTIONS: &[(&str, &str, &str)] = &[
     ("analyze", "Trace", "plain data: what was recorded, by kind"),
     ("cli", "Status", "a reply of the control socket"),
     ("meta", "Inode", "a record of the metadata engine"),
-    ("s3", "Service", "implements a trait of s3s, with one function for each operation of S3"),
     ("vfs", "Attr", "plain data: the attributes that POSIX lists"),
     ("vfs", "Config", "the settings of a mount"),
 ];
