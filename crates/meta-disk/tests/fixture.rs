@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use store::Timestamp;
 
-pub(crate) const CTX: Origin =
+pub(crate) const ORIGIN: Origin =
     Origin { now: Timestamp(1), at: Moment { mount: 1, nanos: 1 }, uid: 0, gid: 0 };
 
 /// The consumer for which the whole log is kept.
@@ -88,7 +88,7 @@ pub(crate) fn put(key: &str, value: &str) -> Commit {
 }
 
 pub(crate) fn purge(number: u64) -> (Origin, Op) {
-    (CTX, Op::Purge { ino: Ino(number) })
+    (ORIGIN, Op::Purge { ino: Ino(number) })
 }
 
 /// Commits an op without a [`Namespace`](meta::Namespace), which would lease inode numbers.

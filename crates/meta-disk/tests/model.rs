@@ -1,7 +1,7 @@
 //! Comparison with the in-memory engine as a reference model: the same calls give the same answers, tables and log, also when the
 //! engine on disk is reopened in between.
 
-use crate::fixture::{ALL, CTX, WHOLE_LOG, commit_op, directory, log, open, options, table};
+use crate::fixture::{ALL, ORIGIN, WHOLE_LOG, commit_op, directory, log, open, options, table};
 use meta::{
     BatchRecord, Commit, CommitError, Condition, Engine, Ino, KeyRange, LogCap, MemoryEngine, Merge,
     Namespace, Op, Origin, Seqno, SortedRun, Value, codec, invariants, schema,
@@ -185,11 +185,11 @@ fn a_namespace_behaves_the_same() {
         let memory = Arc::new(MemoryEngine::new(WHOLE_LOG));
         memory.register(ALL, Seqno(0)).unwrap();
         let mut disk = crate::fixture::open_with_log(folder.path());
-        let namespace = Namespace::new(memory.clone(), &CTX).unwrap();
+        let namespace = Namespace::new(memory.clone(), &ORIGIN).unwrap();
         let source = OpSource::new(seed);
         for step in 0..100 {
             let now = Timestamp(1000 + step);
-            let origin = Origin { now, at: moment(now), ..CTX };
+            let origin = Origin { now, at: moment(now), ..ORIGIN };
             let op = source.op(&memory, &namespace, origin.now);
             catch_up(&disk, &memory);
             let (outcome, expected) = (commit_op(&disk, &origin, &op), commit_op(&*memory, &origin, &op));

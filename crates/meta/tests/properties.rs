@@ -12,7 +12,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 use store::Timestamp;
 
-pub(crate) const CTX: Origin =
+pub(crate) const ORIGIN: Origin =
     Origin { now: Timestamp(1), at: Moment { mount: 1, nanos: 1 }, uid: 0, gid: 0 };
 
 /// Creates an engine that keeps its whole log, for the consumer `all`.
@@ -81,9 +81,9 @@ proptest! {
     #[test]
     fn ops_match_the_reference_model(sequence in strategies::sequence(60)) {
         let engine = engine();
-        let namespace = Namespace::new(engine.clone(), &CTX).unwrap();
+        let namespace = Namespace::new(engine.clone(), &ORIGIN).unwrap();
         let mut reference = Reference::new(namespace.inode(Ino::ROOT).unwrap());
-        let prelude = strategies::prelude().into_iter().map(|op| (CTX, op));
+        let prelude = strategies::prelude().into_iter().map(|op| (ORIGIN, op));
         for (origin, op) in &prelude.chain(sequence).collect::<Vec<_>>() {
             let head = engine.head();
             let result = namespace.commit(origin, op);
@@ -99,12 +99,12 @@ proptest! {
     #[test]
     fn a_batch_equals_its_ops_one_by_one(sequence in strategies::sequence(60), size in 1..30usize) {
         let (one, many) = (engine(), engine());
-        let one_by_one = Namespace::new(one.clone(), &CTX).unwrap();
-        let in_batches = Namespace::new(many.clone(), &CTX).unwrap();
+        let one_by_one = Namespace::new(one.clone(), &ORIGIN).unwrap();
+        let in_batches = Namespace::new(many.clone(), &ORIGIN).unwrap();
         let ops: Vec<Op> = strategies::prelude().into_iter().chain(sequence.into_iter().map(|(_, op)| op)).collect();
         for (at, batch) in ops.chunks(size).enumerate() {
             let now = Timestamp(1_000 + at as i64);
-            let origin = Origin { now, at: strategies::at(now), ..CTX };
+            let origin = Origin { now, at: strategies::at(now), ..ORIGIN };
             let expected: Vec<_> = batch.iter().map(|op| one_by_one.commit(&origin, op)).collect();
             prop_assert_eq!(in_batches.commit_all(&origin, batch).unwrap(), expected);
         }
