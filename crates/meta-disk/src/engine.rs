@@ -6,8 +6,8 @@ use crate::error::OpenError;
 use crate::journal::{Journal, Records};
 use crate::layer::Layer;
 use crate::options::EngineOptions;
-use crate::sync::{Progress, Syncer};
 use crate::row::Changes;
+use crate::sync::{Progress, Syncer};
 use crate::tables::Tables;
 use meta::codec::{DecodeError, HeadRecord, decode_head, decode_log_record, decode_number, encode_head};
 use meta::{
@@ -92,7 +92,10 @@ impl DiskEngine {
         let dir = EngineDir::lock(path)?;
         let mark = dir.synced_mark()?;
         let mut tables = Tables::new(Layer::open(&dir, &options, mark.is_none(), journal.is_some())?);
-        require_synced(mark.as_ref(), head_record(&tables, &dir)?)?;
+        let recovered = head_record(&tables, &dir)?;
+        require_synced(mark.as_ref(), recovered)?;
+        // No synced commit is missing, unless the head record itself is.
+        tables.settle_log_end(mark.as_ref().map(|_| recovered.is_none()))?;
         // From here on the recovered rows are durable, and the log that they came from is gone.
         tables.flush_recovered()?;
         if let Some((journal, records)) = journal {

@@ -263,6 +263,11 @@ impl Tables {
         self.layer.ingest(changes)
     }
 
+    /// Cuts the layer's own log where a loss of power tore it; fails if the log is damaged.
+    pub(crate) fn settle_log_end(&self, is_synced: Option<bool>) -> Result<(), EngineError> {
+        self.layer.settle_log_end(is_synced)
+    }
+
     /// Makes the rows durable that opening the layer has recovered from its write-ahead log.
     pub(crate) fn flush_recovered(&self) -> Result<(), EngineError> {
         self.layer.flush_recovered()

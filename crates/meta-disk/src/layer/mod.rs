@@ -149,6 +149,17 @@ impl Layer {
         }
     }
 
+    /// Cuts the layer's own log where a loss of power tore it; fails if the log is damaged. `is_synced` says whether commits that are not in
+    /// the layer were synced, if that is known.
+    pub(crate) fn settle_log_end(&self, is_synced: Option<bool>) -> Result<(), EngineError> {
+        match self {
+            // RocksDB does so while it opens a database.
+            #[cfg(feature = "rocksdb")]
+            Self::Rocks(_) => Ok(()),
+            Self::Lsm(tree) => tree.settle_log_end(is_synced),
+        }
+    }
+
     /// Makes the rows durable that opening the layer has recovered from its log.
     pub(crate) fn flush_recovered(&self) -> Result<(), EngineError> {
         match self {
