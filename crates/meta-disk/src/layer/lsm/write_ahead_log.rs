@@ -342,7 +342,7 @@ mod tests {
         assert_eq!((found.len(), bad_end), (19, None));
     }
 
-    /// What followed was dropped without a copy, and a second replay could have continued behind the gap.
+    /// Frames behind the place were dropped without a copy, and a second replay could have continued behind the gap.
     #[test]
     fn rot_in_the_middle_is_damage_or_cut_after_a_copy() {
         for (number, at, whole) in [(1, 3 * 1008 + 20, 3), (2, 4 * 1008 + 1, 14), (2, 5, 10)] {
