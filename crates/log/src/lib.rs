@@ -26,6 +26,6 @@ pub use crc::Crc;
 pub use file_lock::{hold, when_free};
 pub use file_log::{FileDamage, FileLog, FileLogFormat, OpenedFileLog};
 pub use frame::{Found, FrameReader, FrameWriter, NextFrame, cut_torn_tail, encode_frame};
-pub use medium::{read_leniently, unused};
+pub use medium::{read_leniently, unused_path};
 pub use segmented::{Segment, SegmentedLog, Space};
 pub use verdict::{BadPlace, Verdict};

@@ -46,7 +46,7 @@ pub fn read_leniently(
 }
 
 /// Returns an unused path, made of a file's path and an extension.
-pub fn unused(file: &Path, extension: &str) -> PathBuf {
+pub fn unused_path(file: &Path, extension: &str) -> PathBuf {
     let numbered = |number: u32| match number {
         0 => file.with_extension(extension),
         number => file.with_extension(format!("{number}.{extension}")),

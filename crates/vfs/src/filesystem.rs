@@ -81,7 +81,7 @@ impl Filesystem {
         let origin = Origin { now: clock.now(), at: Moment::default(), uid: config.uid, gid: config.gid };
         let tables = Namespace::new(engine, &origin)?;
         let layout = Layout::of(&config.prefix, record.as_ref(), tables.inode(Ino::ROOT)?.btime);
-        let rules = volumes::rules(layout.naming());
+        let rules = volumes::rules_of(layout.naming());
         let sharing = Sharing::of(&store, &entropy, &layout, &rules, &config)?;
         let (store, mover) = match layout.naming() {
             Naming::FilePath => {

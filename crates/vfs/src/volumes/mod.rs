@@ -28,7 +28,7 @@ pub(crate) enum Volume {
 }
 
 /// Returns the rules of volumes with this naming.
-pub(crate) fn rules(naming: Naming) -> VolumeRules {
+pub(crate) fn rules_of(naming: Naming) -> VolumeRules {
     match naming {
         Naming::FilePath => by_path::RULES,
         Naming::Inode => by_inode::RULES,

@@ -7,7 +7,7 @@
 //! first place without a whole frame, as later records depend on what is lost there. The rule of all logs ([`BadPlace`]) tells with the
 //! engine's mark of synced commits whether the place is torn, so that the log is cut there, or damaged, so that the log is left as it is.
 
-use log::{BadPlace, Verdict, cut_torn_tail, read_leniently, unused};
+use log::{BadPlace, Verdict, cut_torn_tail, read_leniently, unused_path};
 use meta::EngineError;
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -179,7 +179,7 @@ impl BadEnd {
     fn cut(self, dir: &Path, must_be_kept: bool) -> io::Result<()> {
         for number in numbers_in(dir)?.range(self.number + 1..self.next).rev() {
             let path = path_of(dir, *number);
-            fs::rename(&path, unused(&path, LOST))?;
+            fs::rename(&path, unused_path(&path, LOST))?;
         }
         File::open(dir)?.sync_all()?;
         let path = path_of(dir, self.number);
