@@ -1,15 +1,15 @@
 //! Costs that must not grow with the file, the directory or time, counted in records of the metadata, requests and bytes.
 //!
 //! `TENON_COSTS=full` runs them at full size, which takes minutes: up to 256,000 chunks, a million entries, 100,000 deletions by
-//! another client, 64,000 escaped names, and as many directories as `TENON_DIRECTORIES` says. With `--nocapture` the figures are printed.
+//! another client, and 64,000 escaped names. With `--nocapture` the figures are printed.
 
 use crate::disk::Disk;
 use crate::objects::{key, keys, objects};
-use crate::world::{Bucket, CALLER, CHUNKED, MIB, World, errno};
+use crate::world::{Bucket, CHUNKED, MIB, World, errno};
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 use futures_util::stream::{self, BoxStream};
-use meta::{Engine as _, LogCap, MemoryEngine};
+use meta::{Engine as _, MemoryEngine};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use store::Attributes;
@@ -231,48 +231,6 @@ async fn s417_foreign_deletions_stall_no_unrelated_create() {
     // Its own commit, and the batches that were committed between two steps of the create.
     assert!(commits[at(0.999)] <= 8, "{commits:?}");
     assert_eq!(errno(world.stat("dir/sub").await), libc::ENOENT);
-}
-
-/// Directories to make and remove, unless `TENON_DIRECTORIES` says otherwise.
-const DIRECTORIES: &str = "20000";
-
-/// State of a directory was kept until the unmount. Runs in a process of its own, whose memory no other test changes.
-#[test]
-fn s130_directories_that_are_gone_take_no_memory() {
-    let name = "costs::directories_that_come_and_go";
-    let directories = variable("TENON_DIRECTORIES").unwrap_or(DIRECTORIES.to_owned());
-    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
-    let done =
-        command.args(["--exact", name, "--nocapture"]).env("TENON_ALONE", directories).output().unwrap();
-    println!("{}", String::from_utf8_lossy(&done.stdout));
-    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-}
-
-/// Does nothing except as the process of the test above.
-#[tokio::test]
-async fn directories_that_come_and_go() {
-    let Some(count) = variable("TENON_ALONE") else { return };
-    let count: usize = count.parse().unwrap();
-    // The engine in memory keeps the op log in memory. The engine on disk does not.
-    let log_cap = LogCap { bytes_max: 1 << 20, ..LogCap::default() };
-    let engine = Arc::new(MemoryEngine::new(log_cap));
-    let world = Bucket::with_metadata_on(engine).mount(|_| {}).await;
-    let round = async |number: usize| {
-        let name = format!("dir-{number}");
-        let made = world.fs.mkdir(CALLER, Ino::ROOT, name.as_bytes(), 0o755).await.unwrap();
-        world.fs.rmdir(Ino::ROOT, name.as_bytes()).await.unwrap();
-        world.fs.forget(made.ino, 1);
-    };
-    let mut resident = Vec::new();
-    for number in 0..count {
-        round(number).await;
-        if (number + 1) % (count / 10) == 0 {
-            resident.push(resident_bytes());
-            println!("{} directories made and removed: {}", number + 1, memory_line());
-        }
-    }
-    let (half, all) = (resident[4], resident[9]);
-    assert!(all <= half + (16 << 20), "{half} bytes, later {all}");
 }
 
 fn resident_bytes() -> u64 {
