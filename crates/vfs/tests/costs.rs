@@ -1,7 +1,7 @@
 //! Costs that must not grow with the file, the directory or time, counted in records of the metadata, requests and bytes.
 //!
-//! `TENON_COSTS=full` runs them at full size, which takes minutes: up to 2,000 chunks (the store in memory keeps a MiB for each), a million entries, 100,000 deletions by
-//! another client, and 64,000 escaped names. With `--nocapture` the figures are printed.
+//! `TENON_COSTS=full` runs them at full size, which takes minutes: up to 2,000 chunks (the store in memory keeps a MiB for each), a million
+//! entries, 100,000 deletions by another client, and 64,000 escaped names. With `--nocapture` the figures are printed.
 
 use crate::disk::Disk;
 use crate::objects::{key, keys, objects};
