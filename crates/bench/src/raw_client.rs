@@ -171,7 +171,7 @@ impl Bucket {
     pub async fn sizes(&self, prefix: &str) -> Result<BTreeMap<String, u64>, StoreError> {
         let prefix = bytes::Bytes::copy_from_slice(prefix.as_bytes());
         let request = ListRequest { prefix, limit: 1000, ..ListRequest::default() };
-        let entries = Pages::of(self.store.as_ref(), request).all().await?;
+        let entries = Pages::new(self.store.as_ref(), request).collect().await?;
         let size = |entry: ListEntry| match entry {
             ListEntry::Object(ListedObject { object, size_bytes, .. })
                 if !object.key.as_bytes().ends_with(b"/") =>

@@ -4,7 +4,7 @@ use crate::drives::ServeProcess;
 use crate::fixture::{Home, capture, peak_bytes_without_program};
 use crate::s3::{home, new_bucket};
 use servers::Mode;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::Write;
 use std::thread;
 
@@ -84,4 +84,31 @@ fn s575_writers_that_wait_for_a_store_stay_within_the_memory_limit() {
     assert_within_limit("200 writers", pid);
     capture(home.command("/bin/sh").args(["-c", "sync mnt"]));
     home.ok(["umount", "--lazy", "mnt"]);
+}
+
+const OBJECTS: usize = 200_000;
+
+/// Names, file data and views each had shares of the whole limit, so that a mount with full views exceeded it.
+#[test]
+fn s130_s540_a_mount_with_views_stays_within_the_memory_limit() {
+    let home = Home::new();
+    let flat = home.path("bucket/flat");
+    fs::create_dir_all(&flat).unwrap();
+    (0..OBJECTS).for_each(|number| drop(File::create(flat.join(format!("{number:055}"))).unwrap()));
+    fs::write(home.path("rules.yaml"), "all:\n  container: bucket\n").unwrap();
+    let volume = format!("file://{}", home.text("bucket"));
+    home.ok(["mount", "--views", "rules.yaml", &volume, "mnt", LIMIT]);
+    let shell = |line: &str| {
+        let done = capture(home.command("/bin/sh").args(["-ec", line]));
+        assert_eq!(done.code, 0, "{line}: {done:?}");
+        done.out.trim().to_owned()
+    };
+    assert_eq!(shell("ls -f mnt/.views/all | wc -l"), (OBJECTS + 2).to_string());
+    let views_bytes = home.status()["views_bytes"].as_u64().unwrap();
+    assert!(views_bytes > LIMIT_MIB * (1 << 20) / 4, "{views_bytes} bytes");
+    assert_eq!(shell("find mnt/flat -type f -size 0 | wc -l"), OBJECTS.to_string());
+    shell("head -c 150M /dev/zero > mnt/large; cp mnt/large mnt/copy; cat mnt/copy > /dev/null");
+    assert_eq!(shell("find mnt/flat -type f -size 0 | wc -l"), OBJECTS.to_string());
+    assert_within_limit("views and files", home.pid());
+    home.ok(["umount", "mnt"]);
 }

@@ -108,7 +108,7 @@ impl Objects {
 
     fn keys(&self) -> Vec<Vec<u8>> {
         let request = ListRequest { limit: 1000, ..ListRequest::default() };
-        let entries = self.runtime.block_on(Pages::of(self.store.as_ref(), request).all()).unwrap();
+        let entries = self.runtime.block_on(Pages::new(self.store.as_ref(), request).collect()).unwrap();
         entries.iter().map(|entry| entry.text().to_vec()).collect()
     }
 

@@ -237,7 +237,7 @@ async fn s339_a_paged_listing_reads_the_index_about_once() {
     let tables: Vec<u64> = drive.info().tables.iter().map(|(len_bytes, _)| *len_bytes).collect();
     assert_eq!(tables.len(), 2);
     device.take_operations();
-    let mut pages = Pages::of(&*bucket, ListRequest { limit: 100, ..ListRequest::default() });
+    let mut pages = Pages::new(&*bucket, ListRequest { limit: 100, ..ListRequest::default() });
     let mut count = 0;
     while let Some(entries) = pages.next().await.unwrap() {
         count += entries.len();

@@ -265,7 +265,7 @@ async fn s492_the_readable_part_of_a_damaged_index_is_used() {
         drive.losses()
     );
     let store = Buckets::open(&drive, "photos").await.unwrap();
-    let mut pages = store::Pages::of(&*store, store::ListRequest { limit: 1000, ..Default::default() });
+    let mut pages = store::Pages::new(&*store, store::ListRequest { limit: 1000, ..Default::default() });
     let mut listed = 0;
     while let Some(page) = pages.next().await.unwrap() {
         listed += page.len() as u64;

@@ -125,7 +125,7 @@ impl FileLog {
     /// Keeps a damaged file under another name, or else cuts a torn tail off.
     fn settle(&mut self, damaged: Vec<Range<u64>>, torn: Option<bool>) -> io::Result<Option<FileDamage>> {
         if self.is_damaged {
-            let kept = medium::unused(&self.path, DAMAGED);
+            let kept = medium::unused_path(&self.path, DAMAGED);
             fs::hard_link(&self.path, &kept)?;
             return Ok(Some(FileDamage { ranges: damaged, kept }));
         }

@@ -255,7 +255,7 @@ fn body_at(frame: u64, length: u64, len: u64) -> Option<Range<u64>> {
 /// Cuts a file where a power cut tore it. With `must_be_kept` the whole file is copied first.
 pub fn cut_torn_tail(path: &Path, end: u64, must_be_kept: bool) -> io::Result<()> {
     if must_be_kept {
-        fs::copy(path, medium::unused(path, LOST))?;
+        fs::copy(path, medium::unused_path(path, LOST))?;
     }
     File::options().write(true).open(path)?.set_len(end)
 }

@@ -2,8 +2,9 @@
 //!
 //! Owns two kinds of log, [`SegmentedLog`] (numbered segments in a directory, bodies of any length that stay readable)
 //! and [`FileLog`] (one file, rewritten when most of it is obsolete); the frames of files that their owner rotates
-//! ([`FrameWriter`], [`FrameReader`]); the rule that tells a torn tail from damage ([`BadPlace`]); checksums; and the
-//! locks by which one process has a file.
+//! ([`FrameWriter`], [`FrameReader`]); the rule that tells a torn tail from damage ([`BadPlace`]), also for logs with
+//! frames of their own; reading from disks with unreadable sectors ([`read_leniently`]); checksums; and the locks by
+//! which one process has a file.
 //!
 //! Out of scope: what records mean, and which of them are obsolete.
 //!
@@ -25,5 +26,6 @@ pub use crc::Crc;
 pub use file_lock::{hold, when_free};
 pub use file_log::{FileDamage, FileLog, FileLogFormat, OpenedFileLog};
 pub use frame::{Found, FrameReader, FrameWriter, NextFrame, cut_torn_tail, encode_frame};
+pub use medium::{read_leniently, unused_path};
 pub use segmented::{Segment, SegmentedLog, Space};
 pub use verdict::{BadPlace, Verdict};

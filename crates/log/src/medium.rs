@@ -28,7 +28,7 @@ pub(crate) fn try_read(
 }
 
 /// Reads a range with `read`, with zeros for the sectors that the disk cannot read.
-pub(crate) fn read_leniently(
+pub fn read_leniently(
     range: Range<u64>,
     read: impl Fn(&mut [u8], u64) -> io::Result<()>,
 ) -> io::Result<Vec<u8>> {
@@ -46,7 +46,7 @@ pub(crate) fn read_leniently(
 }
 
 /// Returns an unused path, made of a file's path and an extension.
-pub(crate) fn unused(file: &Path, extension: &str) -> PathBuf {
+pub fn unused_path(file: &Path, extension: &str) -> PathBuf {
     let numbered = |number: u32| match number {
         0 => file.with_extension(extension),
         number => file.with_extension(format!("{number}.{extension}")),

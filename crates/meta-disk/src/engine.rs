@@ -6,8 +6,9 @@ use crate::error::OpenError;
 use crate::journal::{Journal, Records};
 use crate::layer::Layer;
 use crate::options::EngineOptions;
+use crate::row::Changes;
 use crate::sync::{Progress, Syncer};
-use crate::tables::{Changes, Tables};
+use crate::tables::Tables;
 use meta::codec::{DecodeError, HeadRecord, decode_head, decode_log_record, decode_number, encode_head};
 use meta::{
     BatchRecord, Commit, CommitError, Engine, EngineError, KeyRange, LogCap, LogError, LogSpan, LoggedOp,
@@ -91,7 +92,10 @@ impl DiskEngine {
         let dir = EngineDir::lock(path)?;
         let mark = dir.synced_mark()?;
         let mut tables = Tables::new(Layer::open(&dir, &options, mark.is_none(), journal.is_some())?);
-        require_synced(mark.as_ref(), head_record(&tables, &dir)?)?;
+        let recovered = head_record(&tables, &dir)?;
+        require_synced(mark.as_ref(), recovered)?;
+        // No synced commit is missing, unless the head record itself is.
+        tables.settle_log_end(mark.as_ref().map(|_| recovered.is_none()))?;
         // From here on the recovered rows are durable, and the log that they came from is gone.
         tables.flush_recovered()?;
         if let Some((journal, records)) = journal {
@@ -231,8 +235,8 @@ impl Engine for DiskEngine {
             if ops.len() >= limit && ops.last().is_some_and(|last| last.seqno != seqno) {
                 return Ok(false);
             }
-            let (ctx, op) = decode_log_record(record)?;
-            ops.push(LoggedOp { seqno, ctx, op });
+            let (origin, op) = decode_log_record(record)?;
+            ops.push(LoggedOp { seqno, origin, op });
             Ok(true)
         })?;
         // The cut is read last, since records that were cut off during the scan may be missing in `ops`.

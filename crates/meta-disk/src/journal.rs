@@ -4,7 +4,7 @@
 //! are written only after the journal records with their changes are durable. So after a loss of power at any moment, no metadata
 //! is durable before data that was appended to the same journal earlier.
 
-use crate::tables::Changes;
+use crate::row::Changes;
 use meta::KeyRange;
 use std::fmt;
 use std::io;

@@ -36,6 +36,7 @@ mod journal;
 mod layer;
 mod open_databases;
 mod options;
+mod records;
 mod row;
 mod snapshot;
 mod sync;

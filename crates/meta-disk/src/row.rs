@@ -1,6 +1,10 @@
 //! The stored form of a record: the number of the commit that wrote it (8 bytes, big-endian), then the value.
 
 use meta::{EngineError, Seqno, Versioned};
+use std::collections::BTreeMap;
+
+/// Changes by key: the new row, or `None` to delete the key.
+pub(crate) type Changes = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
 
 const VERSION_BYTES: usize = 8;
 

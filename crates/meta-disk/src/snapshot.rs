@@ -1,8 +1,8 @@
 //! Snapshots of the tables.
 
 use crate::layer;
+use crate::records::first_rows;
 use crate::row;
-use crate::tables::first_rows;
 use meta::{EngineError, KeyRange, Reader, Rows, Versioned, schema};
 use std::ops::Bound;
 

@@ -12,7 +12,7 @@ pub type LostKey = Arc<dyn Fn(&ObjectKey, u64) -> ObjectKey + Send + Sync>;
 
 /// A conflict: another client changed a key in the bucket before our change was uploaded.
 #[derive(Debug, Clone)]
-pub struct Overtaken {
+pub struct KeyConflict {
     /// The key that both sides changed.
     pub key: ObjectKey,
     /// Their object; `None`: they deleted it.
@@ -23,7 +23,7 @@ pub struct Overtaken {
 
 /// The decision of a conflict: whose object keeps the key.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Way {
+pub enum Resolution {
     /// Their object keeps the key; ours is stored under this one.
     OursTo(ObjectKey),
     /// Our object gets the key; theirs, if there is one, is copied to this one before.
@@ -48,45 +48,45 @@ pub(crate) fn require_other_key(key: &ObjectKey, kept_key: &ObjectKey) -> Result
 #[derive(Debug, Clone)]
 pub struct Outcome {
     /// The conflict.
-    pub overtaken: Overtaken,
+    pub conflict: KeyConflict,
     /// Our object; `None`: it is about to replace theirs or, if the conflict is not complete, nothing is left of it.
     pub ours: Option<ObjectRef>,
     /// Their object, or the copy of it.
     pub theirs: Option<ObjectRef>,
 }
 
-/// Decides conflicts.
+/// Callbacks that decide conflicts and record their outcomes.
 #[derive(Clone)]
-pub struct Judge {
-    /// Decides whose object keeps the key. If the conflict is not complete the decision must be [`Way::OursTo`].
-    pub way: Arc<dyn Fn(&Overtaken) -> Way + Send + Sync>,
+pub struct ConflictCallbacks {
+    /// Decides whose object keeps the key. If the conflict is not complete the decision must be [`Resolution::OursTo`].
+    pub decide: Arc<dyn Fn(&KeyConflict) -> Resolution + Send + Sync>,
     /// Records where both objects are: before their object is replaced, and again once all is done. After an error
     /// the upload is retried.
-    pub note: Arc<dyn Fn(Outcome) -> BoxFuture<'static, Result<()>> + Send + Sync>,
+    pub record: Arc<dyn Fn(Outcome) -> BoxFuture<'static, Result<()>> + Send + Sync>,
     /// Called when their object keeps the key and our change is no longer visible.
-    pub settled: Arc<dyn Fn(&ObjectKey) + Send + Sync>,
+    pub resolved: Arc<dyn Fn(&ObjectKey) + Send + Sync>,
 }
 
-impl fmt::Debug for Judge {
+impl fmt::Debug for ConflictCallbacks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Judge")
+        f.write_str("ConflictCallbacks")
     }
 }
 
-/// The judge, if there is one.
+/// The callbacks, if they are set.
 #[derive(Debug, Default)]
-enum JudgeState {
-    /// No judge: their object keeps the key.
+enum CallbacksState {
+    /// No callbacks: their object keeps the key.
     #[default]
     None,
-    /// A judge will be set later.
+    /// Callbacks will be set later.
     Awaited,
-    Set(Judge),
+    Set(ConflictCallbacks),
 }
 
-/// Decides conflicts by a judge. Without one, their object keeps the key.
+/// Decides conflicts by callbacks. Without callbacks, their object keeps the key.
 pub(crate) struct Decisions {
-    judge: Mutex<JudgeState>,
+    callbacks: Mutex<CallbacksState>,
     lost: LostKey,
     entropy: Arc<Entropy>,
 }
@@ -99,61 +99,61 @@ impl fmt::Debug for Decisions {
 
 impl Decisions {
     pub(crate) fn new(lost: LostKey, entropy: Arc<Entropy>) -> Self {
-        Self { judge: Mutex::default(), lost, entropy }
+        Self { callbacks: Mutex::default(), lost, entropy }
     }
 
-    /// Makes conflicts wait until there is a judge.
-    pub(crate) fn await_judge(&self) {
-        *self.state() = JudgeState::Awaited;
+    /// Makes conflicts wait until the callbacks are set.
+    pub(crate) fn await_callbacks(&self) {
+        *self.state() = CallbacksState::Awaited;
     }
 
-    pub(crate) fn is_judge_awaited(&self) -> bool {
-        matches!(*self.state(), JudgeState::Awaited)
+    pub(crate) fn are_callbacks_awaited(&self) -> bool {
+        matches!(*self.state(), CallbacksState::Awaited)
     }
 
-    pub(crate) fn set_judge(&self, judge: Judge) {
-        *self.state() = JudgeState::Set(judge);
+    pub(crate) fn set_callbacks(&self, callbacks: ConflictCallbacks) {
+        *self.state() = CallbacksState::Set(callbacks);
     }
 
     /// Decides which object keeps the key.
-    pub(crate) fn decide(&self, conflict: &Overtaken) -> Way {
-        let way = match self.judge() {
-            Some(judge) => (judge.way)(conflict),
-            None => Way::OursTo(self.lost_key(&conflict.key)),
+    pub(crate) fn decide(&self, conflict: &KeyConflict) -> Resolution {
+        let resolution = match self.callbacks() {
+            Some(callbacks) => (callbacks.decide)(conflict),
+            None => Resolution::OursTo(self.lost_key(&conflict.key)),
         };
-        let replaces_theirs = matches!(way, Way::TheirsTo(_));
+        let replaces_theirs = matches!(resolution, Resolution::TheirsTo(_));
         assert!(conflict.is_complete || !replaces_theirs, "an object with gaps would replace a whole one");
-        way
+        resolution
     }
 
-    /// Returns the key for our object without a judge.
+    /// Returns the key for our object without callbacks.
     pub(crate) fn lost_key(&self, key: &ObjectKey) -> ObjectKey {
         (self.lost)(key, self.entropy.next_u64())
     }
 
     /// Records where both objects are.
     pub(crate) async fn record(&self, outcome: Outcome) -> Result<()> {
-        match self.judge() {
-            Some(judge) => (judge.note)(outcome).await,
+        match self.callbacks() {
+            Some(callbacks) => (callbacks.record)(outcome).await,
             None => Ok(()),
         }
     }
 
     /// Reports that our change of a key is no longer visible.
-    pub(crate) fn report_settled(&self, key: &ObjectKey) {
-        if let Some(judge) = self.judge() {
-            (judge.settled)(key);
+    pub(crate) fn report_resolved(&self, key: &ObjectKey) {
+        if let Some(callbacks) = self.callbacks() {
+            (callbacks.resolved)(key);
         }
     }
 
-    fn judge(&self) -> Option<Judge> {
+    fn callbacks(&self) -> Option<ConflictCallbacks> {
         match &*self.state() {
-            JudgeState::Set(judge) => Some(judge.clone()),
-            JudgeState::None | JudgeState::Awaited => None,
+            CallbacksState::Set(callbacks) => Some(callbacks.clone()),
+            CallbacksState::None | CallbacksState::Awaited => None,
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, JudgeState> {
-        self.judge.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, CallbacksState> {
+        self.callbacks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -17,7 +17,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use store::{
-    Claims, ETag, Entropy, ListEntry, ListRequest, ObjectKey, ObjectStore, Pages, Payload, Precondition,
+    ETag, Entropy, KeyedLocks, ListEntry, ListRequest, ObjectKey, ObjectStore, Pages, Payload, Precondition,
     PutOptions, Result, StoreError,
 };
 use tokio::time::{Instant, sleep, timeout};
@@ -42,7 +42,7 @@ pub struct Leases {
     prefix: Vec<u8>,
     entropy: Arc<Entropy>,
     /// Locks within this process, so that its tasks do not compete through the bucket.
-    local_locks: Claims<ObjectKey>,
+    local_locks: KeyedLocks<ObjectKey>,
 }
 
 /// A held lease, as it was last stored.
@@ -58,18 +58,18 @@ struct HeldLease {
 impl Leases {
     /// Creates leases whose keys in `store` begin with `prefix`, which ends in `/`.
     pub fn new(store: Arc<dyn ObjectStore>, prefix: Vec<u8>, entropy: Arc<Entropy>) -> Self {
-        Self { store, prefix, entropy, local_locks: Claims::default() }
+        Self { store, prefix, entropy, local_locks: KeyedLocks::default() }
     }
 
     /// Runs `work` while holding the leases on all `texts`. Returns `None` if another machine holds one of them for a
     /// minute.
     pub async fn holding<T>(&self, texts: &[&[u8]], work: impl Future<Output = T>) -> Result<Option<T>> {
         let keys = texts.iter().map(|text| self.key(text)).collect::<Result<BTreeSet<_>>>()?;
-        let mut claims = Vec::with_capacity(keys.len());
+        let mut guards = Vec::with_capacity(keys.len());
         let mut held = Vec::with_capacity(keys.len());
         let acquired = timeout(ACQUIRE_TIMEOUT, async {
             for key in &keys {
-                claims.push(self.local_locks.claim(key).await);
+                guards.push(self.local_locks.lock(key).await);
                 held.push(self.acquire(key).await?);
             }
             Ok(())
@@ -198,7 +198,7 @@ pub async fn left_over(store: &dyn ObjectStore, prefix: &[u8], only_find: bool) 
 async fn list_leases(store: &dyn ObjectStore, prefix: &[u8]) -> Result<BTreeSet<(ObjectKey, ETag)>> {
     let request =
         ListRequest { prefix: prefix.to_vec().into(), limit: PAGE_ENTRIES, ..ListRequest::default() };
-    let entries = Pages::of(store, request).all().await?;
+    let entries = Pages::new(store, request).collect().await?;
     let leases = entries.into_iter().filter_map(ListEntry::into_object);
     Ok(leases.map(|(object, _)| (object.key, object.etag)).collect())
 }

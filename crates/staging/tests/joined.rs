@@ -44,7 +44,7 @@ async fn texts(store: &dyn ObjectStore, prefix: &str, delimiter: Option<u8>, lim
         limit,
         ..ListRequest::default()
     };
-    let entries = Pages::of(store, request).all().await.unwrap();
+    let entries = Pages::new(store, request).collect().await.unwrap();
     entries.iter().map(|entry| String::from_utf8(entry.text().to_vec()).unwrap()).collect()
 }
 

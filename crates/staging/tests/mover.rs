@@ -5,8 +5,8 @@ mod lost_responses;
 
 use bytes::Bytes;
 use futures_util::TryStreamExt as _;
-use staging::conflict::{Judge, Outcome, Way};
-use staging::mover::{Keeper, Mover, MoverOptions, NamingError};
+use staging::conflict::{ConflictCallbacks, Outcome, Resolution};
+use staging::mover::{MoveObserver, Mover, MoverOptions, NamingError};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -100,7 +100,9 @@ async fn read(store: &dyn ObjectStore, name: &str) -> Result<String> {
 /// Returns all keys with their bytes.
 async fn contents(store: &dyn ObjectStore) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
-    for entry in Pages::of(store, ListRequest { limit: 3, ..ListRequest::default() }).all().await.unwrap() {
+    for entry in
+        Pages::new(store, ListRequest { limit: 3, ..ListRequest::default() }).collect().await.unwrap()
+    {
         let ListEntry::Object(ListedObject { object, size_bytes, .. }) = entry else {
             panic!("no delimiter was given")
         };
@@ -145,7 +147,7 @@ async fn a_rename_sends_no_request_and_is_visible_at_once() {
     assert_eq!(b.etag, a.etag);
     assert!(matches!(read(&*world.mover, "a").await, Err(StoreError::NotFound(_))));
     assert!(matches!(read(&*world.mover, "d/x").await, Err(StoreError::NotFound(_))));
-    world.mover.arrived().await;
+    world.mover.wait_until_all_moved().await;
     assert_eq!(contents(&world.memory).await, after);
     assert_eq!(contents(&*world.mover).await, after);
     assert_eq!(
@@ -173,7 +175,7 @@ async fn an_object_renamed_twice_is_moved_once() {
     world.rename(&b, "c", Precondition::Absent).await.unwrap();
     assert_eq!(contents(&*world.mover).await, expected(&[("c", "one")]));
     world.faults.clear();
-    world.mover.arrived().await;
+    world.mover.wait_until_all_moved().await;
     assert_eq!(world.mover.moving().failure, None);
     assert_eq!(contents(&world.memory).await, expected(&[("c", "one")]));
 }
@@ -188,7 +190,7 @@ async fn moves_do_not_wait_for_failing_moves() {
     tokio::time::sleep(Duration::from_secs(95)).await;
     let tries = world.trace.counts().of(Operation::Copy);
     // Waiting alone does not cause additional attempts.
-    let arrived = tokio::time::timeout(Duration::from_secs(10), world.mover.arrived()).await;
+    let arrived = tokio::time::timeout(Duration::from_secs(10), world.mover.wait_until_all_moved()).await;
     assert!(arrived.is_err() && world.trace.counts().of(Operation::Copy) == tries);
     world.rename(&next, "next.moved", Precondition::Absent).await.unwrap();
     tokio::time::sleep(Duration::from_secs(1)).await;
@@ -207,7 +209,7 @@ async fn a_replaced_object_does_not_move_with_its_directory() {
     world.rename(&ObjectRef { key: key("e/g"), ..other }, "d/g", Precondition::Absent).await.unwrap();
     let after = expected(&[("d/g", "other"), ("e/f", "new")]);
     assert_eq!(contents(&*world.mover).await, after);
-    world.mover.arrived().await;
+    world.mover.wait_until_all_moved().await;
     assert_eq!(contents(&world.memory).await, after);
     assert_eq!(contents(&*world.mover).await, after);
 }
@@ -219,12 +221,12 @@ async fn a_rename_removes_the_replaced_object_but_not_another_clients() {
     let (old, new) = (world.put("f", "old").await, world.put("f.tmp", "new").await);
     world.rename(&new, "f", Precondition::Matches(old.etag)).await.unwrap();
     assert_eq!(contents(&*world.mover).await, expected(&[("f", "new")]));
-    world.mover.arrived().await;
+    world.mover.wait_until_all_moved().await;
     assert_eq!(contents(&world.memory).await, expected(&[("f", "new")]));
     let again = world.put("g.tmp", "ours").await;
     world.rename(&again, "g", Precondition::Absent).await.unwrap();
     put(&world.memory, "g", "theirs").await;
-    world.mover.arrived().await;
+    world.mover.wait_until_all_moved().await;
     let both = expected(&[("f", "new"), ("g", "theirs"), ("lost/g", "ours")]);
     assert_eq!(contents(&world.memory).await, both);
 }
@@ -245,7 +247,7 @@ async fn s450_a_conflicting_object_without_another_key_stays_at_its_old_key() {
     assert_eq!(contents(&memory).await, expected(&[("a", "ours"), ("b", "theirs")]));
     assert_eq!(read(&*mover, "b").await.unwrap(), "ours");
     memory.delete(&key("b"), Precondition::None).await.unwrap();
-    mover.arrived().await;
+    mover.wait_until_all_moved().await;
     assert_eq!(contents(&memory).await, expected(&[("b", "ours")]));
 }
 
@@ -256,7 +258,7 @@ async fn another_clients_object_at_the_old_key_stays() {
     let a = world.put("a", "ours").await;
     put(&world.memory, "a", "theirs").await;
     world.rename(&a, "b", Precondition::Absent).await.unwrap();
-    world.mover.arrived().await;
+    world.mover.wait_until_all_moved().await;
     assert_eq!(contents(&*world.mover).await, expected(&[("a", "theirs")]));
 }
 
@@ -271,7 +273,7 @@ async fn s80_the_target_of_a_rename_stays_when_another_client_deletes_the_source
     tokio::time::sleep(Duration::from_millis(100)).await;
     world.memory.delete(&key("new"), Precondition::None).await.unwrap();
     world.faults.set_down(false);
-    world.mover.arrived().await;
+    world.mover.wait_until_all_moved().await;
     assert_eq!(contents(&*world.mover).await, expected(&[("f", "old")]));
     assert_eq!(contents(&world.memory).await, expected(&[("f", "old")]));
 }
@@ -290,10 +292,10 @@ async fn a_copy_over_an_equal_object_is_not_taken_for_the_replaced_object() {
     let to = key("f");
     let at_target = Precondition::Matches(old.etag);
     mover.rename_object(&new, &to, &at_target, false, |_| Ok::<_, StoreError>(())).await.unwrap();
-    mover.rests().await;
+    mover.wait_until_idle().await;
     assert!(mover.moving().failure.is_some());
     assert_eq!(contents(&*mover).await, expected(&[("f", "same")]), "it is there all the time");
-    mover.arrived().await;
+    mover.wait_until_all_moved().await;
     assert_eq!(contents(&bucket).await, expected(&[("f", "same")]));
 }
 
@@ -304,17 +306,17 @@ async fn an_arrived_object_that_could_not_be_deleted_keeps_its_etag() {
     let world = World::new();
     let arrived: Arc<Mutex<Vec<ObjectKey>>> = Arc::default();
     let recorder = arrived.clone();
-    world.mover.kept_by(Keeper {
+    world.mover.set_observer(MoveObserver {
         has_arrived: Box::new(move |key, _, _| recorder.lock().unwrap().push(key.clone())),
-        ..keeper()
+        ..observer()
     });
     let a = world.put("a", "one").await;
     world.faults.add(Rule::new(Fault::unavailable()).on(Operation::Delete).at(&key("a")).times(2));
     world.rename(&a, "b", Precondition::Absent).await.unwrap();
-    world.mover.rests().await;
+    world.mover.wait_until_idle().await;
     let deleted = world.mover.delete(&key("b"), Precondition::None).await;
     assert!(matches!(deleted, Err(StoreError::Unavailable(_))));
-    world.mover.arrived().await;
+    world.mover.wait_until_all_moved().await;
     let (here, there) =
         (world.mover.head(&key("b")).await.unwrap(), world.memory.head(&key("b")).await.unwrap());
     assert_eq!(here.object.etag, there.object.etag);
@@ -367,12 +369,12 @@ async fn an_object_moved_during_a_listing_is_not_listed_at_its_old_key() {
     };
     let (found, ()) = futures_util::join!(list("f/old", None), renamed);
     assert_eq!(found.len(), 1);
-    mover.arrived().await;
+    mover.wait_until_all_moved().await;
     mover.delete(&to, Precondition::None).await.unwrap();
     mover.rename_tree(b"d/", b"e/", || Ok::<_, StoreError>(())).await.unwrap();
     tokio::time::sleep(Duration::from_millis(450)).await;
     assert_eq!(list("d", Some(b'/')).await, []);
-    mover.arrived().await;
+    mover.wait_until_all_moved().await;
     assert_eq!(contents(&memory).await, expected(&[("a", "one"), ("e/s/x", "two")]));
 }
 
@@ -387,7 +389,7 @@ async fn a_new_object_waits_for_the_one_that_leaves_its_place() {
     world.put("d/x", "two").await;
     let all = expected(&[("log", "second"), ("log.1", "first"), ("d/x", "two"), ("d.old/x", "one")]);
     assert_eq!(contents(&*world.mover).await, all);
-    world.mover.arrived().await;
+    world.mover.wait_until_all_moved().await;
     assert_eq!(contents(&world.memory).await, all);
 }
 
@@ -404,7 +406,7 @@ async fn objects_stored_at_the_old_key_do_not_delay_a_move() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     });
-    tokio::time::timeout(Duration::from_secs(60), world.mover.arrived()).await.unwrap();
+    tokio::time::timeout(Duration::from_secs(60), world.mover.wait_until_all_moved()).await.unwrap();
     theirs.abort();
     assert_eq!(read(&*world.mover, "e/x").await.unwrap(), "ours");
     assert!(contents(&*world.mover).await.keys().any(|name| name.starts_with("d/")));
@@ -418,7 +420,7 @@ async fn a_refused_rename_has_no_effect() {
     let outcome = world.mover.rename_object(&a, &key("b"), &Precondition::Absent, true, |_| refused()).await;
     assert!(matches!(outcome, Err(StoreError::Denied(_))));
     assert!(world.mover.rename_tree(b"d/", b"e/", refused).await.is_err());
-    world.mover.arrived().await;
+    world.mover.wait_until_all_moved().await;
     assert_eq!(contents(&*world.mover).await, expected(&[("a", "one")]));
     let mut world = world;
     world.reopen();
@@ -451,7 +453,7 @@ async fn an_object_whose_new_name_may_be_stored_is_moved() {
     world.mover.rename_object(&a, &key("b"), &Precondition::Absent, false, |_| in_doubt()).await.unwrap_err();
     world.mover.rename_tree(b"d/", b"e/", in_doubt).await.unwrap_err();
     world.reopen();
-    world.mover.arrived().await;
+    world.mover.wait_until_all_moved().await;
     assert_eq!(contents(&world.memory).await, expected(&[("b", "one"), ("e/x", "two")]));
 }
 
@@ -460,7 +462,7 @@ async fn moves_wait_until_the_keeper_is_safe() {
     let world = World::new();
     let is_safe = Arc::new(std::sync::atomic::AtomicBool::new(false));
     let may_move = is_safe.clone();
-    world.mover.kept_by(Keeper {
+    world.mover.set_observer(MoveObserver {
         make_safe: Box::new(move || {
             let outcome = match may_move.load(std::sync::atomic::Ordering::SeqCst) {
                 true => Ok(()),
@@ -468,7 +470,7 @@ async fn moves_wait_until_the_keeper_is_safe() {
             };
             Box::pin(std::future::ready(outcome))
         }),
-        ..keeper()
+        ..observer()
     });
     let a = world.put("a", "one").await;
     world.rename(&a, "b", Precondition::Absent).await.unwrap();
@@ -476,31 +478,31 @@ async fn moves_wait_until_the_keeper_is_safe() {
     assert_eq!(contents(&world.memory).await, expected(&[("a", "one")]));
     assert_eq!(contents(&*world.mover).await, expected(&[("b", "one")]));
     is_safe.store(true, std::sync::atomic::Ordering::SeqCst);
-    world.mover.arrived().await;
+    world.mover.wait_until_all_moved().await;
     assert_eq!(contents(&world.memory).await, expected(&[("b", "one")]));
 }
 
-/// Returns a keeper that knows no object, ignores notifications and allows moves at any time.
-fn keeper() -> Keeper {
-    Keeper {
+/// Returns an observer that knows no object, ignores notifications and allows moves at any time.
+fn observer() -> MoveObserver {
+    MoveObserver {
         make_safe: Box::new(|| Box::pin(std::future::ready(Ok(())))),
         knows: Box::new(|_, _| false),
         has_arrived: Box::new(|_, _, _| {}),
         has_left: Box::new(|_| {}),
         is_void: Box::new(|_, _| {}),
-        judge: judge_keeping_ours(Arc::default()),
+        conflicts: callbacks_keeping_ours(Arc::default()),
     }
 }
 
-/// Returns a judge that keeps our object at the key, and records its outcomes.
-fn judge_keeping_ours(noted: Arc<Mutex<Vec<Outcome>>>) -> Judge {
-    Judge {
-        way: Arc::new(|overtaken| Way::TheirsTo(key(format!("kept/{}", overtaken.key)))),
-        note: Arc::new(move |outcome| {
+/// Returns callbacks that keep our object at the key, and record the outcomes.
+fn callbacks_keeping_ours(noted: Arc<Mutex<Vec<Outcome>>>) -> ConflictCallbacks {
+    ConflictCallbacks {
+        decide: Arc::new(|conflict| Resolution::TheirsTo(key(format!("kept/{}", conflict.key)))),
+        record: Arc::new(move |outcome| {
             noted.lock().unwrap().push(outcome);
             Box::pin(std::future::ready(Ok(())))
         }),
-        settled: Arc::new(|_| {}),
+        resolved: Arc::new(|_| {}),
     }
 }
 
@@ -509,7 +511,7 @@ fn judge_keeping_ours(noted: Arc<Mutex<Vec<Outcome>>>) -> Judge {
 async fn a_conflict_is_resolved_once() {
     let world = World::new();
     let noted = Arc::<Mutex<Vec<Outcome>>>::default();
-    world.mover.kept_by(Keeper { judge: judge_keeping_ours(noted.clone()), ..keeper() });
+    world.mover.set_observer(MoveObserver { conflicts: callbacks_keeping_ours(noted.clone()), ..observer() });
     let a = world.put("a", "ours").await;
     world.put("d/x", "ours too").await;
     world.faults.set_down(true);
@@ -521,7 +523,7 @@ async fn a_conflict_is_resolved_once() {
     world.faults.add(Rule::new(Fault::unavailable()).on(Operation::Delete).always());
     tokio::time::sleep(Duration::from_secs(600)).await;
     world.faults.clear();
-    world.mover.arrived().await;
+    world.mover.wait_until_all_moved().await;
     let all = [("b", "ours"), ("e/x", "ours too"), ("kept/b", "theirs"), ("kept/e/x", "theirs too")];
     assert_eq!(contents(&world.memory).await, expected(&all));
     let noted: Vec<_> = noted.lock().unwrap().iter().map(|noted| noted.ours.is_some()).collect();
@@ -612,7 +614,7 @@ async fn run_random_changes(seed: u64) {
             assert_eq!(world.mover.head(&key(name)).await.unwrap().object.etag, *etag, "{place}: {name}");
         }
         let request = ListRequest { delimiter: Some(b'/'), limit: 1 + below(4), ..ListRequest::default() };
-        let folded = Pages::of(&*world.mover, request).all().await.unwrap();
+        let folded = Pages::new(&*world.mover, request).collect().await.unwrap();
         let folded: Vec<_> =
             folded.iter().map(|entry| String::from_utf8_lossy(entry.text()).into_owned()).collect();
         let fold = |name: &String| match name.split_once('/') {
@@ -622,7 +624,7 @@ async fn run_random_changes(seed: u64) {
         let expected: std::collections::BTreeSet<_> = model.0.keys().map(fold).collect();
         assert_eq!(folded, expected.into_iter().collect::<Vec<_>>(), "{place}");
     }
-    world.mover.arrived().await;
+    world.mover.wait_until_all_moved().await;
     assert_eq!(contents(&world.memory).await, model.bodies(), "world {seed}, at its end");
 }
 
@@ -645,7 +647,7 @@ async fn headers_and_tags_move_along() {
     for _ in 0..2 {
         assert_eq!(world.mover.head(&key("b")).await.unwrap().attributes, attributes);
         assert_eq!(world.mover.tags(&key("b")).await.unwrap(), tags);
-        world.mover.arrived().await;
+        world.mover.wait_until_all_moved().await;
     }
     assert_eq!(world.memory.tags(&key("b")).await.unwrap(), tags);
 }
@@ -682,7 +684,10 @@ async fn waiting_for_a_rename_without_effect_reports_no_conflict() {
         let mover =
             Mover::open(&dir.path().join("moves"), bucket, options, Arc::new(Entropy::new(1))).unwrap();
         let noted = Arc::default();
-        mover.kept_by(Keeper { judge: judge_keeping_ours(Arc::clone(&noted)), ..keeper() });
+        mover.set_observer(MoveObserver {
+            conflicts: callbacks_keeping_ours(Arc::clone(&noted)),
+            ..observer()
+        });
         let from = put(&*mover, "from", "ours").await;
         mover
             .rename_object(&from, &key("to"), &Precondition::Absent, false, |_| Ok::<_, StoreError>(()))

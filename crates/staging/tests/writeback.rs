@@ -101,7 +101,7 @@ async fn read(store: &dyn ObjectStore, name: &str) -> Result<Bytes> {
 /// Returns all keys with their bytes.
 async fn contents(store: &dyn ObjectStore) -> BTreeMap<String, Bytes> {
     let mut found = BTreeMap::new();
-    let mut pages = Pages::of(store, ListRequest { limit: 3, ..ListRequest::default() });
+    let mut pages = Pages::new(store, ListRequest { limit: 3, ..ListRequest::default() });
     while let Some(entries) = pages.next().await.unwrap() {
         for entry in entries {
             let ListEntry::Object(ListedObject { object, size_bytes, .. }) = entry else {

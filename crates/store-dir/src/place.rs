@@ -54,7 +54,7 @@ impl Place {
 
 /// Returns the name of the object `name` while a directory has its plain name.
 pub(super) fn alternate_name(name: &[u8]) -> Vec<u8> {
-    if is_alternate_inside(name) { [name, ALTERNATE_NAME_INSIDE].join(&b'/') } else { names::beside(name) }
+    if is_alternate_inside(name) { [name, ALTERNATE_NAME_INSIDE].join(&b'/') } else { names::colliding(name) }
 }
 
 /// Returns whether the alternate name of an object is inside the directory that has its plain name.

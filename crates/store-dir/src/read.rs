@@ -26,7 +26,7 @@ impl Shared {
             return Err(StoreError::PreconditionFailed(key.clone()));
         }
         let range = match options.range {
-            Some(range) => byte_range::within(key, range, found.size_bytes())?,
+            Some(range) => byte_range::clamp(key, range, found.size_bytes())?,
             None => 0..found.size_bytes(),
         };
         let meta = found.meta(key);

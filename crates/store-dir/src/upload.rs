@@ -81,7 +81,7 @@ impl Upload {
 
     fn copy_part(&self, number: u32, from: &ObjectRef, range: Range<u64>) -> Result<()> {
         let source = self.store.find_exactly(from)?;
-        let range = byte_range::inside(&from.key, range, source.size_bytes())?;
+        let range = byte_range::require_inside(&from.key, range, source.size_bytes())?;
         let len = range.end - range.start;
         self.send(number, len, |file, at| copy_from(&source, range, file, at, &from.key))
     }

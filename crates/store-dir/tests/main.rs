@@ -66,7 +66,7 @@ async fn read(store: &dyn ObjectStore, name: impl AsRef<[u8]>) -> store::Result<
 
 /// Returns all keys and prefixes of a listing.
 async fn texts(store: &dyn ObjectStore, request: ListRequest) -> Vec<String> {
-    let entries = Pages::of(store, request).all().await.unwrap();
+    let entries = Pages::new(store, request).collect().await.unwrap();
     entries.iter().map(|entry| String::from_utf8_lossy(entry.text()).into_owned()).collect()
 }
 

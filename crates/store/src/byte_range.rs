@@ -4,7 +4,7 @@ use crate::{ObjectKey, Result, StoreError};
 use std::ops::Range;
 
 /// Cuts a range to an object of `size_bytes`; a range that begins at or beyond the end is `InvalidRange`.
-pub fn within(key: &ObjectKey, range: Range<u64>, size_bytes: u64) -> Result<Range<u64>> {
+pub fn clamp(key: &ObjectKey, range: Range<u64>, size_bytes: u64) -> Result<Range<u64>> {
     if range.start >= size_bytes {
         return Err(StoreError::InvalidRange(key.clone()));
     }
@@ -15,9 +15,9 @@ pub fn within(key: &ObjectKey, range: Range<u64>, size_bytes: u64) -> Result<Ran
 }
 
 /// Checks the range of a part copy, which must lie inside the source.
-pub fn inside(key: &ObjectKey, range: Range<u64>, size_bytes: u64) -> Result<Range<u64>> {
+pub fn require_inside(key: &ObjectKey, range: Range<u64>, size_bytes: u64) -> Result<Range<u64>> {
     if range.end > size_bytes {
         return Err(StoreError::InvalidRange(key.clone()));
     }
-    within(key, range, size_bytes)
+    clamp(key, range, size_bytes)
 }

@@ -12,13 +12,13 @@
 //! unchanged.
 
 mod blocking;
-mod claims;
 mod clock;
 mod error;
 #[cfg(feature = "fuzz")]
 pub mod fuzz;
 mod hex;
 mod key;
+mod keyed_locks;
 mod object;
 mod object_lock;
 mod object_store;
@@ -40,11 +40,11 @@ pub mod version_id;
 pub mod wrap;
 
 pub use blocking::blocking;
-pub use claims::{Claim, Claims};
 pub use clock::{Clock, Entropy, SystemClock, Timestamp};
 pub use error::{Result, StoreError};
 pub use hex::{hex, push_hex};
 pub use key::{ETag, InvalidKey, KEY_BYTES_MAX, ObjectKey};
+pub use keyed_locks::{KeyLock, KeyedLocks};
 pub use object::{
     Attributes, Deleted, ListEntry, ListPage, ListRequest, ListedObject, NULL_VERSION, Object, ObjectMeta,
     ObjectRef, Part, Precondition, Tags, Upload, Version, VersionEntry, VersionId, Versioning,

@@ -129,11 +129,11 @@ impl KeyPrefix {
 }
 
 /// Returns the name of an object whose plain name a directory has too.
-pub fn beside(name: &[u8]) -> Vec<u8> {
+pub fn colliding(name: &[u8]) -> Vec<u8> {
     [COLLIDING, name].concat()
 }
 
-/// Returns the plain name in a name made by [`beside`].
+/// Returns the plain name in a name made by [`colliding`].
 pub fn plain(name: &[u8]) -> Option<&[u8]> {
     name.strip_prefix(COLLIDING)
 }
@@ -320,7 +320,7 @@ mod tests {
         assert_eq!(root.child_key(b"%+abc"), Err(BadName::Reserved));
         assert_eq!(root.child_dir(b"%+abc"), Err(BadName::Reserved));
         assert_eq!(root.child_dir(b"%=abc"), Err(BadName::Reserved));
-        assert_eq!(root.child_key(&beside(b"a")).unwrap(), ObjectKey::try_from("a").unwrap());
+        assert_eq!(root.child_key(&colliding(b"a")).unwrap(), ObjectKey::try_from("a").unwrap());
     }
 
     proptest::proptest! {

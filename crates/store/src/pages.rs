@@ -12,7 +12,7 @@ pub struct Pages<'s> {
 
 impl<'s> Pages<'s> {
     /// Begins a listing with this request.
-    pub fn of(store: &'s dyn ObjectStore, request: ListRequest) -> Self {
+    pub fn new(store: &'s dyn ObjectStore, request: ListRequest) -> Self {
         Self { store, request: Some(request) }
     }
 
@@ -26,7 +26,7 @@ impl<'s> Pages<'s> {
     }
 
     /// Collects the entries of all remaining pages in memory.
-    pub async fn all(mut self) -> Result<Vec<ListEntry>> {
+    pub async fn collect(mut self) -> Result<Vec<ListEntry>> {
         let mut entries = Vec::new();
         while let Some(page) = self.next().await? {
             entries.extend(page);

@@ -106,25 +106,10 @@ impl Config {
         }
     }
 
-    /// Returns the share of the memory limit for names and attributes: 40 %.
-    pub(crate) fn metadata_bytes(&self) -> u64 {
-        self.memory_limit_bytes / 100 * 40
-    }
-
-    /// Returns the share of the memory limit for bytes being read: 22 %.
-    pub(crate) fn read_bytes(&self) -> u64 {
-        self.memory_limit_bytes / 100 * 22
-    }
-
-    /// Returns the share of the memory limit for bytes being written: 23 %. The rest is slack for sockets and code.
-    pub(crate) fn write_bytes(&self) -> u64 {
-        self.memory_limit_bytes / 100 * 23
-    }
-
-    /// Returns how many parts of the configured size may be assembled at once, over all files: half of the share for writing,
-    /// at least one part.
+    /// Returns how many parts of the configured size may be assembled at once, over all files: a tenth of the memory limit, at
+    /// least one part.
     pub(crate) fn assembled_parts(&self) -> usize {
-        let parts = self.write_bytes() / 2 / self.part_size_bytes.max(1);
+        let parts = self.memory_limit_bytes / 10 / self.part_size_bytes.max(1);
         usize::try_from(parts).map_or(ASSEMBLED_PARTS_MAX, |parts| parts.clamp(1, ASSEMBLED_PARTS_MAX))
     }
 }

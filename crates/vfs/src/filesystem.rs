@@ -1,6 +1,6 @@
 //! The parts of a mounted volume, and how they are put together. Its operations are in `ops`.
 
-use meta::{Ctx, Ino, Moment, Namespace};
+use meta::{Ino, Moment, Namespace, Origin};
 use staging::mover::Mover;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use store::ObjectStore;
 
 use crate::Result;
 use crate::base::Base;
-use crate::bucket::Bucket;
+use crate::bucket::BucketServices;
 use crate::bucket::conflicts::resolve::ConflictResolver;
 use crate::bucket::conflicts::{ConflictRecords, Conflicts};
 use crate::bucket::discovery::Discovery;
@@ -37,6 +37,7 @@ use crate::derived::router::ViewRouter;
 use crate::derived::views::Views;
 use crate::kernel_caches::KernelCaches;
 use crate::layout::Layout;
+use crate::memory_limit::MemoryLimit;
 use crate::moments::Moments;
 use crate::mount::Mount;
 use crate::names::Names;
@@ -47,7 +48,8 @@ use crate::ops::directory::DirectoryReader;
 use crate::ops::entries::EntryOps;
 use crate::ops::remove::Remover;
 use crate::ops::rename::Renamer;
-use crate::volumes::{InodeVolume, PathVolume, Volume};
+use crate::volume::Naming;
+use crate::volumes::{self, InodeVolume, PathVolume, Volume};
 
 /// A mounted volume. Calls follow POSIX and may be made from any thread.
 #[derive(Debug)]
@@ -57,7 +59,7 @@ pub struct Filesystem {
     pub(crate) names: Arc<Names>,
     pub(crate) content: Arc<Content>,
     pub(crate) io: FileIo,
-    pub(crate) bucket: Bucket,
+    pub(crate) bucket: BucketServices,
     pub(crate) entries: EntryOps,
     pub(crate) volume: Volume,
     pub(crate) views: Arc<ViewRouter>,
@@ -76,18 +78,19 @@ impl Filesystem {
         }
         std::fs::create_dir_all(&config.cache_dir)?;
         let Dependencies { store, engine, clock, entropy, record } = dependencies;
-        let ctx = Ctx { now: clock.now(), at: Moment::default(), uid: config.uid, gid: config.gid };
-        let tables = Namespace::new(engine, &ctx)?;
+        let origin = Origin { now: clock.now(), at: Moment::default(), uid: config.uid, gid: config.gid };
+        let tables = Namespace::new(engine, &origin)?;
         let layout = Layout::of(&config.prefix, record.as_ref(), tables.inode(Ino::ROOT)?.btime);
-        let sharing = Sharing::of(&store, &entropy, &layout, &config)?;
-        let (store, mover) = match layout.can_have_keys() {
-            true => {
+        let rules = volumes::rules_of(layout.naming());
+        let sharing = Sharing::of(&store, &entropy, &layout, &rules, &config)?;
+        let (store, mover) = match layout.naming() {
+            Naming::FilePath => {
                 let mover = mover::open(&store, &entropy, &config)?;
                 (mover.clone() as Arc<dyn ObjectStore>, Some(mover))
             }
-            false => (store, None),
+            Naming::Inode => (store, None),
         };
-        let reads_headers = layout.can_have_keys()
+        let reads_headers = rules.exports_attributes
             && match config.attributes {
                 AttributeSource::Auto => record.is_some() || config.is_shared,
                 AttributeSource::Headers => true,
@@ -99,6 +102,8 @@ impl Filesystem {
             clock,
             entropy,
             layout,
+            rules,
+            memory: Arc::new(MemoryLimit::new(config.memory_limit_bytes)),
             defaults: Defaults {
                 uid: config.uid,
                 gid: config.gid,
@@ -209,7 +214,7 @@ fn assemble(
     };
     moves.install_mover_callbacks();
     settings.load_moved_settings()?;
-    let bucket = Bucket {
+    let bucket = BucketServices {
         hints: Hints::new(&base, &parts, &discovery),
         lister: BackgroundLister::new(&base, &parts, &reconciler, &discovery),
         known: parts.known,
@@ -223,9 +228,9 @@ fn assemble(
         exporter,
         moves,
     };
-    let volume = match base.mount.layout.can_have_keys() {
-        true => Volume::ByPath(PathVolume::new(&base, &bucket, &io.publisher, &entries)),
-        false => Volume::ByInode(InodeVolume::new(&base, &bucket, &io.opener, &entries)),
+    let volume = match base.mount.layout.naming() {
+        Naming::FilePath => Volume::ByPath(PathVolume::new(&base, &bucket, &io.publisher, &entries)),
+        Naming::Inode => Volume::ByInode(InodeVolume::new(&base, &bucket, &io.opener, &entries)),
     };
     let views = ViewRouter::new(&base, &bucket, &entries, &io.editor, &views);
     let directories = DirectoryReader::new(&base, &bucket, &views);

@@ -54,8 +54,13 @@ impl Layout {
         self.mapping
     }
 
+    /// Returns how objects are named.
+    pub(crate) fn naming(&self) -> Naming {
+        self.naming
+    }
+
     /// Returns whether paths can be keys, so that the bucket is the source of truth for names.
-    pub(crate) fn can_have_keys(&self) -> bool {
+    fn can_have_keys(&self) -> bool {
         self.naming == Naming::FilePath
     }
 
@@ -111,6 +116,14 @@ impl Layout {
         Ok(self.can_have_keys() && self.has_key(&self.directory(names, dir)?, name, kind))
     }
 
+    /// Returns whether an inode's path can be a key. An inode without a name counts as if it could.
+    pub(crate) fn has_path_key(&self, names: &Namespace, inode: &Inode) -> Result<bool> {
+        match &inode.home {
+            Some((dir, name)) => self.has_key_in(names, *dir, name, inode.kind),
+            None => Ok(self.can_have_keys()),
+        }
+    }
+
     /// Like `would_show`, for a directory whose prefix is not known.
     pub(crate) fn would_show_in(
         &self,
@@ -124,7 +137,15 @@ impl Layout {
 
     /// Like `can_list`, for a directory whose prefix is not known.
     pub(crate) fn can_list_in(&self, names: &Namespace, dir: Ino) -> Result<bool> {
-        Ok(self.can_have_keys() && self.can_list(&self.directory(names, dir)?))
+        Ok(self.listed_prefix(names, dir)?.is_some())
+    }
+
+    /// Returns the prefix of the keys inside a directory; `None` if no listing of the bucket can show anything in it.
+    pub(crate) fn listed_prefix(&self, names: &Namespace, dir: Ino) -> Result<Option<KeyPrefix>> {
+        if !self.can_have_keys() {
+            return Ok(None);
+        }
+        Ok(Some(self.directory(names, dir)?).filter(|prefix| self.can_list(prefix)))
     }
 
     /// Returns whether an object is under the key that the path of its file gives.
@@ -185,6 +206,17 @@ impl Layout {
         }
         let (parent, name) = inode.home.as_ref().ok_or(Error::NOT_FOUND)?;
         Ok(object_key(&self.directory(names, *parent)?, name.as_bytes())?)
+    }
+
+    /// Like `path_key`; `None` if the path cannot be a key.
+    pub(crate) fn find_path_key(&self, names: &Namespace, inode: &Inode) -> Result<Option<ObjectKey>> {
+        if !self.can_have_keys() {
+            return Ok(None);
+        }
+        match self.path_key(names, inode) {
+            Err(Error::Name(BadName::Key(InvalidKey::TooLong(_)))) => Ok(None),
+            key => Ok(Some(key?)),
+        }
     }
 
     /// Returns a key for the bytes of an open file without a name.

@@ -21,6 +21,7 @@ mod fail_fast;
 mod filesystem;
 mod kernel_caches;
 mod layout;
+mod memory_limit;
 mod moments;
 mod mount;
 mod names;

@@ -1,6 +1,6 @@
-//! The surroundings of a mount: its settings, layout, store, clock and randomness. All parts share one.
+//! The surroundings of a mount: its settings, layout, rules, store, clock and randomness. All parts share one.
 
-use meta::{Ctx, Ino, Moment};
+use meta::{Ino, Moment, Origin};
 use std::sync::Arc;
 use std::time::Duration;
 use store::{Clock, Entropy, ObjectKey, ObjectStore, StoreError, Timestamp};
@@ -8,10 +8,12 @@ use store::{Clock, Entropy, ObjectKey, ObjectStore, StoreError, Timestamp};
 use crate::bucket::headers::Defaults;
 use crate::config::Config;
 use crate::layout::Layout;
+use crate::memory_limit::MemoryLimit;
 use crate::moments::Moments;
+use crate::volumes::rules::VolumeRules;
 use crate::{Error, Result};
 
-/// Settings, layout, store, clock and randomness of a mount, which no part changes.
+/// Settings, layout, rules, store, clock and randomness of a mount, which no part changes.
 #[derive(Debug)]
 pub(crate) struct Mount {
     pub(crate) store: Arc<dyn ObjectStore>,
@@ -19,7 +21,9 @@ pub(crate) struct Mount {
     pub(crate) moments: Arc<Moments>,
     pub(crate) entropy: Arc<Entropy>,
     pub(crate) config: Config,
+    pub(crate) memory: Arc<MemoryLimit>,
     pub(crate) layout: Layout,
+    pub(crate) rules: VolumeRules,
     pub(crate) defaults: Defaults,
 }
 
@@ -46,8 +50,8 @@ impl Mount {
         self.moments.at(reading)
     }
 
-    pub(crate) fn ctx(&self) -> Ctx {
-        Ctx { now: self.now(), at: self.moment(), uid: self.config.uid, gid: self.config.gid }
+    pub(crate) fn origin(&self) -> Origin {
+        Origin { now: self.now(), at: self.moment(), uid: self.config.uid, gid: self.config.gid }
     }
 
     pub(crate) fn is_fresh(&self, seen_at: Moment) -> bool {

@@ -12,7 +12,7 @@ use vfs::Mapping;
 
 /// An engine whose disk can be full, and that counts unsynced commits.
 #[derive(Debug, Default)]
-struct Disk {
+pub(crate) struct Disk {
     tables: Arc<MemoryEngine>,
     is_full: AtomicBool,
     cannot_sync: AtomicBool,
@@ -21,6 +21,8 @@ struct Disk {
     room: AtomicU64,
     /// Number of records read.
     read: Arc<AtomicU64>,
+    /// Number of records written and deleted.
+    written: AtomicU64,
 }
 
 /// Tables that count the records read.
@@ -50,6 +52,11 @@ impl Reader for Counted {
 }
 
 impl Disk {
+    /// Returns the number of records read, and of records written or deleted.
+    pub(crate) fn records(&self) -> (u64, u64) {
+        (self.read.load(Ordering::SeqCst), self.written.load(Ordering::SeqCst))
+    }
+
     fn fill(&self, is_full: bool) {
         self.is_full.store(is_full, Ordering::SeqCst);
     }
@@ -96,6 +103,8 @@ impl Engine for Disk {
             return Err(EngineError::Unavailable("the disk is full on demand".into()).into());
         }
         self.unsynced.fetch_add(1, Ordering::SeqCst);
+        let written = commit.puts.len() + commit.deletes.len() + commit.merges.len();
+        self.written.fetch_add(written as u64, Ordering::SeqCst);
         self.tables.commit(commit)
     }
 

@@ -12,6 +12,7 @@ mod conflicts_of_renames;
 mod consistency;
 mod content;
 mod copies;
+mod costs;
 mod derived;
 mod detached_objects;
 mod disk;

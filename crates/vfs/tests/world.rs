@@ -224,7 +224,7 @@ impl Bucket {
         };
         let fs = Filesystem::mount(parts, config.clone()).unwrap();
         if let Some(log) = &log {
-            log.judged_by(fs.conflict_resolver().judge());
+            log.set_conflict_callbacks(fs.conflict_resolver().callbacks());
         }
         World { fs, bucket: self.clone(), log, config, cache }
     }
@@ -245,7 +245,7 @@ impl Bucket {
             memory_bytes: 1 << 20,
         };
         let log = Writeback::open(dir, store, options, self.clock.clone(), entropy).unwrap();
-        log.awaits_judge();
+        log.await_conflict_callbacks();
         log
     }
 
@@ -303,7 +303,7 @@ impl Bucket {
     /// Returns every key, including Tenon's own objects except `.tenon/volume`.
     pub(crate) async fn keys(&self) -> Vec<String> {
         let request = ListRequest { limit: 1000, ..ListRequest::default() };
-        let entries = Pages::of(self.store.as_ref(), request).all().await.unwrap();
+        let entries = Pages::new(self.store.as_ref(), request).collect().await.unwrap();
         let keys = entries.iter().map(|entry| String::from_utf8_lossy(entry.text()).into_owned());
         keys.filter(|key| !key.ends_with(".tenon/volume")).collect()
     }

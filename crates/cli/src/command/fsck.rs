@@ -252,7 +252,7 @@ fn check_mounted(mount: &LiveMount, findings: &mut Findings) -> Result<()> {
 
 async fn list_keys(bucket: &Bucket, prefix: Vec<u8>) -> Result<Vec<ObjectKey>> {
     let request = ListRequest { prefix: Bytes::from(prefix), limit: PAGE_ENTRIES, ..ListRequest::default() };
-    let entries = Pages::of(bucket.store.as_ref(), request).all().await?;
+    let entries = Pages::new(bucket.store.as_ref(), request).collect().await?;
     Ok(entries.into_iter().filter_map(|entry| Some(entry.into_object()?.0.key)).collect())
 }
 

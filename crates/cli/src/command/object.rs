@@ -117,7 +117,7 @@ impl Ls {
             limit: PAGE_ENTRIES,
             ..ListRequest::default()
         };
-        let mut pages = Pages::of(bucket.store.as_ref(), request);
+        let mut pages = Pages::new(bucket.store.as_ref(), request);
         while let Some(entries) = pages.next().await? {
             let mut shown = entries.iter().filter(|entry| is_reserved(&prefix) || !is_reserved(entry.text()));
             shown.try_for_each(|entry| print_line(&self.line(entry)))?;

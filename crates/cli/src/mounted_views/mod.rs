@@ -6,6 +6,7 @@
 
 mod directories;
 mod kernel_invalidation;
+mod memory_reservation;
 mod notifying_store;
 mod object_scope;
 mod relister;

@@ -116,13 +116,15 @@ impl OpenVolume {
             None => None,
         };
         let accepts_lost_names = settings.writeback.is_some_and(|log| log.accepts_lost_names);
+        // The cache of the metadata engine does not shrink, so it is made for the half of the limit that views leave.
+        let metadata_limit_bytes = settings.fs.memory_limit_bytes / if viewing.is_some() { 2 } else { 1 };
         let metadata = metadata::open(
             volume,
             record.as_ref(),
             bucket.store.as_ref(),
             state.root(),
             bucket.writeback.as_ref().map(|log| (log, accepts_lost_names)),
-            settings.fs.memory_limit_bytes,
+            metadata_limit_bytes,
         )
         .await?;
         let VolumeSettings { fs: mut config, store, list_interval, publish_interval, .. } = settings;
@@ -147,9 +149,10 @@ impl OpenVolume {
             let top_mode = view_settings.as_ref().and_then(|view_settings| view_settings.top_mode);
             fs.attach_view(at, viewing.clone(), top_mode).map_err(unusable)?;
             viewing.start_invalidation(&fs);
+            viewing.start_memory_reservation(&fs);
         }
         if let Some(log) = &bucket.writeback {
-            log.judged_by(fs.conflict_resolver().judge());
+            log.set_conflict_callbacks(fs.conflict_resolver().callbacks());
         }
         if are_settings_new {
             fs.admin().forget_learned().map_err(unusable)?;
@@ -241,7 +244,7 @@ async fn open_bucket(
             let options = writeback_options(volume, log, settings.fs.memory_limit_bytes, keys_are_used_once);
             bucket.add_writeback_log(&state.writeback_dir(), options, context)?;
             if let Some(log) = &bucket.writeback {
-                log.awaits_judge();
+                log.await_conflict_callbacks();
             }
             record = vfs::VolumeRecord::read(bucket.store.as_ref(), prefix).await.map_err(unusable)?;
         }

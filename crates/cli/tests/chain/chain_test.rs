@@ -363,7 +363,7 @@ impl ChainTest {
         for (bucket, store) in BUCKETS.into_iter().zip(&self.stores) {
             self.runtime.block_on(async {
                 let request = ListRequest { limit: 1000, ..ListRequest::default() };
-                for entry in Pages::of(&**store, request).all().await.unwrap() {
+                for entry in Pages::new(&**store, request).collect().await.unwrap() {
                     let (object, _) = entry.into_object().unwrap();
                     all.extend(read_object(bucket, store, &object.key).await);
                 }

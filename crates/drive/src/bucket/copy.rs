@@ -27,7 +27,7 @@ pub(super) async fn copy_body(
 /// Returns a range of an object as a body of its own on the same drive. Runs get another owner, inline data is copied to a run.
 pub(super) async fn copy_range(bucket: &DriveBucket, from: &ObjectRef, range: Range<u64>) -> Result<Stored> {
     let (record, pins) = bucket.pinned_exact(from).await?;
-    let range = byte_range::inside(&from.key, range, record.body.len_bytes())?;
+    let range = byte_range::require_inside(&from.key, range, record.body.len_bytes())?;
     match record.body {
         Body::Runs(slices) => Ok(Stored::of_slices(slices_within(&slices, range), vec![Hold::pins(pins)])),
         body => {
@@ -83,7 +83,7 @@ pub(crate) async fn copy_range_between_drives(
     target: &DriveBucket,
 ) -> Result<Stored> {
     let (record, pins) = source.pinned_exact(from).await?;
-    let range = byte_range::inside(&from.key, range, record.body.len_bytes())?;
+    let range = byte_range::require_inside(&from.key, range, record.body.len_bytes())?;
     let len_bytes = range.end - range.start;
     let bytes = source.frontend.read((record.write, record.body), range, Access::Pinned(pins));
     target.store_stream(bytes, Some(len_bytes)).await

@@ -117,7 +117,7 @@ impl ObjectStore for DriveBucket {
             return Err(StoreError::PreconditionFailed(key.clone()));
         }
         let range = match options.range {
-            Some(range) => byte_range::within(key, range, meta.size_bytes)?,
+            Some(range) => byte_range::clamp(key, range, meta.size_bytes)?,
             None => 0..meta.size_bytes,
         };
         Ok(Object { meta, body: self.frontend.read((record.write, record.body), range, access) })

@@ -1,6 +1,7 @@
 //! The dead letters of a webhook: undeliverable events in a file, one line for each message, so that they can be posted by hand.
 
-use super::{Counters, Notice, count};
+use super::counters::{Counters, count};
+use super::notice::Notice;
 use crate::{aws, dead_letter};
 use std::io;
 use std::path::{Path, PathBuf};

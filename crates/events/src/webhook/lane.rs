@@ -1,8 +1,9 @@
 //! One lane of a webhook: posts its events one after the other.
 
+use super::counters::{Counters, count};
 use super::dead_letters::DeadLetterQueue;
+use super::notice::Notice;
 use super::post::{Outcome, Post};
-use super::{Counters, Notice, count};
 use crate::{Message, aws};
 use bytes::Bytes;
 use std::sync::Arc;

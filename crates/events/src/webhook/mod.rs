@@ -6,23 +6,29 @@
 //!
 //! Refuses to make the caller wait who sends an event.
 
+mod authorization;
+mod counters;
 mod dead_letters;
+mod error;
 mod lane;
+mod notice;
 mod post;
 mod source;
 
+pub use authorization::Authorization;
+pub use counters::WebhookCounts;
+pub use error::WebhookError;
+pub use notice::Notice;
 pub use post::{Outcome, Post};
 pub use source::WebhookSource;
 
-use crate::ObjectEvent;
+use counters::{Counters, count};
 use dead_letters::DeadLetterQueue;
-use http::{HeaderValue, Uri};
 use lane::{Lane, QueuedEvent};
 use std::collections::hash_map::DefaultHasher;
-use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use store::Entropy;
@@ -34,32 +40,6 @@ use tokio::time::Instant;
 const LANES: usize = 8;
 /// Maximum number of events queued in each lane. An event with the maximum of metadata and tags has about 8 KiB.
 const QUEUE_MAX: usize = 1024;
-
-/// The value of the header `Authorization`, which authenticates Tenon to a receiver, or a sender to Tenon.
-#[derive(Clone)]
-pub struct Authorization(HeaderValue);
-
-impl Authorization {
-    /// Makes the header from a token, sent as `Bearer TOKEN`, or from two words, sent unchanged (`Basic ...`).
-    pub fn of(token: &str) -> Result<Self, WebhookError> {
-        let value = if token.contains(' ') { token.to_owned() } else { format!("Bearer {token}") };
-        let mut value = HeaderValue::try_from(value).map_err(|_| WebhookError::Token)?;
-        value.set_sensitive(true);
-        Ok(Self(value))
-    }
-
-    /// Returns whether a header has the same value. The comparison takes constant time.
-    pub fn is(&self, header: Option<&HeaderValue>) -> bool {
-        let value = header.map(HeaderValue::as_bytes).unwrap_or_default();
-        aws_lc_rs::constant_time::verify_slices_are_equal(self.0.as_bytes(), value).is_ok()
-    }
-}
-
-impl fmt::Debug for Authorization {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Authorization")
-    }
-}
 
 /// The configuration of a webhook.
 #[derive(Debug, Clone)]
@@ -76,62 +56,6 @@ pub struct WebhookConfig {
     pub retry_for: Duration,
     /// The file for events that could not be delivered.
     pub dead_letters: PathBuf,
-}
-
-/// An error of a webhook's configuration.
-#[derive(Debug, thiserror::Error)]
-pub enum WebhookError {
-    /// The URL is invalid.
-    #[error("'{0}' is not a receiver's URL; write it as https://host/path")]
-    Url(String),
-    /// The URL contains a secret, which would be visible.
-    #[error(
-        "a URL must not contain a user or a password, because it is visible to others; use a token instead"
-    )]
-    Credentials,
-    /// The token cannot be sent in a header.
-    #[error("the token contains characters that an HTTP header cannot have")]
-    Token,
-    /// No certificate authority is trusted, or the CA bundle cannot be read.
-    #[error(transparent)]
-    Connect(#[from] connect::CertificateError),
-}
-
-/// An event for one destination.
-#[derive(Debug, Clone)]
-pub struct Notice {
-    /// The event.
-    pub event: Arc<ObjectEvent>,
-    /// The id of the bucket notification configuration that selected the event.
-    pub configuration: Arc<str>,
-}
-
-/// The counters of a webhook since its start.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct WebhookCounts {
-    /// Events that are queued or in flight.
-    pub queued: u64,
-    /// Events that the receiver accepted.
-    pub sent: u64,
-    /// Retries.
-    pub retried: u64,
-    /// Events that became dead letters.
-    pub failed: u64,
-    /// Events that could not even become dead letters.
-    pub dropped: u64,
-}
-
-#[derive(Debug, Default)]
-struct Counters {
-    queued: AtomicU64,
-    sent: AtomicU64,
-    retried: AtomicU64,
-    failed: AtomicU64,
-    dropped: AtomicU64,
-}
-
-fn count(counter: &AtomicU64) {
-    counter.fetch_add(1, Ordering::Relaxed);
 }
 
 /// A receiver of events. Clones share one queue. Sending ends when the webhook is stopped or its last clone is dropped.
@@ -191,15 +115,7 @@ impl Webhook {
 
     /// Returns the current counters.
     pub fn counts(&self) -> WebhookCounts {
-        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let counters = &self.0.counters;
-        WebhookCounts {
-            queued: of(&counters.queued),
-            sent: of(&counters.sent),
-            retried: of(&counters.retried),
-            failed: of(&counters.failed),
-            dropped: of(&counters.dropped),
-        }
+        self.0.counters.now()
     }
 
     /// Accepts no further events and waits until the queued ones are delivered. After `patience` the rest become dead letters.
@@ -215,20 +131,5 @@ impl Webhook {
         if let Some(writing) = writing {
             writing.await.ok();
         }
-    }
-}
-
-/// Parses a receiver's URL.
-fn parse_url(url: &str) -> Result<Uri, WebhookError> {
-    let invalid = || WebhookError::Url(url.to_owned());
-    // Checked first, so that no error message shows a secret.
-    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
-    if rest.split(['/', '?', '#']).next().is_some_and(|authority| authority.contains('@')) {
-        return Err(WebhookError::Credentials);
-    }
-    let parsed: Uri = url.parse().map_err(|_| invalid())?;
-    match (parsed.scheme_str(), parsed.authority()) {
-        (Some("http" | "https"), Some(_)) => Ok(parsed),
-        _ => Err(invalid()),
     }
 }

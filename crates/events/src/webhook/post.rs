@@ -1,7 +1,8 @@
 //! One POST to a receiver, and the meaning of the response.
 
+use super::authorization::Authorization;
+use super::error::WebhookError;
 use super::source::ATTRIBUTE_PREFIX;
-use super::{Authorization, WebhookError, parse_url};
 use crate::Message;
 use bytes::Bytes;
 use connect::{HttpClient, http_client, innermost};
@@ -65,7 +66,7 @@ impl Post {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(USER_AGENT, HeaderValue::from_static(concat!("tenon/", env!("CARGO_PKG_VERSION"))));
         if let Some(authorization) = &self.authorization {
-            headers.insert(AUTHORIZATION, authorization.0.clone());
+            headers.insert(AUTHORIZATION, authorization.header().clone());
         }
         for (name, value) in &message.attributes {
             let name = HeaderName::try_from(format!("{ATTRIBUTE_PREFIX}{name}"));
@@ -91,5 +92,20 @@ fn classify(status: StatusCode) -> Outcome {
             Outcome::Failed(status.to_string())
         }
         status => Outcome::Refused(status),
+    }
+}
+
+/// Parses a receiver's URL.
+fn parse_url(url: &str) -> Result<Uri, WebhookError> {
+    let invalid = || WebhookError::Url(url.to_owned());
+    // Checked first, so that no error message shows a secret.
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    if rest.split(['/', '?', '#']).next().is_some_and(|authority| authority.contains('@')) {
+        return Err(WebhookError::Credentials);
+    }
+    let parsed: Uri = url.parse().map_err(|_| invalid())?;
+    match (parsed.scheme_str(), parsed.authority()) {
+        (Some("http" | "https"), Some(_)) => Ok(parsed),
+        _ => Err(invalid()),
     }
 }

@@ -5,7 +5,7 @@
 //!
 //! Refuses to store messages that it cannot pass on. A sender that gets 503 posts again.
 
-use super::Authorization;
+use super::authorization::Authorization;
 use crate::{Message, Source, SourceError};
 use bytes::Bytes;
 use http::header::{ALLOW, AUTHORIZATION, CONTENT_LENGTH};

@@ -21,7 +21,7 @@ pub use segment::Segment;
 
 use crate::frame::LOST;
 use crate::hold;
-use crate::medium::unused;
+use crate::medium::unused_path;
 use crate::sync_mark::SyncMark;
 use bytes::Bytes;
 use direct_io::{DIRECT_BYTES_MIN, DirectWriter};
@@ -268,7 +268,7 @@ impl SegmentedLog {
         {
             let file = path(&self.dir, *oldest.key());
             if oldest.get().is_preserved.load(Ordering::Acquire) {
-                fs::rename(&file, unused(&file, DAMAGED))?;
+                fs::rename(&file, unused_path(&file, DAMAGED))?;
             } else {
                 fs::remove_file(&file)?;
             }
@@ -406,11 +406,11 @@ fn truncate_torn_tail(dir: &Path, name: &str, last: &Segment, torn: &TornTail) -
     tracing::warn!(dir = %dir_shown, segment, end, "the {name} ends in an incomplete record, which is removed");
     let file = path(dir, last.number);
     if torn.must_be_kept {
-        fs::copy(&file, unused(&file, LOST))?;
+        fs::copy(&file, unused_path(&file, LOST))?;
     }
     for number in numbers(dir)?.into_iter().filter(|number| *number > last.number) {
         let file = path(dir, number);
-        fs::rename(&file, unused(&file, LOST))?;
+        fs::rename(&file, unused_path(&file, LOST))?;
     }
     last.file.set_len(end)?;
     last.file.sync_all()

@@ -9,7 +9,7 @@ mod rocks;
 use crate::engine_dir::EngineDir;
 use crate::error::OpenError;
 use crate::options::{EngineOptions, TableLayer};
-use crate::tables::Changes;
+use crate::row::Changes;
 use bytes::Bytes;
 use lsm::Lsm;
 use meta::{EngineError, KeyRange};
@@ -146,6 +146,17 @@ impl Layer {
             #[cfg(feature = "rocksdb")]
             Self::Rocks(database) => database.flush(unflushed_bytes),
             Self::Lsm(tree) => tree.flush(),
+        }
+    }
+
+    /// Cuts the layer's own log where a loss of power tore it; fails if the log is damaged. `is_synced` says whether commits that are not in
+    /// the layer were synced, if that is known.
+    pub(crate) fn settle_log_end(&self, is_synced: Option<bool>) -> Result<(), EngineError> {
+        match self {
+            // RocksDB does so while it opens a database.
+            #[cfg(feature = "rocksdb")]
+            Self::Rocks(_) => Ok(()),
+            Self::Lsm(tree) => tree.settle_log_end(is_synced),
         }
     }
 

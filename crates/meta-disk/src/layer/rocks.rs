@@ -3,7 +3,7 @@
 use crate::engine_dir::EngineDir;
 use crate::layer::Layer;
 use crate::open_databases::OpenDatabaseGuard;
-use crate::tables::Changes;
+use crate::row::Changes;
 use bytes::Bytes;
 use meta::{EngineError, KeyRange};
 use rust_rocksdb::{

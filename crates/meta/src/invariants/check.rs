@@ -56,13 +56,26 @@ struct Tables {
     additional_names: BTreeSet<(Ino, Ino, Name)>,
     orphans: BTreeSet<Ino>,
     set_groups: BTreeMap<Ino, u64>,
-    quotas: BTreeMap<Ino, Quota>,
-    trees: BTreeMap<Ino, Ino>,
-    xattr_owners: BTreeSet<Ino>,
-    acls: BTreeMap<(Ino, bool), Acl>,
+    quotas: QuotaRows,
+    xattrs: XattrRows,
     waiting_exports: BTreeSet<Ino>,
     next_ino: Option<u64>,
     violations: Vec<Violation>,
+}
+
+#[derive(Debug, Default)]
+struct QuotaRows {
+    /// Quotas by directory.
+    by_directory: BTreeMap<Ino, Quota>,
+    /// The directory whose quota counts an inode, by inode.
+    trees: BTreeMap<Ino, Ino>,
+}
+
+#[derive(Debug, Default)]
+struct XattrRows {
+    owners: BTreeSet<Ino>,
+    /// Lists by inode, each with whether it is the access list.
+    acls: BTreeMap<(Ino, bool), Acl>,
 }
 
 impl Tables {
@@ -109,19 +122,19 @@ impl Tables {
             Ok(())
         })?;
         self.for_each_row(reader, schema::quotas(), |tables, key, value| {
-            tables.quotas.insert(schema::ino_of(key)?, decode_quota(value)?);
+            tables.quotas.by_directory.insert(schema::ino_of(key)?, decode_quota(value)?);
             Ok(())
         })?;
         self.for_each_row(reader, schema::trees(), |tables, key, value| {
-            tables.trees.insert(schema::ino_of(key)?, Ino(decode_number(value)?));
+            tables.quotas.trees.insert(schema::ino_of(key)?, Ino(decode_number(value)?));
             Ok(())
         })?;
         self.for_each_row(reader, schema::all_xattrs(), |tables, key, value| {
             let (ino, name) = (schema::ino_of(key)?, schema::xattr_of(key)?);
-            tables.xattr_owners.insert(ino);
+            tables.xattrs.owners.insert(ino);
             if Acl::is_name(name) {
                 let list = Acl::parse(value).ok_or(DecodeError::Field("an invalid ACL"))?;
-                tables.acls.insert((ino, name == acl::ACCESS), list);
+                tables.xattrs.acls.insert((ino, name == acl::ACCESS), list);
             }
             Ok(())
         })?;
@@ -409,7 +422,7 @@ impl Tables {
 
     fn check_xattrs(&mut self) {
         let stray: Vec<Ino> =
-            self.xattr_owners.iter().filter(|ino| !self.inodes.contains_key(ino)).copied().collect();
+            self.xattrs.owners.iter().filter(|ino| !self.inodes.contains_key(ino)).copied().collect();
         for ino in stray {
             self.report(12, format!("extended attributes of inode {ino}, which does not exist"));
         }
@@ -418,7 +431,7 @@ impl Tables {
     fn check_acls(&mut self) {
         self.check_inodes(15, |tables, inode, _| {
             let (access, default) =
-                (tables.acls.get(&(inode.ino, true)), tables.acls.get(&(inode.ino, false)));
+                (tables.xattrs.acls.get(&(inode.ino, true)), tables.xattrs.acls.get(&(inode.ino, false)));
             let is_consistent =
                 access.is_none_or(|list| !list.is_minimal() && list.on_mode(inode.mode) == inode.mode);
             (!is_consistent || (default.is_some() && !inode.is_dir())).then(|| {
@@ -433,14 +446,14 @@ impl Tables {
     fn check_quotas(&mut self) {
         let mut used: BTreeMap<Ino, Usage> = BTreeMap::new();
         for (inode, _) in self.inodes.values() {
-            let tree = inode.home.as_ref().and_then(|(parent, _)| self.trees.get(parent));
+            let tree = inode.home.as_ref().and_then(|(parent, _)| self.quotas.trees.get(parent));
             for dir in tree.into_iter().chain([&Ino::ROOT]) {
                 let sum = used.entry(*dir).or_default();
                 *sum = sum.plus(usage(inode));
             }
         }
         let counts = |dir: &Ino| used.get(dir).copied().unwrap_or_default();
-        let find_violation = self.quotas.iter().filter(|(dir, quota)| quota.used != counts(dir));
+        let find_violation = self.quotas.by_directory.iter().filter(|(dir, quota)| quota.used != counts(dir));
         let find_violation: Vec<String> = find_violation
             .map(|(dir, quota)| {
                 format!("the quota of {dir} has the usage {:?}, expected {:?}", quota.used, counts(dir))
@@ -450,9 +463,10 @@ impl Tables {
             self.report(16, what);
         }
         self.check_inodes(16, |tables, inode, _| {
-            let above = inode.home.as_ref().and_then(|(parent, _)| tables.trees.get(parent)).copied();
-            let own = (inode.ino != Ino::ROOT && tables.quotas.contains_key(&inode.ino)).then_some(inode.ino);
-            let (found, expected) = (tables.trees.get(&inode.ino).copied(), own.or(above));
+            let above = inode.home.as_ref().and_then(|(parent, _)| tables.quotas.trees.get(parent)).copied();
+            let own = (inode.ino != Ino::ROOT && tables.quotas.by_directory.contains_key(&inode.ino))
+                .then_some(inode.ino);
+            let (found, expected) = (tables.quotas.trees.get(&inode.ino).copied(), own.or(above));
             let expected = expected.filter(|_| inode.is_dir());
             (found != expected || (own.is_some() && above.is_some()))
                 .then(|| format!("directory {} is in the tree {found:?}, expected {expected:?}", inode.ino))

@@ -140,7 +140,7 @@ impl Sweep {
     async fn objects(&self, prefix: &str) -> S3Result<()> {
         let prefix = prefix.to_owned().into();
         let request = ListRequest { prefix, limit: PAGE_ENTRIES, ..ListRequest::default() };
-        let mut pages = Pages::of(self.bucket.store.as_ref(), request);
+        let mut pages = Pages::new(self.bucket.store.as_ref(), request);
         while !self.has_too_many_failures()
             && let Some(page) = pages.next().await.map_err(from_store)?
         {

@@ -461,7 +461,7 @@ impl EndpointClient {
         self.trace_line(format!("lists '{prefix}', {limit} at a time"));
         let since = self.shared.now();
         let request = ListRequest { prefix: prefix.into(), limit, ..ListRequest::default() };
-        let listed = Pages::of(objects, request).all().await;
+        let listed = Pages::new(objects, request).collect().await;
         if mount.injector.has_crashed() {
             return Ok(());
         }

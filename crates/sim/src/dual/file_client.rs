@@ -11,7 +11,7 @@ use crate::files::machine::Mount;
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
-use store::names::beside;
+use store::names::colliding;
 use vfs::{Attr, Caller, Changes, Error, Filesystem, Handle, Ino, Result};
 
 const CALLER: Caller = Caller { uid: 1000, gid: 100, umask: 0 };
@@ -491,7 +491,7 @@ async fn parent(fs: &Filesystem, key: &str) -> Result<(Ino, String)> {
 async fn parent_of_existing(fs: &Filesystem, key: &str) -> Result<(Ino, String)> {
     let (dir, name) = parent(fs, key).await?;
     match fs.lookup(dir, name.as_bytes()).await?.kind {
-        vfs::Kind::Directory => Ok((dir, String::from_utf8_lossy(&beside(name.as_bytes())).into_owned())),
+        vfs::Kind::Directory => Ok((dir, String::from_utf8_lossy(&colliding(name.as_bytes())).into_owned())),
         _ => Ok((dir, name)),
     }
 }

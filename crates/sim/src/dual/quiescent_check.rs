@@ -38,7 +38,8 @@ pub(super) async fn content_of(
 /// Reads all objects outside Tenon's reserved prefix.
 pub(super) async fn read_objects(store: &dyn ObjectStore) -> Result<ObjectMap, String> {
     let request = ListRequest { limit: ENTRIES, ..ListRequest::default() };
-    let entries = Pages::of(store, request).all().await.map_err(|error| format!("cannot list: {error}"))?;
+    let entries =
+        Pages::new(store, request).collect().await.map_err(|error| format!("cannot list: {error}"))?;
     let mut found = ObjectMap::new();
     for entry in entries {
         let ListEntry::Object(ListedObject { object, size_bytes, .. }) = entry else { continue };

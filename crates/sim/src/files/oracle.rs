@@ -242,7 +242,7 @@ fn split(path: &str) -> (&str, &str) {
 /// Returns the escaped path of a file whose name a directory has.
 fn hidden_path(path: &str) -> String {
     let (dir, name) = split(path);
-    format!("{dir}{}", String::from_utf8_lossy(&names::beside(name.as_bytes())))
+    format!("{dir}{}", String::from_utf8_lossy(&names::colliding(name.as_bytes())))
 }
 
 /// Describes bytes by their length and their runs of equal bytes.

@@ -68,7 +68,7 @@ impl Executor {
 
     /// Executes a move, or waits for the task that executes it.
     pub(super) async fn execute(&self, number: u64) -> Result<()> {
-        let _lock = self.move_locks.claim(&number).await;
+        let _lock = self.move_locks.lock(&number).await;
         let Some(mv) = self.state().moves.get(number).cloned() else { return Ok(()) };
         self.make_durable().await?;
         // A stray copy at the source or target would be taken for another client's object.
@@ -87,7 +87,7 @@ impl Executor {
                     Box::pin(self.execute(number)).await?;
                 }
                 let Ok(key) = ObjectKey::new(mv.from) else { return self.finish_move(number).await };
-                let _source_lock = self.source_locks.claim(&key).await;
+                let _source_lock = self.source_locks.lock(&key).await;
                 self.state().moves.mark_tried(number);
                 self.move_object(number, &key).await?;
                 self.finish_move(number).await?;
@@ -102,8 +102,8 @@ impl Executor {
         if self.durability.up_to.load(Ordering::Acquire) >= appended {
             return Ok(());
         }
-        if let Some(keeper) = self.keeper.get() {
-            (keeper.make_safe)().await?;
+        if let Some(observer) = self.observer.get() {
+            (observer.make_safe)().await?;
         }
         self.sync_journal().await?;
         self.durability.up_to.fetch_max(appended, Ordering::AcqRel);
@@ -119,8 +119,8 @@ impl Executor {
         }
         let reported = self.durability.etags_reported.load(Ordering::Acquire);
         if self.durability.etags_durable.load(Ordering::Acquire) < reported {
-            if let Some(keeper) = self.keeper.get() {
-                (keeper.make_safe)().await?;
+            if let Some(observer) = self.observer.get() {
+                (observer.make_safe)().await?;
             }
             self.durability.etags_durable.fetch_max(reported, Ordering::AcqRel);
         }
@@ -136,7 +136,7 @@ impl Executor {
             return self.execute(number).await;
         }
         self.make_durable().await?;
-        let _source_lock = self.source_locks.claim(&candidate.key).await;
+        let _source_lock = self.source_locks.lock(&candidate.key).await;
         let Some(found) = self.store.find(&candidate.key).await? else { return Ok(()) };
         match self.copy_tree_object(number, found.into(), false).await? {
             Some(copied) => self.delete_source(&copied).await,
@@ -153,7 +153,7 @@ impl Executor {
             self.execute(number).await?;
             return Ok(false);
         }
-        let _source_lock = self.source_locks.claim(&candidate.key).await;
+        let _source_lock = self.source_locks.lock(&candidate.key).await;
         let mv = self.state().moves.get(number).cloned();
         let Some(mv) = mv else { return Ok(false) };
         if mv.is_tree {
@@ -217,8 +217,8 @@ impl Executor {
                     if let Some(theirs) = current.filter(|_| !self.is_shared) {
                         self.note_lost(&source.object, theirs.object).await?;
                     }
-                    if let Some(keeper) = self.keeper.get() {
-                        (keeper.is_void)(from, &to);
+                    if let Some(observer) = self.observer.get() {
+                        (observer.is_void)(from, &to);
                     }
                     return Ok(());
                 }
@@ -250,7 +250,7 @@ impl Executor {
             let mut copied = Vec::new();
             let request =
                 ListRequest { prefix: mv.from.clone().into(), limit: PAGE_ENTRIES, ..ListRequest::default() };
-            let mut pages = Pages::of(self.store.as_ref(), request);
+            let mut pages = Pages::new(self.store.as_ref(), request);
             let mut found = 0;
             while let Some(entries) = pages.next().await? {
                 let owned = self.objects_owned_by(number, entries);
@@ -303,7 +303,7 @@ impl Executor {
         source: SourceObject,
         existing: &HashSet<ObjectKey>,
     ) -> Result<Option<CopiedObject>> {
-        let _source_lock = self.source_locks.claim(&source.object.key).await;
+        let _source_lock = self.source_locks.lock(&source.object.key).await;
         let target = self.state().moves.target_key(number, source.object.key.as_bytes());
         let is_free = target.is_some_and(|to| !existing.contains(&to));
         self.copy_tree_object(number, source, is_free).await
@@ -326,7 +326,7 @@ impl Executor {
             limit: PAGE_ENTRIES,
             ..ListRequest::default()
         };
-        let mut pages = Pages::of(self.store.as_ref(), request);
+        let mut pages = Pages::new(self.store.as_ref(), request);
         let mut existing = HashSet::new();
         while let Some(entries) = pages.next().await? {
             let is_over = entries.last().is_none_or(|entry| entry.text() > last.as_bytes());
@@ -497,12 +497,12 @@ impl Executor {
             Err(error) => return Err(error),
         }
         self.report_arrival(to.as_bytes());
-        if let Some(keeper) = self.keeper.get() {
-            (keeper.has_left)(from);
+        if let Some(observer) = self.observer.get() {
+            (observer.has_left)(from);
         }
         if let Some(kept) = kept {
             self.resolved.forget(from);
-            [to, kept].into_iter().for_each(|key| self.decisions.report_settled(key));
+            [to, kept].into_iter().for_each(|key| self.decisions.report_resolved(key));
         }
         Ok(())
     }
@@ -522,12 +522,12 @@ impl Executor {
         }
     }
 
-    /// Reports to the keeper the current etags of objects at a key, or below a prefix, that callers know by other
+    /// Reports to the observer the current etags of objects at a key, or below a prefix, that callers know by other
     /// etags.
     fn report_arrival(&self, place: &[u8]) {
-        if let Some(keeper) = self.keeper.get() {
+        if let Some(observer) = self.observer.get() {
             self.aliases().report_changes(place, |key, issued, bucket| {
-                (keeper.has_arrived)(key, issued, bucket);
+                (observer.has_arrived)(key, issued, bucket);
                 self.durability.etags_reported.fetch_add(1, Ordering::AcqRel);
             });
         }

@@ -1,13 +1,13 @@
 //! The parts that moves work on: the store below, the moves with their journal, locks, and the namespace that observes them.
 
 use super::journaled_moves::{JournaledMoves, failed};
-use super::keeper::Keeper;
+use super::move_observer::MoveObserver;
 use super::resolved_conflicts::ResolvedConflicts;
 use crate::conflict::Decisions;
 use crate::etag_aliases::EtagAliases;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
-use store::{Claims, ETag, ObjectKey, ObjectMeta, ObjectStore, Result, blocking};
+use store::{ETag, KeyedLocks, ObjectKey, ObjectMeta, ObjectStore, Result, blocking};
 use tokio::sync::Notify;
 
 /// Executes moves.
@@ -18,12 +18,12 @@ pub(super) struct Executor {
     pub(super) state: Mutex<JournaledMoves>,
     pub(super) aliases: Mutex<EtagAliases>,
     /// Locks of the physical keys that objects are moved from.
-    pub(super) source_locks: Claims<ObjectKey>,
+    pub(super) source_locks: KeyedLocks<ObjectKey>,
     /// Locks of the moves being executed, by number.
-    pub(super) move_locks: Claims<u64>,
+    pub(super) move_locks: KeyedLocks<u64>,
     pub(super) decisions: Decisions,
     pub(super) resolved: ResolvedConflicts,
-    pub(super) keeper: OnceLock<Keeper>,
+    pub(super) observer: OnceLock<MoveObserver>,
     pub(super) durability: Durability,
     pub(super) activity: Activity,
     /// See [`MoverOptions::is_shared`](super::MoverOptions::is_shared).
@@ -35,7 +35,7 @@ pub(super) struct Executor {
 pub(super) struct Durability {
     /// Length of the journal up to which moves may be executed, because it and the namespace are durable.
     pub(super) up_to: AtomicU64,
-    /// Number of new etags reported to the keeper, and the part of them that the keeper has made durable.
+    /// Number of new etags reported to the observer, and the part of them that the observer has made durable.
     pub(super) etags_reported: AtomicU64,
     pub(super) etags_durable: AtomicU64,
 }
@@ -100,7 +100,7 @@ impl Executor {
 
     /// Returns whether an object that was found is the one visible under a key. `etag` is the tag that it had.
     pub(super) fn is_same_object(&self, key: &ObjectKey, etag: Option<&ETag>, found: &ObjectMeta) -> bool {
-        let is_known = || self.keeper.get().is_some_and(|keeper| (keeper.knows)(key, found));
+        let is_known = || self.observer.get().is_some_and(|observer| (observer.knows)(key, found));
         etag.is_none_or(|etag| *etag == found.object.etag || is_known())
     }
 }

@@ -1,7 +1,7 @@
 //! The moves and their journal, changed together.
 
 use super::journal::Journal;
-use super::keeper::NamingError;
+use super::move_observer::NamingError;
 use super::moves::{Move, Moves, Step};
 use std::collections::VecDeque;
 use std::io;

@@ -113,7 +113,7 @@ impl Mover {
     /// Returns whether any key of the bucket below a prefix matches.
     async fn any_entry(&self, prefix: Bytes, matches: impl Fn(&Moves, &ListEntry) -> bool) -> Result<bool> {
         let request = ListRequest { prefix, limit: PAGE_ENTRIES_MAX, ..ListRequest::default() };
-        let mut pages = Pages::of(self.executor.store.as_ref(), request);
+        let mut pages = Pages::new(self.executor.store.as_ref(), request);
         while let Some(entries) = pages.next().await? {
             let state = self.executor.state();
             if entries.iter().any(|entry| matches(&state.moves, entry)) {

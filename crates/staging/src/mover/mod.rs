@@ -9,9 +9,9 @@
 //! tree's old prefix finishes that tree's move.
 //!
 //! Invariants: an object is deleted at its old key only after it exists at its new key. No object moves before the
-//! journal, and the namespace that records where objects are ([`Keeper`]), survive the loss of power. A partly
+//! journal, and the namespace that records where objects are ([`MoveObserver`]), survive the loss of power. A partly
 //! executed move continues where it stopped, and executing a move twice does no harm. Another client's object at the
-//! new key is replaced only if the [`Judge`](crate::conflict::Judge) decides so, and only after a copy of that
+//! new key is replaced only if [`ConflictCallbacks`](crate::conflict::ConflictCallbacks) decide so, and only after a copy of that
 //! object was made.
 
 mod execute;
@@ -20,15 +20,15 @@ mod executor;
 pub mod fuzz;
 mod journal;
 mod journaled_moves;
-mod keeper;
 mod logical_listing;
 mod move_conflict;
+mod move_observer;
 mod mover_upload;
 mod moves;
 mod resolved_conflicts;
 mod wait_for_moves;
 
-pub use keeper::{Keeper, NamingError};
+pub use move_observer::{MoveObserver, NamingError};
 
 use crate::conflict::{Decisions, LostKey};
 use executor::{Activity, Durability, Executor};
@@ -44,7 +44,7 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use store::{
-    Attributes, Claims, CopyOptions, ETag, Entropy, GetOptions, ListPage, ListRequest, Multipart, Object,
+    Attributes, CopyOptions, ETag, Entropy, GetOptions, KeyedLocks, ListPage, ListRequest, Multipart, Object,
     ObjectKey, ObjectMeta, ObjectRef, ObjectStore, Payload, Precondition, PutOptions, Result, StoreError,
     Tags,
 };
@@ -58,11 +58,11 @@ pub struct MoverOptions {
     /// The store below acknowledges copies and deletions before the bucket has them, and keeps their order
     /// (write-back). Renames of single objects are then passed to that store as a copy and a deletion.
     pub copies_at_once: bool,
-    /// Callers wait for each rename, learn through [`Keeper::is_void`] if it failed, and retry: an object that
+    /// Callers wait for each rename, learn through [`MoveObserver::is_void`] if it failed, and retry: an object that
     /// another client changed before it moved is not recorded as a conflict.
     pub is_shared: bool,
     /// Returns the key at which our object is kept if another client stored an object at the new key and no
-    /// [`Judge`](crate::conflict::Judge) is set.
+    /// [`ConflictCallbacks`](crate::conflict::ConflictCallbacks) are set.
     pub lost: LostKey,
 }
 
@@ -122,11 +122,11 @@ impl Mover {
             store,
             state: Mutex::new(JournaledMoves::new(journal, moves)),
             aliases: Mutex::default(),
-            source_locks: Claims::default(),
-            move_locks: Claims::default(),
+            source_locks: KeyedLocks::default(),
+            move_locks: KeyedLocks::default(),
             decisions: Decisions::new(options.lost.clone(), entropy),
             resolved: ResolvedConflicts::default(),
-            keeper: OnceLock::new(),
+            observer: OnceLock::new(),
             durability: Durability::default(),
             activity: Activity::default(),
             is_shared: options.is_shared,
@@ -144,10 +144,10 @@ impl Mover {
     }
 
     /// Sets the namespace that also records where objects are. Only the first call has an effect.
-    pub fn kept_by(&self, keeper: Keeper) {
-        let judge = keeper.judge.clone();
-        if self.executor.keeper.set(keeper).is_ok() {
-            self.executor.decisions.set_judge(judge);
+    pub fn set_observer(&self, observer: MoveObserver) {
+        let callbacks = observer.conflicts.clone();
+        if self.executor.observer.set(observer).is_ok() {
+            self.executor.decisions.set_callbacks(callbacks);
         }
     }
 
@@ -189,7 +189,7 @@ impl Mover {
     }
 
     /// Waits until no move is left or the last attempt failed.
-    pub async fn rests(&self) {
+    pub async fn wait_until_idle(&self) {
         loop {
             let progress = self.executor.activity.progress.notified();
             if self.executor.is_idle() || self.moving().failure.is_some() {
@@ -201,7 +201,7 @@ impl Mover {
     }
 
     /// Waits until no move is left.
-    pub async fn arrived(&self) {
+    pub async fn wait_until_all_moved(&self) {
         loop {
             let progress = self.executor.activity.progress.notified();
             if self.executor.is_idle() {
@@ -243,7 +243,7 @@ impl Mover {
             self.candidates(&from.key).into_iter().chain(leaving).map(|candidate| candidate.key).collect();
         let mut locks = Vec::with_capacity(places.len());
         for place in &places {
-            locks.push(self.executor.source_locks.claim(place).await);
+            locks.push(self.executor.source_locks.lock(place).await);
         }
         let places = self.candidates(&from.key);
         let (places, at_target, etag) = {

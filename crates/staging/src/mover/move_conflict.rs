@@ -1,12 +1,12 @@
 //! Conflicts of moves: another client has stored an object at a move's target, or has replaced the object at its
-//! source. The [`Judge`](crate::conflict::Judge) decides which object keeps the key.
+//! source. The [`ConflictCallbacks`](crate::conflict::ConflictCallbacks) decide which object keeps the key.
 //!
-//! Invariants: our object is deleted at its old key, and theirs is replaced, only after a copy was made and the judge
-//! has recorded the copy. Theirs is replaced under a condition on exactly the object that was found.
+//! Invariants: our object is deleted at its old key, and theirs is replaced, only after a copy was made and the callbacks have
+//! recorded the copy. Theirs is replaced under a condition on exactly the object that was found.
 
 use super::executor::Executor;
 use super::resolved_conflicts::{CopiedObject, SourceObject};
-use crate::conflict::{Outcome, Overtaken, Way, require_other_key};
+use crate::conflict::{KeyConflict, Outcome, Resolution, require_other_key};
 use store::{CopyOptions, ObjectKey, ObjectRef, ObjectStore as _, Precondition, Result, StoreError};
 
 /// Attempts to replace their object, while they keep changing it, before this move fails.
@@ -35,14 +35,14 @@ impl Executor {
         mut theirs: ObjectRef,
     ) -> Result<CopiedObject> {
         for _ in 0..ATTEMPTS_MAX {
-            let conflict = Overtaken { key: to.clone(), theirs: Some(theirs.clone()), is_complete: true };
+            let conflict = KeyConflict { key: to.clone(), theirs: Some(theirs.clone()), is_complete: true };
             let kept = match self.decisions.decide(&conflict) {
-                Way::OursTo(kept_key) => {
+                Resolution::OursTo(kept_key) => {
                     require_other_key(to, &kept_key)?;
                     self.keep_theirs(source, conflict, &kept_key).await?;
                     Some(kept_key)
                 }
-                Way::TheirsTo(kept_key) => {
+                Resolution::TheirsTo(kept_key) => {
                     require_other_key(to, &kept_key)?;
                     self.replace_theirs(source, conflict, &theirs, &kept_key).await?.then_some(kept_key)
                 }
@@ -74,12 +74,12 @@ impl Executor {
     async fn keep_theirs(
         &self,
         source: &SourceObject,
-        conflict: Overtaken,
+        conflict: KeyConflict,
         kept_key: &ObjectKey,
     ) -> Result<()> {
         let ours = self.store.copy(&source.object, kept_key, source.options(Precondition::None)).await?;
         let (key, theirs) = (conflict.key.clone(), conflict.theirs.clone());
-        self.note_copy(Outcome { overtaken: conflict, ours: Some(ours.clone()), theirs }, &ours).await?;
+        self.note_copy(Outcome { conflict, ours: Some(ours.clone()), theirs }, &ours).await?;
         tracing::warn!(from = %source.object.key, %key, kept = %kept_key, "another client stored an object at the new name of a renamed object: theirs keeps the name, ours was kept under another key");
         Ok(())
     }
@@ -89,7 +89,7 @@ impl Executor {
     async fn replace_theirs(
         &self,
         source: &SourceObject,
-        conflict: Overtaken,
+        conflict: KeyConflict,
         theirs: &ObjectRef,
         kept_key: &ObjectKey,
     ) -> Result<bool> {
@@ -99,7 +99,7 @@ impl Executor {
             Err(error) => return Err(error),
         };
         let key = conflict.key.clone();
-        let outcome = Outcome { overtaken: conflict, ours: None, theirs: Some(copy.clone()) };
+        let outcome = Outcome { conflict, ours: None, theirs: Some(copy.clone()) };
         self.note_copy(outcome.clone(), &copy).await?;
         match self.copy_on_condition(source, &key, Precondition::Matches(theirs.etag.clone())).await {
             Ok(ours) => {
@@ -117,7 +117,8 @@ impl Executor {
 
     /// Records that our object is lost: another client replaced it before it moved.
     pub(super) async fn note_lost(&self, ours: &ObjectRef, theirs: ObjectRef) -> Result<()> {
-        let conflict = Overtaken { key: ours.key.clone(), theirs: Some(theirs.clone()), is_complete: false };
-        self.decisions.record(Outcome { overtaken: conflict, ours: None, theirs: Some(theirs) }).await
+        let conflict =
+            KeyConflict { key: ours.key.clone(), theirs: Some(theirs.clone()), is_complete: false };
+        self.decisions.record(Outcome { conflict, ours: None, theirs: Some(theirs) }).await
     }
 }

@@ -119,7 +119,7 @@ impl Writeback {
         self.pending().set_aside(key, change.number);
         drop(lock);
         self.activity.uploaded.fetch_add(1, Ordering::AcqRel);
-        self.conflicts.report_settled(key);
+        self.conflicts.report_resolved(key);
     }
 
     /// Completes a tried change that replaces an object it is made of, if the bucket has it already: the process

@@ -234,7 +234,7 @@ impl Multipart for LoggedUpload {
         check_number(number)?;
         let CopySource { extents, held, .. } = self.writeback.copy_source(from).await?;
         let size = extents.iter().map(Extent::len).sum();
-        let range = byte_range::inside(&from.key, range, size)?;
+        let range = byte_range::require_inside(&from.key, range, size)?;
         *self.early_state() = EarlyState::Off;
         self.keep(
             number,

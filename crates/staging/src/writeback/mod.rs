@@ -5,8 +5,8 @@
 //! newest of each key. After a restart the log is opened again and the upload continues.
 //!
 //! A precondition is checked against a pending change of the key, or else when the change is uploaded. An upload that
-//! meets another client's object stores our bytes under the key that [`WritebackOptions::lost`] returns, or as a
-//! [`Judge`] decides.
+//! meets another client's object stores our bytes under the key that [`WritebackOptions::lost`] returns, or as
+//! [`ConflictCallbacks`] decide.
 //!
 //! Invariants: an acknowledged change is in the log until it is in the bucket. The bucket never has a change whose
 //! record the log could lose with the power, because after that loss the object would be taken for another client's;

@@ -34,7 +34,7 @@ impl ObjectStore for Writeback {
         }
         let size = object.size_bytes();
         let range = match options.range.clone() {
-            Some(range) => byte_range::within(key, range, size)?,
+            Some(range) => byte_range::clamp(key, range, size)?,
             None => 0..size,
         };
         let body = match self.bucket.read_extents(slice_extents(&object.extents, &range)).await {

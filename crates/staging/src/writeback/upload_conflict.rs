@@ -1,29 +1,29 @@
 //! Conflicts of uploads: the bucket has another object under a key than the change was made over. It may be the
-//! change itself, uploaded by an attempt whose answer was lost; otherwise the [`Judge`] decides which object keeps
+//! change itself, uploaded by an attempt whose answer was lost; otherwise the [`ConflictCallbacks`] decide which object keeps
 //! the key.
 //!
 //! Invariants: another client's object is replaced only under a condition on the object that was found, after it was
-//! copied and the judge has recorded the copy. If bytes that a change is made of are gone, zeros replace them, and
+//! copied and the callbacks have recorded the copy. If bytes that a change is made of are gone, zeros replace them, and
 //! such an object never takes a key that another client's object has.
 
 use super::Writeback;
 use super::pending::{Change, PendingObject};
 use super::upload_result::UploadResult;
-use crate::conflict::{Judge, Outcome, Overtaken, Way, require_other_key};
+use crate::conflict::{ConflictCallbacks, KeyConflict, Outcome, Resolution, require_other_key};
 use store::{CopyOptions, ObjectKey, ObjectMeta, ObjectRef, Precondition, Result, StoreError};
 
 /// Attempts to replace their object, while they keep changing it, before the upload fails.
 const ATTEMPTS_MAX: usize = 5;
 
 impl Writeback {
-    /// Makes conflicts wait until [`Writeback::judged_by`] is called.
-    pub fn awaits_judge(&self) {
-        self.conflicts.await_judge();
+    /// Makes conflicts wait until [`Writeback::set_conflict_callbacks`] is called.
+    pub fn await_conflict_callbacks(&self) {
+        self.conflicts.await_callbacks();
     }
 
-    /// Sets the judge of conflicts.
-    pub fn judged_by(&self, judge: Judge) {
-        self.conflicts.set_judge(judge);
+    /// Sets the callbacks of conflicts.
+    pub fn set_conflict_callbacks(&self, callbacks: ConflictCallbacks) {
+        self.conflicts.set_callbacks(callbacks);
     }
 
     /// Handles an upload that found something else in the bucket than the change was made over.
@@ -43,17 +43,17 @@ impl Writeback {
             }
             // A deletion or a directory marker has no bytes to lose: their object keeps the key.
             let Some(object) = object_to_keep(key, change) else { return Ok(UploadResult::Aside) };
-            if self.conflicts.is_judge_awaited() {
+            if self.conflicts.are_callbacks_awaited() {
                 return Err(StoreError::Unavailable(
                     "a conflict waits until it can be decided which object stays".into(),
                 ));
             }
             let is_complete = self.bucket.is_complete(object).await?;
             let theirs = found.as_ref().map(|found| found.object.clone());
-            let conflict = Overtaken { key: key.clone(), theirs, is_complete };
+            let conflict = KeyConflict { key: key.clone(), theirs, is_complete };
             match self.conflicts.decide(&conflict) {
-                Way::OursTo(kept_key) => return self.store_aside(conflict, object, &kept_key).await,
-                Way::TheirsTo(kept_key) => {
+                Resolution::OursTo(kept_key) => return self.store_aside(conflict, object, &kept_key).await,
+                Resolution::TheirsTo(kept_key) => {
                     if let Some(resolution) = self.replace_theirs(conflict, change, &kept_key).await? {
                         return Ok(resolution);
                     }
@@ -84,14 +84,14 @@ impl Writeback {
             tracing::error!(%key, %refusal, "the bucket refuses a deletion or a directory marker for good; the change is dropped");
             return Ok(UploadResult::Aside);
         };
-        if self.conflicts.is_judge_awaited() {
+        if self.conflicts.are_callbacks_awaited() {
             return Err(refusal);
         }
         // If the bucket cannot be read, nothing under its key is touched all the same.
         let theirs = self.bucket.store.find(key).await.ok().flatten().map(|found| found.object);
         let is_complete = self.bucket.is_complete(object).await?;
         let kept_key = self.conflicts.lost_key(key);
-        let conflict = Overtaken { key: key.clone(), theirs, is_complete };
+        let conflict = KeyConflict { key: key.clone(), theirs, is_complete };
         let stored = self.store_aside(conflict, object, &kept_key).await;
         if stored.is_ok() {
             tracing::error!(%key, kept = %kept_key, %refusal, "the bucket refuses an object for good; its bytes are kept under another key");
@@ -103,7 +103,7 @@ impl Writeback {
     /// Keeps their object under the key and stores ours under `kept_key`.
     async fn store_aside(
         &self,
-        conflict: Overtaken,
+        conflict: KeyConflict,
         object: &PendingObject,
         kept_key: &ObjectKey,
     ) -> Result<UploadResult> {
@@ -118,7 +118,7 @@ impl Writeback {
         };
         let key = conflict.key.clone();
         let theirs = conflict.theirs.clone();
-        self.conflicts.record(Outcome { overtaken: conflict, ours: Some(ours), theirs }).await?;
+        self.conflicts.record(Outcome { conflict, ours: Some(ours), theirs }).await?;
         tracing::warn!(%key, kept = %kept_key, "another client changed the object in the bucket before our change was uploaded: the bucket's object stays, ours is kept under another key");
         Ok(UploadResult::Aside)
     }
@@ -126,7 +126,7 @@ impl Writeback {
     /// Replaces their object with ours, after copying theirs to `kept_key`. `None`: their object has changed by now.
     async fn replace_theirs(
         &self,
-        conflict: Overtaken,
+        conflict: KeyConflict,
         change: &Change,
         kept_key: &ObjectKey,
     ) -> Result<Option<UploadResult>> {
@@ -141,10 +141,10 @@ impl Writeback {
                 Err(error) => return Err(error),
             },
         };
-        let outcome = Outcome { overtaken: conflict, ours: None, theirs: copy };
+        let outcome = Outcome { conflict, ours: None, theirs: copy };
         self.conflicts.record(outcome.clone()).await?;
-        let key = outcome.overtaken.key.clone();
-        let base = outcome.overtaken.theirs.as_ref();
+        let key = outcome.conflict.key.clone();
+        let base = outcome.conflict.theirs.as_ref();
         let base = base.map_or(Precondition::Absent, |object| Precondition::Matches(object.etag.clone()));
         match self.bucket.apply(&key, change, base).await {
             Ok(etag) => {

@@ -28,7 +28,7 @@ async fn deleting_an_arriving_object_deletes_it_at_the_new_key() {
         };
         let (deleted, ()) = futures_util::join!(world.mover.delete(&to, Precondition::None), theirs);
         deleted.unwrap();
-        world.mover.arrived().await;
+        world.mover.wait_until_all_moved().await;
         assert_eq!(contents(&world.memory).await, expected(&[("d/a", "theirs")]), "after {wait} ms");
     }
 }
@@ -43,13 +43,13 @@ async fn an_arriving_object_that_could_not_be_deleted_stays_visible() {
     world.faults.add(Rule::new(Fault::lost_reply()).on(Operation::Delete).at(&key("a")));
     world.faults.add(Rule::new(Fault::unavailable()).on(Operation::Delete).at(&key("b")));
     world.rename(&a, "b", Precondition::Matches(b.etag)).await.unwrap();
-    world.mover.rests().await;
+    world.mover.wait_until_idle().await;
     let deleted = world.mover.delete(&key("b"), Precondition::None).await;
     assert!(matches!(deleted, Err(StoreError::Unavailable(_))));
     assert_eq!(contents(&*world.mover).await, expected(&[("b", "newer")]));
     world.mover.delete(&key("b"), Precondition::None).await.unwrap();
     assert_eq!(contents(&*world.mover).await, expected(&[]));
-    world.mover.arrived().await;
+    world.mover.wait_until_all_moved().await;
     assert_eq!(contents(&world.memory).await, expected(&[]));
 }
 
@@ -82,7 +82,7 @@ async fn a_move_is_done_when_the_log_below_is_synced() {
         })
         .await
         .unwrap();
-    mover.arrived().await;
+    mover.wait_until_all_moved().await;
     while mover.synced() < std::fs::metadata(&moves).unwrap().len() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }

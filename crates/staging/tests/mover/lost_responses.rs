@@ -1,7 +1,7 @@
 //! Tests of copies whose response was lost: the mover recognises such a copy as its own.
 
-use super::{World, contents, expected, keeper, key, put};
-use staging::mover::Keeper;
+use super::{World, contents, expected, key, observer, put};
+use staging::mover::MoveObserver;
 use std::time::Duration;
 use store::wrap::{Fault, Operation, Rule};
 use store::{ObjectRef, ObjectStore as _, Payload, Precondition, PutOptions};
@@ -15,7 +15,7 @@ async fn rename_with_lost_response(
 ) -> ObjectRef {
     world.faults.add(Rule::new(Fault::lost_reply()).on(Operation::Copy));
     let renamed = world.rename(from, to, at_target).await.unwrap();
-    world.mover.rests().await;
+    world.mover.wait_until_idle().await;
     renamed
 }
 
@@ -28,7 +28,7 @@ async fn a_copy_with_lost_response_is_removed_after_another_rename() {
     assert_eq!(contents(&world.memory).await, expected(&[("a", "one"), ("b", "one")]));
     world.rename(&b, "c", Precondition::Absent).await.unwrap();
     assert_eq!(contents(&*world.mover).await, expected(&[("c", "one")]));
-    world.mover.arrived().await;
+    world.mover.wait_until_all_moved().await;
     assert_eq!(contents(&world.memory).await, expected(&[("c", "one")]));
 }
 
@@ -48,7 +48,7 @@ async fn a_copy_with_lost_response_is_not_taken_for_another_clients() {
             world.reopen();
         }
         assert_eq!(contents(&*world.mover).await, expected(&[("place", "two")]));
-        world.mover.arrived().await;
+        world.mover.wait_until_all_moved().await;
         assert_eq!(contents(&world.memory).await, expected(&[("place", "two")]));
     }
 }
@@ -62,13 +62,13 @@ async fn a_copy_with_lost_response_is_not_visible_in_a_renamed_directory() {
     let newer = world.put("newer", "two").await;
     world.faults.add(Rule::new(Fault::lost_reply()).on(Operation::Copy));
     world.rename_tree("from/", "to/").await;
-    world.mover.rests().await;
+    world.mover.wait_until_idle().await;
     assert_eq!(contents(&world.memory).await["to/a"], "one");
     let newer = world.rename(&newer, "to/a", Precondition::None).await.unwrap();
     assert_eq!(contents(&*world.mover).await, expected(&[("to/a", "two")]));
     world.rename(&newer, "c", Precondition::Absent).await.unwrap();
     assert_eq!(contents(&*world.mover).await, expected(&[("c", "two")]));
-    world.mover.arrived().await;
+    world.mover.wait_until_all_moved().await;
     assert_eq!(contents(&world.memory).await, expected(&[("c", "two")]));
 }
 
@@ -83,7 +83,7 @@ async fn a_copy_with_lost_response_does_not_hide_its_directory() {
     let shown = [("d/", ""), ("d/a", "two")];
     assert_eq!(contents(&*world.mover).await, expected(&shown));
     assert_eq!(world.mover.head(&key("d/")).await.unwrap().size_bytes, 0);
-    world.mover.arrived().await;
+    world.mover.wait_until_all_moved().await;
     assert_eq!(contents(&world.memory).await, expected(&shown));
 }
 
@@ -93,7 +93,7 @@ async fn a_copy_with_lost_response_does_not_hide_its_directory() {
 async fn a_copy_with_lost_response_is_not_shown_for_its_arrived_object() {
     let world = World::new();
     // Like a volume, which recognises its objects by their headers.
-    world.mover.kept_by(Keeper { knows: Box::new(|_, _| true), ..keeper() });
+    world.mover.set_observer(MoveObserver { knows: Box::new(|_, _| true), ..observer() });
     let a = world.put("a", "one").await;
     let b = rename_with_lost_response(&world, &a, "b", Precondition::Absent).await;
     world.faults.add(Rule::new(Fault::Stall).on(Operation::Get).at(&key("b")));
@@ -103,7 +103,7 @@ async fn a_copy_with_lost_response_is_not_shown_for_its_arrived_object() {
     assert_eq!(world.mover.head(&key("c")).await.unwrap().object.etag, arrived);
     assert_eq!(contents(&*world.mover).await, expected(&[("c", "one")]));
     world.faults.release();
-    world.mover.arrived().await;
+    world.mover.wait_until_all_moved().await;
     assert_eq!(contents(&world.memory).await, expected(&[("c", "one")]));
 }
 
@@ -121,7 +121,7 @@ async fn an_object_replaced_during_a_comparison_is_another_clients() {
     put(&world.memory, "a", "theirs").await;
     world.faults.release();
     written.await.unwrap();
-    world.mover.arrived().await;
+    world.mover.wait_until_all_moved().await;
     assert_eq!(contents(&world.memory).await, expected(&[("a", "theirs"), ("b", "newer")]));
 }
 
@@ -135,14 +135,14 @@ async fn a_replaced_object_is_removed_before_a_new_one_is_stored() {
         let older = world.put("place", "one").await;
         world.faults.add(Rule::new(Fault::unavailable()).on(Operation::Copy));
         let renamed = world.rename(&newer, "place", Precondition::Matches(older.etag)).await.unwrap();
-        world.mover.rests().await;
+        world.mover.wait_until_idle().await;
         world.rename(&renamed, "elsewhere", Precondition::Absent).await.unwrap();
         if has_crashed {
             world.reopen();
         }
         let absent = PutOptions { precondition: Precondition::Absent, ..PutOptions::default() };
         world.mover.put(&key("place"), Payload::from("three"), absent).await.unwrap();
-        world.mover.arrived().await;
+        world.mover.wait_until_all_moved().await;
         let all = expected(&[("elsewhere", "two"), ("place", "three")]);
         assert_eq!(contents(&world.memory).await, all);
         for name in ["elsewhere", "place"] {
@@ -165,7 +165,7 @@ async fn a_copy_with_lost_response_is_removed_when_its_object_is_renamed_back() 
         if is_deleted {
             world.mover.delete(&key("a"), Precondition::None).await.unwrap();
         }
-        world.mover.arrived().await;
+        world.mover.wait_until_all_moved().await;
         let left: &[(&str, &str)] = if is_deleted { &[] } else { &[("a", "one")] };
         assert_eq!(contents(&world.memory).await, expected(left));
     }

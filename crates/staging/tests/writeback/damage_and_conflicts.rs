@@ -2,7 +2,7 @@
 
 use super::{LATER, World, contents, key, open, options, read};
 use bytes::Bytes;
-use staging::conflict::{Judge, Way};
+use staging::conflict::{ConflictCallbacks, Resolution};
 use staging::writeback::{Backlog, WritebackOptions};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -184,10 +184,10 @@ async fn s450_a_conflict_without_another_key_does_not_replace_theirs() {
 #[tokio::test(start_paused = true)]
 async fn s450_theirs_is_not_replaced_without_a_copy() {
     let world = World::new(options(LATER));
-    world.writeback.judged_by(Judge {
-        way: Arc::new(|conflict| Way::TheirsTo(conflict.key.clone())),
-        note: Arc::new(|_| Box::pin(async { Ok(()) })),
-        settled: Arc::new(|_| ()),
+    world.writeback.set_conflict_callbacks(ConflictCallbacks {
+        decide: Arc::new(|conflict| Resolution::TheirsTo(conflict.key.clone())),
+        record: Arc::new(|_| Box::pin(async { Ok(()) })),
+        resolved: Arc::new(|_| ()),
     });
     world.put("file", "ours", Precondition::Absent).await.unwrap();
     world.memory.put(&key("file"), "theirs".into(), PutOptions::default()).await.unwrap();

@@ -324,6 +324,6 @@ fn check(key: &ObjectKey, found: Option<&Stored>, precondition: &Precondition) -
 
 /// Returns a range of a body without copying.
 fn slice(key: &ObjectKey, body: &Payload, range: Range<u64>) -> Result<Payload> {
-    let range = byte_range::within(key, range, body.len())?;
+    let range = byte_range::clamp(key, range, body.len())?;
     Ok(body.slice(range))
 }

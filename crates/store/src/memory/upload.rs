@@ -65,7 +65,7 @@ impl Multipart for MemoryUpload {
 
     async fn copy_part(&self, number: u32, from: &ObjectRef, range: Range<u64>) -> Result<()> {
         let source = self.store.find_exactly(from)?.body;
-        let range = byte_range::inside(&from.key, range, source.len())?;
+        let range = byte_range::require_inside(&from.key, range, source.len())?;
         self.insert(number, slice(&from.key, &source, range)?)
     }
 

@@ -21,6 +21,8 @@ type DentryKey = (Ino, Name);
 #[derive(Debug)]
 pub(crate) struct Changes {
     moments: Arc<Moments>,
+    /// Whether there are looks at the bucket that a change could make invalid; otherwise no name is recorded.
+    records_names: bool,
     known: Mutex<ChangeTable>,
     settled: Notify,
 }
@@ -46,13 +48,15 @@ pub(crate) struct ChangeGuard<'c> {
 }
 
 impl Changes {
-    pub(crate) fn new(moments: Arc<Moments>) -> Self {
-        Self { moments, known: Mutex::default(), settled: Notify::new() }
+    pub(crate) fn new(moments: Arc<Moments>, records_names: bool) -> Self {
+        Self { moments, records_names, known: Mutex::default(), settled: Notify::new() }
     }
 
     pub(crate) fn begin(&self, parent: Ino, name: &Name) -> ChangeGuard<'_> {
         let key = (parent, name.clone());
-        self.lock().names.entry(key.clone()).or_default().under_way += 1;
+        if self.records_names {
+            self.lock().names.entry(key.clone()).or_default().under_way += 1;
+        }
         ChangeGuard { changes: self, key }
     }
 
@@ -93,6 +97,9 @@ impl Changes {
 
 impl Drop for ChangeGuard<'_> {
     fn drop(&mut self) {
+        if !self.changes.records_names {
+            return;
+        }
         let mut known = self.changes.lock();
         let now = self.changes.moments.now();
         if let Some(change) = known.names.get_mut(&self.key) {
@@ -119,7 +126,7 @@ mod tests {
     #[tokio::test]
     async fn looks_made_before_the_end_of_a_change_are_invalid() {
         let clock = Arc::new(Moments::new(Arc::new(SystemClock), 1));
-        let changes = Changes::new(clock.clone());
+        let changes = Changes::new(clock.clone(), true);
         let name = Name::new(b"a").unwrap();
         let is_valid = |at| changes.while_frozen(|is_valid| is_valid(Ino::ROOT, &name, at));
         assert!(is_valid(clock.now()));
@@ -139,7 +146,7 @@ mod tests {
     #[test]
     fn the_table_is_bounded_and_earlier_looks_become_invalid() {
         let clock = Arc::new(Moments::new(Arc::new(SystemClock), 1));
-        let changes = Changes::new(clock.clone());
+        let changes = Changes::new(clock.clone(), true);
         let name = |number: usize| Name::new(number.to_string().as_bytes()).unwrap();
         let looked_at = clock.now();
         let under_way = changes.begin(Ino::ROOT, &name(0));

@@ -70,7 +70,10 @@ impl Discovery {
         let found = self.find_name(parent, name).await?;
         match found.as_ref().and_then(|inode| inode.home.as_ref()) {
             // An additional link of a file: the object is under the key of the primary link.
-            Some((dir, home)) if self.mount.layout.can_have_keys() && (*dir, home) != (parent, name) => {
+            Some((dir, home))
+                if (*dir, home) != (parent, name)
+                    && self.mount.layout.can_list_in(self.names.tables(), *dir)? =>
+            {
                 self.find_name(*dir, home).await?;
                 Ok(self.names.tables().lookup(parent, name)?)
             }
@@ -88,14 +91,13 @@ impl Discovery {
         {
             local = self.names.tables().lookup(parent, name)?;
         }
-        if !self.mount.layout.can_have_keys()
-            || local.as_ref().is_some_and(|inode| self.known.is_current(parent, inode))
-        {
+        if local.as_ref().is_some_and(|inode| self.known.is_current(parent, inode)) {
             return Ok(local);
         }
-        let prefix = self.mount.layout.directory(self.names.tables(), parent)?;
-        let has_key = |inode: &Inode| self.mount.layout.has_key(&prefix, name, inode.kind);
-        if !self.mount.layout.can_list(&prefix) || local.as_ref().is_some_and(|inode| !has_key(inode)) {
+        let Some(prefix) = self.mount.layout.listed_prefix(self.names.tables(), parent)? else {
+            return Ok(local);
+        };
+        if local.as_ref().is_some_and(|inode| !self.mount.layout.has_key(&prefix, name, inode.kind)) {
             return Ok(local);
         }
         let sort_keys = SortKeys::of(name)?;
@@ -361,6 +363,9 @@ impl KnownState {
     }
 
     fn is_current(&self, parent: Ino, inode: &Inode) -> bool {
+        if !self.mount.rules.follows_bucket {
+            return true;
+        }
         match inode.object().is_some() || inode.is_dir() {
             true => {
                 self.content.has_unpublished_writes(inode.ino) || self.is_trusted(parent, inode.observed_at)

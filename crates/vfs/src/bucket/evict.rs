@@ -23,8 +23,10 @@ use crate::bucket::reconcile::PrefixedDirectory;
 use crate::bucket::sort_keys;
 use crate::content::Content;
 use crate::derived::views::Views;
+use crate::memory_limit::Share;
 use crate::mount::Mount;
 use crate::names::Names;
+use crate::volumes::rules::Evicted;
 
 /// Keeps known names within their share of memory.
 #[derive(Debug)]
@@ -34,24 +36,12 @@ pub(crate) struct NameEvictor {
     pub(in crate::bucket) content: Arc<Content>,
     pub(in crate::bucket) known: Arc<KnownState>,
     pub(in crate::bucket) derived: Arc<Views>,
-    pub(in crate::bucket) freed: Freed,
     pub(in crate::bucket) hand: ClockHand,
-}
-
-/// The memory that eviction frees.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::bucket) enum Freed {
-    /// Names that can be read from the bucket again.
-    Names,
-    /// References of the kernel to inodes, where the tables alone have the names.
-    References,
 }
 
 impl NameEvictor {
     pub(crate) fn new(base: &Base, parts: &BucketParts, derived: &Arc<Views>) -> Arc<Self> {
-        let freed = if base.mount.layout.can_have_keys() { Freed::Names } else { Freed::References };
         Arc::new(Self {
-            freed,
             mount: base.mount.clone(),
             names: base.names.clone(),
             content: base.content.clone(),
@@ -97,23 +87,35 @@ impl NameEvictor {
     /// Counts entries that were learned or looked up. If the tables exceed their share of memory, evicts down to three quarters
     /// of it, as far as one sweep gets.
     pub(crate) fn evict_if_needed(&self, entries: usize) -> Result<()> {
-        let is_over = match self.freed {
-            Freed::Names => self.names_bytes() > self.mount.config.metadata_bytes(),
-            // The other half is for the engine.
-            Freed::References => self.references_bytes() > self.mount.config.metadata_bytes() / 2,
-        };
-        if !is_over {
+        if !self.is_over_share() {
             return Ok(());
         }
         if self.hand.entries.fetch_add(entries, Ordering::Relaxed) + entries < ENTRIES_PER_SWEEP {
             return Ok(());
         }
+        self.run_sweep()
+    }
+
+    /// Evicts as much as one sweep gets to if the names exceed their share, which may have become smaller.
+    pub(crate) fn trim(&self) -> Result<()> {
+        if self.is_over_share() { self.run_sweep() } else { Ok(()) }
+    }
+
+    fn is_over_share(&self) -> bool {
+        match self.mount.rules.evicted {
+            Evicted::Names => self.names_bytes() > self.share_bytes(),
+            // The other half is for the engine.
+            Evicted::References => self.references_bytes() > self.share_bytes() / 2,
+        }
+    }
+
+    fn run_sweep(&self) -> Result<()> {
         // A sweep of another task is running.
         let Ok(mut position) = self.hand.position.try_lock() else { return Ok(()) };
         self.hand.entries.store(0, Ordering::Relaxed);
-        match self.freed {
-            Freed::Names => self.sweep(&mut position),
-            Freed::References => self.ask_kernel_to_forget(&mut position.asked),
+        match self.mount.rules.evicted {
+            Evicted::Names => self.sweep(&mut position),
+            Evicted::References => self.ask_kernel_to_forget(&mut position.asked),
         }
     }
 
@@ -136,7 +138,7 @@ impl NameEvictor {
 
     /// Handles an inode that the kernel has forgotten. While memory is short such inodes are evicted in batches.
     pub(crate) fn evict_forgotten(&self, ino: Ino) -> Result<()> {
-        if self.freed == Freed::References || !self.is_above_target() {
+        if self.mount.rules.evicted == Evicted::References || !self.is_above_target() {
             return Ok(());
         }
         let together = {
@@ -189,12 +191,16 @@ impl NameEvictor {
         self.names.tables().engine().memory_bytes() + self.references_bytes()
     }
 
+    fn share_bytes(&self) -> u64 {
+        self.mount.memory.share_bytes(Share::Names)
+    }
+
     fn references_bytes(&self) -> u64 {
         self.names.references().len() as u64 * REFERENCE_BYTES
     }
 
     fn is_above_target(&self) -> bool {
-        self.names_bytes() > self.mount.config.metadata_bytes() / 4 * 3
+        self.names_bytes() > self.share_bytes() / 4 * 3
     }
 
     fn sweep(&self, hand: &mut Position) -> Result<()> {
@@ -285,7 +291,7 @@ impl NameEvictor {
     }
 
     fn evict(&self, ops: &[Op]) -> Result<()> {
-        for evicted in self.names.tables().commit_all(&self.mount.ctx(), ops)?.into_iter().flatten() {
+        for evicted in self.names.tables().commit_all(&self.mount.origin(), ops)?.into_iter().flatten() {
             if let Some(inode) = evicted.removed.filter(|inode| inode.kind == Kind::Directory) {
                 self.known.directories().remove(inode.ino);
             }

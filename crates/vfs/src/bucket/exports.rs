@@ -163,8 +163,8 @@ impl Exporter {
     async fn copy_onto_itself(&self, file: &crate::content::open_file::OpenFile) -> Result<()> {
         let _path = self.locks.lock_path(file.ino).await?;
         let Some(object) = self.names.object(&self.names.tables().inode(file.ino)?)? else { return Ok(()) };
-        // The claim keeps the endpoint from storing another object under the key, which would be taken for this one.
-        let _claim = self.locks.claims().claim(&object.key).await;
+        // The lock keeps the endpoint from storing another object under the key, which would be taken for this one.
+        let _key_lock = self.locks.key_locks().lock(&object.key).await;
         let inode = self.names.tables().inode(file.ino)?;
         let Some(old) = self.names.object(&inode)?.filter(|_| inode.home.is_some()) else { return Ok(()) };
         self.publisher.ensure_volume_record().await?;
@@ -220,7 +220,7 @@ impl Exporter {
             return self.publisher.store_new(inode, bytes::Bytes::new(), Precondition::None).await;
         };
         let _path = self.locks.lock_path(inode.ino).await?;
-        let _claim = self.locks.claims().claim(&marker.object.key).await;
+        let _key_lock = self.locks.key_locks().lock(&marker.object.key).await;
         let had = self.current_description(inode, &marker).await?;
         let wanted = self.metadata.updated_description(inode, had.clone())?;
         let object = self.redescribe(&marker, &had, &wanted).await?;

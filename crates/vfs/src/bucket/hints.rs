@@ -197,7 +197,7 @@ impl Hints {
     /// Waits for this mount's own change of the key before looking it up. A hint may arrive before the answer to the request
     /// that it reports; after that answer no lookup is needed.
     async fn look_up_once_settled(&self, hint: &Hint) -> Result<Vec<Invalidation>> {
-        drop(tokio::time::timeout(SETTLED_WITHIN, self.locks.claims().claim(&hint.key)).await);
+        drop(tokio::time::timeout(SETTLED_WITHIN, self.locks.key_locks().lock(&hint.key)).await);
         match self.action_for(hint)? {
             HintAction::Look => self.discovery.look_up(&hint.key).await,
             _ => Ok(Vec::new()),

@@ -58,7 +58,7 @@ impl Importer {
     ) -> Result<()> {
         let reserved = [&self.mount.config.prefix[..], RESERVED.as_bytes(), b"/"].concat();
         let request = ListRequest { prefix, delimiter, limit: PAGE_ENTRIES, ..ListRequest::default() };
-        let mut pages = Pages::of(self.mount.store.as_ref(), request);
+        let mut pages = Pages::new(self.mount.store.as_ref(), request);
         while let Some(entries) = pages.next().await? {
             for entry in entries {
                 match entry {
@@ -181,7 +181,7 @@ impl Importer {
                 free = Name::new(&[&name.as_bytes()[..kept], end.as_bytes()].concat())?;
             }
             let op = Op::Import { parent, name: free.clone(), ino, seen: seen.clone() };
-            match self.names.tables().commit(&self.mount.ctx(), &op) {
+            match self.names.tables().commit(&self.mount.origin(), &op) {
                 Ok(_) => {
                     self.names.invalidations().entry(parent, free.as_bytes());
                     return Ok(ino);

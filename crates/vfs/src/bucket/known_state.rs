@@ -31,8 +31,8 @@ impl KnownState {
             mount: base.mount.clone(),
             names: base.names.clone(),
             content: base.content.clone(),
-            directories: Directories::new(base.mount.layout.can_have_keys()),
-            changes: Changes::new(base.mount.moments.clone()),
+            directories: Directories::new(base.mount.rules.follows_bucket),
+            changes: Changes::new(base.mount.moments.clone(), base.mount.rules.follows_bucket),
             sharing,
             reads_headers,
         })
@@ -81,7 +81,7 @@ impl KnownState {
             Kind::Directory => Op::Rmdir { parent, name: name.clone() },
             _ => Op::Unlink { parent, name: name.clone(), keep: false },
         };
-        self.names.tables().commit(&self.mount.ctx(), &op)?;
+        self.names.tables().commit(&self.mount.origin(), &op)?;
         self.directories.get(parent).forget();
         Ok(())
     }
@@ -108,8 +108,7 @@ impl KnownState {
     /// newer than the request. A directory whose listing took many pages is trusted longer, but not for an open.
     pub(crate) fn is_recent(&self, parent: Ino, inode: &Inode, asked_at: Moment) -> bool {
         let (now, ttl) = (self.mount.moment(), self.mount.config.metadata_ttl);
-        !self.mount.layout.can_have_keys()
-            || inode.observed_at >= asked_at
+        inode.observed_at >= asked_at
             || self.content.has_unpublished_writes(inode.ino)
             || inode.object().is_none()
             || self.sharing.is_none() && self.is_trusted(parent, inode.observed_at)

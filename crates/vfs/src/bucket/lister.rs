@@ -251,7 +251,7 @@ impl BackgroundLister {
             None => return Ok(false),
         };
         Ok(self.names.tables().entry(dir, &Name::new(&name)?)?.is_some()
-            || self.names.tables().entry(dir, &Name::new(&names::beside(&name))?)?.is_some())
+            || self.names.tables().entry(dir, &Name::new(&names::colliding(&name))?)?.is_some())
     }
 
     /// Moves to the next directory.
@@ -336,9 +336,10 @@ impl BackgroundLister {
 
     fn write_position(&self, at: &Position) -> Result<()> {
         let (name, value) = (POSITION.into(), at.encode().into());
-        self.names
-            .tables()
-            .commit(&self.mount.ctx(), &Op::SetXattr { ino: Ino::ROOT, name, value, how: XattrHow::Set })?;
+        self.names.tables().commit(
+            &self.mount.origin(),
+            &Op::SetXattr { ino: Ino::ROOT, name, value, how: XattrHow::Set },
+        )?;
         Ok(())
     }
 

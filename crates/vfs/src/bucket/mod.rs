@@ -42,7 +42,7 @@ use crate::bucket::path_locks::ChangeLocks;
 
 /// The services that keep a volume and its bucket in agreement.
 #[derive(Debug)]
-pub(crate) struct Bucket {
+pub(crate) struct BucketServices {
     pub(crate) known: Arc<KnownState>,
     pub(crate) metadata: Arc<Metadata>,
     pub(crate) exports: Arc<ExportQueue>,

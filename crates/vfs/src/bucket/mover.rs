@@ -5,7 +5,7 @@
 //! another etag at its destination.
 
 use meta::{Dentry, Extent, Ino, Inode, Kind, Name, Op, RenameHow, Stored};
-use staging::mover::{Keeper, Mover, MoverOptions, Renamed};
+use staging::mover::{MoveObserver, Mover, MoverOptions, Renamed};
 use std::sync::{Arc, Weak};
 use store::{ETag, Entropy, ObjectKey, ObjectMeta, ObjectRef, ObjectStore, StoreError};
 
@@ -80,7 +80,7 @@ impl Moves {
         let Some(mover) = &self.mover else { return };
         let me = || self.me.clone();
         let (makes_safe, knows, has_arrived, has_left, is_void) = (me(), me(), me(), me(), me());
-        mover.kept_by(Keeper {
+        mover.set_observer(MoveObserver {
             make_safe: Box::new(move || {
                 let me = makes_safe.upgrade();
                 Box::pin(async move {
@@ -117,7 +117,7 @@ impl Moves {
                     }
                 }
             }),
-            judge: self.resolver.judge(),
+            conflicts: self.resolver.callbacks(),
         });
     }
 
@@ -151,7 +151,7 @@ impl Moves {
         let content = stored.iter().map(with_tag).collect();
         self.names
             .tables()
-            .commit(&self.mount.ctx(), &Op::Publish { ino, base, content, size_bytes, mtime: None })?;
+            .commit(&self.mount.origin(), &Op::Publish { ino, base, content, size_bytes, mtime: None })?;
         self.names.references().change_etag(ino, given, there);
         self.content.blocks().retag(ino, given, there);
         match self.content.files().get(ino) {
@@ -213,7 +213,7 @@ impl Moves {
                 }
                 Some(_) => continue,
             };
-            self.names.tables().commit(&self.mount.ctx(), &op)?;
+            self.names.tables().commit(&self.mount.origin(), &op)?;
         }
         Ok(())
     }
@@ -246,14 +246,14 @@ impl Moves {
     /// moves nothing and does not wait.
     pub async fn wait_until_at_rest(&self) {
         if let Some(mover) = self.active_mover() {
-            mover.rests().await;
+            mover.wait_until_idle().await;
         }
     }
 
     /// Waits until each renamed object is at its new key in the bucket.
     pub async fn wait_until_complete(&self) {
         if let Some(mover) = self.active_mover() {
-            mover.arrived().await;
+            mover.wait_until_all_moved().await;
         }
     }
 

@@ -5,12 +5,12 @@
 //! waits only for stores in its tree.
 //!
 //! Invariants: the paths of one lock are acquired together or not at all. A holder requests no second lock, so waiters cannot
-//! form a cycle. Lock order: a file's write state, a path, then keys (`claims`) and names (`changes`).
+//! form a cycle. Lock order: a file's write state, a path, then keys (`key_locks`) and names (`changes`).
 
 use meta::{FsError, Ino, Name};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use store::{Claims, ObjectKey, names};
+use store::{KeyedLocks, ObjectKey, names};
 use tokio::sync::Notify;
 
 use crate::base::Base;
@@ -18,19 +18,19 @@ use crate::mount::Mount;
 use crate::names::Names;
 use crate::{Error, Result};
 
-/// Locks of paths and claims of keys that are about to change.
+/// Locks of paths, and of keys that are about to change.
 #[derive(Debug)]
 pub(crate) struct ChangeLocks {
     pub(in crate::bucket) mount: Arc<Mount>,
     pub(in crate::bucket) names: Arc<Names>,
     pub(in crate::bucket) paths: PathLocks,
     /// Storing an object and naming it are two steps; two changes of one mount under one key must not take each other's objects
-    /// for foreign ones. Claimed after a file's `write_state` and path.
-    pub(in crate::bucket) claims: Claims<ObjectKey>,
-    /// Keys that the endpoint changes, claimed until the namespace shows the outcome. Claimed before any other lock.
-    pub(in crate::bucket) endpoint_claims: Claims<ObjectKey>,
+    /// for foreign ones. Taken after a file's `write_state` and path.
+    pub(in crate::bucket) key_locks: KeyedLocks<ObjectKey>,
+    /// Keys that the endpoint changes, locked until the namespace shows the outcome. Taken before any other lock.
+    pub(in crate::bucket) endpoint_key_locks: KeyedLocks<ObjectKey>,
     /// Multipart uploads that are being changed, by upload id.
-    pub(in crate::bucket) upload_claims: Claims<ObjectKey>,
+    pub(in crate::bucket) upload_locks: KeyedLocks<ObjectKey>,
 }
 
 impl ChangeLocks {
@@ -38,31 +38,33 @@ impl ChangeLocks {
         Arc::new(Self {
             mount: base.mount.clone(),
             names: base.names.clone(),
-            paths: PathLocks::default(),
-            claims: Claims::default(),
-            endpoint_claims: Claims::default(),
-            upload_claims: Claims::default(),
+            paths: PathLocks::new(base.mount.rules.follows_bucket),
+            key_locks: KeyedLocks::default(),
+            endpoint_key_locks: KeyedLocks::default(),
+            upload_locks: KeyedLocks::default(),
         })
     }
 
-    /// Returns claims of keys that are about to change.
-    pub(crate) fn claims(&self) -> &Claims<ObjectKey> {
-        &self.claims
+    /// Returns the locks of keys that are about to change.
+    pub(crate) fn key_locks(&self) -> &KeyedLocks<ObjectKey> {
+        &self.key_locks
     }
 
-    /// Returns claims of multipart uploads that are being changed.
-    pub(crate) fn upload_claims(&self) -> &Claims<ObjectKey> {
-        &self.upload_claims
+    /// Returns the locks of multipart uploads that are being changed.
+    pub(crate) fn upload_locks(&self) -> &KeyedLocks<ObjectKey> {
+        &self.upload_locks
     }
 
-    /// Returns claims of keys that the endpoint changes.
-    pub(crate) fn endpoint_claims(&self) -> &Claims<ObjectKey> {
-        &self.endpoint_claims
+    /// Returns the locks of keys that the endpoint changes.
+    pub(crate) fn endpoint_key_locks(&self) -> &KeyedLocks<ObjectKey> {
+        &self.endpoint_key_locks
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct PathLocks {
+    /// Whether keys are paths; otherwise the locks cover no path.
+    covers_paths: bool,
     state: Mutex<State>,
     freed: Notify,
 }
@@ -85,6 +87,10 @@ pub(crate) struct PathLock<'l> {
 }
 
 impl PathLocks {
+    fn new(covers_paths: bool) -> Self {
+        Self { covers_paths, state: Mutex::default(), freed: Notify::new() }
+    }
+
     /// Locks paths for a store. `find_paths` resolves them, and is called again if a tree was moved meanwhile.
     pub(crate) async fn store(&self, find_paths: impl Fn() -> Result<Vec<Vec<u8>>>) -> Result<PathLock<'_>> {
         self.lock(find_paths, false).await
@@ -105,7 +111,7 @@ impl PathLocks {
     ) -> Result<PathLock<'_>> {
         loop {
             let moves = self.state().moves;
-            let paths = find_paths()?;
+            let paths = if self.covers_paths { find_paths()? } else { Vec::new() };
             let lock = self.enqueue(paths, is_tree);
             if lock.granted().await == moves {
                 return Ok(lock);
@@ -176,8 +182,7 @@ impl Drop for PathLock<'_> {
     }
 }
 
-/// Path locks of files and names. In a volume named by inode keys are not paths, and nothing is locked. An inode without a name
-/// has no path either.
+/// Path locks of files and names. An inode without a name has no path.
 impl ChangeLocks {
     /// Locks the path of a file or directory.
     pub(crate) async fn lock_path(&self, ino: Ino) -> Result<PathLock<'_>> {
@@ -186,11 +191,7 @@ impl ChangeLocks {
             Err(FsError::NotFound) => Ok(None),
             Err(error) => Err(Error::from(error)),
         };
-        let find_paths = || match self.mount.layout.can_have_keys() {
-            true => self.paths_of(home()?.as_ref()),
-            false => Ok(Vec::new()),
-        };
-        self.paths.store(find_paths).await
+        self.paths.store(|| self.paths_of(home()?.as_ref())).await
     }
 
     /// Locks the paths of directory entries.
@@ -216,7 +217,7 @@ impl ChangeLocks {
 
     fn paths_of<'e>(&self, entries: impl IntoIterator<Item = &'e (Ino, Name)>) -> Result<Vec<Vec<u8>>> {
         let mut paths = Vec::new();
-        for (dir, name) in entries.into_iter().filter(|_| self.mount.layout.can_have_keys()) {
+        for (dir, name) in entries {
             match self.names.tables().path(*dir) {
                 Ok(above) => {
                     let names = above.iter().chain([name]).map(Name::as_bytes);
@@ -243,7 +244,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_move_waits_only_for_stores_in_its_tree() {
-        let locks = PathLocks::default();
+        let locks = PathLocks::new(true);
         let slow = locks.store(|| paths(&["a/b/c"])).await.unwrap();
         drop(locks.move_trees(|| paths(&["a/bb", "d"])).now_or_never().unwrap().unwrap());
         let mut moving = pin!(locks.move_trees(|| paths(&["a/b", "d"])));
@@ -265,7 +266,7 @@ mod tests {
 
     #[tokio::test]
     async fn moves_of_overlapping_trees_are_serialized() {
-        let locks = PathLocks::default();
+        let locks = PathLocks::new(true);
         let first = locks.move_trees(|| paths(&["a", "c/a"])).await.unwrap();
         let mut crossing = pin!(locks.move_trees(|| paths(&["c", "a/c"])));
         assert!(poll!(&mut crossing).is_pending());
@@ -276,7 +277,7 @@ mod tests {
     /// A store that waited for a move of a directory above it has another path afterwards.
     #[tokio::test]
     async fn a_path_is_resolved_again_after_a_move() {
-        let locks = PathLocks::default();
+        let locks = PathLocks::new(true);
         let has_moved = Cell::new(false);
         let moving = locks.move_trees(|| paths(&["a", "b"])).await.unwrap();
         let mut store = pin!(locks.store(|| paths(&[if has_moved.get() { "b/x" } else { "a/x" }])));
@@ -290,7 +291,7 @@ mod tests {
     /// A store that is cancelled while it waits must not block later ones.
     #[tokio::test]
     async fn a_dropped_waiter_is_removed() {
-        let locks = PathLocks::default();
+        let locks = PathLocks::new(true);
         let store = locks.store(|| paths(&["a/x"])).await.unwrap();
         {
             let mut moving = pin!(locks.move_trees(|| paths(&["a"])));

@@ -107,7 +107,7 @@ impl Reconciler {
                     false => self.is_directory_too(place, &name, is_in_page(), looked_at)?,
                 };
                 let shown =
-                    if is_shadowed { Name::new(&names::beside(name.as_bytes()))? } else { name.clone() };
+                    if is_shadowed { Name::new(&names::colliding(name.as_bytes()))? } else { name.clone() };
                 page.objects.insert(name);
                 observations.insert(shown, Some(seen));
             }
@@ -176,12 +176,12 @@ impl Reconciler {
             let mut observations = Observations::new();
             match (object, directory) {
                 (object, Some(directory)) => {
-                    observations.insert(Name::new(&names::beside(name.as_bytes()))?, object);
+                    observations.insert(Name::new(&names::colliding(name.as_bytes()))?, object);
                     observations.insert(name.clone(), Some(directory));
                 }
                 (object, None) => {
                     // Without the directory, no escaped name is needed.
-                    if let Ok(escaped) = Name::new(&names::beside(name.as_bytes()))
+                    if let Ok(escaped) = Name::new(&names::colliding(name.as_bytes()))
                         && self.names.tables().entry(place.0, &escaped)?.is_some()
                     {
                         observations.insert(escaped, None);
@@ -215,7 +215,7 @@ impl Reconciler {
             return Ok(());
         }
         let seen = headers::with_known_precision(stored_at(&inode), seen);
-        match self.names.tables().commit(&self.mount.ctx(), &Op::Refresh { ino, seen }) {
+        match self.names.tables().commit(&self.mount.origin(), &Op::Refresh { ino, seen }) {
             Ok(Applied { inode: Some(after), .. }) => self.propagate_refresh(&inode, &after),
             outcome => is_too_late(outcome).map(drop),
         }
@@ -262,7 +262,7 @@ impl Reconciler {
             return Ok(());
         }
         let seen = Observed { mode: inode.mode, uid: inode.uid, gid: inode.gid, ..seen };
-        is_too_late(self.names.tables().commit(&self.mount.ctx(), &Op::Refresh { ino: dir, seen }))?;
+        is_too_late(self.names.tables().commit(&self.mount.origin(), &Op::Refresh { ino: dir, seen }))?;
         Ok(())
     }
 
@@ -272,10 +272,10 @@ impl Reconciler {
         if kind == Kind::Directory {
             return Ok(false);
         }
-        let escaped = Name::new(&names::beside(name.as_bytes()))?;
+        let escaped = Name::new(&names::colliding(name.as_bytes()))?;
         let how = RenameHow::Replace;
         let op = Op::Rename { from: (dir, name.clone()), to: (dir, escaped.clone()), how, keep: false };
-        let has_moved = !is_too_late(self.names.tables().commit(&self.mount.ctx(), &op))?;
+        let has_moved = !is_too_late(self.names.tables().commit(&self.mount.origin(), &op))?;
         self.names.invalidations().entry(dir, name.as_bytes());
         self.names.invalidations().entry(dir, escaped.as_bytes());
         Ok(has_moved)
@@ -465,7 +465,7 @@ impl Reconciler {
                     .entry(place.0, &name)?
                     .is_some_and(|entry| entry.kind == Kind::Directory)
                 {
-                    escaped.push((Name::new(&names::beside(name.as_bytes()))?, seen));
+                    escaped.push((Name::new(&names::colliding(name.as_bytes()))?, seen));
                 }
             }
             match escaped.is_empty() {
@@ -598,7 +598,7 @@ impl KnownState {
         if ops.is_empty() {
             return Ok(());
         }
-        for (op, outcome) in ops.iter().zip(self.names.tables().commit_all(&self.mount.ctx(), ops)?) {
+        for (op, outcome) in ops.iter().zip(self.names.tables().commit_all(&self.mount.origin(), ops)?) {
             match (op, outcome) {
                 (Op::Vanish { parent, name, .. }, Ok(applied)) => {
                     if let Some(removed) = applied.removed {
@@ -631,7 +631,7 @@ impl KnownState {
     ) -> Result<bool> {
         let keep = self.content.files().get(local.ino).is_some();
         let op = Op::Vanish { parent: dir, name: name.clone(), looked_at, keep };
-        if is_too_late(self.names.tables().commit(&self.mount.ctx(), &op))? {
+        if is_too_late(self.names.tables().commit(&self.mount.origin(), &op))? {
             return Ok(false);
         }
         match local.kind {

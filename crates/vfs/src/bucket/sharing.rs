@@ -12,6 +12,7 @@ use store::{Entropy, ObjectKey, ObjectStore, Timestamp};
 
 use crate::config::Config;
 use crate::layout::Layout;
+use crate::volumes::rules::VolumeRules;
 use crate::{Error, Result};
 
 /// Maximum files to remember. Above it all are forgotten; the next listing finds them again.
@@ -42,12 +43,13 @@ impl Sharing {
         store: &Arc<dyn ObjectStore>,
         entropy: &Arc<Entropy>,
         layout: &Layout,
+        rules: &VolumeRules,
         config: &Config,
     ) -> Result<Option<Self>> {
         if !config.is_shared {
             return Ok(None);
         }
-        if !layout.can_have_keys() {
+        if !rules.can_be_shared {
             return Err(Error::Volume(
                 "says that it is named by inode: its names exist on one machine only, so it cannot be shared"
                     .into(),

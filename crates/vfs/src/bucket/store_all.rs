@@ -53,7 +53,7 @@ impl Exporter {
             limit: PAGE_ENTRIES,
             ..ListRequest::default()
         };
-        let mut pages = Pages::of(self.mount.store.as_ref(), request);
+        let mut pages = Pages::new(self.mount.store.as_ref(), request);
         while let Some(entries) = pages.next().await? {
             for entry in entries {
                 let ListEntry::Object(ListedObject { object, .. }) = entry else { continue };

@@ -39,7 +39,7 @@ impl Audit {
         let mut referred = object_uses(engine)?;
         referred.retain(|key, _| layout.content_owner(key).is_some());
         let request = ListRequest { prefix: layout.content_prefix(), limit: BATCH, ..ListRequest::default() };
-        let mut pages = Pages::of(store, request);
+        let mut pages = Pages::new(store, request);
         while let Some(entries) = pages.next().await? {
             for entry in entries {
                 let ListEntry::Object(ListedObject { object, size_bytes, .. }) = entry else { continue };

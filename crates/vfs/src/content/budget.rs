@@ -1,7 +1,9 @@
-//! A share of the memory limit, in bytes. Callers never wait for memory that an idle holder keeps.
+//! The bytes held of a share of the memory limit. Callers never wait for memory that an idle holder keeps.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::memory_limit::{MemoryLimit, Share};
 
 /// Limit on the bytes held at one time.
 #[derive(Debug, Clone)]
@@ -9,7 +11,8 @@ pub(crate) struct Budget(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    limit: u64,
+    memory: Arc<MemoryLimit>,
+    share: Share,
     held: AtomicU64,
 }
 
@@ -21,13 +24,14 @@ pub(crate) struct Held {
 }
 
 impl Budget {
-    pub(crate) fn new(limit_bytes: u64) -> Self {
-        Self(Arc::new(Inner { limit: limit_bytes, held: AtomicU64::new(0) }))
+    pub(crate) fn new(memory: Arc<MemoryLimit>, share: Share) -> Self {
+        Self(Arc::new(Inner { memory, share, held: AtomicU64::new(0) }))
     }
 
     /// Takes the bytes if they are free.
     pub(crate) fn try_hold(&self, bytes: u64) -> Option<Held> {
-        let take = |held: u64| held.checked_add(bytes).filter(|sum| *sum <= self.0.limit);
+        let limit = self.limit_bytes();
+        let take = |held: u64| held.checked_add(bytes).filter(|sum| *sum <= limit);
         self.0.held.fetch_update(Ordering::AcqRel, Ordering::Acquire, take).ok()?;
         Some(Held { budget: self.clone(), bytes })
     }
@@ -42,8 +46,9 @@ impl Budget {
         self.0.held.load(Ordering::Acquire)
     }
 
+    /// Returns the bytes of the share, which may be less than is held after it became smaller.
     pub(crate) fn limit_bytes(&self) -> u64 {
-        self.0.limit
+        self.0.memory.share_bytes(self.0.share)
     }
 }
 
@@ -77,12 +82,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dropped_bytes_are_free_again() {
-        let budget = Budget::new(10);
-        let mut first = budget.try_hold(6).unwrap();
-        assert!(budget.try_hold(5).is_none());
-        assert!(first.try_grow(10));
-        assert!(!first.try_grow(11));
+    fn held_bytes_count_until_they_are_dropped() {
+        let memory = Arc::new(MemoryLimit::new(4400));
+        let budget = Budget::new(memory.clone(), Share::Reads);
+        assert_eq!(budget.limit_bytes(), 968);
+        let mut first = budget.try_hold(600).unwrap();
+        assert!(budget.try_hold(500).is_none());
+        assert!(first.try_grow(900));
+        assert!(!first.try_grow(1100));
+        memory.reserve(2200);
+        assert_eq!((budget.limit_bytes(), budget.held_bytes()), (484, 900));
+        assert!(budget.try_hold(1).is_none());
         drop(first);
         assert_eq!(budget.held_bytes(), 0);
     }

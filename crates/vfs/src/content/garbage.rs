@@ -64,7 +64,7 @@ async fn find(
 ) -> Result<Vec<ObjectKey>> {
     let mut unused = Vec::new();
     let request = ListRequest { prefix: layout.content_prefix(), limit: BATCH, ..ListRequest::default() };
-    let mut pages = Pages::of(store, request);
+    let mut pages = Pages::new(store, request);
     while let Some(entries) = pages.next().await? {
         for entry in entries {
             let ListEntry::Object(ListedObject { object, .. }) = entry else { continue };

@@ -27,8 +27,9 @@ use crate::content::discards::Discards;
 use crate::content::disk_space::SpaceSource;
 use crate::content::open_file::{OpenFile, OpenFiles};
 use crate::content::read::blocks::Blocks;
-use crate::content::slab::{SLAB_BYTES, SlabPool};
+use crate::content::slab::SlabPool;
 use crate::content::storing::StoringInodes;
+use crate::memory_limit::Share;
 use crate::mount::Mount;
 use crate::names::Names;
 use crate::names::access_times::{PENDING_MAX, is_due};
@@ -52,19 +53,24 @@ pub(crate) struct Content {
 impl Content {
     /// Creates the part with the memory that the settings allow.
     pub(crate) fn new(mount: Arc<Mount>, names: Arc<Names>) -> Arc<Self> {
-        let (read_bytes, write_bytes) = (mount.config.read_bytes(), mount.config.write_bytes());
         Arc::new_cyclic(|me| Self {
             me: me.clone(),
+            slabs: SlabPool::new(mount.memory.clone()),
+            blocks: Blocks::new(Budget::new(mount.memory.clone(), Share::Reads)),
+            write_budget: Budget::new(mount.memory.clone(), Share::Writes),
             mount,
             names,
             files: OpenFiles::default(),
-            slabs: SlabPool::new(((read_bytes + write_bytes) as usize / SLAB_BYTES).max(1)),
-            blocks: Blocks::new(read_bytes),
-            write_budget: Budget::new(write_bytes),
             discards: Discards::default(),
             storing: Arc::default(),
             disk_space: SpaceSource::default(),
         })
+    }
+
+    /// Drops cached bytes and free buffers beyond the shares of memory, which may have become smaller.
+    pub(crate) fn trim(&self) {
+        self.blocks.trim();
+        self.slabs.trim();
     }
 
     /// Returns the block cache.

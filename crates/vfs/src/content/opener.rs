@@ -83,12 +83,12 @@ impl FileOpener {
         }
     }
 
-    /// Handles the loss of a file's writes with its last handle; by path, a file that was never stored is removed too. An
+    /// Handles the loss of a file's writes with its last handle; a file that was never stored may be removed too. An
     /// unconfirmed upload may have succeeded, so the next access looks at the bucket before its object counts as foreign.
     fn drop_writes(&self, file: &OpenFile, inode: &meta::Inode) -> Result<()> {
         let may_be_there = file.has_unconfirmed_upload();
         match &inode.home {
-            Some((parent, name)) if inode.object().is_none() && self.mount.layout.can_have_keys() => {
+            Some((parent, name)) if inode.object().is_none() && self.mount.rules.removes_unstored_files => {
                 if may_be_there {
                     self.known.directories().get(*parent).forget();
                 }
@@ -154,7 +154,7 @@ impl FileOpener {
         for key in aside {
             self.content.delete(&key).await?;
         }
-        match self.names.tables().commit(&self.mount.ctx(), &Op::Purge { ino: orphan.ino }) {
+        match self.names.tables().commit(&self.mount.origin(), &Op::Purge { ino: orphan.ino }) {
             // Concurrent last closes both purge.
             Ok(_) | Err(FsError::NotFound) => {}
             Err(error) => return Err(error.into()),

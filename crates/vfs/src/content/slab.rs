@@ -1,19 +1,21 @@
 //! Recycled buffers, so that bulk data does not touch fresh memory.
 //!
 //! A page fault and a zeroed page for each 4 KiB cost more than copying the bytes. A slab returns to its pool when the last
-//! `Bytes` made of it is dropped.
+//! `Bytes` made of it is dropped. The pool keeps no more of them than the shares for reads and writes allow.
 
 use bytes::Bytes;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::memory_limit::{MemoryLimit, Share};
 
 /// Length of a slab in bytes: the largest FUSE request.
 pub(crate) const SLAB_BYTES: usize = 1 << 20;
 
-/// A pool of free slabs, up to a maximum number.
+/// A pool of free slabs.
 #[derive(Debug, Clone)]
 pub(crate) struct SlabPool {
     free: Arc<Mutex<Vec<Box<[u8]>>>>,
-    keep: usize,
+    memory: Arc<MemoryLimit>,
 }
 
 /// A buffer of [`SLAB_BYTES`] with a filled prefix.
@@ -25,21 +27,35 @@ pub(crate) struct Slab {
 }
 
 impl SlabPool {
-    pub(crate) fn new(keep: usize) -> Self {
-        Self { free: Arc::default(), keep }
+    pub(crate) fn new(memory: Arc<MemoryLimit>) -> Self {
+        Self { free: Arc::default(), memory }
     }
 
     pub(crate) fn take(&self) -> Slab {
-        let recycled = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let recycled = self.free().pop();
         let bytes = recycled.unwrap_or_else(|| vec![0; SLAB_BYTES].into_boxed_slice());
         Slab { bytes: Some(bytes), filled: 0, pool: self.clone() }
     }
 
     fn put_back(&self, bytes: Box<[u8]>) {
-        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        if free.len() < self.keep {
+        let mut free = self.free();
+        if free.len() < self.keep() {
             free.push(bytes);
         }
+    }
+
+    /// Drops free slabs beyond what the shares allow.
+    pub(crate) fn trim(&self) {
+        self.free().truncate(self.keep());
+    }
+
+    fn keep(&self) -> usize {
+        let bytes = self.memory.share_bytes(Share::Reads) + self.memory.share_bytes(Share::Writes);
+        (bytes as usize / SLAB_BYTES).max(1)
+    }
+
+    fn free(&self) -> MutexGuard<'_, Vec<Box<[u8]>>> {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -102,7 +118,7 @@ mod tests {
 
     #[test]
     fn a_slab_returns_when_its_last_reader_is_gone() {
-        let pool = SlabPool::new(1);
+        let pool = SlabPool::new(Arc::new(MemoryLimit::new(0)));
         let mut slab = pool.take();
         assert_eq!(slab.fill(b"abc"), 3);
         let bytes = slab.freeze();
@@ -117,7 +133,7 @@ mod tests {
 
     #[test]
     fn gaps_and_growth_are_zeros_also_in_a_recycled_slab() {
-        let pool = SlabPool::new(1);
+        let pool = SlabPool::new(Arc::new(MemoryLimit::new(0)));
         let mut dirty = pool.take();
         dirty.fill(&[7; 100]);
         drop(dirty);
@@ -132,7 +148,7 @@ mod tests {
 
     #[test]
     fn a_full_slab_takes_no_more() {
-        let mut slab = SlabPool::new(1).take();
+        let mut slab = SlabPool::new(Arc::new(MemoryLimit::new(0))).take();
         assert_eq!(slab.fill(&vec![1; SLAB_BYTES - 1]), SLAB_BYTES - 1);
         assert_eq!(slab.fill(b"xy"), 1);
         assert!(slab.is_full());

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::base::Base;
-use crate::bucket::Bucket;
+use crate::bucket::BucketServices;
 use crate::bucket::discovery::Discovery;
 use crate::bucket::evict::NameEvictor;
 use crate::bucket::known_state::KnownState;
@@ -38,7 +38,7 @@ pub struct ViewRouter {
 impl ViewRouter {
     pub(crate) fn new(
         base: &Base,
-        bucket: &Bucket,
+        services: &BucketServices,
         entries: &EntryOps,
         editor: &Arc<FileEditor>,
         derived: &Arc<Views>,
@@ -47,10 +47,10 @@ impl ViewRouter {
             mount: base.mount.clone(),
             names: base.names.clone(),
             content: base.content.clone(),
-            known: bucket.known.clone(),
-            metadata: bucket.metadata.clone(),
-            discovery: bucket.discovery.clone(),
-            name_evictor: bucket.name_evictor.clone(),
+            known: services.known.clone(),
+            metadata: services.metadata.clone(),
+            discovery: services.discovery.clone(),
+            name_evictor: services.name_evictor.clone(),
             derived: derived.clone(),
             renamer: entries.renamer.clone(),
             remover: entries.remover.clone(),

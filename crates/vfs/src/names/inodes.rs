@@ -4,8 +4,8 @@ use meta::namespace::read_inode;
 use meta::{Content, Dentry, FsError, Ino, Inode, Kind, Name, Op, Reader, RenameHow, Stored};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use store::names::{self, BadName};
-use store::{InvalidKey, ObjectKey, ObjectRef};
+use store::names;
+use store::{ObjectKey, ObjectRef};
 
 use crate::content::pin::Pin;
 use crate::layout::{content_keys, is_reserved, relocated, stored, whole};
@@ -101,21 +101,12 @@ impl Names {
 
     /// Returns whether an inode's path can be a key. An inode without a name counts as if it could.
     pub(crate) fn has_path_key(&self, inode: &Inode) -> Result<bool> {
-        match &inode.home {
-            Some((dir, name)) => self.mount.layout.has_key_in(&self.tables, *dir, name, inode.kind),
-            None => Ok(self.mount.layout.can_have_keys()),
-        }
+        self.mount.layout.has_path_key(&self.tables, inode)
     }
 
     /// Returns the key that a file's path gives; `None` if the path cannot be a key.
     pub(crate) fn path_key(&self, inode: &Inode) -> Result<Option<ObjectKey>> {
-        if !self.mount.layout.can_have_keys() {
-            return Ok(None);
-        }
-        match self.mount.layout.path_key(&self.tables, inode) {
-            Err(Error::Name(BadName::Key(InvalidKey::TooLong(_)))) => Ok(None),
-            key => Ok(Some(key?)),
-        }
+        self.mount.layout.find_path_key(&self.tables, inode)
     }
 
     /// Fails if a new name is the escaped form of a key that is no path.
@@ -156,7 +147,7 @@ impl Names {
 
     /// Returns the op that gives a shadowed file (`%=name`) its plain name back when the directory of that name goes.
     pub(crate) fn op_to_unshadow(&self, parent: Ino, name: &Name) -> Result<Option<Op>, FsError> {
-        let Ok(beside) = Name::new(&names::beside(name.as_bytes())) else { return Ok(None) };
+        let Ok(beside) = Name::new(&names::colliding(name.as_bytes())) else { return Ok(None) };
         let is_there = self.tables.entry(parent, &beside)?.is_some_and(|entry| entry.kind != Kind::Directory);
         if is_there {
             self.invalidations.entry(parent, beside.as_bytes());
@@ -214,7 +205,7 @@ impl Names {
     /// Adds the record of a pending export to `ops`, so that it is committed together with the change of attributes. The caller
     /// must then call `ExportQueue::export_soon`.
     pub(crate) fn with_export(&self, ino: Ino, mut ops: Vec<Op>) -> Result<Vec<Op>> {
-        if self.mount.layout.can_have_keys() && self.has_headers(&self.tables.inode(ino)?)? {
+        if self.mount.rules.exports_attributes && self.has_headers(&self.tables.inode(ino)?)? {
             ops.push(Op::AwaitExport { ino });
         }
         Ok(ops)
@@ -229,7 +220,7 @@ impl Names {
     /// Returns whether an inode's attributes are newer than the headers of its object. Returns true if the tables cannot be
     /// read.
     pub(crate) fn awaits_export(&self, ino: Ino) -> bool {
-        self.mount.layout.can_have_keys() && !matches!(self.tables.waiting_export(ino), Ok(None))
+        self.mount.rules.exports_attributes && !matches!(self.tables.waiting_export(ino), Ok(None))
     }
 
     /// Returns the part of a key's path that the tables know; `None` for a key without a name.
@@ -262,7 +253,9 @@ impl Names {
     /// Returns the visible name of an object: escaped if a directory has its plain name.
     pub(crate) fn visible_name(&self, dir: Ino, name: &Name) -> Result<Name> {
         match self.tables.entry(dir, name)? {
-            Some(entry) if entry.kind == Kind::Directory => Ok(Name::new(&names::beside(name.as_bytes()))?),
+            Some(entry) if entry.kind == Kind::Directory => {
+                Ok(Name::new(&names::colliding(name.as_bytes()))?)
+            }
             _ => Ok(name.clone()),
         }
     }
@@ -276,7 +269,7 @@ impl Names {
         mtime: Option<store::Timestamp>,
     ) -> Result<Vec<ObjectKey>> {
         let op = self.publish_op(inode.ino, object, size_bytes, mtime)?;
-        Ok(self.tables.commit(&self.mount.ctx(), &op)?.released)
+        Ok(self.tables.commit(&self.mount.origin(), &op)?.released)
     }
 
     /// Returns the op that makes an object the inode's content.
@@ -295,7 +288,7 @@ impl Names {
     /// Records that the object at an inode's path was copied elsewhere or has another tag now.
     pub(crate) fn relocate(&self, inode: &Inode, there: &Stored) -> Result<()> {
         let op = self.relocate_op(inode.ino, there)?;
-        self.tables.commit(&self.mount.ctx(), &op)?;
+        self.tables.commit(&self.mount.origin(), &op)?;
         Ok(())
     }
 

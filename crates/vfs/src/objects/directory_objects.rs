@@ -76,10 +76,10 @@ impl<N: ObjectNaming> DirectoryObjects<N> {
         self.fs.mount.check_writable().map_err(|error| StoreError::Denied(error.to_string()))
     }
 
-    /// Returns the claim of a key.
-    pub(super) fn claim_key(&self, key: &ObjectKey) -> ObjectKey {
+    /// Returns the key to lock for a key.
+    pub(super) fn key_to_lock(&self, key: &ObjectKey) -> ObjectKey {
         let path = [&self.base, key.as_bytes()].concat();
-        // Keys with equal tails share a claim, which only makes their changes wait for each other.
+        // Keys with equal tails share a lock, which only makes their changes wait for each other.
         let end = path.len().min(store::KEY_BYTES_MAX);
         ObjectKey::new(path[path.len() - end..].to_vec()).unwrap_or_else(|_| key.clone())
     }

@@ -124,14 +124,14 @@ impl BucketSettings {
     pub(crate) fn forget_settings_of(&self, parent: Ino, name: &Name) -> Result<()> {
         self.commit_with_settings(None, Some((parent, name)), |notes| match notes.is_empty() {
             true => Ok(()),
-            false => Ok(self.names.tables().commit_together(&self.mount.ctx(), &notes).map(drop)?),
+            false => Ok(self.names.tables().commit_together(&self.mount.origin(), &notes).map(drop)?),
         })
     }
 
     /// Returns the name of a place, if it is a bucket whose documents are stored under its name.
     fn bucket_at<'n>(&self, place: Option<(Ino, &'n Name)>) -> Option<&'n [u8]> {
         let (_, name) =
-            place.filter(|(parent, _)| *parent == Ino::ROOT && self.mount.layout.can_have_keys())?;
+            place.filter(|(parent, _)| *parent == Ino::ROOT && self.mount.rules.names_documents_by_bucket)?;
         let is_bucket =
             std::str::from_utf8(name.as_bytes()).is_ok_and(|text| bucket_name::check(text).is_ok());
         is_bucket.then_some(name.as_bytes())
@@ -209,7 +209,7 @@ impl BucketSettings {
             limit: 1000,
             ..ListRequest::default()
         };
-        let entries = Pages::of(self.mount.store.as_ref(), request).all().await?;
+        let entries = Pages::new(self.mount.store.as_ref(), request).collect().await?;
         let name = |entry: &ListEntry| match entry {
             ListEntry::Prefix(text) => Some(text.strip_prefix(&*prefix)?.strip_suffix(b"/")?.to_vec()),
             ListEntry::Object(_) => None,
@@ -238,14 +238,14 @@ impl BucketSettings {
             for document in self.documents(&source).await? {
                 let Some(text) = self.read_setting(&document).await? else { continue };
                 let key = ObjectKey::new([&*target, &document.as_bytes()[source.len()..]].concat())?;
-                let _claim = self.locks.claims().claim(&key).await;
+                let _key_lock = self.locks.key_locks().lock(&key).await;
                 self.mount.store.put(&key, Payload::from(text), PutOptions::default()).await?;
                 self.cache.remove(&key);
                 surplus.remove(&key);
             }
         }
         for key in surplus {
-            let _claim = self.locks.claims().claim(&key).await;
+            let _key_lock = self.locks.key_locks().lock(&key).await;
             self.remove_setting(&key).await?;
             self.cache.remove(&key);
         }
@@ -254,7 +254,7 @@ impl BucketSettings {
 
     async fn documents(&self, prefix: &Bytes) -> store::Result<Vec<ObjectKey>> {
         let request = ListRequest { prefix: prefix.clone(), limit: 1000, ..ListRequest::default() };
-        let entries = Pages::of(self.mount.store.as_ref(), request).all().await?;
+        let entries = Pages::new(self.mount.store.as_ref(), request).collect().await?;
         entries.iter().map(|entry| Ok(ObjectKey::try_from(entry.text())?)).collect()
     }
 
@@ -263,7 +263,7 @@ impl BucketSettings {
         let _noting = self.notes.lock();
         if self.settings_note(bucket)?.as_deref() == Some(source) {
             let op = Op::RemoveXattr { ino: Ino::ROOT, name: attribute(bucket) };
-            self.names.tables().commit(&self.mount.ctx(), &op)?;
+            self.names.tables().commit(&self.mount.origin(), &op)?;
         }
         Ok(())
     }
@@ -282,7 +282,7 @@ impl BucketSettings {
         let ops: Vec<Op> = users.chain([note(&aside, Vec::new())]).collect();
         self.names
             .tables()
-            .commit_together(&self.mount.ctx(), &ops)
+            .commit_together(&self.mount.origin(), &ops)
             .map(drop)
             .map_err(namespace_error_about(&root))
     }

@@ -80,9 +80,9 @@ impl<N: ObjectNaming> DirectoryObjects<N> {
     pub(super) async fn forget_settings(&self, prefixes: Vec<Bytes>) -> store::Result<()> {
         for prefix in prefixes {
             let request = ListRequest { prefix, limit: 1000, ..ListRequest::default() };
-            for entry in Pages::of(self.fs.mount.store.as_ref(), request).all().await? {
+            for entry in Pages::new(self.fs.mount.store.as_ref(), request).collect().await? {
                 let key = ObjectKey::try_from(entry.text())?;
-                let _claim = self.fs.bucket.locks.claims().claim(&key).await;
+                let _key_lock = self.fs.bucket.locks.key_locks().lock(&key).await;
                 self.fs.settings.remove_setting(&key).await?;
                 self.fs.settings.cache().insert(key, None);
             }
@@ -130,8 +130,8 @@ impl<N: ObjectNaming> Settings for DirectoryObjects<N> {
         {
             return Ok(known.text.clone());
         }
-        // The claim keeps the document from being written between the read and the entry in the cache.
-        let _claim = self.fs.bucket.locks.claims().claim(&location.key).await;
+        // The lock keeps the document from being written between the read and the entry in the cache.
+        let _key_lock = self.fs.bucket.locks.key_locks().lock(&location.key).await;
         let found = match (Box::pin(self.read_at(&location)).await, known) {
             (Ok(found), _) => found,
             // While the store does not answer, the cached document stays valid.
@@ -146,7 +146,7 @@ impl<N: ObjectNaming> Settings for DirectoryObjects<N> {
         self.check_writable()?;
         Box::pin(self.fs.settings.move_pending_settings()).await?;
         let Document { key, before } = self.setting(name)?;
-        let _claim = self.fs.bucket.locks.claims().claim(&key).await;
+        let _key_lock = self.fs.bucket.locks.key_locks().lock(&key).await;
         // If the write fails, the next read finds out what is stored.
         self.fs.settings.cache().remove(&key);
         match &value {

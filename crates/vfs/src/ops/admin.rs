@@ -47,6 +47,14 @@ impl Admin<'_> {
         self.fs.volume.list_in_background(every);
     }
 
+    /// Sets how much of the memory limit other parts of the process hold, at most half of it. Cached bytes beyond the smaller shares
+    /// are dropped at once; names are evicted as far as one sweep gets, and further by later calls.
+    pub fn reserve_memory(&self, bytes: u64) -> Result<()> {
+        self.fs.mount.memory.reserve(bytes);
+        self.fs.content.trim();
+        self.fs.bucket.name_evictor.trim()
+    }
+
     /// Sets the function by which `statfs` and `fallocate` determine the free space of the backing store.
     pub fn measure_space_by(&self, measure: crate::MeasureDiskSpace) {
         self.fs.content.measure_space_by(measure);

@@ -106,8 +106,7 @@ impl Creator {
     ) -> Result<(Attr, Opened)> {
         let (inode, file) = {
             // A file that is neither stored nor open would look like the leftover of a dead mount.
-            let _changing =
-                self.mount.layout.can_have_keys().then(|| self.known.changes().begin(parent, name));
+            let _changing = self.known.changes().begin(parent, name);
             let inode = self.make(caller, parent, name, Kind::File, mode, 0, None)?;
             let file = self.opener.open_file(inode.ino)?;
             file.set_new(true);
@@ -167,7 +166,7 @@ impl Creator {
             rdev,
             target,
         };
-        let made = self.names.tables().commit(&self.mount.ctx(), &op)?.inode;
+        let made = self.names.tables().commit(&self.mount.origin(), &op)?.inode;
         made.ok_or(Error::new(libc::EIO, "the namespace created no inode"))
     }
 

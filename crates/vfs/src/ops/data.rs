@@ -78,8 +78,8 @@ impl Filesystem {
         let target = self.io.editor.writable_file(to, to_offset, len)?;
         let mut state = target.write_state.lock().await;
         let before = self.names.tables().inode(target.ino)?;
-        let is_by_path = self.names.has_path_key(&before)?;
-        if !is_by_path {
+        let has_path_key = self.names.has_path_key(&before)?;
+        if !has_path_key {
             self.io.publisher.commit_locked(&target, &mut state, When::Open).await?;
             if !state.is_published() {
                 return Err(unsupported("some of the target is in no object yet"));
@@ -103,7 +103,7 @@ impl Filesystem {
         }
         self.names.check_quota(target.ino, to_offset + copied)?;
         self.io.editor.check_storable(&target, to_offset + copied)?;
-        if is_by_path
+        if has_path_key
             && !self.io.uploader.may_store_range_apart(&before, &state, to_offset..to_offset + copied)?
         {
             return Err(unsupported("the object at the target's path would no longer identify the target"));

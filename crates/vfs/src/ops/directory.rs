@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::base::Base;
-use crate::bucket::Bucket;
+use crate::bucket::BucketServices;
 use crate::bucket::directories::ListedRange;
 use crate::bucket::discovery::{Discovery, PAGE_ENTRIES};
 use crate::bucket::evict::NameEvictor;
@@ -35,14 +35,14 @@ pub(crate) struct DirectoryReader {
 }
 
 impl DirectoryReader {
-    pub(crate) fn new(base: &Base, bucket: &Bucket, views: &Arc<ViewRouter>) -> Arc<Self> {
+    pub(crate) fn new(base: &Base, services: &BucketServices, views: &Arc<ViewRouter>) -> Arc<Self> {
         Arc::new(Self {
             mount: base.mount.clone(),
             names: base.names.clone(),
             content: base.content.clone(),
-            known: bucket.known.clone(),
-            discovery: bucket.discovery.clone(),
-            name_evictor: bucket.name_evictor.clone(),
+            known: services.known.clone(),
+            discovery: services.discovery.clone(),
+            name_evictor: services.name_evictor.clone(),
             views: views.clone(),
         })
     }

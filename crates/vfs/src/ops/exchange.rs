@@ -56,7 +56,7 @@ impl Renamer {
             let _changing =
                 (self.known.changes().begin(from.0, &from.1), self.known.changes().begin(to.0, &to.1));
             let op = Op::Rename { from, to, how: RenameHow::Exchange, keep: false };
-            self.names.tables().commit(&self.mount.ctx(), &op)
+            self.names.tables().commit(&self.mount.origin(), &op)
         };
         // The swap must be durable before objects appear at the new paths.
         self.names.sync_names_unless_write_back().await?;
@@ -85,7 +85,7 @@ impl Renamer {
         if !self.names.is_shown(*dir, name, &inode)? {
             return Ok(());
         }
-        let _claim = self.locks.claims().claim(&old.key).await;
+        let _key_lock = self.locks.key_locks().lock(&old.key).await;
         let _changing = self.known.changes().begin(*dir, name);
         let beside =
             self.mount.store.copy(&old, &self.mount.content_key(file.ino)?, CopyOptions::default()).await?;

@@ -26,7 +26,7 @@ impl Filesystem {
             let asked_at = self.mount.moment();
             let found = self.bucket.discovery.find(*parent, name).await?;
             let mut found = self.bucket.discovery.must(found.filter(|found| found.ino == ino))?;
-            if !self.bucket.known.is_recent(*parent, &found, asked_at) {
+            if !self.volume.is_recent(*parent, &found, asked_at) {
                 found = self.bucket.discovery.revalidate(&found).await?;
             }
             was_replaced = etag(&found) != etag(&inode);

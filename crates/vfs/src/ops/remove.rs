@@ -79,7 +79,7 @@ impl Remover {
             let _changing = self.known.changes().begin(parent, name);
             self.names
                 .tables()
-                .commit(&self.mount.ctx(), &Op::Unlink { parent, name: name.clone(), keep: true })?;
+                .commit(&self.mount.origin(), &Op::Unlink { parent, name: name.clone(), keep: true })?;
             // Otherwise a loss of power would restore the name, leading to whatever is at the file's path then.
             return self.names.sync_names_unless_write_back().await;
         }
@@ -96,7 +96,7 @@ impl Remover {
     async fn delete_and_unlink(&self, parent: Ino, name: &Name, file: &OpenFile) -> Result<()> {
         let _path = self.locks.lock_entries(&[&(parent, name.clone())]).await?;
         let key = self.mount.layout.key(self.names.tables(), &self.names.tables().inode(file.ino)?)?;
-        let _claim = self.locks.claims().claim(&key).await;
+        let _key_lock = self.locks.key_locks().lock(&key).await;
         let _changing = self.known.changes().begin(parent, name);
         let inode = self.names.tables().inode(file.ino)?;
         if inode.home.as_ref() != Some(&(parent, name.clone())) {
@@ -113,7 +113,7 @@ impl Remover {
         match self
             .names
             .tables()
-            .commit(&self.mount.ctx(), &Op::Unlink { parent, name: name.clone(), keep: true })
+            .commit(&self.mount.origin(), &Op::Unlink { parent, name: name.clone(), keep: true })
         {
             // Reconciliation has removed the parent directory meanwhile.
             Ok(_) | Err(FsError::NotFound) => Ok(()),
@@ -126,8 +126,8 @@ impl Remover {
         let _path = self.locks.lock_entries(&[&(parent, name.clone())]).await?;
         let is_shown = self.names.has_path_key(inode)?;
         let marker = self.mount.layout.key(self.names.tables(), inode).ok().filter(|_| is_shown);
-        let _claim = match &marker {
-            Some(marker) => Some(self.locks.claims().claim(marker).await),
+        let _key_lock = match &marker {
+            Some(marker) => Some(self.locks.key_locks().lock(marker).await),
             None => None,
         };
         let _changing = self.known.changes().begin(parent, &name);
@@ -147,11 +147,11 @@ impl Remover {
         let rmdir = Op::Rmdir { parent, name: name.clone() };
         self.settings.commit_with_settings(Some((parent, &name)), None, |notes| {
             let ops: Vec<Op> = [rmdir.clone()].into_iter().chain(again).chain(notes.clone()).collect();
-            match self.names.tables().commit_together(&self.mount.ctx(), &ops) {
+            match self.names.tables().commit_together(&self.mount.origin(), &ops) {
                 // The shadowed file was removed in between.
                 Err(FsError::NotFound) if has_beside => {
                     let ops: Vec<Op> = [rmdir].into_iter().chain(notes).collect();
-                    Ok(self.names.tables().commit_together(&self.mount.ctx(), &ops).map(drop)?)
+                    Ok(self.names.tables().commit_together(&self.mount.origin(), &ops).map(drop)?)
                 }
                 done => Ok(done.map(drop)?),
             }

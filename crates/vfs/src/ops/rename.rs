@@ -10,7 +10,7 @@ mod under_lease;
 use meta::{FsError, Ino, Inode, Kind, Name, Op, RenameHow};
 use staging::mover::Mover;
 use std::sync::Arc;
-use store::{Claim, ObjectKey, ObjectRef, Precondition};
+use store::{KeyLock, ObjectKey, ObjectRef, Precondition};
 use tokio::sync::MutexGuard;
 
 use crate::base::Base;
@@ -86,7 +86,7 @@ type DentryKey = (Ino, Name);
 /// The object of a replaced file. Its key and name stay locked until it is deleted.
 struct ReplacedObject<'l> {
     object: ObjectRef,
-    _claim: Claim<'l, ObjectKey>,
+    _key_lock: KeyLock<'l, ObjectKey>,
     _changing: ChangeGuard<'l>,
 }
 
@@ -223,18 +223,18 @@ impl Renamer {
     async fn wait_for_endpoint(
         &self,
         plan: &RenamePlan,
-    ) -> Result<(Option<Claim<'_, ObjectKey>>, Option<Claim<'_, ObjectKey>>)> {
+    ) -> Result<(Option<KeyLock<'_, ObjectKey>>, Option<KeyLock<'_, ObjectKey>>)> {
         let key = |place: &DentryKey| {
             let prefix = self.mount.layout.directory(self.names.tables(), place.0)?;
             Ok::<_, Error>(object_key(&prefix, place.1.as_bytes()).ok())
         };
         Ok(match (key(&plan.from)?, key(&plan.to)?) {
             (Some(from), Some(to)) if from != to => {
-                let (from, to) = self.locks.endpoint_claims().claim_both(&from, &to).await;
+                let (from, to) = self.locks.endpoint_key_locks().lock_both(&from, &to).await;
                 (Some(from), Some(to))
             }
             (Some(one), _) | (None, Some(one)) => {
-                (Some(self.locks.endpoint_claims().claim(&one).await), None)
+                (Some(self.locks.endpoint_key_locks().lock(&one).await), None)
             }
             (None, None) => (None, None),
         })
@@ -366,7 +366,7 @@ impl Renamer {
         if key == old.key {
             return self.rename_entry(plan, None).map(|()| None);
         }
-        let (_claim, _coming_claim) = self.locks.claims().claim_both(&old.key, &key).await;
+        let (_key_lock, _new_key_lock) = self.locks.key_locks().lock_both(&old.key, &key).await;
         let (_changing, _coming) = self.mark_both_changing(plan);
         let target_precondition = self.target_precondition(plan, is_shown).await?;
         let named = |moved: &ObjectRef| {
@@ -434,10 +434,10 @@ impl Renamer {
         let Some(object) = self.object_to_replace(plan).await? else {
             return self.rename_entry(plan, None).map(|()| None);
         };
-        let _claim = self.locks.claims().claim(&object.key).await;
+        let _key_lock = self.locks.key_locks().lock(&object.key).await;
         let (_going, _changing) = self.mark_both_changing(plan);
         self.rename_entry(plan, None)?;
-        Ok(Some(ReplacedObject { object, _claim, _changing }))
+        Ok(Some(ReplacedObject { object, _key_lock, _changing }))
     }
 
     /// Marks both names as changing: no observation of them counts until the old objects are gone and the new ones have their
@@ -474,7 +474,7 @@ impl Renamer {
         };
         self.settings.commit_with_settings(left, reached, |notes| {
             let ops: Vec<Op> = [op].into_iter().chain(content).chain(notes).collect();
-            Ok(self.names.tables().commit_together(&self.mount.ctx(), &ops)?)
+            Ok(self.names.tables().commit_together(&self.mount.origin(), &ops)?)
         })?;
         if plan.how == MoveKind::PromoteLink {
             return Ok(());

@@ -90,7 +90,7 @@ impl Filesystem {
             conflicts: self.bucket.conflicts.records().len(),
             lister: self.bucket.lister.state().status(),
             ops: self.names.tables().engine().head().0,
-            memory_limit_bytes: self.mount.config.memory_limit_bytes,
+            memory_limit_bytes: self.mount.memory.limit_bytes(),
         }
     }
 

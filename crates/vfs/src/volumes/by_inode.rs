@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::attr::Caller;
 use crate::base::Base;
-use crate::bucket::Bucket;
+use crate::bucket::BucketServices;
 use crate::bucket::imports::Importer;
 use crate::bucket::known_state::KnownState;
 use crate::content::Content;
@@ -17,7 +17,19 @@ use crate::names::handles::Opened;
 use crate::ops::entries::EntryOps;
 use crate::ops::remove::Remover;
 use crate::ops::rename::Move;
+use crate::volumes::rules::{Evicted, VolumeRules};
 use crate::{Attr, Error, Result};
+
+/// Rules of a volume whose keys are made of inode numbers.
+pub(super) const RULES: VolumeRules = VolumeRules {
+    follows_bucket: false,
+    can_be_shared: false,
+    exports_attributes: false,
+    removes_unstored_files: false,
+    names_documents_by_bucket: false,
+    file_bytes_max: u64::MAX,
+    evicted: Evicted::References,
+};
 
 /// A volume whose keys are made of inode numbers.
 #[derive(Debug)]
@@ -32,12 +44,17 @@ pub(crate) struct InodeVolume {
 }
 
 impl InodeVolume {
-    pub(crate) fn new(base: &Base, bucket: &Bucket, opener: &Arc<FileOpener>, entries: &EntryOps) -> Self {
+    pub(crate) fn new(
+        base: &Base,
+        services: &BucketServices,
+        opener: &Arc<FileOpener>,
+        entries: &EntryOps,
+    ) -> Self {
         Self {
             mount: base.mount.clone(),
             names: base.names.clone(),
             content: base.content.clone(),
-            known: bucket.known.clone(),
+            known: services.known.clone(),
             opener: opener.clone(),
             importer: Importer::new(base),
             remover: entries.remover.clone(),
@@ -58,7 +75,7 @@ impl InodeVolume {
         let ino = self.names.new_ino(parent)?;
         let (mode, umask) = (mode & 0o7777, caller.umask & 0o777);
         let op = Op::CreateOrphan { parent, ino, mode, umask, uid: caller.uid, gid: caller.gid };
-        let inode = self.names.tables().commit(&self.mount.ctx(), &op)?.inode.ok_or(Error::NOT_FOUND)?;
+        let inode = self.names.tables().commit(&self.mount.origin(), &op)?.inode.ok_or(Error::NOT_FOUND)?;
         let file = self.opener.open_file(ino)?;
         file.set_linkable(flags & libc::O_EXCL == 0);
         let begun = self.content.begin_new(&file, &mut *file.write_state.lock().await);
@@ -72,7 +89,7 @@ impl InodeVolume {
 
     pub(super) async fn unlink(&self, parent: Ino, name: Name) -> Result<()> {
         let op = Op::Unlink { parent, name, keep: true };
-        let removed = self.names.tables().commit(&self.mount.ctx(), &op)?;
+        let removed = self.names.tables().commit(&self.mount.origin(), &op)?;
         self.opener.release_orphan(&removed).await
     }
 
@@ -91,7 +108,7 @@ impl InodeVolume {
         }
         // Renaming one name of an inode to another of its names does nothing and leaves no whiteout.
         if leaves_whiteout && !self.are_links_of_one_inode(&from, &to)? {
-            let ctx = self.mount.ctx();
+            let origin = self.mount.origin();
             let ino = self.names.new_ino(from.0)?;
             ops.push(Op::Create {
                 parent: from.0,
@@ -100,13 +117,13 @@ impl InodeVolume {
                 kind: Kind::CharDevice,
                 mode: 0,
                 umask: 0,
-                uid: ctx.uid,
-                gid: ctx.gid,
+                uid: origin.uid,
+                gid: origin.gid,
                 rdev: 0,
                 target: None,
             });
         }
-        let moved = self.names.tables().commit_together(&self.mount.ctx(), &ops)?;
+        let moved = self.names.tables().commit_together(&self.mount.origin(), &ops)?;
         match moved.first() {
             Some(moved) => self.opener.release_orphan(moved).await,
             None => Ok(()),

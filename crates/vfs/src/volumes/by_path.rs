@@ -1,14 +1,14 @@
 //! A volume named by path: a change of a name is a change of objects as well.
 
 use bytes::Bytes;
-use meta::{Ino, Inode, Kind, Name};
+use meta::{Ino, Inode, Kind, Moment, Name};
 use staging::leases::left_over;
 use std::sync::Arc;
 use std::time::Duration;
 use store::{ObjectKey, Precondition};
 
 use crate::base::Base;
-use crate::bucket::Bucket;
+use crate::bucket::BucketServices;
 use crate::bucket::discovery::Discovery;
 use crate::bucket::evict::NameEvictor;
 use crate::bucket::exports::Exporter;
@@ -20,7 +20,22 @@ use crate::names::handles::Opened;
 use crate::ops::entries::EntryOps;
 use crate::ops::remove::Remover;
 use crate::ops::rename::Renamer;
+use crate::volumes::rules::{Evicted, VolumeRules};
 use crate::{Attr, Error, Result};
+
+/// Maximum length of an object on S3 and compatible servers: 5 TiB, in parts of up to 5 GiB.
+const OBJECT_BYTES_MAX: u64 = 5 << 40;
+
+/// Rules of a volume whose keys are paths. A file is one object, including its zeros.
+pub(super) const RULES: VolumeRules = VolumeRules {
+    follows_bucket: true,
+    can_be_shared: true,
+    exports_attributes: true,
+    removes_unstored_files: true,
+    names_documents_by_bucket: true,
+    file_bytes_max: OBJECT_BYTES_MAX,
+    evicted: Evicted::Names,
+};
 
 /// A volume whose keys are paths.
 #[derive(Debug)]
@@ -37,18 +52,27 @@ pub(crate) struct PathVolume {
 }
 
 impl PathVolume {
-    pub(crate) fn new(base: &Base, bucket: &Bucket, publisher: &Arc<Publisher>, entries: &EntryOps) -> Self {
+    pub(crate) fn new(
+        base: &Base,
+        services: &BucketServices,
+        publisher: &Arc<Publisher>,
+        entries: &EntryOps,
+    ) -> Self {
         Self {
             mount: base.mount.clone(),
-            known: bucket.known.clone(),
-            discovery: bucket.discovery.clone(),
-            name_evictor: bucket.name_evictor.clone(),
+            known: services.known.clone(),
+            discovery: services.discovery.clone(),
+            name_evictor: services.name_evictor.clone(),
             publisher: publisher.clone(),
-            exporter: bucket.exporter.clone(),
-            lister: bucket.lister.clone(),
+            exporter: services.exporter.clone(),
+            lister: services.lister.clone(),
             remover: entries.remover.clone(),
             renamer: entries.renamer.clone(),
         }
+    }
+
+    pub(super) fn is_recent(&self, parent: Ino, inode: &Inode, asked_at: Moment) -> bool {
+        self.known.is_recent(parent, inode, asked_at)
     }
 
     pub(super) fn refuse_unnamed(&self) -> Result<(Attr, Opened)> {

@@ -2,14 +2,17 @@
 
 mod by_inode;
 mod by_path;
+pub(crate) mod rules;
 
 use bytes::Bytes;
-use meta::{Ino, Inode, Name};
+use meta::{Ino, Inode, Moment, Name};
 use std::time::Duration;
 use store::ObjectKey;
 
 use crate::attr::Caller;
 use crate::names::handles::Opened;
+use crate::volume::Naming;
+use crate::volumes::rules::VolumeRules;
 use crate::{Attr, Result};
 
 pub(crate) use by_inode::InodeVolume;
@@ -24,7 +27,24 @@ pub(crate) enum Volume {
     ByInode(InodeVolume),
 }
 
+/// Returns the rules of volumes with this naming.
+pub(crate) fn rules_of(naming: Naming) -> VolumeRules {
+    match naming {
+        Naming::FilePath => by_path::RULES,
+        Naming::Inode => by_inode::RULES,
+    }
+}
+
 impl Volume {
+    /// Returns whether the known state of a file is new enough for an open that was requested at `asked_at`.
+    pub(crate) fn is_recent(&self, parent: Ino, inode: &Inode, asked_at: Moment) -> bool {
+        match self {
+            Self::ByPath(volume) => volume.is_recent(parent, inode, asked_at),
+            // No other client changes its files.
+            Self::ByInode(_) => true,
+        }
+    }
+
     /// Creates and opens a file without a name.
     pub(crate) async fn create_unnamed(
         &self,

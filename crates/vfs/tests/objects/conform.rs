@@ -92,7 +92,7 @@ fn any_text(entropy: &Entropy, pieces_max: u64) -> Vec<u8> {
 }
 
 async fn texts(store: &dyn ObjectStore, request: &ListRequest) -> Vec<Vec<u8>> {
-    let entries = Pages::of(store, request.clone()).all().await.unwrap();
+    let entries = Pages::new(store, request.clone()).collect().await.unwrap();
     entries.iter().map(|entry| entry.text().to_vec()).collect()
 }
 

@@ -19,18 +19,18 @@ use store::{
 use vfs::{AttributeSource, Caller, Ino, Invalidation, Kind, Mapping, directory_buckets};
 
 /// A volume as a bucket.
-type Objects = Arc<dyn ObjectStore>;
+pub(crate) type Objects = Arc<dyn ObjectStore>;
 
 /// Serves the whole volume as objects.
-fn objects(world: &World) -> Objects {
+pub(crate) fn objects(world: &World) -> Objects {
     vfs::objects(&world.fs, b"")
 }
 
-fn key(text: impl AsRef<[u8]>) -> ObjectKey {
+pub(crate) fn key(text: impl AsRef<[u8]>) -> ObjectKey {
     ObjectKey::try_from(text.as_ref()).unwrap()
 }
 
-async fn put(objects: &Objects, name: &str, body: impl AsRef<[u8]>) -> ObjectRef {
+pub(crate) async fn put(objects: &Objects, name: &str, body: impl AsRef<[u8]>) -> ObjectRef {
     let body = Payload::from(Bytes::copy_from_slice(body.as_ref()));
     objects.put(&key(name), body, PutOptions::default()).await.unwrap()
 }
@@ -48,11 +48,11 @@ async fn delete(objects: &Objects, name: &str) {
 }
 
 async fn listed(objects: &Objects, request: ListRequest) -> Vec<String> {
-    let entries = Pages::of(objects, request).all().await.unwrap();
+    let entries = Pages::new(objects, request).collect().await.unwrap();
     entries.iter().map(|entry| String::from_utf8_lossy(entry.text()).into_owned()).collect()
 }
 
-async fn keys(objects: &Objects) -> Vec<String> {
+pub(crate) async fn keys(objects: &Objects) -> Vec<String> {
     listed(objects, ListRequest { limit: 1000, ..ListRequest::default() }).await
 }
 

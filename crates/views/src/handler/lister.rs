@@ -237,7 +237,7 @@ impl Lister {
     ) -> Result<Vec<Box<[u8]>>, ListingError> {
         let request =
             ListRequest { prefix: prefix.into_bytes().into(), limit: PAGE_ENTRIES, ..ListRequest::default() };
-        let mut pages = Pages::of(store, request);
+        let mut pages = Pages::new(store, request);
         let mut unverified = Vec::new();
         while let Some(entries) = pages.next().await? {
             if !self.has_room() {

@@ -16,7 +16,7 @@ use super::view_status::{HandlerOutage, ViewStatus};
 use crate::{Changes, Cursor, ObjectName, PackedObject, Rule, Ruleset, Unlisted, ViewError, ViewId, Views};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
-use store::{Claims, Clock, Timestamp};
+use store::{Clock, KeyedLocks, Timestamp};
 use tokio::sync::{Notify, watch};
 
 /// Number of objects requested at once.
@@ -54,7 +54,7 @@ pub(super) struct Branch {
     /// Wakes the task that passes on stale names.
     stale_notify: Arc<Notify>,
     /// Held during a request to the handler.
-    asking: Claims<()>,
+    asking: KeyedLocks<()>,
     memory: Arc<ViewsMemory>,
     has_shared_records: bool,
     state: RwLock<State>,
@@ -109,7 +109,7 @@ impl Branch {
             clock,
             change_counter,
             stale_notify,
-            asking: Claims::default(),
+            asking: KeyedLocks::default(),
             memory,
             has_shared_records,
             state,
@@ -294,7 +294,7 @@ impl Branch {
 
     /// Fetches changes, unless another call began to since `ask_count` was read.
     async fn ask_in_turn(self: Arc<Self>, ask_count: u64) -> Result<(), TreeError> {
-        let _asking = self.asking.claim(&()).await;
+        let _asking = self.asking.lock(&()).await;
         if self.read().ask_count > ask_count {
             // Another call began to fetch after this one was made, so its result counts for both.
             return self.current_error();

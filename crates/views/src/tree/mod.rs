@@ -47,7 +47,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use store::{Buckets, Claims, Clock};
+use store::{Buckets, Clock, KeyedLocks};
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 pub use tree_error::TreeError;
@@ -91,7 +91,7 @@ pub struct Tree {
     followed_count: AtomicU64,
     stale_notify: Arc<Notify>,
     /// Held during a rename, so that one runs at a time.
-    renaming: Claims<()>,
+    renaming: KeyedLocks<()>,
 }
 
 impl Tree {
@@ -123,7 +123,7 @@ impl Tree {
         let run = move || worker.clone().run(worker_branches.clone());
         let move_task = tokio::spawn(store::supervise("moves of views", run)).abort_handle();
         let change_counter = parts.views.change_counter();
-        let (followed_count, renaming) = (AtomicU64::new(0), Claims::default());
+        let (followed_count, renaming) = (AtomicU64::new(0), KeyedLocks::default());
         Ok(Self { branches, move_worker, move_task, change_counter, followed_count, stale_notify, renaming })
     }
 

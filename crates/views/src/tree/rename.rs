@@ -29,7 +29,7 @@ impl Tree {
         if from == to {
             return branch.find(from).map(|_| ()).ok_or(TreeError::NotFound);
         }
-        let _turn = self.renaming.claim(&()).await;
+        let _turn = self.renaming.lock(&()).await;
         let moves = branch.with_index(|index| match index.find(from) {
             None => Err(TreeError::NotFound),
             Some(Entry::File(shown)) => file_moves(index, &shown, from, to),

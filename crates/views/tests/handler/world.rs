@@ -201,8 +201,10 @@ impl World {
         let mut expected = Vec::new();
         for container in self.buckets.list().await.unwrap() {
             let store = self.bucket(&container).await;
-            for entry in
-                Pages::of(&*store, ListRequest { limit: 1000, ..ListRequest::default() }).all().await.unwrap()
+            for entry in Pages::new(&*store, ListRequest { limit: 1000, ..ListRequest::default() })
+                .collect()
+                .await
+                .unwrap()
             {
                 let (object, size_bytes) = entry.into_object().unwrap();
                 let meta = store.head(&object.key).await.unwrap();

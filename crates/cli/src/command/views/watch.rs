@@ -92,8 +92,9 @@ pub(crate) async fn watch(
     loop {
         for view in &mut views {
             let name = view.name.clone();
-            let mut print =
-                |step: Step, object: &ObjectName| print_line(&step_line(&name, step, object, flags.json)?);
+            let mut print = |transition: Transition, object: &ObjectName| {
+                print_line(&change_line(&name, transition, object, flags.json)?)
+            };
             match view.update(&*source.views, &mut print).await {
                 Ok(()) => fails = false,
                 Err(WatchError::Print(error)) => return Err(error),
@@ -115,7 +116,7 @@ pub(crate) async fn watch(
 /// A change of an object in a view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-enum Step {
+enum Transition {
     Enters,
     Changes,
     Leaves,
@@ -140,7 +141,7 @@ struct WatchedView {
     unlisted: Vec<Unlisted>,
 }
 
-type OnStep<'t> = &'t mut (dyn FnMut(Step, &ObjectName) -> Result<()> + Send);
+type OnTransition<'t> = &'t mut (dyn FnMut(Transition, &ObjectName) -> Result<()> + Send);
 
 impl WatchedView {
     async fn open(views: &dyn Views, ruleset: &Ruleset) -> Result<Self> {
@@ -150,7 +151,7 @@ impl WatchedView {
     }
 
     /// Reads all changes, and passes each to `report`.
-    async fn update(&mut self, views: &dyn Views, report: OnStep<'_>) -> Result<(), WatchError> {
+    async fn update(&mut self, views: &dyn Views, report: OnTransition<'_>) -> Result<(), WatchError> {
         // If the changes start over, objects that are not reported again have left.
         let mut before: Option<HashMap<ObjectName, PackedObject>> = None;
         loop {
@@ -171,27 +172,27 @@ impl WatchedView {
             }
         }
         let left = before.unwrap_or_default();
-        left.keys().try_for_each(|object| report(Step::Leaves, object)).map_err(WatchError::Print)
+        left.keys().try_for_each(|object| report(Transition::Leaves, object)).map_err(WatchError::Print)
     }
 
     fn apply(
         &mut self,
         changes: Changes,
         mut before: Option<&mut HashMap<ObjectName, PackedObject>>,
-        report: OnStep<'_>,
+        report: OnTransition<'_>,
     ) -> Result<()> {
         for object in &changes.gone {
             let was_before = before.as_mut().and_then(|before| before.remove(object));
             if self.known.remove(object).or(was_before).is_some() {
-                report(Step::Leaves, object)?;
+                report(Transition::Leaves, object)?;
             }
         }
         for shown in changes.shown {
             let name = shown.name();
             let was_before = before.as_mut().and_then(|before| before.remove(&name));
             match self.known.insert(name.clone(), shown.clone()).or(was_before) {
-                None => report(Step::Enters, &name)?,
-                Some(old) if old != shown => report(Step::Changes, &name)?,
+                None => report(Transition::Enters, &name)?,
+                Some(old) if old != shown => report(Transition::Changes, &name)?,
                 Some(_) => {}
             }
         }
@@ -218,25 +219,27 @@ fn count_line(count: &Count<'_>, json: bool) -> Result<String> {
     Ok(format!("{}: {} objects, {} bytes", count.view, count.objects, count.bytes))
 }
 
+/// A line of JSON: an object enters a view, changes in it or leaves it.
 #[derive(Serialize)]
-struct StepReport<'s> {
+struct ViewChange<'s> {
     view: &'s str,
-    step: Step,
+    #[serde(rename = "step")]
+    transition: Transition,
     container: &'s str,
     /// Bytes that are not UTF-8 are replaced.
     key: String,
 }
 
-fn step_line(view: &str, step: Step, object: &ObjectName, json: bool) -> Result<String> {
+fn change_line(view: &str, transition: Transition, object: &ObjectName, json: bool) -> Result<String> {
     let key = String::from_utf8_lossy(object.key.as_bytes()).into_owned();
     let container = &*object.container;
     if json {
-        return Ok(serde_json::to_string(&StepReport { view, step, container, key })?);
+        return Ok(serde_json::to_string(&ViewChange { view, transition, container, key })?);
     }
-    let sign = match step {
-        Step::Enters => '+',
-        Step::Changes => '~',
-        Step::Leaves => '-',
+    let sign = match transition {
+        Transition::Enters => '+',
+        Transition::Changes => '~',
+        Transition::Leaves => '-',
     };
     Ok(format!("{sign} {view} s3://{container}/{key}"))
 }

@@ -24,7 +24,7 @@ pub(crate) use snapshot::Snapshot;
 
 use crate::error::{self, table_error};
 use crate::journal;
-use crate::tables::Changes;
+use crate::row::Changes;
 use bytes::Bytes;
 use manifest::Manifest;
 use memtable::{Memtable, Version};
@@ -38,7 +38,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use table_file::{FileTable, NewTable, TableFile};
 use worker::Worker;
-use write_ahead_log::WriteAheadLog;
+use write_ahead_log::{BadEnd, WriteAheadLog};
 
 /// Maximum memory of a memtable that is not frozen yet, in bytes. With a small cache the limit is a quarter of the cache.
 const MEMTABLE_BYTES_MAX: usize = 32 << 20;
@@ -59,6 +59,8 @@ struct State {
     readers: Arc<Readers>,
     /// The write-ahead log, once its earlier records have been applied.
     log: OnceLock<WriteAheadLog>,
+    /// The place where the replay of the log ended, if it is not the log's end.
+    bad_end: OnceLock<BadEnd>,
     memtable_bytes_max: usize,
     next_table: AtomicU64,
     /// Also serializes changes of the list of tables.
@@ -109,6 +111,14 @@ impl Lsm {
         let flusher = Worker::start("meta-flush", move || flushed.flush_frozen()).map_err(unavailable)?;
         merger.wake();
         Ok(Self { flusher, merger, state })
+    }
+
+    /// Cuts the log where a loss of power tore it. Fails if it is damaged.
+    pub(crate) fn settle_log_end(&self, is_synced: Option<bool>) -> Result<(), EngineError> {
+        match self.state.bad_end.get() {
+            Some(end) => end.settle(&self.state.dir, is_synced),
+            None => Ok(()),
+        }
     }
 
     pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Bytes>, EngineError> {
@@ -256,6 +266,7 @@ impl State {
             manifest: Mutex::new(manifest),
             flush: Mutex::default(),
             flush_ended: Condvar::new(),
+            bad_end: OnceLock::new(),
             is_closing: AtomicBool::new(false),
         })
     }
@@ -263,15 +274,18 @@ impl State {
     /// Applies the log's records to the memtable and begins the next log file.
     fn replay_log(&self) -> Result<(), EngineError> {
         let first = lock(&self.manifest).first_log;
-        let next = write_ahead_log::replay(&self.dir, first, |record| {
+        let replayed = write_ahead_log::replay(&self.dir, first, |record| {
             let damaged = || EngineError::Corrupt("a record of the write-ahead log is damaged".into());
             let (changes, removed_range) = journal::decode(record).ok_or_else(damaged)?;
             let removed = self.keys_in(removed_range.as_ref())?;
             self.insert(changes, removed);
             Ok::<_, ReplayError>(())
         });
-        let next = next.map_err(|ReplayError(error)| error)?;
-        let log = WriteAheadLog::begin(&self.dir, next).map_err(error::io_error)?;
+        let replayed = replayed.map_err(|ReplayError(error)| error)?;
+        if let Some(end) = replayed.bad_end {
+            self.bad_end.get_or_init(|| end);
+        }
+        let log = WriteAheadLog::begin(&self.dir, replayed.next).map_err(error::io_error)?;
         self.log.get_or_init(|| log);
         Ok(())
     }

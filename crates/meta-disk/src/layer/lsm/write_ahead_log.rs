@@ -4,15 +4,24 @@
 //! checksum, so that a frame of another log is not taken for this log's.
 //!
 //! Invariant: a frame survives a crash of the process once `append` has returned, and a loss of power once `sync` has. Reading ends at the
-//! first frame that is not whole. The engine's mark of synced commits tells whether that frame was torn or damaged later.
+//! first place without a whole frame, as later records depend on what is lost there. The rule of all logs ([`BadPlace`]) tells with the
+//! engine's mark of synced commits whether the place is torn, so that the log is cut there, or damaged, so that the log is left as it is.
 
+use log::{BadPlace, Verdict, cut_torn_tail, read_leniently, unused_path};
+use meta::EngineError;
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 const HEAD_BYTES: usize = 8;
+/// Bytes of records that a search for frames behind a bad place checks before it gives up. Each byte could be the start of a frame of any
+/// length.
+const SEARCH_BYTES_MAX: usize = 1 << 30;
+/// Extension of copies of what followed the place where a loss of power tore the log.
+const LOST: &str = "lost";
 
 /// The log of a directory.
 #[derive(Debug)]
@@ -100,30 +109,123 @@ impl Current {
     }
 }
 
-/// Passes all whole records of the log files from `first` on to `apply`, up to the first frame that is not whole or the first file that is
-/// missing: later records depend on what is lost. Returns the number of the next file.
+/// The outcome of a replay.
+#[derive(Debug)]
+pub(super) struct Replayed {
+    /// The number of the next file.
+    pub(super) next: u64,
+    /// The place where the replay ended, if it is not the end of the log.
+    pub(super) bad_end: Option<BadEnd>,
+}
+
+/// A place of the log without a whole frame, behind which nothing was replayed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct BadEnd {
+    number: u64,
+    at: u64,
+    /// The number of the file that was begun after the replay.
+    next: u64,
+    is_followed: bool,
+}
+
+/// Passes all whole records of the log files from `first` on to `apply`, up to the first place without a whole frame or the first file that
+/// is missing. Sectors that the disk cannot read count as zeros.
 pub(super) fn replay<E: From<io::Error>>(
     dir: &Path,
     first: u64,
     mut apply: impl FnMut(&[u8]) -> Result<(), E>,
-) -> Result<u64, E> {
+) -> Result<Replayed, E> {
     let numbers = numbers_in(dir)?;
     let next = numbers.last().map_or(first, |last| first.max(last + 1));
-    for (number, expected) in numbers.range(first..).zip(first..) {
-        if *number != expected {
-            break;
+    let end = |number, at: usize, is_followed| {
+        let is_followed = is_followed || has_frames_from(dir, number + 1)?;
+        Ok::<_, io::Error>(Some(BadEnd { number, at: at as u64, next, is_followed }))
+    };
+    for (number, expected) in numbers.range(first..).copied().zip(first..) {
+        if number != expected {
+            let bad_end = end(expected, 0, false)?.filter(|end| end.is_followed);
+            return Ok(Replayed { next, bad_end });
         }
-        let bytes = fs::read(path_of(dir, *number))?;
+        let bytes = read_file(&path_of(dir, number))?;
         let mut at = 0;
-        while let Some(record) = record_at(&bytes, *number, at) {
+        while let Some(record) = record_at(&bytes, number, at) {
             apply(record)?;
             at += HEAD_BYTES + record.len();
         }
         if at < bytes.len() {
-            break;
+            return Ok(Replayed { next, bad_end: end(number, at, has_frame_after(&bytes, number, at))? });
         }
     }
-    Ok(next)
+    Ok(Replayed { next, bad_end: None })
+}
+
+impl BadEnd {
+    /// Cuts the log where it is torn. Fails where it is damaged, and changes nothing then. `is_synced` says whether a sync covered the
+    /// place, if that is known.
+    pub(super) fn settle(self, dir: &Path, is_synced: Option<bool>) -> Result<(), EngineError> {
+        match (BadPlace { is_synced, is_followed: self.is_followed }).verdict() {
+            Verdict::Damaged => Err(EngineError::Corrupt(format!(
+                "the write-ahead log is damaged at byte {} of {}",
+                self.at,
+                path_of(dir, self.number).display()
+            ))),
+            Verdict::Torn { must_be_kept } => {
+                self.cut(dir, must_be_kept).map_err(|error| EngineError::Unavailable(error.to_string()))
+            }
+        }
+    }
+
+    /// Cuts the log. Files behind the place go first, the last one before the others: a replay would continue with them behind the cut.
+    fn cut(self, dir: &Path, must_be_kept: bool) -> io::Result<()> {
+        for number in numbers_in(dir)?.range(self.number + 1..self.next).rev() {
+            let path = path_of(dir, *number);
+            fs::rename(&path, unused_path(&path, LOST))?;
+        }
+        File::open(dir)?.sync_all()?;
+        let path = path_of(dir, self.number);
+        if path.exists() { cut_torn_tail(&path, self.at, must_be_kept) } else { Ok(()) }
+    }
+}
+
+/// Reads a log file, with zeros for the sectors that the disk cannot read.
+fn read_file(path: &Path) -> io::Result<Vec<u8>> {
+    let file = File::open(path)?;
+    read_leniently(0..file.metadata()?.len(), |bytes, at| {
+        #[cfg(test)]
+        tests::fail_if_unreadable(at, bytes.len() as u64)?;
+        file.read_exact_at(bytes, at)
+    })
+}
+
+/// Returns whether a log file from a number on has any bytes.
+fn has_frames_from(dir: &Path, number: u64) -> io::Result<bool> {
+    for number in numbers_in(dir)?.range(number..) {
+        if fs::metadata(path_of(dir, *number))?.len() > 0 {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Returns whether a whole frame follows a place. Returns true as well if the search is given up.
+fn has_frame_after(bytes: &[u8], number: u64, at: usize) -> bool {
+    let mut budget = SEARCH_BYTES_MAX;
+    for at in at + 1..bytes.len().saturating_sub(HEAD_BYTES) {
+        let Some(len) = record_len(bytes, at) else { continue };
+        let Some(left) = budget.checked_sub(len) else { return true };
+        budget = left;
+        if len > 0 && record_at(bytes, number, at).is_some() {
+            return true;
+        }
+    }
+    false
+}
+
+/// Returns the length of the record of the frame at an offset, if the bytes can hold such a frame.
+fn record_len(bytes: &[u8], at: usize) -> Option<usize> {
+    let (len, rest) = bytes.get(at..)?.split_first_chunk::<4>()?;
+    let len = u32::from_le_bytes(*len) as usize;
+    (4 + len <= rest.len()).then_some(len)
 }
 
 /// Deletes the log files before a number.
@@ -178,14 +280,115 @@ fn path_of(dir: &Path, number: u64) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::cell::RefCell;
+    use std::ops::Range;
 
-    fn records(dir: &Path) -> (Vec<Vec<u8>>, u64) {
+    thread_local! {
+        static UNREADABLE: RefCell<Range<u64>> = const { RefCell::new(0..0) };
+    }
+
+    pub(super) fn fail_if_unreadable(at: u64, len: u64) -> io::Result<()> {
+        let is_hit = UNREADABLE.with_borrow(|bad| at < bad.end && bad.start < at + len);
+        if is_hit { Err(rustix::io::Errno::IO.into()) } else { Ok(()) }
+    }
+
+    fn replayed(dir: &Path) -> (Vec<Vec<u8>>, Replayed) {
         let mut records = Vec::new();
-        let next = replay(dir, 1, |record| {
+        let replayed = replay(dir, 1, |record| {
             records.push(record.to_vec());
             Ok::<_, io::Error>(())
         });
-        (records, next.unwrap())
+        (records, replayed.unwrap())
+    }
+
+    fn records(dir: &Path) -> (Vec<Vec<u8>>, u64) {
+        let (records, replayed) = replayed(dir);
+        (records, replayed.next)
+    }
+
+    /// Returns a directory with a log of two files with ten records of 1000 bytes each, and the records.
+    fn two_files() -> (tempfile::TempDir, Vec<Vec<u8>>) {
+        let folder = tempfile::tempdir().unwrap();
+        let log = WriteAheadLog::begin(folder.path(), 1).unwrap();
+        let all: Vec<Vec<u8>> = (0..20).map(|number| vec![number; 1000]).collect();
+        all[..10].iter().for_each(|record| log.append(record).unwrap());
+        log.rotate().unwrap();
+        all[10..].iter().for_each(|record| log.append(record).unwrap());
+        (folder, all)
+    }
+
+    fn lost_files(dir: &Path) -> usize {
+        let entries = fs::read_dir(dir).unwrap();
+        entries.filter(|entry| entry.as_ref().unwrap().path().extension() == Some("lost".as_ref())).count()
+    }
+
+    fn is_damaged(end: BadEnd, dir: &Path, is_synced: Option<bool>) -> bool {
+        matches!(end.settle(dir, is_synced), Err(EngineError::Corrupt(_)))
+    }
+
+    #[test]
+    fn a_torn_tail_is_cut() {
+        let (folder, all) = two_files();
+        let path = path_of(folder.path(), 2);
+        File::options().write(true).open(&path).unwrap().set_len(9 * 1008 + 500).unwrap();
+        let (found, Replayed { bad_end, .. }) = replayed(folder.path());
+        assert_eq!(found, all[..19]);
+        let end = bad_end.unwrap();
+        assert_eq!((end.number, end.at, end.is_followed), (2, 9 * 1008, false));
+        assert!(is_damaged(end, folder.path(), Some(true)), "a sync covered it");
+        end.settle(folder.path(), Some(false)).unwrap();
+        assert_eq!((fs::metadata(&path).unwrap().len(), lost_files(folder.path())), (9 * 1008, 0));
+        let (found, Replayed { bad_end, .. }) = replayed(folder.path());
+        assert_eq!((found.len(), bad_end), (19, None));
+    }
+
+    /// Frames behind the place were dropped without a copy, and a second replay could have continued behind the gap.
+    #[test]
+    fn rot_in_the_middle_is_damage_or_cut_after_a_copy() {
+        for (number, at, whole) in [(1, 3 * 1008 + 20, 3), (2, 4 * 1008 + 1, 14), (2, 5, 10)] {
+            let (folder, all) = two_files();
+            let path = path_of(folder.path(), number);
+            let mut bytes = fs::read(&path).unwrap();
+            bytes[at] ^= 0x40;
+            fs::write(&path, &bytes).unwrap();
+            let (found, Replayed { bad_end, next }) = replayed(folder.path());
+            assert_eq!((&found[..], next), (&all[..whole], 3));
+            let end = bad_end.unwrap();
+            assert!(end.is_followed);
+            for is_synced in [Some(true), None] {
+                assert!(is_damaged(end, folder.path(), is_synced));
+                assert_eq!((fs::read(&path).unwrap() == bytes, lost_files(folder.path())), (true, 0));
+            }
+            end.settle(folder.path(), Some(false)).unwrap();
+            assert_eq!(lost_files(folder.path()), if number == 1 { 2 } else { 1 });
+            let (found, Replayed { bad_end, .. }) = replayed(folder.path());
+            assert_eq!((&found[..], bad_end), (&all[..whole], None));
+        }
+    }
+
+    /// A sector that cannot be read prevented every opening, also where nothing of worth was in it.
+    #[test]
+    fn an_unreadable_sector_is_a_bad_place() {
+        let (folder, all) = two_files();
+        for (sector, whole) in [(0, 0), (1, 4), (2, 8)] {
+            UNREADABLE.set(sector * 4096..(sector + 1) * 4096);
+            let (found, Replayed { bad_end, .. }) = replayed(folder.path());
+            UNREADABLE.set(0..0);
+            assert_eq!(found, all[..whole]);
+            assert!(is_damaged(bad_end.unwrap(), folder.path(), Some(true)));
+        }
+        let (found, Replayed { bad_end, .. }) = replayed(folder.path());
+        assert_eq!((found, bad_end), (all, None));
+    }
+
+    #[test]
+    fn a_missing_file_is_a_bad_place_if_records_follow() {
+        let (folder, _) = two_files();
+        fs::remove_file(path_of(folder.path(), 1)).unwrap();
+        let (found, Replayed { bad_end, .. }) = replayed(folder.path());
+        assert!(found.is_empty() && is_damaged(bad_end.unwrap(), folder.path(), None));
+        File::create(path_of(folder.path(), 2)).unwrap();
+        assert_eq!(replayed(folder.path()).1.bad_end, None);
     }
 
     #[test]

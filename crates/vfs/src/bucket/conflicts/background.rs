@@ -1,7 +1,7 @@
 //! Conflicts that are detected in the background: by the write-back log when it uploads files that were closed before, and by
 //! the mover when it moves renamed objects.
 
-use staging::conflict::{Judge, Outcome, Overtaken, Way};
+use staging::conflict::{ConflictCallbacks, KeyConflict, Outcome, Resolution};
 use std::sync::Arc;
 use store::{ObjectKey, StoreError, names};
 
@@ -12,15 +12,15 @@ use crate::{Error, Result, lost_key};
 
 impl ConflictResolver {
     /// Returns the callbacks by which the write-back log and the mover resolve conflicts, according to the volume's policy.
-    pub fn judge(&self) -> Judge {
-        let (way, note, settled) = (self.me.clone(), self.me.clone(), self.me.clone());
-        Judge {
-            way: Arc::new(move |overtaken| match way.upgrade() {
-                Some(fs) => fs.decide_destination(overtaken),
-                None => Way::OursTo(overtaken.key.clone()),
+    pub fn callbacks(&self) -> ConflictCallbacks {
+        let (decide, record, resolved) = (self.me.clone(), self.me.clone(), self.me.clone());
+        ConflictCallbacks {
+            decide: Arc::new(move |conflict| match decide.upgrade() {
+                Some(fs) => fs.decide_destination(conflict),
+                None => Resolution::OursTo(conflict.key.clone()),
             }),
-            note: Arc::new(move |outcome| {
-                let fs = note.upgrade();
+            record: Arc::new(move |outcome| {
+                let fs = record.upgrade();
                 Box::pin(async move {
                     let Some(fs) = fs else {
                         return Err(StoreError::Unavailable("the volume is unmounted".into()));
@@ -31,8 +31,8 @@ impl ConflictResolver {
                     })
                 })
             }),
-            settled: Arc::new(move |key| {
-                let (Some(fs), key) = (settled.upgrade(), key.clone()) else { return };
+            resolved: Arc::new(move |key| {
+                let (Some(fs), key) = (resolved.upgrade(), key.clone()) else { return };
                 tokio::spawn(async move {
                     if let Err(error) = fs.discovery.reconcile_key(&key).await {
                         tracing::debug!(%key, %error, "cannot read the object at the key of a conflict; it is read later");
@@ -43,27 +43,27 @@ impl ConflictResolver {
         }
     }
 
-    fn decide_destination(&self, overtaken: &Overtaken) -> Way {
-        let key = &overtaken.key;
+    fn decide_destination(&self, conflict: &KeyConflict) -> Resolution {
+        let key = &conflict.key;
         // If the volume's prefix leaves no space for a key in `lost+found`, this is the key itself, and the change stays
         // pending.
         let lost = || {
             lost_key(&self.mount.config.prefix, key, self.mount.entropy.next_u64())
                 .unwrap_or_else(|_| key.clone())
         };
-        match (self.mount.config.conflicts, &overtaken.theirs) {
-            (ConflictPolicy::FileWins, _) | (ConflictPolicy::KeepBoth, None) if overtaken.is_complete => {
-                Way::TheirsTo(lost())
+        match (self.mount.config.conflicts, &conflict.theirs) {
+            (ConflictPolicy::FileWins, _) | (ConflictPolicy::KeepBoth, None) if conflict.is_complete => {
+                Resolution::TheirsTo(lost())
             }
-            (ConflictPolicy::KeepBoth, Some(_)) if overtaken.is_complete => Way::OursTo(
+            (ConflictPolicy::KeepBoth, Some(_)) if conflict.is_complete => Resolution::OursTo(
                 self.conflicts.conflict_copy_key(key, self.mount.now()).unwrap_or_else(|_| lost()),
             ),
-            _ => Way::OursTo(lost()),
+            _ => Resolution::OursTo(lost()),
         }
     }
 
-    async fn record_outcome(&self, Outcome { overtaken, ours, theirs }: Outcome) -> Result<()> {
-        let Overtaken { key, theirs: seen, is_complete } = overtaken;
+    async fn record_outcome(&self, Outcome { conflict, ours, theirs }: Outcome) -> Result<()> {
+        let KeyConflict { key, theirs: seen, is_complete } = conflict;
         // An attempt to replace the bucket's object may have been recorded before.
         let is_same =
             |known: &Conflict| known.key == key && known.file.is_none() && known.is_complete == is_complete;

@@ -65,7 +65,7 @@ impl ConflictResolver {
             let sides = [conflict.bucket.as_ref(), conflict.file.as_ref()].into_iter().flatten();
             let keys: Vec<_> = sides.map(|side| side.key.clone()).chain([conflict.key.clone()]).collect();
             let _paths = self.locks.lock_keys(&keys.iter().collect::<Vec<_>>()).await?;
-            let _claim = self.locks.claims().claim(&conflict.key).await;
+            let _key_lock = self.locks.key_locks().lock(&conflict.key).await;
             if conflict.is_gone() && keep == Keep::File {
                 return Err(FILE_BYTES_LOST);
             }

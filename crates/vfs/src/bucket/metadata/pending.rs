@@ -32,7 +32,7 @@ impl Metadata {
     /// Returns whether an extended attribute of an inode belongs to its object.
     pub(crate) fn is_of_object(&self, inode: &Inode, name: &[u8]) -> bool {
         let has_object = matches!(inode.kind, Kind::File | Kind::Directory) && inode.ino != Ino::ROOT;
-        self.mount.layout.can_have_keys() && has_object && is_of_object(name)
+        self.mount.rules.exports_attributes && has_object && is_of_object(name)
     }
 
     pub(crate) fn set_pending(&self, ino: Ino, name: &[u8], value: Option<Bytes>) -> Result<()> {
@@ -46,7 +46,7 @@ impl Metadata {
             None => {}
         }
         ops.push(Op::SetXattr { ino, name: PENDING.into(), value: encode(&names), how: XattrHow::Set });
-        self.names.tables().commit_together(&self.mount.ctx(), &self.names.with_export(ino, ops)?)?;
+        self.names.tables().commit_together(&self.mount.origin(), &self.names.with_export(ino, ops)?)?;
         Ok(())
     }
 
@@ -93,7 +93,7 @@ impl Metadata {
         let held = names.keys().filter(|name| is_held(name)).map(|name| name.as_slice().into());
         let mut ops: Vec<Op> = held.map(|name| Op::RemoveXattr { ino, name }).collect();
         ops.push(Op::RemoveXattr { ino, name: PENDING.into() });
-        self.names.tables().commit_together(&self.mount.ctx(), &ops)?;
+        self.names.tables().commit_together(&self.mount.origin(), &ops)?;
         Ok(false)
     }
 
@@ -117,7 +117,7 @@ impl Metadata {
             true => Op::RemoveXattr { ino, name: PENDING.into() },
             false => Op::SetXattr { ino, name: PENDING.into(), value: encode(&names), how: XattrHow::Set },
         };
-        self.names.tables().commit(&self.mount.ctx(), &op)?;
+        self.names.tables().commit(&self.mount.origin(), &op)?;
         Ok(true)
     }
 
@@ -137,7 +137,7 @@ impl Metadata {
             }
         }
         ops.push(Op::RemoveXattr { ino, name: PENDING.into() });
-        self.names.tables().commit_together(&self.mount.ctx(), &ops)?;
+        self.names.tables().commit_together(&self.mount.origin(), &ops)?;
         Ok(())
     }
 

@@ -83,8 +83,8 @@ struct Inner {
 type Object = BTreeMap<u64, Arc<Block>>;
 
 impl Blocks {
-    pub(crate) fn new(limit_bytes: u64) -> Self {
-        Self { budget: Budget::new(limit_bytes), inner: Mutex::default() }
+    pub(crate) fn new(budget: Budget) -> Self {
+        Self { budget, inner: Mutex::default() }
     }
 
     pub(crate) fn held_bytes(&self) -> u64 {
@@ -195,6 +195,12 @@ impl Blocks {
         self.lock().files.remove(&ino);
     }
 
+    /// Evicts blocks until the cache is within its share.
+    pub(crate) fn trim(&self) {
+        let mut inner = self.lock();
+        while self.budget.held_bytes() > self.budget.limit_bytes() && inner.evict_one() {}
+    }
+
     fn make_room(&self, inner: &mut Inner, bytes: u64, must: bool) -> Option<Held> {
         loop {
             if let Some(held) = self.budget.try_hold(bytes) {
@@ -290,9 +296,16 @@ impl Inner {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory_limit::{MemoryLimit, Share};
 
     fn etag(text: &str) -> ETag {
         ETag::new(text)
+    }
+
+    /// Returns a cache with a share of `limit_bytes`, or a few more.
+    fn cache(limit_bytes: u64) -> (Blocks, Arc<MemoryLimit>) {
+        let memory = Arc::new(MemoryLimit::new(limit_bytes.div_ceil(22) * 100));
+        (Blocks::new(Budget::new(memory.clone(), Share::Reads)), memory)
     }
 
     fn ranges(blocks: &[Arc<Block>]) -> Vec<Range<u64>> {
@@ -301,7 +314,7 @@ mod tests {
 
     #[test]
     fn only_gaps_are_reserved() {
-        let blocks = Blocks::new(1000);
+        let (blocks, _) = cache(1000);
         assert_eq!(blocks.reserve(Ino(2), &etag("a"), 10..20, 20, 100)[0].range, 10..20);
         assert_eq!(ranges(&blocks.reserve(Ino(2), &etag("a"), 0..30, 30, 100)), [0..10, 20..30]);
         assert_eq!(ranges(&blocks.find(Ino(2), &etag("a"), &(5..25))), [0..10, 10..20, 20..30]);
@@ -310,7 +323,7 @@ mod tests {
 
     #[test]
     fn memory_is_bounded_but_a_read_goes_on() {
-        let blocks = Blocks::new(100);
+        let (blocks, _) = cache(100);
         let first = blocks.reserve(Ino(2), &etag("a"), 0..200, 50, 50);
         assert_eq!(ranges(&first), [0..50, 50..100]);
         assert!(
@@ -331,7 +344,7 @@ mod tests {
     /// After a rename moved an object, its file's blocks were fetched again, because the copy has another tag.
     #[test]
     fn cached_blocks_move_to_the_new_tag() {
-        let blocks = Blocks::new(1000);
+        let (blocks, _) = cache(1000);
         let reserved = blocks.reserve(Ino(2), &etag("a"), 0..30, 30, 10);
         reserved[..2].iter().for_each(|block| block.complete(Ok(Bytes::from_static(&[0; 10]))));
         blocks.retag(Ino(2), &etag("a"), &etag("b"));
@@ -342,9 +355,23 @@ mod tests {
         assert_eq!(blocks.held_bytes(), 0);
     }
 
+    #[test]
+    fn blocks_beyond_a_smaller_share_are_evicted() {
+        let (blocks, memory) = cache(1000);
+        for number in 0..10 {
+            blocks.insert(Ino(number), &etag("a"), Bytes::from_static(&[0; 100]));
+        }
+        assert_eq!(blocks.held_bytes(), 1000);
+        memory.reserve(u64::MAX);
+        blocks.trim();
+        assert_eq!(blocks.held_bytes(), 500);
+        assert!(blocks.find(Ino(0), &etag("a"), &(0..100)).is_empty());
+        assert_eq!(blocks.find(Ino(9), &etag("a"), &(0..100)).len(), 1);
+    }
+
     #[tokio::test]
     async fn a_failed_block_is_fetched_again() {
-        let blocks = Blocks::new(100);
+        let (blocks, _) = cache(100);
         let failed = blocks.reserve(Ino(2), &etag("a"), 0..10, 10, 10);
         failed[0].complete(Err(Arc::new(StoreError::Unavailable("down".into()))));
         assert!(failed[0].bytes().await.is_err());

@@ -145,7 +145,7 @@ impl Publisher {
         inode: &Inode,
         key: &ObjectKey,
     ) -> Result<()> {
-        let _claim = self.locks.claims().claim(key).await;
+        let _key_lock = self.locks.key_locks().lock(key).await;
         let mut described = self.description_to_store(file, inode, state.base()).await?;
         self.ensure_volume_record().await?;
         file.record_upload(&described.attributes, state.size_bytes().unwrap_or_default());
@@ -247,8 +247,10 @@ impl Publisher {
         if inode.home.is_none() {
             return Ok(false);
         }
-        let key = self.mount.layout.path_key(self.names.tables(), &inode)?;
-        self.adopt_unconfirmed_upload(file, state, &inode, &key).await
+        match self.names.path_key(&inode)? {
+            Some(key) => self.adopt_unconfirmed_upload(file, state, &inode, &key).await,
+            None => Ok(false),
+        }
     }
 
     /// Refreshes the content below a file's unpublished writes, for a reader that failed to read `base`. Returns whether it
@@ -259,9 +261,9 @@ impl Publisher {
         if file.pin().0.as_ref() != base {
             return Ok(true);
         }
-        match self.mount.layout.can_have_keys() && !state.is_clean() {
-            true => self.adopt_object_at_path(file, &mut state).await,
-            false => Ok(false),
+        match state.is_clean() {
+            true => Ok(false),
+            false => self.adopt_object_at_path(file, &mut state).await,
         }
     }
 

@@ -54,9 +54,6 @@ impl FileEditor {
     }
 }
 
-/// Maximum length of an object on S3 and compatible servers: 5 TiB, in parts of up to 5 GiB.
-const OBJECT_BYTES_MAX: u64 = 5 << 40;
-
 impl FileEditor {
     /// Writes at `offset`, without one at the end; returns the offset written at.
     pub(crate) async fn write_at(&self, handle: Handle, offset: Option<u64>, data: &[u8]) -> Result<u64> {
@@ -145,7 +142,7 @@ impl FileEditor {
     /// Fails for a length that no store can hold. A file named by path is one object including its zeros; a file that is longer
     /// already can still be cut and changed.
     pub(crate) fn check_storable(&self, file: &OpenFile, size_bytes: u64) -> Result<()> {
-        if size_bytes <= OBJECT_BYTES_MAX || !self.mount.layout.can_have_keys() {
+        if size_bytes <= self.mount.rules.file_bytes_max {
             return Ok(());
         }
         if size_bytes <= file.overlay(self.names.tables().inode(file.ino)?).size_bytes {

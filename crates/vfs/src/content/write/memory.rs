@@ -133,10 +133,12 @@ impl Frozen {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory_limit::{MemoryLimit, Share};
 
     fn empty(budget_bytes: u64) -> (SlabPool, Memory) {
-        let memory = Memory::begin(&Budget::new(budget_bytes), None).unwrap();
-        (SlabPool::new(4), memory)
+        let limit = Arc::new(MemoryLimit::new(budget_bytes * 5));
+        let memory = Memory::begin(&Budget::new(limit.clone(), Share::Writes), None).unwrap();
+        (SlabPool::new(limit), memory)
     }
 
     #[test]
@@ -157,7 +159,7 @@ mod tests {
     fn a_reservation_beyond_the_budget_is_refused() {
         let (_, mut memory) = empty(2 << 20);
         assert!(memory.reserve(2 << 20));
-        assert!(!memory.reserve((2 << 20) + 1));
+        assert!(!memory.reserve(3 << 20));
     }
 
     #[test]

@@ -121,7 +121,7 @@ impl Publisher {
             Err(_) if inode.kind == Kind::Directory => return Ok(()),
             Err(error) => return Err(error),
         };
-        let _claim = self.locks.claims().claim(&key).await;
+        let _key_lock = self.locks.key_locks().lock(&key).await;
         match self.names.tables().inode(inode.ino) {
             Ok(now) if now.home == inode.home => {}
             // The inode was removed or renamed before it was stored.

@@ -1,6 +1,6 @@
 //! Objects of a volume named by path: the bucket's objects, in one order with the mount's own changes.
 //!
-//! Invariants: every writer of a key claims it, as the mount does; a name being changed is marked as changing, so that a
+//! Invariants: every writer of a key locks it, as the mount does; a name being changed is marked as changing, so that a
 //! listing in progress does not bring back its previous state.
 
 mod list;
@@ -144,10 +144,10 @@ impl PathObjects {
         is_gone: bool,
         work: impl Future<Output = store::Result<T>>,
     ) -> store::Result<T> {
-        let _endpoint_claim = self.fs.bucket.locks.endpoint_claims().claim(full).await;
+        let _endpoint_key_lock = self.fs.bucket.locks.endpoint_key_locks().lock(full).await;
         let done = {
             let _path = self.fs.bucket.locks.lock_keys(&[full]).await.map_err(error_about(full))?;
-            let _claim = self.fs.bucket.locks.claims().claim(full).await;
+            let _key_lock = self.fs.bucket.locks.key_locks().lock(full).await;
             // An unknown name need not be marked before: another observation may find it as it was until the change.
             let _changing = self.mark_changing(full, |known| known.is_some());
             let done = work.await?;

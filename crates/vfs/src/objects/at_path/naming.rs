@@ -47,7 +47,7 @@ async fn list_bucket(fs: &Filesystem) -> store::Result<Vec<String>> {
     let prefix = Bytes::copy_from_slice(&fs.mount.config.prefix);
     let request =
         ListRequest { prefix: prefix.clone(), delimiter: Some(b'/'), limit: 1000, ..ListRequest::default() };
-    let entries = Pages::of(fs.mount.store.as_ref(), request).all().await?;
+    let entries = Pages::new(fs.mount.store.as_ref(), request).collect().await?;
     let name = |entry: &ListEntry| match entry {
         ListEntry::Prefix(text) => {
             let inside = text.strip_prefix(&*prefix)?.strip_suffix(b"/")?;

@@ -73,7 +73,7 @@ impl InodeObjects {
         if range.is_empty() {
             return Ok(Vec::new());
         }
-        let range = byte_range::inside(&from.key, range, inode.size_bytes)?;
+        let range = byte_range::require_inside(&from.key, range, inode.size_bytes)?;
         let pin = self.fs.names.pin(inode).map_err(error_about(&from.key))?;
         let pin = pin.ok_or_else(|| StoreError::NotFound(from.key.clone()))?.slice_at(&range, 0)?;
         let file = self.fs.io.opener.open_file(inode.ino).map_err(error_about(&from.key))?;
@@ -103,7 +103,7 @@ impl InodeObjects {
         options: CopyOptions,
     ) -> store::Result<ObjectRef> {
         let key = &object.key;
-        let _claim = self.fs.bucket.locks.claims().claim(&self.claim_key(key)).await;
+        let _key_lock = self.fs.bucket.locks.key_locks().lock(&self.key_to_lock(key)).await;
         let (inode, meta, before) = self.source(object)?;
         self.check_precondition(key, &options.precondition, Some(&inode))?;
         let attributes = options.attributes.unwrap_or_else(|| meta.attributes.clone());
@@ -113,7 +113,7 @@ impl InodeObjects {
             .fs
             .names
             .tables()
-            .commit_together(&self.fs.mount.ctx(), &change.ops)
+            .commit_together(&self.fs.mount.origin(), &change.ops)
             .map_err(namespace_error_about(key))?;
         self.finish_change(key, change, applied).await?;
         // Without content the etag comes from the inode's times, which may have changed.

@@ -16,7 +16,7 @@ impl InodeObjects {
         key: &ObjectKey,
         precondition: &Precondition,
     ) -> store::Result<()> {
-        let _claim = self.fs.bucket.locks.claims().claim(&self.claim_key(key)).await;
+        let _key_lock = self.fs.bucket.locks.key_locks().lock(&self.key_to_lock(key)).await;
         for _ in 0..ATTEMPTS_MAX {
             let resolved = self.resolve(key)?;
             let is_gone = match &resolved.last {
@@ -77,7 +77,7 @@ impl InodeObjects {
             .fs
             .names
             .tables()
-            .commit(&self.fs.mount.ctx(), &Op::Unlink { parent, name: name.clone(), keep: true })
+            .commit(&self.fs.mount.origin(), &Op::Unlink { parent, name: name.clone(), keep: true })
         {
             Ok(_) => Ok(Some(change)),
             Err(error) if is_race(&error) => Ok(None),
@@ -107,7 +107,7 @@ impl InodeObjects {
                 change.ops.push(Op::RemoveXattr { ino: resolved.dir, name });
             }
         }
-        match self.fs.names.tables().commit_together(&self.fs.mount.ctx(), &change.ops) {
+        match self.fs.names.tables().commit_together(&self.fs.mount.origin(), &change.ops) {
             Ok(_) => {}
             Err(error) if is_race(&error) => return Ok(false),
             Err(error) => return Err(namespace_error_about(key)(error)),
@@ -132,7 +132,7 @@ impl InodeObjects {
             };
             let Some((parent, name)) = directory.home.clone() else { return Ok(()) };
             let mut change = self.plan_prune(dir, parent, &name)?;
-            match self.fs.names.tables().commit_together(&self.fs.mount.ctx(), &change.ops) {
+            match self.fs.names.tables().commit_together(&self.fs.mount.origin(), &change.ops) {
                 Ok(_) => self.fs.bucket.known.forget_removed_directory(&directory),
                 Err(error) if is_race(&error) => return Ok(()),
                 Err(error) => return Err(error),

@@ -324,7 +324,7 @@ impl Merge<'_> {
 fn entry_of(level: &Level, name: &Name, dentry: Dentry, text: &[u8]) -> Option<ItemKind> {
     let leads_back = || match level.prefix.entry(text) {
         Some(names::Entry::Object(plain)) => {
-            *plain == *name.as_bytes() || names::beside(&plain) == name.as_bytes()
+            *plain == *name.as_bytes() || names::colliding(&plain) == name.as_bytes()
         }
         Some(names::Entry::Directory(plain)) => *plain == *name.as_bytes(),
         _ => false,

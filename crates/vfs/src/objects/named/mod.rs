@@ -95,7 +95,7 @@ impl InodeObjects {
             Some(inode) if !inode.is_dir() => return Ok(Some((last.clone(), inode))),
             _ => {}
         }
-        let Ok(beside) = Name::new(&names::beside(last.as_bytes())) else { return Ok(None) };
+        let Ok(beside) = Name::new(&names::colliding(last.as_bytes())) else { return Ok(None) };
         let inode = self.fs.names.tables().lookup(resolved.dir, &beside)?.filter(|inode| !inode.is_dir());
         Ok(inode.map(|inode| (beside, inode)))
     }

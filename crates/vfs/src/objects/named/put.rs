@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use meta::acl::ACCESS;
-use meta::{Applied, AttrChanges, Ctx, Extent, FsError, Ino, Inode, Kind, Name, Observed, Op, XattrHow};
+use meta::{Applied, AttrChanges, Extent, FsError, Ino, Inode, Kind, Name, Observed, Op, Origin, XattrHow};
 use store::{
     Attributes, ETag, ObjectKey, ObjectMeta, ObjectRef, Payload, Precondition, PutOptions, StoreError, Tags,
     Timestamp, names,
@@ -134,7 +134,7 @@ impl InodeObjects {
         new: &NewObject<'_>,
         precondition: &Precondition,
     ) -> store::Result<ObjectRef> {
-        let _claim = self.fs.bucket.locks.claims().claim(&self.claim_key(key)).await;
+        let _key_lock = self.fs.bucket.locks.key_locks().lock(&self.key_to_lock(key)).await;
         for _ in 0..ATTEMPTS_MAX {
             let resolved = self.resolve(key)?;
             let taken = self.find_at(&resolved).map_err(namespace_error_about(key))?;
@@ -196,9 +196,9 @@ impl InodeObjects {
         let taken = self.find_at(&resolved).map_err(namespace_error_about(key))?;
         let there = taken.as_ref().map(|(_, inode)| inode).filter(|inode| self.is_object(inode));
         self.check_precondition(key, precondition, there)?;
-        let ctx = self.fs.mount.ctx();
-        let (object, change) = self.plan_naming(key, new, &resolved, taken.as_ref(), &ctx)?;
-        match self.fs.names.tables().commit_together(&ctx, &change.ops) {
+        let origin = self.fs.mount.origin();
+        let (object, change) = self.plan_naming(key, new, &resolved, taken.as_ref(), &origin)?;
+        match self.fs.names.tables().commit_together(&origin, &change.ops) {
             Ok(applied) => Ok(Some((object, change, applied))),
             Err(error) if is_race(&error) => Ok(None),
             Err(error) => Err(namespace_error_about(key)(error)),
@@ -211,7 +211,7 @@ impl InodeObjects {
         new: &NewObject<'_>,
         resolved: &ResolvedKey,
         taken: Option<&(Name, Inode)>,
-        ctx: &Ctx,
+        origin: &Origin,
     ) -> store::Result<(ObjectRef, Change)> {
         let mut change = Change::default();
         let Some(last) = &resolved.last else {
@@ -225,7 +225,7 @@ impl InodeObjects {
         change.entry(place.0, &place.1);
         let old = taken.map(|(_, old)| old).filter(|old| old.kind == Kind::File);
         let seen =
-            self.attributes_from(key, new.size_bytes, new.attributes, ctx.now, &self.defaults_over(old));
+            self.attributes_from(key, new.size_bytes, new.attributes, origin.now, &self.defaults_over(old));
         let given = AssignedEtag::for_content(&new.content, new.size_bytes).with_etag(new.etag);
         let etag = match &new.target {
             Some(target) => etag::of_link(Some(target)),
@@ -367,7 +367,7 @@ impl InodeObjects {
             let why = "in a volume named by inode an object whose key ends in '/' is a directory and cannot exceed 60 KiB";
             return Err(StoreError::Invalid(why.to_owned()));
         }
-        let _claim = self.fs.bucket.locks.claims().claim(&self.claim_key(key)).await;
+        let _key_lock = self.fs.bucket.locks.key_locks().lock(&self.key_to_lock(key)).await;
         for _ in 0..ATTEMPTS_MAX {
             let resolved = self.resolve(key)?;
             self.check_precondition(
@@ -375,9 +375,9 @@ impl InodeObjects {
                 &options.precondition,
                 self.object_at(&resolved).map_err(namespace_error_about(key))?.as_ref(),
             )?;
-            let ctx = self.fs.mount.ctx();
-            let (object, change) = self.plan_marker(key, &resolved, body, &options, &ctx)?;
-            match self.fs.names.tables().commit_together(&ctx, &change.ops) {
+            let origin = self.fs.mount.origin();
+            let (object, change) = self.plan_marker(key, &resolved, body, &options, &origin)?;
+            match self.fs.names.tables().commit_together(&origin, &change.ops) {
                 Ok(applied) => {
                     self.finish_change(key, change, applied).await?;
                     return Ok(object);
@@ -395,7 +395,7 @@ impl InodeObjects {
         resolved: &ResolvedKey,
         body: &Bytes,
         options: &PutOptions,
-        ctx: &Ctx,
+        origin: &Origin,
     ) -> store::Result<(ObjectRef, Change)> {
         let mut change = Change::default();
         let old = match resolved.missing.is_empty() {
@@ -409,7 +409,7 @@ impl InodeObjects {
             }
             None => self.fs.mount.defaults,
         };
-        let seen = self.attributes_from(key, 0, &options.attributes, ctx.now, &defaults);
+        let seen = self.attributes_from(key, 0, &options.attributes, origin.now, &defaults);
         let is_implicit = old.is_none() || self.is_implicit(dir).map_err(namespace_error_about(key))?;
         if is_implicit {
             change.ops.push(Op::RemoveXattr { ino: dir, name: IMPLICIT.into() });
@@ -421,10 +421,10 @@ impl InodeObjects {
             let changes = AttrChanges { mode, uid, gid, ..AttrChanges::default() };
             change.ops.push(Op::SetAttr { ino: dir, changes });
         }
-        let etag = etag::of_marker(dir.0, body, ctx.now);
+        let etag = etag::of_marker(dir.0, body, origin.now);
         let mut description = describe_object(&options.attributes, &options.tags)?;
         description.bind(&etag, None, (seen.mode, seen.uid, seen.gid, seen.mtime));
-        description.record.at = Some(ctx.now.0);
+        description.record.at = Some(origin.now.0);
         let before = ObjectDescription::read(self.fs.names.tables(), dir);
         match before {
             Ok(before) => change.ops.extend(description.replacement_ops(dir, &before)?),
@@ -477,5 +477,5 @@ fn make(new: &NewObject<'_>, (parent, name): (Ino, Name), seen: &Observed, chang
 
 fn shadowed_name(key: &ObjectKey, name: &Name) -> store::Result<Name> {
     let why = "an object and a directory share this name, which is too long for the shadowed name that the object would get";
-    Name::new(&names::beside(name.as_bytes())).map_err(|_| no_such_key(key, why))
+    Name::new(&names::colliding(name.as_bytes())).map_err(|_| no_such_key(key, why))
 }

@@ -104,7 +104,7 @@ pub(in crate::objects) fn requested_range(
         return Err(StoreError::PreconditionFailed(key.clone()));
     }
     match options.range {
-        Some(range) => byte_range::within(key, range, meta.size_bytes),
+        Some(range) => byte_range::clamp(key, range, meta.size_bytes),
         None => Ok(0..meta.size_bytes),
     }
 }

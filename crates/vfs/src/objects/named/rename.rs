@@ -19,17 +19,17 @@ impl InodeObjects {
         if from.key == *to {
             return Err(StoreError::Invalid("an object cannot be moved to its own key".into()));
         }
-        // Claimed in one order, so that two renames that swap keys do not deadlock.
-        let (one, other) = (self.claim_key(&from.key), self.claim_key(to));
+        // Locked in one order, so that two renames that swap keys do not deadlock.
+        let (one, other) = (self.key_to_lock(&from.key), self.key_to_lock(to));
         let (first, second) = if one < other { (&one, &other) } else { (&other, &one) };
-        let _first = self.fs.bucket.locks.claims().claim(first).await;
+        let _first = self.fs.bucket.locks.key_locks().lock(first).await;
         let _second = match first == second {
             true => None,
-            false => Some(self.fs.bucket.locks.claims().claim(second).await),
+            false => Some(self.fs.bucket.locks.key_locks().lock(second).await),
         };
         for _ in 0..ATTEMPTS_MAX {
             let Some((change, dir)) = self.plan_move(from, to, precondition)? else { continue };
-            match self.fs.names.tables().commit_together(&self.fs.mount.ctx(), &change.ops) {
+            match self.fs.names.tables().commit_together(&self.fs.mount.origin(), &change.ops) {
                 Ok(applied) => {
                     let mut change = change;
                     self.prune(dir, &mut change.news).map_err(namespace_error_about(to))?;

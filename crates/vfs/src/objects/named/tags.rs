@@ -19,7 +19,7 @@ impl InodeObjects {
     }
 
     pub(in crate::objects) async fn set_tags_named(&self, key: &ObjectKey, tags: &Tags) -> store::Result<()> {
-        let _claim = self.fs.bucket.locks.claims().claim(&self.claim_key(key)).await;
+        let _key_lock = self.fs.bucket.locks.key_locks().lock(&self.key_to_lock(key)).await;
         for _ in 0..ATTEMPTS_MAX {
             let (ino, before, given) = self.retry_while_replaced(key, || {
                 let inode = self.find_or_fail(key)?;
@@ -30,7 +30,7 @@ impl InodeObjects {
             let mut description = before.with_tags(tags)?;
             description.record.given = given;
             let ops = description.replacement_ops(ino, &before)?;
-            match self.fs.names.tables().commit_together(&self.fs.mount.ctx(), &ops) {
+            match self.fs.names.tables().commit_together(&self.fs.mount.origin(), &ops) {
                 Ok(_) => return Ok(()),
                 Err(error) if is_race(&error) => {}
                 Err(error) => return Err(namespace_error_about(key)(error)),

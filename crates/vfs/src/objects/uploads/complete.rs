@@ -30,7 +30,7 @@ impl<N: ObjectNaming> DirectoryObjects<N> {
         numbers: &[u32],
         options: CompleteOptions,
     ) -> store::Result<ObjectRef> {
-        let _claim = self.fs.bucket.locks.upload_claims().claim(&Self::upload_claim_key(id)?).await;
+        let _key_lock = self.fs.bucket.locks.upload_locks().lock(&Self::upload_key_to_lock(id)?).await;
         let (ino, begun) = self.upload(key, id)?;
         let parts = self.part_records(key, ino)?;
         let etags: Vec<_> = select_parts(&parts, numbers)?.iter().map(|part| part.etag()).collect();

@@ -52,8 +52,8 @@ impl<N: ObjectNaming> DirectoryObjects<N> {
         }
     }
 
-    /// Returns the claim that changes of an upload take.
-    fn upload_claim_key(id: &str) -> store::Result<ObjectKey> {
+    /// Returns the key to lock for changes of an upload.
+    fn upload_key_to_lock(id: &str) -> store::Result<ObjectKey> {
         Ok(ObjectKey::try_from(id)?)
     }
 
@@ -121,7 +121,7 @@ impl<N: ObjectNaming> Uploads for DirectoryObjects<N> {
         self.fs
             .names
             .tables()
-            .commit_together(&self.fs.mount.ctx(), &ops)
+            .commit_together(&self.fs.mount.origin(), &ops)
             .map_err(namespace_error_about(key))?;
         self.fs.names.sync_names_unless_write_back().await.map_err(error_about(key))?;
         Ok(id)
@@ -162,7 +162,7 @@ impl<N: ObjectNaming> Uploads for DirectoryObjects<N> {
 
     async fn abort(&self, key: &ObjectKey, id: &str) -> store::Result<()> {
         self.check_writable()?;
-        let _claim = self.fs.bucket.locks.upload_claims().claim(&Self::upload_claim_key(id)?).await;
+        let _key_lock = self.fs.bucket.locks.upload_locks().lock(&Self::upload_key_to_lock(id)?).await;
         let (ino, _) = self.upload(key, id)?;
         self.end_upload(key, &self.fs.names.tables().inode(ino).map_err(namespace_error_about(key))?).await
     }

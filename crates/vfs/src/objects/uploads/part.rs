@@ -125,7 +125,7 @@ impl<N: ObjectNaming> DirectoryObjects<N> {
         (content, size_bytes): (&[Extent], u64),
         note: Option<String>,
     ) -> store::Result<Part> {
-        let _claim = self.fs.bucket.locks.upload_claims().claim(&Self::upload_claim_key(id)?).await;
+        let _key_lock = self.fs.bucket.locks.upload_locks().lock(&Self::upload_key_to_lock(id)?).await;
         let (ino, _) = self.upload(key, id)?;
         let at = self.fs.names.tables().inode(ino).map_err(namespace_error_about(key))?.size_bytes;
         let now = self.fs.mount.now();
@@ -155,7 +155,7 @@ impl<N: ObjectNaming> DirectoryObjects<N> {
             .fs
             .names
             .tables()
-            .commit_together(&self.fs.mount.ctx(), &ops)
+            .commit_together(&self.fs.mount.origin(), &ops)
             .map_err(namespace_error_about(key))?;
         self.fs.names.sync_names_unless_write_back().await.map_err(error_about(key))?;
         for key in applied.into_iter().flat_map(|applied| applied.released) {

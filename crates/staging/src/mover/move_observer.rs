@@ -1,6 +1,6 @@
 //! The interface to a namespace that records where objects are, as the mover does.
 
-use crate::conflict::Judge;
+use crate::conflict::ConflictCallbacks;
 use futures_util::future::BoxFuture;
 use std::fmt;
 use store::{ETag, ObjectKey, ObjectMeta, ObjectRef, Result, StoreError};
@@ -20,7 +20,7 @@ impl NamingError for StoreError {
 
 /// Callbacks of the mover into a namespace. No call may wait for an object that the mover moves.
 #[expect(clippy::type_complexity, reason = "each callback has one type, next to its description")]
-pub struct Keeper {
+pub struct MoveObserver {
     /// Makes durable whatever must survive the loss of power before anything moves.
     pub make_safe: Box<dyn Fn() -> BoxFuture<'static, Result<()>> + Send + Sync>,
     /// Returns whether an object whose etag differs from the one it had when it was renamed is still the object
@@ -36,11 +36,11 @@ pub struct Keeper {
     /// moved.
     pub is_void: Box<dyn Fn(&ObjectKey, &ObjectKey) + Send + Sync>,
     /// Decides conflicts about a key, and records where the other object is kept.
-    pub judge: Judge,
+    pub conflicts: ConflictCallbacks,
 }
 
-impl fmt::Debug for Keeper {
+impl fmt::Debug for MoveObserver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Keeper")
+        f.write_str("MoveObserver")
     }
 }

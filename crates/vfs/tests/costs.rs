@@ -1,0 +1,268 @@
+//! Costs that must not grow with the file, the directory or time, counted in records of the metadata, requests and bytes.
+//!
+//! `TENON_COSTS=full` runs them at full size, which takes minutes: up to 2,000 chunks (the store in memory keeps a MiB for each), a million
+//! entries, 100,000 deletions by another client, and 64,000 escaped names. With `--nocapture` the figures are printed.
+
+use crate::disk::Disk;
+use crate::objects::{key, keys, objects};
+use crate::world::{Bucket, CHUNKED, MIB, World, errno};
+use bytes::Bytes;
+use futures_util::StreamExt as _;
+use futures_util::stream::{self, BoxStream};
+use meta::{Engine as _, MemoryEngine};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use store::Attributes;
+use vfs::Kind;
+
+/// Records that an operation may read or write more for a file with rows of extents than for one whose few extents are in its inode: the
+/// extents around the change, and the use counts of their objects.
+const ROWS_MORE: u64 = 8;
+/// Records that an operation may read or write more for a file with more rows.
+const RECORDS_MORE: u64 = 2;
+
+#[expect(clippy::disallowed_methods, reason = "the reader is a person at a shell")]
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
+fn scale(small: usize, full: usize) -> usize {
+    if variable("TENON_COSTS").is_some_and(|value| value == "full") { full } else { small }
+}
+
+/// The cost of one operation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Cost {
+    what: &'static str,
+    read: u64,
+    written: u64,
+    requests: u64,
+}
+
+impl Cost {
+    async fn of<T>(
+        what: &'static str,
+        disk: &Disk,
+        world: &World,
+        work: impl Future<Output = vfs::Result<T>>,
+    ) -> Self {
+        let before = disk.records();
+        let (done, requests) = world.counting(work).await;
+        done.unwrap();
+        let after = disk.records();
+        Self { what, read: after.0 - before.0, written: after.1 - before.1, requests: requests.total() }
+    }
+
+    /// Asserts that the cost is at most one and a half times another one, or `records_more` records, and that it has no more requests.
+    fn assert_within(&self, small: &Self, records_more: u64) {
+        let within = |many: u64, few: u64| many <= (few + few / 2).max(few + records_more);
+        let has_few_records = within(self.read, small.read) && within(self.written, small.written);
+        assert!(has_few_records && self.requests <= small.requests, "{self:?}, {small:?} for a smaller file");
+    }
+}
+
+fn print(title: &str, costs: &[Cost]) {
+    for Cost { what, read, written, requests } in costs {
+        println!("{title}: {what}: {read} records read, {written} written, {requests} requests");
+    }
+}
+
+#[tokio::test]
+async fn s576_costs_of_a_file_do_not_grow_with_its_chunks() {
+    let one = file_costs(1).await;
+    print("1 chunk", &one);
+    let few = file_costs(16).await;
+    print("16 chunks", &few);
+    few.iter().zip(&one).for_each(|(few, one)| few.assert_within(one, ROWS_MORE));
+    for chunks in [scale(64, 500), scale(256, 2_000)] {
+        let many = file_costs(chunks).await;
+        print(&format!("{chunks} chunks"), &many);
+        many.iter().zip(&few).for_each(|(many, few)| many.assert_within(few, RECORDS_MORE));
+    }
+}
+
+/// Returns the costs of operations on a file with this many chunks of one byte.
+async fn file_costs(chunks: usize) -> Vec<Cost> {
+    let disk = Arc::new(Disk::default());
+    let world = Bucket::by_inode_on(CHUNKED, disk.clone()).await.mount(|_| {}).await;
+    let handle = world.create("file").await.unwrap();
+    for chunk in 0..chunks {
+        world.fs.write(handle, (chunk * MIB) as u64, b"x").await.unwrap();
+    }
+    world.close(handle).await.unwrap();
+    let ino = world.ino("file").await.unwrap();
+    let mut costs = vec![
+        Cost::of("stat", &disk, &world, world.stat("file")).await,
+        Cost::of("chmod", &disk, &world, world.chmod("file", 0o600)).await,
+        Cost::of("setxattr", &disk, &world, world.fs.setxattr(ino, b"user.a", b"value", 0, |_| true)).await,
+    ];
+    let opened = async {
+        let handle = world.open_handle("file", libc::O_RDWR).await?;
+        world.close(handle).await
+    };
+    costs.push(Cost::of("open and close", &disk, &world, opened).await);
+    let handle = world.open_handle("file", libc::O_RDWR).await.unwrap();
+    let at = (chunks / 2 * MIB + 4096) as u64;
+    let synced = async {
+        world.fs.write(handle, at, &[7; 4096]).await?;
+        world.fs.fsync(handle).await
+    };
+    costs.push(Cost::of("fsync of 4 KiB", &disk, &world, synced).await);
+    world.close(handle).await.unwrap();
+    world.assert_healthy().await;
+    costs
+}
+
+fn body(bytes: &'static [u8]) -> BoxStream<'static, store::Result<Bytes>> {
+    stream::iter([Ok(Bytes::from_static(bytes))]).boxed()
+}
+
+/// An upload of 10,000 parts, the maximum of S3, as one of two.
+#[tokio::test]
+async fn s576_the_cost_of_a_part_does_not_grow_with_the_upload() {
+    let disk = Arc::new(Disk::default());
+    let world = Bucket::by_inode_on(CHUNKED, disk.clone()).await.mount(|_| {}).await;
+    let objects = objects(&world);
+    let uploads = objects.uploads().unwrap();
+    let id = uploads.begin(&key("big"), Attributes::default(), Default::default()).await.unwrap();
+    let last = scale(300, 10_000) as u32;
+    let mut costs = Vec::new();
+    for number in 1..=last {
+        let sent = async {
+            uploads.put_part(&key("big"), &id, number, body(b"x"), Box::new(|| Ok(None))).await.unwrap();
+            Ok(())
+        };
+        costs.push(Cost::of("a part", &disk, &world, sent).await);
+    }
+    for number in [2, 16, costs.len()] {
+        print(&format!("part {number}"), &costs[number - 1..number]);
+    }
+    let (second, sixteenth, last) = (&costs[1], &costs[15], &costs[costs.len() - 1]);
+    sixteenth.assert_within(second, ROWS_MORE);
+    last.assert_within(sixteenth, RECORDS_MORE);
+}
+
+#[tokio::test]
+async fn s132_the_cost_of_a_name_does_not_grow_with_the_directory() {
+    let (few, many) =
+        (listing_cost(scale(2_000, 10_000)).await, listing_cost(scale(20_000, 1_000_000)).await);
+    assert!(many.0 <= few.0 + few.0 / 2, "{} records per 1000 names, {} in a large directory", few.0, many.0);
+    assert!(many.1 <= few.1 + few.1 / 2, "{} requests per 1,000,000 names, {}", few.1, many.1);
+}
+
+/// Lists a directory of `count` objects. Returns the records read per 1000 names and the requests per million.
+async fn listing_cost(count: usize) -> (u64, u64) {
+    let disk = Arc::new(Disk::default());
+    let bucket = Bucket::with_metadata_on(disk.clone());
+    for number in 0..count {
+        bucket.put(format!("dir/{number:07}"), "").await;
+    }
+    let world = bucket.mount(|_| {}).await;
+    let before = disk.records().0;
+    let (listed, requests) = world.counting(count_entries(&world, "dir")).await;
+    assert_eq!(listed, count);
+    let read = disk.records().0 - before;
+    println!("a directory of {count}: {read} records read, {} requests, {}", requests.total(), memory_line());
+    (read * 1000 / count as u64, requests.total() * 1_000_000 / count as u64)
+}
+
+/// Returns the number of entries that a program reads from a directory, besides `.` and `..`.
+async fn count_entries(world: &World, dir: &str) -> usize {
+    let ino = world.ino(dir).await.unwrap();
+    let handle = world.fs.opendir(ino).await.unwrap();
+    let (mut cookie, mut listed) = (0, 0);
+    loop {
+        let batch = world.fs.readdir(handle, cookie, 1000, false).await.unwrap();
+        let Some(last) = batch.last() else { break };
+        (cookie, listed) = (last.cookie, listed + batch.len());
+    }
+    world.fs.releasedir(handle);
+    listed - 2
+}
+
+/// Programs create files in another directory while `ls` finds that another client has deleted all files of a large one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s417_foreign_deletions_stall_no_unrelated_create() {
+    let count = scale(10_000, 100_000);
+    let engine = Arc::new(MemoryEngine::default());
+    let bucket = Bucket::with_metadata_on(engine.clone());
+    for number in 0..count {
+        bucket.put(format!("dir/sub/{number:06}"), "x").await;
+    }
+    bucket.put("dir/stays", "y").await;
+    let world = Arc::new(bucket.mount(|_| {}).await);
+    world.mkdir("other").await.unwrap();
+    assert_eq!(count_entries(&world, "dir/sub").await, count);
+    for number in 0..count {
+        bucket.delete(format!("dir/sub/{number:06}")).await;
+    }
+    world.expire();
+    let is_over = Arc::new(AtomicBool::new(false));
+    let creates = tokio::spawn({
+        let (world, engine, is_over) = (world.clone(), engine.clone(), is_over.clone());
+        async move {
+            let (mut others, mut millis) = (Vec::new(), Vec::new());
+            while !is_over.load(Ordering::Acquire) {
+                let (before, begun) = (engine.head().0, tokio::time::Instant::now());
+                world.mknod(format!("other/{}", others.len()), Kind::Fifo).await.unwrap();
+                millis.push(begun.elapsed().as_secs_f64() * 1000.0);
+                others.push(engine.head().0 - before);
+            }
+            (others, millis)
+        }
+    });
+    let begun = engine.head().0;
+    assert_eq!(world.names("dir").await.unwrap(), ["stays"]);
+    is_over.store(true, Ordering::Release);
+    let (mut commits, mut millis) = creates.await.unwrap();
+    let removed_by = engine.head().0 - begun - commits.len() as u64;
+    commits.sort_unstable();
+    millis.sort_by(f64::total_cmp);
+    let at = |share: f64| ((millis.len() - 1) as f64 * share) as usize;
+    println!(
+        "{count} deletions in {removed_by} commits, meanwhile {} creates: median {:.2} ms, p99.9 {:.2} ms, maximum {:.2} ms, at most {} commits in one",
+        millis.len(),
+        millis[at(0.5)],
+        millis[at(0.999)],
+        millis[millis.len() - 1],
+        commits[commits.len() - 1]
+    );
+    assert!(millis.len() > 20, "{} creates during the removal", millis.len());
+    // Its own commit, and the batches that were committed between two steps of the create.
+    assert!(commits[at(0.999)] <= 8, "{commits:?}");
+    assert_eq!(errno(world.stat("dir/sub").await), libc::ENOENT);
+}
+
+fn resident_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
+}
+
+fn memory_line() -> String {
+    format!("{} MiB resident", resident_bytes() >> 20)
+}
+
+/// Keys that are no paths, of which each page read all: 64,000 took O(n²) steps.
+#[tokio::test]
+async fn escaped_names_are_listed_in_order_at_a_constant_cost() {
+    let costs = async |count: usize| {
+        let disk = Arc::new(Disk::default());
+        let world = Bucket::by_inode_on(CHUNKED, disk.clone()).await.mount(|_| {}).await;
+        let objects = objects(&world);
+        for number in 0..count {
+            // An object beside a directory of its name.
+            crate::objects::put(&objects, &format!("{number:05}/inside"), "").await;
+            crate::objects::put(&objects, &format!("{number:05}"), "").await;
+        }
+        let before = disk.records().0;
+        let listed = keys(&objects).await;
+        let read = disk.records().0 - before;
+        assert_eq!(listed.len(), 2 * count);
+        assert!(listed.is_sorted(), "keys are listed in order");
+        println!("{count} escaped names: {read} records read");
+        read / count as u64
+    };
+    let (few, many) = (costs(200).await, costs(scale(2_000, 64_000)).await);
+    assert!(many <= few + few / 4, "{few} records per name of 200 names, {many} per name of many");
+}
