@@ -1,12 +1,30 @@
 //! Workloads: jobs as data, and the scale that gives their files numbers and sizes.
 //!
-//! Invariant: a job that reads names an earlier job that writes the same files.
+//! Invariants: a job that needs files names an earlier job that leaves them; the tasks of a job are a function of workload, scale and
+//! seed, the same for every package.
 
-use serde::{Deserialize, Serialize};
-use store::Entropy;
+mod job;
+mod scale;
+mod task;
+mod trace;
 
-/// The six jobs of the paper.
-const PAPER: &str = include_str!("../workloads/paper.toml");
+pub use job::{FileKind, Job, JobColumn, Operation, SyncPolicy, Unit};
+pub use scale::Scale;
+pub(crate) use task::PAGE_BYTES;
+pub use task::{JobFile, Rewritten, Task};
+pub use trace::{TraceCall, TraceError, TraceStep, parse_trace};
+
+use serde::Deserialize;
+use std::path::{Path, PathBuf};
+
+/// The shipped workloads, by name.
+const SHIPPED: [(&str, &str); 5] = [
+    ("paper", include_str!("../../workloads/paper.toml")),
+    ("random", include_str!("../../workloads/random.toml")),
+    ("metadata", include_str!("../../workloads/metadata.toml")),
+    ("mixed", include_str!("../../workloads/mixed.toml")),
+    ("fio", include_str!("../../workloads/fio.toml")),
+];
 
 /// Jobs in their order.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -19,185 +37,161 @@ pub struct Workload {
     pub jobs: Vec<Job>,
 }
 
-/// A job: every file is written or read once, by threads that share the files.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Job {
-    /// Name in results.
-    pub name: String,
-    /// Name in reports.
-    pub title: String,
-    /// Whether the job writes or reads.
-    pub operation: Operation,
-    /// Which files.
-    pub files: FileKind,
-    /// Number of threads.
-    pub threads: usize,
-    /// For a job that reads: the job that wrote the files.
-    pub reads: Option<String>,
-    /// For a job that writes: whether the package's processes are killed as soon as the last file is closed. Files that were acknowledged
-    /// must be in the bucket all the same.
-    #[serde(default)]
-    pub kills: bool,
-}
-
-/// The operation of a job.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Operation {
-    /// Creates files, writes them in order, and closes them.
-    Write,
-    /// Reads files in order and compares every byte.
-    Read,
-}
-
-/// Files of one size.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum FileKind {
-    /// Few large files, in order.
-    Big,
-    /// Many small files, in random order.
-    Small,
-}
-
-/// Numbers and sizes of files.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Scale {
-    /// Number of big files.
-    pub big_files: usize,
-    /// Size of a big file.
-    pub big_bytes: u64,
-    /// Number of small files.
-    pub small_files: usize,
-    /// Size of a small file.
-    pub small_bytes: u64,
-}
-
 /// Problems of a workload.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkloadError {
     /// The file is no TOML, or misses a field.
     #[error("{}", .0.message().lines().next().unwrap_or_default())]
     Toml(#[from] toml::de::Error),
-    /// A job that reads does not name an earlier job that writes the same files.
-    #[error("job '{0}' must name in `reads` an earlier job that writes the same files")]
+    /// A job that needs files does not name an earlier job that leaves them.
+    #[error("job '{0}' must name in `reads` an earlier job that leaves files of the same kind")]
     Reads(String),
+    /// A job that makes its files names another job.
+    #[error("job '{0}' makes its files, so it must not have `reads`")]
+    NoReads(String),
     /// Two jobs have one name.
     #[error("job '{0}' exists twice")]
     Duplicate(String),
     /// A job has no thread.
     #[error("job '{0}' needs at least one thread")]
     NoThread(String),
-}
-
-/// A file of a job.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct JobFile {
-    /// Number, from 0; the content is a function of it.
-    pub number: usize,
-    /// Path below the mount point, and key in the bucket: `job1/00007`.
-    pub path: String,
-    /// Size.
-    pub size_bytes: u64,
+    /// A job that runs a program or replays a trace does not say which.
+    #[error("job '{0}' needs `{1}`")]
+    Missing(String, &'static str),
+    /// A file cannot be read.
+    #[error("{path}: {source}")]
+    File {
+        /// Path.
+        path: PathBuf,
+        /// Cause.
+        source: std::io::Error,
+    },
+    /// A trace is not valid.
+    #[error("{path}: {source}")]
+    Trace {
+        /// Path.
+        path: PathBuf,
+        /// Cause.
+        source: TraceError,
+    },
+    /// No workload has this name.
+    #[error("unknown workload '{0}'; give a file, or choose from {1}")]
+    Unknown(String, String),
 }
 
 impl Workload {
     /// Returns the six jobs of the paper.
     ///
     /// # Errors
-    /// None in a correct build: a test parses the shipped file.
+    /// None in a correct build: a test parses the shipped files.
     pub fn paper() -> Result<Self, WorkloadError> {
-        Self::parse(PAPER)
+        Self::parse(SHIPPED[0].1, Path::new(""))
     }
 
-    /// Parses a workload file.
+    /// Returns the shipped workload of a name, or that of a file.
+    ///
+    /// # Errors
+    /// If there is none, or its file is not valid.
+    pub fn find(name: &str) -> Result<Self, WorkloadError> {
+        if let Some((_, text)) = SHIPPED.iter().find(|(shipped, _)| *shipped == name) {
+            return Self::parse(text, Path::new(""));
+        }
+        let path = Path::new(name);
+        if !path.exists() {
+            let names: Vec<&str> = SHIPPED.iter().map(|(shipped, _)| *shipped).collect();
+            return Err(WorkloadError::Unknown(name.to_owned(), names.join(", ")));
+        }
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| WorkloadError::File { path: path.to_owned(), source })?;
+        Self::parse(&text, path.parent().unwrap_or(Path::new("")))
+    }
+
+    /// Parses a workload file. Paths of traces are relative to `dir`.
     ///
     /// # Errors
     /// The first problem of the file.
-    pub fn parse(text: &str) -> Result<Self, WorkloadError> {
-        let workload: Self = toml::from_str(text)?;
-        for (at, job) in workload.jobs.iter().enumerate() {
-            let earlier = &workload.jobs[..at];
-            if earlier.iter().any(|other| other.name == job.name) {
-                return Err(WorkloadError::Duplicate(job.name.clone()));
-            }
-            if job.threads == 0 {
-                return Err(WorkloadError::NoThread(job.name.clone()));
-            }
-            let is_source = |other: &&Job| {
-                Some(&other.name) == job.reads.as_ref()
-                    && other.operation == Operation::Write
-                    && other.files == job.files
-            };
-            if (job.operation == Operation::Read) != earlier.iter().any(|other| is_source(&other)) {
-                return Err(WorkloadError::Reads(job.name.clone()));
+    pub fn parse(text: &str, dir: &Path) -> Result<Self, WorkloadError> {
+        let mut workload: Self = toml::from_str(text)?;
+        for at in 0..workload.jobs.len() {
+            let (earlier, rest) = workload.jobs.split_at_mut(at);
+            if let Some(job) = rest.first_mut() {
+                check(job, earlier)?;
+                job.ancestors = ancestors(job, earlier);
+                job.load_trace(dir)?;
             }
         }
         Ok(workload)
+    }
+
+    /// Returns the jobs of several workloads as one.
+    ///
+    /// # Errors
+    /// [`WorkloadError::Duplicate`].
+    pub fn joined(workloads: Vec<Self>) -> Result<Self, WorkloadError> {
+        let names: Vec<String> = workloads.iter().map(|workload| workload.name.clone()).collect();
+        let jobs: Vec<Job> = workloads.into_iter().flat_map(|workload| workload.jobs).collect();
+        for (at, job) in jobs.iter().enumerate() {
+            if jobs[..at].iter().any(|earlier| earlier.name == job.name) {
+                return Err(WorkloadError::Duplicate(job.name.clone()));
+            }
+        }
+        Ok(Self { name: names.join("+"), jobs })
+    }
+
+    /// Returns the workload with these jobs only, and those whose files they need; `None` if it does not have one of them.
+    pub fn only(&self, names: &[String]) -> Option<Self> {
+        let chosen: Option<Vec<&Job>> = names.iter().map(|name| self.job(name)).collect();
+        let chosen = chosen?;
+        let is_needed = |job: &&Job| {
+            chosen.iter().any(|one| one.name == job.name || one.needs().any(|name| name == job.name))
+        };
+        Some(Self { name: self.name.clone(), jobs: self.jobs.iter().filter(is_needed).cloned().collect() })
     }
 
     /// Returns the job of a name.
     pub fn job(&self, name: &str) -> Option<&Job> {
         self.jobs.iter().find(|job| job.name == name)
     }
+
+    /// Returns the space that a volume needs for the files of all jobs at once, in bytes, with room for what a package adds.
+    pub fn capacity_bytes(&self, scale: &Scale) -> u64 {
+        let written = self.jobs.iter().filter(|job| job.operation.makes_files());
+        let bytes: u64 = written.map(|job| job.bytes(scale)).sum();
+        (2 * bytes + (2 << 30)).next_multiple_of(1 << 20)
+    }
 }
 
-impl Job {
-    /// Returns the directory of the job's files.
-    pub fn folder(&self) -> &str {
-        self.reads.as_deref().unwrap_or(&self.name)
+fn check(job: &Job, earlier: &[Job]) -> Result<(), WorkloadError> {
+    let name = || job.name.clone();
+    if earlier.iter().any(|other| other.name == job.name) {
+        return Err(WorkloadError::Duplicate(name()));
     }
-
-    /// Returns the job's files in order of their numbers.
-    pub fn files(&self, scale: &Scale) -> Vec<JobFile> {
-        let (count, size_bytes) = scale.files(self.files);
-        let folder = self.folder();
-        let file = |number| JobFile { number, path: format!("{folder}/{number:05}"), size_bytes };
-        (0..count).map(file).collect()
+    if job.threads == 0 {
+        return Err(WorkloadError::NoThread(name()));
     }
-
-    /// Returns the files of each thread, in the order in which the thread takes them. Small files are shuffled: the seed gives the same
-    /// order for every package.
-    pub fn shares(&self, scale: &Scale, seed: u64) -> Vec<Vec<JobFile>> {
-        let mut files = self.files(scale);
-        if self.files == FileKind::Small {
-            shuffle(&mut files, &Entropy::new(seed));
+    match job.operation {
+        Operation::Fio if job.script.is_none() => return Err(WorkloadError::Missing(name(), "script")),
+        Operation::Program if job.command.is_empty() => {
+            return Err(WorkloadError::Missing(name(), "command"));
         }
-        let share = |thread| files.iter().skip(thread).step_by(self.threads).cloned().collect();
-        (0..self.threads).map(share).collect()
+        Operation::Trace if job.trace.is_none() => return Err(WorkloadError::Missing(name(), "trace")),
+        _ => {}
     }
-
-    /// Returns the number of bytes of all files.
-    pub fn bytes(&self, scale: &Scale) -> u64 {
-        let (count, size_bytes) = scale.files(self.files);
-        count as u64 * size_bytes
+    if !job.operation.needs_files() {
+        return if job.reads.is_some() { Err(WorkloadError::NoReads(name())) } else { Ok(()) };
     }
+    let is_source = |other: &Job| {
+        Some(&other.name) == job.reads.as_ref() && other.operation.leaves_files() && other.files == job.files
+    };
+    if earlier.iter().any(is_source) { Ok(()) } else { Err(WorkloadError::Reads(name())) }
 }
 
-impl Scale {
-    /// Smallest scale, for tests: seconds.
-    pub const TINY: Self = Self { big_files: 8, big_bytes: 2 << 20, small_files: 64, small_bytes: 64 << 10 };
-    /// Default scale: minutes.
-    pub const SMALL: Self =
-        Self { big_files: 8, big_bytes: 64 << 20, small_files: 1024, small_bytes: 64 << 10 };
-    /// Scale of the paper: 8 files of 1 GiB, 32,768 files of 64 KiB.
-    pub const PAPER: Self =
-        Self { big_files: 8, big_bytes: 1 << 30, small_files: 32_768, small_bytes: 64 << 10 };
-
-    fn files(&self, kind: FileKind) -> (usize, u64) {
-        match kind {
-            FileKind::Big => (self.big_files, self.big_bytes),
-            FileKind::Small => (self.small_files, self.small_bytes),
-        }
-    }
-}
-
-/// Shuffles by Fisher and Yates.
-fn shuffle<T>(items: &mut [T], entropy: &Entropy) {
-    for at in (1..items.len()).rev() {
-        items.swap(at, entropy.below(at as u64 + 1) as usize);
-    }
+/// Returns the jobs whose files a job needs, the first writer first.
+fn ancestors(job: &Job, earlier: &[Job]) -> Vec<Job> {
+    let source = earlier.iter().find(|other| Some(&other.name) == job.reads.as_ref());
+    let Some(source) = source else { return Vec::new() };
+    let own = Job { ancestors: Vec::new(), ..source.clone() };
+    source.ancestors.iter().cloned().chain([own]).collect()
 }
 
 #[cfg(test)]
@@ -211,10 +205,19 @@ mod tests {
         assert_eq!(paper.jobs.len(), 6);
         let bytes: Vec<u64> = paper.jobs.iter().map(|job| job.bytes(&Scale::PAPER) >> 20).collect();
         assert_eq!(bytes, [8192, 8192, 8192, 8192, 2048, 2048]);
+        let files: Vec<usize> = paper.jobs.iter().map(|job| job.files(&Scale::PAPER, 1).len()).collect();
+        assert_eq!(files, [8, 8, 8, 8, 32_768, 32_768]);
         let threads: Vec<usize> = paper.jobs.iter().map(|job| job.threads).collect();
         assert_eq!(threads, [1, 1, 8, 8, 16, 16]);
-        let shares = paper.job("job5").unwrap().shares(&Scale::PAPER, 1);
+        let shares = paper.job("job5").unwrap().tasks(&Scale::PAPER, 1);
         assert!(shares.iter().all(|share| share.len() == 2048));
+    }
+
+    #[test]
+    fn every_shipped_workload_is_valid() {
+        let all: Result<Vec<Workload>, _> = SHIPPED.iter().map(|(name, _)| Workload::find(name)).collect();
+        assert!(Workload::joined(all.unwrap()).unwrap().jobs.len() > 20);
+        assert!(Workload::find("nothing").unwrap_err().to_string().contains("metadata"));
     }
 
     #[test]
@@ -222,13 +225,18 @@ mod tests {
         let paper = Workload::paper().unwrap();
         let job = paper.job("job6").unwrap();
         let (one, again, other) =
-            (job.shares(&Scale::TINY, 1), job.shares(&Scale::TINY, 1), job.shares(&Scale::TINY, 2));
+            (job.tasks(&Scale::TINY, 1), job.tasks(&Scale::TINY, 1), job.tasks(&Scale::TINY, 2));
         assert_eq!(one, again);
         assert_ne!(one, other);
-        let numbers: BTreeSet<usize> = one.iter().flatten().map(|file| file.number).collect();
+        let number = |task: &Task| match task {
+            Task::Read(file) => file.number,
+            other => panic!("{other:?}"),
+        };
+        let numbers: BTreeSet<usize> = one.iter().flatten().map(number).collect();
         assert_eq!(numbers, (0..64).collect());
-        let big = paper.job("job4").unwrap().shares(&Scale::TINY, 1);
-        assert_eq!(big[7], [JobFile { number: 7, path: "job3/00007".into(), size_bytes: 2 << 20 }]);
+        let big = paper.job("job4").unwrap().tasks(&Scale::TINY, 1);
+        let file = JobFile { number: 7, path: "job3/00007".into(), size_bytes: 2 << 20, rewritten: None };
+        assert_eq!(big[7], [Task::Read(file)]);
     }
 
     #[test]
@@ -242,9 +250,29 @@ mod tests {
             (job("w", "operation = \"write\"\nthreads = 0"), "at least one thread"),
             (job("r", "operation = \"read\"\nthreads = 1"), "must name"),
             (format!("{write}{}", job("r", "operation = \"read\"\nthreads = 1\nreads = \"x\"")), "must name"),
+            (format!("{write}{}", job("v", "operation = \"write\"\nthreads = 1\nreads = \"w\"")), "must not"),
+            (job("f", "operation = \"fio\"\nthreads = 1"), "needs `script`"),
+            (job("t", "operation = \"trace\"\nthreads = 1\ntrace = \"no-such-file\""), "no-such-file"),
         ] {
-            let error = Workload::parse(&format!("name = \"n\"\n{jobs}")).unwrap_err().to_string();
+            let error =
+                Workload::parse(&format!("name = \"n\"\n{jobs}"), Path::new("")).unwrap_err().to_string();
             assert!(error.contains(problem), "{jobs}: {error}");
         }
+    }
+
+    /// A job that follows a rename finds the new names, and one that follows random writes the new content.
+    #[test]
+    fn files_are_as_the_jobs_before_left_them() {
+        let metadata = Workload::find("metadata").unwrap();
+        let unlinked = metadata.job("unlink").unwrap().files(&Scale::TINY, 1);
+        assert_eq!(unlinked[3].path, "create/00003.renamed");
+        let random = Workload::find("random").unwrap();
+        let (before, after) =
+            (random.job("random-read-1").unwrap(), random.job("random-write-sync").unwrap());
+        assert_eq!(before.files(&Scale::TINY, 1)[0].rewritten, None);
+        let pages = |file: &JobFile| file.rewritten.as_ref().unwrap().pages.len() as u64;
+        let written = pages(&after.files(&Scale::TINY, 1)[0]);
+        assert_eq!(written, Scale::TINY.blocks);
+        assert!(pages(&after.files_after(&Scale::TINY, 1)[0]) > written);
     }
 }

@@ -28,7 +28,7 @@ const EDGES: [(&str, &[&str]); 24] = [
     ("views", &["store", "store-s3", "events", "listen", "log"]),
     ("fuse", &["vfs"]),
     ("sim", &["store", "staging", "meta", "vfs", "drive"]),
-    ("bench", &["store", "store-s3", "store-dir", "harness"]),
+    ("bench", &["store", "store-s3", "store-dir", "listen", "harness"]),
     (
         "fuzz",
         &[
