@@ -31,18 +31,18 @@ pub use file_error::FileError;
 pub use journal::{Journal, JournalError, JournaledBucket};
 pub use outcome::{Clock, Clocks, Failure, Measurement, Outcome, Phase, Place};
 pub use package::{
-    Action, Api, Catalog, CatalogError, Characteristics, Command, Commands, DefinitionError, Driver, Mapping,
-    Package, Posix, Program, Target, Template, TemplateError, Variables, Version,
+    Action, Api, Catalog, CatalogError, Characteristics, Command, Commands, DefinitionError, Driver, Links,
+    Mapping, Package, Posix, Program, Target, Template, TemplateError, Variables, Version,
 };
 pub use plan::{Cell, Grid, Session, Step};
 pub use platform::{Environment, Platform, PlatformError, PlatformKind, S3Endpoint};
 pub use probe::{Finding, Verdict, matrix};
 pub use report::Ranking;
 pub use results::{Conditions, Record, Results, ResultsError};
-pub use runner::{Cost, Limits, Probed, Programs, Progress, RunError, RunPlan, probe_all, run};
+pub use runner::{Cost, Limits, Method, Probed, Programs, Progress, RunError, RunPlan, probe_all, run};
 pub use statistics::{Conclusion, Ratio, Spread, median};
 pub use summary::{CellSummary, Row, Summary};
 pub use workload::{
-    FileKind, Job, JobColumn, JobFile, Operation, Rewritten, Scale, SyncPolicy, Task, TraceCall, TraceError,
-    TraceStep, Unit, Workload, WorkloadError, parse_trace,
+    FileKind, ForeignProgram, Job, JobColumn, JobFile, Operation, Rewritten, Scale, SyncPolicy, Task,
+    TraceCall, TraceError, TraceStep, Unit, Workload, WorkloadError, parse_trace,
 };

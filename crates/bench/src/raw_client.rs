@@ -8,7 +8,7 @@ use harness::{Histogram, Stopwatch};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use store::{
-    Buckets, Entropy, GetOptions, ListEntry, ListRequest, ObjectKey, ObjectStore, Pages, Payload,
+    Attributes, Buckets, Entropy, GetOptions, ListEntry, ListRequest, ObjectKey, ObjectStore, Pages, Payload,
     Precondition,
 };
 use store::{PutOptions, StoreError, SystemClock, Tags};
@@ -172,7 +172,7 @@ impl Bucket {
             self.store.put(&key, body, PutOptions::default()).await?;
             return Ok(());
         }
-        let upload = self.store.multipart(&key, store::Attributes::default(), Tags::new()).await?;
+        let upload = self.store.multipart(&key, Attributes::default(), Tags::new()).await?;
         let parts = (0..bytes.div_ceil(PART_BYTES)).map(|part| {
             let upload = upload.clone();
             async move {
@@ -271,6 +271,32 @@ impl Bucket {
             Ok(())
         });
         futures_util::stream::iter(calls).buffer_unordered(concurrency).try_collect().await
+    }
+
+    /// Stores an object with user metadata.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub async fn put_described(
+        &self,
+        name: &str,
+        body: &'static [u8],
+        user: BTreeMap<String, String>,
+    ) -> Result<(), StoreError> {
+        let attributes = Attributes { user, ..Attributes::default() };
+        let options = PutOptions { attributes, ..PutOptions::default() };
+        let body: Payload = body.to_vec().into();
+        self.store.put(&key(name)?, body, options).await?;
+        Ok(())
+    }
+
+    /// Returns the size and the user metadata of an object.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub async fn described(&self, name: &str) -> Result<(u64, BTreeMap<String, String>), StoreError> {
+        let meta = self.store.head(&key(name)?).await?;
+        Ok((meta.size_bytes, meta.attributes.user))
     }
 
     /// Removes all objects.

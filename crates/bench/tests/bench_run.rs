@@ -1,7 +1,8 @@
 //! A run of the testbed for a test, with small files and short time limits.
 
 use bench::{
-    Limits, Outcome, Platform, Programs, Record, Results, RunError, RunPlan, Scale, Target, Workload, run,
+    Limits, Method, Outcome, Platform, Programs, Record, Results, RunError, RunPlan, Scale, Target, Workload,
+    run,
 };
 use harness::Shape;
 use std::path::{Path, PathBuf};
@@ -47,9 +48,7 @@ impl BenchRun {
             seed: 1,
             limits: Limits { mount: seconds(10), job: seconds(60), unmount: seconds(10) },
             shape: Shape::default(),
-            drops_caches: false,
-            fills_memory: false,
-            as_paper: false,
+            method: Method::default(),
             state: dir.join("state"),
             scratch: dir.join("scratch"),
             machine: "a test's machine".to_owned(),

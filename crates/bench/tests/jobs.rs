@@ -40,7 +40,7 @@ fn files_are_copied_by_cp_as_the_paper_does() {
     for target in [Fake::good().target(), local()] {
         let mut bench_run =
             BenchRun::new(vec![target], Platform::directory()).jobs(&["job1", "job2", "job5", "job6"]);
-        bench_run.plan.as_paper = true;
+        bench_run.plan.method.as_paper = true;
         let records = bench_run.run();
         assert_eq!(records.len(), 4);
         assert!(records.iter().all(|record| record.outcome.measurement().is_some()), "{records:?}");

@@ -13,9 +13,11 @@ fn bench(home: &Home, words: &[&str]) -> String {
 fn tenon_in_every_layout_is_measured_over_its_own_endpoints() {
     let home = Home::new();
     let (scratch, results) = (home.text("scratch"), home.text("results.jsonl"));
-    let targets = "raw,tenon.durable,tenon-inode.writeback,tenon-chunked.durable,tenon-drive.objects,tenon-drive.inode";
+    let targets =
+        "raw,tenon.durable,tenon-inode.writeback,tenon-chunked.durable,tenon-drive.path,tenon-drive.inode";
     let run = ["bench", "run", "--packages", targets, "--platform", "tenon-dir", "--platform", "tenon-drive"];
-    let sizes = ["--scale", "tiny", "--repeats", "1", "--scratch", &scratch, "--results", &results, "--keep-caches"];
+    let sizes =
+        ["--scale", "tiny", "--repeats", "1", "--scratch", &scratch, "--results", &results, "--keep-caches"];
     let output = home.tenon(run.iter().chain(&sizes).copied());
     assert_eq!(output.code, 0, "{output:?}");
     let text = fs::read_to_string(&results).unwrap();
@@ -27,7 +29,10 @@ fn tenon_in_every_layout_is_measured_over_its_own_endpoints() {
     }
     assert_eq!(fs::read_dir(&scratch).unwrap().count(), 0);
     let report = bench(&home, &["report", &results, "--html", &home.text("report.html"), "--rank", "job6=1"]);
-    assert!(report.contains("tenon-drive: ranking for job6 1") && report.contains("has the highest median"), "{report}");
+    assert!(
+        report.contains("tenon-drive: ranking for job6 1") && report.contains("has the highest median"),
+        "{report}"
+    );
     assert!(fs::read_to_string(home.path("report.html")).unwrap().contains("data-value"));
 }
 

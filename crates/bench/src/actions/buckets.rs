@@ -129,7 +129,7 @@ impl Workbench<'_> {
                 async { Bucket::open(opened.endpoint.direct.as_ref(), name).await?.remove_all().await };
             opened.runtime.block_on(emptied).map_err(|error| ActionError::Store(name.to_owned(), error))?;
         }
-        // What the target keeps on this machine describes objects that are gone.
+        // The target's own files on this machine describe objects that are gone.
         let dir = self.target_dir(target, platform);
         match fs::remove_dir_all(&dir) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(ActionError::file(&dir)(error)),

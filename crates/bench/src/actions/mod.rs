@@ -31,7 +31,7 @@ use tokio::runtime::Runtime;
 /// Size of the drive of a platform that is started for actions.
 const CAPACITY_BYTES: u64 = 8 << 30;
 
-/// What all actions need.
+/// The surroundings of all actions.
 pub struct Workbench<'a> {
     /// Programs.
     pub programs: &'a Programs,

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// What is to be mounted.
+/// A mount that is wanted.
 #[derive(Debug, Clone)]
 pub struct Mounting<'t> {
     /// Target.

@@ -1,7 +1,7 @@
 //! The format of a package's file, and its checks.
 
 use super::description::{
-    Action, Api, Characteristics, Command, Commands, Driver, Package, Program, Version,
+    Action, Api, Characteristics, Command, Commands, Driver, Links, Package, Program, Version,
 };
 use super::template::{Template, TemplateError};
 use serde::Deserialize;
@@ -100,8 +100,7 @@ impl Package {
         let package = Self {
             name: definition.name,
             title: definition.title,
-            website: definition.website,
-            recommendation: definition.recommendation,
+            links: Links { website: definition.website, recommendation: definition.recommendation },
             driver: definition.driver,
             api: definition.api,
             passes: definition.passes,

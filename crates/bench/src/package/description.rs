@@ -12,10 +12,8 @@ pub struct Package {
     pub name: String,
     /// Name in reports.
     pub title: String,
-    /// Home page of the project.
-    pub website: Option<String>,
-    /// Page of the project's developers that recommends the options used here.
-    pub recommendation: Option<String>,
+    /// Pages of the project.
+    pub links: Links,
     /// How its files are reached.
     pub driver: Driver,
     /// The API that it needs of the object store.
@@ -34,6 +32,15 @@ pub struct Package {
     pub files: BTreeMap<String, Template>,
     /// Versions, at least one.
     pub versions: Vec<Version>,
+}
+
+/// Pages of a package's project.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Links {
+    /// Home page.
+    pub website: Option<String>,
+    /// Page of its developers that recommends the options used here.
+    pub recommendation: Option<String>,
 }
 
 /// A version of a package: the same commands with other parameters.
@@ -134,7 +141,7 @@ pub struct Program {
     pub advice: Option<String>,
 }
 
-/// What a package can be told to do. Only `mount` is obligatory, for [`Driver::Mount`]; the others have defaults.
+/// An action of a package. Only `mount` is obligatory, for [`Driver::Mount`]; the others have defaults.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Action {

@@ -13,7 +13,7 @@ mod template;
 pub use catalog::{Catalog, CatalogError};
 pub use definition::DefinitionError;
 pub use description::{
-    Action, Api, Characteristics, Command, Commands, Driver, Mapping, Package, Posix, Program, Target,
+    Action, Api, Characteristics, Command, Commands, Driver, Links, Mapping, Package, Posix, Program, Target,
     Version,
 };
 pub use template::{Template, TemplateError, Variables};

@@ -1,4 +1,4 @@
-//! What a run costs at least on an endpoint that is paid for: requests, and bytes in each direction.
+//! The minimum cost of a run on an endpoint that is paid for: requests, and bytes in each direction.
 //!
 //! Counted is what the raw client would need for the files of all sessions, with the comparison by the second client and the removal. A
 //! package may need several times as many requests.

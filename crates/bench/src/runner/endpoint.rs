@@ -25,7 +25,7 @@ use tokio::runtime::Runtime;
 
 const ACCESS_KEY: &str = "tenon-bench";
 
-/// What an endpoint is started with.
+/// Options of the start of an endpoint.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct EndpointOptions {
     /// The network that the proxy imitates.

@@ -12,7 +12,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-/// What a program did.
+/// The work of a program.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct ProgramWork {
     pub(super) span: Duration,
@@ -73,7 +73,12 @@ fn fio_words(job: &Job, directory: &Path, output: &Path, scratch: &Path) -> Resu
 fn command_words(job: &Job, directory: &Path) -> Result<Vec<String>, Failure> {
     let values = Variables::from([("directory".to_owned(), directory.display().to_string())]);
     let fill = |word: &String| Template::parse(word).and_then(|template| template.fill(&values));
-    job.command.iter().map(fill).collect::<Result<Vec<String>, _>>().map_err(Failure::testbed)
+    job.program
+        .iter()
+        .flat_map(|program| &program.command)
+        .map(fill)
+        .collect::<Result<Vec<String>, _>>()
+        .map_err(Failure::testbed)
 }
 
 /// Returns the number of operations and bytes in fio's output (`json` format of fio(1)).

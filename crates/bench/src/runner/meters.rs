@@ -12,7 +12,7 @@ pub(super) struct Meters {
     own_cpu: Option<Duration>,
 }
 
-/// What a job did, whoever did it.
+/// The work of a job, whoever did it.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Done {
     pub(super) span: Duration,

@@ -28,7 +28,7 @@ pub(crate) use recovery::remove_journaled;
 pub use cost::Cost;
 pub use progress::Progress;
 pub use run_error::RunError;
-pub use run_plan::{Limits, Programs, RunPlan};
+pub use run_plan::{Limits, Method, Programs, RunPlan};
 
 use crate::journal::{Journal, JournaledBucket};
 use crate::outcome::{Failure, Outcome};
@@ -71,7 +71,7 @@ pub fn run(
     let mut journal = Journal::open(&plan.state)?;
     remove_journaled(&mut journal, environment, &runtime, |bucket| bucket.is_temporary)?;
     let sessions = plan.sessions(results);
-    let mut run = Run::new(plan, programs, journal, (progress, is_stopped), &sessions, &runtime);
+    let mut run = Run::new(plan, programs, journal, Observer { progress, is_stopped }, &sessions, &runtime);
     let _cleanup = run.make_directory()?;
     let ended = sessions.iter().try_for_each(|session| run.session(session, results));
     // The servers end before the directory is removed.
@@ -87,7 +87,14 @@ pub fn probe_all(plan: &RunPlan, programs: &Programs) -> Result<Vec<Probed>, Run
     let runtime = Runtime::new().map_err(RunError::Runtime)?;
     let is_stopped = AtomicBool::new(false);
     let journal = Journal::open(&plan.state)?;
-    let mut run = Run::new(plan, programs, journal, (&|_| {}, &is_stopped), &[], &runtime);
+    let mut run = Run::new(
+        plan,
+        programs,
+        journal,
+        Observer { progress: &|_| {}, is_stopped: &is_stopped },
+        &[],
+        &runtime,
+    );
     let _cleanup = run.make_directory()?;
     let Some(platform) = plan.platforms.first() else { return Ok(Vec::new()) };
     let probed = plan.targets.iter().map(|target| run.probe(target, &platform.name)).collect();
@@ -95,20 +102,32 @@ pub fn probe_all(plan: &RunPlan, programs: &Programs) -> Result<Vec<Probed>, Run
     probed
 }
 
+/// The caller of a run, who sees its progress and may stop it.
+#[derive(Clone, Copy)]
+struct Observer<'a> {
+    progress: &'a dyn Fn(&Progress),
+    is_stopped: &'a AtomicBool,
+}
+
+/// The cells of a run.
+struct Tally {
+    cells: usize,
+    /// Number of the cell that runs, from 1.
+    number: usize,
+    estimate: Estimate,
+}
+
 /// The state of a run.
 struct Run<'a> {
     plan: &'a RunPlan,
     programs: &'a Programs,
     journal: Journal,
-    progress: &'a dyn Fn(&Progress),
-    is_stopped: &'a AtomicBool,
+    observer: Observer<'a>,
     /// Platforms that were started, by name.
     endpoints: BTreeMap<String, Endpoint>,
     /// Versions of the targets' programs, or why there are none, by target.
     versions: BTreeMap<String, Result<Option<String>, Failure>>,
-    cells: usize,
-    number: usize,
-    estimate: Estimate,
+    tally: Tally,
     memory_filler: Option<MemoryFiller>,
     dir: PathBuf,
     /// Random part of the names of the run's buckets.
@@ -122,7 +141,7 @@ impl<'a> Run<'a> {
         plan: &'a RunPlan,
         programs: &'a Programs,
         journal: Journal,
-        (progress, is_stopped): (&'a dyn Fn(&Progress), &'a AtomicBool),
+        observer: Observer<'a>,
         sessions: &[Session],
         runtime: &'a Runtime,
     ) -> Self {
@@ -130,13 +149,14 @@ impl<'a> Run<'a> {
             plan,
             programs,
             journal,
-            progress,
-            is_stopped,
+            observer,
             endpoints: BTreeMap::new(),
             versions: BTreeMap::new(),
-            cells: sessions.iter().map(Session::cells).sum(),
-            number: 0,
-            estimate: Estimate::new(sessions, &plan.scale),
+            tally: Tally {
+                cells: sessions.iter().map(Session::cells).sum(),
+                number: 0,
+                estimate: Estimate::new(sessions, &plan.scale),
+            },
             memory_filler: None,
             dir: plan.scratch.join(format!("tenon-bench-{}", std::process::id())),
             name: RandomState::new().hash_one(()) as u32,
@@ -150,7 +170,7 @@ impl<'a> Run<'a> {
         let mut cleanup = CleanupProcess::new()?;
         cleanup.register(&CleanupAction::Remove(&self.dir))?;
         std::fs::create_dir_all(&self.dir).map_err(harness::file_error(&self.dir))?;
-        if self.plan.fills_memory {
+        if self.plan.method.fills_memory {
             self.memory_filler = Some(MemoryFiller::new(&self.dir).map_err(harness::file_error(&self.dir))?);
         }
         Ok(cleanup)
@@ -187,19 +207,19 @@ impl<'a> Run<'a> {
         results: &mut Results,
     ) -> Result<(), RunError> {
         for step in &session.steps {
-            if self.is_stopped.load(Ordering::Relaxed) {
+            if self.observer.is_stopped.load(Ordering::Relaxed) {
                 return Err(RunError::Stopped);
             }
             if step.is_recorded {
-                self.number += 1;
-                let (number, of, cell) = (self.number, self.cells, session.cell(&step.job.name));
-                (self.progress)(&Progress { number, of, cell, left: self.estimate.left() });
+                self.tally.number += 1;
+                let (number, of, cell) = (self.tally.number, self.tally.cells, session.cell(&step.job.name));
+                (self.observer.progress)(&Progress { number, of, cell, left: self.tally.estimate.left() });
             }
             if let Some(filler) = &mut self.memory_filler {
                 filler.fill().map_err(harness::file_error(&self.dir))?;
             }
             let outcome = running.run(step);
-            self.estimate.record_end(&step.job, &self.plan.scale);
+            self.tally.estimate.record_end(&step.job, &self.plan.scale);
             if step.is_recorded {
                 let cell = session.cell(&step.job.name);
                 results.append(record(self.plan, target, &step.job, version.clone(), cell, outcome))?;
@@ -268,10 +288,10 @@ impl<'a> Run<'a> {
         results: &mut Results,
     ) -> Result<(), RunError> {
         for step in &session.steps {
-            self.estimate.record_end(&step.job, &self.plan.scale);
+            self.tally.estimate.record_end(&step.job, &self.plan.scale);
         }
         for (job, outcome) in all_failed(session, failure) {
-            self.number += 1;
+            self.tally.number += 1;
             let cell = session.cell(&job.name);
             results.append(record(self.plan, target, &job, None, cell, outcome))?;
         }

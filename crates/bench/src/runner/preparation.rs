@@ -1,4 +1,4 @@
-//! What a target's commands need: the values of their variables, their environment and their files.
+//! Preparation of a target's commands: the values of their variables, their environment and their files.
 
 use super::endpoint::Endpoint;
 use super::program::Surroundings;

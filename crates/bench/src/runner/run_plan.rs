@@ -30,18 +30,25 @@ pub struct RunPlan {
     pub limits: Limits,
     /// The network that the proxy imitates.
     pub shape: Shape,
-    /// Whether the kernel's caches are dropped before reads.
-    pub drops_caches: bool,
-    /// Whether free memory is filled before each job.
-    pub fills_memory: bool,
-    /// Whether files are copied by `cp`, as the paper's program does.
-    pub as_paper: bool,
+    /// How jobs are done.
+    pub method: Method,
     /// Directory for everything that the run creates.
     pub scratch: PathBuf,
     /// Directory of the journal.
     pub state: PathBuf,
     /// Description of the machine.
     pub machine: String,
+}
+
+/// How jobs are done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Method {
+    /// Whether the kernel's caches are dropped before reads.
+    pub drops_caches: bool,
+    /// Whether free memory is filled before each job.
+    pub fills_memory: bool,
+    /// Whether files are copied by `cp`, as the paper's program does.
+    pub as_paper: bool,
 }
 
 /// Time limits of the phases of a cell.
@@ -77,8 +84,8 @@ impl RunPlan {
             seed: self.seed,
             latency_ms: self.shape.latency.as_millis() as u64,
             bandwidth_bytes: self.shape.bandwidth_bytes,
-            drops_caches: self.drops_caches,
-            as_paper: self.as_paper,
+            drops_caches: self.method.drops_caches,
+            as_paper: self.method.as_paper,
         }
     }
 

@@ -18,7 +18,7 @@ const PAUSE_FACTOR: u32 = 8;
 /// Concurrent streams of a comparison.
 const STREAMS: usize = 8;
 
-/// What must be in a directory after a job.
+/// Files that must be in a directory after a job.
 #[derive(Debug, Clone)]
 pub(super) struct Expected {
     pub(super) folder: String,

@@ -35,9 +35,7 @@ pub(super) struct SessionRun<'a> {
     plan: &'a RunPlan,
     programs: &'a Programs,
     runtime: &'a Runtime,
-    bucket: Bucket,
-    /// Client of the bucket through the proxy.
-    proxied: Bucket,
+    bucket: Clients,
     dir: PathBuf,
     commands: Option<MountCommands>,
     drop_caches: Option<Vec<String>>,
@@ -46,6 +44,14 @@ pub(super) struct SessionRun<'a> {
     written: Vec<String>,
     // Dropped last: it removes the directory.
     _cleanup: CleanupProcess,
+}
+
+/// The clients of a session's bucket.
+struct Clients {
+    /// Past the proxy: the second client.
+    direct: Bucket,
+    /// Through the proxy: the raw client.
+    proxied: Bucket,
 }
 
 /// Returns the version that the target's program prints, or why the program cannot be had.
@@ -106,8 +112,10 @@ impl<'a> SessionRun<'a> {
             plan,
             programs,
             runtime,
-            bucket: own.map_err(Failure::testbed)?,
-            proxied: proxied.map_err(Failure::testbed)?,
+            bucket: Clients {
+                direct: own.map_err(Failure::testbed)?,
+                proxied: proxied.map_err(Failure::testbed)?,
+            },
             commands: MountCommands::of(words(Action::Mount)?, words(Action::Unmount)?),
             drop_caches: words(Action::DropCaches)?,
             dir,
@@ -143,7 +151,7 @@ impl<'a> SessionRun<'a> {
         let mut findings = probe_files(&self.point(), limit);
         if self.maps_directly() {
             let traffic = || self.endpoint.traffic();
-            findings.extend(probe_bucket(&self.point(), &self.bucket, &traffic, limit, self.runtime));
+            findings.extend(probe_bucket(&self.point(), &self.bucket.direct, &traffic, limit, self.runtime));
         }
         match mounted.has_processes() {
             true => mounted.unmount(&commands.unmount, &self.plan.limits).map(drop)?,
@@ -167,9 +175,9 @@ impl<'a> SessionRun<'a> {
             let compared = copies.compare().map_err(|error| error.into_failure(Place::Mount, Phase::Job));
             compared.inspect_err(|_| mounted.kill())?;
         }
-        let watch = self
-            .is_watched(job)
-            .then(|| DurabilityWatch::start(&self.bucket, self.expected(job), job_watch, self.runtime));
+        let watch = self.is_watched(job).then(|| {
+            DurabilityWatch::start(&self.bucket.direct, self.expected(job), job_watch, self.runtime)
+        });
         let clocks = Clocks {
             mount: mounted.mount_span.as_secs_f64(),
             job: done.span.as_secs_f64(),
@@ -225,7 +233,7 @@ impl<'a> SessionRun<'a> {
     fn compare(&self, job: &Job, commands: &MountCommands) -> Result<(), Failure> {
         let expected = self.expected(job);
         if self.maps_directly() {
-            return compare(&self.bucket, &expected, self.runtime);
+            return compare(&self.bucket.direct, &expected, self.runtime);
         }
         self.empty_cache()?;
         let mut mounted = self.mount(commands)?;
@@ -244,7 +252,7 @@ impl<'a> SessionRun<'a> {
     fn check_after_kill(&self, job: &Job) -> Result<(), Failure> {
         let expected = self.expected(job);
         let count = match self.maps_directly() {
-            true => count_missing(&self.bucket, &expected, self.runtime)?,
+            true => count_missing(&self.bucket.direct, &expected, self.runtime)?,
             false => {
                 let commands = self.commands.as_ref().ok_or_else(|| Failure::testbed("no mount command"))?;
                 let mounted = self.mount(commands)?;
@@ -271,7 +279,7 @@ impl<'a> SessionRun<'a> {
         let shares = job.tasks(&self.plan.scale, self.plan.seed);
         let limit = self.plan.limits.job;
         let job_watch = Stopwatch::start();
-        let ran = async { tokio::time::timeout(limit, self.proxied.run(&shares)).await };
+        let ran = async { tokio::time::timeout(limit, self.bucket.proxied.run(&shares)).await };
         let ended = self.runtime.block_on(ran);
         let span = job_watch.elapsed();
         let ended = ended.map_err(|_| Failure::Hung { phase: Phase::Job, seconds: limit.as_secs_f64() })?;
@@ -283,10 +291,10 @@ impl<'a> SessionRun<'a> {
         if !job.operation.changes_files() {
             return Ok(before.measurement(&done, clocks, usage, self.endpoint));
         }
-        let watch = DurabilityWatch::start(&self.bucket, self.expected(job), job_watch, self.runtime);
+        let watch = DurabilityWatch::start(&self.bucket.direct, self.expected(job), job_watch, self.runtime);
         clocks.durable = watch.finish(self.runtime).map(|span| span.as_secs_f64());
         let measurement = before.measurement(&done, clocks, usage, self.endpoint);
-        compare(&self.bucket, &self.expected(job), self.runtime)?;
+        compare(&self.bucket.direct, &self.expected(job), self.runtime)?;
         Ok(measurement)
     }
 
@@ -360,7 +368,7 @@ impl<'a> SessionRun<'a> {
 
     /// Makes what `cp` copies, if the job is to be done as the paper does it.
     fn copies(&self, job: &Job) -> Result<Option<Arc<Copies>>, Failure> {
-        if !self.plan.as_paper {
+        if !self.plan.method.as_paper {
             return Ok(None);
         }
         let shares = job.tasks(&self.plan.scale, self.plan.seed);
@@ -395,7 +403,7 @@ impl<'a> SessionRun<'a> {
         if let Some(words) = &self.drop_caches {
             self.surroundings.run_alone(words, Phase::Format, self.plan.limits.mount)?;
         }
-        match self.plan.drops_caches {
+        match self.plan.method.drops_caches {
             true => drop_caches().map_err(Failure::testbed),
             false => Ok(()),
         }

@@ -33,7 +33,7 @@ pub(super) struct Transfer {
     pub(super) limit: Duration,
 }
 
-/// What a job did.
+/// The work of a job on a directory.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Work {
     /// From the first open to the last close.

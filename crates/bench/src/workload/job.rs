@@ -22,7 +22,7 @@ pub struct Job {
     pub name: String,
     /// Name in reports.
     pub title: String,
-    /// What the job does.
+    /// Operation.
     pub operation: Operation,
     /// Which files.
     pub files: FileKind,
@@ -39,23 +39,35 @@ pub struct Job {
     pub kills: bool,
     /// For [`Operation::Fio`]: the job file.
     pub script: Option<String>,
-    /// For [`Operation::Program`]: the command, with `${directory}`.
-    #[serde(default)]
-    pub command: Vec<String>,
-    /// For [`Operation::Program`]: the number of operations that the program makes; 0: one.
-    #[serde(default)]
-    pub operations: u64,
+    /// For [`Operation::Program`]: the program.
+    pub program: Option<ForeignProgram>,
     /// For [`Operation::Trace`]: the file with the trace.
     pub trace: Option<PathBuf>,
-    /// The jobs whose files are needed, the first writer first.
+    /// The parts that are not in the job's own text.
     #[serde(skip)]
-    pub(super) ancestors: Vec<Job>,
-    /// The steps of the trace.
-    #[serde(skip)]
-    pub(super) steps: Arc<Vec<TraceStep>>,
+    pub(super) resolved: Resolved,
 }
 
-/// What a job does.
+/// A program of others.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ForeignProgram {
+    /// Words of the command, with `${directory}`.
+    pub command: Vec<String>,
+    /// Number of operations that the program makes.
+    pub operations: u64,
+}
+
+/// Parts of a job that are taken from other jobs and files.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Resolved {
+    /// The jobs whose files are needed, the first writer first.
+    pub(super) ancestors: Vec<Job>,
+    /// The steps of the trace.
+    steps: Arc<Vec<TraceStep>>,
+}
+
+/// The operation of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Operation {
@@ -77,7 +89,7 @@ pub enum Operation {
     Rename,
     /// Removes each file.
     Unlink,
-    /// Of ten steps, seven read a file, two write a new file, and one asks for attributes.
+    /// Seven of ten steps read a file, two write a new file, and one asks for attributes.
     Mixed,
     /// Runs fio with a job file.
     Fio,
@@ -125,7 +137,7 @@ pub enum Unit {
     OperationsPerSecond,
 }
 
-/// What reports need to know of a job.
+/// The part of a job that reports need.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobColumn {
     /// Name in results.
@@ -172,12 +184,12 @@ impl Operation {
 impl Job {
     /// Returns the directory of the job's files.
     pub fn folder(&self) -> &str {
-        self.ancestors.first().map_or(&self.name, |first| &first.name)
+        self.resolved.ancestors.first().map_or(&self.name, |first| &first.name)
     }
 
     /// Returns the names of the jobs whose files the job needs.
     pub fn needs(&self) -> impl Iterator<Item = &str> {
-        self.ancestors.iter().map(|job| job.name.as_str())
+        self.resolved.ancestors.iter().map(|job| job.name.as_str())
     }
 
     /// Returns what reports need to know.
@@ -200,7 +212,7 @@ impl Job {
 
     /// Returns the job's files, as they are before it, in order of their numbers.
     pub fn files(&self, scale: &Scale, seed: u64) -> Vec<JobFile> {
-        files_left_by(self.folder(), &self.ancestors, self.files, scale, seed)
+        files_left_by(self.folder(), &self.resolved.ancestors, self.files, scale, seed)
     }
 
     /// Returns the files of the job's directory that must exist after it, in order of their numbers.
@@ -214,8 +226,8 @@ impl Job {
                 files
             }
             _ => {
-                let own = Self { ancestors: Vec::new(), ..self.clone() };
-                let jobs: Vec<Self> = self.ancestors.iter().cloned().chain([own]).collect();
+                let own = Self { resolved: Resolved::default(), ..self.clone() };
+                let jobs: Vec<Self> = self.resolved.ancestors.iter().cloned().chain([own]).collect();
                 files_left_by(self.folder(), &jobs, self.files, scale, seed)
             }
         }
@@ -281,8 +293,9 @@ impl Job {
 
     /// Returns a task for each thread of the trace.
     fn trace_tasks(&self) -> Vec<Vec<Task>> {
-        let threads: BTreeSet<u32> = self.steps.iter().map(|step| step.thread).collect();
-        let own = |thread| self.steps.iter().filter(move |step| step.thread == thread).cloned().collect();
+        let threads: BTreeSet<u32> = self.resolved.steps.iter().map(|step| step.thread).collect();
+        let own =
+            |thread| self.resolved.steps.iter().filter(move |step| step.thread == thread).cloned().collect();
         threads.into_iter().map(|thread| vec![Task::Replay(Arc::new(own(thread)))]).collect()
     }
 
@@ -322,16 +335,16 @@ impl Job {
             Operation::RandomRead | Operation::RandomWrite => {
                 (scale.blocks * self.threads as u64).min(size_bytes / PAGE_BYTES)
             }
-            Operation::Program => self.operations.max(1),
+            Operation::Program => self.program.as_ref().map_or(1, |program| program.operations),
             Operation::Fio => 0,
-            Operation::Trace => self.steps.len() as u64,
+            Operation::Trace => self.resolved.steps.len() as u64,
             _ => count as u64,
         }
     }
 
     /// Returns the steps of the job's trace.
     pub fn steps(&self) -> &Arc<Vec<TraceStep>> {
-        &self.steps
+        &self.resolved.steps
     }
 
     pub(super) fn load_trace(&mut self, dir: &Path) -> Result<(), WorkloadError> {
@@ -340,7 +353,7 @@ impl Job {
         let text = std::fs::read_to_string(&path)
             .map_err(|source| WorkloadError::File { path: path.clone(), source })?;
         let steps = parse_trace(&text).map_err(|source| WorkloadError::Trace { path, source })?;
-        self.steps = Arc::new(steps);
+        self.resolved.steps = Arc::new(steps);
         Ok(())
     }
 }

@@ -8,7 +8,8 @@ mod scale;
 mod task;
 mod trace;
 
-pub use job::{FileKind, Job, JobColumn, Operation, SyncPolicy, Unit};
+use job::Resolved;
+pub use job::{FileKind, ForeignProgram, Job, JobColumn, Operation, SyncPolicy, Unit};
 pub use scale::Scale;
 pub(crate) use task::PAGE_BYTES;
 pub use task::{JobFile, Rewritten, Task};
@@ -116,7 +117,7 @@ impl Workload {
             let (earlier, rest) = workload.jobs.split_at_mut(at);
             if let Some(job) = rest.first_mut() {
                 check(job, earlier)?;
-                job.ancestors = ancestors(job, earlier);
+                job.resolved.ancestors = ancestors(job, earlier);
                 job.load_trace(dir)?;
             }
         }
@@ -171,8 +172,8 @@ fn check(job: &Job, earlier: &[Job]) -> Result<(), WorkloadError> {
     }
     match job.operation {
         Operation::Fio if job.script.is_none() => return Err(WorkloadError::Missing(name(), "script")),
-        Operation::Program if job.command.is_empty() => {
-            return Err(WorkloadError::Missing(name(), "command"));
+        Operation::Program if job.program.is_none() => {
+            return Err(WorkloadError::Missing(name(), "program"));
         }
         Operation::Trace if job.trace.is_none() => return Err(WorkloadError::Missing(name(), "trace")),
         _ => {}
@@ -190,8 +191,8 @@ fn check(job: &Job, earlier: &[Job]) -> Result<(), WorkloadError> {
 fn ancestors(job: &Job, earlier: &[Job]) -> Vec<Job> {
     let source = earlier.iter().find(|other| Some(&other.name) == job.reads.as_ref());
     let Some(source) = source else { return Vec::new() };
-    let own = Job { ancestors: Vec::new(), ..source.clone() };
-    source.ancestors.iter().cloned().chain([own]).collect()
+    let own = Job { resolved: Resolved::default(), ..source.clone() };
+    source.resolved.ancestors.iter().cloned().chain([own]).collect()
 }
 
 #[cfg(test)]

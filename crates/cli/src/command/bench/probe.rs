@@ -4,7 +4,7 @@ use super::run::MOUNT_TIMEOUT;
 use super::surroundings::{Places, platforms};
 use analyze::compare::Conditions;
 use anyhow::{Context, Result};
-use bench::{Limits, RunPlan, Scale, Workload};
+use bench::{Limits, Method, RunPlan, Scale, Workload};
 use clap::Args;
 use harness::Shape;
 use std::path::PathBuf;
@@ -42,9 +42,7 @@ impl Probe {
             seed: 1,
             limits: Limits { mount: MOUNT_TIMEOUT, job: MOUNT_TIMEOUT, unmount: MOUNT_TIMEOUT },
             shape: Shape::default(),
-            drops_caches: false,
-            fills_memory: false,
-            as_paper: false,
+            method: Method::default(),
             scratch: self.scratch,
             state: self.places.state(),
             machine: Conditions::this_machine(),

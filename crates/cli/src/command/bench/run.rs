@@ -6,7 +6,7 @@ use crate::command::units;
 use crate::process::environment;
 use analyze::compare::Conditions;
 use anyhow::{Context, Result, bail};
-use bench::{Clock, Limits, Results, RunError, RunPlan, Scale, Workload};
+use bench::{Clock, Limits, Method, Results, RunError, RunPlan, Scale, Workload};
 use clap::builder::RangedU64ValueParser;
 use clap::{Args, ValueEnum};
 use harness::Shape;
@@ -125,9 +125,11 @@ impl Run {
             seed: self.seed,
             limits: Limits { mount: MOUNT_TIMEOUT, job: self.job_timeout, unmount: self.job_timeout },
             shape: Shape { latency: self.latency, bandwidth_bytes: self.bandwidth },
-            drops_caches: !self.keep_caches,
-            fills_memory: self.fill_memory,
-            as_paper: self.as_paper,
+            method: Method {
+                drops_caches: !self.keep_caches,
+                fills_memory: self.fill_memory,
+                as_paper: self.as_paper,
+            },
             scratch: self.scratch.clone(),
             state: self.places.state(),
             machine: Conditions::this_machine(),

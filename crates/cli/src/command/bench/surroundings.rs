@@ -1,4 +1,4 @@
-//! What the commands of `tenon bench` share: the catalog, programs, platforms, and the signal that stops them.
+//! Parts that the commands of `tenon bench` share: the catalog, programs, platforms, and the signal that stops them.
 
 use crate::process::environment;
 use anyhow::{Context, Result, ensure};
