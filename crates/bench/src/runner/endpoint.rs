@@ -200,7 +200,7 @@ pub(crate) async fn remove_bucket(buckets: &dyn Buckets, name: &str) -> Result<(
         buckets.delete(name).await
     };
     match removed.await {
-        Err(StoreError::NotFound(_)) => Ok(()),
+        Err(StoreError::NotFound(_) | StoreError::NoSuchBucket(_)) => Ok(()),
         removed => removed,
     }
 }
