@@ -1,9 +1,9 @@
 //! A job: what its threads do with which files.
 
-use super::WorkloadError;
 use super::scale::Scale;
 use super::task::{JobFile, PAGE_BYTES, Rewritten, Task};
 use super::trace::{TraceStep, parse_trace};
+use super::workload_error::WorkloadError;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fmt;
