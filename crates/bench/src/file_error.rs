@@ -39,6 +39,12 @@ pub enum FileError {
         /// Cause.
         source: io::Error,
     },
+    /// The way to reach the files does not have the operation.
+    #[error("{reason}")]
+    Unsupported {
+        /// Why.
+        reason: String,
+    },
     /// A request for an object failed.
     #[error("{file}: {source}")]
     Store {
@@ -66,6 +72,18 @@ impl FileError {
         }
     }
 
+    /// Returns an error if a size differs.
+    pub(crate) fn check_size(file: &str, found_bytes: u64, expected_bytes: u64) -> Result<(), Self> {
+        match found_bytes == expected_bytes {
+            true => Ok(()),
+            false => Err(Self::WrongSize { file: file.to_owned(), found_bytes, expected_bytes }),
+        }
+    }
+
+    pub(crate) fn unsupported(reason: &str) -> Self {
+        Self::Unsupported { reason: reason.to_owned() }
+    }
+
     /// Returns the failure of the cell in which the error occurred.
     pub(crate) fn into_failure(self, place: Place, phase: Phase) -> Failure {
         match self {
@@ -73,6 +91,7 @@ impl FileError {
             Self::WrongSize { file, found_bytes, expected_bytes } => {
                 Failure::WrongSize { place, file, found_bytes, expected_bytes }
             }
+            Self::Unsupported { reason } => Failure::Unsupported { reason },
             Self::Missing { file } => Failure::Missing { place, file, count: 1 },
             Self::Store { file, source } => Failure::Io { file, error: source.to_string() },
             Self::Io { file, source } => match source.kind() {

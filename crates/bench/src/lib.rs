@@ -9,8 +9,10 @@
 //! Invariants: everything that is created on the machine is registered with a cleanup process before; no secret is in a command, a result
 //! or a message; the package is measured through the same proxy as every other.
 
+mod actions;
 pub mod content;
 mod file_error;
+mod journal;
 mod outcome;
 mod package;
 mod plan;
@@ -24,17 +26,23 @@ mod statistics;
 mod summary;
 mod workload;
 
+pub use actions::{ActionError, Mounting, Station, Workbench, is_bucket_of, program_directories};
 pub use file_error::FileError;
+pub use journal::{Journal, JournalError, JournaledBucket};
 pub use outcome::{Clock, Clocks, Failure, Measurement, Outcome, Phase, Place};
 pub use package::{
-    Catalog, CatalogError, Characteristics, Command, Commands, DefinitionError, Driver, Mapping, Package,
-    Posix, Program, Target, Template, TemplateError, Variables, Version,
+    Action, Api, Catalog, CatalogError, Characteristics, Command, Commands, DefinitionError, Driver, Links,
+    Mapping, Package, Posix, Program, Target, Template, TemplateError, Variables, Version,
 };
 pub use plan::{Cell, Grid, Session, Step};
-pub use platform::{Platform, PlatformKind, S3Endpoint};
+pub use platform::{Environment, Platform, PlatformError, PlatformKind, S3Endpoint};
 pub use probe::{Finding, Verdict, matrix};
+pub use report::Ranking;
 pub use results::{Conditions, Record, Results, ResultsError};
-pub use runner::{Limits, Probed, Programs, Progress, RunError, RunPlan, probe_all, run};
+pub use runner::{Cost, Limits, Method, Probed, Programs, Progress, RunError, RunPlan, probe_all, run};
 pub use statistics::{Conclusion, Ratio, Spread, median};
-pub use summary::{CellSummary, JobColumn, Row, Summary};
-pub use workload::{FileKind, Job, JobFile, Operation, Scale, Workload, WorkloadError};
+pub use summary::{CellSummary, Row, Summary};
+pub use workload::{
+    FileKind, ForeignProgram, Job, JobColumn, JobFile, Operation, Rewritten, Scale, SyncPolicy, Task,
+    TraceCall, TraceError, TraceStep, Unit, Workload, WorkloadError, parse_trace,
+};

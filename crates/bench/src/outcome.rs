@@ -2,7 +2,8 @@
 //!
 //! Invariant: a failure has no rate.
 
-use harness::Traffic;
+use crate::workload::Unit;
+use harness::{Histogram, Traffic};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -21,8 +22,12 @@ pub enum Outcome {
 pub struct Measurement {
     /// Number of files.
     pub files: u64,
-    /// Bytes of all files.
+    /// Bytes that the job moved.
     pub bytes: u64,
+    /// Number of operations.
+    pub operations: u64,
+    /// Durations of the operations, as far as they were measured one by one.
+    pub latency: Option<Histogram>,
     /// Times.
     pub clocks: Clocks,
     /// CPU time of the package, from the mount to the unmount; `None` without control groups.
@@ -101,6 +106,11 @@ pub enum Failure {
         /// Why, and how to get it.
         reason: String,
     },
+    /// The package, or the way to reach its files, cannot do the job.
+    Unsupported {
+        /// Why.
+        reason: String,
+    },
     /// A command of the package failed.
     Command {
         /// Phase.
@@ -149,6 +159,15 @@ pub enum Failure {
         /// Number of missing files.
         count: u64,
     },
+    /// Files exist that were renamed or removed.
+    LeftOver {
+        /// Where.
+        place: Place,
+        /// Path of the first.
+        file: String,
+        /// Number of such files.
+        count: u64,
+    },
     /// Files that were acknowledged are not in the bucket after the package was killed.
     Lost {
         /// Number of lost files.
@@ -188,9 +207,13 @@ pub enum Failure {
 }
 
 impl Measurement {
-    /// Returns the rate in MiB/s.
-    pub fn rate(&self, clock: Clock) -> f64 {
-        self.bytes as f64 / (1 << 20) as f64 / self.clocks.seconds(clock).max(f64::MIN_POSITIVE)
+    /// Returns the rate in a unit.
+    pub fn rate(&self, clock: Clock, unit: Unit) -> f64 {
+        let amount = match unit {
+            Unit::MebibytesPerSecond => self.bytes as f64 / f64::from(1 << 20),
+            Unit::OperationsPerSecond => self.operations as f64,
+        };
+        amount / self.clocks.seconds(clock).max(f64::MIN_POSITIVE)
     }
 }
 
@@ -236,6 +259,7 @@ impl Failure {
             Self::WrongBytes { .. }
                 | Self::WrongSize { .. }
                 | Self::Missing { .. }
+                | Self::LeftOver { .. }
                 | Self::Lost { .. }
                 | Self::NotCold { .. }
         )
@@ -245,12 +269,14 @@ impl Failure {
     pub fn short(&self) -> &'static str {
         match self {
             Self::Unavailable { .. } => "not available",
+            Self::Unsupported { .. } => "not possible",
             Self::Command { .. } => "command failed",
             Self::Hung { .. } => "hung",
             Self::Died { .. } => "died",
             Self::WrongBytes { .. } => "wrong bytes",
             Self::WrongSize { .. } => "wrong size",
             Self::Missing { .. } => "missing files",
+            Self::LeftOver { .. } => "old files",
             Self::Lost { .. } => "lost files",
             Self::NotCold { .. } => "not cold",
             Self::NoSpace { .. } => "no space",
@@ -264,7 +290,9 @@ impl Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unavailable { reason } | Self::Testbed { reason } => f.write_str(reason),
+            Self::Unavailable { reason } | Self::Unsupported { reason } | Self::Testbed { reason } => {
+                f.write_str(reason)
+            }
             Self::Command { phase, reason } => write!(f, "{phase} failed: {reason}"),
             Self::Hung { phase, seconds } => write!(f, "{phase} did not end within {seconds} s"),
             Self::Died { phase } => write!(f, "the package's process ended during {phase}"),
@@ -276,6 +304,9 @@ impl fmt::Display for Failure {
             }
             Self::Missing { place, file, count } => {
                 write!(f, "{count} files are missing {place}, the first is {file}")
+            }
+            Self::LeftOver { place, file, count } => {
+                write!(f, "{count} files that were renamed or removed exist {place}, the first is {file}")
             }
             Self::Lost { count, of } => {
                 write!(f, "{count} of {of} acknowledged files were lost when the package was killed")

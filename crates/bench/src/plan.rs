@@ -5,7 +5,7 @@
 //!
 //! Refuses effects: everything here is a function of its arguments.
 
-use crate::workload::{Job, Operation, Workload};
+use crate::workload::{Job, Workload};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -77,14 +77,14 @@ impl Grid<'_> {
             Session { repeat, platform: platform.to_owned(), target: target.to_owned(), steps: Vec::new() };
         let is_missing = |job: &&Job| !done.contains(&session.cell(&job.name));
         let missing: Vec<&Job> = self.workload.jobs.iter().filter(is_missing).collect();
-        let is_needed = |job: &Job| missing.iter().any(|reader| reader.reads.as_ref() == Some(&job.name));
+        let is_needed = |job: &Job| missing.iter().any(|reader| reader.needs().any(|name| name == job.name));
         let steps: Vec<Step> = self
             .workload
             .jobs
             .iter()
             .filter_map(|job| {
                 let is_recorded = missing.contains(&job);
-                let is_run = is_recorded || (job.operation == Operation::Write && is_needed(job));
+                let is_run = is_recorded || is_needed(job);
                 is_run.then(|| Step { job: job.clone(), is_recorded })
             })
             .collect();

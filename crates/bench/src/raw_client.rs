@@ -2,17 +2,20 @@
 
 use crate::content::{Content, ContentChecker};
 use crate::file_error::FileError;
-use crate::workload::{JobFile, Operation};
+use crate::workload::{JobFile, Task};
 use futures_util::{StreamExt as _, TryStreamExt as _};
+use harness::{Histogram, Stopwatch};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use store::{
-    Buckets, Entropy, GetOptions, ListEntry, ListRequest, ListedObject, ObjectKey, ObjectStore, Pages,
-    Payload, Precondition,
+    Attributes, Buckets, Entropy, GetOptions, ListEntry, ListRequest, ListedObject, ObjectKey, ObjectStore,
+    Pages, Payload, Precondition,
 };
 use store::{PutOptions, StoreError, SystemClock, Tags};
 use store_s3::{ConfigError, Credentials, CredentialsSource, S3Buckets, S3Config};
 
+/// Size of a block at a random offset.
+const PAGE_BYTES: u64 = 4096;
 /// Size of the parts of uploads and of the ranges of downloads.
 const PART_BYTES: u64 = 8 << 20;
 /// Parts or ranges in flight of a single stream.
@@ -77,23 +80,78 @@ impl Bucket {
         &self.name
     }
 
-    /// Writes or reads files, with as many streams as there are shares.
+    /// Does the tasks of each share in order, with all shares at once, and returns the durations of their operations.
     ///
     /// # Errors
     /// The first error of a file; a read compares every byte.
-    pub async fn transfer(&self, operation: Operation, shares: &[Vec<JobFile>]) -> Result<(), FileError> {
+    pub async fn run(&self, shares: &[Vec<Task>]) -> Result<Histogram, FileError> {
         let in_flight = if shares.len() == 1 { IN_FLIGHT_SINGLE } else { IN_FLIGHT_EACH };
         let streams = shares.iter().map(|share| async move {
-            for file in share {
-                match operation {
-                    Operation::Write => self.write(file, in_flight).await?,
-                    Operation::Read => self.read(file, in_flight).await?,
-                }
+            let mut latency = Histogram::default();
+            for task in share {
+                self.run_task(task, in_flight, &mut latency).await?;
             }
-            Ok(())
+            Ok(latency)
         });
         let streams = futures_util::stream::iter(streams).buffer_unordered(shares.len().max(1));
-        streams.try_collect::<Vec<()>>().await?;
+        let latencies: Vec<Histogram> = streams.try_collect().await?;
+        Ok(latencies.iter().fold(Histogram::default(), |mut all, one| {
+            all.merge(one);
+            all
+        }))
+    }
+
+    async fn run_task(
+        &self,
+        task: &Task,
+        in_flight: usize,
+        latency: &mut Histogram,
+    ) -> Result<(), FileError> {
+        let mut watch = Stopwatch::start();
+        match task {
+            Task::Write(file) => self.write(file, in_flight).await?,
+            Task::Read(file) => self.read(file, in_flight).await?,
+            Task::FirstByte(file) => {
+                let start = file.middle();
+                self.read_range(file, start, (start + PAGE_BYTES).min(file.size_bytes)).await?;
+            }
+            Task::ReadBlocks { file, offsets } => {
+                for offset in offsets.iter() {
+                    watch = Stopwatch::start();
+                    self.read_range(file, *offset, (offset + PAGE_BYTES).min(file.size_bytes)).await?;
+                    latency.record(watch.elapsed());
+                }
+                return Ok(());
+            }
+            Task::Stat(file) => self.stat(file).await?,
+            Task::List { folder, files } => self.list(folder, files).await?,
+            Task::Unlink(file) => {
+                let removed = self.call_one(Call::Delete, &file.path).await;
+                removed.map_err(FileError::store(&file.path))?;
+            }
+            Task::Rename { .. } => return Err(FileError::unsupported("the S3 API cannot rename an object")),
+            Task::Replay(_) => return Err(FileError::unsupported("a trace is one of files, not of objects")),
+            Task::WriteBlocks { .. } => {
+                return Err(FileError::unsupported("the S3 API cannot change a part of an object"));
+            }
+        }
+        latency.record(watch.elapsed());
+        Ok(())
+    }
+
+    async fn stat(&self, file: &JobFile) -> Result<(), FileError> {
+        let failed = FileError::store(&file.path);
+        let key = key(&file.path).map_err(&failed)?;
+        let found_bytes = self.store.head(&key).await.map_err(&failed)?.size_bytes;
+        FileError::check_size(&file.path, found_bytes, file.size_bytes)
+    }
+
+    async fn list(&self, folder: &str, files: &[JobFile]) -> Result<(), FileError> {
+        let sizes = self.sizes(&format!("{folder}/")).await.map_err(FileError::store(folder))?;
+        for file in files {
+            let missing = || FileError::Missing { file: file.path.clone() };
+            FileError::check_size(&file.path, *sizes.get(&file.path).ok_or_else(missing)?, file.size_bytes)?;
+        }
         Ok(())
     }
 
@@ -110,16 +168,16 @@ impl Bucket {
     async fn store_file(&self, file: &JobFile, in_flight: usize) -> Result<(), StoreError> {
         let (key, bytes) = (key(&file.path)?, file.size_bytes);
         if bytes <= PART_BYTES {
-            let body: Payload = Content::new(bytes).pieces(file.number, 0, bytes).into_iter().collect();
+            let body: Payload = Content::new(bytes).pieces(file, 0, bytes).into_iter().collect();
             self.store.put(&key, body, PutOptions::default()).await?;
             return Ok(());
         }
-        let upload = self.store.multipart(&key, store::Attributes::default(), Tags::new()).await?;
+        let upload = self.store.multipart(&key, Attributes::default(), Tags::new()).await?;
         let parts = (0..bytes.div_ceil(PART_BYTES)).map(|part| {
             let upload = upload.clone();
             async move {
                 let end = ((part + 1) * PART_BYTES).min(bytes);
-                let pieces = Content::new(bytes).pieces(file.number, part * PART_BYTES, end);
+                let pieces = Content::new(bytes).pieces(file, part * PART_BYTES, end);
                 upload.put_part(part as u32 + 1, pieces.into_iter().collect()).await
             }
         });
@@ -148,7 +206,7 @@ impl Bucket {
         let options = GetOptions { range, ..GetOptions::default() };
         let key = key(&file.path).map_err(&failed)?;
         let mut body = self.store.get(&key, options).await.map_err(&failed)?.body;
-        let mut checker = ContentChecker::new(Content::new(file.size_bytes), file.number, start);
+        let mut checker = ContentChecker::new(Content::new(file.size_bytes), file, start);
         while let Some(piece) = body.try_next().await.map_err(&failed)? {
             if !checker.check_next(&piece) {
                 return Err(FileError::WrongBytes { file: file.path.clone(), offset: checker.position() });
@@ -156,11 +214,7 @@ impl Bucket {
         }
         match checker.position() == end {
             true => Ok(()),
-            false => Err(FileError::WrongSize {
-                file: file.path.clone(),
-                found_bytes: checker.position(),
-                expected_bytes: file.size_bytes,
-            }),
+            false => FileError::check_size(&file.path, checker.position(), file.size_bytes),
         }
     }
 
@@ -219,6 +273,32 @@ impl Bucket {
             Ok(())
         });
         futures_util::stream::iter(calls).buffer_unordered(concurrency).try_collect().await
+    }
+
+    /// Stores an object with user metadata.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub async fn put_described(
+        &self,
+        name: &str,
+        body: &'static [u8],
+        user: BTreeMap<String, String>,
+    ) -> Result<(), StoreError> {
+        let attributes = Attributes { user, ..Attributes::default() };
+        let options = PutOptions { attributes, ..PutOptions::default() };
+        let body: Payload = body.to_vec().into();
+        self.store.put(&key(name)?, body, options).await?;
+        Ok(())
+    }
+
+    /// Returns the size and the user metadata of an object.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub async fn described(&self, name: &str) -> Result<(u64, BTreeMap<String, String>), StoreError> {
+        let meta = self.store.head(&key(name)?).await?;
+        Ok((meta.size_bytes, meta.attributes.user))
     }
 
     /// Removes all objects.

@@ -4,7 +4,7 @@
 
 use crate::outcome::Outcome;
 use crate::plan::Cell;
-use crate::workload::Scale;
+use crate::workload::{JobColumn, Scale};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -19,6 +19,8 @@ pub struct Record {
     pub cell: Cell,
     /// Title of the target.
     pub title: String,
+    /// The job, as reports need it.
+    pub column: JobColumn,
     /// Version that the program prints, its first line.
     pub version: Option<String>,
     /// Parameters of the target's version.
@@ -44,6 +46,8 @@ pub struct Conditions {
     pub bandwidth_bytes: Option<u64>,
     /// Whether the kernel's caches were dropped before reads.
     pub drops_caches: bool,
+    /// Whether files were copied by `cp`, as the paper's program does.
+    pub as_paper: bool,
 }
 
 /// Errors of a results file.
@@ -170,6 +174,8 @@ pub(crate) mod tests {
         let measurement = Measurement {
             files: 8,
             bytes: 64 << 20,
+            operations: 8,
+            latency: None,
             clocks,
             cpu_seconds: Some(0.5),
             server_cpu_seconds: None,
@@ -179,6 +185,7 @@ pub(crate) mod tests {
         Record {
             cell: Cell { repeat, platform: "minio".into(), target: target.into(), job: job.into() },
             title: target.to_uppercase(),
+            column: column(job),
             version: None,
             parameters: Default::default(),
             conditions: conditions(1),
@@ -191,6 +198,18 @@ pub(crate) mod tests {
         Record { outcome: Outcome::Failed(failure), ..record(target, job, 0, 1.0) }
     }
 
+    fn column(job: &str) -> JobColumn {
+        match crate::workload::Workload::paper().unwrap().job(job) {
+            Some(job) => job.column(),
+            None => JobColumn {
+                name: job.into(),
+                title: job.into(),
+                is_write: false,
+                unit: crate::workload::Unit::OperationsPerSecond,
+            },
+        }
+    }
+
     fn conditions(seed: u64) -> Conditions {
         Conditions {
             machine: "m".into(),
@@ -199,6 +218,7 @@ pub(crate) mod tests {
             latency_ms: 0,
             bandwidth_bytes: None,
             drops_caches: false,
+            as_paper: false,
         }
     }
 

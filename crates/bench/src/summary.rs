@@ -3,26 +3,15 @@
 use crate::outcome::{Clock, Failure};
 use crate::results::Record;
 use crate::statistics::Spread;
-use crate::workload::{Operation, Workload};
+use crate::workload::{JobColumn, Unit};
 
 /// All results of a run, summarized.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Summary {
-    /// Names and titles of the jobs.
+    /// The jobs, in the order of their first result.
     pub jobs: Vec<JobColumn>,
     /// Rows, one for each platform and target.
     pub rows: Vec<Row>,
-}
-
-/// A column.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct JobColumn {
-    /// Name in results.
-    pub name: String,
-    /// Name in reports.
-    pub title: String,
-    /// Whether the job writes or reads.
-    pub operation: Operation,
 }
 
 /// A row.
@@ -41,7 +30,7 @@ pub struct Row {
 /// The repeats of a job.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct CellSummary {
-    /// Rates in MiB/s, in the order of the repeats.
+    /// Rates in the job's unit, in the order of the repeats.
     pub rates: Vec<f64>,
     /// Failures, in the order of the repeats.
     pub failures: Vec<Failure>,
@@ -49,7 +38,7 @@ pub struct CellSummary {
 
 impl Summary {
     /// Summarizes results by a clock. Platforms, targets and jobs are in the order of their first result.
-    pub fn of(records: &[Record], workload: &Workload, clock: Clock) -> Self {
+    pub fn of(records: &[Record], clock: Clock) -> Self {
         let mut rows: Vec<Row> = Vec::new();
         for record in records {
             let cell = &record.cell;
@@ -63,16 +52,14 @@ impl Summary {
                 });
             }
         }
-        let column = |job: &crate::workload::Job| JobColumn {
-            name: job.name.clone(),
-            title: job.title.clone(),
-            operation: job.operation,
-        };
-        let is_measured =
-            |job: &&crate::workload::Job| records.iter().any(|record| record.cell.job == job.name);
-        let jobs: Vec<JobColumn> = workload.jobs.iter().filter(is_measured).map(column).collect();
+        let mut jobs: Vec<JobColumn> = Vec::new();
+        for record in records {
+            if !jobs.iter().any(|job| job.name == record.column.name) {
+                jobs.push(record.column.clone());
+            }
+        }
         for row in &mut rows {
-            row.cells = jobs.iter().map(|job| CellSummary::of(records, row, &job.name, clock)).collect();
+            row.cells = jobs.iter().map(|job| CellSummary::of(records, row, job, clock)).collect();
         }
         Self { jobs, rows }
     }
@@ -95,14 +82,16 @@ impl Summary {
 }
 
 impl CellSummary {
-    fn of(records: &[Record], row: &Row, job: &str, clock: Clock) -> Self {
+    fn of(records: &[Record], row: &Row, job: &JobColumn, clock: Clock) -> Self {
         let is_cell = |record: &&Record| {
-            record.cell.platform == row.platform && record.cell.target == row.target && record.cell.job == job
+            record.cell.platform == row.platform
+                && record.cell.target == row.target
+                && record.cell.job == job.name
         };
         let mut own: Vec<&Record> = records.iter().filter(is_cell).collect();
         own.sort_by_key(|record| record.cell.repeat);
         Self {
-            rates: own.iter().filter_map(|record| Some(record.outcome.measurement()?.rate(clock))).collect(),
+            rates: own.iter().filter_map(|record| rate(record, clock, job.unit)).collect(),
             failures: own.iter().filter_map(|record| record.outcome.failure().cloned()).collect(),
         }
     }
@@ -114,6 +103,10 @@ impl CellSummary {
         }
         Spread::of(&self.rates)
     }
+}
+
+fn rate(record: &Record, clock: Clock, unit: Unit) -> Option<f64> {
+    Some(record.outcome.measurement()?.rate(clock, unit))
 }
 
 impl Row {
@@ -143,7 +136,7 @@ mod tests {
             record("slow", "job1", 1, 5.0),
             failed("slow", "job1", hung),
         ];
-        let summary = Summary::of(&records, &Workload::paper().unwrap(), Clock::Durable);
+        let summary = Summary::of(&records, Clock::Durable);
         assert_eq!(summary.jobs.len(), 1);
         let spreads: Vec<Option<f64>> =
             summary.rows.iter().map(|row| row.cells[0].spread().map(|spread| spread.median)).collect();

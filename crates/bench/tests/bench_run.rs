@@ -1,7 +1,8 @@
 //! A run of the testbed for a test, with small files and short time limits.
 
 use bench::{
-    Limits, Outcome, Platform, Programs, Record, Results, RunError, RunPlan, Scale, Target, Workload, run,
+    Limits, Method, Outcome, Platform, Programs, Record, Results, RunError, RunPlan, Scale, Target, Workload,
+    run,
 };
 use harness::Shape;
 use std::path::{Path, PathBuf};
@@ -9,8 +10,15 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 /// Small files, so that a test takes seconds.
-pub(crate) const SCALE: Scale =
-    Scale { big_files: 8, big_bytes: 256 << 10, small_files: 32, small_bytes: 16 << 10 };
+pub(crate) const SCALE: Scale = Scale {
+    big_files: 8,
+    big_bytes: 256 << 10,
+    small_files: 32,
+    small_bytes: 16 << 10,
+    single_bytes: 1 << 20,
+    empty_files: 20,
+    blocks: 16,
+};
 
 /// A run with a directory of its own.
 #[derive(Debug)]
@@ -40,7 +48,8 @@ impl BenchRun {
             seed: 1,
             limits: Limits { mount: seconds(10), job: seconds(60), unmount: seconds(10) },
             shape: Shape::default(),
-            drops_caches: false,
+            method: Method::default(),
+            state: dir.join("state"),
             scratch: dir.join("scratch"),
             machine: "a test's machine".to_owned(),
         };
@@ -53,13 +62,19 @@ impl BenchRun {
         self
     }
 
+    /// Replaces the workload.
+    pub(crate) fn workload(mut self, name: &str) -> Self {
+        self.plan.workload = Workload::find(name).unwrap();
+        self
+    }
+
     pub(crate) fn results_path(&self) -> PathBuf {
         self.dir.join("results.jsonl")
     }
 
     pub(crate) fn run_until(&self, is_stopped: &AtomicBool, each: &dyn Fn()) -> Result<(), RunError> {
         let mut results = Results::open(&self.results_path(), &self.plan.conditions()).unwrap();
-        run(&self.plan, &programs(), &mut results, &|_| each(), is_stopped)
+        run(&self.plan, &programs(), &mut results, &environment, &|_| each(), is_stopped)
     }
 
     /// Runs, and checks that nothing is left on the machine.
@@ -67,6 +82,12 @@ impl BenchRun {
         self.run_until(&AtomicBool::new(false), &|| {}).unwrap();
         self.check_nothing_is_left();
         Results::read(&self.results_path()).unwrap()
+    }
+
+    /// Runs, and returns the error that ends the run.
+    pub(crate) fn try_run(&self) -> Result<Vec<Record>, RunError> {
+        self.run_until(&AtomicBool::new(false), &|| {})?;
+        Ok(Results::read(&self.results_path()).unwrap())
     }
 
     pub(crate) fn check_nothing_is_left(&self) {
@@ -96,10 +117,21 @@ pub(crate) fn has_process_in(dir: &str) -> bool {
     })
 }
 
-fn programs() -> Programs {
+pub(crate) fn programs() -> Programs {
     Programs {
         tenon: PathBuf::from("/no/tenon"),
         minio: Some(servers::program("minio")),
-        search_path: vec![PathBuf::from("/bin"), PathBuf::from("/usr/bin")],
+        search_path: ["/bin", "/usr/bin", "/sbin", "/usr/sbin"].map(PathBuf::from).to_vec(),
+        inherited: Default::default(),
+    }
+}
+
+/// Returns variables with the credentials of the servers that tests start.
+pub(crate) fn environment(name: &str) -> Option<String> {
+    let server = servers::shared_minio;
+    match name {
+        "LAB_ACCESS" => Some(server().access_key().to_owned()),
+        "LAB_SECRET" => Some(server().secret_key().to_owned()),
+        _ => None,
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::bench_run::{BenchRun, SCALE, outcome};
 use crate::fake::Fake;
-use bench::{Clock, Failure, Operation, Outcome, Phase, Place, Platform, Record, Summary};
+use bench::{Clock, Failure, Outcome, Phase, Place, Platform, Record, Summary};
 use std::time::Duration;
 
 fn run(fake: &Fake, jobs: &[&str]) -> Vec<Record> {
@@ -11,9 +11,8 @@ fn run(fake: &Fake, jobs: &[&str]) -> Vec<Record> {
 
 /// Returns the failure of a job, and checks that no table has a rate of it.
 fn failure(records: &[Record], job: &str) -> Failure {
-    let workload = bench::Workload::paper().unwrap();
     for clock in [Clock::Acknowledged, Clock::Durable, Clock::Paper] {
-        let summary = Summary::of(records, &workload, clock);
+        let summary = Summary::of(records, clock);
         let column = summary.jobs.iter().position(|column| column.name == job).unwrap();
         assert!(summary.rows.iter().all(|row| row.cells[column].spread().is_none()));
     }
@@ -137,7 +136,7 @@ fn a_slow_repeat_stays_in_the_spread_and_is_marked() {
     let mut bench_run = BenchRun::new(vec![fake.target()], Platform::directory()).jobs(&["job1", "job2"]);
     bench_run.plan.repeats = 5;
     let records = bench_run.run();
-    let summary = Summary::of(&records, &bench_run.plan.workload, Clock::Durable);
+    let summary = Summary::of(&records, Clock::Durable);
     let spread = summary.rows[0].cells[1].spread().unwrap();
     assert_eq!((spread.count, spread.slow), (5, 1));
     assert!(spread.min * 3.0 < spread.median);
@@ -181,10 +180,10 @@ fn a_package_that_cannot_be_had_is_a_row_that_says_why() {
     let targets = [catalog.targets("fake").unwrap(), catalog.targets("local").unwrap()].concat();
     let records = BenchRun::new(targets, Platform::directory()).run();
     assert_eq!(records.len(), 12);
-    let summary = Summary::of(&records, &bench::Workload::paper().unwrap(), Clock::Durable);
+    let summary = Summary::of(&records, Clock::Durable);
     let reason = "program 'no-such-program' not found: apt-get install fakefs".to_owned();
     assert_eq!(summary.rows[0].unavailable(), Some(&Failure::Unavailable { reason }));
     assert!(summary.rows[1].cells.iter().all(|cell| cell.spread().is_some()));
     assert_eq!(bench::report::failures(&records).rows.len(), 1);
-    assert!(summary.jobs.iter().any(|job| job.operation == Operation::Read));
+    assert!(summary.jobs.iter().any(|job| !job.is_write));
 }

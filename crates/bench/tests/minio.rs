@@ -34,7 +34,10 @@ fn a_shaped_network_has_its_bandwidth_and_latency() {
     bench_run.plan.shape = Shape { bandwidth_bytes: Some(4 << 20), ..Shape::default() };
     let records = bench_run.run();
     for job in ["job3", "job4"] {
-        let rate = outcome(&records, job).measurement().unwrap().rate(Clock::Acknowledged);
+        let rate = outcome(&records, job)
+            .measurement()
+            .unwrap()
+            .rate(Clock::Acknowledged, bench::Unit::MebibytesPerSecond);
         // A busy machine may be slower than the link, but nothing is faster.
         assert!((1.0..4.2).contains(&rate), "{job}: {rate} MiB/s");
     }

@@ -42,6 +42,7 @@ mod root_tree;
 mod s3;
 mod secrets;
 mod shared_mounts;
+mod testbed;
 mod torn_reads;
 mod users;
 mod view_buckets;

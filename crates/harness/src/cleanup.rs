@@ -32,6 +32,15 @@ patiently() {
 is_gone() { ! kill -0 "-$1"; }
 has_no_process() { [ ! -e "$1" ] || { xargs -r kill -9 <"$1/cgroup.procs"; rmdir -- "$1"; }; }
 is_unmounted() { umount -- "$1" || ! mountpoint -q -- "$1"; }
+has_no_mount_below() {
+  for point in $(awk -v dir="$1/" 'index($5, dir) == 1 { print $5 }' /proc/self/mountinfo | tac); do
+    umount $2 -- "$(printf '%b' "$point")"
+  done
+  for device in $(losetup --noheadings --output NAME,BACK-FILE | awk -v dir="$1/" 'index($2, dir) == 1 { print $1 }'); do
+    losetup -d "$device"
+  done
+  ! grep -qF -- " $1/" /proc/self/mountinfo
+}
 is_detached() {
   for device in $(losetup --noheadings --output NAME --associated "$1"); do losetup -d "$device"; done
   [ -z "$(losetup --noheadings --output NAME --associated "$1")" ]
@@ -42,6 +51,7 @@ printf '%s\n' "$undo" | while IFS= read -r line; do
     kill) kill -9 "-$which"; patiently is_gone "$which" ;;
     group) patiently has_no_process "$which" ;;
     umount) patiently is_unmounted "$which" || umount -l -- "$which" ;;
+    below) patiently has_no_mount_below "$which" || has_no_mount_below "$which" -l ;;
     detach) patiently is_detached "$which" ;;
     remove) patiently rm -rf --one-file-system -- "$which" ;;
   esac || echo "could not $what $which" >&3
@@ -57,6 +67,8 @@ pub enum CleanupAction<'a> {
     RemoveGroup(&'a Path),
     /// Unmount this directory.
     Unmount(&'a Path),
+    /// Unmount everything below this directory, and detach all loop devices of files below it.
+    UnmountBelow(&'a Path),
     /// Detach all loop devices of this backing file.
     DetachLoops(&'a Path),
     /// Remove this file or directory, with its contents.
@@ -69,6 +81,7 @@ impl fmt::Display for CleanupAction<'_> {
             Self::Kill(pid) => write!(f, "kill {pid}"),
             Self::RemoveGroup(dir) => write!(f, "group {}", dir.display()),
             Self::Unmount(dir) => write!(f, "umount {}", dir.display()),
+            Self::UnmountBelow(dir) => write!(f, "below {}", dir.display()),
             Self::DetachLoops(file) => write!(f, "detach {}", file.display()),
             Self::Remove(path) => write!(f, "remove {}", path.display()),
         }
@@ -183,5 +196,27 @@ mod tests {
         drop(cleanup);
         assert!(!waited.join().unwrap().success());
         assert!(!outer.exists() && kept.exists());
+    }
+
+    /// A file system on a loop device, whose file is on another mount. It needs root.
+    #[test]
+    fn stacked_mounts_are_unmounted_from_the_top() {
+        let root = tempfile::tempdir().unwrap();
+        let (lower, upper) = (root.path().join("lower dir"), root.path().join("upper"));
+        let mut cleanup = CleanupProcess::new().unwrap();
+        cleanup.register(&CleanupAction::UnmountBelow(root.path())).unwrap();
+        let script = r#"mkdir "$1" "$2"; mount -t tmpfs test "$1"; truncate -s 20M "$1/file"; mkfs.ext4 -q "$1/file"; mount -o loop "$1/file" "$2""#;
+        let mut shell = Command::new("/bin/sh");
+        shell.args(["-ec", script, "test"]).args([&lower, &upper]);
+        assert!(shell.status().unwrap().success());
+        let place = root.path().display().to_string();
+        let is_left = || {
+            let loops = Command::new("losetup").args(["--list", "--output", "BACK-FILE"]).output().unwrap();
+            let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+            mounts.contains(&place) || String::from_utf8(loops.stdout).unwrap().contains(&place)
+        };
+        assert!(is_left());
+        drop(cleanup);
+        assert!(!is_left());
     }
 }

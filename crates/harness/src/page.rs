@@ -22,7 +22,7 @@ svg{width:100%;height:auto;display:block;font:12px system-ui,sans-serif}
 svg text{fill:var(--ink)}svg .tick,svg .none{fill:var(--soft);font-size:11px}svg .none{font-style:italic}
 svg .value{fill:var(--soft);font-variant-numeric:tabular-nums}svg .inside{fill:var(--inside);font-size:11px}
 svg .grid{stroke:var(--rule);stroke-width:1}svg .mark{stroke:var(--soft);stroke-width:1;stroke-dasharray:2 3}
-svg .field{fill:var(--field)}svg .line{fill:none;stroke-width:2;stroke-linejoin:round}
+svg .median{stroke:var(--ink);stroke-width:2}svg .field{fill:var(--field)}svg .line{fill:none;stroke-width:2;stroke-linejoin:round}
 .scroll{overflow-x:auto;max-width:100%}
 .cards{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,520px),1fr));gap:18px}
 .card{border:1px solid var(--rule);border-radius:8px;padding:14px 16px;min-width:0}

@@ -37,7 +37,7 @@ pub fn bars(bars: &[Bar]) -> String {
                 let length = if max > 0.0 { (value / max * max_length).max(1.0) } else { 1.0 };
                 let _ = write!(
                     body,
-                    r#"<rect class="{}" x="0" y="{:.0}" width="{length:.1}" height="12" rx="2"/><text class="value" x="{:.1}" y="{:.0}">{}</text>"#,
+                    r#"<rect class="{}" x="0" y="{:.0}" width="{length:.1}" height="12" rx="2" data-value="{value}"/><text class="value" x="{:.1}" y="{:.0}">{}</text>"#,
                     bar.colour,
                     y + 15.0,
                     length + 6.0,

@@ -38,15 +38,20 @@ fn push_percent(out: &mut Vec<u8>, text: &[u8], also: impl Fn(u8) -> bool) {
 
 /// Decodes the `encoding-type=url` of listings: `%XX`, and `+` for a space. Invalid escapes are kept.
 pub(super) fn url_decode(bytes: &[u8]) -> Vec<u8> {
+    decode(bytes, |byte| if byte == b'+' { b' ' } else { byte })
+}
+
+/// Decodes a path, or a name or value of a query: `%XX`. Invalid escapes are kept.
+pub(super) fn percent_decode(bytes: &[u8]) -> Vec<u8> {
+    decode(bytes, |byte| byte)
+}
+
+fn decode(bytes: &[u8], plain: impl Fn(u8) -> u8) -> Vec<u8> {
     let mut out = Vec::with_capacity(bytes.len());
     let mut at = 0;
     while let Some(&byte) = bytes.get(at) {
         let escaped = (byte == b'%').then(|| hex_pair(bytes.get(at + 1..at + 3)?)).flatten();
-        match escaped {
-            Some(raw) => out.push(raw),
-            None if byte == b'+' => out.push(b' '),
-            None => out.push(byte),
-        }
+        out.push(escaped.unwrap_or_else(|| plain(byte)));
         at += if escaped.is_some() { 3 } else { 1 };
     }
     out

@@ -10,6 +10,7 @@
 //! stream; a request is repeated only within the limits of [`RetryPolicy`]; a repeated conditional write that
 //! finds the object of its first attempt succeeds.
 
+mod aws_chunked;
 mod aws_service;
 mod body;
 mod buckets;
@@ -25,6 +26,7 @@ mod elements;
 mod error_response;
 mod escape;
 mod failure;
+mod forwarder;
 #[cfg(feature = "fuzz")]
 pub mod fuzz;
 mod get;
@@ -47,6 +49,7 @@ pub use aws_service::{AwsService, AwsServiceError};
 pub use buckets::S3Buckets;
 pub use config::{Addressing, ConfigError, DEFAULT_REGION, S3Config, Timeouts, UnsignedPayload};
 pub use credentials::{Credentials, CredentialsError, CredentialsSource, Found, Provider, Search};
+pub use forwarder::{ForwardError, Forwarder};
 pub use request_counts::{RequestCounts, RequestKind};
 pub use retry::RetryPolicy;
 

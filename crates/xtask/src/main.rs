@@ -21,7 +21,6 @@ usage: cargo xtask <command>
                        check the project's rules; with --semantics, also check that every statement
                        of docs/semantics.md that holds now has a test; with --structure, only show
                        the circles of files and the largest structs of each crate
-  bench [--quick]      measure six jobs on a mount and with the raw S3 client
   brokers [--messages N]
                        measure events per second through real brokers, and the limit of each broker
   bench events [SCENARIO]

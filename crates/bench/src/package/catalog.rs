@@ -8,14 +8,24 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// The shipped files.
-const SHIPPED: [&str; 7] = [
+const SHIPPED: [&str; 17] = [
+    include_str!("../../packages/gcsfuse.toml"),
+    include_str!("../../packages/geesefs.toml"),
+    include_str!("../../packages/goofys.toml"),
+    include_str!("../../packages/juicefs.toml"),
     include_str!("../../packages/local.toml"),
+    include_str!("../../packages/mountpoint-s3.toml"),
+    include_str!("../../packages/objectivefs.toml"),
     include_str!("../../packages/raw.toml"),
     include_str!("../../packages/rclone.toml"),
+    include_str!("../../packages/s3backer.toml"),
     include_str!("../../packages/s3fs.toml"),
-    include_str!("../../packages/tenon.toml"),
+    include_str!("../../packages/s3ql.toml"),
     include_str!("../../packages/tenon-chunked.toml"),
+    include_str!("../../packages/tenon-drive.toml"),
     include_str!("../../packages/tenon-inode.toml"),
+    include_str!("../../packages/tenon.toml"),
+    include_str!("../../packages/zerofs.toml"),
 ];
 
 /// All known packages, by name.

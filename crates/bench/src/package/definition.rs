@@ -1,12 +1,14 @@
 //! The format of a package's file, and its checks.
 
-use super::description::{Characteristics, Command, Commands, Driver, Package, Program, Version};
+use super::description::{
+    Action, Api, Characteristics, Command, Commands, Driver, Links, Package, Program, Version,
+};
 use super::template::{Template, TemplateError};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Variables of every package, besides the parameters of its versions.
-const VARIABLES: [&str; 11] = [
+const VARIABLES: [&str; 12] = [
     "bucket",
     "endpoint",
     "host",
@@ -17,6 +19,7 @@ const VARIABLES: [&str; 11] = [
     "state",
     "cache",
     "config",
+    "capacity",
     "tenon",
 ];
 /// The variable that commands may not use.
@@ -61,25 +64,20 @@ struct Definition {
     recommendation: Option<String>,
     #[serde(default)]
     driver: Driver,
+    #[serde(default)]
+    api: Api,
+    #[serde(default)]
+    passes: Vec<String>,
     characteristics: Characteristics,
     program: Option<Program>,
     #[serde(default)]
-    actions: BTreeMap<ActionName, Vec<String>>,
+    actions: BTreeMap<Action, Vec<String>>,
     #[serde(default)]
     environment: BTreeMap<String, String>,
     #[serde(default)]
     files: BTreeMap<String, String>,
     #[serde(default, rename = "version")]
     versions: Vec<Version>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum ActionName {
-    Version,
-    Format,
-    Mount,
-    Unmount,
 }
 
 impl Package {
@@ -92,19 +90,20 @@ impl Package {
         check_name(&definition.name)?;
         let versions = versions(definition.versions)?;
         let mut commands = commands(&definition.actions)?;
-        if definition.driver == Driver::Mount && commands.mount.is_none() {
-            return Err(DefinitionError::NoMount);
-        }
-        if commands.unmount.is_none() && definition.driver == Driver::Mount {
-            commands.unmount =
-                Some(Command(vec![template("unmount", "umount")?, template("unmount", "${mount}")?]));
+        if definition.driver == Driver::Mount {
+            if !commands.contains_key(&Action::Mount) {
+                return Err(DefinitionError::NoMount);
+            }
+            let words = vec![template("unmount", "umount")?, template("unmount", "${mount}")?];
+            commands.entry(Action::Unmount).or_insert(Command(words));
         }
         let package = Self {
             name: definition.name,
             title: definition.title,
-            website: definition.website,
-            recommendation: definition.recommendation,
+            links: Links { website: definition.website, recommendation: definition.recommendation },
             driver: definition.driver,
+            api: definition.api,
+            passes: definition.passes,
             characteristics: definition.characteristics,
             program: definition.program,
             commands,
@@ -137,16 +136,10 @@ impl Package {
 
     /// Returns every text with its place, and whether it is part of a command.
     fn texts(&self) -> impl Iterator<Item = (&str, &Template, bool)> {
-        let commands = [
-            ("version", &self.commands.version),
-            ("format", &self.commands.format),
-            ("mount", &self.commands.mount),
-            ("unmount", &self.commands.unmount),
-        ];
-        let words = commands
-            .into_iter()
-            .filter_map(|(name, command)| Some((name, command.as_ref()?)))
-            .flat_map(|(name, command)| command.0.iter().map(move |word| (name, word, true)));
+        let words = self
+            .commands
+            .iter()
+            .flat_map(|(action, command)| command.0.iter().map(move |word| (action.name(), word, true)));
         let others = self.environment.iter().chain(&self.files);
         words.chain(others.map(|(name, text)| (name.as_str(), text, false)))
     }
@@ -168,6 +161,7 @@ fn versions(given: Vec<Version>) -> Result<Vec<Version>, DefinitionError> {
     let mut names = BTreeSet::new();
     for version in &given {
         check_name(&version.name)?;
+        check_parameters(version)?;
         if !names.insert(version.name.clone()) {
             return Err(DefinitionError::DuplicateVersion(version.name.clone()));
         }
@@ -175,21 +169,31 @@ fn versions(given: Vec<Version>) -> Result<Vec<Version>, DefinitionError> {
     Ok(given)
 }
 
-fn commands(actions: &BTreeMap<ActionName, Vec<String>>) -> Result<Commands, DefinitionError> {
-    let command = |action, place: &str| {
-        let words = actions.get(&action).filter(|words| !words.is_empty());
-        let parse = |words: &Vec<String>| {
-            let words: Result<Vec<Template>, _> = words.iter().map(|word| template(place, word)).collect();
-            words.map(Command)
-        };
-        words.map(parse).transpose()
+/// Checks that the values of parameters use variables of every package only.
+fn check_parameters(version: &Version) -> Result<(), DefinitionError> {
+    for (name, text) in &version.parameters {
+        let place = format!("parameters.{name}");
+        for variable in template(&place, text)?.variables() {
+            if variable == SECRET {
+                return Err(DefinitionError::SecretInCommand(place));
+            }
+            if !VARIABLES.contains(&variable) {
+                let source = TemplateError::Unknown(variable.to_owned());
+                return Err(DefinitionError::Template { place, source });
+            }
+        }
+    }
+    Ok(())
+}
+
+fn commands(actions: &BTreeMap<Action, Vec<String>>) -> Result<Commands, DefinitionError> {
+    let given = actions.iter().filter(|(_, words)| !words.is_empty());
+    let command = |(action, words): (&Action, &Vec<String>)| {
+        let words: Result<Vec<Template>, _> =
+            words.iter().map(|word| template(action.name(), word)).collect();
+        Ok((*action, Command(words?)))
     };
-    Ok(Commands {
-        version: command(ActionName::Version, "version")?,
-        format: command(ActionName::Format, "format")?,
-        mount: command(ActionName::Mount, "mount")?,
-        unmount: command(ActionName::Unmount, "unmount")?,
-    })
+    given.map(command).collect()
 }
 
 fn templates(
@@ -251,9 +255,9 @@ mod tests {
         .unwrap();
         let mut values = Variables::from([("mount".to_owned(), "/m".to_owned())]);
         values.extend(package.versions[1].parameters.clone());
-        let mount = package.commands.mount.as_ref().unwrap().fill(&values).unwrap();
+        let mount = package.commands[&Action::Mount].fill(&values).unwrap();
         assert_eq!(mount, ["fakefs", "-o", "threads=8", "/m"]);
-        assert_eq!(package.commands.unmount.unwrap().fill(&values).unwrap(), ["umount", "/m"]);
+        assert_eq!(package.commands[&Action::Unmount].fill(&values).unwrap(), ["umount", "/m"]);
     }
 
     #[test]
@@ -265,6 +269,10 @@ mod tests {
             ("[actions]\nmount = [\"$x\"]", "write a variable as"),
             ("[actions]\nmount = [\"x\"]\n[[version]]\nname=\"a\"\n[[version]]\nname=\"a\"", "twice"),
             ("[actions]\nfly = [\"x\"]", "unknown variant"),
+            (
+                "[actions]\nmount = [\"x\"]\n[[version]]\nname=\"a\"\nparameters={p=\"${secret_key}\"}",
+                "other users can read",
+            ),
         ] {
             let error = parse(rest).unwrap_err().to_string();
             assert!(error.contains(problem), "{rest}: {error}");

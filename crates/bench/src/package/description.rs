@@ -12,17 +12,19 @@ pub struct Package {
     pub name: String,
     /// Name in reports.
     pub title: String,
-    /// Home page of the project.
-    pub website: Option<String>,
-    /// Page of the project's developers that recommends the options used here.
-    pub recommendation: Option<String>,
+    /// Pages of the project.
+    pub links: Links,
     /// How its files are reached.
     pub driver: Driver,
+    /// The API that it needs of the object store.
+    pub api: Api,
+    /// Names of variables of the testbed's environment that its commands inherit, such as that of a licence. Their values are secrets.
+    pub passes: Vec<String>,
     /// Properties, as in Table 1 of the paper.
     pub characteristics: Characteristics,
     /// The program that must be installed.
     pub program: Option<Program>,
-    /// Its commands.
+    /// Its commands; [`Driver::Mount`] has at least `mount` and `unmount`.
     pub commands: Commands,
     /// Environment of all commands.
     pub environment: BTreeMap<String, Template>,
@@ -30,6 +32,15 @@ pub struct Package {
     pub files: BTreeMap<String, Template>,
     /// Versions, at least one.
     pub versions: Vec<Version>,
+}
+
+/// Pages of a package's project.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Links {
+    /// Home page.
+    pub website: Option<String>,
+    /// Page of its developers that recommends the options used here.
+    pub recommendation: Option<String>,
 }
 
 /// A version of a package: the same commands with other parameters.
@@ -57,6 +68,17 @@ pub enum Driver {
     Objects,
     /// As files of a local directory: the ceiling that no object store passes.
     Directory,
+}
+
+/// The API of an object store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(rename_all = "kebab-case")]
+pub enum Api {
+    /// That of Amazon S3, which every platform has.
+    #[default]
+    S3,
+    /// That of Google Cloud Storage, which no platform has.
+    Gcs,
 }
 
 /// The properties of Table 1 of the paper.
@@ -107,28 +129,46 @@ pub enum Mapping {
 pub struct Program {
     /// File name of the program.
     pub name: String,
-    /// Debian package.
+    /// Debian packages, separated by spaces.
     pub debian: Option<String>,
     /// PyPI package.
     pub pypi: Option<String>,
-    /// Go module.
+    /// Go module with its version.
     pub go: Option<String>,
+    /// Package of crates.io.
+    pub crates: Option<String>,
     /// How to get the program, if no package manager has it.
     pub advice: Option<String>,
 }
 
-/// The commands of a package, as lists of words. Only `mount` is obligatory, for [`Driver::Mount`].
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Commands {
+/// An action of a package. Only `mount` is obligatory, for [`Driver::Mount`]; the others have defaults.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Action {
+    /// Installs the program; by default with the package managers that [`Program`] names.
+    Install,
+    /// Removes the program.
+    Uninstall,
     /// Prints the version of the program.
-    pub version: Option<Command>,
-    /// Formats a new bucket.
-    pub format: Option<Command>,
+    Version,
+    /// Creates the bucket; by default with the testbed's client.
+    CreateBucket,
+    /// Removes all objects of the bucket; by default with the testbed's client.
+    CleanBucket,
+    /// Removes the bucket; by default with the testbed's client.
+    RemoveBucket,
+    /// Formats a new bucket; by default nothing is done.
+    Format,
     /// Mounts the bucket.
-    pub mount: Option<Command>,
-    /// Unmounts it; by default `umount`.
-    pub unmount: Option<Command>,
+    Mount,
+    /// Unmounts it; by default with `umount`.
+    Unmount,
+    /// Makes the package forget what it has cached, while it is not mounted; by default its directories of caches are removed.
+    DropCaches,
 }
+
+/// The commands of a package, as lists of words.
+pub type Commands = BTreeMap<Action, Command>;
 
 /// A command: the program and its arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -141,6 +181,24 @@ pub struct Target {
     pub package: Package,
     /// The version.
     pub version: Version,
+}
+
+impl Action {
+    /// Returns the name in a package's file.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Install => "install",
+            Self::Uninstall => "uninstall",
+            Self::Version => "version",
+            Self::CreateBucket => "create-bucket",
+            Self::CleanBucket => "clean-bucket",
+            Self::RemoveBucket => "remove-bucket",
+            Self::Format => "format",
+            Self::Mount => "mount",
+            Self::Unmount => "unmount",
+            Self::DropCaches => "drop-caches",
+        }
+    }
 }
 
 impl Target {
@@ -164,8 +222,12 @@ impl Command {
 impl Program {
     /// Returns how to install the program.
     pub fn how_to_install(&self) -> String {
-        let managers =
-            [("apt-get install", &self.debian), ("pip install", &self.pypi), ("go install", &self.go)];
+        let managers = [
+            ("apt-get install", &self.debian),
+            ("pip install", &self.pypi),
+            ("go install", &self.go),
+            ("cargo install", &self.crates),
+        ];
         let command =
             managers.into_iter().find_map(|(manager, name)| Some(format!("{manager} {}", name.as_ref()?)));
         command.or_else(|| self.advice.clone()).unwrap_or_else(|| "install it".to_owned())

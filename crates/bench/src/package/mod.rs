@@ -13,6 +13,7 @@ mod template;
 pub use catalog::{Catalog, CatalogError};
 pub use definition::DefinitionError;
 pub use description::{
-    Characteristics, Command, Commands, Driver, Mapping, Package, Posix, Program, Target, Version,
+    Action, Api, Characteristics, Command, Commands, Driver, Links, Mapping, Package, Posix, Program, Target,
+    Version,
 };
 pub use template::{Template, TemplateError, Variables};

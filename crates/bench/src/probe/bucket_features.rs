@@ -4,6 +4,7 @@ use super::Finding;
 use crate::raw_client::{Bucket, Call};
 use harness::{RequestKind, Stopwatch, Traffic};
 use std::fs;
+use std::io::Write as _;
 use std::path::Path;
 use std::thread;
 use std::time::Duration;
@@ -24,6 +25,7 @@ pub(crate) fn probe_bucket(
         Finding::of("object visible after close", visible_after_close(root, bucket, limit, runtime)),
         Finding::of("foreign object visible", foreign_visible(root, bucket, limit, runtime)),
         Finding::of("rename copies no object", rename_without_copy(root, traffic)),
+        Finding::of("metadata of others survives an edit", metadata_survives(root, bucket, limit, runtime)),
     ]
 }
 
@@ -71,6 +73,29 @@ fn rename_without_copy(root: &Path, traffic: &dyn Fn() -> Option<Traffic>) -> Re
     match copies {
         0 => Ok(String::new()),
         count => Err(format!("{count} requests that store or copy an object")),
+    }
+}
+
+/// Another client's object is appended to as a file: its user metadata must be on the new object.
+fn metadata_survives(
+    root: &Path,
+    bucket: &Bucket,
+    limit: Duration,
+    runtime: &Runtime,
+) -> Result<String, String> {
+    const NAME: &str = "described";
+    let metadata = [("colour".to_owned(), "green".to_owned())];
+    let put = bucket.put_described(NAME, b"one", metadata.clone().into());
+    runtime.block_on(put).map_err(|error| error.to_string())?;
+    wait_for(limit, || root.join(NAME).exists())?;
+    let opened = fs::OpenOptions::new().append(true).open(root.join(NAME));
+    let edited = opened.and_then(|mut file| file.write_all(b"two"));
+    edited.map_err(|error| error.to_string())?;
+    let described = || runtime.block_on(bucket.described(NAME)).ok();
+    wait_for(limit, || described().is_some_and(|(size_bytes, _)| size_bytes == 6))?;
+    match described() {
+        Some((_, found)) if found.get("colour") == Some(&metadata[0].1) => Ok(String::new()),
+        _ => Err("it is lost".to_owned()),
     }
 }
 

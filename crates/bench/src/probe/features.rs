@@ -13,7 +13,7 @@ use std::time::{Duration, UNIX_EPOCH};
 /// A feature, tried in an empty directory.
 type Probe = fn(&Path) -> Result<()>;
 
-const FEATURES: [(&str, Probe); 22] = [
+const FEATURES: [(&str, Probe); 28] = [
     ("read after close", read_after_close),
     ("overwrite in the middle", overwrite_in_the_middle),
     ("append (O_APPEND)", append),
@@ -36,6 +36,12 @@ const FEATURES: [(&str, Probe); 22] = [
     ("fallocate", allocate),
     ("punch hole", punch_hole),
     ("name of 255 bytes", long_name),
+    ("chown", change_owner),
+    ("named pipe", named_pipe),
+    ("rename that must not replace", rename_without_replacing),
+    ("exchange of two names", exchange_names),
+    ("seek to data and holes", seek_holes),
+    ("names with other characters", other_characters),
 ];
 
 /// Tries every feature in a directory of its own below `root`. A feature that does not answer within the limit does not work.
@@ -234,6 +240,59 @@ fn long_name(dir: &Path) -> Result<()> {
     fs::write(dir.join(&name), "")?;
     let listed = fs::read_dir(dir)?.filter_map(std::result::Result::ok);
     require(listed.map(|entry| entry.file_name()).eq([std::ffi::OsString::from(name)]), "it is not listed")
+}
+
+/// Needs root, as a user may not give files away.
+fn change_owner(dir: &Path) -> Result<()> {
+    fs::write(dir.join("f"), "")?;
+    std::os::unix::fs::chown(dir.join("f"), Some(1234), Some(2345))?;
+    let metadata = fs::metadata(dir.join("f"))?;
+    require((metadata.uid(), metadata.gid()) == (1234, 2345), "the owner did not change")
+}
+
+fn named_pipe(dir: &Path) -> Result<()> {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+    mknodat(CWD, dir.join("pipe"), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)?;
+    let kind = fs::metadata(dir.join("pipe"))?.file_type();
+    require(std::os::unix::fs::FileTypeExt::is_fifo(&kind), "it is no pipe")
+}
+
+fn rename_without_replacing(dir: &Path) -> Result<()> {
+    use rustix::fs::{CWD, RenameFlags, renameat_with};
+    let rename = |to: &str| renameat_with(CWD, dir.join("a"), CWD, dir.join(to), RenameFlags::NOREPLACE);
+    fs::write(dir.join("a"), "one")?;
+    fs::write(dir.join("b"), "two")?;
+    require(
+        rename("b") == Err(rustix::io::Errno::EXIST),
+        "an existing file was replaced or the call failed",
+    )?;
+    rename("c")?;
+    require(fs::read(dir.join("c"))? == b"one" && fs::read(dir.join("b"))? == b"two", "other files")
+}
+
+fn exchange_names(dir: &Path) -> Result<()> {
+    use rustix::fs::{CWD, RenameFlags, renameat_with};
+    fs::write(dir.join("a"), "one")?;
+    fs::write(dir.join("b"), "two")?;
+    renameat_with(CWD, dir.join("a"), CWD, dir.join("b"), RenameFlags::EXCHANGE)?;
+    require(fs::read(dir.join("a"))? == b"two" && fs::read(dir.join("b"))? == b"one", "other files")
+}
+
+/// A file system that does not know its holes reports all bytes as data.
+fn seek_holes(dir: &Path) -> Result<()> {
+    use rustix::fs::{SeekFrom, seek};
+    let file = File::create_new(dir.join("f"))?;
+    file.write_all_at(b"end", 8 << 20)?;
+    file.sync_all()?;
+    require(seek(&file, SeekFrom::Data(0))? > 0, "the hole is reported as data")
+}
+
+fn other_characters(dir: &Path) -> Result<()> {
+    for name in ["with space", "ümläut", "a+b%20c", "new\nline", "back\\slash", "~#?*:;&'\""] {
+        fs::write(dir.join(name), name)?;
+        require(fs::read(dir.join(name))? == name.as_bytes(), name)?;
+    }
+    require(fs::read_dir(dir)?.count() == 6, "other names are listed")
 }
 
 #[cfg(test)]

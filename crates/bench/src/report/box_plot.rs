@@ -40,7 +40,7 @@ pub(super) fn box_plots(spreads: &[(String, Spread)]) -> String {
         );
         let _ = write!(
             body,
-            r#"<text class="value" x="{:.1}" y="{:.0}">{} of {}</text>"#,
+            r#"<text class="value" x="{:.1}" y="{:.0}">{}, {} repeats</text>"#,
             x(spread.peak) + 6.0,
             y + 25.0,
             short(spread.median),

@@ -18,8 +18,7 @@ pub fn comparison(before: &[Record], after: &[Record], clock: Clock) -> Table {
             keys.push(key);
         }
     }
-    let heads =
-        ["platform", "package", "job", "before MiB/s", "after MiB/s", "ratio", "95 % interval", "conclusion"];
+    let heads = ["platform", "package", "job", "before", "after", "ratio", "95 % interval", "conclusion"];
     Table {
         title: "After as a multiple of before".to_owned(),
         heads: heads.iter().map(|&head| head.to_owned()).collect(),
@@ -32,6 +31,7 @@ fn row(before: &[Record], after: &[Record], key: (&str, &str, &str), clock: Cloc
     if old.is_empty() || new.is_empty() {
         return None;
     }
+    let unit = after.iter().find(|record| record.cell.job == key.2)?.column.unit;
     let ratio = Ratio::of(&new, &old, SEED);
     let conclusion = match ratio.map(|ratio| ratio.conclusion()) {
         Some(Conclusion::Faster) => "faster",
@@ -45,8 +45,8 @@ fn row(before: &[Record], after: &[Record], key: (&str, &str, &str), clock: Cloc
         key.0.to_owned(),
         key.1.to_owned(),
         key.2.to_owned(),
-        short(median(&old)),
-        short(median(&new)),
+        format!("{} {unit}", short(median(&old))),
+        format!("{} {unit}", short(median(&new))),
         format!("{:.2}", median(&new) / median(&old)),
         interval,
         conclusion.to_owned(),
@@ -58,7 +58,7 @@ fn rates(records: &[Record], (platform, target, job): (&str, &str, &str), clock:
         record.cell.platform == platform && record.cell.target == target && record.cell.job == job
     };
     let own = records.iter().filter(is_own);
-    own.filter_map(|record| Some(record.outcome.measurement()?.rate(clock))).collect()
+    own.filter_map(|record| Some(record.outcome.measurement()?.rate(clock, record.column.unit))).collect()
 }
 
 #[cfg(test)]

@@ -2,23 +2,24 @@
 
 use crate::statistics::{Conclusion, Ratio, Spread};
 use crate::summary::{Row, Summary};
+use crate::workload::JobColumn;
 use harness::format::short;
 
 /// Seed of the bootstrap.
 const SEED: u64 = 24;
 
 /// Returns a sentence for each job and platform that has a rate. The ceiling (a local directory) is no package and does not compete.
-pub(super) fn conclusions(summary: &Summary) -> Vec<String> {
+pub fn conclusions(summary: &Summary) -> Vec<String> {
     let mut sentences = Vec::new();
     for platform in summary.platforms() {
         for (column, job) in summary.jobs.iter().enumerate() {
-            sentences.extend(sentence(summary, platform, column, &job.title));
+            sentences.extend(sentence(summary, platform, column, job));
         }
     }
     sentences
 }
 
-fn sentence(summary: &Summary, platform: &str, column: usize, job: &str) -> Option<String> {
+fn sentence(summary: &Summary, platform: &str, column: usize, job: &JobColumn) -> Option<String> {
     let mut ranked: Vec<(&Row, Spread)> = summary
         .rows_of(platform)
         .filter(|row| row.target != "local")
@@ -26,8 +27,13 @@ fn sentence(summary: &Summary, platform: &str, column: usize, job: &str) -> Opti
         .collect();
     ranked.sort_by(|(_, a), (_, b)| b.median.total_cmp(&a.median));
     let (best, spread) = ranked.first()?;
-    let lead =
-        format!("{job} on {platform}: {} has the highest median, {} MiB/s", best.title, short(spread.median));
+    let lead = format!(
+        "{} on {platform}: {} has the highest median, {} {}",
+        job.title,
+        best.title,
+        short(spread.median),
+        job.unit
+    );
     let Some((second, _)) = ranked.get(1) else { return Some(format!("{lead}.")) };
     let ratio = Ratio::of(&best.cells[column].rates, &second.cells[column].rates, SEED);
     Some(match ratio {
@@ -45,7 +51,6 @@ mod tests {
     use super::*;
     use crate::outcome::Clock;
     use crate::results::tests::record;
-    use crate::workload::Workload;
 
     #[test]
     fn the_best_package_is_named_with_its_lead() {
@@ -56,7 +61,7 @@ mod tests {
             records.push(record("raw", "job1", repeat, 20.0 + noise));
             records.push(record("s3fs", "job1", repeat, 10.0 + noise));
         }
-        let summary = Summary::of(&records, &Workload::paper().unwrap(), Clock::Durable);
+        let summary = Summary::of(&records, Clock::Durable);
         let sentences = conclusions(&summary);
         assert_eq!(sentences.len(), 1);
         assert!(sentences[0].starts_with(

@@ -2,8 +2,9 @@
 
 use crate::outcome::{Clock, Measurement};
 use crate::results::Record;
+use crate::workload::Unit;
 
-const HEAD: [&str; 19] = [
+const HEAD: [&str; 23] = [
     "platform",
     "target",
     "version",
@@ -11,14 +12,18 @@ const HEAD: [&str; 19] = [
     "repeat",
     "files",
     "bytes",
+    "operations",
+    "p50_us",
+    "p99_us",
     "mount_s",
     "job_s",
     "sync_s",
     "unmount_s",
     "durable_s",
-    "acknowledged_mib_s",
-    "durable_mib_s",
-    "paper_mib_s",
+    "unit",
+    "acknowledged_rate",
+    "durable_rate",
+    "paper_rate",
     "cpu_s",
     "memory_peak_bytes",
     "requests",
@@ -42,26 +47,34 @@ fn fields(record: &Record) -> Vec<String> {
         (cell.repeat + 1).to_string(),
     ];
     match record.outcome.measurement() {
-        Some(measurement) => fields.extend(numbers(measurement)),
+        Some(measurement) => fields.extend(numbers(measurement, record.column.unit)),
         None => fields.extend(vec![String::new(); HEAD.len() - fields.len() - 1]),
     }
     fields.push(record.outcome.failure().map(ToString::to_string).unwrap_or_default());
     fields
 }
 
-fn numbers(measurement: &Measurement) -> Vec<String> {
+fn numbers(measurement: &Measurement, unit: Unit) -> Vec<String> {
+    let quantile = |share| {
+        let latency = measurement.latency.as_ref().filter(|latency| latency.count() > 0);
+        latency.map(|latency| (latency.quantile(share).as_secs_f64() * 1e6).to_string())
+    };
     let (clocks, optional) = (&measurement.clocks, |value: Option<String>| value.unwrap_or_default());
     vec![
         measurement.files.to_string(),
         measurement.bytes.to_string(),
+        measurement.operations.to_string(),
+        optional(quantile(0.5)),
+        optional(quantile(0.99)),
         clocks.mount.to_string(),
         clocks.job.to_string(),
         clocks.sync.to_string(),
         clocks.unmount.to_string(),
         optional(clocks.durable.map(|seconds| seconds.to_string())),
-        measurement.rate(Clock::Acknowledged).to_string(),
-        measurement.rate(Clock::Durable).to_string(),
-        measurement.rate(Clock::Paper).to_string(),
+        unit.to_string(),
+        measurement.rate(Clock::Acknowledged, unit).to_string(),
+        measurement.rate(Clock::Durable, unit).to_string(),
+        measurement.rate(Clock::Paper, unit).to_string(),
         optional(measurement.cpu_seconds.map(|seconds| seconds.to_string())),
         optional(measurement.memory_peak_bytes.map(|bytes| bytes.to_string())),
         optional(measurement.traffic.as_ref().map(|traffic| traffic.total().to_string())),
@@ -88,7 +101,7 @@ mod tests {
         let text =
             csv(&[record("raw", "job1", 0, 16.0), failed("x", "job1", Failure::Unavailable { reason })]);
         let lines: Vec<&str> = text.lines().collect();
-        assert!(lines[1].starts_with("minio,raw,,job1,1,8,67108864,0,4,0,0,4,16,16,16,0.5,,,"));
+        assert!(lines[1].starts_with("minio,raw,,job1,1,8,67108864,8,,,0,4,0,0,4,MiB/s,16,16,16,0.5,,,"));
         assert!(lines[2].ends_with(",\"program \"\"x\"\" not found, install it\""));
         assert_eq!(lines[0].split(',').count(), HEAD.len());
         assert_eq!(lines[1].split(',').count(), HEAD.len());

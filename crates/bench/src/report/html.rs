@@ -2,32 +2,45 @@
 
 use super::box_plot::box_plots;
 use super::conclusions::conclusions;
+use super::ranking::{Ranking, ranks};
 use super::tables::{costs, failures, peaks, rates};
 use crate::outcome::Clock;
+use crate::probe::{Finding, matrix};
 use crate::results::Record;
 use crate::summary::Summary;
-use crate::workload::Workload;
 use harness::format::{escape, short};
 use harness::page::page;
 use harness::svg::{Bar, bars};
 use std::fmt::Write;
 
-/// Renders the results as one self-contained page.
-pub fn html(records: &[Record], workload: &Workload) -> String {
-    let durable = Summary::of(records, workload, Clock::Durable);
-    let paper = Summary::of(records, workload, Clock::Paper);
+/// Renders the results as one self-contained page, with bars by `clock`. `features` has the findings of a probe, by package.
+pub fn html(
+    records: &[Record],
+    clock: Clock,
+    ranking: &Ranking,
+    features: &[(String, Vec<Finding>)],
+) -> String {
+    let summary = Summary::of(records, clock);
+    let paper = Summary::of(records, Clock::Paper);
     let mut body = String::from("<h1>File systems over object stores, measured the same way</h1>");
     body.push_str(&conditions(records));
     body.push_str("<section><h2>Conclusions</h2><ul>");
-    for sentence in conclusions(&durable) {
+    for sentence in conclusions(&summary) {
         let _ = write!(body, "<li>{}</li>", escape(&sentence));
     }
     body.push_str("</ul></section>");
-    for platform in durable.platforms() {
-        body.push_str(&charts(&durable, platform));
+    for platform in summary.platforms() {
+        body.push_str(&charts(&summary, platform));
     }
-    let tables = rates(&durable, "durable").into_iter().chain(rates(&paper, "paper's clock,"));
-    let tables = tables.chain(peaks(&paper, "paper's clock,")).chain([costs(records), failures(records)]);
+    let name = match clock {
+        Clock::Acknowledged => "acknowledged",
+        Clock::Durable => "durable",
+        Clock::Paper => "paper's clock,",
+    };
+    let tables = ranks(&summary, ranking).into_iter().chain(rates(&summary, name));
+    let tables = tables.chain(rates(&paper, "paper's clock,")).chain(peaks(&paper, "paper's clock,"));
+    let matrix = (!features.is_empty()).then(|| matrix(features));
+    let tables = tables.chain([costs(records), failures(records)]).chain(matrix);
     for table in tables.filter(|table| !table.rows.is_empty()) {
         body.push_str(&table.to_html());
     }
@@ -60,7 +73,7 @@ fn charts(summary: &Summary, platform: &str) -> String {
             Bar {
                 label: row.title.clone(),
                 value: spread.map(|spread| spread.median),
-                note: spread.map_or_else(failure, |spread| format!("{} MiB/s", short(spread.median))),
+                note: spread.map_or_else(failure, |spread| format!("{} {}", short(spread.median), job.unit)),
                 colour: "c0".to_owned(),
             }
         };
@@ -91,10 +104,17 @@ mod tests {
         let mut records: Vec<Record> = (0..3).map(|repeat| record("raw", "job1", repeat, 10.0)).collect();
         let wrong = Failure::WrongBytes { place: Place::Bucket, file: "<f>".into(), offset: 0 };
         records.push(failed("bad", "job1", wrong));
-        let page = html(&records, &Workload::paper().unwrap());
-        for part in
-            ["10 MiB/s", "data-median=\"10\"", "RAW has the highest median", "&lt;f&gt; has wrong bytes"]
-        {
+        let features = [("raw".to_owned(), vec![Finding::of("locks", Err("<EIO>".into()))])];
+        let page = html(&records, Clock::Durable, &Ranking::default(), &features);
+        for part in [
+            "10 MiB/s",
+            "data-value=\"10\"",
+            "data-median=\"10\"",
+            "RAW has the highest median",
+            "&lt;f&gt; has wrong bytes",
+            "no: &lt;EIO&gt;",
+            "all jobs alike",
+        ] {
             assert!(page.contains(part), "{part}");
         }
         assert!(!page.contains("<f>") && !page.contains("http://") && !page.contains("<script"));

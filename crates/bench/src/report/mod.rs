@@ -6,10 +6,13 @@ mod conclusions;
 mod csv;
 mod html;
 mod packages;
+mod ranking;
 mod tables;
 
 pub use comparison::comparison;
+pub use conclusions::conclusions;
 pub use csv::csv;
 pub use html::html;
 pub use packages::packages;
+pub use ranking::{Ranking, RankingError, ranks};
 pub use tables::{costs, failures, peaks, rates};

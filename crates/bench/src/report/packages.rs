@@ -46,7 +46,7 @@ fn row(package: &Package) -> Vec<String> {
         characteristics.metadata.clone(),
         yes_or_no(characteristics.compression),
         characteristics.source.clone(),
-        package.recommendation.clone().unwrap_or_default(),
+        package.links.recommendation.clone().unwrap_or_default(),
     ]
 }
 

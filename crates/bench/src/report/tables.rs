@@ -4,18 +4,19 @@ use crate::outcome::Failure;
 use crate::results::Record;
 use crate::statistics::median;
 use crate::summary::{CellSummary, Row, Summary};
+use crate::workload::Unit;
 use harness::Table;
-use harness::format::{bytes, short};
+use harness::format::{bytes, seconds, short};
 
 /// Makes a table of medians with their spread for each platform.
 pub fn rates(summary: &Summary, clock: &str) -> Vec<Table> {
-    let title = |platform: &str| format!("{platform}: {clock} rate in MiB/s, median (lowest to highest)");
+    let title = |platform: &str| format!("{platform}: {clock} rate, median (lowest to highest)");
     tables(summary, title, median_text)
 }
 
 /// Makes a table of the highest rates for each platform, as Table 2 of the paper.
 pub fn peaks(summary: &Summary, clock: &str) -> Vec<Table> {
-    let title = |platform: &str| format!("{platform}: highest {clock} rate in MiB/s");
+    let title = |platform: &str| format!("{platform}: highest {clock} rate");
     tables(summary, title, |cell| cell.spread().map(|spread| short(spread.peak)))
 }
 
@@ -33,7 +34,7 @@ fn tables(
 }
 
 fn heads(summary: &Summary) -> Vec<String> {
-    let jobs = summary.jobs.iter().map(|job| job.name.clone());
+    let jobs = summary.jobs.iter().map(|job| format!("{}, {}", job.name, job.unit));
     std::iter::once("package".to_owned()).chain(jobs).collect()
 }
 
@@ -69,11 +70,13 @@ pub fn costs(records: &[Record]) -> Table {
         "platform",
         "job",
         "package",
-        "CPU s/GiB",
-        "server CPU s/GiB",
+        "CPU",
+        "server CPU",
         "peak memory",
-        "requests/file",
+        "requests/operation",
         "bytes/byte",
+        "p50",
+        "p99",
         "mount s",
         "unmount s",
     ];
@@ -88,11 +91,12 @@ fn cost_row(records: &[Record], (platform, job, title): (&str, &str, &str)) -> O
     let is_own = |record: &&Record| {
         record.cell.platform == platform && record.cell.job == job && record.title == title
     };
-    let own: Vec<_> =
-        records.iter().filter(is_own).filter_map(|record| record.outcome.measurement()).collect();
+    let own: Vec<&Record> = records.iter().filter(is_own).collect();
+    let moves_bytes = own.first()?.column.unit == Unit::MebibytesPerSecond;
+    let own: Vec<_> = own.into_iter().filter_map(|record| record.outcome.measurement()).collect();
     let first = own.first()?;
-    let (gib, files, total) =
-        (first.bytes as f64 / f64::from(1 << 30), first.files as f64, first.bytes as f64);
+    let (gib, operations, total) =
+        (first.bytes as f64 / f64::from(1 << 30), first.operations as f64, first.bytes as f64);
     let of = |value: &dyn Fn(&crate::outcome::Measurement) -> Option<f64>| {
         let values: Vec<f64> = own.iter().filter_map(|measurement| value(measurement)).collect();
         (!values.is_empty()).then(|| median(&values))
@@ -100,15 +104,38 @@ fn cost_row(records: &[Record], (platform, job, title): (&str, &str, &str)) -> O
     let number = |value: Option<f64>| value.map_or_else(|| "–".to_owned(), short);
     let wire =
         |traffic: &harness::Traffic| (traffic.uploaded_bytes + traffic.downloaded_bytes) as f64 / total;
+    // Jobs that move bytes cost CPU time by bytes, the others by operations.
+    let cpu = |value: Option<f64>| match value {
+        None => "–".to_owned(),
+        Some(seconds) if moves_bytes => format!("{} s/GiB", short(seconds / gib)),
+        Some(value) => format!("{} each", seconds(value / operations)),
+    };
+    let latency = |share: f64| {
+        let quantile = |measurement: &crate::outcome::Measurement| {
+            Some(
+                measurement
+                    .latency
+                    .as_ref()
+                    .filter(|latency| latency.count() > 0)?
+                    .quantile(share)
+                    .as_secs_f64(),
+            )
+        };
+        of(&quantile).map_or_else(|| "–".to_owned(), seconds)
+    };
     Some(vec![
         platform.to_owned(),
         job.to_owned(),
         title.to_owned(),
-        number(of(&|measurement| Some(measurement.cpu_seconds? / gib))),
-        number(of(&|measurement| Some(measurement.server_cpu_seconds? / gib))),
+        cpu(of(&|measurement| measurement.cpu_seconds)),
+        cpu(of(&|measurement| measurement.server_cpu_seconds)),
         of(&|measurement| Some(measurement.memory_peak_bytes? as f64)).map_or_else(|| "–".to_owned(), bytes),
-        number(of(&|measurement| Some(measurement.traffic.as_ref()?.total() as f64 / files))),
-        number(of(&|measurement| Some(wire(measurement.traffic.as_ref()?)))),
+        number(of(&|measurement| Some(measurement.traffic.as_ref()?.total() as f64 / operations))),
+        number(
+            of(&|measurement| Some(wire(measurement.traffic.as_ref()?))).filter(|ratio| ratio.is_finite()),
+        ),
+        latency(0.5),
+        latency(0.99),
         number(of(&|measurement| Some(measurement.clocks.mount))),
         number(of(&|measurement| Some(measurement.clocks.unmount))),
     ])
@@ -143,7 +170,6 @@ mod tests {
     use super::*;
     use crate::outcome::{Clock, Place};
     use crate::results::tests::{failed, record};
-    use crate::workload::Workload;
 
     #[test]
     fn failures_stand_where_their_rates_would() {
@@ -152,7 +178,7 @@ mod tests {
         let mut records = vec![failed("s3fs", "job1", missing.clone()), failed("s3fs", "job2", missing)];
         records.extend((0..3).map(|repeat| record("raw", "job1", repeat, 10.0 + f64::from(repeat))));
         records.push(failed("raw", "job2", wrong));
-        let summary = Summary::of(&records, &Workload::paper().unwrap(), Clock::Durable);
+        let summary = Summary::of(&records, Clock::Durable);
         let table = &rates(&summary, "durable")[0];
         assert_eq!(table.rows[0], ["S3FS", "not available", "not available"]);
         assert_eq!(table.rows[1], ["RAW", "11 (10–12)", "wrong bytes"]);
@@ -160,6 +186,6 @@ mod tests {
         let failures = failures(&records);
         assert_eq!(failures.rows.len(), 2);
         assert!(failures.rows[1][4].contains("job1/00007 has wrong bytes at 4096"));
-        assert_eq!(costs(&records).rows[0][3], "8");
+        assert_eq!(costs(&records).rows[0][3], "8 s/GiB");
     }
 }

@@ -1,26 +1,48 @@
-//! The runner: sessions one after another, each outcome appended to the results. All effects of the testbed are here.
+//! The runner: sessions one after another, each outcome appended to the results. All effects of the testbed are here and in `actions`.
 
+mod copies;
+mod cost;
 mod endpoint;
+mod file_tasks;
+mod foreign_programs;
+mod meters;
 mod mounted;
+mod preparation;
 mod program;
+mod progress;
+mod recovery;
+mod replay;
 mod run_error;
 mod run_plan;
 mod second_client;
 mod session;
+mod signing_proxy;
 mod transfer;
 
-pub use run_error::RunError;
-pub use run_plan::{Limits, Programs, RunPlan};
+pub(crate) use endpoint::{Endpoint, EndpointOptions};
+pub(crate) use mounted::{MountCommands, Mounted};
+pub(crate) use preparation::{make_directories, surroundings, variables};
+pub(crate) use program::{Surroundings, kill_group, wait_within};
+pub(crate) use recovery::remove_journaled;
 
+pub use cost::Cost;
+pub use progress::Progress;
+pub use run_error::RunError;
+pub use run_plan::{Limits, Method, Programs, RunPlan};
+
+use crate::journal::{Journal, JournaledBucket};
 use crate::outcome::{Failure, Outcome};
 use crate::package::Target;
 use crate::plan::{Cell, Session};
+use crate::platform::Environment;
 use crate::probe::Finding;
 use crate::results::{Record, Results};
-use endpoint::Endpoint;
-use harness::{CleanupAction, CleanupProcess};
+use crate::workload::Job;
+use harness::{CleanupAction, CleanupProcess, MemoryFiller};
+use progress::Estimate;
 use session::{SessionRun, all_failed, find_version};
 use std::collections::BTreeMap;
+use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -32,18 +54,8 @@ const FEATURE_TIMEOUT: Duration = Duration::from_secs(20);
 /// The features of a target, or the reason why they could not be tried.
 pub type Probed = (String, Result<Vec<Finding>, Failure>);
 
-/// The state of a run, for progress output.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Progress {
-    /// Number of the cell, from 1.
-    pub number: usize,
-    /// Number of cells that this run measures.
-    pub of: usize,
-    /// The cell that begins.
-    pub cell: Cell,
-}
-
-/// Measures every cell that has no result yet, and appends each outcome. `is_stopped` ends the run after the cell that runs.
+/// Measures every cell that has no result yet, and appends each outcome. Buckets that an earlier run has left on an endpoint are removed
+/// before; `environment` finds their credentials. `is_stopped` ends the run after the cell that runs.
 ///
 /// # Errors
 /// If the platform or the machine fails, the results cannot be written, or the run is stopped.
@@ -51,13 +63,15 @@ pub fn run(
     plan: &RunPlan,
     programs: &Programs,
     results: &mut Results,
+    environment: Environment<'_>,
     progress: &dyn Fn(&Progress),
     is_stopped: &AtomicBool,
 ) -> Result<(), RunError> {
     let runtime = Runtime::new().map_err(RunError::Runtime)?;
+    let mut journal = Journal::open(&plan.state)?;
+    remove_journaled(&mut journal, environment, &runtime, |bucket| bucket.is_temporary)?;
     let sessions = plan.sessions(results);
-    let cells = sessions.iter().map(Session::cells).sum();
-    let mut run = Run::new(plan, programs, (progress, is_stopped), cells, &runtime);
+    let mut run = Run::new(plan, programs, journal, Observer { progress, is_stopped }, &sessions, &runtime);
     let _cleanup = run.make_directory()?;
     let ended = sessions.iter().try_for_each(|session| run.session(session, results));
     // The servers end before the directory is removed.
@@ -72,7 +86,15 @@ pub fn run(
 pub fn probe_all(plan: &RunPlan, programs: &Programs) -> Result<Vec<Probed>, RunError> {
     let runtime = Runtime::new().map_err(RunError::Runtime)?;
     let is_stopped = AtomicBool::new(false);
-    let mut run = Run::new(plan, programs, (&|_| {}, &is_stopped), 0, &runtime);
+    let journal = Journal::open(&plan.state)?;
+    let mut run = Run::new(
+        plan,
+        programs,
+        journal,
+        Observer { progress: &|_| {}, is_stopped: &is_stopped },
+        &[],
+        &runtime,
+    );
     let _cleanup = run.make_directory()?;
     let Some(platform) = plan.platforms.first() else { return Ok(Vec::new()) };
     let probed = plan.targets.iter().map(|target| run.probe(target, &platform.name)).collect();
@@ -80,19 +102,36 @@ pub fn probe_all(plan: &RunPlan, programs: &Programs) -> Result<Vec<Probed>, Run
     probed
 }
 
+/// The caller of a run, who sees its progress and may stop it.
+#[derive(Clone, Copy)]
+struct Observer<'a> {
+    progress: &'a dyn Fn(&Progress),
+    is_stopped: &'a AtomicBool,
+}
+
+/// The cells of a run.
+struct Tally {
+    cells: usize,
+    /// Number of the cell that runs, from 1.
+    number: usize,
+    estimate: Estimate,
+}
+
 /// The state of a run.
 struct Run<'a> {
     plan: &'a RunPlan,
     programs: &'a Programs,
-    progress: &'a dyn Fn(&Progress),
-    is_stopped: &'a AtomicBool,
+    journal: Journal,
+    observer: Observer<'a>,
     /// Platforms that were started, by name.
     endpoints: BTreeMap<String, Endpoint>,
     /// Versions of the targets' programs, or why there are none, by target.
     versions: BTreeMap<String, Result<Option<String>, Failure>>,
-    cells: usize,
-    number: usize,
+    tally: Tally,
+    memory_filler: Option<MemoryFiller>,
     dir: PathBuf,
+    /// Random part of the names of the run's buckets.
+    name: u32,
     sessions: usize,
     runtime: &'a Runtime,
 }
@@ -101,30 +140,39 @@ impl<'a> Run<'a> {
     fn new(
         plan: &'a RunPlan,
         programs: &'a Programs,
-        (progress, is_stopped): (&'a dyn Fn(&Progress), &'a AtomicBool),
-        cells: usize,
+        journal: Journal,
+        observer: Observer<'a>,
+        sessions: &[Session],
         runtime: &'a Runtime,
     ) -> Self {
         Self {
             plan,
             programs,
-            progress,
-            is_stopped,
+            journal,
+            observer,
             endpoints: BTreeMap::new(),
             versions: BTreeMap::new(),
-            cells,
-            number: 0,
+            tally: Tally {
+                cells: sessions.iter().map(Session::cells).sum(),
+                number: 0,
+                estimate: Estimate::new(sessions, &plan.scale),
+            },
+            memory_filler: None,
             dir: plan.scratch.join(format!("tenon-bench-{}", std::process::id())),
+            name: RandomState::new().hash_one(()) as u32,
             sessions: 0,
             runtime,
         }
     }
 
     /// Makes the directory of the run, and returns the process that removes it.
-    fn make_directory(&self) -> Result<CleanupProcess, RunError> {
+    fn make_directory(&mut self) -> Result<CleanupProcess, RunError> {
         let mut cleanup = CleanupProcess::new()?;
         cleanup.register(&CleanupAction::Remove(&self.dir))?;
         std::fs::create_dir_all(&self.dir).map_err(harness::file_error(&self.dir))?;
+        if self.plan.method.fills_memory {
+            self.memory_filler = Some(MemoryFiller::new(&self.dir).map_err(harness::file_error(&self.dir))?);
+        }
         Ok(cleanup)
     }
 
@@ -136,40 +184,71 @@ impl<'a> Run<'a> {
             Ok(version) => version,
             Err(failure) => return self.record_all(session, target, &failure, results),
         };
-        let place = self.next_place();
         self.start_endpoint(&session.platform)?;
-        let Some(endpoint) = self.endpoints.get(&session.platform) else { return Ok(()) };
-        let begun = SessionRun::begin(target, endpoint, plan, programs, place, runtime);
-        let mut running = match begun {
-            Ok(running) => running,
-            Err(failure) => return self.record_all(session, target, &failure, results),
+        let place = self.next_place(&session.platform)?;
+        let bucket = place.1.clone();
+        let Some(endpoint) = self.endpoints.remove(&session.platform) else { return Ok(()) };
+        let begun = SessionRun::begin(target, &endpoint, plan, programs, place, runtime);
+        let ended = match begun {
+            Ok(running) => self.run_jobs(session, target, version, running, results),
+            Err(failure) => self.record_all(session, target, &failure, results),
         };
-        let mut ended = Ok(());
-        for step in &session.steps {
-            if self.is_stopped.load(Ordering::Relaxed) {
-                ended = Err(RunError::Stopped);
-                break;
-            }
-            if step.is_recorded {
-                self.number += 1;
-                let (number, of, cell) = (self.number, self.cells, session.cell(&step.job.name));
-                (self.progress)(&Progress { number, of, cell });
-            }
-            let outcome = running.run(step);
-            if step.is_recorded {
-                let cell = session.cell(&step.job.name);
-                results.append(record(plan, target, version.clone(), cell, outcome))?;
-            }
-        }
-        running.end(endpoint.direct.as_ref());
-        ended
+        let removed = self.remove_bucket(&session.platform, &endpoint, &bucket);
+        self.endpoints.insert(session.platform.clone(), endpoint);
+        ended.and(removed)
     }
 
-    /// Returns the directory and the bucket's name of the next session.
-    fn next_place(&mut self) -> (PathBuf, String) {
+    fn run_jobs(
+        &mut self,
+        session: &Session,
+        target: &Target,
+        version: Option<String>,
+        mut running: SessionRun<'_>,
+        results: &mut Results,
+    ) -> Result<(), RunError> {
+        for step in &session.steps {
+            if self.observer.is_stopped.load(Ordering::Relaxed) {
+                return Err(RunError::Stopped);
+            }
+            if step.is_recorded {
+                self.tally.number += 1;
+                let (number, of, cell) = (self.tally.number, self.tally.cells, session.cell(&step.job.name));
+                (self.observer.progress)(&Progress { number, of, cell, left: self.tally.estimate.left() });
+            }
+            if let Some(filler) = &mut self.memory_filler {
+                filler.fill().map_err(harness::file_error(&self.dir))?;
+            }
+            let outcome = running.run(step);
+            self.tally.estimate.record_end(&step.job, &self.plan.scale);
+            if step.is_recorded {
+                let cell = session.cell(&step.job.name);
+                results.append(record(self.plan, target, &step.job, version.clone(), cell, outcome))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the directory and the bucket's name of the next session. On an endpoint that outlives the testbed, the bucket is journaled.
+    fn next_place(&mut self, platform: &str) -> Result<(PathBuf, String), RunError> {
         self.sessions += 1;
-        let bucket = format!("tenon-bench-{}-{}", std::process::id(), self.sessions);
-        (self.dir.join(format!("session-{}", self.sessions)), bucket)
+        let bucket = format!("tenon-bench-{:08x}-{}", self.name, self.sessions);
+        if let Some(platform) = self.plan.platform(platform).filter(|platform| platform.is_foreign()) {
+            self.journal.record_creation(JournaledBucket {
+                platform: platform.spec.clone(),
+                bucket: bucket.clone(),
+                is_temporary: true,
+            })?;
+        }
+        Ok((self.dir.join(format!("session-{}", self.sessions)), bucket))
+    }
+
+    /// Removes the bucket of a session. What a server that was started here has left is removed with its directory.
+    fn remove_bucket(&mut self, platform: &str, endpoint: &Endpoint, bucket: &str) -> Result<(), RunError> {
+        let removed = endpoint.remove_bucket(bucket, self.runtime);
+        let foreign = self.plan.platform(platform).filter(|platform| platform.is_foreign());
+        let Some(platform) = foreign else { return Ok(()) };
+        removed.map_err(|error| RunError::LeftBucket(bucket.to_owned(), error))?;
+        Ok(self.journal.record_removal(&platform.spec, bucket)?)
     }
 
     /// Starts a platform, unless it runs.
@@ -177,8 +256,8 @@ impl<'a> Run<'a> {
         if let Some(platform) = self.plan.platform(name)
             && !self.endpoints.contains_key(name)
         {
-            let dir = self.dir.join(name);
-            let endpoint = Endpoint::start(platform, self.plan, self.programs, &dir, self.runtime)?;
+            let (options, dir) = (self.plan.endpoint_options(), self.dir.join(name));
+            let endpoint = Endpoint::start(platform, options, self.programs, &dir, self.runtime)?;
             self.endpoints.insert(name.to_owned(), endpoint);
         }
         Ok(())
@@ -189,16 +268,15 @@ impl<'a> Run<'a> {
         if let Err(failure) = find_version(target, self.programs) {
             return Ok((name, Err(failure)));
         }
-        let place = self.next_place();
         self.start_endpoint(platform)?;
-        let Some(endpoint) = self.endpoints.get(platform) else { return Ok((name, Ok(Vec::new()))) };
+        let place = self.next_place(platform)?;
+        let bucket = place.1.clone();
+        let Some(endpoint) = self.endpoints.remove(platform) else { return Ok((name, Ok(Vec::new()))) };
         let (plan, programs, runtime) = (self.plan, self.programs, self.runtime);
-        let begun = SessionRun::begin(target, endpoint, plan, programs, place, runtime);
-        let probed = begun.and_then(|running| {
-            let findings = running.probe(FEATURE_TIMEOUT);
-            running.end(endpoint.direct.as_ref());
-            findings
-        });
+        let begun = SessionRun::begin(target, &endpoint, plan, programs, place, runtime);
+        let probed = begun.and_then(|running| running.probe(FEATURE_TIMEOUT));
+        self.remove_bucket(platform, &endpoint, &bucket)?;
+        self.endpoints.insert(platform.to_owned(), endpoint);
         Ok((name, probed))
     }
 
@@ -209,18 +287,30 @@ impl<'a> Run<'a> {
         failure: &Failure,
         results: &mut Results,
     ) -> Result<(), RunError> {
+        for step in &session.steps {
+            self.tally.estimate.record_end(&step.job, &self.plan.scale);
+        }
         for (job, outcome) in all_failed(session, failure) {
-            self.number += 1;
-            results.append(record(self.plan, target, None, session.cell(&job), outcome))?;
+            self.tally.number += 1;
+            let cell = session.cell(&job.name);
+            results.append(record(self.plan, target, &job, None, cell, outcome))?;
         }
         Ok(())
     }
 }
 
-fn record(plan: &RunPlan, target: &Target, version: Option<String>, cell: Cell, outcome: Outcome) -> Record {
+fn record(
+    plan: &RunPlan,
+    target: &Target,
+    job: &Job,
+    version: Option<String>,
+    cell: Cell,
+    outcome: Outcome,
+) -> Record {
     Record {
         cell,
         title: target.title().to_owned(),
+        column: job.column(),
         version,
         parameters: target.version.parameters.clone(),
         conditions: plan.conditions(),

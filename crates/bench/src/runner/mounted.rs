@@ -14,33 +14,41 @@ use std::time::Duration;
 
 /// Commands of a mount, with their variables filled in.
 #[derive(Debug, Clone)]
-pub(super) struct MountCommands {
-    pub(super) mount: Vec<String>,
-    pub(super) unmount: Vec<String>,
+pub(crate) struct MountCommands {
+    pub(crate) mount: Vec<String>,
+    pub(crate) unmount: Vec<String>,
+}
+
+impl MountCommands {
+    /// Makes the pair of both commands.
+    pub(crate) fn of(mount: Option<Vec<String>>, unmount: Option<Vec<String>>) -> Option<Self> {
+        Some(Self { mount: mount?, unmount: unmount? })
+    }
 }
 
 /// A package that is mounted. Dropping it kills its processes and unmounts.
 #[derive(Debug)]
-pub(super) struct Mounted {
+pub(crate) struct Mounted {
     point: PathBuf,
     child: Child,
     group: Option<ControlGroup>,
     surroundings: Surroundings,
     /// Duration of the mount.
-    pub(super) mount_span: Duration,
+    pub(crate) mount_span: Duration,
     // Dropped last: it removes what the other fields refer to.
     cleanup: CleanupProcess,
 }
 
 impl Mounted {
     /// Mounts, and returns when the mount command has ended and the kernel lists the mount point.
-    pub(super) fn mount(
+    pub(crate) fn mount(
         point: &Path,
         words: &[String],
         surroundings: &Surroundings,
         limit: Duration,
     ) -> Result<Self, Failure> {
         let mut cleanup = CleanupProcess::new().map_err(Failure::testbed)?;
+        cleanup.register(&CleanupAction::UnmountBelow(&surroundings.dir)).map_err(Failure::testbed)?;
         cleanup.register(&CleanupAction::Unmount(point)).map_err(Failure::testbed)?;
         let group = ControlGroup::create(&group_name(), &mut cleanup).map_err(Failure::testbed)?;
         let members = group.as_ref().map(ControlGroup::members).unwrap_or_default();
@@ -80,7 +88,7 @@ impl Mounted {
     }
 
     /// Unmounts, and returns the time until the mount point is free and the last process of the package has ended.
-    pub(super) fn unmount(mut self, words: &[String], limits: &Limits) -> Result<(Duration, Usage), Failure> {
+    pub(crate) fn unmount(mut self, words: &[String], limits: &Limits) -> Result<(Duration, Usage), Failure> {
         let watch = Stopwatch::start();
         let ended = self.run(words, Phase::Unmount, limits.unmount);
         let ended = ended.and_then(|()| self.wait_until_ended(watch, limits.unmount));
@@ -96,7 +104,7 @@ impl Mounted {
     }
 
     /// Writes the dirty data of the mount back, in a process of its own, which can be given up.
-    pub(super) fn sync(&mut self, limit: Duration) -> Result<Duration, Failure> {
+    pub(crate) fn sync(&mut self, limit: Duration) -> Result<Duration, Failure> {
         let watch = Stopwatch::start();
         let point = self.point.display().to_string();
         let words = ["sync".to_owned(), "--file-system".to_owned(), point];
@@ -121,7 +129,7 @@ impl Mounted {
     }
 
     /// Kills all processes of the package and detaches the mount point.
-    pub(super) fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         if let Some(group) = &self.group {
             group.kill();
         }
@@ -130,28 +138,49 @@ impl Mounted {
             // Lazily: files may be open. An error leaves the mount to the cleanup process.
             let _ = Command::new("umount").arg("-l").arg(&self.point).stderr(Stdio::null()).status();
         }
+        // A package may have a second mount, whose file is a loop device.
+        if has_mount_below(&mount_table(), &self.surroundings.dir)
+            && let Ok(mut cleanup) = CleanupProcess::new()
+        {
+            // An error means that the cleanup process has ended; that of the session does the same later.
+            let _ = cleanup.register(&CleanupAction::UnmountBelow(&self.surroundings.dir));
+        }
     }
 
     /// Whether a process of the package runs; without control groups this is not known.
-    pub(super) fn has_processes(&self) -> bool {
+    pub(crate) fn has_processes(&self) -> bool {
         self.group.as_ref().is_some_and(ControlGroup::has_processes)
     }
 
     /// Returns the resources that the package used so far.
-    pub(super) fn usage(&self) -> Usage {
+    pub(crate) fn usage(&self) -> Usage {
         self.group.as_ref().map(ControlGroup::usage).unwrap_or_default()
     }
 
+    /// Whether the kernel lists the mount point.
+    pub(crate) fn is_mounted(&self) -> bool {
+        is_mounted(&self.point)
+    }
+
     /// Whether resources are measured.
-    pub(super) fn is_measured(&self) -> bool {
+    pub(crate) fn is_measured(&self) -> bool {
         self.group.is_some()
     }
 }
 
 /// Whether something is mounted on a directory. The directory itself is not touched, as a dead mount would block.
 fn is_mounted(point: &Path) -> bool {
-    let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    has_mount_point(&table, &point.to_string_lossy())
+    has_mount_point(&mount_table(), &point.to_string_lossy())
+}
+
+fn mount_table() -> String {
+    std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default()
+}
+
+/// Whether a table of mounts has a mount point below a directory.
+fn has_mount_below(table: &str, dir: &Path) -> bool {
+    let below = format!("{}/", dir.display());
+    table.lines().any(|line| line.split(' ').nth(4).is_some_and(|point| point.starts_with(&below)))
 }
 
 /// Whether a table of mounts (proc_pid_mountinfo(5)) has a mount point, its fifth field.
@@ -169,5 +198,6 @@ mod tests {
         let table = "36 35 98:0 / /mnt/a\\040b rw,noatime master:1 - ext3 /dev/root rw\n";
         assert!(has_mount_point(table, "/mnt/a b"));
         assert!(!has_mount_point(table, "/mnt/a"));
+        assert!(has_mount_below(table, Path::new("/mnt")) && !has_mount_below(table, Path::new("/mnt/a")));
     }
 }

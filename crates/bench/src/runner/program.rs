@@ -14,26 +14,26 @@ use std::thread;
 use std::time::Duration;
 
 /// Interval at which a process is polled. It bounds the error of the times of mounts and unmounts.
-pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(2);
+pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(2);
 /// Lines of output that a failure shows.
 const OUTPUT_LINES: usize = 3;
 
 /// The surroundings of a package's commands.
 #[derive(Debug, Clone)]
-pub(super) struct Surroundings {
+pub(crate) struct Surroundings {
     /// The whole environment: nothing of this process, whose variables may have other credentials and settings.
-    pub(super) environment: BTreeMap<String, String>,
+    pub(crate) environment: BTreeMap<String, String>,
     /// Working directory.
-    pub(super) dir: PathBuf,
+    pub(crate) dir: PathBuf,
     /// File that gets all output.
-    pub(super) log: PathBuf,
+    pub(crate) log: PathBuf,
     /// Texts that no message shows.
-    pub(super) secrets: Vec<String>,
+    pub(crate) secrets: Vec<String>,
 }
 
 impl Surroundings {
     /// Starts a command in a process group of its own, as a member of control groups.
-    pub(super) fn spawn(&self, words: &[String], groups: &[PathBuf]) -> io::Result<Child> {
+    pub(crate) fn spawn(&self, words: &[String], groups: &[PathBuf]) -> io::Result<Child> {
         let [program, arguments @ ..] = words else { return Err(io::Error::other("an empty command")) };
         let log = File::options().create(true).append(true).open(&self.log)?;
         let mut command = harness::command_in_groups(groups, Path::new(program));
@@ -43,7 +43,7 @@ impl Surroundings {
     }
 
     /// Runs a command to completion.
-    pub(super) fn run(
+    pub(crate) fn run(
         &self,
         words: &[String],
         groups: &[PathBuf],
@@ -64,7 +64,7 @@ impl Surroundings {
     }
 
     /// Runs a command to completion in a control group of its own, which ends with it and with the testbed.
-    pub(super) fn run_alone(&self, words: &[String], phase: Phase, limit: Duration) -> Result<(), Failure> {
+    pub(crate) fn run_alone(&self, words: &[String], phase: Phase, limit: Duration) -> Result<(), Failure> {
         let mut cleanup = CleanupProcess::new().map_err(Failure::testbed)?;
         let group = ControlGroup::create(&group_name(), &mut cleanup).map_err(Failure::testbed)?;
         let members = group.as_ref().map(ControlGroup::members).unwrap_or_default();
@@ -72,12 +72,12 @@ impl Surroundings {
     }
 
     /// Returns the failure of a command, without secrets.
-    pub(super) fn command_failed(&self, phase: Phase, reason: &str) -> Failure {
+    pub(crate) fn command_failed(&self, phase: Phase, reason: &str) -> Failure {
         Failure::Command { phase, reason: mask(reason, &self.secrets) }
     }
 
     /// Returns the last lines of the output, or `otherwise` if there was none.
-    pub(super) fn last_output(&self, otherwise: &str) -> String {
+    pub(crate) fn last_output(&self, otherwise: &str) -> String {
         let bytes = std::fs::read(&self.log).unwrap_or_default();
         let text = String::from_utf8_lossy(&bytes);
         let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
@@ -89,13 +89,13 @@ impl Surroundings {
 }
 
 /// Returns a name that no other group of this machine has.
-pub(super) fn group_name() -> String {
+pub(crate) fn group_name() -> String {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     format!("tenon-bench-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
 /// Waits until a process ends; `None` after the time limit.
-pub(super) fn wait_within(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
+pub(crate) fn wait_within(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
     let waiting = Stopwatch::start();
     loop {
         match child.try_wait() {
@@ -107,14 +107,14 @@ pub(super) fn wait_within(child: &mut Child, limit: Duration) -> Option<ExitStat
 }
 
 /// Kills the process group of a process that was started here.
-pub(super) fn kill_group(child: &mut Child) {
+pub(crate) fn kill_group(child: &mut Child) {
     // Errors mean that the processes have ended.
     let _ = kill_process_group(Pid::from_child(child), Signal::KILL);
     let _ = child.wait();
 }
 
 /// Returns the first line that a command prints, if it succeeds within a few seconds.
-pub(super) fn first_line(words: &[String], search_path: &str) -> Option<String> {
+pub(crate) fn first_line(words: &[String], search_path: &str) -> Option<String> {
     const LIMIT: Duration = Duration::from_secs(10);
     let (program, arguments) = words.split_first()?;
     let mut command = std::process::Command::new(program);

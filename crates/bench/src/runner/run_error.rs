@@ -1,5 +1,7 @@
 //! Errors of a run.
 
+use crate::journal::JournalError;
+use crate::platform::PlatformError;
 use crate::results::ResultsError;
 use store::StoreError;
 use store_s3::ConfigError;
@@ -22,6 +24,18 @@ pub enum RunError {
     /// The results cannot be read or written.
     #[error(transparent)]
     Results(#[from] ResultsError),
+    /// The journal of buckets cannot be used.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// The platform of a journaled bucket is not known any more.
+    #[error("a bucket of an earlier run is left: {0}")]
+    Platform(#[from] PlatformError),
+    /// A bucket could not be removed.
+    #[error("bucket '{0}' is left, {1}; `tenon bench clean-all` removes it")]
+    LeftBucket(String, StoreError),
+    /// The signing proxy does not start.
+    #[error(transparent)]
+    Listen(#[from] listen::ListenError),
     /// The runtime does not start.
     #[error("cannot start: {0}")]
     Runtime(std::io::Error),

@@ -1,11 +1,13 @@
 //! The plan of a run: targets, platforms, jobs, and the limits of each phase.
 
+use super::endpoint::EndpointOptions;
 use crate::package::Target;
 use crate::plan::{Grid, Session};
 use crate::platform::Platform;
 use crate::results::{Conditions, Results};
 use crate::workload::{Scale, Workload};
 use harness::Shape;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -28,12 +30,25 @@ pub struct RunPlan {
     pub limits: Limits,
     /// The network that the proxy imitates.
     pub shape: Shape,
-    /// Whether the kernel's caches are dropped before reads.
-    pub drops_caches: bool,
+    /// How jobs are done.
+    pub method: Method,
     /// Directory for everything that the run creates.
     pub scratch: PathBuf,
+    /// Directory of the journal.
+    pub state: PathBuf,
     /// Description of the machine.
     pub machine: String,
+}
+
+/// How jobs are done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Method {
+    /// Whether the kernel's caches are dropped before reads.
+    pub drops_caches: bool,
+    /// Whether free memory is filled before each job.
+    pub fills_memory: bool,
+    /// Whether files are copied by `cp`, as the paper's program does.
+    pub as_paper: bool,
 }
 
 /// Time limits of the phases of a cell.
@@ -56,6 +71,8 @@ pub struct Programs {
     pub minio: Option<PathBuf>,
     /// Directories with programs.
     pub search_path: Vec<PathBuf>,
+    /// Variables that packages inherit, by name.
+    pub inherited: BTreeMap<String, String>,
 }
 
 impl RunPlan {
@@ -67,10 +84,12 @@ impl RunPlan {
             seed: self.seed,
             latency_ms: self.shape.latency.as_millis() as u64,
             bandwidth_bytes: self.shape.bandwidth_bytes,
-            drops_caches: self.drops_caches,
+            drops_caches: self.method.drops_caches,
+            as_paper: self.method.as_paper,
         }
     }
 
+    /// Returns the sessions that are left when earlier results are kept.
     pub(super) fn sessions(&self, results: &Results) -> Vec<Session> {
         let platforms: Vec<String> = self.platforms.iter().map(|platform| platform.name.clone()).collect();
         let targets: Vec<String> = self.targets.iter().map(Target::to_string).collect();
@@ -81,6 +100,14 @@ impl RunPlan {
             repeats: self.repeats,
         };
         grid.sessions(&results.done())
+    }
+
+    pub(super) fn endpoint_options(&self) -> EndpointOptions {
+        EndpointOptions {
+            shape: self.shape,
+            capacity_bytes: self.workload.capacity_bytes(&self.scale),
+            keeps_data: false,
+        }
     }
 
     pub(super) fn target(&self, name: &str) -> Option<&Target> {
@@ -94,7 +121,7 @@ impl RunPlan {
 
 impl Programs {
     /// Returns the search path as the variable `PATH`. Directories that it cannot name are left out.
-    pub(super) fn search_path_text(&self) -> String {
+    pub(crate) fn search_path_text(&self) -> String {
         let names: Vec<&str> = self.search_path.iter().filter_map(|dir| dir.to_str()).collect();
         names.join(":")
     }

@@ -2,9 +2,9 @@
 
 use crate::outcome::{Failure, Phase, Place};
 use crate::raw_client::Bucket;
-use crate::workload::{JobFile, Operation};
+use crate::workload::{Job, JobFile, Operation, Scale, Task};
 use harness::Stopwatch;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -18,7 +18,63 @@ const PAUSE_FACTOR: u32 = 8;
 /// Concurrent streams of a comparison.
 const STREAMS: usize = 8;
 
-/// A task that lists the bucket until it has every file at its full size.
+/// Files that must be in a directory after a job.
+#[derive(Debug, Clone)]
+pub(super) struct Expected {
+    pub(super) folder: String,
+    pub(super) files: Vec<JobFile>,
+    /// Whether files of other names are wrong.
+    is_complete: bool,
+}
+
+impl Expected {
+    /// Returns what must be there after a job.
+    pub(super) fn after(job: &Job, scale: &Scale, seed: u64) -> Self {
+        Self {
+            folder: job.folder().to_owned(),
+            files: job.files_after(scale, seed),
+            is_complete: matches!(job.operation, Operation::Rename | Operation::Unlink),
+        }
+    }
+
+    fn prefix(&self) -> String {
+        format!("{}/", self.folder)
+    }
+
+    /// Returns the files that are absent or have another size.
+    pub(super) fn missing(&self, sizes: &BTreeMap<String, u64>) -> Vec<&JobFile> {
+        self.files.iter().filter(|file| sizes.get(&file.path) != Some(&file.size_bytes)).collect()
+    }
+
+    fn left_over<'n>(&self, names: impl Iterator<Item = &'n String>) -> Vec<&'n String> {
+        let known: BTreeSet<&String> = self.files.iter().map(|file| &file.path).collect();
+        names.filter(|name| self.is_complete && !known.contains(name)).collect()
+    }
+
+    /// Returns the failure if names are absent, or are there although they must not be.
+    pub(super) fn check_names(&self, names: &BTreeSet<String>, place: Place) -> Result<(), Failure> {
+        let absent: Vec<&JobFile> = self.files.iter().filter(|file| !names.contains(&file.path)).collect();
+        if let Some(first) = absent.first() {
+            return Err(Failure::Missing { place, file: first.path.clone(), count: absent.len() as u64 });
+        }
+        let left_over = self.left_over(names.iter());
+        match left_over.first() {
+            Some(first) => {
+                Err(Failure::LeftOver { place, file: (*first).clone(), count: left_over.len() as u64 })
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Returns tasks that read all files.
+    pub(super) fn reads(&self) -> Vec<Vec<Task>> {
+        let share =
+            |stream| self.files.iter().skip(stream).step_by(STREAMS).cloned().map(Task::Read).collect();
+        (0..STREAMS).map(share).collect()
+    }
+}
+
+/// A task that lists the bucket until it has what is expected.
 #[derive(Debug)]
 pub(super) struct DurabilityWatch {
     task: JoinHandle<Option<Duration>>,
@@ -27,14 +83,8 @@ pub(super) struct DurabilityWatch {
 
 impl DurabilityWatch {
     /// Starts to watch. Its time counts from the start of `job`.
-    pub(super) fn start(
-        bucket: &Bucket,
-        files: &[JobFile],
-        folder: &str,
-        job: Stopwatch,
-        runtime: &Runtime,
-    ) -> Self {
-        let (bucket, files, prefix) = (bucket.clone(), files.to_vec(), format!("{folder}/"));
+    pub(super) fn start(bucket: &Bucket, expected: Expected, job: Stopwatch, runtime: &Runtime) -> Self {
+        let bucket = bucket.clone();
         let is_last = Arc::new(AtomicBool::new(false));
         let is_last_of_task = is_last.clone();
         let task = runtime.spawn(async move {
@@ -42,8 +92,10 @@ impl DurabilityWatch {
                 // Read before the listing: the last listing must begin after the package has ended.
                 let is_last = is_last_of_task.load(Ordering::Acquire);
                 let listing = Stopwatch::start();
-                let sizes = bucket.sizes(&prefix).await.unwrap_or_default();
-                if missing(&files, &sizes).is_empty() {
+                if let Ok(sizes) = bucket.sizes(&expected.prefix()).await
+                    && expected.missing(&sizes).is_empty()
+                    && expected.left_over(sizes.keys()).is_empty()
+                {
                     return Some(job.elapsed());
                 }
                 if is_last {
@@ -55,46 +107,23 @@ impl DurabilityWatch {
         Self { task, is_last }
     }
 
-    /// Returns the time at which every file was in the bucket; `None` if some never were. To be called when the package has ended.
+    /// Returns the time at which everything was in the bucket; `None` if it never was. To be called when the package has ended.
     pub(super) fn finish(self, runtime: &Runtime) -> Option<Duration> {
         self.is_last.store(true, Ordering::Release);
         runtime.block_on(self.task).ok().flatten()
     }
 }
 
-/// Compares every byte of files in the bucket.
-pub(super) fn compare(
-    bucket: &Bucket,
-    files: &[JobFile],
-    folder: &str,
-    runtime: &Runtime,
-) -> Result<(), Failure> {
-    let sizes = runtime.block_on(bucket.sizes(&format!("{folder}/")));
-    let sizes = sizes.map_err(|error| Failure::Testbed { reason: error.to_string() })?;
-    let absent: Vec<&JobFile> = files.iter().filter(|file| !sizes.contains_key(&file.path)).collect();
-    if let Some(first) = absent.first() {
-        let (file, count) = (first.path.clone(), absent.len() as u64);
-        return Err(Failure::Missing { place: Place::Bucket, file, count });
-    }
-    let share = |stream| files.iter().skip(stream).step_by(STREAMS).cloned().collect();
-    let shares: Vec<Vec<JobFile>> = (0..STREAMS).map(share).collect();
-    let compared = runtime.block_on(bucket.transfer(Operation::Read, &shares));
-    compared.map_err(|error| error.into_failure(Place::Bucket, Phase::Comparison))
+/// Compares names and every byte in the bucket.
+pub(super) fn compare(bucket: &Bucket, expected: &Expected, runtime: &Runtime) -> Result<(), Failure> {
+    let sizes = runtime.block_on(bucket.sizes(&expected.prefix())).map_err(Failure::testbed)?;
+    expected.check_names(&sizes.into_keys().collect(), Place::Bucket)?;
+    let compared = runtime.block_on(bucket.run(&expected.reads()));
+    compared.map(drop).map_err(|error| error.into_failure(Place::Bucket, Phase::Comparison))
 }
 
 /// Counts the files that are not in the bucket at their full size.
-pub(super) fn count_missing(
-    bucket: &Bucket,
-    files: &[JobFile],
-    folder: &str,
-    runtime: &Runtime,
-) -> Result<u64, Failure> {
-    let sizes = runtime.block_on(bucket.sizes(&format!("{folder}/")));
-    let sizes = sizes.map_err(|error| Failure::Testbed { reason: error.to_string() })?;
-    Ok(missing(files, &sizes).len() as u64)
-}
-
-/// Returns the files that are absent or have another size.
-fn missing<'f>(files: &'f [JobFile], sizes: &BTreeMap<String, u64>) -> Vec<&'f JobFile> {
-    files.iter().filter(|file| sizes.get(&file.path) != Some(&file.size_bytes)).collect()
+pub(super) fn count_missing(bucket: &Bucket, expected: &Expected, runtime: &Runtime) -> Result<u64, Failure> {
+    let sizes = runtime.block_on(bucket.sizes(&expected.prefix())).map_err(Failure::testbed)?;
+    Ok(expected.missing(&sizes).len() as u64)
 }

@@ -1,23 +1,27 @@
-//! A session: one target on one platform with a bucket of its own, from the bucket's creation to its removal.
+//! A session: one target on one platform with a bucket of its own, from the bucket's creation to the end of its last job.
 
+use super::copies::Copies;
 use super::endpoint::Endpoint;
+use super::foreign_programs::run_program_job;
+use super::meters::{Done, Meters};
 use super::mounted::{MountCommands, Mounted};
+use super::preparation::{make_directories, surroundings, variables};
 use super::program::{Surroundings, first_line};
+use super::replay::make_initial_files;
 use super::run_plan::{Programs, RunPlan};
-use super::second_client::{DurabilityWatch, compare, count_missing};
-use super::transfer::Transfer;
+use super::second_client::{DurabilityWatch, Expected, compare, count_missing};
+use super::transfer::{Transfer, Work};
 use crate::outcome::{Clocks, Failure, Measurement, Outcome, Phase, Place};
-use crate::package::{Command, Driver, Mapping, Target, TemplateError, Variables};
+use crate::package::{Action, Api, Command, Driver, Mapping, Target, Variables};
 use crate::plan::{Session, Step};
 use crate::probe::{Finding, probe_bucket, probe_files};
 use crate::raw_client::Bucket;
-use crate::workload::{Job, JobFile, Operation};
-use harness::{CleanupAction, CleanupProcess, Stopwatch, Traffic, drop_caches, file_error, process_usage};
-use std::collections::BTreeMap;
+use crate::workload::{Job, Operation, Task};
+use harness::{CleanupAction, CleanupProcess, Stopwatch, drop_caches, file_error};
+use std::collections::BTreeSet;
 use std::fs;
-use std::io::Write as _;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Runtime;
 
@@ -29,12 +33,12 @@ pub(super) struct SessionRun<'a> {
     target: &'a Target,
     endpoint: &'a Endpoint,
     plan: &'a RunPlan,
+    programs: &'a Programs,
     runtime: &'a Runtime,
-    bucket: Bucket,
-    /// Client of the bucket through the proxy.
-    proxied: Bucket,
+    bucket: Clients,
     dir: PathBuf,
     commands: Option<MountCommands>,
+    drop_caches: Option<Vec<String>>,
     surroundings: Surroundings,
     /// Jobs whose files are in the bucket and right.
     written: Vec<String>,
@@ -42,15 +46,28 @@ pub(super) struct SessionRun<'a> {
     _cleanup: CleanupProcess,
 }
 
+/// The clients of a session's bucket.
+struct Clients {
+    /// Past the proxy: the second client.
+    direct: Bucket,
+    /// Through the proxy: the raw client.
+    proxied: Bucket,
+}
+
 /// Returns the version that the target's program prints, or why the program cannot be had.
 pub(super) fn find_version(target: &Target, programs: &Programs) -> Result<Option<String>, Failure> {
-    if let Some(program) = &target.package.program
+    let package = &target.package;
+    if package.api == Api::Gcs {
+        let reason = "it needs the API of Google Cloud Storage, which no platform has".to_owned();
+        return Err(Failure::Unavailable { reason });
+    }
+    if let Some(program) = &package.program
         && programs.find(&program.name).is_none()
     {
         let reason = format!("program '{}' not found: {}", program.name, program.how_to_install());
         return Err(Failure::Unavailable { reason });
     }
-    let Some(command) = &target.package.commands.version else { return Ok(None) };
+    let Some(command) = package.commands.get(&Action::Version) else { return Ok(None) };
     let mut values = target.version.parameters.clone();
     values.insert("tenon".to_owned(), programs.tenon.display().to_string());
     let search_path = programs.search_path_text();
@@ -63,42 +80,45 @@ impl<'a> SessionRun<'a> {
         target: &'a Target,
         endpoint: &'a Endpoint,
         plan: &'a RunPlan,
-        programs: &Programs,
+        programs: &'a Programs,
         (dir, bucket): (PathBuf, String),
         runtime: &'a Runtime,
     ) -> Result<Self, Failure> {
         let mut cleanup = CleanupProcess::new().map_err(Failure::testbed)?;
         cleanup.register(&CleanupAction::Remove(&dir)).map_err(Failure::testbed)?;
-        for name in ["mount", "state", "cache", "config"] {
-            let path = dir.join(name);
-            fs::create_dir_all(&path).map_err(file_error(&path)).map_err(Failure::testbed)?;
-        }
-        let created = runtime.block_on(Bucket::create(endpoint.direct.as_ref(), &bucket));
-        let own = created.map_err(Failure::testbed)?;
-        let proxied =
-            runtime.block_on(Bucket::open(endpoint.proxied.as_ref(), &bucket)).map_err(Failure::testbed)?;
-        let values = variables(target, endpoint, programs, &dir, &bucket);
-        let surroundings = surroundings(target, endpoint, programs, &values, &dir)?;
-        let fill = |command: &Command| command.fill(&values).map_err(Failure::testbed);
-        let commands = &target.package.commands;
-        let mount_commands = match (&commands.mount, &commands.unmount) {
-            (Some(mount), Some(unmount)) => {
-                Some(MountCommands { mount: fill(mount)?, unmount: fill(unmount)? })
+        cleanup.register(&CleanupAction::UnmountBelow(&dir)).map_err(Failure::testbed)?;
+        make_directories(&dir)?;
+        let capacity_bytes = plan.workload.capacity_bytes(&plan.scale);
+        let places = (dir.as_path(), dir.join("mount"));
+        let values = variables(target, endpoint, programs, (places.0, &places.1), (&bucket, capacity_bytes));
+        let values = values.map_err(Failure::testbed)?;
+        let package = &target.package;
+        let surroundings = surroundings(package, endpoint, programs, &values, &dir)?;
+        let words = |action| filled(target, action, &values);
+        let own = match words(Action::CreateBucket)? {
+            Some(words) => {
+                surroundings.run_alone(&words, Phase::Format, plan.limits.mount)?;
+                runtime.block_on(Bucket::open(endpoint.direct.as_ref(), &bucket))
             }
-            _ => None,
+            None => runtime.block_on(Bucket::create(endpoint.direct.as_ref(), &bucket)),
         };
-        if let Some(format) = &commands.format {
-            surroundings.run_alone(&fill(format)?, Phase::Format, plan.limits.mount)?;
+        let proxied = runtime.block_on(Bucket::open(endpoint.proxied.as_ref(), &bucket));
+        if let Some(words) = words(Action::Format)? {
+            surroundings.run_alone(&words, Phase::Format, plan.limits.mount)?;
         }
         Ok(Self {
             target,
             endpoint,
             plan,
+            programs,
             runtime,
-            bucket: own,
-            proxied,
+            bucket: Clients {
+                direct: own.map_err(Failure::testbed)?,
+                proxied: proxied.map_err(Failure::testbed)?,
+            },
+            commands: MountCommands::of(words(Action::Mount)?, words(Action::Unmount)?),
+            drop_caches: words(Action::DropCaches)?,
             dir,
-            commands: mount_commands,
             surroundings,
             written: Vec::new(),
             _cleanup: cleanup,
@@ -108,17 +128,15 @@ impl<'a> SessionRun<'a> {
     /// Runs a job.
     pub(super) fn run(&mut self, step: &Step) -> Outcome {
         let job = &step.job;
-        if let Some(source) = &job.reads
-            && !self.written.contains(source)
-        {
-            return Outcome::Failed(Failure::NoFiles { job: source.clone() });
+        if let Some(source) = job.needs().find(|source| !self.written.iter().any(|job| job == source)) {
+            return Outcome::Failed(Failure::NoFiles { job: source.to_owned() });
         }
         let measured = match self.target.package.driver {
             Driver::Mount => self.run_on_mount(job),
             Driver::Objects => self.run_on_objects(job),
             Driver::Directory => self.run_on_directory(job),
         };
-        if measured.is_ok() && job.operation == Operation::Write {
+        if measured.is_ok() && job.operation.leaves_files() {
             self.written.push(job.name.clone());
         }
         measured.map_or_else(Outcome::Failed, Outcome::Measured)
@@ -133,7 +151,7 @@ impl<'a> SessionRun<'a> {
         let mut findings = probe_files(&self.point(), limit);
         if self.maps_directly() {
             let traffic = || self.endpoint.traffic();
-            findings.extend(probe_bucket(&self.point(), &self.bucket, &traffic, limit, self.runtime));
+            findings.extend(probe_bucket(&self.point(), &self.bucket.direct, &traffic, limit, self.runtime));
         }
         match mounted.has_processes() {
             true => mounted.unmount(&commands.unmount, &self.plan.limits).map(drop)?,
@@ -142,47 +160,37 @@ impl<'a> SessionRun<'a> {
         Ok(findings)
     }
 
-    /// Removes the bucket.
-    pub(super) fn end(self, buckets: &dyn store::Buckets) {
-        let removed = self.runtime.block_on(async {
-            self.bucket.remove_all().await?;
-            buckets.delete(self.bucket.name()).await
-        });
-        // A server that was started here is removed as a whole, with what is left in it.
-        drop(removed);
-    }
-
     fn run_on_mount(&self, job: &Job) -> Result<Measurement, Failure> {
         let commands =
             self.commands.as_ref().ok_or_else(|| Failure::testbed("the package has no mount command"))?;
+        self.make_initial_files(job, commands)?;
         self.make_cold(job)?;
+        let copies = self.copies(job)?;
         let before = Meters::read(self.endpoint);
         let mut mounted = self.mount(commands)?;
-        let mount_span = mounted.mount_span;
         let job_watch = Stopwatch::start();
-        let job_span = self.transfer(job, &self.point(), Place::Mount, Phase::Job).run();
-        let job_span = job_span.inspect_err(|_| mounted.kill())?;
-        if job.operation == Operation::Read {
-            self.check_cold(job, &before)?;
+        let done = self.work(job, &self.point(), copies.clone()).inspect_err(|_| mounted.kill())?;
+        self.check_cold(job, &before).inspect_err(|_| mounted.kill())?;
+        if let Some(copies) = &copies {
+            let compared = copies.compare().map_err(|error| error.into_failure(Place::Mount, Phase::Job));
+            compared.inspect_err(|_| mounted.kill())?;
         }
-        let files = job.files(&self.plan.scale);
-        let watch = (job.operation == Operation::Write && self.maps_directly())
-            .then(|| DurabilityWatch::start(&self.bucket, &files, job.folder(), job_watch, self.runtime));
-        if job.kills {
-            mounted.kill();
-            drop(mounted);
-            self.check_after_kill(job, &files)?;
-        } else {
-            return self.finish(job, mounted, commands, (job_watch, mount_span, job_span), watch, &before);
-        }
-        let durable = watch.and_then(|watch| watch.finish(self.runtime)).map(|span| span.as_secs_f64());
+        let watch = self.is_watched(job).then(|| {
+            DurabilityWatch::start(&self.bucket.direct, self.expected(job), job_watch, self.runtime)
+        });
         let clocks = Clocks {
-            mount: mount_span.as_secs_f64(),
-            job: job_span.as_secs_f64(),
-            durable,
+            mount: mounted.mount_span.as_secs_f64(),
+            job: done.span.as_secs_f64(),
             ..Clocks::default()
         };
-        Ok(self.measurement(job, clocks, None, &before))
+        if !job.kills {
+            return self.finish(job, mounted, commands, (job_watch, done, clocks), watch, &before);
+        }
+        mounted.kill();
+        drop(mounted);
+        self.check_after_kill(job)?;
+        let durable = watch.and_then(|watch| watch.finish(self.runtime)).map(|span| span.as_secs_f64());
+        Ok(before.measurement(&done, Clocks { durable, ..clocks }, None, self.endpoint))
     }
 
     /// Syncs, unmounts, and compares what was written.
@@ -191,142 +199,211 @@ impl<'a> SessionRun<'a> {
         job: &Job,
         mut mounted: Mounted,
         commands: &MountCommands,
-        (job_watch, mount_span, job_span): (Stopwatch, Duration, Duration),
+        (job_watch, done, clocks): (Stopwatch, Done, Clocks),
         watch: Option<DurabilityWatch>,
         before: &Meters,
     ) -> Result<Measurement, Failure> {
-        let sync_span = match job.operation {
-            Operation::Write => mounted.sync(self.plan.limits.unmount)?,
-            Operation::Read => Duration::ZERO,
+        let is_write = job.column().is_write;
+        let sync_span = match is_write {
+            true => mounted.sync(self.plan.limits.unmount)?,
+            false => Duration::ZERO,
         };
         let is_measured = mounted.is_measured();
         let (unmount_span, usage) = mounted.unmount(&commands.unmount, &self.plan.limits)?;
         let unmounted = job_watch.elapsed();
-        let clocks = Clocks {
-            mount: mount_span.as_secs_f64(),
-            job: job_span.as_secs_f64(),
-            sync: sync_span.as_secs_f64(),
-            unmount: unmount_span.as_secs_f64(),
-            durable: None,
+        let usage = is_measured.then_some(usage);
+        let measurement = before.measurement(&done, clocks, usage, self.endpoint);
+        let durable = match watch {
+            Some(watch) => watch.finish(self.runtime),
+            None => is_write.then_some(unmounted),
         };
-        let measurement = self.measurement(job, clocks, is_measured.then_some(usage), before);
-        let durable = match (job.operation, watch) {
-            (Operation::Read, _) => None,
-            (Operation::Write, Some(watch)) => watch.finish(self.runtime),
-            (Operation::Write, None) => Some(unmounted),
-        };
-        if job.operation == Operation::Write {
+        if job.operation.changes_files() {
             self.compare(job, commands)?;
         }
-        let clocks = Clocks { durable: durable.map(|span| span.as_secs_f64()), ..clocks };
+        let clocks = Clocks {
+            sync: sync_span.as_secs_f64(),
+            unmount: unmount_span.as_secs_f64(),
+            durable: durable.map(|span| span.as_secs_f64()),
+            ..clocks
+        };
         Ok(Measurement { clocks, ..measurement })
     }
 
     /// Compares every byte that was written, by a second client: of the bucket, or, if files are not objects, by a second mount.
     fn compare(&self, job: &Job, commands: &MountCommands) -> Result<(), Failure> {
+        let expected = self.expected(job);
         if self.maps_directly() {
-            let files = job.files(&self.plan.scale);
-            return compare(&self.bucket, &files, job.folder(), self.runtime);
+            return compare(&self.bucket.direct, &expected, self.runtime);
         }
         self.empty_cache()?;
         let mut mounted = self.mount(commands)?;
-        let mut reading = self.transfer(job, &self.point(), Place::SecondMount, Phase::Comparison);
-        reading.operation = Operation::Read;
-        reading.run().inspect_err(|_| mounted.kill())?;
+        let compared = self.compare_files(&expected, &self.point(), Place::SecondMount);
+        compared.inspect_err(|_| mounted.kill())?;
         mounted.unmount(&commands.unmount, &self.plan.limits).map(drop)
     }
 
-    fn check_after_kill(&self, job: &Job, files: &[JobFile]) -> Result<(), Failure> {
+    /// Compares names and every byte below a directory.
+    fn compare_files(&self, expected: &Expected, root: &Path, place: Place) -> Result<(), Failure> {
+        expected.check_names(&names(root, &expected.folder), place)?;
+        let reading = Transfer { place, phase: Phase::Comparison, ..self.transfer(root, expected.reads()) };
+        reading.run().map(drop)
+    }
+
+    fn check_after_kill(&self, job: &Job) -> Result<(), Failure> {
+        let expected = self.expected(job);
         let count = match self.maps_directly() {
-            true => count_missing(&self.bucket, files, job.folder(), self.runtime)?,
+            true => count_missing(&self.bucket.direct, &expected, self.runtime)?,
             false => {
                 let commands = self.commands.as_ref().ok_or_else(|| Failure::testbed("no mount command"))?;
                 let mounted = self.mount(commands)?;
-                let is_missing = |file: &&JobFile| {
-                    let size = fs::metadata(self.point().join(&file.path)).map(|metadata| metadata.len());
-                    size.ok() != Some(file.size_bytes)
-                };
-                let count = files.iter().filter(is_missing).count() as u64;
+                let size = |path: &String| Some(fs::metadata(self.point().join(path)).ok()?.len());
+                let paths = expected.files.iter().map(|file| &file.path);
+                let sizes = paths.filter_map(|path| Some((path.clone(), size(path)?))).collect();
+                let count = expected.missing(&sizes).len() as u64;
                 mounted.unmount(&commands.unmount, &self.plan.limits)?;
                 count
             }
         };
         match count {
             0 => Ok(()),
-            count => Err(Failure::Lost { count, of: files.len() as u64 }),
+            count => Err(Failure::Lost { count, of: expected.files.len() as u64 }),
         }
     }
 
     fn run_on_objects(&self, job: &Job) -> Result<Measurement, Failure> {
+        if matches!(job.operation, Operation::Fio | Operation::Program) {
+            return Err(Failure::Unsupported { reason: "the program needs files".to_owned() });
+        }
         self.make_cold(job)?;
         let before = Meters::read(self.endpoint);
-        let shares = job.shares(&self.plan.scale, self.plan.seed);
+        let shares = job.tasks(&self.plan.scale, self.plan.seed);
         let limit = self.plan.limits.job;
         let job_watch = Stopwatch::start();
-        let transfer =
-            async { tokio::time::timeout(limit, self.proxied.transfer(job.operation, &shares)).await };
-        let ended = self.runtime.block_on(transfer);
-        let span = job_watch.elapsed().as_secs_f64();
+        let ran = async { tokio::time::timeout(limit, self.bucket.proxied.run(&shares)).await };
+        let ended = self.runtime.block_on(ran);
+        let span = job_watch.elapsed();
         let ended = ended.map_err(|_| Failure::Hung { phase: Phase::Job, seconds: limit.as_secs_f64() })?;
-        ended.map_err(|error| error.into_failure(Place::Bucket, Phase::Job))?;
-        let mut clocks = Clocks { job: span, ..Clocks::default() };
+        let latency = ended.map_err(|error| error.into_failure(Place::Bucket, Phase::Job))?;
+        let done = self.done(job, Work { span, latency });
+        let mut clocks = Clocks { job: span.as_secs_f64(), ..Clocks::default() };
         let usage = before.own_usage();
-        if job.operation == Operation::Write {
-            let files = job.files(&self.plan.scale);
-            let watch = DurabilityWatch::start(&self.bucket, &files, job.folder(), job_watch, self.runtime);
-            clocks.durable = watch.finish(self.runtime).map(|span| span.as_secs_f64());
-            let measurement = self.measurement(job, clocks, usage, &before);
-            compare(&self.bucket, &files, job.folder(), self.runtime)?;
-            return Ok(measurement);
-        }
         self.check_cold(job, &before)?;
-        Ok(self.measurement(job, clocks, usage, &before))
+        if !job.operation.changes_files() {
+            return Ok(before.measurement(&done, clocks, usage, self.endpoint));
+        }
+        let watch = DurabilityWatch::start(&self.bucket.direct, self.expected(job), job_watch, self.runtime);
+        clocks.durable = watch.finish(self.runtime).map(|span| span.as_secs_f64());
+        let measurement = before.measurement(&done, clocks, usage, self.endpoint);
+        compare(&self.bucket.direct, &self.expected(job), self.runtime)?;
+        Ok(measurement)
     }
 
     fn run_on_directory(&self, job: &Job) -> Result<Measurement, Failure> {
+        let root = self.dir.join("state");
+        if job.operation == Operation::Trace {
+            let made = make_initial_files(&root.join(job.folder()), job.steps());
+            made.map_err(|error| error.into_failure(Place::Mount, Phase::Job))?;
+        }
         self.make_cold(job)?;
+        let copies = self.copies(job)?;
         let before = Meters::read(self.endpoint);
         let job_watch = Stopwatch::start();
-        let root = self.dir.join("state");
-        let span = self.transfer(job, &root, Place::Mount, Phase::Job).run()?;
-        let mut clocks = Clocks { job: span.as_secs_f64(), ..Clocks::default() };
-        if job.operation == Operation::Write {
+        let done = self.work(job, &root, copies.clone())?;
+        let mut clocks = Clocks { job: done.span.as_secs_f64(), ..Clocks::default() };
+        if job.column().is_write {
             clocks.sync = sync(&root)?.as_secs_f64();
             clocks.durable = Some(job_watch.elapsed().as_secs_f64());
         }
         let usage = before.own_usage();
-        let measurement = self.measurement(job, clocks, usage, &before);
-        let mut reading = self.transfer(job, &root, Place::Mount, Phase::Comparison);
-        reading.operation = Operation::Read;
-        if job.operation == Operation::Write {
-            reading.run()?;
+        let measurement = before.measurement(&done, clocks, usage, self.endpoint);
+        if let Some(copies) = &copies {
+            copies.compare().map_err(|error| error.into_failure(Place::Mount, Phase::Job))?;
+        }
+        if job.operation.changes_files() {
+            self.compare_files(&self.expected(job), &root, Place::Mount)?;
         }
         Ok(Measurement { traffic: None, server_cpu_seconds: None, ..measurement })
     }
 
-    fn transfer(&self, job: &Job, root: &Path, place: Place, phase: Phase) -> Transfer {
+    /// Does the work of a job below a directory.
+    fn work(&self, job: &Job, root: &Path, copies: Option<Arc<Copies>>) -> Result<Done, Failure> {
+        if matches!(job.operation, Operation::Fio | Operation::Program) {
+            let places = (root.join(job.folder()), self.dir.join("config"));
+            let (plan, limit) = (self.plan, self.plan.limits.job);
+            let ran = run_program_job(job, &plan.scale, self.programs, (&places.0, &places.1), limit)?;
+            let (span, operations, bytes) = (ran.span, ran.operations, ran.bytes);
+            return Ok(Done { span, operations, bytes, ..Done::default() });
+        }
+        let shares = job.tasks(&self.plan.scale, self.plan.seed);
+        let new_folder = job.operation.makes_files().then(|| job.folder().to_owned());
+        let mut transfer = Transfer { copies, ..self.transfer(root, shares) };
+        match job.operation {
+            Operation::Trace => transfer.root = root.join(job.folder()),
+            _ => transfer.new_folder = new_folder,
+        }
+        Ok(self.done(job, transfer.run()?))
+    }
+
+    fn done(&self, job: &Job, work: Work) -> Done {
+        Done {
+            span: work.span,
+            files: job.files(&self.plan.scale, self.plan.seed).len() as u64,
+            operations: job.operations(&self.plan.scale),
+            bytes: job.bytes(&self.plan.scale),
+            latency: Some(work.latency),
+        }
+    }
+
+    fn transfer(&self, root: &Path, shares: Vec<Vec<Task>>) -> Transfer {
         Transfer {
             root: root.to_owned(),
-            folder: job.folder().to_owned(),
-            operation: job.operation,
-            shares: job.shares(&self.plan.scale, self.plan.seed),
-            place,
-            phase,
+            new_folder: None,
+            shares,
+            copies: None,
+            place: Place::Mount,
+            phase: Phase::Job,
             limit: self.plan.limits.job,
         }
+    }
+
+    /// Makes what `cp` copies, if the job is to be done as the paper does it.
+    fn copies(&self, job: &Job) -> Result<Option<Arc<Copies>>, Failure> {
+        if !self.plan.method.as_paper {
+            return Ok(None);
+        }
+        let shares = job.tasks(&self.plan.scale, self.plan.seed);
+        let copies = Copies::prepare(&self.dir, &job.name, &shares).map_err(Failure::testbed)?;
+        Ok(Some(Arc::new(copies)))
+    }
+
+    /// Makes the files that a trace expects, with a mount of their own.
+    fn make_initial_files(&self, job: &Job, commands: &MountCommands) -> Result<(), Failure> {
+        if job.operation != Operation::Trace {
+            return Ok(());
+        }
+        let mut mounted = self.mount(commands)?;
+        let root = self.point().join(job.folder());
+        let made = fs::create_dir_all(&root).map_err(crate::file_error::FileError::io(job.folder()));
+        let made = made.and_then(|()| make_initial_files(&root, job.steps()));
+        let made = made.map_err(|error| error.into_failure(Place::Mount, Phase::Job));
+        made.inspect_err(|_| mounted.kill())?;
+        mounted.unmount(&commands.unmount, &self.plan.limits).map(drop)
     }
 
     fn mount(&self, commands: &MountCommands) -> Result<Mounted, Failure> {
         Mounted::mount(&self.point(), &commands.mount, &self.surroundings, self.plan.limits.mount)
     }
 
-    /// Before a read, empties the package's cache and drops the kernel's.
+    /// Before every job but one that makes its files, empties the package's cache and drops the kernel's.
     fn make_cold(&self, job: &Job) -> Result<(), Failure> {
-        if job.operation == Operation::Write {
+        if job.operation.makes_files() && job.operation != Operation::Trace {
             return Ok(());
         }
         self.empty_cache()?;
-        match self.plan.drops_caches {
+        if let Some(words) = &self.drop_caches {
+            self.surroundings.run_alone(words, Phase::Format, self.plan.limits.mount)?;
+        }
+        match self.plan.method.drops_caches {
             true => drop_caches().map_err(Failure::testbed),
             false => Ok(()),
         }
@@ -340,31 +417,25 @@ impl<'a> SessionRun<'a> {
 
     /// Checks that the bytes of a cold read came from the store.
     fn check_cold(&self, job: &Job, before: &Meters) -> Result<(), Failure> {
-        let Some(traffic) = before.traffic_until_now(self.endpoint) else { return Ok(()) };
-        let (fetched_bytes, read_bytes) = (traffic.downloaded_bytes, job.bytes(&self.plan.scale));
-        match is_cold(fetched_bytes, read_bytes) {
+        let read_bytes = job.fetched_bytes(&self.plan.scale);
+        let has_requests = self.target.package.characteristics.mapping != Mapping::None;
+        let Some(traffic) = before.traffic_until_now(self.endpoint).filter(|_| has_requests) else {
+            return Ok(());
+        };
+        match is_cold(traffic.downloaded_bytes, read_bytes) {
             true => Ok(()),
-            false => Err(Failure::NotCold { fetched_bytes, read_bytes }),
+            false => Err(Failure::NotCold { fetched_bytes: traffic.downloaded_bytes, read_bytes }),
         }
     }
 
-    fn measurement(
-        &self,
-        job: &Job,
-        clocks: Clocks,
-        usage: Option<harness::Usage>,
-        before: &Meters,
-    ) -> Measurement {
-        let server = self.endpoint.server_cpu_seconds().zip(before.server_cpu_seconds);
-        Measurement {
-            files: job.files(&self.plan.scale).len() as u64,
-            bytes: job.bytes(&self.plan.scale),
-            clocks,
-            cpu_seconds: usage.map(|usage| usage.cpu.as_secs_f64()),
-            server_cpu_seconds: server.map(|(now, before)| now - before),
-            memory_peak_bytes: usage.and_then(|usage| usage.memory_peak_bytes),
-            traffic: before.traffic_until_now(self.endpoint),
-        }
+    fn expected(&self, job: &Job) -> Expected {
+        Expected::after(job, &self.plan.scale, self.plan.seed)
+    }
+
+    /// Whether a listing of the bucket shows that the job's changes are stored.
+    fn is_watched(&self, job: &Job) -> bool {
+        let changes_names = job.operation.changes_files() && job.operation != Operation::RandomWrite;
+        changes_names && self.maps_directly()
     }
 
     fn maps_directly(&self) -> bool {
@@ -376,31 +447,16 @@ impl<'a> SessionRun<'a> {
     }
 }
 
-/// Counters at the beginning of a job.
-struct Meters {
-    traffic: Option<Traffic>,
-    server_cpu_seconds: Option<f64>,
-    own_cpu: Option<Duration>,
+/// Returns the words of an action's command, if the package has it.
+fn filled(target: &Target, action: Action, values: &Variables) -> Result<Option<Vec<String>>, Failure> {
+    let fill = |command: &Command| command.fill(values).map_err(Failure::testbed);
+    target.package.commands.get(&action).map(fill).transpose()
 }
 
-impl Meters {
-    fn read(endpoint: &Endpoint) -> Self {
-        Self {
-            traffic: endpoint.traffic(),
-            server_cpu_seconds: endpoint.server_cpu_seconds(),
-            own_cpu: process_usage::cpu_time(std::process::id()).ok(),
-        }
-    }
-
-    fn traffic_until_now(&self, endpoint: &Endpoint) -> Option<Traffic> {
-        Some(endpoint.traffic()?.since(self.traffic.as_ref()?))
-    }
-
-    /// Returns the CPU time of this process since the beginning, that of the proxy included.
-    fn own_usage(&self) -> Option<harness::Usage> {
-        let cpu = process_usage::cpu_time(std::process::id()).ok()?.checked_sub(self.own_cpu?)?;
-        Some(harness::Usage { cpu, memory_peak_bytes: None })
-    }
+/// Returns the paths of the files in a directory below a root.
+fn names(root: &Path, folder: &str) -> BTreeSet<String> {
+    let entries = fs::read_dir(root.join(folder)).into_iter().flatten().flatten();
+    entries.map(|entry| format!("{folder}/{}", entry.file_name().to_string_lossy())).collect()
 }
 
 /// Writes the dirty data of a local directory's file system back.
@@ -411,65 +467,10 @@ fn sync(dir: &Path) -> Result<Duration, Failure> {
     Ok(watch.elapsed())
 }
 
-fn variables(
-    target: &Target,
-    endpoint: &Endpoint,
-    programs: &Programs,
-    dir: &Path,
-    bucket: &str,
-) -> Variables {
-    let path = |name: &str| dir.join(name).display().to_string();
-    let mut values = target.version.parameters.clone();
-    let own = [
-        ("bucket", bucket.to_owned()),
-        ("endpoint", endpoint.url.clone()),
-        ("host", endpoint.host().to_owned()),
-        ("region", endpoint.region.clone()),
-        ("access_key", endpoint.access_key.clone()),
-        ("secret_key", endpoint.secret_key.clone()),
-        ("mount", path("mount")),
-        ("state", path("state")),
-        ("cache", path("cache")),
-        ("config", path("config")),
-        ("tenon", programs.tenon.display().to_string()),
-    ];
-    values.extend(own.map(|(name, value)| (name.to_owned(), value)));
-    values
-}
-
-/// Fills in the environment, and writes the package's files, readable by their owner only.
-fn surroundings(
-    target: &Target,
-    endpoint: &Endpoint,
-    programs: &Programs,
-    values: &Variables,
-    dir: &Path,
-) -> Result<Surroundings, Failure> {
-    for (name, text) in &target.package.files {
-        let path = dir.join("config").join(name);
-        let text = text.fill(values).map_err(Failure::testbed)?;
-        let file = fs::File::options().write(true).create_new(true).mode(0o600).open(&path);
-        let written = file.and_then(|mut file| file.write_all(text.as_bytes()));
-        written.map_err(file_error(&path)).map_err(Failure::testbed)?;
-    }
-    let environment =
-        target.package.environment.iter().map(|(name, text)| Ok((name.clone(), text.fill(values)?)));
-    let environment: Result<BTreeMap<String, String>, TemplateError> = environment.collect();
-    let mut environment = environment.map_err(Failure::testbed)?;
-    environment.insert("PATH".to_owned(), programs.search_path_text());
-    environment.insert("HOME".to_owned(), dir.join("config").display().to_string());
-    Ok(Surroundings {
-        environment,
-        dir: dir.to_owned(),
-        log: dir.join("log"),
-        secrets: vec![endpoint.secret_key.clone()],
-    })
-}
-
 /// Returns the outcome of every step of a session that could not begin.
-pub(super) fn all_failed(session: &Session, failure: &Failure) -> Vec<(String, Outcome)> {
+pub(super) fn all_failed(session: &Session, failure: &Failure) -> Vec<(Job, Outcome)> {
     let recorded = session.steps.iter().filter(|step| step.is_recorded);
-    recorded.map(|step| (step.job.name.clone(), Outcome::Failed(failure.clone()))).collect()
+    recorded.map(|step| (step.job.clone(), Outcome::Failed(failure.clone()))).collect()
 }
 
 /// Whether so many bytes from the store are enough for a read of so many bytes without a cache.

@@ -24,6 +24,21 @@ pub(crate) fn size_bytes(text: &str) -> Result<u64, String> {
     }
 }
 
+/// Parses a bandwidth into bytes per second: `1Gbit` or `100Mbit` per second, or a size like `125MB`.
+pub(crate) fn bandwidth_bytes(text: &str) -> Result<u64, String> {
+    let (number, unit) = split(text);
+    let bits = match unit.to_ascii_lowercase().as_str() {
+        "kbit" => 1e3,
+        "mbit" => 1e6,
+        "gbit" => 1e9,
+        _ => return size_bytes(text),
+    };
+    match number.parse::<f64>() {
+        Ok(number) if number > 0.0 => Ok((number * bits / 8.0) as u64),
+        _ => Err(format!("'{text}' is not a bandwidth; write it like 1Gbit or 125MB")),
+    }
+}
+
 /// Parses a duration, like `5`, `5s`, `500ms`, `1.5m` or `2h`; a bare number is seconds.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let (number, unit) = split(text);
@@ -89,6 +104,14 @@ mod tests {
         for wrong in ["", "x", "-1", "5 parsecs", "1e"] {
             assert!(size_bytes(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn bandwidths_are_in_bits_or_bytes() {
+        assert_eq!(bandwidth_bytes("1Gbit"), Ok(125_000_000));
+        assert_eq!(bandwidth_bytes("2.5Mbit"), Ok(312_500));
+        assert_eq!(bandwidth_bytes("125MB"), Ok(125_000_000));
+        assert!(bandwidth_bytes("0Gbit").is_err() && bandwidth_bytes("fast").is_err());
     }
 
     #[test]

@@ -149,11 +149,10 @@ fn accept(listener: &TcpListener, upstream: SocketAddr, state: &Arc<ProxyState>)
 fn serve(client: TcpStream, upstream: SocketAddr, state: &ProxyState) -> io::Result<()> {
     state.switch.wait_to_proceed()?;
     client.set_nodelay(true)?;
-    let server = TcpStream::connect(upstream)?;
-    server.set_nodelay(true)?;
+    let relay = relay::Relay::new(client, upstream, state)?;
     // A connection over a network takes a round trip before its first request.
     state.pacers.wait_round_trip();
-    relay::Relay::new(client, server, state)?.run()
+    relay.run()
 }
 
 /// The current mode. Connections read it and wait for its changes.
@@ -193,5 +192,84 @@ impl ModeSwitch {
 
     fn lock(&self) -> MutexGuard<'_, SwitchState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Stopwatch;
+    use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+    use std::time::Duration;
+
+    /// Answers each request with a body of `bytes`, and closes the connection after `requests_each`.
+    fn server(bytes: usize, requests_each: usize) -> SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        thread::spawn(move || {
+            for client in listener.incoming().flatten() {
+                thread::spawn(move || {
+                    let mut lines = BufReader::new(client.try_clone().unwrap()).lines();
+                    let (mut client, body) = (client, vec![b'x'; bytes]);
+                    for _ in 0..requests_each {
+                        while lines.next().is_some_and(|line| !line.unwrap().is_empty()) {}
+                        let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {bytes}\r\n\r\n");
+                        client.write_all(head.as_bytes()).unwrap();
+                        client.write_all(&body).unwrap();
+                    }
+                });
+            }
+        });
+        address
+    }
+
+    fn get(stream: &mut TcpStream, bytes: usize) -> bool {
+        stream.write_all(b"GET /b/k HTTP/1.1\r\nhost: h\r\n\r\n").unwrap();
+        let mut from = BufReader::new(stream);
+        let mut line = String::new();
+        while from.read_line(&mut line).unwrap() > 2 {
+            line.clear();
+        }
+        let mut body = vec![0; bytes];
+        from.read_exact(&mut body).is_ok()
+    }
+
+    /// A server may close a connection that the client keeps: the request goes through a new one, and is counted once.
+    #[test]
+    fn a_request_after_the_server_closed_an_idle_connection_is_counted_once() {
+        let proxy = Proxy::start(&format!("http://{}", server(3, 1))).unwrap();
+        let mut stream = TcpStream::connect(proxy.address).unwrap();
+        for count in 1..=3 {
+            assert!(get(&mut stream, 3));
+            assert_eq!(proxy.traffic().requests.get(&RequestKind::Get), Some(&count));
+            thread::sleep(Duration::from_millis(20));
+        }
+        assert_eq!(proxy.traffic().downloaded_bytes, 9);
+    }
+
+    /// Several streams share the bandwidth. A busy machine may be slower than the link for a moment, so the best of some tries counts; no
+    /// try is faster.
+    #[test]
+    fn shaped_bandwidth_is_within_five_percent() {
+        const BYTES: usize = 4 << 20;
+        let bandwidth = 25_000_000;
+        let shape = Shape { bandwidth_bytes: Some(bandwidth), ..Shape::default() };
+        let proxy = Proxy::start_shaped(&format!("http://{}", server(BYTES, 2)), shape).unwrap();
+        let address = proxy.address;
+        let measure = || {
+            let watch = Stopwatch::start();
+            thread::scope(|scope| {
+                for _ in 0..3 {
+                    scope.spawn(|| assert!(get(&mut TcpStream::connect(address).unwrap(), BYTES)));
+                }
+            });
+            3.0 * BYTES as f64 / watch.elapsed().as_secs_f64() / bandwidth as f64
+        };
+        let mut shares = Vec::new();
+        while shares.len() < 8 && !shares.iter().any(|share| *share > 0.95) {
+            shares.push(measure());
+        }
+        assert!(shares.iter().all(|share| *share < 1.05), "{shares:?}");
+        assert!(shares.last().unwrap() > &0.95, "{shares:?}");
     }
 }

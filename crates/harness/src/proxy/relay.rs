@@ -4,18 +4,20 @@ use super::http::{Head, Length, error};
 use super::pacer::Direction;
 use super::{Mode, ProxyState};
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::thread;
 use std::time::Duration;
 
 /// Maximum bytes of a body that are forwarded at once.
 const PIECE_BYTES: usize = 64 << 10;
 
+/// A connection of a client, and one to the server.
 pub(super) struct Relay<'s> {
     client: BufReader<TcpStream>,
     to_client: TcpStream,
     server: BufReader<TcpStream>,
     to_server: TcpStream,
+    upstream: SocketAddr,
     state: &'s ProxyState,
 }
 
@@ -27,22 +29,35 @@ enum BodyKind {
 }
 
 impl<'s> Relay<'s> {
-    pub(super) fn new(client: TcpStream, server: TcpStream, state: &'s ProxyState) -> io::Result<Self> {
-        let (to_client, to_server) = (client.try_clone()?, server.try_clone()?);
+    pub(super) fn new(client: TcpStream, upstream: SocketAddr, state: &'s ProxyState) -> io::Result<Self> {
+        let (server, to_client) = (connect(upstream)?, client.try_clone()?);
+        let to_server = server.try_clone()?;
         let (client, server) = (BufReader::new(client), BufReader::new(server));
-        Ok(Self { client, to_client, server, to_server, state })
+        Ok(Self { client, to_client, server, to_server, upstream, state })
     }
 
     /// Relays until either side closes the connection or the mode ends it.
     pub(super) fn run(mut self) -> io::Result<()> {
         while let Some(request) = Head::read(&mut self.client)? {
             self.state.switch.wait_to_proceed()?;
+            // Otherwise a request would be counted that the server never gets.
+            self.reconnect_if_closed()?;
             self.state.count_request(request.kind());
             match self.state.switch.count_request() {
                 Mode::Busy => self.answer(&request, "503 Slow Down", "SlowDown")?,
                 Mode::Broken => self.answer(&request, "500 Internal Server Error", "InternalError")?,
                 _ => self.exchange(&request)?,
             }
+        }
+        Ok(())
+    }
+
+    /// Connects again if the server has closed the connection while it was idle.
+    fn reconnect_if_closed(&mut self) -> io::Result<()> {
+        if self.server.buffer().is_empty() && is_closed(self.server.get_ref())? {
+            let server = connect(self.upstream)?;
+            self.to_server = server.try_clone()?;
+            self.server = BufReader::new(server);
         }
         Ok(())
     }
@@ -95,6 +110,23 @@ impl<'s> Relay<'s> {
         let mut down = Body::new(self.state, Direction::Down, kind);
         down.forward(&mut self.server, &mut self.to_client, answer.length())
     }
+}
+
+fn connect(upstream: SocketAddr) -> io::Result<TcpStream> {
+    let server = TcpStream::connect(upstream)?;
+    server.set_nodelay(true)?;
+    Ok(server)
+}
+
+/// Whether the other side of an idle connection has closed it.
+fn is_closed(stream: &TcpStream) -> io::Result<bool> {
+    stream.set_nonblocking(true)?;
+    let peeked = stream.peek(&mut [0]);
+    stream.set_nonblocking(false)?;
+    Ok(match peeked {
+        Ok(count) => count == 0,
+        Err(error) => error.kind() != ErrorKind::WouldBlock,
+    })
 }
 
 /// A body that passes the proxy.

@@ -166,7 +166,12 @@ impl FigureBench {
             let (mut read, mut written) = (Vec::new(), Vec::new());
             for &mib in &self.file_mib {
                 eprintln!("{name}, {mib} MiB");
-                let file = JobFile { number: 0, path: format!("stream/{mib}"), size_bytes: mib * MIB };
+                let file = JobFile {
+                    number: 0,
+                    path: format!("stream/{mib}"),
+                    size_bytes: mib * MIB,
+                    rewritten: None,
+                };
                 written.push(rate(mib, || Ok(self.runtime.block_on(bucket.write(&file, parts))?))?);
                 read.push(rate(mib, || Ok(self.runtime.block_on(bucket.read(&file, parts))?))?);
             }
@@ -369,7 +374,7 @@ fn rate(mib: u64, work: impl FnOnce() -> Result<()>) -> Result<f64> {
 
 /// Returns the record at an offset of file 0.
 fn record(at: u64, bytes: u64) -> Vec<u8> {
-    Content::new(bytes).pieces(0, at, (at + RECORD_BYTES).min(bytes)).concat()
+    Content::new(bytes).pieces(0_usize, at, (at + RECORD_BYTES).min(bytes)).concat()
 }
 
 /// Writes a file. Returns when it is closed and its attributes can be read, which is after its upload.
@@ -385,7 +390,7 @@ fn write_stream(path: &Path, bytes: u64) -> Result<()> {
 
 fn read_stream(path: &Path, bytes: u64) -> Result<()> {
     let mut file = File::open(path)?;
-    let mut checker = ContentChecker::new(Content::new(bytes), 0, 0);
+    let mut checker = ContentChecker::new(Content::new(bytes), 0_usize, 0);
     let mut buffer = vec![0; RECORD_BYTES as usize];
     loop {
         match file.read(&mut buffer)? {

@@ -1,21 +1,10 @@
-//! Jobs done by threads on a Tenon mount.
+//! A Tenon mount, for measurements.
 
-use ::bench::content::{Content, ContentChecker};
-use ::bench::raw_client::Bucket;
 use anyhow::{Context, Result, ensure};
 use servers::S3Server;
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use tokio::runtime::Runtime;
-
-use super::resource_usage::{self, Measured};
-use super::{Job, Scale, check_files};
-
-/// Size of a read call.
-const CALL_BYTES: usize = 1 << 20;
 
 /// A mount with its own state directory, which is empty at the start; unmounted on drop.
 #[derive(Debug)]
@@ -27,91 +16,6 @@ pub(super) struct Mount {
     volume: Option<String>,
     flags: Vec<String>,
     environment: Vec<(&'static str, String)>,
-}
-
-/// Runs a job on a fresh mount of a bucket and measures it. A write ends when the bucket has every byte.
-pub(super) fn run(
-    tenon: &Path,
-    server: &S3Server,
-    bucket: &Bucket,
-    job: &Job,
-    scale: &Scale,
-    runtime: &Runtime,
-) -> Result<Measured> {
-    let mount = Mount::mount_volume(tenon, server, bucket.name(), &[], &[])?;
-    let before = resource_usage::cpu_time(mount.pid)?;
-    let (_, wall) = resource_usage::timed(|| {
-        run_in_threads(&mount.point(), job, scale)?;
-        if job.writes { check_files(bucket, job, scale, runtime) } else { Ok(()) }
-    })?;
-    let status = mount.status()?;
-    let measured = Measured {
-        wall,
-        cpu: resource_usage::cpu_time(mount.pid)? - before,
-        memory_peak_bytes: resource_usage::memory_peak_bytes(mount.pid)?,
-        store_requests: counters(&status, "store_requests"),
-        fuse_requests: counters(&status, "fuse_requests"),
-    };
-    mount.unmount()?;
-    Ok(measured)
-}
-
-fn run_in_threads(point: &Path, job: &Job, scale: &Scale) -> Result<()> {
-    let paths = job.paths(scale);
-    if job.writes {
-        let folder = Path::new(&paths[0]).parent().context("the job's path has no directory")?;
-        std::fs::create_dir_all(point.join(folder))?;
-    }
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..job.threads)
-            .map(|thread| {
-                let own_paths: Vec<_> = paths.iter().enumerate().skip(thread).step_by(job.threads).collect();
-                scope.spawn(move || {
-                    own_paths
-                        .into_iter()
-                        .try_for_each(|(file, path)| process_file(&point.join(path), file, job, scale))
-                })
-            })
-            .collect();
-        threads
-            .into_iter()
-            .try_for_each(|thread| thread.join().map_err(|_| anyhow::anyhow!("a thread panicked"))?)
-    })
-}
-
-fn process_file(path: &Path, file: usize, job: &Job, scale: &Scale) -> Result<()> {
-    let bytes = job.file_bytes(scale);
-    let outcome = if job.writes { write(path, file, bytes) } else { read(path, file, bytes) };
-    outcome.with_context(|| path.display().to_string())
-}
-
-fn write(path: &Path, file: usize, bytes: u64) -> Result<()> {
-    let mut content = Content::new(bytes);
-    let mut target = File::create(path)?;
-    let mut at = 0;
-    while at < bytes {
-        let block = content.block(file, at, bytes - at);
-        target.write_all(block)?;
-        at += block.len() as u64;
-    }
-    // Closing uploads the file. `File` ignores errors of close, so the caller checks the bucket afterwards.
-    drop(target);
-    Ok(())
-}
-
-fn read(path: &Path, file: usize, bytes: u64) -> Result<()> {
-    let mut source = File::open(path)?;
-    let mut checker = ContentChecker::new(Content::new(bytes), file, 0);
-    let mut buffer = vec![0; CALL_BYTES];
-    loop {
-        let count = source.read(&mut buffer)?;
-        if count == 0 {
-            break;
-        }
-        ensure!(checker.check_next(&buffer[..count]), "read wrong bytes");
-    }
-    ensure!(checker.position() == bytes, "the file is too short");
-    Ok(())
 }
 
 fn counters(status: &serde_json::Value, field: &str) -> BTreeMap<String, u64> {

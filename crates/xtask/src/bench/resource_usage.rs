@@ -2,22 +2,9 @@
 
 use anyhow::{Context, Result};
 use harness::Stopwatch;
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 pub(super) use harness::process_usage::{cpu_time, memory_peak_bytes, resident_bytes};
-
-/// The measurement of a job on a mount or with the raw client.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Measured {
-    pub(super) wall: Duration,
-    /// CPU time of the daemon; for the raw client, that of this process.
-    pub(super) cpu: Duration,
-    /// The daemon's maximum resident size; 0 for the raw client.
-    pub(super) memory_peak_bytes: u64,
-    pub(super) store_requests: BTreeMap<String, u64>,
-    pub(super) fuse_requests: BTreeMap<String, u64>,
-}
 
 /// Returns the CPU time that this thread has used.
 pub(super) fn thread_cpu_time() -> Result<Duration> {

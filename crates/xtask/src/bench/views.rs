@@ -96,7 +96,7 @@ struct Bench {
 async fn fill(bucket: &Bucket, objects: usize) -> Result<()> {
     let few = (0..FEW).map(|number| format!("few-{number:03}"));
     let rest = (FEW..objects).map(|number| format!("many-{number:07}"));
-    let file = |path| JobFile { number: 0, path, size_bytes: 16 };
+    let file = |path| JobFile { number: 0, path, size_bytes: 16, rewritten: None };
     let puts = few.chain(rest).map(|key| async move { bucket.write(&file(key), 1).await });
     let done = std::sync::atomic::AtomicUsize::new(0);
     let puts = puts.map(|put| async {

@@ -29,7 +29,7 @@ const EDGES: [(&str, &[&str]); 25] = [
     ("views", &["store", "events", "listen", "connect", "log"]),
     ("fuse", &["vfs"]),
     ("sim", &["store", "staging", "meta", "vfs", "drive"]),
-    ("bench", &["store", "store-s3", "store-dir", "harness"]),
+    ("bench", &["store", "store-s3", "store-dir", "listen", "harness"]),
     (
         "fuzz",
         &[

@@ -4,9 +4,8 @@
 //! it, so jobs that use the page cache would be slow for this reason only. Before each measurement, free memory is therefore filled with pages
 //! of a sparse file. Later allocations reuse these pages, which the host has already backed.
 
-use anyhow::{Context, Result};
-use std::fs::File;
-use std::io::{Read as _, Seek as _, SeekFrom};
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::path::Path;
 
 /// Free memory that is not filled, in bytes.
@@ -14,22 +13,31 @@ const LEFT_FREE_BYTES: u64 = 512 << 20;
 
 /// A sparse file of the size of the machine's memory.
 #[derive(Debug)]
-pub(super) struct MemoryFiller {
+pub struct MemoryFiller {
     file: File,
     size_bytes: u64,
 }
 
 impl MemoryFiller {
     /// Creates the file in `folder`, which must be on a disk: holes of a file in tmpfs use no pages.
-    pub(super) fn new(folder: &Path) -> Result<Self> {
-        let file = tempfile::tempfile_in(folder).context("cannot make a sparse file")?;
+    ///
+    /// # Errors
+    /// If it cannot be created.
+    pub fn new(folder: &Path) -> io::Result<Self> {
+        let path = folder.join("memory-filler");
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&path)?;
+        // The file lives as long as it is open.
+        std::fs::remove_file(&path)?;
         let size_bytes = meminfo_bytes("MemTotal")?;
         file.set_len(size_bytes)?;
         Ok(Self { file, size_bytes })
     }
 
     /// Continues reading the file until little memory is free.
-    pub(super) fn fill(&mut self) -> Result<()> {
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    pub fn fill(&mut self) -> io::Result<()> {
         let mut buffer = vec![0; 1 << 20];
         let mut read_bytes = 0;
         while read_bytes < self.size_bytes && meminfo_bytes("MemFree")? > LEFT_FREE_BYTES {
@@ -43,9 +51,9 @@ impl MemoryFiller {
 }
 
 /// Reads a field of `/proc/meminfo`, in bytes.
-fn meminfo_bytes(field: &str) -> Result<u64> {
+fn meminfo_bytes(field: &str) -> io::Result<u64> {
     let info = std::fs::read_to_string("/proc/meminfo")?;
     let line = info.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
     let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok());
-    Ok(kib.with_context(|| format!("/proc/meminfo has no {field}"))? * 1024)
+    Ok(kib.ok_or_else(|| io::Error::other(format!("/proc/meminfo has no {field}")))? * 1024)
 }
