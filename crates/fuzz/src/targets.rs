@@ -412,10 +412,10 @@ fn tables(bytes: &[u8]) {
             }
         }
         1 => {
-            if let Ok((origin, op)) = codec::decode_log_record(bytes) {
+            if let Ok((context, op)) = codec::decode_log_record(bytes) {
                 assert_eq!(
-                    codec::decode_log_record(&codec::encode_log_record(&origin, &op)),
-                    Ok((origin, op))
+                    codec::decode_log_record(&codec::encode_log_record(&context, &op)),
+                    Ok((context, op))
                 );
             }
         }

@@ -235,8 +235,8 @@ impl Engine for DiskEngine {
             if ops.len() >= limit && ops.last().is_some_and(|last| last.seqno != seqno) {
                 return Ok(false);
             }
-            let (origin, op) = decode_log_record(record)?;
-            ops.push(LoggedOp { seqno, origin, op });
+            let (context, op) = decode_log_record(record)?;
+            ops.push(LoggedOp { seqno, context, op });
             Ok(true)
         })?;
         // The cut is read last, since records that were cut off during the scan may be missing in `ops`.

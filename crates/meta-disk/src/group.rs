@@ -6,7 +6,8 @@ use crate::row::{self, Changes};
 use crate::tables::Tables;
 use meta::codec::encode_log_record;
 use meta::{
-    BatchRecord, Commit, CommitError, Condition, EngineError, KeyRange, Op, Origin, Seqno, SortedRun, schema,
+    BatchRecord, Commit, CommitError, Condition, EngineError, KeyRange, Op, OpContext, Seqno, SortedRun,
+    schema,
 };
 use std::collections::BTreeSet;
 
@@ -57,10 +58,10 @@ impl<'a> Group<'a> {
         self.admit(Commit { conditions, puts: run.into_rows(), deletes: Vec::new(), merges, ops })
     }
 
-    fn add_log_records(&mut self, seqno: Seqno, ops: &[(Origin, Op)]) {
+    fn add_log_records(&mut self, seqno: Seqno, ops: &[(OpContext, Op)]) {
         let mut bytes = 0;
-        for ((origin, op), nr) in ops.iter().zip(0..) {
-            let (key, record) = (schema::log_record(seqno, nr), encode_log_record(origin, op));
+        for ((context, op), nr) in ops.iter().zip(0..) {
+            let (key, record) = (schema::log_record(seqno, nr), encode_log_record(context, op));
             bytes += (key.len() + record.len()) as u64;
             self.changes.insert(key, Some(record));
         }

@@ -1,7 +1,7 @@
 //! Helpers to open engines, read their contents, and copy or damage their files.
 
 use meta::{Applied, FsError, Ino, Inode, Kind};
-use meta::{Commit, Engine, LogCap, LoggedOp, Moment, Op, Origin, Reader, Rows, Seqno, Staged, namespace};
+use meta::{Commit, Engine, LogCap, LoggedOp, Moment, Op, OpContext, Reader, Rows, Seqno, Staged, namespace};
 use meta_disk::{DiskEngine, EngineOptions, OpenError, TableLayer};
 use std::cell::Cell;
 use std::fs;
@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use store::Timestamp;
 
-pub(crate) const ORIGIN: Origin =
-    Origin { now: Timestamp(1), at: Moment { mount: 1, nanos: 1 }, uid: 0, gid: 0 };
+pub(crate) const CONTEXT: OpContext =
+    OpContext { now: Timestamp(1), at: Moment { mount: 1, nanos: 1 }, uid: 0, gid: 0 };
 
 /// The consumer for which the whole log is kept.
 pub(crate) const ALL: &str = "all";
@@ -87,15 +87,15 @@ pub(crate) fn put(key: &str, value: &str) -> Commit {
     Commit { puts: vec![(key.into(), value.as_bytes().into())], ..Commit::default() }
 }
 
-pub(crate) fn purge(number: u64) -> (Origin, Op) {
-    (ORIGIN, Op::Purge { ino: Ino(number) })
+pub(crate) fn purge(number: u64) -> (OpContext, Op) {
+    (CONTEXT, Op::Purge { ino: Ino(number) })
 }
 
 /// Commits an op without a [`Namespace`](meta::Namespace), which would lease inode numbers.
-pub(crate) fn commit_op(engine: &dyn Engine, origin: &Origin, op: &Op) -> Result<Applied, FsError> {
+pub(crate) fn commit_op(engine: &dyn Engine, context: &OpContext, op: &Op) -> Result<Applied, FsError> {
     let mut txn = Staged::new(engine);
-    let applied = namespace::apply(&mut txn, origin, op)?;
-    txn.keep_op(origin, op);
+    let applied = namespace::apply(&mut txn, context, op)?;
+    txn.keep_op(context, op);
     engine.commit(txn.into_commit()).unwrap();
     Ok(applied)
 }

@@ -4,7 +4,7 @@
 
 use crate::error::{CommitError, EngineError, LogError};
 use crate::record::{KeyRange, Rows, Seqno, Value, Versioned};
-use crate::{Merge, Op, Origin};
+use crate::{Merge, Op, OpContext};
 use std::fmt;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -114,7 +114,7 @@ pub struct Commit {
     /// Merges into records. A record that does not exist is a conflict.
     pub merges: Vec<(Vec<u8>, Merge)>,
     /// Ops to log.
-    pub ops: Vec<(Origin, Op)>,
+    pub ops: Vec<(OpContext, Op)>,
 }
 
 impl Commit {
@@ -129,8 +129,8 @@ impl Commit {
 pub struct LoggedOp {
     /// The commit that contained the op.
     pub seqno: Seqno,
-    /// The origin of the op.
-    pub origin: Origin,
+    /// The context of the op.
+    pub context: OpContext,
     /// The op.
     pub op: Op,
 }
@@ -164,5 +164,5 @@ pub struct BatchRecord {
     /// Merges into the directories to which the run adds entries.
     pub merges: Vec<(Vec<u8>, Merge)>,
     /// The ops that the run implements.
-    pub ops: Vec<(Origin, Op)>,
+    pub ops: Vec<(OpContext, Op)>,
 }

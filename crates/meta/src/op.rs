@@ -5,9 +5,9 @@ use bytes::Bytes;
 use std::ops::Range;
 use store::{ETag, ObjectKey, Timestamp};
 
-/// The origin of an op: who asked for it and when, set where the request arrives.
+/// The context of an op: who asked for it and when, set where the request arrives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Origin {
+pub struct OpContext {
     /// The wall-clock time of the change, from which inodes get their times.
     pub now: Timestamp,
     /// The moment of the change, which orders it relative to observations of the store.

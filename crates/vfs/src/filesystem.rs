@@ -1,6 +1,6 @@
 //! The parts of a mounted volume, and how they are put together. Its operations are in `ops`.
 
-use meta::{Ino, Moment, Namespace, Origin};
+use meta::{Ino, Moment, Namespace, OpContext};
 use staging::mover::Mover;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -78,8 +78,8 @@ impl Filesystem {
         }
         std::fs::create_dir_all(&config.cache_dir)?;
         let Dependencies { store, engine, clock, entropy, record } = dependencies;
-        let origin = Origin { now: clock.now(), at: Moment::default(), uid: config.uid, gid: config.gid };
-        let tables = Namespace::new(engine, &origin)?;
+        let context = OpContext { now: clock.now(), at: Moment::default(), uid: config.uid, gid: config.gid };
+        let tables = Namespace::new(engine, &context)?;
         let layout = Layout::of(&config.prefix, record.as_ref(), tables.inode(Ino::ROOT)?.btime);
         let rules = volumes::rules_of(layout.naming());
         let sharing = Sharing::of(&store, &entropy, &layout, &rules, &config)?;

@@ -20,7 +20,7 @@ mod reads;
 
 use crate::engine::{Commit, Condition, Engine, LogCap};
 use crate::record::{Seqno, Value};
-use crate::{EngineError, Ino, Moment, Op, Origin};
+use crate::{EngineError, Ino, Moment, Op, OpContext};
 use std::fmt;
 use std::sync::Arc;
 use store::Timestamp;
@@ -103,10 +103,10 @@ fn absent(key: &str) -> Condition {
 }
 
 /// Returns an op that is identified by its number.
-fn op(number: u64) -> (Origin, Op) {
-    let origin =
-        Origin { now: Timestamp(number as i64), at: Moment { mount: 1, nanos: number }, uid: 1, gid: 2 };
-    (origin, Op::Purge { ino: Ino(number) })
+fn op(number: u64) -> (OpContext, Op) {
+    let context =
+        OpContext { now: Timestamp(number as i64), at: Moment { mount: 1, nanos: number }, uid: 1, gid: 2 };
+    (context, Op::Purge { ino: Ino(number) })
 }
 
 fn text_of(engine: &dyn Engine, key: &str) -> Result<Option<String>, Broken> {

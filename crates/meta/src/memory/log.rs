@@ -5,7 +5,7 @@ use crate::engine::{LogCap, LoggedOp};
 use crate::error::{EngineError, LogError};
 use crate::log_span::LogSpan;
 use crate::record::Seqno;
-use crate::{Op, Origin};
+use crate::{Op, OpContext};
 use std::collections::VecDeque;
 
 /// Memory that a record takes in the queue and in the span, besides its bytes.
@@ -22,10 +22,10 @@ impl Log {
         Self { span: LogSpan::new(cap, Seqno(0)), records: VecDeque::new() }
     }
 
-    pub(super) fn append(&mut self, seqno: Seqno, ops: &[(Origin, Op)]) {
+    pub(super) fn append(&mut self, seqno: Seqno, ops: &[(OpContext, Op)]) {
         let mut bytes = 0;
-        for (origin, op) in ops {
-            let record = encode_log_record(origin, op);
+        for (context, op) in ops {
+            let record = encode_log_record(context, op);
             bytes += record.len() as u64 + RECORD_BYTES;
             self.records.push_back((seqno, record.into()));
         }
@@ -46,8 +46,8 @@ impl Log {
             if ops.len() >= limit && ops.last().is_some_and(|last| last.seqno != *seqno) {
                 break;
             }
-            let (origin, op) = decode_log_record(record).map_err(EngineError::from)?;
-            ops.push(LoggedOp { seqno: *seqno, origin, op });
+            let (context, op) = decode_log_record(record).map_err(EngineError::from)?;
+            ops.push(LoggedOp { seqno: *seqno, context, op });
         }
         Ok(ops)
     }

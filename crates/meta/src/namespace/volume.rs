@@ -3,11 +3,11 @@
 use super::{create, records};
 use crate::allocate::FIRST_INO;
 use crate::codec::{decode_number, encode_number};
-use crate::{Applied, FsError, Ino, Inode, Kind, Origin, Txn, schema};
+use crate::{Applied, FsError, Ino, Inode, Kind, OpContext, Txn, schema};
 
 pub(super) fn root(
     txn: &mut impl Txn,
-    origin: &Origin,
+    context: &OpContext,
     mode: u16,
     uid: u32,
     gid: u32,
@@ -15,7 +15,7 @@ pub(super) fn root(
     if txn.get(&schema::inode(Ino::ROOT))?.is_some() {
         return Err(FsError::Exists);
     }
-    let blank = create::blank(origin, Ino::ROOT, Kind::Directory);
+    let blank = create::blank(context, Ino::ROOT, Kind::Directory);
     let inode = Inode { mode: mode & 0o7777, uid, gid, ..blank };
     records::save(txn, None, &inode)?;
     Ok(Applied { inode: Some(inode), ..Applied::default() })

@@ -337,7 +337,7 @@ impl BackgroundLister {
     fn write_position(&self, at: &Position) -> Result<()> {
         let (name, value) = (POSITION.into(), at.encode().into());
         self.names.tables().commit(
-            &self.mount.origin(),
+            &self.mount.context(),
             &Op::SetXattr { ino: Ino::ROOT, name, value, how: XattrHow::Set },
         )?;
         Ok(())

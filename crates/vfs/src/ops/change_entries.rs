@@ -119,7 +119,7 @@ impl Filesystem {
             self.bucket.moves.sync_move_journal().await?;
             self.names
                 .tables()
-                .commit(&self.mount.origin(), &Op::Link { ino, parent, name: name.clone() })?;
+                .commit(&self.mount.context(), &Op::Link { ino, parent, name: name.clone() })?;
             Ok::<_, Error>(())
         };
         let linked = linked.await;
@@ -128,7 +128,7 @@ impl Filesystem {
         if let Some(file) = unnamed
             && let Err(error) = self.entries.creator.store_named(&file).await
         {
-            self.names.tables().commit(&self.mount.origin(), &Op::Unlink { parent, name, keep: true })?;
+            self.names.tables().commit(&self.mount.context(), &Op::Unlink { parent, name, keep: true })?;
             return Err(error);
         }
         self.names.references().add(ino);
