@@ -1,7 +1,10 @@
 //! Helpers to open engines, read their contents, and copy or damage their files.
 
 use meta::{Applied, FsError, Ino, Inode, Kind};
-use meta::{Commit, Ctx, Engine, LogCap, LoggedOp, Moment, Op, Reader, Rows, Seqno, Staged, namespace};
+use meta::{
+    Commit, CommitError, Ctx, Engine, LogCap, LoggedOp, Moment, Op, Reader, Rows, RunRecord, Seqno, Staged,
+    namespace,
+};
 use meta_disk::{DiskEngine, EngineOptions, OpenError, TableLayer};
 use std::cell::Cell;
 use std::fs;
@@ -15,7 +18,7 @@ pub(crate) const CTX: Ctx = Ctx { now: Timestamp(1), at: Moment { mount: 1, nano
 /// The consumer for which the whole log is kept.
 pub(crate) const ALL: &str = "all";
 
-pub(crate) const WHOLE_LOG: LogCap = LogCap { bytes_max: u64::MAX, tail_ops: 0 };
+pub(crate) const WHOLE_LOG: LogCap = LogCap::UNLIMITED;
 
 thread_local! {
     /// The layer that the test on this thread uses.
@@ -88,6 +91,21 @@ pub(crate) fn put(key: &str, value: &str) -> Commit {
 
 pub(crate) fn purge(number: u64) -> (Ctx, Op) {
     (CTX, Op::Purge { ino: Ino(number) })
+}
+
+/// Adds a run of this many rows, which logs ops.
+pub(crate) fn ingest(
+    engine: &dyn Engine,
+    rows: usize,
+    ops: &[(Ctx, Op)],
+    record: &RunRecord,
+) -> Result<Seqno, CommitError> {
+    let mut run = engine.begin_run().unwrap();
+    for nr in 0..rows {
+        run.put(format!("r{nr:06}").as_bytes(), nr.to_string().as_bytes()).unwrap();
+    }
+    ops.iter().for_each(|(ctx, op)| run.log(ctx, op).unwrap());
+    run.finish().unwrap().ingest(record)
 }
 
 /// Commits an op without a [`Namespace`](meta::Namespace), which would lease inode numbers.
