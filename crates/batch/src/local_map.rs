@@ -27,6 +27,8 @@ pub(crate) const TEMPORARY: &str = "tmp";
 /// Changes by key.
 #[derive(Debug)]
 pub(crate) struct LocalMap {
+    /// The families of records that have changes, by the first byte of their keys. Most ops look for records of families that have none.
+    families: [bool; 256],
     recent: BTreeMap<Vec<u8>, Change>,
     recent_bytes: usize,
     /// Older changes, newest first.
@@ -41,6 +43,7 @@ impl LocalMap {
     /// Creates an empty map, whose table files are in `dir`.
     pub(crate) fn new(dir: &Path, memory_bytes_max: usize) -> Self {
         Self {
+            families: [false; 256],
             recent: BTreeMap::new(),
             recent_bytes: 0,
             tables: Vec::new(),
@@ -52,6 +55,9 @@ impl LocalMap {
     }
 
     pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Change>, EngineError> {
+        if !self.families[family(key)] {
+            return Ok(None);
+        }
         if let Some(change) = self.recent.get(key) {
             return Ok(Some(change.clone()));
         }
@@ -64,6 +70,7 @@ impl LocalMap {
     }
 
     pub(crate) fn insert(&mut self, key: Vec<u8>, change: Change) {
+        self.families[family(&key)] = true;
         self.recent_bytes += key.len() + change.len_bytes() + ENTRY_BYTES;
         self.recent.insert(key, change);
     }
@@ -196,6 +203,10 @@ impl sst::Sorted for RecentCursor<'_> {
     fn value(&self) -> &Bytes {
         &self.value
     }
+}
+
+fn family(key: &[u8]) -> usize {
+    key.first().copied().unwrap_or_default().into()
 }
 
 /// Returns whether bounds are reversed or exclude all keys, for which `BTreeMap::range` panics.

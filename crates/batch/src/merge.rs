@@ -22,6 +22,9 @@ const REPLAYS_MAX: usize = 8;
 /// Attempts to add a replayed batch before it is replayed again.
 const ATTEMPTS_MAX: usize = 16;
 
+/// Conditions on single entries, which the engine checks while it holds the commit turn: some 50 ms.
+const NAMES_MAX: usize = 10_000;
+
 /// The result of a merge.
 #[derive(Debug)]
 pub struct Merged {
@@ -116,16 +119,25 @@ impl Verified {
     /// Returns the conditions under which the replayed ops have the same effect on a newer state as on the snapshot; `None` if the state
     /// differs in something on which they depend.
     fn conditions_at(&self, state: &dyn Reader) -> Result<Option<Vec<Condition>>, EngineError> {
-        let mut conditions = self.overlay.base.conditions()?;
-        for condition in &mut conditions {
-            let holds = match condition {
+        let mut conditions = Vec::new();
+        let mut names_left = NAMES_MAX;
+        for condition in self.overlay.base.conditions()? {
+            let holds = match &condition {
                 Condition::Version { key, version } => match state.get(key)? {
                     Some(found) if found.version == *version => true,
-                    Some(found) => {
-                        *version = found.version;
-                        self.is_compatible(state, key)?
+                    Some(found) if self.is_compatible(state, key)? => {
+                        let condition = Condition::Version { key: key.clone(), version: found.version };
+                        match self.conditions_of_entries(state, key, names_left)? {
+                            // The next change of the directory must not be a conflict too.
+                            Some(of_entries) => {
+                                names_left -= of_entries.len();
+                                conditions.extend(of_entries);
+                            }
+                            None => conditions.push(condition),
+                        }
+                        continue;
                     }
-                    None => false,
+                    _ => false,
                 },
                 Condition::Absent { key } => state.get(key)?.is_none(),
                 Condition::Present { key } => state.get(key)?.is_some(),
@@ -137,6 +149,7 @@ impl Verified {
             if !holds {
                 return Ok(None);
             }
+            conditions.push(condition);
         }
         Ok(Some(conditions))
     }
@@ -148,16 +161,38 @@ impl Verified {
             let quota = value(state, key)?.map(|value| decode_quota(&value)).transpose()?;
             return Ok(quota.is_some_and(|quota| quota.has_room(more)));
         }
-        let dir = match schema::ino_of(key) {
-            Ok(dir) if key == schema::inode(dir) && !self.moves_directories => dir,
-            _ => return Ok(false),
-        };
+        let Some(dir) = inode_of(key).filter(|_| !self.moves_directories) else { return Ok(false) };
         let snapshot = self.overlay.base.reader();
         let is_only_merged = matches!(self.overlay.local.get(key)?, None | Some(Change::Merge(_)));
         Ok(is_only_merged
             && has_same_rules(snapshot, state, dir)?
             && !self.has_changes_in(&schema::xattrs(dir))?
             && self.has_same_entries(snapshot, state, dir)?)
+    }
+
+    /// Returns conditions on the entries that the batch changes in a directory, and on the rules for new entries. They hold as long as nobody
+    /// changes these entries, whatever else happens in the directory. `None` if the record is no directory, or for more than `limit` conditions.
+    fn conditions_of_entries(
+        &self,
+        state: &dyn Reader,
+        key: &[u8],
+        limit: usize,
+    ) -> Result<Option<Vec<Condition>>, EngineError> {
+        let Some(dir) = inode_of(key) else { return Ok(None) };
+        let range = schema::dentries(dir);
+        let (from, to) = range.bounds();
+        let mut conditions = vec![Condition::Present { key: key.to_vec() }];
+        for key in [schema::set_group(dir), schema::xattr(dir, acl::DEFAULT)] {
+            conditions.push(unchanged(state, key)?);
+        }
+        let mut changes = self.overlay.local.range(from, to);
+        while let Some((key, _)) = changes.next()? {
+            if conditions.len() == limit {
+                return Ok(None);
+            }
+            conditions.push(unchanged(state, key)?);
+        }
+        Ok((conditions.len() <= limit).then_some(conditions))
     }
 
     fn has_changes_in(&self, range: &meta::KeyRange) -> Result<bool, EngineError> {
@@ -195,6 +230,19 @@ fn has_same_rules(one: &dyn Reader, other: &dyn Reader, dir: Ino) -> Result<bool
         have_same_acls &= value(one, &key)? == value(other, &key)?;
     }
     Ok(is_same && have_same_acls)
+}
+
+/// Returns the condition that a record is as it is in a state.
+fn unchanged(state: &dyn Reader, key: Vec<u8>) -> Result<Condition, EngineError> {
+    Ok(match state.get(&key)? {
+        Some(found) => Condition::Version { key, version: found.version },
+        None => Condition::Absent { key },
+    })
+}
+
+/// Returns the number in the key of an inode; `None` for the key of another record.
+fn inode_of(key: &[u8]) -> Option<Ino> {
+    schema::ino_of(key).ok().filter(|ino| key == schema::inode(*ino))
 }
 
 fn value(state: &dyn Reader, key: &[u8]) -> Result<Option<meta::Value>, EngineError> {

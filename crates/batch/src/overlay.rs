@@ -243,7 +243,7 @@ impl Txn for OverlayTxn<'_> {
             Some(Change::Merge(earlier)) => Change::Merge(earlier.then(merge)),
             None => {
                 match merge {
-                    // What is added to the usage must fit below the limit together with what others have added.
+                    // The added usage must fit below the limit together with what others have added.
                     Merge::Usage(_) => self.overlay.base.note(&key),
                     Merge::Inode { .. } => self.overlay.base.note_present(key.clone()),
                 }

@@ -69,10 +69,12 @@ fn merges_have_a_serial_order() {
     );
 }
 
+type Hook = Box<dyn FnOnce(&MemoryEngine) + Send>;
+
 /// A memory engine that runs a hook once, after a batch was replayed and before its run is added.
 struct Hooked {
     inner: MemoryEngine,
-    hook: Mutex<Option<Box<dyn FnOnce(&MemoryEngine) + Send>>>,
+    hook: Mutex<Option<Hook>>,
     runs: AtomicUsize,
 }
 
@@ -294,4 +296,59 @@ fn a_batch_that_is_damaged_is_rejected() {
     assert_eq!(values(&*volume.engine), state);
     std::fs::write(&path, whole).unwrap();
     assert_eq!(volume.merge(&batch, &lease).unwrap().accepted, 1);
+}
+
+/// Batches are merged while other threads change the same directories. The tables are the effect of the log, in order.
+#[test]
+fn merges_and_commits_run_at_the_same_time() {
+    for layer in [TableLayer::RocksDb, TableLayer::Lsm] {
+        let folder = tempfile::tempdir().unwrap();
+        let options = EngineOptions { layer, log_cap: LogCap::UNLIMITED, ..EngineOptions::default() };
+        let volume = Volume::over(Arc::new(DiskEngine::open(folder.path(), options).unwrap()));
+        let dirs: Vec<Ino> = (0..4)
+            .map(|nr| volume.create(USER, volume.home, &format!("d{nr}"), Kind::Directory, 0o755))
+            .collect();
+        let is_done = AtomicUsize::new(0);
+        let (accepted, refused) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let merge = |number: usize| {
+            for round in 0..3 {
+                let (mut job, lease) = volume.begin(&format!("job{number}-{round}"), JobOptions::default());
+                for nr in 0..1500 {
+                    let dir = dirs[nr % 4];
+                    let ino = job.allocate(dir).unwrap();
+                    // Some names are those of the other job and of the interactive client.
+                    let text =
+                        if nr % 50 == 0 { format!("common{nr}") } else { format!("{number}-{round}-{nr}") };
+                    let made = job.apply(&ctx(USER, 100), &create(USER, dir, &text, ino, Kind::File, 0o644));
+                    assert!(made.is_ok() || nr % 50 == 0);
+                }
+                let merged = volume.merge(&job.seal().unwrap(), &lease).unwrap();
+                accepted.fetch_add(merged.accepted as usize, Ordering::SeqCst);
+                refused.fetch_add(merged.refused.len(), Ordering::SeqCst);
+            }
+            is_done.fetch_add(1, Ordering::SeqCst);
+        };
+        let act = || {
+            let mut nr = 0;
+            // Also ends if a merge has failed.
+            while is_done.load(Ordering::SeqCst) < 2 && nr < 100_000 {
+                let dir = dirs[nr % 4];
+                let text = if nr % 10 == 0 { format!("common{}", nr * 5 % 1500) } else { format!("own{nr}") };
+                let ino = volume.namespace.allocate(dir, 1)[0];
+                let made =
+                    volume.namespace.commit(&ctx(0, 100), &create(0, dir, &text, ino, Kind::File, 0o644));
+                assert!(made.is_ok() || nr % 10 == 0, "{made:?}");
+                nr += 1;
+                std::thread::sleep(std::time::Duration::from_micros(500));
+            }
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| merge(0));
+            scope.spawn(|| merge(1));
+            scope.spawn(act);
+        });
+        let (accepted, refused) = (accepted.into_inner(), refused.into_inner());
+        assert!(accepted > 8000 && refused > 0, "{accepted} accepted, {refused} refused");
+        volume.assert_serial();
+    }
 }

@@ -108,7 +108,7 @@ impl Layer {
         match self {
             #[cfg(feature = "rocksdb")]
             Self::Rocks(database) => database.begin_table().map(NewTable::Rocks),
-            Self::Lsm(tree) => tree.begin_table().map(NewTable::Lsm),
+            Self::Lsm(tree) => tree.begin_table().map(|table| NewTable::Lsm(Box::new(table))),
         }
     }
 
@@ -202,7 +202,7 @@ impl Layer {
 pub(crate) enum NewTable<'a> {
     #[cfg(feature = "rocksdb")]
     Rocks(rocks::NewTable<'a>),
-    Lsm(lsm::NewRunTable<'a>),
+    Lsm(Box<lsm::NewRunTable<'a>>),
 }
 
 impl NewTable<'_> {
