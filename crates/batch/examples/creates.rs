@@ -4,7 +4,7 @@
 
 use batch::{JobOptions, PrivateNamespace, SealedBatch, Terms};
 use meta::access::Caller;
-use meta::{Commit, Ctx, Engine, Ino, Kind, Moment, Name, Namespace, Op};
+use meta::{Commit, Engine, Ino, Kind, Moment, Name, Namespace, Op, OpContext};
 use meta_disk::{DiskEngine, EngineOptions, TableLayer};
 use rustix::time::{ClockId, clock_gettime};
 use std::error::Error;
@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::{env, fs, thread};
 use store::Timestamp;
 
-const CTX: Ctx = Ctx { now: Timestamp(1), at: Moment { mount: 1, nanos: 1 }, uid: 0, gid: 0 };
+const CONTEXT: OpContext = OpContext { now: Timestamp(1), at: Moment { mount: 1, nanos: 1 }, uid: 0, gid: 0 };
 const DIRS: u64 = 1000;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -36,14 +36,14 @@ fn measure(folder: &std::path::Path, layer: TableLayer, files: u64) -> Result<()
     let options = EngineOptions { layer, ..EngineOptions::default() };
     let engine = Arc::new(DiskEngine::open(&folder.join("engine"), options)?);
     engine.register("reader", engine.head())?;
-    let namespace = Namespace::new(engine.clone(), &CTX)?;
-    let lease = namespace.lease(&CTX, 1 << 32)?;
+    let namespace = Namespace::new(engine.clone(), &CONTEXT)?;
+    let lease = namespace.lease(&CONTEXT, 1 << 32)?;
     let dir = folder.join("job");
     let mut job = PrivateNamespace::begin(&dir, engine.snapshot(), lease.clone(), JobOptions::default())?;
     timed("create", files, || create_all(&mut job, files))??;
     let batch = timed("seal", files, || job.seal())??;
     let caller = Caller { uid: 0, gid: 0, groups: Box::default() };
-    let terms = Terms { caller, lease, at: CTX.at, times: CTX.now..=CTX.now };
+    let terms = Terms { caller, lease, at: CONTEXT.at, times: CONTEXT.now..=CONTEXT.now };
     let is_done = AtomicBool::new(false);
     let (longest, merged) = thread::scope(|scope| {
         let commits = scope.spawn(|| longest_commit(&engine, &is_done));
@@ -75,7 +75,7 @@ fn create(job: &mut PrivateNamespace, parent: Ino, nr: u64, kind: Kind) -> Resul
     let ino = job.allocate(parent).ok_or("the lease is used up")?;
     let op =
         Op::Create { parent, name, ino, kind, mode: 0o755, umask: 0, uid: 0, gid: 0, rdev: 0, target: None };
-    job.apply(&CTX, &op)?;
+    job.apply(&CONTEXT, &op)?;
     Ok(ino)
 }
 

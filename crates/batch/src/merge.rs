@@ -101,9 +101,9 @@ fn build<'e>(
     let mut ops = batch.ops().map_err(Rejected::from)?;
     let mut index = 0;
     while let Some(page) = ops.next_page().map_err(Rejected::from)? {
-        for (ctx, op) in page {
+        for (context, op) in page {
             if refused.next_if_eq(&index).is_none() {
-                run.log(&ctx, &op)?;
+                run.log(&context, &op)?;
             }
             index += 1;
         }

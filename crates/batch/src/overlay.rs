@@ -4,8 +4,8 @@ use crate::base::Base;
 use crate::change::Change;
 use crate::local_map::LocalMap;
 use meta::{
-    Applied, Ctx, EngineError, FsError, KeyRange, Merge, Op, Reader, Rows, Seqno, Txn, Value, Versioned,
-    namespace,
+    Applied, EngineError, FsError, KeyRange, Merge, Op, OpContext, Reader, Rows, Seqno, Txn, Value,
+    Versioned, namespace,
 };
 use std::ops::Bound;
 
@@ -24,9 +24,9 @@ pub(crate) struct Pending(Vec<(Vec<u8>, Change)>);
 
 impl Overlay {
     /// Applies an op. The state does not change before [`Overlay::commit`].
-    pub(crate) fn apply(&self, ctx: &Ctx, op: &Op) -> Result<(Applied, Pending), FsError> {
+    pub(crate) fn apply(&self, context: &OpContext, op: &Op) -> Result<(Applied, Pending), FsError> {
         let mut txn = OverlayTxn { overlay: self, pending: Vec::with_capacity(8) };
-        let applied = namespace::apply(&mut txn, ctx, op)?;
+        let applied = namespace::apply(&mut txn, context, op)?;
         Ok((applied, Pending(txn.pending)))
     }
 

@@ -5,7 +5,7 @@ use crate::local_map::{LocalMap, TEMPORARY};
 use crate::op_log::{LogDamage, OpLog, OpLogReader};
 use crate::overlay::Overlay;
 use crate::sealed::SealedBatch;
-use meta::{Allocator, Applied, Ctx, EngineError, FsError, Ino, KeyRange, Op, Reader, Rows, Versioned};
+use meta::{Allocator, Applied, EngineError, FsError, Ino, KeyRange, Op, OpContext, Reader, Rows, Versioned};
 use std::fs;
 use std::io;
 use std::ops::{Bound, Range};
@@ -83,10 +83,10 @@ impl PrivateNamespace {
         let mut end = reader.end();
         // A page that is not whole was being written when the job ended.
         while let Ok(Some(page)) = reader.next_page() {
-            for (ctx, op) in page {
+            for (context, op) in page {
                 unused = unused.max(Ino(created(&op).map_or(0, |ino| ino.0.saturating_add(1))));
                 overlay.make_room()?;
-                match overlay.apply(&ctx, &op) {
+                match overlay.apply(&context, &op) {
                     Ok((_, changes)) => overlay.commit(changes),
                     Err(FsError::Engine(error)) => return Err(error.into()),
                     Err(_) => failed += 1,
@@ -100,10 +100,10 @@ impl PrivateNamespace {
     }
 
     /// Applies an op. An op that fails changes nothing and is not logged.
-    pub fn apply(&mut self, ctx: &Ctx, op: &Op) -> Result<Applied, FsError> {
+    pub fn apply(&mut self, context: &OpContext, op: &Op) -> Result<Applied, FsError> {
         self.overlay.make_room()?;
-        let (applied, changes) = self.overlay.apply(ctx, op)?;
-        self.log.append(ctx, op)?;
+        let (applied, changes) = self.overlay.apply(context, op)?;
+        self.log.append(context, op)?;
         self.overlay.commit(changes);
         Ok(applied)
     }

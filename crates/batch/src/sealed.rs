@@ -8,7 +8,7 @@ use crate::op_log::{LogDamage, OpLogReader};
 use crate::overlay::Overlay;
 use crate::private_namespace::{JobError, access};
 use crate::table_file::{FileTable, NewTableFile, TableFile, table_error};
-use meta::{Condition, Ctx, EngineError, Op, Reader};
+use meta::{Condition, EngineError, Op, OpContext, Reader};
 use std::fs::{self, File};
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
@@ -77,12 +77,12 @@ impl SealedBatch {
     }
 
     /// Visits the ops in order, each with its index.
-    pub fn for_each_op(&self, mut visit: impl FnMut(u64, &Ctx, &Op)) -> Result<(), LogDamage> {
+    pub fn for_each_op(&self, mut visit: impl FnMut(u64, &OpContext, &Op)) -> Result<(), LogDamage> {
         let mut ops = self.ops()?;
         let mut index = 0;
         while let Some(page) = ops.next_page()? {
-            for (ctx, op) in &page {
-                visit(index, ctx, op);
+            for (context, op) in &page {
+                visit(index, context, op);
                 index += 1;
             }
         }

@@ -12,7 +12,7 @@ use crate::overlay::Overlay;
 use crate::sealed::SealedBatch;
 use meta::access::{AccessError, Caller, authorize};
 use meta::{
-    Applied, Ctx, EngineError, FsError, Ino, Inode, Kind, Moment, Op, Reader, SETGID, acl, namespace,
+    Applied, EngineError, FsError, Ino, Inode, Kind, Moment, Op, OpContext, Reader, SETGID, acl, namespace,
 };
 use std::ops::{Bound, Range, RangeInclusive};
 use std::path::Path;
@@ -120,9 +120,9 @@ pub(crate) fn replay(
     let mut ops = batch.ops()?;
     let mut index = 0;
     while let Some(page) = ops.next_page()? {
-        for (ctx, op) in page {
-            verified.admit(terms, index, &ctx, &op)?;
-            match verified.apply(terms, index, &ctx, &op)? {
+        for (context, op) in page {
+            verified.admit(terms, index, &context, &op)?;
+            match verified.apply(terms, index, &context, &op)? {
                 Ok(applied) => verified.accept(applied),
                 Err(why) => verified.refused.push(Refused { index, why }),
             }
@@ -137,9 +137,9 @@ pub(crate) fn replay(
 
 impl Verified {
     /// Checks what does not depend on the state. An op that fails here does not come from the library.
-    fn admit(&self, terms: &Terms, index: u64, ctx: &Ctx, op: &Op) -> Result<(), Rejected> {
-        let is_own = ctx.uid == terms.caller.uid && terms.caller.is_in(ctx.gid);
-        if !is_own || ctx.at != terms.at || !terms.times.contains(&ctx.now) {
+    fn admit(&self, terms: &Terms, index: u64, context: &OpContext, op: &Op) -> Result<(), Rejected> {
+        let is_own = context.uid == terms.caller.uid && terms.caller.is_in(context.gid);
+        if !is_own || context.at != terms.at || !terms.times.contains(&context.now) {
             return Err(Rejected::Context(index));
         }
         match op {
@@ -179,11 +179,11 @@ impl Verified {
         &mut self,
         terms: &Terms,
         index: u64,
-        ctx: &Ctx,
+        context: &OpContext,
         op: &Op,
     ) -> Result<Result<Applied, Refusal>, Rejected> {
         self.overlay.make_room()?;
-        match authorize(&self.overlay, &terms.caller, ctx.now, op) {
+        match authorize(&self.overlay, &terms.caller, context.now, op) {
             Ok(authorized) if authorized == *op => {}
             Ok(_) => return Err(Rejected::SetId(index)),
             Err(error) => return refuse(error.into()),
@@ -199,7 +199,7 @@ impl Verified {
                 Err(error) => return refuse(error.into()),
             }
         }
-        match self.overlay.apply(ctx, op) {
+        match self.overlay.apply(context, op) {
             Ok((applied, changes)) => {
                 self.moves_directories |= is_move_of_directory(op, &applied);
                 self.overlay.commit(changes);

@@ -3,8 +3,8 @@
 use batch::{JobOptions, PrivateNamespace, SealedBatch, Terms};
 use meta::access::Caller;
 use meta::{
-    Applied, AttrChanges, Ctx, Engine, FsError, Ino, Kind, LogCap, MemoryEngine, Moment, Name, Namespace, Op,
-    Reader, RenameHow, Rows, Seqno, Staged, Value, XattrHow, invariants, namespace,
+    Applied, AttrChanges, Engine, FsError, Ino, Kind, LogCap, MemoryEngine, Moment, Name, Namespace, Op,
+    OpContext, Reader, RenameHow, Rows, Seqno, Staged, Value, XattrHow, invariants, namespace,
 };
 use std::ops::{Bound, Range};
 use std::path::Path;
@@ -17,8 +17,8 @@ pub(crate) const USER: u32 = 1000;
 /// The moment at which batches are begun.
 pub(crate) const AT: Moment = Moment { mount: 1, nanos: 50 };
 
-pub(crate) fn ctx(uid: u32, now: i64) -> Ctx {
-    Ctx {
+pub(crate) fn context(uid: u32, now: i64) -> OpContext {
+    OpContext {
         now: Timestamp(now),
         at: if uid == USER { AT } else { Moment { mount: 1, nanos: 60 } },
         uid,
@@ -48,7 +48,7 @@ impl Volume<MemoryEngine> {
 impl<E: Engine + 'static> Volume<E> {
     pub(crate) fn over(engine: Arc<E>) -> Self {
         engine.register(ALL, Seqno(0)).unwrap();
-        let namespace = Namespace::new(engine.clone(), &ctx(0, 1)).unwrap();
+        let namespace = Namespace::new(engine.clone(), &context(0, 1)).unwrap();
         let folder = tempfile::tempdir().unwrap();
         let mut volume =
             Self { engine, namespace, home: Ino::ROOT, foreign: Ino::ROOT, foreign_file: Ino::ROOT, folder };
@@ -60,13 +60,13 @@ impl<E: Engine + 'static> Volume<E> {
 
     pub(crate) fn create(&self, uid: u32, parent: Ino, text: &str, kind: Kind, mode: u16) -> Ino {
         let ino = self.namespace.allocate(parent, 1)[0];
-        self.namespace.commit(&ctx(uid, 2), &create(uid, parent, text, ino, kind, mode)).unwrap();
+        self.namespace.commit(&context(uid, 2), &create(uid, parent, text, ino, kind, mode)).unwrap();
         ino
     }
 
     /// Leases inode numbers and begins a job.
     pub(crate) fn begin(&self, name: &str, options: JobOptions) -> (PrivateNamespace, Range<Ino>) {
-        let lease = self.namespace.lease(&ctx(0, 3), 1 << 32).unwrap();
+        let lease = self.namespace.lease(&context(0, 3), 1 << 32).unwrap();
         let dir = self.folder.path().join(name);
         let job = PrivateNamespace::begin(&dir, self.engine.snapshot(), lease.clone(), options).unwrap();
         (job, lease)
@@ -86,7 +86,7 @@ impl<E: Engine + 'static> Volume<E> {
         let replayed = MemoryEngine::new(LogCap::UNLIMITED);
         let log = self.engine.log_after(Seqno(0), usize::MAX).unwrap();
         for logged in &log {
-            commit_op(&replayed, &logged.ctx, &logged.op).unwrap();
+            commit_op(&replayed, &logged.context, &logged.op).unwrap();
         }
         assert_eq!(values(&*self.engine), values(&replayed));
         assert_eq!(invariants::fsck(&*self.engine).unwrap(), vec![]);
@@ -124,10 +124,10 @@ pub(crate) fn values(state: &dyn Reader) -> Vec<(Vec<u8>, Value)> {
 }
 
 /// Applies an op and commits it.
-pub(crate) fn commit_op(engine: &dyn Engine, ctx: &Ctx, op: &Op) -> Result<Applied, FsError> {
+pub(crate) fn commit_op(engine: &dyn Engine, context: &OpContext, op: &Op) -> Result<Applied, FsError> {
     let mut txn = Staged::new(engine);
-    let applied = namespace::apply(&mut txn, ctx, op)?;
-    txn.keep_op(ctx, op);
+    let applied = namespace::apply(&mut txn, context, op)?;
+    txn.keep_op(context, op);
     engine.commit(txn.into_commit()).unwrap();
     Ok(applied)
 }

@@ -3,12 +3,12 @@
 //! Each class has many mutants of random batches. A mutant may be rejected, or single ops of it refused. What is accepted keeps the rules:
 //! only the user's own inodes are new, nothing changes that the user may not change, and the tables are the effect of the logged ops.
 
-use crate::fixture::{AT, Ops, USER, Volume, copy_dir, ctx, name, values};
+use crate::fixture::{AT, Ops, USER, Volume, context, copy_dir, name, values};
 use batch::{JobOptions, MergeError, Rejected, SealedBatch};
 use meta::codec::{append_to_log_page, decode_inode, decode_log_page};
 use meta::{
-    AttrChanges, Ctx, Extent, Ino, Kind, MemoryEngine, Moment, Name, Op, RenameHow, Stored, Value, XattrHow,
-    schema,
+    AttrChanges, Extent, Ino, Kind, MemoryEngine, Moment, Name, Op, OpContext, RenameHow, Stored, Value,
+    XattrHow, schema,
 };
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -25,7 +25,7 @@ struct Original {
     volume: Volume<MemoryEngine>,
     batch: PathBuf,
     lease: Range<Ino>,
-    ops: Vec<(Ctx, Op)>,
+    ops: Vec<(OpContext, Op)>,
     rows: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
@@ -38,8 +38,8 @@ impl Original {
         let mut source = Ops::new(seed, USER, &[volume.home, base]);
         for step in 0..40 {
             let op = source.next(|dir| job.allocate(dir).unwrap());
-            let ctx = ctx(USER, 200 + step);
-            if crate::fixture::is_permitted(&job, ctx.now, &op) && job.apply(&ctx, &op).is_ok() {
+            let context = context(USER, 200 + step);
+            if crate::fixture::is_permitted(&job, context.now, &op) && job.apply(&context, &op).is_ok() {
                 source.succeeded(&op);
             }
         }
@@ -52,7 +52,7 @@ impl Original {
     /// Merges a copy of the batch with these ops and rows into a copy of the volume. Returns the copy, and the result.
     fn merge(
         &self,
-        ops: &[(Ctx, Op)],
+        ops: &[(OpContext, Op)],
         rows: &[(Vec<u8>, Vec<u8>)],
     ) -> (MemoryEngine, Result<batch::Merged, MergeError>) {
         let folder = tempfile::tempdir_in(self.volume.folder.path()).unwrap();
@@ -96,7 +96,7 @@ impl Original {
     }
 }
 
-fn read_ops(path: &Path) -> Vec<(Ctx, Op)> {
+fn read_ops(path: &Path) -> Vec<(OpContext, Op)> {
     let mut frames = log::FrameReader::new(File::open(path).unwrap(), MAGIC_BYTES).unwrap();
     let mut pages = Vec::new();
     while let log::NextFrame::Frame(page) = frames.next().unwrap() {
@@ -106,11 +106,11 @@ fn read_ops(path: &Path) -> Vec<(Ctx, Op)> {
 }
 
 /// Replaces the ops of a log, with right checksums.
-fn write_ops(path: &Path, ops: &[(Ctx, Op)]) {
+fn write_ops(path: &Path, ops: &[(OpContext, Op)]) {
     let bytes = fs::read(path).unwrap();
     fs::write(path, &bytes[..36]).unwrap();
     let mut page = Vec::new();
-    ops.iter().for_each(|(ctx, op)| append_to_log_page(&mut page, ctx, op));
+    ops.iter().for_each(|(context, op)| append_to_log_page(&mut page, context, op));
     if !page.is_empty() {
         let file = File::options().read(true).write(true).open(path).unwrap();
         log::FrameWriter::new(file, 36).append(&page).unwrap();
@@ -135,16 +135,16 @@ fn write_rows(path: &Path, rows: &[(Vec<u8>, Vec<u8>)]) {
 }
 
 /// Forges the ops of a batch.
-type Forge = fn(&Original, &Entropy, &mut Vec<(Ctx, Op)>);
+type Forge = fn(&Original, &Entropy, &mut Vec<(OpContext, Op)>);
 
-fn at(entropy: &Entropy, ops: &[(Ctx, Op)]) -> usize {
+fn at(entropy: &Entropy, ops: &[(OpContext, Op)]) -> usize {
     entropy.below(ops.len() as u64) as usize
 }
 
 /// Inserts an op at a random place, with a context of the batch.
-fn insert(entropy: &Entropy, ops: &mut Vec<(Ctx, Op)>, op: Op) {
+fn insert(entropy: &Entropy, ops: &mut Vec<(OpContext, Op)>, op: Op) {
     let at = entropy.below(ops.len() as u64 + 1) as usize;
-    ops.insert(at, (ctx(USER, 500), op));
+    ops.insert(at, (context(USER, 500), op));
 }
 
 fn any_name(entropy: &Entropy) -> Name {
@@ -228,10 +228,10 @@ const FORGERIES: &[(&str, Forge)] = &[
         let dir =
             |parent, text: &str, ino| crate::fixture::create(USER, parent, text, ino, Kind::Directory, 0o755);
         let below = (other, any_name(entropy));
-        ops.push((ctx(USER, 500), dir(home, "one", one)));
-        ops.push((ctx(USER, 500), dir(one, "other", other)));
+        ops.push((context(USER, 500), dir(home, "one", one)));
+        ops.push((context(USER, 500), dir(one, "other", other)));
         let how = RenameHow::Replace;
-        ops.push((ctx(USER, 500), Op::Rename { from: (home, name("one")), to: below, how, keep: false }));
+        ops.push((context(USER, 500), Op::Rename { from: (home, name("one")), to: below, how, keep: false }));
     }),
     ("a forged time or moment", |_, entropy, ops| {
         let at = at(entropy, ops);
@@ -259,10 +259,10 @@ const FORGERIES: &[(&str, Forge)] = &[
     }),
     ("extents in objects of others", |original, entropy, ops| {
         let ino = Ino(original.lease.end.0 - 1);
-        ops.push((ctx(USER, 500), new_file(ino, original.volume.home, entropy)));
+        ops.push((context(USER, 500), new_file(ino, original.volume.home, entropy)));
         let content = vec![stored()];
         ops.push((
-            ctx(USER, 500),
+            context(USER, 500),
             match entropy.below(2) {
                 0 => Op::Publish { ino, base: None, content, size_bytes: 1, mtime: None },
                 _ => Op::Splice {
@@ -361,7 +361,7 @@ fn terms_come_from_the_server() {
     let terms = crate::fixture::terms(&original.lease);
     let mut forged = vec![terms.clone(); 4];
     forged[0].caller.uid = 0;
-    forged[1].lease = original.volume.namespace.lease(&ctx(0, 3), 100).unwrap();
+    forged[1].lease = original.volume.namespace.lease(&context(0, 3), 100).unwrap();
     forged[2].at.nanos += 1;
     forged[3].times = Timestamp(0)..=Timestamp(10);
     for terms in &forged {

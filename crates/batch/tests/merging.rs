@@ -1,6 +1,6 @@
 //! Merges of batches with what others have done meanwhile.
 
-use crate::fixture::{Ops, USER, Volume, create, ctx, is_permitted, name, values};
+use crate::fixture::{Ops, USER, Volume, context, create, is_permitted, name, values};
 use batch::{JobOptions, MergeError, Merged, Rejected};
 use meta::{
     AttrChanges, Commit, CommitError, Engine, EngineError, FsError, Ino, KeyRange, Kind, Limits, LogCap,
@@ -23,7 +23,7 @@ fn merges_have_a_serial_order() {
         let act = |interactive: &mut Ops, steps: i64| {
             for step in 0..steps {
                 let op = interactive.next(|dir| volume.namespace.allocate(dir, 1)[0]);
-                if volume.namespace.commit(&ctx(USER, 20 + step), &op).is_ok() {
+                if volume.namespace.commit(&context(USER, 20 + step), &op).is_ok() {
                     interactive.succeeded(&op);
                 }
             }
@@ -36,8 +36,8 @@ fn merges_have_a_serial_order() {
             let mut applied = 0;
             for step in 0..80 {
                 let op = ops.next(|dir| job.allocate(dir).unwrap());
-                let ctx = ctx(USER, 200 + step);
-                if is_permitted(&job, ctx.now, &op) && job.apply(&ctx, &op).is_ok() {
+                let context = context(USER, 200 + step);
+                if is_permitted(&job, context.now, &op) && job.apply(&context, &op).is_ok() {
                     ops.succeeded(&op);
                     applied += 1;
                 }
@@ -159,12 +159,12 @@ fn merged_while(op: impl FnOnce(&Volume<Hooked>) -> Op) -> (Merged, usize) {
     let (mut job, lease) = volume.begin("job", JobOptions::default());
     for text in ["a", "b", "c"] {
         let ino = job.allocate(volume.home).unwrap();
-        job.apply(&ctx(USER, 100), &create(USER, volume.home, text, ino, Kind::File, 0o644)).unwrap();
+        job.apply(&context(USER, 100), &create(USER, volume.home, text, ino, Kind::File, 0o644)).unwrap();
     }
     let batch = job.seal().unwrap();
     let op = op(&volume);
     let hook =
-        move |engine: &MemoryEngine| drop(crate::fixture::commit_op(engine, &ctx(0, 110), &op).unwrap());
+        move |engine: &MemoryEngine| drop(crate::fixture::commit_op(engine, &context(0, 110), &op).unwrap());
     *volume.engine.hook.lock().unwrap() = Some(Box::new(hook));
     let merged = volume.merge(&batch, &lease).unwrap();
     volume.assert_serial();
@@ -216,13 +216,13 @@ fn a_chmod_that_forbids_the_ops_refuses_them() {
 fn a_quota_holds_for_batch_and_others_together() {
     let volume = Volume::in_memory();
     let limits = Limits { bytes: None, files: Some(200) };
-    volume.namespace.set_quota(&ctx(0, 5), volume.home, Some(limits)).unwrap();
+    volume.namespace.set_quota(&context(0, 5), volume.home, Some(limits)).unwrap();
     let (mut job, lease) = volume.begin("job", JobOptions::default());
     let mut fitting = 0;
     for nr in 0..300 {
         let ino = job.allocate(volume.home).unwrap();
         let op = create(USER, volume.home, &format!("f{nr}"), ino, Kind::File, 0o644);
-        match job.apply(&ctx(USER, 100), &op) {
+        match job.apply(&context(USER, 100), &op) {
             Ok(_) => fitting += 1,
             Err(error) => assert_eq!(error, FsError::OverQuota),
         }
@@ -249,7 +249,7 @@ fn a_large_batch_is_added_to_an_engine_on_disk() {
         let (mut job, lease) = volume.begin("job", JobOptions { memory_bytes_max: 1 << 20 });
         let apply = |job: &mut batch::PrivateNamespace, parent: Ino, text: &str, kind| {
             let ino = job.allocate(parent).unwrap();
-            job.apply(&ctx(USER, 100), &create(USER, parent, text, ino, kind, 0o755)).unwrap();
+            job.apply(&context(USER, 100), &create(USER, parent, text, ino, kind, 0o755)).unwrap();
             ino
         };
         for dir in 0..20 {
@@ -282,7 +282,7 @@ fn a_batch_that_is_damaged_is_rejected() {
     let volume = Volume::in_memory();
     let (mut job, lease) = volume.begin("job", JobOptions::default());
     let ino = job.allocate(volume.home).unwrap();
-    job.apply(&ctx(USER, 100), &create(USER, volume.home, "a", ino, Kind::File, 0o644)).unwrap();
+    job.apply(&context(USER, 100), &create(USER, volume.home, "a", ino, Kind::File, 0o644)).unwrap();
     let batch = job.seal().unwrap();
     let path = batch.dir().join("ops");
     let whole = std::fs::read(&path).unwrap();
@@ -319,7 +319,8 @@ fn merges_and_commits_run_at_the_same_time() {
                     // Some names are those of the other job and of the interactive client.
                     let text =
                         if nr % 50 == 0 { format!("common{nr}") } else { format!("{number}-{round}-{nr}") };
-                    let made = job.apply(&ctx(USER, 100), &create(USER, dir, &text, ino, Kind::File, 0o644));
+                    let made =
+                        job.apply(&context(USER, 100), &create(USER, dir, &text, ino, Kind::File, 0o644));
                     assert!(made.is_ok() || nr % 50 == 0);
                 }
                 let merged = volume.merge(&job.seal().unwrap(), &lease).unwrap();
@@ -336,7 +337,7 @@ fn merges_and_commits_run_at_the_same_time() {
                 let text = if nr % 10 == 0 { format!("common{}", nr * 5 % 1500) } else { format!("own{nr}") };
                 let ino = volume.namespace.allocate(dir, 1)[0];
                 let made =
-                    volume.namespace.commit(&ctx(0, 100), &create(0, dir, &text, ino, Kind::File, 0o644));
+                    volume.namespace.commit(&context(0, 100), &create(0, dir, &text, ino, Kind::File, 0o644));
                 assert!(made.is_ok() || nr % 10 == 0, "{made:?}");
                 nr += 1;
                 std::thread::sleep(std::time::Duration::from_micros(500));

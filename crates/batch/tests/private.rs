@@ -1,6 +1,6 @@
 //! Private namespaces.
 
-use crate::fixture::{Ops, USER, Volume, commit_op, copy_dir, ctx, values};
+use crate::fixture::{Ops, USER, Volume, commit_op, context, copy_dir, values};
 use batch::{JobOptions, PrivateNamespace};
 use meta::{Engine, KeyRange, LogCap, MemoryEngine, Reader};
 use std::fs;
@@ -15,7 +15,7 @@ fn filled(seed: u64) -> Volume<MemoryEngine> {
     let mut ops = Ops::new(seed, USER, &[volume.home]);
     for step in 0..60 {
         let op = ops.next(|dir| volume.namespace.allocate(dir, 1)[0]);
-        if volume.namespace.commit(&ctx(USER, 10 + step), &op).is_ok() {
+        if volume.namespace.commit(&context(USER, 10 + step), &op).is_ok() {
             ops.succeeded(&op);
         }
     }
@@ -33,9 +33,9 @@ fn a_private_namespace_equals_an_engine() {
         let mut ops = Ops::new(seed ^ 77, USER, &[volume.home]);
         for step in 0..300 {
             let op = ops.next(|dir| job.allocate(dir).unwrap());
-            let ctx = ctx(USER, 200 + step);
-            let outcome = job.apply(&ctx, &op);
-            assert_eq!(outcome, commit_op(&model, &ctx, &op), "seed {seed}, step {step}: {op:?}");
+            let context = context(USER, 200 + step);
+            let outcome = job.apply(&context, &op);
+            assert_eq!(outcome, commit_op(&model, &context, &op), "seed {seed}, step {step}: {op:?}");
             if outcome.is_ok() {
                 succeeded += 1;
                 ops.succeeded(&op);
@@ -74,10 +74,10 @@ fn a_killed_job_resumes_with_a_prefix() {
         let mut ops = Ops::new(seed ^ 99, USER, &[volume.home]);
         for step in 0..150 {
             let op = ops.next(|dir| job.allocate(dir).unwrap());
-            let ctx = ctx(USER, 200 + step);
-            if job.apply(&ctx, &op).is_ok() {
+            let context = context(USER, 200 + step);
+            if job.apply(&context, &op).is_ok() {
                 ops.succeeded(&op);
-                commit_op(&model, &ctx, &op).unwrap();
+                commit_op(&model, &context, &op).unwrap();
                 states.push(values(&model));
             }
             if step % 10 == 9 {
@@ -101,7 +101,7 @@ fn a_killed_job_resumes_with_a_prefix() {
             assert!(lease.contains(&ino) && meta::namespace::read_inode(&job, ino).unwrap().is_none());
             let op =
                 crate::fixture::create(USER, volume.home, "after the crash", ino, meta::Kind::File, 0o600);
-            job.apply(&ctx(USER, 999), &op).unwrap();
+            job.apply(&context(USER, 999), &op).unwrap();
             job.sync().unwrap();
             let after = values(&job);
             drop(job);
@@ -132,7 +132,7 @@ fn a_later_snapshot_refuses_some_ops() {
     for text in ["one", "two"] {
         let ino = job.allocate(volume.home).unwrap();
         let op = crate::fixture::create(USER, volume.home, text, ino, meta::Kind::File, 0o600);
-        job.apply(&ctx(USER, 100), &op).unwrap();
+        job.apply(&context(USER, 100), &op).unwrap();
     }
     job.flush().unwrap();
     drop(job);

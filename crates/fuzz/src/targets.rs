@@ -412,8 +412,11 @@ fn tables(bytes: &[u8]) {
             }
         }
         1 => {
-            if let Ok((ctx, op)) = codec::decode_log_record(bytes) {
-                assert_eq!(codec::decode_log_record(&codec::encode_log_record(&ctx, &op)), Ok((ctx, op)));
+            if let Ok((context, op)) = codec::decode_log_record(bytes) {
+                assert_eq!(
+                    codec::decode_log_record(&codec::encode_log_record(&context, &op)),
+                    Ok((context, op))
+                );
             }
         }
         2 => {

@@ -3,7 +3,7 @@
 //! `crasher PATH LAYER`; the layer is `lsm` or `tables` (RocksDB).
 
 use meta::{
-    Ctx, Engine, Ino, Kind, LogCap, Moment, Name, Namespace, Op, RunRecord, Seqno, Staged, namespace,
+    Engine, Ino, Kind, LogCap, Moment, Name, Namespace, Op, OpContext, RunRecord, Seqno, Staged, namespace,
 };
 use meta_disk::{DiskEngine, EngineOptions, TableLayer};
 use std::error::Error;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::{env, io, thread};
 use store::Timestamp;
 
-const CTX: Ctx = Ctx { now: Timestamp(1), at: Moment { mount: 1, nanos: 1 }, uid: 0, gid: 0 };
+const CONTEXT: OpContext = OpContext { now: Timestamp(1), at: Moment { mount: 1, nanos: 1 }, uid: 0, gid: 0 };
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = env::args().skip(1);
@@ -25,7 +25,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         DiskEngine::open(Path::new(&path), EngineOptions { log_cap, layer, ..EngineOptions::default() })?;
     engine.register("all", Seqno(0))?;
     let engine = Arc::new(engine);
-    let namespace = Namespace::new(engine.clone(), &CTX)?;
+    let namespace = Namespace::new(engine.clone(), &CONTEXT)?;
     let begin = engine.head().0;
     let run = |thread: u64| {
         let prefix = format!("{begin}-{thread}");
@@ -49,10 +49,10 @@ fn work(namespace: &Namespace, engine: &dyn Engine, prefix: &str) -> Result<(), 
     for n in 0.. {
         let text = format!("{prefix}-{n}");
         let (name, create) = create(namespace, &text)?;
-        namespace.commit(&CTX, &create)?;
+        namespace.commit(&CONTEXT, &create)?;
         writeln!(io::stdout(), "{text}")?;
         if n % 2 == 0 {
-            namespace.commit(&CTX, &Op::Unlink { parent: Ino::ROOT, name, keep: false })?;
+            namespace.commit(&CONTEXT, &Op::Unlink { parent: Ino::ROOT, name, keep: false })?;
         }
         if n % 16 == 0 {
             engine.sync()?;
@@ -90,16 +90,16 @@ fn add_runs(namespace: &Namespace, engine: &dyn Engine, prefix: &str) -> Result<
         let mut txn = Staged::new(engine);
         for file in 0..RUN_FILES {
             let (_, op) = create(namespace, &format!("{prefix}-{n}-{file}"))?;
-            namespace::apply(&mut txn, &CTX, &op)?;
-            txn.keep_op(&CTX, &op);
+            namespace::apply(&mut txn, &CONTEXT, &op)?;
+            txn.keep_op(&CONTEXT, &op);
         }
         let commit = txn.into_commit();
         let mut run = engine.begin_run()?;
         for (key, value) in &commit.puts {
             run.put(key, value)?;
         }
-        for (ctx, op) in &commit.ops {
-            run.log(ctx, op)?;
+        for (context, op) in &commit.ops {
+            run.log(context, op)?;
         }
         let record = RunRecord { conditions: commit.conditions, merges: commit.merges };
         run.finish()?.ingest(&record)?;

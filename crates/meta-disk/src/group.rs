@@ -6,7 +6,7 @@ use crate::row;
 use crate::tables::{Changes, Tables};
 use meta::codec::{encode_log_record, encode_logged_run};
 use meta::{
-    Commit, CommitError, Condition, Ctx, EngineError, KeyRange, LoggedRun, Merge, Op, RunRecord, Seqno,
+    Commit, CommitError, Condition, EngineError, KeyRange, LoggedRun, Merge, Op, OpContext, RunRecord, Seqno,
     schema,
 };
 use std::collections::BTreeSet;
@@ -68,10 +68,10 @@ impl<'a> Group<'a> {
         self.changes.extend(merged.into_iter().map(|(key, value)| (key, Some(row::encode(seqno, &value)))));
     }
 
-    fn add_log_records(&mut self, seqno: Seqno, ops: &[(Ctx, Op)]) {
+    fn add_log_records(&mut self, seqno: Seqno, ops: &[(OpContext, Op)]) {
         let mut bytes = 0;
-        for ((ctx, op), nr) in ops.iter().zip(0..) {
-            let (key, record) = (schema::log_record(seqno, nr), encode_log_record(ctx, op));
+        for ((context, op), nr) in ops.iter().zip(0..) {
+            let (key, record) = (schema::log_record(seqno, nr), encode_log_record(context, op));
             bytes += (key.len() + record.len()) as u64;
             self.changes.insert(key, Some(record));
         }

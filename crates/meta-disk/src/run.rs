@@ -8,7 +8,7 @@ use crate::layer::{FinishedTable, NewTable};
 use crate::row;
 use crate::tables::{Changes, Tables};
 use meta::{
-    CommitError, Ctx, EngineError, LogPager, LoggedRun, Op, Run, RunBuilder, RunRecord, Seqno, schema,
+    CommitError, EngineError, LogPager, LoggedRun, Op, OpContext, Run, RunBuilder, RunRecord, Seqno, schema,
 };
 
 /// Rows and bytes up to which the rows of a run stay in memory and are written like those of another commit.
@@ -73,8 +73,8 @@ impl<'e> RunBuilder<'e> for NewRun<'e> {
         self.rows.add(self.applier.tables(), key, None)
     }
 
-    fn log(&mut self, ctx: &Ctx, op: &Op) -> Result<(), EngineError> {
-        let page = self.pager.add(ctx, op);
+    fn log(&mut self, context: &OpContext, op: &Op) -> Result<(), EngineError> {
+        let page = self.pager.add(context, op);
         self.add_page(page)
     }
 

@@ -2,8 +2,8 @@
 
 use meta::{Applied, FsError, Ino, Inode, Kind};
 use meta::{
-    Commit, CommitError, Ctx, Engine, LogCap, LoggedOp, Moment, Op, Reader, Rows, RunRecord, Seqno, Staged,
-    namespace,
+    Commit, CommitError, Engine, LogCap, LoggedOp, Moment, Op, OpContext, Reader, Rows, RunRecord, Seqno,
+    Staged, namespace,
 };
 use meta_disk::{DiskEngine, EngineOptions, OpenError, TableLayer};
 use std::cell::Cell;
@@ -13,7 +13,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use store::Timestamp;
 
-pub(crate) const CTX: Ctx = Ctx { now: Timestamp(1), at: Moment { mount: 1, nanos: 1 }, uid: 0, gid: 0 };
+pub(crate) const CONTEXT: OpContext =
+    OpContext { now: Timestamp(1), at: Moment { mount: 1, nanos: 1 }, uid: 0, gid: 0 };
 
 /// The consumer for which the whole log is kept.
 pub(crate) const ALL: &str = "all";
@@ -89,30 +90,30 @@ pub(crate) fn put(key: &str, value: &str) -> Commit {
     Commit { puts: vec![(key.into(), value.as_bytes().into())], ..Commit::default() }
 }
 
-pub(crate) fn purge(number: u64) -> (Ctx, Op) {
-    (CTX, Op::Purge { ino: Ino(number) })
+pub(crate) fn purge(number: u64) -> (OpContext, Op) {
+    (CONTEXT, Op::Purge { ino: Ino(number) })
 }
 
 /// Adds a run of this many rows, which logs ops.
 pub(crate) fn ingest(
     engine: &dyn Engine,
     rows: usize,
-    ops: &[(Ctx, Op)],
+    ops: &[(OpContext, Op)],
     record: &RunRecord,
 ) -> Result<Seqno, CommitError> {
     let mut run = engine.begin_run().unwrap();
     for nr in 0..rows {
         run.put(format!("r{nr:06}").as_bytes(), nr.to_string().as_bytes()).unwrap();
     }
-    ops.iter().for_each(|(ctx, op)| run.log(ctx, op).unwrap());
+    ops.iter().for_each(|(context, op)| run.log(context, op).unwrap());
     run.finish().unwrap().ingest(record)
 }
 
 /// Commits an op without a [`Namespace`](meta::Namespace), which would lease inode numbers.
-pub(crate) fn commit_op(engine: &dyn Engine, ctx: &Ctx, op: &Op) -> Result<Applied, FsError> {
+pub(crate) fn commit_op(engine: &dyn Engine, context: &OpContext, op: &Op) -> Result<Applied, FsError> {
     let mut txn = Staged::new(engine);
-    let applied = namespace::apply(&mut txn, ctx, op)?;
-    txn.keep_op(ctx, op);
+    let applied = namespace::apply(&mut txn, context, op)?;
+    txn.keep_op(context, op);
     engine.commit(txn.into_commit()).unwrap();
     Ok(applied)
 }

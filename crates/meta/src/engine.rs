@@ -5,7 +5,7 @@
 use crate::error::{CommitError, EngineError, LogError};
 use crate::record::{KeyRange, Rows, Seqno, Value, Versioned};
 use crate::run::RunBuilder;
-use crate::{Ctx, Merge, Op};
+use crate::{Merge, Op, OpContext};
 use std::fmt;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -124,7 +124,7 @@ pub struct Commit {
     /// Merges into records. A record that does not exist is a conflict.
     pub merges: Vec<(Vec<u8>, Merge)>,
     /// Ops to log.
-    pub ops: Vec<(Ctx, Op)>,
+    pub ops: Vec<(OpContext, Op)>,
 }
 
 impl Commit {
@@ -140,7 +140,7 @@ pub struct LoggedOp {
     /// The commit that contained the op.
     pub seqno: Seqno,
     /// The context of the op.
-    pub ctx: Ctx,
+    pub context: OpContext,
     /// The op.
     pub op: Op,
 }

@@ -7,8 +7,8 @@ use meta::codec::{
     encode_inode, encode_log_record, encode_number, encode_op, encode_quota,
 };
 use meta::{
-    Content, Ctx, Dentry, Extent, Ino, Inode, Kind, Limits, Merge, Moment, Name, Op, Quota, RenameHow, Seqno,
-    Stored, Usage,
+    Content, Dentry, Extent, Ino, Inode, Kind, Limits, Merge, Moment, Name, Op, OpContext, Quota, RenameHow,
+    Seqno, Stored, Usage,
 };
 use proptest::prelude::*;
 use store::{ETag, ObjectKey, Timestamp};
@@ -68,7 +68,7 @@ fn file_with_many_extents() -> Inode {
 #[test]
 fn records_have_their_golden_bytes() {
     let at = Moment { mount: 2, nanos: 300 };
-    let ctx = Ctx { now: Timestamp(-1), at, uid: 1000, gid: 100 };
+    let context = OpContext { now: Timestamp(-1), at, uid: 1000, gid: 100 };
     let rename = Op::Rename {
         from: (Ino(1), Name::new(b"a").unwrap()),
         to: (Ino(300), Name::new(b"b").unwrap()),
@@ -122,7 +122,7 @@ fn records_have_their_golden_bytes() {
         (encode_op(&Op::Exported { ino: Ino(300), change: 2 }), "0117ac0202"),
         (encode_op(&rename), "0107010161ac0201620201"),
         (encode_op(&splice), "011109020005ac02b60201ac020a0001026b2f00036f646401017600b60200"),
-        (encode_log_record(&ctx, &Op::Purge { ino: Ino(5) }), "020102ac02e80764011005"),
+        (encode_log_record(&context, &Op::Purge { ino: Ino(5) }), "020102ac02e80764011005"),
         (
             encode_inode(&Inode { observed_at: at, ..file() }),
             "0198a403e807640100802080808cea86e7cc86310a000102ac02070872656164732e667101008020000001d41d8cd98f00b204e9800998ecf8427e000102",
@@ -153,8 +153,8 @@ fn ops_of_version_1_are_decoded() {
     let bytes = [1, 3, 7, 1, b'a', 8, 1, 0xed, 3, 0xe8, 7, 0x64, 0, 0];
     let Op::Create { mode, umask, uid, .. } = decode_op(&bytes).unwrap() else { panic!("not a create") };
     assert_eq!((mode, umask, uid), (0o755, 0, 1000));
-    let (ctx, op) = decode_log_record(&[1, 1, 0xe8, 7, 0x64, 1, 0x10, 5]).unwrap();
-    assert_eq!((ctx.now, ctx.at, op), (Timestamp(-1), Moment::default(), Op::Purge { ino: Ino(5) }));
+    let (context, op) = decode_log_record(&[1, 1, 0xe8, 7, 0x64, 1, 0x10, 5]).unwrap();
+    assert_eq!((context.now, context.at, op), (Timestamp(-1), Moment::default(), Op::Purge { ino: Ino(5) }));
 }
 
 /// Earlier versions ordered observations by wall-clock time. A machine whose clock was ahead for some time has records with
@@ -276,8 +276,8 @@ proptest! {
     #[test]
     fn ops_round_trip(op in strategies::op(), now in any::<i64>(), uid in any::<u32>()) {
         prop_assert_eq!(decode_op(&encode_op(&op)).unwrap(), op.clone());
-        let ctx = Ctx { now: Timestamp(now), at: Moment { mount: now as u64, nanos: uid.into() }, uid, gid: !uid };
-        prop_assert_eq!(decode_log_record(&encode_log_record(&ctx, &op)).unwrap(), (ctx, op));
+        let context = OpContext { now: Timestamp(now), at: Moment { mount: now as u64, nanos: uid.into() }, uid, gid: !uid };
+        prop_assert_eq!(decode_log_record(&encode_log_record(&context, &op)).unwrap(), (context, op));
     }
 
     #[test]

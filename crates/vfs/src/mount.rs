@@ -1,6 +1,6 @@
 //! The surroundings of a mount: its settings, layout, store, clock and randomness. All parts share one.
 
-use meta::{Ctx, Ino, Moment};
+use meta::{Ino, Moment, OpContext};
 use std::sync::Arc;
 use std::time::Duration;
 use store::{Clock, Entropy, ObjectKey, ObjectStore, StoreError, Timestamp};
@@ -46,8 +46,8 @@ impl Mount {
         self.moments.at(reading)
     }
 
-    pub(crate) fn ctx(&self) -> Ctx {
-        Ctx { now: self.now(), at: self.moment(), uid: self.config.uid, gid: self.config.gid }
+    pub(crate) fn context(&self) -> OpContext {
+        OpContext { now: self.now(), at: self.moment(), uid: self.config.uid, gid: self.config.gid }
     }
 
     pub(crate) fn is_fresh(&self, seen_at: Moment) -> bool {

@@ -2,8 +2,8 @@
 
 use crate::world::{Bucket, CHUNKED, MIB, errno, pattern};
 use meta::{
-    Commit, CommitError, Engine, EngineError, KeyRange, LogError, LoggedOp, MemoryEngine,
-    Reader, Rows, RunBuilder, Seqno, Versioned,
+    Commit, CommitError, Engine, EngineError, KeyRange, LogError, LoggedOp, MemoryEngine, Reader, Rows,
+    RunBuilder, Seqno, Versioned,
 };
 use std::ops::Bound;
 use std::sync::Arc;

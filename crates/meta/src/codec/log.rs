@@ -4,43 +4,43 @@
 
 use super::op::{read_op, write_op};
 use super::{DecodeError, Decoder, Encoder};
-use crate::{Ctx, LoggedRun, Moment, Op, Seqno};
+use crate::{LoggedRun, Moment, Op, OpContext, Seqno};
 
 const VERSION: u8 = 2;
 
 const RUN_VERSION: u8 = 1;
 
 /// Encodes an op and its context for the log.
-pub fn encode_log_record(ctx: &Ctx, op: &Op) -> Vec<u8> {
+pub fn encode_log_record(context: &OpContext, op: &Op) -> Vec<u8> {
     let mut encoder = Encoder::with_version(VERSION);
-    encoder.time(ctx.now);
-    encoder.moment(ctx.at);
-    encoder.number(ctx.uid.into());
-    encoder.number(ctx.gid.into());
+    encoder.time(context.now);
+    encoder.moment(context.at);
+    encoder.number(context.uid.into());
+    encoder.number(context.gid.into());
     write_op(&mut encoder, op);
     encoder.into_bytes()
 }
 
 /// Decodes a log record.
-pub fn decode_log_record(bytes: &[u8]) -> Result<(Ctx, Op), DecodeError> {
+pub fn decode_log_record(bytes: &[u8]) -> Result<(OpContext, Op), DecodeError> {
     let mut decoder = Decoder::with_version(bytes, "a log record", VERSION)?;
     let now = decoder.time()?;
     let at = if bytes.first() == Some(&1) { Moment::default() } else { decoder.moment()? };
-    let ctx = Ctx { now, at, uid: decoder.number_u32()?, gid: decoder.number_u32()? };
+    let context = OpContext { now, at, uid: decoder.number_u32()?, gid: decoder.number_u32()? };
     let op = read_op(&mut decoder)?;
     decoder.finish()?;
-    Ok((ctx, op))
+    Ok((context, op))
 }
 
 /// Appends an op and its context to a page of a run's log.
-pub fn append_to_log_page(page: &mut Vec<u8>, ctx: &Ctx, op: &Op) {
+pub fn append_to_log_page(page: &mut Vec<u8>, context: &OpContext, op: &Op) {
     let mut encoder = Encoder::default();
-    encoder.bytes(&encode_log_record(ctx, op));
+    encoder.bytes(&encode_log_record(context, op));
     page.extend(encoder.into_bytes());
 }
 
 /// Decodes a page of a run's log.
-pub fn decode_log_page(bytes: &[u8]) -> Result<Vec<(Ctx, Op)>, DecodeError> {
+pub fn decode_log_page(bytes: &[u8]) -> Result<Vec<(OpContext, Op)>, DecodeError> {
     let mut decoder = Decoder::new(bytes);
     let mut ops = Vec::new();
     while !decoder.is_empty() {

@@ -39,8 +39,8 @@ fn build<'e>(engine: &'e dyn Engine, rows: usize, ops: usize) -> Result<Box<dyn 
         run.put(key(nr).as_bytes(), nr.to_string().as_bytes())?;
     }
     for nr in 0..ops {
-        let (ctx, op) = op(nr as u64);
-        run.log(&ctx, &op)?;
+        let (context, op) = op(nr as u64);
+        run.log(&context, &op)?;
     }
     Ok(run.finish()?)
 }
@@ -252,7 +252,7 @@ fn ops_are_read_page_by_page(factory: &Factory<'_>) -> Outcome {
             cursor = last.seqno;
             engine.advance("c", cursor)?;
             equal("the cursor", engine.cursor("c")?, cursor)?;
-            seen.extend(page.into_iter().map(|logged| logged.ctx.now.0));
+            seen.extend(page.into_iter().map(|logged| logged.context.now.0));
             reads += 1;
         }
         let numbers = std::iter::once(1000).chain(0..ops as i64).chain([2000]);

@@ -22,8 +22,8 @@ fn commit_ops(engine: &dyn Engine, numbers: &[u64]) -> Result<Seqno, super::Brok
 }
 
 fn logged(seqno: Seqno, number: u64) -> LoggedOp {
-    let (ctx, op) = op(number);
-    LoggedOp { seqno, ctx, op }
+    let (context, op) = op(number);
+    LoggedOp { seqno, context, op }
 }
 
 fn ops_are_read_in_order(factory: &Factory<'_>) -> Outcome {
@@ -51,7 +51,7 @@ fn a_read_returns_whole_commits(factory: &Factory<'_>) -> Outcome {
         let Some(last) = page.last() else { break };
         holds("a page is not much longer than its limit", page.len() <= 6)?;
         cursor = last.seqno;
-        seen.extend(page.into_iter().map(|logged| logged.ctx.now.0 as u64));
+        seen.extend(page.into_iter().map(|logged| logged.context.now.0 as u64));
     }
     equal("all ops, each once", seen, (0..30).collect())
 }

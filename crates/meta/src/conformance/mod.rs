@@ -21,7 +21,7 @@ mod reads;
 
 use crate::engine::{Commit, Condition, Engine, LogCap};
 use crate::record::{Seqno, Value};
-use crate::{Ctx, EngineError, Ino, Moment, Op};
+use crate::{EngineError, Ino, Moment, Op, OpContext};
 use std::fmt;
 use std::sync::Arc;
 use store::Timestamp;
@@ -104,9 +104,10 @@ fn absent(key: &str) -> Condition {
 }
 
 /// Returns an op that is identified by its number.
-fn op(number: u64) -> (Ctx, Op) {
-    let ctx = Ctx { now: Timestamp(number as i64), at: Moment { mount: 1, nanos: number }, uid: 1, gid: 2 };
-    (ctx, Op::Purge { ino: Ino(number) })
+fn op(number: u64) -> (OpContext, Op) {
+    let context =
+        OpContext { now: Timestamp(number as i64), at: Moment { mount: 1, nanos: number }, uid: 1, gid: 2 };
+    (context, Op::Purge { ino: Ino(number) })
 }
 
 fn text_of(engine: &dyn Engine, key: &str) -> Result<Option<String>, Broken> {

@@ -6,7 +6,7 @@ use crate::error::{EngineError, LogError};
 use crate::log_span::LogSpan;
 use crate::record::Seqno;
 use crate::run::LoggedRun;
-use crate::{Ctx, Op};
+use crate::{Op, OpContext};
 use std::collections::VecDeque;
 
 /// Memory that a record takes in the queue and in the span, besides its bytes.
@@ -23,10 +23,10 @@ impl Log {
         Self { span: LogSpan::new(cap, Seqno(0)), records: VecDeque::new() }
     }
 
-    pub(super) fn append(&mut self, seqno: Seqno, ops: &[(Ctx, Op)]) {
+    pub(super) fn append(&mut self, seqno: Seqno, ops: &[(OpContext, Op)]) {
         let mut bytes = 0;
-        for (ctx, op) in ops {
-            let record = encode_log_record(ctx, op);
+        for (context, op) in ops {
+            let record = encode_log_record(context, op);
             bytes += record.len() as u64 + RECORD_BYTES;
             self.records.push_back((seqno, record.into()));
         }
@@ -42,8 +42,9 @@ impl Log {
         pages: &[Vec<u8>],
     ) -> Result<(), EngineError> {
         for (page, nr) in pages.iter().zip(0..) {
-            for (ctx, op) in decode_log_page(page)? {
-                self.records.push_back((run.seqno_of_page(seqno, nr), encode_log_record(&ctx, &op).into()));
+            for (context, op) in decode_log_page(page)? {
+                self.records
+                    .push_back((run.seqno_of_page(seqno, nr), encode_log_record(&context, &op).into()));
             }
         }
         self.span.append_run(seqno, run);
@@ -64,8 +65,8 @@ impl Log {
             if ops.len() >= limit && ops.last().is_some_and(|last| last.seqno != *seqno) {
                 break;
             }
-            let (ctx, op) = decode_log_record(record).map_err(EngineError::from)?;
-            ops.push(LoggedOp { seqno: *seqno, ctx, op });
+            let (context, op) = decode_log_record(record).map_err(EngineError::from)?;
+            ops.push(LoggedOp { seqno: *seqno, context, op });
         }
         Ok(ops)
     }

@@ -5,7 +5,7 @@ use crate::engine::Commit;
 use crate::error::{CommitError, EngineError};
 use crate::record::{Seqno, Value};
 use crate::run::{LogPager, Run, RunBuilder, RunRecord};
-use crate::{Ctx, Op, schema};
+use crate::{Op, OpContext, schema};
 
 /// A run in memory, while it is built and afterwards.
 pub(super) struct MemoryRun<'e> {
@@ -50,8 +50,8 @@ impl<'e> RunBuilder<'e> for MemoryRun<'e> {
         self.add(key, None)
     }
 
-    fn log(&mut self, ctx: &Ctx, op: &Op) -> Result<(), EngineError> {
-        self.pages.extend(self.pager.add(ctx, op).map(|(_, page)| page));
+    fn log(&mut self, context: &OpContext, op: &Op) -> Result<(), EngineError> {
+        self.pages.extend(self.pager.add(context, op).map(|(_, page)| page));
         Ok(())
     }
 

@@ -285,7 +285,7 @@ impl NameEvictor {
     }
 
     fn evict(&self, ops: &[Op]) -> Result<()> {
-        for evicted in self.names.tables().commit_all(&self.mount.ctx(), ops)?.into_iter().flatten() {
+        for evicted in self.names.tables().commit_all(&self.mount.context(), ops)?.into_iter().flatten() {
             if let Some(inode) = evicted.removed.filter(|inode| inode.kind == Kind::Directory) {
                 self.known.directories().remove(inode.ino);
             }

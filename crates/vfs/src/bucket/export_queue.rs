@@ -151,7 +151,7 @@ impl ExportQueue {
         if !self.mount.layout.can_have_keys() || !self.names.has_headers(&self.names.tables().inode(ino)?)? {
             return Ok(());
         }
-        self.names.tables().commit(&self.mount.ctx(), &Op::AwaitExport { ino })?;
+        self.names.tables().commit(&self.mount.context(), &Op::AwaitExport { ino })?;
         self.export_soon(ino)
     }
 
@@ -200,7 +200,7 @@ impl ExportQueue {
     /// Removes the record of a pending export up to this change, after the object's headers were stored.
     pub(crate) fn note_exported(&self, ino: Ino, change: Option<u64>) -> Result<()> {
         let Some(change) = change else { return Ok(()) };
-        self.names.tables().commit(&self.mount.ctx(), &Op::Exported { ino, change })?;
+        self.names.tables().commit(&self.mount.context(), &Op::Exported { ino, change })?;
         self.export_soon(ino)
     }
 }

@@ -181,7 +181,7 @@ impl Importer {
                 free = Name::new(&[&name.as_bytes()[..kept], end.as_bytes()].concat())?;
             }
             let op = Op::Import { parent, name: free.clone(), ino, seen: seen.clone() };
-            match self.names.tables().commit(&self.mount.ctx(), &op) {
+            match self.names.tables().commit(&self.mount.context(), &op) {
                 Ok(_) => {
                     self.names.invalidations().entry(parent, free.as_bytes());
                     return Ok(ino);

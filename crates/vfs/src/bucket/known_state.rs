@@ -81,7 +81,7 @@ impl KnownState {
             Kind::Directory => Op::Rmdir { parent, name: name.clone() },
             _ => Op::Unlink { parent, name: name.clone(), keep: false },
         };
-        self.names.tables().commit(&self.mount.ctx(), &op)?;
+        self.names.tables().commit(&self.mount.context(), &op)?;
         self.directories.get(parent).forget();
         Ok(())
     }

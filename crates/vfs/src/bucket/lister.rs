@@ -336,9 +336,10 @@ impl BackgroundLister {
 
     fn write_position(&self, at: &Position) -> Result<()> {
         let (name, value) = (POSITION.into(), at.encode().into());
-        self.names
-            .tables()
-            .commit(&self.mount.ctx(), &Op::SetXattr { ino: Ino::ROOT, name, value, how: XattrHow::Set })?;
+        self.names.tables().commit(
+            &self.mount.context(),
+            &Op::SetXattr { ino: Ino::ROOT, name, value, how: XattrHow::Set },
+        )?;
         Ok(())
     }
 

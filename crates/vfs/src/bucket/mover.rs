@@ -151,7 +151,7 @@ impl Moves {
         let content = stored.iter().map(with_tag).collect();
         self.names
             .tables()
-            .commit(&self.mount.ctx(), &Op::Publish { ino, base, content, size_bytes, mtime: None })?;
+            .commit(&self.mount.context(), &Op::Publish { ino, base, content, size_bytes, mtime: None })?;
         self.names.references().change_etag(ino, given, there);
         self.content.blocks().retag(ino, given, there);
         match self.content.files().get(ino) {
@@ -213,7 +213,7 @@ impl Moves {
                 }
                 Some(_) => continue,
             };
-            self.names.tables().commit(&self.mount.ctx(), &op)?;
+            self.names.tables().commit(&self.mount.context(), &op)?;
         }
         Ok(())
     }

@@ -215,7 +215,7 @@ impl Reconciler {
             return Ok(());
         }
         let seen = headers::with_known_precision(stored_at(&inode), seen);
-        match self.names.tables().commit(&self.mount.ctx(), &Op::Refresh { ino, seen }) {
+        match self.names.tables().commit(&self.mount.context(), &Op::Refresh { ino, seen }) {
             Ok(Applied { inode: Some(after), .. }) => self.propagate_refresh(&inode, &after),
             outcome => is_too_late(outcome).map(drop),
         }
@@ -262,7 +262,7 @@ impl Reconciler {
             return Ok(());
         }
         let seen = Observed { mode: inode.mode, uid: inode.uid, gid: inode.gid, ..seen };
-        is_too_late(self.names.tables().commit(&self.mount.ctx(), &Op::Refresh { ino: dir, seen }))?;
+        is_too_late(self.names.tables().commit(&self.mount.context(), &Op::Refresh { ino: dir, seen }))?;
         Ok(())
     }
 
@@ -275,7 +275,7 @@ impl Reconciler {
         let escaped = Name::new(&names::beside(name.as_bytes()))?;
         let how = RenameHow::Replace;
         let op = Op::Rename { from: (dir, name.clone()), to: (dir, escaped.clone()), how, keep: false };
-        let has_moved = !is_too_late(self.names.tables().commit(&self.mount.ctx(), &op))?;
+        let has_moved = !is_too_late(self.names.tables().commit(&self.mount.context(), &op))?;
         self.names.invalidations().entry(dir, name.as_bytes());
         self.names.invalidations().entry(dir, escaped.as_bytes());
         Ok(has_moved)
@@ -598,7 +598,7 @@ impl KnownState {
         if ops.is_empty() {
             return Ok(());
         }
-        for (op, outcome) in ops.iter().zip(self.names.tables().commit_all(&self.mount.ctx(), ops)?) {
+        for (op, outcome) in ops.iter().zip(self.names.tables().commit_all(&self.mount.context(), ops)?) {
             match (op, outcome) {
                 (Op::Vanish { parent, name, .. }, Ok(applied)) => {
                     if let Some(removed) = applied.removed {
@@ -631,7 +631,7 @@ impl KnownState {
     ) -> Result<bool> {
         let keep = self.content.files().get(local.ino).is_some();
         let op = Op::Vanish { parent: dir, name: name.clone(), looked_at, keep };
-        if is_too_late(self.names.tables().commit(&self.mount.ctx(), &op))? {
+        if is_too_late(self.names.tables().commit(&self.mount.context(), &op))? {
             return Ok(false);
         }
         match local.kind {

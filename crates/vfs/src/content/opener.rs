@@ -154,7 +154,7 @@ impl FileOpener {
         for key in aside {
             self.content.delete(&key).await?;
         }
-        match self.names.tables().commit(&self.mount.ctx(), &Op::Purge { ino: orphan.ino }) {
+        match self.names.tables().commit(&self.mount.context(), &Op::Purge { ino: orphan.ino }) {
             // Concurrent last closes both purge.
             Ok(_) | Err(FsError::NotFound) => {}
             Err(error) => return Err(error.into()),

@@ -276,7 +276,7 @@ impl Names {
         mtime: Option<store::Timestamp>,
     ) -> Result<Vec<ObjectKey>> {
         let op = self.publish_op(inode.ino, object, size_bytes, mtime)?;
-        Ok(self.tables.commit(&self.mount.ctx(), &op)?.released)
+        Ok(self.tables.commit(&self.mount.context(), &op)?.released)
     }
 
     /// Returns the op that makes an object the inode's content.
@@ -295,7 +295,7 @@ impl Names {
     /// Records that the object at an inode's path was copied elsewhere or has another tag now.
     pub(crate) fn relocate(&self, inode: &Inode, there: &Stored) -> Result<()> {
         let op = self.relocate_op(inode.ino, there)?;
-        self.tables.commit(&self.mount.ctx(), &op)?;
+        self.tables.commit(&self.mount.context(), &op)?;
         Ok(())
     }
 

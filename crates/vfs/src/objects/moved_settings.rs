@@ -124,7 +124,7 @@ impl BucketSettings {
     pub(crate) fn forget_settings_of(&self, parent: Ino, name: &Name) -> Result<()> {
         self.commit_with_settings(None, Some((parent, name)), |notes| match notes.is_empty() {
             true => Ok(()),
-            false => Ok(self.names.tables().commit_together(&self.mount.ctx(), &notes).map(drop)?),
+            false => Ok(self.names.tables().commit_together(&self.mount.context(), &notes).map(drop)?),
         })
     }
 
@@ -263,7 +263,7 @@ impl BucketSettings {
         let _noting = self.notes.lock();
         if self.settings_note(bucket)?.as_deref() == Some(source) {
             let op = Op::RemoveXattr { ino: Ino::ROOT, name: attribute(bucket) };
-            self.names.tables().commit(&self.mount.ctx(), &op)?;
+            self.names.tables().commit(&self.mount.context(), &op)?;
         }
         Ok(())
     }
@@ -282,7 +282,7 @@ impl BucketSettings {
         let ops: Vec<Op> = users.chain([note(&aside, Vec::new())]).collect();
         self.names
             .tables()
-            .commit_together(&self.mount.ctx(), &ops)
+            .commit_together(&self.mount.context(), &ops)
             .map(drop)
             .map_err(namespace_error_about(&root))
     }

@@ -30,7 +30,7 @@ impl Filesystem {
                 file.clear_touched();
             }
             let ops = self.names.with_export(ino, vec![Op::SetAttr { ino, changes }])?;
-            let commit = || self.names.tables().commit_together(&self.mount.ctx(), &ops);
+            let commit = || self.names.tables().commit_together(&self.mount.context(), &ops);
             match changes.atime {
                 Some(_) => self.names.access_times().discard_for(ino, commit)?,
                 None => commit()?,
@@ -47,7 +47,7 @@ impl Filesystem {
         if without_set_id(mode) != mode {
             let changes = AttrChanges { mode: Some(without_set_id(mode)), ..AttrChanges::default() };
             let ops = self.names.with_export(ino, vec![Op::SetAttr { ino, changes }])?;
-            self.names.tables().commit_together(&self.mount.ctx(), &ops)?;
+            self.names.tables().commit_together(&self.mount.context(), &ops)?;
             self.bucket.exports.export_soon(ino)?;
             return Ok(true);
         }

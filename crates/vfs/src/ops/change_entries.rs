@@ -117,7 +117,9 @@ impl Filesystem {
             // The link is only in this machine's metadata. It must not survive a crash that undoes pending renames of the file,
             // or it would lead to another file.
             self.bucket.moves.sync_move_journal().await?;
-            self.names.tables().commit(&self.mount.ctx(), &Op::Link { ino, parent, name: name.clone() })?;
+            self.names
+                .tables()
+                .commit(&self.mount.context(), &Op::Link { ino, parent, name: name.clone() })?;
             Ok::<_, Error>(())
         };
         let linked = linked.await;
@@ -126,7 +128,7 @@ impl Filesystem {
         if let Some(file) = unnamed
             && let Err(error) = self.entries.creator.store_named(&file).await
         {
-            self.names.tables().commit(&self.mount.ctx(), &Op::Unlink { parent, name, keep: true })?;
+            self.names.tables().commit(&self.mount.context(), &Op::Unlink { parent, name, keep: true })?;
             return Err(error);
         }
         self.names.references().add(ino);

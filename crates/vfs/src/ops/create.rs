@@ -167,7 +167,7 @@ impl Creator {
             rdev,
             target,
         };
-        let made = self.names.tables().commit(&self.mount.ctx(), &op)?.inode;
+        let made = self.names.tables().commit(&self.mount.context(), &op)?.inode;
         made.ok_or(Error::new(libc::EIO, "the namespace created no inode"))
     }
 

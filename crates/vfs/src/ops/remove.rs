@@ -79,7 +79,7 @@ impl Remover {
             let _changing = self.known.changes().begin(parent, name);
             self.names
                 .tables()
-                .commit(&self.mount.ctx(), &Op::Unlink { parent, name: name.clone(), keep: true })?;
+                .commit(&self.mount.context(), &Op::Unlink { parent, name: name.clone(), keep: true })?;
             // Otherwise a loss of power would restore the name, leading to whatever is at the file's path then.
             return self.names.sync_names_unless_write_back().await;
         }
@@ -113,7 +113,7 @@ impl Remover {
         match self
             .names
             .tables()
-            .commit(&self.mount.ctx(), &Op::Unlink { parent, name: name.clone(), keep: true })
+            .commit(&self.mount.context(), &Op::Unlink { parent, name: name.clone(), keep: true })
         {
             // Reconciliation has removed the parent directory meanwhile.
             Ok(_) | Err(FsError::NotFound) => Ok(()),
@@ -147,11 +147,11 @@ impl Remover {
         let rmdir = Op::Rmdir { parent, name: name.clone() };
         self.settings.commit_with_settings(Some((parent, &name)), None, |notes| {
             let ops: Vec<Op> = [rmdir.clone()].into_iter().chain(again).chain(notes.clone()).collect();
-            match self.names.tables().commit_together(&self.mount.ctx(), &ops) {
+            match self.names.tables().commit_together(&self.mount.context(), &ops) {
                 // The shadowed file was removed in between.
                 Err(FsError::NotFound) if has_beside => {
                     let ops: Vec<Op> = [rmdir].into_iter().chain(notes).collect();
-                    Ok(self.names.tables().commit_together(&self.mount.ctx(), &ops).map(drop)?)
+                    Ok(self.names.tables().commit_together(&self.mount.context(), &ops).map(drop)?)
                 }
                 done => Ok(done.map(drop)?),
             }

@@ -474,7 +474,7 @@ impl Renamer {
         };
         self.settings.commit_with_settings(left, reached, |notes| {
             let ops: Vec<Op> = [op].into_iter().chain(content).chain(notes).collect();
-            Ok(self.names.tables().commit_together(&self.mount.ctx(), &ops)?)
+            Ok(self.names.tables().commit_together(&self.mount.context(), &ops)?)
         })?;
         if plan.how == MoveKind::PromoteLink {
             return Ok(());

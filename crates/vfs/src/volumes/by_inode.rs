@@ -58,7 +58,7 @@ impl InodeVolume {
         let ino = self.names.new_ino(parent)?;
         let (mode, umask) = (mode & 0o7777, caller.umask & 0o777);
         let op = Op::CreateOrphan { parent, ino, mode, umask, uid: caller.uid, gid: caller.gid };
-        let inode = self.names.tables().commit(&self.mount.ctx(), &op)?.inode.ok_or(Error::NOT_FOUND)?;
+        let inode = self.names.tables().commit(&self.mount.context(), &op)?.inode.ok_or(Error::NOT_FOUND)?;
         let file = self.opener.open_file(ino)?;
         file.set_linkable(flags & libc::O_EXCL == 0);
         let begun = self.content.begin_new(&file, &mut *file.write_state.lock().await);
@@ -72,7 +72,7 @@ impl InodeVolume {
 
     pub(super) async fn unlink(&self, parent: Ino, name: Name) -> Result<()> {
         let op = Op::Unlink { parent, name, keep: true };
-        let removed = self.names.tables().commit(&self.mount.ctx(), &op)?;
+        let removed = self.names.tables().commit(&self.mount.context(), &op)?;
         self.opener.release_orphan(&removed).await
     }
 
@@ -91,7 +91,7 @@ impl InodeVolume {
         }
         // Renaming one name of an inode to another of its names does nothing and leaves no whiteout.
         if leaves_whiteout && !self.are_links_of_one_inode(&from, &to)? {
-            let ctx = self.mount.ctx();
+            let context = self.mount.context();
             let ino = self.names.new_ino(from.0)?;
             ops.push(Op::Create {
                 parent: from.0,
@@ -100,13 +100,13 @@ impl InodeVolume {
                 kind: Kind::CharDevice,
                 mode: 0,
                 umask: 0,
-                uid: ctx.uid,
-                gid: ctx.gid,
+                uid: context.uid,
+                gid: context.gid,
                 rdev: 0,
                 target: None,
             });
         }
-        let moved = self.names.tables().commit_together(&self.mount.ctx(), &ops)?;
+        let moved = self.names.tables().commit_together(&self.mount.context(), &ops)?;
         match moved.first() {
             Some(moved) => self.opener.release_orphan(moved).await,
             None => Ok(()),

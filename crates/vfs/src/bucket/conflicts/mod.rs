@@ -126,7 +126,7 @@ impl ConflictRecords {
         }
         let (name, value) = (name_of(&conflict.id), conflict.encode().into());
         let op = Op::SetXattr { ino: Ino::ROOT, name, value, how: XattrHow::Set };
-        self.names.tables().commit(&self.mount.ctx(), &op)?;
+        self.names.tables().commit(&self.mount.context(), &op)?;
         self.records.lock().insert(conflict.id.clone(), conflict.clone());
         self.records.update_blocking();
         self.names.sync_names_unless_write_back().await
@@ -137,7 +137,7 @@ impl ConflictRecords {
         match self
             .names
             .tables()
-            .commit(&self.mount.ctx(), &Op::RemoveXattr { ino: Ino::ROOT, name: name_of(id) })
+            .commit(&self.mount.context(), &Op::RemoveXattr { ino: Ino::ROOT, name: name_of(id) })
         {
             Ok(_) | Err(FsError::NoData) => {}
             Err(error) => return Err(error.into()),

@@ -173,7 +173,7 @@ impl Publisher {
             self.conflicts.record_conflict(&conflict).await?;
             let (from, to) = ((dir, name.clone()), (dir, beside.clone()));
             self.names.tables().commit(
-                &self.mount.ctx(),
+                &self.mount.context(),
                 &Op::Rename { from, to, how: RenameHow::NoReplace, keep: false },
             )?;
             self.known.directories().get(dir).forget();

@@ -103,7 +103,7 @@ impl Publisher {
         let (content, size_bytes) = (copy.content.clone(), copy.size_bytes);
         self.names
             .tables()
-            .commit(&self.mount.ctx(), &Op::Publish { ino, base, content, size_bytes, mtime: None })?;
+            .commit(&self.mount.context(), &Op::Publish { ino, base, content, size_bytes, mtime: None })?;
         Ok(true)
     }
 }

@@ -137,7 +137,7 @@ impl Uploader {
         let Spliced { ranges, content, .. } = spliced;
         assert_can_be_named(&ranges, &content, size_bytes);
         let splice = Op::Splice { ino, ranges, content, size_bytes, mtime };
-        let released = self.names.tables().commit(&self.mount.ctx(), &splice)?.released;
+        let released = self.names.tables().commit(&self.mount.context(), &splice)?.released;
         file.mark_names_unsynced();
         file.set_new(false);
         let pin = self.names.pin_of(ino)?.ok_or(Error::NOT_FOUND)?;

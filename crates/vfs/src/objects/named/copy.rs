@@ -113,7 +113,7 @@ impl InodeObjects {
             .fs
             .names
             .tables()
-            .commit_together(&self.fs.mount.ctx(), &change.ops)
+            .commit_together(&self.fs.mount.context(), &change.ops)
             .map_err(namespace_error_about(key))?;
         self.finish_change(key, change, applied).await?;
         // Without content the etag comes from the inode's times, which may have changed.

@@ -77,7 +77,7 @@ impl InodeObjects {
             .fs
             .names
             .tables()
-            .commit(&self.fs.mount.ctx(), &Op::Unlink { parent, name: name.clone(), keep: true })
+            .commit(&self.fs.mount.context(), &Op::Unlink { parent, name: name.clone(), keep: true })
         {
             Ok(_) => Ok(Some(change)),
             Err(error) if is_race(&error) => Ok(None),
@@ -107,7 +107,7 @@ impl InodeObjects {
                 change.ops.push(Op::RemoveXattr { ino: resolved.dir, name });
             }
         }
-        match self.fs.names.tables().commit_together(&self.fs.mount.ctx(), &change.ops) {
+        match self.fs.names.tables().commit_together(&self.fs.mount.context(), &change.ops) {
             Ok(_) => {}
             Err(error) if is_race(&error) => return Ok(false),
             Err(error) => return Err(namespace_error_about(key)(error)),
@@ -132,7 +132,7 @@ impl InodeObjects {
             };
             let Some((parent, name)) = directory.home.clone() else { return Ok(()) };
             let mut change = self.plan_prune(dir, parent, &name)?;
-            match self.fs.names.tables().commit_together(&self.fs.mount.ctx(), &change.ops) {
+            match self.fs.names.tables().commit_together(&self.fs.mount.context(), &change.ops) {
                 Ok(_) => self.fs.bucket.known.forget_removed_directory(&directory),
                 Err(error) if is_race(&error) => return Ok(()),
                 Err(error) => return Err(error),

@@ -29,7 +29,7 @@ impl InodeObjects {
         };
         for _ in 0..ATTEMPTS_MAX {
             let Some((change, dir)) = self.plan_move(from, to, precondition)? else { continue };
-            match self.fs.names.tables().commit_together(&self.fs.mount.ctx(), &change.ops) {
+            match self.fs.names.tables().commit_together(&self.fs.mount.context(), &change.ops) {
                 Ok(applied) => {
                     let mut change = change;
                     self.prune(dir, &mut change.news).map_err(namespace_error_about(to))?;

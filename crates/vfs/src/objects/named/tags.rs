@@ -30,7 +30,7 @@ impl InodeObjects {
             let mut description = before.with_tags(tags)?;
             description.record.given = given;
             let ops = description.replacement_ops(ino, &before)?;
-            match self.fs.names.tables().commit_together(&self.fs.mount.ctx(), &ops) {
+            match self.fs.names.tables().commit_together(&self.fs.mount.context(), &ops) {
                 Ok(_) => return Ok(()),
                 Err(error) if is_race(&error) => {}
                 Err(error) => return Err(namespace_error_about(key)(error)),

@@ -121,7 +121,7 @@ impl<N: ObjectNaming> Uploads for DirectoryObjects<N> {
         self.fs
             .names
             .tables()
-            .commit_together(&self.fs.mount.ctx(), &ops)
+            .commit_together(&self.fs.mount.context(), &ops)
             .map_err(namespace_error_about(key))?;
         self.fs.names.sync_names_unless_write_back().await.map_err(error_about(key))?;
         Ok(id)

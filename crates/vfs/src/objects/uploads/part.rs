@@ -155,7 +155,7 @@ impl<N: ObjectNaming> DirectoryObjects<N> {
             .fs
             .names
             .tables()
-            .commit_together(&self.fs.mount.ctx(), &ops)
+            .commit_together(&self.fs.mount.context(), &ops)
             .map_err(namespace_error_about(key))?;
         self.fs.names.sync_names_unless_write_back().await.map_err(error_about(key))?;
         for key in applied.into_iter().flat_map(|applied| applied.released) {
