@@ -1,8 +1,10 @@
-//! Creates and removes files until it is killed, and prints the names of the created files. `tests/crash.rs` kills it.
+//! Creates and removes files, singly and in runs, until it is killed, and prints the names of the created files. `tests/crash.rs` kills it.
 //!
 //! `crasher PATH LAYER`; the layer is `lsm` or `tables` (RocksDB).
 
-use meta::{Engine, Ino, Kind, LogCap, Moment, Name, Namespace, Op, OpContext, Seqno};
+use meta::{
+    Engine, Ino, Kind, LogCap, Moment, Name, Namespace, Op, OpContext, RunRecord, Seqno, Staged, namespace,
+};
 use meta_disk::{DiskEngine, EngineOptions, TableLayer};
 use std::error::Error;
 use std::io::Write;
@@ -18,7 +20,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let usage = "crasher PATH LAYER";
     let (path, layer) = arguments.next().zip(arguments.next()).ok_or(usage)?;
     let layer = if layer == "lsm" { TableLayer::Lsm } else { TableLayer::RocksDb };
-    let log_cap = LogCap { bytes_max: u64::MAX, tail_ops: 0 };
+    let log_cap = LogCap::UNLIMITED;
     let engine =
         DiskEngine::open(Path::new(&path), EngineOptions { log_cap, layer, ..EngineOptions::default() })?;
     engine.register("all", Seqno(0))?;
@@ -26,10 +28,15 @@ fn main() -> Result<(), Box<dyn Error>> {
     let namespace = Namespace::new(engine.clone(), &CONTEXT)?;
     let begin = engine.head().0;
     let run = |thread: u64| {
-        let outcome = work(&namespace, &*engine, &format!("{begin}-{thread}"));
+        let prefix = format!("{begin}-{thread}");
+        let outcome = if thread < 3 {
+            work(&namespace, &*engine, &prefix)
+        } else {
+            add_runs(&namespace, &*engine, &prefix)
+        };
         outcome.map_err(|error| error.to_string())
     };
-    let (run, threads) = (&run, 0..3);
+    let (run, threads) = (&run, 0..4);
     thread::scope(|scope| {
         let threads: Vec<_> = threads.map(|thread| scope.spawn(move || run(thread))).collect();
         let ended = threads.into_iter().map(|thread| thread.join().map_err(|_| "a thread panicked")?);
@@ -41,29 +48,62 @@ fn main() -> Result<(), Box<dyn Error>> {
 fn work(namespace: &Namespace, engine: &dyn Engine, prefix: &str) -> Result<(), Box<dyn Error>> {
     for n in 0.. {
         let text = format!("{prefix}-{n}");
-        let name = Name::new(text.as_bytes())?;
-        let (parent, kind) = (Ino::ROOT, Kind::File);
-        let ino = namespace.allocate(parent, 1)[0];
-        let create = Op::Create {
-            parent,
-            name: name.clone(),
-            ino,
-            kind,
-            mode: 0o644,
-            uid: 0,
-            gid: 0,
-            umask: 0,
-            rdev: 0,
-            target: None,
-        };
+        let (name, create) = create(namespace, &text)?;
         namespace.commit(&CONTEXT, &create)?;
         writeln!(io::stdout(), "{text}")?;
         if n % 2 == 0 {
-            namespace.commit(&CONTEXT, &Op::Unlink { parent, name, keep: false })?;
+            namespace.commit(&CONTEXT, &Op::Unlink { parent: Ino::ROOT, name, keep: false })?;
         }
         if n % 16 == 0 {
             engine.sync()?;
         }
+    }
+    Ok(())
+}
+
+/// Returns a new name in the root, and the op that creates it.
+fn create(namespace: &Namespace, text: &str) -> Result<(Name, Op), Box<dyn Error>> {
+    let name = Name::new(text.as_bytes())?;
+    let (parent, kind) = (Ino::ROOT, Kind::File);
+    let ino = namespace.allocate(parent, 1)[0];
+    let create = Op::Create {
+        parent,
+        name: name.clone(),
+        ino,
+        kind,
+        mode: 0o644,
+        uid: 0,
+        gid: 0,
+        umask: 0,
+        rdev: 0,
+        target: None,
+    };
+    Ok((name, create))
+}
+
+/// Files of a run: enough rows for a table file.
+const RUN_FILES: usize = 2500;
+
+/// Creates files in runs, with their log.
+fn add_runs(namespace: &Namespace, engine: &dyn Engine, prefix: &str) -> Result<(), Box<dyn Error>> {
+    for n in 0.. {
+        let mut txn = Staged::new(engine);
+        for file in 0..RUN_FILES {
+            let (_, op) = create(namespace, &format!("{prefix}-{n}-{file}"))?;
+            namespace::apply(&mut txn, &CONTEXT, &op)?;
+            txn.keep_op(&CONTEXT, &op);
+        }
+        let commit = txn.into_commit();
+        let mut run = engine.begin_run()?;
+        for (key, value) in &commit.puts {
+            run.put(key, value)?;
+        }
+        for (context, op) in &commit.ops {
+            run.log(context, op)?;
+        }
+        let record = RunRecord { conditions: commit.conditions, merges: commit.merges };
+        run.finish()?.ingest(&record)?;
+        writeln!(io::stdout(), "{prefix}-{n}-{}", RUN_FILES - 1)?;
     }
     Ok(())
 }

@@ -5,12 +5,14 @@
 //!
 //! Invariant: the holder of the commit lock sets an answer for every commit that it takes from the queue.
 
-use crate::group::Group;
+use crate::group::{Group, Logged};
+use crate::layer::FinishedTable;
+use crate::run::RunParts;
 use crate::sync::{Progress, Syncer};
 use crate::tables::Tables;
 use meta::codec::{HeadRecord, encode_head, encode_number};
 use meta::{
-    BatchRecord, Commit, CommitError, EngineError, KeyRange, LogError, LogSpan, Seqno, SortedRun, schema,
+    Commit, CommitError, EngineError, KeyRange, LogError, LogSpan, LoggedRun, RunRecord, Seqno, schema,
 };
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,9 +20,6 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Maximum commits in a group, which are all checked before the first one is answered.
 const GROUP_COMMITS_MAX: usize = 256;
-
-/// Minimum rows of a sorted run for which a table file of its own is built.
-const FILE_ROWS_MIN: usize = 4096;
 
 /// Commits whose log records are removed from the database at a time.
 const LOG_REMOVAL_COMMITS: u64 = 1024;
@@ -48,12 +47,22 @@ struct Log {
     span: LogSpan,
     /// The commit up to which log records have been removed.
     removed_to: Seqno,
+    /// The runs whose ops are in the tables, with their commits.
+    runs: LoggedRuns,
 }
 
+/// Runs in the log, with their commits, ascending.
+pub(crate) type LoggedRuns = VecDeque<(Seqno, LoggedRun)>;
+
 impl Applier {
-    pub(crate) fn new(tables: Arc<Tables>, progress: Arc<Progress>, syncer: Syncer, span: LogSpan) -> Self {
+    pub(crate) fn new(
+        tables: Arc<Tables>,
+        progress: Arc<Progress>,
+        syncer: Syncer,
+        (span, runs): (LogSpan, LoggedRuns),
+    ) -> Self {
         let cut = AtomicU64::new(span.cut().0);
-        let log = Mutex::new(Log { span, removed_to: Seqno(0) });
+        let log = Mutex::new(Log { span, removed_to: Seqno(0), runs });
         Self { tables, progress, syncer, queue: Mutex::default(), log, cut }
     }
 
@@ -76,19 +85,49 @@ impl Applier {
         }
     }
 
-    pub(crate) fn ingest(&self, run: SortedRun, record: BatchRecord) -> Answer {
+    pub(crate) fn tables(&self) -> &Tables {
+        &self.tables
+    }
+
+    /// Reserves a number as the version of a run's rows. It is below the numbers of all later commits.
+    pub(crate) fn reserve(&self) -> Result<Seqno, EngineError> {
         let mut log = self.lock_log();
         self.progress.check_running()?;
         let mut group = Group::after(self.progress.head(), &self.tables);
-        let is_large = run.rows().len() >= FILE_ROWS_MIN;
-        let seqno = group.admit_run(run, record)?;
-        if is_large {
+        group.head.0 += 1;
+        let reserved = group.head;
+        self.publish(&mut log, group, &[])?;
+        Ok(reserved)
+    }
+
+    pub(crate) fn ingest(&self, run: &RunParts, record: &RunRecord) -> Answer {
+        let has_tables = !run.tables.is_empty();
+        if has_tables {
+            self.flush_ahead()?;
+        }
+        let mut log = self.lock_log();
+        self.progress.check_running()?;
+        let mut group = Group::after(self.progress.head(), &self.tables);
+        let seqno = group.admit_run(&run.logged, record)?;
+        group.changes.extend(run.few.iter().map(|(key, row)| (key.clone(), row.clone())));
+        if has_tables {
             // A table file is durable at once, so all earlier commits must be durable before it.
             self.progress.sync(&self.tables)?;
             self.tables.checkpoint()?;
         }
-        self.publish(&mut log, group, is_large)?;
+        self.publish(&mut log, group, &run.tables)?;
         Ok(seqno)
+    }
+
+    /// Makes the rows in memory durable as table files, so that an ingestion has little left to write while it holds the commit lock.
+    fn flush_ahead(&self) -> Result<(), EngineError> {
+        self.progress.sync(&self.tables)?;
+        self.tables.finish_flush()?;
+        {
+            let _commit_lock = self.lock_log();
+            self.tables.begin_flush()?;
+        }
+        self.tables.finish_flush()
     }
 
     pub(crate) fn register(&self, consumer: &str, at: Seqno) -> Result<(), LogError> {
@@ -143,7 +182,7 @@ impl Applier {
         let published = if group.changes.is_empty() {
             Ok(())
         } else {
-            self.progress.check_running().and_then(|()| self.publish(log, group, false))
+            self.progress.check_running().and_then(|()| self.publish(log, group, &[]))
         };
         for (answer, admitted) in &answers {
             let outcome = admitted.clone().and_then(|seqno| Ok(published.clone().map(|()| seqno)?));
@@ -152,16 +191,19 @@ impl Applier {
         !answers.is_empty()
     }
 
-    /// Publishes all changes of a group at once.
-    fn publish(&self, log: &mut Log, group: Group<'_>, as_file: bool) -> Result<(), EngineError> {
+    /// Publishes all changes of a group at once, together with the table files of a run.
+    fn publish(&self, log: &mut Log, group: Group<'_>, run: &[FinishedTable]) -> Result<(), EngineError> {
         let Group { mut changes, head, logged, .. } = group;
         let cut = log.span.cut();
-        changes.insert(schema::head(), Some(encode_head(HeadRecord { head, cut })));
-        let removed_range = if as_file { None } else { log.removable_range() };
-        let written = if as_file {
-            self.tables.ingest(&changes)
+        let removed = if run.is_empty() { log.removable() } else { Removable::default() };
+        changes.extend(removed.run_pages.into_iter().map(|key| (key, None)));
+        let adds_run = logged.iter().any(|commit| matches!(commit, Logged::Run { .. }));
+        let has_runs = adds_run || log.runs.len() > removed.runs;
+        changes.insert(schema::head(), Some(encode_head(HeadRecord { head, cut, has_runs })));
+        let written = if run.is_empty() {
+            self.tables.write(changes, removed.range.as_ref())
         } else {
-            self.tables.write(changes, removed_range.as_ref())
+            self.tables.ingest(run, &changes)
         };
         if let Err(error @ EngineError::Uncertain(_)) = &written
             && !self.tables.has_pending_cancellation()
@@ -170,12 +212,11 @@ impl Applier {
             self.progress.stop(error);
         }
         written?;
-        if removed_range.is_some() {
+        if removed.range.is_some() {
             log.removed_to = cut;
+            log.runs.drain(..removed.runs);
         }
-        for commit in logged {
-            log.span.append(commit.seqno, commit.ops, commit.bytes);
-        }
+        logged.into_iter().for_each(|commit| log.append(commit));
         self.progress.set_head(head);
         self.cut.store(log.span.cut().0, Ordering::Release);
         self.syncer.wake();
@@ -183,11 +224,42 @@ impl Applier {
     }
 }
 
+/// The records of the log that no reader needs any longer.
+#[derive(Default)]
+struct Removable {
+    range: Option<KeyRange>,
+    /// The number of runs in the range, and the keys of the pages of their ops.
+    runs: usize,
+    run_pages: Vec<Vec<u8>>,
+}
+
 impl Log {
-    /// Returns the range of log records to remove, if it contains at least [`LOG_REMOVAL_COMMITS`] commits.
-    fn removable_range(&self) -> Option<KeyRange> {
+    fn append(&mut self, commit: Logged) {
+        match commit {
+            Logged::Ops { seqno, ops, bytes } => self.span.append(seqno, ops, bytes),
+            Logged::Run { seqno, run } => {
+                self.span.append_run(seqno, &run);
+                self.runs.push_back((seqno, run));
+            }
+        }
+    }
+
+    /// Returns the records to remove, if they contain a run or at least [`LOG_REMOVAL_COMMITS`] commits.
+    fn removable(&self) -> Removable {
         let cut = self.span.cut();
-        (cut.0 - self.removed_to.0 >= LOG_REMOVAL_COMMITS).then(|| schema::log_records(self.removed_to, cut))
+        let runs = self.runs.partition_point(|(seqno, _)| *seqno <= cut);
+        if runs == 0 && cut.0 - self.removed_to.0 < LOG_REMOVAL_COMMITS {
+            return Removable::default();
+        }
+        let pages = |(_, run): &(Seqno, LoggedRun)| {
+            let version = run.version;
+            (0..run.pages).map(move |page| schema::run_log_page(version, page))
+        };
+        Removable {
+            range: Some(schema::log_records(self.removed_to, cut)),
+            runs,
+            run_pages: self.runs.iter().take(runs).flat_map(pages).collect(),
+        }
     }
 }
 

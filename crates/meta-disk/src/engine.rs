@@ -1,18 +1,22 @@
 //! [`DiskEngine`]: opening, dump and restore, and the implementation of [`Engine`].
 
-use crate::applier::Applier;
+use crate::applier::{Applier, LoggedRuns};
 use crate::engine_dir::{EngineDir, SyncedMark};
 use crate::error::OpenError;
 use crate::journal::{Journal, Records};
 use crate::layer::Layer;
 use crate::options::EngineOptions;
 use crate::row::Changes;
+use crate::run::NewRun;
 use crate::sync::{Progress, Syncer};
 use crate::tables::Tables;
-use meta::codec::{DecodeError, HeadRecord, decode_head, decode_log_record, decode_number, encode_head};
+use meta::codec::{
+    DecodeError, HeadRecord, decode_head, decode_log_page, decode_log_record, decode_logged_run,
+    decode_number, encode_head,
+};
 use meta::{
-    BatchRecord, Commit, CommitError, Engine, EngineError, KeyRange, LogCap, LogError, LogSpan, LoggedOp,
-    Reader, Rows, Seqno, SortedRun, Versioned, schema,
+    Commit, CommitError, Engine, EngineError, KeyRange, LogCap, LogError, LogSpan, LoggedOp, LoggedRun, Op,
+    OpContext, Reader, Rows, RunBuilder, Seqno, Versioned, schema,
 };
 use std::fmt;
 use std::ops::Bound;
@@ -110,12 +114,12 @@ impl DiskEngine {
             (Some(_), None) => return Err(corrupt("the head record is missing".into())),
             (None, record) => initialize(&tables, &dir, record)?,
         };
-        let span = log_span(&tables, options.log_cap, record)?;
+        let log = read_log(&tables, options.log_cap, record)?;
         let tables = Arc::new(tables);
         let progress = Arc::new(Progress::new(record.head, mark));
         let syncer = Syncer::start(tables.clone(), progress.clone(), options.sync_interval)
             .map_err(|error| OpenError::Io { path: path.to_owned(), error })?;
-        let applier = Applier::new(tables.clone(), progress.clone(), syncer, span);
+        let applier = Applier::new(tables.clone(), progress.clone(), syncer, log);
         Ok(Self { applier, tables, progress, dir })
     }
 }
@@ -155,32 +159,43 @@ fn initialize(
     dir: &EngineDir,
     record: Option<HeadRecord>,
 ) -> Result<(SyncedMark, HeadRecord), OpenError> {
-    let record = record.unwrap_or(HeadRecord { head: Seqno(0), cut: Seqno(0) });
+    let record = record.unwrap_or(HeadRecord { head: Seqno(0), cut: Seqno(0), has_runs: false });
     tables.write(Changes::from([(schema::head(), Some(encode_head(record)))]), None)?;
     tables.sync()?;
     Ok((dir.create_synced_mark(record.head)?, record))
 }
 
-/// Reads the extent of the log and its consumers from the tables.
-fn log_span(tables: &Tables, cap: LogCap, record: HeadRecord) -> Result<LogSpan, EngineError> {
+/// Reads the extent of the log, its consumers and its runs from the tables.
+fn read_log(tables: &Tables, cap: LogCap, record: HeadRecord) -> Result<(LogSpan, LoggedRuns), EngineError> {
     let mut span = LogSpan::new(cap, record.cut);
     tables.for_each_stored(&schema::consumers(), |key, value| {
         span.restore(schema::consumer_of(key)?, Seqno(decode_number(value)?));
         Ok(true)
     })?;
+    let mut runs = LoggedRuns::new();
     let mut commit = (Seqno(0), 0, 0);
-    tables.for_each_stored(&schema::log_records(record.cut, record.head), |key, value| {
+    // Records up to the cut may be there too, and the pages of such runs are still to be removed.
+    tables.for_each_stored(&schema::log_records(Seqno(0), record.head), |key, value| {
         let seqno = schema::seqno_of(key)?;
+        let run = schema::is_logged_run(key).then(|| decode_logged_run(value)).transpose()?;
+        runs.extend(run.map(|run| (seqno, run)));
+        if seqno <= record.cut {
+            return Ok(true);
+        }
         if seqno != commit.0 {
             span.append(commit.0, commit.1, commit.2);
             commit = (seqno, 0, 0);
         }
-        commit.1 += 1;
-        commit.2 += (key.len() + value.len()) as u64;
+        if let Some(run) = run {
+            span.append_run(seqno, &run);
+        } else {
+            commit.1 += 1;
+            commit.2 += (key.len() + value.len()) as u64;
+        }
         Ok(true)
     })?;
     span.append(commit.0, commit.1, commit.2);
-    Ok(span)
+    Ok((span, runs))
 }
 
 fn corrupt(what: String) -> OpenError {
@@ -229,22 +244,24 @@ impl Engine for DiskEngine {
 
     fn log_after(&self, cursor: Seqno, limit: usize) -> Result<Vec<LoggedOp>, LogError> {
         let head = self.progress.head();
-        let mut ops: Vec<LoggedOp> = Vec::new();
-        self.tables.for_each_stored(&schema::log_records(cursor, head), |key, record| {
+        let mut page = LogPage { cursor, limit, ops: Vec::new() };
+        let outcome = self.tables.for_each_stored(&schema::log_records(cursor, head), |key, record| {
             let seqno = schema::seqno_of(key)?;
-            if ops.len() >= limit && ops.last().is_some_and(|last| last.seqno != seqno) {
-                return Ok(false);
+            match schema::is_logged_run(key) {
+                true => page.add_run(&self.tables, seqno, &decode_logged_run(record)?),
+                false => Ok(page.add(seqno, || Ok(vec![decode_log_record(record)?]))?),
             }
-            let (context, op) = decode_log_record(record)?;
-            ops.push(LoggedOp { seqno, context, op });
-            Ok(true)
-        })?;
-        // The cut is read last, since records that were cut off during the scan may be missing in `ops`.
-        if cursor < self.applier.cut() { Err(LogError::Lagged { head }) } else { Ok(ops) }
+        });
+        // The cut is read last, since records that were cut off during the scan may be missing in the page.
+        if cursor < self.applier.cut() {
+            return Err(LogError::Lagged { head });
+        }
+        outcome?;
+        Ok(page.ops)
     }
 
-    fn ingest(&self, run: SortedRun, log: BatchRecord) -> Result<Seqno, CommitError> {
-        self.applier.ingest(run, log)
+    fn begin_run(&self) -> Result<Box<dyn RunBuilder<'_> + '_>, EngineError> {
+        Ok(Box::new(NewRun::begin(&self.applier)?))
     }
 
     fn register(&self, consumer: &str, at: Seqno) -> Result<(), LogError> {
@@ -269,5 +286,42 @@ impl Engine for DiskEngine {
 
     fn memory_bytes(&self) -> u64 {
         self.tables.memory_bytes()
+    }
+}
+
+/// Ops read from the log, of whole commits.
+struct LogPage {
+    cursor: Seqno,
+    limit: usize,
+    ops: Vec<LoggedOp>,
+}
+
+impl LogPage {
+    /// Adds ops of a commit. Returns whether there is space for more; if there was none, nothing is added.
+    fn add(
+        &mut self,
+        seqno: Seqno,
+        read: impl FnOnce() -> Result<Vec<(OpContext, Op)>, EngineError>,
+    ) -> Result<bool, EngineError> {
+        let is_full = self.ops.len() >= self.limit && self.ops.last().is_some_and(|last| last.seqno != seqno);
+        if !is_full {
+            self.ops.extend(read()?.into_iter().map(|(context, op)| LoggedOp { seqno, context, op }));
+        }
+        Ok(!is_full)
+    }
+
+    /// Adds pages of a run's ops as far as there is space, and returns whether there is space for more.
+    fn add_run(&mut self, tables: &Tables, commit: Seqno, run: &LoggedRun) -> Result<bool, EngineError> {
+        for page in run.first_page_after(self.cursor, commit)..run.pages {
+            let read = || {
+                let stored = tables.get_stored(&schema::run_log_page(run.version, page))?;
+                let missing = || EngineError::Corrupt("ops of a run are missing in the log".into());
+                Ok(decode_log_page(&stored.ok_or_else(missing)?)?)
+            };
+            if !self.add(run.seqno_of_page(commit, page), read)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 }

@@ -37,10 +37,20 @@ impl EngineDir {
             Err(TryLockError::Error(error)) => return Err(io(&path)(error)),
         }
         let dir = Self { root: root.to_owned(), _lock: lock };
-        match fs::remove_file(dir.run_path()) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(io(&dir.run_path())(error)),
-            _ => Ok(dir),
+        dir.remove_run_files().map_err(io(root))?;
+        Ok(dir)
+    }
+
+    /// Removes the table files of runs that a crash has left.
+    fn remove_run_files(&self) -> io::Result<()> {
+        for entry in fs::read_dir(&self.root)? {
+            let path = entry?.path();
+            let name = path.file_name().and_then(|name| name.to_str());
+            if name.is_some_and(|name| name.starts_with("run") && name.ends_with(".sst")) {
+                fs::remove_file(&path)?;
+            }
         }
+        Ok(())
     }
 
     pub(crate) fn root(&self) -> &Path {
@@ -63,9 +73,10 @@ impl EngineDir {
         self.root.join("lsm")
     }
 
-    /// Returns the path of the table file that is built for a sorted run. A file left by a crash is removed on opening.
+    /// Returns the path of a table file of a run, without its number and ending. A file left by a crash is removed on opening.
+    #[cfg(feature = "rocksdb")]
     pub(crate) fn run_path(&self) -> PathBuf {
-        self.root.join("run.sst")
+        self.root.join("run")
     }
 
     /// Opens the mark. Returns `None` if the engine has not been initialised completely.

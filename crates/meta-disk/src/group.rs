@@ -4,9 +4,9 @@
 
 use crate::row::{self, Changes};
 use crate::tables::Tables;
-use meta::codec::encode_log_record;
+use meta::codec::{encode_log_record, encode_logged_run};
 use meta::{
-    BatchRecord, Commit, CommitError, Condition, EngineError, KeyRange, Op, OpContext, Seqno, SortedRun,
+    Commit, CommitError, Condition, EngineError, KeyRange, LoggedRun, Merge, Op, OpContext, RunRecord, Seqno,
     schema,
 };
 use std::collections::BTreeSet;
@@ -19,11 +19,12 @@ pub(crate) struct Group<'a> {
     pub(crate) logged: Vec<Logged>,
 }
 
-/// The size of a commit's log records.
-pub(crate) struct Logged {
-    pub(crate) seqno: Seqno,
-    pub(crate) ops: usize,
-    pub(crate) bytes: u64,
+/// A commit in the log.
+pub(crate) enum Logged {
+    /// A commit with ops of its own, with their number and size.
+    Ops { seqno: Seqno, ops: usize, bytes: u64 },
+    /// A commit that adds a run with ops.
+    Run { seqno: Seqno, run: LoggedRun },
 }
 
 impl<'a> Group<'a> {
@@ -37,25 +38,34 @@ impl<'a> Group<'a> {
         if commit.is_check() {
             return Ok(self.head);
         }
-        let merged = self.apply_merges(&commit)?;
+        let merged = self.apply_merges(&commit.merges)?;
         let seqno = Seqno(self.head.0 + 1);
         for (key, value) in commit.puts {
             self.changes.insert(key, Some(row::encode(seqno, &value)));
         }
-        self.changes.extend(merged.into_iter().map(|(key, value)| (key, Some(row::encode(seqno, &value)))));
+        self.add_merged(seqno, merged);
         self.changes.extend(commit.deletes.into_iter().map(|key| (key, None)));
         self.add_log_records(seqno, &commit.ops);
         self.head = seqno;
         Ok(seqno)
     }
 
-    /// Adds a sorted run of new keys.
-    pub(crate) fn admit_run(&mut self, run: SortedRun, log: BatchRecord) -> Result<Seqno, CommitError> {
-        if !self.has_only_new_keys(&run)? {
-            return Err(CommitError::Conflict);
+    /// Adds the commit of a run, without the rows of the run.
+    pub(crate) fn admit_run(&mut self, run: &LoggedRun, record: &RunRecord) -> Result<Seqno, CommitError> {
+        self.check_conditions(&Commit { conditions: record.conditions.clone(), ..Commit::default() })?;
+        let merged = self.apply_merges(&record.merges)?;
+        let seqno = run.seqno_after(self.head);
+        self.add_merged(seqno, merged);
+        if run.ops > 0 {
+            self.changes.insert(schema::logged_run(seqno), Some(encode_logged_run(run)));
+            self.logged.push(Logged::Run { seqno, run: *run });
         }
-        let BatchRecord { conditions, merges, ops } = log;
-        self.admit(Commit { conditions, puts: run.into_rows(), deletes: Vec::new(), merges, ops })
+        self.head = seqno;
+        Ok(seqno)
+    }
+
+    fn add_merged(&mut self, seqno: Seqno, merged: Vec<(Vec<u8>, meta::Value)>) {
+        self.changes.extend(merged.into_iter().map(|(key, value)| (key, Some(row::encode(seqno, &value)))));
     }
 
     fn add_log_records(&mut self, seqno: Seqno, ops: &[(OpContext, Op)]) {
@@ -66,7 +76,7 @@ impl<'a> Group<'a> {
             self.changes.insert(key, Some(record));
         }
         if !ops.is_empty() {
-            self.logged.push(Logged { seqno, ops: ops.len(), bytes });
+            self.logged.push(Logged::Ops { seqno, ops: ops.len(), bytes });
         }
     }
 
@@ -132,32 +142,14 @@ impl<'a> Group<'a> {
     }
 
     /// Computes the merged records before anything is added, so that a merge that fails changes nothing.
-    fn apply_merges(&self, commit: &Commit) -> Result<Vec<(Vec<u8>, meta::Value)>, CommitError> {
-        let mut merged = Vec::with_capacity(commit.merges.len());
-        for (key, merge) in &commit.merges {
+    fn apply_merges(&self, merges: &[(Vec<u8>, Merge)]) -> Result<Vec<(Vec<u8>, meta::Value)>, CommitError> {
+        let mut merged = Vec::with_capacity(merges.len());
+        for (key, merge) in merges {
             let outcome = self.with_row(key, |row| Ok(merge.apply(row::split(row)?.1)))?;
             merged.push((key.clone(), outcome.ok_or(CommitError::Conflict)?));
         }
         let done = merged.into_iter().map(|(key, outcome)| Ok((key, outcome?)));
         Ok(done.collect::<Result<_, EngineError>>()?)
-    }
-
-    /// Returns whether no key of a run exists. Iterates over run and tables together and skips in each the keys below the other's next
-    /// key, so that a run into empty ranges costs a few seeks. Reads only the tables, because a run is in a group of its own.
-    fn has_only_new_keys(&self, run: &SortedRun) -> Result<bool, EngineError> {
-        let rows = run.rows();
-        let mut records = self.tables.iterate(Vec::new(), None);
-        let mut at = 0;
-        while let Some((key, _)) = rows.get(at) {
-            records.seek(key);
-            let Some((found, _)) = records.item() else { break };
-            if found == key {
-                return Ok(false);
-            }
-            at += rows[at..].partition_point(|(key, _)| key.as_slice() < found);
-        }
-        records.finish()?;
-        Ok(true)
     }
 }
 

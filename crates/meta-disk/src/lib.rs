@@ -14,7 +14,7 @@
 //!
 //! **Atomicity.** All changes of a group (records, ops in the log, the head) are published at once: in one write, or, for a large sorted
 //! run, in one table file that one record of the layer's manifest adds. The head and the log are part of the same write or file, so a
-//! crash never leaves an intermediate state.
+//! crash never leaves an intermediate state. The table files of a large run are written before, outside of the commit lock.
 //!
 //! **Durability.** A completed commit survives a crash of the process, because it is in the layer's write-ahead log. It survives a loss
 //! of power after [`sync`](meta::Engine::sync), which a thread of the engine also calls every few milliseconds while there are unsynced
@@ -38,6 +38,7 @@ mod open_databases;
 mod options;
 mod records;
 mod row;
+mod run;
 mod snapshot;
 mod sync;
 mod tables;

@@ -10,9 +10,15 @@ const VERSION_BYTES: usize = 8;
 
 pub(crate) fn encode(version: Seqno, value: &[u8]) -> Vec<u8> {
     let mut row = Vec::with_capacity(VERSION_BYTES + value.len());
+    encode_into(&mut row, version, value);
+    row
+}
+
+/// Encodes a row into a buffer, whose content is replaced.
+pub(crate) fn encode_into(row: &mut Vec<u8>, version: Seqno, value: &[u8]) {
+    row.clear();
     row.extend_from_slice(&version.0.to_be_bytes());
     row.extend_from_slice(value);
-    row
 }
 
 pub(crate) fn decode(row: &[u8]) -> Result<Versioned, EngineError> {

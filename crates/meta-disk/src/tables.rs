@@ -4,7 +4,7 @@
 
 use crate::error::io_error;
 use crate::journal::{self, Journal, Records};
-use crate::layer::Layer;
+use crate::layer::{FinishedTable, Layer, NewTable};
 use crate::records::{RecordIterator, first_rows};
 use crate::row::{self, Changes};
 use crate::snapshot::Snapshot;
@@ -258,9 +258,25 @@ impl Tables {
         self.layer.write(changes, removed_range, journal_number.is_none())
     }
 
-    /// Publishes changes as one table file, which is durable when this returns. All earlier commits must have been synced.
-    pub(crate) fn ingest(&self, changes: &Changes) -> Result<(), EngineError> {
-        self.layer.ingest(changes)
+    /// Begins a table file.
+    pub(crate) fn begin_table(&self) -> Result<NewTable<'_>, EngineError> {
+        self.layer.begin_table()
+    }
+
+    /// Publishes table files, oldest first, and newer changes, all at once. They are durable when this returns. All earlier commits must have
+    /// been synced.
+    pub(crate) fn ingest(&self, tables: &[FinishedTable], changes: &Changes) -> Result<(), EngineError> {
+        self.layer.ingest(tables, changes)
+    }
+
+    /// Begins to write the rows in memory to table files, unless it has begun. The caller excludes concurrent writes.
+    pub(crate) fn begin_flush(&self) -> Result<(), EngineError> {
+        if self.is_journaled() { self.checkpoint() } else { self.layer.begin_flush() }
+    }
+
+    /// Waits until the rows that [`begin_flush`](Self::begin_flush) found are in table files. Writes may run meanwhile.
+    pub(crate) fn finish_flush(&self) -> Result<(), EngineError> {
+        if self.is_journaled() { Ok(()) } else { self.layer.finish_flush() }
     }
 
     /// Cuts the layer's own log where a loss of power tore it; fails if the log is damaged.

@@ -1,7 +1,10 @@
 //! Helpers to open engines, read their contents, and copy or damage their files.
 
 use meta::{Applied, FsError, Ino, Inode, Kind};
-use meta::{Commit, Engine, LogCap, LoggedOp, Moment, Op, OpContext, Reader, Rows, Seqno, Staged, namespace};
+use meta::{
+    Commit, CommitError, Engine, LogCap, LoggedOp, Moment, Op, OpContext, Reader, Rows, RunRecord, Seqno,
+    Staged, namespace,
+};
 use meta_disk::{DiskEngine, EngineOptions, OpenError, TableLayer};
 use std::cell::Cell;
 use std::fs;
@@ -16,7 +19,7 @@ pub(crate) const CONTEXT: OpContext =
 /// The consumer for which the whole log is kept.
 pub(crate) const ALL: &str = "all";
 
-pub(crate) const WHOLE_LOG: LogCap = LogCap { bytes_max: u64::MAX, tail_ops: 0 };
+pub(crate) const WHOLE_LOG: LogCap = LogCap::UNLIMITED;
 
 thread_local! {
     /// The layer that the test on this thread uses.
@@ -89,6 +92,21 @@ pub(crate) fn put(key: &str, value: &str) -> Commit {
 
 pub(crate) fn purge(number: u64) -> (OpContext, Op) {
     (CONTEXT, Op::Purge { ino: Ino(number) })
+}
+
+/// Adds a run of this many rows, which logs ops.
+pub(crate) fn ingest(
+    engine: &dyn Engine,
+    rows: usize,
+    ops: &[(OpContext, Op)],
+    record: &RunRecord,
+) -> Result<Seqno, CommitError> {
+    let mut run = engine.begin_run().unwrap();
+    for nr in 0..rows {
+        run.put(format!("r{nr:06}").as_bytes(), nr.to_string().as_bytes()).unwrap();
+    }
+    ops.iter().for_each(|(context, op)| run.log(context, op).unwrap());
+    run.finish().unwrap().ingest(record)
 }
 
 /// Commits an op without a [`Namespace`](meta::Namespace), which would lease inode numbers.

@@ -1,7 +1,7 @@
 //! Reads with a small cache.
 
-use crate::fixture::{open, options};
-use meta::{BatchRecord, Engine as _, Reader as _, SortedRun};
+use crate::fixture::{ingest, open, options};
+use meta::{Reader as _, RunRecord};
 use meta_disk::{DiskEngine, EngineOptions};
 
 on_each_layer! {
@@ -22,9 +22,8 @@ fn bytes_read() -> u64 {
 /// and a listing of 400,000 entries took 8 times as much CPU with a limit of 128 MiB as with 1 GiB.
 fn a_missing_key_does_not_read_the_whole_filter() {
     let folder = tempfile::tempdir().unwrap();
-    let rows = (0..KEYS).map(|n| (format!("r{n:06}").into_bytes(), n.to_string().as_bytes().into()));
     let engine = open(folder.path());
-    engine.ingest(SortedRun::new(rows.collect()).unwrap(), BatchRecord::default()).unwrap();
+    ingest(&engine, KEYS as usize, &[], &RunRecord::default()).unwrap();
     drop(engine);
     let engine = DiskEngine::open(folder.path(), EngineOptions { cache_bytes: 0, ..options() }).unwrap();
     let before = bytes_read();

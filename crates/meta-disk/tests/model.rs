@@ -3,8 +3,8 @@
 
 use crate::fixture::{ALL, CONTEXT, WHOLE_LOG, commit_op, directory, log, open, options, table};
 use meta::{
-    BatchRecord, Commit, CommitError, Condition, Engine, Ino, KeyRange, LogCap, MemoryEngine, Merge,
-    Namespace, Op, OpContext, Seqno, SortedRun, Value, codec, invariants, schema,
+    Commit, CommitError, Condition, Engine, Ino, KeyRange, LogCap, MemoryEngine, Merge, Namespace, Op,
+    OpContext, RunRecord, Seqno, Value, codec, invariants, schema,
 };
 use meta_disk::{DiskEngine, EngineOptions};
 use sim::namespace::ops::{OpSource, moment};
@@ -29,7 +29,7 @@ struct EnginePair<'a> {
 
 impl<'a> EnginePair<'a> {
     fn new(path: &'a Path, seed: u64) -> Self {
-        let log_cap = LogCap { bytes_max: u64::MAX, tail_ops: 5 };
+        let log_cap = LogCap { tail_ops: 5, ..LogCap::UNLIMITED };
         let pair = Self {
             path,
             log_cap,
@@ -146,17 +146,28 @@ impl<'a> EnginePair<'a> {
         crate::fixture::purge(self.entropy.next_u64())
     }
 
-    /// Ingests a run of a few rows, or of enough rows for a table file of its own.
+    /// Adds a run of a few rows, or of enough rows for a table file of its own.
     fn ingest(&self) {
         let count = if self.below(8) == 0 { 5000 } else { 1 + self.below(3) };
         let tag = self.key();
         let key = |nr: u64| [&tag, &nr.to_be_bytes()[self.below(2) as usize * 7..]].concat();
-        let rows = BTreeMap::from_iter((0..count).map(|nr| (key(nr), Value::from(nr.to_be_bytes()))));
-        let run = SortedRun::new(rows.into_iter().collect()).unwrap();
+        let row = |nr: u64| (self.below(8) > 0).then(|| nr.to_be_bytes());
+        let rows = BTreeMap::from_iter((0..count).map(|nr| (key(nr), row(nr))));
+        let ops = self.random_vec(if count == 5000 { 3000 } else { 4 }, || self.op());
         let merges = self.random_vec(2, || (schema::inode(Ino(self.below(2))), self.merge()));
-        let conditions = self.random_vec(2, || self.condition());
-        let record = BatchRecord { conditions, merges, ops: self.random_vec(3, || self.op()) };
-        self.assert_same(|engine| engine.ingest(run.clone(), record.clone()).map_err(kind));
+        let record = RunRecord { conditions: self.random_vec(2, || self.condition()), merges };
+        let is_merged = |key: &Vec<u8>| record.merges.iter().any(|(merged, _)| merged == key);
+        self.assert_same(|engine| {
+            let mut run = engine.begin_run().unwrap();
+            for (key, row) in rows.iter().filter(|(key, _)| !is_merged(key)) {
+                match row {
+                    Some(row) => run.put(key, row).unwrap(),
+                    None => run.delete(key).unwrap(),
+                }
+            }
+            ops.iter().for_each(|(context, op)| run.log(context, op).unwrap());
+            run.finish().unwrap().ingest(&record).map_err(kind)
+        });
     }
 }
 

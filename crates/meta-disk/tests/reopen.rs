@@ -1,9 +1,8 @@
 //! The state of an engine after it is closed and opened again.
 
-use crate::fixture::{ALL, directory, log, open, open_with_log, options, purge, put, table};
+use crate::fixture::{ALL, directory, ingest, log, open, open_with_log, options, purge, put, table};
 use meta::{
-    BatchRecord, Commit, Condition, Engine, Ino, LogCap, LogError, Merge, Reader, Seqno, SortedRun, codec,
-    schema,
+    Commit, Condition, Engine, Ino, LogCap, LogError, Merge, Reader, RunRecord, Seqno, codec, schema,
 };
 use meta_disk::{DiskEngine, EngineOptions};
 use std::path::Path;
@@ -13,6 +12,7 @@ on_each_layer! {
     every_kind_of_write_survives_reopening
     a_large_run_is_one_commit_with_its_log
     a_cut_log_stays_cut
+    the_ops_of_a_run_are_removed_when_they_are_cut_off
     consumers_are_kept_until_they_are_removed
 }
 
@@ -27,11 +27,6 @@ fn assert_survives_reopen(path: &Path, change: impl FnOnce(&DiskEngine)) {
     let before = state(&engine);
     drop(engine);
     assert_eq!(state(&open(path)), before);
-}
-
-fn run(rows: usize) -> SortedRun {
-    let rows = (0..rows).map(|n| (format!("r{n:06}").into_bytes(), n.to_string().as_bytes().into()));
-    SortedRun::new(rows.collect()).unwrap()
 }
 
 fn every_kind_of_write_survives_reopening() {
@@ -56,7 +51,7 @@ fn every_kind_of_write_survives_reopening() {
         engine.commit(Commit { merges, ..Commit::default() }).unwrap();
     });
     assert_survives_reopen(path, |engine| {
-        engine.ingest(run(10), BatchRecord { ops: vec![purge(3)], ..BatchRecord::default() }).unwrap();
+        ingest(engine, 10, &[purge(3)], &RunRecord::default()).unwrap();
     });
     assert_survives_reopen(path, |engine| engine.advance(ALL, Seqno(2)).unwrap());
 }
@@ -64,17 +59,19 @@ fn every_kind_of_write_survives_reopening() {
 fn a_large_run_is_one_commit_with_its_log() {
     let folder = tempfile::tempdir().unwrap();
     let merges = vec![(schema::inode(Ino(9)), Merge::entry(Timestamp(7), 1))];
-    let record = BatchRecord { merges, ops: vec![purge(1), purge(2)], ..BatchRecord::default() };
-    let rows = 10_000;
+    let record = RunRecord { merges, ..RunRecord::default() };
+    let (rows, ops) = (10_000, Vec::from_iter((0..1000).map(purge)));
     assert_survives_reopen(folder.path(), |engine| {
         let before = engine.commit(put("r005000x", "between")).unwrap();
         let puts = vec![(schema::inode(Ino(9)), codec::encode_inode(&directory(9)).into())];
         engine.commit(Commit { puts, ..Commit::default() }).unwrap();
-        let seqno = engine.ingest(run(rows), record.clone()).unwrap();
+        let seqno = ingest(engine, rows, &ops, &record).unwrap();
+        let version = engine.get(b"r000000").unwrap().unwrap().version;
         let found = table(engine);
-        assert_eq!(found.iter().filter(|(_, row)| row.version == seqno).count(), rows + 1);
+        assert_eq!(found.iter().filter(|(_, row)| row.version == version).count(), rows);
+        assert_eq!(found.iter().filter(|(_, row)| row.version == seqno).count(), 1, "the merged record");
         assert_eq!(engine.get(b"r005000x").unwrap().unwrap().version, before);
-        assert_eq!(log(engine).len(), 2);
+        assert_eq!(log(engine).len(), 1000);
         engine.commit(put("r000001", "newer than the run")).unwrap();
     });
     let engine = open(folder.path());
@@ -82,13 +79,14 @@ fn a_large_run_is_one_commit_with_its_log() {
     let condition = Condition::Absent { key: b"r000001".to_vec() };
     let late = Commit { conditions: vec![condition], ..put("x", "1") };
     assert_eq!(engine.commit(late), Err(meta::CommitError::Conflict));
-    assert_eq!(engine.ingest(run(rows), record), Err(meta::CommitError::Conflict));
+    let record = RunRecord { conditions: vec![Condition::Absent { key: b"r000001".to_vec() }], ..record };
+    assert_eq!(ingest(&engine, rows, &ops, &record), Err(meta::CommitError::Conflict));
 }
 
 /// Reopening neither brings back log that was cut off nor changes how much log is kept.
 fn a_cut_log_stays_cut() {
     let folder = tempfile::tempdir().unwrap();
-    let log_cap = LogCap { bytes_max: 1 << 20, tail_ops: 10 };
+    let log_cap = LogCap { bytes_max: 1 << 20, tail_ops: 10, ..LogCap::default() };
     let open = || DiskEngine::open(folder.path(), EngineOptions { log_cap, ..options() }).unwrap();
     let mut cut = Seqno(0);
     for round in 0..4 {
@@ -119,4 +117,33 @@ fn consumers_are_kept_until_they_are_removed() {
     let engine = open(folder.path());
     assert_eq!(engine.cursor("kept"), Ok(head));
     assert_eq!(engine.cursor("removed"), Err(LogError::NoConsumer("removed".into())));
+}
+
+/// The ops of a run take space in the tables while a consumer needs them, and no longer.
+fn the_ops_of_a_run_are_removed_when_they_are_cut_off() {
+    let folder = tempfile::tempdir().unwrap();
+    let pages = |engine: &DiskEngine| {
+        let mut pages = 0;
+        let count = |key: &[u8], _: &[u8]| {
+            pages += usize::from(key[0] == b'B');
+            Ok::<_, meta::EngineError>(())
+        };
+        engine.dump(count).unwrap();
+        pages
+    };
+    let engine = open_with_log(folder.path());
+    let ops = Vec::from_iter((0..2000).map(purge));
+    let seqno = ingest(&engine, 10, &ops, &RunRecord::default()).unwrap();
+    drop(engine);
+    let engine = open(folder.path());
+    assert_eq!((log(&engine).len(), pages(&engine)), (2000, 8));
+    engine.advance(ALL, Seqno(seqno.0 - 1)).unwrap();
+    engine.commit(put("k", "1")).unwrap();
+    assert_eq!((engine.log_after(engine.cursor(ALL).unwrap(), 9).unwrap().len(), pages(&engine)), (208, 8));
+    engine.advance(ALL, seqno).unwrap();
+    drop(engine);
+    let engine = open(folder.path());
+    assert_eq!(engine.cursor(ALL), Ok(seqno));
+    engine.commit(put("k", "2")).unwrap();
+    assert_eq!(pages(&engine), 0);
 }

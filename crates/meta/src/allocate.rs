@@ -26,7 +26,7 @@ const OPEN_RANGES_MAX: usize = 16_384;
 
 /// Allocates the numbers of one lease.
 #[derive(Debug)]
-pub(crate) struct Allocator {
+pub struct Allocator {
     lease: Range<u64>,
     open_ranges: HashMap<Ino, OpenRange>,
 }
@@ -38,12 +38,13 @@ struct OpenRange {
 }
 
 impl Allocator {
-    pub(crate) fn new(lease: Range<Ino>) -> Self {
+    /// Allocates from these numbers, of which none has been allocated.
+    pub fn new(lease: Range<Ino>) -> Self {
         Self { lease: lease.start.0..lease.end.0, open_ranges: HashMap::new() }
     }
 
     /// Allocates `count` numbers for entries of `parent`; fewer only if the lease runs out.
-    pub(crate) fn allocate(&mut self, parent: Ino, count: usize) -> Vec<Ino> {
+    pub fn allocate(&mut self, parent: Ino, count: usize) -> Vec<Ino> {
         if self.open_ranges.len() >= OPEN_RANGES_MAX {
             self.open_ranges.clear();
         }

@@ -4,6 +4,7 @@
 
 use crate::error::{CommitError, EngineError, LogError};
 use crate::record::{KeyRange, Rows, Seqno, Value, Versioned};
+use crate::run::RunBuilder;
 use crate::{Merge, Op, OpContext};
 use std::fmt;
 use std::ops::Bound;
@@ -34,14 +35,15 @@ pub trait Engine: Reader + fmt::Debug {
     fn commit(&self, commit: Commit) -> Result<Seqno, CommitError>;
 
     /// Returns the ops committed after `cursor`, in commit order. Returns about `limit` ops, but always whole commits, so the
-    /// [`LoggedOp::seqno`] of the last op is the next cursor. Returns no ops at the head.
+    /// [`LoggedOp::seqno`] of the last op is the next cursor. Returns no ops at the head. The ops of a [run](crate::Run) are read page by
+    /// page, and each page counts as a commit.
     fn log_after(&self, cursor: Seqno, limit: usize) -> Result<Vec<LoggedOp>, LogError>;
 
     /// Returns once all completed commits are durable across a loss of power. Does nothing in an engine that is not durable.
     fn sync(&self) -> Result<(), EngineError>;
 
-    /// Adds a sorted run of new keys and its log record in one commit. Fails with `Conflict` if a key of the run exists.
-    fn ingest(&self, run: SortedRun, log: BatchRecord) -> Result<Seqno, CommitError>;
+    /// Begins a run of many records, which one commit can add. Its records have a version of their own, which is reserved here.
+    fn begin_run(&self) -> Result<Box<dyn RunBuilder<'_> + '_>, EngineError>;
 
     /// Registers a consumer, for which the log after `at` is kept. Registering a name again resets its cursor.
     fn register(&self, consumer: &str, at: Seqno) -> Result<(), LogError>;
@@ -69,11 +71,19 @@ pub struct LogCap {
     pub bytes_max: u64,
     /// Number of ops kept when no consumer needs more.
     pub tail_ops: usize,
+    /// Maximum encoded bytes of the ops of [runs](crate::Run) kept for registered consumers. They are in the tables, not in memory, and do
+    /// not count for `bytes_max`.
+    pub run_bytes_max: u64,
+}
+
+impl LogCap {
+    /// The cap of a log that is kept completely for registered consumers, and not at all without them.
+    pub const UNLIMITED: Self = Self { bytes_max: u64::MAX, tail_ops: 0, run_bytes_max: u64::MAX };
 }
 
 impl Default for LogCap {
     fn default() -> Self {
-        Self { bytes_max: 64 << 20, tail_ops: 1024 }
+        Self { bytes_max: 64 << 20, tail_ops: 1024, run_bytes_max: 4 << 30 }
     }
 }
 
@@ -133,36 +143,4 @@ pub struct LoggedOp {
     pub context: OpContext,
     /// The op.
     pub op: Op,
-}
-
-/// Records in strictly ascending order of their keys.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct SortedRun(Vec<(Vec<u8>, Value)>);
-
-impl SortedRun {
-    /// Creates a run. Returns `None` unless the keys ascend strictly.
-    pub fn new(rows: Vec<(Vec<u8>, Value)>) -> Option<Self> {
-        rows.is_sorted_by(|a, b| a.0 < b.0).then_some(Self(rows))
-    }
-
-    /// Returns the records, ascending.
-    pub fn rows(&self) -> &[(Vec<u8>, Value)] {
-        &self.0
-    }
-
-    /// Converts the run into its records, ascending.
-    pub fn into_rows(self) -> Vec<(Vec<u8>, Value)> {
-        self.0
-    }
-}
-
-/// The other parts of a commit that adds a sorted run.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct BatchRecord {
-    /// Conditions of the commit.
-    pub conditions: Vec<Condition>,
-    /// Merges into the directories to which the run adds entries.
-    pub merges: Vec<(Vec<u8>, Merge)>,
-    /// The ops that the run implements.
-    pub ops: Vec<(OpContext, Op)>,
 }

@@ -32,6 +32,7 @@ mod name;
 mod op;
 mod quota;
 mod record;
+mod run;
 mod txn;
 
 pub mod access;
@@ -43,8 +44,9 @@ pub mod invariants;
 pub mod namespace;
 pub mod schema;
 
+pub use allocate::Allocator;
 pub use content::{Content, Fingerprint, Summary};
-pub use engine::{BatchRecord, Commit, Condition, Engine, LogCap, LoggedOp, Reader, SortedRun};
+pub use engine::{Commit, Condition, Engine, LogCap, LoggedOp, Reader};
 pub use error::{CommitError, EngineError, FsError, LogError};
 pub use extent::{Extent, Stored};
 pub use ino::Ino;
@@ -59,4 +61,5 @@ pub use namespace::Namespace;
 pub use op::{Applied, AttrChanges, Observed, Op, OpContext, RenameHow, XattrHow};
 pub use quota::{Limits, Quota, Usage};
 pub use record::{KeyRange, Rows, Seqno, Value, Versioned};
+pub use run::{LOG_PAGE_OPS, LogPager, LoggedRun, Run, RunBuilder, RunRecord};
 pub use txn::{Staged, Txn};

@@ -7,6 +7,7 @@
 use crate::engine::LogCap;
 use crate::error::LogError;
 use crate::record::Seqno;
+use crate::run::LoggedRun;
 use std::collections::{BTreeMap, VecDeque};
 
 /// The span of a log after [`cut`](Self::cut), and the consumers for which it is kept.
@@ -14,8 +15,9 @@ use std::collections::{BTreeMap, VecDeque};
 pub struct LogSpan {
     cap: LogCap,
     commits: VecDeque<Logged>,
-    ops: usize,
+    ops: u64,
     bytes: u64,
+    run_bytes: u64,
     cut: Seqno,
     cursors: BTreeMap<String, Seqno>,
 }
@@ -24,24 +26,35 @@ pub struct LogSpan {
 #[derive(Debug, Clone, Copy)]
 struct Logged {
     seqno: Seqno,
-    ops: usize,
+    ops: u64,
     bytes: u64,
+    run_bytes: u64,
 }
 
 impl LogSpan {
     /// Creates an empty span that begins after `cut`.
     pub fn new(cap: LogCap, cut: Seqno) -> Self {
-        Self { cap, commits: VecDeque::new(), ops: 0, bytes: 0, cut, cursors: BTreeMap::new() }
+        Self { cap, commits: VecDeque::new(), ops: 0, bytes: 0, run_bytes: 0, cut, cursors: BTreeMap::new() }
     }
 
     /// Records that a commit has added `ops` ops, of `bytes` bytes in total, to the log.
     pub fn append(&mut self, seqno: Seqno, ops: usize, bytes: u64) {
-        if ops == 0 {
+        self.push(Logged { seqno, ops: ops as u64, bytes, run_bytes: 0 });
+    }
+
+    /// Records that a commit has added a run with its ops to the log.
+    pub fn append_run(&mut self, seqno: Seqno, run: &LoggedRun) {
+        self.push(Logged { seqno, ops: run.ops, bytes: 0, run_bytes: run.bytes });
+    }
+
+    fn push(&mut self, commit: Logged) {
+        if commit.ops == 0 {
             return;
         }
-        self.commits.push_back(Logged { seqno, ops, bytes });
-        self.ops += ops;
-        self.bytes += bytes;
+        self.ops += commit.ops;
+        self.bytes += commit.bytes;
+        self.run_bytes += commit.run_bytes;
+        self.commits.push_back(commit);
         self.trim();
     }
 
@@ -50,9 +63,9 @@ impl LogSpan {
         self.cut
     }
 
-    /// Returns the size of the kept ops in bytes, as passed to [`append`](Self::append).
+    /// Returns the size of the kept ops in bytes, including those of runs.
     pub fn bytes(&self) -> u64 {
-        self.bytes
+        self.bytes + self.run_bytes
     }
 
     /// Checks that the log reaches back to the cursor. Fails with `Lagged`, which reports `head`.
@@ -101,13 +114,16 @@ impl LogSpan {
     fn trim(&mut self) {
         let needed_after = self.cursors.values().filter(|at| **at >= self.cut).min().copied();
         while let Some(first) = self.commits.front().copied() {
-            let unneeded = needed_after.is_none_or(|at| first.seqno <= at) && self.ops > self.cap.tail_ops;
-            if !unneeded && self.bytes <= self.cap.bytes_max {
+            let unneeded =
+                needed_after.is_none_or(|at| first.seqno <= at) && self.ops > self.cap.tail_ops as u64;
+            let is_within_cap = self.bytes <= self.cap.bytes_max && self.run_bytes <= self.cap.run_bytes_max;
+            if !unneeded && is_within_cap {
                 break;
             }
             self.commits.pop_front();
             self.ops -= first.ops;
             self.bytes -= first.bytes;
+            self.run_bytes -= first.run_bytes;
             self.cut = first.seqno;
         }
     }
@@ -118,7 +134,7 @@ mod tests {
     use super::*;
 
     fn span(bytes_max: u64, tail_ops: usize) -> LogSpan {
-        let mut span = LogSpan::new(LogCap { bytes_max, tail_ops }, Seqno(0));
+        let mut span = LogSpan::new(LogCap { bytes_max, tail_ops, run_bytes_max: 100 }, Seqno(0));
         for seqno in 1..=5 {
             span.append(Seqno(seqno), 2, 10);
         }
@@ -135,7 +151,7 @@ mod tests {
 
     #[test]
     fn the_log_after_a_cursor_is_kept() {
-        let mut span = LogSpan::new(LogCap { bytes_max: 1000, tail_ops: 0 }, Seqno(0));
+        let mut span = LogSpan::new(LogCap { bytes_max: 1000, tail_ops: 0, run_bytes_max: 0 }, Seqno(0));
         span.register("c", Seqno(0), Seqno(0)).unwrap();
         (1..=5).for_each(|seqno| span.append(Seqno(seqno), 1, 1));
         assert_eq!((span.cut(), span.bytes()), (Seqno(0), 5));
@@ -143,6 +159,22 @@ mod tests {
         assert_eq!((span.cut(), span.bytes()), (Seqno(3), 2));
         span.forget("c");
         assert_eq!((span.cut(), span.bytes()), (Seqno(5), 0));
+    }
+
+    #[test]
+    fn a_run_has_a_cap_of_its_own() {
+        let mut span = span(1000, 10);
+        span.register("c", Seqno(0), Seqno(5)).unwrap();
+        let run = LoggedRun { version: Seqno(6), pages: 3906, ops: 1_000_000, bytes: 60 };
+        span.append_run(Seqno(4000), &run);
+        assert_eq!(span.cursor("c", Seqno(4000)), Ok(Seqno(0)));
+        span.advance("c", Seqno(3999), Seqno(4000)).unwrap();
+        assert_eq!((span.cut(), span.bytes()), (Seqno(5), 60), "the consumer needs the run's last page");
+        span.append_run(Seqno(8000), &run);
+        assert_eq!(span.cursor("c", Seqno(8000)), Err(LogError::Lagged { head: Seqno(8000) }));
+        assert_eq!((span.cut(), span.bytes()), (Seqno(4000), 60));
+        span.forget("c");
+        assert_eq!(span.cut(), Seqno(8000), "a run is kept for consumers only");
     }
 
     #[test]

@@ -6,12 +6,15 @@
 //! `cut <= ` the cursor of every consumer that has not lagged `<= head`.
 
 mod log;
+mod run;
 mod table;
 
-use crate::engine::{BatchRecord, Commit, Condition, Engine, LogCap, LoggedOp, Reader, SortedRun};
+use crate::engine::{Commit, Condition, Engine, LogCap, LoggedOp, Reader};
 use crate::error::{CommitError, EngineError, LogError};
 use crate::record::{KeyRange, Rows, Seqno, Versioned};
+use crate::run::RunBuilder;
 use log::Log;
+use run::MemoryRun;
 use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -115,17 +118,10 @@ impl Engine for MemoryEngine {
         Ok(())
     }
 
-    fn ingest(&self, run: SortedRun, log: BatchRecord) -> Result<Seqno, CommitError> {
-        let mut conditions = log.conditions;
-        conditions.extend(run.rows().iter().map(|(key, _)| Condition::Absent { key: key.clone() }));
-        let commit = Commit {
-            conditions,
-            puts: run.into_rows(),
-            deletes: Vec::new(),
-            merges: log.merges,
-            ops: log.ops,
-        };
-        self.write().commit(commit)
+    fn begin_run(&self) -> Result<Box<dyn RunBuilder<'_> + '_>, EngineError> {
+        let mut state = self.write();
+        state.head.0 += 1;
+        Ok(Box::new(MemoryRun::new(self, state.head)))
     }
 
     fn register(&self, consumer: &str, at: Seqno) -> Result<(), LogError> {

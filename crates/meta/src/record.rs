@@ -19,7 +19,7 @@ pub type Rows = Vec<(Vec<u8>, Versioned)>;
 pub struct Versioned {
     /// The record.
     pub value: Value,
-    /// The last commit that put the record or merged into it.
+    /// The last commit that put the record or merged into it; for a record of a [run](crate::Run), the number reserved for the run.
     pub version: Seqno,
 }
 

@@ -25,8 +25,10 @@
 //! |---|---|---|
 //! | `A` | format version, newest commit, start of the log | once |
 //! | `Aj` | number of the newest journal record that has been applied | once, in an engine with a journal |
+//! | `B` version:8 page:4 | ops of a run | per page of a run in the log |
 //! | `C` consumer | cursor of a log consumer | per consumer |
-//! | `L` seqno:8 nr:4 | an op | per op in the log |
+//! | `L` seqno:8 nr:4 | an op | per op in the log that is not in a run |
+//! | `L` seqno:8 ff:4 | version of a run, number and size of its ops | per run in the log |
 //!
 //! `K` is reserved for mappings from object keys to inodes, for keys that do not follow the path. Inode numbers are allocated in
 //! ranges per directory ([`allocate`](crate::Namespace::allocate)), so the `I` records of one directory are close together and a
@@ -39,7 +41,8 @@ use std::ops::Range;
 use store::ObjectKey;
 
 const CONSUMER: u8 = b'C';
-const DENTRY: u8 = b'D';
+/// The first byte of the keys of dentries.
+pub const DENTRY: u8 = b'D';
 const EXTENT: u8 = b'E';
 const HARD_LINK: u8 = b'H';
 const HEAD: u8 = b'A';
@@ -48,6 +51,7 @@ const LOG: u8 = b'L';
 const NEXT_INO: u8 = b'N';
 const ORPHAN: u8 = b'O';
 const QUOTA: u8 = b'Q';
+const RUN_LOG: u8 = b'B';
 const OBJECT_USES: u8 = b'R';
 const SET_GROUP: u8 = b'S';
 const TREE: u8 = b'T';
@@ -238,6 +242,21 @@ pub fn log_record(seqno: Seqno, nr: u32) -> Vec<u8> {
     key
 }
 
+/// Returns the key of a run in the log.
+pub fn logged_run(seqno: Seqno) -> Vec<u8> {
+    log_record(seqno, u32::MAX)
+}
+
+/// Returns whether the key of a log record is that of a run.
+pub fn is_logged_run(key: &[u8]) -> bool {
+    key.first() == Some(&LOG) && key.get(9..) == Some(&[0xff; 4])
+}
+
+/// Returns the key of a page of ops of the run whose records have this version.
+pub fn run_log_page(version: Seqno, page: u32) -> Vec<u8> {
+    key_of_ino(RUN_LOG, Ino(version.0), &page.to_be_bytes())
+}
+
 /// Returns the keys of the ops of the commits after `after`, up to and including `to`.
 pub fn log_records(after: Seqno, to: Seqno) -> KeyRange {
     let end = |seqno: Seqno| match seqno.0.checked_add(1) {
@@ -247,14 +266,9 @@ pub fn log_records(after: Seqno, to: Seqno) -> KeyRange {
     KeyRange { from: end(after), to: end(to) }
 }
 
-/// Returns the families of a persistent engine's own records, ascending.
-pub fn kept_by_engines() -> [KeyRange; 3] {
-    [family(HEAD), family(CONSUMER), family(LOG)]
-}
-
 /// Returns whether a key belongs to a persistent engine's own records.
 pub fn is_kept_by_engines(key: &[u8]) -> bool {
-    matches!(key.first(), Some(&(HEAD | CONSUMER | LOG)))
+    matches!(key.first(), Some(&(HEAD | RUN_LOG | CONSUMER | LOG)))
 }
 
 /// Returns the commit in the key of an op in the log.
@@ -266,6 +280,13 @@ pub fn seqno_of(key: &[u8]) -> Result<Seqno, DecodeError> {
 pub fn consumer_of(key: &[u8]) -> Result<&str, DecodeError> {
     let name = key.get(1..).ok_or(DecodeError::Truncated)?;
     str::from_utf8(name).map_err(|_| DecodeError::Field("a consumer's name that is not UTF-8"))
+}
+
+/// Returns whether every change of the record also changes the inode whose number is in the key.
+pub fn changes_with_inode(key: &[u8]) -> bool {
+    let tag = key.first().copied().unwrap_or_default();
+    key.len() >= 9
+        && matches!(tag, DENTRY | EXTENT | HARD_LINK | INODE | OBJECT_USES | ORPHAN | SET_GROUP | XATTR)
 }
 
 /// Returns the inode number in a key of any family whose keys begin with one.
@@ -354,9 +375,15 @@ mod tests {
     }
 
     #[test]
+    fn a_run_is_the_last_log_record_of_its_commit() {
+        assert!(is_logged_run(&logged_run(Seqno(7))) && !is_logged_run(&log_record(Seqno(7), 0)));
+        assert!(log_records(Seqno(6), Seqno(7)).contains(&logged_run(Seqno(7))));
+    }
+
+    #[test]
     fn own_records_of_an_engine_are_recognised() {
         assert!(
-            [head(), journal(), consumer("c"), log_record(Seqno(1), 0)]
+            [head(), journal(), consumer("c"), log_record(Seqno(1), 0), run_log_page(Seqno(1), 0)]
                 .iter()
                 .all(|key| is_kept_by_engines(key))
         );

@@ -111,7 +111,7 @@ fn records_have_their_golden_bytes() {
         ),
         (encode_extent(&extent(9, 300, stored)), "0100ac020001026b2f00036f646401017600"),
         (encode_number(1 << 40), "01808080808020"),
-        (encode_head(HeadRecord { head: Seqno(300), cut: Seqno(299) }), "01ac0201"),
+        (encode_head(HeadRecord { head: Seqno(300), cut: Seqno(299), has_runs: false }), "01ac0201"),
         (encode_op(&create), "02030701610801ed03e80764000012"),
         (encode_op(&orphan), "011407088003e8076412"),
         (encode_op(&Op::Accessed { ino: Ino(300), atime: Timestamp(-1) }), "0113ac0201"),
@@ -193,7 +193,8 @@ fn newer_versions_are_reported() {
     );
     assert_eq!(decode_extent(0, &[2]), Err(newer("an extent")));
     assert_eq!(decode_number(&[2]), Err(newer("a number")));
-    assert_eq!(decode_head(&[2]), Err(newer("a metadata engine")));
+    let newer_head = DecodeError::Version { what: "a metadata engine", found: 3, known: 2 };
+    assert_eq!(decode_head(&[3]), Err(newer_head));
     assert_eq!(decode_op(&[3]), Err(DecodeError::Version { what: "an op", found: 3, known: 2 }));
     let newer = DecodeError::Version { what: "a log record", found: 3, known: 2 };
     assert_eq!(decode_log_record(&[3]), Err(newer));

@@ -3,9 +3,9 @@
 use crate::properties::{CONTEXT, engine, outcome, replayed, table};
 use crate::strategies;
 use meta::{
-    AttrChanges, BatchRecord, Commit, CommitError, Condition, Engine, EngineError, FsError, Ino, KeyRange,
-    Kind, LogError, LoggedOp, MemoryEngine, Name, Namespace, Observed, Op, OpContext, Reader, RenameHow,
-    Rows, Seqno, SortedRun, Staged, Versioned, invariants, namespace, schema,
+    AttrChanges, Commit, CommitError, Condition, Engine, EngineError, FsError, Ino, KeyRange, Kind, LogError,
+    LoggedOp, MemoryEngine, Name, Namespace, Observed, Op, OpContext, Reader, RenameHow, Rows, RunBuilder,
+    Seqno, Staged, Versioned, invariants, namespace, schema,
 };
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
@@ -75,8 +75,8 @@ impl<F: Fn(usize) + Send + Sync> Engine for HookedEngine<F> {
         self.0.sync()
     }
 
-    fn ingest(&self, run: SortedRun, log: BatchRecord) -> Result<Seqno, CommitError> {
-        self.0.ingest(run, log)
+    fn begin_run(&self) -> Result<Box<dyn RunBuilder<'_> + '_>, EngineError> {
+        self.0.begin_run()
     }
 
     fn register(&self, consumer: &str, at: Seqno) -> Result<(), LogError> {

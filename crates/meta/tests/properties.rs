@@ -4,7 +4,7 @@ use crate::reference::{Changed, Node, Reference, without_fingerprint};
 use crate::strategies;
 use meta::{
     Applied, Engine, FsError, Ino, LogCap, MemoryEngine, Moment, Namespace, Op, OpContext, Reader, Seqno,
-    invariants, namespace,
+    invariants, namespace, schema,
 };
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,7 +17,7 @@ pub(crate) const CONTEXT: OpContext =
 
 /// Creates an engine that keeps its whole log, for the consumer `all`.
 pub(crate) fn engine() -> Arc<MemoryEngine> {
-    let engine = Arc::new(MemoryEngine::new(LogCap { bytes_max: u64::MAX, tail_ops: 0 }));
+    let engine = Arc::new(MemoryEngine::new(LogCap::UNLIMITED));
     engine.register("all", Seqno(0)).unwrap();
     engine
 }
@@ -75,6 +75,38 @@ pub(crate) fn replayed(engine: &MemoryEngine) -> Arc<MemoryEngine> {
     copy
 }
 
+/// The version of an inode, and the records that change only together with it.
+#[derive(Debug, Default)]
+struct Group {
+    version: Option<Seqno>,
+    records: Vec<(Vec<u8>, meta::Value)>,
+}
+
+/// Returns the records that change together with an inode, by its number.
+fn groups(engine: &MemoryEngine) -> BTreeMap<Ino, Group> {
+    let mut groups: BTreeMap<Ino, Group> = BTreeMap::new();
+    for (key, row) in engine.scan(Bound::Unbounded, Bound::Unbounded, usize::MAX).unwrap() {
+        if schema::changes_with_inode(&key) {
+            let ino = schema::ino_of(&key).unwrap();
+            let group = groups.entry(ino).or_default();
+            if key == schema::inode(ino) {
+                group.version = Some(row.version);
+            }
+            group.records.push((key, row.value));
+        }
+    }
+    groups
+}
+
+/// Asserts that the version of each inode whose records have changed has changed too.
+fn assert_versions_count_changes(before: &BTreeMap<Ino, Group>, after: &BTreeMap<Ino, Group>, op: &Op) {
+    for (ino, group) in before {
+        let is_same = after.get(ino).is_some_and(|now| now.version == group.version);
+        let has_changed = after.get(ino).is_none_or(|now| now.records != group.records);
+        assert!(!is_same || !has_changed, "{op:?} changed records of inode {ino} and not its version");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 600, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -85,12 +117,13 @@ proptest! {
         let mut reference = Reference::new(namespace.inode(Ino::ROOT).unwrap());
         let prelude = strategies::prelude().into_iter().map(|op| (CONTEXT, op));
         for (context, op) in &prelude.chain(sequence).collect::<Vec<_>>() {
-            let head = engine.head();
+            let (head, before) = (engine.head(), groups(&engine));
             let result = namespace.commit(context, op);
             let expected = reference.apply(context, op).map_err(|error| without_reason(&error));
             prop_assert_eq!(outcome(&result), expected, "{:?}", op);
             prop_assert_eq!(engine.head() > head, result.is_ok(), "only ops that succeed are committed: {:?}", op);
             prop_assert_eq!(invariants::fsck(&*engine).unwrap(), vec![], "after {:?}", op);
+            assert_versions_count_changes(&before, &groups(&engine), op);
         }
         prop_assert_eq!(nodes(&namespace), reference.nodes());
         prop_assert_eq!(table(&*replayed(&engine)), table(&*engine));

@@ -5,13 +5,13 @@
 
 use super::aws_chunked::AwsChunked;
 use super::config::{ConfigError, Endpoint, S3Config};
-use super::connect::{HttpClient, http_client, innermost};
 use super::credentials::{CredentialsCache, CredentialsError, ProviderContext};
 use super::escape;
 use super::sign::{
     Signable, Signer, UNSIGNED_PAYLOAD, X_AMZ_CONTENT_SHA256, X_AMZ_DATE, X_AMZ_SECURITY_TOKEN,
 };
 use bytes::Bytes;
+use connect::{HttpClient, http_client, innermost};
 use http::header::{
     AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, EXPECT, HOST, HeaderMap, HeaderName,
     HeaderValue, TE, TRANSFER_ENCODING, UPGRADE,

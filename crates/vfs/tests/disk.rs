@@ -2,8 +2,8 @@
 
 use crate::world::{Bucket, CHUNKED, MIB, errno, pattern};
 use meta::{
-    BatchRecord, Commit, CommitError, Engine, EngineError, KeyRange, LogError, LoggedOp, MemoryEngine,
-    Reader, Rows, Seqno, SortedRun, Versioned,
+    Commit, CommitError, Engine, EngineError, KeyRange, LogError, LoggedOp, MemoryEngine, Reader, Rows,
+    RunBuilder, Seqno, Versioned,
 };
 use std::ops::Bound;
 use std::sync::Arc;
@@ -120,8 +120,8 @@ impl Engine for Disk {
         self.tables.log_after(cursor, limit)
     }
 
-    fn ingest(&self, run: SortedRun, log: BatchRecord) -> Result<Seqno, CommitError> {
-        self.tables.ingest(run, log)
+    fn begin_run(&self) -> Result<Box<dyn RunBuilder<'_> + '_>, EngineError> {
+        self.tables.begin_run()
     }
 
     fn register(&self, consumer: &str, at: Seqno) -> Result<(), LogError> {

@@ -103,12 +103,41 @@ impl Layer {
         }
     }
 
-    /// Publishes changes as one table file, which is durable when this returns. All earlier commits must have been synced.
-    pub(crate) fn ingest(&self, changes: &Changes) -> Result<(), EngineError> {
+    /// Begins a table file. Writes may run meanwhile.
+    pub(crate) fn begin_table(&self) -> Result<NewTable<'_>, EngineError> {
         match self {
             #[cfg(feature = "rocksdb")]
-            Self::Rocks(database) => database.ingest(changes),
-            Self::Lsm(tree) => tree.ingest(changes),
+            Self::Rocks(database) => database.begin_table().map(NewTable::Rocks),
+            Self::Lsm(tree) => tree.begin_table().map(|table| NewTable::Lsm(Box::new(table))),
+        }
+    }
+
+    /// Publishes table files, oldest first, and newer changes, all at once. They are durable when this returns. All earlier commits must have
+    /// been synced.
+    pub(crate) fn ingest(&self, tables: &[FinishedTable], changes: &Changes) -> Result<(), EngineError> {
+        match self {
+            #[cfg(feature = "rocksdb")]
+            Self::Rocks(database) => database.ingest(tables, changes),
+            Self::Lsm(tree) => tree.ingest(tables, changes),
+        }
+    }
+
+    /// Begins to write the rows in memory to table files, unless it has begun.
+    pub(crate) fn begin_flush(&self) -> Result<(), EngineError> {
+        match self {
+            // RocksDB does so in `finish_flush`.
+            #[cfg(feature = "rocksdb")]
+            Self::Rocks(_) => Ok(()),
+            Self::Lsm(tree) => tree.begin_flush_unless_running(),
+        }
+    }
+
+    /// Waits until the rows that [`begin_flush`](Self::begin_flush) found are in table files. Writes may run meanwhile.
+    pub(crate) fn finish_flush(&self) -> Result<(), EngineError> {
+        match self {
+            #[cfg(feature = "rocksdb")]
+            Self::Rocks(database) => database.flush(0),
+            Self::Lsm(tree) => tree.finish_flush(),
         }
     }
 
@@ -178,6 +207,40 @@ impl Layer {
             Self::Lsm(tree) => tree.memory_bytes(),
         }
     }
+}
+
+/// A table file that is being written. It is deleted unless it is finished.
+pub(crate) enum NewTable<'a> {
+    #[cfg(feature = "rocksdb")]
+    Rocks(rocks::NewTable<'a>),
+    Lsm(Box<lsm::NewRunTable<'a>>),
+}
+
+impl NewTable<'_> {
+    /// Adds a row, or a tombstone. Keys ascend.
+    pub(crate) fn add(&mut self, key: &[u8], row: Option<&[u8]>) -> Result<(), EngineError> {
+        match self {
+            #[cfg(feature = "rocksdb")]
+            Self::Rocks(table) => table.add(key, row),
+            Self::Lsm(table) => table.add(key, row),
+        }
+    }
+
+    /// Makes the table durable. It must have entries.
+    pub(crate) fn finish(self) -> Result<FinishedTable, EngineError> {
+        match self {
+            #[cfg(feature = "rocksdb")]
+            Self::Rocks(table) => table.finish().map(FinishedTable::Rocks),
+            Self::Lsm(table) => table.finish().map(FinishedTable::Lsm),
+        }
+    }
+}
+
+/// A table file that readers do not see yet. It is deleted unless it is published.
+pub(crate) enum FinishedTable {
+    #[cfg(feature = "rocksdb")]
+    Rocks(rocks::FinishedTable),
+    Lsm(lsm::FinishedTable),
 }
 
 /// A cursor over the rows of a layer or a snapshot, in ascending order of keys.

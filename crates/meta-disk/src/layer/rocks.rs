@@ -1,7 +1,7 @@
 //! The table layer on RocksDB: a database with one column family.
 
 use crate::engine_dir::EngineDir;
-use crate::layer::Layer;
+use crate::layer::{self, Layer};
 use crate::open_databases::OpenDatabaseGuard;
 use crate::row::Changes;
 use bytes::Bytes;
@@ -14,7 +14,7 @@ use rust_rocksdb::{
 use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Free disk space that a flush needs beyond twice the length of its rows, for the manifest record.
 const SPARE_BYTES_MIN: u64 = 1 << 20;
@@ -49,8 +49,9 @@ pub(crate) struct Database {
     db: DB,
     cache: Cache,
     options: Options,
-    /// The path of the table file that is built for a sorted run.
+    /// The path of table files that are being built, without number and ending.
     run_path: PathBuf,
+    next_run: AtomicU64,
     /// Whether the last call found the disk full.
     was_full: AtomicBool,
     /// The last field: dropped after the database.
@@ -71,7 +72,15 @@ impl Database {
         let guard = OpenDatabaseGuard::new();
         let db = DB::open(&options, dir.rocksdb_path()).map_err(open_error)?;
         let run_path = dir.run_path();
-        Ok(Self { db, cache, options, run_path, was_full: AtomicBool::new(false), _guard: guard })
+        Ok(Self {
+            db,
+            cache,
+            options,
+            run_path,
+            next_run: AtomicU64::new(1),
+            was_full: AtomicBool::new(false),
+            _guard: guard,
+        })
     }
 
     pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Bytes>, EngineError> {
@@ -128,15 +137,33 @@ impl Database {
         self.record_full(self.db.flush_opt(&FlushOptions::default()).map_err(write_error))
     }
 
-    /// Publishes changes as one table file, with one record of RocksDB's manifest.
-    pub(crate) fn ingest(&self, changes: &Changes) -> Result<(), EngineError> {
-        self.build_run(changes).map_err(|error| {
-            let _ = fs::remove_file(&self.run_path);
-            EngineError::Unavailable(error.into_string())
-        })?;
+    /// Begins a table file outside of the database.
+    pub(crate) fn begin_table(&self) -> Result<NewTable<'_>, EngineError> {
+        let number = self.next_run.fetch_add(1, Ordering::Relaxed);
+        let path = self.run_path.with_extension(format!("{number}.sst"));
+        let mut writer = SstFileWriter::create(&self.options);
+        let file = FinishedTable(path);
+        writer.open(&file.0).map_err(build_error)?;
+        Ok(NewTable { writer, file })
+    }
+
+    /// Publishes table files, oldest first, and newer changes, with one record of RocksDB's manifest.
+    pub(crate) fn ingest(
+        &self,
+        tables: &[layer::FinishedTable],
+        changes: &Changes,
+    ) -> Result<(), EngineError> {
+        let mut newest = self.begin_table()?;
+        changes.iter().try_for_each(|(key, row)| newest.add(key, row.as_deref()))?;
+        let newest = newest.finish()?;
+        let path = |table| match table {
+            &layer::FinishedTable::Rocks(FinishedTable(ref path)) => path,
+            layer::FinishedTable::Lsm(_) => unreachable!("the table is of another layer"),
+        };
+        let paths: Vec<&PathBuf> = tables.iter().map(path).chain([&newest.0]).collect();
         let mut options = IngestExternalFileOptions::default();
         options.set_move_files(true);
-        self.db.ingest_external_file_opts(&options, vec![&self.run_path]).map_err(write_error)
+        self.db.ingest_external_file_opts(&options, paths).map_err(write_error)
     }
 
     pub(crate) fn sync(&self) -> Result<(), EngineError> {
@@ -146,18 +173,6 @@ impl Database {
     /// Returns the memory in use by the cache, in bytes. Without a journal this includes the write buffers.
     pub(crate) fn memory_bytes(&self) -> u64 {
         self.cache.get_usage() as u64
-    }
-
-    fn build_run(&self, changes: &Changes) -> Result<(), Error> {
-        let mut writer = SstFileWriter::create(&self.options);
-        writer.open(&self.run_path)?;
-        for (key, row) in changes {
-            match row {
-                Some(row) => writer.put(key, row)?,
-                None => writer.delete(key)?,
-            }
-        }
-        writer.finish()
     }
 
     /// Fails unless there is enough free space for a table file with `bytes` of rows. If RocksDB runs out of space while it writes a
@@ -178,6 +193,36 @@ impl Database {
             self.was_full.store(true, Ordering::Release);
         }
         outcome
+    }
+}
+
+/// A table file that is being written.
+pub(crate) struct NewTable<'a> {
+    writer: SstFileWriter<'a>,
+    file: FinishedTable,
+}
+
+impl NewTable<'_> {
+    pub(crate) fn add(&mut self, key: &[u8], row: Option<&[u8]>) -> Result<(), EngineError> {
+        let added = match row {
+            Some(row) => self.writer.put(key, row),
+            None => self.writer.delete(key),
+        };
+        added.map_err(build_error)
+    }
+
+    pub(crate) fn finish(mut self) -> Result<FinishedTable, EngineError> {
+        self.writer.finish().map_err(build_error)?;
+        Ok(self.file)
+    }
+}
+
+/// The path of a table file. The file is deleted when this is dropped; an ingestion has moved it before.
+pub(crate) struct FinishedTable(PathBuf);
+
+impl Drop for FinishedTable {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
     }
 }
 
@@ -343,6 +388,16 @@ fn write_error(error: Error) -> EngineError {
         EngineError::Full(text)
     } else {
         EngineError::Uncertain(text)
+    }
+}
+
+/// Converts an error of writing a table file outside of the database.
+fn build_error(error: Error) -> EngineError {
+    let text = one_line(&error);
+    if text.contains("No space left on device") {
+        EngineError::Full(text)
+    } else {
+        EngineError::Unavailable(text)
     }
 }
 

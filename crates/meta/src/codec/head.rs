@@ -3,7 +3,10 @@
 use super::{DecodeError, Decoder, Encoder};
 use crate::record::Seqno;
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
+
+/// The version without runs in the log, which earlier builds can open.
+const VERSION_WITHOUT_RUNS: u8 = 1;
 
 /// The state of a persistent engine. The version of this record is the version of the whole database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -12,11 +15,13 @@ pub struct HeadRecord {
     pub head: Seqno,
     /// The commit after which the op log is complete.
     pub cut: Seqno,
+    /// Whether the log has runs.
+    pub has_runs: bool,
 }
 
 /// Encodes a head record.
 pub fn encode_head(record: HeadRecord) -> Vec<u8> {
-    let mut encoder = Encoder::with_version(VERSION);
+    let mut encoder = Encoder::with_version(if record.has_runs { VERSION } else { VERSION_WITHOUT_RUNS });
     encoder.number(record.head.0);
     encoder.number(record.head.0.saturating_sub(record.cut.0));
     encoder.into_bytes()
@@ -29,5 +34,6 @@ pub fn decode_head(bytes: &[u8]) -> Result<HeadRecord, DecodeError> {
     let cut =
         head.checked_sub(decoder.number()?).ok_or(DecodeError::Field("a log that begins after its head"))?;
     decoder.finish()?;
-    Ok(HeadRecord { head: Seqno(head), cut: Seqno(cut) })
+    let has_runs = bytes.first() == Some(&VERSION);
+    Ok(HeadRecord { head: Seqno(head), cut: Seqno(cut), has_runs })
 }

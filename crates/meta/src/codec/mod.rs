@@ -20,7 +20,10 @@ pub use crate::content::INLINE_EXTENTS_MAX;
 pub use dentry::{decode_dentry, encode_dentry};
 pub use head::{HeadRecord, decode_head, encode_head};
 pub use inode::{InodeRecord, decode_extent, decode_inode, encode_extent, encode_inode};
-pub use log::{decode_log_record, encode_log_record};
+pub use log::{
+    append_to_log_page, decode_log_page, decode_log_record, decode_logged_run, encode_log_record,
+    encode_logged_run,
+};
 pub use number::{decode_number, encode_number};
 pub use op::{decode_op, encode_op};
 pub use quota::{decode_quota, encode_quota};

@@ -94,6 +94,11 @@ impl<'a> Decoder<'a> {
         }
     }
 
+    /// Returns whether all bytes have been decoded.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Checks that all bytes have been decoded.
     pub(crate) fn finish(self) -> Result<(), DecodeError> {
         if self.0.is_empty() { Ok(()) } else { Err(DecodeError::Trailing(self.0.len())) }

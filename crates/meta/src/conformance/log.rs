@@ -68,7 +68,7 @@ fn with_small_log(
     factory: &Factory<'_>,
     bytes_max: u64,
 ) -> Result<std::sync::Arc<dyn Engine>, super::Broken> {
-    Ok(factory(LogCap { bytes_max, tail_ops: 2 })?)
+    Ok(factory(LogCap { bytes_max, tail_ops: 2, ..LogCap::default() })?)
 }
 
 fn the_log_after_a_cursor_is_kept(factory: &Factory<'_>) -> Outcome {

@@ -39,7 +39,7 @@ fn inode(nlink: u32, time: i64) -> Inode {
     }
 }
 
-fn put_inode(engine: &dyn Engine) -> Outcome {
+pub(super) fn put_inode(engine: &dyn Engine) -> Outcome {
     engine.commit(Commit {
         puts: vec![(KEY.into(), encode_inode(&inode(2, 100)).into())],
         ..Commit::default()
@@ -50,6 +50,11 @@ fn put_inode(engine: &dyn Engine) -> Outcome {
 fn merge(nlink: i32, mtime: i64, ctime: i64) -> Commit {
     let merge = Merge::Inode { nlink, mtime: Timestamp(mtime), ctime: Timestamp(ctime) };
     Commit { merges: vec![(KEY.into(), merge)], ..Commit::default() }
+}
+
+/// Returns the merge of a new subdirectory.
+pub(super) fn entry_merge(key: &str) -> (Vec<u8>, Merge) {
+    (key.into(), Merge::entry(Timestamp(200), 1))
 }
 
 fn read(engine: &dyn Engine) -> Result<Inode, Broken> {

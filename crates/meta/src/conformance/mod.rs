@@ -9,7 +9,8 @@
 //! - a range condition ignores the keys that the commit itself writes;
 //! - a merge into a missing record is a conflict, a merge into a record that is not an inode is an error, and neither changes
 //!   anything;
-//! - a read of the log returns whole commits.
+//! - a read of the log returns whole commits; each page of a run's ops counts as a commit;
+//! - a run's keys need not be new: its conditions say what must be true.
 
 mod commits;
 mod ingest;

@@ -1,10 +1,11 @@
 //! The op log of the in-memory engine.
 
-use crate::codec::{decode_log_record, encode_log_record};
+use crate::codec::{decode_log_page, decode_log_record, encode_log_record};
 use crate::engine::{LogCap, LoggedOp};
 use crate::error::{EngineError, LogError};
 use crate::log_span::LogSpan;
 use crate::record::Seqno;
+use crate::run::LoggedRun;
 use crate::{Op, OpContext};
 use std::collections::VecDeque;
 
@@ -31,6 +32,24 @@ impl Log {
         }
         self.span.append(seqno, ops.len(), bytes);
         self.drop_cut_records();
+    }
+
+    /// Adds the ops of a run, whose pages have sequence numbers of their own.
+    pub(super) fn append_run(
+        &mut self,
+        seqno: Seqno,
+        run: &LoggedRun,
+        pages: &[Vec<u8>],
+    ) -> Result<(), EngineError> {
+        for (page, nr) in pages.iter().zip(0..) {
+            for (context, op) in decode_log_page(page)? {
+                self.records
+                    .push_back((run.seqno_of_page(seqno, nr), encode_log_record(&context, &op).into()));
+            }
+        }
+        self.span.append_run(seqno, run);
+        self.drop_cut_records();
+        Ok(())
     }
 
     pub(super) fn read_after(

@@ -26,9 +26,7 @@ pub(super) fn import(
     set_attributes(&mut inode, seen);
     inode.content = Content::of(&whole(seen, inode.size_bytes), inode.size_bytes);
     add(txn, parent, name, &mut inode)?;
-    if inode.is_dir() {
-        txn.merge(schema::inode(parent), Merge::links(1))?;
-    }
+    txn.merge(schema::inode(parent), Merge::links(parent_links(inode.kind)))?;
     Ok(Applied { inode: Some(inode), ..Applied::default() })
 }
 
@@ -116,12 +114,13 @@ fn whole(seen: &Observed, len: u64) -> Vec<Extent> {
 /// Writes an inode's type into its dentries. Until its headers are read, a listed symbolic link is taken for a file.
 fn update_dentry_kinds(txn: &mut impl Txn, inode: &Inode) -> Result<(), FsError> {
     let dentry = Dentry { ino: inode.ino, kind: inode.kind };
-    if let Some((parent, name)) = &inode.home {
-        put_entry(txn, *parent, name, dentry);
-    }
+    let mut names = Vec::from_iter(inode.home.clone());
     for (key, _) in txn.scan(&schema::hard_links(inode.ino), usize::MAX)? {
-        let (parent, name) = schema::link_of(&key)?;
+        names.push(schema::link_of(&key)?);
+    }
+    for (parent, name) in names {
         put_entry(txn, parent, &name, dentry);
+        txn.merge(schema::inode(parent), Merge::links(0))?;
     }
     Ok(())
 }
@@ -156,8 +155,6 @@ pub(super) fn evict(txn: &mut impl Txn, parent: Ino, name: &Name) -> Result<Appl
         Applied { removed: Some(inode), released, ..Applied::default() }
     };
     txn.delete(schema::dentry(parent, name));
-    if parent_links(dentry.kind) > 0 {
-        txn.merge(schema::inode(parent), Merge::links(-1))?;
-    }
+    txn.merge(schema::inode(parent), Merge::links(-parent_links(dentry.kind)))?;
     Ok(applied)
 }

@@ -2,6 +2,9 @@
 //!
 //! Owns [`apply`], with one file per family of ops, and [`Namespace`], which reads inodes and entries, and which commits ops
 //! and retries them while they conflict. Keeps no state of its own, except unused inode numbers and whether quotas exist.
+//!
+//! Invariant: an op that changes a dentry also writes the inode of its directory, at least by a merge. The version of a directory's inode is
+//! therefore a counter of the changes of its entries, its attributes and its ACLs.
 
 mod apply;
 mod attr;
@@ -67,7 +70,7 @@ impl Namespace {
             Ok(_) | Err(FsError::Exists) => {}
             Err(error) => return Err(error),
         }
-        let lease = namespace.reserve_inos(context)?;
+        let lease = namespace.lease(context, LEASE_INOS)?;
         namespace.mount = mount_number(&lease);
         *namespace.lock_allocator() = Allocator::new(lease);
         namespace.has_quotas.store(namespace.read_has_quotas()?, Ordering::Release);
@@ -361,23 +364,24 @@ impl Namespace {
         inos
     }
 
-    fn lock_allocator(&self) -> std::sync::MutexGuard<'_, Allocator> {
-        self.allocator.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn reserve_inos(&self, context: &OpContext) -> Result<Range<Ino>, FsError> {
+    /// Leases `count` inode numbers, which nothing else allocates.
+    pub fn lease(&self, context: &OpContext, count: u64) -> Result<Range<Ino>, FsError> {
         loop {
             let from = match self.engine.get(&schema::next_ino())? {
                 Some(found) => Ino(decode_number(&found.value)?),
                 None => FIRST_INO,
             };
-            let to = Ino(from.0.saturating_add(LEASE_INOS));
+            let to = Ino(from.0.saturating_add(count));
             match self.commit(context, &Op::Lease { from, to }) {
                 Ok(_) => return Ok(from..to),
                 Err(FsError::StaleBase) => {}
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    fn lock_allocator(&self) -> std::sync::MutexGuard<'_, Allocator> {
+        self.allocator.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -414,7 +418,8 @@ pub(crate) fn read_entry(
     Ok(found.map(|found| decode_dentry(&found.value)).transpose()?)
 }
 
-/// Returns the number of the opening that reserved a lease. Leases have equal lengths and follow each other.
+/// Returns the number of the opening that reserved a lease. The leases of openings have equal lengths. Others may be in between, so
+/// that numbers are left out.
 fn mount_number(lease: &Range<Ino>) -> u64 {
     lease.start.0.saturating_sub(FIRST_INO.0) / LEASE_INOS + 1
 }

@@ -4,8 +4,8 @@
 
 use super::fault_injector::{CrashPoint, FaultInjector};
 use meta::{
-    BatchRecord, Commit, CommitError, Engine, EngineError, KeyRange, LogCap, LogError, LoggedOp,
-    MemoryEngine, Reader, Rows, Seqno, SortedRun, Versioned,
+    Commit, CommitError, Engine, EngineError, KeyRange, LogCap, LogError, LoggedOp, MemoryEngine, Reader,
+    Rows, RunBuilder, Seqno, Versioned,
 };
 use staging::writeback::Writeback;
 use std::ops::Bound;
@@ -21,7 +21,7 @@ pub(super) struct DiskState {
 
 impl DiskState {
     pub(super) fn empty() -> Self {
-        let tables = MemoryEngine::new(LogCap { bytes_max: 0, tail_ops: 0 });
+        let tables = MemoryEngine::new(LogCap { bytes_max: 0, tail_ops: 0, run_bytes_max: 0 });
         Self { tables, checkpointed: 0, commits: Vec::new() }
     }
 
@@ -195,8 +195,8 @@ impl Engine for DiskEngine {
         }
     }
 
-    fn ingest(&self, run: SortedRun, log: BatchRecord) -> Result<Seqno, CommitError> {
-        self.tables.ingest(run, log)
+    fn begin_run(&self) -> Result<Box<dyn RunBuilder<'_> + '_>, EngineError> {
+        self.tables.begin_run()
     }
 
     fn register(&self, consumer: &str, at: Seqno) -> Result<(), LogError> {

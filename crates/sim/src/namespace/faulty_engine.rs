@@ -1,8 +1,8 @@
 //! An engine with injected faults: conflicts, errors before an effect, lost replies, and crashes.
 
 use meta::{
-    BatchRecord, Commit, CommitError, Engine, EngineError, KeyRange, LogError, LoggedOp, MemoryEngine,
-    Reader, Rows, Seqno, SortedRun, Versioned,
+    Commit, CommitError, Engine, EngineError, KeyRange, LogError, LoggedOp, MemoryEngine, Op, OpContext,
+    Reader, Rows, Run, RunBuilder, RunRecord, Seqno, Versioned,
 };
 use std::ops::Bound;
 use std::sync::Arc;
@@ -119,8 +119,10 @@ impl Engine for FaultyEngine {
         self.inner.sync()
     }
 
-    fn ingest(&self, run: SortedRun, log: BatchRecord) -> Result<Seqno, CommitError> {
-        self.write(|| self.inner.ingest(run, log))
+    fn begin_run(&self) -> Result<Box<dyn RunBuilder<'_> + '_>, EngineError> {
+        self.inject_before()?;
+        let inner = self.inner.begin_run()?;
+        Ok(Box::new(FaultyRun { engine: self, inner }))
     }
 
     fn register(&self, consumer: &str, at: Seqno) -> Result<(), LogError> {
@@ -145,5 +147,36 @@ impl Engine for FaultyEngine {
 
     fn memory_bytes(&self) -> u64 {
         self.inner.memory_bytes()
+    }
+}
+
+/// A run behind injected faults, while it is built (`R` is a builder) and afterwards.
+struct FaultyRun<'e, R> {
+    engine: &'e FaultyEngine,
+    inner: R,
+}
+
+impl<'e> RunBuilder<'e> for FaultyRun<'e, Box<dyn RunBuilder<'e> + 'e>> {
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), EngineError> {
+        self.inner.put(key, value)
+    }
+
+    fn delete(&mut self, key: &[u8]) -> Result<(), EngineError> {
+        self.inner.delete(key)
+    }
+
+    fn log(&mut self, context: &OpContext, op: &Op) -> Result<(), EngineError> {
+        self.inner.log(context, op)
+    }
+
+    fn finish(self: Box<Self>) -> Result<Box<dyn Run + 'e>, EngineError> {
+        self.engine.inject_before()?;
+        Ok(Box::new(FaultyRun { engine: self.engine, inner: self.inner.finish()? }))
+    }
+}
+
+impl<'e> Run for FaultyRun<'e, Box<dyn Run + 'e>> {
+    fn ingest(&mut self, record: &RunRecord) -> Result<Seqno, CommitError> {
+        self.engine.write(|| self.inner.ingest(record))
     }
 }

@@ -267,7 +267,7 @@ fn rates(entropy: &Entropy) -> EngineFaultRates {
 
 /// Makes an engine that keeps its whole log.
 fn new_engine() -> MemoryEngine {
-    let engine = MemoryEngine::new(LogCap { bytes_max: u64::MAX, tail_ops: 0 });
+    let engine = MemoryEngine::new(LogCap::UNLIMITED);
     let registered = engine.register(CONSUMER, Seqno(0));
     debug_assert_eq!(registered, Ok(()));
     engine

@@ -7,7 +7,7 @@ use super::tree::{File, Tree};
 use toml::{Table, Value};
 
 /// Every crate of the workspace, with the workspace crates that it may depend on.
-const EDGES: [(&str, &[&str]); 25] = [
+const EDGES: [(&str, &[&str]); 26] = [
     ("listen", &[]),
     ("connect", &[]),
     ("store", &[]),
@@ -22,6 +22,7 @@ const EDGES: [(&str, &[&str]); 25] = [
     ("analyze", &["store", "store-s3", "harness"]),
     ("meta", &["store"]),
     ("meta-disk", &["meta", "sst", "log"]),
+    ("batch", &["meta", "sst", "log", "store"]),
     ("vfs", &["meta", "store", "staging"]),
     ("events", &["store", "listen", "connect"]),
     ("sources", &["events", "store", "store-s3", "connect"]),
@@ -79,7 +80,7 @@ const EDGES: [(&str, &[&str]); 25] = [
 ];
 
 /// Crates that every other crate may use in its tests.
-const TEST_ONLY: [&str; 4] = ["servers", "sim", "store-s3", "store-dir"];
+const TEST_ONLY: [&str; 5] = ["servers", "sim", "store-s3", "store-dir", "meta-disk"];
 
 /// External crates that only some crates may use.
 const RESTRICTED: [(&str, &[&str]); 12] = [

@@ -24,6 +24,7 @@ pub(crate) use snapshot::Snapshot;
 
 use crate::error::{self, table_error};
 use crate::journal;
+use crate::layer;
 use crate::row::Changes;
 use bytes::Bytes;
 use manifest::Manifest;
@@ -49,6 +50,53 @@ pub(crate) struct Lsm {
     flusher: Worker,
     merger: Worker,
     state: Arc<State>,
+}
+
+/// A table file of a run that is being written. It is deleted unless it is finished.
+pub(crate) struct NewRunTable<'a> {
+    table: NewTable,
+    state: &'a State,
+}
+
+impl NewRunTable<'_> {
+    pub(crate) fn add(&mut self, key: &[u8], row: Option<&[u8]>) -> Result<(), EngineError> {
+        assert!(row.is_none_or(|row| !row.is_empty()), "an empty row would be a tombstone");
+        self.table.add(key, row.unwrap_or_default()).map_err(table_error)
+    }
+
+    pub(crate) fn finish(self) -> Result<FinishedTable, EngineError> {
+        let table = self.table.finish(&self.state.dir, &self.state.cache).map_err(table_error)?;
+        let table = table.unwrap_or_else(|| unreachable!("a table of a run has rows"));
+        Ok(FinishedTable { table, is_named: AtomicBool::new(false) })
+    }
+}
+
+/// A table file of a run. It is deleted when this is dropped, unless the manifest may name it.
+pub(crate) struct FinishedTable {
+    table: Arc<FileTable>,
+    is_named: AtomicBool,
+}
+
+impl FinishedTable {
+    /// Returns the table for the manifest.
+    fn to_be_named(table: &layer::FinishedTable) -> Arc<FileTable> {
+        match table {
+            layer::FinishedTable::Lsm(finished) => {
+                finished.is_named.store(true, Ordering::Release);
+                finished.table.clone()
+            }
+            #[cfg(feature = "rocksdb")]
+            layer::FinishedTable::Rocks(_) => unreachable!("the table is of another layer"),
+        }
+    }
+}
+
+impl Drop for FinishedTable {
+    fn drop(&mut self) {
+        if !self.is_named.load(Ordering::Acquire) {
+            self.table.source().mark_obsolete();
+        }
+    }
 }
 
 /// The state that the threads have in common.
@@ -191,19 +239,38 @@ impl Lsm {
         Ok(())
     }
 
-    /// Publishes changes as one table file, which is durable when this returns.
-    pub(crate) fn ingest(&self, changes: &Changes) -> Result<(), EngineError> {
-        // Rows in the memtable would hide the table's rows.
+    /// Begins a table file.
+    pub(crate) fn begin_table(&self) -> Result<NewRunTable<'_>, EngineError> {
+        Ok(NewRunTable { table: self.state.begin_table().map_err(error::io_error)?, state: &self.state })
+    }
+
+    /// Publishes table files, oldest first, and newer changes, all at once.
+    pub(crate) fn ingest(
+        &self,
+        tables: &[layer::FinishedTable],
+        changes: &Changes,
+    ) -> Result<(), EngineError> {
+        // Rows in the memtable would hide the tables' rows.
         self.flush()?;
         let state = &self.state;
         let rows = changes.iter().map(|(key, row)| (&key[..], row.as_deref().unwrap_or_default()));
-        let table = state.build_table(rows).map_err(table_error)?;
-        state.install(None, |view| View {
-            tables: table.iter().cloned().chain(view.tables.iter().cloned()).collect(),
+        let newest = state.build_table(rows).map_err(table_error)?;
+        let added = newest.into_iter().chain(tables.iter().rev().map(FinishedTable::to_be_named));
+        let added: Vec<Arc<FileTable>> = added.collect();
+        let installed = state.install(None, |view| View {
+            tables: added.iter().chain(&view.tables).cloned().collect(),
             ..view.clone()
-        })?;
+        });
+        // The manifest may have been replaced, so that the rows may be there after a crash.
+        installed.map_err(|error| EngineError::Uncertain(error.to_string()))?;
         self.merger.wake();
         Ok(())
+    }
+
+    /// Freezes the memtable for a flush, unless one is running.
+    pub(crate) fn begin_flush_unless_running(&self) -> Result<(), EngineError> {
+        let view = self.state.view();
+        if view.frozen.is_some() || view.memtable.is_empty() { Ok(()) } else { self.begin_flush() }
     }
 
     /// Returns the memory in use by memtables, the cache and open tables, in bytes.
@@ -231,7 +298,7 @@ impl Lsm {
     }
 
     /// Waits until no memtable is frozen. A flush that failed earlier is tried again.
-    fn finish_flush(&self) -> Result<(), EngineError> {
+    pub(crate) fn finish_flush(&self) -> Result<(), EngineError> {
         if self.state.forget_failed_flush() {
             self.flusher.wake();
         }

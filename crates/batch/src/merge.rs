@@ -1,0 +1,250 @@
+//! Merge: a verified batch becomes part of the volume.
+//!
+//! The batch is replayed on a snapshot, its rows and ops are built into a run outside of the commit turn, and one commit adds the run, under
+//! the condition that nothing has changed on which the replay depends. If a directory has changed, only the names that the batch changes are
+//! looked at again; if one of them has changed too, the batch is replayed on a newer snapshot.
+
+use crate::change::Change;
+use crate::sealed::SealedBatch;
+use crate::verify::{Refused, Rejected, Terms, Verified, replay};
+use meta::codec::{decode_inode, decode_quota};
+use meta::{
+    CommitError, Condition, Engine, EngineError, Ino, Inode, Kind, Merge, Reader, Run, RunRecord, Seqno, acl,
+    schema,
+};
+use std::ops::Bound;
+use std::path::Path;
+use store::ObjectKey;
+
+/// Replays of a batch before a merge gives up.
+const REPLAYS_MAX: usize = 8;
+
+/// Attempts to add a replayed batch before it is replayed again.
+const ATTEMPTS_MAX: usize = 16;
+
+/// Conditions on single entries, which the engine checks while it holds the commit turn: some 50 ms.
+const NAMES_MAX: usize = 10_000;
+
+/// The result of a merge.
+#[derive(Debug)]
+pub struct Merged {
+    /// The commit; `None` if no op was accepted.
+    pub seqno: Option<Seqno>,
+    /// The number of ops that were added.
+    pub accepted: u64,
+    /// The ops that were not added, in the order of the batch.
+    pub refused: Vec<Refused>,
+    /// Objects to which no inode refers any longer. The caller deletes them.
+    pub released: Vec<ObjectKey>,
+}
+
+/// Errors of a merge. Nothing was added, except possibly after [`EngineError::Uncertain`].
+#[derive(Debug, thiserror::Error)]
+pub enum MergeError {
+    /// The batch was rejected.
+    #[error("the batch was rejected: {0}")]
+    Rejected(#[from] Rejected),
+    /// Other clients kept changing the same names.
+    #[error("the batch conflicts with changes that others keep making; submit it again")]
+    Busy,
+    /// The engine failed.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+}
+
+/// Verifies a batch and adds it to a volume in one commit. `scratch` is a directory for temporary files.
+pub fn merge(
+    engine: &dyn Engine,
+    batch: &SealedBatch,
+    terms: &Terms,
+    scratch: &Path,
+) -> Result<Merged, MergeError> {
+    for _ in 0..REPLAYS_MAX {
+        let verified = replay(&engine.snapshot(), batch, terms, scratch)?;
+        if verified.accepted == 0 {
+            return Ok(verified.merged(None));
+        }
+        let (mut run, mut record) = build(engine, batch, &verified)?;
+        for _ in 0..ATTEMPTS_MAX {
+            match run.ingest(&record) {
+                Ok(seqno) => return Ok(verified.merged(Some(seqno))),
+                Err(CommitError::Engine(error)) => return Err(error.into()),
+                Err(CommitError::Conflict) => {}
+            }
+            match verified.conditions_at(&*engine.snapshot())? {
+                Some(conditions) => record.conditions = conditions,
+                None => break,
+            }
+        }
+    }
+    Err(MergeError::Busy)
+}
+
+/// Builds the run of the accepted ops and the rest of its commit.
+fn build<'e>(
+    engine: &'e dyn Engine,
+    batch: &SealedBatch,
+    verified: &Verified,
+) -> Result<(Box<dyn Run + 'e>, RunRecord), MergeError> {
+    let mut run = engine.begin_run()?;
+    let mut record = RunRecord { conditions: verified.overlay.base.conditions()?, ..RunRecord::default() };
+    let mut changes = verified.overlay.local.range(Bound::Unbounded, Bound::Unbounded);
+    while let Some((key, change)) = changes.next()? {
+        match change {
+            Change::Put(value) => run.put(&key, &value)?,
+            Change::Delete if verified.overlay.base.is_fresh(&key) => {}
+            Change::Delete => run.delete(&key)?,
+            Change::Merge(merge) => record.merges.push((key, merge)),
+        }
+    }
+    let mut refused = verified.refused.iter().map(|refused| refused.index).peekable();
+    let mut ops = batch.ops().map_err(Rejected::from)?;
+    let mut index = 0;
+    while let Some(page) = ops.next_page().map_err(Rejected::from)? {
+        for (context, op) in page {
+            if refused.next_if_eq(&index).is_none() {
+                run.log(&context, &op)?;
+            }
+            index += 1;
+        }
+    }
+    Ok((run.finish()?, record))
+}
+
+impl Verified {
+    fn merged(self, seqno: Option<Seqno>) -> Merged {
+        Merged { seqno, accepted: self.accepted, refused: self.refused, released: self.released }
+    }
+
+    /// Returns the conditions under which the replayed ops have the same effect on a newer state as on the snapshot; `None` if the state
+    /// differs in something on which they depend.
+    fn conditions_at(&self, state: &dyn Reader) -> Result<Option<Vec<Condition>>, EngineError> {
+        let mut conditions = Vec::new();
+        let mut names_left = NAMES_MAX;
+        for condition in self.overlay.base.conditions()? {
+            let holds = match &condition {
+                Condition::Version { key, version } => match state.get(key)? {
+                    Some(found) if found.version == *version => true,
+                    Some(found) if self.is_compatible(state, key)? => {
+                        let condition = Condition::Version { key: key.clone(), version: found.version };
+                        match self.conditions_of_entries(state, key, names_left)? {
+                            // The next change of the directory must not be a conflict too.
+                            Some(of_entries) => {
+                                names_left -= of_entries.len();
+                                conditions.extend(of_entries);
+                            }
+                            None => conditions.push(condition),
+                        }
+                        continue;
+                    }
+                    _ => false,
+                },
+                Condition::Absent { key } => state.get(key)?.is_none(),
+                Condition::Present { key } => state.get(key)?.is_some(),
+                Condition::RangeEmpty(range) => {
+                    let (from, to) = range.bounds();
+                    state.scan(from, to, 1)?.is_empty()
+                }
+            };
+            if !holds {
+                return Ok(None);
+            }
+            conditions.push(condition);
+        }
+        Ok(Some(conditions))
+    }
+
+    /// Returns whether a changed record leaves the effect of the ops as it is. It is a quota that still has space for the batch, or a
+    /// directory of which only entries have changed, and not those that the batch changes.
+    fn is_compatible(&self, state: &dyn Reader, key: &[u8]) -> Result<bool, EngineError> {
+        if let Some(Change::Merge(Merge::Usage(more))) = self.overlay.local.get(key)? {
+            let quota = value(state, key)?.map(|value| decode_quota(&value)).transpose()?;
+            return Ok(quota.is_some_and(|quota| quota.has_room(more)));
+        }
+        let Some(dir) = inode_of(key).filter(|_| !self.moves_directories) else { return Ok(false) };
+        let snapshot = self.overlay.base.reader();
+        let is_only_merged = matches!(self.overlay.local.get(key)?, None | Some(Change::Merge(_)));
+        Ok(is_only_merged
+            && has_same_rules(snapshot, state, dir)?
+            && !self.has_changes_in(&schema::xattrs(dir))?
+            && self.has_same_entries(snapshot, state, dir)?)
+    }
+
+    /// Returns conditions on the entries that the batch changes in a directory, and on the rules for new entries. They hold as long as nobody
+    /// changes these entries, whatever else happens in the directory. `None` if the record is no directory, or for more than `limit` conditions.
+    fn conditions_of_entries(
+        &self,
+        state: &dyn Reader,
+        key: &[u8],
+        limit: usize,
+    ) -> Result<Option<Vec<Condition>>, EngineError> {
+        let Some(dir) = inode_of(key) else { return Ok(None) };
+        let range = schema::dentries(dir);
+        let (from, to) = range.bounds();
+        let mut conditions = vec![Condition::Present { key: key.to_vec() }];
+        for key in [schema::set_group(dir), schema::xattr(dir, acl::DEFAULT)] {
+            conditions.push(unchanged(state, key)?);
+        }
+        let mut changes = self.overlay.local.range(from, to);
+        while let Some((key, _)) = changes.next()? {
+            if conditions.len() == limit {
+                return Ok(None);
+            }
+            conditions.push(unchanged(state, key)?);
+        }
+        Ok((conditions.len() <= limit).then_some(conditions))
+    }
+
+    fn has_changes_in(&self, range: &meta::KeyRange) -> Result<bool, EngineError> {
+        let (from, to) = range.bounds();
+        Ok(self.overlay.local.range(from, to).next()?.is_some())
+    }
+
+    /// Returns whether the names that the batch changes in a directory refer to the same inodes in both states.
+    fn has_same_entries(&self, one: &dyn Reader, other: &dyn Reader, dir: Ino) -> Result<bool, EngineError> {
+        let range = schema::dentries(dir);
+        let (from, to) = range.bounds();
+        let mut changes = self.overlay.local.range(from, to);
+        while let Some((key, _)) = changes.next()? {
+            if value(one, &key)? != value(other, &key)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// Returns whether both states have the same rules for new entries of a directory: its owner, its permissions and its ACLs.
+fn has_same_rules(one: &dyn Reader, other: &dyn Reader, dir: Ino) -> Result<bool, EngineError> {
+    let inode = |state: &dyn Reader| -> Result<Option<Inode>, EngineError> {
+        let found = value(state, &schema::inode(dir))?;
+        Ok(found.map(|value| decode_inode(dir, &value)).transpose()?.map(|record| record.inode))
+    };
+    let (Some(before), Some(after)) = (inode(one)?, inode(other)?) else { return Ok(false) };
+    let is_same = before.kind == Kind::Directory
+        && after.kind == Kind::Directory
+        && (before.mode, before.uid, before.gid) == (after.mode, after.uid, after.gid);
+    let mut have_same_acls = true;
+    for name in [acl::ACCESS, acl::DEFAULT] {
+        let key = schema::xattr(dir, name);
+        have_same_acls &= value(one, &key)? == value(other, &key)?;
+    }
+    Ok(is_same && have_same_acls)
+}
+
+/// Returns the condition that a record is as it is in a state.
+fn unchanged(state: &dyn Reader, key: Vec<u8>) -> Result<Condition, EngineError> {
+    Ok(match state.get(&key)? {
+        Some(found) => Condition::Version { key, version: found.version },
+        None => Condition::Absent { key },
+    })
+}
+
+/// Returns the number in the key of an inode; `None` for the key of another record.
+fn inode_of(key: &[u8]) -> Option<Ino> {
+    schema::ino_of(key).ok().filter(|ino| key == schema::inode(*ino))
+}
+
+fn value(state: &dyn Reader, key: &[u8]) -> Result<Option<meta::Value>, EngineError> {
+    Ok(state.get(key)?.map(|found| found.value))
+}

@@ -1,0 +1,149 @@
+//! Sealed batches: a directory with the ops of a private namespace (`ops`), the changes of rows that they make (`rows.sst`), and the versions of
+//! the records of the base on which they depend (`reads.sst`).
+//!
+//! Nothing in these files is trusted: their reader bounds its memory, and verification decides what the ops may do.
+
+use crate::change::Change;
+use crate::op_log::{LogDamage, OpLogReader};
+use crate::overlay::Overlay;
+use crate::private_namespace::{JobError, access};
+use crate::table_file::{FileTable, NewTableFile, TableFile, table_error};
+use meta::{Condition, EngineError, Op, OpContext, Reader};
+use std::fs::{self, File};
+use std::ops::Bound;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Cache of blocks of the rows. They are read once, in order.
+const CACHE_BYTES: u64 = 1 << 20;
+
+/// A batch that is complete.
+#[derive(Debug)]
+pub struct SealedBatch {
+    dir: PathBuf,
+    rows: Arc<FileTable>,
+    reads: Arc<FileTable>,
+}
+
+impl SealedBatch {
+    /// Opens a sealed batch.
+    pub fn open(dir: &Path) -> Result<Self, JobError> {
+        let cache = Arc::new(sst::Cache::new(CACHE_BYTES));
+        let rows = TableFile::open(&rows_path(dir), 0, &cache).map_err(table_error)?;
+        let reads = TableFile::open(&reads_path(dir), 1, &cache).map_err(table_error)?;
+        Ok(Self { dir: dir.to_owned(), rows, reads })
+    }
+
+    pub(crate) fn log_path(dir: &Path) -> PathBuf {
+        dir.join("ops")
+    }
+
+    /// Writes the tables of a batch whose log is durable.
+    pub(crate) fn write(dir: &Path, overlay: &Overlay) -> Result<Self, JobError> {
+        write_table(&reads_path(dir), |table| {
+            for condition in overlay.base.conditions()? {
+                if let Some((key, version)) = read_of(&condition) {
+                    table.add(key, &version).map_err(table_error)?;
+                }
+            }
+            Ok(())
+        })?;
+        write_table(&rows_path(dir), |table| {
+            let mut changes = overlay.local.range(Bound::Unbounded, Bound::Unbounded);
+            while let Some((key, change)) = changes.next()? {
+                table.add(&key, &change.encode()).map_err(table_error)?;
+            }
+            Ok(())
+        })?;
+        File::open(dir).and_then(|dir| dir.sync_all()).map_err(access(dir))?;
+        Self::open(dir)
+    }
+
+    /// Returns whether all records that the job says to have read have the same versions in a state.
+    pub(crate) fn reads_are_current(&self, state: &dyn Reader) -> Result<bool, EngineError> {
+        let mut reads = self.reads.scan(Bound::Unbounded);
+        while reads.advance().map_err(table_error)? {
+            let version = state.get(reads.key())?.map(|found| found.version.0.to_be_bytes().to_vec());
+            if version.unwrap_or_default() != reads.value()[..] {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Returns a reader of the ops.
+    pub(crate) fn ops(&self) -> Result<OpLogReader, LogDamage> {
+        OpLogReader::open(&Self::log_path(&self.dir))
+    }
+
+    /// Visits the ops in order, each with its index.
+    pub fn for_each_op(&self, mut visit: impl FnMut(u64, &OpContext, &Op)) -> Result<(), LogDamage> {
+        let mut ops = self.ops()?;
+        let mut index = 0;
+        while let Some(page) = ops.next_page()? {
+            for (context, op) in &page {
+                visit(index, context, op);
+                index += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the directory of the batch.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Returns the number of rows that the batch claims to change.
+    pub fn rows(&self) -> u64 {
+        self.rows.entries()
+    }
+
+    /// Returns a cursor over the claimed changes.
+    pub(crate) fn changes(&self) -> ClaimedChanges {
+        ClaimedChanges(self.rows.scan(Bound::Unbounded))
+    }
+}
+
+/// The changes that a batch claims to make, ascending.
+pub(crate) struct ClaimedChanges(sst::Cursor<TableFile>);
+
+impl ClaimedChanges {
+    /// Returns the next change.
+    pub(crate) fn next(&mut self) -> Result<Option<(Vec<u8>, Change)>, EngineError> {
+        if !self.0.advance().map_err(table_error)? {
+            return Ok(None);
+        }
+        Ok(Some((self.0.key().to_vec(), Change::decode(self.0.value())?)))
+    }
+}
+
+/// Returns the key of a condition and the version that it requires; empty for a missing record.
+fn read_of(condition: &Condition) -> Option<(&[u8], Vec<u8>)> {
+    match condition {
+        Condition::Version { key, version } => Some((key, version.0.to_be_bytes().to_vec())),
+        Condition::Absent { key } => Some((key, Vec::new())),
+        Condition::Present { .. } | Condition::RangeEmpty(_) => None,
+    }
+}
+
+/// Writes a table durably, except for its name in the directory.
+fn write_table(
+    path: &Path,
+    fill: impl FnOnce(&mut NewTableFile) -> Result<(), EngineError>,
+) -> Result<(), JobError> {
+    let new = path.with_extension("new");
+    let mut table = NewTableFile::create(&new).map_err(access(&new))?;
+    fill(&mut table)?;
+    let file = table.finish().map_err(table_error)?;
+    file.sync_all().map_err(access(&new))?;
+    fs::rename(&new, path).map_err(access(path))
+}
+
+fn rows_path(dir: &Path) -> PathBuf {
+    dir.join("rows.sst")
+}
+
+fn reads_path(dir: &Path) -> PathBuf {
+    dir.join("reads.sst")
+}
