@@ -8,9 +8,9 @@ use std::time::Duration;
 use crate::Attr;
 use crate::base::Base;
 use crate::content::Content;
+use crate::followers::front_ends::{Invalidation, InvalidationQueue, push_invalidations};
 use crate::mount::Mount;
 use crate::names::Names;
-use crate::names::invalidation::{Invalidation, InvalidationQueue, push_invalidations};
 
 /// Invalidation of the caches of front ends.
 #[derive(Debug)]

@@ -22,10 +22,10 @@ use crate::bucket::metadata::object_metadata::Metadata;
 use crate::bucket::parts::BucketParts;
 use crate::bucket::path_locks::ChangeLocks;
 use crate::content::Content;
+use crate::followers::front_ends::{Invalidation, push_invalidations};
 use crate::mount::Mount;
 use crate::names::Names;
 use crate::names::inodes::KnownPath;
-use crate::names::invalidation::{Invalidation, push_invalidations};
 
 /// Processes reports that objects changed.
 #[derive(Debug)]

@@ -11,7 +11,7 @@ use crate::Result;
 use crate::bucket::discovery::Discovery;
 use crate::bucket::headers;
 use crate::bucket::known_state::KnownState;
-use crate::names::invalidation::Invalidation;
+use crate::followers::front_ends::Invalidation;
 
 /// Maximum looks at a key whose name programs keep changing.
 const LOOKS_MAX: u32 = 8;

@@ -16,8 +16,8 @@ use super::nodes::DerivedDirectories;
 use super::{DerivedStale, is_derived};
 use crate::Result;
 use crate::derived::router::ViewRouter;
+use crate::followers::front_ends::Invalidation;
 use crate::names::handles::Handle;
-use crate::names::invalidation::Invalidation;
 
 /// Minimum time to cache an entry from a listing: programs often ask for the attributes of listed entries next.
 const LISTED_FOR: Duration = Duration::from_secs(1);

@@ -4,7 +4,6 @@ pub(crate) mod access_times;
 pub(crate) mod directory_handle;
 pub(crate) mod handles;
 pub(crate) mod inodes;
-pub(crate) mod invalidation;
 pub(crate) mod locks;
 pub(crate) mod positions;
 pub(crate) mod quotas;
@@ -14,10 +13,10 @@ use meta::{Name, Namespace};
 use std::sync::{Arc, Weak};
 
 use crate::Result;
+use crate::followers::front_ends::Invalidations;
 use crate::mount::Mount;
 use crate::names::access_times::AccessTimes;
 use crate::names::handles::Handles;
-use crate::names::invalidation::Invalidations;
 use crate::names::locks::Locks;
 use crate::names::references::References;
 

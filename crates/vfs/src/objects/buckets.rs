@@ -9,7 +9,7 @@ use store::{Buckets, ListRequest, ObjectKey, ObjectStore, StoreError, Timestamp,
 use super::directory_objects::{ByInode, ByPath, DirectoryObjects, ObjectNaming};
 use super::errors::error_about;
 use crate::attr::Caller;
-use crate::names::invalidation::Invalidation;
+use crate::followers::front_ends::Invalidation;
 use crate::volumes::Volume;
 use crate::{Error, Filesystem};
 

@@ -23,7 +23,7 @@ use super::named::read::requested_range;
 use crate::bucket::changes::ChangeGuard;
 use crate::bucket::headers;
 use crate::content::pin::Pin;
-use crate::names::invalidation::Invalidation;
+use crate::followers::front_ends::Invalidation;
 
 impl PathObjects {
     /// Returns the bucket's key for a key of the endpoint.

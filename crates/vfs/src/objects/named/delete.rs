@@ -5,7 +5,7 @@ use store::{ObjectKey, Precondition};
 
 use super::put::Change;
 use super::{ATTEMPTS_MAX, ResolvedKey, is_race, too_many_races};
-use crate::names::invalidation::Invalidation;
+use crate::followers::front_ends::Invalidation;
 use crate::objects::description::{IMPLICIT, MARKER, ObjectDescription, RECORD};
 use crate::objects::directory_objects::InodeObjects;
 use crate::objects::errors::{error_about, namespace_error_about};

@@ -11,7 +11,7 @@ use store::{
 use super::{ATTEMPTS_MAX, ResolvedKey, is_race, too_many_races};
 use crate::bucket::headers::{self, Defaults};
 use crate::content::storing::StoringGuard;
-use crate::names::invalidation::Invalidation;
+use crate::followers::front_ends::Invalidation;
 use crate::objects::description::{IMPLICIT, MARKER, ObjectDescription, describe_object};
 use crate::objects::directory_objects::InodeObjects;
 use crate::objects::errors::{error_about, namespace_error_about, no_such_key};
