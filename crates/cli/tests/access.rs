@@ -4,7 +4,7 @@
 use crate::fixture::Home;
 use meta::access::{AccessError, Caller, authorize};
 use meta::{
-    AttrChanges, Ctx, FsError, Ino, Inode, Kind, LogCap, MemoryEngine, Moment, Name, Namespace, Op,
+    AttrChanges, Ctx, FsError, Ino, Inode, Kind, LogCap, MemoryEngine, Moment, Name, Namespace, Op, Origin,
     RenameHow, XattrHow, acl, namespace,
 };
 use serde_json::{Value, json};
@@ -298,7 +298,13 @@ impl Model {
 }
 
 fn ctx(now: i64) -> Ctx {
-    Ctx { now: Timestamp(now), at: Moment { mount: 1, nanos: now as u64 }, uid: 0, gid: 0 }
+    Ctx {
+        now: Timestamp(now),
+        at: Moment { mount: 1, nanos: now as u64 },
+        uid: 0,
+        gid: 0,
+        origin: Origin::Other,
+    }
 }
 
 fn errno(error: FsError) -> i32 {

@@ -412,8 +412,8 @@ fn tables(bytes: &[u8]) {
             }
         }
         1 => {
-            if let Ok((ctx, op)) = codec::decode_log_record(bytes) {
-                assert_eq!(codec::decode_log_record(&codec::encode_log_record(&ctx, &op)), Ok((ctx, op)));
+            if let Ok(record) = codec::decode_log_record(bytes) {
+                assert_eq!(codec::decode_log_record(&codec::encode_log_record(&record)), Ok(record));
             }
         }
         2 => {

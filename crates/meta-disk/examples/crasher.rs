@@ -2,7 +2,7 @@
 //!
 //! `crasher PATH LAYER`; the layer is `lsm` or `tables` (RocksDB).
 
-use meta::{Ctx, Engine, Ino, Kind, LogCap, Moment, Name, Namespace, Op, Seqno};
+use meta::{Ctx, Engine, Ino, Kind, LogCap, Moment, Name, Namespace, Op, Origin, Seqno};
 use meta_disk::{DiskEngine, EngineOptions, TableLayer};
 use std::error::Error;
 use std::io::Write;
@@ -11,7 +11,8 @@ use std::sync::Arc;
 use std::{env, io, thread};
 use store::Timestamp;
 
-const CTX: Ctx = Ctx { now: Timestamp(1), at: Moment { mount: 1, nanos: 1 }, uid: 0, gid: 0 };
+const CTX: Ctx =
+    Ctx { now: Timestamp(1), at: Moment { mount: 1, nanos: 1 }, uid: 0, gid: 0, origin: Origin::Other };
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = env::args().skip(1);

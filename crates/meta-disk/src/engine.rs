@@ -231,8 +231,7 @@ impl Engine for DiskEngine {
             if ops.len() >= limit && ops.last().is_some_and(|last| last.seqno != seqno) {
                 return Ok(false);
             }
-            let (ctx, op) = decode_log_record(record)?;
-            ops.push(LoggedOp { seqno, ctx, op });
+            ops.push(LoggedOp::new(seqno, decode_log_record(record)?));
             Ok(true)
         })?;
         // The cut is read last, since records that were cut off during the scan may be missing in `ops`.

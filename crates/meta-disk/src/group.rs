@@ -6,7 +6,7 @@ use crate::row;
 use crate::tables::{Changes, Tables};
 use meta::codec::encode_log_record;
 use meta::{
-    BatchRecord, Commit, CommitError, Condition, Ctx, EngineError, KeyRange, Op, Seqno, SortedRun, schema,
+    BatchRecord, Commit, CommitError, Condition, EngineError, KeyRange, OpRecord, Seqno, SortedRun, schema,
 };
 use std::collections::BTreeSet;
 
@@ -57,10 +57,10 @@ impl<'a> Group<'a> {
         self.admit(Commit { conditions, puts: run.into_rows(), deletes: Vec::new(), merges, ops })
     }
 
-    fn add_log_records(&mut self, seqno: Seqno, ops: &[(Ctx, Op)]) {
+    fn add_log_records(&mut self, seqno: Seqno, ops: &[OpRecord]) {
         let mut bytes = 0;
-        for ((ctx, op), nr) in ops.iter().zip(0..) {
-            let (key, record) = (schema::log_record(seqno, nr), encode_log_record(ctx, op));
+        for (op, nr) in ops.iter().zip(0..) {
+            let (key, record) = (schema::log_record(seqno, nr), encode_log_record(op));
             bytes += (key.len() + record.len()) as u64;
             self.changes.insert(key, Some(record));
         }

@@ -1,7 +1,10 @@
 //! Helpers to open engines, read their contents, and copy or damage their files.
 
 use meta::{Applied, FsError, Ino, Inode, Kind};
-use meta::{Commit, Ctx, Engine, LogCap, LoggedOp, Moment, Op, Reader, Rows, Seqno, Staged, namespace};
+use meta::{
+    Commit, Ctx, Effect, Engine, LogCap, LoggedOp, Moment, Op, OpRecord, Origin, Reader, Rows, Seqno, Staged,
+    namespace,
+};
 use meta_disk::{DiskEngine, EngineOptions, OpenError, TableLayer};
 use std::cell::Cell;
 use std::fs;
@@ -10,7 +13,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use store::Timestamp;
 
-pub(crate) const CTX: Ctx = Ctx { now: Timestamp(1), at: Moment { mount: 1, nanos: 1 }, uid: 0, gid: 0 };
+pub(crate) const CTX: Ctx =
+    Ctx { now: Timestamp(1), at: Moment { mount: 1, nanos: 1 }, uid: 0, gid: 0, origin: Origin::Other };
 
 /// The consumer for which the whole log is kept.
 pub(crate) const ALL: &str = "all";
@@ -86,15 +90,15 @@ pub(crate) fn put(key: &str, value: &str) -> Commit {
     Commit { puts: vec![(key.into(), value.as_bytes().into())], ..Commit::default() }
 }
 
-pub(crate) fn purge(number: u64) -> (Ctx, Op) {
-    (CTX, Op::Purge { ino: Ino(number) })
+pub(crate) fn purge(number: u64) -> OpRecord {
+    OpRecord { ctx: CTX, op: Op::Purge { ino: Ino(number) }, effect: Effect::default() }
 }
 
 /// Commits an op without a [`Namespace`](meta::Namespace), which would lease inode numbers.
 pub(crate) fn commit_op(engine: &dyn Engine, ctx: &Ctx, op: &Op) -> Result<Applied, FsError> {
     let mut txn = Staged::new(engine);
     let applied = namespace::apply(&mut txn, ctx, op)?;
-    txn.keep_op(ctx, op);
+    txn.keep_op(ctx, op, &applied);
     engine.commit(txn.into_commit()).unwrap();
     Ok(applied)
 }

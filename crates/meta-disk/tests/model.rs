@@ -4,7 +4,7 @@
 use crate::fixture::{ALL, CTX, WHOLE_LOG, commit_op, directory, log, open, options, table};
 use meta::{
     BatchRecord, Commit, CommitError, Condition, Ctx, Engine, Ino, KeyRange, LogCap, MemoryEngine, Merge,
-    Namespace, Op, Seqno, SortedRun, Value, codec, invariants, schema,
+    Namespace, OpRecord, Seqno, SortedRun, Value, codec, invariants, schema,
 };
 use meta_disk::{DiskEngine, EngineOptions};
 use sim::namespace::ops::{OpSource, moment};
@@ -142,7 +142,7 @@ impl<'a> EnginePair<'a> {
         commit
     }
 
-    fn op(&self) -> (Ctx, Op) {
+    fn op(&self) -> OpRecord {
         crate::fixture::purge(self.entropy.next_u64())
     }
 

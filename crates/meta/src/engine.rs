@@ -4,7 +4,7 @@
 
 use crate::error::{CommitError, EngineError, LogError};
 use crate::record::{KeyRange, Rows, Seqno, Value, Versioned};
-use crate::{Ctx, Merge, Op};
+use crate::{Ctx, Effect, Merge, Op};
 use std::fmt;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -114,7 +114,7 @@ pub struct Commit {
     /// Merges into records. A record that does not exist is a conflict.
     pub merges: Vec<(Vec<u8>, Merge)>,
     /// Ops to log.
-    pub ops: Vec<(Ctx, Op)>,
+    pub ops: Vec<OpRecord>,
 }
 
 impl Commit {
@@ -122,6 +122,17 @@ impl Commit {
     pub fn is_check(&self) -> bool {
         self.puts.is_empty() && self.deletes.is_empty() && self.merges.is_empty() && self.ops.is_empty()
     }
+}
+
+/// An op to log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OpRecord {
+    /// The context of the op.
+    pub ctx: Ctx,
+    /// The op.
+    pub op: Op,
+    /// The effects that the op does not tell.
+    pub effect: Effect,
 }
 
 /// An op in the log.
@@ -133,6 +144,16 @@ pub struct LoggedOp {
     pub ctx: Ctx,
     /// The op.
     pub op: Op,
+    /// The effects that the op does not tell.
+    pub effect: Effect,
+}
+
+impl LoggedOp {
+    /// Returns the op of a log record.
+    pub fn new(seqno: Seqno, record: OpRecord) -> Self {
+        let OpRecord { ctx, op, effect } = record;
+        Self { seqno, ctx, op, effect }
+    }
 }
 
 /// Records in strictly ascending order of their keys.
@@ -164,5 +185,5 @@ pub struct BatchRecord {
     /// Merges into the directories to which the run adds entries.
     pub merges: Vec<(Vec<u8>, Merge)>,
     /// The ops that the run implements.
-    pub ops: Vec<(Ctx, Op)>,
+    pub ops: Vec<OpRecord>,
 }

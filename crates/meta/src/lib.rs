@@ -44,7 +44,7 @@ pub mod namespace;
 pub mod schema;
 
 pub use content::{Content, Fingerprint, Summary};
-pub use engine::{BatchRecord, Commit, Condition, Engine, LogCap, LoggedOp, Reader, SortedRun};
+pub use engine::{BatchRecord, Commit, Condition, Engine, LogCap, LoggedOp, OpRecord, Reader, SortedRun};
 pub use error::{CommitError, EngineError, FsError, LogError};
 pub use extent::{Extent, Stored};
 pub use ino::Ino;
@@ -56,7 +56,7 @@ pub use merge::Merge;
 pub use moment::Moment;
 pub use name::Name;
 pub use namespace::Namespace;
-pub use op::{Applied, AttrChanges, Ctx, Observed, Op, RenameHow, XattrHow};
+pub use op::{Applied, AttrChanges, Ctx, Effect, Observed, Op, Origin, Refreshed, RenameHow, XattrHow};
 pub use quota::{Limits, Quota, Usage};
 pub use record::{KeyRange, Rows, Seqno, Value, Versioned};
 pub use txn::{Staged, Txn};

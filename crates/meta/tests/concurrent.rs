@@ -121,7 +121,7 @@ fn prepared(setup: &[(Ctx, Op)]) -> Arc<MemoryEngine> {
 fn commit(engine: &MemoryEngine, ctx: &Ctx, op: &Op) -> Result<meta::Applied, FsError> {
     let mut txn = Staged::new(engine);
     let applied = namespace::apply(&mut txn, ctx, op)?;
-    txn.keep_op(ctx, op);
+    txn.keep_op(ctx, op, &applied);
     engine.commit(txn.into_commit()).unwrap();
     Ok(applied)
 }

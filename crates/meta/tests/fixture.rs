@@ -2,14 +2,15 @@
 
 use crate::strategies;
 use meta::{
-    Applied, Ctx, Engine, FsError, Ino, Inode, Kind, MemoryEngine, Name, Namespace, Op, RenameHow, invariants,
+    Applied, Ctx, Engine, FsError, Ino, Inode, Kind, MemoryEngine, Name, Namespace, Op, Origin, RenameHow,
+    invariants,
 };
 use std::sync::Arc;
 use store::Timestamp;
 
 pub(crate) fn ctx(now: i64) -> Ctx {
     let now = Timestamp(now);
-    Ctx { now, at: strategies::at(now), uid: 1000, gid: 100 }
+    Ctx { now, at: strategies::at(now), uid: 1000, gid: 100, origin: Origin::Other }
 }
 
 pub(crate) fn name(text: &str) -> Name {

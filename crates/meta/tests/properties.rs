@@ -3,7 +3,7 @@
 use crate::reference::{Changed, Node, Reference, without_fingerprint};
 use crate::strategies;
 use meta::{
-    Applied, Ctx, Engine, FsError, Ino, LogCap, MemoryEngine, Moment, Namespace, Op, Reader, Seqno,
+    Applied, Ctx, Engine, FsError, Ino, LogCap, MemoryEngine, Moment, Namespace, Op, Origin, Reader, Seqno,
     invariants, namespace,
 };
 use proptest::prelude::*;
@@ -12,7 +12,8 @@ use std::ops::Bound;
 use std::sync::Arc;
 use store::Timestamp;
 
-pub(crate) const CTX: Ctx = Ctx { now: Timestamp(1), at: Moment { mount: 1, nanos: 1 }, uid: 0, gid: 0 };
+pub(crate) const CTX: Ctx =
+    Ctx { now: Timestamp(1), at: Moment { mount: 1, nanos: 1 }, uid: 0, gid: 0, origin: Origin::Other };
 
 /// Creates an engine that keeps its whole log, for the consumer `all`.
 pub(crate) fn engine() -> Arc<MemoryEngine> {

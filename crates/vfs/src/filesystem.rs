@@ -1,6 +1,6 @@
 //! The parts of a mounted volume, and how they are put together. Its operations are in `ops`.
 
-use meta::{Ctx, Ino, Moment, Namespace};
+use meta::{Ctx, Ino, Moment, Namespace, Origin};
 use staging::mover::Mover;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -76,7 +76,8 @@ impl Filesystem {
         }
         std::fs::create_dir_all(&config.cache_dir)?;
         let Dependencies { store, engine, clock, entropy, record } = dependencies;
-        let ctx = Ctx { now: clock.now(), at: Moment::default(), uid: config.uid, gid: config.gid };
+        let (now, at) = (clock.now(), Moment::default());
+        let ctx = Ctx { now, at, uid: config.uid, gid: config.gid, origin: Origin::Bookkeeping };
         let tables = Namespace::new(engine, &ctx)?;
         let layout = Layout::of(&config.prefix, record.as_ref(), tables.inode(Ino::ROOT)?.btime);
         let sharing = Sharing::of(&store, &entropy, &layout, &config)?;

@@ -1,6 +1,6 @@
 //! The surroundings of a mount: its settings, layout, store, clock and randomness. All parts share one.
 
-use meta::{Ctx, Ino, Moment};
+use meta::{Ctx, Ino, Moment, Origin};
 use std::sync::Arc;
 use std::time::Duration;
 use store::{Clock, Entropy, ObjectKey, ObjectStore, StoreError, Timestamp};
@@ -47,7 +47,8 @@ impl Mount {
     }
 
     pub(crate) fn ctx(&self) -> Ctx {
-        Ctx { now: self.now(), at: self.moment(), uid: self.config.uid, gid: self.config.gid }
+        let Config { uid, gid, .. } = self.config;
+        Ctx { now: self.now(), at: self.moment(), uid, gid, origin: Origin::Other }
     }
 
     pub(crate) fn is_fresh(&self, seen_at: Moment) -> bool {

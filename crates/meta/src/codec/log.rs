@@ -1,29 +1,75 @@
-//! Log records: a context and an op. Since version 2 the context has a moment.
+//! Log records: a context, the effects that the op does not tell, and the op. Since version 2 the context has a moment, since version 3
+//! an origin, and the record has effects.
 
 use super::op::{read_op, write_op};
 use super::{DecodeError, Decoder, Encoder};
-use crate::{Ctx, Moment, Op};
+use crate::engine::OpRecord;
+use crate::{Ctx, Effect, Ino, Moment, Origin, Refreshed};
 
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
 
-/// Encodes an op and its context for the log.
-pub fn encode_log_record(ctx: &Ctx, op: &Op) -> Vec<u8> {
+/// Bits of the byte for origin and effects: origin, presence of the two inodes, refreshed.
+const ORIGIN_BITS: u8 = 0b11;
+const HAS_INODE: u8 = 1 << 2;
+const HAS_OTHER: u8 = 1 << 3;
+const REFRESHED_SHIFT: u32 = 4;
+
+/// Encodes an op for the log.
+pub fn encode_log_record(record: &OpRecord) -> Vec<u8> {
+    let OpRecord { ctx, op, effect } = record;
     let mut encoder = Encoder::with_version(VERSION);
     encoder.time(ctx.now);
     encoder.moment(ctx.at);
     encoder.number(ctx.uid.into());
     encoder.number(ctx.gid.into());
+    encoder.byte(flags(ctx.origin, effect));
+    effect.inode.into_iter().chain(effect.other).for_each(|ino| encoder.ino(ino));
     write_op(&mut encoder, op);
     encoder.into_bytes()
 }
 
 /// Decodes a log record.
-pub fn decode_log_record(bytes: &[u8]) -> Result<(Ctx, Op), DecodeError> {
+pub fn decode_log_record(bytes: &[u8]) -> Result<OpRecord, DecodeError> {
     let mut decoder = Decoder::with_version(bytes, "a log record", VERSION)?;
+    let version = bytes.first().copied().unwrap_or_default();
     let now = decoder.time()?;
-    let at = if bytes.first() == Some(&1) { Moment::default() } else { decoder.moment()? };
-    let ctx = Ctx { now, at, uid: decoder.number_u32()?, gid: decoder.number_u32()? };
+    let at = if version == 1 { Moment::default() } else { decoder.moment()? };
+    let (uid, gid) = (decoder.number_u32()?, decoder.number_u32()?);
+    let (origin, effect) = if version < 3 { Default::default() } else { read_effects(&mut decoder)? };
     let op = read_op(&mut decoder)?;
     decoder.finish()?;
-    Ok((ctx, op))
+    Ok(OpRecord { ctx: Ctx { now, at, uid, gid, origin }, op, effect })
+}
+
+fn flags(origin: Origin, effect: &Effect) -> u8 {
+    let origin = match origin {
+        Origin::Other => 0,
+        Origin::FrontEnd => 1,
+        Origin::Bookkeeping => 2,
+    };
+    let refreshed = match effect.refreshed {
+        Refreshed::Nothing => 0,
+        Refreshed::Attributes => 1,
+        Refreshed::Content => 2,
+    };
+    let has = |ino: Option<Ino>, bit| if ino.is_some() { bit } else { 0 };
+    origin | has(effect.inode, HAS_INODE) | has(effect.other, HAS_OTHER) | refreshed << REFRESHED_SHIFT
+}
+
+fn read_effects(decoder: &mut Decoder<'_>) -> Result<(Origin, Effect), DecodeError> {
+    let flags = decoder.byte()?;
+    let origin = match flags & ORIGIN_BITS {
+        0 => Origin::Other,
+        1 => Origin::FrontEnd,
+        2 => Origin::Bookkeeping,
+        _ => return Err(DecodeError::Field("an origin")),
+    };
+    let refreshed = match flags >> REFRESHED_SHIFT {
+        0 => Refreshed::Nothing,
+        1 => Refreshed::Attributes,
+        2 => Refreshed::Content,
+        _ => return Err(DecodeError::Field("the change by an observation")),
+    };
+    let mut read = |bit| if flags & bit != 0 { decoder.ino().map(Some) } else { Ok(None) };
+    Ok((origin, Effect { inode: read(HAS_INODE)?, other: read(HAS_OTHER)?, refreshed }))
 }

@@ -32,7 +32,7 @@ fn a_run_is_one_commit(factory: &Factory<'_>) -> Outcome {
     holds("all rows have the version of the commit", rows.iter().all(|(_, row)| row.version == seqno))?;
     let log: Vec<_> =
         engine.log_after(begin, 10)?.into_iter().map(|logged| (logged.seqno, logged.op)).collect();
-    equal("the log", log, vec![(seqno, op(1).1), (seqno, op(2).1)])
+    equal("the log", log, vec![(seqno, op(1).op), (seqno, op(2).op)])
 }
 
 fn a_run_over_an_existing_key_is_a_conflict(factory: &Factory<'_>) -> Outcome {

@@ -1,11 +1,10 @@
 //! The op log of the in-memory engine.
 
 use crate::codec::{decode_log_record, encode_log_record};
-use crate::engine::{LogCap, LoggedOp};
+use crate::engine::{LogCap, LoggedOp, OpRecord};
 use crate::error::{EngineError, LogError};
 use crate::log_span::LogSpan;
 use crate::record::Seqno;
-use crate::{Ctx, Op};
 use std::collections::VecDeque;
 
 /// Memory that a record takes in the queue and in the span, besides its bytes.
@@ -22,10 +21,10 @@ impl Log {
         Self { span: LogSpan::new(cap, Seqno(0)), records: VecDeque::new() }
     }
 
-    pub(super) fn append(&mut self, seqno: Seqno, ops: &[(Ctx, Op)]) {
+    pub(super) fn append(&mut self, seqno: Seqno, ops: &[OpRecord]) {
         let mut bytes = 0;
-        for (ctx, op) in ops {
-            let record = encode_log_record(ctx, op);
+        for op in ops {
+            let record = encode_log_record(op);
             bytes += record.len() as u64 + RECORD_BYTES;
             self.records.push_back((seqno, record.into()));
         }
@@ -46,8 +45,7 @@ impl Log {
             if ops.len() >= limit && ops.last().is_some_and(|last| last.seqno != *seqno) {
                 break;
             }
-            let (ctx, op) = decode_log_record(record).map_err(EngineError::from)?;
-            ops.push(LoggedOp { seqno: *seqno, ctx, op });
+            ops.push(LoggedOp::new(*seqno, decode_log_record(record).map_err(EngineError::from)?));
         }
         Ok(ops)
     }

@@ -132,7 +132,7 @@ impl Namespace {
         for op in ops {
             let result = apply(&mut txn, ctx, op);
             match &result {
-                Ok(_) => txn.keep_op(ctx, op),
+                Ok(applied) => txn.keep_op(ctx, op, applied),
                 Err(FsError::Engine(error)) => return Err(error.clone().into()),
                 Err(_) => txn.drop_op(),
             }
@@ -504,8 +504,8 @@ pub fn last_rows(
 pub fn replay(engine: &(impl Engine + ?Sized), ops: &[(Ctx, Op)]) -> Result<(), FsError> {
     let mut txn = Staged::new(engine);
     for (ctx, op) in ops {
-        apply(&mut txn, ctx, op)?;
-        txn.keep_op(ctx, op);
+        let applied = apply(&mut txn, ctx, op)?;
+        txn.keep_op(ctx, op, &applied);
     }
     match engine.commit(txn.into_commit()) {
         Ok(_) => Ok(()),
