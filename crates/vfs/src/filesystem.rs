@@ -229,6 +229,7 @@ fn assemble(
         false => Volume::ByInode(InodeVolume::new(&base, &bucket, &io.opener, &entries)),
     };
     let views = ViewRouter::new(&base, &bucket, &entries, &io.editor, &views);
+    views.follow_changes();
     let directories = DirectoryReader::new(&base, &bucket, &views);
     Ok(Arc::new_cyclic(|me| Filesystem {
         kernel_caches: KernelCaches::new(&base),

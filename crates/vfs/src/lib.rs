@@ -43,10 +43,13 @@ pub use content::disk_space::{DiskSpace, MeasureDiskSpace};
 pub use content::garbage::unused_content;
 pub use content::write::publisher::Publisher;
 pub use derived::router::ViewRouter;
-pub use derived::{Asked, Derived, DerivedEntry, DerivedFile, DerivedStale, ListingCache, Placed};
+pub use derived::{
+    Asked, Derived, DerivedEntry, DerivedFile, DerivedStale, ListingCache, Placed, StaleNames,
+};
 pub use error::{Error, Result};
 pub use filesystem::Filesystem;
-pub use followers::front_ends::{DeliveryMarker, Invalidation, InvalidationQueue};
+pub use followers::front_ends::InvalidationQueue;
+pub use followers::invalidation::{DeliveryMarker, Invalidation};
 pub use kernel_caches::KernelCaches;
 pub use layout::{LOST_AND_FOUND, RESERVED, is_shared, leases, lost_key};
 pub use meta::{Ino, Kind, Limits, Moment, Quota, Usage};

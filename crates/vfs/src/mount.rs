@@ -46,9 +46,10 @@ impl Mount {
         self.moments.at(reading)
     }
 
-    pub(crate) fn ctx(&self) -> Ctx {
+    /// Returns the context of a change that `origin` makes now.
+    pub(crate) fn ctx(&self, origin: Origin) -> Ctx {
         let Config { uid, gid, .. } = self.config;
-        Ctx { now: self.now(), at: self.moment(), uid, gid, origin: Origin::Other }
+        Ctx { now: self.now(), at: self.moment(), uid, gid, origin }
     }
 
     pub(crate) fn is_fresh(&self, seen_at: Moment) -> bool {

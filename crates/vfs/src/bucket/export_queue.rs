@@ -1,6 +1,6 @@
 //! Exports that wait: a bounded window in memory on the list that the tables keep.
 
-use meta::{Ino, Op};
+use meta::{Ino, Op, Origin};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -151,7 +151,7 @@ impl ExportQueue {
         if !self.mount.layout.can_have_keys() || !self.names.has_headers(&self.names.tables().inode(ino)?)? {
             return Ok(());
         }
-        self.names.tables().commit(&self.mount.ctx(), &Op::AwaitExport { ino })?;
+        self.names.commit(Origin::Bookkeeping, &Op::AwaitExport { ino })?;
         self.export_soon(ino)
     }
 
@@ -200,7 +200,7 @@ impl ExportQueue {
     /// Removes the record of a pending export up to this change, after the object's headers were stored.
     pub(crate) fn note_exported(&self, ino: Ino, change: Option<u64>) -> Result<()> {
         let Some(change) = change else { return Ok(()) };
-        self.names.tables().commit(&self.mount.ctx(), &Op::Exported { ino, change })?;
+        self.names.commit(Origin::Bookkeeping, &Op::Exported { ino, change })?;
         self.export_soon(ino)
     }
 }
