@@ -4,8 +4,8 @@
 use crate::fixture::Home;
 use meta::access::{AccessError, Caller, authorize};
 use meta::{
-    AttrChanges, Ctx, FsError, Ino, Inode, Kind, LogCap, MemoryEngine, Moment, Name, Namespace, Op, Origin,
-    RenameHow, XattrHow, acl, namespace,
+    AttrChanges, FsError, Ino, Inode, Kind, LogCap, MemoryEngine, Moment, Name, Namespace, Op, OpContext,
+    Origin, RenameHow, XattrHow, acl, namespace,
 };
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -79,7 +79,7 @@ struct Operation {
 impl Model {
     fn new(seed: u64) -> Self {
         let engine = Arc::new(MemoryEngine::new(LogCap::default()));
-        let namespace = Namespace::new(engine, &ctx(1)).unwrap();
+        let namespace = Namespace::new(engine, &context(1)).unwrap();
         Self { namespace, entropy: Entropy::new(seed), now: 1 }
     }
 
@@ -277,9 +277,9 @@ impl Model {
     /// Carries out an op as the caller. Returns its errno, 0 for success.
     fn run(&self, caller: &Caller, op: &Op) -> i32 {
         let now = Timestamp(self.now);
-        let ctx = Ctx { uid: caller.uid, gid: caller.gid, ..ctx(self.now) };
+        let context = OpContext { uid: caller.uid, gid: caller.gid, ..context(self.now) };
         let outcome = authorize(&**self.namespace.engine(), caller, now, op);
-        let outcome = outcome.and_then(|op| Ok(self.namespace.commit(&ctx, &op)?));
+        let outcome = outcome.and_then(|op| Ok(self.namespace.commit(&context, &op)?));
         match outcome {
             Ok(_) => 0,
             Err(AccessError::Denied) => libc::EACCES,
@@ -297,8 +297,8 @@ impl Model {
     }
 }
 
-fn ctx(now: i64) -> Ctx {
-    Ctx {
+fn context(now: i64) -> OpContext {
+    OpContext {
         now: Timestamp(now),
         at: Moment { mount: 1, nanos: now as u64 },
         uid: 0,

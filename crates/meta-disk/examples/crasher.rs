@@ -2,7 +2,7 @@
 //!
 //! `crasher PATH LAYER`; the layer is `lsm` or `tables` (RocksDB).
 
-use meta::{Ctx, Engine, Ino, Kind, LogCap, Moment, Name, Namespace, Op, Origin, Seqno};
+use meta::{Engine, Ino, Kind, LogCap, Moment, Name, Namespace, Op, OpContext, Origin, Seqno};
 use meta_disk::{DiskEngine, EngineOptions, TableLayer};
 use std::error::Error;
 use std::io::Write;
@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::{env, io, thread};
 use store::Timestamp;
 
-const CTX: Ctx =
-    Ctx { now: Timestamp(1), at: Moment { mount: 1, nanos: 1 }, uid: 0, gid: 0, origin: Origin::Other };
+const CONTEXT: OpContext =
+    OpContext { now: Timestamp(1), at: Moment { mount: 1, nanos: 1 }, uid: 0, gid: 0, origin: Origin::Other };
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = env::args().skip(1);
@@ -24,7 +24,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         DiskEngine::open(Path::new(&path), EngineOptions { log_cap, layer, ..EngineOptions::default() })?;
     engine.register("all", Seqno(0))?;
     let engine = Arc::new(engine);
-    let namespace = Namespace::new(engine.clone(), &CTX)?;
+    let namespace = Namespace::new(engine.clone(), &CONTEXT)?;
     let begin = engine.head().0;
     let run = |thread: u64| {
         let outcome = work(&namespace, &*engine, &format!("{begin}-{thread}"));
@@ -57,10 +57,10 @@ fn work(namespace: &Namespace, engine: &dyn Engine, prefix: &str) -> Result<(), 
             rdev: 0,
             target: None,
         };
-        namespace.commit(&CTX, &create)?;
+        namespace.commit(&CONTEXT, &create)?;
         writeln!(io::stdout(), "{text}")?;
         if n % 2 == 0 {
-            namespace.commit(&CTX, &Op::Unlink { parent, name, keep: false })?;
+            namespace.commit(&CONTEXT, &Op::Unlink { parent, name, keep: false })?;
         }
         if n % 16 == 0 {
             engine.sync()?;

@@ -3,7 +3,7 @@
 //!
 //! `cargo run --release -p meta-disk --example engines -- [DIRECTORY [FILES]]`
 
-use meta::{Ctx, Engine, Ino, Kind, MemoryEngine, Moment, Name, Namespace, Op, Origin};
+use meta::{Engine, Ino, Kind, MemoryEngine, Moment, Name, Namespace, Op, OpContext, Origin};
 use meta_disk::{DiskEngine, EngineOptions, TableLayer};
 use rustix::time::{ClockId, Timespec, clock_gettime};
 use std::error::Error;
@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::{env, fs, thread};
 use store::Timestamp;
 
-const CTX: Ctx =
-    Ctx { now: Timestamp(1), at: Moment { mount: 1, nanos: 1 }, uid: 0, gid: 0, origin: Origin::Other };
+const CONTEXT: OpContext =
+    OpContext { now: Timestamp(1), at: Moment { mount: 1, nanos: 1 }, uid: 0, gid: 0, origin: Origin::Other };
 
 /// Files in a directory.
 const DIR_FILES: u64 = 100;
@@ -90,7 +90,7 @@ fn measure(engine: Arc<dyn Engine>, files: u64, threads: u64) -> Vec<Line> {
         by_all("remove", each * threads, &|thread| {
             for n in 0..each {
                 let op = Op::Unlink { parent: dir_of(thread, n), name: name(n), keep: false };
-                assert!(namespace.commit(&CTX, &op).is_ok());
+                assert!(namespace.commit(&CONTEXT, &op).is_ok());
             }
         }),
     ];
@@ -104,7 +104,7 @@ fn measure(engine: Arc<dyn Engine>, files: u64, threads: u64) -> Vec<Line> {
 }
 
 fn namespace(engine: &Arc<dyn Engine>) -> Namespace {
-    match Namespace::new(engine.clone(), &CTX) {
+    match Namespace::new(engine.clone(), &CONTEXT) {
         Ok(namespace) => namespace,
         Err(error) => panic!("cannot open the namespace: {error}"),
     }
@@ -139,7 +139,7 @@ fn create(namespace: &Namespace, parent: Ino, n: u64, kind: Kind) -> Ino {
         rdev: 0,
         target: None,
     };
-    assert!(namespace.commit(&CTX, &op).is_ok());
+    assert!(namespace.commit(&CONTEXT, &op).is_ok());
     ino
 }
 

@@ -1,6 +1,6 @@
 //! Several threads on one engine.
 
-use crate::fixture::{CTX, log, open_with_log, table};
+use crate::fixture::{CONTEXT, log, open_with_log, table};
 use meta::{Engine, Ino, Kind, LogCap, MemoryEngine, Name, Namespace, Op, Seqno, invariants, namespace};
 use std::sync::Arc;
 use std::thread;
@@ -29,13 +29,13 @@ fn create(namespace: &Namespace, name: &str) {
         rdev: 0,
         target,
     };
-    namespace.commit(&CTX, &op).unwrap();
+    namespace.commit(&CONTEXT, &op).unwrap();
 }
 
 fn eight_threads_create_in_one_directory() {
     let folder = tempfile::tempdir().unwrap();
     let engine = Arc::new(open_with_log(folder.path()));
-    let namespace = Namespace::new(engine.clone(), &CTX).unwrap();
+    let namespace = Namespace::new(engine.clone(), &CONTEXT).unwrap();
     thread::scope(|scope| {
         for thread in 0..THREADS {
             let namespace = &namespace;
@@ -51,7 +51,7 @@ fn eight_threads_create_in_one_directory() {
     assert!(ops.is_sorted_by_key(|logged| logged.seqno));
     let replayed = MemoryEngine::new(LogCap::default());
     for commit in ops.chunk_by(|a, b| a.seqno == b.seqno) {
-        let ops: Vec<_> = commit.iter().map(|logged| (logged.ctx, logged.op.clone())).collect();
+        let ops: Vec<_> = commit.iter().map(|logged| (logged.context, logged.op.clone())).collect();
         namespace::replay(&replayed, &ops).unwrap();
     }
     assert_eq!(table(&replayed), table(&*engine));

@@ -22,7 +22,7 @@ on_each_layer! {
 fn replayed(ops: &[LoggedOp]) -> Rows {
     let engine = MemoryEngine::new(LogCap::default());
     for commit in ops.chunk_by(|a, b| a.seqno == b.seqno) {
-        let ops: Vec<_> = commit.iter().map(|logged| (logged.ctx, logged.op.clone())).collect();
+        let ops: Vec<_> = commit.iter().map(|logged| (logged.context, logged.op.clone())).collect();
         namespace::replay(&engine, &ops).unwrap();
     }
     table(&engine)
@@ -84,7 +84,7 @@ fn a_loss_of_power_leaves_a_prefix_with_all_synced_commits() {
     let folder = tempfile::tempdir().unwrap();
     let live = folder.path().join("live");
     let engine = Arc::new(open_with_log(&live));
-    let namespace = meta::Namespace::new(engine.clone(), &crate::fixture::CTX).unwrap();
+    let namespace = meta::Namespace::new(engine.clone(), &crate::fixture::CONTEXT).unwrap();
     for n in 0..60 {
         create(&namespace, &format!("before-{n}"));
     }
@@ -133,12 +133,12 @@ fn create(namespace: &meta::Namespace, name: &str) {
     let kind = meta::Kind::File;
     let op =
         Op::Create { parent, name, ino, kind, mode: 0o644, uid: 0, gid: 0, umask: 0, rdev: 0, target: None };
-    namespace.commit(&crate::fixture::CTX, &op).unwrap();
+    namespace.commit(&crate::fixture::CONTEXT, &op).unwrap();
 }
 
 fn create_one(engine: DiskEngine, name: &str) {
     let engine = Arc::new(engine);
-    create(&meta::Namespace::new(engine.clone(), &crate::fixture::CTX).unwrap(), name);
+    create(&meta::Namespace::new(engine.clone(), &crate::fixture::CONTEXT).unwrap(), name);
     assert_consistent(&engine);
 }
 

@@ -2,8 +2,8 @@
 
 use meta::{Applied, FsError, Ino, Inode, Kind};
 use meta::{
-    Commit, Ctx, Effect, Engine, LogCap, LoggedOp, Moment, Op, OpRecord, Origin, Reader, Rows, Seqno, Staged,
-    namespace,
+    Commit, Effect, Engine, LogCap, LoggedOp, Moment, Op, OpContext, OpRecord, Origin, Reader, Rows, Seqno,
+    Staged, namespace,
 };
 use meta_disk::{DiskEngine, EngineOptions, OpenError, TableLayer};
 use std::cell::Cell;
@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use store::Timestamp;
 
-pub(crate) const CTX: Ctx =
-    Ctx { now: Timestamp(1), at: Moment { mount: 1, nanos: 1 }, uid: 0, gid: 0, origin: Origin::Other };
+pub(crate) const CONTEXT: OpContext =
+    OpContext { now: Timestamp(1), at: Moment { mount: 1, nanos: 1 }, uid: 0, gid: 0, origin: Origin::Other };
 
 /// The consumer for which the whole log is kept.
 pub(crate) const ALL: &str = "all";
@@ -91,14 +91,14 @@ pub(crate) fn put(key: &str, value: &str) -> Commit {
 }
 
 pub(crate) fn purge(number: u64) -> OpRecord {
-    OpRecord { ctx: CTX, op: Op::Purge { ino: Ino(number) }, effect: Effect::default() }
+    OpRecord { context: CONTEXT, op: Op::Purge { ino: Ino(number) }, effect: Effect::default() }
 }
 
 /// Commits an op without a [`Namespace`](meta::Namespace), which would lease inode numbers.
-pub(crate) fn commit_op(engine: &dyn Engine, ctx: &Ctx, op: &Op) -> Result<Applied, FsError> {
+pub(crate) fn commit_op(engine: &dyn Engine, context: &OpContext, op: &Op) -> Result<Applied, FsError> {
     let mut txn = Staged::new(engine);
-    let applied = namespace::apply(&mut txn, ctx, op)?;
-    txn.keep_op(ctx, op, &applied);
+    let applied = namespace::apply(&mut txn, context, op)?;
+    txn.keep_op(context, op, &applied);
     engine.commit(txn.into_commit()).unwrap();
     Ok(applied)
 }

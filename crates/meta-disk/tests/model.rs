@@ -1,10 +1,10 @@
 //! Comparison with the in-memory engine as a reference model: the same calls give the same answers, tables and log, also when the
 //! engine on disk is reopened in between.
 
-use crate::fixture::{ALL, CTX, WHOLE_LOG, commit_op, directory, log, open, options, table};
+use crate::fixture::{ALL, CONTEXT, WHOLE_LOG, commit_op, directory, log, open, options, table};
 use meta::{
-    BatchRecord, Commit, CommitError, Condition, Ctx, Engine, Ino, KeyRange, LogCap, MemoryEngine, Merge,
-    Namespace, OpRecord, Seqno, SortedRun, Value, codec, invariants, schema,
+    BatchRecord, Commit, CommitError, Condition, Engine, Ino, KeyRange, LogCap, MemoryEngine, Merge,
+    Namespace, OpContext, OpRecord, Seqno, SortedRun, Value, codec, invariants, schema,
 };
 use meta_disk::{DiskEngine, EngineOptions};
 use sim::namespace::ops::{OpSource, moment};
@@ -185,14 +185,14 @@ fn a_namespace_behaves_the_same() {
         let memory = Arc::new(MemoryEngine::new(WHOLE_LOG));
         memory.register(ALL, Seqno(0)).unwrap();
         let mut disk = crate::fixture::open_with_log(folder.path());
-        let namespace = Namespace::new(memory.clone(), &CTX).unwrap();
+        let namespace = Namespace::new(memory.clone(), &CONTEXT).unwrap();
         let source = OpSource::new(seed);
         for step in 0..100 {
             let now = Timestamp(1000 + step);
-            let ctx = Ctx { now, at: moment(now), ..CTX };
-            let op = source.op(&memory, &namespace, ctx.now);
+            let context = OpContext { now, at: moment(now), ..CONTEXT };
+            let op = source.op(&memory, &namespace, context.now);
             catch_up(&disk, &memory);
-            let (outcome, expected) = (commit_op(&disk, &ctx, &op), commit_op(&*memory, &ctx, &op));
+            let (outcome, expected) = (commit_op(&disk, &context, &op), commit_op(&*memory, &context, &op));
             assert_eq!(outcome, expected, "seed {seed}, step {step}: {op:?}");
             if step % 40 == 39 {
                 drop(disk);
@@ -210,6 +210,6 @@ fn a_namespace_behaves_the_same() {
 fn catch_up(disk: &DiskEngine, memory: &MemoryEngine) {
     let missing = memory.log_after(disk.head(), usize::MAX).unwrap();
     for logged in missing {
-        commit_op(disk, &logged.ctx, &logged.op).unwrap();
+        commit_op(disk, &logged.context, &logged.op).unwrap();
     }
 }

@@ -4,7 +4,7 @@
 
 use crate::error::{CommitError, EngineError, LogError};
 use crate::record::{KeyRange, Rows, Seqno, Value, Versioned};
-use crate::{Ctx, Effect, Merge, Op};
+use crate::{Effect, Merge, Op, OpContext};
 use std::fmt;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -128,7 +128,7 @@ impl Commit {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpRecord {
     /// The context of the op.
-    pub ctx: Ctx,
+    pub context: OpContext,
     /// The op.
     pub op: Op,
     /// The effects that the op does not tell.
@@ -141,7 +141,7 @@ pub struct LoggedOp {
     /// The commit that contained the op.
     pub seqno: Seqno,
     /// The context of the op.
-    pub ctx: Ctx,
+    pub context: OpContext,
     /// The op.
     pub op: Op,
     /// The effects that the op does not tell.
@@ -151,8 +151,8 @@ pub struct LoggedOp {
 impl LoggedOp {
     /// Returns the op of a log record.
     pub fn new(seqno: Seqno, record: OpRecord) -> Self {
-        let OpRecord { ctx, op, effect } = record;
-        Self { seqno, ctx, op, effect }
+        let OpRecord { context, op, effect } = record;
+        Self { seqno, context, op, effect }
     }
 }
 

@@ -8,7 +8,7 @@
 //! - the numbered invariants.
 //!
 //! Nothing here is async, knows open files, kernel requests or S3 requests, or reads the clock: time, credentials and new
-//! inode numbers are arguments ([`Ctx`], [`Op`]).
+//! inode numbers are arguments ([`OpContext`], [`Op`]).
 //!
 //! Invariants:
 //! - `apply` is deterministic: replaying the op log on an empty engine gives the same tables, byte for byte;
@@ -56,7 +56,7 @@ pub use merge::Merge;
 pub use moment::Moment;
 pub use name::Name;
 pub use namespace::Namespace;
-pub use op::{Applied, AttrChanges, Ctx, Effect, Observed, Op, Origin, Refreshed, RenameHow, XattrHow};
+pub use op::{Applied, AttrChanges, Effect, Observed, Op, OpContext, Origin, Refreshed, RenameHow, XattrHow};
 pub use quota::{Limits, Quota, Usage};
 pub use record::{KeyRange, Rows, Seqno, Value, Versioned};
 pub use txn::{Staged, Txn};

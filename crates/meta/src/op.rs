@@ -7,7 +7,7 @@ use store::{ETag, ObjectKey, Timestamp};
 
 /// The context of an op: the caller and the time, set where the request arrives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ctx {
+pub struct OpContext {
     /// The wall-clock time of the change, from which inodes get their times.
     pub now: Timestamp,
     /// The moment of the change, which orders it relative to observations of the store.

@@ -3,7 +3,7 @@
 use crate::engine::{Commit, Condition, OpRecord, Reader};
 use crate::error::EngineError;
 use crate::record::{KeyRange, Value, Versioned};
-use crate::{Applied, Ctx, Effect, Merge, Op};
+use crate::{Applied, Effect, Merge, Op, OpContext};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
@@ -83,9 +83,9 @@ impl<'r, R: Reader + ?Sized> Staged<'r, R> {
     }
 
     /// Keeps the writes of the op that was just applied, and adds the op to the commit.
-    pub fn keep_op(&mut self, ctx: &Ctx, op: &Op, applied: &Applied) {
+    pub fn keep_op(&mut self, context: &OpContext, op: &Op, applied: &Applied) {
         self.undo.clear();
-        self.ops.push(OpRecord { ctx: *ctx, op: op.clone(), effect: Effect::of(op, applied) });
+        self.ops.push(OpRecord { context: *context, op: op.clone(), effect: Effect::of(op, applied) });
     }
 
     /// Undoes the writes since the last [`Staged::keep_op`]. The conditions of the reads stay, since the failure of the op depends

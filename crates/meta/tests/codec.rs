@@ -7,7 +7,7 @@ use meta::codec::{
     encode_inode, encode_log_record, encode_number, encode_op, encode_quota,
 };
 use meta::{
-    Content, Ctx, Dentry, Effect, Extent, Ino, Inode, Kind, Limits, Merge, Moment, Name, Op, OpRecord,
+    Content, Dentry, Effect, Extent, Ino, Inode, Kind, Limits, Merge, Moment, Name, Op, OpContext, OpRecord,
     Origin, Quota, Refreshed, RenameHow, Seqno, Stored, Usage,
 };
 use proptest::prelude::*;
@@ -68,7 +68,7 @@ fn file_with_many_extents() -> Inode {
 #[test]
 fn records_have_their_golden_bytes() {
     let at = Moment { mount: 2, nanos: 300 };
-    let ctx = Ctx { now: Timestamp(-1), at, uid: 1000, gid: 100, origin: Origin::Other };
+    let context = OpContext { now: Timestamp(-1), at, uid: 1000, gid: 100, origin: Origin::Other };
     let rename = Op::Rename {
         from: (Ino(1), Name::new(b"a").unwrap()),
         to: (Ino(300), Name::new(b"b").unwrap()),
@@ -103,10 +103,10 @@ fn records_have_their_golden_bytes() {
         size_bytes: 310,
         mtime: None,
     };
-    let purge = OpRecord { ctx, op: Op::Purge { ino: Ino(5) }, effect: Effect::default() };
+    let purge = OpRecord { context, op: Op::Purge { ino: Ino(5) }, effect: Effect::default() };
     let unlink = Op::Unlink { parent: Ino(1), name: Name::new(b"a").unwrap(), keep: true };
     let effect = Effect { inode: Some(Ino(9)), other: Some(Ino(300)), refreshed: Refreshed::Nothing };
-    let unlink = OpRecord { ctx: Ctx { origin: Origin::FrontEnd, ..ctx }, op: unlink, effect };
+    let unlink = OpRecord { context: OpContext { origin: Origin::FrontEnd, ..context }, op: unlink, effect };
     let golden = [
         (encode_dentry(Dentry { ino: Ino(300), kind: Kind::Symlink }), "0102ac02"),
         (
@@ -158,17 +158,17 @@ fn ops_of_version_1_are_decoded() {
     let bytes = [1, 3, 7, 1, b'a', 8, 1, 0xed, 3, 0xe8, 7, 0x64, 0, 0];
     let Op::Create { mode, umask, uid, .. } = decode_op(&bytes).unwrap() else { panic!("not a create") };
     assert_eq!((mode, umask, uid), (0o755, 0, 1000));
-    let OpRecord { ctx, op, .. } = decode_log_record(&[1, 1, 0xe8, 7, 0x64, 1, 0x10, 5]).unwrap();
-    assert_eq!((ctx.now, ctx.at, op), (Timestamp(-1), Moment::default(), Op::Purge { ino: Ino(5) }));
+    let OpRecord { context, op, .. } = decode_log_record(&[1, 1, 0xe8, 7, 0x64, 1, 0x10, 5]).unwrap();
+    assert_eq!((context.now, context.at, op), (Timestamp(-1), Moment::default(), Op::Purge { ino: Ino(5) }));
 }
 
 /// Log records had no origin and no effects in versions 1 and 2.
 #[test]
 fn log_records_of_version_2_are_decoded() {
     let bytes = [2, 1, 2, 0xac, 2, 0xe8, 7, 0x64, 1, 0x10, 5];
-    let OpRecord { ctx, op, effect } = decode_log_record(&bytes).unwrap();
-    assert_eq!((ctx.origin, effect, op), (Origin::Other, Effect::default(), Op::Purge { ino: Ino(5) }));
-    assert_eq!((ctx.at, ctx.uid, ctx.gid), (Moment { mount: 2, nanos: 300 }, 1000, 100));
+    let OpRecord { context, op, effect } = decode_log_record(&bytes).unwrap();
+    assert_eq!((context.origin, effect, op), (Origin::Other, Effect::default(), Op::Purge { ino: Ino(5) }));
+    assert_eq!((context.at, context.uid, context.gid), (Moment { mount: 2, nanos: 300 }, 1000, 100));
 }
 
 /// Earlier versions ordered observations by wall-clock time. A machine whose clock was ahead for some time has records with
@@ -291,10 +291,10 @@ proptest! {
         prop_assert_eq!(decode_op(&encode_op(&op)).unwrap(), op.clone());
         let at = Moment { mount: now as u64, nanos: uid.into() };
         let origin = [Origin::Other, Origin::FrontEnd, Origin::Bookkeeping][uid as usize % 3];
-        let ctx = Ctx { now: Timestamp(now), at, uid, gid: !uid, origin };
+        let context = OpContext { now: Timestamp(now), at, uid, gid: !uid, origin };
         let (inode, other) = ((uid & 4 > 0).then_some(Ino(9)), (uid & 8 > 0).then_some(Ino(u64::MAX)));
         let refreshed = [Refreshed::Nothing, Refreshed::Attributes, Refreshed::Content][now.rem_euclid(3) as usize];
-        let record = OpRecord { ctx, op, effect: Effect { inode, other, refreshed } };
+        let record = OpRecord { context, op, effect: Effect { inode, other, refreshed } };
         prop_assert_eq!(decode_log_record(&encode_log_record(&record)).unwrap(), record);
     }
 

@@ -1,11 +1,11 @@
 //! Concurrent ops: their outcome is that of a serial execution in the order of the log.
 
-use crate::properties::{CTX, engine, outcome, replayed, table};
+use crate::properties::{CONTEXT, engine, outcome, replayed, table};
 use crate::strategies;
 use meta::{
-    AttrChanges, BatchRecord, Commit, CommitError, Condition, Ctx, Engine, EngineError, FsError, Ino,
-    KeyRange, Kind, LogError, LoggedOp, MemoryEngine, Name, Namespace, Observed, Op, Reader, RenameHow, Rows,
-    Seqno, SortedRun, Staged, Versioned, invariants, namespace, schema,
+    AttrChanges, BatchRecord, Commit, CommitError, Condition, Engine, EngineError, FsError, Ino, KeyRange,
+    Kind, LogError, LoggedOp, MemoryEngine, Name, Namespace, Observed, Op, OpContext, Reader, RenameHow,
+    Rows, Seqno, SortedRun, Staged, Versioned, invariants, namespace, schema,
 };
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
@@ -105,50 +105,55 @@ impl<F: Fn(usize) + Send + Sync> Engine for HookedEngine<F> {
 }
 
 /// Creates an engine with the files of the prelude, and applies further ops.
-fn prepared(setup: &[(Ctx, Op)]) -> Arc<MemoryEngine> {
+fn prepared(setup: &[(OpContext, Op)]) -> Arc<MemoryEngine> {
     let engine = engine();
-    let namespace = Namespace::new(engine.clone(), &CTX).unwrap();
+    let namespace = Namespace::new(engine.clone(), &CONTEXT).unwrap();
     for op in strategies::prelude() {
-        namespace.commit(&CTX, &op).unwrap();
+        namespace.commit(&CONTEXT, &op).unwrap();
     }
-    for (ctx, op) in setup {
-        let _ = namespace.commit(ctx, op);
+    for (context, op) in setup {
+        let _ = namespace.commit(context, op);
     }
     engine
 }
 
 /// Commits an op without a [`Namespace`], which would lease inode numbers and so add an op.
-fn commit(engine: &MemoryEngine, ctx: &Ctx, op: &Op) -> Result<meta::Applied, FsError> {
+fn commit(engine: &MemoryEngine, context: &OpContext, op: &Op) -> Result<meta::Applied, FsError> {
     let mut txn = Staged::new(engine);
-    let applied = namespace::apply(&mut txn, ctx, op)?;
-    txn.keep_op(ctx, op, &applied);
+    let applied = namespace::apply(&mut txn, context, op)?;
+    txn.keep_op(context, op, &applied);
     engine.commit(txn.into_commit()).unwrap();
     Ok(applied)
 }
 
 /// Commits an op and runs the ops of `meanwhile` before its call number `at` to the engine. Checks that the outcome is as if the op
 /// had run before, between or after these ops.
-fn interrupt(setup: &[(Ctx, Op)], (ctx, op): &(Ctx, Op), meanwhile: &[(Ctx, Op)], at: usize) {
+fn interrupt(
+    setup: &[(OpContext, Op)],
+    (context, op): &(OpContext, Op),
+    meanwhile: &[(OpContext, Op)],
+    at: usize,
+) {
     let engine = prepared(setup);
     let others = (engine.clone(), meanwhile.to_vec());
     let hooked = HookedEngine::new(&engine, move |call| {
         if call == at {
-            for (ctx, op) in &others.1 {
-                let _ = commit(&others.0, ctx, op);
+            for (context, op) in &others.1 {
+                let _ = commit(&others.0, context, op);
             }
         }
     });
-    let namespace = Namespace::new(hooked.clone() as Arc<dyn Engine>, &CTX).unwrap();
+    let namespace = Namespace::new(hooked.clone() as Arc<dyn Engine>, &CONTEXT).unwrap();
     hooked.begin();
-    let result = outcome(&namespace.commit(ctx, op));
+    let result = outcome(&namespace.commit(context, op));
     assert_eq!(invariants::fsck(&*engine).unwrap(), vec![]);
     assert_eq!(table(&*replayed(&engine)), table(&*engine));
     let serial_outcome = |position: usize| {
         let engine = prepared(setup);
-        for (ctx, op) in &meanwhile[..position] {
-            let _ = commit(&engine, ctx, op);
+        for (context, op) in &meanwhile[..position] {
+            let _ = commit(&engine, context, op);
         }
-        outcome(&commit(&engine, ctx, op))
+        outcome(&commit(&engine, context, op))
     };
     let serial: Vec<_> = (0..=meanwhile.len()).map(serial_outcome).collect();
     assert!(serial.contains(&result), "{result:?} is none of {serial:?}");
@@ -199,13 +204,13 @@ fn conflicting_ops_in_a_directory_are_atomic() {
         uid: 0,
         gid: 0,
         rdev: 0,
-        atime: CTX.now,
-        mtime: CTX.now,
-        ctime: CTX.now,
-        btime: CTX.now,
+        atime: CONTEXT.now,
+        mtime: CONTEXT.now,
+        ctime: CONTEXT.now,
+        btime: CONTEXT.now,
         target: None,
         exact: false,
-        looked_at: CTX.at,
+        looked_at: CONTEXT.at,
     };
     let import = Op::Import { parent: Ino(4), name: name("new"), ino: Ino(20), seen };
     let remove_c = vec![
@@ -233,9 +238,9 @@ fn conflicting_ops_in_a_directory_are_atomic() {
         ),
     ];
     for (op, meanwhile) in cases {
-        let meanwhile: Vec<_> = meanwhile.into_iter().map(|op| (CTX, op)).collect();
+        let meanwhile: Vec<_> = meanwhile.into_iter().map(|op| (CONTEXT, op)).collect();
         for at in 0..16 {
-            interrupt(&[], &(CTX, op.clone()), &meanwhile, at);
+            interrupt(&[], &(CONTEXT, op.clone()), &meanwhile, at);
         }
     }
 }
@@ -246,7 +251,8 @@ fn threads_keep_the_invariants() {
     let mut runner = TestRunner::deterministic();
     for world in 0..8 {
         let engine = engine();
-        let namespace = Namespace::new(HookedEngine::new(&engine, |_| thread::yield_now()), &CTX).unwrap();
+        let namespace =
+            Namespace::new(HookedEngine::new(&engine, |_| thread::yield_now()), &CONTEXT).unwrap();
         for _ in 0..4 {
             let sequences: Vec<_> =
                 (0..4).map(|_| strategies::sequence(200).new_tree(&mut runner).unwrap().current()).collect();
@@ -254,8 +260,8 @@ fn threads_keep_the_invariants() {
                 for sequence in sequences {
                     let namespace = &namespace;
                     scope.spawn(move || {
-                        for (ctx, op) in sequence {
-                            let result = namespace.commit(&ctx, &op);
+                        for (context, op) in sequence {
+                            let result = namespace.commit(&context, &op);
                             let failed = matches!(
                                 result,
                                 Err(FsError::Corrupt(_) | FsError::Engine(_) | FsError::Conflict)
@@ -275,7 +281,7 @@ fn threads_keep_the_invariants() {
 #[test]
 fn creates_in_one_directory_do_not_conflict() {
     let engine = engine();
-    let namespace = Namespace::new(HookedEngine::new(&engine, |_| thread::yield_now()), &CTX).unwrap();
+    let namespace = Namespace::new(HookedEngine::new(&engine, |_| thread::yield_now()), &CONTEXT).unwrap();
     thread::scope(|scope| {
         for thread in 0..4 {
             let namespace = &namespace;
@@ -293,7 +299,7 @@ fn creates_in_one_directory_do_not_conflict() {
                         rdev: 0,
                         target: None,
                     };
-                    namespace.commit(&CTX, &op).unwrap();
+                    namespace.commit(&CONTEXT, &op).unwrap();
                 }
             });
         }
@@ -313,7 +319,7 @@ fn creates_in_one_directory_do_not_conflict() {
         rdev: 0,
         target: None,
     };
-    namespace::apply(&mut txn, &CTX, &op).unwrap();
+    namespace::apply(&mut txn, &CONTEXT, &op).unwrap();
     let root = schema::inode(Ino::ROOT);
     let versioned =
         |condition: &Condition| matches!(condition, Condition::Version { key, .. } if *key == root);

@@ -1,6 +1,6 @@
 //! Files with many extents: the cost of changes, released objects, and records of earlier versions.
 
-use crate::fixture::{Fixture, ctx};
+use crate::fixture::{Fixture, context};
 use crate::properties::table;
 use meta::codec::{decode_inode, encode_inode};
 use meta::{
@@ -81,7 +81,7 @@ fn the_cost_of_a_change_does_not_depend_on_the_number_of_extents() {
         ops.map(|op| {
             let reader = Counting(&fs.engine, AtomicUsize::new(0));
             let mut txn = Staged::new(&reader);
-            namespace::apply(&mut txn, &ctx(99), &op).unwrap();
+            namespace::apply(&mut txn, &context(99), &op).unwrap();
             let commit = txn.into_commit();
             let written = commit.puts.len() + commit.deletes.len();
             (reader.1.load(Ordering::Relaxed), written)

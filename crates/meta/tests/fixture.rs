@@ -2,15 +2,15 @@
 
 use crate::strategies;
 use meta::{
-    Applied, Ctx, Engine, FsError, Ino, Inode, Kind, MemoryEngine, Name, Namespace, Op, Origin, RenameHow,
-    invariants,
+    Applied, Engine, FsError, Ino, Inode, Kind, MemoryEngine, Name, Namespace, Op, OpContext, Origin,
+    RenameHow, invariants,
 };
 use std::sync::Arc;
 use store::Timestamp;
 
-pub(crate) fn ctx(now: i64) -> Ctx {
+pub(crate) fn context(now: i64) -> OpContext {
     let now = Timestamp(now);
-    Ctx { now, at: strategies::at(now), uid: 1000, gid: 100, origin: Origin::Other }
+    OpContext { now, at: strategies::at(now), uid: 1000, gid: 100, origin: Origin::Other }
 }
 
 pub(crate) fn name(text: &str) -> Name {
@@ -27,7 +27,7 @@ pub(crate) struct Fixture {
 impl Fixture {
     pub(crate) fn new() -> Self {
         let engine = Arc::new(MemoryEngine::default());
-        let namespace = Namespace::new(engine.clone(), &ctx(1)).unwrap();
+        let namespace = Namespace::new(engine.clone(), &context(1)).unwrap();
         Self { engine, namespace, now: std::cell::Cell::new(1) }
     }
 
@@ -39,7 +39,7 @@ impl Fixture {
     pub(crate) fn apply(&self, op: Op) -> Result<Applied, FsError> {
         self.now.set(self.now.get() + 1);
         let head = self.engine.head();
-        let result = self.namespace.commit(&ctx(self.now.get()), &op);
+        let result = self.namespace.commit(&context(self.now.get()), &op);
         if result.is_err() {
             assert_eq!(self.engine.head(), head, "a failed op changed something: {op:?}");
         }

@@ -3,8 +3,8 @@
 use crate::reference::{Changed, Node, Reference, without_fingerprint};
 use crate::strategies;
 use meta::{
-    Applied, Ctx, Engine, FsError, Ino, LogCap, MemoryEngine, Moment, Namespace, Op, Origin, Reader, Seqno,
-    invariants, namespace,
+    Applied, Engine, FsError, Ino, LogCap, MemoryEngine, Moment, Namespace, Op, OpContext, Origin, Reader,
+    Seqno, invariants, namespace,
 };
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,8 +12,8 @@ use std::ops::Bound;
 use std::sync::Arc;
 use store::Timestamp;
 
-pub(crate) const CTX: Ctx =
-    Ctx { now: Timestamp(1), at: Moment { mount: 1, nanos: 1 }, uid: 0, gid: 0, origin: Origin::Other };
+pub(crate) const CONTEXT: OpContext =
+    OpContext { now: Timestamp(1), at: Moment { mount: 1, nanos: 1 }, uid: 0, gid: 0, origin: Origin::Other };
 
 /// Creates an engine that keeps its whole log, for the consumer `all`.
 pub(crate) fn engine() -> Arc<MemoryEngine> {
@@ -69,7 +69,7 @@ pub(crate) fn replayed(engine: &MemoryEngine) -> Arc<MemoryEngine> {
     let log = engine.log_after(Seqno(0), usize::MAX).unwrap();
     let copy = self::engine();
     for commit in log.chunk_by(|a, b| a.seqno == b.seqno) {
-        let ops: Vec<_> = commit.iter().map(|logged| (logged.ctx, logged.op.clone())).collect();
+        let ops: Vec<_> = commit.iter().map(|logged| (logged.context, logged.op.clone())).collect();
         namespace::replay(&*copy, &ops).unwrap();
     }
     copy
@@ -81,13 +81,13 @@ proptest! {
     #[test]
     fn ops_match_the_reference_model(sequence in strategies::sequence(60)) {
         let engine = engine();
-        let namespace = Namespace::new(engine.clone(), &CTX).unwrap();
+        let namespace = Namespace::new(engine.clone(), &CONTEXT).unwrap();
         let mut reference = Reference::new(namespace.inode(Ino::ROOT).unwrap());
-        let prelude = strategies::prelude().into_iter().map(|op| (CTX, op));
-        for (ctx, op) in &prelude.chain(sequence).collect::<Vec<_>>() {
+        let prelude = strategies::prelude().into_iter().map(|op| (CONTEXT, op));
+        for (context, op) in &prelude.chain(sequence).collect::<Vec<_>>() {
             let head = engine.head();
-            let result = namespace.commit(ctx, op);
-            let expected = reference.apply(ctx, op).map_err(|error| without_reason(&error));
+            let result = namespace.commit(context, op);
+            let expected = reference.apply(context, op).map_err(|error| without_reason(&error));
             prop_assert_eq!(outcome(&result), expected, "{:?}", op);
             prop_assert_eq!(engine.head() > head, result.is_ok(), "only ops that succeed are committed: {:?}", op);
             prop_assert_eq!(invariants::fsck(&*engine).unwrap(), vec![], "after {:?}", op);
@@ -99,14 +99,14 @@ proptest! {
     #[test]
     fn a_batch_equals_its_ops_one_by_one(sequence in strategies::sequence(60), size in 1..30usize) {
         let (one, many) = (engine(), engine());
-        let one_by_one = Namespace::new(one.clone(), &CTX).unwrap();
-        let in_batches = Namespace::new(many.clone(), &CTX).unwrap();
+        let one_by_one = Namespace::new(one.clone(), &CONTEXT).unwrap();
+        let in_batches = Namespace::new(many.clone(), &CONTEXT).unwrap();
         let ops: Vec<Op> = strategies::prelude().into_iter().chain(sequence.into_iter().map(|(_, op)| op)).collect();
         for (at, batch) in ops.chunks(size).enumerate() {
             let now = Timestamp(1_000 + at as i64);
-            let ctx = Ctx { now, at: strategies::at(now), ..CTX };
-            let expected: Vec<_> = batch.iter().map(|op| one_by_one.commit(&ctx, op)).collect();
-            prop_assert_eq!(in_batches.commit_all(&ctx, batch).unwrap(), expected);
+            let context = OpContext { now, at: strategies::at(now), ..CONTEXT };
+            let expected: Vec<_> = batch.iter().map(|op| one_by_one.commit(&context, op)).collect();
+            prop_assert_eq!(in_batches.commit_all(&context, batch).unwrap(), expected);
         }
         prop_assert_eq!(table(&*many), table(&*one));
         prop_assert_eq!(table(&*replayed(&many)), table(&*one));

@@ -3,8 +3,8 @@
 use crate::fixture::{Fixture, name};
 use crate::strategies;
 use meta::{
-    AttrChanges, CommitError, Condition, Ctx, Extent, FsError, Ino, Kind, Limits, MemoryEngine, Moment,
-    Namespace, Op, Origin, RenameHow, Staged, Stored, Usage, invariants, namespace, schema,
+    AttrChanges, CommitError, Condition, Extent, FsError, Ino, Kind, Limits, MemoryEngine, Moment, Namespace,
+    Op, OpContext, Origin, RenameHow, Staged, Stored, Usage, invariants, namespace, schema,
 };
 use proptest::prelude::*;
 use std::ops::Range;
@@ -12,8 +12,8 @@ use std::sync::Arc;
 use store::{ETag, ObjectKey, Timestamp};
 
 const ROOT: Ino = Ino::ROOT;
-const CTX: Ctx =
-    Ctx { now: Timestamp(1), at: Moment { mount: 1, nanos: 1 }, uid: 0, gid: 0, origin: Origin::Other };
+const CONTEXT: OpContext =
+    OpContext { now: Timestamp(1), at: Moment { mount: 1, nanos: 1 }, uid: 0, gid: 0, origin: Origin::Other };
 
 fn limits(bytes: u64, files: u64) -> Option<Limits> {
     Some(Limits { bytes: Some(bytes), files: Some(files) })
@@ -30,7 +30,7 @@ fn set_length(ino: Ino, len: u64) -> Op {
 
 impl Fixture {
     fn limit(&self, dir: Ino, limits: Option<Limits>) -> Result<(), FsError> {
-        let outcome = self.namespace.set_quota(&CTX, dir, limits);
+        let outcome = self.namespace.set_quota(&CONTEXT, dir, limits);
         invariants::check(&**self.namespace.engine()).unwrap();
         outcome
     }
@@ -138,7 +138,7 @@ fn creates_in_a_tree_conflict_only_near_its_limit() {
         let (mode, umask, uid, gid, rdev) = (0o644, 0, 0, 0, 0);
         let op = Op::Create { parent: dir, name: name("f"), ino, kind, mode, umask, uid, gid, rdev, target };
         let mut txn = Staged::new(&**fs.namespace.engine());
-        namespace::apply(&mut txn, &CTX, &op).unwrap();
+        namespace::apply(&mut txn, &CONTEXT, &op).unwrap();
         let quota = schema::quota(dir);
         let is_usage =
             |condition: &Condition| matches!(condition, Condition::Version { key, .. } if *key == quota);
@@ -157,7 +157,7 @@ fn a_limit_holds_when_a_large_change_comes_first() {
     fs.limit(dir, limits(1 << 20, 100)).unwrap();
     let op = set_length(small, 4096);
     let mut small_change = Staged::new(&**fs.namespace.engine());
-    namespace::apply(&mut small_change, &CTX, &op).unwrap();
+    namespace::apply(&mut small_change, &CONTEXT, &op).unwrap();
     fs.grow(large, (1 << 20) - 100).unwrap();
     let late = fs.namespace.engine().commit(small_change.into_commit());
     assert!(matches!(late, Err(CommitError::Conflict)), "{late:?}");
@@ -171,20 +171,20 @@ proptest! {
     #[test]
     fn usage_is_exact(steps in strategies::sequence(60), of_root: bool, trees in proptest::collection::vec(2..8u64, 0..3)) {
         let engine = Arc::new(MemoryEngine::default());
-        let fs = Namespace::new(engine.clone(), &CTX).unwrap();
+        let fs = Namespace::new(engine.clone(), &CONTEXT).unwrap();
         for op in strategies::prelude() {
-            fs.commit(&CTX, &op).unwrap();
+            fs.commit(&CONTEXT, &op).unwrap();
         }
         let (before, after) = steps.split_at(steps.len() / 2);
-        for (ctx, op) in before {
-            fs.commit(ctx, op).ok();
+        for (context, op) in before {
+            fs.commit(context, op).ok();
         }
         for dir in trees.into_iter().chain(of_root.then_some(ROOT.0)) {
-            fs.set_quota(&CTX, Ino(dir), limits(5000, 12)).ok();
+            fs.set_quota(&CONTEXT, Ino(dir), limits(5000, 12)).ok();
         }
         invariants::check(&*engine).unwrap();
-        for (ctx, op) in after {
-            fs.commit(ctx, op).ok();
+        for (context, op) in after {
+            fs.commit(context, op).ok();
             invariants::check(&*engine).unwrap();
         }
     }

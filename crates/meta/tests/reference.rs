@@ -3,8 +3,8 @@
 
 use crate::strategies;
 use meta::{
-    Applied, AttrChanges, Content, Ctx, Extent, Fingerprint, FsError, Ino, Inode, Kind, Name, Observed, Op,
-    RenameHow, Stored, Summary, XattrHow,
+    Applied, AttrChanges, Content, Extent, Fingerprint, FsError, Ino, Inode, Kind, Name, Observed, Op,
+    OpContext, RenameHow, Stored, Summary, XattrHow,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -51,17 +51,17 @@ impl Reference {
     }
 
     /// Applies an op. After an error nothing has changed.
-    pub(crate) fn apply(&mut self, ctx: &Ctx, op: &Op) -> Result<Changed, FsError> {
+    pub(crate) fn apply(&mut self, context: &OpContext, op: &Op) -> Result<Changed, FsError> {
         let before = self.clone();
-        let result = self.apply_in_place(ctx, op);
+        let result = self.apply_in_place(context, op);
         if result.is_err() {
             *self = before;
         }
         result
     }
 
-    fn apply_in_place(&mut self, ctx: &Ctx, op: &Op) -> Result<Changed, FsError> {
-        let now = ctx.now;
+    fn apply_in_place(&mut self, context: &OpContext, op: &Op) -> Result<Changed, FsError> {
+        let now = context.now;
         match op {
             Op::Root { .. } => Err(FsError::Exists),
             Op::Lease { .. } => Err(FsError::StaleBase),

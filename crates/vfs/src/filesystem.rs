@@ -1,6 +1,6 @@
 //! The parts of a mounted volume, and how they are put together. Its operations are in `ops`.
 
-use meta::{Ctx, Ino, Moment, Namespace, Origin};
+use meta::{Ino, Moment, Namespace, OpContext, Origin};
 use staging::mover::Mover;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -77,8 +77,8 @@ impl Filesystem {
         std::fs::create_dir_all(&config.cache_dir)?;
         let Dependencies { store, engine, clock, entropy, record } = dependencies;
         let (now, at) = (clock.now(), Moment::default());
-        let ctx = Ctx { now, at, uid: config.uid, gid: config.gid, origin: Origin::Bookkeeping };
-        let tables = Namespace::new(engine, &ctx)?;
+        let context = OpContext { now, at, uid: config.uid, gid: config.gid, origin: Origin::Bookkeeping };
+        let tables = Namespace::new(engine, &context)?;
         let layout = Layout::of(&config.prefix, record.as_ref(), tables.inode(Ino::ROOT)?.btime);
         let sharing = Sharing::of(&store, &entropy, &layout, &config)?;
         let (store, mover) = match layout.can_have_keys() {

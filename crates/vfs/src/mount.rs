@@ -1,6 +1,6 @@
 //! The surroundings of a mount: its settings, layout, store, clock and randomness. All parts share one.
 
-use meta::{Ctx, Ino, Moment, Origin};
+use meta::{Ino, Moment, OpContext, Origin};
 use std::sync::Arc;
 use std::time::Duration;
 use store::{Clock, Entropy, ObjectKey, ObjectStore, StoreError, Timestamp};
@@ -47,9 +47,9 @@ impl Mount {
     }
 
     /// Returns the context of a change that `origin` makes now.
-    pub(crate) fn ctx(&self, origin: Origin) -> Ctx {
+    pub(crate) fn context(&self, origin: Origin) -> OpContext {
         let Config { uid, gid, .. } = self.config;
-        Ctx { now: self.now(), at: self.moment(), uid, gid, origin }
+        OpContext { now: self.now(), at: self.moment(), uid, gid, origin }
     }
 
     pub(crate) fn is_fresh(&self, seen_at: Moment) -> bool {

@@ -1,7 +1,7 @@
 //! Verdicts on single ops. `crates/cli/tests` compares random ops with the kernel's verdicts.
 
 use super::*;
-use crate::{AttrChanges, Ctx, LogCap, MemoryEngine, Moment, Namespace, Origin, RenameHow, XattrHow};
+use crate::{AttrChanges, LogCap, MemoryEngine, Moment, Namespace, OpContext, Origin, RenameHow, XattrHow};
 use std::sync::Arc;
 
 const NOW: Timestamp = Timestamp(7);
@@ -18,14 +18,14 @@ struct World(Namespace);
 impl World {
     fn new() -> Self {
         let engine = Arc::new(MemoryEngine::new(LogCap::default()));
-        Self(Namespace::new(engine, &ctx()).unwrap())
+        Self(Namespace::new(engine, &context()).unwrap())
     }
 
     fn create(&self, parent: Ino, name: &str, kind: Kind, mode: u16, uid: u32, gid: u32) -> Ino {
         let ino = self.0.allocate(parent, 1)[0];
         let (name, target, umask, rdev) = (self::name(name), None, 0, 0);
         self.0
-            .commit(&ctx(), &Op::Create { parent, name, ino, kind, mode, umask, uid, gid, rdev, target })
+            .commit(&context(), &Op::Create { parent, name, ino, kind, mode, umask, uid, gid, rdev, target })
             .unwrap();
         ino
     }
@@ -35,8 +35,8 @@ impl World {
     }
 }
 
-fn ctx() -> Ctx {
-    Ctx { now: NOW, at: Moment { mount: 1, nanos: 1 }, uid: 0, gid: 0, origin: Origin::Other }
+fn context() -> OpContext {
+    OpContext { now: NOW, at: Moment { mount: 1, nanos: 1 }, uid: 0, gid: 0, origin: Origin::Other }
 }
 
 fn name(text: &str) -> Name {
@@ -59,7 +59,7 @@ fn only_writers_of_a_directory_remove_its_entries_and_a_sticky_directory_protect
     assert!(world.authorize(&caller(OWNER, &[]), &unlink(dir)).is_ok());
     assert!(world.authorize(&caller(2000, &[]), &unlink(dir)).is_ok());
     assert_eq!(world.authorize(&caller(3000, &[2000]), &unlink(dir)), Err(AccessError::NotPermitted));
-    world.0.commit(&ctx(), &chmod(dir, 0o755)).unwrap();
+    world.0.commit(&context(), &chmod(dir, 0o755)).unwrap();
     assert_eq!(world.authorize(&caller(2000, &[]), &unlink(dir)), Err(AccessError::Denied));
     assert!(world.authorize(&caller(0, &[]), &unlink(dir)).is_ok());
 }
@@ -71,7 +71,7 @@ fn every_directory_above_must_be_searchable() {
     let open = world.create(closed, "open", Kind::Directory, 0o777, OWNER, GROUP);
     let file = world.create(open, "f", Kind::File, 0o666, 2000, 2000);
     assert_eq!(world.authorize(&caller(2000, &[]), &chmod(file, 0o600)), Err(AccessError::Denied));
-    world.0.commit(&ctx(), &Op::Link { ino: file, parent: Ino::ROOT, name: name("second") }).unwrap();
+    world.0.commit(&context(), &Op::Link { ino: file, parent: Ino::ROOT, name: name("second") }).unwrap();
     assert!(world.authorize(&caller(2000, &[]), &chmod(file, 0o600)).is_ok(), "its second name is reachable");
 }
 
@@ -88,7 +88,7 @@ fn set_group_id_needs_membership() {
 #[test]
 fn nobody_creates_files_of_others() {
     let world = World::new();
-    world.0.commit(&ctx(), &chmod(Ino::ROOT, 0o777)).unwrap();
+    world.0.commit(&context(), &chmod(Ino::ROOT, 0o777)).unwrap();
     let create =
         |uid, gid| Op::CreateOrphan { parent: Ino::ROOT, ino: Ino(99), mode: 0o644, umask: 0, uid, gid };
     assert!(world.authorize(&caller(OWNER, &[GROUP]), &create(OWNER, GROUP)).is_ok());
@@ -117,7 +117,7 @@ fn an_acl_names_users_and_groups_within_its_mask() {
     }
     let set = Op::SetXattr { ino: file, name: acl::ACCESS.into(), value: value.into(), how: XattrHow::Set };
     assert_eq!(world.authorize(&caller(2000, &[]), &set), Err(AccessError::NotPermitted));
-    world.0.commit(&ctx(), &set).unwrap();
+    world.0.commit(&context(), &set).unwrap();
     let write = Op::Splice { ino: file, ranges: Vec::new(), content: Vec::new(), size_bytes: 0, mtime: None };
     for (caller, may_write) in [
         (caller(2000, &[]), true),
@@ -132,7 +132,7 @@ fn an_acl_names_users_and_groups_within_its_mask() {
 #[test]
 fn a_directory_moves_to_another_parent_only_for_those_who_may_write_to_it() {
     let world = World::new();
-    world.0.commit(&ctx(), &chmod(Ino::ROOT, 0o777)).unwrap();
+    world.0.commit(&context(), &chmod(Ino::ROOT, 0o777)).unwrap();
     let target = world.create(Ino::ROOT, "t", Kind::Directory, 0o777, OWNER, GROUP);
     world.create(Ino::ROOT, "d", Kind::Directory, 0o755, OWNER, GROUP);
     let rename = |to| Op::Rename {
@@ -150,7 +150,7 @@ fn a_directory_moves_to_another_parent_only_for_those_who_may_write_to_it() {
 #[test]
 fn deep_directories_are_no_cycle() {
     let world = World::new();
-    world.0.commit(&ctx(), &chmod(Ino::ROOT, 0o777)).unwrap();
+    world.0.commit(&context(), &chmod(Ino::ROOT, 0o777)).unwrap();
     let deepest =
         (0..5000).fold(Ino::ROOT, |dir, _| world.create(dir, "d", Kind::Directory, 0o777, OWNER, GROUP));
     assert!(

@@ -4,7 +4,7 @@
 use super::op::{read_op, write_op};
 use super::{DecodeError, Decoder, Encoder};
 use crate::engine::OpRecord;
-use crate::{Ctx, Effect, Ino, Moment, Origin, Refreshed};
+use crate::{Effect, Ino, Moment, OpContext, Origin, Refreshed};
 
 const VERSION: u8 = 3;
 
@@ -16,13 +16,13 @@ const REFRESHED_SHIFT: u32 = 4;
 
 /// Encodes an op for the log.
 pub fn encode_log_record(record: &OpRecord) -> Vec<u8> {
-    let OpRecord { ctx, op, effect } = record;
+    let OpRecord { context, op, effect } = record;
     let mut encoder = Encoder::with_version(VERSION);
-    encoder.time(ctx.now);
-    encoder.moment(ctx.at);
-    encoder.number(ctx.uid.into());
-    encoder.number(ctx.gid.into());
-    encoder.byte(flags(ctx.origin, effect));
+    encoder.time(context.now);
+    encoder.moment(context.at);
+    encoder.number(context.uid.into());
+    encoder.number(context.gid.into());
+    encoder.byte(flags(context.origin, effect));
     effect.inode.into_iter().chain(effect.other).for_each(|ino| encoder.ino(ino));
     write_op(&mut encoder, op);
     encoder.into_bytes()
@@ -38,7 +38,7 @@ pub fn decode_log_record(bytes: &[u8]) -> Result<OpRecord, DecodeError> {
     let (origin, effect) = if version < 3 { Default::default() } else { read_effects(&mut decoder)? };
     let op = read_op(&mut decoder)?;
     decoder.finish()?;
-    Ok(OpRecord { ctx: Ctx { now, at, uid, gid, origin }, op, effect })
+    Ok(OpRecord { context: OpContext { now, at, uid, gid, origin }, op, effect })
 }
 
 fn flags(origin: Origin, effect: &Effect) -> u8 {

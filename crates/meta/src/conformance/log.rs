@@ -50,7 +50,7 @@ fn a_read_returns_whole_commits(factory: &Factory<'_>) -> Outcome {
         let Some(last) = page.last() else { break };
         holds("a page is not much longer than its limit", page.len() <= 6)?;
         cursor = last.seqno;
-        seen.extend(page.into_iter().map(|logged| logged.ctx.now.0 as u64));
+        seen.extend(page.into_iter().map(|logged| logged.context.now.0 as u64));
     }
     equal("all ops, each once", seen, (0..30).collect())
 }

@@ -20,7 +20,7 @@ mod reads;
 
 use crate::engine::{Commit, Condition, Engine, LogCap, OpRecord};
 use crate::record::{Seqno, Value};
-use crate::{Ctx, Effect, EngineError, Ino, Moment, Op, Origin, Refreshed};
+use crate::{Effect, EngineError, Ino, Moment, Op, OpContext, Origin, Refreshed};
 use std::fmt;
 use std::sync::Arc;
 use store::Timestamp;
@@ -105,9 +105,9 @@ fn absent(key: &str) -> Condition {
 /// Returns an op that is identified by its number.
 fn op(number: u64) -> OpRecord {
     let at = Moment { mount: 1, nanos: number };
-    let ctx = Ctx { now: Timestamp(number as i64), at, uid: 1, gid: 2, origin: Origin::FrontEnd };
+    let context = OpContext { now: Timestamp(number as i64), at, uid: 1, gid: 2, origin: Origin::FrontEnd };
     let effect = Effect { inode: Some(Ino(number + 1)), other: None, refreshed: Refreshed::Attributes };
-    OpRecord { ctx, op: Op::Purge { ino: Ino(number) }, effect }
+    OpRecord { context, op: Op::Purge { ino: Ino(number) }, effect }
 }
 
 fn text_of(engine: &dyn Engine, key: &str) -> Result<Option<String>, Broken> {

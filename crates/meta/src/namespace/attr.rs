@@ -1,7 +1,7 @@
 //! Changes of attributes.
 
 use super::{extents, records, xattr};
-use crate::{Applied, AttrChanges, Ctx, FsError, Ino, Inode, Kind, Txn};
+use crate::{Applied, AttrChanges, FsError, Ino, Inode, Kind, OpContext, Txn};
 use store::Timestamp;
 
 /// Maximum number of names of an inode (as on ext4).
@@ -9,7 +9,7 @@ pub const LINKS_MAX: u32 = 65_000;
 
 pub(super) fn set(
     txn: &mut impl Txn,
-    ctx: &Ctx,
+    context: &OpContext,
     ino: Ino,
     changes: &AttrChanges,
 ) -> Result<Applied, FsError> {
@@ -20,7 +20,7 @@ pub(super) fn set(
         gid: changes.gid.unwrap_or(before.gid),
         atime: changes.atime.unwrap_or(before.atime),
         mtime: changes.mtime.unwrap_or(before.mtime),
-        ctime: ctx.now,
+        ctime: context.now,
         exact: true,
         ..before.clone()
     };
@@ -32,7 +32,7 @@ pub(super) fn set(
             _ => return Err(FsError::Invalid("only a file's size can be set")),
         }
         released = extents::resize(txn, &mut inode, size_bytes)?;
-        inode.mtime = changes.mtime.unwrap_or(ctx.now);
+        inode.mtime = changes.mtime.unwrap_or(context.now);
     }
     if changes.mode.is_some() {
         xattr::apply_mode_to_acl(txn, &inode)?;

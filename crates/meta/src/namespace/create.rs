@@ -5,11 +5,11 @@ use super::records::{self, parent_links, put_entry, require_dir, require_free_na
 use super::{quota, xattr};
 use crate::codec::decode_number;
 use crate::{
-    Applied, Content, Ctx, Dentry, FsError, Ino, Inode, Kind, Merge, Name, SETGID, Txn, acl, schema,
+    Applied, Content, Dentry, FsError, Ino, Inode, Kind, Merge, Name, OpContext, SETGID, Txn, acl, schema,
 };
 
 /// Returns a new inode without name, owner and permissions.
-pub(super) fn blank(ctx: &Ctx, ino: Ino, kind: Kind) -> Inode {
+pub(super) fn blank(context: &OpContext, ino: Ino, kind: Kind) -> Inode {
     Inode {
         ino,
         kind,
@@ -19,21 +19,21 @@ pub(super) fn blank(ctx: &Ctx, ino: Ino, kind: Kind) -> Inode {
         nlink: if kind == Kind::Directory { 2 } else { 1 },
         rdev: 0,
         size_bytes: 0,
-        atime: ctx.now,
-        mtime: ctx.now,
-        ctime: ctx.now,
-        btime: ctx.now,
+        atime: context.now,
+        mtime: context.now,
+        ctime: context.now,
+        btime: context.now,
         home: None,
         content: Content::EMPTY,
         target: None,
         exact: true,
-        observed_at: ctx.at,
+        observed_at: context.at,
     }
 }
 
 pub(super) fn create(
     txn: &mut impl Txn,
-    ctx: &Ctx,
+    context: &OpContext,
     (parent, name): (Ino, &Name),
     mut inode: Inode,
     umask: u16,
@@ -49,7 +49,7 @@ pub(super) fn create(
     inherit_acl(txn, parent, &mut inode, umask)?;
     inherit_group(txn, parent, &mut inode)?;
     add(txn, parent, name, &mut inode)?;
-    txn.merge(schema::inode(parent), Merge::entry(ctx.now, parent_links(inode.kind)))?;
+    txn.merge(schema::inode(parent), Merge::entry(context.now, parent_links(inode.kind)))?;
     Ok(Applied { inode: Some(inode), ..Applied::default() })
 }
 
@@ -109,7 +109,7 @@ pub(super) fn add(txn: &mut impl Txn, parent: Ino, name: &Name, inode: &mut Inod
 
 pub(super) fn link(
     txn: &mut impl Txn,
-    ctx: &Ctx,
+    context: &OpContext,
     ino: Ino,
     parent: Ino,
     name: &Name,
@@ -126,7 +126,7 @@ pub(super) fn link(
     if before.nlink >= LINKS_MAX {
         return Err(FsError::TooManyLinks);
     }
-    let mut inode = Inode { nlink: before.nlink + 1, ctime: ctx.now, ..before.clone() };
+    let mut inode = Inode { nlink: before.nlink + 1, ctime: context.now, ..before.clone() };
     put_entry(txn, parent, name, Dentry { ino, kind: inode.kind });
     if before.is_orphan() {
         inode.home = Some((parent, name.clone()));
@@ -135,6 +135,6 @@ pub(super) fn link(
         txn.put(schema::hard_link(ino, parent, name), Vec::new());
     }
     records::save(txn, Some(&before), &inode)?;
-    txn.merge(schema::inode(parent), Merge::entry(ctx.now, 0))?;
+    txn.merge(schema::inode(parent), Merge::entry(context.now, 0))?;
     Ok(Applied { inode: Some(inode), ..Applied::default() })
 }

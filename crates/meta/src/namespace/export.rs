@@ -5,15 +5,15 @@
 //! between. Two exports of a file may be in progress when the first one ends and the file is changed again.
 
 use crate::codec::{decode_number, encode_number};
-use crate::{Applied, Ctx, FsError, Ino, Txn, schema};
+use crate::{Applied, FsError, Ino, OpContext, Txn, schema};
 
 /// Records that an inode's attributes wait to be exported.
-pub(super) fn mark_waiting(txn: &mut impl Txn, ctx: &Ctx, ino: Ino) -> Result<Applied, FsError> {
+pub(super) fn mark_waiting(txn: &mut impl Txn, context: &OpContext, ino: Ino) -> Result<Applied, FsError> {
     let inode = schema::inode(ino);
     txn.peek(&inode)?.ok_or(FsError::NotFound)?;
     txn.require_present(inode);
     let next = read_change_number(txn, ino)?.map_or(0, |last| last + 1);
-    txn.put(schema::waiting_export(ino), encode_number(next.max(ctx.at.nanos)));
+    txn.put(schema::waiting_export(ino), encode_number(next.max(context.at.nanos)));
     Ok(Applied::default())
 }
 

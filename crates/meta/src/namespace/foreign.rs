@@ -7,13 +7,13 @@ use super::records::{
 };
 use super::{export, extents, unlink, xattr};
 use crate::{
-    Applied, Content, Ctx, Dentry, Extent, FsError, Ino, Inode, Kind, Merge, Moment, Name, Observed,
+    Applied, Content, Dentry, Extent, FsError, Ino, Inode, Kind, Merge, Moment, Name, Observed, OpContext,
     Refreshed, Txn, schema,
 };
 
 pub(super) fn import(
     txn: &mut impl Txn,
-    ctx: &Ctx,
+    context: &OpContext,
     parent: Ino,
     name: &Name,
     ino: Ino,
@@ -22,7 +22,7 @@ pub(super) fn import(
     require_dir(txn, parent)?;
     require_free_name(txn, parent, name)?;
     require_unused_ino(txn, ino)?;
-    let mut inode = Inode { observed_at: seen.looked_at, ..blank(ctx, ino, seen.kind) };
+    let mut inode = Inode { observed_at: seen.looked_at, ..blank(context, ino, seen.kind) };
     set_attributes(&mut inode, seen);
     inode.content = Content::of(&whole(seen, inode.size_bytes), inode.size_bytes);
     add(txn, parent, name, &mut inode)?;
@@ -142,7 +142,7 @@ fn update_dentry_kinds(txn: &mut impl Txn, inode: &Inode) -> Result<(), FsError>
 
 pub(super) fn vanish(
     txn: &mut impl Txn,
-    ctx: &Ctx,
+    context: &OpContext,
     (parent, name): (Ino, &Name),
     looked_at: Moment,
     keep: bool,
@@ -152,8 +152,8 @@ pub(super) fn vanish(
         return Err(FsError::Late);
     }
     match dentry.kind {
-        Kind::Directory => unlink::rmdir(txn, ctx, parent, name),
-        _ => unlink::unlink(txn, ctx, parent, name, keep),
+        Kind::Directory => unlink::rmdir(txn, context, parent, name),
+        _ => unlink::unlink(txn, context, parent, name, keep),
     }
 }
 

@@ -23,7 +23,7 @@ use crate::engine::{Engine, Reader};
 use crate::error::{CommitError, EngineError};
 use crate::record::KeyRange;
 use crate::{
-    Applied, Content, Ctx, Dentry, Extent, FsError, Ino, Inode, Limits, Name, Op, Quota, Staged, schema,
+    Applied, Content, Dentry, Extent, FsError, Ino, Inode, Limits, Name, Op, OpContext, Quota, Staged, schema,
 };
 use std::ops::{Bound, Range};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -53,8 +53,8 @@ pub struct Namespace {
 
 impl Namespace {
     /// Opens the namespace of an engine and reserves inode numbers for it. An empty engine gets a root directory of mode 0755,
-    /// owned by the user and group of `ctx`.
-    pub fn new(engine: Arc<dyn Engine>, ctx: &Ctx) -> Result<Self, FsError> {
+    /// owned by the user and group of `context`.
+    pub fn new(engine: Arc<dyn Engine>, context: &OpContext) -> Result<Self, FsError> {
         let allocator = Mutex::new(Allocator::new(Ino::ROOT..Ino::ROOT));
         let mut namespace = Self {
             engine,
@@ -63,11 +63,11 @@ impl Namespace {
             starvation_lock: RwLock::new(()),
             has_quotas: AtomicBool::new(false),
         };
-        match namespace.commit(ctx, &Op::Root { mode: 0o755, uid: ctx.uid, gid: ctx.gid }) {
+        match namespace.commit(context, &Op::Root { mode: 0o755, uid: context.uid, gid: context.gid }) {
             Ok(_) | Err(FsError::Exists) => {}
             Err(error) => return Err(error),
         }
-        let lease = namespace.reserve_inos(ctx)?;
+        let lease = namespace.reserve_inos(context)?;
         namespace.mount = mount_number(&lease);
         *namespace.lock_allocator() = Allocator::new(lease);
         namespace.has_quotas.store(namespace.read_has_quotas()?, Ordering::Release);
@@ -85,21 +85,25 @@ impl Namespace {
     }
 
     /// Applies an op and commits it.
-    pub fn commit(&self, ctx: &Ctx, op: &Op) -> Result<Applied, FsError> {
-        let mut applied = self.commit_all(ctx, std::slice::from_ref(op))?;
+    pub fn commit(&self, context: &OpContext, op: &Op) -> Result<Applied, FsError> {
+        let mut applied = self.commit_all(context, std::slice::from_ref(op))?;
         applied.pop().unwrap_or_else(|| Err(FsError::Corrupt("a commit without a result".into())))
     }
 
     /// Applies ops in order in one commit. If an op fails, nothing is committed and its error is returned.
-    pub fn commit_together(&self, ctx: &Ctx, ops: &[Op]) -> Result<Vec<Applied>, FsError> {
-        let results = self.retry_conflicts(|| self.try_commit(ctx, ops, true))?;
+    pub fn commit_together(&self, context: &OpContext, ops: &[Op]) -> Result<Vec<Applied>, FsError> {
+        let results = self.retry_conflicts(|| self.try_commit(context, ops, true))?;
         results.into_iter().collect()
     }
 
     /// Applies ops in order in one commit. An op that fails changes nothing, and its error is the result in its place. After an
     /// outer error no op has been applied; after [`EngineError::Uncertain`] perhaps all of them.
-    pub fn commit_all(&self, ctx: &Ctx, ops: &[Op]) -> Result<Vec<Result<Applied, FsError>>, FsError> {
-        self.retry_conflicts(|| self.try_commit(ctx, ops, false))
+    pub fn commit_all(
+        &self,
+        context: &OpContext,
+        ops: &[Op],
+    ) -> Result<Vec<Result<Applied, FsError>>, FsError> {
+        self.retry_conflicts(|| self.try_commit(context, ops, false))
     }
 
     /// Retries `attempt` until it does not conflict. `attempt` returns `None` after a conflict.
@@ -123,16 +127,16 @@ impl Namespace {
     /// attempt, and the writes of the ops before it are undone.
     fn try_commit(
         &self,
-        ctx: &Ctx,
+        context: &OpContext,
         ops: &[Op],
         is_all_or_nothing: bool,
     ) -> Result<Option<Vec<Result<Applied, FsError>>>, FsError> {
         let mut txn = Staged::new(&*self.engine);
         let mut results = Vec::with_capacity(ops.len());
         for op in ops {
-            let result = apply(&mut txn, ctx, op);
+            let result = apply(&mut txn, context, op);
             match &result {
-                Ok(applied) => txn.keep_op(ctx, op, applied),
+                Ok(applied) => txn.keep_op(context, op, applied),
                 Err(FsError::Engine(error)) => return Err(error.clone().into()),
                 Err(_) => txn.drop_op(),
             }
@@ -276,9 +280,10 @@ impl Namespace {
 
     /// Sets or removes a quota. Counts the current usage while no other op of this `Namespace` is committed; the engine must have
     /// no other writers.
-    pub fn set_quota(&self, ctx: &Ctx, dir: Ino, limits: Option<Limits>) -> Result<(), FsError> {
+    pub fn set_quota(&self, context: &OpContext, dir: Ino, limits: Option<Limits>) -> Result<(), FsError> {
         let _exclusive = self.starvation_lock.write().unwrap_or_else(PoisonError::into_inner);
-        let done = self.try_commit(ctx, &[Op::SetQuota { dir, limits }], true)?.ok_or(FsError::Conflict)?;
+        let done =
+            self.try_commit(context, &[Op::SetQuota { dir, limits }], true)?.ok_or(FsError::Conflict)?;
         done.into_iter().collect::<Result<Vec<_>, _>>()?;
         self.has_quotas.store(self.read_has_quotas()?, Ordering::Release);
         Ok(())
@@ -360,14 +365,14 @@ impl Namespace {
         self.allocator.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn reserve_inos(&self, ctx: &Ctx) -> Result<Range<Ino>, FsError> {
+    fn reserve_inos(&self, context: &OpContext) -> Result<Range<Ino>, FsError> {
         loop {
             let from = match self.engine.get(&schema::next_ino())? {
                 Some(found) => Ino(decode_number(&found.value)?),
                 None => FIRST_INO,
             };
             let to = Ino(from.0.saturating_add(LEASE_INOS));
-            match self.commit(ctx, &Op::Lease { from, to }) {
+            match self.commit(context, &Op::Lease { from, to }) {
                 Ok(_) => return Ok(from..to),
                 Err(FsError::StaleBase) => {}
                 Err(error) => return Err(error),
@@ -501,11 +506,11 @@ pub fn last_rows(
 /// Applies logged ops to an engine in one commit. The ops of a logged commit can be passed together.
 ///
 /// Fails if an op fails, because then the engine does not have the state in which the ops were logged.
-pub fn replay(engine: &(impl Engine + ?Sized), ops: &[(Ctx, Op)]) -> Result<(), FsError> {
+pub fn replay(engine: &(impl Engine + ?Sized), ops: &[(OpContext, Op)]) -> Result<(), FsError> {
     let mut txn = Staged::new(engine);
-    for (ctx, op) in ops {
-        let applied = apply(&mut txn, ctx, op)?;
-        txn.keep_op(ctx, op, &applied);
+    for (context, op) in ops {
+        let applied = apply(&mut txn, context, op)?;
+        txn.keep_op(context, op, &applied);
     }
     match engine.commit(txn.into_commit()) {
         Ok(_) => Ok(()),

@@ -2,7 +2,7 @@
 
 use super::{extents, records};
 use crate::extent::{extents_fit, ranges_contain};
-use crate::{Applied, Ctx, Extent, FsError, Ino, Inode, Kind, Txn};
+use crate::{Applied, Extent, FsError, Ino, Inode, Kind, OpContext, Txn};
 use std::ops::Range;
 use store::{ETag, Timestamp};
 
@@ -17,7 +17,7 @@ pub(super) struct NewContent<'a> {
 
 pub(super) fn publish(
     txn: &mut impl Txn,
-    ctx: &Ctx,
+    context: &OpContext,
     ino: Ino,
     new: NewContent<'_>,
 ) -> Result<Applied, FsError> {
@@ -31,14 +31,14 @@ pub(super) fn publish(
     if before.is_dir() && new.size_bytes > 0 {
         return Err(FsError::IsDirectory);
     }
-    let mut inode = with_content_times(ctx, &before, new.mtime);
+    let mut inode = with_content_times(context, &before, new.mtime);
     let released = extents::replace(txn, &mut inode, new.content, new.size_bytes)?;
     save(txn, &before, inode, released)
 }
 
 pub(super) fn splice(
     txn: &mut impl Txn,
-    ctx: &Ctx,
+    context: &OpContext,
     ino: Ino,
     ranges: &[Range<u64>],
     new: NewContent<'_>,
@@ -55,17 +55,17 @@ pub(super) fn splice(
             "the extents overlap, are empty or extend beyond the ranges or the size",
         ));
     }
-    let mut inode = with_content_times(ctx, &before, new.mtime);
+    let mut inode = with_content_times(context, &before, new.mtime);
     let released = extents::splice(txn, &mut inode, ranges, new.content, new.size_bytes)?;
     save(txn, &before, inode, released)
 }
 
 /// Returns the inode with its times set for a change of its content.
-fn with_content_times(ctx: &Ctx, before: &Inode, mtime: Option<Timestamp>) -> Inode {
+fn with_content_times(context: &OpContext, before: &Inode, mtime: Option<Timestamp>) -> Inode {
     Inode {
         mtime: mtime.unwrap_or(before.mtime),
         ctime: before.ctime.max(mtime.unwrap_or(before.ctime)),
-        observed_at: ctx.at,
+        observed_at: context.at,
         ..before.clone()
     }
 }

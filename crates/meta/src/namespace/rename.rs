@@ -9,14 +9,14 @@ use super::records::{
     self, DEPTH_MAX, find_entry, load_entry_inode, parent_links, put_entry, require_dir, require_entry,
 };
 use super::unlink::{remove_empty_dir, remove_name};
-use crate::{Applied, Ctx, Dentry, FsError, Ino, Inode, Kind, Merge, Name, RenameHow, Txn, schema};
+use crate::{Applied, Dentry, FsError, Ino, Inode, Kind, Merge, Name, OpContext, RenameHow, Txn, schema};
 
 /// A directory and a name in it.
 type DentryKey = (Ino, Name);
 
 pub(super) fn rename(
     txn: &mut impl Txn,
-    ctx: &Ctx,
+    context: &OpContext,
     from: &DentryKey,
     to: &DentryKey,
     how: RenameHow,
@@ -33,14 +33,14 @@ pub(super) fn rename(
             let inode = load_entry_inode(txn, moved)?;
             Ok(Applied { inode: Some(inode), ..Applied::default() })
         }
-        (RenameHow::Exchange, Some(there)) => exchange(txn, ctx, (from, moved), (to, there)),
-        (_, there) => replace(txn, ctx, (from, moved), (to, there), keep),
+        (RenameHow::Exchange, Some(there)) => exchange(txn, context, (from, moved), (to, there)),
+        (_, there) => replace(txn, context, (from, moved), (to, there), keep),
     }
 }
 
 fn replace(
     txn: &mut impl Txn,
-    ctx: &Ctx,
+    context: &OpContext,
     (from, moved): (&DentryKey, Dentry),
     (to, there): (&DentryKey, Option<Dentry>),
     keep: bool,
@@ -52,23 +52,23 @@ fn replace(
             (Kind::Directory, Kind::Directory) => remove_empty_dir(txn, there)?,
             (Kind::Directory, _) => return Err(FsError::NotDirectory),
             (_, Kind::Directory) => return Err(FsError::IsDirectory),
-            _ => remove_name(txn, ctx, (to.0, &to.1), there, keep)?,
+            _ => remove_name(txn, context, (to.0, &to.1), there, keep)?,
         },
     };
     txn.delete(schema::dentry(from.0, &from.1));
     put_entry(txn, to.0, &to.1, moved);
-    let inode = move_name(txn, ctx, moved, from, to)?;
+    let inode = move_name(txn, context, moved, from, to)?;
     let (moved_links, replaced_links) =
         (parent_links(moved.kind), there.map_or(0, |there| parent_links(there.kind)));
-    txn.merge(schema::inode(from.0), Merge::entry(ctx.now, -moved_links))?;
-    txn.merge(schema::inode(to.0), Merge::entry(ctx.now, moved_links - replaced_links))?;
+    txn.merge(schema::inode(from.0), Merge::entry(context.now, -moved_links))?;
+    txn.merge(schema::inode(to.0), Merge::entry(context.now, moved_links - replaced_links))?;
     let also = replaced.inode.as_ref().map(|replaced| replaced.ino);
     Ok(Applied { inode: Some(inode), also, ..replaced })
 }
 
 fn exchange(
     txn: &mut impl Txn,
-    ctx: &Ctx,
+    context: &OpContext,
     (from, moved): (&DentryKey, Dentry),
     (to, there): (&DentryKey, Dentry),
 ) -> Result<Applied, FsError> {
@@ -76,24 +76,24 @@ fn exchange(
     require_outside_subtree(txn, there, to, from)?;
     put_entry(txn, from.0, &from.1, there);
     put_entry(txn, to.0, &to.1, moved);
-    let inode = move_name(txn, ctx, moved, from, to)?;
-    move_name(txn, ctx, there, to, from)?;
+    let inode = move_name(txn, context, moved, from, to)?;
+    move_name(txn, context, there, to, from)?;
     let difference = parent_links(moved.kind) - parent_links(there.kind);
-    txn.merge(schema::inode(from.0), Merge::entry(ctx.now, -difference))?;
-    txn.merge(schema::inode(to.0), Merge::entry(ctx.now, difference))?;
+    txn.merge(schema::inode(from.0), Merge::entry(context.now, -difference))?;
+    txn.merge(schema::inode(to.0), Merge::entry(context.now, difference))?;
     Ok(Applied { inode: Some(inode), also: Some(there.ino), ..Applied::default() })
 }
 
 /// Replaces one name of an inode by another, in the inode or in its additional names.
 fn move_name(
     txn: &mut impl Txn,
-    ctx: &Ctx,
+    context: &OpContext,
     dentry: Dentry,
     from: &DentryKey,
     to: &DentryKey,
 ) -> Result<Inode, FsError> {
     let before = load_entry_inode(txn, dentry)?;
-    let mut inode = Inode { ctime: ctx.now, ..before.clone() };
+    let mut inode = Inode { ctime: context.now, ..before.clone() };
     if inode.home.as_ref() == Some(from) {
         inode.home = Some(to.clone());
     } else {

@@ -1,11 +1,11 @@
 //! Ops that remove names (unlink, rmdir), change the primary name, or remove an orphan (purge).
 
 use super::records::{self, load_entry_inode, require_entry};
-use crate::{Applied, Ctx, Dentry, FsError, Ino, Inode, Kind, Merge, Name, Txn, schema};
+use crate::{Applied, Dentry, FsError, Ino, Inode, Kind, Merge, Name, OpContext, Txn, schema};
 
 pub(super) fn unlink(
     txn: &mut impl Txn,
-    ctx: &Ctx,
+    context: &OpContext,
     parent: Ino,
     name: &Name,
     keep: bool,
@@ -14,20 +14,25 @@ pub(super) fn unlink(
     if dentry.kind == Kind::Directory {
         return Err(FsError::IsDirectory);
     }
-    let applied = remove_name(txn, ctx, (parent, name), dentry, keep)?;
+    let applied = remove_name(txn, context, (parent, name), dentry, keep)?;
     txn.delete(schema::dentry(parent, name));
-    txn.merge(schema::inode(parent), Merge::entry(ctx.now, 0))?;
+    txn.merge(schema::inode(parent), Merge::entry(context.now, 0))?;
     Ok(applied)
 }
 
-pub(super) fn rmdir(txn: &mut impl Txn, ctx: &Ctx, parent: Ino, name: &Name) -> Result<Applied, FsError> {
+pub(super) fn rmdir(
+    txn: &mut impl Txn,
+    context: &OpContext,
+    parent: Ino,
+    name: &Name,
+) -> Result<Applied, FsError> {
     let dentry = require_entry(txn, parent, name)?;
     if dentry.kind != Kind::Directory {
         return Err(FsError::NotDirectory);
     }
     let applied = remove_empty_dir(txn, dentry)?;
     txn.delete(schema::dentry(parent, name));
-    txn.merge(schema::inode(parent), Merge::entry(ctx.now, -1))?;
+    txn.merge(schema::inode(parent), Merge::entry(context.now, -1))?;
     Ok(applied)
 }
 
@@ -35,21 +40,21 @@ pub(super) fn rmdir(txn: &mut impl Txn, ctx: &Ctx, parent: Ino, name: &Name) -> 
 /// updates its directory.
 pub(super) fn remove_name(
     txn: &mut impl Txn,
-    ctx: &Ctx,
+    context: &OpContext,
     (parent, name): (Ino, &Name),
     dentry: Dentry,
     keep: bool,
 ) -> Result<Applied, FsError> {
     let before = load_entry_inode(txn, dentry)?;
     if before.nlink > 1 {
-        let inode = remove_one_of_names(txn, ctx, (parent, name), &before)?;
+        let inode = remove_one_of_names(txn, context, (parent, name), &before)?;
         return Ok(Applied { inode: Some(inode), ..Applied::default() });
     }
     if !keep {
         let released = records::erase(txn, &before)?;
         return Ok(Applied { removed: Some(before), released, ..Applied::default() });
     }
-    let orphan = Inode { nlink: 0, home: None, ctime: ctx.now, ..before.clone() };
+    let orphan = Inode { nlink: 0, home: None, ctime: context.now, ..before.clone() };
     records::save(txn, Some(&before), &orphan)?;
     txn.put(schema::orphan(orphan.ino), Vec::new());
     Ok(Applied { inode: Some(orphan), removed: Some(before), orphaned: true, ..Applied::default() })
@@ -58,11 +63,11 @@ pub(super) fn remove_name(
 /// Removes one of several names. If the name is the primary name, the first additional name becomes the primary name.
 fn remove_one_of_names(
     txn: &mut impl Txn,
-    ctx: &Ctx,
+    context: &OpContext,
     (parent, name): (Ino, &Name),
     before: &Inode,
 ) -> Result<Inode, FsError> {
-    let mut inode = Inode { nlink: before.nlink - 1, ctime: ctx.now, ..before.clone() };
+    let mut inode = Inode { nlink: before.nlink - 1, ctime: context.now, ..before.clone() };
     if before.home.as_ref().is_some_and(|(dir, home)| *dir == parent && home == name) {
         let additional_names = txn.scan(&schema::hard_links(inode.ino), 1)?;
         let (key, _) = additional_names.into_iter().next().ok_or_else(|| {

@@ -3,13 +3,19 @@
 use super::{create, records};
 use crate::allocate::FIRST_INO;
 use crate::codec::{decode_number, encode_number};
-use crate::{Applied, Ctx, FsError, Ino, Inode, Kind, Txn, schema};
+use crate::{Applied, FsError, Ino, Inode, Kind, OpContext, Txn, schema};
 
-pub(super) fn root(txn: &mut impl Txn, ctx: &Ctx, mode: u16, uid: u32, gid: u32) -> Result<Applied, FsError> {
+pub(super) fn root(
+    txn: &mut impl Txn,
+    context: &OpContext,
+    mode: u16,
+    uid: u32,
+    gid: u32,
+) -> Result<Applied, FsError> {
     if txn.get(&schema::inode(Ino::ROOT))?.is_some() {
         return Err(FsError::Exists);
     }
-    let blank = create::blank(ctx, Ino::ROOT, Kind::Directory);
+    let blank = create::blank(context, Ino::ROOT, Kind::Directory);
     let inode = Inode { mode: mode & 0o7777, uid, gid, ..blank };
     records::save(txn, None, &inode)?;
     Ok(Applied { inode: Some(inode), ..Applied::default() })

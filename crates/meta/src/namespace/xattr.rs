@@ -2,7 +2,7 @@
 
 use super::records;
 use crate::acl::{self, Acl};
-use crate::{Applied, Ctx, FsError, Ino, Inode, Kind, Merge, Txn, XattrHow, schema};
+use crate::{Applied, FsError, Ino, Inode, Kind, Merge, OpContext, Txn, XattrHow, schema};
 
 /// Maximum length of an extended attribute's name, in bytes (Linux `XATTR_NAME_MAX`).
 pub const XATTR_NAME_BYTES_MAX: usize = 255;
@@ -12,7 +12,7 @@ pub const XATTR_VALUE_BYTES_MAX: usize = 65_536;
 
 pub(super) fn set(
     txn: &mut impl Txn,
-    ctx: &Ctx,
+    context: &OpContext,
     ino: Ino,
     name: &[u8],
     value: &[u8],
@@ -31,16 +31,22 @@ pub(super) fn set(
     match (how, txn.get(&key)?) {
         (XattrHow::Create, Some(_)) => return Err(FsError::Exists),
         (XattrHow::Replace, None) => return Err(FsError::NoData),
-        _ if Acl::is_name(name) => return set_acl(txn, ctx, ino, name, value),
+        _ if Acl::is_name(name) => return set_acl(txn, context, ino, name, value),
         _ => txn.put(key, value.to_vec()),
     }
-    touch_ctime(txn, ctx, ino)
+    touch_ctime(txn, context, ino)
 }
 
-fn set_acl(txn: &mut impl Txn, ctx: &Ctx, ino: Ino, name: &[u8], value: &[u8]) -> Result<Applied, FsError> {
+fn set_acl(
+    txn: &mut impl Txn,
+    context: &OpContext,
+    ino: Ino,
+    name: &[u8],
+    value: &[u8],
+) -> Result<Applied, FsError> {
     let acl = Acl::parse(value).ok_or(FsError::Invalid("the value is not a valid ACL"))?;
     let before = records::load(txn, ino)?;
-    let mut inode = Inode { ctime: ctx.now, ..before.clone() };
+    let mut inode = Inode { ctime: context.now, ..before.clone() };
     match before.kind {
         Kind::Symlink => return Err(FsError::Invalid("a symbolic link cannot have an ACL")),
         Kind::Directory => {}
@@ -76,19 +82,24 @@ pub(super) fn apply_mode_to_acl(txn: &mut impl Txn, inode: &Inode) -> Result<(),
     Ok(())
 }
 
-pub(super) fn remove(txn: &mut impl Txn, ctx: &Ctx, ino: Ino, name: &[u8]) -> Result<Applied, FsError> {
+pub(super) fn remove(
+    txn: &mut impl Txn,
+    context: &OpContext,
+    ino: Ino,
+    name: &[u8],
+) -> Result<Applied, FsError> {
     records::peek(txn, ino)?;
     let key = schema::xattr(ino, name);
     if txn.get(&key)?.is_none() {
         return Err(FsError::NoData);
     }
     txn.delete(key);
-    touch_ctime(txn, ctx, ino)
+    touch_ctime(txn, context, ino)
 }
 
 /// Sets the change time. This is a merge, so that concurrent changes of different attributes do not conflict.
-fn touch_ctime(txn: &mut impl Txn, ctx: &Ctx, ino: Ino) -> Result<Applied, FsError> {
-    txn.merge(schema::inode(ino), Merge::changed(ctx.now))?;
+fn touch_ctime(txn: &mut impl Txn, context: &OpContext, ino: Ino) -> Result<Applied, FsError> {
+    txn.merge(schema::inode(ino), Merge::changed(context.now))?;
     let inode = records::peek(txn, ino)?;
     Ok(Applied { inode: Some(inode), ..Applied::default() })
 }

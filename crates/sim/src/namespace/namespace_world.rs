@@ -4,7 +4,7 @@ use super::faulty_engine::{EngineFaultRates, FaultyEngine};
 use super::ops::{OpSource, moment};
 use crate::{Failure, Report, SimClock};
 use meta::{
-    Applied, Ctx, Engine, EngineError, FsError, LogCap, LoggedOp, MemoryEngine, Namespace, Op, Origin,
+    Applied, Engine, EngineError, FsError, LogCap, LoggedOp, MemoryEngine, Namespace, Op, OpContext, Origin,
     Reader, Seqno, Staged, invariants, namespace,
 };
 use std::ops::Bound;
@@ -98,14 +98,14 @@ impl NamespaceWorld {
         result
     }
 
-    fn ctx(&self) -> Ctx {
+    fn context(&self) -> OpContext {
         let now = self.clock.now();
-        Ctx { now, at: moment(now), uid: 1, gid: 2, origin: Origin::Other }
+        OpContext { now, at: moment(now), uid: 1, gid: 2, origin: Origin::Other }
     }
 
     /// Opens the namespace, which may fail like any other call.
     fn open(&mut self) -> Result<(), String> {
-        let opened = Namespace::new(self.engine.clone() as Arc<dyn Engine>, &self.ctx());
+        let opened = Namespace::new(self.engine.clone() as Arc<dyn Engine>, &self.context());
         self.apply_new_log()?;
         match opened {
             Ok(namespace) => self.namespace = Some(namespace),
@@ -116,11 +116,11 @@ impl NamespaceWorld {
     }
 
     fn commit_one(&mut self, namespace: &Namespace) -> Result<(), String> {
-        let (ctx, op) = (self.ctx(), self.source.op(&self.tables, namespace, self.clock.now()));
-        let outcome = namespace.commit(&ctx, &op);
+        let (context, op) = (self.context(), self.source.op(&self.tables, namespace, self.clock.now()));
+        let outcome = namespace.commit(&context, &op);
         let logged_ops = self.read_new_log()?;
         self.check_outcome(
-            &ctx,
+            &context,
             &[op],
             outcome.map(|applied| vec![Ok(applied)]).or_else(op_error_as_outcome),
             &logged_ops,
@@ -128,25 +128,25 @@ impl NamespaceWorld {
     }
 
     fn commit_batch(&mut self, namespace: &Namespace) -> Result<(), String> {
-        let ctx = self.ctx();
+        let context = self.context();
         let count = 2 + self.entropy.below(12);
         let ops: Vec<Op> =
             (0..count).map(|_| self.source.op(&self.tables, namespace, self.clock.now())).collect();
-        let outcome = namespace.commit_all(&ctx, &ops);
+        let outcome = namespace.commit_all(&context, &ops);
         let logged_ops = self.read_new_log()?;
-        self.check_outcome(&ctx, &ops, outcome, &logged_ops)
+        self.check_outcome(&context, &ops, outcome, &logged_ops)
     }
 
     /// Checks that the reported outcome, the log and the model agree.
     fn check_outcome(
         &mut self,
-        ctx: &Ctx,
+        context: &OpContext,
         ops: &[Op],
         outcome: Result<Vec<OpOutcome>, FsError>,
         logged_ops: &[LoggedOp],
     ) -> Result<(), String> {
         match outcome {
-            Ok(outcomes) => self.check_ops(ctx, ops, &outcomes, logged_ops),
+            Ok(outcomes) => self.check_ops(context, ops, &outcomes, logged_ops),
             Err(FsError::Engine(EngineError::Uncertain(_))) => {
                 self.report.count(if logged_ops.is_empty() { "lost commits" } else { "lost replies" });
                 self.apply_to_model(logged_ops)
@@ -163,14 +163,14 @@ impl NamespaceWorld {
 
     fn check_ops(
         &mut self,
-        ctx: &Ctx,
+        context: &OpContext,
         ops: &[Op],
         outcomes: &[OpOutcome],
         logged_ops: &[LoggedOp],
     ) -> Result<(), String> {
         let mut logged = logged_ops.iter();
         for (op, outcome) in ops.iter().zip(outcomes) {
-            let expected = commit(&self.model, ctx, op);
+            let expected = commit(&self.model, context, op);
             if *outcome != expected {
                 return Err(format!("{op:?} returned {outcome:?}; the model returned {expected:?}"));
             }
@@ -201,7 +201,7 @@ impl NamespaceWorld {
 
     fn apply_to_model(&self, ops: &[LoggedOp]) -> Result<(), String> {
         for logged in ops {
-            commit(&self.model, &logged.ctx, &logged.op)
+            commit(&self.model, &logged.context, &logged.op)
                 .map_err(|error| format!("the model refuses the logged op {:?}: {error}", logged.op))?;
         }
         Ok(())
@@ -218,7 +218,7 @@ impl NamespaceWorld {
         let lost: Vec<&LoggedOp> =
             self.durable_log.iter().filter(|logged| logged.seqno > tables.head()).collect();
         for commit in lost.chunk_by(|a, b| a.seqno == b.seqno) {
-            let ops: Vec<_> = commit.iter().map(|logged| (logged.ctx, logged.op.clone())).collect();
+            let ops: Vec<_> = commit.iter().map(|logged| (logged.context, logged.op.clone())).collect();
             namespace::replay(&tables, &ops)
                 .map_err(|error| format!("the log cannot be replayed: {error}"))?;
         }
@@ -274,10 +274,10 @@ fn new_engine() -> MemoryEngine {
 }
 
 /// Commits a single op on an engine without faults or concurrency.
-fn commit(engine: &MemoryEngine, ctx: &Ctx, op: &Op) -> OpOutcome {
+fn commit(engine: &MemoryEngine, context: &OpContext, op: &Op) -> OpOutcome {
     let mut txn = Staged::new(engine);
-    let applied = namespace::apply(&mut txn, ctx, op)?;
-    txn.keep_op(ctx, op, &applied);
+    let applied = namespace::apply(&mut txn, context, op)?;
+    txn.keep_op(context, op, &applied);
     match engine.commit(txn.into_commit()) {
         Ok(_) => Ok(applied),
         Err(error) => Err(FsError::Corrupt(format!("the model's engine: {error}"))),

@@ -8,7 +8,7 @@
 //! that cannot be read, ends in [`Invalidation::Everything`].
 
 use bytes::Bytes;
-use meta::{Applied, Ctx, Effect, FsError, Ino, LogError, LoggedOp, Op, Origin, Seqno};
+use meta::{Applied, Effect, FsError, Ino, LogError, LoggedOp, Op, OpContext, Origin, Seqno};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -104,12 +104,21 @@ impl Names {
 
     /// Applies ops in one commit. If an op fails, nothing is committed and its error is returned.
     pub(crate) fn commit_together(&self, origin: Origin, ops: &[Op]) -> Result<Vec<Applied>, FsError> {
-        self.commit_together_at(&self.ctx(origin), ops)
+        self.commit_together_at(&self.context(origin), ops)
     }
 
     /// Like `commit_together`, at a time that the caller has read already.
-    pub(crate) fn commit_together_at(&self, ctx: &Ctx, ops: &[Op]) -> Result<Vec<Applied>, FsError> {
-        self.followed(ctx.origin, ops, || self.tables().commit_together(ctx, ops), |applied| Some(applied))
+    pub(crate) fn commit_together_at(
+        &self,
+        context: &OpContext,
+        ops: &[Op],
+    ) -> Result<Vec<Applied>, FsError> {
+        self.followed(
+            context.origin,
+            ops,
+            || self.tables().commit_together(context, ops),
+            |applied| Some(applied),
+        )
     }
 
     /// Applies ops in one commit. An op that fails changes nothing, and its error is the result in its place.
@@ -118,7 +127,7 @@ impl Names {
         origin: Origin,
         ops: &[Op],
     ) -> Result<Vec<Result<Applied, FsError>>, FsError> {
-        let commit = || self.tables().commit_all(&self.ctx(origin), ops);
+        let commit = || self.tables().commit_all(&self.context(origin), ops);
         self.followed(origin, ops, commit, |result| result.as_ref().ok())
     }
 
@@ -229,7 +238,7 @@ impl Names {
 
     /// Returns whether a front end must be told of a logged op. Ops of other mounts of a shared engine always are.
     fn is_news(&self, logged: &LoggedOp) -> bool {
-        logged.ctx.at.mount != self.tables().mount() || self.must_be_told(logged.ctx.origin)
+        logged.context.at.mount != self.tables().mount() || self.must_be_told(logged.context.origin)
     }
 }
 

@@ -9,7 +9,7 @@ pub(crate) mod positions;
 pub(crate) mod quotas;
 pub(crate) mod references;
 
-use meta::{Ctx, Name, Namespace, Origin};
+use meta::{Name, Namespace, OpContext, Origin};
 use std::sync::{Arc, Weak};
 
 use crate::Result;
@@ -77,8 +77,8 @@ impl Names {
     }
 
     /// Returns the context of a change that is made now.
-    pub(crate) fn ctx(&self, origin: Origin) -> Ctx {
-        self.mount.ctx(origin)
+    pub(crate) fn context(&self, origin: Origin) -> OpContext {
+        self.mount.context(origin)
     }
 
     /// Returns the locks that programs hold.

@@ -12,7 +12,7 @@ impl Admin<'_> {
         self.fs.mount.check_writable()?;
         self.fs.volume.check_has_quotas()?;
         let dir = self.fs.bucket.discovery.at_path(path).await?;
-        Ok(self.fs.names.tables().set_quota(&self.fs.mount.ctx(Origin::Bookkeeping), dir.ino, limits)?)
+        Ok(self.fs.names.tables().set_quota(&self.fs.mount.context(Origin::Bookkeeping), dir.ino, limits)?)
     }
 
     /// Returns a directory's own quota.

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use meta::acl::ACCESS;
 use meta::{
-    Applied, AttrChanges, Ctx, Extent, FsError, Ino, Inode, Kind, Name, Observed, Op, Origin, XattrHow,
+    Applied, AttrChanges, Extent, FsError, Ino, Inode, Kind, Name, Observed, Op, OpContext, Origin, XattrHow,
 };
 use store::{
     Attributes, ETag, ObjectKey, ObjectMeta, ObjectRef, Payload, Precondition, PutOptions, StoreError, Tags,
@@ -189,9 +189,9 @@ impl InodeObjects {
         let taken = self.find_at(&resolved).map_err(namespace_error_about(key))?;
         let there = taken.as_ref().map(|(_, inode)| inode).filter(|inode| self.is_object(inode));
         self.check_precondition(key, precondition, there)?;
-        let ctx = self.fs.mount.ctx(Origin::Other);
-        let (object, change) = self.plan_naming(key, new, &resolved, taken.as_ref(), &ctx)?;
-        match self.fs.names.commit_together_at(&ctx, &change.ops) {
+        let context = self.fs.mount.context(Origin::Other);
+        let (object, change) = self.plan_naming(key, new, &resolved, taken.as_ref(), &context)?;
+        match self.fs.names.commit_together_at(&context, &change.ops) {
             Ok(applied) => Ok(Some((object, applied))),
             Err(error) if is_race(&error) => Ok(None),
             Err(error) => Err(namespace_error_about(key)(error)),
@@ -204,7 +204,7 @@ impl InodeObjects {
         new: &NewObject<'_>,
         resolved: &ResolvedKey,
         taken: Option<&(Name, Inode)>,
-        ctx: &Ctx,
+        context: &OpContext,
     ) -> store::Result<(ObjectRef, Change)> {
         let mut change = Change::default();
         let Some(last) = &resolved.last else {
@@ -217,7 +217,7 @@ impl InodeObjects {
         }
         let old = taken.map(|(_, old)| old).filter(|old| old.kind == Kind::File);
         let seen =
-            self.attributes_from(key, new.size_bytes, new.attributes, ctx.now, &self.defaults_over(old));
+            self.attributes_from(key, new.size_bytes, new.attributes, context.now, &self.defaults_over(old));
         let given = AssignedEtag::for_content(&new.content, new.size_bytes).with_etag(new.etag);
         let etag = match &new.target {
             Some(target) => etag::of_link(Some(target)),
@@ -365,9 +365,9 @@ impl InodeObjects {
                 &options.precondition,
                 self.object_at(&resolved).map_err(namespace_error_about(key))?.as_ref(),
             )?;
-            let ctx = self.fs.mount.ctx(Origin::Other);
-            let (object, change) = self.plan_marker(key, &resolved, body, &options, &ctx)?;
-            match self.fs.names.commit_together_at(&ctx, &change.ops) {
+            let context = self.fs.mount.context(Origin::Other);
+            let (object, change) = self.plan_marker(key, &resolved, body, &options, &context)?;
+            match self.fs.names.commit_together_at(&context, &change.ops) {
                 Ok(applied) => {
                     self.finish_change(key, applied).await?;
                     return Ok(object);
@@ -385,7 +385,7 @@ impl InodeObjects {
         resolved: &ResolvedKey,
         body: &Bytes,
         options: &PutOptions,
-        ctx: &Ctx,
+        context: &OpContext,
     ) -> store::Result<(ObjectRef, Change)> {
         let mut change = Change::default();
         let old = match resolved.missing.is_empty() {
@@ -399,7 +399,7 @@ impl InodeObjects {
             }
             None => self.fs.mount.defaults,
         };
-        let seen = self.attributes_from(key, 0, &options.attributes, ctx.now, &defaults);
+        let seen = self.attributes_from(key, 0, &options.attributes, context.now, &defaults);
         let is_implicit = old.is_none() || self.is_implicit(dir).map_err(namespace_error_about(key))?;
         if is_implicit {
             change.ops.push(Op::RemoveXattr { ino: dir, name: IMPLICIT.into() });
@@ -411,10 +411,10 @@ impl InodeObjects {
             let changes = AttrChanges { mode, uid, gid, ..AttrChanges::default() };
             change.ops.push(Op::SetAttr { ino: dir, changes });
         }
-        let etag = etag::of_marker(dir.0, body, ctx.now);
+        let etag = etag::of_marker(dir.0, body, context.now);
         let mut description = describe_object(&options.attributes, &options.tags)?;
         description.bind(&etag, None, (seen.mode, seen.uid, seen.gid, seen.mtime));
-        description.record.at = Some(ctx.now.0);
+        description.record.at = Some(context.now.0);
         let before = ObjectDescription::read(self.fs.names.tables(), dir);
         match before {
             Ok(before) => change.ops.extend(description.replacement_ops(dir, &before)?),
