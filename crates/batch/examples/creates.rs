@@ -4,7 +4,7 @@
 
 use batch::{JobOptions, PrivateNamespace, SealedBatch, Terms};
 use meta::access::Caller;
-use meta::{Commit, Engine, Ino, Kind, Moment, Name, Namespace, Op, OpContext};
+use meta::{Commit, Engine, Ino, Kind, Moment, Name, Namespace, Op, OpContext, Origin};
 use meta_disk::{DiskEngine, EngineOptions, TableLayer};
 use rustix::time::{ClockId, clock_gettime};
 use std::error::Error;
@@ -14,7 +14,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::{env, fs, thread};
 use store::Timestamp;
 
-const CONTEXT: OpContext = OpContext { now: Timestamp(1), at: Moment { mount: 1, nanos: 1 }, uid: 0, gid: 0 };
+const CONTEXT: OpContext =
+    OpContext { now: Timestamp(1), at: Moment { mount: 1, nanos: 1 }, uid: 0, gid: 0, origin: Origin::Other };
 const DIRS: u64 = 1000;
 
 fn main() -> Result<(), Box<dyn Error>> {

@@ -9,8 +9,8 @@ use crate::sealed::SealedBatch;
 use crate::verify::{Refused, Rejected, Terms, Verified, replay};
 use meta::codec::{decode_inode, decode_quota};
 use meta::{
-    CommitError, Condition, Engine, EngineError, Ino, Inode, Kind, Merge, Reader, Run, RunRecord, Seqno, acl,
-    schema,
+    CommitError, Condition, Effect, Engine, EngineError, Ino, Inode, Kind, Merge, OpRecord, Reader, Run,
+    RunRecord, Seqno, acl, schema,
 };
 use std::ops::Bound;
 use std::path::Path;
@@ -98,12 +98,16 @@ fn build<'e>(
         }
     }
     let mut refused = verified.refused.iter().map(|refused| refused.index).peekable();
+    let mut effects = verified.effects.iter().copied().peekable();
     let mut ops = batch.ops().map_err(Rejected::from)?;
     let mut index = 0;
     while let Some(page) = ops.next_page().map_err(Rejected::from)? {
-        for (context, op) in page {
+        for OpRecord { context, op, .. } in page {
             if refused.next_if_eq(&index).is_none() {
-                run.log(&context, &op)?;
+                let effect = effects
+                    .next_if(|(of, _)| *of == index)
+                    .map_or_else(Effect::default, |(_, effect)| effect);
+                run.log(&OpRecord { context, op, effect })?;
             }
             index += 1;
         }

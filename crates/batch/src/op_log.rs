@@ -8,7 +8,7 @@
 use crate::table_file::io_error;
 use log::{FrameReader, FrameWriter, NextFrame, cut_torn_tail};
 use meta::codec::{DecodeError, append_to_log_page, decode_log_page};
-use meta::{EngineError, Ino, Op, OpContext};
+use meta::{EngineError, Ino, OpRecord};
 use std::fs::File;
 use std::io;
 use std::ops::Range;
@@ -50,9 +50,9 @@ impl OpLog {
     }
 
     /// Appends an op. It survives the end of the process once its page is written.
-    pub(crate) fn append(&mut self, context: &OpContext, op: &Op) -> Result<(), EngineError> {
+    pub(crate) fn append(&mut self, record: &OpRecord) -> Result<(), EngineError> {
         let len = self.page.len();
-        append_to_log_page(&mut self.page, context, op);
+        append_to_log_page(&mut self.page, record);
         if self.page.len() < PAGE_BYTES {
             return Ok(());
         }
@@ -124,7 +124,7 @@ impl OpLogReader {
     }
 
     /// Returns the ops of the next page; `None` at the end.
-    pub(crate) fn next_page(&mut self) -> Result<Option<Vec<(OpContext, Op)>>, LogDamage> {
+    pub(crate) fn next_page(&mut self) -> Result<Option<Vec<OpRecord>>, LogDamage> {
         let at = self.frames.position();
         match self.frames.next()? {
             NextFrame::Frame(page) if page.len() <= PAGE_BYTES_MAX => Ok(Some(decode_log_page(page)?)),

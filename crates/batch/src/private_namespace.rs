@@ -5,7 +5,10 @@ use crate::local_map::{LocalMap, TEMPORARY};
 use crate::op_log::{LogDamage, OpLog, OpLogReader};
 use crate::overlay::Overlay;
 use crate::sealed::SealedBatch;
-use meta::{Allocator, Applied, EngineError, FsError, Ino, KeyRange, Op, OpContext, Reader, Rows, Versioned};
+use meta::{
+    Allocator, Applied, Effect, EngineError, FsError, Ino, KeyRange, Op, OpContext, OpRecord, Reader, Rows,
+    Versioned,
+};
 use std::fs;
 use std::io;
 use std::ops::{Bound, Range};
@@ -83,7 +86,7 @@ impl PrivateNamespace {
         let mut end = reader.end();
         // A page that is not whole was being written when the job ended.
         while let Ok(Some(page)) = reader.next_page() {
-            for (context, op) in page {
+            for OpRecord { context, op, .. } in page {
                 unused = unused.max(Ino(created(&op).map_or(0, |ino| ino.0.saturating_add(1))));
                 overlay.make_room()?;
                 match overlay.apply(&context, &op) {
@@ -103,7 +106,7 @@ impl PrivateNamespace {
     pub fn apply(&mut self, context: &OpContext, op: &Op) -> Result<Applied, FsError> {
         self.overlay.make_room()?;
         let (applied, changes) = self.overlay.apply(context, op)?;
-        self.log.append(context, op)?;
+        self.log.append(&OpRecord { context: *context, op: op.clone(), effect: Effect::of(op, &applied) })?;
         self.overlay.commit(changes);
         Ok(applied)
     }

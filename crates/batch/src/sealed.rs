@@ -81,8 +81,8 @@ impl SealedBatch {
         let mut ops = self.ops()?;
         let mut index = 0;
         while let Some(page) = ops.next_page()? {
-            for (context, op) in &page {
-                visit(index, context, op);
+            for record in &page {
+                visit(index, &record.context, &record.op);
                 index += 1;
             }
         }

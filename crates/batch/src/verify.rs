@@ -12,7 +12,8 @@ use crate::overlay::Overlay;
 use crate::sealed::SealedBatch;
 use meta::access::{AccessError, Caller, authorize};
 use meta::{
-    Applied, EngineError, FsError, Ino, Inode, Kind, Moment, Op, OpContext, Reader, SETGID, acl, namespace,
+    Applied, Effect, EngineError, FsError, Ino, Inode, Kind, Moment, Op, OpContext, OpRecord, Origin, Reader,
+    SETGID, acl, namespace,
 };
 use std::ops::{Bound, Range, RangeInclusive};
 use std::path::Path;
@@ -94,6 +95,8 @@ pub(crate) struct Verified {
     pub(crate) refused: Vec<Refused>,
     /// Objects to which no inode refers any longer.
     pub(crate) released: Vec<ObjectKey>,
+    /// Effects of accepted ops that the ops do not tell, by the ops' indexes, ascending. Those in the batch's log are not believed.
+    pub(crate) effects: Vec<(u64, Effect)>,
     /// Whether a directory was moved to another directory. Such an op depends on all directories above.
     pub(crate) moves_directories: bool,
 }
@@ -115,15 +118,16 @@ pub(crate) fn replay(
         accepted: 0,
         refused: Vec::new(),
         released: Vec::new(),
+        effects: Vec::new(),
         moves_directories: false,
     };
     let mut ops = batch.ops()?;
     let mut index = 0;
     while let Some(page) = ops.next_page()? {
-        for (context, op) in page {
+        for OpRecord { context, op, .. } in page {
             verified.admit(terms, index, &context, &op)?;
             match verified.apply(terms, index, &context, &op)? {
-                Ok(applied) => verified.accept(applied),
+                Ok(applied) => verified.accept(index, &op, applied),
                 Err(why) => verified.refused.push(Refused { index, why }),
             }
             index += 1;
@@ -139,7 +143,9 @@ impl Verified {
     /// Checks what does not depend on the state. An op that fails here does not come from the library.
     fn admit(&self, terms: &Terms, index: u64, context: &OpContext, op: &Op) -> Result<(), Rejected> {
         let is_own = context.uid == terms.caller.uid && terms.caller.is_in(context.gid);
-        if !is_own || context.at != terms.at || !terms.times.contains(&context.now) {
+        // An op is told to all caches, because no front end has shown it yet.
+        let is_granted = context.at == terms.at && context.origin == Origin::Other;
+        if !is_own || !is_granted || !terms.times.contains(&context.now) {
             return Err(Rejected::Context(index));
         }
         match op {
@@ -209,7 +215,11 @@ impl Verified {
         }
     }
 
-    fn accept(&mut self, applied: Applied) {
+    fn accept(&mut self, index: u64, op: &Op, applied: Applied) {
+        let effect = Effect::of(op, &applied);
+        if effect != Effect::default() {
+            self.effects.push((index, effect));
+        }
         self.accepted += 1;
         self.released.extend(applied.released);
     }

@@ -4,7 +4,7 @@ use batch::{JobOptions, PrivateNamespace, SealedBatch, Terms};
 use meta::access::Caller;
 use meta::{
     Applied, AttrChanges, Engine, FsError, Ino, Kind, LogCap, MemoryEngine, Moment, Name, Namespace, Op,
-    OpContext, Reader, RenameHow, Rows, Seqno, Staged, Value, XattrHow, invariants, namespace,
+    OpContext, Origin, Reader, RenameHow, Rows, Seqno, Staged, Value, XattrHow, invariants, namespace,
 };
 use std::ops::{Bound, Range};
 use std::path::Path;
@@ -23,6 +23,7 @@ pub(crate) fn context(uid: u32, now: i64) -> OpContext {
         at: if uid == USER { AT } else { Moment { mount: 1, nanos: 60 } },
         uid,
         gid: uid,
+        origin: Origin::Other,
     }
 }
 
@@ -127,7 +128,7 @@ pub(crate) fn values(state: &dyn Reader) -> Vec<(Vec<u8>, Value)> {
 pub(crate) fn commit_op(engine: &dyn Engine, context: &OpContext, op: &Op) -> Result<Applied, FsError> {
     let mut txn = Staged::new(engine);
     let applied = namespace::apply(&mut txn, context, op)?;
-    txn.keep_op(context, op);
+    txn.keep_op(context, op, &applied);
     engine.commit(txn.into_commit()).unwrap();
     Ok(applied)
 }

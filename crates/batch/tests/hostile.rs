@@ -7,8 +7,8 @@ use crate::fixture::{AT, Ops, USER, Volume, context, copy_dir, name, values};
 use batch::{JobOptions, MergeError, Rejected, SealedBatch};
 use meta::codec::{append_to_log_page, decode_inode, decode_log_page};
 use meta::{
-    AttrChanges, Extent, Ino, Kind, MemoryEngine, Moment, Name, Op, OpContext, RenameHow, Stored, Value,
-    XattrHow, schema,
+    AttrChanges, Effect, Extent, Ino, Kind, MemoryEngine, Moment, Name, Op, OpContext, OpRecord, Origin,
+    RenameHow, Stored, Value, XattrHow, schema,
 };
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -102,7 +102,8 @@ fn read_ops(path: &Path) -> Vec<(OpContext, Op)> {
     while let log::NextFrame::Frame(page) = frames.next().unwrap() {
         pages.push(page.to_vec());
     }
-    pages[1..].iter().flat_map(|page| decode_log_page(page).unwrap()).collect()
+    let records = pages[1..].iter().flat_map(|page| decode_log_page(page).unwrap());
+    records.map(|record| (record.context, record.op)).collect()
 }
 
 /// Replaces the ops of a log, with right checksums.
@@ -110,7 +111,11 @@ fn write_ops(path: &Path, ops: &[(OpContext, Op)]) {
     let bytes = fs::read(path).unwrap();
     fs::write(path, &bytes[..36]).unwrap();
     let mut page = Vec::new();
-    ops.iter().for_each(|(context, op)| append_to_log_page(&mut page, context, op));
+    for (context, op) in ops {
+        // Effects in the log of a batch are not believed.
+        let effect = Effect { inode: Some(Ino::ROOT), ..Effect::default() };
+        append_to_log_page(&mut page, &OpRecord { context: *context, op: op.clone(), effect });
+    }
     if !page.is_empty() {
         let file = File::options().read(true).write(true).open(path).unwrap();
         log::FrameWriter::new(file, 36).append(&page).unwrap();
@@ -233,12 +238,13 @@ const FORGERIES: &[(&str, Forge)] = &[
         let how = RenameHow::Replace;
         ops.push((context(USER, 500), Op::Rename { from: (home, name("one")), to: below, how, keep: false }));
     }),
-    ("a forged time or moment", |_, entropy, ops| {
+    ("a forged time, moment or origin", |_, entropy, ops| {
         let at = at(entropy, ops);
-        match entropy.below(4) {
+        match entropy.below(5) {
             0 => ops[at].0.now = Timestamp(i64::MAX),
             1 => ops[at].0.now = Timestamp(0),
             2 => ops[at].0.at = Moment { mount: u64::MAX, nanos: 1 },
+            3 => ops[at].0.origin = Origin::FrontEnd,
             _ => ops[at].0.at.nanos += 1,
         }
     }),

@@ -5,7 +5,7 @@ use crate::fixture::Home;
 use meta::access::{AccessError, Caller, authorize};
 use meta::{
     AttrChanges, FsError, Ino, Inode, Kind, LogCap, MemoryEngine, Moment, Name, Namespace, Op, OpContext,
-    RenameHow, XattrHow, acl, namespace,
+    Origin, RenameHow, XattrHow, acl, namespace,
 };
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -298,7 +298,13 @@ impl Model {
 }
 
 fn context(now: i64) -> OpContext {
-    OpContext { now: Timestamp(now), at: Moment { mount: 1, nanos: now as u64 }, uid: 0, gid: 0 }
+    OpContext {
+        now: Timestamp(now),
+        at: Moment { mount: 1, nanos: now as u64 },
+        uid: 0,
+        gid: 0,
+        origin: Origin::Other,
+    }
 }
 
 fn errno(error: FsError) -> i32 {

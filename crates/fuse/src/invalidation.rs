@@ -9,7 +9,7 @@ use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
-use vfs::{Filesystem, Invalidation, InvalidationQueue};
+use vfs::{Filesystem, Ino, Invalidation, InvalidationQueue};
 
 /// Forwards the file system's invalidations to the kernel until `ended` becomes true or the file system is dropped.
 pub(crate) fn start(
@@ -29,25 +29,40 @@ pub(crate) fn start(
                 }
             });
             match next {
-                Some(Invalidation::Everything) => invalidate_everything(&kernel, &fs),
-                Some(invalidation) => invalidate(&kernel, &invalidation),
+                Some(Invalidation::Everything) => {
+                    invalidate_all(&kernel, &fs, |fs, after| fs.kernel_caches().everything_held(after));
+                }
+                Some(Invalidation::Directory(dir)) => {
+                    invalidate_all(&kernel, &fs, |fs, after| fs.kernel_caches().held_in(dir, after));
+                }
+                Some(invalidation) => invalidate(&kernel, &fs, &invalidation),
                 None => return,
             }
         }
     })
 }
 
-/// Invalidates all that the kernel may have cached.
-fn invalidate_everything(kernel: &Notifier, fs: &Weak<Filesystem>) {
+/// Invalidates what `held` returns of the inodes that the kernel references, after an inode, with the last one of them.
+fn invalidate_all(
+    kernel: &Notifier,
+    fs: &Weak<Filesystem>,
+    held: impl Fn(&Filesystem, Option<Ino>) -> Option<(Ino, Vec<Invalidation>)>,
+) {
     let mut after = None;
-    while let Some((last, held)) = fs.upgrade().and_then(|fs| fs.kernel_caches().everything_held(after)) {
-        held.iter().for_each(|invalidation| invalidate(kernel, invalidation));
+    while let Some((last, some)) = fs.upgrade().and_then(|fs| held(&fs, after)) {
+        some.iter().for_each(|invalidation| invalidate(kernel, fs, invalidation));
         after = Some(last);
     }
 }
 
-fn invalidate(kernel: &Notifier, invalidation: &Invalidation) {
+fn invalidate(kernel: &Notifier, fs: &Weak<Filesystem>, invalidation: &Invalidation) {
     let result = match invalidation {
+        // The kernel's pages belong to the version that is open. A handle opened now bypasses the page cache.
+        Invalidation::Inode(ino)
+            if fs.upgrade().is_some_and(|fs| fs.kernel_caches().has_older_readers(*ino)) =>
+        {
+            kernel.inval_inode(INodeNo(ino.0), -1, 0)
+        }
         Invalidation::Inode(ino) => kernel.inval_inode(INodeNo(ino.0), 0, 0),
         // A negative offset keeps the cached pages.
         Invalidation::Attributes(ino) => kernel.inval_inode(INodeNo(ino.0), -1, 0),
@@ -62,8 +77,8 @@ fn invalidate(kernel: &Notifier, invalidation: &Invalidation) {
             mark.reached();
             return;
         }
-        // Handled by `invalidate_everything`.
-        Invalidation::Everything => return,
+        // Handled by `invalidate_all`.
+        Invalidation::Everything | Invalidation::Directory(_) => return,
     };
     // The kernel reports an error for what it has not cached, which needs no invalidation.
     if let Err(error) = result {

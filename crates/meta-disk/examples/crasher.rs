@@ -3,7 +3,8 @@
 //! `crasher PATH LAYER`; the layer is `lsm` or `tables` (RocksDB).
 
 use meta::{
-    Engine, Ino, Kind, LogCap, Moment, Name, Namespace, Op, OpContext, RunRecord, Seqno, Staged, namespace,
+    Engine, Ino, Kind, LogCap, Moment, Name, Namespace, Op, OpContext, Origin, RunRecord, Seqno, Staged,
+    namespace,
 };
 use meta_disk::{DiskEngine, EngineOptions, TableLayer};
 use std::error::Error;
@@ -13,7 +14,8 @@ use std::sync::Arc;
 use std::{env, io, thread};
 use store::Timestamp;
 
-const CONTEXT: OpContext = OpContext { now: Timestamp(1), at: Moment { mount: 1, nanos: 1 }, uid: 0, gid: 0 };
+const CONTEXT: OpContext =
+    OpContext { now: Timestamp(1), at: Moment { mount: 1, nanos: 1 }, uid: 0, gid: 0, origin: Origin::Other };
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = env::args().skip(1);
@@ -90,16 +92,16 @@ fn add_runs(namespace: &Namespace, engine: &dyn Engine, prefix: &str) -> Result<
         let mut txn = Staged::new(engine);
         for file in 0..RUN_FILES {
             let (_, op) = create(namespace, &format!("{prefix}-{n}-{file}"))?;
-            namespace::apply(&mut txn, &CONTEXT, &op)?;
-            txn.keep_op(&CONTEXT, &op);
+            let applied = namespace::apply(&mut txn, &CONTEXT, &op)?;
+            txn.keep_op(&CONTEXT, &op, &applied);
         }
         let commit = txn.into_commit();
         let mut run = engine.begin_run()?;
         for (key, value) in &commit.puts {
             run.put(key, value)?;
         }
-        for (context, op) in &commit.ops {
-            run.log(context, op)?;
+        for record in &commit.ops {
+            run.log(record)?;
         }
         let record = RunRecord { conditions: commit.conditions, merges: commit.merges };
         run.finish()?.ingest(&record)?;

@@ -3,7 +3,7 @@
 //!
 //! `cargo run --release -p meta-disk --example engines -- [DIRECTORY [FILES]]`
 
-use meta::{Engine, Ino, Kind, MemoryEngine, Moment, Name, Namespace, Op, OpContext};
+use meta::{Engine, Ino, Kind, MemoryEngine, Moment, Name, Namespace, Op, OpContext, Origin};
 use meta_disk::{DiskEngine, EngineOptions, TableLayer};
 use rustix::time::{ClockId, Timespec, clock_gettime};
 use std::error::Error;
@@ -12,7 +12,8 @@ use std::sync::Arc;
 use std::{env, fs, thread};
 use store::Timestamp;
 
-const CONTEXT: OpContext = OpContext { now: Timestamp(1), at: Moment { mount: 1, nanos: 1 }, uid: 0, gid: 0 };
+const CONTEXT: OpContext =
+    OpContext { now: Timestamp(1), at: Moment { mount: 1, nanos: 1 }, uid: 0, gid: 0, origin: Origin::Other };
 
 /// Files in a directory.
 const DIR_FILES: u64 = 100;

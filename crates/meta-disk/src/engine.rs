@@ -15,8 +15,8 @@ use meta::codec::{
     decode_number, encode_head,
 };
 use meta::{
-    Commit, CommitError, Engine, EngineError, KeyRange, LogCap, LogError, LogSpan, LoggedOp, LoggedRun, Op,
-    OpContext, Reader, Rows, RunBuilder, Seqno, Versioned, schema,
+    Commit, CommitError, Engine, EngineError, KeyRange, LogCap, LogError, LogSpan, LoggedOp, LoggedRun,
+    OpRecord, Reader, Rows, RunBuilder, Seqno, Versioned, schema,
 };
 use std::fmt;
 use std::ops::Bound;
@@ -301,11 +301,11 @@ impl LogPage {
     fn add(
         &mut self,
         seqno: Seqno,
-        read: impl FnOnce() -> Result<Vec<(OpContext, Op)>, EngineError>,
+        read: impl FnOnce() -> Result<Vec<OpRecord>, EngineError>,
     ) -> Result<bool, EngineError> {
         let is_full = self.ops.len() >= self.limit && self.ops.last().is_some_and(|last| last.seqno != seqno);
         if !is_full {
-            self.ops.extend(read()?.into_iter().map(|(context, op)| LoggedOp { seqno, context, op }));
+            self.ops.extend(read()?.into_iter().map(|record| LoggedOp::new(seqno, record)));
         }
         Ok(!is_full)
     }

@@ -6,7 +6,7 @@ use crate::row::{self, Changes};
 use crate::tables::Tables;
 use meta::codec::{encode_log_record, encode_logged_run};
 use meta::{
-    Commit, CommitError, Condition, EngineError, KeyRange, LoggedRun, Merge, Op, OpContext, RunRecord, Seqno,
+    Commit, CommitError, Condition, EngineError, KeyRange, LoggedRun, Merge, OpRecord, RunRecord, Seqno,
     schema,
 };
 use std::collections::BTreeSet;
@@ -68,10 +68,10 @@ impl<'a> Group<'a> {
         self.changes.extend(merged.into_iter().map(|(key, value)| (key, Some(row::encode(seqno, &value)))));
     }
 
-    fn add_log_records(&mut self, seqno: Seqno, ops: &[(OpContext, Op)]) {
+    fn add_log_records(&mut self, seqno: Seqno, ops: &[OpRecord]) {
         let mut bytes = 0;
-        for ((context, op), nr) in ops.iter().zip(0..) {
-            let (key, record) = (schema::log_record(seqno, nr), encode_log_record(context, op));
+        for (op, nr) in ops.iter().zip(0..) {
+            let (key, record) = (schema::log_record(seqno, nr), encode_log_record(op));
             bytes += (key.len() + record.len()) as u64;
             self.changes.insert(key, Some(record));
         }

@@ -37,11 +37,15 @@ impl Default for TableLayer {
     }
 }
 
+/// Ops that the log keeps for followers without a registered cursor, whose state does not outlive the process. A follower that is
+/// further behind has to drop all that it derived. At about 100 bytes each they cost little.
+const LOG_TAIL_OPS: usize = 16 << 10;
+
 impl Default for EngineOptions {
     fn default() -> Self {
         Self {
             cache_bytes: 64 << 20,
-            log_cap: LogCap::default(),
+            log_cap: LogCap { tail_ops: LOG_TAIL_OPS, ..LogCap::default() },
             sync_interval: Duration::from_millis(5),
             ends_at_gap: false,
             layer: TableLayer::default(),

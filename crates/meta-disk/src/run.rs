@@ -9,7 +9,7 @@ use crate::row;
 use crate::row::Changes;
 use crate::tables::Tables;
 use meta::{
-    CommitError, EngineError, LogPager, LoggedRun, Op, OpContext, Run, RunBuilder, RunRecord, Seqno, schema,
+    CommitError, EngineError, LogPager, LoggedRun, OpRecord, Run, RunBuilder, RunRecord, Seqno, schema,
 };
 
 /// Rows and bytes up to which the rows of a run stay in memory and are written like those of another commit.
@@ -74,8 +74,8 @@ impl<'e> RunBuilder<'e> for NewRun<'e> {
         self.rows.add(self.applier.tables(), key, None)
     }
 
-    fn log(&mut self, context: &OpContext, op: &Op) -> Result<(), EngineError> {
-        let page = self.pager.add(context, op);
+    fn log(&mut self, record: &OpRecord) -> Result<(), EngineError> {
+        let page = self.pager.add(record);
         self.add_page(page)
     }
 

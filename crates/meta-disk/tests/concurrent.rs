@@ -81,6 +81,6 @@ fn a_consumer_reads_every_commit_once() {
             engine.advance(crate::fixture::ALL, cursor).unwrap();
             seen.extend(page.into_iter().map(|logged| logged.op));
         }
-        assert!(seen.into_iter().eq((0..COMMITS).map(|number| crate::fixture::purge(number).1)));
+        assert!(seen.into_iter().eq((0..COMMITS).map(|number| crate::fixture::purge(number).op)));
     });
 }

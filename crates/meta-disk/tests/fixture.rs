@@ -2,8 +2,8 @@
 
 use meta::{Applied, FsError, Ino, Inode, Kind};
 use meta::{
-    Commit, CommitError, Engine, LogCap, LoggedOp, Moment, Op, OpContext, Reader, Rows, RunRecord, Seqno,
-    Staged, namespace,
+    Commit, CommitError, Effect, Engine, LogCap, LoggedOp, Moment, Op, OpContext, OpRecord, Origin, Reader,
+    Rows, RunRecord, Seqno, Staged, namespace,
 };
 use meta_disk::{DiskEngine, EngineOptions, OpenError, TableLayer};
 use std::cell::Cell;
@@ -14,7 +14,7 @@ use std::time::Duration;
 use store::Timestamp;
 
 pub(crate) const CONTEXT: OpContext =
-    OpContext { now: Timestamp(1), at: Moment { mount: 1, nanos: 1 }, uid: 0, gid: 0 };
+    OpContext { now: Timestamp(1), at: Moment { mount: 1, nanos: 1 }, uid: 0, gid: 0, origin: Origin::Other };
 
 /// The consumer for which the whole log is kept.
 pub(crate) const ALL: &str = "all";
@@ -90,22 +90,22 @@ pub(crate) fn put(key: &str, value: &str) -> Commit {
     Commit { puts: vec![(key.into(), value.as_bytes().into())], ..Commit::default() }
 }
 
-pub(crate) fn purge(number: u64) -> (OpContext, Op) {
-    (CONTEXT, Op::Purge { ino: Ino(number) })
+pub(crate) fn purge(number: u64) -> OpRecord {
+    OpRecord { context: CONTEXT, op: Op::Purge { ino: Ino(number) }, effect: Effect::default() }
 }
 
 /// Adds a run of this many rows, which logs ops.
 pub(crate) fn ingest(
     engine: &dyn Engine,
     rows: usize,
-    ops: &[(OpContext, Op)],
+    ops: &[OpRecord],
     record: &RunRecord,
 ) -> Result<Seqno, CommitError> {
     let mut run = engine.begin_run().unwrap();
     for nr in 0..rows {
         run.put(format!("r{nr:06}").as_bytes(), nr.to_string().as_bytes()).unwrap();
     }
-    ops.iter().for_each(|(context, op)| run.log(context, op).unwrap());
+    ops.iter().for_each(|record| run.log(record).unwrap());
     run.finish().unwrap().ingest(record)
 }
 
@@ -113,7 +113,7 @@ pub(crate) fn ingest(
 pub(crate) fn commit_op(engine: &dyn Engine, context: &OpContext, op: &Op) -> Result<Applied, FsError> {
     let mut txn = Staged::new(engine);
     let applied = namespace::apply(&mut txn, context, op)?;
-    txn.keep_op(context, op);
+    txn.keep_op(context, op, &applied);
     engine.commit(txn.into_commit()).unwrap();
     Ok(applied)
 }

@@ -3,8 +3,8 @@
 
 use crate::fixture::{ALL, CONTEXT, WHOLE_LOG, commit_op, directory, log, open, options, table};
 use meta::{
-    Commit, CommitError, Condition, Engine, Ino, KeyRange, LogCap, MemoryEngine, Merge, Namespace, Op,
-    OpContext, RunRecord, Seqno, Value, codec, invariants, schema,
+    Commit, CommitError, Condition, Engine, Ino, KeyRange, LogCap, MemoryEngine, Merge, Namespace, OpContext,
+    OpRecord, RunRecord, Seqno, Value, codec, invariants, schema,
 };
 use meta_disk::{DiskEngine, EngineOptions};
 use sim::namespace::ops::{OpSource, moment};
@@ -142,7 +142,7 @@ impl<'a> EnginePair<'a> {
         commit
     }
 
-    fn op(&self) -> (OpContext, Op) {
+    fn op(&self) -> OpRecord {
         crate::fixture::purge(self.entropy.next_u64())
     }
 
@@ -165,7 +165,7 @@ impl<'a> EnginePair<'a> {
                     None => run.delete(key).unwrap(),
                 }
             }
-            ops.iter().for_each(|(context, op)| run.log(context, op).unwrap());
+            ops.iter().for_each(|record| run.log(record).unwrap());
             run.finish().unwrap().ingest(&record).map_err(kind)
         });
     }

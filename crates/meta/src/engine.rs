@@ -5,7 +5,7 @@
 use crate::error::{CommitError, EngineError, LogError};
 use crate::record::{KeyRange, Rows, Seqno, Value, Versioned};
 use crate::run::RunBuilder;
-use crate::{Merge, Op, OpContext};
+use crate::{Effect, Merge, Op, OpContext};
 use std::fmt;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -124,7 +124,7 @@ pub struct Commit {
     /// Merges into records. A record that does not exist is a conflict.
     pub merges: Vec<(Vec<u8>, Merge)>,
     /// Ops to log.
-    pub ops: Vec<(OpContext, Op)>,
+    pub ops: Vec<OpRecord>,
 }
 
 impl Commit {
@@ -132,6 +132,17 @@ impl Commit {
     pub fn is_check(&self) -> bool {
         self.puts.is_empty() && self.deletes.is_empty() && self.merges.is_empty() && self.ops.is_empty()
     }
+}
+
+/// An op to log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OpRecord {
+    /// The context of the op.
+    pub context: OpContext,
+    /// The op.
+    pub op: Op,
+    /// The effects that the op does not tell.
+    pub effect: Effect,
 }
 
 /// An op in the log.
@@ -143,4 +154,14 @@ pub struct LoggedOp {
     pub context: OpContext,
     /// The op.
     pub op: Op,
+    /// The effects that the op does not tell.
+    pub effect: Effect,
+}
+
+impl LoggedOp {
+    /// Returns the op of a log record.
+    pub fn new(seqno: Seqno, record: OpRecord) -> Self {
+        let OpRecord { context, op, effect } = record;
+        Self { seqno, context, op, effect }
+    }
 }

@@ -46,7 +46,7 @@ pub mod schema;
 
 pub use allocate::Allocator;
 pub use content::{Content, Fingerprint, Summary};
-pub use engine::{Commit, Condition, Engine, LogCap, LoggedOp, Reader};
+pub use engine::{Commit, Condition, Engine, LogCap, LoggedOp, OpRecord, Reader};
 pub use error::{CommitError, EngineError, FsError, LogError};
 pub use extent::{Extent, Stored};
 pub use ino::Ino;
@@ -58,7 +58,7 @@ pub use merge::Merge;
 pub use moment::Moment;
 pub use name::Name;
 pub use namespace::Namespace;
-pub use op::{Applied, AttrChanges, Observed, Op, OpContext, RenameHow, XattrHow};
+pub use op::{Applied, AttrChanges, Effect, Observed, Op, OpContext, Origin, Refreshed, RenameHow, XattrHow};
 pub use quota::{Limits, Quota, Usage};
 pub use record::{KeyRange, Rows, Seqno, Value, Versioned};
 pub use run::{LOG_PAGE_OPS, LogPager, LoggedRun, Run, RunBuilder, RunRecord};

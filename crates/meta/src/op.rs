@@ -16,6 +16,21 @@ pub struct OpContext {
     pub uid: u32,
     /// The caller's group id.
     pub gid: u32,
+    /// The part of the system that makes the change.
+    pub origin: Origin,
+}
+
+/// The part of the system that makes a change. Readers of the log need it to know which caches are up to date already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Origin {
+    /// The endpoint, another client of the bucket, or a background task: the cache of every front end may be stale. Ops of earlier
+    /// builds, whose log records had no origin, count as these.
+    #[default]
+    Other,
+    /// A front end. It has updated its own cache, others have not.
+    FrontEnd,
+    /// A service that changes only records of its own, which no front end shows.
+    Bookkeeping,
 }
 
 /// A change of the namespace. [`apply`](crate::namespace::apply) defines what it does; an op that fails changes nothing.
@@ -348,4 +363,48 @@ pub struct Applied {
     /// Objects under keys of their own to which the changed or removed inode no longer refers. The caller must delete them, if the op
     /// means that.
     pub released: Vec<ObjectKey>,
+    /// A second inode whose attributes changed: the other one of an exchange, or a replaced one that has further names.
+    pub also: Option<Ino>,
+    /// The visible change by [`Op::Refresh`].
+    pub refreshed: Refreshed,
+}
+
+/// The change of an inode by an observation, as a reader of the inode sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Refreshed {
+    /// None: the observation confirmed what was known.
+    #[default]
+    Nothing,
+    /// Attributes.
+    Attributes,
+    /// The bytes, and perhaps attributes.
+    Content,
+}
+
+/// The effects of an op that the op itself does not tell. They are logged with the op.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Effect {
+    /// The inode under the name that the op moved or removed, if it still exists.
+    pub inode: Option<Ino>,
+    /// A further inode that lost a name, or got another one in exchange.
+    pub other: Option<Ino>,
+    /// The visible change by [`Op::Refresh`].
+    pub refreshed: Refreshed,
+}
+
+impl Effect {
+    /// Returns the effects of an op.
+    pub fn of(op: &Op, applied: &Applied) -> Self {
+        let names_inodes = !matches!(
+            op,
+            Op::Unlink { .. } | Op::Rmdir { .. } | Op::Rename { .. } | Op::Vanish { .. } | Op::Evict { .. }
+        );
+        if names_inodes {
+            return Self { refreshed: applied.refreshed, ..Self::default() };
+        }
+        let inode = applied.inode.as_ref().map(|inode| inode.ino);
+        let removed = applied.removed.as_ref().map(|inode| inode.ino);
+        let other = applied.also.or(removed).filter(|other| inode != Some(*other));
+        Self { inode, other, refreshed: Refreshed::Nothing }
+    }
 }

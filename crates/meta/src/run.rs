@@ -7,7 +7,7 @@ use crate::codec::append_to_log_page;
 use crate::engine::Condition;
 use crate::error::{CommitError, EngineError};
 use crate::record::Seqno;
-use crate::{Merge, Op, OpContext};
+use crate::{Merge, OpRecord};
 use std::mem;
 
 /// Maximum ops in a page of a run's log. A page is the unit in which consumers of the log read the ops of a run.
@@ -25,7 +25,7 @@ pub trait RunBuilder<'e>: Send {
     fn delete(&mut self, key: &[u8]) -> Result<(), EngineError>;
 
     /// Adds an op that the run implements. The log gets the ops in the order in which they are added.
-    fn log(&mut self, context: &OpContext, op: &Op) -> Result<(), EngineError>;
+    fn log(&mut self, record: &OpRecord) -> Result<(), EngineError>;
 
     /// Makes the run durable.
     fn finish(self: Box<Self>) -> Result<Box<dyn Run + 'e>, EngineError>;
@@ -95,8 +95,8 @@ impl LogPager {
     }
 
     /// Adds an op. Returns the number and the encoded ops of the page that ends with it, if one does.
-    pub fn add(&mut self, context: &OpContext, op: &Op) -> Option<(u32, Vec<u8>)> {
-        append_to_log_page(&mut self.page, context, op);
+    pub fn add(&mut self, record: &OpRecord) -> Option<(u32, Vec<u8>)> {
+        append_to_log_page(&mut self.page, record);
         self.page_ops += 1;
         self.run.ops += 1;
         let is_full = self.page_ops == LOG_PAGE_OPS || self.page.len() >= LOG_PAGE_BYTES;

@@ -1,9 +1,9 @@
 //! Transactions: the state that [`apply`](crate::namespace::apply) reads and writes, and how its writes become a [`Commit`].
 
-use crate::engine::{Commit, Condition, Reader};
+use crate::engine::{Commit, Condition, OpRecord, Reader};
 use crate::error::EngineError;
 use crate::record::{KeyRange, Value, Versioned};
-use crate::{Merge, Op, OpContext};
+use crate::{Applied, Effect, Merge, Op, OpContext};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
@@ -50,7 +50,7 @@ pub struct Staged<'r, R: Reader + ?Sized> {
     writes: BTreeMap<Vec<u8>, Write>,
     /// The writes that the current op has replaced, oldest first.
     undo: Vec<(Vec<u8>, Option<Write>)>,
-    ops: Vec<(OpContext, Op)>,
+    ops: Vec<OpRecord>,
 }
 
 /// The result of the first read of a key from the base.
@@ -83,9 +83,9 @@ impl<'r, R: Reader + ?Sized> Staged<'r, R> {
     }
 
     /// Keeps the writes of the op that was just applied, and adds the op to the commit.
-    pub fn keep_op(&mut self, context: &OpContext, op: &Op) {
+    pub fn keep_op(&mut self, context: &OpContext, op: &Op, applied: &Applied) {
         self.undo.clear();
-        self.ops.push((*context, op.clone()));
+        self.ops.push(OpRecord { context: *context, op: op.clone(), effect: Effect::of(op, applied) });
     }
 
     /// Undoes the writes since the last [`Staged::keep_op`]. The conditions of the reads stay, since the failure of the op depends

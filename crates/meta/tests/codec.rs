@@ -7,8 +7,8 @@ use meta::codec::{
     encode_inode, encode_log_record, encode_number, encode_op, encode_quota,
 };
 use meta::{
-    Content, Dentry, Extent, Ino, Inode, Kind, Limits, Merge, Moment, Name, Op, OpContext, Quota, RenameHow,
-    Seqno, Stored, Usage,
+    Content, Dentry, Effect, Extent, Ino, Inode, Kind, Limits, Merge, Moment, Name, Op, OpContext, OpRecord,
+    Origin, Quota, Refreshed, RenameHow, Seqno, Stored, Usage,
 };
 use proptest::prelude::*;
 use store::{ETag, ObjectKey, Timestamp};
@@ -68,7 +68,7 @@ fn file_with_many_extents() -> Inode {
 #[test]
 fn records_have_their_golden_bytes() {
     let at = Moment { mount: 2, nanos: 300 };
-    let context = OpContext { now: Timestamp(-1), at, uid: 1000, gid: 100 };
+    let context = OpContext { now: Timestamp(-1), at, uid: 1000, gid: 100, origin: Origin::Other };
     let rename = Op::Rename {
         from: (Ino(1), Name::new(b"a").unwrap()),
         to: (Ino(300), Name::new(b"b").unwrap()),
@@ -103,6 +103,10 @@ fn records_have_their_golden_bytes() {
         size_bytes: 310,
         mtime: None,
     };
+    let purge = OpRecord { context, op: Op::Purge { ino: Ino(5) }, effect: Effect::default() };
+    let unlink = Op::Unlink { parent: Ino(1), name: Name::new(b"a").unwrap(), keep: true };
+    let effect = Effect { inode: Some(Ino(9)), other: Some(Ino(300)), refreshed: Refreshed::Nothing };
+    let unlink = OpRecord { context: OpContext { origin: Origin::FrontEnd, ..context }, op: unlink, effect };
     let golden = [
         (encode_dentry(Dentry { ino: Ino(300), kind: Kind::Symlink }), "0102ac02"),
         (
@@ -122,7 +126,8 @@ fn records_have_their_golden_bytes() {
         (encode_op(&Op::Exported { ino: Ino(300), change: 2 }), "0117ac0202"),
         (encode_op(&rename), "0107010161ac0201620201"),
         (encode_op(&splice), "011109020005ac02b60201ac020a0001026b2f00036f646401017600b60200"),
-        (encode_log_record(&context, &Op::Purge { ino: Ino(5) }), "020102ac02e80764011005"),
+        (encode_log_record(&purge), "030102ac02e8076400011005"),
+        (encode_log_record(&unlink), "030102ac02e807640d09ac02010501016101"),
         (
             encode_inode(&Inode { observed_at: at, ..file() }),
             "0198a403e807640100802080808cea86e7cc86310a000102ac02070872656164732e667101008020000001d41d8cd98f00b204e9800998ecf8427e000102",
@@ -153,8 +158,17 @@ fn ops_of_version_1_are_decoded() {
     let bytes = [1, 3, 7, 1, b'a', 8, 1, 0xed, 3, 0xe8, 7, 0x64, 0, 0];
     let Op::Create { mode, umask, uid, .. } = decode_op(&bytes).unwrap() else { panic!("not a create") };
     assert_eq!((mode, umask, uid), (0o755, 0, 1000));
-    let (context, op) = decode_log_record(&[1, 1, 0xe8, 7, 0x64, 1, 0x10, 5]).unwrap();
+    let OpRecord { context, op, .. } = decode_log_record(&[1, 1, 0xe8, 7, 0x64, 1, 0x10, 5]).unwrap();
     assert_eq!((context.now, context.at, op), (Timestamp(-1), Moment::default(), Op::Purge { ino: Ino(5) }));
+}
+
+/// Log records had no origin and no effects in versions 1 and 2.
+#[test]
+fn log_records_of_version_2_are_decoded() {
+    let bytes = [2, 1, 2, 0xac, 2, 0xe8, 7, 0x64, 1, 0x10, 5];
+    let OpRecord { context, op, effect } = decode_log_record(&bytes).unwrap();
+    assert_eq!((context.origin, effect, op), (Origin::Other, Effect::default(), Op::Purge { ino: Ino(5) }));
+    assert_eq!((context.at, context.uid, context.gid), (Moment { mount: 2, nanos: 300 }, 1000, 100));
 }
 
 /// Earlier versions ordered observations by wall-clock time. A machine whose clock was ahead for some time has records with
@@ -196,8 +210,8 @@ fn newer_versions_are_reported() {
     let newer_head = DecodeError::Version { what: "a metadata engine", found: 3, known: 2 };
     assert_eq!(decode_head(&[3]), Err(newer_head));
     assert_eq!(decode_op(&[3]), Err(DecodeError::Version { what: "an op", found: 3, known: 2 }));
-    let newer = DecodeError::Version { what: "a log record", found: 3, known: 2 };
-    assert_eq!(decode_log_record(&[3]), Err(newer));
+    let newer = DecodeError::Version { what: "a log record", found: 4, known: 3 };
+    assert_eq!(decode_log_record(&[4]), Err(newer));
     assert_eq!(decode_op(&[1, 99]), Err(DecodeError::Tag { what: "an op", found: 99 }));
     assert_eq!(decode_op(&[]), Err(DecodeError::Truncated));
     assert!(decode_op(&[0, 1]).is_err() && decode_dentry(&[0]).is_err());
@@ -276,8 +290,13 @@ proptest! {
     #[test]
     fn ops_round_trip(op in strategies::op(), now in any::<i64>(), uid in any::<u32>()) {
         prop_assert_eq!(decode_op(&encode_op(&op)).unwrap(), op.clone());
-        let context = OpContext { now: Timestamp(now), at: Moment { mount: now as u64, nanos: uid.into() }, uid, gid: !uid };
-        prop_assert_eq!(decode_log_record(&encode_log_record(&context, &op)).unwrap(), (context, op));
+        let at = Moment { mount: now as u64, nanos: uid.into() };
+        let origin = [Origin::Other, Origin::FrontEnd, Origin::Bookkeeping][uid as usize % 3];
+        let context = OpContext { now: Timestamp(now), at, uid, gid: !uid, origin };
+        let (inode, other) = ((uid & 4 > 0).then_some(Ino(9)), (uid & 8 > 0).then_some(Ino(u64::MAX)));
+        let refreshed = [Refreshed::Nothing, Refreshed::Attributes, Refreshed::Content][now.rem_euclid(3) as usize];
+        let record = OpRecord { context, op, effect: Effect { inode, other, refreshed } };
+        prop_assert_eq!(decode_log_record(&encode_log_record(&record)).unwrap(), record);
     }
 
     #[test]

@@ -121,7 +121,7 @@ fn prepared(setup: &[(OpContext, Op)]) -> Arc<MemoryEngine> {
 fn commit(engine: &MemoryEngine, context: &OpContext, op: &Op) -> Result<meta::Applied, FsError> {
     let mut txn = Staged::new(engine);
     let applied = namespace::apply(&mut txn, context, op)?;
-    txn.keep_op(context, op);
+    txn.keep_op(context, op, &applied);
     engine.commit(txn.into_commit()).unwrap();
     Ok(applied)
 }

@@ -2,15 +2,15 @@
 
 use crate::strategies;
 use meta::{
-    Applied, Engine, FsError, Ino, Inode, Kind, MemoryEngine, Name, Namespace, Op, OpContext, RenameHow,
-    invariants,
+    Applied, Engine, FsError, Ino, Inode, Kind, MemoryEngine, Name, Namespace, Op, OpContext, Origin,
+    RenameHow, invariants,
 };
 use std::sync::Arc;
 use store::Timestamp;
 
 pub(crate) fn context(now: i64) -> OpContext {
     let now = Timestamp(now);
-    OpContext { now, at: strategies::at(now), uid: 1000, gid: 100 }
+    OpContext { now, at: strategies::at(now), uid: 1000, gid: 100, origin: Origin::Other }
 }
 
 pub(crate) fn name(text: &str) -> Name {

@@ -3,8 +3,8 @@
 use crate::reference::{Changed, Node, Reference, without_fingerprint};
 use crate::strategies;
 use meta::{
-    Applied, Engine, FsError, Ino, LogCap, MemoryEngine, Moment, Namespace, Op, OpContext, Reader, Seqno,
-    invariants, namespace, schema,
+    Applied, Engine, FsError, Ino, LogCap, MemoryEngine, Moment, Namespace, Op, OpContext, Origin, Reader,
+    Seqno, invariants, namespace, schema,
 };
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use store::Timestamp;
 
 pub(crate) const CONTEXT: OpContext =
-    OpContext { now: Timestamp(1), at: Moment { mount: 1, nanos: 1 }, uid: 0, gid: 0 };
+    OpContext { now: Timestamp(1), at: Moment { mount: 1, nanos: 1 }, uid: 0, gid: 0, origin: Origin::Other };
 
 /// Creates an engine that keeps its whole log, for the consumer `all`.
 pub(crate) fn engine() -> Arc<MemoryEngine> {

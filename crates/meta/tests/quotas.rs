@@ -4,7 +4,7 @@ use crate::fixture::{Fixture, name};
 use crate::strategies;
 use meta::{
     AttrChanges, CommitError, Condition, Extent, FsError, Ino, Kind, Limits, MemoryEngine, Moment, Namespace,
-    Op, OpContext, RenameHow, Staged, Stored, Usage, invariants, namespace, schema,
+    Op, OpContext, Origin, RenameHow, Staged, Stored, Usage, invariants, namespace, schema,
 };
 use proptest::prelude::*;
 use std::ops::Range;
@@ -12,7 +12,8 @@ use std::sync::Arc;
 use store::{ETag, ObjectKey, Timestamp};
 
 const ROOT: Ino = Ino::ROOT;
-const CONTEXT: OpContext = OpContext { now: Timestamp(1), at: Moment { mount: 1, nanos: 1 }, uid: 0, gid: 0 };
+const CONTEXT: OpContext =
+    OpContext { now: Timestamp(1), at: Moment { mount: 1, nanos: 1 }, uid: 0, gid: 0, origin: Origin::Other };
 
 fn limits(bytes: u64, files: u64) -> Option<Limits> {
     Some(Limits { bytes: Some(bytes), files: Some(files) })

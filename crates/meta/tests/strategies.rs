@@ -1,7 +1,8 @@
 //! Strategies for random ops on few inodes and names, so that ops often affect each other: a dozen inode numbers, four names.
 
 use meta::{
-    AttrChanges, Extent, Ino, Kind, Moment, Name, Observed, Op, OpContext, RenameHow, Stored, XattrHow,
+    AttrChanges, Extent, Ino, Kind, Moment, Name, Observed, Op, OpContext, Origin, RenameHow, Stored,
+    XattrHow,
 };
 use proptest::prelude::*;
 use store::{ETag, ObjectKey, Timestamp};
@@ -41,7 +42,7 @@ pub(crate) fn sequence(len: usize) -> impl Strategy<Value = Vec<(OpContext, Op)>
     prop::collection::vec(step, 1..len).prop_map(|steps| {
         let stamped = steps.into_iter().enumerate().map(|(at, (op, jitter, uid))| {
             let now = Timestamp(1_000 + at as i64 - if jitter == 0 { 5 } else { 0 });
-            (OpContext { now, at: self::at(now), uid, gid: uid + 1 }, op)
+            (OpContext { now, at: self::at(now), uid, gid: uid + 1, origin: Origin::Other }, op)
         });
         stamped.collect()
     })

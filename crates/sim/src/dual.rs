@@ -9,6 +9,7 @@
 //! Checked against the [`key_history`]:
 //!
 //! - a read of a file or an object returns the complete result of one change, no older than promised;
+//! - a kernel that caches names and attributes without an end, and drops only what it is told, has no stale ones ([`kernel_cache`]);
 //! - an error has a reason: a failed call of the store, or another writer's change;
 //! - at most one of several mutually exclusive conditional changes succeeds;
 //! - when all writers have stopped, the endpoint, a walk through the files and the bucket show the same objects, byte for byte; each key
@@ -20,6 +21,7 @@ mod dual_world;
 mod endpoint_client;
 mod file_client;
 mod foreign_writer;
+mod kernel_cache;
 mod key_history;
 mod open_file;
 mod quiescent_check;

@@ -26,6 +26,11 @@ impl Report {
         *self.0.entry(what).or_default() += 1;
     }
 
+    /// Counts an event several times.
+    pub fn add_count(&mut self, what: &'static str, count: u64) {
+        *self.0.entry(what).or_default() += count;
+    }
+
     /// Returns the count of an event.
     pub fn of(&self, what: &str) -> u64 {
         self.0.get(what).copied().unwrap_or(0)

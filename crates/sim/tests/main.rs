@@ -36,6 +36,7 @@ fn dual_worlds_match_their_history() {
         "object changes",
         "failed preconditions",
         "listings",
+        "cache drops",
         "hints",
         "mounts that publish open files",
         "kills",

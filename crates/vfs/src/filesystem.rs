@@ -1,6 +1,6 @@
 //! The parts of a mounted volume, and how they are put together. Its operations are in `ops`.
 
-use meta::{Ino, Moment, Namespace, OpContext};
+use meta::{Ino, Moment, Namespace, OpContext, Origin};
 use staging::mover::Mover;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -78,7 +78,8 @@ impl Filesystem {
         }
         std::fs::create_dir_all(&config.cache_dir)?;
         let Dependencies { store, engine, clock, entropy, record } = dependencies;
-        let context = OpContext { now: clock.now(), at: Moment::default(), uid: config.uid, gid: config.gid };
+        let (now, at) = (clock.now(), Moment::default());
+        let context = OpContext { now, at, uid: config.uid, gid: config.gid, origin: Origin::Bookkeeping };
         let tables = Namespace::new(engine, &context)?;
         let layout = Layout::of(&config.prefix, record.as_ref(), tables.inode(Ino::ROOT)?.btime);
         let rules = volumes::rules_of(layout.naming());
@@ -233,6 +234,7 @@ fn assemble(
         Naming::Inode => Volume::ByInode(InodeVolume::new(&base, &bucket, &io.opener, &entries)),
     };
     let views = ViewRouter::new(&base, &bucket, &entries, &io.editor, &views);
+    views.follow_changes();
     let directories = DirectoryReader::new(&base, &bucket, &views);
     Ok(Arc::new_cyclic(|me| Filesystem {
         kernel_caches: KernelCaches::new(&base),

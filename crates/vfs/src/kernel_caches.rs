@@ -8,9 +8,10 @@ use std::time::Duration;
 use crate::Attr;
 use crate::base::Base;
 use crate::content::Content;
+use crate::followers::front_ends::{InvalidationQueue, push_invalidations};
+use crate::followers::invalidation::Invalidation;
 use crate::mount::Mount;
 use crate::names::Names;
-use crate::names::invalidation::{Invalidation, InvalidationQueue, push_invalidations};
 
 /// Invalidation of the caches of front ends.
 #[derive(Debug)]
@@ -32,17 +33,17 @@ impl KernelCaches {
 
     /// Subscribes to invalidations of a front end's caches from now on. Each front end has its own subscription.
     pub fn invalidations(&self) -> InvalidationQueue {
-        self.names.invalidations().listen()
+        self.names.listen()
     }
 
     /// Waits until front ends have dropped their cached attributes of an inode.
     pub async fn forget_attributes(&self, ino: Ino) {
-        self.names.invalidations().deliver(vec![Invalidation::Attributes(ino)]).await;
+        self.names.deliver(&[Invalidation::Attributes(ino)]).await;
     }
 
     /// Waits until front ends have dropped their cached bytes of a range, which was written past their cache.
     pub async fn forget_bytes(&self, ino: Ino, range: Range<u64>) {
-        self.names.invalidations().deliver(vec![Invalidation::Bytes(ino, range)]).await;
+        self.names.deliver(&[Invalidation::Bytes(ino, range)]).await;
     }
 
     /// Returns whether a front end must not cache these attributes: its page cache holds pages of an older version, whose
@@ -67,6 +68,19 @@ impl KernelCaches {
         self.names.invalidations_after(after, |inode, news| {
             push_invalidations(inode, news);
             news.push(Invalidation::Inode(inode.ino));
+        })
+    }
+
+    /// Like `everything_held`, after an [`Invalidation::Directory`]: for the inodes with a name in this directory.
+    pub fn held_in(&self, dir: Ino, after: Option<Ino>) -> Option<(Ino, Vec<Invalidation>)> {
+        self.names.invalidations_after(after, |inode, news| {
+            // Another name of an inode with several names may be in the directory.
+            let is_inside = inode.home.as_ref().is_some_and(|(parent, _)| *parent == dir);
+            let has_more = !inode.is_dir() && inode.nlink > 1;
+            if is_inside || has_more || inode.ino == dir {
+                push_invalidations(inode, news);
+                news.push(Invalidation::Inode(inode.ino));
+            }
         })
     }
 }

@@ -19,6 +19,7 @@ mod derived;
 mod error;
 mod fail_fast;
 mod filesystem;
+mod followers;
 mod kernel_caches;
 mod layout;
 mod memory_limit;
@@ -43,14 +44,17 @@ pub use content::disk_space::{DiskSpace, MeasureDiskSpace};
 pub use content::garbage::unused_content;
 pub use content::write::publisher::Publisher;
 pub use derived::router::ViewRouter;
-pub use derived::{Asked, Derived, DerivedEntry, DerivedFile, DerivedStale, ListingCache, Placed};
+pub use derived::{
+    Asked, Derived, DerivedEntry, DerivedFile, DerivedStale, ListingCache, Placed, StaleNames,
+};
 pub use error::{Error, Result};
 pub use filesystem::Filesystem;
+pub use followers::front_ends::InvalidationQueue;
+pub use followers::invalidation::{DeliveryMarker, Invalidation};
 pub use kernel_caches::KernelCaches;
 pub use layout::{LOST_AND_FOUND, RESERVED, is_shared, leases, lost_key};
 pub use meta::{Ino, Kind, Limits, Moment, Quota, Usage};
 pub use names::handles::{Handle, Opened};
-pub use names::invalidation::{DeliveryMarker, Invalidation, InvalidationQueue};
 pub use names::locks::{Lock, LockKind, LockOwner, Locks};
 pub use objects::{directory_buckets, objects};
 pub use ops::{Admin, DirectoryEntry, FileLocation, Statfs, Status, Whence};

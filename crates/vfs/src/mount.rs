@@ -1,6 +1,6 @@
 //! The surroundings of a mount: its settings, layout, rules, store, clock and randomness. All parts share one.
 
-use meta::{Ino, Moment, OpContext};
+use meta::{Ino, Moment, OpContext, Origin};
 use std::sync::Arc;
 use std::time::Duration;
 use store::{Clock, Entropy, ObjectKey, ObjectStore, StoreError, Timestamp};
@@ -50,8 +50,10 @@ impl Mount {
         self.moments.at(reading)
     }
 
-    pub(crate) fn context(&self) -> OpContext {
-        OpContext { now: self.now(), at: self.moment(), uid: self.config.uid, gid: self.config.gid }
+    /// Returns the context of a change that `origin` makes now.
+    pub(crate) fn context(&self, origin: Origin) -> OpContext {
+        let Config { uid, gid, .. } = self.config;
+        OpContext { now: self.now(), at: self.moment(), uid, gid, origin }
     }
 
     pub(crate) fn is_fresh(&self, seen_at: Moment) -> bool {

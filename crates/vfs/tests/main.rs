@@ -21,6 +21,7 @@ mod failure;
 mod foreign;
 mod hints;
 mod identity;
+mod kernel_cache;
 mod keys;
 mod lengths;
 mod lister;

@@ -357,13 +357,13 @@ impl World {
     /// Runs an action and returns its requests.
     pub(crate) async fn counting<T>(&self, action: impl Future<Output = T>) -> (T, RequestCounts) {
         let before = self.bucket.trace.counts();
-        let done = action.await;
+        let done = Box::pin(action).await;
         (done, self.bucket.trace.counts().since(&before))
     }
 
     /// Runs an action that must succeed and returns its requests as text, such as `Get 1, List 1`.
     pub(crate) async fn requests<T>(&self, action: impl Future<Output = Result<T>>) -> String {
-        let (done, counts) = self.counting(action).await;
+        let (done, counts) = self.counting(Box::pin(action)).await;
         done.unwrap();
         counts.to_string()
     }

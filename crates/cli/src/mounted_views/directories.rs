@@ -5,7 +5,7 @@ use meta::Name;
 use std::sync::Arc;
 use std::time::Duration;
 use store::{ObjectKey, names};
-use vfs::{Derived, DerivedEntry, DerivedFile, Error, Placed, Result};
+use vfs::{Derived, DerivedEntry, DerivedFile, Error, Placed, Result, StaleNames};
 use views::tree::{Entry, TreeError};
 use views::{ObjectName, Ruleset, Shown};
 
@@ -89,6 +89,10 @@ impl Derived for MountedViews {
     async fn version(&self, directory: &[Name]) -> Result<u64> {
         self.refresh().await;
         self.tree.version(&bytes(directory)).await.map_err(to_errno)
+    }
+
+    fn take_stale(&self, limit: usize) -> Vec<StaleNames> {
+        self.take_stale_names(limit)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Verdicts on single ops. `crates/cli/tests` compares random ops with the kernel's verdicts.
 
 use super::*;
-use crate::{AttrChanges, LogCap, MemoryEngine, Moment, Namespace, OpContext, RenameHow, XattrHow};
+use crate::{AttrChanges, LogCap, MemoryEngine, Moment, Namespace, OpContext, Origin, RenameHow, XattrHow};
 use std::sync::Arc;
 
 const NOW: Timestamp = Timestamp(7);
@@ -36,7 +36,7 @@ impl World {
 }
 
 fn context() -> OpContext {
-    OpContext { now: NOW, at: Moment { mount: 1, nanos: 1 }, uid: 0, gid: 0 }
+    OpContext { now: NOW, at: Moment { mount: 1, nanos: 1 }, uid: 0, gid: 0, origin: Origin::Other }
 }
 
 fn name(text: &str) -> Name {

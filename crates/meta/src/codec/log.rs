@@ -1,46 +1,92 @@
-//! Log records: a context and an op. Since version 2 the context has a moment.
+//! Log records: a context, the effects that the op does not tell, and the op. Since version 2 the context has a moment, since version 3
+//! an origin, and the record has effects.
 //!
 //! A page of a run's log is a sequence of log records, each preceded by its length.
 
 use super::op::{read_op, write_op};
 use super::{DecodeError, Decoder, Encoder};
-use crate::{LoggedRun, Moment, Op, OpContext, Seqno};
+use crate::engine::OpRecord;
+use crate::{Effect, Ino, LoggedRun, Moment, OpContext, Origin, Refreshed, Seqno};
 
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
 
 const RUN_VERSION: u8 = 1;
 
-/// Encodes an op and its context for the log.
-pub fn encode_log_record(context: &OpContext, op: &Op) -> Vec<u8> {
+/// Bits of the byte for origin and effects: origin, presence of the two inodes, refreshed.
+const ORIGIN_BITS: u8 = 0b11;
+const HAS_INODE: u8 = 1 << 2;
+const HAS_OTHER: u8 = 1 << 3;
+const REFRESHED_SHIFT: u32 = 4;
+
+/// Encodes an op for the log.
+pub fn encode_log_record(record: &OpRecord) -> Vec<u8> {
+    let OpRecord { context, op, effect } = record;
     let mut encoder = Encoder::with_version(VERSION);
     encoder.time(context.now);
     encoder.moment(context.at);
     encoder.number(context.uid.into());
     encoder.number(context.gid.into());
+    encoder.byte(flags(context.origin, effect));
+    effect.inode.into_iter().chain(effect.other).for_each(|ino| encoder.ino(ino));
     write_op(&mut encoder, op);
     encoder.into_bytes()
 }
 
 /// Decodes a log record.
-pub fn decode_log_record(bytes: &[u8]) -> Result<(OpContext, Op), DecodeError> {
+pub fn decode_log_record(bytes: &[u8]) -> Result<OpRecord, DecodeError> {
     let mut decoder = Decoder::with_version(bytes, "a log record", VERSION)?;
+    let version = bytes.first().copied().unwrap_or_default();
     let now = decoder.time()?;
-    let at = if bytes.first() == Some(&1) { Moment::default() } else { decoder.moment()? };
-    let context = OpContext { now, at, uid: decoder.number_u32()?, gid: decoder.number_u32()? };
+    let at = if version == 1 { Moment::default() } else { decoder.moment()? };
+    let (uid, gid) = (decoder.number_u32()?, decoder.number_u32()?);
+    let (origin, effect) = if version < 3 { Default::default() } else { read_effects(&mut decoder)? };
     let op = read_op(&mut decoder)?;
     decoder.finish()?;
-    Ok((context, op))
+    Ok(OpRecord { context: OpContext { now, at, uid, gid, origin }, op, effect })
 }
 
-/// Appends an op and its context to a page of a run's log.
-pub fn append_to_log_page(page: &mut Vec<u8>, context: &OpContext, op: &Op) {
+fn flags(origin: Origin, effect: &Effect) -> u8 {
+    let origin = match origin {
+        Origin::Other => 0,
+        Origin::FrontEnd => 1,
+        Origin::Bookkeeping => 2,
+    };
+    let refreshed = match effect.refreshed {
+        Refreshed::Nothing => 0,
+        Refreshed::Attributes => 1,
+        Refreshed::Content => 2,
+    };
+    let has = |ino: Option<Ino>, bit| if ino.is_some() { bit } else { 0 };
+    origin | has(effect.inode, HAS_INODE) | has(effect.other, HAS_OTHER) | refreshed << REFRESHED_SHIFT
+}
+
+fn read_effects(decoder: &mut Decoder<'_>) -> Result<(Origin, Effect), DecodeError> {
+    let flags = decoder.byte()?;
+    let origin = match flags & ORIGIN_BITS {
+        0 => Origin::Other,
+        1 => Origin::FrontEnd,
+        2 => Origin::Bookkeeping,
+        _ => return Err(DecodeError::Field("an origin")),
+    };
+    let refreshed = match flags >> REFRESHED_SHIFT {
+        0 => Refreshed::Nothing,
+        1 => Refreshed::Attributes,
+        2 => Refreshed::Content,
+        _ => return Err(DecodeError::Field("the change by an observation")),
+    };
+    let mut read = |bit| if flags & bit != 0 { decoder.ino().map(Some) } else { Ok(None) };
+    Ok((origin, Effect { inode: read(HAS_INODE)?, other: read(HAS_OTHER)?, refreshed }))
+}
+
+/// Appends an op to a page of a run's log.
+pub fn append_to_log_page(page: &mut Vec<u8>, record: &OpRecord) {
     let mut encoder = Encoder::default();
-    encoder.bytes(&encode_log_record(context, op));
+    encoder.bytes(&encode_log_record(record));
     page.extend(encoder.into_bytes());
 }
 
 /// Decodes a page of a run's log.
-pub fn decode_log_page(bytes: &[u8]) -> Result<Vec<(OpContext, Op)>, DecodeError> {
+pub fn decode_log_page(bytes: &[u8]) -> Result<Vec<OpRecord>, DecodeError> {
     let mut decoder = Decoder::new(bytes);
     let mut ops = Vec::new();
     while !decoder.is_empty() {

@@ -39,8 +39,7 @@ fn build<'e>(engine: &'e dyn Engine, rows: usize, ops: usize) -> Result<Box<dyn 
         run.put(key(nr).as_bytes(), nr.to_string().as_bytes())?;
     }
     for nr in 0..ops {
-        let (context, op) = op(nr as u64);
-        run.log(&context, &op)?;
+        run.log(&op(nr as u64))?;
     }
     Ok(run.finish()?)
 }
@@ -75,7 +74,7 @@ fn a_run_is_one_commit(factory: &Factory<'_>) -> Outcome {
         equal("head", engine.head(), seqno)?;
         equal("rows in a snapshot taken before", count(&*before)?, 0)?;
         let log = engine.log_after(begin, 10)?.into_iter().map(|logged| (logged.seqno, logged.op));
-        equal("the log", log.collect(), vec![(seqno, op(0).1), (seqno, op(1).1)])?;
+        equal("the log", log.collect(), vec![(seqno, op(0).op), (seqno, op(1).op)])?;
         let next = engine.commit(put(&key(0), "newer"))?;
         holds("the next commit has a higher number", next > seqno)?;
         equal("a record that is put again", text_of(&*engine, &key(0))?.as_deref(), Some("newer"))?;

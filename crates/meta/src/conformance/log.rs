@@ -22,8 +22,7 @@ fn commit_ops(engine: &dyn Engine, numbers: &[u64]) -> Result<Seqno, super::Brok
 }
 
 fn logged(seqno: Seqno, number: u64) -> LoggedOp {
-    let (context, op) = op(number);
-    LoggedOp { seqno, context, op }
+    LoggedOp::new(seqno, op(number))
 }
 
 fn ops_are_read_in_order(factory: &Factory<'_>) -> Outcome {

@@ -19,9 +19,9 @@ mod merges;
 mod races;
 mod reads;
 
-use crate::engine::{Commit, Condition, Engine, LogCap};
+use crate::engine::{Commit, Condition, Engine, LogCap, OpRecord};
 use crate::record::{Seqno, Value};
-use crate::{EngineError, Ino, Moment, Op, OpContext};
+use crate::{Effect, EngineError, Ino, Moment, Op, OpContext, Origin, Refreshed};
 use std::fmt;
 use std::sync::Arc;
 use store::Timestamp;
@@ -104,10 +104,11 @@ fn absent(key: &str) -> Condition {
 }
 
 /// Returns an op that is identified by its number.
-fn op(number: u64) -> (OpContext, Op) {
-    let context =
-        OpContext { now: Timestamp(number as i64), at: Moment { mount: 1, nanos: number }, uid: 1, gid: 2 };
-    (context, Op::Purge { ino: Ino(number) })
+fn op(number: u64) -> OpRecord {
+    let at = Moment { mount: 1, nanos: number };
+    let context = OpContext { now: Timestamp(number as i64), at, uid: 1, gid: 2, origin: Origin::FrontEnd };
+    let effect = Effect { inode: Some(Ino(number + 1)), other: None, refreshed: Refreshed::Attributes };
+    OpRecord { context, op: Op::Purge { ino: Ino(number) }, effect }
 }
 
 fn text_of(engine: &dyn Engine, key: &str) -> Result<Option<String>, Broken> {

@@ -1,12 +1,11 @@
 //! The op log of the in-memory engine.
 
 use crate::codec::{decode_log_page, decode_log_record, encode_log_record};
-use crate::engine::{LogCap, LoggedOp};
+use crate::engine::{LogCap, LoggedOp, OpRecord};
 use crate::error::{EngineError, LogError};
 use crate::log_span::LogSpan;
 use crate::record::Seqno;
 use crate::run::LoggedRun;
-use crate::{Op, OpContext};
 use std::collections::VecDeque;
 
 /// Memory that a record takes in the queue and in the span, besides its bytes.
@@ -23,10 +22,10 @@ impl Log {
         Self { span: LogSpan::new(cap, Seqno(0)), records: VecDeque::new() }
     }
 
-    pub(super) fn append(&mut self, seqno: Seqno, ops: &[(OpContext, Op)]) {
+    pub(super) fn append(&mut self, seqno: Seqno, ops: &[OpRecord]) {
         let mut bytes = 0;
-        for (context, op) in ops {
-            let record = encode_log_record(context, op);
+        for op in ops {
+            let record = encode_log_record(op);
             bytes += record.len() as u64 + RECORD_BYTES;
             self.records.push_back((seqno, record.into()));
         }
@@ -42,9 +41,8 @@ impl Log {
         pages: &[Vec<u8>],
     ) -> Result<(), EngineError> {
         for (page, nr) in pages.iter().zip(0..) {
-            for (context, op) in decode_log_page(page)? {
-                self.records
-                    .push_back((run.seqno_of_page(seqno, nr), encode_log_record(&context, &op).into()));
+            for record in decode_log_page(page)? {
+                self.records.push_back((run.seqno_of_page(seqno, nr), encode_log_record(&record).into()));
             }
         }
         self.span.append_run(seqno, run);
@@ -65,8 +63,7 @@ impl Log {
             if ops.len() >= limit && ops.last().is_some_and(|last| last.seqno != *seqno) {
                 break;
             }
-            let (context, op) = decode_log_record(record).map_err(EngineError::from)?;
-            ops.push(LoggedOp { seqno: *seqno, context, op });
+            ops.push(LoggedOp::new(*seqno, decode_log_record(record).map_err(EngineError::from)?));
         }
         Ok(ops)
     }

@@ -5,7 +5,7 @@ use crate::engine::Commit;
 use crate::error::{CommitError, EngineError};
 use crate::record::{Seqno, Value};
 use crate::run::{LogPager, Run, RunBuilder, RunRecord};
-use crate::{Op, OpContext, schema};
+use crate::{OpRecord, schema};
 
 /// A run in memory, while it is built and afterwards.
 pub(super) struct MemoryRun<'e> {
@@ -50,8 +50,8 @@ impl<'e> RunBuilder<'e> for MemoryRun<'e> {
         self.add(key, None)
     }
 
-    fn log(&mut self, context: &OpContext, op: &Op) -> Result<(), EngineError> {
-        self.pages.extend(self.pager.add(context, op).map(|(_, page)| page));
+    fn log(&mut self, record: &OpRecord) -> Result<(), EngineError> {
+        self.pages.extend(self.pager.add(record).map(|(_, page)| page));
         Ok(())
     }
 

@@ -8,7 +8,7 @@ use super::records::{
 use super::{export, extents, unlink, xattr};
 use crate::{
     Applied, Content, Dentry, Extent, FsError, Ino, Inode, Kind, Merge, Moment, Name, Observed, OpContext,
-    Txn, schema,
+    Refreshed, Txn, schema,
 };
 
 pub(super) fn import(
@@ -56,7 +56,21 @@ pub(super) fn refresh(txn: &mut impl Txn, ino: Ino, seen: &Observed) -> Result<A
         xattr::apply_mode_to_acl(txn, &inode)?;
     }
     records::save(txn, Some(&before), &inode)?;
-    Ok(Applied { inode: Some(inode), released, ..Applied::default() })
+    let refreshed = visible_change(&before, &inode);
+    Ok(Applied { inode: Some(inode), released, refreshed, ..Applied::default() })
+}
+
+/// Returns the difference that a reader of an inode sees.
+fn visible_change(before: &Inode, now: &Inode) -> Refreshed {
+    let etag = |inode: &Inode| inode.object().map(|object| object.etag.clone());
+    if etag(before) != etag(now) || before.target != now.target {
+        return Refreshed::Content;
+    }
+    let attributes = |inode: &Inode| {
+        let times = (inode.atime, inode.mtime, inode.ctime, inode.btime);
+        (inode.kind, inode.mode, inode.uid, inode.gid, inode.rdev, inode.size_bytes, times)
+    };
+    if attributes(before) == attributes(now) { Refreshed::Nothing } else { Refreshed::Attributes }
 }
 
 /// Returns whether an observation adds information. Three observations do not: a listing of bytes whose authoritative attributes

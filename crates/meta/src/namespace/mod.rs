@@ -139,7 +139,7 @@ impl Namespace {
         for op in ops {
             let result = apply(&mut txn, context, op);
             match &result {
-                Ok(_) => txn.keep_op(context, op),
+                Ok(applied) => txn.keep_op(context, op, applied),
                 Err(FsError::Engine(error)) => return Err(error.clone().into()),
                 Err(_) => txn.drop_op(),
             }
@@ -514,8 +514,8 @@ pub fn last_rows(
 pub fn replay(engine: &(impl Engine + ?Sized), ops: &[(OpContext, Op)]) -> Result<(), FsError> {
     let mut txn = Staged::new(engine);
     for (context, op) in ops {
-        apply(&mut txn, context, op)?;
-        txn.keep_op(context, op);
+        let applied = apply(&mut txn, context, op)?;
+        txn.keep_op(context, op, &applied);
     }
     match engine.commit(txn.into_commit()) {
         Ok(_) => Ok(()),

@@ -62,7 +62,8 @@ fn replace(
         (parent_links(moved.kind), there.map_or(0, |there| parent_links(there.kind)));
     txn.merge(schema::inode(from.0), Merge::entry(context.now, -moved_links))?;
     txn.merge(schema::inode(to.0), Merge::entry(context.now, moved_links - replaced_links))?;
-    Ok(Applied { inode: Some(inode), ..replaced })
+    let also = replaced.inode.as_ref().map(|replaced| replaced.ino);
+    Ok(Applied { inode: Some(inode), also, ..replaced })
 }
 
 fn exchange(
@@ -80,7 +81,7 @@ fn exchange(
     let difference = parent_links(moved.kind) - parent_links(there.kind);
     txn.merge(schema::inode(from.0), Merge::entry(context.now, -difference))?;
     txn.merge(schema::inode(to.0), Merge::entry(context.now, difference))?;
-    Ok(Applied { inode: Some(inode), ..Applied::default() })
+    Ok(Applied { inode: Some(inode), also: Some(there.ino), ..Applied::default() })
 }
 
 /// Replaces one name of an inode by another, in the inode or in its additional names.

@@ -116,6 +116,7 @@ impl DualWorld {
         let end = in_paused_runtime(async || {
             let mount = self.mount(last_crash).await?;
             let end = self.run_rounds(&mount).await;
+            self.file_client.unmount();
             self.machine.record_synced(mount.synced(), mount.fs.moves().synced_journal_bytes());
             end
         })?;
@@ -181,6 +182,7 @@ impl DualWorld {
         let calls_to_crash = crashes.then(|| 1 + entropy.below(calls));
         let crash_kind = if entropy.below(2) == 0 { CrashKind::Process } else { CrashKind::Power };
         mount.injector.start(calls_to_crash);
+        let kernel = self.file_client.kernel(mount);
         let mut all: Vec<LocalBoxFuture<'_, Result<(), String>>> =
             vec![self.file_client.run_ops(mount, 2 * ops[0]).boxed_local()];
         for (client, ops) in self.clients.iter_mut().zip(&ops[1..]) {
@@ -195,6 +197,7 @@ impl DualWorld {
             biased;
             () = mount.injector.wait_for_crash() => return Ok(RoundEnd::Crash(crash_kind)),
             done = try_join_all(all) => drop(done?),
+            () = kernel.process_invalidations() => {}
         }
         if mount.injector.has_crashed() {
             // The crash was at the last commit of the round.

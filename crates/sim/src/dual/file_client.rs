@@ -3,16 +3,19 @@
 mod names;
 mod writes;
 
+use super::kernel_cache::KernelCache;
 use super::key_history::{Actor, ChangeEffect, KeySet, Moment};
 use super::open_file::OpenFile;
 use super::shared_state::{SharedState, describe_bytes};
 use crate::files::fault_injector::FaultInjector;
 use crate::files::machine::Mount;
 use bytes::Bytes;
+use std::collections::BTreeSet;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 use store::names::colliding;
-use vfs::{Attr, Caller, Changes, Error, Filesystem, Handle, Ino, Result};
+use vfs::{Attr, Caller, Changes, Error, Handle, Ino, Result};
 
 const CALLER: Caller = Caller { uid: 1000, gid: 100, umask: 0 };
 /// Directories that are made, renamed and removed.
@@ -26,6 +29,8 @@ const READ_BYTES_LARGE: usize = 128 << 10;
 pub(super) struct FileClient {
     shared: SharedState,
     open: Vec<OpenFile>,
+    /// The kernel through which this client calls the current mount.
+    kernel: Option<Rc<KernelCache>>,
 }
 
 /// Why an op ended early.
@@ -50,7 +55,19 @@ type StepResult = std::result::Result<(), StepError>;
 
 impl FileClient {
     pub(super) fn new(shared: SharedState) -> Self {
-        Self { shared, open: Vec::new() }
+        Self { shared, open: Vec::new(), kernel: None }
+    }
+
+    /// Returns the kernel of a mount.
+    pub(super) fn kernel(&mut self, mount: &Mount) -> Rc<KernelCache> {
+        self.kernel.get_or_insert_with(|| KernelCache::new(&mount.fs)).clone()
+    }
+
+    /// Forgets the kernel's cache at the end of a mount.
+    pub(super) fn unmount(&mut self) {
+        if let Some(kernel) = self.kernel.take() {
+            self.shared.add_count("cache drops", kernel.dropped());
+        }
     }
 
     pub(super) async fn run_ops(&mut self, mount: &Mount, ops: u64) -> Result<(), String> {
@@ -79,6 +96,9 @@ impl FileClient {
         if mount.injector.has_crashed() {
             return std::future::pending().await;
         }
+        let written: BTreeSet<Ino> =
+            self.open.iter().filter(|open| open.writes).map(|open| open.ino).collect();
+        self.kernel(mount).check(mount.engine(), &written)?;
         match outcome {
             Ok(()) => Ok(()),
             Err(StepError::Mismatch(what)) => Err(format!("file client: {what}")),
@@ -131,6 +151,7 @@ impl FileClient {
     }
 
     async fn create(&mut self, mount: &Mount) -> StepResult {
+        let kernel = self.kernel(mount);
         let (key, since) = (self.shared.random_key(), self.shared.now());
         if self.is_open_to_write(&key) {
             return Ok(());
@@ -139,9 +160,9 @@ impl FileClient {
         self.shared.inner.borrow_mut().open_keys.push(key.clone());
         let id = self.shared.begin_set(Actor::Files, &key, Some(Bytes::new()));
         let created = async {
-            let (dir, name) = parent(&mount.fs, &key).await?;
+            let (dir, name) = parent(&kernel, &key).await?;
             let flags = libc::O_RDWR | libc::O_CREAT;
-            mount.fs.create(CALLER, dir, name.as_bytes(), 0o644, flags).await
+            kernel.create(CALLER, dir, name.as_bytes(), 0o644, flags).await
         };
         match created.await {
             Ok((attr, opened)) => {
@@ -178,6 +199,7 @@ impl FileClient {
     }
 
     async fn open(&mut self, mount: &Mount) -> StepResult {
+        let kernel = self.kernel(mount);
         let (key, since) = (self.shared.random_key(), self.shared.now());
         let writes = self.shared.below(3) > 0 && !self.is_open_to_write(&key);
         let truncates = writes && self.shared.below(3) == 0;
@@ -186,10 +208,10 @@ impl FileClient {
             self.shared.inner.borrow_mut().open_keys.push(key.clone());
         }
         let opened = async {
-            let attr = lookup_file(&mount.fs, &key).await?;
+            let attr = lookup_file(&kernel, &key).await?;
             let how = if writes { libc::O_RDWR } else { libc::O_RDONLY };
             let flags = how | if truncates { libc::O_TRUNC } else { 0 };
-            Ok::<_, Error>((attr.ino, mount.fs.open(attr.ino, flags).await?.handle))
+            Ok::<_, Error>((attr.ino, kernel.open(attr.ino, flags).await?.handle))
         };
         let (ino, handle) = match opened.await {
             Ok(opened) => opened,
@@ -220,9 +242,10 @@ impl FileClient {
 
     /// Reads a whole open file. A handle shows one version of the file for its lifetime.
     async fn read(&mut self, mount: &Mount, slot: usize) -> StepResult {
+        let kernel = self.kernel(mount);
         let handle = self.open[slot].handle;
         self.trace_line(format!("reads #{slot} of {:?}", self.open[slot].key));
-        let read = self.read_all(&mount.fs, handle).await;
+        let read = self.read_all(&kernel, handle).await;
         if mount.injector.has_crashed() {
             return Ok(());
         }
@@ -272,11 +295,11 @@ impl FileClient {
         Ok(())
     }
 
-    async fn read_all(&self, fs: &Filesystem, handle: Handle) -> Result<Bytes> {
+    async fn read_all(&self, kernel: &KernelCache, handle: Handle) -> Result<Bytes> {
         let mut content = Vec::new();
         loop {
             let bytes = if content.len() < 4 * READ_BYTES { READ_BYTES } else { READ_BYTES_LARGE };
-            let piece = fs.read(handle, content.len() as u64, bytes).await?;
+            let piece = kernel.read(handle, content.len() as u64, bytes).await?;
             if piece.is_empty() {
                 return Ok(content.into());
             }
@@ -286,13 +309,14 @@ impl FileClient {
 
     /// Looks up and reads a key, as a newly started program does.
     async fn read_key(&mut self, mount: &Mount) -> StepResult {
+        let kernel = self.kernel(mount);
         let (key, since) = (self.shared.random_key(), self.shared.now());
         self.trace_line(format!("reads '{key}'"));
         let read = async {
-            let attr = lookup_file(&mount.fs, &key).await?;
-            let handle = mount.fs.open(attr.ino, libc::O_RDONLY).await?.handle;
-            let content = self.read_all(&mount.fs, handle).await;
-            mount.fs.release(handle).await?;
+            let attr = lookup_file(&kernel, &key).await?;
+            let handle = kernel.open(attr.ino, libc::O_RDONLY).await?.handle;
+            let content = self.read_all(&kernel, handle).await;
+            kernel.release(handle).await?;
             content
         };
         let read = read.await;
@@ -309,6 +333,7 @@ impl FileClient {
     }
 
     async fn truncate(&mut self, mount: &Mount) -> StepResult {
+        let kernel = self.kernel(mount);
         let key = self.shared.random_key();
         if self.is_open_to_write(&key) {
             return Ok(());
@@ -326,9 +351,9 @@ impl FileClient {
         self.shared.inner.borrow_mut().written.extend(contents.iter().flatten().cloned());
         let id = self.shared.begin(Actor::Files, KeySet::Key(key.clone()), ChangeEffect::Sets(contents));
         let done = async {
-            let ino = lookup_file(&mount.fs, &key).await?.ino;
+            let ino = lookup_file(&kernel, &key).await?.ino;
             let changes = Changes { size_bytes: Some(size as u64), ..Changes::default() };
-            mount.fs.setattr(CALLER, ino, changes, None).await
+            kernel.setattr(CALLER, ino, changes, None).await
         };
         let done = done.await;
         if mount.injector.has_crashed() {
@@ -353,14 +378,15 @@ impl FileClient {
     }
 
     async fn chmod(&mut self, mount: &Mount) -> StepResult {
+        let kernel = self.kernel(mount);
         let key = self.shared.random_key();
         let mode = [0o600, 0o640, 0o755][self.below(3)];
         self.trace_line(format!("chmod '{key}' {mode:o}"));
         let since = self.shared.now();
         let id = self.shared.begin(Actor::Files, KeySet::Key(key.clone()), ChangeEffect::KeepsContent);
         let done = async {
-            let ino = lookup_file(&mount.fs, &key).await?.ino;
-            mount.fs.setattr(CALLER, ino, Changes { mode: Some(mode), ..Changes::default() }, None).await
+            let ino = lookup_file(&kernel, &key).await?.ino;
+            kernel.setattr(CALLER, ino, Changes { mode: Some(mode), ..Changes::default() }, None).await
         };
         match done.await {
             _ if mount.injector.has_crashed() => Ok(()),
@@ -374,9 +400,10 @@ impl FileClient {
     }
 
     async fn sync(&mut self, mount: &Mount) -> StepResult {
+        let kernel = self.kernel(mount);
         self.trace_line("syncs".into());
         let began = self.shared.now();
-        let synced = mount.fs.sync().await;
+        let synced = kernel.sync().await;
         if mount.injector.has_crashed() {
             return Ok(());
         }
@@ -472,25 +499,25 @@ impl FileClient {
 }
 
 /// Looks up the file of a key. It has an escaped name if a directory has its name.
-async fn lookup_file(fs: &Filesystem, key: &str) -> Result<Attr> {
-    let (dir, name) = parent_of_existing(fs, key).await?;
-    fs.lookup(dir, name.as_bytes()).await
+async fn lookup_file(kernel: &KernelCache, key: &str) -> Result<Attr> {
+    let (dir, name) = parent_of_existing(kernel, key).await?;
+    kernel.lookup(dir, name.as_bytes()).await
 }
 
 /// Returns the directory of a key, and the plain name in it.
-async fn parent(fs: &Filesystem, key: &str) -> Result<(Ino, String)> {
+async fn parent(kernel: &KernelCache, key: &str) -> Result<(Ino, String)> {
     let (dirs, name) = key.rsplit_once('/').unwrap_or(("", key));
     let mut dir = Ino::ROOT;
     for name in dirs.split('/').filter(|name| !name.is_empty()) {
-        dir = fs.lookup(dir, name.as_bytes()).await?.ino;
+        dir = kernel.lookup(dir, name.as_bytes()).await?.ino;
     }
     Ok((dir, name.into()))
 }
 
 /// Returns the directory of a key, and the name under which an existing file is shown there.
-async fn parent_of_existing(fs: &Filesystem, key: &str) -> Result<(Ino, String)> {
-    let (dir, name) = parent(fs, key).await?;
-    match fs.lookup(dir, name.as_bytes()).await?.kind {
+async fn parent_of_existing(kernel: &KernelCache, key: &str) -> Result<(Ino, String)> {
+    let (dir, name) = parent(kernel, key).await?;
+    match kernel.lookup(dir, name.as_bytes()).await?.kind {
         vfs::Kind::Directory => Ok((dir, String::from_utf8_lossy(&colliding(name.as_bytes())).into_owned())),
         _ => Ok((dir, name)),
     }

@@ -138,6 +138,10 @@ impl SharedState {
         self.inner.borrow_mut().report.count(what);
     }
 
+    pub(super) fn add_count(&self, what: &'static str, count: u64) {
+        self.inner.borrow_mut().report.add_count(what, count);
+    }
+
     pub(super) fn count_step(&self) {
         self.inner.borrow_mut().steps += 1;
         if let Some(clock_entropy) = &self.clock_entropy

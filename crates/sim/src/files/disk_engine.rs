@@ -21,7 +21,7 @@ pub(super) struct DiskState {
 
 impl DiskState {
     pub(super) fn empty() -> Self {
-        let tables = MemoryEngine::new(LogCap { bytes_max: 0, tail_ops: 0, run_bytes_max: 0 });
+        let tables = MemoryEngine::new(LogCap { bytes_max: 1 << 20, tail_ops: 256, run_bytes_max: 0 });
         Self { tables, checkpointed: 0, commits: Vec::new() }
     }
 
@@ -131,8 +131,8 @@ impl DiskEngine {
 const TRACED_OP_CHARS: usize = 120;
 
 fn describe(commit: &Commit) -> String {
-    let ops = commit.ops.iter().map(|(_, op)| {
-        let text = format!("{op:?}");
+    let ops = commit.ops.iter().map(|record| {
+        let text = format!("{:?}", record.op);
         text.chars().take(TRACED_OP_CHARS).collect()
     });
     format!("    commit {}", ops.collect::<Vec<String>>().join("; "))

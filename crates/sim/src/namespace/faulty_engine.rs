@@ -1,8 +1,8 @@
 //! An engine with injected faults: conflicts, errors before an effect, lost replies, and crashes.
 
 use meta::{
-    Commit, CommitError, Engine, EngineError, KeyRange, LogError, LoggedOp, MemoryEngine, Op, OpContext,
-    Reader, Rows, Run, RunBuilder, RunRecord, Seqno, Versioned,
+    Commit, CommitError, Engine, EngineError, KeyRange, LogError, LoggedOp, MemoryEngine, OpRecord, Reader,
+    Rows, Run, RunBuilder, RunRecord, Seqno, Versioned,
 };
 use std::ops::Bound;
 use std::sync::Arc;
@@ -165,8 +165,8 @@ impl<'e> RunBuilder<'e> for FaultyRun<'e, Box<dyn RunBuilder<'e> + 'e>> {
         self.inner.delete(key)
     }
 
-    fn log(&mut self, context: &OpContext, op: &Op) -> Result<(), EngineError> {
-        self.inner.log(context, op)
+    fn log(&mut self, record: &OpRecord) -> Result<(), EngineError> {
+        self.inner.log(record)
     }
 
     fn finish(self: Box<Self>) -> Result<Box<dyn Run + 'e>, EngineError> {

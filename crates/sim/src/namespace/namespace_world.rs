@@ -4,8 +4,8 @@ use super::faulty_engine::{EngineFaultRates, FaultyEngine};
 use super::ops::{OpSource, moment};
 use crate::{Failure, Report, SimClock};
 use meta::{
-    Applied, Engine, EngineError, FsError, LogCap, LoggedOp, MemoryEngine, Namespace, Op, OpContext, Reader,
-    Seqno, Staged, invariants, namespace,
+    Applied, Engine, EngineError, FsError, LogCap, LoggedOp, MemoryEngine, Namespace, Op, OpContext, Origin,
+    Reader, Seqno, Staged, invariants, namespace,
 };
 use std::ops::Bound;
 use std::sync::Arc;
@@ -100,7 +100,7 @@ impl NamespaceWorld {
 
     fn context(&self) -> OpContext {
         let now = self.clock.now();
-        OpContext { now, at: moment(now), uid: 1, gid: 2 }
+        OpContext { now, at: moment(now), uid: 1, gid: 2, origin: Origin::Other }
     }
 
     /// Opens the namespace, which may fail like any other call.
@@ -277,7 +277,7 @@ fn new_engine() -> MemoryEngine {
 fn commit(engine: &MemoryEngine, context: &OpContext, op: &Op) -> OpOutcome {
     let mut txn = Staged::new(engine);
     let applied = namespace::apply(&mut txn, context, op)?;
-    txn.keep_op(context, op);
+    txn.keep_op(context, op, &applied);
     match engine.commit(txn.into_commit()) {
         Ok(_) => Ok(applied),
         Err(error) => Err(FsError::Corrupt(format!("the model's engine: {error}"))),

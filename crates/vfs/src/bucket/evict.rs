@@ -6,7 +6,7 @@
 //!
 //! Invariant: evicted entries are clean, and cannot become referenced while they are evicted.
 
-use meta::{Ino, Inode, Kind, Name, Op};
+use meta::{Ino, Inode, Kind, Name, Op, Origin};
 use std::collections::BTreeMap;
 use std::mem;
 use std::ops::ControlFlow;
@@ -126,10 +126,10 @@ impl NameEvictor {
             *asked = held.last().copied();
             for inode in self.names.tables().inodes(&held)?.into_iter().flatten() {
                 if let Some((dir, name)) = &inode.home {
-                    self.names.invalidations().request_forget(*dir, name.as_bytes());
+                    self.names.request_forget(*dir, name.as_bytes());
                 }
             }
-            if asked.is_none() || self.names.invalidations().is_busy() {
+            if asked.is_none() || self.names.front_ends().is_busy() {
                 break;
             }
         }
@@ -236,7 +236,7 @@ impl NameEvictor {
     ) -> Result<ControlFlow<()>> {
         let prefix = self.mount.layout.directory(self.names.tables(), dir)?;
         loop {
-            if *left == 0 || !self.is_above_target() || self.names.invalidations().is_busy() {
+            if *left == 0 || !self.is_above_target() || self.names.front_ends().is_busy() {
                 return Ok(ControlFlow::Break(()));
             }
             *left -= 1;
@@ -275,11 +275,11 @@ impl NameEvictor {
                     continue;
                 }
                 if is_held {
-                    self.names.invalidations().request_forget(dir, name.as_bytes());
+                    self.names.request_forget(dir, name.as_bytes());
                     if let Some((dir, name)) =
                         self.derived.attached().and_then(|views| views.shown_at(inode.ino))
                     {
-                        self.names.invalidations().request_forget(dir, name.as_bytes());
+                        self.names.request_forget(dir, name.as_bytes());
                     }
                 } else {
                     forget_sort_key(&directory, name, inode.kind);
@@ -291,7 +291,7 @@ impl NameEvictor {
     }
 
     fn evict(&self, ops: &[Op]) -> Result<()> {
-        for evicted in self.names.tables().commit_all(&self.mount.context(), ops)?.into_iter().flatten() {
+        for evicted in self.names.commit_all(Origin::Other, ops)?.into_iter().flatten() {
             if let Some(inode) = evicted.removed.filter(|inode| inode.kind == Kind::Directory) {
                 self.known.directories().remove(inode.ino);
             }

@@ -1,6 +1,6 @@
 //! Exports that wait: a bounded window in memory on the list that the tables keep.
 
-use meta::{Ino, Op};
+use meta::{Ino, Op, Origin};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -153,7 +153,7 @@ impl ExportQueue {
         {
             return Ok(());
         }
-        self.names.tables().commit(&self.mount.context(), &Op::AwaitExport { ino })?;
+        self.names.commit(Origin::Bookkeeping, &Op::AwaitExport { ino })?;
         self.export_soon(ino)
     }
 
@@ -202,7 +202,7 @@ impl ExportQueue {
     /// Removes the record of a pending export up to this change, after the object's headers were stored.
     pub(crate) fn note_exported(&self, ino: Ino, change: Option<u64>) -> Result<()> {
         let Some(change) = change else { return Ok(()) };
-        self.names.tables().commit(&self.mount.context(), &Op::Exported { ino, change })?;
+        self.names.commit(Origin::Bookkeeping, &Op::Exported { ino, change })?;
         self.export_soon(ino)
     }
 }

@@ -22,10 +22,11 @@ use crate::bucket::metadata::object_metadata::Metadata;
 use crate::bucket::parts::BucketParts;
 use crate::bucket::path_locks::ChangeLocks;
 use crate::content::Content;
+use crate::followers::front_ends::push_invalidations;
+use crate::followers::invalidation::Invalidation;
 use crate::mount::Mount;
 use crate::names::Names;
 use crate::names::inodes::KnownPath;
-use crate::names::invalidation::{Invalidation, push_invalidations};
 
 /// Processes reports that objects changed.
 #[derive(Debug)]
@@ -110,14 +111,14 @@ impl Hints {
             }
         }
         let unresolved = match wanted.len() <= LOOKS_MAX {
-            true => self.look_up_all(wanted, &mut news).await,
+            true => self.look_up_all(wanted).await,
             false => wanted,
         };
         let mut done = BTreeSet::new();
         for hint in &unresolved {
             self.mark_stale(hint, &mut done, &mut news)?;
         }
-        self.names.invalidations().deliver_patiently(&news).await;
+        self.names.deliver_patiently(&news).await;
         Ok(())
     }
 
@@ -128,7 +129,7 @@ impl Hints {
         let mut after = None;
         while let Some((last, news)) = self.names.invalidations_after(after, push_invalidations) {
             after = Some(last);
-            self.names.invalidations().deliver_patiently(&news).await;
+            self.names.deliver_patiently(&news).await;
         }
     }
 
@@ -178,13 +179,13 @@ impl Hints {
     }
 
     /// Looks up the keys of hints. Returns the hints whose keys the bucket did not answer for.
-    async fn look_up_all(&self, hints: Vec<Hint>, news: &mut Vec<Invalidation>) -> Vec<Hint> {
+    async fn look_up_all(&self, hints: Vec<Hint>) -> Vec<Hint> {
         let look = |hint: Hint| async move { (self.look_up_once_settled(&hint).await, hint) };
         let mut looks = stream::iter(hints.into_iter().map(look)).buffer_unordered(LOOKS_AT_ONCE);
         let mut unanswered = Vec::new();
         while let Some((seen, hint)) = looks.next().await {
             match seen {
-                Ok(more) => news.extend(more),
+                Ok(()) => {}
                 Err(error) => {
                     tracing::debug!(key = %hint.key, %error, "cannot look up a hinted key; the next lookup asks the bucket");
                     unanswered.push(hint);
@@ -196,11 +197,11 @@ impl Hints {
 
     /// Waits for this mount's own change of the key before looking it up. A hint may arrive before the answer to the request
     /// that it reports; after that answer no lookup is needed.
-    async fn look_up_once_settled(&self, hint: &Hint) -> Result<Vec<Invalidation>> {
+    async fn look_up_once_settled(&self, hint: &Hint) -> Result<()> {
         drop(tokio::time::timeout(SETTLED_WITHIN, self.locks.key_locks().lock(&hint.key)).await);
         match self.action_for(hint)? {
             HintAction::Look => self.discovery.look_up(&hint.key).await,
-            _ => Ok(Vec::new()),
+            _ => Ok(()),
         }
     }
 

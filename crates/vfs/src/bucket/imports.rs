@@ -8,7 +8,7 @@
 
 use bytes::Bytes;
 use futures_util::TryStreamExt as _;
-use meta::{FsError, Ino, Inode, Kind, Name, Observed, Op};
+use meta::{FsError, Ino, Inode, Kind, Name, Observed, Op, Origin};
 use std::sync::Arc;
 use store::names::{self, NAME_BYTES_MAX};
 use store::{
@@ -181,11 +181,8 @@ impl Importer {
                 free = Name::new(&[&name.as_bytes()[..kept], end.as_bytes()].concat())?;
             }
             let op = Op::Import { parent, name: free.clone(), ino, seen: seen.clone() };
-            match self.names.tables().commit(&self.mount.context(), &op) {
-                Ok(_) => {
-                    self.names.invalidations().entry(parent, free.as_bytes());
-                    return Ok(ino);
-                }
+            match self.names.commit(Origin::Other, &op) {
+                Ok(_) => return Ok(ino),
                 Err(FsError::Exists) => is_taken = true,
                 Err(error) => return Err(error.into()),
             }

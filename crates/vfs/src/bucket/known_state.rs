@@ -1,6 +1,6 @@
 //! Knowledge of the bucket: listed directories, changes of this mount under way, and changes that other mounts may have made.
 
-use meta::{Ino, Inode, Kind, Moment, Name, Op};
+use meta::{Ino, Inode, Kind, Moment, Name, Op, Origin};
 use std::sync::Arc;
 
 use crate::base::Base;
@@ -8,6 +8,7 @@ use crate::bucket::changes::Changes;
 use crate::bucket::directories::Directories;
 use crate::bucket::sharing::Sharing;
 use crate::content::Content;
+use crate::followers::invalidation::Invalidation;
 use crate::layout::LOST_AND_FOUND;
 use crate::mount::Mount;
 use crate::names::Names;
@@ -81,9 +82,16 @@ impl KnownState {
             Kind::Directory => Op::Rmdir { parent, name: name.clone() },
             _ => Op::Unlink { parent, name: name.clone(), keep: false },
         };
-        self.names.tables().commit(&self.mount.context(), &op)?;
+        self.names.commit(Origin::Other, &op)?;
         self.directories.get(parent).forget();
         Ok(())
+    }
+
+    /// Forgets the listing of a directory, because a name in it may lead elsewhere. The next lookup asks the bucket.
+    pub(crate) fn forget_listing(&self, dir: Ino, name: &Name) {
+        self.directories.get(dir).forget();
+        self.names.tell_entry(dir, name.as_bytes());
+        self.names.tell(Invalidation::Inode(dir));
     }
 
     /// Detaches a file from its name, which belongs to a foreign object.

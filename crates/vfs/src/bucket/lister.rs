@@ -8,7 +8,7 @@
 //! asks, as no program could see a difference. Its position survives the process.
 
 use bytes::Bytes;
-use meta::{Dentry, FsError, Ino, Kind, Moment, Name, Op, XattrHow};
+use meta::{Dentry, FsError, Ino, Kind, Moment, Name, Op, Origin, XattrHow};
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -336,10 +336,8 @@ impl BackgroundLister {
 
     fn write_position(&self, at: &Position) -> Result<()> {
         let (name, value) = (POSITION.into(), at.encode().into());
-        self.names.tables().commit(
-            &self.mount.context(),
-            &Op::SetXattr { ino: Ino::ROOT, name, value, how: XattrHow::Set },
-        )?;
+        self.names
+            .commit(Origin::Bookkeeping, &Op::SetXattr { ino: Ino::ROOT, name, value, how: XattrHow::Set })?;
         Ok(())
     }
 

@@ -4,7 +4,7 @@
 //! start, and whether an object whose headers were stored again is still the same file. It reports back when an object has
 //! another etag at its destination.
 
-use meta::{Dentry, Extent, Ino, Inode, Kind, Name, Op, RenameHow, Stored};
+use meta::{Dentry, Extent, Ino, Inode, Kind, Name, Op, Origin, RenameHow, Stored};
 use staging::mover::{MoveObserver, Mover, MoverOptions, Renamed};
 use std::sync::{Arc, Weak};
 use store::{ETag, Entropy, ObjectKey, ObjectMeta, ObjectRef, ObjectStore, StoreError};
@@ -150,8 +150,7 @@ impl Moves {
         let base = inode.object().map(|object| object.etag.clone());
         let content = stored.iter().map(with_tag).collect();
         self.names
-            .tables()
-            .commit(&self.mount.context(), &Op::Publish { ino, base, content, size_bytes, mtime: None })?;
+            .commit(Origin::Bookkeeping, &Op::Publish { ino, base, content, size_bytes, mtime: None })?;
         self.names.references().change_etag(ino, given, there);
         self.content.blocks().retag(ino, given, there);
         match self.content.files().get(ino) {
@@ -213,7 +212,7 @@ impl Moves {
                 }
                 Some(_) => continue,
             };
-            self.names.tables().commit(&self.mount.context(), &op)?;
+            self.names.commit(Origin::Other, &op)?;
         }
         Ok(())
     }

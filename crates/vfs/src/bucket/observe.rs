@@ -11,7 +11,6 @@ use crate::Result;
 use crate::bucket::discovery::Discovery;
 use crate::bucket::headers;
 use crate::bucket::known_state::KnownState;
-use crate::names::invalidation::Invalidation;
 
 /// Maximum looks at a key whose name programs keep changing.
 const LOOKS_MAX: u32 = 8;
@@ -28,22 +27,16 @@ impl Discovery {
     ) -> Result<()> {
         match self.mount.config.write_back {
             // An observation of the bucket does not include changes that wait in the write-back log.
-            true => {
-                self.look_up(key).await?.into_iter().for_each(|news| self.names.invalidations().notify(news))
-            }
-            false => {
-                let news = self.observe(key, observed, looked_at).await?;
-                news.into_iter().for_each(|news| self.names.invalidations().notify(news));
-            }
+            true => self.look_up(key).await,
+            false => self.observe(key, observed, looked_at).await,
         }
-        Ok(())
     }
 
-    /// Looks up a key in the bucket and reconciles names with the object found. Returns the invalidations for front ends. Sends
-    /// one request if the key has a name in this volume.
-    pub(crate) async fn look_up(&self, key: &ObjectKey) -> Result<Vec<Invalidation>> {
+    /// Looks up a key in the bucket and reconciles names with the object found. Sends one request if the key has a name in this
+    /// volume.
+    pub(crate) async fn look_up(&self, key: &ObjectKey) -> Result<()> {
         if self.names.known_path(key)?.is_none() {
-            return Ok(Vec::new());
+            return Ok(());
         }
         let look = |looked_at| {
             let look = async move {
@@ -55,37 +48,29 @@ impl Discovery {
         self.known.look_up_until_valid(key, look).await
     }
 
-    /// Reconciles names with an observation of a key. Returns the invalidations for front ends.
+    /// Reconciles names with an observation of a key.
     pub(crate) async fn observe(
         &self,
         key: &ObjectKey,
         observed: Option<&ObjectMeta>,
         looked_at: Moment,
-    ) -> Result<Vec<Invalidation>> {
-        let mut news = Vec::new();
-        let Some(known) = self.names.known_path(key)? else { return Ok(news) };
+    ) -> Result<()> {
+        let Some(known) = self.names.known_path(key)? else { return Ok(()) };
         match &known.next {
             Some(name) if !known.is_last => {
-                self.observe_below(known.dir, name, observed.is_some(), looked_at, &mut news).await?
+                self.observe_below(known.dir, name, observed.is_some(), looked_at).await?
             }
-            Some(name) => self.observe_object(known.dir, name, observed, looked_at, &mut news).await?,
-            None => self.observe_directory(known.dir, observed, looked_at, &mut news).await?,
+            Some(name) => self.observe_object(known.dir, name, observed, looked_at).await?,
+            None => self.observe_directory(known.dir, observed, looked_at).await?,
         }
         if observed.is_none() {
-            self.drop_if_empty(known.dir, &mut news).await?;
+            self.drop_if_empty(known.dir).await?;
         }
-        Ok(news)
+        Ok(())
     }
 
     /// Processes a change below a directory that is not known.
-    async fn observe_below(
-        &self,
-        dir: Ino,
-        name: &Name,
-        exists: bool,
-        looked_at: Moment,
-        news: &mut Vec<Invalidation>,
-    ) -> Result<()> {
+    async fn observe_below(&self, dir: Ino, name: &Name, exists: bool, looked_at: Moment) -> Result<()> {
         let is_file = self.names.tables().entry(dir, name)?.is_some();
         let prefix = self.mount.layout.directory(self.names.tables(), dir)?;
         let seen = headers::implicit_directory(self.mount.now(), looked_at, &self.mount.defaults, false);
@@ -96,9 +81,8 @@ impl Discovery {
                 .reconciler
                 .reconcile_visible_name((dir, &prefix), name, Some(seen), looked_at)
                 .await? => {}
-            _ => self.known.directories().get(dir).forget(),
+            _ => self.known.forget_listing(dir, name),
         }
-        push_invalidations(news, dir, name);
         Ok(())
     }
 
@@ -108,7 +92,6 @@ impl Discovery {
         name: &Name,
         observed: Option<&ObjectMeta>,
         looked_at: Moment,
-        news: &mut Vec<Invalidation>,
     ) -> Result<()> {
         let prefix = self.mount.layout.directory(self.names.tables(), dir)?;
         let shown = self.names.visible_name(dir, name)?;
@@ -120,9 +103,8 @@ impl Discovery {
             self.metadata.cache().forget(entry.ino);
         }
         if !self.reconciler.reconcile_visible_name((dir, &prefix), &shown, seen, looked_at).await? {
-            self.known.directories().get(dir).forget();
+            self.known.forget_listing(dir, &shown);
         }
-        push_invalidations(news, dir, &shown);
         Ok(())
     }
 
@@ -132,7 +114,6 @@ impl Discovery {
         dir: Ino,
         observed: Option<&ObjectMeta>,
         looked_at: Moment,
-        news: &mut Vec<Invalidation>,
     ) -> Result<()> {
         let inode = self.names.tables().inode(dir)?;
         let Some((parent, name)) = inode.home else { return Ok(()) };
@@ -142,14 +123,13 @@ impl Discovery {
         };
         let prefix = self.mount.layout.directory(self.names.tables(), parent)?;
         if !self.reconciler.reconcile_visible_name((parent, &prefix), &name, Some(seen), looked_at).await? {
-            self.known.directories().get(parent).forget();
+            self.known.forget_listing(parent, &name);
         }
-        push_invalidations(news, parent, &name);
         Ok(())
     }
 
     /// Removes a directory without known entries if a probe shows that it is gone. Continues with the directories above.
-    async fn drop_if_empty(&self, mut dir: Ino, news: &mut Vec<Invalidation>) -> Result<()> {
+    async fn drop_if_empty(&self, mut dir: Ino) -> Result<()> {
         while dir != Ino::ROOT {
             let Ok(inode) = self.names.tables().inode(dir) else { return Ok(()) };
             let Some((parent, name)) = inode.home.clone() else { return Ok(()) };
@@ -160,7 +140,6 @@ impl Discovery {
             if self.names.tables().entry(parent, &name)?.is_some() {
                 return Ok(());
             }
-            push_invalidations(news, parent, &name);
             dir = parent;
         }
         Ok(())
@@ -172,10 +151,10 @@ impl KnownState {
     pub(crate) async fn look_up_until_valid<'l>(
         &self,
         key: &ObjectKey,
-        look: impl Fn(Moment) -> BoxFuture<'l, Result<Vec<Invalidation>>>,
-    ) -> Result<Vec<Invalidation>> {
+        look: impl Fn(Moment) -> BoxFuture<'l, Result<()>>,
+    ) -> Result<()> {
         let mut looked_at = self.mount.moment();
-        let mut news = look(looked_at).await?;
+        look(looked_at).await?;
         for _ in 1..LOOKS_MAX {
             let Some((dir, name)) = self.names.visible_entry(key)? else { break };
             if self.changes.is_valid_look(dir, &name, looked_at) {
@@ -183,13 +162,8 @@ impl KnownState {
             }
             self.changes.wait_until_settled(dir, &name).await;
             looked_at = self.mount.moment();
-            news.extend(look(looked_at).await?);
+            look(looked_at).await?;
         }
-        Ok(news)
+        Ok(())
     }
-}
-
-fn push_invalidations(news: &mut Vec<Invalidation>, parent: Ino, name: &Name) {
-    news.push(Invalidation::entry(parent, name.as_bytes()));
-    news.push(Invalidation::Inode(parent));
 }

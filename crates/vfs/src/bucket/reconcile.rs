@@ -8,14 +8,13 @@
 
 pub(crate) mod reported;
 
-use meta::{Applied, Dentry, FsError, Ino, Inode, Kind, Moment, Name, Observed, Op, RenameHow};
+use meta::{Applied, Dentry, FsError, Ino, Inode, Kind, Moment, Name, Observed, Op, Origin, RenameHow};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use store::names::{self, KeyPrefix};
 use store::{ListEntry, Timestamp};
 
 use crate::Result;
-use crate::attr::Attr;
 use crate::base::Base;
 use crate::bucket::export_queue::ExportQueue;
 use crate::bucket::known_state::KnownState;
@@ -215,7 +214,8 @@ impl Reconciler {
             return Ok(());
         }
         let seen = headers::with_known_precision(stored_at(&inode), seen);
-        match self.names.tables().commit(&self.mount.context(), &Op::Refresh { ino, seen }) {
+        let _untold = self.names.follower().hold();
+        match self.names.commit(Origin::Other, &Op::Refresh { ino, seen }) {
             Ok(Applied { inode: Some(after), .. }) => self.propagate_refresh(&inode, &after),
             outcome => is_too_late(outcome).map(drop),
         }
@@ -262,7 +262,7 @@ impl Reconciler {
             return Ok(());
         }
         let seen = Observed { mode: inode.mode, uid: inode.uid, gid: inode.gid, ..seen };
-        is_too_late(self.names.tables().commit(&self.mount.context(), &Op::Refresh { ino: dir, seen }))?;
+        is_too_late(self.names.commit(Origin::Other, &Op::Refresh { ino: dir, seen }))?;
         Ok(())
     }
 
@@ -274,10 +274,8 @@ impl Reconciler {
         }
         let escaped = Name::new(&names::colliding(name.as_bytes()))?;
         let how = RenameHow::Replace;
-        let op = Op::Rename { from: (dir, name.clone()), to: (dir, escaped.clone()), how, keep: false };
-        let has_moved = !is_too_late(self.names.tables().commit(&self.mount.context(), &op))?;
-        self.names.invalidations().entry(dir, name.as_bytes());
-        self.names.invalidations().entry(dir, escaped.as_bytes());
+        let op = Op::Rename { from: (dir, name.clone()), to: (dir, escaped), how, keep: false };
+        let has_moved = !is_too_late(self.names.commit(Origin::Other, &op))?;
         Ok(has_moved)
     }
 
@@ -413,6 +411,8 @@ impl Reconciler {
                 }
             }
         }
+        // A front end that was told before an open file has the new bytes would mix them with the old ones.
+        let _untold = self.names.follower().hold();
         self.known.commit_observations(&ops)?;
         for before in refreshed {
             match self.names.tables().inode(before.ino) {
@@ -521,21 +521,13 @@ impl Reconciler {
         Some(Observed { mode: local.mode, uid: local.uid, gid: local.gid, ..seen })
     }
 
-    /// Passes on that an inode was refreshed: to its open handles and to the kernel.
+    /// Passes on that an inode was refreshed to its open handles.
     fn propagate_refresh(&self, before: &Inode, after: &Inode) -> Result<()> {
         if etag(before) != etag(after) {
             self.metadata.forget_pending(after.ino)?;
             if let Some(file) = self.content.files().get(after.ino) {
                 file.replace(|| self.names.pin_of(after.ino))?;
             }
-            let file = self.content.files().get(after.ino);
-            match file.is_some_and(|file| file.has_older_readers()) {
-                // The kernel's pages belong to the version that is open. A handle opened now bypasses the page cache.
-                true => self.names.invalidations().attributes(after.ino),
-                false => self.names.invalidations().inode(after.ino),
-            }
-        } else if Attr::from(before) != Attr::from(after) {
-            self.names.invalidations().attributes(after.ino);
         }
         Ok(())
     }
@@ -598,13 +590,12 @@ impl KnownState {
         if ops.is_empty() {
             return Ok(());
         }
-        for (op, outcome) in ops.iter().zip(self.names.tables().commit_all(&self.mount.context(), ops)?) {
+        for (op, outcome) in ops.iter().zip(self.names.commit_all(Origin::Other, ops)?) {
             match (op, outcome) {
-                (Op::Vanish { parent, name, .. }, Ok(applied)) => {
+                (Op::Vanish { .. }, Ok(applied)) => {
                     if let Some(removed) = applied.removed {
                         self.directories.remove(removed.ino);
                     }
-                    self.names.invalidations().entry(*parent, name.as_bytes());
                 }
                 (_, Ok(_)) => {}
                 (_, Err(error)) => tracing::debug!(%error, "an observation came too late"),
@@ -631,14 +622,13 @@ impl KnownState {
     ) -> Result<bool> {
         let keep = self.content.files().get(local.ino).is_some();
         let op = Op::Vanish { parent: dir, name: name.clone(), looked_at, keep };
-        if is_too_late(self.names.tables().commit(&self.mount.context(), &op))? {
+        if is_too_late(self.names.commit(Origin::Other, &op))? {
             return Ok(false);
         }
         match local.kind {
             Kind::Directory => self.forget_removed_directory(local),
             _ => self.directories.remove(local.ino),
         }
-        self.names.invalidations().entry(dir, name.as_bytes());
         Ok(true)
     }
 }

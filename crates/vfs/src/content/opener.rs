@@ -1,6 +1,6 @@
 //! Opening and closing of the files behind handles.
 
-use meta::{Applied, FsError, Ino, Op};
+use meta::{Applied, FsError, Ino, Op, Origin};
 use std::ops::Deref;
 use std::sync::{Arc, Weak};
 
@@ -12,6 +12,7 @@ use crate::bucket::parts::BucketParts;
 use crate::content::Content;
 use crate::content::open_file::{FileHandle, OpenFile};
 use crate::content::write::WriteState;
+use crate::followers::invalidation::Invalidation;
 use crate::mount::Mount;
 use crate::names::Names;
 use crate::names::handles::Opened;
@@ -93,7 +94,6 @@ impl FileOpener {
                     self.known.directories().get(*parent).forget();
                 }
                 self.known.roll_back_create(*parent, name, inode)?;
-                self.names.invalidations().entry(*parent, name.as_bytes());
                 Ok(())
             }
             _ => {
@@ -135,7 +135,7 @@ impl FileOpener {
             && handle.take_atime_check(self.mount.config.atime, self.mount.now())
             && self.content.record_access(ino)
         {
-            self.names.invalidations().attributes(ino);
+            self.names.tell(Invalidation::Attributes(ino));
         }
         let handle = self.names.handles().add_file(handle);
         let is_uncached = self.mount.config.is_uncached;
@@ -154,7 +154,7 @@ impl FileOpener {
         for key in aside {
             self.content.delete(&key).await?;
         }
-        match self.names.tables().commit(&self.mount.context(), &Op::Purge { ino: orphan.ino }) {
+        match self.names.commit(Origin::FrontEnd, &Op::Purge { ino: orphan.ino }) {
             // Concurrent last closes both purge.
             Ok(_) | Err(FsError::NotFound) => {}
             Err(error) => return Err(error.into()),

@@ -1,7 +1,7 @@
 //! Creation and removal in derived directories: of files of the volume at the location that the view gives, and of directories
 //! of the view.
 
-use meta::{Ino, Kind};
+use meta::{Ino, Kind, Origin};
 
 use super::lookups::Target;
 use super::nodes::DerivedDirectories;
@@ -78,7 +78,7 @@ impl ViewRouter {
         };
         let (dir, home) = inode.home.clone().ok_or(Error::NOT_FOUND)?;
         views.created.remove(&place);
-        self.remover.unlink_name(dir, &home, inode.ino).await
+        self.remover.unlink_name(Origin::Other, dir, &home, inode.ino).await
     }
 
     /// Creates a directory of the view.
@@ -151,11 +151,11 @@ impl ViewRouter {
     ) -> Result<(Attr, Opened)> {
         let name = self.discovery.free_name(parent, file, Kind::File).await?;
         self.creator.check_not_in_conflict(parent, &name)?;
-        let made = self.creator.create_here(caller, parent, &name, mode, flags).await?;
+        let made = self.creator.create_here(Origin::Other, caller, parent, &name, mode, flags).await?;
         match self.set_pending_description(made.0.ino, placed) {
             Ok(()) => Ok(made),
             Err(error) => {
-                self.remover.unlink_name(parent, &name, made.0.ino).await?;
+                self.remover.unlink_name(Origin::Other, parent, &name, made.0.ino).await?;
                 self.editor.release(made.1.handle).await?;
                 self.name_evictor.forget(made.0.ino, 1);
                 Err(error)

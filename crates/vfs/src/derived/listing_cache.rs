@@ -1,7 +1,7 @@
 //! Caching of derived directories in front ends, and its invalidation.
 //!
-//! Front ends cache names, attributes and listings for the time that [`super::Derived::lifetime`] returns. The source of
-//! changes reports stale names ([`ViewRouter::say_stale`]).
+//! Front ends cache names, attributes and listings for the time that [`super::Derived::lifetime`] returns. Views report stale
+//! names, of which front ends are told ([`super::stale_names`]).
 //!
 //! Invariants: an answer is not cached if something changed while it was made. A listing is not cached if any part of it was
 //! read before the last change. A created file that the view does not know yet is not cached, as there may be no report about
@@ -11,19 +11,15 @@ use meta::{Ino, Name};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use super::is_derived;
 use super::listings::{Asked, ListingCache, ListingReader};
 use super::nodes::DerivedDirectories;
-use super::{DerivedStale, is_derived};
 use crate::Result;
 use crate::derived::router::ViewRouter;
 use crate::names::handles::Handle;
-use crate::names::invalidation::Invalidation;
 
 /// Minimum time to cache an entry from a listing: programs often ask for the attributes of listed entries next.
 const LISTED_FOR: Duration = Duration::from_secs(1);
-
-/// Maximum stale names in one report; further names go into further reports.
-const NAMES_PER_REPORT_MAX: usize = 512;
 
 impl ViewRouter {
     /// Returns a token for an answer that is about to be made. It tells later whether something changed meanwhile.
@@ -91,33 +87,5 @@ impl ViewRouter {
                 Ok(None)
             }
         }
-    }
-
-    /// Sends invalidations for stale names to front ends. Returns false if they are too busy; the caller must then try again.
-    pub fn say_stale(&self, stale: &DerivedStale) -> bool {
-        let Some(views) = self.derived.attached() else { return true };
-        views.listings.stale_reports.fetch_add(1, Ordering::AcqRel);
-        let Some(dir) = views.held(&stale.directory) else { return true };
-        let mut news = vec![Invalidation::Inode(dir)];
-        for name in &stale.names {
-            // This order matters: a lookup that is under way ends before the front end drops the entry.
-            news.push(Invalidation::entry(dir, name.as_bytes()));
-            news.extend(views.held_file(&(dir, name.clone())).map(Invalidation::Attributes));
-        }
-        self.names.invalidations().try_notify_all(news)
-    }
-
-    /// Returns everything that front ends may have cached of a directory and those below, in pieces of bounded size.
-    pub fn kept_below(&self, directory: &[Name]) -> Vec<DerivedStale> {
-        let Some(views) = self.derived.attached() else { return Vec::new() };
-        let Some(top) = views.held(directory) else { return Vec::new() };
-        let mut pieces = Vec::new();
-        for (dir, names) in views.held_below(top) {
-            let Ok(directory) = views.path(dir) else { continue };
-            for names in names.chunks(NAMES_PER_REPORT_MAX) {
-                pieces.push(DerivedStale { directory: directory.clone(), names: names.to_vec() });
-            }
-        }
-        pieces
     }
 }

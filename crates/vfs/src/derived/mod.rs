@@ -16,6 +16,7 @@ mod lookups;
 mod nodes;
 mod renames;
 pub(crate) mod router;
+mod stale_names;
 pub(crate) mod views;
 
 pub use listings::{Asked, ListingCache};
@@ -66,9 +67,25 @@ pub trait Derived: Send + Sync + fmt::Debug {
 
     /// Returns the version of a directory's contents. Other contents never have the same number.
     async fn version(&self, directory: &[Name]) -> Result<u64>;
+
+    /// Takes names that no longer lead to the same entry, about `limit` at most. Returns none once all were taken, and always in a
+    /// tree whose entries expire instead.
+    fn take_stale(&self, limit: usize) -> Vec<StaleNames> {
+        let _ = limit;
+        Vec::new()
+    }
 }
 
 /// Names that no longer lead to the same entry.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StaleNames {
+    /// Some names of a directory.
+    In(DerivedStale),
+    /// All names in a directory and below.
+    Below(Vec<Name>),
+}
+
+/// Names of one directory that no longer lead to the same entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DerivedStale {
     /// The directory of these names. Other names in it may be new.

@@ -12,6 +12,7 @@ use store::Timestamp;
 use super::Derived;
 use super::created_files::CreatedFiles;
 use super::listings::Listings;
+use super::stale_names::UntoldNames;
 use crate::bucket::headers::Defaults;
 use crate::{Attr, Error, Result};
 
@@ -41,6 +42,8 @@ pub(crate) struct DerivedDirectories {
     pub(super) created: CreatedFiles,
     /// Listings that front ends may have cached.
     pub(crate) listings: Listings,
+    /// Stale names that front ends have not been told of.
+    pub(super) untold: UntoldNames,
 }
 
 #[derive(Debug, Default)]
@@ -68,8 +71,9 @@ impl DerivedDirectories {
         attached_at: Timestamp,
     ) -> Self {
         let root = if at.is_some() { Ino(DERIVED_BIT) } else { Ino::ROOT };
-        let (nodes, created, listings) = (Mutex::default(), CreatedFiles::default(), Listings::default());
-        Self { tree, at, root, top_mode, attached_at, nodes, created, listings }
+        let (nodes, created) = (Mutex::default(), CreatedFiles::default());
+        let (listings, untold) = (Listings::default(), UntoldNames::default());
+        Self { tree, at, root, top_mode, attached_at, nodes, created, listings, untold }
     }
 
     /// Returns the path of a derived directory.

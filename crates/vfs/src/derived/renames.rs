@@ -3,7 +3,7 @@
 //! A file that gets another name in its directory is renamed in the volume. A file that gets another directory has its
 //! properties changed by the view. Nothing can be moved between views, or between a view and the volume's own directories.
 
-use meta::{Ino, Inode, Name};
+use meta::{Ino, Inode, Name, Origin};
 
 use super::lookups::Target;
 use super::nodes::{DentryKey, DerivedDirectories};
@@ -80,7 +80,12 @@ impl ViewRouter {
             views.tree.place(new).await?;
             let (dir, home) = file.home.clone().ok_or(Error::NOT_FOUND)?;
             self.renamer
-                .rename_in_volume((dir, home.as_bytes()), (dir, to.1.as_bytes()), libc::RENAME_NOREPLACE)
+                .rename_in_volume(
+                    Origin::Other,
+                    (dir, home.as_bytes()),
+                    (dir, to.1.as_bytes()),
+                    libc::RENAME_NOREPLACE,
+                )
                 .await?;
         } else if from.1 == to.1 {
             views.tree.rename(old, new).await?;
@@ -108,7 +113,8 @@ impl ViewRouter {
         }
         let (dir, home) = file.home.clone().ok_or(Error::NOT_FOUND)?;
         let (other_dir, other_home) = other.home.clone().ok_or(Error::NOT_FOUND)?;
-        self.renamer.rename_in_volume((dir, home.as_bytes()), (other_dir, other_home.as_bytes()), 0).await?;
+        let (from_home, to_home) = ((dir, home.as_bytes()), (other_dir, other_home.as_bytes()));
+        self.renamer.rename_in_volume(Origin::Other, from_home, to_home, 0).await?;
         self.note_renamed(views, from, to, &file);
         Ok(())
     }
@@ -118,6 +124,6 @@ impl ViewRouter {
     fn note_renamed(&self, views: &DerivedDirectories, from: &DentryKey, to: &DentryKey, file: &Inode) {
         views.created.remove(from);
         views.created.insert(to.clone(), file.ino);
-        self.names.invalidations().entry(to.0, to.1.as_bytes());
+        self.names.tell_entry(to.0, to.1.as_bytes());
     }
 }

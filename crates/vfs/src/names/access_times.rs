@@ -3,7 +3,7 @@
 //!
 //! Invariant: an access time that a program sets is never overwritten by an earlier read.
 
-use meta::{Ino, Inode, Op};
+use meta::{Ino, Inode, Op, Origin};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -70,7 +70,7 @@ impl Names {
     /// Commits all pending access times to the namespace.
     pub(crate) fn flush_access_times(&self) -> Result<()> {
         // The op of a removed inode fails on its own, and is not needed.
-        let commit = |ops: Vec<Op>| self.tables.commit_all(&self.mount.context(), &ops).map(drop);
+        let commit = |ops: Vec<Op>| self.commit_all(Origin::FrontEnd, &ops).map(drop);
         while self.access_times.flush_batch(commit)? {}
         Ok(())
     }

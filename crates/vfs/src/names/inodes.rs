@@ -1,7 +1,7 @@
 //! Inodes, their paths and keys, and the snapshots of their content.
 
 use meta::namespace::read_inode;
-use meta::{Content, Dentry, FsError, Ino, Inode, Kind, Name, Op, Reader, RenameHow, Stored};
+use meta::{Content, Dentry, FsError, Ino, Inode, Kind, Name, Op, Origin, Reader, RenameHow, Stored};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use store::names;
@@ -149,10 +149,6 @@ impl Names {
     pub(crate) fn op_to_unshadow(&self, parent: Ino, name: &Name) -> Result<Option<Op>, FsError> {
         let Ok(beside) = Name::new(&names::colliding(name.as_bytes())) else { return Ok(None) };
         let is_there = self.tables.entry(parent, &beside)?.is_some_and(|entry| entry.kind != Kind::Directory);
-        if is_there {
-            self.invalidations.entry(parent, beside.as_bytes());
-            self.invalidations.entry(parent, name.as_bytes());
-        }
         let (from, to) = ((parent, beside), (parent, name.clone()));
         Ok(is_there.then_some(Op::Rename { from, to, how: RenameHow::NoReplace, keep: true }))
     }
@@ -269,7 +265,7 @@ impl Names {
         mtime: Option<store::Timestamp>,
     ) -> Result<Vec<ObjectKey>> {
         let op = self.publish_op(inode.ino, object, size_bytes, mtime)?;
-        Ok(self.tables.commit(&self.mount.context(), &op)?.released)
+        Ok(self.commit(Origin::FrontEnd, &op)?.released)
     }
 
     /// Returns the op that makes an object the inode's content.
@@ -288,7 +284,7 @@ impl Names {
     /// Records that the object at an inode's path was copied elsewhere or has another tag now.
     pub(crate) fn relocate(&self, inode: &Inode, there: &Stored) -> Result<()> {
         let op = self.relocate_op(inode.ino, there)?;
-        self.tables.commit(&self.mount.context(), &op)?;
+        self.commit(Origin::Bookkeeping, &op)?;
         Ok(())
     }
 

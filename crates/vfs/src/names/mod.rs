@@ -4,20 +4,20 @@ pub(crate) mod access_times;
 pub(crate) mod directory_handle;
 pub(crate) mod handles;
 pub(crate) mod inodes;
-pub(crate) mod invalidation;
 pub(crate) mod locks;
 pub(crate) mod positions;
 pub(crate) mod quotas;
 pub(crate) mod references;
 
-use meta::{Name, Namespace};
+use meta::{Name, Namespace, OpContext, Origin};
 use std::sync::{Arc, Weak};
 
 use crate::Result;
+use crate::followers::front_ends::FrontEnds;
+use crate::followers::op_log::OpLogFollower;
 use crate::mount::Mount;
 use crate::names::access_times::AccessTimes;
 use crate::names::handles::Handles;
-use crate::names::invalidation::Invalidations;
 use crate::names::locks::Locks;
 use crate::names::references::References;
 
@@ -31,7 +31,8 @@ pub(crate) struct Names {
     handles: Handles,
     access_times: AccessTimes,
     locks: Locks,
-    invalidations: Invalidations,
+    front_ends: FrontEnds,
+    follower: OpLogFollower,
 }
 
 impl Names {
@@ -45,7 +46,8 @@ impl Names {
             handles: Handles::default(),
             access_times: AccessTimes::default(),
             locks: Locks::default(),
-            invalidations: Invalidations::default(),
+            front_ends: FrontEnds::default(),
+            follower: OpLogFollower::default(),
         })
     }
 
@@ -60,8 +62,23 @@ impl Names {
     }
 
     /// Returns the queues of invalidations.
-    pub(crate) fn invalidations(&self) -> &Invalidations {
-        &self.invalidations
+    pub(crate) fn front_ends(&self) -> &FrontEnds {
+        &self.front_ends
+    }
+
+    /// Returns the follower of the op log.
+    pub(crate) fn follower(&self) -> &OpLogFollower {
+        &self.follower
+    }
+
+    /// Returns a reference for tasks, which do not keep the mount alive.
+    pub(crate) fn weak(&self) -> Weak<Self> {
+        self.me.clone()
+    }
+
+    /// Returns the context of a change that is made now.
+    pub(crate) fn context(&self, origin: Origin) -> OpContext {
+        self.mount.context(origin)
     }
 
     /// Returns the locks that programs hold.

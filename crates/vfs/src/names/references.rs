@@ -1,7 +1,8 @@
 //! State of the kernel: the inodes that it references, and the versions of file data that its page cache may hold.
 
-use meta::Ino;
+use meta::{Ino, Name};
 use std::collections::BTreeMap;
+use std::mem;
 use std::ops::Bound;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use store::ETag;
@@ -22,7 +23,12 @@ struct Reference {
     is_mixed: bool,
     /// Attributes of a removed directory that is still open.
     removed: Option<Box<Attr>>,
+    /// Names that led to the inode, and that front ends have not been told of.
+    lost_names: Vec<DentryKey>,
 }
+
+/// Directory and name.
+type DentryKey = (Ino, Name);
 
 impl References {
     pub(crate) fn add(&self, ino: Ino) {
@@ -46,6 +52,28 @@ impl References {
         if let Some(reference) = self.lock().get_mut(&directory.ino) {
             reference.removed = Some(Box::new(directory));
         }
+    }
+
+    /// Records that a name no longer leads to an inode, if the kernel references the inode.
+    pub(crate) fn note_lost_name(&self, ino: Ino, parent: Ino, name: &Name) {
+        if let Some(reference) = self.lock().get_mut(&ino) {
+            let names = &mut reference.lost_names;
+            if !names.iter().any(|(dir, known)| (*dir, known) == (parent, name)) {
+                names.push((parent, name.clone()));
+            }
+        }
+    }
+
+    /// Removes a name of which front ends have been told.
+    pub(crate) fn forget_lost_name(&self, ino: Ino, parent: Ino, name: &Name) {
+        if let Some(reference) = self.lock().get_mut(&ino) {
+            reference.lost_names.retain(|(dir, known)| (*dir, known) != (parent, name));
+        }
+    }
+
+    /// Takes the names that no longer lead to an inode, and that front ends have not been told of.
+    pub(crate) fn take_lost_names(&self, ino: Ino) -> Vec<DentryKey> {
+        self.lock().get_mut(&ino).map(|reference| mem::take(&mut reference.lost_names)).unwrap_or_default()
     }
 
     /// Returns the attributes of a removed directory that the kernel still references.

@@ -1,6 +1,6 @@
 //! The directories at a volume's root as buckets.
 
-use meta::{Ino, Inode, Name};
+use meta::{Ino, Inode, Name, Origin};
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -9,7 +9,6 @@ use store::{Buckets, ListRequest, ObjectKey, ObjectStore, StoreError, Timestamp,
 use super::directory_objects::{ByInode, ByPath, DirectoryObjects, ObjectNaming};
 use super::errors::error_about;
 use crate::attr::Caller;
-use crate::names::invalidation::Invalidation;
 use crate::volumes::Volume;
 use crate::{Error, Filesystem};
 
@@ -44,11 +43,6 @@ impl<N: ObjectNaming> DirectoryBuckets<N> {
             Box::pin(self.fs.bucket.discovery.find(Ino::ROOT, &bytes)).await.map_err(error_about(&key))?;
         found.filter(Inode::is_dir).ok_or_else(|| no_such_bucket(name))
     }
-
-    async fn invalidate(&self, name: &str) {
-        let news = vec![Invalidation::entry(Ino::ROOT, name.as_bytes()), Invalidation::Inode(Ino::ROOT)];
-        self.fs.names.invalidations().deliver(news).await;
-    }
 }
 
 impl<N> fmt::Debug for DirectoryBuckets<N> {
@@ -71,7 +65,9 @@ where
         bucket_name::check(name)?;
         let config = &self.fs.mount.config;
         let caller = Caller { uid: config.uid, gid: config.gid, umask: 0 };
-        let made = Box::pin(self.fs.mkdir(caller, Ino::ROOT, name.as_bytes(), config.dir_mode)).await;
+        let made =
+            Box::pin(self.fs.mkdir_by(Origin::Other, caller, Ino::ROOT, name.as_bytes(), config.dir_mode));
+        let made = made.await;
         match made {
             Ok(made) => self.fs.bucket.name_evictor.forget(made.ino, 1),
             Err(error) if error.errno() == libc::EEXIST => return Err(bucket_name::exists(name)),
@@ -82,7 +78,7 @@ where
         let objects = self.objects(name);
         objects.forget_settings(N::remaining_documents(&objects)?).await?;
         Box::pin(self.fs.settings.move_pending_settings()).await?;
-        self.invalidate(name).await;
+        self.fs.names.delivered().await;
         Ok(())
     }
 
@@ -98,7 +94,7 @@ where
             objects.abort(&upload.key, &upload.id).await?;
         }
         let settings = N::remaining_documents(&objects)?;
-        let gone = Box::pin(self.fs.rmdir(Ino::ROOT, name.as_bytes())).await;
+        let gone = Box::pin(self.fs.rmdir_by(Origin::Other, Ino::ROOT, name.as_bytes())).await;
         match gone {
             Ok(()) => {}
             Err(Error::Errno { errno: libc::ENOTEMPTY, .. })
@@ -109,7 +105,7 @@ where
         // If the process dies before this, creating a bucket of the same name clears the settings.
         objects.forget_settings(settings).await?;
         Box::pin(self.fs.settings.move_pending_settings()).await?;
-        self.invalidate(name).await;
+        self.fs.names.delivered().await;
         Ok(())
     }
 

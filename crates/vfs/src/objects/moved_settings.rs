@@ -10,7 +10,7 @@
 //! Not covered: renames by other mounts of the bucket take effect only when an endpoint of the renaming machine reads settings.
 
 use bytes::Bytes;
-use meta::{FsError, Ino, Name, Op, XattrHow};
+use meta::{FsError, Ino, Name, Op, Origin, XattrHow};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -124,7 +124,7 @@ impl BucketSettings {
     pub(crate) fn forget_settings_of(&self, parent: Ino, name: &Name) -> Result<()> {
         self.commit_with_settings(None, Some((parent, name)), |notes| match notes.is_empty() {
             true => Ok(()),
-            false => Ok(self.names.tables().commit_together(&self.mount.context(), &notes).map(drop)?),
+            false => Ok(self.names.commit_together(Origin::Bookkeeping, &notes).map(drop)?),
         })
     }
 
@@ -263,7 +263,7 @@ impl BucketSettings {
         let _noting = self.notes.lock();
         if self.settings_note(bucket)?.as_deref() == Some(source) {
             let op = Op::RemoveXattr { ino: Ino::ROOT, name: attribute(bucket) };
-            self.names.tables().commit(&self.mount.context(), &op)?;
+            self.names.commit(Origin::Bookkeeping, &op)?;
         }
         Ok(())
     }
@@ -280,11 +280,7 @@ impl BucketSettings {
         let users = now.iter().filter(|(to, from)| *from == name && *to != name);
         let users = users.map(|(to, _)| note(to, aside.clone()));
         let ops: Vec<Op> = users.chain([note(&aside, Vec::new())]).collect();
-        self.names
-            .tables()
-            .commit_together(&self.mount.context(), &ops)
-            .map(drop)
-            .map_err(namespace_error_about(&root))
+        self.names.commit_together(Origin::Bookkeeping, &ops).map(drop).map_err(namespace_error_about(&root))
     }
 }
 

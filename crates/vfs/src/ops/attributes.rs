@@ -1,6 +1,6 @@
 //! `setattr`: changes of attributes and size.
 
-use meta::{AttrChanges, Ino, Kind, Op};
+use meta::{AttrChanges, Ino, Kind, Op, Origin};
 
 use crate::attr::{Caller, Changes};
 use crate::content::write::When;
@@ -20,6 +20,10 @@ impl Filesystem {
         self.mount.check_writable()?;
         self.views.derived.check_not_derived_directory(ino)?;
         let changes = with_set_id_dropped(&self.names, caller, ino, changes)?;
+        self.change(self.set_attributes(ino, changes, handle)).await
+    }
+
+    async fn set_attributes(&self, ino: Ino, changes: Changes, handle: Option<Handle>) -> Result<Attr> {
         if let Some(size) = changes.size_bytes {
             self.set_size(ino, size, handle).await?;
         }
@@ -30,7 +34,7 @@ impl Filesystem {
                 file.clear_touched();
             }
             let ops = self.names.with_export(ino, vec![Op::SetAttr { ino, changes }])?;
-            let commit = || self.names.tables().commit_together(&self.mount.context(), &ops);
+            let commit = || self.names.commit_together(Origin::FrontEnd, &ops);
             match changes.atime {
                 Some(_) => self.names.access_times().discard_for(ino, commit)?,
                 None => commit()?,
@@ -47,7 +51,7 @@ impl Filesystem {
         if without_set_id(mode) != mode {
             let changes = AttrChanges { mode: Some(without_set_id(mode)), ..AttrChanges::default() };
             let ops = self.names.with_export(ino, vec![Op::SetAttr { ino, changes }])?;
-            self.names.tables().commit_together(&self.mount.context(), &ops)?;
+            self.names.commit_together(Origin::FrontEnd, &ops)?;
             self.bucket.exports.export_soon(ino)?;
             return Ok(true);
         }

@@ -1,7 +1,7 @@
 //! Operations that change directory entries.
 
 use bytes::Bytes;
-use meta::{Ino, Kind, Op};
+use meta::{Ino, Kind, Op, Origin};
 
 use crate::attr::Caller;
 use crate::names::handles::Opened;
@@ -12,6 +12,16 @@ use crate::{Attr, Error, Filesystem, Result};
 const TARGET_BYTES_MAX: usize = 4095;
 
 impl Filesystem {
+    /// Runs a front end's change. If it fails after a commit, it is partly made, and the front end does not know how far.
+    pub(super) async fn change<T>(&self, change: impl Future<Output = Result<T>>) -> Result<T> {
+        let before = self.names.tables().engine().head();
+        let outcome = change.await;
+        if outcome.is_err() {
+            self.names.tell_own_since(before);
+        }
+        outcome
+    }
+
     /// Creates and opens a file. The file is stored at close, except for an exclusive create (`O_EXCL`) on a shared bucket,
     /// which stores an empty object at once.
     pub async fn create(
@@ -28,11 +38,15 @@ impl Filesystem {
         }
         self.views.derived.check_not_derived(parent, name_bytes)?;
         let name = self.bucket.discovery.free_name(parent, name_bytes, Kind::File).await?;
-        self.entries.creator.check_not_in_conflict(parent, &name)?;
-        if self.bucket.known.sharing().is_some() {
-            return self.entries.creator.create_shared(caller, parent, &name, mode, flags).await;
-        }
-        self.entries.creator.create_here(caller, parent, &name, mode, flags).await
+        let creator = &self.entries.creator;
+        creator.check_not_in_conflict(parent, &name)?;
+        let create = async {
+            match self.bucket.known.sharing() {
+                Some(_) => creator.create_shared(caller, parent, &name, mode, flags).await,
+                None => creator.create_here(Origin::FrontEnd, caller, parent, &name, mode, flags).await,
+            }
+        };
+        self.change(create).await
     }
 
     /// Creates and opens a file without a name (`O_TMPFILE`). It is deleted with its last handle unless it is linked before,
@@ -60,7 +74,9 @@ impl Filesystem {
     ) -> Result<Attr> {
         self.views.derived.check_not_derived(parent, name_bytes)?;
         let name = self.bucket.discovery.free_name(parent, name_bytes, kind).await?;
-        self.entries.creator.make_stored(caller, parent, &name, kind, mode, rdev, None).await
+        let creator = &self.entries.creator;
+        let make = creator.make_stored(Origin::FrontEnd, caller, parent, &name, kind, mode, rdev, None);
+        self.change(make).await
     }
 
     /// Creates a directory and its marker object.
@@ -68,9 +84,23 @@ impl Filesystem {
         if let Some(views) = self.views.derived.derived_at(parent) {
             return self.views.mkdir_derived(views, parent, name_bytes).await;
         }
+        let make = self.mkdir_by(Origin::FrontEnd, caller, parent, name_bytes, mode);
+        self.change(make).await
+    }
+
+    /// Creates a directory of the volume for `origin`.
+    pub(crate) async fn mkdir_by(
+        &self,
+        origin: Origin,
+        caller: Caller,
+        parent: Ino,
+        name_bytes: &[u8],
+        mode: u16,
+    ) -> Result<Attr> {
         self.views.derived.check_not_derived(parent, name_bytes)?;
         let name = self.bucket.discovery.free_name(parent, name_bytes, Kind::Directory).await?;
-        self.entries.creator.make_stored(caller, parent, &name, Kind::Directory, mode, 0, None).await
+        let kind = Kind::Directory;
+        self.entries.creator.make_stored(origin, caller, parent, &name, kind, mode, 0, None).await
     }
 
     /// Creates a symbolic link: an object whose body is the target.
@@ -93,12 +123,18 @@ impl Filesystem {
         }
         let name = self.bucket.discovery.free_name(parent, name_bytes, Kind::Symlink).await?;
         let target = Bytes::copy_from_slice(target);
-        self.entries.creator.make_stored(caller, parent, &name, Kind::Symlink, 0o777, 0, Some(target)).await
+        let (creator, kind) = (&self.entries.creator, Kind::Symlink);
+        let make = creator.make_stored(Origin::FrontEnd, caller, parent, &name, kind, 0o777, 0, Some(target));
+        self.change(make).await
     }
 
     /// Gives a file a further name, or its first one, in which case its content is stored now. In a volume named by path the
     /// bucket still shows the file under its primary name only.
     pub async fn link(&self, ino: Ino, parent: Ino, name_bytes: &[u8]) -> Result<Attr> {
+        self.change(self.link_file(ino, parent, name_bytes)).await
+    }
+
+    async fn link_file(&self, ino: Ino, parent: Ino, name_bytes: &[u8]) -> Result<Attr> {
         self.views.derived.check_not_derived(parent, name_bytes)?;
         let before = self.names.tables().inode(ino)?;
         if before.kind == Kind::Directory {
@@ -117,9 +153,7 @@ impl Filesystem {
             // The link is only in this machine's metadata. It must not survive a crash that undoes pending renames of the file,
             // or it would lead to another file.
             self.bucket.moves.sync_move_journal().await?;
-            self.names
-                .tables()
-                .commit(&self.mount.context(), &Op::Link { ino, parent, name: name.clone() })?;
+            self.names.commit(Origin::FrontEnd, &Op::Link { ino, parent, name: name.clone() })?;
             Ok::<_, Error>(())
         };
         let linked = linked.await;
@@ -128,7 +162,7 @@ impl Filesystem {
         if let Some(file) = unnamed
             && let Err(error) = self.entries.creator.store_named(&file).await
         {
-            self.names.tables().commit(&self.mount.context(), &Op::Unlink { parent, name, keep: true })?;
+            self.names.commit(Origin::FrontEnd, &Op::Unlink { parent, name, keep: true })?;
             return Err(error);
         }
         self.names.references().add(ino);
@@ -144,7 +178,7 @@ impl Filesystem {
         }
         self.mount.check_writable()?;
         let name = name(name_bytes)?;
-        self.volume.unlink(parent, name).await
+        self.change(self.volume.unlink(parent, name)).await
     }
 
     /// Removes an empty directory.
@@ -152,6 +186,12 @@ impl Filesystem {
         if let Some(views) = self.views.derived.derived_at(parent) {
             return self.views.rmdir_derived(views, parent, name_bytes).await;
         }
+        let remove = self.rmdir_by(Origin::FrontEnd, parent, name_bytes);
+        self.change(remove).await
+    }
+
+    /// Removes an empty directory of the volume for `origin`.
+    pub(crate) async fn rmdir_by(&self, origin: Origin, parent: Ino, name_bytes: &[u8]) -> Result<()> {
         self.views.derived.check_not_derived(parent, name_bytes)?;
         self.mount.check_writable()?;
         let name = name(name_bytes)?;
@@ -159,7 +199,7 @@ impl Filesystem {
         if inode.kind != Kind::Directory {
             return Err(Error::NOT_DIRECTORY);
         }
-        self.volume.rmdir(parent, name, &inode).await
+        self.volume.rmdir(origin, parent, name, &inode).await
     }
 }
 
@@ -174,6 +214,6 @@ impl Filesystem {
         }
         self.views.derived.check_not_derived(from.0, from.1)?;
         self.views.derived.check_not_derived(to.0, to.1)?;
-        Box::pin(self.volume.rename(from, to, flags)).await
+        Box::pin(self.change(self.volume.rename(from, to, flags))).await
     }
 }

@@ -1,7 +1,7 @@
 //! Creation of files, directories, symbolic links and special files.
 
 use bytes::Bytes;
-use meta::{Ino, Inode, Kind, Name, Op};
+use meta::{Ino, Inode, Kind, Name, Op, Origin};
 use std::sync::Arc;
 use store::Precondition;
 
@@ -83,9 +83,10 @@ impl Creator {
             if self.names.tables().entry(parent, name)?.is_some() {
                 return Err(Error::StaleEntry("another mount of the bucket has just created the file"));
             }
-            return self.create_here(caller, parent, name, mode, flags).await;
+            return self.create_here(Origin::FrontEnd, caller, parent, name, mode, flags).await;
         }
-        let attr = self.make_stored(caller, parent, name, Kind::File, mode, 0, None).await?;
+        let attr =
+            self.make_stored(Origin::FrontEnd, caller, parent, name, Kind::File, mode, 0, None).await?;
         // `make_stored` has counted the kernel's reference already.
         let file = self.opener.open_file(attr.ino)?;
         Ok((attr, self.opener.new_handle(file.into_open_file(), flags | libc::O_RDWR)))
@@ -98,6 +99,7 @@ impl Creator {
 
     pub(crate) async fn create_here(
         &self,
+        origin: Origin,
         caller: Caller,
         parent: Ino,
         name: &Name,
@@ -107,7 +109,7 @@ impl Creator {
         let (inode, file) = {
             // A file that is neither stored nor open would look like the leftover of a dead mount.
             let _changing = self.known.changes().begin(parent, name);
-            let inode = self.make(caller, parent, name, Kind::File, mode, 0, None)?;
+            let inode = self.make(origin, caller, parent, name, Kind::File, mode, 0, None)?;
             let file = self.opener.open_file(inode.ino)?;
             file.set_new(true);
             (inode, file)
@@ -145,6 +147,7 @@ impl Creator {
     #[expect(clippy::too_many_arguments, reason = "a new inode has so many properties")]
     fn make(
         &self,
+        origin: Origin,
         caller: Caller,
         parent: Ino,
         name: &Name,
@@ -166,7 +169,7 @@ impl Creator {
             rdev,
             target,
         };
-        let made = self.names.tables().commit(&self.mount.context(), &op)?.inode;
+        let made = self.names.commit(origin, &op)?.inode;
         made.ok_or(Error::new(libc::EIO, "the namespace created no inode"))
     }
 
@@ -174,6 +177,7 @@ impl Creator {
     #[expect(clippy::too_many_arguments, reason = "a new inode has so many properties")]
     pub(crate) async fn make_stored(
         &self,
+        origin: Origin,
         caller: Caller,
         parent: Ino,
         name: &Name,
@@ -185,7 +189,7 @@ impl Creator {
         let _path = self.locks.lock_entries(&[&(parent, name.clone())]).await?;
         // A directory that is not stored yet would look like one that was removed in the bucket.
         let _changing = self.known.changes().begin(parent, name);
-        let inode = self.make(caller, parent, name, kind, mode, rdev, target.clone())?;
+        let inode = self.make(origin, caller, parent, name, kind, mode, rdev, target.clone())?;
         let body = target.unwrap_or_default();
         if let Err(error) = self.publisher.store_new_locked(&inode, body, Precondition::Absent).await {
             self.known.roll_back_create(parent, name, &inode)?;

@@ -6,6 +6,7 @@ use crate::content::write::When;
 use crate::content::write::assemble::PART_BYTES_MIN;
 use crate::content::write::copy::{COPIED_MAX, unsupported};
 use crate::content::write::editor::end_of;
+use crate::followers::invalidation::Invalidation;
 use crate::names::handles::Handle;
 use crate::{Error, Filesystem, Result};
 
@@ -49,7 +50,7 @@ impl Filesystem {
     pub async fn append(&self, handle: Handle, expected: u64, data: &[u8]) -> Result<()> {
         if self.io.editor.write_at(handle, None, data).await? != expected {
             // The front end caches the written bytes at the wrong offset.
-            self.names.invalidations().inode(self.names.handles().file(handle)?.file.ino);
+            self.names.tell(Invalidation::Inode(self.names.handles().file(handle)?.file.ino));
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 //! No store swaps two keys. Both objects are copied to keys of their own, one op swaps the names, and both files are stored at
 //! their new paths. After a crash in between, the next mount stores them there.
 
-use meta::{Ino, Inode, Kind, Name, Op, RenameHow};
+use meta::{Ino, Inode, Kind, Name, Op, Origin, RenameHow};
 use store::{CopyOptions, ObjectKey, ObjectRef};
 
 use crate::content::open_file::OpenFile;
@@ -17,7 +17,7 @@ type DentryKey = (Ino, Name);
 
 impl Renamer {
     /// Swaps two names, which must exist. Fails with EINVAL for directories, which have too many keys.
-    pub(crate) async fn exchange(&self, from: DentryKey, to: DentryKey) -> Result<()> {
+    pub(crate) async fn exchange(&self, origin: Origin, from: DentryKey, to: DentryKey) -> Result<()> {
         let source = self.discovery.must(self.discovery.find(from.0, &from.1).await?)?;
         let target = self.discovery.must(self.discovery.find(to.0, &to.1).await?)?;
         if source.ino == target.ino {
@@ -32,7 +32,7 @@ impl Renamer {
         let source = self.opener.open_file(source.ino)?;
         let outcome = match self.opener.open_file(target.ino) {
             Ok(target) => {
-                let exchanged = self.exchange_files((from, &source), (to, &target)).await;
+                let exchanged = self.exchange_files(origin, (from, &source), (to, &target)).await;
                 exchanged.and(target.close().await)
             }
             Err(error) => Err(error),
@@ -43,6 +43,7 @@ impl Renamer {
     /// Swaps two open files, which are locked so that neither is published, moved or removed meanwhile.
     async fn exchange_files(
         &self,
+        origin: Origin,
         (from, source): (DentryKey, &OpenFile),
         (to, target): (DentryKey, &OpenFile),
     ) -> Result<()> {
@@ -56,7 +57,7 @@ impl Renamer {
             let _changing =
                 (self.known.changes().begin(from.0, &from.1), self.known.changes().begin(to.0, &to.1));
             let op = Op::Rename { from, to, how: RenameHow::Exchange, keep: false };
-            self.names.tables().commit(&self.mount.context(), &op)
+            self.names.commit(origin, &op)
         };
         // The swap must be durable before objects appear at the new paths.
         self.names.sync_names_unless_write_back().await?;

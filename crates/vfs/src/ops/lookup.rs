@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use futures_util::TryStreamExt as _;
-use meta::{FsError, Ino, Kind, Op};
+use meta::{FsError, Ino, Kind, Op, Origin};
 use store::GetOptions;
 
 use crate::bucket::headers;
@@ -89,7 +89,7 @@ impl Filesystem {
         let pieces: Vec<Bytes> = object.body.try_collect().await?;
         let target = seen.target.get_or_insert_with(|| pieces.concat().into()).clone();
         if seen.kind == Kind::Symlink {
-            match self.names.tables().commit(&self.mount.context(), &Op::Refresh { ino, seen }) {
+            match self.names.commit(Origin::Other, &Op::Refresh { ino, seen }) {
                 Ok(_) | Err(FsError::Late | FsError::NotFound) => {}
                 Err(error) => return Err(error.into()),
             }

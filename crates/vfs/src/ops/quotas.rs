@@ -1,6 +1,6 @@
 //! Quotas that operators set.
 
-use meta::{Limits, Quota};
+use meta::{Limits, Origin, Quota};
 
 use crate::Result;
 use crate::ops::admin::Admin;
@@ -12,7 +12,7 @@ impl Admin<'_> {
         self.fs.mount.check_writable()?;
         self.fs.volume.check_has_quotas()?;
         let dir = self.fs.bucket.discovery.at_path(path).await?;
-        Ok(self.fs.names.tables().set_quota(&self.fs.mount.context(), dir.ino, limits)?)
+        Ok(self.fs.names.tables().set_quota(&self.fs.mount.context(Origin::Bookkeeping), dir.ino, limits)?)
     }
 
     /// Returns a directory's own quota.

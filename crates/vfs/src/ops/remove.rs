@@ -1,6 +1,6 @@
 //! Removal of files and directories.
 
-use meta::{FsError, Ino, Inode, Name, Op};
+use meta::{FsError, Ino, Inode, Name, Op, Origin};
 use std::sync::Arc;
 
 use crate::base::Base;
@@ -60,15 +60,15 @@ impl Remover {
 impl Remover {
     /// Removes a known name in a volume named by path. Unlike `unlink`, stores no marker: a directory without one disappears with
     /// its last entry.
-    pub(crate) async fn unlink_name(&self, parent: Ino, name: &Name, ino: Ino) -> Result<()> {
+    pub(crate) async fn unlink_name(&self, origin: Origin, parent: Ino, name: &Name, ino: Ino) -> Result<()> {
         let file = self.opener.open_file(ino)?;
-        let outcome = self.unlink_file(parent, name, &file).await;
+        let outcome = self.unlink_file(origin, parent, name, &file).await;
         let closed = file.close().await;
         outcome.and(closed)
     }
 
     /// Removes a name of an open file, which is locked so that it is not published, moved or removed meanwhile.
-    async fn unlink_file(&self, parent: Ino, name: &Name, file: &OpenFile) -> Result<()> {
+    async fn unlink_file(&self, origin: Origin, parent: Ino, name: &Name, file: &OpenFile) -> Result<()> {
         let mut state = file.write_state.lock().await;
         self.publisher.resolve_unconfirmed_upload(file, &mut state).await?;
         Box::pin(self.renamer.promote_link(parent, name, file, &mut state)).await?;
@@ -77,9 +77,7 @@ impl Remover {
         }
         if !self.names.is_shown(parent, name, &self.names.tables().inode(file.ino)?)? {
             let _changing = self.known.changes().begin(parent, name);
-            self.names
-                .tables()
-                .commit(&self.mount.context(), &Op::Unlink { parent, name: name.clone(), keep: true })?;
+            self.names.commit(origin, &Op::Unlink { parent, name: name.clone(), keep: true })?;
             // Otherwise a loss of power would restore the name, leading to whatever is at the file's path then.
             return self.names.sync_names_unless_write_back().await;
         }
@@ -87,13 +85,19 @@ impl Remover {
             0 | 1 => None,
             _ => self.publisher.preserve_object(file, &mut state).await?,
         };
-        let taken = self.delete_and_unlink(parent, name, file).await;
+        let taken = self.delete_and_unlink(origin, parent, name, file).await;
         self.publisher.finish_preserving(file, &mut state, aside, taken.is_ok()).await?;
         taken
     }
 
     /// Deletes the object, then the name. The file is open, at least by this call: its last close purges it.
-    async fn delete_and_unlink(&self, parent: Ino, name: &Name, file: &OpenFile) -> Result<()> {
+    async fn delete_and_unlink(
+        &self,
+        origin: Origin,
+        parent: Ino,
+        name: &Name,
+        file: &OpenFile,
+    ) -> Result<()> {
         let _path = self.locks.lock_entries(&[&(parent, name.clone())]).await?;
         let key = self.mount.layout.key(self.names.tables(), &self.names.tables().inode(file.ino)?)?;
         let _key_lock = self.locks.key_locks().lock(&key).await;
@@ -110,11 +114,7 @@ impl Remover {
                 .inspect_err(|_| self.content.files().mark_unconfirmed(file.ino))?;
         }
         self.exports.window().remove(file.ino);
-        match self
-            .names
-            .tables()
-            .commit(&self.mount.context(), &Op::Unlink { parent, name: name.clone(), keep: true })
-        {
+        match self.names.commit(origin, &Op::Unlink { parent, name: name.clone(), keep: true }) {
             // Reconciliation has removed the parent directory meanwhile.
             Ok(_) | Err(FsError::NotFound) => Ok(()),
             Err(error) => Err(error.into()),
@@ -122,7 +122,13 @@ impl Remover {
     }
 
     /// Deletes the marker, then the name.
-    pub(crate) async fn delete_and_rmdir(&self, parent: Ino, name: Name, inode: &Inode) -> Result<()> {
+    pub(crate) async fn delete_and_rmdir(
+        &self,
+        origin: Origin,
+        parent: Ino,
+        name: Name,
+        inode: &Inode,
+    ) -> Result<()> {
         let _path = self.locks.lock_entries(&[&(parent, name.clone())]).await?;
         let is_shown = self.names.has_path_key(inode)?;
         let marker = self.mount.layout.key(self.names.tables(), inode).ok().filter(|_| is_shown);
@@ -138,20 +144,22 @@ impl Remover {
             self.content.delete(marker).await?;
         }
         self.exports.window().remove(inode.ino);
-        self.forget_directory(parent, name)
+        self.forget_directory(origin, parent, name)
     }
 
-    pub(crate) fn forget_directory(&self, parent: Ino, name: Name) -> Result<()> {
+    pub(crate) fn forget_directory(&self, origin: Origin, parent: Ino, name: Name) -> Result<()> {
         let again = self.names.op_to_unshadow(parent, &name)?;
         let has_beside = again.is_some();
+        // A front end knows nothing of the file that gets its name back.
+        let origin = if has_beside { Origin::Other } else { origin };
         let rmdir = Op::Rmdir { parent, name: name.clone() };
         self.settings.commit_with_settings(Some((parent, &name)), None, |notes| {
             let ops: Vec<Op> = [rmdir.clone()].into_iter().chain(again).chain(notes.clone()).collect();
-            match self.names.tables().commit_together(&self.mount.context(), &ops) {
+            match self.names.commit_together(origin, &ops) {
                 // The shadowed file was removed in between.
                 Err(FsError::NotFound) if has_beside => {
                     let ops: Vec<Op> = [rmdir].into_iter().chain(notes).collect();
-                    Ok(self.names.tables().commit_together(&self.mount.context(), &ops).map(drop)?)
+                    Ok(self.names.commit_together(origin, &ops).map(drop)?)
                 }
                 done => Ok(done.map(drop)?),
             }

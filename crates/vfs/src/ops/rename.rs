@@ -7,7 +7,7 @@
 mod tree;
 mod under_lease;
 
-use meta::{FsError, Ino, Inode, Kind, Name, Op, RenameHow};
+use meta::{FsError, Ino, Inode, Kind, Name, Op, Origin, RenameHow};
 use staging::mover::Mover;
 use std::sync::Arc;
 use store::{KeyLock, ObjectKey, ObjectRef, Precondition};
@@ -106,6 +106,7 @@ struct RenamePlan {
     source: Inode,
     target: Option<Inode>,
     how: MoveKind,
+    origin: Origin,
 }
 
 /// A requested rename.
@@ -134,6 +135,7 @@ impl Renamer {
     /// Renames a name between directories that follow the bucket.
     pub(crate) async fn rename_in_volume(
         &self,
+        origin: Origin,
         from: (Ino, &[u8]),
         to: (Ino, &[u8]),
         flags: u32,
@@ -146,29 +148,41 @@ impl Renamer {
             ));
         }
         match (how, self.known.sharing()) {
-            (RenameHow::Exchange, None) => self.exchange(from, to).await,
+            (RenameHow::Exchange, None) => self.exchange(origin, from, to).await,
             (RenameHow::Exchange, Some(_)) => Err(Error::new(
                 libc::EINVAL,
                 "RENAME_EXCHANGE is not possible on a bucket that other machines mount",
             )),
-            (_, None) => self.rename_here(&from, &to, how).await,
-            (_, Some(sharing)) => Box::pin(self.rename_shared(sharing, &from, &to, how)).await,
+            (_, None) => self.rename_here(origin, &from, &to, how).await,
+            (_, Some(sharing)) => Box::pin(self.rename_shared(sharing, origin, &from, &to, how)).await,
         }
     }
 
-    pub(crate) async fn rename_here(&self, from: &DentryKey, to: &DentryKey, how: RenameHow) -> Result<()> {
+    pub(crate) async fn rename_here(
+        &self,
+        origin: Origin,
+        from: &DentryKey,
+        to: &DentryKey,
+        how: RenameHow,
+    ) -> Result<()> {
         for _ in 1..ATTEMPTS_MAX {
-            match Box::pin(self.rename_once(from, to, how)).await {
+            match Box::pin(self.rename_once(origin, from, to, how)).await {
                 Err(Error::Namespace(FsError::Conflict)) => {}
                 outcome => return outcome,
             }
         }
-        Box::pin(self.rename_once(from, to, how)).await
+        Box::pin(self.rename_once(origin, from, to, how)).await
     }
 
     /// Tries to rename once. Fails with `Conflict` if the new name changed meanwhile.
-    async fn rename_once(&self, from: &DentryKey, to: &DentryKey, how: RenameHow) -> Result<()> {
-        let plan = self.plan_rename(from.clone(), to.clone(), how).await?;
+    async fn rename_once(
+        &self,
+        origin: Origin,
+        from: &DentryKey,
+        to: &DentryKey,
+        how: RenameHow,
+    ) -> Result<()> {
+        let plan = self.plan_rename(origin, from.clone(), to.clone(), how).await?;
         if plan.target.as_ref().is_some_and(|target| target.ino == plan.source.ino) {
             return Ok(());
         }
@@ -188,7 +202,13 @@ impl Renamer {
         Ok(())
     }
 
-    async fn plan_rename(&self, from: DentryKey, to: DentryKey, how: RenameHow) -> Result<RenamePlan> {
+    async fn plan_rename(
+        &self,
+        origin: Origin,
+        from: DentryKey,
+        to: DentryKey,
+        how: RenameHow,
+    ) -> Result<RenamePlan> {
         // Attributes known from a listing must be made authoritative, because they count as such once published under the new
         // name.
         let source = self
@@ -199,7 +219,7 @@ impl Renamer {
         if target.is_none() {
             self.names.check_not_escape(to.0, &to.1, source.kind)?;
         }
-        Ok(RenamePlan { from, to, source, target, how: MoveKind::Rename(how) })
+        Ok(RenamePlan { from, to, source, target, how: MoveKind::Rename(how), origin })
     }
 
     /// Fails for renames that POSIX refuses, before any object moves.
@@ -319,7 +339,8 @@ impl Renamer {
             };
             let (from, to) = ((parent, name.clone()), promoted.clone());
             let (source, target) = (inode.clone(), Some(inode));
-            let plan = RenamePlan { from, to, source, target, how: MoveKind::PromoteLink };
+            let (how, origin) = (MoveKind::PromoteLink, Origin::Bookkeeping);
+            let plan = RenamePlan { from, to, source, target, how, origin };
             let prefix = self.mount.layout.directory(self.names.tables(), promoted.0)?;
             match object_key(&prefix, promoted.1.as_bytes()) {
                 // A foreign object at that key: the bucket gives the name to that object.
@@ -461,6 +482,11 @@ impl Renamer {
     /// Renames in the namespace, in one commit with the change of the content.
     fn rename_entry(&self, plan: &RenamePlan, content: Option<Op>) -> Result<()> {
         self.check_target_unchanged(plan)?;
+        let origin = match content {
+            // A front end knows nothing of a file that gets its name back from a directory.
+            Some(Op::Rename { .. }) => Origin::Other,
+            _ => plan.origin,
+        };
         let (from, to) = (plan.from.clone(), plan.to.clone());
         // A replaced file is open, at least by this call: its last close purges it.
         let keep = plan.target.as_ref().is_some_and(|target| target.kind != Kind::Directory);
@@ -474,7 +500,7 @@ impl Renamer {
         };
         self.settings.commit_with_settings(left, reached, |notes| {
             let ops: Vec<Op> = [op].into_iter().chain(content).chain(notes).collect();
-            Ok(self.names.tables().commit_together(&self.mount.context(), &ops)?)
+            Ok(self.names.commit_together(origin, &ops)?)
         })?;
         if plan.how == MoveKind::PromoteLink {
             return Ok(());

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use meta::acl::{ACCESS, Acl};
-use meta::{AttrChanges, FsError, Ino, Op, SETGID, XattrHow};
+use meta::{AttrChanges, FsError, Ino, Op, Origin, SETGID, XattrHow};
 
 use crate::bucket::metadata::USER;
 use crate::names::Names;
@@ -76,7 +76,7 @@ impl Filesystem {
         ops.push(Op::SetXattr { ino, name: name.into(), value, how });
         // An ACL changes the mode, which is exported.
         let ops = if name == ACCESS { self.names.with_export(ino, ops)? } else { ops };
-        self.names.tables().commit_together(&self.mount.context(), &ops)?;
+        self.names.commit_together(Origin::FrontEnd, &ops)?;
         if name == ACCESS {
             self.bucket.exports.export_soon(ino)?;
         }
@@ -92,7 +92,7 @@ impl Filesystem {
         if self.bucket.metadata.is_of_object(&inode, name) {
             return self.bucket.discovery.change_object_xattr(&inode, name, None, XattrHow::Set).await;
         }
-        self.names.tables().commit(&self.mount.context(), &Op::RemoveXattr { ino, name: name.into() })?;
+        self.names.commit(Origin::FrontEnd, &Op::RemoveXattr { ino, name: name.into() })?;
         Ok(())
     }
 }

@@ -1,7 +1,7 @@
 //! A volume named by inode: a change of a name is one commit, and no object moves.
 
 use bytes::Bytes;
-use meta::{Ino, Inode, Kind, Name, Op, RenameHow};
+use meta::{Ino, Inode, Kind, Name, Op, Origin, RenameHow};
 use std::sync::Arc;
 
 use crate::attr::Caller;
@@ -75,7 +75,7 @@ impl InodeVolume {
         let ino = self.names.new_ino(parent)?;
         let (mode, umask) = (mode & 0o7777, caller.umask & 0o777);
         let op = Op::CreateOrphan { parent, ino, mode, umask, uid: caller.uid, gid: caller.gid };
-        let inode = self.names.tables().commit(&self.mount.context(), &op)?.inode.ok_or(Error::NOT_FOUND)?;
+        let inode = self.names.commit(Origin::FrontEnd, &op)?.inode.ok_or(Error::NOT_FOUND)?;
         let file = self.opener.open_file(ino)?;
         file.set_linkable(flags & libc::O_EXCL == 0);
         let begun = self.content.begin_new(&file, &mut *file.write_state.lock().await);
@@ -89,12 +89,12 @@ impl InodeVolume {
 
     pub(super) async fn unlink(&self, parent: Ino, name: Name) -> Result<()> {
         let op = Op::Unlink { parent, name, keep: true };
-        let removed = self.names.tables().commit(&self.mount.context(), &op)?;
+        let removed = self.names.commit(Origin::FrontEnd, &op)?;
         self.opener.release_orphan(&removed).await
     }
 
-    pub(super) fn rmdir(&self, parent: Ino, name: Name, directory: &Inode) -> Result<()> {
-        self.remover.forget_directory(parent, name)?;
+    pub(super) fn rmdir(&self, origin: Origin, parent: Ino, name: Name, directory: &Inode) -> Result<()> {
+        self.remover.forget_directory(origin, parent, name)?;
         self.known.forget_removed_directory(directory);
         Ok(())
     }
@@ -103,13 +103,19 @@ impl InodeVolume {
     pub(super) async fn rename(&self, from: (Ino, &[u8]), to: (Ino, &[u8]), flags: u32) -> Result<()> {
         let Move { from, to, how, leaves_whiteout } = Move::parse(from, to, flags)?;
         let mut ops = vec![Op::Rename { from: from.clone(), to: to.clone(), how, keep: true }];
-        if how != RenameHow::Exchange && self.is_directory_at(&from)? {
-            ops.extend(self.names.op_to_unshadow(from.0, &from.1)?);
+        let mut origin = Origin::FrontEnd;
+        if how != RenameHow::Exchange
+            && self.is_directory_at(&from)?
+            && let Some(unshadow) = self.names.op_to_unshadow(from.0, &from.1)?
+        {
+            // The front end knows nothing of the file that gets its name back.
+            origin = Origin::Other;
+            ops.push(unshadow);
         }
         // Renaming one name of an inode to another of its names does nothing and leaves no whiteout.
         if leaves_whiteout && !self.are_links_of_one_inode(&from, &to)? {
-            let context = self.mount.context();
             let ino = self.names.new_ino(from.0)?;
+            let (uid, gid) = (self.mount.config.uid, self.mount.config.gid);
             ops.push(Op::Create {
                 parent: from.0,
                 name: from.1,
@@ -117,13 +123,13 @@ impl InodeVolume {
                 kind: Kind::CharDevice,
                 mode: 0,
                 umask: 0,
-                uid: context.uid,
-                gid: context.gid,
+                uid,
+                gid,
                 rdev: 0,
                 target: None,
             });
         }
-        let moved = self.names.tables().commit_together(&self.mount.context(), &ops)?;
+        let moved = self.names.commit_together(origin, &ops)?;
         match moved.first() {
             Some(moved) => self.opener.release_orphan(moved).await,
             None => Ok(()),

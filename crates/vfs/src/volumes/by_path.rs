@@ -1,7 +1,7 @@
 //! A volume named by path: a change of a name is a change of objects as well.
 
 use bytes::Bytes;
-use meta::{Ino, Inode, Kind, Moment, Name};
+use meta::{Ino, Inode, Kind, Moment, Name, Origin};
 use staging::leases::left_over;
 use std::sync::Arc;
 use std::time::Duration;
@@ -95,13 +95,19 @@ impl PathVolume {
             return Err(Error::IS_DIRECTORY);
         }
         self.publisher.ensure_marker(parent).await?;
-        self.remover.unlink_name(parent, name, inode.ino).await
+        self.remover.unlink_name(Origin::FrontEnd, parent, name, inode.ino).await
     }
 
-    pub(super) async fn rmdir(&self, parent: Ino, name: Name, directory: &Inode) -> Result<()> {
+    pub(super) async fn rmdir(
+        &self,
+        origin: Origin,
+        parent: Ino,
+        name: Name,
+        directory: &Inode,
+    ) -> Result<()> {
         self.discovery.check_empty(directory).await?;
         self.publisher.ensure_marker(parent).await?;
-        let removed = self.remover.delete_and_rmdir(parent, name, directory).await;
+        let removed = self.remover.delete_and_rmdir(origin, parent, name, directory).await;
         if matches!(removed, Err(Error::Namespace(_))) {
             // An entry was created in between: the directory stays, so its marker is stored again.
             self.publisher.store_new(directory, Bytes::new(), Precondition::None).await?;
@@ -112,7 +118,7 @@ impl PathVolume {
     }
 
     pub(super) async fn rename(&self, from: (Ino, &[u8]), to: (Ino, &[u8]), flags: u32) -> Result<()> {
-        Box::pin(self.renamer.rename_in_volume(from, to, flags)).await
+        Box::pin(self.renamer.rename_in_volume(Origin::FrontEnd, from, to, flags)).await
     }
 
     pub(super) async fn sync_objects(&self) -> Result<()> {

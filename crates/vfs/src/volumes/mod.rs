@@ -5,7 +5,7 @@ mod by_path;
 pub(crate) mod rules;
 
 use bytes::Bytes;
-use meta::{Ino, Inode, Moment, Name};
+use meta::{Ino, Inode, Moment, Name, Origin};
 use std::time::Duration;
 use store::ObjectKey;
 
@@ -68,10 +68,16 @@ impl Volume {
     }
 
     /// Removes a directory that is empty.
-    pub(crate) async fn rmdir(&self, parent: Ino, name: Name, directory: &Inode) -> Result<()> {
+    pub(crate) async fn rmdir(
+        &self,
+        origin: Origin,
+        parent: Ino,
+        name: Name,
+        directory: &Inode,
+    ) -> Result<()> {
         match self {
-            Self::ByPath(volume) => volume.rmdir(parent, name, directory).await,
-            Self::ByInode(volume) => volume.rmdir(parent, name, directory),
+            Self::ByPath(volume) => volume.rmdir(origin, parent, name, directory).await,
+            Self::ByInode(volume) => volume.rmdir(origin, parent, name, directory),
         }
     }
 

@@ -7,13 +7,14 @@ use vfs::{Error, Result};
 
 impl FileClient {
     pub(super) async fn unlink(&mut self, mount: &Mount) -> StepResult {
+        let kernel = self.kernel(mount);
         let key = self.shared.random_key();
         self.trace_line(format!("unlinks '{key}'"));
         let since = self.shared.now();
         let id = self.shared.begin_set(Actor::Files, &key, None);
         let unlinked = async {
-            let (dir, name) = parent_of_existing(&mount.fs, &key).await?;
-            mount.fs.unlink(dir, name.as_bytes()).await
+            let (dir, name) = parent_of_existing(&kernel, &key).await?;
+            kernel.unlink(dir, name.as_bytes()).await
         };
         let unlinked = unlinked.await;
         if mount.injector.has_crashed() {
@@ -46,6 +47,7 @@ impl FileClient {
     }
 
     pub(super) async fn rename(&mut self, mount: &Mount) -> StepResult {
+        let kernel = self.kernel(mount);
         let (from, to) = (self.shared.random_key(), self.shared.random_key());
         if from == to || from.starts_with(&format!("{to}/")) || to.starts_with(&format!("{from}/")) {
             return Ok(());
@@ -53,15 +55,16 @@ impl FileClient {
         self.trace_line(format!("renames '{from}' to '{to}'"));
         let ends = (KeySet::Key(from.clone()), KeySet::Key(to.clone()));
         let renamed = async {
-            let source = parent_of_existing(&mount.fs, &from).await?;
-            let target = parent(&mount.fs, &to).await?;
+            let source = parent_of_existing(&kernel, &from).await?;
+            let target = parent(&kernel, &to).await?;
             let (source, target) = ((source.0, source.1.as_bytes()), (target.0, target.1.as_bytes()));
-            mount.fs.rename(source, target, 0).await
+            kernel.rename(source, target, 0).await
         };
         self.rename_with(mount, ends, (&from, &to), renamed).await
     }
 
     pub(super) async fn rename_directory(&mut self, mount: &Mount) -> StepResult {
+        let kernel = self.kernel(mount);
         let (from, to) = (DIRS[self.below(DIRS.len())], DIRS[self.below(DIRS.len())]);
         if from == to || from.starts_with(&format!("{to}/")) || to.starts_with(&format!("{from}/")) {
             return Ok(());
@@ -69,13 +72,13 @@ impl FileClient {
         self.trace_line(format!("renames the directory '{from}' to '{to}'"));
         let ends = (KeySet::Prefix(format!("{from}/")), KeySet::Prefix(format!("{to}/")));
         let renamed = async {
-            let source = parent(&mount.fs, from).await?;
-            let target = parent(&mount.fs, to).await?;
-            if mount.fs.lookup(source.0, source.1.as_bytes()).await?.kind != vfs::Kind::Directory {
+            let source = parent(&kernel, from).await?;
+            let target = parent(&kernel, to).await?;
+            if kernel.lookup(source.0, source.1.as_bytes()).await?.kind != vfs::Kind::Directory {
                 return Ok(false);
             }
             let (source, target) = ((source.0, source.1.as_bytes()), (target.0, target.1.as_bytes()));
-            mount.fs.rename(source, target, 0).await.map(|()| true)
+            kernel.rename(source, target, 0).await.map(|()| true)
         };
         Box::pin(self.rename_tree(mount, ends, (from, to), renamed)).await
     }
@@ -182,11 +185,12 @@ impl FileClient {
     }
 
     pub(super) async fn make_directory(&mut self, mount: &Mount) -> StepResult {
+        let kernel = self.kernel(mount);
         let (path, since) = (DIRS[self.below(DIRS.len())], self.shared.now());
         self.trace_line(format!("makes the directory '{path}'"));
         let made = async {
-            let (dir, name) = parent(&mount.fs, path).await?;
-            mount.fs.mkdir(CALLER, dir, name.as_bytes(), 0o755).await
+            let (dir, name) = parent(&kernel, path).await?;
+            kernel.mkdir(CALLER, dir, name.as_bytes(), 0o755).await
         };
         match made.await {
             Ok(_) => Ok(()),
@@ -196,11 +200,12 @@ impl FileClient {
     }
 
     pub(super) async fn remove_directory(&mut self, mount: &Mount) -> StepResult {
+        let kernel = self.kernel(mount);
         let (path, since) = (DIRS[self.below(DIRS.len())], self.shared.now());
         self.trace_line(format!("removes the directory '{path}'"));
         let removed = async {
-            let (dir, name) = parent(&mount.fs, path).await?;
-            mount.fs.rmdir(dir, name.as_bytes()).await
+            let (dir, name) = parent(&kernel, path).await?;
+            kernel.rmdir(dir, name.as_bytes()).await
         };
         match removed.await {
             Ok(()) => Ok(()),

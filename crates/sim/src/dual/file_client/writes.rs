@@ -9,6 +9,7 @@ use vfs::{Error, Result};
 
 impl FileClient {
     pub(super) async fn write(&mut self, mount: &Mount, slot: usize) -> StepResult {
+        let kernel = self.kernel(mount);
         let data = self.shared.fresh_bytes();
         let open = &mut self.open[slot];
         let since = open.since;
@@ -33,7 +34,7 @@ impl FileClient {
         }
         open.begin_write(&self.shared, before.iter().map(|old| overwritten(old, at, &data)).collect());
         open.has_moved = false;
-        let done = mount.fs.write(open.handle, at as u64, &data).await;
+        let done = kernel.write(open.handle, at as u64, &data).await;
         if mount.injector.has_crashed() {
             return Ok(());
         }
@@ -96,6 +97,7 @@ impl FileClient {
         before: Vec<Bytes>,
         error: &Error,
     ) -> StepResult {
+        let kernel = self.kernel(mount);
         let (since, key) = (self.open[slot].since, self.open[slot].key.clone());
         let keys: Vec<&str> = key.as_deref().into_iter().collect();
         self.check_failure(mount, &keys, since, error)?;
@@ -104,7 +106,7 @@ impl FileClient {
         unknown.iter().for_each(|key| self.shared.inner.borrow_mut().history.mark_unknown(key));
         let seen = {
             let _pause = mount.injector.pause_faults();
-            self.read_all(&mount.fs, self.open[slot].handle).await
+            self.read_all(&kernel, self.open[slot].handle).await
         };
         unknown.iter().for_each(|key| self.shared.inner.borrow_mut().history.clear_unknown(key));
         if mount.injector.has_crashed() {
@@ -136,19 +138,21 @@ impl FileClient {
     }
 
     pub(super) async fn fsync(&mut self, mount: &Mount, slot: usize) -> StepResult {
+        let kernel = self.kernel(mount);
         self.trace_line(format!("fsyncs #{slot}"));
         let began = self.shared.now();
-        let synced = mount.fs.fsync(self.open[slot].handle).await;
+        let synced = kernel.fsync(self.open[slot].handle).await;
         self.record_store(mount, slot, began, synced, true).await
     }
 
     /// Closes a file and forgets it.
     pub(super) async fn close(&mut self, mount: &Mount, slot: usize) -> StepResult {
+        let kernel = self.kernel(mount);
         self.trace_line(format!("closes #{slot}"));
         let began = self.shared.now();
         let handle = self.open[slot].handle;
-        let flushed = mount.fs.flush(handle).await;
-        let closed = flushed.and(mount.fs.release(handle).await);
+        let flushed = kernel.flush(handle).await;
+        let closed = flushed.and(kernel.release(handle).await);
         if mount.injector.has_crashed() {
             return Ok(());
         }

@@ -16,7 +16,7 @@ pub use policy::ConflictPolicy;
 pub use record::{Conflict, Side};
 pub use resolve::Keep;
 
-use meta::{FsError, Ino, Name, Namespace, Op, XattrHow};
+use meta::{FsError, Ino, Name, Namespace, Op, Origin, XattrHow};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -126,7 +126,7 @@ impl ConflictRecords {
         }
         let (name, value) = (name_of(&conflict.id), conflict.encode().into());
         let op = Op::SetXattr { ino: Ino::ROOT, name, value, how: XattrHow::Set };
-        self.names.tables().commit(&self.mount.context(), &op)?;
+        self.names.commit(Origin::Bookkeeping, &op)?;
         self.records.lock().insert(conflict.id.clone(), conflict.clone());
         self.records.update_blocking();
         self.names.sync_names_unless_write_back().await
@@ -134,11 +134,7 @@ impl ConflictRecords {
 
     /// Removes the record of a conflict.
     pub(crate) fn forget_conflict(&self, id: &str) -> Result<()> {
-        match self
-            .names
-            .tables()
-            .commit(&self.mount.context(), &Op::RemoveXattr { ino: Ino::ROOT, name: name_of(id) })
-        {
+        match self.names.commit(Origin::Bookkeeping, &Op::RemoveXattr { ino: Ino::ROOT, name: name_of(id) }) {
             Ok(_) | Err(FsError::NoData) => {}
             Err(error) => return Err(error.into()),
         }

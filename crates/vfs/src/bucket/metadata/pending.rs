@@ -8,7 +8,7 @@
 //! has.
 
 use bytes::Bytes;
-use meta::{FsError, Ino, Inode, Kind, Op, XattrHow};
+use meta::{FsError, Ino, Inode, Kind, Op, Origin, XattrHow};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
@@ -46,7 +46,7 @@ impl Metadata {
             None => {}
         }
         ops.push(Op::SetXattr { ino, name: PENDING.into(), value: encode(&names), how: XattrHow::Set });
-        self.names.tables().commit_together(&self.mount.context(), &self.names.with_export(ino, ops)?)?;
+        self.names.commit_together(Origin::FrontEnd, &self.names.with_export(ino, ops)?)?;
         Ok(())
     }
 
@@ -93,7 +93,7 @@ impl Metadata {
         let held = names.keys().filter(|name| is_held(name)).map(|name| name.as_slice().into());
         let mut ops: Vec<Op> = held.map(|name| Op::RemoveXattr { ino, name }).collect();
         ops.push(Op::RemoveXattr { ino, name: PENDING.into() });
-        self.names.tables().commit_together(&self.mount.context(), &ops)?;
+        self.names.commit_together(Origin::Other, &ops)?;
         Ok(false)
     }
 
@@ -117,7 +117,7 @@ impl Metadata {
             true => Op::RemoveXattr { ino, name: PENDING.into() },
             false => Op::SetXattr { ino, name: PENDING.into(), value: encode(&names), how: XattrHow::Set },
         };
-        self.names.tables().commit(&self.mount.context(), &op)?;
+        self.names.commit(Origin::Other, &op)?;
         Ok(true)
     }
 
@@ -137,7 +137,7 @@ impl Metadata {
             }
         }
         ops.push(Op::RemoveXattr { ino, name: PENDING.into() });
-        self.names.tables().commit_together(&self.mount.context(), &ops)?;
+        self.names.commit_together(Origin::Other, &ops)?;
         Ok(())
     }
 

@@ -4,7 +4,7 @@
 //! seen when it was stored, so that an open or a lookup by path revalidates it. A report replaces a known file only if that is
 //! clearly older. If the times do not tell, the bucket is asked.
 
-use meta::{Dentry, Ino, Inode, Kind, Moment, Name, Observed, Op};
+use meta::{Dentry, Ino, Inode, Kind, Moment, Name, Observed, Op, Origin};
 use std::collections::HashMap;
 use std::time::Duration;
 use store::{Attributes, ListedObject, ObjectKey, ObjectMeta, ObjectRef, Timestamp, names};
@@ -53,7 +53,7 @@ impl Reconciler {
                 ReportBatch { asked_at, time, is_valid, directories: HashMap::new(), ops: Vec::new() };
             let resolutions = files.iter().map(|file| self.apply_report(file, &mut batch));
             let resolutions: Vec<Resolution> = resolutions.collect::<Result<_>>()?;
-            for outcome in self.names.tables().commit_all(&self.mount.context(), &batch.ops)? {
+            for outcome in self.names.commit_all(Origin::Other, &batch.ops)? {
                 if let Err(error) = outcome {
                     tracing::debug!(%error, "a reported file was imported concurrently");
                 }
@@ -183,7 +183,7 @@ impl Reconciler {
     pub(crate) fn import_implicit_directory(&self, parent: Ino, name: Name, seen_at: Moment) -> Result<Ino> {
         let ino = self.names.new_ino(parent)?;
         let seen = headers::implicit_directory(self.mount.now(), seen_at, &self.mount.defaults, false);
-        self.names.tables().commit(&self.mount.context(), &Op::Import { parent, name, ino, seen })?;
+        self.names.commit(Origin::Other, &Op::Import { parent, name, ino, seen })?;
         Ok(ino)
     }
 }

@@ -291,7 +291,6 @@ impl Publisher {
         file.set_stored_description(&object.etag, described.clone(), self.mount.moment());
         self.metadata.cache().insert_stored(inode.ino, &object.etag, described.clone(), self.mount.moment());
         file.repin(|| self.names.pin_of(inode.ino))?;
-        self.names.invalidations().notify_others(inode.ino);
         file.clear_unconfirmed();
         *state = WriteState::Clean;
         file.set_pending(Pending::default());

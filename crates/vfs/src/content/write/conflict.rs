@@ -5,7 +5,7 @@
 //! programs use.
 
 use bytes::BytesMut;
-use meta::{Ino, Inode, Name, Op, RenameHow};
+use meta::{Ino, Inode, Name, Op, Origin, RenameHow};
 use std::ops::Range;
 use store::names::Entry;
 use store::{CopyOptions, GetOptions, ObjectKey, ObjectRef, Precondition, StoreError};
@@ -172,13 +172,9 @@ impl Publisher {
         let published = async {
             self.conflicts.record_conflict(&conflict).await?;
             let (from, to) = ((dir, name.clone()), (dir, beside.clone()));
-            self.names.tables().commit(
-                &self.mount.context(),
-                &Op::Rename { from, to, how: RenameHow::NoReplace, keep: false },
-            )?;
+            self.names
+                .commit(Origin::Other, &Op::Rename { from, to, how: RenameHow::NoReplace, keep: false })?;
             self.known.directories().get(dir).forget();
-            self.names.invalidations().entry(dir, name.as_bytes());
-            self.names.invalidations().entry(dir, beside.as_bytes());
             self.finish_publish(file, state, inode, &ours, described.clone()).await
         };
         let published = published.await;

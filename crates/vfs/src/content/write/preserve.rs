@@ -3,7 +3,7 @@
 //! In a volume named by path an object is immutable *or gone*. Before Tenon removes or replaces an object that a program has
 //! open, it makes a copy in the store, under the reserved prefix. The copy is kept until the last close.
 
-use meta::{Extent, FsError, Ino, Op};
+use meta::{Extent, FsError, Ino, Op, Origin};
 use std::sync::Arc;
 use store::{CopyOptions, ObjectRef, StoreError};
 
@@ -102,8 +102,7 @@ impl Publisher {
         let base = inode.object().map(|object| object.etag.clone());
         let (content, size_bytes) = (copy.content.clone(), copy.size_bytes);
         self.names
-            .tables()
-            .commit(&self.mount.context(), &Op::Publish { ino, base, content, size_bytes, mtime: None })?;
+            .commit(Origin::Bookkeeping, &Op::Publish { ino, base, content, size_bytes, mtime: None })?;
         Ok(true)
     }
 }

@@ -9,7 +9,7 @@ mod naming;
 mod object_store;
 
 use futures_util::FutureExt as _;
-use meta::{Ino, Inode, Kind, Moment, Name};
+use meta::{Ino, Inode, Kind, Moment, Name, Origin};
 use store::{
     CopyOptions, GetOptions, Object, ObjectKey, ObjectMeta, ObjectRef, Payload, Precondition, PutOptions,
     StoreError, Tags,
@@ -23,7 +23,6 @@ use super::named::read::requested_range;
 use crate::bucket::changes::ChangeGuard;
 use crate::bucket::headers;
 use crate::content::pin::Pin;
-use crate::names::invalidation::Invalidation;
 
 impl PathObjects {
     /// Returns the bucket's key for a key of the endpoint.
@@ -171,22 +170,14 @@ impl PathObjects {
     /// The change has succeeded even if the bucket cannot be asked for its result now.
     async fn show_change(&self, full: &ObjectKey, is_gone: bool) {
         let look = |looked_at| self.look_once(full, is_gone, looked_at).boxed();
-        let news = match self.fs.bucket.known.look_up_until_valid(full, look).await {
-            Ok(news) => Ok(news),
-            Err(error) => {
-                tracing::warn!(key = %full, %error, "the result of a change could not be read back from the bucket; the mount will read it again later");
-                self.forget_listing(full)
-            }
-        };
-        self.fs.names.invalidations().deliver(news.unwrap_or_default()).await;
+        if let Err(error) = self.fs.bucket.known.look_up_until_valid(full, look).await {
+            tracing::warn!(key = %full, %error, "the result of a change could not be read back from the bucket; the mount will read it again later");
+            self.forget_listing(full).ok();
+        }
+        self.fs.names.delivered().await;
     }
 
-    async fn look_once(
-        &self,
-        full: &ObjectKey,
-        is_gone: bool,
-        looked_at: Moment,
-    ) -> crate::Result<Vec<Invalidation>> {
+    async fn look_once(&self, full: &ObjectKey, is_gone: bool, looked_at: Moment) -> crate::Result<()> {
         let is_asked = self.is_looked_at(full)?;
         let seen = if is_asked { self.fs.mount.store.find(full).await? } else { None };
         match is_asked || is_gone {
@@ -204,11 +195,12 @@ impl PathObjects {
         Ok(is_listed || self.fs.names.tables().entry(known.dir, name)?.is_some())
     }
 
-    fn forget_listing(&self, full: &ObjectKey) -> crate::Result<Vec<Invalidation>> {
-        let Some(known) = self.fs.names.known_path(full)? else { return Ok(Vec::new()) };
-        let Some(name) = known.next else { return Ok(Vec::new()) };
-        self.fs.bucket.known.directories().get(known.dir).forget();
-        Ok(vec![Invalidation::entry(known.dir, name.as_bytes()), Invalidation::Inode(known.dir)])
+    fn forget_listing(&self, full: &ObjectKey) -> crate::Result<()> {
+        let Some(known) = self.fs.names.known_path(full)? else { return Ok(()) };
+        if let Some(name) = known.next {
+            self.fs.bucket.known.forget_listing(known.dir, &name);
+        }
+        Ok(())
     }
 
     pub(super) async fn copy_at_path(
@@ -256,7 +248,8 @@ impl PathObjects {
                 if self.is_more_than_object(dir, &name, &inode).map_err(error_about(key))? =>
             {
                 self.check_precondition_at_path(key, &precondition).await?;
-                let removed = Box::pin(self.fs.entries.remover.unlink_name(dir, &name, inode.ino)).await;
+                let removed =
+                    Box::pin(self.fs.entries.remover.unlink_name(Origin::Other, dir, &name, inode.ino)).await;
                 match removed {
                     Err(error) if error.errno() == libc::ENOENT => {}
                     removed => removed.map_err(error_about(key))?,

@@ -1,7 +1,7 @@
 //! Copies in a volume named by inode. Content belongs to one inode, so a copy has objects of its own, which are copied inside
 //! the store where that is worthwhile.
 
-use meta::{Inode, Kind};
+use meta::{Inode, Kind, Origin};
 use std::ops::Range;
 use store::{
     Attributes, CopyOptions, ObjectKey, ObjectMeta, ObjectRef, PutOptions, StoreError, Tags, byte_range,
@@ -109,13 +109,9 @@ impl InodeObjects {
         let attributes = options.attributes.unwrap_or_else(|| meta.attributes.clone());
         let tags = options.tags.unwrap_or_else(|| before.tags());
         let change = self.plan_description(key, (&inode, &meta, &before), &attributes, &tags)?;
-        let applied = self
-            .fs
-            .names
-            .tables()
-            .commit_together(&self.fs.mount.context(), &change.ops)
-            .map_err(namespace_error_about(key))?;
-        self.finish_change(key, change, applied).await?;
+        let applied =
+            self.fs.names.commit_together(Origin::Other, &change.ops).map_err(namespace_error_about(key))?;
+        self.finish_change(key, applied).await?;
         // Without content the etag comes from the inode's times, which may have changed.
         let etag = self.etag_of(key, &self.find_or_fail(key)?).map_err(namespace_error_about(key))?;
         Ok(ObjectRef::new(key.clone(), etag))
@@ -143,7 +139,6 @@ impl InodeObjects {
         description.bind(etag, given, (seen.mode, seen.uid, seen.gid, seen.mtime));
         description.record.at = at;
         change.ops.extend(description.replacement_ops(ino, before)?);
-        change.news.push(crate::Invalidation::Attributes(ino));
         Ok(change)
     }
 }

@@ -1,11 +1,10 @@
 //! Removal of objects of a volume named by inode, and of directories that existed only because of them.
 
-use meta::{FsError, Ino, Name, Op};
+use meta::{FsError, Ino, Name, Op, Origin};
 use store::{ObjectKey, Precondition};
 
 use super::put::Change;
 use super::{ATTEMPTS_MAX, ResolvedKey, is_race, too_many_races};
-use crate::names::invalidation::Invalidation;
 use crate::objects::description::{IMPLICIT, MARKER, ObjectDescription, RECORD};
 use crate::objects::directory_objects::InodeObjects;
 use crate::objects::errors::{error_about, namespace_error_about};
@@ -56,31 +55,27 @@ impl InodeObjects {
             self.unlink(key, (resolved.dir, &name), precondition)
         };
         let closed = file.close().await.map_err(error_about(key));
-        let Some(mut change) = outcome? else { return closed.map(|()| false) };
+        let is_removed = outcome?;
         closed?;
-        self.prune(resolved.dir, &mut change.news).map_err(namespace_error_about(key))?;
-        self.fs.names.invalidations().deliver(change.news).await;
-        Ok(true)
+        if is_removed {
+            self.prune(resolved.dir).map_err(namespace_error_about(key))?;
+            self.fs.names.delivered().await;
+        }
+        Ok(is_removed)
     }
 
+    /// Removes a name. Returns false if another operation changed the name meanwhile.
     fn unlink(
         &self,
         key: &ObjectKey,
         (parent, name): (Ino, &Name),
         precondition: &Precondition,
-    ) -> store::Result<Option<Change>> {
+    ) -> store::Result<bool> {
         let there = self.fs.names.tables().lookup(parent, name).map_err(namespace_error_about(key))?;
         self.check_precondition(key, precondition, there.as_ref())?;
-        let mut change = Change::default();
-        change.entry(parent, name);
-        match self
-            .fs
-            .names
-            .tables()
-            .commit(&self.fs.mount.context(), &Op::Unlink { parent, name: name.clone(), keep: true })
-        {
-            Ok(_) => Ok(Some(change)),
-            Err(error) if is_race(&error) => Ok(None),
+        match self.fs.names.commit(Origin::Other, &Op::Unlink { parent, name: name.clone(), keep: true }) {
+            Ok(_) => Ok(true),
+            Err(error) if is_race(&error) => Ok(false),
             Err(error) => Err(namespace_error_about(key)(error)),
         }
     }
@@ -107,23 +102,18 @@ impl InodeObjects {
                 change.ops.push(Op::RemoveXattr { ino: resolved.dir, name });
             }
         }
-        match self.fs.names.tables().commit_together(&self.fs.mount.context(), &change.ops) {
+        match self.fs.names.commit_together(Origin::Other, &change.ops) {
             Ok(_) => {}
             Err(error) if is_race(&error) => return Ok(false),
             Err(error) => return Err(namespace_error_about(key)(error)),
         }
-        change.news.push(Invalidation::Attributes(resolved.dir));
-        self.prune(resolved.dir, &mut change.news).map_err(namespace_error_about(key))?;
-        self.fs.names.invalidations().deliver(change.news).await;
+        self.prune(resolved.dir).map_err(namespace_error_about(key))?;
+        self.fs.names.delivered().await;
         Ok(true)
     }
 
     /// Removes a directory that existed only because of its contents, if it is empty now, and then its parents likewise.
-    pub(in crate::objects) fn prune(
-        &self,
-        mut dir: Ino,
-        news: &mut Vec<Invalidation>,
-    ) -> Result<(), FsError> {
+    pub(in crate::objects) fn prune(&self, mut dir: Ino) -> Result<(), FsError> {
         let Ok(base) = self.base_dir() else { return Ok(()) };
         while dir != base && dir != Ino::ROOT {
             let directory = match self.fs.names.tables().inode(dir) {
@@ -131,13 +121,12 @@ impl InodeObjects {
                 directory => directory?,
             };
             let Some((parent, name)) = directory.home.clone() else { return Ok(()) };
-            let mut change = self.plan_prune(dir, parent, &name)?;
-            match self.fs.names.tables().commit_together(&self.fs.mount.context(), &change.ops) {
+            let change = self.plan_prune(dir, parent, &name)?;
+            match self.fs.names.commit_together(Origin::Other, &change.ops) {
                 Ok(_) => self.fs.bucket.known.forget_removed_directory(&directory),
                 Err(error) if is_race(&error) => return Ok(()),
                 Err(error) => return Err(error),
             }
-            news.append(&mut change.news);
             dir = parent;
         }
         Ok(())
@@ -147,15 +136,9 @@ impl InodeObjects {
     /// gets its plain name back.
     fn plan_prune(&self, dir: Ino, parent: Ino, name: &Name) -> Result<Change, FsError> {
         let mut change = Change::default();
-        change.entry(parent, name);
         change.ops.push(Op::RemoveXattr { ino: dir, name: IMPLICIT.into() });
         change.ops.push(Op::Rmdir { parent, name: name.clone() });
-        let again = self.fs.names.op_to_unshadow(parent, name)?;
-        if let Some(Op::Rename { from: (_, beside), .. }) = &again {
-            // The caller waits until the front end has processed these invalidations.
-            change.entry(parent, beside);
-        }
-        change.ops.extend(again);
+        change.ops.extend(self.fs.names.op_to_unshadow(parent, name)?);
         Ok(change)
     }
 }

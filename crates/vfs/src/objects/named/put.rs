@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use meta::acl::ACCESS;
 use meta::{
-    Applied, AttrChanges, Extent, FsError, Ino, Inode, Kind, Name, Observed, Op, OpContext, XattrHow,
+    Applied, AttrChanges, Extent, FsError, Ino, Inode, Kind, Name, Observed, Op, OpContext, Origin, XattrHow,
 };
 use store::{
     Attributes, ETag, ObjectKey, ObjectMeta, ObjectRef, Payload, Precondition, PutOptions, StoreError, Tags,
@@ -13,7 +13,6 @@ use store::{
 use super::{ATTEMPTS_MAX, ResolvedKey, is_race, too_many_races};
 use crate::bucket::headers::{self, Defaults};
 use crate::content::storing::StoringGuard;
-use crate::names::invalidation::Invalidation;
 use crate::objects::description::{IMPLICIT, MARKER, ObjectDescription, describe_object};
 use crate::objects::directory_objects::InodeObjects;
 use crate::objects::errors::{error_about, namespace_error_about, no_such_key};
@@ -50,20 +49,13 @@ pub(in crate::objects) struct Orphan {
     pub(in crate::objects) surplus: Vec<Box<[u8]>>,
 }
 
-/// The ops of one commit and the invalidations that follow it.
+/// The ops of one commit.
 #[derive(Debug, Default)]
 pub(in crate::objects) struct Change {
     pub(in crate::objects) ops: Vec<Op>,
-    pub(in crate::objects) news: Vec<Invalidation>,
 }
 
 impl Change {
-    /// Adds the invalidation of a name that changes.
-    pub(in crate::objects) fn entry(&mut self, parent: Ino, name: &Name) {
-        self.news.push(Invalidation::entry(parent, name.as_bytes()));
-        self.news.push(Invalidation::Inode(parent));
-    }
-
     pub(in crate::objects) fn set_xattr(&mut self, ino: Ino, name: &[u8], value: Bytes) {
         self.ops.push(Op::SetXattr { ino, name: name.into(), value, how: XattrHow::Set });
     }
@@ -156,8 +148,8 @@ impl InodeObjects {
                 file.close().await.map_err(error_about(key))?;
             }
             match outcome {
-                Ok(Some((object, change, applied))) => {
-                    self.finish_change(key, change, applied).await?;
+                Ok(Some((object, applied))) => {
+                    self.finish_change(key, applied).await?;
                     return Ok(object);
                 }
                 // The previous owner of the name was removed meanwhile.
@@ -172,7 +164,6 @@ impl InodeObjects {
     pub(in crate::objects) async fn finish_change(
         &self,
         key: &ObjectKey,
-        change: Change,
         applied: Vec<Applied>,
     ) -> store::Result<()> {
         for applied in applied.iter().filter(|applied| applied.orphaned) {
@@ -183,7 +174,7 @@ impl InodeObjects {
             }
         }
         self.fs.names.sync_names_unless_write_back().await.map_err(error_about(key))?;
-        self.fs.names.invalidations().deliver(change.news).await;
+        self.fs.names.delivered().await;
         Ok(())
     }
 
@@ -193,15 +184,15 @@ impl InodeObjects {
         key: &ObjectKey,
         new: &NewObject<'_>,
         precondition: &Precondition,
-    ) -> store::Result<Option<(ObjectRef, Change, Vec<Applied>)>> {
+    ) -> store::Result<Option<(ObjectRef, Vec<Applied>)>> {
         let resolved = self.resolve(key)?;
         let taken = self.find_at(&resolved).map_err(namespace_error_about(key))?;
         let there = taken.as_ref().map(|(_, inode)| inode).filter(|inode| self.is_object(inode));
         self.check_precondition(key, precondition, there)?;
-        let context = self.fs.mount.context();
+        let context = self.fs.mount.context(Origin::Other);
         let (object, change) = self.plan_naming(key, new, &resolved, taken.as_ref(), &context)?;
-        match self.fs.names.tables().commit_together(&context, &change.ops) {
-            Ok(applied) => Ok(Some((object, change, applied))),
+        match self.fs.names.commit_together_at(&context, &change.ops) {
+            Ok(applied) => Ok(Some((object, applied))),
             Err(error) if is_race(&error) => Ok(None),
             Err(error) => Err(namespace_error_about(key)(error)),
         }
@@ -224,7 +215,6 @@ impl InodeObjects {
         if taken.is_some() {
             change.ops.push(Op::Unlink { parent: place.0, name: place.1.clone(), keep: true });
         }
-        change.entry(place.0, &place.1);
         let old = taken.map(|(_, old)| old).filter(|old| old.kind == Kind::File);
         let seen =
             self.attributes_from(key, new.size_bytes, new.attributes, context.now, &self.defaults_over(old));
@@ -259,7 +249,6 @@ impl InodeObjects {
             if is_taken {
                 self.shadow_file(key, dir, name, change)?;
             }
-            change.entry(dir, name);
             let ino = self.fs.names.new_ino(dir).map_err(error_about(key))?;
             change.ops.push(self.directory(dir, name, ino));
             change.set_xattr(ino, IMPLICIT, Bytes::from_static(b"1"));
@@ -271,7 +260,6 @@ impl InodeObjects {
     /// Gives a file whose name a directory needs its shadowed name.
     fn shadow_file(&self, key: &ObjectKey, dir: Ino, name: &Name, change: &mut Change) -> store::Result<()> {
         let shadowed = shadowed_name(key, name)?;
-        change.entry(dir, &shadowed);
         let (from, to) = ((dir, name.clone()), (dir, shadowed));
         change.ops.push(Op::Rename { from, to, how: meta::RenameHow::Replace, keep: true });
         Ok(())
@@ -377,11 +365,11 @@ impl InodeObjects {
                 &options.precondition,
                 self.object_at(&resolved).map_err(namespace_error_about(key))?.as_ref(),
             )?;
-            let context = self.fs.mount.context();
+            let context = self.fs.mount.context(Origin::Other);
             let (object, change) = self.plan_marker(key, &resolved, body, &options, &context)?;
-            match self.fs.names.tables().commit_together(&context, &change.ops) {
+            match self.fs.names.commit_together_at(&context, &change.ops) {
                 Ok(applied) => {
-                    self.finish_change(key, change, applied).await?;
+                    self.finish_change(key, applied).await?;
                     return Ok(object);
                 }
                 Err(error) if is_race(&error) => {}
@@ -432,7 +420,6 @@ impl InodeObjects {
             Ok(before) => change.ops.extend(description.replacement_ops(dir, &before)?),
             Err(_) => change.ops.extend(description.ops(dir)?),
         }
-        change.news.push(Invalidation::Attributes(dir));
         Ok((ObjectRef::new(key.clone(), etag), change))
     }
 

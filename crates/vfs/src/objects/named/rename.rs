@@ -1,6 +1,6 @@
 //! Moving an object of a volume named by inode to another key: only a name changes.
 
-use meta::{Name, Op, RenameHow};
+use meta::{Name, Op, Origin, RenameHow};
 use store::{ObjectKey, ObjectRef, Precondition, StoreError};
 
 use super::put::Change;
@@ -29,11 +29,10 @@ impl InodeObjects {
         };
         for _ in 0..ATTEMPTS_MAX {
             let Some((change, dir)) = self.plan_move(from, to, precondition)? else { continue };
-            match self.fs.names.tables().commit_together(&self.fs.mount.context(), &change.ops) {
+            match self.fs.names.commit_together(Origin::Other, &change.ops) {
                 Ok(applied) => {
-                    let mut change = change;
-                    self.prune(dir, &mut change.news).map_err(namespace_error_about(to))?;
-                    return self.finish_change(to, change, applied).await;
+                    self.prune(dir).map_err(namespace_error_about(to))?;
+                    return self.finish_change(to, applied).await;
                 }
                 Err(error) if is_race(&error) => {}
                 Err(error) => return Err(namespace_error_about(to)(error)),
@@ -70,8 +69,6 @@ impl InodeObjects {
         if there.is_some() {
             change.ops.push(Op::Unlink { parent: dir, name: new_name.clone(), keep: true });
         }
-        change.entry(source.dir, &name);
-        change.entry(dir, &new_name);
         let (old, new) = ((source.dir, name), (dir, new_name));
         change.ops.push(Op::Rename { from: old, to: new, how: RenameHow::NoReplace, keep: true });
         Ok(Some((change, source.dir)))

@@ -1,5 +1,6 @@
 //! Tags of objects of a volume named by inode.
 
+use meta::Origin;
 use store::{ObjectKey, Tags};
 
 use super::{ATTEMPTS_MAX, is_race, too_many_races};
@@ -30,7 +31,7 @@ impl InodeObjects {
             let mut description = before.with_tags(tags)?;
             description.record.given = given;
             let ops = description.replacement_ops(ino, &before)?;
-            match self.fs.names.tables().commit_together(&self.fs.mount.context(), &ops) {
+            match self.fs.names.commit_together(Origin::Other, &ops) {
                 Ok(_) => return Ok(()),
                 Err(error) if is_race(&error) => {}
                 Err(error) => return Err(namespace_error_about(key)(error)),

@@ -18,7 +18,7 @@ mod record;
 
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
-use meta::{FsError, Ino, Inode, Op, XattrHow};
+use meta::{FsError, Ino, Inode, Op, Origin, XattrHow};
 use record::{PartRecord, UPLOAD, UploadRecord, ino_of, new_id};
 use store::{
     Attributes, CompleteOptions, MakePartNote, ObjectKey, ObjectRef, Part, StoreError, Tags, Upload, Uploads,
@@ -118,11 +118,7 @@ impl<N: ObjectNaming> Uploads for DirectoryObjects<N> {
             Op::CreateOrphan { parent: dir, ino, mode, umask: 0, uid, gid },
             Op::SetXattr { ino, name: UPLOAD.into(), value, how: XattrHow::Create },
         ];
-        self.fs
-            .names
-            .tables()
-            .commit_together(&self.fs.mount.context(), &ops)
-            .map_err(namespace_error_about(key))?;
+        self.fs.names.commit_together(Origin::Bookkeeping, &ops).map_err(namespace_error_about(key))?;
         self.fs.names.sync_names_unless_write_back().await.map_err(error_about(key))?;
         Ok(id)
     }

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
 use futures_util::{StreamExt as _, TryStreamExt as _};
-use meta::{Extent, Ino, Op, XattrHow};
+use meta::{Extent, Ino, Op, Origin, XattrHow};
 use std::ops::Range;
 use store::{
     Attributes, MakePartNote, ObjectKey, ObjectRef, Part, Payload, Precondition, PutOptions, StoreError, Tags,
@@ -151,12 +151,8 @@ impl<N: ObjectNaming> DirectoryObjects<N> {
             Op::Splice { ino, ranges, content, size_bytes: size, mtime: Some(now) },
             Op::SetXattr { ino, name: part_name(number), value: record.encode()?, how: XattrHow::Set },
         ];
-        let applied = self
-            .fs
-            .names
-            .tables()
-            .commit_together(&self.fs.mount.context(), &ops)
-            .map_err(namespace_error_about(key))?;
+        let applied =
+            self.fs.names.commit_together(Origin::Bookkeeping, &ops).map_err(namespace_error_about(key))?;
         self.fs.names.sync_names_unless_write_back().await.map_err(error_about(key))?;
         for key in applied.into_iter().flat_map(|applied| applied.released) {
             self.fs.content.discard(key).await;

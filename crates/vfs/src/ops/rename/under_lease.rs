@@ -4,7 +4,7 @@
 //! at their new keys: of two mounts that rename the same file, the second finds that it is gone. The mover moves only objects
 //! with the tags seen, so a lost lease costs at most a copy, and no data.
 
-use meta::{Kind, Name, RenameHow};
+use meta::{Kind, Name, Origin, RenameHow};
 use store::ObjectKey;
 
 use super::{ATTEMPTS_MAX, DentryKey};
@@ -20,6 +20,7 @@ impl Renamer {
     pub(crate) async fn rename_shared(
         &self,
         sharing: &Sharing,
+        origin: Origin,
         from: &DentryKey,
         to: &DentryKey,
         how: RenameHow,
@@ -32,7 +33,7 @@ impl Renamer {
                     self.discovery.probe(to.0, &to.1),
                 )
                 .await?;
-                if self.rename_and_arrive(sharing, from, to, how).await? {
+                if self.rename_and_arrive(sharing, origin, from, to, how).await? {
                     return Ok(());
                 }
             }
@@ -45,13 +46,14 @@ impl Renamer {
     async fn rename_and_arrive(
         &self,
         sharing: &Sharing,
+        origin: Origin,
         from: &DentryKey,
         to: &DentryKey,
         how: RenameHow,
     ) -> Result<bool> {
         let key = self.key_at(to)?;
         let arriving = key.as_ref().map(|key| sharing.track_arrival(key));
-        self.rename_here(from, to, how).await?;
+        self.rename_here(origin, from, to, how).await?;
         let is_directory =
             self.names.tables().entry(to.0, &to.1)?.is_some_and(|entry| entry.kind == Kind::Directory);
         match (is_directory, &key) {

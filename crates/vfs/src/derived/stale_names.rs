@@ -1,0 +1,83 @@
+//! Tells front ends of stale names in derived directories, whose names no op of the log changes.
+//!
+//! Invariants: every stale name that was taken from the views is told, however long a front end is busy: what finds no room in its queue
+//! waits until the front end asks for its next invalidation. A change through this mount is told before its caller learns that it
+//! is done, if there is room. Nothing waits for the kernel, which may hold a lock until the caller is answered.
+
+use meta::Name;
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::{DerivedStale, StaleNames};
+use crate::derived::router::ViewRouter;
+use crate::followers::invalidation::Invalidation;
+
+/// Maximum stale names to take or tell at once.
+const NAMES_MAX: usize = 512;
+
+/// Stale names that were taken from the views, and that front ends have not been told of.
+#[derive(Debug, Default)]
+pub(crate) struct UntoldNames(Mutex<VecDeque<DerivedStale>>);
+
+impl ViewRouter {
+    /// Has the follower of the op log tell what waits for room.
+    pub(crate) fn follow_changes(self: &Arc<Self>) {
+        let me = Arc::downgrade(self);
+        self.names.follower().serve_views(move || {
+            if let Some(me) = me.upgrade() {
+                me.tell_stale();
+            }
+        });
+    }
+
+    /// Tells front ends of the names that the views report as stale, as far as there is room.
+    pub fn tell_stale(&self) {
+        let Some(views) = self.derived.attached() else { return };
+        let mut untold = views.untold.0.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            while let Some(stale) = untold.front() {
+                if !self.say_stale(stale) {
+                    return self.names.follower().await_room();
+                }
+                untold.pop_front();
+            }
+            let taken = views.tree.take_stale(NAMES_MAX);
+            if taken.is_empty() {
+                return;
+            }
+            untold.extend(taken.into_iter().flat_map(|stale| match stale {
+                StaleNames::In(stale) => vec![stale],
+                StaleNames::Below(directory) => self.kept_below(&directory),
+            }));
+        }
+    }
+
+    /// Sends invalidations for stale names to front ends. Returns false if they are too busy; the caller must then try again.
+    pub fn say_stale(&self, stale: &DerivedStale) -> bool {
+        let Some(views) = self.derived.attached() else { return true };
+        views.listings.stale_reports.fetch_add(1, Ordering::AcqRel);
+        let Some(dir) = views.held(&stale.directory) else { return true };
+        let mut news = vec![Invalidation::Inode(dir)];
+        for name in &stale.names {
+            // This order matters: a lookup that is under way ends before the front end drops the entry.
+            news.push(Invalidation::entry(dir, name.as_bytes()));
+            news.extend(views.held_file(&(dir, name.clone())).map(Invalidation::Attributes));
+        }
+        self.names.front_ends().try_tell_all(&news)
+    }
+
+    /// Returns everything that front ends may have cached of a directory and those below, in pieces of bounded size.
+    pub fn kept_below(&self, directory: &[Name]) -> Vec<DerivedStale> {
+        let Some(views) = self.derived.attached() else { return Vec::new() };
+        let Some(top) = views.held(directory) else { return Vec::new() };
+        let mut pieces = Vec::new();
+        for (dir, names) in views.held_below(top) {
+            let Ok(directory) = views.path(dir) else { continue };
+            for names in names.chunks(NAMES_MAX) {
+                pieces.push(DerivedStale { directory: directory.clone(), names: names.to_vec() });
+            }
+        }
+        pieces
+    }
+}
