@@ -100,9 +100,8 @@ async fn read(store: &dyn ObjectStore, name: &str) -> Result<String> {
 /// Returns all keys with their bytes.
 async fn contents(store: &dyn ObjectStore) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
-    for entry in
-        Pages::new(store, ListRequest { limit: 3, ..ListRequest::default() }).collect().await.unwrap()
-    {
+    let request = ListRequest { limit: 3, ..ListRequest::default() };
+    for entry in Pages::new(store, request).collect().await.unwrap() {
         let ListEntry::Object(ListedObject { object, size_bytes, .. }) = entry else {
             panic!("no delimiter was given")
         };

@@ -273,7 +273,7 @@ async fn a_follower_that_lags_behind_the_log_ends_in_everything() {
     kernel.catch_up(&world);
     assert_eq!(kernel.told.everything, 1, "{:?}", kernel.told);
     kernel.assert_not_stale(&world).await;
-    // What follows is told one by one.
+    // Later changes are told one by one.
     bucket.put("dir/19", "changed again").await;
     let file = kernel.look_up(&world, dir, "19").await;
     kernel.catch_up(&world);

@@ -4,15 +4,14 @@
 //! same as long as no other directory uses it. A renamed directory keeps its number.
 
 use meta::{Ino, Kind, Name};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use store::Timestamp;
 
-use super::Derived;
 use super::created_files::CreatedFiles;
 use super::listings::Listings;
-use super::stale_names::UntoldNames;
+use super::{Derived, DerivedStale};
 use crate::bucket::headers::Defaults;
 use crate::{Attr, Error, Result};
 
@@ -43,7 +42,7 @@ pub(crate) struct DerivedDirectories {
     /// Listings that front ends may have cached.
     pub(crate) listings: Listings,
     /// Stale names that front ends have not been told of.
-    pub(super) untold: UntoldNames,
+    pub(super) untold: Mutex<VecDeque<DerivedStale>>,
 }
 
 #[derive(Debug, Default)]
@@ -72,7 +71,7 @@ impl DerivedDirectories {
     ) -> Self {
         let root = if at.is_some() { Ino(DERIVED_BIT) } else { Ino::ROOT };
         let (nodes, created) = (Mutex::default(), CreatedFiles::default());
-        let (listings, untold) = (Listings::default(), UntoldNames::default());
+        let (listings, untold) = (Listings::default(), Mutex::default());
         Self { tree, at, root, top_mode, attached_at, nodes, created, listings, untold }
     }
 

@@ -5,9 +5,8 @@
 //! is done, if there is room. Nothing waits for the kernel, which may hold a lock until the caller is answered.
 
 use meta::Name;
-use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use super::{DerivedStale, StaleNames};
 use crate::derived::router::ViewRouter;
@@ -15,10 +14,6 @@ use crate::followers::invalidation::Invalidation;
 
 /// Maximum stale names to take or tell at once.
 const NAMES_MAX: usize = 512;
-
-/// Stale names that were taken from the views, and that front ends have not been told of.
-#[derive(Debug, Default)]
-pub(crate) struct UntoldNames(Mutex<VecDeque<DerivedStale>>);
 
 impl ViewRouter {
     /// Has the follower of the op log tell what waits for room.
@@ -34,7 +29,7 @@ impl ViewRouter {
     /// Tells front ends of the names that the views report as stale, as far as there is room.
     pub fn tell_stale(&self) {
         let Some(views) = self.derived.attached() else { return };
-        let mut untold = views.untold.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut untold = views.untold.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             while let Some(stale) = untold.front() {
                 if !self.say_stale(stale) {

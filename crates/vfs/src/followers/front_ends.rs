@@ -4,7 +4,7 @@
 //! are many or front ends hold little, by one [`Invalidation::Everything`]. So a front end never misses a change.
 
 use futures_util::future::join_all;
-use meta::{Ino, Inode, Kind};
+use meta::{Ino, Inode, Kind, Origin};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -186,6 +186,15 @@ impl FrontEnds {
         self.count.load(Ordering::Acquire)
     }
 
+    /// Returns whether a change by `origin` is news to a front end.
+    pub(super) fn must_be_told(&self, origin: Origin) -> bool {
+        match origin {
+            Origin::Other => self.count() > 0,
+            Origin::FrontEnd => self.count() > 1,
+            Origin::Bookkeeping => false,
+        }
+    }
+
     /// Wakes front ends, so that they read the op log.
     pub(super) fn wake(&self) {
         self.listeners().iter().for_each(|listener| listener.overflow.wake.notify_one());
@@ -264,28 +273,29 @@ impl Names {
 
     /// Like `delivered`, with further invalidations.
     pub(crate) async fn deliver(&self, drops: &[Invalidation]) {
-        if !self.deliver_within(drops, DELIVERY_TIMEOUT).await {
+        if !deliver_within(self, drops, DELIVERY_TIMEOUT).await {
             tracing::debug!("a front end has not processed invalidations in time");
         }
     }
 
     /// Like `deliver`, for background tasks: waits as long as operations of front ends on the changed inodes may take.
     pub(crate) async fn deliver_patiently(&self, drops: &[Invalidation]) {
-        if !self.deliver_within(drops, BACKGROUND_DELIVERY_TIMEOUT).await {
+        if !deliver_within(self, drops, BACKGROUND_DELIVERY_TIMEOUT).await {
             tracing::warn!("a front end does not respond: its kernel may use stale caches until it does");
         }
     }
+}
 
-    /// Returns false after the timeout. Returns at once without front ends.
-    async fn deliver_within(&self, drops: &[Invalidation], timeout: Duration) -> bool {
-        while self.follow_page() {
-            tokio::task::yield_now().await;
-        }
-        let listeners = self.front_ends().listeners().clone();
-        let held = || self.references().len();
-        let deliveries = listeners.iter().map(|listener| listener.deliver(drops, timeout, held));
-        join_all(deliveries).await.into_iter().all(|is_delivered| is_delivered)
+/// Waits until front ends have processed all committed changes and `drops`. Returns false after the timeout, and at once without front
+/// ends.
+async fn deliver_within(names: &Names, drops: &[Invalidation], timeout: Duration) -> bool {
+    while names.follow_page() {
+        tokio::task::yield_now().await;
     }
+    let listeners = names.front_ends().listeners().clone();
+    let held = || names.references().len();
+    let deliveries = listeners.iter().map(|listener| listener.deliver(drops, timeout, held));
+    join_all(deliveries).await.into_iter().all(|is_delivered| is_delivered)
 }
 
 /// Queues invalidations, counted in `queued`, and waits until they have been processed.

@@ -1,4 +1,4 @@
-//! What a front end has to drop from its cache.
+//! Invalidations: the parts of its cache that a front end has to drop.
 
 use bytes::Bytes;
 use meta::Ino;

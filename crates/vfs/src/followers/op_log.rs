@@ -140,15 +140,17 @@ impl Names {
         commit: impl FnOnce() -> Result<Vec<T>, FsError>,
         applied: impl Fn(&T) -> Option<&Applied>,
     ) -> Result<Vec<T>, FsError> {
-        if !self.must_be_told(origin) || !ops.iter().any(may_invalidate) {
+        if !self.front_ends().must_be_told(origin) || !ops.iter().any(may_invalidate) {
             return commit();
         }
         let engine = self.tables().engine();
         let after = engine.head();
         let outcome = commit();
         for (op, result) in ops.iter().zip(outcome.iter().flatten()) {
-            if let Some(applied) = applied(result) {
-                self.note_lost_names(op, &Effect::of(op, applied));
+            let Some(applied) = applied(result) else { continue };
+            // They are remembered until they are told: a front end that has to drop everything must find them.
+            for (ino, (parent, name)) in lost_names(op, &Effect::of(op, applied)) {
+                self.references().note_lost_name(ino, parent, name);
             }
         }
         // A commit that failed may have been applied nevertheless.
@@ -156,39 +158,10 @@ impl Names {
         outcome
     }
 
-    /// Tells front ends of all ops after a commit, also of their own: one of these belongs to a change that failed.
-    pub(crate) fn tell_own_since(&self, after: Seqno) {
-        let to = self.tables().engine().head();
-        if to > after && self.front_ends().count() > 0 {
-            self.follow(LogRange { after, to, has_failures: true });
-        }
-    }
-
-    /// Has a range of the log read soon.
+    /// Has a range of the log read soon: by a task, or without a runtime by the front ends when they ask.
     fn follow(&self, range: LogRange) {
         self.follower().note(range);
         self.front_ends().wake();
-        self.follow_soon();
-    }
-
-    /// Returns whether a change by `origin` is news to a front end.
-    fn must_be_told(&self, origin: Origin) -> bool {
-        match origin {
-            Origin::Other => self.front_ends().count() > 0,
-            Origin::FrontEnd => self.front_ends().count() > 1,
-            Origin::Bookkeeping => false,
-        }
-    }
-
-    /// Remembers names until they are told: a front end that has to drop everything must find them.
-    fn note_lost_names(&self, op: &Op, effect: &Effect) {
-        for (ino, (parent, name)) in lost_names(op, effect) {
-            self.references().note_lost_name(ino, parent, name);
-        }
-    }
-
-    /// Starts a task that reads what is unread. Without a runtime, front ends read it when they ask.
-    fn follow_soon(&self) {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let me = self.weak();
         runtime.spawn(async move {
@@ -200,17 +173,60 @@ impl Names {
 
     /// Takes a turn: tells front ends what a page of the log makes stale, and what waits for room. Returns whether more is unread.
     pub(super) fn follow_page(&self) -> bool {
-        let _turn = self.follower().hold();
+        let turn = Turn { names: self, _exclusive: self.follower().hold() };
         self.follower().tell_views();
-        let Some(range) = self.follower().unread().take() else { return false };
-        let page = match self.tables().engine().log_after(range.after, PAGE_OPS) {
+        let range = self.follower().unread().take();
+        range.is_some_and(|range| turn.tell_page(range))
+    }
+}
+
+/// A change of a front end. If it does not succeed after a commit, it is partly made, and the front end does not know how far: it is told of
+/// all ops since the change began, also of its own.
+#[derive(Debug)]
+pub(crate) struct FrontEndChange<'n> {
+    names: &'n Names,
+    /// The newest commit when the change began; `None` once it has succeeded.
+    began_after: Option<Seqno>,
+}
+
+impl<'n> FrontEndChange<'n> {
+    pub(crate) fn begin(names: &'n Names) -> Self {
+        Self { names, began_after: Some(names.tables().engine().head()) }
+    }
+
+    /// Ends the change: the front end knows all of it.
+    pub(crate) fn succeed(mut self) {
+        self.began_after = None;
+    }
+}
+
+impl Drop for FrontEndChange<'_> {
+    fn drop(&mut self) {
+        let Some(after) = self.began_after else { return };
+        let to = self.names.tables().engine().head();
+        if to > after && self.names.front_ends().count() > 0 {
+            self.names.follow(LogRange { after, to, has_failures: true });
+        }
+    }
+}
+
+/// A turn of the follower.
+struct Turn<'n> {
+    names: &'n Names,
+    _exclusive: MutexGuard<'n, ()>,
+}
+
+impl Turn<'_> {
+    /// Tells front ends what the first page of a range makes stale. Returns whether the range goes on.
+    fn tell_page(&self, range: LogRange) -> bool {
+        let page = match self.names.tables().engine().log_after(range.after, PAGE_OPS) {
             Ok(page) => page,
             Err(error) => {
                 match error {
                     LogError::Lagged { .. } => tracing::debug!("the op log was cut off before it was read"),
                     error => tracing::warn!(%error, "the op log cannot be read: kernels drop their caches"),
                 }
-                self.tell(Invalidation::Everything);
+                self.names.tell(Invalidation::Everything);
                 return false;
             }
         };
@@ -218,7 +234,7 @@ impl Names {
         let is_news = |logged: &&LoggedOp| range.has_failures || self.is_news(logged);
         self.tell_ops(page.iter().filter(|logged| logged.seqno <= range.to).filter(is_news));
         let Some(last) = last.filter(|last| *last < range.to) else { return false };
-        self.follower().note(LogRange { after: last, ..range });
+        self.names.follower().note(LogRange { after: last, ..range });
         true
     }
 
@@ -229,16 +245,17 @@ impl Names {
             drops.extend(invalidations(&logged.op, &logged.effect));
             lost.extend(lost_names(&logged.op, &logged.effect));
         }
-        if self.tell_all(drops.into_ordered()) {
+        if self.names.tell_all(drops.into_ordered()) {
             for (ino, (parent, name)) in lost {
-                self.references().forget_lost_name(ino, parent, name);
+                self.names.references().forget_lost_name(ino, parent, name);
             }
         }
     }
 
     /// Returns whether a front end must be told of a logged op. Ops of other mounts of a shared engine always are.
     fn is_news(&self, logged: &LoggedOp) -> bool {
-        logged.context.at.mount != self.tables().mount() || self.must_be_told(logged.context.origin)
+        logged.context.at.mount != self.names.tables().mount()
+            || self.names.front_ends().must_be_told(logged.context.origin)
     }
 }
 

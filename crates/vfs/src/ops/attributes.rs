@@ -4,6 +4,7 @@ use meta::{AttrChanges, Ino, Kind, Op, Origin};
 
 use crate::attr::{Caller, Changes};
 use crate::content::write::When;
+use crate::followers::op_log::FrontEndChange;
 use crate::names::Names;
 use crate::names::handles::Handle;
 use crate::{Attr, Error, Filesystem, Result};
@@ -20,10 +21,7 @@ impl Filesystem {
         self.mount.check_writable()?;
         self.views.derived.check_not_derived_directory(ino)?;
         let changes = with_set_id_dropped(&self.names, caller, ino, changes)?;
-        self.change(self.set_attributes(ino, changes, handle)).await
-    }
-
-    async fn set_attributes(&self, ino: Ino, changes: Changes, handle: Option<Handle>) -> Result<Attr> {
+        let change = FrontEndChange::begin(&self.names);
         if let Some(size) = changes.size_bytes {
             self.set_size(ino, size, handle).await?;
         }
@@ -41,7 +39,9 @@ impl Filesystem {
             };
             self.bucket.exports.export_soon(ino)?;
         }
-        Ok(self.content.attr(self.names.tables().inode(ino)?))
+        let attr = self.content.attr(self.names.tables().inode(ino)?);
+        change.succeed();
+        Ok(attr)
     }
 
     /// Removes the set-user-id and set-group-id bits of a file that was written to by a caller who may not keep them (no

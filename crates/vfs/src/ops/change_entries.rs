@@ -4,6 +4,7 @@ use bytes::Bytes;
 use meta::{Ino, Kind, Op, Origin};
 
 use crate::attr::Caller;
+use crate::followers::op_log::FrontEndChange;
 use crate::names::handles::Opened;
 use crate::names::name;
 use crate::{Attr, Error, Filesystem, Result};
@@ -12,16 +13,6 @@ use crate::{Attr, Error, Filesystem, Result};
 const TARGET_BYTES_MAX: usize = 4095;
 
 impl Filesystem {
-    /// Runs a front end's change. If it fails after a commit, it is partly made, and the front end does not know how far.
-    pub(super) async fn change<T>(&self, change: impl Future<Output = Result<T>>) -> Result<T> {
-        let before = self.names.tables().engine().head();
-        let outcome = change.await;
-        if outcome.is_err() {
-            self.names.tell_own_since(before);
-        }
-        outcome
-    }
-
     /// Creates and opens a file. The file is stored at close, except for an exclusive create (`O_EXCL`) on a shared bucket,
     /// which stores an empty object at once.
     pub async fn create(
@@ -40,13 +31,13 @@ impl Filesystem {
         let name = self.bucket.discovery.free_name(parent, name_bytes, Kind::File).await?;
         let creator = &self.entries.creator;
         creator.check_not_in_conflict(parent, &name)?;
-        let create = async {
-            match self.bucket.known.sharing() {
-                Some(_) => creator.create_shared(caller, parent, &name, mode, flags).await,
-                None => creator.create_here(Origin::FrontEnd, caller, parent, &name, mode, flags).await,
-            }
+        let change = FrontEndChange::begin(&self.names);
+        let created = match self.bucket.known.sharing() {
+            Some(_) => creator.create_shared(caller, parent, &name, mode, flags).await?,
+            None => creator.create_here(Origin::FrontEnd, caller, parent, &name, mode, flags).await?,
         };
-        self.change(create).await
+        change.succeed();
+        Ok(created)
     }
 
     /// Creates and opens a file without a name (`O_TMPFILE`). It is deleted with its last handle unless it is linked before,
@@ -74,9 +65,11 @@ impl Filesystem {
     ) -> Result<Attr> {
         self.views.derived.check_not_derived(parent, name_bytes)?;
         let name = self.bucket.discovery.free_name(parent, name_bytes, kind).await?;
-        let creator = &self.entries.creator;
-        let make = creator.make_stored(Origin::FrontEnd, caller, parent, &name, kind, mode, rdev, None);
-        self.change(make).await
+        let (creator, origin) = (&self.entries.creator, Origin::FrontEnd);
+        let change = FrontEndChange::begin(&self.names);
+        let made = creator.make_stored(origin, caller, parent, &name, kind, mode, rdev, None).await?;
+        change.succeed();
+        Ok(made)
     }
 
     /// Creates a directory and its marker object.
@@ -84,8 +77,10 @@ impl Filesystem {
         if let Some(views) = self.views.derived.derived_at(parent) {
             return self.views.mkdir_derived(views, parent, name_bytes).await;
         }
-        let make = self.mkdir_by(Origin::FrontEnd, caller, parent, name_bytes, mode);
-        self.change(make).await
+        let change = FrontEndChange::begin(&self.names);
+        let made = self.mkdir_by(Origin::FrontEnd, caller, parent, name_bytes, mode).await?;
+        change.succeed();
+        Ok(made)
     }
 
     /// Creates a directory of the volume for `origin`.
@@ -123,18 +118,17 @@ impl Filesystem {
         }
         let name = self.bucket.discovery.free_name(parent, name_bytes, Kind::Symlink).await?;
         let target = Bytes::copy_from_slice(target);
-        let (creator, kind) = (&self.entries.creator, Kind::Symlink);
-        let make = creator.make_stored(Origin::FrontEnd, caller, parent, &name, kind, 0o777, 0, Some(target));
-        self.change(make).await
+        let (creator, origin, kind) = (&self.entries.creator, Origin::FrontEnd, Kind::Symlink);
+        let change = FrontEndChange::begin(&self.names);
+        let made = creator.make_stored(origin, caller, parent, &name, kind, 0o777, 0, Some(target)).await?;
+        change.succeed();
+        Ok(made)
     }
 
     /// Gives a file a further name, or its first one, in which case its content is stored now. In a volume named by path the
     /// bucket still shows the file under its primary name only.
     pub async fn link(&self, ino: Ino, parent: Ino, name_bytes: &[u8]) -> Result<Attr> {
-        self.change(self.link_file(ino, parent, name_bytes)).await
-    }
-
-    async fn link_file(&self, ino: Ino, parent: Ino, name_bytes: &[u8]) -> Result<Attr> {
+        let change = FrontEndChange::begin(&self.names);
         self.views.derived.check_not_derived(parent, name_bytes)?;
         let before = self.names.tables().inode(ino)?;
         if before.kind == Kind::Directory {
@@ -166,7 +160,9 @@ impl Filesystem {
             return Err(error);
         }
         self.names.references().add(ino);
-        Ok(self.content.attr(self.names.tables().inode(ino)?))
+        let attr = self.content.attr(self.names.tables().inode(ino)?);
+        change.succeed();
+        Ok(attr)
     }
 }
 
@@ -178,7 +174,10 @@ impl Filesystem {
         }
         self.mount.check_writable()?;
         let name = name(name_bytes)?;
-        self.change(self.volume.unlink(parent, name)).await
+        let change = FrontEndChange::begin(&self.names);
+        self.volume.unlink(parent, name).await?;
+        change.succeed();
+        Ok(())
     }
 
     /// Removes an empty directory.
@@ -186,8 +185,10 @@ impl Filesystem {
         if let Some(views) = self.views.derived.derived_at(parent) {
             return self.views.rmdir_derived(views, parent, name_bytes).await;
         }
-        let remove = self.rmdir_by(Origin::FrontEnd, parent, name_bytes);
-        self.change(remove).await
+        let change = FrontEndChange::begin(&self.names);
+        self.rmdir_by(Origin::FrontEnd, parent, name_bytes).await?;
+        change.succeed();
+        Ok(())
     }
 
     /// Removes an empty directory of the volume for `origin`.
@@ -214,6 +215,9 @@ impl Filesystem {
         }
         self.views.derived.check_not_derived(from.0, from.1)?;
         self.views.derived.check_not_derived(to.0, to.1)?;
-        Box::pin(self.change(self.volume.rename(from, to, flags))).await
+        let change = FrontEndChange::begin(&self.names);
+        Box::pin(self.volume.rename(from, to, flags)).await?;
+        change.succeed();
+        Ok(())
     }
 }

@@ -89,8 +89,11 @@ const RESTRICTED: [(&str, &[&str]); 12] = [
     ("indicatif", &["cli", "xtask", "bench"]),
     ("tracing-subscriber", &["cli", "xtask", "bench"]),
     ("hyper", &["listen", "store-s3", "events", "sources", "s3", "views", "servers", "bench"]),
-    ("hyper-util", &["listen", "store-s3", "events", "sources", "s3", "views", "servers", "bench"]),
-    ("rustls", &["listen", "store-s3", "s3", "views", "cli", "servers", "sources"]),
+    (
+        "hyper-util",
+        &["listen", "connect", "store-s3", "events", "sources", "s3", "views", "servers", "bench"],
+    ),
+    ("rustls", &["listen", "connect", "store-s3", "s3", "views", "cli", "servers", "sources"]),
     ("quick-xml", &["s3", "store-s3"]),
     ("s3s", &["s3"]),
     ("granit-parser", &["views"]),
