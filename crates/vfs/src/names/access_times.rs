@@ -3,17 +3,12 @@
 //!
 //! Invariant: an access time that a program sets is never overwritten by an earlier read.
 
-use meta::{Ino, Inode, Op, Origin};
+use meta::{Ino, Inode, Op};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use store::Timestamp;
 
-use crate::Result;
-use crate::names::Names;
-
-/// Interval between commits, which bounds what a crash loses.
-const FLUSH_INTERVAL: Duration = Duration::from_secs(60);
 /// Maximum pending times. At this number they are committed at once.
 pub(crate) const PENDING_MAX: usize = 8192;
 /// Times to commit at once, while no other can be recorded.
@@ -49,7 +44,7 @@ impl AccessTimes {
     }
 
     /// Commits a batch of pending times by `work`. Returns whether more are pending.
-    fn flush_batch<E>(&self, work: impl FnOnce(Vec<Op>) -> Result<(), E>) -> Result<bool, E> {
+    pub(super) fn flush_batch<E>(&self, work: impl FnOnce(Vec<Op>) -> Result<(), E>) -> Result<bool, E> {
         let mut pending = self.lock();
         let batch: Vec<(Ino, Timestamp)> = pending.iter().take(BATCH).map(|(ino, at)| (*ino, *at)).collect();
         if !batch.is_empty() {
@@ -63,32 +58,6 @@ impl AccessTimes {
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Ino, Timestamp>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Names {
-    /// Commits all pending access times to the namespace.
-    pub(crate) fn flush_access_times(&self) -> Result<()> {
-        // The op of a removed inode fails on its own, and is not needed.
-        let commit = |ops: Vec<Op>| self.commit_all(Origin::FrontEnd, &ops).map(drop);
-        while self.access_times.flush_batch(commit)? {}
-        Ok(())
-    }
-
-    pub(crate) fn try_flush_access_times(&self) {
-        if let Err(error) = self.flush_access_times() {
-            tracing::warn!(%error, "cannot commit access times; will retry");
-        }
-    }
-
-    pub(crate) fn flush_access_times_later(&self) {
-        let me = self.me.clone();
-        tokio::spawn(async move {
-            tokio::time::sleep(FLUSH_INTERVAL).await;
-            if let Some(me) = me.upgrade() {
-                me.try_flush_access_times();
-            }
-        });
     }
 }
 

@@ -1,5 +1,6 @@
 //! State of front ends about names: kernel references, handles, locks, access times, invalidations and quotas.
 
+mod access_time_commits;
 pub(crate) mod access_times;
 pub(crate) mod directory_handle;
 pub(crate) mod handles;
