@@ -1,7 +1,8 @@
 //! Checks of the parameters by which a request authenticates (S3 API Reference, "Authenticating requests: AWS Signature
 //! Version 4").
 //!
-//! Only their form is checked here, so that errors tell clients what is wrong; `s3s` verifies the signatures.
+//! Everything but the signature is checked here: form, region, expiry and the list of signed headers, so that errors tell clients
+//! what is wrong. `s3s` verifies the signatures.
 
 use http::HeaderMap;
 use http::request::Parts;

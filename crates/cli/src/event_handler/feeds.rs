@@ -56,7 +56,7 @@ pub(crate) struct FeedSettings {
 /// Parameters of [`Feeds::open`].
 pub(crate) struct FeedParts<'p> {
     pub(crate) settings: &'p FeedSettings,
-    pub(crate) store: &'p StoreSettings,
+    pub(crate) bucket_access: &'p StoreSettings,
     /// Filters, one of which an event must match to be wanted. Without filters, all events are wanted.
     pub(crate) wanted: Vec<Filter>,
     /// Returns the sinks of a source, by its position in `sources`.
@@ -69,12 +69,12 @@ pub(crate) struct FeedParts<'p> {
 impl Feeds {
     /// Opens the sources, and starts a feed for each.
     pub(crate) async fn open(parts: FeedParts<'_>) -> Result<Self> {
-        let FeedParts { settings, store, wanted, sinks, dir, context } = parts;
+        let FeedParts { settings, bucket_access, wanted, sinks, dir, context } = parts;
         let (mut statuses, mut running) = (Vec::new(), JoinSet::new());
         for (position, SourceAddress { account, url }) in settings.sources.iter().enumerate() {
             let secret_file = settings.secret_file.as_deref();
             let access =
-                source_access(secret_file, store, account.as_deref(), Some(dir.to_owned()), context)?;
+                source_access(secret_file, bucket_access, account.as_deref(), Some(dir.to_owned()), context)?;
             let source = sources::open(url, access).await.map_err(|error| anyhow!("--events: {error}"))?;
             let (clock, entropy) = (Arc::clone(&context.clock), Arc::clone(&context.entropy));
             let feed = Feed::new(url, settings.dialect, dir.join(DEAD_LETTERS_FILE), clock, entropy)
@@ -102,18 +102,18 @@ impl Feeds {
 /// source does not keep itself.
 pub(crate) fn source_access(
     secret_file: Option<&Path>,
-    store: &StoreSettings,
+    bucket_access: &StoreSettings,
     account: Option<&str>,
     positions: Option<PathBuf>,
     context: &ProcessContext,
 ) -> Result<SourceAccess> {
-    let config = store.s3_config(account)?;
+    let config = bucket_access.s3_config(account)?;
     let secret = secret_file.map(read_secret_line).transpose()?;
     Ok(SourceAccess {
         secret: secret.or_else(|| environment::variable(SECRET)),
         credentials: config.credentials,
         region: Some(config.region),
-        ca_bundle: store.ca_bundle.clone(),
+        ca_bundle: bucket_access.ca_bundle.clone(),
         positions,
         clock: Arc::clone(&context.clock),
         entropy: Arc::clone(&context.entropy),

@@ -48,7 +48,7 @@ impl EventHandler {
         buckets: Arc<dyn Buckets>,
         dir: PathBuf,
         settings: &HandlerSettings,
-        store: &StoreSettings,
+        bucket_access: &StoreSettings,
         also: Option<Arc<dyn Sink>>,
         context: &ProcessContext,
     ) -> Result<Self> {
@@ -74,7 +74,7 @@ impl EventHandler {
         };
         let feeds = Feeds::open(FeedParts {
             settings: &settings.feeds,
-            store,
+            bucket_access,
             wanted: Vec::new(),
             sinks: &sinks,
             dir: &dir,

@@ -299,7 +299,7 @@ impl ViewSettings {
         let sink: Arc<dyn Sink> = sink.clone();
         let parts = FeedParts {
             settings: &self.feeds,
-            store,
+            bucket_access: store,
             wanted: ObjectScope::of(volume).wanted(),
             sinks: &|_| vec![sink.clone()],
             dir: &dir,

@@ -382,7 +382,7 @@ impl Space {
             self.log_zones.remove(zone);
             if !self.free.insert(run) {
                 // Only a crafted frame can cause this. Blocks in doubt are not allocated.
-                tracing::error!(zone, "a zone overlaps blocks with another use; it is not freed");
+                tracing::error!(zone, "blocks of a dead zone are free already; the zone is not freed");
             }
         }
     }

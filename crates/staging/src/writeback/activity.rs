@@ -1,4 +1,4 @@
-//! Messages between the upload task and its callers.
+//! The state that the upload task and its callers share: wake-ups, progress and counters.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;

@@ -118,8 +118,8 @@ impl MergedListing<'_> {
         })
     }
 
-    /// Adds pending objects with texts after `after` and up to `end` (`None`: to the end), as many as a page can
-    /// have.
+    /// Adds pending objects with texts after `after` and up to `end` (`None`: to the end), at most one more
+    /// than a page has.
     fn add_pending(
         &self,
         after: Option<&[u8]>,

@@ -9,7 +9,7 @@
 //! - `registry`: the views and containers;
 //! - `hint_sink` and `changes`: what sources bring, and what clients ask.
 //!
-//! Refuses: to know where hints come from, what a client does with a view, what time it is.
+//! Does not know where hints come from and what a client does with a view; reads the time only from the clock that it is given.
 //!
 //! Invariants: a hint is applied or logged before it is acknowledged; the store is authoritative, and an object whose
 //! state is in doubt is verified by a HEAD request; no lock is held across an await.

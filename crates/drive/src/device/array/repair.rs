@@ -137,7 +137,7 @@ impl Array {
             let failed = self.on_each_member(Members::of([number]), write).await;
             if failed.members.is_empty() {
                 self.repaired.fetch_add(1, Ordering::Relaxed);
-                tracing::warn!(row, member = ?self.names(Members::of([number])), "rewrote a damaged block");
+                tracing::warn!(row, member = ?self.names(Members::of([number])), "rewrote a wrong block");
             }
             self.exclude(wait, failed).await?;
         }

@@ -55,7 +55,7 @@ impl Reconciler {
             let resolutions: Vec<Resolution> = resolutions.collect::<Result<_>>()?;
             for outcome in self.names.commit_all(Origin::Other, &batch.ops)? {
                 if let Err(error) = outcome {
-                    tracing::debug!(%error, "a reported file was imported concurrently");
+                    tracing::debug!(%error, "a reported file was not imported");
                 }
             }
             Ok(resolutions)

@@ -56,6 +56,7 @@ pub(super) struct ContainerQuery {
     number: u32,
     name: Arc<str>,
     matcher: Arc<Matcher>,
+    /// The bounds of all rules about times, as absolute times at the moment of the request.
     time_cuts: Arc<TimeCuts>,
     /// Whether the view is in each set of the matcher, by set id.
     is_in: Vec<bool>,
