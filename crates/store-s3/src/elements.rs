@@ -158,14 +158,18 @@ fn tag(text: &str) -> Option<(Tag<'_>, &str)> {
     Some((Tag { name, is_closed }, behind))
 }
 
-/// Returns the length up to the closing `>`, skipping `>` in attribute values.
+/// Returns the length up to the closing `>`, skipping `>` in attribute values. A quote that no `=` precedes belongs to a name: MinIO
+/// makes elements of the names of user metadata, which may contain `'`.
 fn tag_len(text: &str) -> Option<usize> {
-    let mut quote = None;
+    let (mut quote, mut last) = (None, b' ');
     text.bytes().position(|byte| {
         match (quote, byte) {
-            (None, b'"' | b'\'') => quote = Some(byte),
+            (None, b'"' | b'\'') if last == b'=' => quote = Some(byte),
             (Some(open), _) if open == byte => quote = None,
             _ => {}
+        }
+        if !byte.is_ascii_whitespace() {
+            last = byte;
         }
         quote.is_none() && byte == b'>'
     })

@@ -283,6 +283,20 @@ mod tests {
         assert_eq!(listing.next.as_deref(), Some("a&b"));
     }
 
+    /// MinIO's form; a name of user metadata may contain a quote.
+    #[test]
+    fn attributes_in_a_listing_are_read() {
+        let body = b"<ListBucketResult><Contents><Key>a</Key><Size>1</Size><UserMetadata><content-type>text/x</content-type>\
+            <X-Amz-Meta-It's>&lt;1&gt;</X-Amz-Meta-It's><x-amz-storage-class>STANDARD</x-amz-storage-class></UserMetadata></Contents>\
+            <Contents><Key>b</Key><Size>2</Size><UserMetadata></UserMetadata></Contents><Contents><Key>c</Key></Contents></ListBucketResult>";
+        let listing = parse_listing(body).unwrap();
+        let attributes = listing.objects[0].attributes.as_ref().unwrap();
+        assert_eq!(attributes.content_type.as_deref(), Some("text/x"));
+        assert_eq!((attributes.user["it's"].as_str(), &attributes.storage_class), ("<1>", &None));
+        assert_eq!(listing.objects[1].attributes, Some(Attributes::default()));
+        assert_eq!(listing.objects[2].attributes, None);
+    }
+
     #[test]
     fn a_listing_without_encoding_is_read_literally() {
         let body =
