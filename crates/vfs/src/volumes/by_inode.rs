@@ -27,6 +27,7 @@ pub(super) const RULES: VolumeRules = VolumeRules {
     exports_attributes: false,
     removes_unstored_files: false,
     names_documents_by_bucket: false,
+    stores_holes: false,
     file_bytes_max: u64::MAX,
     evicted: Evicted::References,
 };

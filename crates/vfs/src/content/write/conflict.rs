@@ -288,8 +288,8 @@ impl Publisher {
         }
     }
 
-    /// Completes a stream whose parts belong to the file's key: the foreign object is copied away while ours is completed and
-    /// copied to `there`.
+    /// Completes a stream whose parts belong to the file's key: the foreign object is copied away, which a record says, while ours
+    /// is completed and copied to `there`.
     async fn store_stream_elsewhere(
         &self,
         stream: &mut Stream,
@@ -304,43 +304,36 @@ impl Publisher {
         let key = &stream.key().cloned().ok_or(Error::NOT_FOUND)?;
         for _ in 0..ATTEMPTS_MAX {
             let theirs = self.mount.store.find(key).await?.map(|meta| meta.object);
-            let aside = match &theirs {
-                Some(object) => {
-                    Some(self.mount.store.copy(object, &self.lost(inode)?, CopyOptions::default()).await?)
-                }
-                None => None,
-            };
+            let Some(preserved) = self.preserve_theirs(inode, key, theirs.as_ref()).await? else { continue };
             let exactly = theirs.map_or(Precondition::Absent, |object| Precondition::Matches(object.etag));
             match stream.finish(exactly).await {
-                Ok(ours) => return self.restore_theirs(ours, aside, there).await,
-                Err(StoreError::PreconditionFailed(_)) => {
-                    if let Some(aside) = aside {
-                        self.mount.store.delete(&aside.key, Precondition::None).await?;
-                    }
-                }
+                Ok(ours) => return self.restore_theirs(ours, &preserved, there).await,
+                Err(StoreError::PreconditionFailed(_)) => self.delete_preserved(&preserved).await?,
                 Err(error) => return Err(error.into()),
             }
         }
         Err(StoreError::PreconditionFailed(key.clone()).into())
     }
 
-    /// Copies our object, which has the file's key for a moment, to `there`, and restores the foreign object.
+    /// Copies our object, which has the file's key for a moment, to `there`, and restores the foreign object. Until then, the
+    /// record of the conflict says where the foreign object is.
     async fn restore_theirs(
         &self,
         ours: ObjectRef,
-        theirs: Option<ObjectRef>,
+        preserved: &Conflict,
         there: &ObjectKey,
     ) -> Result<ObjectRef> {
         let kept = self.mount.store.copy(&ours, there, CopyOptions::default()).await?;
         let unless_changed = Precondition::Matches(ours.etag.clone());
-        match theirs {
+        match &preserved.bucket {
             None => self.mount.store.delete(&ours.key, unless_changed).await?,
             Some(theirs) => {
                 let options = CopyOptions { precondition: unless_changed, ..CopyOptions::default() };
+                let theirs = ObjectRef::new(theirs.key.clone(), theirs.etag.clone());
                 self.mount.store.copy(&theirs, &ours.key, options).await?;
-                self.mount.store.delete(&theirs.key, Precondition::None).await?;
             }
         }
+        self.delete_preserved(preserved).await?;
         Ok(kept)
     }
 }
