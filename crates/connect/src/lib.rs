@@ -17,7 +17,7 @@ pub type HttpClient<B> = Client<HttpsConnector<HttpConnector>, B>;
 
 /// The trusted certificates cannot be used. The message is one line.
 #[derive(Debug, thiserror::Error)]
-#[error("certificates: {0}")]
+#[error("the trusted certificates cannot be used: {0}")]
 pub struct CertificateError(String);
 
 /// Time after which an idle connection is closed. Shorter than servers' timeouts (20 s and more), so that a request

@@ -82,6 +82,8 @@ fn invalidate(kernel: &Notifier, fs: &Weak<Filesystem>, invalidation: &Invalidat
     };
     // The kernel reports an error for what it has not cached, which needs no invalidation.
     if let Err(error) = result {
-        tracing::trace!("the kernel had nothing to drop for {invalidation:?}: {error}");
+        tracing::trace!(
+            "the kernel refused {invalidation:?}, as it does for what it has not cached: {error}"
+        );
     }
 }

@@ -49,7 +49,7 @@ pub enum MountError {
 #[derive(Debug, thiserror::Error)]
 pub enum UnmountError {
     /// Programs have files open in the mount, or their working directory is in it.
-    #[error("{} is busy: programs have files open in it", .0.display())]
+    #[error("{} is busy: programs have files open in it, or use it as working directory", .0.display())]
     Busy(PathBuf),
     /// Nothing is mounted at the path.
     #[error("nothing is mounted at {}", .0.display())]

@@ -131,7 +131,7 @@ impl FileLog {
         }
         if let Some(must_be_kept) = torn {
             let (path, end, name) = (self.path.display(), self.writer.end(), self.format.name);
-            tracing::warn!(%path, end, "the {name} ends in an incomplete frame, which is removed");
+            tracing::warn!(%path, end, "the {name} has an incomplete or damaged frame that is not known to be synced, and is cut there");
             cut_torn_tail(&self.path, end, must_be_kept)?;
         }
         // An earlier process may have ended without a sync.
@@ -234,7 +234,7 @@ impl FileLog {
             Ok(()) => self.mark.end = end,
             Err(error) => {
                 let name = self.format.name;
-                tracing::debug!(%error, "cannot write up to where the {name} is synced");
+                tracing::debug!(%error, "cannot record up to which position the {name} is synced");
             }
         }
     }

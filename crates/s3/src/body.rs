@@ -235,7 +235,7 @@ async fn put_multipart(
     if stored.is_err()
         && let Err(error) = upload.abort().await
     {
-        tracing::warn!(key = %new_object.key, %error, "cannot abort a failed upload; its parts remain in the store");
+        tracing::warn!(key = %new_object.key, %error, "cannot abort the multipart upload of an object that could not be stored; its parts may remain in the store");
     }
     stored
 }

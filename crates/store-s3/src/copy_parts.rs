@@ -116,7 +116,7 @@ impl Drop for AbortGuard {
 /// Aborts an upload. A failure is only logged, so that the caller returns the copy's own error.
 async fn abort_upload(upload: Arc<S3Multipart>) {
     if let Err(error) = upload.abort().await {
-        tracing::warn!(%error, "could not abort the upload of a failed copy; its parts stay in the bucket");
+        tracing::warn!(%error, "could not abort the upload of a failed or cancelled copy; its parts may stay in the bucket");
     }
 }
 

@@ -133,7 +133,7 @@ impl Retry {
         }
         let pause = if self.quota.take() { self.pause(failure.retry_after) } else { self.policy.pause_max };
         let pause = pause.min(self.policy.budget - spent);
-        tracing::debug!(error = %failure.error, attempt = self.failed, pause_ms = pause.as_millis(), "trying again");
+        tracing::debug!(error = %failure.error, attempt = self.failed, pause_ms = pause.as_millis(), "a request failed and is tried again");
         tokio::time::sleep(pause).await;
         Ok(())
     }

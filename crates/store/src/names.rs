@@ -34,7 +34,7 @@ const HEAD_BYTES: usize = NAME_BYTES_MAX - 4;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadName {
     /// The name is one that only the escape produces.
-    #[error("names that begin with '%+' or '%=' are reserved for keys that are not names")]
+    #[error("file names that begin with '%+' or '%=' are reserved for object keys that cannot be file names")]
     Reserved,
     /// The key would be empty or too long.
     #[error(transparent)]

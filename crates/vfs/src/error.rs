@@ -22,7 +22,7 @@ pub enum Error {
     #[error(transparent)]
     Name(#[from] BadName),
     /// The local cache file failed (full disk, I/O error).
-    #[error("the local cache: {0}")]
+    #[error("the local cache failed: {0}")]
     Cache(#[from] std::io::Error),
     /// The object has other bytes in the bucket than those this file was opened with.
     #[error("the object changed under an open file: {0}")]

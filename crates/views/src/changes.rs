@@ -130,7 +130,7 @@ impl Shown {
 #[derive(Debug, thiserror::Error)]
 pub enum ViewError {
     /// The handler cannot be reached.
-    #[error("the event handler cannot be reached: {0}")]
+    #[error("the event handler cannot be reached or has failed: {0}")]
     Unreachable(String),
     /// The handler does not know the view, or not any more.
     #[error("the event handler does not know this view")]

@@ -62,7 +62,7 @@ pub(crate) fn is_in_use(error: &anyhow::Error) -> bool {
 /// Returns whether the beginning of a device is all zeros.
 pub(crate) fn is_blank(device: &dyn BlockDevice) -> Result<bool> {
     let mut beginning = Buffer::zeroed(BEGINNING_BYTES.min(device.len_bytes() as usize));
-    device.read_at(0, &mut beginning).context("cannot read the device")?;
+    device.read_at(0, &mut beginning).context("cannot read the beginning of the device")?;
     Ok(beginning.iter().all(|&byte| byte == 0))
 }
 
@@ -97,7 +97,7 @@ fn open_each(devices: &Devices, read_only: bool) -> Result<OpenedDevices> {
         match device {
             Ok(device) => opened.devices.push((path.display().to_string(), Io::open(device))),
             Err(error @ OpenError::Refused { .. }) if !is_only => {
-                tracing::warn!(%error, "a device of the drive is missing");
+                tracing::warn!(%error, "a device of the drive cannot be opened and counts as missing");
                 opened.missing.push(error.to_string());
             }
             Err(error) => return Err(error.into()),

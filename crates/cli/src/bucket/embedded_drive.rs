@@ -88,8 +88,11 @@ pub(crate) async fn open(
 ) -> Result<(Arc<dyn ObjectStore>, LocalBuckets)> {
     let (path, opening) = (drive_path(root), DrivesOptions { options, ..DrivesOptions::default() });
     let local = LocalBuckets::of_drives(&Devices::of([path.as_path()])?.into(), opening, context).await?;
-    let store =
-        local.buckets().open(BUCKET).await.with_context(|| format!("cannot use {}", path.display()))?;
+    let store = local
+        .buckets()
+        .open(BUCKET)
+        .await
+        .with_context(|| format!("cannot open the volume's bucket on the drive {}", path.display()))?;
     Ok((store, local))
 }
 

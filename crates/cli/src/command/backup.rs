@@ -39,7 +39,7 @@ pub(crate) struct Backup {
 
 impl Backup {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let file = std::path::absolute(&self.file).context("cannot resolve the file")?;
+        let file = std::path::absolute(&self.file).context("cannot make the path of the file absolute")?;
         if file.exists() {
             bail!("{} already exists; give another name", file.display());
         }

@@ -229,7 +229,7 @@ impl Findings {
         if !self.json {
             match (self.fixed, self.left) {
                 (0, 0) => println!("{} is clean", volume.url()),
-                (fixed, left) => println!("{}: {fixed} repaired, {left} left", volume.url()),
+                (fixed, left) => println!("{}: {fixed} problems repaired, {left} left", volume.url()),
             }
         }
         match (self.fixed, self.left) {

@@ -100,6 +100,6 @@ impl Client {
     }
 
     fn lost_message(&self) -> String {
-        format!("process {} ended before it answered; its log says why", self.pid)
+        format!("process {} ended before it answered; its log may say why", self.pid)
     }
 }

@@ -61,10 +61,10 @@ impl Holder {
         let mut text = String::new();
         File::open(state_root.join(LOCK_FILE))
             .and_then(|mut file| file.read_to_string(&mut text))
-            .with_context(|| format!("cannot read the lock in {}", state_root.display()))?;
+            .with_context(|| format!("cannot read the lock file in {}", state_root.display()))?;
         serde_json::from_str(&text).map_err(|_| {
             anyhow!(
-                "the state in {} is in use by a process that is just starting; try again",
+                "the state in {} is in use, but its lock file does not yet say by which process; try again",
                 state_root.display()
             )
         })

@@ -66,12 +66,12 @@ pub(crate) fn write(engine: &DiskEngine, origin: &Origin, path: &Path) -> Result
         Ok(records)
     });
     let _ = fs::remove_file(&staged);
-    written.with_context(|| format!("cannot write {}", path.display()))
+    written.with_context(|| format!("cannot write the backup {}", path.display()))
 }
 
 /// Returns the path under which a file is written until it is complete.
 fn staging_path(path: &Path) -> Result<PathBuf> {
-    let name = path.file_name().with_context(|| format!("{} is not a file name", path.display()))?;
+    let name = path.file_name().with_context(|| format!("the path {} has no file name", path.display()))?;
     let mut staged = std::ffi::OsString::from(".");
     staged.push(name);
     staged.push(format!(".{}.new", std::process::id()));
@@ -112,7 +112,7 @@ struct BlockWriter {
 impl BlockWriter {
     fn put(&mut self, kind: u8, body: &[u8]) -> Result<()> {
         if body.len() > BLOCK_BYTES_MAX {
-            bail!("a record of {} bytes is too long", body.len());
+            bail!("a record of {} bytes is too long for a backup", body.len());
         }
         let head = head(kind, self.number, body.len());
         self.file.write_all(&head)?;

@@ -220,7 +220,9 @@ pub(crate) fn record_settings(state_root: &Path, config: &vfs::Config) -> Result
 /// Writes names from the write-back log to the tables, so that the log can drop them.
 fn checkpoint(tables: &Weak<DiskEngine>) {
     if let Some(Err(error)) = tables.upgrade().map(|tables| tables.checkpoint()) {
-        tracing::warn!("cannot move names out of the write-back log: {error}");
+        tracing::warn!(
+            "cannot write names to the tables of the metadata, so they stay in the write-back log: {error}"
+        );
     }
 }
 

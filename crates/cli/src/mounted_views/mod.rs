@@ -136,7 +136,7 @@ impl MountedViews {
                 None => share(HANDLER_EIGHTHS + TREE_EIGHTHS),
             },
         });
-        let tree = tree.await.context("cannot keep the directories of views")?;
+        let tree = tree.await.context("cannot open the journal of directory renames in views")?;
         let relists = matches!(choice, HandlerChoice::Own(settings) if settings.feeds.sources.is_empty());
         let has_feeds = handler.is_some() && !relists;
         let detection =

@@ -21,7 +21,9 @@ pub(crate) fn read_secret(path: &Path) -> Result<String> {
     let shown = path.display();
     let mode = fs::metadata(path).with_context(|| format!("cannot read {shown}"))?.mode();
     if mode & 0o077 != 0 {
-        bail!("{shown} holds a secret but others can read it; run `chmod 600 {shown}`");
+        bail!(
+            "{shown} holds a secret, but its permissions allow access to others than its owner; run `chmod 600 {shown}`"
+        );
     }
     fs::read_to_string(path).with_context(|| format!("cannot read {shown}"))
 }

@@ -96,11 +96,7 @@ impl ServedVolume {
             .inspect_err(|error| tracing::warn!("`tenon status` will not list this mount: {error:#}"))
             .ok();
         // "Ready" means that the mount answers.
-        service
-            .mount_points
-            .wait_until_ready()
-            .await
-            .context("the mount does not answer; its log says why")?;
+        service.mount_points.wait_until_ready().await.context("a mounted directory cannot be read")?;
         tracing::info!("{} is {}", service.opened.volume.url(), service.locations());
         Ok(Self { service, control, signals, state: state.root().to_owned(), _registration: registration })
     }
@@ -134,7 +130,9 @@ impl ServedVolume {
         self.service.opened.stop_events().await;
         self.service.drain_quietly(patience).await;
         if let Err(error) = self.service.opened.metadata.checkpoint() {
-            tracing::warn!("names stay in the write-back log until the next mount: {error:#}");
+            tracing::warn!(
+                "cannot write names to the tables of the metadata, so they stay in the write-back log until the next mount: {error:#}"
+            );
         }
         if let Some(local) = &self.service.opened.bucket.local
             && let Err(error) = local.close().await
@@ -176,7 +174,7 @@ impl VolumeService {
         }
         for path in self.mount_points.mounted() {
             if matches!(self.mount_points.unmount(&path, false).await, Err(UnmountError::Busy(_))) {
-                tracing::warn!("programs have files open; the mount at {} is detached", path.display());
+                tracing::warn!("programs use the mount at {}, so it is detached", path.display());
                 if let Err(error) = self.mount_points.unmount(&path, true).await {
                     tracing::warn!("{error}");
                 }

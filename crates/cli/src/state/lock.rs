@@ -45,7 +45,7 @@ pub(crate) fn wait_until_free(root: &Path) -> Result<()> {
         true => Ok(()),
         // Another process has taken the directory meanwhile.
         false if matches!(query_holder(root), HolderState::Running) => Ok(()),
-        false => bail!("the process that used {} has not ended yet; its log says why", root.display()),
+        false => bail!("the process that used {} has not ended yet; its log may say why", root.display()),
     }
 }
 

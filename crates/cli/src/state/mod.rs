@@ -47,7 +47,7 @@ impl StateDir {
             && !has_names
             && let Err(error) = fs::remove_dir_all(&self.root)
         {
-            tracing::warn!("{} stays: {error}", self.root.display());
+            tracing::warn!("cannot remove the new state directory {}: {error}", self.root.display());
         }
     }
 
@@ -155,7 +155,7 @@ fn lock_as(root: &Path, holder: &Holder) -> Result<File> {
     let Some(lock) = lock::take(root)? else {
         bail!("{}", lock::held_message(root, &Holder::read(root)?));
     };
-    holder.write(&lock).with_context(|| format!("cannot write to {}", root.display()))?;
+    holder.write(&lock).with_context(|| format!("cannot write the lock file in {}", root.display()))?;
     Ok(lock)
 }
 

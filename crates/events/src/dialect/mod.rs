@@ -46,7 +46,7 @@ pub enum Dialect {
 #[derive(Debug, thiserror::Error)]
 pub enum DialectError {
     /// The message is not the JSON that it should be.
-    #[error("invalid JSON: {0}")]
+    #[error("the message is not JSON, or has another structure than expected: {0}")]
     Json(#[from] JsonError),
     /// The message is JSON, but not in this format.
     #[error("the message does not have the expected format: {0}")]

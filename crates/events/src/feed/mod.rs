@@ -239,7 +239,10 @@ impl Feed {
 
     /// Reports to every sink that events were lost, repeating until each sink has taken the report.
     async fn report_loss(&self) {
-        tracing::warn!(feed = self.name, "events were lost; all objects must be listed again");
+        tracing::warn!(
+            feed = self.name,
+            "events were lost; the receivers of this feed are told to list all objects again"
+        );
         for sink in &self.sinks {
             let mut failures = Failures::default();
             while let Err(error) = sink.lost(None).await {
@@ -300,8 +303,12 @@ impl Feed {
     async fn record_failure(&self, why: &str, failures: &mut Failures) {
         self.counters.record_failure(why);
         match failures.0 {
-            0 => tracing::warn!(feed = self.name, why, "a feed failed; it is retried"),
-            _ => tracing::debug!(feed = self.name, why, "a feed failed again"),
+            0 => tracing::warn!(
+                feed = self.name,
+                why,
+                "a feed could not receive or deliver messages; it retries"
+            ),
+            _ => tracing::debug!(feed = self.name, why, "a feed still cannot receive or deliver messages"),
         }
         tokio::time::sleep(failures.next_pause(&self.entropy)).await;
     }

@@ -87,7 +87,7 @@ impl Lane {
                         tracing::warn!(
                             webhook = self.name,
                             why,
-                            "the receiver is down; events become dead letters until it is back"
+                            "an event could not be posted in time; events become dead letters until the receiver accepts one"
                         );
                     }
                 }

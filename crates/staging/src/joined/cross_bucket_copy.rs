@@ -47,7 +47,7 @@ pub(super) async fn copy(
     if copied.is_err()
         && let Err(error) = upload.abort().await
     {
-        tracing::warn!(%error, "cannot abort the upload of a failed copy; its parts stay in the bucket");
+        tracing::warn!(%error, "cannot abort the upload of a failed copy; its parts may stay in the bucket");
     }
     copied
 }

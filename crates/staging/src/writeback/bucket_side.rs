@@ -274,7 +274,7 @@ async fn complete_early(
     let upload = match early.finish().await {
         Ok(upload) => upload,
         Err(error) => {
-            tracing::debug!(%key, %error, "an object is uploaded again from the write-back log");
+            tracing::debug!(%key, %error, "an upload that began before its object was complete has failed; the object is uploaded again from the write-back log");
             return Ok(None);
         }
     };

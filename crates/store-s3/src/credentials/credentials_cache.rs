@@ -148,14 +148,14 @@ impl CacheInner {
         state.renewal = None;
         match received {
             Ok(cached) => {
-                tracing::debug!(%provider, access_key = cached.credentials.access_key(), "new credentials");
+                tracing::debug!(%provider, access_key = cached.credentials.access_key(), "received new credentials");
                 let credentials = cached.credentials.clone();
                 (state.cached, state.failed) = (Some(cached), None);
                 Ok(credentials)
             }
             Err(error) => {
                 if let Some(cached) = &mut state.cached {
-                    tracing::warn!(%error, "could not renew the credentials; using the old credentials until they expire");
+                    tracing::warn!(%error, "could not renew the credentials; the old ones are used until they expire");
                     cached.renew_at = Some(now.after(RETRY_AFTER));
                 }
                 state.failed = Some((now, error.clone()));

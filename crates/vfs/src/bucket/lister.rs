@@ -365,7 +365,7 @@ async fn list_rounds(me: Weak<BackgroundLister>, every: Duration) {
         if !fs.mount.config.read_only && (has_ended && unwritten > 0 || unwritten >= REQUESTS_PER_WRITE) {
             unwritten = 0;
             if let Err(error) = fs.write_position(&at) {
-                tracing::warn!(%error, "cannot save the position of the background lister");
+                tracing::warn!(%error, "cannot save the position of the background lister; after a restart it goes on from an earlier position");
             }
         }
         drop(fs);
@@ -381,7 +381,7 @@ async fn list_rounds(me: Weak<BackgroundLister>, every: Duration) {
             }
             Ok(Step::Skipped | Step::Ended) => tokio::time::sleep(every.max(IDLE_WAIT)).await,
             Err(error) => {
-                tracing::debug!(%error, "the background lister cannot read from the bucket; it will retry");
+                tracing::debug!(%error, "the background lister could not check a page of the bucket; it retries");
                 tokio::time::sleep(wait.max(every)).await;
                 wait = (wait * 2).min(BACKOFF.1);
             }

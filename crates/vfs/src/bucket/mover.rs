@@ -97,7 +97,7 @@ impl Moves {
                     && let Err(error) = me.update_moved_etag(key, given, there)
                 {
                     // The next look finds the new etag, as if another client had stored the object.
-                    tracing::debug!(%key, %error, "cannot record the new etag of a moved object");
+                    tracing::debug!(%key, %error, "cannot record the new etag of a moved object; it will look as if another client had stored it");
                 }
             }),
             has_left: Box::new(move |object| {

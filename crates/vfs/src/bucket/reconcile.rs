@@ -598,7 +598,9 @@ impl KnownState {
                     }
                 }
                 (_, Ok(_)) => {}
-                (_, Err(error)) => tracing::debug!(%error, "an observation came too late"),
+                (_, Err(error)) => {
+                    tracing::debug!(%error, "an observation of the bucket was not applied to the metadata")
+                }
             }
         }
         Ok(())

@@ -90,7 +90,7 @@ impl Content {
         self.discards.waiting.fetch_add(1, Ordering::AcqRel);
         let queue = self.discards.queue.get_or_init(|| self.start_discarding());
         if !self.discards.enqueue(queue, key.clone()).await {
-            tracing::debug!(%key, "an unused object stays in the bucket: the queue of deletions is full; `tenon gc` removes it");
+            tracing::debug!(%key, "an unused object could not be queued for deletion and stays in the bucket; `tenon gc` removes it");
             self.discards.remove_one();
         }
     }
@@ -158,7 +158,7 @@ impl Content {
                 return Some(key);
             }
             Err(error) => {
-                tracing::warn!(%key, %error, "an unused object stays in the bucket; `tenon gc` removes it")
+                tracing::warn!(%key, %error, "an unused object could not be deleted and stays in the bucket; `tenon gc` removes it")
             }
         }
         self.discards.remove_one();

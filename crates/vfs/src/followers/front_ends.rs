@@ -274,14 +274,18 @@ impl Names {
     /// Like `delivered`, with further invalidations.
     pub(crate) async fn deliver(&self, drops: &[Invalidation]) {
         if !deliver_within(self, drops, DELIVERY_TIMEOUT).await {
-            tracing::debug!("a front end has not processed invalidations in time");
+            tracing::debug!(
+                "a front end has not processed invalidations in time; its kernel may use stale caches until it does"
+            );
         }
     }
 
     /// Like `deliver`, for background tasks: waits as long as operations of front ends on the changed inodes may take.
     pub(crate) async fn deliver_patiently(&self, drops: &[Invalidation]) {
         if !deliver_within(self, drops, BACKGROUND_DELIVERY_TIMEOUT).await {
-            tracing::warn!("a front end does not respond: its kernel may use stale caches until it does");
+            tracing::warn!(
+                "a front end has not processed invalidations for a long time; its kernel may use stale caches until it does"
+            );
         }
     }
 }

@@ -76,7 +76,7 @@ impl Journal {
         let synced = self.log.file_to_sync().and_then(|file| file.as_ref().map_or(Ok(()), sync));
         synced.inspect_err(|_| {
             if let Err(error) = self.log.truncate_to(before) {
-                tracing::error!(%error, "directories whose rename failed may be renamed by the next mount");
+                tracing::error!(%error, "a rename of directories failed, but its record cannot be removed from the journal: the next mount may do the rename");
             }
         })?;
         self.log.mark_synced(self.log.appended());

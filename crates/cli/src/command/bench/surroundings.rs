@@ -97,8 +97,10 @@ pub(super) fn platforms(specs: &[String]) -> Result<Vec<Platform>> {
 pub(super) fn stop_at_signal(message: &'static str) -> Result<Arc<AtomicBool>> {
     let is_stopped = Arc::new(AtomicBool::new(false));
     let is_stopped_by_thread = is_stopped.clone();
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start")?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot start watching for signals")?;
     let watched = {
         let _guard = runtime.enter();
         signal(SignalKind::terminate())

@@ -146,7 +146,7 @@ impl Array {
         let (failed, joins) = join(self.on_each_member(self.in_sync(), write), to_joining).await;
         if let (Err(error), Some((_, member))) = (joins, &joining) {
             // The next step of the rebuild notices that and fails.
-            tracing::error!(%error, "the device that is being rebuilt failed a write");
+            tracing::error!(%error, "the device that is being rebuilt failed a write, so the rebuild ends");
             self.end_joining(member);
         }
         self.exclude(wait, failed).await

@@ -77,7 +77,9 @@ impl Conflicts {
             };
             match Conflict::decode(id, &names.xattr(Ino::ROOT, &name)?) {
                 Ok(conflict) => drop(conflicts.lock().insert(id.to_owned(), conflict)),
-                Err(error) => tracing::warn!(id, %error, "cannot read a conflict record"),
+                Err(error) => {
+                    tracing::warn!(id, %error, "the record of a conflict cannot be decoded; the conflict is not shown")
+                }
             }
         }
         conflicts.update_blocking();
@@ -121,7 +123,7 @@ impl ConflictRecords {
     pub(crate) async fn record_conflict(&self, conflict: &Conflict) -> Result<()> {
         let surplus = (self.records.len() + 1).saturating_sub(CONFLICTS_MAX);
         for oldest in self.list().into_iter().filter(|old| old.id != conflict.id).take(surplus) {
-            tracing::warn!(id = oldest.id, key = %oldest.key, "too many conflicts: the record of the oldest is dropped, its bytes stay in the bucket");
+            tracing::warn!(id = oldest.id, key = %oldest.key, "too many conflicts: the record of the oldest is dropped, the objects that it names stay in the bucket");
             self.forget_conflict(&oldest.id)?;
         }
         let (name, value) = (name_of(&conflict.id), conflict.encode().into());

@@ -80,7 +80,7 @@ impl Publisher {
             match self.uploader.upload(state, key, described, there).await {
                 Ok(object) => {
                     let conflict = Conflict { file: Some(Side::of(&object)), ..conflict };
-                    tracing::warn!(%key, id = conflict.id, "the object was changed in the bucket while its file was written: the file replaced it");
+                    tracing::warn!(%key, id = conflict.id, "the bucket's object was not the one that the written file was based on: the file replaced it");
                     let published = async {
                         self.conflicts.record_conflict(&conflict).await?;
                         self.finish_publish(file, state, inode, &object, described.clone()).await
@@ -168,7 +168,7 @@ impl Publisher {
             bucket: theirs.as_ref().map(Side::of),
             ..self.conflict_of(inode, key, theirs.as_ref())?
         };
-        tracing::warn!(%key, kept = %there, id = conflict.id, "the object was changed in the bucket while its file was written: the file goes on as a conflict copy");
+        tracing::warn!(%key, kept = %there, id = conflict.id, "the bucket's object was not the one that the written file was based on: the file is renamed to a conflict copy");
         let published = async {
             self.conflicts.record_conflict(&conflict).await?;
             let (from, to) = ((dir, name.clone()), (dir, beside.clone()));
@@ -202,7 +202,7 @@ impl Publisher {
         };
         let recorded = self.conflicts.record_conflict(&conflict).await;
         self.content.restore_on_failure(recorded, state)?;
-        tracing::warn!(%key, kept = %lost, id = conflict.id, "the object was changed in the bucket while its file was written: the bucket's object stays");
+        tracing::warn!(%key, kept = %lost, id = conflict.id, "a written file could not be stored at its key: what the bucket has there stays, the file's content is kept under another key");
         *state = WriteState::Clean;
         file.set_pending(Pending::default());
         file.clear_unconfirmed();

@@ -366,7 +366,7 @@ impl FileEditor {
         if outcome.is_ok()
             && let Err(error) = self.uploader.assemble_closed(&handle.file).await
         {
-            tracing::warn!(ino = %handle.file.ino, %error, "a file could not be assembled and stays in deltas; no data is lost");
+            tracing::warn!(ino = %handle.file.ino, %error, "the parts of a closed file could not be joined to one object; the file stays in several objects, and no data is lost");
         }
         let end = handle.readahead.lock().unwrap_or_else(PoisonError::into_inner).read_in_order();
         self.content.drop_passed_blocks(&handle.file, end);
