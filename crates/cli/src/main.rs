@@ -8,7 +8,8 @@
 //! point down only: command, serving, mounted_views, event_handler and endpoint, metadata and bucket, state, control,
 //! volume, process.
 //!
-//! Exit codes: 0 success, 1 failure, 2 usage error. `fsck` and `drive` add 4: problems or damage were left.
+//! Exit codes: 0 success, 1 failure (of `fsck`: all problems were repaired, or it failed), 2 usage error. `fsck` and
+//! `drive` add 4: problems or damage were left.
 
 mod bucket;
 mod command;

@@ -24,7 +24,7 @@ const DAMAGED: &str = "damaged";
 /// Smallest file that is worth rewriting, in bytes.
 const REWRITTEN_BYTES_MIN: u64 = 1 << 20;
 
-/// The words by which a log is known.
+/// The name, the first bytes and the locking of a log's file.
 #[derive(Debug, Clone, Copy)]
 pub struct FileLogFormat {
     /// Name of the log in messages.
@@ -90,8 +90,9 @@ pub(crate) struct Scanned<T> {
 }
 
 impl FileLog {
-    /// Opens a log, or creates it, and reads it to its end. `decode` decodes a record; `None`: it is of a newer
-    /// version. Returns `WouldBlock` if another process has the locked file open.
+    /// Opens a log, or creates it, and reads it to its end. `decode` decodes a record; if it returns `None`, the
+    /// record is of a newer version, and the call fails. Fails with `WouldBlock` if another process has the locked
+    /// file open.
     pub fn open<T>(
         path: &Path,
         format: FileLogFormat,
@@ -142,7 +143,7 @@ impl FileLog {
 
     /// Appends a record as one frame.
     ///
-    /// # Panics If the log has damage and was not rewritten, or as [`encode_frame`].
+    /// Panics if the log has damage and was not rewritten, and if the record is empty.
     pub fn append(&mut self, record: &[u8]) -> io::Result<()> {
         assert!(!self.is_damaged, "a record behind damage would be lost with it");
         let begin = self.writer.end();

@@ -61,8 +61,8 @@ impl Leases {
         Self { store, prefix, entropy, local_locks: KeyedLocks::default() }
     }
 
-    /// Runs `work` while holding the leases on all `texts`. Returns `None` if another machine holds one of them for a
-    /// minute.
+    /// Runs `work` while holding the leases on all `texts`. Returns `None` without running `work` if the leases
+    /// cannot all be taken within a minute, because another machine or another task holds one.
     pub async fn holding<T>(&self, texts: &[&[u8]], work: impl Future<Output = T>) -> Result<Option<T>> {
         let keys = texts.iter().map(|text| self.key(text)).collect::<Result<BTreeSet<_>>>()?;
         let mut guards = Vec::with_capacity(keys.len());

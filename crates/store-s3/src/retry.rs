@@ -102,7 +102,8 @@ impl Retry {
         self.began.get_or_insert(now.checked_sub(so_long).unwrap_or(now));
     }
 
-    /// Records that an attempt succeeded, which refills the quota.
+    /// Records that an attempt succeeded, which refills the quota and clears the time that the operation has spent
+    /// ([`retry_budget`]).
     pub(super) fn record_success(&self) {
         retry_budget::set_spent(Duration::ZERO);
         if self.failed > 0 || self.quota.0.load(Ordering::Relaxed) < self.policy.quota {

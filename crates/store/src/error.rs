@@ -66,7 +66,8 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// Replaces the key in an error by the key that the caller knows.
+    /// Replaces the key in a `NotFound`, `PreconditionFailed` or `InvalidRange` by the key that the caller knows.
+    /// Other errors are returned unchanged.
     pub fn about(self, key: &ObjectKey) -> Self {
         match self {
             Self::NotFound(_) => Self::NotFound(key.clone()),
@@ -76,7 +77,8 @@ impl StoreError {
         }
     }
 
-    /// Converts an I/O error of a local log, in which a store keeps changes that its bucket does not have yet.
+    /// Converts an I/O error of a local log, in which a store keeps changes that its bucket does not have yet: a full
+    /// disk is `Full`, any other error `Corrupt`.
     pub fn of_log(what: &str, error: std::io::Error) -> Self {
         match error.kind() {
             std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {

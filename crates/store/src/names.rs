@@ -14,7 +14,8 @@
 //! Everything else, `%` included, is literal, so ordinary keys look like themselves. The last row depends on the
 //! other keys of the bucket; the caller decides when it applies.
 //!
-//! Invariants: `entry(key)` and then `child_key` returns the key; two keys never share a name.
+//! Invariants: the path of a key ([`key_to_path`]) leads back to the key by `child_dir` and `child_key`; two keys
+//! never have the same path.
 
 use crate::key::{InvalidKey, ObjectKey};
 use std::borrow::Cow;

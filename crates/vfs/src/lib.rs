@@ -3,8 +3,8 @@
 //! Owns open files, the read and write paths, the cached state of directories, and the import of objects that other clients
 //! wrote. Its calls follow POSIX; a front end (`fuse`) translates requests into them.
 //!
-//! Does not know FUSE or HTTP, keeps names only in the namespace tables (`meta`), and changes the namespace for a foreign
-//! object only in `reconcile`.
+//! Does not know FUSE or HTTP, keeps names only in the namespace tables (`meta`), and, in a volume named by path,
+//! changes the namespace for a foreign object only in `reconcile`.
 //!
 //! Invariants: data is stored before the metadata that names it; a failed `close` or `fsync` reports the failure and keeps the
 //! writes while the file is open; memory stays within [`Config::memory_limit_bytes`] whatever the bucket's size; a change made

@@ -79,7 +79,7 @@ impl StoreSettings {
         Ok(config)
     }
 
-    /// Returns the settings of the user, completed from the environment.
+    /// Returns the settings of the user, completed from the environment and the AWS files.
     fn default_account(&self) -> Result<Found> {
         let found = self.credentials()?;
         let (endpoint, region) = (self.endpoint_url.clone(), self.region.clone());

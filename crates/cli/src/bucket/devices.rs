@@ -88,7 +88,8 @@ fn join(devices: &Devices, read_only: bool) -> Result<(Io, Option<ArrayInfo>)> {
     }
 }
 
-/// Opens each device. A device that is missing is recorded; a device that another process has open is an error.
+/// Opens each device. Records devices that the kernel refuses to open, such as missing ones, unless there is only one
+/// device. Returns other errors, such as that another process has the device open.
 fn open_each(devices: &Devices, read_only: bool) -> Result<OpenedDevices> {
     let is_only = devices.paths().count() == 1;
     let mut opened = OpenedDevices { devices: Vec::new(), missing: Vec::new() };

@@ -19,7 +19,8 @@ use store::{Buckets, ObjectStore};
 /// The only bucket on the drive.
 const BUCKET: &str = "objects";
 
-/// Default length of a drive: this fraction of the free space in whole MiB, within these bounds.
+/// Default length of a drive: 1/`FREE_FRACTION` of the free space, in whole MiB, at most [`LEN_BYTES_MAX`]. If that
+/// is less than [`LEN_BYTES_MIN`], no drive is made.
 const FREE_FRACTION: u64 = 4;
 const LEN_BYTES_MAX: u64 = 16 << 30;
 const LEN_BYTES_MIN: u64 = 256 << 20;

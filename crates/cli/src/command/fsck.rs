@@ -1,7 +1,7 @@
 //! `tenon fsck`: checks a volume, and this machine's state for it.
 //!
-//! Repairs only what is safe to repair: leftovers of a mount that died. Never touches an object that could still be
-//! of use.
+//! Repairs only what is safe to repair: removes what a mount that died left on this machine, its leases, and content
+//! that no file refers to. Objects kept for open files are removed only with `--remove-orphans`.
 
 use crate::bucket::Bucket;
 use crate::command::output::Progress;
@@ -140,7 +140,8 @@ impl Fsck {
         Ok(())
     }
 
-    /// Checks that the metadata is consistent, and that the bucket has the content that it refers to.
+    /// Checks that the metadata is consistent, and that the bucket has the content that it refers to. Deletes content
+    /// that no file refers to, unless `dry_run` is set.
     async fn check_content(
         &self,
         volume: &Volume,

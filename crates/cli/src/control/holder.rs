@@ -31,7 +31,7 @@ impl Holder {
         Self { pid: std::process::id(), mount_point: PathBuf::new(), also: Vec::new(), volume }
     }
 
-    /// Returns all mount points.
+    /// Returns all mount points. If the volume is only served, this is its URL.
     pub(crate) fn mount_points(&self) -> impl Iterator<Item = &Path> {
         [&self.mount_point].into_iter().chain(&self.also).map(PathBuf::as_path)
     }
@@ -70,7 +70,7 @@ impl Holder {
         })
     }
 
-    /// Returns the holder of a state directory, if it answers.
+    /// Returns the holder of a state directory, if its control socket accepts a connection.
     pub(crate) fn answering(state_root: &Path) -> Option<Self> {
         socket::connect(state_root).ok()?;
         Self::read(state_root).ok()
@@ -87,7 +87,7 @@ impl Holder {
     }
 }
 
-/// A live mount.
+/// A volume that a live process mounts or serves.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LiveMount {
     /// The state directory.

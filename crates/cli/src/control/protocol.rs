@@ -425,7 +425,7 @@ pub(crate) struct Status {
     pub(crate) read_bytes: u64,
     /// Bytes of metadata in memory.
     pub(crate) metadata_bytes: u64,
-    /// Approximate memory for the views' knowledge of objects, in bytes, which the limit does not cover.
+    /// Approximate memory for the views' knowledge of objects, in bytes. It is part of the memory limit.
     #[serde(default)]
     pub(crate) views_bytes: u64,
     /// Inodes that the kernel remembers.
@@ -486,11 +486,11 @@ pub(crate) struct EventSource {
     pub(crate) hints: u64,
     /// Messages that could not be read.
     pub(crate) unreadable: u64,
-    /// Failures of the source.
+    /// Failures of the source, or of a receiver of its hints.
     pub(crate) failures: u64,
     /// Whether the source answered the last request.
     pub(crate) connected: bool,
-    /// Age of the newest hint in the last messages when it was received, in milliseconds.
+    /// Age of the newest hint in the last messages when all its receivers had taken it, in milliseconds.
     pub(crate) lag_ms: u64,
     /// Messages that wait in the source; `None` if the source does not tell.
     pub(crate) waiting: Option<u64>,

@@ -48,7 +48,8 @@ pub(crate) struct EndpointSettings {
 }
 
 impl EndpointSettings {
-    /// Refuses unusable files of users or certificates, before anything is opened.
+    /// Refuses unusable files of users or certificates, before anything is opened. Does not check the access log or
+    /// the webhooks.
     pub(crate) fn check(&self) -> Result<()> {
         self.users.as_deref().map_or(Ok(()), users::check)?;
         self.tls.as_ref().map_or(Ok(()), TlsFiles::check)
@@ -94,7 +95,8 @@ pub(crate) async fn start(
     Ok(Server::start(endpoint, address, limits(settings), tls).await?)
 }
 
-/// Returns the limits for clients, as far as this process has file descriptors for them.
+/// Returns the limits for clients: the connections that this process has file descriptors for, the requests of the
+/// settings, and a share of the memory for bodies.
 fn limits(settings: &EndpointSettings) -> Limits {
     let usual = Limits::default();
     let descriptors = descriptors::raise_limit();

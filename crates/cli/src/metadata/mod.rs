@@ -2,8 +2,8 @@
 //!
 //! For a volume named by path, most of it can be learned from the bucket again; the rest exists only here.
 //!
-//! Invariants: a state directory holds the metadata of one volume. A volume named by inode that has content is never
-//! opened without the metadata that names it.
+//! Invariants: a state directory holds the metadata of one volume. A volume named by inode that has content is not
+//! opened in a state directory without [`OWNER_FILE`], as it has no names.
 
 pub(crate) mod backup;
 

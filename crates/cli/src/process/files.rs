@@ -28,7 +28,8 @@ pub(crate) fn read_secret(path: &Path) -> Result<String> {
     fs::read_to_string(path).with_context(|| format!("cannot read {shown}"))
 }
 
-/// Like [`read_secret`], but returns only the first line.
+/// Like [`read_secret`], but returns only the first line, without surrounding spaces. An empty first line is an
+/// error.
 pub(crate) fn read_secret_line(path: &Path) -> Result<String> {
     let text = read_secret(path)?;
     match text.lines().next().map(str::trim) {

@@ -217,7 +217,8 @@ impl OpenVolume {
     }
 }
 
-/// Opens the bucket of a volume, with the write-back log in front of it if the settings name one, and reads the volume's record.
+/// Opens the bucket of a volume, with the write-back log in front of it if the settings name one, and reads the
+/// volume's record. Halves the memory limit of the settings if drives take the other half.
 async fn open_bucket(
     volume: &Volume,
     state: &StateDir,
@@ -271,7 +272,8 @@ pub(crate) struct ViewSettings {
 }
 
 impl ViewSettings {
-    /// Returns the sink that applies events to the file system, if event sources are named.
+    /// Returns the sink that applies events to the file system, if event sources are named. Refuses a volume named by
+    /// inode.
     fn coherence(&self, volume: &Volume, is_by_inode: bool) -> Result<Option<Arc<FilesystemSink>>> {
         if self.feeds.sources.is_empty() {
             return Ok(None);
@@ -351,7 +353,8 @@ fn joined_record(context: &ProcessContext) -> Result<vfs::VolumeRecord> {
     Ok(vfs::VolumeRecord::new(vfs::Mapping::Whole, vfs::Naming::FilePath, id, context.clock.now())?)
 }
 
-/// Stores the conflict policy that the settings name in the volume's record.
+/// Returns the record with the conflict policy that the settings name. Stores it in the bucket, unless the volume is
+/// read-only.
 async fn store_policy(
     record: vfs::VolumeRecord,
     bucket: &Bucket,

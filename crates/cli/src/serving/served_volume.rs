@@ -102,7 +102,7 @@ impl ServedVolume {
     }
 
     /// Serves until the volume is unmounted. SIGTERM and SIGINT store pending changes within `patience` and unmount;
-    /// a second signal ends the process at once. SIGHUP reopens the log.
+    /// a second signal during the storing ends the process at once. SIGHUP reopens the log.
     pub(crate) async fn run_until_end(mut self, patience: Duration, log: Option<LogFile>) -> Result<()> {
         let Signals { stop, hangup } = &mut self.signals;
         let patience = loop {
@@ -211,7 +211,7 @@ impl VolumeService {
     }
 
     /// Stores pending changes, with progress messages, then unmounts. If the changes cannot be stored, the mount
-    /// stays.
+    /// stays. If programs use a directory, those before it stay unmounted.
     async fn store_and_unmount(
         &self,
         from: &[PathBuf],
@@ -234,7 +234,8 @@ impl VolumeService {
         Answer::Unmounted { goes_on: false, backlog_changes: self.pending().backlog_changes }
     }
 
-    /// Waits for the write-back log to be uploaded, after the last files were closed. Sends no progress.
+    /// Waits at most `patience` for the write-back log to be uploaded, after the last files were closed; not at all
+    /// if `tenon umount` gave up waiting. Sends no progress.
     async fn drain_quietly(&self, patience: Duration) {
         let Some(log) = &self.opened.bucket.writeback else { return };
         if !self.gave_up.load(Ordering::Relaxed) {

@@ -35,7 +35,8 @@ pub(super) fn take(root: &Path) -> Result<Option<File>> {
     Ok(lock_when_free(&lock, root)?.then_some(lock))
 }
 
-/// Waits until the process that holds the state directory has ended.
+/// Waits until the process that holds the state directory has ended. Returns at once if the holder does not end: it
+/// has taken the directory after that process.
 ///
 /// # Errors
 /// The process has not ended after a while.

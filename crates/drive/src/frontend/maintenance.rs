@@ -165,7 +165,8 @@ impl Frontend {
         best.filter(|(_, entry)| entry.reclaimable_bytes() >= gain_bytes_min)
     }
 
-    /// Moves all live bytes out of a zone. Returns false if nothing was gained. A zone that cannot be read is excluded from cleaning.
+    /// Moves all live bytes out of a zone. Returns false if nothing was gained. A zone that is damaged or cannot be
+    /// read is excluded from cleaning, and the result is true.
     async fn clean(&self, zone: u64, entry: Zone) -> Result<bool> {
         match Verdict::of(self.move_live_objects(zone, entry).await)? {
             Verdict::Right(is_gain) => Ok(is_gain),

@@ -84,7 +84,8 @@ impl Dialect {
     /// Reads a message and passes its hints to `each`. A message without relevant events has no hints.
     ///
     /// # Errors
-    /// The first error. Hints before and after it are passed on all the same.
+    /// The first error. Hints read before it are passed on all the same, and after an invalid S3 record also the
+    /// hints of later records.
     pub fn read<'m>(
         &self,
         message: &'m Message,

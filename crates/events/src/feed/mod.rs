@@ -5,8 +5,9 @@
 //! Refuses to sort the hints of a key or to drop repeated ones (sinks know what they have seen), and to receive more messages while a
 //! sink has not taken the last ones.
 //!
-//! Invariants: a message is acknowledged only after every sink has taken its hints, or after it has become a dead letter. A feed holds
-//! one batch at a time. Every pause is bounded.
+//! Invariants: a message is acknowledged only after every sink has taken its hints and, if it could not be read,
+//! after it has become a dead letter or was counted as lost. A feed holds one batch at a time. Every pause is
+//! bounded.
 
 mod dead_letters;
 mod status;

@@ -29,8 +29,8 @@ pub(super) struct Lane {
     pub(super) counters: Arc<Counters>,
     pub(super) dead_letters: DeadLetterQueue,
     pub(super) entropy: Arc<Entropy>,
-    pub(super) stop_at: watch::Receiver<Option<Instant>>,
     /// The time after which queued events are given up, once the webhook is being stopped.
+    pub(super) stop_at: watch::Receiver<Option<Instant>>,
     /// Whether the last event was given up because the receiver did not respond or failed.
     pub(super) is_down: bool,
 }

@@ -156,7 +156,7 @@ impl SegmentedLog {
     /// Appends a record: a header and a body in pieces. Returns the range of the body. `StorageFull`: the disk does
     /// not have the space.
     ///
-    /// # Panics If the header is one of the log's own.
+    /// Panics if the header is empty, or is one of the log's own.
     pub fn append(
         &self,
         header: &[u8],

@@ -309,7 +309,7 @@ impl Executor {
         self.copy_tree_object(number, source, is_free).await
     }
 
-    /// Returns which target keys of these objects, which are from one page, exist already.
+    /// Returns existing keys, among them all target keys of these objects (of one page) that exist already.
     async fn existing_targets(&self, number: u64, objects: &[SourceObject]) -> Result<HashSet<ObjectKey>> {
         let targets: Vec<ObjectKey> = {
             let state = self.state();

@@ -44,7 +44,7 @@ enum Attempt {
 }
 
 impl Writeback {
-    /// Starts the upload task, which runs as long as the store exists.
+    /// Starts the upload task, which runs as long as the store exists. Does nothing outside a runtime.
     pub(super) fn start(&self) {
         let me = self.me.clone();
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {

@@ -1,8 +1,8 @@
 //! A cache of credentials that renews them before they expire.
 //!
-//! Invariants: at most one renewal runs at a time; no caller waits for a renewal while the cached credentials are valid;
-//! credentials that a server reports as expired are not used again. A renewal runs in a task of its own, so that it
-//! survives the request that began it.
+//! Invariants: at most one renewal runs at a time; no caller waits for a renewal while the cached credentials are
+//! valid; credentials from a provider that a server reports as expired are not used again, unless they are new (see
+//! [`ExpiryHint`]). A renewal runs in a task of its own, so that it survives the request that began it.
 
 use super::provider::Provider;
 use super::provider_request::ProviderContext;

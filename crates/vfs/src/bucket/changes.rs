@@ -18,6 +18,7 @@ const NAMES_MAX: usize = 1 << 16;
 /// Directory and name.
 type DentryKey = (Ino, Name);
 
+/// The names that this mount is changing, and those that it changed last.
 #[derive(Debug)]
 pub(crate) struct Changes {
     moments: Arc<Moments>,

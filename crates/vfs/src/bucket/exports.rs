@@ -212,7 +212,8 @@ impl Exporter {
         }
     }
 
-    /// Exports a directory's attributes to its marker object, if it has one. Otherwise stores a new marker.
+    /// Exports a directory's attributes to its marker object. A marker with bytes is copied onto itself with new
+    /// headers; an empty or missing marker is stored anew.
     async fn export_directory(&self, inode: &Inode) -> Result<()> {
         let marker = match self.names.object(inode)? {
             Some(object) => self.mount.store.find(&object.key).await?,

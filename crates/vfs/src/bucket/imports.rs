@@ -76,7 +76,8 @@ impl Importer {
         Ok(())
     }
 
-    /// Imports one object. Returns its path, or `None` if the object was removed or replaced meanwhile.
+    /// Imports one object. Returns its path. Returns `None` if the object was removed or replaced meanwhile, or left
+    /// alone because its path has a file of the same length and mtime, which is probably its copy.
     async fn import(&self, key: &ObjectKey) -> Result<Option<Bytes>> {
         let inside = ObjectKey::new(key.as_bytes()[self.mount.config.prefix.len()..].to_vec());
         let mut path = names::key_to_path(&inside.map_err(|error| crate::Error::Name(error.into()))?);

@@ -63,7 +63,8 @@ pub(crate) fn open(
     let options = MoverOptions {
         copies_at_once: config.write_back,
         is_shared: config.is_shared,
-        // If the path is too long for a key in `lost+found`, the object stays at its key, as the newer one.
+        // If the volume's prefix leaves no space for a key in `lost+found`, this is the key itself, which the mover
+        // refuses: the move stays pending.
         lost: Arc::new(move |key, unique| lost_key(&prefix, key, unique).unwrap_or_else(|_| key.clone())),
     };
     Ok(Mover::open(&config.moves_path, store.clone(), options, entropy.clone())?)

@@ -1,8 +1,9 @@
 //! Background deletion of objects that nothing refers to any more.
 //!
-//! Invariants: an object is deleted only after the op that released it survives the loss of power. No caller waits for a store
-//! that does not answer: objects then wait in the queue, and once it is full they stay in the bucket. Objects left by a crash
-//! or a full queue only cost space until `tenon gc` finds them.
+//! Invariants: an object is deleted only after the op that released it survives the loss of power. No caller waits
+//! for a store that does not answer: objects then wait in the queue, and once it is full they stay in the bucket.
+//! Objects left by a crash, a full queue, a failed sync or a refused deletion only cost space until `tenon gc` finds
+//! them.
 
 use futures_util::StreamExt as _;
 use std::sync::OnceLock;

@@ -25,7 +25,7 @@ pub async fn unused_content(
 }
 
 impl Content {
-    /// Finds content that belongs to no file; deletes them unless `only_find`.
+    /// Finds content that belongs to no file; deletes it unless `only_find`.
     pub(crate) async fn collect_garbage(&self, only_find: bool) -> Result<Vec<ObjectKey>> {
         // Content stored for an open file, or for an object being stored, may be about to be named.
         let is_busy = |ino| self.files.get(ino).is_some() || self.storing.contains(ino);

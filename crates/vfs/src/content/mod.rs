@@ -177,6 +177,7 @@ impl Content {
         self.files.get(ino).is_some_and(|file| file.has_unconfirmed_upload())
     }
 
+    /// Returns whether the file's write state is not clean: it has unpublished writes, or published ones in deltas.
     pub(crate) fn has_unpublished_writes(&self, ino: Ino) -> bool {
         self.files.get(ino).is_some_and(|file| file.pending().is_edited)
     }

@@ -47,6 +47,7 @@ impl ListingReader {
     }
 }
 
+/// The listings that front ends may have cached, by directory.
 #[derive(Debug, Default)]
 pub(crate) struct Listings {
     /// Number of reports of stale names so far.

@@ -53,6 +53,7 @@ struct Nodes {
     files: HashMap<Ino, DentryKey>,
     /// Referenced files by name, including names under which the kernel found them earlier.
     by_name: HashMap<DentryKey, Ino>,
+    /// Earlier names of referenced files that were found under several names.
     before: HashMap<Ino, Vec<DentryKey>>,
 }
 

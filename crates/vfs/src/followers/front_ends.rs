@@ -290,8 +290,8 @@ impl Names {
     }
 }
 
-/// Waits until front ends have processed all committed changes and `drops`. Returns false after the timeout, and at once without front
-/// ends.
+/// Waits until front ends have processed all committed changes and `drops`. Returns false after the timeout. Without
+/// front ends, returns true at once.
 async fn deliver_within(names: &Names, drops: &[Invalidation], timeout: Duration) -> bool {
     while names.follow_page() {
         tokio::task::yield_now().await;

@@ -1,4 +1,5 @@
-//! Operations for the operator of a volume: garbage collection, imports, quotas, location of files.
+//! Operations for the operator of a volume: imports, garbage collection, the background lister, the memory limit, the
+//! free space, listing of the whole bucket.
 
 use bytes::Bytes;
 use meta::{Ino, Kind};
@@ -60,7 +61,8 @@ impl Admin<'_> {
         self.fs.content.measure_space_by(measure);
     }
 
-    /// Lists the whole bucket to learn every name; `on_progress` gets the number of entries found so far.
+    /// Lists the whole bucket to learn every name; `on_progress` gets the number of entries found so far. Returns the
+    /// number of all entries.
     pub async fn learn_all(&self, mut on_progress: impl FnMut(usize)) -> Result<usize> {
         let (mut directories, mut count) = (vec![Ino::ROOT], 0);
         while let Some(dir) = directories.pop() {

@@ -1,4 +1,5 @@
-//! Lists containers: once when the first view needs it, and again when hints were lost.
+//! Lists containers: when a view needs what earlier listings do not cover, and again when hints were lost, an object
+//! could not be verified, or a listing failed.
 //!
 //! Owns when a container is listed, and what becomes of a listing that fails. Invariants: a container has one listing at a time; a
 //! listing that needs more memory than there is for objects ends, and the views that it was for are refused.

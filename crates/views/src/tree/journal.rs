@@ -2,8 +2,8 @@
 //!
 //! A record is lines of JSON that count together: `{"container", "key", "from": [...], "to"}` when a move begins, and
 //! `{"container", "key", "done": to}` when it has ended (`docs/format.md`). Of several lines that begin a move of one
-//! object, the last counts. Older versions appended the lines to the file as they are, and promised nobody a line
-//! without its end.
+//! object, the last counts. Older versions appended the lines to the file as they are, and acknowledged a rename only
+//! after its whole line.
 
 use super::moves::{Move, Moves, merge};
 use crate::ObjectName;

@@ -99,7 +99,8 @@ impl Found {
         Ok(())
     }
 
-    /// Opens the array. Unless opened read-only, the array continues without the members that are missing. Blocks.
+    /// Opens the array without the members that are missing or missed writes. Unless opened read-only, new labels
+    /// exclude these members until they are rebuilt. Blocks.
     pub fn open(self, read_only: bool) -> Result<Array> {
         let newest = self
             .newest

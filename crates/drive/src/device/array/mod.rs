@@ -45,7 +45,8 @@ pub struct Array {
     label: tokio::sync::Mutex<Label>,
     shape: Shape,
     rows: u64,
-    /// By index: the members that were in sync when the array was opened, or were rebuilt since; `None` if missing.
+    /// By index: the members that were in sync when the array was opened, or were rebuilt since; `None` if missing or
+    /// excluded.
     members: RwLock<Vec<Option<Member>>>,
     in_sync: RwLock<Members>,
     /// The index and the device of a rebuild in progress. It gets all writes.

@@ -1,4 +1,4 @@
-//! Writes and truncations of files.
+//! Writes and truncations of files, and the release of handles.
 
 use meta::Inode;
 use std::sync::{Arc, PoisonError};
@@ -22,7 +22,7 @@ use crate::names::handles::Handle;
 use crate::volume::Mapping;
 use crate::{Error, Result};
 
-/// Writes to files, and closes the handles that wrote.
+/// Writes to files, truncates them, and releases handles.
 #[derive(Debug)]
 pub(crate) struct FileEditor {
     pub(in crate::content) mount: Arc<Mount>,

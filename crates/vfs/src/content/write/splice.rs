@@ -1,4 +1,5 @@
-//! Commit in a volume named by inode: new objects with unique keys replace ranges of a file.
+//! Commit by splicing: new objects with unique keys replace ranges of a file. A volume named by inode stores all
+//! files like this, a volume named by path only deltas and files whose path is no key.
 
 use futures_util::StreamExt as _;
 use meta::{Extent, FsError, Ino, Inode, Op, Origin};
