@@ -455,7 +455,10 @@ impl Reconciler {
                     ops.push(Op::Import { parent, name, ino: self.names.new_ino(parent)?, seen });
                 }
             }
-            self.known.commit_observations(&ops)?;
+            {
+                let _untold = self.names.follower().hold();
+                self.known.commit_observations(&ops)?;
+            }
             let mut escaped = Vec::new();
             for (name, seen) in missing.into_iter().filter(|(_, seen)| seen.is_some()) {
                 // The directory stays because something below it stays.
@@ -622,6 +625,8 @@ impl KnownState {
     ) -> Result<bool> {
         let keep = self.content.files().get(local.ino).is_some();
         let op = Op::Vanish { parent: dir, name: name.clone(), looked_at, keep };
+        // A front end that is told before the directory is forgotten could find it again.
+        let _untold = self.names.follower().hold();
         if is_too_late(self.names.commit(Origin::Other, &op))? {
             return Ok(false);
         }
