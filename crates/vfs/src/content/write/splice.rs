@@ -1,7 +1,7 @@
 //! Commit in a volume named by inode: new objects with unique keys replace ranges of a file.
 
 use futures_util::StreamExt as _;
-use meta::{Extent, FsError, Ino, Inode, Op, Origin};
+use meta::{Applied, Extent, FsError, Ino, Inode, Op, Origin};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
@@ -137,10 +137,10 @@ impl Uploader {
         let Spliced { ranges, content, .. } = spliced;
         assert_can_be_named(&ranges, &content, size_bytes);
         let splice = Op::Splice { ino, ranges, content, size_bytes, mtime };
-        let released = self.names.commit(Origin::FrontEnd, &splice)?.released;
+        let Applied { released, inode, .. } = self.names.commit(Origin::FrontEnd, &splice)?;
         file.mark_names_unsynced();
         file.set_new(false);
-        let pin = self.names.pin_of(ino)?.ok_or(Error::NOT_FOUND)?;
+        let pin = self.names.pin_named(&inode.ok_or(Error::NOT_FOUND)?)?.ok_or(Error::NOT_FOUND)?;
         self.names.references().set_cached(ino, Some(&pin.identity()));
         file.repin(|| Ok::<_, Error>(Some(pin.clone())))?;
         for key in released {
