@@ -52,10 +52,10 @@ impl NameEvictor {
     }
 }
 
-/// Entries to examine in one step.
-const BATCH: usize = 1024;
+/// Entries to examine in one step. No inode can be referenced meanwhile.
+const BATCH: usize = 256;
 /// Maximum steps of one sweep.
-const BATCHES_MAX: usize = 8;
+const BATCHES_MAX: usize = 32;
 /// Entries that are learned or looked up between two sweeps. Fewer than one sweep evicts or asks the kernel to forget, and so
 /// many that a sweep without effect costs each of them little.
 const ENTRIES_PER_SWEEP: usize = 1000;

@@ -193,7 +193,7 @@ impl BackgroundLister {
         mut entries: Vec<ListEntry>,
         (looked_at, changes): (Moment, u64),
     ) -> Result<()> {
-        let before = self.known_etags(dir, after, end)?;
+        let before = self.known_etags(dir, after, end).await?;
         let listed = entries.len();
         let mut failed = Ok(());
         entries.retain(|entry| {
@@ -211,23 +211,43 @@ impl BackgroundLister {
             // The page is the whole directory and all its names are known, so lookups need not list it.
             self.known.directories().get(dir).note_page(after, end, looked_at, changes);
         }
-        let changed = |(name, tag): &&(Name, Option<ETag>)| {
-            let now = self.names.tables().lookup(dir, name).ok().flatten();
-            now.is_none_or(|now| etag(&now) != tag.as_ref())
-        };
-        self.state.lock().changes += before.iter().filter(changed).count() as u64;
+        let changed = self.count_changed(dir, &before).await;
+        self.state.lock().changes += changed;
         Ok(())
     }
 
     /// Returns the known names in a range of a listing, and the etags of their objects.
-    fn known_etags(&self, dir: Ino, after: &[u8], end: Option<&[u8]>) -> Result<Vec<(Name, Option<ETag>)>> {
-        let mut tags = Vec::new();
-        for entry in sort_keys::entries_between(self.names.tables(), dir, after, end, usize::MAX)? {
-            if let Some(inode) = self.names.tables().lookup(dir, &entry.name)? {
-                tags.push((entry.name, inode.object().map(|object| object.etag.clone())));
+    async fn known_etags(
+        &self,
+        dir: Ino,
+        after: &[u8],
+        end: Option<&[u8]>,
+    ) -> Result<Vec<(Name, Option<ETag>)>> {
+        let (mut tags, mut after) = (Vec::new(), after.to_vec());
+        loop {
+            let entries = sort_keys::entries_between(self.names.tables(), dir, &after, end, BATCH)?;
+            let Some(last) = entries.last() else { return Ok(tags) };
+            after.clone_from(&last.sort_key);
+            let inos: Vec<Ino> = entries.iter().map(|entry| entry.dentry.ino).collect();
+            for (entry, inode) in entries.into_iter().zip(self.names.tables().inodes(&inos)?) {
+                tags.extend(inode.map(|inode| (entry.name, etag(&inode).cloned())));
             }
+            tokio::task::yield_now().await;
         }
-        Ok(tags)
+    }
+
+    /// Counts the names that have another object now, or none.
+    async fn count_changed(&self, dir: Ino, before: &[(Name, Option<ETag>)]) -> u64 {
+        let is_changed = |(name, tag): &&(Name, Option<ETag>)| {
+            let now = self.names.tables().lookup(dir, name).ok().flatten();
+            now.is_none_or(|now| etag(&now) != tag.as_ref())
+        };
+        let mut changed = 0;
+        for batch in before.chunks(BATCH) {
+            changed += batch.iter().filter(is_changed).count() as u64;
+            tokio::task::yield_now().await;
+        }
+        changed
     }
 
     /// Returns whether the namespace has the name of a listing entry.

@@ -60,8 +60,8 @@ enum Look {
 /// Observations of one look in a directory, by visible name; `None`: nothing was found.
 type Observations = BTreeMap<Name, Option<Observed>>;
 
-/// Maximum names to reconcile in one commit. No other change of a name can begin meanwhile.
-const BATCH: usize = 256;
+/// Maximum names to reconcile in one commit. No other change of a name can begin meanwhile, so a batch takes about a millisecond.
+const BATCH: usize = 64;
 /// Known names to compare with a page at once.
 const KNOWN_AT_ONCE: usize = 4096;
 
@@ -301,7 +301,7 @@ impl Reconciler {
             if is_last {
                 return Ok(true);
             }
-            tokio::task::yield_now().await;
+            self.known.changes().let_waiters_pass().await;
         }
     }
 
@@ -490,7 +490,7 @@ impl Reconciler {
             if !self.reconcile_entries(place, observations, looked_at, Look::Name).await? || is_last {
                 return Ok(());
             }
-            tokio::task::yield_now().await;
+            self.known.changes().let_waiters_pass().await;
         }
     }
 
