@@ -95,7 +95,7 @@ fn name_chunks(engine: Arc<Disk>, ino: Ino, chunks: usize) {
     let context = OpContext { now: Timestamp(0), at, uid: 0, gid: 0, origin: Origin::Bookkeeping };
     let tables = Namespace::new(engine, &context).unwrap();
     let object = |chunk: usize| Stored {
-        key: Some(key(&format!("inodes/{:016x}-{chunk}", ino.0))),
+        key: Some(key(format!("inodes/{:016x}-{chunk}", ino.0))),
         etag: ETag::new(&chunk.to_string()),
         version: None,
         last_modified: None,

@@ -114,7 +114,7 @@ fn plain(
         let Ok(name) = Name::new(&after[..cut]) else { continue };
         if let Some(dentry) = names.entry(dir, &name)? {
             let is_plain =
-                |entry: &Entry| names::plain(&entry.name.as_bytes()).is_none() && !entry.is_escaped();
+                |entry: &Entry| names::plain(entry.name.as_bytes()).is_none() && !entry.is_escaped();
             entries.extend(Entry::new(name, dentry).filter(is_plain));
         }
     }
