@@ -252,6 +252,8 @@ impl Lister {
                 }
             }
             self.objects.notify_changed();
+            // Records must not accumulate in memory. If the write fails they stay in the frame, and the end of the listing reports it.
+            self.log.flush().ok();
         }
         Ok(unverified)
     }

@@ -2,7 +2,7 @@
 //! files like this, a volume named by path only deltas and files whose path is no key.
 
 use futures_util::StreamExt as _;
-use meta::{Extent, FsError, Ino, Inode, Op, Origin};
+use meta::{Applied, Extent, FsError, Ino, Inode, Op, Origin};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
@@ -138,10 +138,10 @@ impl Uploader {
         let Spliced { ranges, content, .. } = spliced;
         assert_can_be_named(&ranges, &content, size_bytes);
         let splice = Op::Splice { ino, ranges, content, size_bytes, mtime };
-        let released = self.names.commit(Origin::FrontEnd, &splice)?.released;
+        let Applied { released, inode, .. } = self.names.commit(Origin::FrontEnd, &splice)?;
         file.mark_names_unsynced();
         file.set_new(false);
-        let pin = self.names.pin_of(ino)?.ok_or(Error::NOT_FOUND)?;
+        let pin = self.names.pin_named(&inode.ok_or(Error::NOT_FOUND)?)?.ok_or(Error::NOT_FOUND)?;
         self.names.references().set_cached(ino, Some(&pin.identity()));
         file.repin(|| Ok::<_, Error>(Some(pin.clone())))?;
         for key in released {
