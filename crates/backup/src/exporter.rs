@@ -18,6 +18,7 @@ use crate::snapshot::TableWriter;
 use crate::{Error, Result, document};
 use bytes::Bytes;
 use meta::{Engine, LogError, Reader, Seqno};
+use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -69,9 +70,8 @@ pub enum Cause {
     End,
 }
 
-/// What a pass has to store.
+/// What a pass has to store: the segments that the exporter has read, and a snapshot if one is due.
 pub struct Point {
-    segments: Vec<Segment>,
     snapshot: Option<(Arc<dyn Reader>, Seqno)>,
     read_at: Timestamp,
     /// The newest commit that the pass stores.
@@ -112,18 +112,19 @@ pub struct Exporter {
     /// Whether something changed since the newest snapshot.
     is_snapshot_old: bool,
     /// Ops that were read and are not stored, up to `read`.
-    pending: Vec<Segment>,
+    pending: VecDeque<Segment>,
     read: Seqno,
     /// Whether a change since `stored` is a reason for a backup.
     has_changes: bool,
 }
 
 impl Exporter {
-    /// Opens a lineage, and begins a generation of it.
+    /// Opens a lineage, and begins a generation of it. `has_changes` says whether the engine has changes that need a backup, if the
+    /// bucket has none that continues.
     ///
     /// # Errors
     /// [`Error::Superseded`] if another state directory has taken over the lineage.
-    pub async fn open(parts: Parts, settings: Settings) -> Result<Self> {
+    pub async fn open(parts: Parts, settings: Settings, has_changes: bool) -> Result<Self> {
         let (store, keys, lineage) = (parts.store.as_ref(), &settings.keys, settings.lineage);
         let generation = fence::begin(store, keys, lineage, settings.holder, parts.clock.now()).await?;
         let listing = Listing::read(store, keys, lineage).await?;
@@ -135,7 +136,7 @@ impl Exporter {
             current_at: None,
             log_bytes: 0,
             is_snapshot_old: true,
-            pending: Vec::new(),
+            pending: VecDeque::new(),
             read: parts.engine.head(),
             has_changes: false,
             parts,
@@ -144,6 +145,7 @@ impl Exporter {
         exporter.continue_epoch(&listing);
         if exporter.stored.is_none() {
             exporter.begin_epoch()?;
+            exporter.has_changes |= has_changes;
         }
         Ok(exporter)
     }
@@ -209,15 +211,13 @@ impl Exporter {
         }
         let engine = Arc::clone(&self.parts.engine);
         blocking(move || Ok(engine.sync())).await??;
-        let segments = std::mem::take(&mut self.pending);
-        Ok(Some(Point { segments, snapshot, read_at, to }))
+        Ok(Some(Point { snapshot, read_at, to }))
     }
 
     /// Begins a new epoch in a bucket that has lost the fence, and perhaps all parts of the backup.
     async fn start_again(&mut self) -> Result<()> {
         tracing::warn!("the backup of the metadata is no longer in the bucket; a new one begins");
-        *self = Self::open(self.parts.clone(), self.settings.clone()).await?;
-        self.has_changes |= self.stored.is_none();
+        *self = Self::open(self.parts.clone(), self.settings.clone(), true).await?;
         Ok(())
     }
 
@@ -251,16 +251,14 @@ impl Exporter {
 
     /// Stores what [`Exporter::begin`] returned, after the bucket has the content to which it refers. `on_stored` is called with each
     /// commit up to which the volume can be restored now.
+    ///
+    /// A call that is dropped or fails loses nothing: the next pass stores what is left.
     pub async fn export(&mut self, point: Point, mut on_stored: impl FnMut(Seqno) + Send) -> Result<()> {
-        let Point { segments, snapshot, read_at, to } = point;
+        let Point { snapshot, read_at, to } = point;
         self.require_newest().await?;
-        let mut rest = segments.into_iter();
-        while let Some(segment) = rest.next() {
-            if let Err(error) = self.store_segment(&segment, read_at).await {
-                self.pending =
-                    [segment].into_iter().chain(rest).chain(std::mem::take(&mut self.pending)).collect();
-                return Err(error);
-            }
+        while let Some(segment) = self.pending.front().cloned() {
+            self.store_segment(&segment, read_at).await?;
+            self.pending.pop_front();
             on_stored(segment.to);
         }
         if let Some((reader, seqno)) = snapshot {
@@ -284,8 +282,9 @@ impl Exporter {
     async fn store_segment(&mut self, segment: &Segment, read_at: Timestamp) -> Result<()> {
         let (lineage, epoch) = (self.settings.lineage, self.epoch);
         let sealed = segment.seal(lineage, epoch, read_at)?;
-        self.log_bytes += sealed.len() as u64;
+        let len = sealed.len() as u64;
         self.put(segment.part(epoch), sealed.into()).await?;
+        self.log_bytes += len;
         self.stored = Some(segment.to);
         self.is_snapshot_old = true;
         self.parts.engine.advance(CONSUMER, segment.to)?;
@@ -349,6 +348,23 @@ impl Exporter {
             store.delete(&keys.part(lineage, part)?, Precondition::None).await?;
         }
         Ok(())
+    }
+}
+
+/// Returns whether the log after a commit has a change that only the metadata has: a reason to begin a backup.
+pub fn has_changes(engine: &dyn Engine, from: Seqno) -> Result<bool> {
+    let mut cursor = from;
+    loop {
+        let page = match engine.log_after(cursor, PAGE_OPS) {
+            Ok(page) => page,
+            Err(LogError::Lagged { .. }) => return Ok(true),
+            Err(error) => return Err(error.into()),
+        };
+        let Some(last) = page.last() else { return Ok(false) };
+        cursor = last.seqno;
+        if page.iter().any(|logged| matters(&logged.op)) {
+            return Ok(true);
+        }
     }
 }
 

@@ -52,6 +52,17 @@ pub(crate) async fn begin(
     replace(store, keys, lineage, holder, now, false).await
 }
 
+/// Checks that a state directory still has the newest generation of a lineage. Changes nothing.
+///
+/// # Errors
+/// [`Error::Superseded`] if another state directory has it.
+pub async fn check(store: &dyn ObjectStore, keys: &Keys, lineage: Lineage, holder: u64) -> Result<()> {
+    match read(store, &keys.part(lineage, Part::Generation)?).await? {
+        Some((record, _)) if record.holder != holder_text(holder) => Err(superseded_by(&record)),
+        _ => Ok(()),
+    }
+}
+
 /// Takes a lineage over from the state directory that has it: the first step after a restoration.
 pub async fn take_over(
     store: &dyn ObjectStore,
@@ -72,7 +83,7 @@ async fn replace(
     takes_over: bool,
 ) -> Result<Generation> {
     let key = keys.part(lineage, Part::Generation)?;
-    let holder = format!("{holder:016x}");
+    let holder = holder_text(holder);
     for _ in 0..ATTEMPTS {
         let found = read(store, &key).await?;
         if let Some((record, _)) = &found
@@ -122,6 +133,10 @@ async fn read(store: &dyn ObjectStore, key: &ObjectKey) -> Result<Option<(Record
     let body = object.body.try_collect::<Vec<Bytes>>().await?.concat();
     let record = document::decode(&body, VERSION).map_err(|what| Error::damaged(key, what))?;
     Ok(Some((record, etag)))
+}
+
+fn holder_text(holder: u64) -> String {
+    format!("{holder:016x}")
 }
 
 fn superseded_by(record: &Record) -> Error {

@@ -104,6 +104,11 @@ impl Listing {
         self.epochs.iter().flat_map(of_epoch).collect()
     }
 
+    /// Returns when each complete snapshot was stored, by the clock of the bucket, oldest first.
+    pub fn snapshot_times(&self) -> Vec<Timestamp> {
+        self.complete().iter().map(|snapshot| snapshot.at).collect()
+    }
+
     /// Returns when the newest complete snapshot was stored.
     pub fn newest_at(&self) -> Option<Timestamp> {
         self.complete().last().map(|newest| newest.at)

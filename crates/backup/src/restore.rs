@@ -45,6 +45,8 @@ pub struct Restored {
     pub about: About,
     /// The moment whose state was restored, by the clock of the machine that made the backup.
     pub moment: Timestamp,
+    /// The commit whose state was restored.
+    pub seqno: Seqno,
     /// Number of records in the snapshot.
     pub records: u64,
     /// Number of ops applied after it.
@@ -54,7 +56,7 @@ pub struct Restored {
 }
 
 /// Creates an empty engine, in place of the previous one if there was one.
-pub type MakeEngine<'a> = dyn FnMut() -> Result<Arc<dyn Engine>, EngineError> + Send + 'a;
+pub type MakeEngine<'a> = dyn FnMut() -> Result<Arc<dyn Engine>, EngineError> + 'a;
 
 /// Restores a volume's metadata to an engine that `make_engine` creates. The engine is durable when this returns.
 pub async fn restore(
@@ -62,7 +64,7 @@ pub async fn restore(
     keys: &Keys,
     choice: Choice,
     make_engine: &mut MakeEngine<'_>,
-    mut on_progress: impl FnMut(Progress) + Send,
+    mut on_progress: impl FnMut(Progress),
 ) -> Result<(Restored, Arc<dyn Engine>)> {
     let (lineage, listing) = choose_lineage(store, keys, choice.lineage).await?;
     let backup = Backup { store, keys, lineage, listing };
@@ -83,6 +85,7 @@ pub async fn restore(
         };
         let mut restored = Restored {
             lineage,
+            seqno: snapshot.seqno,
             moment: Timestamp(manifest.made_at),
             records: manifest.records(),
             about: manifest.about,
@@ -133,7 +136,7 @@ impl Backup<'_> {
         &self,
         snapshot: Complete,
         engine: &dyn Engine,
-        on_progress: &mut (dyn FnMut(Progress) + Send),
+        on_progress: &mut dyn FnMut(Progress),
     ) -> Result<Manifest> {
         let Complete { epoch, seqno, .. } = snapshot;
         let (store, keys, lineage) = (self.store, self.keys, self.lineage);
@@ -160,7 +163,7 @@ impl Backup<'_> {
         snapshot: Complete,
         engine: &dyn Engine,
         restored: &mut Restored,
-        on_progress: &mut (dyn FnMut(Progress) + Send),
+        on_progress: &mut dyn FnMut(Progress),
     ) -> Result<()> {
         let Complete { epoch, seqno, .. } = snapshot;
         let read_segment = |(from, to): (Seqno, Seqno)| async move {
@@ -189,7 +192,7 @@ impl Backup<'_> {
             }
             on_progress(Progress::Ops(replay.ops));
         }
-        restored.ops = replay.ops;
+        (restored.seqno, restored.ops) = (replay.at, replay.ops);
         Ok(())
     }
 }

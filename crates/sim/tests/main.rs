@@ -11,6 +11,21 @@ fn namespace_worlds_match_their_models() {
 }
 
 #[test]
+fn backup_worlds_match_their_history() {
+    let events = [
+        "ops",
+        "passes",
+        "failed passes",
+        "crashes",
+        "restorations",
+        "replaced machines",
+        "damaged objects",
+        "fallbacks",
+    ];
+    check_worlds(sim::metadata_backup::world, 200, &events);
+}
+
+#[test]
 fn files_worlds_match_their_models() {
     let events = [
         "ops",
