@@ -6,7 +6,8 @@
 //!
 //! The engine keeps the log for the consumer `backup`. Its cursor is moved after a segment is stored. If it equals the end of the
 //! backup when a mount begins, then the mount continues the epoch; otherwise the engine's history may differ from the backup's,
-//! and a new epoch begins with a snapshot.
+//! and a new epoch begins with a snapshot. Until that snapshot is stored, the log is kept for another consumer: the cursor of an epoch
+//! that has nothing in the bucket must not be taken for that of an earlier one, whose sequence numbers mean other commits.
 
 use crate::fence::{self, Generation};
 use crate::keys::{Epoch, Keys, Lineage, Part};
@@ -26,6 +27,9 @@ use store::{Clock, ObjectStore, Precondition, PutOptions, StoreError, Timestamp,
 
 /// The log consumer for which the engine keeps ops that are not in the backup yet.
 const CONSUMER: &str = "backup";
+
+/// The log consumer for which the engine keeps ops until the first snapshot of an epoch is stored.
+const CONSUMER_BEFORE_SNAPSHOT: &str = "backup-next";
 
 /// Ops read from the log at a time.
 const PAGE_OPS: usize = 4096;
@@ -143,7 +147,9 @@ impl Exporter {
             settings,
         };
         exporter.continue_epoch(&listing);
-        if exporter.stored.is_none() {
+        if exporter.stored.is_some() {
+            exporter.parts.engine.forget_consumer(CONSUMER_BEFORE_SNAPSHOT)?;
+        } else {
             exporter.begin_epoch()?;
             exporter.has_changes |= has_changes;
         }
@@ -171,7 +177,8 @@ impl Exporter {
     /// Begins an epoch of this generation, which needs a snapshot. Without a reason for a backup the snapshot waits for a change.
     fn begin_epoch(&mut self) -> Result<()> {
         let (engine, head) = (&self.parts.engine, self.parts.engine.head());
-        engine.register(CONSUMER, head)?;
+        engine.forget_consumer(CONSUMER)?;
+        engine.register(CONSUMER_BEFORE_SNAPSHOT, head)?;
         self.read = head;
         self.has_changes = self.settings.has_all_names;
         Ok(())
@@ -319,6 +326,7 @@ impl Exporter {
             self.stored = Some(seqno);
             self.read = seqno;
             self.parts.engine.register(CONSUMER, seqno)?;
+            self.parts.engine.forget_consumer(CONSUMER_BEFORE_SNAPSHOT)?;
         }
         self.snapshot_at = Some(made_at);
         self.log_bytes = 0;
@@ -351,20 +359,36 @@ impl Exporter {
     }
 }
 
-/// Returns whether the log after a commit has a change that only the metadata has: a reason to begin a backup.
-pub fn has_changes(engine: &dyn Engine, from: Seqno) -> Result<bool> {
-    let mut cursor = from;
-    loop {
-        let page = match engine.log_after(cursor, PAGE_OPS) {
-            Ok(page) => page,
-            Err(LogError::Lagged { .. }) => return Ok(true),
-            Err(error) => return Err(error.into()),
-        };
-        let Some(last) = page.last() else { return Ok(false) };
-        cursor = last.seqno;
-        if page.iter().any(|logged| matters(&logged.op)) {
-            return Ok(true);
+/// Watches the log of an engine without a backup for a reason to begin one.
+#[derive(Debug)]
+pub struct ChangeWatch {
+    at: Seqno,
+}
+
+impl ChangeWatch {
+    /// Begins at the newest commit.
+    pub fn begin(engine: &dyn Engine) -> Result<Self> {
+        let at = engine.head();
+        engine.register(CONSUMER_BEFORE_SNAPSHOT, at)?;
+        Ok(Self { at })
+    }
+
+    /// Returns whether there has been a change since the last call that only the metadata has.
+    pub fn has_changes(&mut self, engine: &dyn Engine) -> Result<bool> {
+        loop {
+            let page = match engine.log_after(self.at, PAGE_OPS) {
+                Ok(page) => page,
+                Err(LogError::Lagged { .. }) => return Ok(true),
+                Err(error) => return Err(error.into()),
+            };
+            if page.iter().any(|logged| matters(&logged.op)) {
+                return Ok(true);
+            }
+            let Some(last) = page.last() else { break };
+            self.at = last.seqno;
         }
+        engine.advance(CONSUMER_BEFORE_SNAPSHOT, self.at)?;
+        Ok(false)
     }
 }
 

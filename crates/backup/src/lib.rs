@@ -32,7 +32,7 @@ mod snapshot;
 mod verify;
 
 pub use error::{Error, Result};
-pub use exporter::{Cause, Exporter, ExporterStatus, Parts, Point, Settings, has_changes};
+pub use exporter::{Cause, ChangeWatch, Exporter, ExporterStatus, Parts, Point, Settings};
 pub use fence::{Generation, check as check_holder, take_over};
 pub use keys::{Epoch, Keys, Lineage};
 pub use listing::{Listing, lineages};

@@ -25,6 +25,15 @@ fn backup_worlds_match_their_history() {
     check_worlds(sim::metadata_backup::world, 200, &events);
 }
 
+/// The cursor of a restored engine, whose epoch had no snapshot yet, equalled the end of the epoch of the machine before. The exporter continued that
+/// epoch, with commits of another history.
+#[test]
+fn backup_worlds_that_once_failed() {
+    if let Err(failure) = sim::metadata_backup::world(132) {
+        panic!("{failure}");
+    }
+}
+
 #[test]
 fn files_worlds_match_their_models() {
     let events = [

@@ -9,8 +9,8 @@ use crate::metadata::{self, Metadata};
 use crate::process::context::ProcessContext;
 use crate::volume::Volume;
 use anyhow::{Result, anyhow};
-use backup::{Cause, Exporter, ExporterStatus, Keys, Lineage, Listing, Parts, Settings};
-use meta::{Engine as _, Seqno};
+use backup::{Cause, ChangeWatch, Exporter, ExporterStatus, Keys, Lineage, Listing, Parts, Settings};
+use meta::Engine as _;
 use staging::writeback::Writeback;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -77,8 +77,8 @@ struct Exports {
     mark: Arc<vfs::ExportMark>,
     shared: Arc<Shared>,
     exporter: Option<Exporter>,
-    /// The newest commit at the mount. Changes after it are a reason to begin a backup.
-    begin: Seqno,
+    /// Tells when there is a reason to begin a backup.
+    watch: ChangeWatch,
 }
 
 /// Returns the keys of the backups of a volume.
@@ -146,11 +146,7 @@ impl MetadataBackup {
         let shared =
             Arc::new(Shared { interval, progress: Mutex::default(), superseded: watch::Sender::new(None) });
         let engine = metadata.engine.clone();
-        let begin = engine.head();
-        // Until the backup begins, the log is kept for it.
-        if engine.cursor("backup").is_err() {
-            engine.register("backup", begin)?;
-        }
+        let watch = ChangeWatch::begin(engine.as_ref())?;
         let mut exports = Exports {
             parts: Parts { store: bucket, engine, clock: Arc::clone(&context.clock) },
             volume: volume.clone(),
@@ -162,7 +158,7 @@ impl MetadataBackup {
             mark: Arc::default(),
             shared: Arc::clone(&shared),
             exporter: None,
-            begin,
+            watch,
         };
         if has_all_names || Identity::read(state_root)?.is_some() {
             match exports.open_exporter(false).await {
@@ -267,7 +263,7 @@ impl Exports {
 
     async fn try_pass(&mut self, cause: Cause) -> backup::Result<()> {
         if self.exporter.is_none() {
-            let has_changes = backup::has_changes(self.parts.engine.as_ref(), self.begin)?;
+            let has_changes = self.watch.has_changes(self.parts.engine.as_ref())?;
             if !has_changes && !self.has_all_names {
                 self.mark.advance(self.parts.engine.head());
                 return Ok(());
