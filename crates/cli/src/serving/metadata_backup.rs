@@ -10,7 +10,6 @@ use crate::process::context::ProcessContext;
 use crate::volume::Volume;
 use anyhow::{Result, anyhow};
 use backup::{Cause, ChangeWatch, Exporter, ExporterStatus, Keys, Lineage, Listing, Parts, Settings};
-use meta::Engine as _;
 use staging::writeback::Writeback;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
