@@ -73,7 +73,11 @@ impl Volume {
     fn publish(&self, ino: Ino, extents: u64) {
         let stored = |number: u64| Stored {
             key: Some(ObjectKey::new(format!("c/{ino}-{number}")).unwrap()),
-            etag: ETag::new(if number % 2 == 0 { "0123456789abcdef0123456789abcdef-7" } else { "odd" }),
+            etag: ETag::new(if number.is_multiple_of(2) {
+                "0123456789abcdef0123456789abcdef-7"
+            } else {
+                "odd"
+            }),
             version: (number == 1).then(|| "v1".into()),
             last_modified: (number != 2).then_some(Timestamp(number as i64)),
         };

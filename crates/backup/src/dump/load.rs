@@ -117,7 +117,7 @@ pub fn load<R: Read>(
     let mut fill = Fill::begin(engine)?;
     while let Some((key, value)) = dump.next_row()? {
         fill.put(&key, &value).map_err(|error| dump.unusable(format!("cannot be loaded: {error}")))?;
-        if fill.records % 1000 == 0 {
+        if fill.records.is_multiple_of(1000) {
             on_progress(fill.records);
         }
     }

@@ -70,7 +70,7 @@ impl Load {
         let progress = Progress::start();
         let engine = new.create_engine()?;
         let loaded = backup::dump::load(&engine, &mut dump, |records| {
-            if records % 100_000 == 0 {
+            if records.is_multiple_of(100_000) {
                 progress.show(&format!("{records} records"));
             }
         });
