@@ -31,6 +31,9 @@ pub trait Engine: Reader + fmt::Debug {
     /// even after they are replaced or removed.
     fn snapshot(&self) -> Arc<dyn Reader>;
 
+    /// Like [`Engine::snapshot`], with the newest commit that the view contains.
+    fn snapshot_with_head(&self) -> Result<(Arc<dyn Reader>, Seqno), EngineError>;
+
     /// Applies a commit completely or not at all. A commit without writes and ops only checks its conditions.
     fn commit(&self, commit: Commit) -> Result<Seqno, CommitError>;
 

@@ -266,6 +266,11 @@ pub fn leases(prefix: &[u8]) -> Vec<u8> {
     [prefix, RESERVED.as_bytes(), b"/leases/"].concat()
 }
 
+/// Returns the prefix of the keys of metadata backups of the volume below `prefix`.
+pub fn metadata_backups(prefix: &[u8]) -> Vec<u8> {
+    [prefix, RESERVED.as_bytes(), b"/metadata/"].concat()
+}
+
 fn reserved(root: &[u8], rest: &[u8]) -> Result<ObjectKey> {
     own_key([root, RESERVED.as_bytes(), b"/", rest].concat())
 }

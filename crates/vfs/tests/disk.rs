@@ -100,6 +100,11 @@ impl Engine for Disk {
         Arc::new(Counted(self.tables.snapshot(), self.read.clone()))
     }
 
+    fn snapshot_with_head(&self) -> Result<(Arc<dyn Reader>, Seqno), EngineError> {
+        let (snapshot, head) = self.tables.snapshot_with_head()?;
+        Ok((Arc::new(Counted(snapshot, self.read.clone())), head))
+    }
+
     fn commit(&self, commit: Commit) -> Result<Seqno, CommitError> {
         let room = self.room.load(Ordering::SeqCst);
         if room > 0 {

@@ -5,7 +5,6 @@ use crate::bucket::embedded_drive;
 use crate::command::flags::StoreFlags;
 use crate::command::flags::volume::Conflict;
 use crate::command::units;
-use crate::metadata;
 use crate::process;
 use crate::process::context::{ProcessContext, random_id};
 use crate::volume::Volume;
@@ -92,10 +91,6 @@ impl Format {
             self.write_record(&volume, &record)?;
         }
         self.print_outcome(&volume, made.then_some(record.id.as_str()), drive_bytes);
-        if made && record.naming == vfs::Naming::Inode {
-            let state = self.store.settings().state_dir(&volume, None);
-            eprintln!("tenon: {}", metadata::names_warning(&volume.url(), &state));
-        }
         Ok(ExitCode::SUCCESS)
     }
 

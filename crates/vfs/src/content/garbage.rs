@@ -4,12 +4,15 @@
 use meta::namespace::{read_content, read_inode};
 use meta::{Engine, Ino};
 use staging::leases::left_over;
+use std::time::Duration;
 use store::{ListEntry, ListRequest, ListedObject, ObjectKey, ObjectStore, Pages};
 
 use crate::content::Content;
 use crate::layout::Layout;
 use crate::{Result, VolumeRecord};
 
+/// How long a collection waits for the backup of the names.
+const EXPORT_TIMEOUT: Duration = Duration::from_secs(30);
 /// Keys per page of a listing.
 const BATCH: usize = 1000;
 
@@ -41,6 +44,10 @@ impl Content {
                 self.discard(key.clone()).await;
             }
             self.discards.wait_until_drained().await;
+            self.discards.request_export();
+            if tokio::time::timeout(EXPORT_TIMEOUT, self.discards.wait_until_empty()).await.is_err() {
+                tracing::warn!("unused objects are deleted later: the names have not been backed up yet");
+            }
         }
         Ok(keys)
     }

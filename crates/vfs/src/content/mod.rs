@@ -4,6 +4,7 @@ pub(crate) mod audit;
 pub(crate) mod budget;
 pub(crate) mod discards;
 pub(crate) mod disk_space;
+pub(crate) mod export_mark;
 pub(crate) mod garbage;
 pub(crate) mod invariants;
 pub(crate) mod io;

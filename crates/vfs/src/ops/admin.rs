@@ -3,12 +3,13 @@
 
 use bytes::Bytes;
 use meta::{Ino, Kind};
+use std::sync::Arc;
 use std::time::Duration;
 use store::ObjectKey;
 
 use crate::bucket::discovery::PAGE_ENTRIES;
 use crate::names::positions::DOTS;
-use crate::{Filesystem, Result};
+use crate::{ExportMark, Filesystem, Result};
 
 /// Operations for the operator of a volume.
 #[derive(Debug, Clone, Copy)]
@@ -35,6 +36,12 @@ impl Admin<'_> {
         self.fs.volume.import_foreign().await
     }
 
+    /// Makes files below `lost+found` of content that no file refers to. Returns their paths. For a volume named by inode whose
+    /// metadata was restored, and is older than the content. Does nothing in a volume named by path.
+    pub async fn name_content(&self, keys: &[ObjectKey]) -> Result<Vec<Bytes>> {
+        self.fs.volume.name_content(keys).await
+    }
+
     /// Finds content that belongs to no file and expired leases; deletes them unless `only_find`.
     pub async fn collect_garbage(&self, only_find: bool) -> Result<Vec<ObjectKey>> {
         let mut found = self.fs.content.collect_garbage(only_find).await?;
@@ -54,6 +61,17 @@ impl Admin<'_> {
         self.fs.mount.memory.reserve(bytes);
         self.fs.content.trim();
         self.fs.bucket.name_evictor.trim()
+    }
+
+    /// Keeps the content to which a backup of the names refers: from now on, content that is no longer used is deleted once the mark has
+    /// reached the commit that released it.
+    pub fn delete_after_export(&self, mark: Arc<ExportMark>) {
+        self.fs.content.discards().wait_for_exports(mark);
+    }
+
+    /// Waits until all content that is no longer used has been deleted, or the bucket does not answer.
+    pub async fn wait_for_deletions(&self) {
+        self.fs.content.discards().wait_until_empty().await;
     }
 
     /// Sets the function by which `statfs` and `fallocate` determine the free space of the backing store.

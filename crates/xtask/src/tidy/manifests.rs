@@ -7,7 +7,7 @@ use super::tree::{File, Tree};
 use toml::{Table, Value};
 
 /// Every crate of the workspace, with the workspace crates that it may depend on.
-const EDGES: [(&str, &[&str]); 26] = [
+const EDGES: [(&str, &[&str]); 27] = [
     ("listen", &[]),
     ("connect", &[]),
     ("store", &[]),
@@ -22,6 +22,7 @@ const EDGES: [(&str, &[&str]); 26] = [
     ("analyze", &["store", "store-s3", "harness"]),
     ("meta", &["store"]),
     ("meta-disk", &["meta", "sst", "log"]),
+    ("backup", &["meta", "sst", "log", "store"]),
     ("batch", &["meta", "sst", "log", "store"]),
     ("vfs", &["meta", "store", "staging"]),
     ("events", &["store", "listen", "connect"]),
@@ -29,7 +30,7 @@ const EDGES: [(&str, &[&str]); 26] = [
     ("s3", &["store", "events", "listen"]),
     ("views", &["store", "events", "listen", "connect", "log"]),
     ("fuse", &["vfs"]),
-    ("sim", &["store", "staging", "meta", "vfs", "drive"]),
+    ("sim", &["store", "staging", "meta", "backup", "vfs", "drive"]),
     ("bench", &["store", "store-s3", "store-dir", "listen", "harness"]),
     (
         "fuzz",
@@ -57,6 +58,7 @@ const EDGES: [(&str, &[&str]); 26] = [
             "log",
             "meta",
             "meta-disk",
+            "backup",
             "vfs",
             "fuse",
             "listen",
