@@ -20,7 +20,7 @@ mod op_log;
 mod overlay;
 mod private_namespace;
 mod sealed;
-mod table_file;
+mod table_error;
 mod verify;
 
 pub use merge::{MergeError, Merged, merge};

@@ -7,8 +7,9 @@ use crate::change::Change;
 use crate::op_log::{LogDamage, OpLogReader};
 use crate::overlay::Overlay;
 use crate::private_namespace::{JobError, access};
-use crate::table_file::{FileTable, NewTableFile, TableFile, table_error};
+use crate::table_error::table_error;
 use meta::{Condition, EngineError, Op, OpContext, Reader};
+use sst::{FileTable, NewTableFile, TableFile};
 use std::fs::{self, File};
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
@@ -29,8 +30,8 @@ impl SealedBatch {
     /// Opens a sealed batch.
     pub fn open(dir: &Path) -> Result<Self, JobError> {
         let cache = Arc::new(sst::Cache::new(CACHE_BYTES));
-        let rows = TableFile::open(&rows_path(dir), 0, &cache).map_err(table_error)?;
-        let reads = TableFile::open(&reads_path(dir), 1, &cache).map_err(table_error)?;
+        let rows = FileTable::open_file(rows_path(dir), 0, &cache).map_err(table_error)?;
+        let reads = FileTable::open_file(reads_path(dir), 1, &cache).map_err(table_error)?;
         Ok(Self { dir: dir.to_owned(), rows, reads })
     }
 
@@ -135,7 +136,7 @@ fn write_table(
     let new = path.with_extension("new");
     let mut table = NewTableFile::create(&new).map_err(access(&new))?;
     fill(&mut table)?;
-    let file = table.finish().map_err(table_error)?;
+    let (file, _) = table.finish().map_err(table_error)?;
     file.sync_all().map_err(access(&new))?;
     fs::rename(&new, path).map_err(access(path))
 }
