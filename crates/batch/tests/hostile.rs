@@ -4,7 +4,7 @@
 //! only the user's own inodes are new, nothing changes that the user may not change, and the tables are the effect of the logged ops.
 
 use crate::fixture::{AT, Ops, USER, Volume, context, copy_dir, name, values};
-use batch::{JobOptions, MergeError, Rejected, SealedBatch};
+use batch::{JobOptions, MergeError, Proof, Rejected, SealedBatch};
 use meta::codec::{append_to_log_page, decode_inode, decode_log_page};
 use meta::{
     AttrChanges, Effect, Extent, Ino, Kind, MemoryEngine, Moment, Name, Op, OpContext, OpRecord, Origin,
@@ -62,7 +62,8 @@ impl Original {
         write_rows(&dir.join("rows.sst"), rows);
         let engine = self.volume.engine.fork();
         let sealed = SealedBatch::open(&dir).unwrap();
-        let merged = batch::merge(&engine, &sealed, &crate::fixture::terms(&self.lease), folder.path());
+        let merged =
+            batch::merge(&engine, &sealed, &crate::fixture::terms(&self.lease), folder.path(), Proof::Replay);
         (engine, merged)
     }
 
@@ -122,7 +123,7 @@ fn write_ops(path: &Path, ops: &[(OpContext, Op)]) {
     }
 }
 
-fn read_rows(path: &Path) -> Vec<(Vec<u8>, Vec<u8>)> {
+pub(crate) fn read_rows(path: &Path) -> Vec<(Vec<u8>, Vec<u8>)> {
     let source = bytes::Bytes::from(fs::read(path).unwrap());
     let table = Arc::new(sst::Table::open(source, 0, Arc::new(sst::Cache::new(1 << 20))).unwrap());
     let mut cursor = table.scan(Bound::Unbounded);
@@ -133,7 +134,7 @@ fn read_rows(path: &Path) -> Vec<(Vec<u8>, Vec<u8>)> {
     rows
 }
 
-fn write_rows(path: &Path, rows: &[(Vec<u8>, Vec<u8>)]) {
+pub(crate) fn write_rows(path: &Path, rows: &[(Vec<u8>, Vec<u8>)]) {
     let mut writer = sst::Writer::new(Vec::new(), sst::Options::default());
     rows.iter().for_each(|(key, value)| writer.add(key, value).unwrap());
     fs::write(path, writer.finish().unwrap().0).unwrap();
@@ -156,7 +157,7 @@ fn any_name(entropy: &Entropy) -> Name {
     name(["a", "b", "new", "secret"][entropy.below(4) as usize])
 }
 
-fn stored() -> Extent {
+pub(crate) fn stored() -> Extent {
     let key = ObjectKey::try_from(&b"others/object"[..]).unwrap();
     let object = Stored { key: Some(key), etag: ETag::new("etag"), version: None, last_modified: None };
     Extent { offset: 0, len: 1, object, object_offset: 0 }
@@ -371,9 +372,9 @@ fn terms_come_from_the_server() {
     forged[2].at.nanos += 1;
     forged[3].times = Timestamp(0)..=Timestamp(10);
     for terms in &forged {
-        let merged = batch::merge(&*original.volume.engine, &batch, terms, scratch);
+        let merged = batch::merge(&*original.volume.engine, &batch, terms, scratch, Proof::Replay);
         assert!(matches!(merged, Err(MergeError::Rejected(_))), "{merged:?}");
     }
-    let merged = batch::merge(&*original.volume.engine, &batch, &terms, scratch).unwrap();
+    let merged = batch::merge(&*original.volume.engine, &batch, &terms, scratch, Proof::Replay).unwrap();
     assert_eq!(merged.accepted as usize, original.ops.len());
 }
