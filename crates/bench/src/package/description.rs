@@ -124,7 +124,7 @@ pub enum Mapping {
 }
 
 /// A program that a package needs, and where it can be had.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Program {
     /// File name of the program.
@@ -198,6 +198,19 @@ impl Action {
             Self::Unmount => "unmount",
             Self::DropCaches => "drop-caches",
         }
+    }
+}
+
+impl Package {
+    /// Whether the testbed can install the program, with a package manager or with the package's own action, and can use it.
+    pub fn is_installable(&self) -> bool {
+        if self.api != Api::S3 {
+            return false;
+        }
+        let is_managed = |program: &Program| {
+            [&program.debian, &program.pypi, &program.go, &program.crates].into_iter().any(Option::is_some)
+        };
+        self.commands.contains_key(&Action::Install) || self.program.as_ref().is_some_and(is_managed)
     }
 }
 
