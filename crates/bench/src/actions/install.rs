@@ -10,8 +10,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// Makes a virtual environment, and installs a package of PyPI in it.
-const PIP_INSTALL: &str = r#"[ -x "$1/bin/pip" ] || python3 -m venv "$1"; "$1/bin/pip" install --quiet "$2""#;
+/// Makes a virtual environment, and installs a package of PyPI in it. Debian's Python has no virtual environments without a further package.
+const PIP_INSTALL: &str = r#"
+[ -x "$1/bin/pip" ] || python3 -m venv --clear "$1" || {
+  apt-get install --yes --no-install-recommends -o DPkg::Lock::Timeout=120 python3-venv
+  python3 -m venv --clear "$1"
+}
+"$1/bin/pip" install --quiet "$2""#;
 
 /// A command of a package manager, with the variables that it needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -95,7 +100,7 @@ fn managers(program: &Program, dir: &Path) -> Vec<ManagerCommand> {
     });
     let pypi = program.pypi.as_ref().map(|package| ManagerCommand {
         words: words(&["/bin/sh", "-ec", PIP_INSTALL, "pip", &path("pypi"), package]),
-        environment: Vec::new(),
+        environment: variable("DEBIAN_FRONTEND", "noninteractive".to_owned()),
     });
     let go = program.go.as_ref().map(|module| ManagerCommand {
         words: words(&["go", "install", module]),

@@ -137,7 +137,7 @@ pub struct Program {
     pub go: Option<String>,
     /// Package of crates.io.
     pub crates: Option<String>,
-    /// How to get the program, if no package manager has it.
+    /// How to get the program where no package manager has it.
     pub advice: Option<String>,
 }
 
@@ -243,7 +243,8 @@ impl Program {
         ];
         let command =
             managers.into_iter().find_map(|(manager, name)| Some(format!("{manager} {}", name.as_ref()?)));
-        command.or_else(|| self.advice.clone()).unwrap_or_else(|| "install it".to_owned())
+        let ways: Vec<String> = command.into_iter().chain(self.advice.clone()).collect();
+        if ways.is_empty() { "install it".to_owned() } else { ways.join("; ") }
     }
 }
 
