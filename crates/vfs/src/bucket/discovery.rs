@@ -8,7 +8,7 @@ use store::names::{self, KeyPrefix};
 use store::{GetOptions, ListEntry, ListPage, ListRequest, ObjectKey, ObjectMeta, StoreError};
 
 use crate::base::Base;
-use crate::bucket::directories::{Directory, LOOKUP_PAGES_MAX, ListedRange};
+use crate::bucket::directories::{Directory, ListedRange};
 use crate::bucket::evict::NameEvictor;
 use crate::bucket::export_queue::ExportQueue;
 use crate::bucket::headers;
@@ -296,6 +296,8 @@ impl Discovery {
         headers::implicit_directory(inode.mtime, looked_at, &self.mount.defaults, true)
     }
 
+    /// Asks the bucket for a name that the listed range does not answer: lists a page, or probes the name. Concurrent lookups share a
+    /// page, but do not wait for each other's probes.
     async fn list_until_answered(
         &self,
         dir: Ino,
@@ -303,29 +305,41 @@ impl Discovery {
         sort_keys: &SortKeys,
         directory: &Directory,
     ) -> Result<()> {
-        let asked_at = self.mount.moment();
-        let listed = async {
-            let mut has_listed = false;
-            loop {
-                let known = directory.listed_range();
-                if self.known.is_answered(&known, sort_keys, asked_at) {
-                    return Ok(());
-                }
-                let is_fresh =
-                    known.is_fresh_for(asked_at, self.mount.moment(), self.mount.config.metadata_ttl);
-                let goes_on = is_fresh && known.from.is_empty() && !known.is_complete;
-                // One page covers a small directory. In a large directory each lookup lists only one page, so that the first
-                // lookup does not wait for all of them.
-                let has_enough = has_listed || known.pages >= LOOKUP_PAGES_MAX;
-                if goes_on && has_enough || is_fresh && !known.from.is_empty() {
-                    return self.probe(dir, name).await;
-                }
-                has_listed = true;
-                let after = if goes_on { known.up_to } else { Vec::new() };
-                self.list_page(dir, directory, &after).await?;
+        let listed = self.list_for(dir, sort_keys, directory, self.mount.moment());
+        if directory.listing.run(Box::pin(listed)).await? {
+            return Ok(());
+        }
+        directory.note_probe();
+        self.probe(dir, name).await
+    }
+
+    /// Returns whether the listed range answers for a name that a program asked for at `asked_at`. Lists a page if it does not, unless
+    /// lookups have listed enough.
+    async fn list_for(
+        &self,
+        dir: Ino,
+        sort_keys: &SortKeys,
+        directory: &Directory,
+        asked_at: Moment,
+    ) -> Result<bool> {
+        let mut has_listed = false;
+        loop {
+            let known = directory.listed_range();
+            if self.known.is_answered(&known, sort_keys, asked_at) {
+                return Ok(true);
             }
-        };
-        directory.listing.run(Box::pin(listed)).await
+            let is_fresh = known.is_fresh_for(asked_at, self.mount.moment(), self.mount.config.metadata_ttl);
+            let goes_on = is_fresh && known.from.is_empty() && !known.is_complete;
+            // One page covers a small directory. In a large directory each lookup lists only one page, so that the first
+            // lookup does not wait for all of them.
+            let has_enough = has_listed || !directory.may_list_more(known.pages);
+            if goes_on && has_enough || is_fresh && !known.from.is_empty() {
+                return Ok(false);
+            }
+            has_listed = true;
+            let after = if goes_on { known.up_to } else { Vec::new() };
+            self.list_page(dir, directory, &after).await?;
+        }
     }
 
     /// Looks up one name of a directory that is too large to list for it.
