@@ -9,7 +9,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What a test compares of a file: type and mode, owner, modification time, extended attribute, and bytes or target.
+/// Properties of a file that a test compares: type and mode, owner, modification time, extended attribute, and bytes or target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Shown {
     mode: u32,
@@ -200,7 +200,7 @@ fn files_closed_before_the_newest_backup_survive_a_kill_under_load() {
     }
 }
 
-/// Of two machines only the one that was restored last continues the volume. The other ends with one line.
+/// Among two machines only the one that was restored last continues the volume. The other ends with one line.
 #[test]
 fn a_machine_that_was_replaced_stops() {
     let home = Home::new();

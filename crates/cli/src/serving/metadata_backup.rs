@@ -35,7 +35,7 @@ pub(crate) struct MetadataBackup {
     task: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// What the task reports.
+/// State that the task reports.
 #[derive(Debug)]
 struct Shared {
     interval: Duration,
