@@ -25,7 +25,7 @@ pub enum Error {
     Damaged {
         /// The part.
         key: ObjectKey,
-        /// What is wrong with it, as a predicate.
+        /// The defect, as a predicate.
         what: String,
     },
     /// A dump file cannot be used.
@@ -33,7 +33,7 @@ pub enum Error {
     Dump {
         /// The line, from 1.
         line: u64,
-        /// What is wrong with it, as a predicate.
+        /// The defect, as a predicate.
         what: String,
     },
     /// Another state directory has taken over the lineage.

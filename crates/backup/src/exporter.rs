@@ -57,7 +57,7 @@ pub struct Settings {
     pub lineage: Lineage,
     /// The random number of the state directory, which the fence names.
     pub holder: u64,
-    /// What the backup is of.
+    /// The volume that is backed up.
     pub about: About,
     /// Interval of snapshots.
     pub snapshot_interval: Duration,
@@ -74,7 +74,7 @@ pub enum Cause {
     End,
 }
 
-/// What a pass has to store: the segments that the exporter has read, and a snapshot if one is due.
+/// Input of [`Exporter::export`]: the segments that the exporter has read, and a snapshot if one is due.
 pub struct Point {
     snapshot: Option<(Arc<dyn Reader>, Seqno)>,
     read_at: Timestamp,
@@ -88,7 +88,7 @@ impl fmt::Debug for Point {
     }
 }
 
-/// What an exporter has stored.
+/// Progress of an exporter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ExporterStatus {
     /// The generation.

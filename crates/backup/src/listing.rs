@@ -1,4 +1,4 @@
-//! What a bucket has of a lineage, by a listing, and which parts a restoration uses. Nothing here reads a part.
+//! The parts of a lineage in a bucket, by a listing, and the choice of parts for a restoration. Nothing here reads a part.
 
 use crate::keys::{Epoch, Keys, Lineage, Part};
 use meta::Seqno;

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// The version of manifests that this Tenon writes, and the newest that it reads.
 pub(crate) const VERSION: u32 = 1;
 
-/// What a backup or a dump is of.
+/// The volume that a backup or a dump was made of.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct About {
     /// The volume, as it was mounted.

@@ -18,7 +18,7 @@ use store::{ObjectStore, Timestamp};
 /// Tables and segments that are read ahead.
 const READ_AHEAD: usize = 4;
 
-/// What to restore.
+/// The backup to restore.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Choice {
     /// The lineage; `None` for the one with the newest snapshot.
@@ -36,12 +36,12 @@ pub enum Progress {
     Ops(u64),
 }
 
-/// What was restored.
+/// The outcome of a restoration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Restored {
     /// The lineage.
     pub lineage: Lineage,
-    /// What the backup is of.
+    /// The volume that was backed up.
     pub about: About,
     /// The moment whose state was restored, by the clock of the machine that made the backup.
     pub moment: Timestamp,

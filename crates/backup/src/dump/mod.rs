@@ -27,7 +27,7 @@ pub struct Header {
     format: String,
     /// Version of the format.
     version: u32,
-    /// What the dump is of.
+    /// The volume that was dumped.
     #[serde(flatten)]
     pub about: About,
     /// When the dump was made, in nanoseconds since 1970.

@@ -35,7 +35,7 @@ pub(crate) struct MetadataBackup {
     task: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// What the task reports.
+/// State that the task reports.
 #[derive(Debug)]
 struct Shared {
     interval: Duration,
@@ -201,7 +201,8 @@ impl MetadataBackup {
 
     /// Ends the passes with a last one, which takes a snapshot if anything has changed. Then deletes what only the backup still needed.
     pub(crate) async fn finish(&self, patience: Duration) {
-        if let Some(task) = lock(&self.task).take() {
+        let task = lock(&self.task).take();
+        if let Some(task) = task {
             // A pass that is cut off loses nothing: the last one stores what it left.
             task.abort();
             let _is_cancelled = task.await;
