@@ -51,14 +51,6 @@ impl Names {
         Ok((inode, pin))
     }
 
-    /// Returns the content of an inode after a commit that named it, or the content that has replaced it since.
-    pub(crate) fn pin_named(&self, inode: &Inode) -> Result<Option<Pin>> {
-        match self.pin(inode) {
-            Err(Error::Namespace(FsError::StaleBase)) => self.pin_of(inode.ino),
-            pin => pin,
-        }
-    }
-
     /// Returns the content that `inode` had when it was read. Fails with `StaleBase` if the content has changed since and its
     /// extents are not in the inode record.
     pub(crate) fn pin(&self, inode: &Inode) -> Result<Option<Pin>> {

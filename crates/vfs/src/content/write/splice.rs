@@ -141,7 +141,12 @@ impl Uploader {
         let Applied { released, inode, .. } = self.names.commit(Origin::FrontEnd, &splice)?;
         file.mark_names_unsynced();
         file.set_new(false);
-        let pin = self.names.pin_named(&inode.ok_or(Error::NOT_FOUND)?)?.ok_or(Error::NOT_FOUND)?;
+        let pin = match self.names.pin(&inode.ok_or(Error::NOT_FOUND)?) {
+            // Another commit has replaced the content since.
+            Err(Error::Namespace(FsError::StaleBase)) => self.names.pin_of(ino),
+            pin => pin,
+        };
+        let pin = pin?.ok_or(Error::NOT_FOUND)?;
         self.names.references().set_cached(ino, Some(&pin.identity()));
         file.repin(|| Ok::<_, Error>(Some(pin.clone())))?;
         for key in released {
