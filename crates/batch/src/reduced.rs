@@ -14,11 +14,12 @@
 use crate::base::Base;
 use crate::bulk_txn::BulkTxn;
 use crate::canonical;
-use crate::change::{Change, put_record};
+use crate::change::{Change, is_delete, put_record};
 use crate::inode_rows::InodeRows;
 use crate::local_map::LocalMap;
 use crate::overlay::Overlay;
 use crate::sealed::SealedBatch;
+use crate::table_error::table_error;
 use crate::verify::{MEMORY_BYTES_MAX, Rejected, Terms, Verified};
 use meta::access::{AccessError, CreationRight, authorize_attributes};
 use meta::acl::Acl;
@@ -150,6 +151,7 @@ impl Check<'_, '_> {
             self.complete(ino)?;
         }
         self.cover_rows()?;
+        self.add_rows()?;
         self.verified.claimed = Some(self.batch.rows_table().clone());
         Ok(self.verified)
     }
@@ -328,9 +330,9 @@ impl Check<'_, '_> {
         Ok(())
     }
 
-    /// Adds the claimed rows to the run. Fails unless they are those that the ops have made.
-    fn cover_rows(&mut self) -> Result<()> {
-        let Verified { overlay, .. } = &self.verified;
+    /// Fails unless the claimed rows are those that the ops have made.
+    fn cover_rows(&self) -> Result<()> {
+        let overlay = &self.verified.overlay;
         let mut made_rows = self.bulk_rows;
         let mut made = overlay.local.range(Bound::Unbounded, Bound::Unbounded);
         while let Some((key, change)) = made.next()? {
@@ -344,18 +346,25 @@ impl Check<'_, '_> {
         }
         let mut claimed_rows = 0;
         let mut rows = self.batch.rows_table().scan(Bound::Unbounded);
-        while rows.advance().map_err(crate::table_error::table_error)? {
-            if let Some(row) = put_record(rows.value()) {
-                self.run.put(rows.key(), row)?;
+        while rows.advance().map_err(table_error)? {
+            if is_delete(rows.value()) {
+                require(overlay.base.get(rows.key(), true)?.is_none())?;
+            } else {
                 claimed_rows += 1;
-                continue;
-            }
-            match Change::decode(rows.value())? {
-                Change::Delete => require(overlay.base.get(rows.key(), true)?.is_none())?,
-                Change::Put(_) | Change::Merge(_) => claimed_rows += 1,
             }
         }
         require(made_rows == claimed_rows)
+    }
+
+    /// Adds the claimed rows to the run, each of which the ops have made.
+    fn add_rows(&mut self) -> Result<()> {
+        let mut rows = self.batch.rows_table().scan(Bound::Unbounded);
+        while rows.advance().map_err(table_error)? {
+            if let Some(row) = put_record(rows.value()) {
+                self.run.put(rows.key(), row)?;
+            }
+        }
+        Ok(())
     }
 
     /// Checks and applies a canonical op to the overlay.

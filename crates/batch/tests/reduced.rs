@@ -5,7 +5,7 @@ use crate::job::Job;
 use batch::{JobOptions, Proof};
 use meta::{AttrChanges, Engine, Kind, Op, OpContext, RenameHow};
 
-/// What a job leaves is proven without its ops, with the same tables as by a replay.
+/// A new tree is proven without the ops of its job, with the same tables as by a replay.
 #[test]
 fn new_trees_are_proven_by_their_rows() {
     let (mut reduced, mut ops, mut canonical) = (0, 0, 0);
