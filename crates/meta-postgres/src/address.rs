@@ -25,7 +25,9 @@ pub struct Address {
 pub(crate) enum TlsMode {
     Disabled,
     /// The server's certificate must be valid for the host. It may be signed by a certificate of this file.
-    Verified { ca_bundle: Option<PathBuf> },
+    Verified {
+        ca_bundle: Option<PathBuf>,
+    },
 }
 
 /// The address cannot be used. The message is one line.
@@ -96,7 +98,11 @@ fn tls_mode(url: &Url, host: &str) -> Result<TlsMode, AddressError> {
         match &*name {
             "sslmode" => mode = Some(value.into_owned()),
             "sslrootcert" => ca_bundle = Some(PathBuf::from(value.into_owned())),
-            other => return refuse(&format!("unknown parameter '{other}' in the database URL: sslmode and sslrootcert are known")),
+            other => {
+                return refuse(&format!(
+                    "unknown parameter '{other}' in the database URL: sslmode and sslrootcert are known"
+                ));
+            }
         }
     }
     match mode.as_deref() {
@@ -145,6 +151,10 @@ mod tests {
         assert_eq!(tls("postgres://u@localhost/d?sslrootcert=/ca.pem"), Ok(TlsMode::Verified { ca_bundle }));
         assert!(tls("postgres://u@db/d?sslmode=prefer").is_err());
         assert!(tls("postgres://u@db/d?sslmdoe=disable").is_err());
-        assert!(tls("mysql://u@db/d").is_err() && tls("postgres://db/d").is_err() && tls("postgres://u@db").is_err());
+        assert!(
+            tls("mysql://u@db/d").is_err()
+                && tls("postgres://db/d").is_err()
+                && tls("postgres://u@db").is_err()
+        );
     }
 }

@@ -150,7 +150,9 @@ impl CommitTask {
                     match attempts.within(sent).await {
                         Ok(row) => return self.learn(number, &row),
                         Err(Failure::Lost(reason)) => {
-                            tracing::warn!("the answer to a metadata commit is lost ({reason}); its outcome is looked up");
+                            tracing::warn!(
+                                "the answer to a metadata commit is lost ({reason}); its outcome is looked up"
+                            );
                             in_doubt = Some(number);
                             self.connection = None;
                             Failure::Lost(reason)
@@ -164,7 +166,9 @@ impl CommitTask {
                 Failure::Lost(_) | Failure::Aborted(_) if attempts.pause().await => {}
                 // The next connection learns the number of the last group from the session, whatever became of this one.
                 failure if in_doubt.is_some() => {
-                    return Err(Failure::Refused(EngineError::Uncertain(failure.into_engine_error().to_string())));
+                    return Err(Failure::Refused(EngineError::Uncertain(
+                        failure.into_engine_error().to_string(),
+                    )));
                 }
                 failure => return Err(failure),
             }
@@ -176,7 +180,8 @@ impl CommitTask {
         let outcome = session::outcome(row)?;
         if let Some(head) = column::<Option<i64>>(row, 2)? {
             self.link.learn_head(seqno(head));
-            self.log_size = LogSize { ops: column(row, 3)?, bytes: column(row, 4)?, run_bytes: column(row, 5)? };
+            self.log_size =
+                LogSize { ops: column(row, 3)?, bytes: column(row, 4)?, run_bytes: column(row, 5)? };
         }
         self.groups_since_trim = self.groups_since_trim.saturating_add(1);
         self.session.last_group = number;
@@ -195,7 +200,8 @@ impl CommitTask {
         self.connection = None;
         let (link, id) = (&self.link, self.id);
         let resumed = async {
-            let connection = link.endpoint().connect().await.map_err(|error| Failure::Lost(error.to_string()))?;
+            let connection =
+                link.endpoint().connect().await.map_err(|error| Failure::Lost(error.to_string()))?;
             let state = session::resume(&connection, id).await?;
             Ok((Arc::new(connection), state))
         };

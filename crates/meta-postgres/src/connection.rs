@@ -51,7 +51,10 @@ impl Endpoint {
             TlsMode::Disabled => None,
             TlsMode::Verified { .. } => {
                 let settings = connect::tls_config(address.ca_bundle());
-                let unusable = |error: connect::CertificateError| OpenError::Connect { host: host.clone(), reason: error.to_string() };
+                let unusable = |error: connect::CertificateError| OpenError::Connect {
+                    host: host.clone(),
+                    reason: error.to_string(),
+                };
                 Some(Tls(Arc::new(settings.map_err(unusable)?)))
             }
         };
@@ -65,7 +68,10 @@ impl Endpoint {
 
     /// Connects without preparing anything.
     pub(crate) async fn connect_bare(&self) -> Result<Client, OpenError> {
-        let refused = |error: tokio_postgres::Error| OpenError::Connect { host: self.host.clone(), reason: describe(&error) };
+        let refused = |error: tokio_postgres::Error| OpenError::Connect {
+            host: self.host.clone(),
+            reason: describe(&error),
+        };
         match &self.tls {
             Some(tls) => {
                 let (client, connection) = self.config.connect(tls.clone()).await.map_err(refused)?;
@@ -84,7 +90,10 @@ impl Endpoint {
     pub(crate) async fn connect(&self) -> Result<Connection, OpenError> {
         let client = self.connect_bare().await?;
         let failed = |error| OpenError::Engine(Failure::from(error).into_engine_error());
-        client.batch_execute(&format!("SET search_path TO {}; {SETTINGS}", self.schema)).await.map_err(failed)?;
+        client
+            .batch_execute(&format!("SET search_path TO {}; {SETTINGS}", self.schema))
+            .await
+            .map_err(failed)?;
         let statements = Statements::prepare(&client).await.map_err(failed)?;
         Ok(Connection { client, statements })
     }

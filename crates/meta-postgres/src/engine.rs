@@ -13,8 +13,8 @@ use crate::run::NewRun;
 use crate::snapshot::Snapshot;
 use crate::{session, tables};
 use meta::{
-    Commit, CommitError, Engine, EngineError, KeyRange, LogCap, LogError, LoggedOp, Reader, Rows, RunBuilder, Seqno,
-    Versioned,
+    Commit, CommitError, Engine, EngineError, KeyRange, LogCap, LogError, LoggedOp, Reader, Rows, RunBuilder,
+    Seqno, Versioned,
 };
 use std::fmt;
 use std::ops::Bound;
@@ -78,7 +78,8 @@ impl PostgresEngine {
         volume_id: &str,
         options: PostgresOptions,
     ) -> Result<Self, OpenError> {
-        let link = Link::start(Endpoint::new(address, password, tables::schema_of(volume_id))?, options.budget)?;
+        let link =
+            Link::start(Endpoint::new(address, password, tables::schema_of(volume_id))?, options.budget)?;
         let (opening, log_cap) = (link.clone(), options.log_cap);
         let task = link.wait_for(async move { begin_task(opening, options).await })??;
         Ok(Self { committer: Committer::start(&link, task), link, log_cap })
@@ -90,7 +91,10 @@ impl PostgresEngine {
     }
 
     /// Asks for the log until nothing of it must be cut off any more.
-    fn ask_log<T>(&self, ask: impl Fn() -> Result<(LogState, T), EngineError>) -> Result<(LogState, T), EngineError> {
+    fn ask_log<T>(
+        &self,
+        ask: impl Fn() -> Result<(LogState, T), EngineError>,
+    ) -> Result<(LogState, T), EngineError> {
         loop {
             let (state, answer) = ask()?;
             self.link.learn_head(state.head);
@@ -169,7 +173,9 @@ impl Engine for PostgresEngine {
     }
 
     fn log_after(&self, cursor: Seqno, limit: usize) -> Result<Vec<LoggedOp>, LogError> {
-        let ask = || self.link.call(move |connection| async move { log::read_after(&connection, cursor, limit).await });
+        let ask = || {
+            self.link.call(move |connection| async move { log::read_after(&connection, cursor, limit).await })
+        };
         let (state, ops) = self.ask_log(ask)?;
         state.reaches(cursor)?;
         Ok(ops)

@@ -22,7 +22,9 @@ pub enum OpenError {
     #[error("the database has metadata of this volume already (schema '{0}')")]
     Exists(String),
     /// A newer Tenon made or migrated the tables.
-    #[error("the tables in schema '{schema}' have version {found}, this Tenon knows version {known}: use a newer Tenon")]
+    #[error(
+        "the tables in schema '{schema}' have version {found}, this Tenon knows version {known}: use a newer Tenon"
+    )]
     Newer {
         /// The schema.
         schema: String,
@@ -32,7 +34,9 @@ pub enum OpenError {
         known: i32,
     },
     /// Another process has the volume open.
-    #[error("the volume is in use by {holder}, which answered {seconds} s ago; it is free {timeout_s} s after its last answer")]
+    #[error(
+        "the volume is in use by {holder}, which answered {seconds} s ago; it is free {timeout_s} s after its last answer"
+    )]
     InUse {
         /// The description of the other process.
         holder: String,
@@ -82,7 +86,9 @@ impl From<tokio_postgres::Error> for Failure {
         let state = answer.code();
         match state.code().get(..2).unwrap_or_default() {
             _ if *state == SqlState::CHECK_VIOLATION || *state == SqlState::NUMERIC_VALUE_OUT_OF_RANGE => {
-                Self::Merge("a merge leaves the range of a record's number, or its record has no such number".into())
+                Self::Merge(
+                    "a merge leaves the range of a record's number, or its record has no such number".into(),
+                )
             }
             // Serialization failures and deadlocks.
             "40" => Self::Aborted(reason),

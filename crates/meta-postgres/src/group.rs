@@ -148,8 +148,14 @@ impl Checks {
     }
 
     /// Adds the conditions and merges of a commit. After an error nothing is added.
-    fn add(&mut self, nr: i32, conditions: &[Condition], merges: &[(Vec<u8>, Merge)]) -> Result<(), EngineError> {
-        let changes = merges.iter().map(|(key, merge)| Change::of(key, *merge)).collect::<Result<Vec<_>, _>>()?;
+    fn add(
+        &mut self,
+        nr: i32,
+        conditions: &[Condition],
+        merges: &[(Vec<u8>, Merge)],
+    ) -> Result<(), EngineError> {
+        let changes =
+            merges.iter().map(|(key, merge)| Change::of(key, *merge)).collect::<Result<Vec<_>, _>>()?;
         conditions.iter().for_each(|condition| self.add_condition(nr, condition));
         for ((key, _), change) in merges.iter().zip(changes) {
             self.merge_nr.push(nr);
@@ -280,10 +286,19 @@ mod tests {
         assert!(!fit(put("a"), &only_if(Condition::Absent { key: key.clone() })));
         assert!(!fit(put("a"), &put("a")));
         assert!(!fit(put("a"), &Commit { deletes: vec![key], ..Commit::default() }));
-        let range = |from: &str, to: &str| only_if(Condition::RangeEmpty(KeyRange { from: from.into(), to: to.into() }));
-        assert!(!fit(put("a"), &range("a", "b")) && fit(put("a"), &range("b", "c")) && fit(put("a"), &range("b", "a")));
+        let range = |from: &str, to: &str| {
+            only_if(Condition::RangeEmpty(KeyRange { from: from.into(), to: to.into() }))
+        };
+        assert!(
+            !fit(put("a"), &range("a", "b"))
+                && fit(put("a"), &range("b", "c"))
+                && fit(put("a"), &range("b", "a"))
+        );
         let dir = schema::inode(Ino(1));
-        assert!(!fit(create("a"), &only_if(Condition::Version { key: dir.clone(), version })), "a merge gives a version");
+        assert!(
+            !fit(create("a"), &only_if(Condition::Version { key: dir.clone(), version })),
+            "a merge gives a version"
+        );
         let remove = Commit { deletes: vec![dir], ..Commit::default() };
         assert!(!fit(create("a"), &remove) && !fit(remove.clone(), &create("a")));
     }
@@ -291,7 +306,9 @@ mod tests {
     #[test]
     fn a_group_is_bounded() {
         let mut group = Group::default();
-        let full = (0..).find(|number| !group.has_room_for(&put(&number.to_string())) || group.add(&put(&number.to_string())).is_err());
+        let full = (0..).find(|number| {
+            !group.has_room_for(&put(&number.to_string())) || group.add(&put(&number.to_string())).is_err()
+        });
         assert_eq!(full, Some(COMMITS_MAX));
         let large = Commit { puts: vec![(b"l".to_vec(), vec![0; BYTES_MAX].into())], ..Commit::default() };
         assert!(Group::default().has_room_for(&large) && !fit(put("a"), &large));

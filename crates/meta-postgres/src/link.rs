@@ -39,7 +39,8 @@ pub(crate) struct Link {
 impl Link {
     pub(crate) fn start(endpoint: Endpoint, budget: Duration) -> Result<Arc<Self>, OpenError> {
         // One thread: the tasks of a call and of its connection run on it in turn, without switching threads.
-        let runtime = Builder::new_multi_thread().worker_threads(1).thread_name("meta-postgres").enable_all().build();
+        let runtime =
+            Builder::new_multi_thread().worker_threads(1).thread_name("meta-postgres").enable_all().build();
         Ok(Arc::new(Self {
             runtime: Some(runtime.map_err(OpenError::Thread)?),
             endpoint,
@@ -170,8 +171,10 @@ async fn forget_connection(slot: &Mutex<Option<Arc<Connection>>>, lost: &Arc<Con
 
 /// Receives the answer to a call, without blocking the runtime that the caller is on.
 pub(crate) fn receive<T>(outcome: &mpsc::Receiver<T>) -> Result<T, EngineError> {
-    let is_on_runtime = Handle::try_current().is_ok_and(|now| now.runtime_flavor() == RuntimeFlavor::MultiThread);
-    let received = if is_on_runtime { tokio::task::block_in_place(|| outcome.recv()) } else { outcome.recv() };
+    let is_on_runtime =
+        Handle::try_current().is_ok_and(|now| now.runtime_flavor() == RuntimeFlavor::MultiThread);
+    let received =
+        if is_on_runtime { tokio::task::block_in_place(|| outcome.recv()) } else { outcome.recv() };
     received.map_err(|_| EngineError::Uncertain("the I/O thread of the metadata engine has ended".into()))
 }
 
@@ -187,7 +190,10 @@ impl Attempts {
     }
 
     /// Waits for an answer until the budget ends.
-    pub(crate) async fn within<T>(&self, answer: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    pub(crate) async fn within<T>(
+        &self,
+        answer: impl Future<Output = Result<T, Failure>>,
+    ) -> Result<T, Failure> {
         let answered = timeout_at(self.deadline, answer).await;
         answered.unwrap_or_else(|_| Err(Failure::Lost("the database did not answer in time".into())))
     }

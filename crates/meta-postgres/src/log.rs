@@ -81,7 +81,10 @@ impl LogState {
 }
 
 /// Returns the cursor of a consumer, if there is one.
-pub(crate) async fn cursor(connection: &Connection, consumer: &str) -> Result<(LogState, Option<Seqno>), Failure> {
+pub(crate) async fn cursor(
+    connection: &Connection,
+    consumer: &str,
+) -> Result<(LogState, Option<Seqno>), Failure> {
     let row = connection.client.query_one(&connection.statements.cursor, &[&consumer]).await?;
     Ok((LogState::of(&row)?, column::<Option<i64>>(&row, STATE_COLUMNS)?.map(seqno)))
 }

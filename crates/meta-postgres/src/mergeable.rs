@@ -50,8 +50,13 @@ impl Change {
             Merge::Inode { nlink, mtime, ctime } if is_inode(key) => {
                 Ok(Self { sum1: nlink.into(), sum2: 0, max1: mtime.0, max2: ctime.0 })
             }
-            Merge::Usage(more) if is_quota(key) => Ok(Self { sum1: more.bytes, sum2: more.files, max1: 0, max2: 0 }),
-            _ => Err(EngineError::Corrupt(format!("a merge into a record of another type: '{}'", key.escape_ascii()))),
+            Merge::Usage(more) if is_quota(key) => {
+                Ok(Self { sum1: more.bytes, sum2: more.files, max1: 0, max2: 0 })
+            }
+            _ => Err(EngineError::Corrupt(format!(
+                "a merge into a record of another type: '{}'",
+                key.escape_ascii()
+            ))),
         }
     }
 }
@@ -70,7 +75,8 @@ impl Merged {
     pub(crate) fn put_into(self, key: &[u8], record: &[u8]) -> Result<Value, EngineError> {
         let merge = if is_inode(key) {
             let nlink = self.sum1 - i64::from(decode_inode(Ino(0), record)?.inode.nlink);
-            let nlink = i32::try_from(nlink).map_err(|_| EngineError::Corrupt("a link count out of range".into()))?;
+            let nlink =
+                i32::try_from(nlink).map_err(|_| EngineError::Corrupt("a link count out of range".into()))?;
             Merge::Inode { nlink, mtime: Timestamp(self.max1), ctime: Timestamp(self.max2) }
         } else {
             let used = decode_quota(record)?.used;

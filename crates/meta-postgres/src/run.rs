@@ -50,7 +50,13 @@ impl<'e> NewRun<'e> {
         let version = link.call(|connection| async move { reserve(&connection).await })?;
         link.learn_head(version);
         Ok(Self {
-            staged: StagedRun { link, committer, version, is_added: false, logged: LogPager::new(version).run() },
+            staged: StagedRun {
+                link,
+                committer,
+                version,
+                is_added: false,
+                logged: LogPager::new(version).run(),
+            },
             pager: LogPager::new(version),
             batch: Batch::default(),
             last_key: None,

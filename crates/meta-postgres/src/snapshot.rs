@@ -46,7 +46,10 @@ async fn begin(link: &Link) -> Result<Connection, Failure> {
     Ok(connection)
 }
 
-async fn within<T>(budget: Duration, answer: impl Future<Output = Result<T, Failure>>) -> Result<T, EngineError> {
+async fn within<T>(
+    budget: Duration,
+    answer: impl Future<Output = Result<T, Failure>>,
+) -> Result<T, EngineError> {
     match timeout(budget, answer).await {
         Ok(answered) => answered.map_err(Failure::into_engine_error),
         Err(_) => Err(EngineError::Unavailable("the database did not answer in time".into())),

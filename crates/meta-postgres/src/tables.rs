@@ -69,7 +69,10 @@ pub(crate) async fn create(client: &Client, schema: &str) -> Result<(), OpenErro
     if version(client, schema).await?.is_some() {
         return Err(OpenError::Exists(schema.to_owned()));
     }
-    let text = format!("BEGIN; CREATE SCHEMA {schema}; SET LOCAL search_path TO {schema}; {} COMMIT", MIGRATIONS.concat());
+    let text = format!(
+        "BEGIN; CREATE SCHEMA {schema}; SET LOCAL search_path TO {schema}; {} COMMIT",
+        MIGRATIONS.concat()
+    );
     run(client, &text).await
 }
 
@@ -96,12 +99,14 @@ pub(crate) async fn drop_all(client: &Client, schema: &str) -> Result<(), OpenEr
 
 /// Returns the version of a volume's tables; `None` if there are none.
 async fn version(client: &Client, schema: &str) -> Result<Option<i32>, OpenError> {
-    let known = "SELECT count(*) FROM information_schema.tables WHERE table_schema = $1 AND table_name = 'version'";
+    let known =
+        "SELECT count(*) FROM information_schema.tables WHERE table_schema = $1 AND table_name = 'version'";
     let count: i64 = client.query_one(known, &[&schema]).await.map_err(refused)?.get(0);
     if count == 0 {
         return Ok(None);
     }
-    let row = client.query_one(&format!("SELECT number FROM {schema}.version"), &[]).await.map_err(refused)?;
+    let row =
+        client.query_one(&format!("SELECT number FROM {schema}.version"), &[]).await.map_err(refused)?;
     Ok(Some(row.get(0)))
 }
 

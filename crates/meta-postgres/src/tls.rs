@@ -44,7 +44,9 @@ where
     type Future = Pin<Box<dyn Future<Output = io::Result<EncryptedStream<S>>> + Send>>;
 
     fn connect(self, stream: S) -> Self::Future {
-        Box::pin(async move { Ok(EncryptedStream(Box::new(self.connector.connect(self.name, stream).await?))) })
+        Box::pin(
+            async move { Ok(EncryptedStream(Box::new(self.connector.connect(self.name, stream).await?))) },
+        )
     }
 }
 
@@ -58,7 +60,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream for EncryptedStream<S> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for EncryptedStream<S> {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         Pin::new(&mut self.0).poll_read(cx, buffer)
     }
 }

@@ -30,9 +30,24 @@ pub(crate) async fn send(
 ) -> Result<Row, Failure> {
     let checks = transaction.checks();
     let mut parameters: Vec<&(dyn ToSql + Sync)> = vec![
-        &checks.key_nr, &checks.key, &checks.key_kind, &checks.key_version, &checks.range_nr, &checks.range_from,
-        &checks.range_to, &checks.own_nr, &checks.own_key, &checks.merge_nr, &checks.merge_key, &checks.merge_sum1,
-        &checks.merge_sum2, &checks.merge_max1, &checks.merge_max2, &session.0, &generation, &number,
+        &checks.key_nr,
+        &checks.key,
+        &checks.key_kind,
+        &checks.key_version,
+        &checks.range_nr,
+        &checks.range_from,
+        &checks.range_to,
+        &checks.own_nr,
+        &checks.own_key,
+        &checks.merge_nr,
+        &checks.merge_key,
+        &checks.merge_sum1,
+        &checks.merge_sum2,
+        &checks.merge_max1,
+        &checks.merge_max2,
+        &session.0,
+        &generation,
+        &number,
     ];
     parameters.extend(transaction.writes());
     let rows = connection.run_locked(transaction.statement(connection), &parameters).await?;
@@ -52,8 +67,17 @@ impl Transaction for Group {
     fn writes(&self) -> Vec<&(dyn ToSql + Sync)> {
         let writes = &self.writes;
         vec![
-            &writes.put_nr, &writes.put_key, &writes.put_value, &writes.put_sum1, &writes.put_sum2, &writes.delete_nr,
-            &writes.delete_key, &writes.log_nr, &writes.log_ops, &writes.log_page, &writes.changing,
+            &writes.put_nr,
+            &writes.put_key,
+            &writes.put_value,
+            &writes.put_sum1,
+            &writes.put_sum2,
+            &writes.delete_nr,
+            &writes.delete_key,
+            &writes.log_nr,
+            &writes.log_ops,
+            &writes.log_page,
+            &writes.changing,
         ]
     }
 }

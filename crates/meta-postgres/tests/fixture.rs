@@ -1,8 +1,6 @@
 //! Engines on a PostgreSQL that the tests share, and what they contain.
 
-use meta::{
-    Commit, Effect, Engine, Ino, LogCap, Moment, Op, OpContext, OpRecord, Origin, Reader, Rows,
-};
+use meta::{Commit, Engine, LogCap, Moment, OpContext, Origin, Reader, Rows};
 use meta_postgres::{Address, OpenError, PostgresEngine, PostgresOptions};
 use servers::Postgres;
 use std::ops::Bound;
@@ -26,7 +24,7 @@ pub(crate) struct Volume {
 }
 
 /// Returns the server that the tests share.
-fn shared_server() -> &'static Postgres {
+pub(crate) fn shared_server() -> &'static Postgres {
     static SERVER: OnceLock<Postgres> = OnceLock::new();
     SERVER.get_or_init(servers::postgres)
 }
@@ -70,7 +68,8 @@ impl Volume {
     /// Runs a statement on the volume's tables with PostgreSQL's own client.
     pub(crate) fn psql(&self, statement: &str) -> String {
         let (address, id) = (&self.address, &self.id);
-        let url = format!("postgres://{}@127.0.0.1:{}/{}", address.user(), address.port(), address.database());
+        let url =
+            format!("postgres://{}@127.0.0.1:{}/{}", address.user(), address.port(), address.database());
         let ran = std::process::Command::new("psql")
             .env("PGPASSWORD", self.password)
             .args(["--no-psqlrc", "--tuples-only", "--no-align", "--quiet", &url])
@@ -93,8 +92,4 @@ pub(crate) fn table(engine: &dyn Reader) -> Rows {
 
 pub(crate) fn put(key: &str, value: &str) -> Commit {
     Commit { puts: vec![(key.into(), value.as_bytes().into())], ..Commit::default() }
-}
-
-pub(crate) fn purge(number: u64) -> OpRecord {
-    OpRecord { context: CONTEXT, op: Op::Purge { ino: Ino(number) }, effect: Effect::default() }
 }

@@ -4,6 +4,7 @@ mod crash;
 mod engines;
 mod fixture;
 mod model;
+mod relay;
 mod sessions;
 
 /// Asserts that each file of this directory is a module of this test binary.

@@ -15,7 +15,7 @@ const PASSWORD: &str = "no-secret-either";
 #[derive(Debug)]
 pub struct Postgres(Server);
 
-/// Starts a PostgreSQL that makes commits durable. PostgreSQL refuses to run as root, so for root it runs as `nobody`.
+/// Starts a PostgreSQL. It refuses to run as root, so for root it runs as `nobody`.
 ///
 /// # Panics
 /// If the programs are missing or the server does not answer.
@@ -58,7 +58,7 @@ struct Spec {
 
 /// Makes the data directory, the user and the database at the first start, and then runs the server. `$1` is the directory of the programs,
 /// `$2` the port, `$3` the user, `$4` the password. After a kill of the server its other processes end by themselves; until then the
-/// data cannot be opened again.
+/// data cannot be opened again. The server does not sync, because tests kill processes and no machines.
 const START: &str = r#"
 if [ "$(id -u)" = 0 ]; then
   chown -R nobody . || exit 1
@@ -70,7 +70,7 @@ if [ ! -e data/PG_VERSION ]; then
   printf "CREATE DATABASE %s OWNER %s\n" "$3" "$3" | "$1/postgres" --single -D data postgres || exit 1
 fi
 for attempt in 1 2 3 4 5 6 7 8 9 10; do
-  "$1/postgres" -D data -c port="$2" -c listen_addresses=127.0.0.1 -c unix_socket_directories= -c max_connections=200
+  "$1/postgres" -D data -c port="$2" -c listen_addresses=127.0.0.1 -c unix_socket_directories= -c max_connections=200 -c fsync=off
   sleep 0.3
 done
 exit 1
@@ -83,7 +83,8 @@ impl ServerSpec for Spec {
 
     fn command(&self, address: SocketAddr, dir: &Path) -> Command {
         for (name, text) in [("admin", PASSWORD), ("start", START)] {
-            std::fs::write(dir.join(name), text).unwrap_or_else(|error| panic!("cannot write '{name}': {error}"));
+            std::fs::write(dir.join(name), text)
+                .unwrap_or_else(|error| panic!("cannot write '{name}': {error}"));
         }
         let mut command = Command::new("/bin/sh");
         command.current_dir(dir).arg("./start").arg(&self.programs);

@@ -7,7 +7,7 @@ use super::tree::{File, Tree};
 use toml::{Table, Value};
 
 /// Every crate of the workspace, with the workspace crates that it may depend on.
-const EDGES: [(&str, &[&str]); 26] = [
+const EDGES: [(&str, &[&str]); 27] = [
     ("listen", &[]),
     ("connect", &[]),
     ("store", &[]),
@@ -22,6 +22,7 @@ const EDGES: [(&str, &[&str]); 26] = [
     ("analyze", &["store", "store-s3", "harness"]),
     ("meta", &["store"]),
     ("meta-disk", &["meta", "sst", "log"]),
+    ("meta-postgres", &["meta", "store", "connect"]),
     ("batch", &["meta", "sst", "log", "store"]),
     ("vfs", &["meta", "store", "staging"]),
     ("events", &["store", "listen", "connect"]),
@@ -57,6 +58,7 @@ const EDGES: [(&str, &[&str]); 26] = [
             "log",
             "meta",
             "meta-disk",
+            "meta-postgres",
             "vfs",
             "fuse",
             "listen",
@@ -83,7 +85,7 @@ const EDGES: [(&str, &[&str]); 26] = [
 const TEST_ONLY: [&str; 5] = ["servers", "sim", "store-s3", "store-dir", "meta-disk"];
 
 /// External crates that only some crates may use.
-const RESTRICTED: [(&str, &[&str]); 12] = [
+const RESTRICTED: [(&str, &[&str]); 13] = [
     ("fuser", &["fuse"]),
     ("clap", &["cli", "xtask", "bench"]),
     ("indicatif", &["cli", "xtask", "bench"]),
@@ -93,12 +95,13 @@ const RESTRICTED: [(&str, &[&str]); 12] = [
         "hyper-util",
         &["listen", "connect", "store-s3", "events", "sources", "s3", "views", "servers", "bench"],
     ),
-    ("rustls", &["listen", "connect", "store-s3", "s3", "views", "cli", "servers", "sources"]),
+    ("rustls", &["listen", "connect", "store-s3", "meta-postgres", "s3", "views", "cli", "servers", "sources"]),
     ("quick-xml", &["s3", "store-s3"]),
     ("s3s", &["s3"]),
     ("granit-parser", &["views"]),
     ("io-uring", &["drive"]),
     ("rust-rocksdb", &["meta-disk"]),
+    ("tokio-postgres", &["meta-postgres"]),
 ];
 
 /// Checks that crates depend only on the crates that [`EDGES`] allows.
