@@ -168,6 +168,10 @@ impl Engine for PostgresEngine {
         Arc::new(Snapshot::begin(&self.link))
     }
 
+    fn keeps_snapshots(&self) -> bool {
+        false
+    }
+
     fn commit(&self, commit: Commit) -> Result<Seqno, CommitError> {
         self.committer.commit(commit)
     }

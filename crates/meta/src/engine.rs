@@ -31,6 +31,12 @@ pub trait Engine: Reader + fmt::Debug {
     /// even after they are replaced or removed.
     fn snapshot(&self) -> Arc<dyn Reader>;
 
+    /// Returns whether a snapshot may exist for long, for example while a file is open. In a database it takes a connection, and the database
+    /// cannot clean its tables up.
+    fn keeps_snapshots(&self) -> bool {
+        true
+    }
+
     /// Applies a commit completely or not at all. A commit without writes and ops only checks its conditions.
     fn commit(&self, commit: Commit) -> Result<Seqno, CommitError>;
 

@@ -79,7 +79,7 @@ impl Backup {
         let _lock = state::lock_for_command(&root, &volume)?;
         process::runtime()?.block_on(async {
             let names = self.access.open(&volume, true).await?.open_metadata().await?;
-            backup::write(&names.engine, &metadata::describe(&volume, &root)?, file)
+            backup::write(&*names.on_disk()?, &metadata::describe(&volume, &root)?, file)
         })
     }
 }

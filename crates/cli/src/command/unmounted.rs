@@ -111,7 +111,7 @@ impl UnmountedVolume {
             store: Arc::clone(&self.bucket.store),
             clock: Arc::clone(&self.context.clock),
             entropy: Arc::clone(&self.context.entropy),
-            engine: metadata.engine.clone(),
+            engine: metadata.engine(),
             record: self.record.clone(),
         };
         vfs::Filesystem::mount(parts, config)

@@ -1,18 +1,21 @@
-//! The metadata of a volume, names and attributes, which is kept on this machine.
+//! The metadata of a volume, names and attributes, which is kept on this machine or in a database.
 //!
-//! For a volume named by path, most of it can be learned from the bucket again; the rest exists only here.
+//! For a volume named by path, most of it can be learned from the bucket again; the rest exists only there.
 //!
 //! Invariants: a state directory holds the metadata of one volume. A volume named by inode that has content is never
 //! opened without the metadata that names it.
 
 pub(crate) mod backup;
+pub(crate) mod database;
 
 use crate::metadata::backup::Origin;
 use crate::process::files;
 use crate::state;
 use crate::volume::{Volume, embedded};
 use anyhow::{Context, Result, bail};
+use meta::Engine;
 use meta_disk::{DiskEngine, DumpedRecords, EngineOptions, Journal, OpenError};
+use meta_postgres::PostgresEngine;
 use staging::writeback::Writeback;
 use std::fs;
 use std::io::ErrorKind;
@@ -53,6 +56,10 @@ pub(crate) async fn open(
     writeback: Option<(&Arc<Writeback>, bool)>,
     memory_limit_bytes: u64,
 ) -> Result<Metadata> {
+    if let Some((record, url)) = record.and_then(|record| Some((record, record.database.as_deref()?))) {
+        files::write_durably(&state_root.join(OWNER_FILE), &owner_id(volume, Some(record))?)?;
+        return Ok(Metadata::Database(Arc::new(database::open(record, url, state_root)?)));
+    }
     let (writeback, accepts_loss) = writeback.unzip();
     let by_inode = record.filter(|record| record.naming == Naming::Inode);
     let id = owner_id(volume, record)?;
@@ -127,7 +134,7 @@ pub(crate) async fn open(
         let tables = Arc::downgrade(&engine);
         log.notes_are_kept_by(move || checkpoint(&tables));
     }
-    Ok(Metadata { engine })
+    Ok(Metadata::Disk(engine))
 }
 
 /// Returns the id by which a state directory knows its volume.
@@ -226,14 +233,38 @@ fn checkpoint(tables: &Weak<DiskEngine>) {
 
 /// The open metadata of a volume.
 #[derive(Debug, Clone)]
-pub(crate) struct Metadata {
-    pub(crate) engine: Arc<DiskEngine>,
+pub(crate) enum Metadata {
+    /// In the state directory.
+    Disk(Arc<DiskEngine>),
+    /// In a database.
+    Database(Arc<PostgresEngine>),
 }
 
 impl Metadata {
+    /// Returns the engine.
+    pub(crate) fn engine(&self) -> Arc<dyn Engine> {
+        match self {
+            Self::Disk(engine) => Arc::clone(engine) as Arc<dyn Engine>,
+            Self::Database(engine) => Arc::clone(engine) as Arc<dyn Engine>,
+        }
+    }
+
+    /// Returns the engine in the state directory. Fails if the metadata is in a database, which has backups of its own.
+    pub(crate) fn on_disk(&self) -> Result<Arc<DiskEngine>> {
+        match self {
+            Self::Disk(engine) => Ok(Arc::clone(engine)),
+            Self::Database(_) => bail!(
+                "the names of the volume are in a database: back up its schema, for example with pg_dump"
+            ),
+        }
+    }
+
     /// Writes all names to the tables, so that the write-back log need not keep any.
     pub(crate) fn checkpoint(&self) -> Result<()> {
-        Ok(self.engine.checkpoint()?)
+        match self {
+            Self::Disk(engine) => Ok(engine.checkpoint()?),
+            Self::Database(_) => Ok(()),
+        }
     }
 }
 

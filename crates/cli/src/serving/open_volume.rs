@@ -137,7 +137,7 @@ impl OpenVolume {
             store: Arc::clone(&bucket.store),
             clock: context.clock.clone(),
             entropy: context.entropy.clone(),
-            engine: metadata.engine.clone(),
+            engine: metadata.engine(),
             record,
         };
         let fs = vfs::Filesystem::mount(parts, config).map_err(unusable)?;
@@ -177,7 +177,8 @@ impl OpenVolume {
         if let Some(coherence) = coherence {
             coherence.start(&fs).await;
         }
-        let (volume, server, names_only_here) = (volume.clone(), store.endpoint(), is_by_inode);
+        let names_only_here = is_by_inode && matches!(metadata, Metadata::Disk(_));
+        let (volume, server) = (volume.clone(), store.endpoint());
         Ok(Self { fs, bucket, metadata, volume, read_only, shared, server, names_only_here, viewing, feeds })
     }
 
@@ -237,6 +238,9 @@ async fn open_bucket(
     let mut record = vfs::VolumeRecord::read(bucket.store.as_ref(), prefix).await.map_err(unusable)?;
     if let Some(found) = record.take() {
         record = Some(store_policy(found, &bucket, prefix, settings).await.map_err(unusable)?);
+    }
+    if settings.writeback.is_some() && record.as_ref().is_some_and(|found| found.database.is_some()) {
+        bail!("--writeback: the names of {} are in a database, and the write-back log is on this machine", volume.url());
     }
     match settings.writeback {
         Some(log) => {

@@ -331,9 +331,9 @@ impl VolumeService {
     async fn back_up(&self, file_hex: &str, patience: Duration, replies: &mut Replies) -> Answer {
         let Some(file) = from_hex(file_hex) else { return failed("the path is not hexadecimal".to_owned()) };
         let file = PathBuf::from(OsString::from_vec(file));
-        let (engine, path) = (Arc::clone(&self.opened.metadata.engine), file.clone());
+        let (engine, path) = (self.opened.metadata.on_disk(), file.clone());
         let about = metadata::describe(&self.opened.volume, &self.state);
-        let work = move || backup::write(&engine, &about?, &path);
+        let work = move || backup::write(&*engine?, &about?, &path);
         let records = match tokio::task::spawn_blocking(work).await {
             Ok(Ok(records)) => records,
             Ok(Err(error)) => return failed(format!("{error:#}")),
