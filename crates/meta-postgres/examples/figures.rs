@@ -1,7 +1,6 @@
-//! Measures the engine beside a bare client that sends the same statements.
+//! Measures creates of files in one directory.
 //!
-//! `figures URL [THREADS...]`; the password is in `PGPASSWORD`. Prints creates, cold stats and listings a second, with the round trips of
-//! each. Makes a volume of its own in the database, and removes it at the end.
+//! `figures URL [THREADS...]`; the password is in `PGPASSWORD`. Prints creates a second and the round trips of each. Makes a volume of its own in the database, and removes it at the end.
 
 use meta::{Engine, Ino, Kind, Moment, Name, Namespace, Op, OpContext, Origin};
 use meta_postgres::{Address, PostgresEngine, PostgresOptions};

@@ -168,8 +168,8 @@ impl Engine for PostgresEngine {
         Arc::new(Snapshot::begin(&self.link))
     }
 
-    fn keeps_snapshots(&self) -> bool {
-        false
+    fn is_remote(&self) -> bool {
+        true
     }
 
     fn commit(&self, commit: Commit) -> Result<Seqno, CommitError> {

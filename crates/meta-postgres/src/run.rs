@@ -17,7 +17,7 @@ use meta::{
 use std::mem;
 use std::sync::Arc;
 
-/// Maximum records of a run, and maximum bytes of its records and ops. PostgreSQL moves about 100,000 records a second.
+/// Maximum records of a run, and maximum bytes of its records and ops. Other commits wait while the database moves them.
 pub(crate) const RECORDS_MAX: u64 = 1 << 20;
 pub(crate) const BYTES_MAX: u64 = 1 << 30;
 

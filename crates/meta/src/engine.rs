@@ -31,10 +31,10 @@ pub trait Engine: Reader + fmt::Debug {
     /// even after they are replaced or removed.
     fn snapshot(&self) -> Arc<dyn Reader>;
 
-    /// Returns whether a snapshot may exist for long, for example while a file is open. In a database it takes a connection, and the database
-    /// cannot clean its tables up.
-    fn keeps_snapshots(&self) -> bool {
-        true
+    /// Returns whether each call crosses a network. Then reads are worth batching, and a snapshot must not exist for long, for example while
+    /// a file is open: it takes a connection, and the database cannot clean its tables up meanwhile.
+    fn is_remote(&self) -> bool {
+        false
     }
 
     /// Applies a commit completely or not at all. A commit without writes and ops only checks its conditions.

@@ -66,7 +66,10 @@ impl Rebuild {
             );
         }
         if let Some(url) = opened.record.as_ref().and_then(|record| record.database.as_ref()) {
-            bail!("the metadata of {} is in the database {url}, and not rebuilt from the bucket", volume.url());
+            bail!(
+                "the metadata of {} is in the database {url}, and not rebuilt from the bucket",
+                volume.url()
+            );
         }
         if !self.force && is_sound(&opened).await {
             bail!("the metadata in {} is sound; --force rebuilds it all the same", root.display());

@@ -52,12 +52,17 @@ fn password(address: &Address) -> Result<Option<String>> {
         return Ok(Some(password));
     }
     let in_home = || environment::variable("HOME").map(|home| PathBuf::from(home).join(".pgpass"));
-    let Some(file) = environment::variable("PGPASSFILE").map(PathBuf::from).or_else(in_home) else { return Ok(None) };
+    let Some(file) = environment::variable("PGPASSFILE").map(PathBuf::from).or_else(in_home) else {
+        return Ok(None);
+    };
     if !file.exists() {
         return Ok(None);
     }
     let port = address.port().to_string();
-    Ok(find_password(&files::read_secret(&file)?, [address.host(), &port, address.database(), address.user()]))
+    Ok(find_password(
+        &files::read_secret(&file)?,
+        [address.host(), &port, address.database(), address.user()],
+    ))
 }
 
 /// Returns the password of the first line that matches: `host:port:database:user:password`. A field is `*`, or the text with `:` and `\\` after

@@ -240,7 +240,10 @@ async fn open_bucket(
         record = Some(store_policy(found, &bucket, prefix, settings).await.map_err(unusable)?);
     }
     if settings.writeback.is_some() && record.as_ref().is_some_and(|found| found.database.is_some()) {
-        bail!("--writeback: the names of {} are in a database, and the write-back log is on this machine", volume.url());
+        bail!(
+            "--writeback: the names of {} are in a database, and the write-back log is on this machine",
+            volume.url()
+        );
     }
     match settings.writeback {
         Some(log) => {

@@ -27,7 +27,7 @@ pub(crate) struct KnownPath {
 enum Extents {
     /// Rows of a snapshot of the tables.
     Rows(Arc<dyn Reader>),
-    /// Read, because the engine keeps no snapshots.
+    /// Read, because a snapshot of a remote engine must not exist for long.
     Loaded(Vec<Extent>),
 }
 
@@ -53,7 +53,7 @@ impl Names {
             let pin = self.pin(&inode)?;
             return Ok((inode, pin));
         }
-        if !self.tables.engine().keeps_snapshots() {
+        if self.tables.engine().is_remote() {
             let (inode, extents) = self.tables.content(ino)?;
             let pin = self.pin_with(&inode, || Ok(Extents::Loaded(extents)))?;
             return Ok((inode, pin));
@@ -68,7 +68,7 @@ impl Names {
     /// extents are not in the inode record.
     pub(crate) fn pin(&self, inode: &Inode) -> Result<Option<Pin>> {
         self.pin_with(inode, || {
-            if !self.tables.engine().keeps_snapshots() {
+            if self.tables.engine().is_remote() {
                 return Ok(Extents::Loaded(self.tables.content_of(inode)?));
             }
             let tables = self.tables.snapshot();
@@ -87,11 +87,7 @@ impl Names {
     }
 
     /// Like [`Names::pin`]; `extents` returns the extents of an inode whose record does not have them.
-    fn pin_with(
-        &self,
-        inode: &Inode,
-        extents: impl FnOnce() -> Result<Extents>,
-    ) -> Result<Option<Pin>> {
+    fn pin_with(&self, inode: &Inode, extents: impl FnOnce() -> Result<Extents>) -> Result<Option<Pin>> {
         let path = match self.lies_at_path(inode)? {
             false => None,
             true => match self.object(inode)? {
