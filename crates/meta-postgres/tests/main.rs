@@ -1,5 +1,7 @@
 //! Tests of the engine on a real PostgreSQL.
 
+#![expect(clippy::unwrap_used, reason = "tests")]
+
 mod crash;
 mod engines;
 mod fixture;
