@@ -2,7 +2,7 @@
 //!
 //! `figures URL [THREADS...]`; the password is in `PGPASSWORD`. Prints creates a second and the round trips of each. Makes a volume of its own in the database, and removes it at the end.
 
-use meta::{Engine, Ino, Kind, Moment, Name, Namespace, Op, OpContext, Origin};
+use meta::{Ino, Kind, Moment, Name, Namespace, Op, OpContext, Origin};
 use meta_postgres::{Address, PostgresEngine, PostgresOptions};
 use std::error::Error;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! Comparison of an engine with the in-memory engine as a reference model: the same calls give the same answers, tables and log, also when
 //! the engine is reopened in between.
 
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a failure of the model is a failure of a test")]
+#![expect(clippy::unwrap_used, reason = "a failure of the model is a failure of a test")]
 
 use crate::namespace::ops::{OpSource, moment};
 use meta::{
