@@ -2,8 +2,8 @@
 //!
 //! Owns the workloads, the kernel traces recorded while they run, and the figures drawn from these traces.
 //!
-//! Refuses to guess. Every metric names the tracepoints that it comes from; a metric that the kernel cannot provide is reported as
-//! "not available".
+//! Refuses to guess. Every metric names the tracepoints or kernel files that it comes from; a metric that the kernel
+//! cannot provide is reported as "not available".
 
 pub mod compare;
 pub mod metrics;

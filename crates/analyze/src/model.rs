@@ -1,7 +1,8 @@
 //! Types shared by recording, metrics, reports and comparisons.
 //!
-//! Times are nanoseconds of the kernel's monotonic clock, sizes are bytes, addresses on a device are sectors of 512 bytes. A number that the
-//! kernel does not provide is a [`Measured::NotAvailable`] with its reason, never a zero.
+//! Times of events are nanoseconds of the kernel's monotonic clock, durations are seconds unless the name ends in
+//! `_ns`, sizes are bytes, addresses on a device are sectors of 512 bytes. A number that the kernel does not provide
+//! is a [`Measured::NotAvailable`] with its reason, never a zero.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -163,8 +164,8 @@ pub struct Request {
     pub issued_ns: u64,
     /// Time when it completed (`block_rq_complete`), ns.
     pub completed_ns: u64,
-    /// Id of the file that it belongs to; without a file, the id of the submitting thread with the top bit set. Adjacent requests of one
-    /// stream form a chain.
+    /// Id of the file that it belongs to; without a file, the id of the submitting thread with the top bit set. On a
+    /// file system, adjacent requests of one stream form a chain.
     pub stream: u64,
     /// Whether the data is on the medium at completion (FUA).
     pub forced: bool,
@@ -223,7 +224,8 @@ impl LayerTimes {
 /// [`LayerTimes`] of one family of calls.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CallLayers {
-    /// `read`, `write`, `flush`, `names` (open, stat, rename, list, attributes) or `ring` (io_uring).
+    /// `read`, `write`, `flush`, `names` (open, close, stat, make, rename, remove, list, truncate, attributes) or
+    /// `ring` (io_uring).
     pub family: String,
     /// Times of these calls.
     pub times: LayerTimes,
@@ -248,7 +250,7 @@ pub struct KindOfIo {
     pub sizes: Distribution,
 }
 
-/// Lengths of chains: sequences of requests with adjacent sectors, in the order of submission (section 3.2).
+/// Lengths of chains: sequences of requests with adjacent sectors, in the order of issue (section 3.2).
 ///
 /// An object is a file, or on a raw device a region of object data.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

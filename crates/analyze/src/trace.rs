@@ -1,12 +1,13 @@
 //! Kernel traces recorded while a workload runs.
 //!
-//! Owns two ftrace instances. One traces the system calls and lock waits of the node's threads; the kernel filters it by thread and adds
-//! the threads and child processes that they start. The other traces the devices and their file systems; the kernel filters it by device,
-//! whatever thread causes the event. The kernel timestamps every event and every phase marker with its monotonic clock, so this module
-//! reads no clock.
+//! Owns two ftrace instances. One traces the system calls, io_uring requests and lock waits of the node's threads, if
+//! processes are given; the kernel filters it by thread and adds the threads and child processes that they start. The
+//! other traces the devices and their file systems; the kernel filters it by device, whatever thread causes the
+//! event. The kernel timestamps every event and every phase marker with its monotonic clock, so this module reads no
+//! clock.
 //!
-//! Refuses to change kernel state outside its own instances, and to slow the workload down when events arrive too fast: events that do
-//! not fit into the buffers are counted as lost.
+//! Refuses to change kernel state outside its own instances (but mounts tracefs where it is not mounted), and to slow
+//! the workload down when events arrive too fast: events that do not fit into the buffers are counted as lost.
 
 mod block_device;
 pub(crate) mod capabilities;
@@ -67,7 +68,9 @@ impl Recorder {
     /// Starts a recording.
     ///
     /// # Errors
-    /// [`TraceError::NoTracefs`] without root or tracefs; [`TraceError::Scope`] if a path of the scope is not a usable block device.
+    /// [`TraceError::NoTracefs`] without root or tracefs; [`TraceError::Scope`] if a device of the scope is not a
+    /// usable block device, a mount is on none of the devices, or no process exists; [`TraceError::File`] or
+    /// [`TraceError::Format`] if a kernel file cannot be used.
     pub fn start(scope: Scope) -> Result<Recording, TraceError> {
         let devices = open_all(&scope.devices)?;
         let tracefs = Tracefs::open()?;
@@ -245,7 +248,9 @@ impl CpuTime {
 pub struct Trace {
     /// Events dropped because a kernel buffer was full or the limit of the scope was reached.
     pub lost: u64,
+    /// Time of the first phase marker, ns.
     pub(crate) begin_ns: u64,
+    /// Time of the last phase marker, with which the recording ended, ns.
     pub(crate) end_ns: u64,
     pub(crate) requests: Vec<Request>,
     pub(crate) calls: Vec<Call>,

@@ -1,8 +1,8 @@
 //! Benchmark of a batch: creates in a private namespace, seal, verification, and the time for which a merge holds the commit turn.
 //!
-//! `cargo run --release -p batch --example creates -- [DIRECTORY [FILES]]`
+//! `cargo run --release -p batch --example creates -- [DIRECTORY [FILES [rocksdb|lsm [replay]]]]`
 
-use batch::{JobOptions, PrivateNamespace, SealedBatch, Terms};
+use batch::{JobOptions, PrivateNamespace, Proof, SealedBatch, Terms};
 use meta::access::Caller;
 use meta::{Commit, Engine, Ino, Kind, Moment, Name, Namespace, Op, OpContext, Origin};
 use meta_disk::{DiskEngine, EngineOptions, TableLayer};
@@ -22,7 +22,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut args = env::args().skip(1);
     let folder = args.next().map_or_else(|| env::temp_dir().join("tenon-creates"), PathBuf::from);
     let files: u64 = args.next().map_or(Ok(1_000_000), |text| text.parse())?;
-    for layer in [TableLayer::RocksDb, TableLayer::Lsm] {
+    let layers = match args.next().as_deref() {
+        Some("rocksdb") => vec![TableLayer::RocksDb],
+        Some("lsm") => vec![TableLayer::Lsm],
+        _ => vec![TableLayer::RocksDb, TableLayer::Lsm],
+    };
+    for layer in layers {
         if folder.exists() {
             fs::remove_dir_all(&folder)?;
         }
@@ -86,7 +91,9 @@ fn merge(
     terms: &Terms,
     scratch: &std::path::Path,
 ) -> Result<(u64, usize), Box<dyn Error>> {
-    let merged = batch::merge(engine, batch, terms, scratch)?;
+    let proof = env::args().nth(4).map_or(Proof::Reduced, |_| Proof::Replay);
+    let merged = batch::merge(engine, batch, terms, scratch, proof)?;
+    assert_eq!(merged.proof, proof);
     Ok((merged.accepted, merged.refused.len()))
 }
 

@@ -64,6 +64,16 @@ impl Change {
     }
 }
 
+/// Returns the new record of a change that puts one.
+pub(crate) fn put_record(bytes: &[u8]) -> Option<&[u8]> {
+    bytes.split_first().filter(|(tag, _)| **tag == PUT).map(|(_, record)| record)
+}
+
+/// Returns whether bytes are a change that removes a record.
+pub(crate) fn is_delete(bytes: &[u8]) -> bool {
+    bytes == [DELETE]
+}
+
 fn take<const N: usize>(bytes: &mut &[u8]) -> Result<[u8; N], DecodeError> {
     let (first, rest) = bytes.split_first_chunk::<N>().ok_or(DecodeError::Truncated)?;
     *bytes = rest;

@@ -13,17 +13,21 @@
 //! - nothing that a sealed batch says about itself is believed: user, lease and times come from the server ([`Terms`]).
 
 mod base;
+mod bulk_txn;
+mod canonical;
 mod change;
+mod inode_rows;
 mod local_map;
 mod merge;
 mod op_log;
 mod overlay;
 mod private_namespace;
+mod reduced;
 mod sealed;
-mod table_file;
+mod table_error;
 mod verify;
 
-pub use merge::{MergeError, Merged, merge};
+pub use merge::{MergeError, Merged, Proof, merge};
 pub use op_log::LogDamage;
 pub use private_namespace::{JobError, JobOptions, PrivateNamespace};
 pub use sealed::SealedBatch;

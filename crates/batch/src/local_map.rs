@@ -6,9 +6,10 @@
 //! merge adds to them; a file is deleted with its table.
 
 use crate::change::Change;
-use crate::table_file::{FileTable, NewTableFile, TableFile, io_error, table_error};
+use crate::table_error::{io_error, table_error};
 use bytes::Bytes;
 use meta::{EngineError, KeyRange};
+use sst::{FileTable, NewTableFile};
 use std::collections::{BTreeMap, btree_map};
 use std::mem;
 use std::ops::Bound;
@@ -112,7 +113,9 @@ impl LocalMap {
     /// Replaces the newest tables, which may be none, by a new one.
     fn install(&mut self, table: NewTableFile, path: PathBuf, replaced: usize) -> Result<(), EngineError> {
         table.finish().map_err(table_error)?;
-        let table = TableFile::open_temporary(path, self.next_table, &self.cache).map_err(table_error)?;
+        let table = FileTable::open_file(path, self.next_table, &self.cache).map_err(table_error)?;
+        // It is deleted with the map.
+        table.mark_obsolete();
         self.tables.splice(..replaced, [table]);
         Ok(())
     }

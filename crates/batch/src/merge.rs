@@ -1,16 +1,17 @@
 //! Merge: a verified batch becomes part of the volume.
 //!
-//! The batch is replayed on a snapshot, its rows and ops are built into a run outside of the commit turn, and one commit adds the run, under
-//! the condition that nothing has changed on which the replay depends. If a directory has changed, only the names that the batch changes are
+//! The batch is verified on a snapshot, its rows and ops are built into a run outside of the commit turn, and one commit adds the run, under
+//! the condition that nothing has changed on which the verification depends. If a directory has changed, only the names that the batch changes are
 //! looked at again; if one of them has changed too, the batch is replayed on a newer snapshot.
 
 use crate::change::Change;
-use crate::sealed::SealedBatch;
+use crate::reduced;
+use crate::sealed::{ClaimedChanges, SealedBatch};
 use crate::verify::{Refused, Rejected, Terms, Verified, replay};
 use meta::codec::{decode_inode, decode_quota};
 use meta::{
-    CommitError, Condition, Effect, Engine, EngineError, Ino, Inode, Kind, Merge, OpRecord, Reader, Run,
-    RunRecord, Seqno, acl, schema,
+    CommitError, Condition, Effect, Engine, EngineError, Ino, Inode, KeyRange, Kind, Merge, OpRecord, Reader,
+    Run, RunRecord, Seqno, acl, schema,
 };
 use std::ops::Bound;
 use std::path::Path;
@@ -25,12 +26,24 @@ const ATTEMPTS_MAX: usize = 16;
 /// Conditions on single entries, which the engine checks while it holds the commit turn: some 50 ms.
 const NAMES_MAX: usize = 10_000;
 
+/// The way in which a batch is verified.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Proof {
+    /// By canonical ops that are derived from its rows. If there are none, by [`Replay`](Self::Replay).
+    #[default]
+    Reduced,
+    /// By its ops.
+    Replay,
+}
+
 /// The result of a merge.
 #[derive(Debug)]
 pub struct Merged {
+    /// The proof by which the batch was accepted.
+    pub proof: Proof,
     /// The commit; `None` if no op was accepted.
     pub seqno: Option<Seqno>,
-    /// The number of ops that were added.
+    /// The number of ops that were added: those of the batch, or its canonical ops.
     pub accepted: u64,
     /// The ops that were not added, in the order of the batch.
     pub refused: Vec<Refused>,
@@ -52,19 +65,30 @@ pub enum MergeError {
     Engine(#[from] EngineError),
 }
 
-/// Verifies a batch and adds it to a volume in one commit. `scratch` is a directory for temporary files.
+/// Verifies a batch and adds it to a volume in one commit. `scratch` is a directory for temporary files. The files of the batch must not change
+/// meanwhile.
 pub fn merge(
     engine: &dyn Engine,
     batch: &SealedBatch,
     terms: &Terms,
     scratch: &Path,
+    proof: Proof,
 ) -> Result<Merged, MergeError> {
     for _ in 0..REPLAYS_MAX {
-        let verified = replay(&engine.snapshot(), batch, terms, scratch)?;
-        if verified.accepted == 0 {
-            return Ok(verified.merged(None));
-        }
-        let (mut run, mut record) = build(engine, batch, &verified)?;
+        let reduced = match proof {
+            Proof::Reduced => build_reduced(engine, batch, terms, scratch)?,
+            Proof::Replay => None,
+        };
+        let Built { verified, mut run, mut record } = match reduced {
+            Some(built) => built,
+            None => {
+                let verified = replay(&engine.snapshot(), batch, terms, scratch)?;
+                if verified.accepted == 0 {
+                    return Ok(verified.merged(None));
+                }
+                build_replayed(engine, batch, verified)?
+            }
+        };
         for _ in 0..ATTEMPTS_MAX {
             match run.ingest(&record) {
                 Ok(seqno) => return Ok(verified.merged(Some(seqno))),
@@ -80,21 +104,42 @@ pub fn merge(
     Err(MergeError::Busy)
 }
 
-/// Builds the run of the accepted ops and the rest of its commit.
-fn build<'e>(
+/// A verified batch, its run, and the rest of the run's commit.
+struct Built<'e> {
+    verified: Verified,
+    run: Box<dyn Run + 'e>,
+    record: RunRecord,
+}
+
+/// Builds the run of the canonical ops; `None` if the batch is unproven.
+fn build_reduced<'e>(
     engine: &'e dyn Engine,
     batch: &SealedBatch,
-    verified: &Verified,
-) -> Result<(Box<dyn Run + 'e>, RunRecord), MergeError> {
+    terms: &Terms,
+    scratch: &Path,
+) -> Result<Option<Built<'e>>, MergeError> {
     let mut run = engine.begin_run()?;
-    let mut record = RunRecord { conditions: verified.overlay.base.conditions()?, ..RunRecord::default() };
+    let Some(verified) = reduced::check(&engine.snapshot(), batch, terms, scratch, &mut *run)? else {
+        return Ok(None);
+    };
+    let record = verified.record()?;
+    Ok(Some(Built { verified, run: run.finish()?, record }))
+}
+
+/// Builds the run of the ops that a replay has accepted.
+fn build_replayed<'e>(
+    engine: &'e dyn Engine,
+    batch: &SealedBatch,
+    verified: Verified,
+) -> Result<Built<'e>, MergeError> {
+    let mut run = engine.begin_run()?;
     let mut changes = verified.overlay.local.range(Bound::Unbounded, Bound::Unbounded);
     while let Some((key, change)) = changes.next()? {
         match change {
             Change::Put(value) => run.put(&key, &value)?,
             Change::Delete if verified.overlay.base.is_fresh(&key) => {}
             Change::Delete => run.delete(&key)?,
-            Change::Merge(merge) => record.merges.push((key, merge)),
+            Change::Merge(_) => {}
         }
     }
     let mut refused = verified.refused.iter().map(|refused| refused.index).peekable();
@@ -112,12 +157,51 @@ fn build<'e>(
             index += 1;
         }
     }
-    Ok((run.finish()?, record))
+    let record = verified.record()?;
+    drop(changes);
+    Ok(Built { verified, run: run.finish()?, record })
 }
 
 impl Verified {
     fn merged(self, seqno: Option<Seqno>) -> Merged {
-        Merged { seqno, accepted: self.accepted, refused: self.refused, released: self.released }
+        let proof = if self.claimed.is_some() { Proof::Reduced } else { Proof::Replay };
+        Merged { proof, seqno, accepted: self.accepted, refused: self.refused, released: self.released }
+    }
+
+    /// Returns the parts of the commit that are not in the run.
+    fn record(&self) -> Result<RunRecord, EngineError> {
+        let mut record = RunRecord { conditions: self.overlay.base.conditions()?, ..RunRecord::default() };
+        let mut changes = self.overlay.local.range(Bound::Unbounded, Bound::Unbounded);
+        while let Some((key, change)) = changes.next()? {
+            if let Change::Merge(merge) = change {
+                record.merges.push((key, merge));
+            }
+        }
+        Ok(record)
+    }
+
+    /// Visits the keys of a range that the batch changes, until `visit` returns `false`. Returns whether it never did.
+    fn for_each_changed_key(
+        &self,
+        range: &KeyRange,
+        mut visit: impl FnMut(Vec<u8>) -> Result<bool, EngineError>,
+    ) -> Result<bool, EngineError> {
+        if let Some(rows) = &self.claimed {
+            let mut rows = ClaimedChanges::of(rows, range);
+            while let Some((key, _)) = rows.next()? {
+                if !visit(key)? {
+                    return Ok(false);
+                }
+            }
+        }
+        let (from, to) = range.bounds();
+        let mut changes = self.overlay.local.range(from, to);
+        while let Some((key, _)) = changes.next()? {
+            if !visit(key)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Returns the conditions under which the replayed ops have the same effect on a newer state as on the snapshot; `None` if the state
@@ -183,38 +267,24 @@ impl Verified {
         limit: usize,
     ) -> Result<Option<Vec<Condition>>, EngineError> {
         let Some(dir) = inode_of(key) else { return Ok(None) };
-        let range = schema::dentries(dir);
-        let (from, to) = range.bounds();
         let mut conditions = vec![Condition::Present { key: key.to_vec() }];
         for key in [schema::set_group(dir), schema::xattr(dir, acl::DEFAULT)] {
             conditions.push(unchanged(state, key)?);
         }
-        let mut changes = self.overlay.local.range(from, to);
-        while let Some((key, _)) = changes.next()? {
-            if conditions.len() == limit {
-                return Ok(None);
-            }
+        let are_few = self.for_each_changed_key(&schema::dentries(dir), |key| {
             conditions.push(unchanged(state, key)?);
-        }
-        Ok((conditions.len() <= limit).then_some(conditions))
+            Ok(conditions.len() <= limit)
+        })?;
+        Ok((are_few && conditions.len() <= limit).then_some(conditions))
     }
 
-    fn has_changes_in(&self, range: &meta::KeyRange) -> Result<bool, EngineError> {
-        let (from, to) = range.bounds();
-        Ok(self.overlay.local.range(from, to).next()?.is_some())
+    fn has_changes_in(&self, range: &KeyRange) -> Result<bool, EngineError> {
+        Ok(!self.for_each_changed_key(range, |_| Ok(false))?)
     }
 
     /// Returns whether the names that the batch changes in a directory refer to the same inodes in both states.
     fn has_same_entries(&self, one: &dyn Reader, other: &dyn Reader, dir: Ino) -> Result<bool, EngineError> {
-        let range = schema::dentries(dir);
-        let (from, to) = range.bounds();
-        let mut changes = self.overlay.local.range(from, to);
-        while let Some((key, _)) = changes.next()? {
-            if value(one, &key)? != value(other, &key)? {
-                return Ok(false);
-            }
-        }
-        Ok(true)
+        self.for_each_changed_key(&schema::dentries(dir), |key| Ok(value(one, &key)? == value(other, &key)?))
     }
 }
 

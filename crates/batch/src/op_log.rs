@@ -5,7 +5,7 @@
 //!
 //! A killed process loses the page that is not complete; a loss of power also loses what was not synced. A reader sees whole pages.
 
-use crate::table_file::io_error;
+use crate::table_error::io_error;
 use log::{FrameReader, FrameWriter, NextFrame, cut_torn_tail};
 use meta::codec::{DecodeError, append_to_log_page, decode_log_page};
 use meta::{EngineError, Ino, OpRecord};

@@ -42,8 +42,21 @@ impl Overlay {
         self.local.spill_if_full()
     }
 
+    /// Merges into records, on whose existence the outcome depends.
+    pub(crate) fn merge(&mut self, merges: Vec<(Vec<u8>, Merge)>) -> Result<(), EngineError> {
+        let mut txn = OverlayTxn { overlay: self, pending: Vec::with_capacity(merges.len()) };
+        merges.into_iter().try_for_each(|(key, merge)| txn.merge(key, merge))?;
+        let pending = Pending(txn.pending);
+        self.commit(pending);
+        Ok(())
+    }
+
     /// Returns the record of a key, on which the outcome depends if `is_noted`.
-    fn read(&self, key: &[u8], is_noted: bool) -> Result<Option<Versioned>, EngineError> {
+    pub(crate) fn read(&self, key: &[u8], is_noted: bool) -> Result<Option<Value>, EngineError> {
+        Ok(self.find(key, is_noted)?.map(|found| found.value))
+    }
+
+    fn find(&self, key: &[u8], is_noted: bool) -> Result<Option<Versioned>, EngineError> {
         match self.local.get(key)? {
             None => self.base.get(key, is_noted),
             Some(change) => self.changed(key, change, is_noted),
@@ -65,7 +78,7 @@ impl Overlay {
 
 impl Reader for Overlay {
     fn get(&self, key: &[u8]) -> Result<Option<Versioned>, EngineError> {
-        self.read(key, false)
+        self.find(key, false)
     }
 
     fn multi_get(&self, keys: &[Vec<u8>]) -> Result<Vec<Option<Versioned>>, EngineError> {
@@ -111,7 +124,7 @@ impl Reader for Overlay {
         loop {
             let base = self.base.last(&range)?.map(|(key, _)| key);
             let Some(key) = base.max(self.local.last_key(&range)?) else { return Ok(None) };
-            match self.read(&key, false)? {
+            match self.find(&key, false)? {
                 Some(found) => return Ok(Some((key, found))),
                 None => range.to = key,
             }
@@ -160,7 +173,7 @@ impl OverlayTxn<'_> {
     fn read(&self, key: &[u8], is_noted: bool) -> Result<Option<Value>, EngineError> {
         let found = match self.pending(key) {
             Some(at) => self.overlay.changed(key, self.pending[at].1.clone(), is_noted),
-            None => self.overlay.read(key, is_noted),
+            None => self.overlay.find(key, is_noted),
         };
         Ok(found?.map(|found| found.value))
     }

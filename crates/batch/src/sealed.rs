@@ -7,8 +7,9 @@ use crate::change::Change;
 use crate::op_log::{LogDamage, OpLogReader};
 use crate::overlay::Overlay;
 use crate::private_namespace::{JobError, access};
-use crate::table_file::{FileTable, NewTableFile, TableFile, table_error};
-use meta::{Condition, EngineError, Op, OpContext, Reader};
+use crate::table_error::table_error;
+use meta::{Condition, EngineError, KeyRange, Op, OpContext, Reader};
+use sst::{FileTable, NewTableFile, TableFile};
 use std::fs::{self, File};
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
@@ -29,8 +30,8 @@ impl SealedBatch {
     /// Opens a sealed batch.
     pub fn open(dir: &Path) -> Result<Self, JobError> {
         let cache = Arc::new(sst::Cache::new(CACHE_BYTES));
-        let rows = TableFile::open(&rows_path(dir), 0, &cache).map_err(table_error)?;
-        let reads = TableFile::open(&reads_path(dir), 1, &cache).map_err(table_error)?;
+        let rows = FileTable::open_file(rows_path(dir), 0, &cache).map_err(table_error)?;
+        let reads = FileTable::open_file(reads_path(dir), 1, &cache).map_err(table_error)?;
         Ok(Self { dir: dir.to_owned(), rows, reads })
     }
 
@@ -99,22 +100,47 @@ impl SealedBatch {
         self.rows.entries()
     }
 
+    /// Returns the table of the claimed changes.
+    pub(crate) fn rows_table(&self) -> &Arc<FileTable> {
+        &self.rows
+    }
+
     /// Returns a cursor over the claimed changes.
     pub(crate) fn changes(&self) -> ClaimedChanges {
-        ClaimedChanges(self.rows.scan(Bound::Unbounded))
+        ClaimedChanges { cursor: self.rows.scan(Bound::Unbounded), to: None }
+    }
+
+    /// Returns a cursor over the claimed changes of a range.
+    pub(crate) fn changes_in(&self, range: &KeyRange) -> ClaimedChanges {
+        ClaimedChanges::of(&self.rows, range)
+    }
+
+    /// Returns the claimed change of a key.
+    pub(crate) fn change(&self, key: &[u8]) -> Result<Option<Change>, EngineError> {
+        let found = self.rows.get(key).map_err(table_error)?;
+        Ok(found.map(|bytes| Change::decode(&bytes)).transpose()?)
     }
 }
 
 /// The changes that a batch claims to make, ascending.
-pub(crate) struct ClaimedChanges(sst::Cursor<TableFile>);
+pub(crate) struct ClaimedChanges {
+    cursor: sst::Cursor<TableFile>,
+    /// The end of the range, exclusive.
+    to: Option<Vec<u8>>,
+}
 
 impl ClaimedChanges {
+    pub(crate) fn of(rows: &Arc<FileTable>, range: &KeyRange) -> Self {
+        Self { cursor: rows.scan_part(Bound::Included(&range.from)), to: Some(range.to.clone()) }
+    }
+
     /// Returns the next change.
     pub(crate) fn next(&mut self) -> Result<Option<(Vec<u8>, Change)>, EngineError> {
-        if !self.0.advance().map_err(table_error)? {
+        let is_at_row = self.cursor.advance().map_err(table_error)?;
+        if !is_at_row || self.to.as_ref().is_some_and(|to| self.cursor.key() >= to.as_slice()) {
             return Ok(None);
         }
-        Ok(Some((self.0.key().to_vec(), Change::decode(self.0.value())?)))
+        Ok(Some((self.cursor.key().to_vec(), Change::decode(self.cursor.value())?)))
     }
 }
 
@@ -135,7 +161,7 @@ fn write_table(
     let new = path.with_extension("new");
     let mut table = NewTableFile::create(&new).map_err(access(&new))?;
     fill(&mut table)?;
-    let file = table.finish().map_err(table_error)?;
+    let (file, _) = table.finish().map_err(table_error)?;
     file.sync_all().map_err(access(&new))?;
     fs::rename(&new, path).map_err(access(path))
 }

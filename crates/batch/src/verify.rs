@@ -15,13 +15,14 @@ use meta::{
     Applied, Effect, EngineError, FsError, Ino, Inode, Kind, Moment, Op, OpContext, OpRecord, Origin, Reader,
     SETGID, acl, namespace,
 };
+use sst::FileTable;
 use std::ops::{Bound, Range, RangeInclusive};
 use std::path::Path;
 use std::sync::Arc;
 use store::{ObjectKey, Timestamp};
 
 /// Memory for the changes of a batch that is being verified, in bytes.
-const MEMORY_BYTES_MAX: usize = 128 << 20;
+pub(crate) const MEMORY_BYTES_MAX: usize = 128 << 20;
 
 /// The terms of a batch, which the server knows from elsewhere than the batch.
 #[derive(Debug, Clone)]
@@ -99,6 +100,8 @@ pub(crate) struct Verified {
     pub(crate) effects: Vec<(u64, Effect)>,
     /// Whether a directory was moved to another directory. Such an op depends on all directories above.
     pub(crate) moves_directories: bool,
+    /// The claimed rows, if they were proven. The overlay then has not all changes.
+    pub(crate) claimed: Option<Arc<FileTable>>,
 }
 
 /// Replays a batch on a snapshot. `scratch` is a directory for temporary files.
@@ -113,19 +116,12 @@ pub(crate) fn replay(
         return Err(Rejected::Used);
     }
     let overlay = Overlay { base, local: LocalMap::new(scratch, MEMORY_BYTES_MAX) };
-    let mut verified = Verified {
-        overlay,
-        accepted: 0,
-        refused: Vec::new(),
-        released: Vec::new(),
-        effects: Vec::new(),
-        moves_directories: false,
-    };
+    let mut verified = Verified::new(overlay);
     let mut ops = batch.ops()?;
     let mut index = 0;
     while let Some(page) = ops.next_page()? {
         for OpRecord { context, op, .. } in page {
-            verified.admit(terms, index, &context, &op)?;
+            terms.admit(index, &context, &op)?;
             match verified.apply(terms, index, &context, &op)? {
                 Ok(applied) => verified.accept(index, &op, applied),
                 Err(why) => verified.refused.push(Refused { index, why }),
@@ -139,17 +135,17 @@ pub(crate) fn replay(
     Ok(verified)
 }
 
-impl Verified {
+impl Terms {
     /// Checks what does not depend on the state. An op that fails here does not come from the library.
-    fn admit(&self, terms: &Terms, index: u64, context: &OpContext, op: &Op) -> Result<(), Rejected> {
-        let is_own = context.uid == terms.caller.uid && terms.caller.is_in(context.gid);
+    pub(crate) fn admit(&self, index: u64, context: &OpContext, op: &Op) -> Result<(), Rejected> {
+        let is_own = context.uid == self.caller.uid && self.caller.is_in(context.gid);
         // An op is told to all caches, because no front end has shown it yet.
-        let is_granted = context.at == terms.at && context.origin == Origin::Other;
-        if !is_own || !is_granted || !terms.times.contains(&context.now) {
+        let is_granted = context.at == self.at && context.origin == Origin::Other;
+        if !is_own || !is_granted || !self.times.contains(&context.now) {
             return Err(Rejected::Context(index));
         }
         match op {
-            Op::Create { ino, .. } if !terms.lease.contains(ino) => Err(Rejected::Lease(index)),
+            Op::Create { ino, .. } if !self.lease.contains(ino) => Err(Rejected::Lease(index)),
             Op::Unlink { keep, .. } | Op::Rename { keep, .. } if *keep => Err(Rejected::Kind(index)),
             Op::Publish { content, .. } | Op::Splice { content, .. } if !content.is_empty() => {
                 Err(Rejected::Content(index))
@@ -179,9 +175,23 @@ impl Verified {
             | Op::Purge { .. } => Err(Rejected::Kind(index)),
         }
     }
+}
+
+impl Verified {
+    pub(crate) fn new(overlay: Overlay) -> Self {
+        Self {
+            overlay,
+            accepted: 0,
+            refused: Vec::new(),
+            released: Vec::new(),
+            effects: Vec::new(),
+            moves_directories: false,
+            claimed: None,
+        }
+    }
 
     /// Checks the user's rights and applies an op. The inner error refuses the op.
-    fn apply(
+    pub(crate) fn apply(
         &mut self,
         terms: &Terms,
         index: u64,

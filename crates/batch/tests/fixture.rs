@@ -1,6 +1,6 @@
 //! A volume, jobs over it, and random ops.
 
-use batch::{JobOptions, PrivateNamespace, SealedBatch, Terms};
+use batch::{JobOptions, PrivateNamespace, Proof, SealedBatch, Terms};
 use meta::access::Caller;
 use meta::{
     Applied, AttrChanges, Engine, FsError, Ino, Kind, LogCap, MemoryEngine, Moment, Name, Namespace, Op,
@@ -78,24 +78,39 @@ impl<E: Engine + 'static> Volume<E> {
         batch: &SealedBatch,
         lease: &Range<Ino>,
     ) -> Result<batch::Merged, batch::MergeError> {
+        self.merge_into(&*self.engine, batch, lease, Proof::Replay)
+    }
+
+    /// Merges a batch into an engine, which may be another one.
+    pub(crate) fn merge_into(
+        &self,
+        engine: &dyn Engine,
+        batch: &SealedBatch,
+        lease: &Range<Ino>,
+        proof: Proof,
+    ) -> Result<batch::Merged, batch::MergeError> {
         let scratch = tempfile::tempdir_in(self.folder.path()).unwrap();
-        batch::merge(&*self.engine, batch, &terms(lease), scratch.path())
+        batch::merge(engine, batch, &terms(lease), scratch.path(), proof)
     }
 
     /// Asserts that the tables are the effect of the ops in the log, in order, and violate no invariant.
     pub(crate) fn assert_serial(&self) {
-        let replayed = MemoryEngine::new(LogCap::UNLIMITED);
-        let log = self.engine.log_after(Seqno(0), usize::MAX).unwrap();
-        for logged in &log {
-            commit_op(&replayed, &logged.context, &logged.op).unwrap();
-        }
-        assert_eq!(values(&*self.engine), values(&replayed));
-        assert_eq!(invariants::fsck(&*self.engine).unwrap(), vec![]);
+        assert_serial(&*self.engine);
     }
 
     pub(crate) fn logged(&self) -> usize {
         self.engine.log_after(Seqno(0), usize::MAX).unwrap().len()
     }
+}
+
+/// Asserts that the tables are the effect of the ops in the log, in order, and violate no invariant.
+pub(crate) fn assert_serial(engine: &dyn Engine) {
+    let replayed = MemoryEngine::new(LogCap::UNLIMITED);
+    for logged in engine.log_after(Seqno(0), usize::MAX).unwrap() {
+        commit_op(&replayed, &logged.context, &logged.op).unwrap();
+    }
+    assert_eq!(values(engine), values(&replayed));
+    assert_eq!(invariants::fsck(engine).unwrap(), vec![]);
 }
 
 pub(crate) fn terms(lease: &Range<Ino>) -> Terms {

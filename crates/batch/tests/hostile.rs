@@ -4,7 +4,7 @@
 //! only the user's own inodes are new, nothing changes that the user may not change, and the tables are the effect of the logged ops.
 
 use crate::fixture::{AT, Ops, USER, Volume, context, copy_dir, name, values};
-use batch::{JobOptions, MergeError, Rejected, SealedBatch};
+use batch::{JobOptions, MergeError, Proof, Rejected, SealedBatch};
 use meta::codec::{append_to_log_page, decode_inode, decode_log_page};
 use meta::{
     AttrChanges, Effect, Extent, Ino, Kind, MemoryEngine, Moment, Name, Op, OpContext, OpRecord, Origin,
@@ -54,6 +54,7 @@ impl Original {
         &self,
         ops: &[(OpContext, Op)],
         rows: &[(Vec<u8>, Vec<u8>)],
+        proof: Proof,
     ) -> (MemoryEngine, Result<batch::Merged, MergeError>) {
         let folder = tempfile::tempdir_in(self.volume.folder.path()).unwrap();
         let dir = folder.path().join("batch");
@@ -62,7 +63,7 @@ impl Original {
         write_rows(&dir.join("rows.sst"), rows);
         let engine = self.volume.engine.fork();
         let sealed = SealedBatch::open(&dir).unwrap();
-        let merged = batch::merge(&engine, &sealed, &crate::fixture::terms(&self.lease), folder.path());
+        let merged = self.volume.merge_into(&engine, &sealed, &self.lease, proof);
         (engine, merged)
     }
 
@@ -122,7 +123,7 @@ fn write_ops(path: &Path, ops: &[(OpContext, Op)]) {
     }
 }
 
-fn read_rows(path: &Path) -> Vec<(Vec<u8>, Vec<u8>)> {
+pub(crate) fn read_rows(path: &Path) -> Vec<(Vec<u8>, Vec<u8>)> {
     let source = bytes::Bytes::from(fs::read(path).unwrap());
     let table = Arc::new(sst::Table::open(source, 0, Arc::new(sst::Cache::new(1 << 20))).unwrap());
     let mut cursor = table.scan(Bound::Unbounded);
@@ -133,7 +134,7 @@ fn read_rows(path: &Path) -> Vec<(Vec<u8>, Vec<u8>)> {
     rows
 }
 
-fn write_rows(path: &Path, rows: &[(Vec<u8>, Vec<u8>)]) {
+pub(crate) fn write_rows(path: &Path, rows: &[(Vec<u8>, Vec<u8>)]) {
     let mut writer = sst::Writer::new(Vec::new(), sst::Options::default());
     rows.iter().for_each(|(key, value)| writer.add(key, value).unwrap());
     fs::write(path, writer.finish().unwrap().0).unwrap();
@@ -156,7 +157,7 @@ fn any_name(entropy: &Entropy) -> Name {
     name(["a", "b", "new", "secret"][entropy.below(4) as usize])
 }
 
-fn stored() -> Extent {
+pub(crate) fn stored() -> Extent {
     let key = ObjectKey::try_from(&b"others/object"[..]).unwrap();
     let object = Stored { key: Some(key), etag: ETag::new("etag"), version: None, last_modified: None };
     Extent { offset: 0, len: 1, object, object_offset: 0 }
@@ -283,32 +284,39 @@ const FORGERIES: &[(&str, Forge)] = &[
     }),
 ];
 
+/// A batch that its rows prove is accepted whatever its ops are, since they are not read.
 #[test]
 fn forged_ops_are_never_accepted() {
+    let mut proven_by_rows = 0;
     for (class, forge) in FORGERIES {
         let (mut rejected, mut refused) = (0, 0);
         for seed in 0..12 {
             let original = Original::new(seed);
-            let (expected, merged) = original.merge(&original.ops, &original.rows);
+            let (expected, merged) = original.merge(&original.ops, &original.rows, Proof::Replay);
             assert_eq!(merged.unwrap().accepted as usize, original.ops.len(), "the original is accepted");
             original.assert_sound(&expected, "the original");
             let expected = values(&expected);
             let entropy = Entropy::new(seed);
-            for _ in 0..25 {
+            for number in 0..25 {
                 let mut ops = original.ops.clone();
                 forge(&original, &entropy, &mut ops);
-                let (engine, merged) = original.merge(&ops, &original.rows);
+                let proof = if number % 5 == 0 { Proof::Reduced } else { Proof::Replay };
+                let (engine, merged) = original.merge(&ops, &original.rows, proof);
                 original.assert_sound(&engine, class);
                 match merged {
                     Err(MergeError::Rejected(_)) => rejected += 1,
                     Err(error) => panic!("{class}: {error}"),
                     Ok(merged) if !merged.refused.is_empty() => refused += 1,
-                    Ok(_) => assert_eq!(values(&engine), expected, "{class}: accepted with another effect"),
+                    Ok(merged) => {
+                        assert_eq!(values(&engine), expected, "{class}: accepted with another effect");
+                        proven_by_rows += usize::from(merged.proof == Proof::Reduced);
+                    }
                 }
             }
         }
         assert!(rejected + refused > 100, "{class}: {rejected} rejected, {refused} refused");
     }
+    assert!(proven_by_rows > 50, "{proven_by_rows} batches were proven by their rows");
 }
 
 /// Rows that are forged reject the batch, or have no effect.
@@ -317,7 +325,7 @@ fn forged_rows_are_never_accepted() {
     let (mut rejected, mut without_effect) = (0, 0);
     for seed in 0..40 {
         let original = Original::new(seed);
-        let expected = values(&original.merge(&original.ops, &original.rows).0);
+        let expected = values(&original.merge(&original.ops, &original.rows, Proof::Replay).0);
         let entropy = Entropy::new(seed);
         for _ in 0..40 {
             let mut rows = original.rows.clone();
@@ -341,7 +349,7 @@ fn forged_rows_are_never_accepted() {
                 _ => rows.push((vec![b'Z'; 1 + entropy.below(20) as usize], vec![0])),
             }
             rows.sort();
-            let (engine, merged) = original.merge(&original.ops, &rows);
+            let (engine, merged) = original.merge(&original.ops, &rows, Proof::Replay);
             match merged {
                 Err(MergeError::Rejected(Rejected::Rows | Rejected::Engine(_))) => {
                     assert_eq!(values(&engine), values(&*original.volume.engine));
@@ -371,9 +379,9 @@ fn terms_come_from_the_server() {
     forged[2].at.nanos += 1;
     forged[3].times = Timestamp(0)..=Timestamp(10);
     for terms in &forged {
-        let merged = batch::merge(&*original.volume.engine, &batch, terms, scratch);
+        let merged = batch::merge(&*original.volume.engine, &batch, terms, scratch, Proof::Replay);
         assert!(matches!(merged, Err(MergeError::Rejected(_))), "{merged:?}");
     }
-    let merged = batch::merge(&*original.volume.engine, &batch, &terms, scratch).unwrap();
+    let merged = batch::merge(&*original.volume.engine, &batch, &terms, scratch, Proof::Replay).unwrap();
     assert_eq!(merged.accepted as usize, original.ops.len());
 }

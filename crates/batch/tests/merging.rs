@@ -107,6 +107,10 @@ impl Engine for Hooked {
         self.inner.snapshot()
     }
 
+    fn snapshot_with_head(&self) -> Result<(Arc<dyn Reader>, Seqno), EngineError> {
+        self.inner.snapshot_with_head()
+    }
+
     fn commit(&self, commit: Commit) -> Result<Seqno, CommitError> {
         self.inner.commit(commit)
     }

@@ -39,7 +39,9 @@ pub use platform::{Environment, Platform, PlatformError, PlatformKind, S3Endpoin
 pub use probe::{Finding, Verdict, matrix};
 pub use report::Ranking;
 pub use results::{Conditions, Record, Results, ResultsError};
-pub use runner::{Cost, Limits, Method, Probed, Programs, Progress, RunError, RunPlan, probe_all, run};
+pub use runner::{
+    Cost, Limits, Method, ProbeEvent, Probed, Programs, Progress, RunError, RunPlan, probe_all, run,
+};
 pub use statistics::{Conclusion, Ratio, Spread, median};
 pub use summary::{CellSummary, Row, Summary};
 pub use workload::{

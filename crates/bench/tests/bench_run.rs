@@ -94,6 +94,7 @@ impl BenchRun {
         let scratch = self.plan.scratch.display().to_string();
         let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
         assert!(!mounts.contains(&scratch), "a mount is left");
+        assert!(!has_loop_device_in(&scratch), "a loop device is left");
         let left: Vec<_> = std::fs::read_dir(&self.plan.scratch).into_iter().flatten().collect();
         assert!(left.is_empty(), "{left:?}");
         assert!(!has_process_in(&scratch), "a process is left");
@@ -104,6 +105,14 @@ impl BenchRun {
 pub(crate) fn outcome<'r>(records: &'r [Record], job: &str) -> &'r Outcome {
     let found = records.iter().find(|record| record.cell.job == job && record.cell.repeat == 0);
     &found.unwrap_or_else(|| panic!("no result of {job}")).outcome
+}
+
+/// Whether the file of a loop device is below the directory.
+fn has_loop_device_in(dir: &str) -> bool {
+    let devices = std::fs::read_dir("/sys/block").into_iter().flatten().flatten();
+    let mut files =
+        devices.filter_map(|device| std::fs::read_to_string(device.path().join("loop/backing_file")).ok());
+    files.any(|file| file.starts_with(dir))
 }
 
 /// Whether a process has the directory among its arguments.

@@ -59,10 +59,12 @@ fn counts_of_the_proxy_equal_those_of_minio() {
         for job in &paper.jobs {
             if job.name == "job5" {
                 // The responses of some requests are lost: the client repeats them, and the server has served them twice.
+                proxy.set(Mode::LoseReplies);
+                // 16 writers have one request each: after more, at least one has lost its response.
                 let losing = async {
-                    tokio::time::sleep(Duration::from_millis(30)).await;
-                    proxy.set(Mode::LoseReplies);
-                    tokio::time::sleep(Duration::from_millis(150)).await;
+                    while proxy.struck() <= 16 {
+                        tokio::time::sleep(Duration::from_millis(1)).await;
+                    }
                     proxy.set(Mode::Pass);
                 };
                 let tasks = job.tasks(&scale, 1);

@@ -72,7 +72,7 @@ fn a_dropped_file_is_found() {
 
 #[test]
 fn files_that_were_acknowledged_before_they_were_stored_are_lost_by_a_kill() {
-    let late = r#"mount -t tmpfs fake "$2"; setsid sh -c 'sleep 1; cp -r "$0/." "$1"' "$2" "$1" &"#;
+    let late = r#"mount -t tmpfs fake "$2"; setsid sh -c 'sleep 600; cp -r "$0/." "$1"' "$2" "$1" &"#;
     let mut bench_run =
         BenchRun::new(vec![Fake::good().mount(late).target()], Platform::directory()).jobs(&["job1"]);
     bench_run.plan.workload.jobs[0].kills = true;
@@ -89,9 +89,9 @@ fn a_read_that_hangs_is_given_up() {
     let hang = r#"mount --bind "$1" "$2"; f="$1/job1/00003"; [ ! -f "$f" ] || { rm "$f"; mkfifo "$f"; }"#;
     let mut bench_run =
         BenchRun::new(vec![Fake::good().mount(hang).target()], Platform::directory()).jobs(&["job1", "job2"]);
-    bench_run.plan.limits.job = Duration::from_secs(2);
+    bench_run.plan.limits.job = Duration::from_secs(5);
     let records = bench_run.run();
-    assert_eq!(failure(&records, "job2"), Failure::Hung { phase: Phase::Job, seconds: 2.0 });
+    assert_eq!(failure(&records, "job2"), Failure::Hung { phase: Phase::Job, seconds: 5.0 });
 }
 
 #[test]
@@ -119,14 +119,14 @@ fn a_full_disk_is_named() {
 
 #[test]
 fn a_slow_repeat_stays_in_the_spread_and_is_marked() {
-    // Every read waits for a pipe: 0.3 s, and 3 s in the third repeat.
+    // Every read waits for a pipe: 0.3 s, and 6 s in the third repeat.
     let slow_third = r#"
         mount --bind "$1" "$2"
         f="$1/job1/00000"
         if [ -f "$f" ]; then
             echo >>"$4/reads"
             seconds=0.3
-            [ "$(wc -l <"$4/reads")" != 3 ] || seconds=3
+            [ "$(wc -l <"$4/reads")" != 3 ] || seconds=6
             mv "$f" "$3/original"
             mkfifo "$f"
             { sleep $seconds; cat "$3/original" >"$f"; } &
@@ -152,8 +152,9 @@ fn the_clocks_differ_by_a_slow_mount_and_an_unmount_that_uploads() {
     let measurement = outcome(&records, "job1").measurement().unwrap();
     let clocks = &measurement.clocks;
     let difference = clocks.seconds(Clock::Paper) - clocks.seconds(Clock::Acknowledged);
-    assert!((5.0..7.0).contains(&difference), "{clocks:?}");
-    assert!((3.0..5.0).contains(&(clocks.seconds(Clock::Durable) - clocks.seconds(Clock::Acknowledged))));
+    // A busy machine adds to them.
+    assert!((5.0..20.0).contains(&difference), "{clocks:?}");
+    assert!((3.0..18.0).contains(&(clocks.seconds(Clock::Durable) - clocks.seconds(Clock::Acknowledged))));
 }
 
 /// A package whose process uploads after its unmount command has returned: the unmount ends with the process.

@@ -13,4 +13,5 @@ mod jobs;
 mod minio;
 mod packages;
 mod page;
+mod probe;
 mod resume;

@@ -11,18 +11,23 @@ fn target(name: &str) -> Target {
     Catalog::shipped().unwrap().targets(name).unwrap().remove(0)
 }
 
+const LIMITS: Limits = Limits { mount: LIMIT, job: LIMIT, unmount: LIMIT };
+
+/// Installs a package of Debian.
+pub(crate) fn install(name: &str) {
+    let (dir, programs) = (tempfile::tempdir().unwrap(), programs());
+    let state = dir.path().to_owned();
+    let shape = Shape::default();
+    let bench = Workbench { programs: &programs, state, environment: &environment, limits: LIMITS, shape };
+    let installed = bench.install(&target(name).package, LIMIT).unwrap();
+    assert!(installed.unwrap().is_file());
+}
+
 /// Installs a package and measures the paper's jobs with it, with unmounts that upload and loop devices.
 fn measure(name: &str) {
-    let (dir, programs) = (tempfile::tempdir().unwrap(), programs());
-    let limits = Limits { mount: LIMIT, job: LIMIT, unmount: LIMIT };
-    let state = dir.path().to_owned();
-    let bench =
-        Workbench { programs: &programs, state, environment: &environment, limits, shape: Shape::default() };
-    let target = target(name);
-    let installed = bench.install(&target.package, LIMIT).unwrap();
-    assert!(installed.unwrap().is_file());
-    let mut bench_run = BenchRun::new(vec![target], Platform::minio());
-    bench_run.plan.limits = limits;
+    install(name);
+    let mut bench_run = BenchRun::new(vec![target(name)], Platform::minio());
+    bench_run.plan.limits = LIMITS;
     let records = bench_run.run();
     assert_eq!(records.len(), 6);
     for record in &records {
@@ -50,10 +55,9 @@ fn s3backer_is_installed_and_measured() {
 #[test]
 fn a_package_that_no_manager_has_says_where_it_is() {
     let (dir, programs) = (tempfile::tempdir().unwrap(), programs());
-    let limits = Limits { mount: LIMIT, job: LIMIT, unmount: LIMIT };
     let state = dir.path().to_owned();
-    let bench =
-        Workbench { programs: &programs, state, environment: &environment, limits, shape: Shape::default() };
+    let shape = Shape::default();
+    let bench = Workbench { programs: &programs, state, environment: &environment, limits: LIMITS, shape };
     let error = bench.install(&target("objectivefs").package, LIMIT).unwrap_err().to_string();
     assert!(error.contains("https://objectivefs.com"), "{error}");
 }

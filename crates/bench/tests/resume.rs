@@ -2,10 +2,14 @@
 
 use crate::bench_run::{BenchRun, has_process_in};
 use crate::fake::Fake;
-use bench::{Platform, Results, RunError};
-use std::path::Path;
-use std::process::{Command, Stdio};
+use crate::packages::install;
+use bench::{Catalog, Platform, Results, RunError};
+use harness::Stopwatch;
+use std::hash::{BuildHasher as _, RandomState};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
 use std::time::Duration;
 
 #[test]
@@ -26,47 +30,126 @@ fn a_stopped_run_continues_where_it_ended() {
     assert_eq!(records[..3], earlier);
 }
 
-/// Name of the variable that makes [`a_run_to_kill`] do something: the directory of the run.
+/// Variables that make [`a_run_to_kill`] do something: the directory of the run, and its package.
 const DIR: &str = "TENON_BENCH_TEST_RUN";
-/// Number of kills, and the time between the moments at which they come: one run takes about as long as all of them.
-const KILLS: u64 = 20;
-const STEP: Duration = Duration::from_millis(60);
+const PACKAGE: &str = "TENON_BENCH_TEST_PACKAGE";
+const KILLS: usize = 20;
+/// Repeats of a run that is killed: no machine finishes them before the last kill.
+const ENDLESS_REPEATS: u32 = 10_000;
+/// Maximum wait for what a slow machine does.
+const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Runs in a process of its own, which [`nothing_is_left_after_a_kill`] starts and kills.
+/// Runs in a process of its own, which [`KilledRun`] starts and kills.
 #[test]
-#[expect(clippy::disallowed_methods, reason = "the parent process passes a directory")]
+#[expect(clippy::disallowed_methods, reason = "the parent process passes a directory and a package")]
 fn a_run_to_kill() {
-    let Ok(dir) = std::env::var(DIR) else { return };
-    drop(run_in(Path::new(&dir)).run_until(&AtomicBool::new(false), &|| {}));
+    let (Ok(dir), Ok(package)) = (std::env::var(DIR), std::env::var(PACKAGE)) else { return };
+    drop(run_in(Path::new(&dir), &package).run_until(&AtomicBool::new(false), &|| {}));
 }
 
-fn run_in(dir: &Path) -> BenchRun {
-    let mut bench_run = BenchRun::in_directory(dir, vec![Fake::good().target()], Platform::directory());
-    bench_run.plan.repeats = KILLS as u32;
+/// Returns a run that does not end by itself.
+fn run_in(dir: &Path, package: &str) -> BenchRun {
+    let (target, platform) = match package {
+        "fake" => (Fake::good().target(), Platform::directory()),
+        name => (Catalog::shipped().unwrap().targets(name).unwrap().remove(0), Platform::minio()),
+    };
+    // A file is written and read back, so that a session has two mounts.
+    let mut bench_run = BenchRun::in_directory(dir, vec![target], platform).jobs(&["job1", "job2"]);
+    bench_run.plan.repeats = ENDLESS_REPEATS;
+    bench_run.plan.limits.mount = PATIENCE;
+    bench_run.plan.limits.unmount = PATIENCE;
     bench_run
 }
 
-/// Each run goes on where the one before was killed.
-#[test]
-fn nothing_is_left_after_a_kill() {
-    let dir = tempfile::tempdir().unwrap();
-    let bench_run = run_in(dir.path());
-    let mut counts = Vec::new();
-    for kill in 0..KILLS {
-        let mut child = Command::new(std::env::current_exe().unwrap())
+/// A run that is killed again and again.
+struct KilledRun {
+    package: &'static str,
+    bench_run: BenchRun,
+    dir: tempfile::TempDir,
+}
+
+impl KilledRun {
+    fn new(package: &'static str) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        Self { package, bench_run: run_in(dir.path(), package), dir }
+    }
+
+    fn start(&self) -> Child {
+        Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "resume::a_run_to_kill"])
-            .env(DIR, dir.path())
+            .env(DIR, self.dir.path())
+            .env(PACKAGE, self.package)
             .stdout(Stdio::null())
             .spawn()
-            .unwrap();
-        std::thread::sleep(STEP * (kill as u32 + 1));
+            .unwrap()
+    }
+
+    fn measured(&self) -> usize {
+        Results::read(&self.bench_run.results_path()).unwrap_or_default().len()
+    }
+
+    /// Starts the run, waits for `moment`, and kills it. Returns the time until then.
+    fn kill_at(&self, moment: impl Fn(Duration) -> bool) -> Duration {
+        let (mut child, running) = (self.start(), Stopwatch::start());
+        while !moment(running.elapsed()) {
+            assert!(running.elapsed() < PATIENCE, "the run measures nothing");
+            thread::sleep(Duration::from_millis(2));
+        }
+        let span = running.elapsed();
         child.kill().unwrap();
         child.wait().unwrap();
-        wait_until_removed(&bench_run);
-        bench_run.check_nothing_is_left();
-        counts.push(Results::read(&bench_run.results_path()).unwrap().len());
+        wait_until_removed(&self.bench_run);
+        self.bench_run.check_nothing_is_left();
+        assert_eq!(control_groups_of(child.id()), Vec::<PathBuf>::new());
+        span
     }
-    assert!(counts.is_sorted() && counts.last() > counts.first(), "{counts:?}");
+
+    /// Kills the run at random moments of its first two sessions. Each run goes on where the one before was killed, and so does one that
+    /// may end.
+    fn check(mut self) {
+        // The kills take as long as this machine needs for two sessions.
+        let span = self.kill_at(|_| self.measured() >= 4);
+        let mut measured = self.measured();
+        for _ in 0..KILLS {
+            let moment = span.mul_f64(RandomState::new().hash_one(()) as f64 / u64::MAX as f64);
+            self.kill_at(|running| running >= moment);
+            assert!(self.measured() >= measured, "results are lost");
+            measured = self.measured();
+        }
+        self.bench_run.plan.repeats = measured as u32 / 2 + 2;
+        let records = self.bench_run.run();
+        assert!(records.len() > measured);
+        let rates = records.iter().filter(|record| record.outcome.measurement().is_some());
+        assert_eq!(rates.count(), records.len(), "{records:?}");
+    }
+}
+
+#[test]
+fn nothing_is_left_after_a_kill() {
+    KilledRun::new("fake").check();
+}
+
+/// A package with two mounts, of which one is on a loop device of a file on the other.
+#[test]
+fn no_loop_device_is_left_after_a_kill() {
+    install("s3backer");
+    KilledRun::new("s3backer").check();
+}
+
+/// Returns the control groups that a process of the testbed made.
+fn control_groups_of(pid: u32) -> Vec<PathBuf> {
+    fn below(dir: &Path, prefix: &str) -> Vec<PathBuf> {
+        let dirs = std::fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
+        let dirs = dirs.filter(|path| path.is_dir() && !path.is_symlink());
+        dirs.flat_map(|path| {
+            match path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(prefix)) {
+                true => vec![path],
+                false => below(&path, prefix),
+            }
+        })
+        .collect()
+    }
+    below(Path::new("/sys/fs/cgroup"), &format!("tenon-bench-{pid}-"))
 }
 
 /// Waits until the cleanup processes of a killed run have done their work.
@@ -79,11 +162,11 @@ fn wait_until_removed(bench_run: &BenchRun) {
             || std::fs::read_dir(&scratch).is_ok_and(|dir| dir.count() > 0)
     };
     // Cleanup processes work side by side, and pause between tries.
-    let (waiting, mut quiet) = (harness::Stopwatch::start(), harness::Stopwatch::start());
-    while quiet.elapsed() < Duration::from_millis(400) && waiting.elapsed() < Duration::from_secs(20) {
+    let (waiting, mut quiet) = (Stopwatch::start(), Stopwatch::start());
+    while quiet.elapsed() < Duration::from_millis(400) && waiting.elapsed() < PATIENCE {
         if is_left() {
-            quiet = harness::Stopwatch::start();
+            quiet = Stopwatch::start();
         }
-        std::thread::sleep(Duration::from_millis(20));
+        thread::sleep(Duration::from_millis(20));
     }
 }

@@ -8,7 +8,8 @@
 //! point down only: command, serving, mounted_views, event_handler and endpoint, metadata and bucket, state, control,
 //! volume, process.
 //!
-//! Exit codes: 0 success, 1 failure, 2 usage error. `fsck` and `drive` add 4: problems or damage were left.
+//! Exit codes: 0 success, 1 failure (of `fsck`: all problems were repaired, or it failed), 2 usage error. `fsck` and
+//! `drive` add 4: problems or damage were left.
 
 mod bucket;
 mod command;
@@ -30,7 +31,7 @@ use std::time::Duration;
 /// Exit code of a usage error.
 const EXIT_USAGE: u8 = 2;
 /// Maximum wait at exit for threads that still have a metadata engine open. Such a thread may hang in a system call.
-const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
+pub(crate) const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A file system and S3 endpoint over object stores
 #[derive(Debug, Parser)]
@@ -44,9 +45,9 @@ pub(crate) struct Cli {
 enum Command {
     Mount(Box<command::mount::Mount>),
     Umount(command::umount::Umount),
-    Backup(command::backup::Backup),
     Bench(command::bench::Bench),
     Drive(command::drive::Drive),
+    Dump(command::dump::Dump),
     Format(command::format::Format),
     Status(command::status::Status),
     Events(command::events::Events),
@@ -58,6 +59,7 @@ enum Command {
     Quota(command::quota::Quota),
     Analyze(command::analyze::Analyze),
     Conflicts(command::conflicts::Conflicts),
+    Load(command::load::Load),
     Locate(command::locate::Locate),
     Object(command::object::Object),
     Rebuild(command::rebuild::Rebuild),
@@ -90,9 +92,9 @@ fn run(command: Command, argv: &[OsString]) -> anyhow::Result<ExitCode> {
     match command {
         Command::Mount(mount) => mount.run(argv),
         Command::Umount(umount) => umount.run(),
-        Command::Backup(backup) => backup.run(),
         Command::Bench(bench) => bench.run(),
         Command::Drive(drive) => drive.run(),
+        Command::Dump(dump) => dump.run(),
         Command::Format(format) => format.run(),
         Command::Status(status) => status.run(),
         Command::Events(events) => events.run(),
@@ -103,6 +105,7 @@ fn run(command: Command, argv: &[OsString]) -> anyhow::Result<ExitCode> {
         Command::Quota(quota) => quota.run(),
         Command::Analyze(analyze) => analyze.run(),
         Command::Conflicts(conflicts) => conflicts.run(),
+        Command::Load(load) => load.run(),
         Command::Locate(locate) => locate.run(),
         Command::Object(object) => object.run(),
         Command::Rebuild(rebuild) => rebuild.run(),

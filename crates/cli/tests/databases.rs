@@ -60,9 +60,13 @@ fn names_outlive_the_state_directory() {
     assert_eq!(fs::read_dir(mnt.join("moved")).unwrap().count(), 31);
     assert_eq!(fs::read_to_string(mnt.join("moved/29")).unwrap(), "29");
     assert!(fs::read(mnt.join("long")).unwrap() == long);
+    setup.home.ok(["dump", "mnt", "names"]);
+    assert!(fs::metadata(setup.home.path("names")).unwrap().len() > 1000);
     setup.home.ok(["fsck", "mnt"]);
     setup.home.ok(["umount", "mnt"]);
     setup.home.ok(["fsck", &setup.url, "--state-dir", "two"]);
+    let refused = setup.home.refused(["restore", &setup.url, "--state-dir", "three"]);
+    assert!(refused.contains("is in the database"), "{refused}");
 }
 
 #[test]

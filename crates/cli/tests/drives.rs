@@ -93,7 +93,7 @@ fn a_killed_drive_has_what_it_acknowledged() {
     home.boto3(&serving.1, STORE);
     home.boto3(&serving.1, COMPARE);
     let refused = home.refused(["drive", "info", "drive.img"]);
-    assert!(refused.contains("in use by another tenon"), "{refused}");
+    assert!(refused.contains("is locked by another process"), "{refused}");
     drop(serving);
     home.boto3(&home.serve_drive().1, COMPARE);
     let info: serde_json::Value =
@@ -267,7 +267,7 @@ fn s328_an_export_makes_directories_of_buckets_and_resumes() {
     let serving = home.serve_drive();
     home.boto3(&serving.1, STORE);
     let refused = home.refused(["drive", "export", "drive.img", "out"]);
-    assert!(refused.contains("in use by another tenon"), "{refused}");
+    assert!(refused.contains("is locked by another process"), "{refused}");
     drop(serving);
     let output = home.ok(["drive", "export", "drive.img", "out"]);
     assert!(output.contains("3 objects, 6 MiB copied; 0 already exported; 0 left out"), "{output}");

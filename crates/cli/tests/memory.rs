@@ -92,10 +92,14 @@ fn s575_writers_that_wait_for_a_store_stay_within_the_memory_limit() {
 
 const OBJECTS: usize = 200_000;
 
-/// The limit itself is exceeded: malloc counts 900 bytes in use for each listed object, and 240 are accounted for. This test
-/// keeps the excess from growing.
+/// Memory that does not depend on the limit: the program's own data, stacks, a window of the directory store's names, and what the
+/// allocator has free.
+const BASE_MIB: u64 = 24;
+
+/// Regression: malloc counted 900 bytes in use for each listed object, and 240 were accounted for. Most of the rest were records of the
+/// event handler's log, and buffers that kept their capacity.
 #[test]
-fn s130_s540_a_mount_with_full_views_stays_within_twice_the_memory_limit() {
+fn s130_s540_a_mount_with_full_views_stays_within_the_memory_limit() {
     let home = Home::new();
     let flat = home.path("bucket/flat");
     fs::create_dir_all(&flat).unwrap();
@@ -114,6 +118,6 @@ fn s130_s540_a_mount_with_full_views_stays_within_twice_the_memory_limit() {
     assert_eq!(shell("find mnt/flat -type f -size 0 | wc -l"), OBJECTS.to_string());
     shell("head -c 150M /dev/zero > mnt/large; cp mnt/large mnt/copy; cat mnt/copy > /dev/null");
     assert_eq!(shell("find mnt/flat -type f -size 0 | wc -l"), OBJECTS.to_string());
-    assert_peak("views and files", home.pid(), 2 * LIMIT_MIB);
+    assert_peak("views and files", home.pid(), LIMIT_MIB + BASE_MIB);
     home.ok(["umount", "mnt"]);
 }

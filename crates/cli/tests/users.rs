@@ -1,4 +1,4 @@
-//! The file of users is changed while an endpoint serves.
+//! The files of users and of the certificate are changed while an endpoint serves.
 
 use crate::endpoint::{KEY, SECRET};
 use crate::fixture::{Home, capture, eventually, tenon};
@@ -24,11 +24,14 @@ impl Drop for EndpointProcess {
 
 impl EndpointProcess {
     fn start() -> Self {
-        let home = Home::new().with_users();
+        Self::start_with(Home::new().with_users(), &[])
+    }
+
+    fn start_with(home: Home, more: &[&str]) -> Self {
         home.ok(["format", "volume", "--naming", "inode"]);
         let mut command = home.command(tenon());
         let log = fs::File::create(home.path("log")).unwrap();
-        command.args(["serve", "volume", "--users", "users.toml", "--listen", "127.0.0.1:0"]);
+        command.args(["serve", "volume", "--users", "users.toml", "--listen", "127.0.0.1:0"]).args(more);
         let mut process = command.stdout(Stdio::piped()).stderr(log).spawn().unwrap();
         let mut url = String::new();
         BufReader::new(process.stdout.take().unwrap()).read_line(&mut url).unwrap();
@@ -62,6 +65,15 @@ except botocore.exceptions.ClientError as error:
         fs::rename(&staged, self.home.path("users.toml")).unwrap();
     }
 
+    /// Returns the subject of the certificate that a client is shown.
+    fn subject(&self) -> String {
+        let address = self.url.trim_start_matches("https://");
+        let shown = format!(
+            "openssl s_client -connect {address} </dev/null 2>/dev/null | openssl x509 -noout -subject"
+        );
+        capture(self.home.command("/bin/sh").args(["-c", &shown])).out.trim().to_owned()
+    }
+
     fn log(&self) -> String {
         fs::read_to_string(self.home.path("log")).unwrap()
     }
@@ -74,6 +86,36 @@ except botocore.exceptions.ClientError as error:
 fn users(names: &[&str]) -> String {
     let user = |name: &&str| format!("[[user]]\naccess_key = \"{name}\"\nsecret_key = \"{SECRET}\"\n");
     names.iter().map(user).collect()
+}
+
+/// Makes a certificate that is signed by itself, and its key.
+fn make_certificate(home: &Home, name: &str) {
+    let made = format!(
+        "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN={name} \
+         -keyout {name}.key -out {name}.pem && chmod 600 {name}.key"
+    );
+    let output = capture(home.command("/bin/sh").args(["-c", &made]));
+    assert_eq!(output.code, 0, "{output:?}");
+}
+
+#[test]
+fn s580_the_certificate_is_reloaded() {
+    let home = Home::new().with_users();
+    for name in ["first", "second"] {
+        make_certificate(&home, name);
+    }
+    let replace = |home: &Home, file: &str| {
+        fs::copy(home.path(&format!("second.{file}")), home.path("staged")).unwrap();
+        fs::rename(home.path("staged"), home.path(&format!("first.{file}"))).unwrap();
+    };
+    let served = EndpointProcess::start_with(home, &["--tls-cert", "first.pem", "--tls-key", "first.key"]);
+    assert_eq!(served.subject(), "subject=CN = first");
+    // A certificate without its key is refused, until the key follows.
+    replace(&served.home, "pem");
+    eventually("the log says so", || served.log().contains("so the earlier one stays"));
+    assert_eq!(served.subject(), "subject=CN = first");
+    replace(&served.home, "key");
+    eventually("the new certificate is shown", || served.subject() == "subject=CN = second");
 }
 
 #[test]

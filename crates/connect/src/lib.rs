@@ -1,5 +1,5 @@
-//! Outgoing HTTP connections of all clients: TCP options suitable for S3, a pool of connections, TLS with the certificates of the
-//! machine and the user.
+//! Outgoing HTTP connections of all clients: TCP options suitable for S3, a pool of connections, TLS with the
+//! certificates of the machine and of a CA bundle.
 
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
@@ -17,7 +17,7 @@ pub type HttpClient<B> = Client<HttpsConnector<HttpConnector>, B>;
 
 /// The trusted certificates cannot be used. The message is one line.
 #[derive(Debug, thiserror::Error)]
-#[error("certificates: {0}")]
+#[error("the trusted certificates cannot be used: {0}")]
 pub struct CertificateError(String);
 
 /// Time after which an idle connection is closed. Shorter than servers' timeouts (20 s and more), so that a request
@@ -34,7 +34,8 @@ const UNACKED_MAX: Duration = Duration::from_secs(20);
 const BUFFER_BYTES_MAX: usize = 512 << 10;
 
 /// Makes a client for `http` URLs and, if `is_tls`, for `https` URLs. It trusts the machine's certificates and the
-/// certificates in the PEM file `ca_bundle`, and fails if connecting takes longer than `connect_within`.
+/// certificates in the PEM file `ca_bundle`. Its requests fail if connecting takes longer than `connect_within`.
+/// Fails like [`tls_config`]; without `is_tls` an empty set of certificates is no error.
 pub fn http_client<B>(
     connect_within: Duration,
     ca_bundle: Option<&Path>,

@@ -18,7 +18,8 @@ pub enum Error {
         /// The kernel's error message.
         reason: String,
     },
-    /// A write to the device failed before, so the device's contents are unknown. The drive is read-only until it is opened again.
+    /// The drive accepts no writes: a write to the device failed before, so that the device's contents are unknown,
+    /// or the drive was opened read-only.
     #[error("the drive accepts no writes ({0}); remove the cause, then open it again")]
     Failed(String),
     /// The task of a call ended before the call was complete, as when the process ends. The drive may have done what was asked.

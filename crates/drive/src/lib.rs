@@ -1,4 +1,6 @@
 //! The object drive: stores objects on a raw block device, or in a file used as one, without a file system below.
+//! Several devices can be one device ([`device::Array`]), and several drives one set of buckets ([`pool`]). [`kv`] is
+//! an interface for key-value pairs.
 //!
 //! Every byte on the device has a checksum that is verified on each read. An index entry is written only after the data it
 //! names is durable.

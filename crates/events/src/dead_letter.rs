@@ -11,7 +11,7 @@ use store::Timestamp;
 use tokio::fs::{File, OpenOptions};
 use tokio::io::AsyncWriteExt as _;
 
-/// Maximum length of a dead-letter file.
+/// Maximum length of a dead-letter file, in bytes.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
 /// A line of a file of dead letters.
@@ -75,6 +75,7 @@ impl DeadLetter {
 }
 
 /// Appends a line, which must end with a line feed. The file is created on first use, readable by its owner only.
+/// Fails if the file would exceed its maximum length.
 pub(crate) async fn append(path: &Path, line: &[u8]) -> io::Result<()> {
     let mut options = OpenOptions::new();
     let mut file: File = options.create(true).append(true).mode(0o600).open(path).await?;

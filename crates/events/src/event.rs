@@ -58,12 +58,13 @@ impl EventKind {
         Self::ALL.into_iter().find(|kind| kind.name() == name)
     }
 
-    /// Returns whether the key has an object after an event of this kind.
+    /// Returns whether an event of this kind reports that an object was stored.
     pub fn is_created(self) -> bool {
         self.name().starts_with("ObjectCreated:")
     }
 
-    /// Returns whether the key's object is gone after an event of this kind.
+    /// Returns whether an event of this kind reports that an object or a version was removed, or that a delete marker
+    /// hides it.
     pub fn is_removed(self) -> bool {
         self.name().starts_with("ObjectRemoved:") || self.name().starts_with("LifecycleExpiration:")
     }

@@ -1,9 +1,10 @@
 //! Events about objects: published to subscribers and webhooks, and received from sources.
 //!
-//! Owns [`ObjectEvent`], the order of a key's events ([`Sequencer`]), AWS's event format ([`aws`]), and two ways of publishing:
-//! subscribers in this process ([`Channel`]) and receivers behind a URL ([`Webhook`]). For receiving it owns the trait of sources
-//! ([`Source`]) and the source to which others post ([`WebhookSource`]), how messages are parsed ([`Dialect`]), what they say
-//! ([`Hint`]), and how hints reach their consumers ([`Feed`], [`Sink`]). Clients of brokers and queues are in the crate `sources`.
+//! Owns [`ObjectEvent`], the order of a key's events ([`Sequencer`]), AWS's event format ([`aws`]), and two ways of
+//! publishing: subscribers in this process ([`Channel`]) and receivers behind a URL ([`Webhook`]). For receiving it
+//! owns the trait of sources ([`Source`]) and the source to which others post ([`WebhookSource`]), how messages are
+//! parsed ([`Dialect`]), what they say ([`Hint`]), how hints reach their consumers ([`Feed`], [`Sink`]), and the
+//! messages that were given up ([`DeadLetter`]). Clients of brokers and queues are in the crate `sources`.
 //!
 //! Refuses to know who makes events or which destination wants them, and to wait for a subscriber or a receiver.
 //!

@@ -401,7 +401,8 @@ impl Requests for Adapter {
         });
     }
 
-    // These requests are unsupported. After one ENOSYS the kernel stops sending the request and copes without it.
+    // These requests are unsupported. After one ENOSYS the kernel stops sending the request and copes without it. An
+    // ioctl gets ENOTTY, as for any file without ioctls.
 
     fn access(&self, _: &Request, _: INodeNo, _: AccessFlags, reply: ReplyEmpty) {
         self.0.count(Operation::Other);

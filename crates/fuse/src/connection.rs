@@ -1,7 +1,8 @@
 //! Mounts and unmounts.
 //!
-//! Root mounts by mount(2) directly: the mount table then shows our own file system type, and the transport, which unmounts only what
-//! it mounted, leaves unmounting to this crate. Other users need the set-uid helper `fusermount3`, which the transport runs.
+//! Root mounts by mount(2) directly: the mount table then shows our own file system type, and the transport, which
+//! unmounts only what it mounted, leaves unmounting to this crate. Other users need the set-uid helper `fusermount3`:
+//! the transport runs it to mount, this crate to unmount.
 
 use crate::mount_options::{MountError, MountOptions, UnmountError};
 use crate::mount_table::FILE_SYSTEM_TYPE;
@@ -40,7 +41,7 @@ pub(crate) fn mount_as_root(
     }
 }
 
-/// Returns the configuration with which the transport runs the helper.
+/// Returns the configuration with which the transport runs the helper. The mount is always `nosuid` and `nodev`.
 pub(crate) fn helper_config(options: &MountOptions) -> fuser::Config {
     use fuser::MountOption as Option;
     let mut config = session_config(options);
@@ -72,7 +73,9 @@ pub(crate) fn session_config(options: &MountOptions) -> fuser::Config {
 /// Unmounts what is at `mount_point`. With `lazily` the mount disappears at once and is freed when the last file is closed.
 ///
 /// # Errors
-/// [`UnmountError::Busy`] if programs use the mount and `lazily` is false.
+/// [`UnmountError::Busy`] if programs use the mount and `lazily` is false, [`UnmountError::NotMounted`] if nothing is
+/// mounted there, [`UnmountError::Io`] otherwise; without the right to unmount, the helper unmounts, whose errors are
+/// `Busy` or `Io`.
 pub(crate) fn unmount(mount_point: &Path, lazily: bool) -> Result<(), UnmountError> {
     let flags = if lazily { UnmountFlags::DETACH } else { UnmountFlags::empty() };
     match rustix::mount::unmount(mount_point, flags | UnmountFlags::NOFOLLOW) {

@@ -42,7 +42,8 @@ pub(crate) fn start(
     })
 }
 
-/// Invalidates what `held` returns of the inodes that the kernel references, after an inode, with the last one of them.
+/// Invalidates what `held` returns for the inodes that the kernel references, in batches: `held` gets the last inode
+/// of the batch before and returns the last inode of its batch.
 fn invalidate_all(
     kernel: &Notifier,
     fs: &Weak<Filesystem>,
@@ -82,6 +83,8 @@ fn invalidate(kernel: &Notifier, fs: &Weak<Filesystem>, invalidation: &Invalidat
     };
     // The kernel reports an error for what it has not cached, which needs no invalidation.
     if let Err(error) = result {
-        tracing::trace!("the kernel had nothing to drop for {invalidation:?}: {error}");
+        tracing::trace!(
+            "the kernel refused {invalidation:?}, as it does for what it has not cached: {error}"
+        );
     }
 }

@@ -6,9 +6,10 @@
 //! Refuses to make decisions about files. The kernel checks permissions (`default_permissions`); `vfs` decides everything else.
 //! No type of the transport (`fuser`) leaves this crate.
 //!
-//! Invariants: every request is answered exactly once. A request that need not wait is answered on the thread that read it, any
-//! other on the runtime, so that a slow store never blocks a reader thread. Invalidations are sent only from a thread that serves
-//! no request, because the kernel may make the sender wait for a request.
+//! Invariants: every request that has a reply is answered exactly once. A request that need not wait is answered on
+//! the thread that read it, any other on the runtime, so that a slow store never blocks a reader thread.
+//! Invalidations are sent only from a thread that serves no request, because the kernel may make the sender wait for
+//! a request.
 
 mod adapter;
 mod connection;

@@ -34,7 +34,7 @@ pub enum MountError {
     /// The kernel offers no FUSE here.
     #[error("cannot open /dev/fuse ({0}); load the fuse module, or allow the device in this container")]
     Device(#[source] io::Error),
-    /// The kernel or the helper refused to mount.
+    /// The mount point cannot be examined, or the kernel refused to mount as root.
     #[error("cannot mount at {path}: {error}", path = .0.display(), error = .1)]
     Mount(PathBuf, #[source] io::Error),
     /// The user lacks the right to mount, and the helper failed or is missing.
@@ -49,7 +49,7 @@ pub enum MountError {
 #[derive(Debug, thiserror::Error)]
 pub enum UnmountError {
     /// Programs have files open in the mount, or their working directory is in it.
-    #[error("{} is busy: programs have files open in it", .0.display())]
+    #[error("{} is busy: programs have files open in it, or use it as working directory", .0.display())]
     Busy(PathBuf),
     /// Nothing is mounted at the path.
     #[error("nothing is mounted at {}", .0.display())]

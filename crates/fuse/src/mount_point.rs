@@ -26,7 +26,7 @@ pub enum MountPointError {
         volume: String,
     },
     /// A mount whose process has died is there.
-    #[error("the mount at {path} is dead; `tenon umount {path}` first", path = .0.display())]
+    #[error("the mount at {path} is dead, as the process that served it has ended; `tenon umount {path}` first", path = .0.display())]
     Dead(PathBuf),
     /// The path cannot be examined.
     #[error("cannot examine the mount point {path}: {error}", path = .0.display(), error = .1)]

@@ -95,7 +95,7 @@ operations! {
     SetLk = "SETLK",
     /// Take a lock, waiting until it is free.
     SetLkW = "SETLKW",
-    /// A request that is not supported; the kernel copes without it.
+    /// A request that is not supported, or a request to take a lock that is refused at once.
     Other = "OTHER",
 }
 

@@ -35,7 +35,8 @@ pub enum RemountError {
 /// Changes the settings with which the kernel treats the mount at `mount_point`.
 ///
 /// # Errors
-/// [`RemountError::Busy`] if the mount is to become read-only while programs have files open for writing.
+/// [`RemountError::Busy`] if the mount is to become read-only while programs have files open for writing,
+/// [`RemountError::Forbidden`] if this user may not remount.
 pub fn remount(mount_point: &Path, change: Change) -> Result<(), RemountError> {
     let failed = |error: Errno| match error {
         Errno::BUSY => RemountError::Busy(mount_point.to_owned()),

@@ -105,7 +105,8 @@ impl RequestHandler {
         self.shared.is_none()
     }
 
-    /// Releases the references of a shared mount to inodes, because the mount has ended.
+    /// Releases all that the kernel of a shared mount held (references, open files and directories, locks), because
+    /// the mount has ended. Does nothing for the only mount of a file system.
     pub(crate) fn release_references(&self) {
         if let Some(shared) = &self.shared {
             shared.release_all(&self.fs, &self.runtime);

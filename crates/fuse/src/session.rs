@@ -115,7 +115,7 @@ fn start_session(
 fn spawn_session(session: fuser::Session<Adapter>, ending: watch::Sender<bool>) -> io::Result<()> {
     let served = std::thread::Builder::new().name("fuse-session".to_owned()).spawn(move || {
         if let Err(error) = session.run() {
-            tracing::error!("the FUSE session ended with an error: {error}");
+            tracing::error!("the mount ended because of an error of its FUSE session: {error}");
         }
         ending.send_replace(true);
     });

@@ -84,7 +84,7 @@ impl SharedMount {
         fs.locks().may_end(ino, handle);
     }
 
-    /// Releases the locks of an open file whose last descriptor was closed.
+    /// Forgets an open file whose last descriptor was closed, and releases its locks.
     pub(crate) fn remove_file(&self, fs: &Filesystem, handle: Handle) {
         let closed = self.state().files.remove(&handle);
         if let Some(ino) = closed {

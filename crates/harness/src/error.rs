@@ -24,7 +24,7 @@ pub enum Error {
         reason: String,
     },
     /// A server does not start or does not respond.
-    #[error("{system} does not start: {reason}")]
+    #[error("{system} does not start or does not respond: {reason}")]
     NotServing {
         /// Name of the system.
         system: String,

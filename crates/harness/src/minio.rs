@@ -10,6 +10,9 @@ pub const REGION: &str = "us-east-1";
 /// Path of the readiness probe.
 pub const READY: &str = "/minio/health/ready";
 
+/// The Go module of the program. MinIO's last commit is a pseudo-version: the project is archived and its releases are not module versions.
+pub const MODULE: &str = "github.com/minio/minio@v0.0.0-20260212201848-7aac2a2c5b7c";
+
 /// The settings of a MinIO with one drive.
 #[derive(Debug, Clone)]
 pub struct Minio {
@@ -55,4 +58,13 @@ impl Minio {
 /// Whether the server accepts clients. It accepts new buckets once it answers 403 to anonymous requests, a moment after it reports "ready".
 pub fn is_ready(address: SocketAddr) -> bool {
     status_of(address, READY) == Some(200) && status_of(address, "/") == Some(403)
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_tests_and_the_testbed_have_one_version() {
+        let script = include_str!("../../../scripts/servers");
+        assert!(script.lines().any(|line| line.strip_prefix("minio=") == Some(super::MODULE)));
+    }
 }

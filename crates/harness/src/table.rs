@@ -50,6 +50,17 @@ impl Table {
         page
     }
 
+    /// Formats the table for a Markdown document, without its title.
+    pub fn to_markdown(&self) -> String {
+        let row = |cells: &[String]| {
+            let cells: Vec<String> = cells.iter().map(|cell| cell.replace('|', "\\|")).collect();
+            format!("| {} |\n", cells.join(" | "))
+        };
+        let rule = format!("|{}\n", "---|".repeat(self.heads.len()));
+        let rows: String = self.rows.iter().map(|cells| row(cells)).collect();
+        format!("{}{rule}{rows}", row(&self.heads))
+    }
+
     fn column_width(&self, column: usize) -> usize {
         let cells = self.rows.iter().filter_map(|row| row.get(column));
         let longest =
@@ -86,6 +97,7 @@ mod tests {
             rows: vec![vec!["<a>".into(), "7".into()]],
         };
         assert_eq!(table.to_text(), "T\nname  value\n----  -----\n<a>       7\n");
+        assert_eq!(table.to_markdown(), "| name | value |\n|---|---|\n| <a> | 7 |\n");
         assert!(table.to_html().contains("<td>&lt;a&gt;</td><td class=\"n\">7</td>"));
     }
 }

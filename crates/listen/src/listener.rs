@@ -32,7 +32,8 @@ pub struct Limits {
     pub head_bytes: usize,
     /// Timeout for the head of a request to arrive, which also ends idle connections.
     pub head_within: Duration,
-    /// Timeout for a client that reads nothing of its answer. Callers may apply it to request bodies with a [`crate::Stall`].
+    /// Timeout for a client that reads its answer too slowly or not at all (see [`crate::Stall`]). Callers may apply
+    /// it to request bodies with a [`crate::Stall`].
     pub stall_within: Duration,
 }
 

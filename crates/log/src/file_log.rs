@@ -24,7 +24,7 @@ const DAMAGED: &str = "damaged";
 /// Smallest file that is worth rewriting, in bytes.
 const REWRITTEN_BYTES_MIN: u64 = 1 << 20;
 
-/// The words by which a log is known.
+/// The name, the first bytes and the locking of a log's file.
 #[derive(Debug, Clone, Copy)]
 pub struct FileLogFormat {
     /// Name of the log in messages.
@@ -90,8 +90,9 @@ pub(crate) struct Scanned<T> {
 }
 
 impl FileLog {
-    /// Opens a log, or creates it, and reads it to its end. `decode` decodes a record; `None`: it is of a newer
-    /// version. Returns `WouldBlock` if another process has the locked file open.
+    /// Opens a log, or creates it, and reads it to its end. `decode` decodes a record; if it returns `None`, the
+    /// record is of a newer version, and the call fails. Fails with `WouldBlock` if another process has the locked
+    /// file open.
     pub fn open<T>(
         path: &Path,
         format: FileLogFormat,
@@ -131,7 +132,7 @@ impl FileLog {
         }
         if let Some(must_be_kept) = torn {
             let (path, end, name) = (self.path.display(), self.writer.end(), self.format.name);
-            tracing::warn!(%path, end, "the {name} ends in an incomplete frame, which is removed");
+            tracing::warn!(%path, end, "the {name} has an incomplete or damaged frame that is not known to be synced, and is cut there");
             cut_torn_tail(&self.path, end, must_be_kept)?;
         }
         // An earlier process may have ended without a sync.
@@ -142,7 +143,7 @@ impl FileLog {
 
     /// Appends a record as one frame.
     ///
-    /// # Panics If the log has damage and was not rewritten, or as [`encode_frame`].
+    /// Panics if the log has damage and was not rewritten, and if the record is empty.
     pub fn append(&mut self, record: &[u8]) -> io::Result<()> {
         assert!(!self.is_damaged, "a record behind damage would be lost with it");
         let begin = self.writer.end();
@@ -234,7 +235,7 @@ impl FileLog {
             Ok(()) => self.mark.end = end,
             Err(error) => {
                 let name = self.format.name;
-                tracing::debug!(%error, "cannot write up to where the {name} is synced");
+                tracing::debug!(%error, "cannot record up to which position the {name} is synced");
             }
         }
     }

@@ -29,7 +29,7 @@ pub(crate) const LOST: &str = "lost";
 
 /// Encodes a frame. `InvalidInput`: the body is longer than 1 GiB.
 ///
-/// # Panics If the body is empty: a reader would take the frame for damage.
+/// Panics if the body is empty: a reader would take the frame for damage.
 pub fn encode_frame(body: &[u8]) -> io::Result<Vec<u8>> {
     Ok([&head_of(body)?[..], body].concat())
 }
@@ -68,7 +68,7 @@ impl FrameWriter {
 
     /// Appends a frame. Short frames are written in one call, so that a crash mostly leaves them whole or not at all.
     ///
-    /// # Panics As [`encode_frame`].
+    /// Panics if the body is empty.
     pub fn append(&mut self, body: &[u8]) -> io::Result<()> {
         let head = head_of(body)?;
         let written = match body.len() <= SINGLE_WRITE_BYTES_MAX {

@@ -127,7 +127,9 @@ impl Applier {
             let _commit_lock = self.lock_log();
             self.tables.begin_flush()?;
         }
-        self.tables.finish_flush()
+        self.tables.finish_flush()?;
+        // Commits went on during the flush.
+        self.progress.sync(&self.tables)
     }
 
     pub(crate) fn register(&self, consumer: &str, at: Seqno) -> Result<(), LogError> {

@@ -234,6 +234,12 @@ impl Engine for DiskEngine {
         Arc::new(self.tables.snapshot())
     }
 
+    fn snapshot_with_head(&self) -> Result<(Arc<dyn Reader>, Seqno), EngineError> {
+        let snapshot = self.tables.snapshot();
+        let head = snapshot.head()?;
+        Ok((Arc::new(snapshot), head))
+    }
+
     fn commit(&self, commit: Commit) -> Result<Seqno, CommitError> {
         self.applier.commit(commit)
     }

@@ -31,7 +31,7 @@ pub enum OpenError {
     /// The tables are RocksDB's, and this build does not include RocksDB.
     #[error(
         "the metadata in '{}' is in RocksDB tables, and this build of tenon has no RocksDB; use a build that has it, or convert the volume: \
-         `tenon backup` with that build, then `tenon restore` with this one",
+         `tenon dump` with that build, then `tenon load` with this one",
         .0.display()
     )]
     NoRocksDb(PathBuf),

@@ -3,11 +3,21 @@
 use crate::layer;
 use crate::records::first_rows;
 use crate::row;
-use meta::{EngineError, KeyRange, Reader, Rows, Versioned, schema};
+use meta::codec::decode_head;
+use meta::{EngineError, KeyRange, Reader, Rows, Seqno, Versioned, schema};
 use std::ops::Bound;
 
 /// A view of the tables that no later commit changes.
 pub(crate) struct Snapshot(pub(crate) layer::Snapshot);
+
+impl Snapshot {
+    /// Returns the newest commit in the view. A commit and the head record are published together.
+    pub(crate) fn head(&self) -> Result<Seqno, EngineError> {
+        let missing = || EngineError::Corrupt("the head record is missing".into());
+        let record = self.0.get(&schema::head())?.ok_or_else(missing)?;
+        Ok(decode_head(&record)?.head)
+    }
+}
 
 impl Reader for Snapshot {
     fn get(&self, key: &[u8]) -> Result<Option<Versioned>, EngineError> {

@@ -168,6 +168,12 @@ impl Engine for PostgresEngine {
         Arc::new(Snapshot::begin(&self.link))
     }
 
+    fn snapshot_with_head(&self) -> Result<(Arc<dyn Reader>, Seqno), EngineError> {
+        let snapshot = Snapshot::begin(&self.link);
+        let head = snapshot.head()?;
+        Ok((Arc::new(snapshot), head))
+    }
+
     fn is_remote(&self) -> bool {
         true
     }

@@ -42,6 +42,12 @@ pub(crate) async fn last(
     row.as_ref().map(record).transpose()
 }
 
+/// Returns the newest commit.
+pub(crate) async fn head(connection: &Connection) -> Result<Seqno, Failure> {
+    let row = connection.client.query_one(&connection.statements.head, &[]).await?;
+    Ok(seqno(column(&row, 0)?))
+}
+
 /// A range from a key to the key before another one, if there is one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ScanRange {

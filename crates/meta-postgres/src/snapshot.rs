@@ -6,7 +6,7 @@ use crate::connection::Connection;
 use crate::error::Failure;
 use crate::link::Link;
 use crate::reads::{self, ScanRange};
-use meta::{EngineError, KeyRange, Reader, Rows, Versioned};
+use meta::{EngineError, KeyRange, Reader, Rows, Seqno, Versioned};
 use std::future::Future;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -24,6 +24,11 @@ impl Snapshot {
         let (opening, budget) = (link.clone(), link.budget());
         let begun = link.wait_for(async move { within(budget, begin(&opening)).await });
         Self { link: link.clone(), connection: begun.flatten().map(Arc::new) }
+    }
+
+    /// Returns the newest commit that the snapshot contains.
+    pub(crate) fn head(&self) -> Result<Seqno, EngineError> {
+        self.read(|connection| async move { reads::head(&connection).await })
     }
 
     /// Runs a read. A connection that is lost is not replaced, because another one sees another state.

@@ -172,6 +172,7 @@ statements! {
     scan: format!("SELECT {COLUMNS} FROM record WHERE key >= $1 AND key < $2 ORDER BY key LIMIT $3");
     scan_to_end: format!("SELECT {COLUMNS} FROM record WHERE key >= $1 ORDER BY key LIMIT $2");
     last: format!("SELECT {COLUMNS} FROM record WHERE key >= $1 AND key < $2 ORDER BY key DESC LIMIT 1");
+    head: "SELECT head FROM head".to_owned();
     lock_head: "SELECT head FROM head FOR UPDATE".to_owned();
     commit: format!("WITH {CHECKS}, {WRITES}, {MOVE_HEAD}");
     add_run: format!("WITH {CHECKS}, {RUN_WRITES}, {MOVE_HEAD}");

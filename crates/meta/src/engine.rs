@@ -31,6 +31,8 @@ pub trait Engine: Reader + fmt::Debug {
     /// even after they are replaced or removed.
     fn snapshot(&self) -> Arc<dyn Reader>;
 
+    /// Like [`Engine::snapshot`], with the newest commit that the view contains.
+    fn snapshot_with_head(&self) -> Result<(Arc<dyn Reader>, Seqno), EngineError>;
     /// Returns whether each call crosses a network. Then reads are worth batching, and a snapshot must not exist for long, for example while
     /// a file is open: it takes a connection, and the database cannot clean its tables up meanwhile.
     fn is_remote(&self) -> bool {

@@ -105,6 +105,11 @@ impl Engine for MemoryEngine {
         Arc::new(Snapshot(self.read().table.clone()))
     }
 
+    fn snapshot_with_head(&self) -> Result<(Arc<dyn Reader>, Seqno), EngineError> {
+        let state = self.read();
+        Ok((Arc::new(Snapshot(state.table.clone())), state.head))
+    }
+
     fn commit(&self, commit: Commit) -> Result<Seqno, CommitError> {
         self.write().commit(commit)
     }

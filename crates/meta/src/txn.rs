@@ -203,8 +203,13 @@ impl<R: Reader + ?Sized> Txn for Staged<'_, R> {
         loop {
             let base = self.base.last(&range)?;
             let written = self.writes.range(range.from.clone()..range.to.clone()).next_back();
-            let Some(key) = base.map(|(key, _)| key).max(written.map(|(key, _)| key.clone())) else {
-                return Ok(None);
+            let written = written.map(|(key, _)| key.clone());
+            let key = match (base, written) {
+                (Some((key, found)), written) if written.as_ref().is_none_or(|written| *written < key) => {
+                    return Ok(Some((key, found.value)));
+                }
+                (_, Some(written)) => written,
+                (_, None) => return Ok(None),
             };
             match self.read(&key, false)? {
                 Some(value) => return Ok(Some((key, value))),

@@ -63,6 +63,10 @@ impl<F: Fn(usize) + Send + Sync> Engine for HookedEngine<F> {
         self.0.snapshot()
     }
 
+    fn snapshot_with_head(&self) -> Result<(Arc<dyn Reader>, Seqno), EngineError> {
+        self.0.snapshot_with_head()
+    }
+
     fn commit(&self, commit: Commit) -> Result<Seqno, CommitError> {
         self.inner().commit(commit)
     }

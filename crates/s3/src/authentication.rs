@@ -1,8 +1,8 @@
 //! Checks of the parameters by which a request authenticates (S3 API Reference, "Authenticating requests: AWS Signature
 //! Version 4").
 //!
-//! Everything but the signature is checked here: form, region, expiry and the list of signed headers, so that errors tell clients
-//! what is wrong. `s3s` verifies the signatures.
+//! Everything but the signature is checked here: form, region, expiry, session token and the list of signed headers,
+//! so that errors tell clients what is wrong. `s3s` verifies the signatures.
 
 use http::HeaderMap;
 use http::request::Parts;
@@ -41,7 +41,8 @@ pub(crate) struct SigningContext<'a> {
 /// Parameters of signature version 2, which is not supported.
 const V2_PARAMETERS: [&str; 2] = ["Signature", "AWSAccessKeyId"];
 
-/// Refuses a request with malformed or contradictory authentication parameters.
+/// Refuses a request whose authentication parameters are malformed or contradictory, have expired, or have the wrong
+/// session token.
 pub(crate) fn check(head: &Parts, query: &Query, context: SigningContext<'_>) -> Result<(), S3Error> {
     let headers = &head.headers;
     let is_v2 = V2_PARAMETERS.iter().any(|name| query.has(name));

@@ -22,7 +22,8 @@ use crate::users::Role;
 pub(crate) struct Authorizer(pub(crate) Arc<EndpointContext>);
 
 impl Authorizer {
-    /// Authorizes what a request does to its target. Error: `AccessDenied`.
+    /// Authorizes what a request does to its target. Errors: `AccessDenied`, and `InvalidRequest` for an unsigned
+    /// request that sets response headers.
     pub(crate) async fn authorize_target(&self, scope: &RequestScope, headers: &HeaderMap) -> S3Result<()> {
         let (caller, bucket, key) = (&scope.caller, scope.target.bucket(), scope.target.key());
         if caller.signer.is_none() && scope.operation.handler == Handler::Route {

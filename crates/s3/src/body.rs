@@ -16,8 +16,8 @@ use crate::checksums::{BodyDigest, Checksum, Digests};
 use crate::error::{body_error, from_store, from_upload, incomplete};
 use crate::metadata_names::CHECKSUM;
 
-/// Bodies up to this length are buffered and stored by one call. Longer bodies are streamed, or stored in parts of this
-/// length.
+/// Bodies up to this length are buffered and stored by one call, longer bodies in parts of this length. A store that
+/// takes streams gets bodies longer than [`SMALL_BYTES`] as a stream instead.
 const PART_BYTES: u64 = 8 << 20;
 /// The memory charged for a body that the store takes as a stream: buffers of the store (1 MiB on a drive) and of the
 /// connection. It also bounds the number of such bodies at a time.
@@ -235,7 +235,7 @@ async fn put_multipart(
     if stored.is_err()
         && let Err(error) = upload.abort().await
     {
-        tracing::warn!(key = %new_object.key, %error, "cannot abort a failed upload; its parts remain in the store");
+        tracing::warn!(key = %new_object.key, %error, "cannot abort the multipart upload of an object that could not be stored; its parts may remain in the store");
     }
     stored
 }

@@ -31,12 +31,12 @@ use crate::wire::Verifier;
 /// The configuration of an endpoint.
 #[derive(Debug, Clone)]
 pub struct EndpointOptions {
-    /// The users, who may change while the endpoint serves. Without any user, only requests that bucket policies allow
-    /// to everybody succeed.
+    /// The users, who may change while the endpoint serves. Without any user, only requests that a bucket's policy or
+    /// ACL allows to everybody succeed.
     pub users: Users,
     /// The region that all buckets report.
     pub region: String,
-    /// Domains for virtual-hosted-style requests: the host's first label below one of them is the bucket. Without any,
+    /// Domains for virtual-hosted-style requests: the part of the host before one of them is the bucket. Without any,
     /// only path-style requests work.
     pub domains: Vec<String>,
     /// Webhooks that notification configurations can send events to, by name.

@@ -111,7 +111,7 @@ pub(crate) fn body_error(error: StdError) -> S3Error {
     match error.downcast::<S3Error>() {
         Ok(error) => *error,
         Err(error) => {
-            tracing::debug!(%error, "a request body ended early");
+            tracing::debug!(%error, "a request body could not be read to its end");
             incomplete()
         }
     }

@@ -28,6 +28,7 @@ pub(crate) struct ResponseContext {
     pub(crate) error_context: ErrorContext,
     /// The operation, if the request was not refused at once.
     pub(crate) operation: Option<&'static Operation>,
+    /// Whether the request is a HEAD of a part, whose response has the status 206.
     pub(crate) is_part: bool,
     /// The `Expires` header that a GET asks for by `response-expires`, verbatim.
     pub(crate) expires: Option<HeaderValue>,

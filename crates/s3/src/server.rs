@@ -1,4 +1,5 @@
-//! The endpoint as an HTTP server: connections, stalled bodies, panics, and the access log.
+//! The endpoint as an HTTP server: connections, stalled bodies, panics, the access log, and the start of the
+//! lifecycle worker.
 
 use bytes::Bytes;
 use futures_util::FutureExt as _;

@@ -139,7 +139,8 @@ impl Users {
         self.list().by_key.len()
     }
 
-    /// Returns the owner of buckets without any other: the first administrator's access key.
+    /// Returns the owner of buckets without any other: the first administrator's access key, or `tenon` if there is
+    /// no administrator.
     pub(crate) fn default_owner(&self) -> String {
         let list = self.list();
         let admin = list.by_key.values().find(|user| user.role == Role::Admin);

@@ -56,6 +56,28 @@ async fn s578_attributes_are_listed_to_callers_who_may_read_every_object() {
     }
 }
 
+/// An upload id marker belongs to the key marker; the id of another key's upload was taken for one of an ended upload.
+#[tokio::test]
+async fn an_upload_id_marker_of_another_key_is_refused() {
+    let server = start(&[]).await;
+    let mut ids = Vec::new();
+    for key in ["a", "b", "b"] {
+        let begun = send(&server, Some(KEY), ("POST", &format!("/bucket/{key}"), "uploads"), &[], "").await;
+        ids.push(begun.is(200).element("UploadId").unwrap().to_owned());
+    }
+    let after = async |id: &str| list(&server, &format!("uploads&key-marker=b&upload-id-marker={id}")).await;
+    after(&ids[0]).await.errs(400, "InvalidArgument");
+    after("no-id").await.errs(400, "InvalidArgument");
+    assert_eq!(after(&"0".repeat(32)).await.is(200).body.matches("<Upload>").count(), 2);
+    let listed = [after(&ids[1]).await.is(200), after(&ids[2]).await.is(200)];
+    let counts = listed.map(|answer| answer.body.matches("<Upload>").count());
+    assert_eq!(
+        counts.iter().sum::<usize>(),
+        1,
+        "the upload that is listed second follows the other: {counts:?}"
+    );
+}
+
 /// Any base64 was accepted as a token, and the listing began at an arbitrary key: a client that mixed up tokens saw an
 /// empty bucket.
 #[tokio::test]

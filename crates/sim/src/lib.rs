@@ -2,7 +2,8 @@
 //!
 //! Owns the simulated clocks, the simulated block device ([`device`]) and the worlds. Each world compares a layer of Tenon with a
 //! model while faults are injected: [`namespace`] tests `meta`, [`files`] tests `vfs` with all layers below it, [`dual`] tests
-//! files and objects of one volume with foreign writers in its bucket, and [`drive`](crate::drive) tests the object drive.
+//! files and objects of one volume with foreign writers in its bucket, [`drive`](crate::drive) tests the object drive, and [`metadata_backup`]
+//! tests `backup`.
 //! `cargo run -p sim -- --seed N` runs one seed again.
 //!
 //! Refuses: to read the machine's clock or environment, to start threads, and to be a dependency of the product.
@@ -18,6 +19,7 @@ pub mod device;
 pub mod drive;
 pub mod dual;
 pub mod files;
+pub mod metadata_backup;
 pub mod namespace;
 
 pub use clock::{RuntimeClock, SimClock};

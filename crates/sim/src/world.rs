@@ -9,6 +9,7 @@ pub type World = (&'static str, fn(u64) -> Result<Report, Failure>);
 /// Every kind of world.
 pub const WORLDS: &[World] = &[
     ("namespace", crate::namespace::world),
+    ("backup", crate::metadata_backup::world),
     ("files", crate::files::world),
     ("dual", crate::dual::world),
     ("drive", crate::drive::world),

@@ -11,6 +11,30 @@ fn namespace_worlds_match_their_models() {
 }
 
 #[test]
+fn backup_worlds_match_their_history() {
+    let events = [
+        "ops",
+        "passes",
+        "failed passes",
+        "crashes",
+        "restorations",
+        "replaced machines",
+        "damaged objects",
+        "fallbacks",
+    ];
+    check_worlds(sim::metadata_backup::world, 200, &events);
+}
+
+/// The cursor of a restored engine, whose epoch had no snapshot yet, equalled the end of the epoch of the machine before. The exporter continued that
+/// epoch, with commits of another history.
+#[test]
+fn backup_worlds_that_once_failed() {
+    if let Err(failure) = sim::metadata_backup::world(132) {
+        panic!("{failure}");
+    }
+}
+
+#[test]
 fn files_worlds_match_their_models() {
     let events = [
         "ops",

@@ -115,7 +115,7 @@ impl Beanstalkd {
                 "DELETED" => {}
                 // The reservation expired, so the server delivers the job again.
                 "NOT_FOUND" => {
-                    tracing::debug!(source = ?self, job, "the reservation of a job has expired; it is delivered again")
+                    tracing::debug!(source = ?self, job, "a processed job is not reserved by this client any more; unless it was deleted, it is delivered again")
                 }
                 line => return Err(format!("unexpected response '{line}' to 'delete'")),
             }

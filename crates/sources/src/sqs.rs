@@ -132,7 +132,9 @@ impl Queue {
             for more in join_all(more.map(|asked| self.receive_some(left - asked, 0))).await {
                 match more {
                     Ok(more) => messages.extend(more),
-                    Err(error) => tracing::debug!(%error, "a request for further messages failed"),
+                    Err(error) => {
+                        tracing::debug!(%error, "a request for further messages failed; the messages that were received are used")
+                    }
                 }
             }
         }

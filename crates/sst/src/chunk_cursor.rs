@@ -20,8 +20,8 @@ impl<S: ChunkSource + ?Sized> ChunkSource for Arc<S> {
     }
 }
 
-/// A cursor that copies some entries at a time, so that the map is locked only meanwhile. Entries that are inserted behind the current
-/// position are not seen.
+/// A cursor that copies some entries at a time, so that the map is locked only meanwhile. It does not see an entry
+/// that is inserted at or before the last key that it has copied.
 #[derive(Debug)]
 pub struct ChunkCursor<S> {
     source: S,

@@ -91,6 +91,11 @@ impl<S: Source> Table<S> {
         Ok(self.candidate_partition(key, true)?.flatten().is_some())
     }
 
+    /// Returns the id that distinguishes the table in its cache.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
     /// Returns the number of entries.
     pub fn entries(&self) -> u64 {
         self.entries

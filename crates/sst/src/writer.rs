@@ -68,7 +68,8 @@ pub struct Writer<W> {
 }
 
 impl<W: Write> Writer<W> {
-    /// Begins an empty table. The sink receives writes of at least a block.
+    /// Begins an empty table. The sink receives one write for each block, filter and index, and one for the end of
+    /// the table.
     pub fn new(sink: W, options: Options) -> Self {
         let options = Options {
             block_bytes: options.block_bytes.min(BLOCK_BYTES_MAX),
@@ -94,8 +95,8 @@ impl<W: Write> Writer<W> {
     ///
     /// # Errors
     ///
-    /// [`Error::OutOfOrder`] and [`Error::TooLong`] reject this entry and leave the table unchanged. After [`Error::Io`] the table
-    /// is unusable.
+    /// [`Error::OutOfOrder`], and [`Error::TooLong`] for a key or a value, reject this entry and leave the table
+    /// unchanged. After [`Error::Io`], and after [`Error::TooLong`] for an index, the table is unusable.
     pub fn add(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         check_len("a key", key.len(), KEY_LEN_MAX)?;
         check_len("a value", value.len(), VALUE_LEN_MAX)?;

@@ -60,10 +60,12 @@ pub struct Outcome {
 pub struct ConflictCallbacks {
     /// Decides whose object keeps the key. If the conflict is not complete the decision must be [`Resolution::OursTo`].
     pub decide: Arc<dyn Fn(&KeyConflict) -> Resolution + Send + Sync>,
-    /// Records where both objects are: before their object is replaced, and again once all is done. After an error
-    /// the upload is retried.
+    /// Records where both objects are. Called once after ours was stored under another key, or before their object is
+    /// replaced and again afterwards. After an error the upload or move is retried.
     pub record: Arc<dyn Fn(Outcome) -> BoxFuture<'static, Result<()>> + Send + Sync>,
-    /// Called when their object keeps the key and our change is no longer visible.
+    /// Called for a key whose visible object a resolution has changed. The write-back log calls it when our change
+    /// was set aside; the mover calls it for the key in conflict and for the key of the loser, whichever object keeps
+    /// the key.
     pub resolved: Arc<dyn Fn(&ObjectKey) + Send + Sync>,
 }
 
@@ -102,7 +104,7 @@ impl Decisions {
         Self { callbacks: Mutex::default(), lost, entropy }
     }
 
-    /// Makes conflicts wait until the callbacks are set.
+    /// Notes that the callbacks will be set later. The write-back log does not decide conflicts until then.
     pub(crate) fn await_callbacks(&self) {
         *self.state() = CallbacksState::Awaited;
     }
@@ -139,7 +141,7 @@ impl Decisions {
         }
     }
 
-    /// Reports that our change of a key is no longer visible.
+    /// Calls the callback `resolved`, if callbacks are set.
     pub(crate) fn report_resolved(&self, key: &ObjectKey) {
         if let Some(callbacks) = self.callbacks() {
             (callbacks.resolved)(key);

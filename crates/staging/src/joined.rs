@@ -274,7 +274,7 @@ struct JoinedUpload {
     upload: Arc<dyn Multipart>,
     name: String,
     key: ObjectKey,
-    /// Open buckets, from which ranges of objects may be copied.
+    /// The buckets that were open when the upload began. Ranges of objects in other buckets are not found.
     opened: HashMap<String, Arc<dyn ObjectStore>>,
 }
 

@@ -61,8 +61,8 @@ impl Leases {
         Self { store, prefix, entropy, local_locks: KeyedLocks::default() }
     }
 
-    /// Runs `work` while holding the leases on all `texts`. Returns `None` if another machine holds one of them for a
-    /// minute.
+    /// Runs `work` while holding the leases on all `texts`. Returns `None` without running `work` if the leases
+    /// cannot all be taken within a minute, because another machine or another task holds one.
     pub async fn holding<T>(&self, texts: &[&[u8]], work: impl Future<Output = T>) -> Result<Option<T>> {
         let keys = texts.iter().map(|text| self.key(text)).collect::<Result<BTreeSet<_>>>()?;
         let mut guards = Vec::with_capacity(keys.len());
@@ -102,7 +102,7 @@ impl Leases {
             match self.put(key, condition).await {
                 Ok(held) => {
                     if lapsed.is_some() {
-                        tracing::info!(%key, "took over a lease that its mount does not renew");
+                        tracing::info!(%key, "took over a lease that was not renewed in time");
                     }
                     return Ok(held);
                 }
@@ -149,7 +149,7 @@ impl Leases {
             match self.put(&lease.key, Precondition::Matches(lease.etag.clone())).await {
                 Ok(renewed) => *lease = renewed,
                 Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)) => {
-                    tracing::warn!(key = %lease.key, "another mount took over a lease that this mount had not renewed in time");
+                    tracing::warn!(key = %lease.key, "the lease in the bucket is not the one that this mount stored last, so this mount has lost it");
                     lease.is_lost = true;
                 }
                 Err(error) => {
@@ -165,7 +165,7 @@ impl Leases {
             let left = CERTAINLY_HELD.saturating_sub(lease.renewed_at.elapsed());
             let deleted = self.store.delete(&lease.key, Precondition::Matches(lease.etag));
             if !matches!(timeout(left, deleted).await, Ok(Ok(()))) {
-                tracing::debug!(key = %lease.key, "cannot delete a lease in time; it will lapse");
+                tracing::debug!(key = %lease.key, "could not delete a lease in time; if it still exists, it lapses");
             }
         }
     }

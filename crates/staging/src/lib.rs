@@ -1,14 +1,15 @@
 //! Stores that stand in front of a bucket.
 //!
 //! Owns the write-back log ([`writeback`]), which acknowledges changes before the bucket has them; the rename mover
-//! ([`mover`]), whose renames return at once; leases in the bucket ([`leases`]); and several buckets as one store
-//! ([`joined`]); and the words of conflicts ([`conflict`]). Each is an [`ObjectStore`](store::ObjectStore) over any other, except leases, which use one.
+//! ([`mover`]), whose renames return at once; several buckets as one store ([`joined`]); leases in a bucket
+//! ([`leases`]); and the types of conflicts ([`conflict`]). The first three are [`ObjectStore`](store::ObjectStore)s
+//! over other stores.
 //!
 //! Out of scope: how a store reaches its objects; which of two conflicting objects keeps the key, which a callback
 //! decides.
 //!
 //! Invariants: a change that was acknowledged is in a log or in the bucket; another client's object is replaced only
-//! when a caller's condition or the conflict callback says so.
+//! if a caller set no condition or one that it meets, or if the conflict callback decides so.
 
 pub mod conflict;
 mod etag_aliases;

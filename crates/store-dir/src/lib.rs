@@ -10,9 +10,9 @@
 //! is not listed. Removing the last object of a directory removes the directory. A file whose path is too long for a
 //! key is not an object.
 //!
-//! Invariants: an object is created, replaced and removed by one rename or unlink, so that readers see the old bytes or
-//! the new; with [`Durability::Flush`] the change is on the disk when the call returns; preconditions are atomic among
-//! the callers of one process, `Absent` also among processes.
+//! Invariants: an object is created, replaced and removed by one rename or unlink, so that readers see the old bytes
+//! or the new; with [`Durability::Flush`] the change is on the disk when the call returns; preconditions are atomic
+//! among the callers of one store and its clones, `Absent` also among stores and processes.
 
 mod buckets;
 mod commit;
@@ -61,7 +61,7 @@ pub enum Durability {
 pub struct DirOptions {
     /// The failures that a write survives.
     pub durability: Durability,
-    /// Never write, and do not make the directory `.tenon-store`.
+    /// Whether all writes are refused. The directory `.tenon-store` is then not made.
     pub read_only: bool,
 }
 
@@ -82,10 +82,12 @@ struct Shared {
 }
 
 impl DirStore {
-    /// Opens an existing directory. Blocks for a few system calls.
+    /// Opens an existing directory and, unless read-only, removes abandoned files in `.tenon-store`. Blocks for the
+    /// system calls.
     ///
-    /// Errors: `NoSuchBucket` if there is no such directory, `Unsupported` if its file system has no extended
-    /// attributes, `Denied` without permission.
+    /// Errors: `NoSuchBucket` if there is no such directory, `Denied` without permission; unless read-only also
+    /// `Unsupported` if its file system has no extended attributes, and `Invalid` if `.tenon-store` is not a
+    /// directory.
     pub fn open(
         path: &Path,
         options: DirOptions,

@@ -124,7 +124,8 @@ impl Texts {
 
     /// Keeps only the first `len` texts, in a new buffer without gaps.
     fn cut(&mut self, len: usize) {
-        let mut kept = Self::default();
+        let kept_bytes = self.spans.iter().take(len).map(|span| usize::from(span.len)).sum();
+        let mut kept = Self { bytes: Vec::with_capacity(kept_bytes), spans: Vec::with_capacity(len) };
         self.spans.iter().take(len).for_each(|&span| kept.push([self.get(span), b""]));
         *self = kept;
     }
@@ -168,6 +169,8 @@ impl Snapshots {
         {
             return Ok(Some(kept));
         }
+        // Whatever is cached of the level does not serve; it would take memory beside the new snapshot.
+        self.lock().remove(prefix);
         let Some(snapshot) = read(tree, prefix, from, self.limits.window_names)? else { return Ok(None) };
         let snapshot = Arc::new(snapshot);
         if is_settled(&snapshot, clock.now()) {
@@ -209,9 +212,13 @@ impl Cache {
             if self.cost <= to_cost {
                 return;
             }
-            if let Some((_, old)) = self.by_prefix.remove(&key) {
-                self.cost -= old.cost();
-            }
+            self.remove(&key);
+        }
+    }
+
+    fn remove(&mut self, prefix: &[u8]) {
+        if let Some((_, old)) = self.by_prefix.remove(prefix) {
+            self.cost -= old.cost();
         }
     }
 }
@@ -304,7 +311,8 @@ impl<'a> LevelReader<'a> {
             return;
         }
         self.texts.push(pieces);
-        if self.texts.spans.len() >= 2 * self.names_max {
+        // File systems return names in no order, so that few names are below the last one that fits after the first cuts.
+        if self.texts.spans.len() > self.names_max + self.names_max / 4 {
             self.cut();
         }
     }

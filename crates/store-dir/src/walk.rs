@@ -1,6 +1,7 @@
 //! Listing a page of keys: a walk through the levels in byte order, from the page's beginning.
 //!
-//! Only the levels on the path to the page are read, and only the files of returned entries are opened.
+//! Only the levels on the path to the page are read, and the levels below a common prefix until one object is found.
+//! Only the files of returned entries are opened.
 
 use super::place::Place;
 use super::record::{OpenObject, etag_of, modified, size_bytes};

@@ -49,7 +49,7 @@ impl AwsService {
     /// Makes a client of a service at the host of a URL; `name` is the service's name in signatures.
     ///
     /// # Errors
-    /// If the URL is invalid, or if there are no trusted certificates.
+    /// If the URL or the region is invalid, or if there are no trusted certificates.
     pub fn new(
         name: &'static str,
         url: &str,
@@ -91,7 +91,7 @@ impl AwsService {
     /// Posts a document and waits up to `within` for the whole response.
     ///
     /// # Errors
-    /// If there is no response, or if its status is not a success.
+    /// If there are no credentials, if there is no response in time, or if its status is not a success.
     pub async fn post(
         &self,
         headers: &[(&'static str, &'static str)],

@@ -3,8 +3,8 @@
 //! A single CopyObject request has the throughput of one stream and a limit of 5 GiB. Part copies do not copy headers and
 //! tags, so both are read first.
 //!
-//! Invariants: a client copies at most [`PARTS_AT_ONCE`] parts at a time over all objects; the parts of a failed or
-//! cancelled copy are freed.
+//! Invariants: the copies of a client have at most [`PARTS_AT_ONCE`] parts in flight together; the parts of a failed
+//! or cancelled copy are freed, unless the abort of its upload fails.
 
 use super::S3Store;
 use super::learned::{LARGE_BYTES_MIN, PARTS_AT_ONCE};
@@ -20,7 +20,8 @@ const PART_BYTES_MIN: u64 = 16 << 20;
 /// Maximum number of parts of an object.
 const PARTS_MAX: u64 = 10_000;
 impl S3Store {
-    /// Describes the source of a copy if it is large; `None` if it is not, or if it is missing or was replaced.
+    /// Describes the source of a copy if it is large; `None` if it is not, or if it is missing or was replaced. If
+    /// the size is not given, also `None` until the client has seen a large object.
     pub(super) async fn large(
         &self,
         from: &ObjectRef,
@@ -116,7 +117,7 @@ impl Drop for AbortGuard {
 /// Aborts an upload. A failure is only logged, so that the caller returns the copy's own error.
 async fn abort_upload(upload: Arc<S3Multipart>) {
     if let Err(error) = upload.abort().await {
-        tracing::warn!(%error, "could not abort the upload of a failed copy; its parts stay in the bucket");
+        tracing::warn!(%error, "could not abort the upload of a failed or cancelled copy; its parts may stay in the bucket");
     }
 }
 

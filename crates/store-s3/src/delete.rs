@@ -1,7 +1,8 @@
 //! Removing objects.
 //!
-//! Few servers honour a precondition of DELETE. So it is checked by a HEAD before, and is also sent with the DELETE. On
-//! servers that ignore it, a change between the two requests goes unnoticed.
+//! Few servers honour a precondition of DELETE. So an etag is sent with the DELETE and, except on AWS, also checked
+//! by a HEAD before. If no object may exist, only a HEAD is sent. On servers that ignore the precondition, a change
+//! between the two requests goes unnoticed.
 
 use super::S3Store;
 use super::put::is_refused_condition;

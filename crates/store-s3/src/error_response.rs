@@ -1,7 +1,7 @@
 //! Error responses: conversion of S3's error codes to store errors.
 //!
-//! No message contains a secret: from an error document only code and message are used, never the fields in which
-//! servers repeat the signed request.
+//! No message contains a secret: from an error document only code, message and region are used, never the fields in
+//! which servers repeat the signed request.
 
 use super::call::{Call, Target};
 use super::credentials::ExpiryHint;

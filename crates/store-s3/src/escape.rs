@@ -90,8 +90,9 @@ fn base64_decode(text: &str) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// Encodes a metadata value for a header. Printable ASCII stays unchanged. Any other text, and text that looks like an
-/// RFC 2047 word, becomes one RFC 2047 word in base64 of UTF-8, the form that S3 itself uses for metadata.
+/// Encodes a metadata value for a header. Printable ASCII stays unchanged. Any other text, text that begins or ends
+/// with a space, and text that contains `=?`, becomes one RFC 2047 word in base64 of UTF-8, the form that S3 itself
+/// uses for metadata.
 pub(super) fn metadata_value(text: &str) -> Cow<'_, str> {
     let plain = text.bytes().all(|byte| matches!(byte, b' '..=b'~'));
     let edges = text.starts_with(' ') || text.ends_with(' ');

@@ -27,7 +27,7 @@ use store::{Clock, Entropy};
 
 const DECODED_LENGTH: HeaderName = HeaderName::from_static("x-amz-decoded-content-length");
 const TRAILER: HeaderName = HeaderName::from_static("x-amz-trailer");
-/// Headers of one connection, or of the client's signature.
+/// Headers of one connection, of the client's signature, or of a body in chunks.
 const DROPPED: [HeaderName; 11] = [
     HOST,
     AUTHORIZATION,

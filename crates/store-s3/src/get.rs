@@ -58,7 +58,8 @@ impl S3Store {
         }
     }
 
-    /// Reads an empty range, which HTTP cannot express, by a HEAD. The conditions are checked all the same.
+    /// Reads an empty range, which HTTP cannot express, by a HEAD. The etag and the start of the range are checked,
+    /// but always against the current version.
     async fn get_nothing(&self, key: &ObjectKey, options: &GetOptions, start: u64) -> Result<Object> {
         let meta = self.head_object(key).await?;
         if options.if_match.as_ref().is_some_and(|etag| *etag != meta.object.etag) {

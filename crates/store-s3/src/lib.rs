@@ -1,14 +1,17 @@
 //! A client of S3-compatible servers.
 //!
-//! Owns addressing, signing, the encoding of S3's operations, timeouts, retries, and the conversion of servers' errors.
-//! Counts every request ([`RequestCounts`]).
+//! Owns addressing, signing, the search for credentials, the encoding of S3's operations, timeouts, retries, and the
+//! conversion of servers' errors; also signed calls to other AWS services ([`AwsService`]) and the forwarding of
+//! other clients' requests ([`Forwarder`]). Counts every request of an [`S3Store`] or [`S3Buckets`]
+//! ([`RequestCounts`]).
 //!
-//! The client never normalises a key (paths are built byte by byte), reads the environment or the clock by itself,
-//! writes a secret to a log or an error, or copies a payload.
+//! The client never normalises a key (paths are built byte by byte), reads the environment or the time of day by
+//! itself, writes a secret to a log or an error, or copies a payload.
 //!
 //! Invariants: a body that is shorter than announced is an error or is resumed from the same object, never a short
-//! stream; a request is repeated only within the limits of [`RetryPolicy`]; a repeated conditional write that
-//! finds the object of its first attempt succeeds.
+//! stream; a request is repeated only within the limits of [`RetryPolicy`], and a few times more with renewed
+//! credentials or after a refusal that may be transient; a repeated conditional write that finds the object of its
+//! first attempt succeeds.
 
 mod aws_chunked;
 mod aws_service;

@@ -102,7 +102,8 @@ impl Retry {
         self.began.get_or_insert(now.checked_sub(so_long).unwrap_or(now));
     }
 
-    /// Records that an attempt succeeded, which refills the quota.
+    /// Records that an attempt succeeded, which refills the quota and clears the time that the operation has spent
+    /// ([`retry_budget`]).
     pub(super) fn record_success(&self) {
         retry_budget::set_spent(Duration::ZERO);
         if self.failed > 0 || self.quota.0.load(Ordering::Relaxed) < self.policy.quota {
@@ -133,7 +134,7 @@ impl Retry {
         }
         let pause = if self.quota.take() { self.pause(failure.retry_after) } else { self.policy.pause_max };
         let pause = pause.min(self.policy.budget - spent);
-        tracing::debug!(error = %failure.error, attempt = self.failed, pause_ms = pause.as_millis(), "trying again");
+        tracing::debug!(error = %failure.error, attempt = self.failed, pause_ms = pause.as_millis(), "a request failed and is tried again");
         tokio::time::sleep(pause).await;
         Ok(())
     }

@@ -1,8 +1,9 @@
 //! Attributes that S3's CopyObject does not copy.
 //!
-//! CopyObject copies user metadata and the descriptive headers, but the copy gets the bucket's default storage class and
-//! encryption, and no redirect (S3 API reference, CopyObject). This client preserves these attributes. It requests them
-//! from the source first, but only if it has ever seen an object with such attributes, since most buckets have none.
+//! CopyObject copies user metadata and the descriptive headers, but the copy gets the bucket's default storage class
+//! and encryption, and no redirect (S3 API reference, CopyObject). This client preserves these attributes. It
+//! requests them from the source first, but only if it has ever seen an object with such attributes, since most
+//! buckets have none. Until then, a copy of an object that it has not seen loses them.
 
 use super::S3Store;
 use super::learned::has_uncopied;

@@ -24,7 +24,9 @@ pub enum StoreError {
         reason: String,
     },
     /// The object at the key does not meet the [`Precondition`](crate::Precondition), or no longer does.
-    #[error("another client changed or created '{0}'")]
+    #[error(
+        "'{0}' does not meet the condition of the request: another client may have created, changed or deleted it"
+    )]
     PreconditionFailed(ObjectKey),
     /// The store cannot hold this key.
     #[error("the store cannot hold the key '{key}': {reason}")]
@@ -35,10 +37,10 @@ pub enum StoreError {
         reason: String,
     },
     /// The range asked for begins at or beyond the object's end.
-    #[error("the range begins beyond the end of '{0}'")]
+    #[error("the range begins at or beyond the end of '{0}'")]
     InvalidRange(ObjectKey),
     /// An object lock forbids removing the version or weakening its lock.
-    #[error("'{0}' is locked")]
+    #[error("an object lock protects '{0}'")]
     Locked(ObjectKey),
     /// Wrong credentials or no permission.
     #[error("access denied: {0}")]
@@ -56,15 +58,16 @@ pub enum StoreError {
     #[error("the store asks to slow down: {0}")]
     Throttled(String),
     /// No connection, no answer in time, or an internal error of the store.
-    #[error("the store does not answer: {0}")]
+    #[error("the store is unavailable: {0}")]
     Unavailable(String),
     /// The response is damaged: a short body, a wrong checksum or malformed content.
-    #[error("the store answered wrongly: {0}")]
+    #[error("the store's response is damaged or invalid: {0}")]
     Corrupt(String),
 }
 
 impl StoreError {
-    /// Replaces the key in an error by the key that the caller knows.
+    /// Replaces the key in a `NotFound`, `PreconditionFailed` or `InvalidRange` by the key that the caller knows.
+    /// Other errors are returned unchanged.
     pub fn about(self, key: &ObjectKey) -> Self {
         match self {
             Self::NotFound(_) => Self::NotFound(key.clone()),
@@ -74,7 +77,8 @@ impl StoreError {
         }
     }
 
-    /// Converts an I/O error of a local log, in which a store keeps changes that its bucket does not have yet.
+    /// Converts an I/O error of a local log, in which a store keeps changes that its bucket does not have yet: a full
+    /// disk is `Full`, any other error `Corrupt`.
     pub fn of_log(what: &str, error: std::io::Error) -> Self {
         match error.kind() {
             std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {

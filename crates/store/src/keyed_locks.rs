@@ -42,7 +42,7 @@ impl<K: Eq + Hash + Ord + Clone> KeyedLocks<K> {
 
     /// Locks two different keys. The first guard returned is that of `one`.
     ///
-    /// # Panics If the keys are equal: the second lock would wait forever.
+    /// Panics if the keys are equal, because the second lock would wait forever.
     pub async fn lock_both(&self, one: &K, other: &K) -> (KeyLock<'_, K>, KeyLock<'_, K>) {
         assert!(one != other, "one holder cannot lock a key twice");
         if one < other {

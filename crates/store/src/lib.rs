@@ -1,15 +1,16 @@
 //! The interface of object stores that the rest of Tenon uses, and its words.
 //!
 //! Owns the types [`ObjectKey`], [`ETag`], [`ObjectRef`] and [`Precondition`], the traits [`ObjectStore`] and
-//! [`Buckets`], the store in memory, the wrappers that inject faults and latency or trace requests, and the
-//! conformance suite that every implementation runs.
+//! [`Buckets`], the store in memory, the buckets of several accounts, the wrappers that inject faults and latency or
+//! trace requests, and the conformance suite that every implementation runs. Also owns what stores share: clocks and
+//! random numbers, the mapping of keys to file names, locks by key, and the retry budget.
 //!
-//! Out of scope: networks and disks, which the crates `store-s3` and `store-dir` reach; files, inodes and directories; normalising keys; reading the clock or drawing random numbers
-//! other than through [`Clock`] and [`Entropy`].
+//! Out of scope: networks and disks, which the crates `store-s3` and `store-dir` reach; inodes and directories;
+//! normalising keys; reading the clock or drawing random numbers other than through [`Clock`] and [`Entropy`].
 //!
-//! Invariants: a key is stored and listed byte for byte; a listing is in byte order;
-//! [`StoreError::is_retryable`] tells a caller whether to repeat the call; a `put` that fails leaves the old object
-//! unchanged.
+//! Invariants: a key is stored and listed byte for byte; a listing is in byte order; [`StoreError::is_retryable`]
+//! tells a caller whether to repeat the call; after a `put` that failed the key has the old object or, if only the
+//! response was lost, the whole new one.
 
 mod blocking;
 mod clock;

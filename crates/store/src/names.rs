@@ -14,7 +14,8 @@
 //! Everything else, `%` included, is literal, so ordinary keys look like themselves. The last row depends on the
 //! other keys of the bucket; the caller decides when it applies.
 //!
-//! Invariants: `entry(key)` and then `child_key` returns the key; two keys never share a name.
+//! Invariants: the path of a key ([`key_to_path`]) leads back to the key by `child_dir` and `child_key`; two keys
+//! never have the same path.
 
 use crate::key::{InvalidKey, ObjectKey};
 use std::borrow::Cow;
@@ -34,7 +35,7 @@ const HEAD_BYTES: usize = NAME_BYTES_MAX - 4;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadName {
     /// The name is one that only the escape produces.
-    #[error("names that begin with '%+' or '%=' are reserved for keys that are not names")]
+    #[error("file names that begin with '%+' or '%=' are reserved for object keys that cannot be file names")]
     Reserved,
     /// The key would be empty or too long.
     #[error(transparent)]
@@ -224,7 +225,9 @@ fn needs_percent(byte: u8) -> bool {
     byte == b'%' || byte == 0
 }
 
-fn percent_encode(raw: &[u8]) -> Vec<u8> {
+/// Returns a component in the percent form that follows `%!` and `%+` in names. The names keep the order of the components, except that
+/// NUL, as `%00`, sorts before `%25` instead of first.
+pub fn percent_encode(raw: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(raw.len());
     for &byte in raw {
         if needs_percent(byte) {
@@ -248,6 +251,19 @@ fn percent_decode(text: &[u8]) -> Option<Vec<u8>> {
         out.push(u8::from_str_radix(std::str::from_utf8(&hex).ok()?, 16).ok()?);
     }
     Some(out)
+}
+
+/// Decodes a text in percent form up to the first `%` that begins no encoded byte.
+pub fn percent_decode_beginning(text: &[u8]) -> Vec<u8> {
+    let mut end = 0;
+    while end < text.len() {
+        end += match &text[end..] {
+            [b'%', b'0', b'0', ..] | [b'%', b'2', b'5', ..] => 3,
+            [b'%', ..] => break,
+            _ => 1,
+        };
+    }
+    percent_decode(&text[..end]).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -312,6 +328,14 @@ mod tests {
         assert_eq!(inside.entry(&[b'x'; 255]), None);
         assert_eq!(inside.entry(&[b'x'; HEAD_BYTES]), None);
         assert_eq!(inside.entry(&[b'x'; 256]), Some(Entry::Object(vec![b'x'; 256 - HEAD_BYTES])));
+    }
+
+    #[test]
+    fn a_text_is_decoded_up_to_what_is_not_encoded() {
+        let raw = b"a\0 %!b";
+        assert_eq!(percent_decode_beginning(&percent_encode(raw)), raw);
+        assert_eq!(percent_decode_beginning(b"a%25b%2"), b"a%b");
+        assert_eq!(percent_decode_beginning(b"%zz"), b"");
     }
 
     #[test]

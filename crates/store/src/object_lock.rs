@@ -34,7 +34,8 @@ pub struct Retention {
 pub struct Lock {
     /// A lock with an end.
     pub retention: Option<Retention>,
-    /// A lock without an end, which must be removed explicitly; `None` if it was never set or removed.
+    /// A lock without an end, which must be removed explicitly; `Some(false)` after it was cleared, `None` if it was
+    /// never set.
     pub legal_hold: Option<bool>,
 }
 
@@ -87,8 +88,9 @@ impl Lock {
         is_retained || self.legal_hold == Some(true)
     }
 
-    /// Returns whether the retention may be changed to `next` now. It may always become longer; only a bypass makes
-    /// it shorter.
+    /// Returns whether the retention may be changed to `next` now. An expired retention may be changed to anything. A
+    /// compliance retention may only become longer. A governance retention may become longer in its own mode; any
+    /// other change needs the bypass.
     pub fn may_become(self, next: Option<Retention>, now: Timestamp, bypass_governance: bool) -> bool {
         let Some(old) = self.retention.filter(|old| old.until > now) else { return true };
         let is_weaker = next.is_none_or(|next| {

@@ -33,7 +33,7 @@ pub struct PutOptions {
     pub attributes: Attributes,
     /// Tags to store with the bytes.
     pub tags: Tags,
-    /// The etag to give the object, its MD5, for stores whose own etags do not depend on the bytes. Other stores ignore it.
+    /// The etag to give the object, its MD5, for stores that accept one. Other stores ignore it.
     pub etag: Option<ETag>,
 }
 
@@ -310,7 +310,7 @@ pub struct CompleteOptions {
     /// The etags that the parts must have, in the order of their numbers; a part that was replaced is `Invalid`. If empty,
     /// the etags are not checked.
     pub etags: Vec<ETag>,
-    /// The etag to give the object, for stores whose own etags do not depend on the bytes. Other stores ignore it.
+    /// The etag to give the object, for stores that accept one. Other stores ignore it.
     pub etag: Option<ETag>,
     /// The condition at the key.
     pub precondition: Precondition,

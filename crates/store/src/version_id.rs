@@ -1,6 +1,6 @@
 //! Version ids made by Tenon's own stores: 26 digits of Crockford's base 32, the first of which holds three bits. Ids
 //! begin with the modification time in milliseconds, followed by a 64-bit number of the write (the ULID layout), so
-//! that a later write has a greater id.
+//! that a later write has a greater id unless the clock was set back.
 
 use crate::{NULL_VERSION, Result, StoreError, Timestamp, Version, VersionId};
 

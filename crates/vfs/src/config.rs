@@ -106,8 +106,8 @@ impl Config {
         }
     }
 
-    /// Returns how many parts of the configured size may be assembled at once, over all files: a tenth of the memory limit, at
-    /// least one part.
+    /// Returns how many parts of the configured size may be assembled at once, over all files: a tenth of the memory
+    /// limit, at least one part and at most [`ASSEMBLED_PARTS_MAX`].
     pub(crate) fn assembled_parts(&self) -> usize {
         let parts = self.memory_limit_bytes / 10 / self.part_size_bytes.max(1);
         usize::try_from(parts).map_or(ASSEMBLED_PARTS_MAX, |parts| parts.clamp(1, ASSEMBLED_PARTS_MAX))

@@ -22,9 +22,10 @@ pub enum Error {
     #[error(transparent)]
     Name(#[from] BadName),
     /// The local cache file failed (full disk, I/O error).
-    #[error("the local cache: {0}")]
+    #[error("the local cache failed: {0}")]
     Cache(#[from] std::io::Error),
-    /// The object has other bytes in the bucket than those this file was opened with.
+    /// The object was changed or removed in the bucket under an open file, writes lost in a conflict, or an
+    /// unresolved conflict blocks the path.
     #[error("the object changed under an open file: {0}")]
     Stale(String),
     /// The caller's cached entry is stale; the operation may succeed after a new lookup.

@@ -97,7 +97,7 @@ impl FailFastSemaphore {
         outcome
     }
 
-    /// Blocks new work until the result is dropped; `None` if work is in progress.
+    /// Blocks new work of a semaphore with one permit until the result is dropped; `None` if work is in progress.
     pub(crate) fn try_block(&self) -> Option<SemaphorePermit<'_>> {
         self.permits.try_acquire().ok()
     }

@@ -93,7 +93,7 @@ impl Layout {
         !inode.is_beside() && self.can_show(place, name, inode)
     }
 
-    /// Like `shows`, also for an inode whose content is temporarily not at its path.
+    /// Like `would_show`, also for an inode whose content is temporarily not at its path.
     pub(crate) fn can_show(&self, (dir, prefix): (Ino, &KeyPrefix), name: &Name, inode: &Inode) -> bool {
         let is_home = inode.home.as_ref().is_some_and(|(parent, home)| *parent == dir && home == name);
         is_home && self.has_key(prefix, name, inode.kind)
@@ -264,6 +264,11 @@ pub(crate) fn volume_record(prefix: &[u8]) -> Result<ObjectKey> {
 /// Returns the prefix of the keys of leases in the volume below `prefix`.
 pub fn leases(prefix: &[u8]) -> Vec<u8> {
     [prefix, RESERVED.as_bytes(), b"/leases/"].concat()
+}
+
+/// Returns the prefix of the keys of metadata backups of the volume below `prefix`.
+pub fn metadata_backups(prefix: &[u8]) -> Vec<u8> {
+    [prefix, RESERVED.as_bytes(), b"/metadata/"].concat()
 }
 
 fn reserved(root: &[u8], rest: &[u8]) -> Result<ObjectKey> {

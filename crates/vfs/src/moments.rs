@@ -1,7 +1,7 @@
 //! The clock that orders what a mount observes and changes.
 //!
-//! Invariants: every moment is later than all moments returned before, also by earlier mounts; the wall clock, which can step,
-//! has no influence.
+//! Invariants: every moment that [`Moments::now`] returns is later than all that it returned before, also in earlier
+//! mounts; the wall clock, which can step, has no influence.
 
 use meta::Moment;
 use std::sync::Arc;
@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use store::{Clock, Timestamp};
 
+/// The clock of one mount: the monotonic time since the mount began, together with the mount's number.
 #[derive(Debug)]
 pub(crate) struct Moments {
     clock: Arc<dyn Clock>,

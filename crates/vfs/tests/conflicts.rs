@@ -150,6 +150,25 @@ async fn s52_s55_no_policy_loses_bytes() {
     }
 }
 
+/// A stream is completed under the file's key before it is copied away. Until the foreign object is back, a record says where
+/// it is: after a crash in between, nothing said so.
+#[tokio::test]
+async fn s55_a_record_says_where_the_foreign_object_is_while_a_stream_has_its_key() {
+    let world = world(BucketWins).await;
+    let (handle, ours) = dirty(&world, Written::Stream).await;
+    change_object_meanwhile(&world, true).await;
+    let fails = Rule::new(Fault::unavailable()).on(Operation::Copy).below(b"lost+found/").after(1).always();
+    world.bucket.faults.add(fails);
+    assert_eq!(errno(world.fs.flush(handle).await), libc::EIO);
+    assert_eq!(world.bucket.object("dir/file.txt").await.unwrap(), ours);
+    let conflict = only_conflict(&world);
+    assert_eq!(bytes(&world, conflict.bucket.as_ref()).await.unwrap(), b"theirs");
+    world.bucket.faults.clear();
+    assert_eq!(errno(world.fs.flush(handle).await), libc::ESTALE);
+    assert_eq!(bytes(&world, only_conflict(&world).file.as_ref()).await.unwrap(), ours);
+    world.fs.release(handle).await.unwrap();
+}
+
 #[tokio::test]
 async fn s53_s55_two_clients_that_create_one_file_both_keep_their_bytes() {
     for policy in POLICIES {

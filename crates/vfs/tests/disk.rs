@@ -23,6 +23,8 @@ pub(crate) struct Disk {
     read: Arc<AtomicU64>,
     /// Number of records written and deleted.
     written: AtomicU64,
+    /// Maximum number of ops in one commit.
+    largest_commit: AtomicU64,
 }
 
 /// Tables that count the records read.
@@ -55,6 +57,11 @@ impl Disk {
     /// Returns the number of records read, and of records written or deleted.
     pub(crate) fn records(&self) -> (u64, u64) {
         (self.read.load(Ordering::SeqCst), self.written.load(Ordering::SeqCst))
+    }
+
+    /// Returns the maximum number of ops in one commit.
+    pub(crate) fn largest_commit(&self) -> u64 {
+        self.largest_commit.load(Ordering::SeqCst)
     }
 
     fn fill(&self, is_full: bool) {
@@ -93,6 +100,11 @@ impl Engine for Disk {
         Arc::new(Counted(self.tables.snapshot(), self.read.clone()))
     }
 
+    fn snapshot_with_head(&self) -> Result<(Arc<dyn Reader>, Seqno), EngineError> {
+        let (snapshot, head) = self.tables.snapshot_with_head()?;
+        Ok((Arc::new(Counted(snapshot, self.read.clone())), head))
+    }
+
     fn commit(&self, commit: Commit) -> Result<Seqno, CommitError> {
         let room = self.room.load(Ordering::SeqCst);
         if room > 0 {
@@ -105,6 +117,7 @@ impl Engine for Disk {
         self.unsynced.fetch_add(1, Ordering::SeqCst);
         let written = commit.puts.len() + commit.deletes.len() + commit.merges.len();
         self.written.fetch_add(written as u64, Ordering::SeqCst);
+        self.largest_commit.fetch_max(commit.ops.len() as u64, Ordering::SeqCst);
         self.tables.commit(commit)
     }
 

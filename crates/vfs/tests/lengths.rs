@@ -1,7 +1,7 @@
 //! Maximum lengths of files, and the blocks of holes.
 
 use crate::world::{Bucket, CHUNKED, MIB, World, errno, pattern};
-use vfs::{Changes, Handle, Mapping};
+use vfs::{Changes, DiskSpace, Handle, Mapping};
 
 const TIB: u64 = 1 << 40;
 const GIB: u64 = 1 << 30;
@@ -50,6 +50,31 @@ async fn s400_the_zeros_of_a_hole_take_no_memory() {
     assert_eq!(meta.size_bytes, 20 * GIB + 3);
     let handle = world.open_handle("file", libc::O_RDONLY).await.unwrap();
     assert_eq!(world.fs.read(handle, 20 * GIB - 2, 9).await.unwrap(), b"\0\0end"[..]);
+    world.close(handle).await.unwrap();
+}
+
+/// By path, the zeros of a hole are part of the object: they filled a drive of 512 MiB at the close.
+#[tokio::test]
+async fn s400_a_hole_larger_than_the_free_space_is_refused_where_objects_contain_holes() {
+    const FREE: u64 = 1 << 20;
+    let measure = || Some(DiskSpace { total_bytes: GIB, available_bytes: FREE });
+    let world = World::new().await;
+    world.fs.admin().measure_space_by(Box::new(measure));
+    let handle = world.create("file").await.unwrap();
+    world.fs.write(handle, 0, b"kept").await.unwrap();
+    assert_eq!(errno(world.set_len("file", handle, FREE + 5).await), libc::ENOSPC);
+    assert_eq!(errno(world.fs.write(handle, FREE + 5, b"x").await), libc::ENOSPC);
+    world.set_len("file", handle, FREE).await.unwrap();
+    world.set_len("file", handle, 4).await.unwrap();
+    world.close(handle).await.unwrap();
+    assert_eq!(errno(world.truncate("file", FREE + 5).await), libc::ENOSPC);
+    assert_eq!(world.bucket.object("file").await.unwrap(), b"kept");
+    world.assert_healthy().await;
+    // By inode, a hole takes no space.
+    let world = Bucket::by_inode(Mapping::Whole).await.mount(|_| {}).await;
+    world.fs.admin().measure_space_by(Box::new(measure));
+    let handle = world.create("file").await.unwrap();
+    world.set_len("file", handle, GIB).await.unwrap();
     world.close(handle).await.unwrap();
 }
 

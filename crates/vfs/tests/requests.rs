@@ -140,6 +140,29 @@ async fn s132_a_lookup_in_a_large_directory_does_not_list_it() {
     );
 }
 
+/// A stat of every name of a flat bucket, in an order that is not that of the keys, took a HEAD and a LIST for each.
+#[tokio::test]
+async fn s132_looking_up_all_names_of_a_large_directory_lists_it() {
+    const FILES: usize = 20_000;
+    let bucket = Bucket::in_memory();
+    for n in 0..FILES {
+        bucket.put(format!("file-{n:05}"), "").await;
+    }
+    let world = bucket.mount(|_| {}).await;
+    let (found, counts) = world
+        .counting(async {
+            for n in 0..FILES {
+                world.stat(&format!("file-{:05}", n * 7919 % FILES)).await?;
+            }
+            Ok::<_, vfs::Error>(())
+        })
+        .await;
+    found.unwrap();
+    let probes = counts.of(Operation::Head);
+    assert!(probes < 20 * 32, "{counts}");
+    assert_eq!(counts.of(Operation::List), 20 + probes, "each page once: {counts}");
+}
+
 #[tokio::test]
 async fn s32_an_open_revalidates_in_a_directory_trusted_for_long() {
     let bucket = Bucket::in_memory();

@@ -10,18 +10,20 @@ use tokio::sync::watch;
 /// An event handler, as its clients see it: in this process, or behind an address.
 #[async_trait::async_trait]
 pub trait Views: Send + Sync + std::fmt::Debug {
-    /// Opens the view of a ruleset. Equal rulesets have the same view. The first view that names a container waits
-    /// until the container is listed.
+    /// Opens the view of a ruleset. Equal rulesets have the same view. Waits until everything that the view needs of
+    /// its containers is listed.
     ///
     /// # Errors
-    /// If the handler cannot be reached, or cannot list the container.
+    /// If the handler cannot be reached, refuses the ruleset, cannot list a container, or has too little memory for
+    /// its objects.
     async fn open(&self, ruleset: &Ruleset) -> Result<ViewId, ViewError>;
 
     /// Returns the changes of a view since a cursor from this handler, or the whole content without a cursor; about
     /// `limit` objects at most.
     ///
     /// # Errors
-    /// If the handler cannot be reached, or does not know the view: open it again.
+    /// If the handler cannot be reached, or for the reasons of [`Views::open`]. [`ViewError::Unknown`] if the handler
+    /// does not know the view: open it again.
     async fn changes(&self, view: ViewId, since: Option<&Cursor>, limit: usize)
     -> Result<Changes, ViewError>;
 
@@ -130,7 +132,7 @@ impl Shown {
 #[derive(Debug, thiserror::Error)]
 pub enum ViewError {
     /// The handler cannot be reached.
-    #[error("the event handler cannot be reached: {0}")]
+    #[error("the event handler cannot be reached or has failed: {0}")]
     Unreachable(String),
     /// The handler does not know the view, or not any more.
     #[error("the event handler does not know this view")]

@@ -1,9 +1,11 @@
 //! Directories that are queries: which objects a user sees in which directory.
 //!
 //! Owns rulesets: the syntax of a file of rulesets ([`read`]), and whether an object matches one
-//! ([`Ruleset::matches`]). From `../shared/papers/delvefs.txt`, section III-D.
+//! ([`Ruleset::matches`]). Owns also the event handler, which tracks the objects of all views ([`Handler`]), handlers
+//! of parts of the objects ([`part`]), a handler in another process ([`remote`]), and the directories of one client
+//! ([`tree`]). From `../shared/papers/delvefs.txt`, section III-D.
 //!
-//! Refuses: to read files, to ask a store, to know what time it is.
+//! Refuses: to know where hints come from; to read the time other than from the clock that it is given.
 //!
 //! Invariants: whether an object matches is a function of the ruleset, of the known state of the object, and of a
 //! moment; [`Ruleset::explain`] and [`Ruleset::matches`] always agree.

@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 /// The measurement of a workload.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Measurement {
-    /// Number of passes; a workload that is repeated begins each pass with cold caches. All other fields are sums over the passes.
+    /// Number of passes; a workload that is repeated begins each pass with cold caches. All other fields but
+    /// `metrics` and `what_if` are sums over the passes.
     pub passes: usize,
     /// Completed operations and their latencies.
     pub done: Done,

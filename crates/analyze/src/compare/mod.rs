@@ -1,8 +1,9 @@
 //! Comparison of several systems under the same workloads.
 //!
-//! Owns the order of measurements: round by round, workload by workload, system by system. Measurements that are compared with each other
-//! are thus only minutes apart, and an interrupted comparison has complete rounds. Workloads that need the same objects share a fresh file
-//! system; every other workload gets its own. Times come from rounds without a trace; an additional round is traced.
+//! Owns the order of measurements: round by round, workload by workload, system by system. Measurements that are
+//! compared with each other are thus only minutes apart, and an interrupted comparison has complete rounds. Workloads
+//! that need the same objects share a fresh store, and so do those on an aged store; every other workload gets its
+//! own. Times come from rounds without a trace; an additional round is traced.
 //!
 //! Refuses to stop when one system fails: the failure is recorded in the result.
 //!
@@ -152,8 +153,8 @@ impl Plan {
     /// Makes all measurements that are not in `earlier` yet. If the future is dropped, everything that was set up is removed.
     ///
     /// # Errors
-    /// If a precondition of all measurements is missing: root, disk space, programs, or the same conditions as in `earlier`. Failures of single
-    /// systems are recorded in the comparison.
+    /// If a precondition of all measurements is missing: root, disk space, programs, or the same conditions as in
+    /// `earlier`. Also if `fio` or `keep` fails. Failures of single systems are recorded in the comparison.
     pub async fn run(
         &self,
         programs: &Programs,
@@ -326,7 +327,8 @@ impl Plan {
         Ok(prepare(&context.session.workloads, &load, &self.conditions.scale, room_bytes).await?)
     }
 
-    /// Measures a workload: one pass, or for a workload that ends after all objects as many passes as its minimum duration needs.
+    /// Measures a workload: one pass, or for a workload that ends after all objects as many passes as its minimum
+    /// duration needs, at most [`PASSES_MAX`]. A traced round has one pass.
     async fn measure(
         &self,
         workload: Workload,

@@ -211,7 +211,7 @@ impl Comparison {
     }
 }
 
-/// Formats a number with three significant digits: `0.0123`, `1.23`, `12.3`, `12,345`.
+/// Formats a number with three significant digits, but at most four decimals: `0.0123`, `1.23`, `12.3`, `12,345`.
 pub(super) fn three_digits(value: f64) -> String {
     let digits = match value.abs() {
         v if !v.is_finite() || v >= 100.0 => return grouped(value),
@@ -224,7 +224,7 @@ pub(super) fn three_digits(value: f64) -> String {
     format!("{value:.digits$}")
 }
 
-/// Formats a number without decimals: `12,345`.
+/// Formats a number without decimals: `12,345`. Returns `-` for infinity and NaN.
 pub(super) fn grouped(value: f64) -> String {
     if value.is_finite() { harness::format::count(value.round().max(0.0) as u64) } else { "-".to_owned() }
 }

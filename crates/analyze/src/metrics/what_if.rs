@@ -115,7 +115,7 @@ impl DeviceModel {
     }
 }
 
-/// Replays requests, given in the order of issue, on modelled devices: one for each device of the trace.
+/// Replays requests, in the order in which they were queued, on modelled devices: one for each device of the trace.
 pub fn what_if(requests: &[Request], model: &DeviceModel) -> WhatIf {
     let mut requests: Vec<&Request> = requests.iter().collect();
     requests.sort_by_key(|request| request.queued_ns);
@@ -207,7 +207,7 @@ impl<'a> SimulatedDevice<'a> {
         }
     }
 
-    /// Serves requests in the order of arrival. The model has no cache, so a flush takes no time.
+    /// Serves requests in the order of arrival. The model has no cache, so a flush takes no time, nor does a discard.
     fn serve_disk(&mut self, disk: &Disk, arrival: f64, request: &Request) -> f64 {
         if !matches!(request.operation, Operation::Read | Operation::Write) {
             return arrival;
@@ -222,8 +222,8 @@ impl<'a> SimulatedDevice<'a> {
         end
     }
 
-    /// Serves a request on flash, whose pages are striped over the dies. A write completes when its last page is in the buffer, a read when
-    /// its last page has crossed the link.
+    /// Serves a request on flash, whose pages are striped over the dies. A write completes when its last page is in
+    /// the buffer, a read when its last page has crossed the link, a flush or discard after the time of a command.
     fn serve_flash(&mut self, flash: &Flash, arrival: f64, request: &Request) -> f64 {
         if !matches!(request.operation, Operation::Read | Operation::Write) {
             return arrival + flash.command_us / 1e6;

@@ -246,7 +246,7 @@ impl Programs {
     /// Checks that all programs that these systems need are installed.
     ///
     /// # Errors
-    /// [`SetupError::NoProgram`] with how to install the missing program.
+    /// [`SetupError::Machine`] with how to install the missing program.
     pub fn check(&self, systems: &[System]) -> Result<(), SetupError> {
         let mut programs = vec![("losetup", "--version"), ("mount", "--version"), ("umount", "--version")];
         for file_system in systems.iter().filter_map(|system| system.file_system()) {
@@ -409,13 +409,13 @@ impl Running {
     /// Stops the server, drops the kernel's caches, and starts the server again.
     ///
     /// # Errors
-    /// If the server does not start again.
+    /// If the server does not stop or start, or the caches cannot be dropped.
     pub fn restart_cold(&mut self) -> Result<(), SetupError> {
         self.while_stopped(|_| Ok(drop_caches()?))
     }
 
-    /// Reads the current layout of the drive's device, for which the server is stopped and restarted. Returns `None` for other systems, whose
-    /// scope already has the naming.
+    /// Reads the current layout of the drive's device, for which the server is stopped and restarted. Returns `None`
+    /// for other systems: the scope of a file system already has the naming, and for an array none is known.
     ///
     /// # Errors
     /// If the drive cannot be read, or the server does not start again.
@@ -433,7 +433,8 @@ impl Running {
         Ok(Some(Naming::Regions(regions.map_err(failed)?)))
     }
 
-    /// Stops the server, runs `work`, and starts the server again.
+    /// Stops the server, runs `work`, and starts the server again. If `work` fails, the server stays stopped. Does
+    /// nothing if no server runs.
     fn while_stopped(
         &mut self,
         work: impl FnOnce(&Self) -> Result<(), SetupError>,

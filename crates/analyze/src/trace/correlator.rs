@@ -120,6 +120,7 @@ struct Thread {
     ring_call: Option<usize>,
     /// Start times of the lock waits in progress, ns.
     waits: Vec<u64>,
+    /// Whether the thread belongs to the node: it made a traced system call or io_uring request.
     is_node: bool,
 }
 

@@ -24,7 +24,7 @@ pub(crate) enum Payload {
     Exit { call: u16, result: i64 },
     /// The file system worked on an inode; 0 if its tracepoint names none.
     File { activity: FileActivity, device: u8, inode: u64 },
-    /// Pages of a file were added to, deleted from, or looked up in the page cache.
+    /// Pages of a file were added to, deleted from, looked up in, or missing in the page cache.
     Pages { activity: PageActivity, pages: u32 },
     /// The thread began or ended waiting for a contended lock.
     Lock { begins: bool, address: u64 },

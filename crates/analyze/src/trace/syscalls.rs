@@ -7,7 +7,7 @@ pub(crate) enum Family {
     Write,
     /// `fsync`, `fdatasync`, `sync_file_range`, `syncfs`.
     Flush,
-    /// Open, close, stat, rename, remove, list, attributes.
+    /// Open, close, stat, make, link, rename, remove, list, allocate, truncate, attributes.
     Names,
     /// A request of an io_uring.
     Ring,

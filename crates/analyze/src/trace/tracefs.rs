@@ -1,7 +1,8 @@
 //! Tracefs: tracing instances of this program, and the record layouts of the kernel's events.
 //!
-//! Invariant: only instances of this program are changed, so other users of tracing are not disturbed. Dropping an instance removes it;
-//! instances of killed processes are removed when the next recording starts.
+//! Invariant: only instances of this program are changed, so other users of tracing are not disturbed. Tracefs is
+//! mounted if necessary. Dropping an instance removes it; instances of killed processes are removed when the next
+//! recording starts.
 
 use crate::model::TraceError;
 use rustix::mount::{MountFlags, mount};

@@ -28,8 +28,8 @@ pub struct Age {
 }
 
 impl Age {
-    /// Returns parameters for 80 % fill and three turnovers. At the end `later_bytes` are free, so that the objects put after ageing fill the
-    /// store to 80 % again.
+    /// Returns parameters for 80 % fill and three turnovers. At the end so much less than 80 % is full that objects
+    /// of `later_bytes`, put after ageing, fill the store to 80 % again.
     pub(super) fn before(later_bytes: u64, capacity_bytes: u64, size_bytes_max: u64) -> Self {
         const FILL_PERCENT: u64 = 80;
         let later_percent = (later_bytes * 100).div_ceil(capacity_bytes.max(1));

@@ -18,7 +18,8 @@ impl Load {
     /// Lists all objects with the prefix, and checks that their number is `objects` and that each has a time and an etag.
     ///
     /// # Errors
-    /// [`LoadError::WrongListing`] if objects are missing or out of order.
+    /// [`LoadError::WrongListing`] if the number is wrong, or an object is out of order or lacks a time or an etag;
+    /// [`LoadError::Store`] if a page cannot be listed.
     pub async fn enumerate(&self, objects: u64) -> Result<(Done, Enumeration), LoadError> {
         let mut done = Done::default();
         let mut found = Enumeration { objects: 0, bytes: 0 };

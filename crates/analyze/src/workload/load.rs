@@ -179,7 +179,9 @@ impl Load {
         self.clients[0].list(request).await
     }
 
-    /// Runs tasks that execute the operations returned by `next` (called with the task's number) until it returns `None`.
+    /// Runs tasks that execute the operations returned by `next` (called with the task's number) until it returns
+    /// `None` or [`Load::stop`] is called. A wrong body ends the run with an error, and so do too many failed
+    /// operations.
     pub(super) async fn run(
         &self,
         tasks: usize,

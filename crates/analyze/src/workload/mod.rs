@@ -5,8 +5,9 @@
 //!
 //! Refuses to depend on the system under test (a client is a [`store::ObjectStore`]), and to read the clock (time is tokio's).
 //!
-//! Invariants: the same seed yields the same operations at any concurrency. A run that reads content which was not written under that key
-//! ends with an error.
+//! Invariants: the same seed yields the same operations at any concurrency. A run that reads a body of another object
+//! or another length ends with an error; so does one that reads other bytes, in the bodies that it compares
+//! ([`Scale::verify_every`]).
 
 mod age;
 mod choice;
@@ -74,7 +75,7 @@ pub enum Caches {
     Cold,
     /// Filled: every object was read once before, and all fit into the memory limit.
     Hot,
-    /// As the preparation of the workload left them.
+    /// As the preparation, or the workload before on the same store, left them.
     AsPrepared,
     /// Irrelevant, as the workload reads nothing.
     Unused,
@@ -87,7 +88,7 @@ pub struct Scale {
     pub size_bytes: u64,
     /// Number of large objects that exist before a mixed workload begins.
     pub objects: u64,
-    /// Minimum number of operations of a mixed workload.
+    /// Minimum number of operations of a workload with large objects.
     pub operations: u64,
     /// Minimum duration of a measurement, in seconds.
     pub seconds: f64,
@@ -301,7 +302,8 @@ impl Workload {
 /// takes space.
 const WRITTEN_OBJECTS_MAX: u64 = 64;
 
-/// Creates the objects that these workloads need. All of them must need objects of the same size.
+/// Creates the objects that these workloads need, after ageing the store if one of them needs that. All of them must
+/// need objects of the same size.
 ///
 /// # Errors
 /// As [`Workload::prepare`].

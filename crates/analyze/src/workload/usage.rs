@@ -1,4 +1,5 @@
-//! CPU time of the client, of a server with its children, and of kernel threads, read from `/proc`.
+//! CPU time of the client, of a server with its children, of kernel threads, and of the whole machine, read from
+//! `/proc`.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -170,7 +171,7 @@ fn is_named_after(thread: &str, device: &str) -> bool {
     })
 }
 
-/// Returns the CPU time of the machine without idle and I/O wait time (proc_stat(5)).
+/// Returns the CPU time of the machine without idle, I/O wait and stolen time (proc_stat(5)).
 fn machine_secs() -> io::Result<f64> {
     let text = fs::read_to_string("/proc/stat")?;
     let fields = text.lines().next().unwrap_or_default().split_whitespace().skip(1);

@@ -3,14 +3,20 @@
 use super::{ActionError, Workbench};
 use crate::package::{Action, Package, Program, Variables};
 use crate::runner::{kill_group, wait_within};
+use harness::minio::MODULE;
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// Makes a virtual environment, and installs a package of PyPI in it.
-const PIP_INSTALL: &str = r#"[ -x "$1/bin/pip" ] || python3 -m venv "$1"; "$1/bin/pip" install --quiet "$2""#;
+/// Makes a virtual environment, and installs a package of PyPI in it. Debian's Python has no virtual environments without a further package.
+const PIP_INSTALL: &str = r#"
+[ -x "$1/bin/pip" ] || python3 -m venv --clear "$1" || {
+  apt-get install --yes --no-install-recommends -o DPkg::Lock::Timeout=120 python3-venv
+  python3 -m venv --clear "$1"
+}
+"$1/bin/pip" install --quiet "$2""#;
 
 /// A command of a package manager, with the variables that it needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,17 +50,32 @@ impl Workbench<'_> {
         if commands.is_empty() {
             return Err(ActionError::NotInstallable(package.name.clone(), program.how_to_install()));
         }
-        let log = dir.join(format!("install-{}.log", package.name));
-        let mut failure = None;
-        // The first manager that succeeds is enough.
-        for command in &commands {
-            match command.run(&log, limit) {
-                Ok(()) => return Ok(self.programs.find(&program.name)),
-                Err(error) => failure = Some(failure.unwrap_or(error)),
-            }
-        }
-        Err(failure.unwrap_or_else(|| ActionError::NotInstallable(package.name.clone(), String::new())))
+        run_first(&commands, &dir.join(format!("install-{}.log", package.name)), limit)?;
+        Ok(self.programs.find(&program.name))
     }
+
+    /// Builds MinIO, the server of a platform. Needs Go.
+    ///
+    /// # Errors
+    /// If Go is missing or old, or does not end in time.
+    pub fn install_minio(&self, limit: Duration) -> Result<(), ActionError> {
+        let dir = self.state.join("programs");
+        fs::create_dir_all(&dir).map_err(ActionError::file(&dir))?;
+        let program = Program { name: "minio".to_owned(), go: Some(MODULE.to_owned()), ..Program::default() };
+        run_first(&managers(&program, &dir), &dir.join("install-minio.log"), limit)
+    }
+}
+
+/// Runs commands until the first one succeeds, which is enough. The error is that of the preferred one.
+fn run_first(commands: &[ManagerCommand], log: &Path, limit: Duration) -> Result<(), ActionError> {
+    let mut failure = None;
+    for command in commands {
+        match command.run(log, limit) {
+            Ok(()) => return Ok(()),
+            Err(error) => failure = Some(failure.unwrap_or(error)),
+        }
+    }
+    failure.map_or(Ok(()), Err)
 }
 
 /// Returns the commands that install a program, the preferred first.
@@ -79,7 +100,7 @@ fn managers(program: &Program, dir: &Path) -> Vec<ManagerCommand> {
     });
     let pypi = program.pypi.as_ref().map(|package| ManagerCommand {
         words: words(&["/bin/sh", "-ec", PIP_INSTALL, "pip", &path("pypi"), package]),
-        environment: Vec::new(),
+        environment: variable("DEBIAN_FRONTEND", "noninteractive".to_owned()),
     });
     let go = program.go.as_ref().map(|module| ManagerCommand {
         words: words(&["go", "install", module]),

@@ -124,7 +124,7 @@ pub enum Mapping {
 }
 
 /// A program that a package needs, and where it can be had.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Program {
     /// File name of the program.
@@ -137,7 +137,7 @@ pub struct Program {
     pub go: Option<String>,
     /// Package of crates.io.
     pub crates: Option<String>,
-    /// How to get the program, if no package manager has it.
+    /// How to get the program where no package manager has it.
     pub advice: Option<String>,
 }
 
@@ -201,6 +201,19 @@ impl Action {
     }
 }
 
+impl Package {
+    /// Whether the testbed can install the program, with a package manager or with the package's own action, and can use it.
+    pub fn is_installable(&self) -> bool {
+        if self.api != Api::S3 {
+            return false;
+        }
+        let is_managed = |program: &Program| {
+            [&program.debian, &program.pypi, &program.go, &program.crates].into_iter().any(Option::is_some)
+        };
+        self.commands.contains_key(&Action::Install) || self.program.as_ref().is_some_and(is_managed)
+    }
+}
+
 impl Target {
     /// Returns the title in reports.
     pub fn title(&self) -> &str {
@@ -230,7 +243,8 @@ impl Program {
         ];
         let command =
             managers.into_iter().find_map(|(manager, name)| Some(format!("{manager} {}", name.as_ref()?)));
-        command.or_else(|| self.advice.clone()).unwrap_or_else(|| "install it".to_owned())
+        let ways: Vec<String> = command.into_iter().chain(self.advice.clone()).collect();
+        if ways.is_empty() { "install it".to_owned() } else { ways.join("; ") }
     }
 }
 

@@ -1,13 +1,11 @@
 //! Features of a file system that can be tried on a mount alone.
 
-use super::Finding;
+use super::Trials;
 use rustix::fs::{FlockOperation, XattrFlags, flock, getxattr, setxattr};
 use std::fs::{self, File, OpenOptions};
 use std::io::{Error, ErrorKind, Read as _, Result, Write as _};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::Path;
-use std::sync::mpsc::channel;
-use std::thread;
 use std::time::{Duration, UNIX_EPOCH};
 
 /// A feature, tried in an empty directory.
@@ -44,26 +42,14 @@ const FEATURES: [(&str, Probe); 28] = [
     ("names with other characters", other_characters),
 ];
 
-/// Tries every feature in a directory of its own below `root`. A feature that does not answer within the limit does not work.
-pub(crate) fn probe_files(root: &Path, limit: Duration) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    for (number, (name, probe)) in FEATURES.iter().enumerate() {
+/// Tries every feature in a directory of its own below `root`.
+pub(crate) fn probe_files(root: &Path, trials: &mut Trials<'_>) {
+    for (number, (name, probe)) in FEATURES.into_iter().enumerate() {
         let dir = root.join(format!("probe-{number}"));
-        findings.push(Finding::of(name, try_within(dir, *probe, limit)));
-    }
-    findings
-}
-
-fn try_within(dir: std::path::PathBuf, probe: Probe, limit: Duration) -> std::result::Result<String, String> {
-    let (sender, end) = channel();
-    // A thread that hangs in a system call is abandoned; it ends with the mount.
-    thread::spawn(move || {
-        let tried = fs::create_dir(&dir).and_then(|()| probe(&dir));
-        let _ = sender.send(tried);
-    });
-    match end.recv_timeout(limit) {
-        Ok(tried) => tried.map(|()| String::new()).map_err(|error| error.to_string()),
-        Err(_) => Err(format!("no answer within {} s", limit.as_secs())),
+        trials.run(name, move || {
+            let tried = fs::create_dir(&dir).and_then(|()| probe(&dir));
+            tried.map(|()| String::new()).map_err(|error| error.to_string())
+        });
     }
 }
 
@@ -298,25 +284,19 @@ fn other_characters(dir: &Path) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::probe::Verdict;
+    use crate::probe::{TrialLimits, Verdict};
 
     #[test]
     fn a_local_file_system_has_every_feature() {
         // The file system of the build has them, which a tmpfs of the test's machine may not.
         let dir = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
-        for finding in probe_files(dir.path(), Duration::from_secs(10)) {
+        let limits = TrialLimits { trial: Duration::from_secs(60), package: Duration::from_secs(600) };
+        let mut trials = Trials::new(limits, &|_| {});
+        probe_files(dir.path(), &mut trials);
+        let findings = trials.into_findings();
+        assert_eq!(findings.len(), FEATURES.len());
+        for finding in findings {
             assert!(matches!(finding.verdict, Verdict::Yes(_)), "{finding:?}");
         }
-    }
-
-    #[test]
-    fn a_feature_that_hangs_does_not_work() {
-        let dir = tempfile::tempdir().unwrap();
-        let hang: Probe = |_| {
-            thread::sleep(Duration::from_secs(600));
-            Ok(())
-        };
-        let tried = try_within(dir.path().join("d"), hang, Duration::from_secs(1));
-        assert_eq!(tried, Err("no answer within 1 s".to_owned()));
     }
 }

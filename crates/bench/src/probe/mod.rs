@@ -4,12 +4,15 @@
 
 mod bucket_features;
 mod features;
+mod trials;
 
-pub(crate) use bucket_features::probe_bucket;
+pub(crate) use bucket_features::{BothSides, probe_bucket};
 pub(crate) use features::probe_files;
+pub(crate) use trials::{TrialLimits, Trials};
 
 use harness::Table;
 use serde::{Deserialize, Serialize};
+use std::fmt;
 
 /// The result of trying a feature.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,7 +51,7 @@ pub fn matrix(packages: &[(String, Vec<Finding>)]) -> Table {
     let row = |feature: &str| {
         let cells = packages.iter().map(|(_, findings)| {
             let found = findings.iter().find(|finding| finding.feature == feature);
-            found.map_or_else(|| "–".to_owned(), |finding| finding.verdict.text())
+            found.map_or_else(|| "–".to_owned(), |finding| finding.verdict.to_string())
         });
         std::iter::once(feature.to_owned()).chain(cells).collect()
     };
@@ -59,12 +62,12 @@ pub fn matrix(packages: &[(String, Vec<Finding>)]) -> Table {
     }
 }
 
-impl Verdict {
-    fn text(&self) -> String {
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Yes(note) if note.is_empty() => "yes".to_owned(),
-            Self::Yes(note) => format!("yes: {note}"),
-            Self::No(error) => format!("no: {error}"),
+            Self::Yes(note) if note.is_empty() => write!(f, "yes"),
+            Self::Yes(note) => write!(f, "yes: {note}"),
+            Self::No(error) => write!(f, "no: {error}"),
         }
     }
 }

@@ -5,7 +5,9 @@ mod comparison;
 mod conclusions;
 mod csv;
 mod html;
+mod losses;
 mod packages;
+mod paper;
 mod ranking;
 mod tables;
 
@@ -13,6 +15,8 @@ pub use comparison::comparison;
 pub use conclusions::conclusions;
 pub use csv::csv;
 pub use html::html;
+pub use losses::losses;
 pub use packages::packages;
+pub use paper::beside_paper;
 pub use ranking::{Ranking, RankingError, ranks};
 pub use tables::{costs, failures, peaks, rates};

@@ -48,7 +48,8 @@ pub(crate) struct Endpoint {
     pub(crate) direct: Arc<dyn Buckets>,
     /// Buckets through the proxy, for the raw client.
     pub(crate) proxied: Arc<dyn Buckets>,
-    proxy: Option<Proxy>,
+    /// Proxy between packages and the store.
+    pub(crate) proxy: Option<Proxy>,
     server_group: Option<ControlGroup>,
     _signing: Option<SigningProxy>,
     _server: Option<Server>,

@@ -35,7 +35,7 @@ use crate::outcome::{Failure, Outcome};
 use crate::package::Target;
 use crate::plan::{Cell, Session};
 use crate::platform::Environment;
-use crate::probe::Finding;
+use crate::probe::{Finding, TrialLimits, Trials};
 use crate::results::{Record, Results};
 use crate::workload::Job;
 use harness::{CleanupAction, CleanupProcess, MemoryFiller};
@@ -45,14 +45,19 @@ use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 use tokio::runtime::Runtime;
-
-/// Time that a feature gets.
-const FEATURE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The features of a target, or the reason why they could not be tried.
 pub type Probed = (String, Result<Vec<Finding>, Failure>);
+
+/// A step of a probe.
+#[derive(Debug, Clone, Copy)]
+pub enum ProbeEvent<'a> {
+    /// A feature of the target with this title was tried.
+    Tried(&'a str, &'a Finding),
+    /// A target is done.
+    Ended(&'a Probed),
+}
 
 /// Measures every cell that has no result yet, and appends each outcome. Buckets that an earlier run has left on an endpoint are removed
 /// before; `environment` finds their credentials. `is_stopped` ends the run after the cell that runs.
@@ -79,11 +84,16 @@ pub fn run(
     ended
 }
 
-/// Tries every feature of each target on the first platform.
+/// Tries every feature of each target on the first platform, and reports each step to `observe`. The plan's time limit of a job is that of
+/// a feature.
 ///
 /// # Errors
 /// If the platform or the machine fails.
-pub fn probe_all(plan: &RunPlan, programs: &Programs) -> Result<Vec<Probed>, RunError> {
+pub fn probe_all(
+    plan: &RunPlan,
+    programs: &Programs,
+    observe: &dyn Fn(ProbeEvent<'_>),
+) -> Result<(), RunError> {
     let runtime = Runtime::new().map_err(RunError::Runtime)?;
     let is_stopped = AtomicBool::new(false);
     let journal = Journal::open(&plan.state)?;
@@ -96,8 +106,11 @@ pub fn probe_all(plan: &RunPlan, programs: &Programs) -> Result<Vec<Probed>, Run
         &runtime,
     );
     let _cleanup = run.make_directory()?;
-    let Some(platform) = plan.platforms.first() else { return Ok(Vec::new()) };
-    let probed = plan.targets.iter().map(|target| run.probe(target, &platform.name)).collect();
+    let Some(platform) = plan.platforms.first() else { return Ok(()) };
+    let probed = plan.targets.iter().try_for_each(|target| {
+        observe(ProbeEvent::Ended(&run.probe(target, &platform.name, observe)?));
+        Ok(())
+    });
     drop(run);
     probed
 }
@@ -263,7 +276,12 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    fn probe(&mut self, target: &Target, platform: &str) -> Result<Probed, RunError> {
+    fn probe(
+        &mut self,
+        target: &Target,
+        platform: &str,
+        observe: &dyn Fn(ProbeEvent<'_>),
+    ) -> Result<Probed, RunError> {
         let name = target.title().to_owned();
         if let Err(failure) = find_version(target, self.programs) {
             return Ok((name, Err(failure)));
@@ -274,7 +292,10 @@ impl<'a> Run<'a> {
         let Some(endpoint) = self.endpoints.remove(platform) else { return Ok((name, Ok(Vec::new()))) };
         let (plan, programs, runtime) = (self.plan, self.programs, self.runtime);
         let begun = SessionRun::begin(target, &endpoint, plan, programs, place, runtime);
-        let probed = begun.and_then(|running| running.probe(FEATURE_TIMEOUT));
+        let observe_trial = |finding: &Finding| observe(ProbeEvent::Tried(&name, finding));
+        let mut trials = Trials::new(TrialLimits::of_trial(plan.limits.job), &observe_trial);
+        let probed = begun.and_then(|running| running.probe(&mut trials));
+        let probed = probed.map(|()| trials.into_findings());
         self.remove_bucket(platform, &endpoint, &bucket)?;
         self.endpoints.insert(platform.to_owned(), endpoint);
         Ok((name, probed))

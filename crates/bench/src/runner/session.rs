@@ -14,7 +14,7 @@ use super::transfer::{Transfer, Work};
 use crate::outcome::{Clocks, Failure, Measurement, Outcome, Phase, Place};
 use crate::package::{Action, Api, Command, Driver, Mapping, Target, Variables};
 use crate::plan::{Session, Step};
-use crate::probe::{Finding, probe_bucket, probe_files};
+use crate::probe::{BothSides, Trials, probe_bucket, probe_files};
 use crate::raw_client::Bucket;
 use crate::workload::{Job, Operation, Task};
 use harness::{CleanupAction, CleanupProcess, Stopwatch, drop_caches, file_error};
@@ -143,21 +143,30 @@ impl<'a> SessionRun<'a> {
     }
 
     /// Tries every feature of the package on a mount.
-    pub(super) fn probe(&self, limit: Duration) -> Result<Vec<Finding>, Failure> {
+    pub(super) fn probe(&self, trials: &mut Trials<'_>) -> Result<(), Failure> {
         let Some(commands) = &self.commands else {
-            return Ok(probe_files(&self.dir.join("state"), limit));
+            probe_files(&self.dir.join("state"), trials);
+            return Ok(());
         };
         let mut mounted = self.mount(commands)?;
-        let mut findings = probe_files(&self.point(), limit);
+        probe_files(&self.point(), trials);
         if self.maps_directly() {
-            let traffic = || self.endpoint.traffic();
-            findings.extend(probe_bucket(&self.point(), &self.bucket.direct, &traffic, limit, self.runtime));
+            let sides = BothSides {
+                root: self.point(),
+                bucket: self.bucket.direct.clone(),
+                proxy: self.endpoint.proxy.clone(),
+                visibility_limit: trials.limits.visibility(),
+                runtime: self.runtime.handle().clone(),
+            };
+            probe_bucket(&sides, trials);
         }
         match mounted.has_processes() {
-            true => mounted.unmount(&commands.unmount, &self.plan.limits).map(drop)?,
-            false => mounted.kill(),
+            true => mounted.unmount(&commands.unmount, &self.plan.limits).map(drop),
+            false => {
+                mounted.kill();
+                Ok(())
+            }
         }
-        Ok(findings)
     }
 
     fn run_on_mount(&self, job: &Job) -> Result<Measurement, Failure> {

@@ -59,7 +59,9 @@ impl StoreSettings {
     pub(crate) fn s3_config(&self, account: Option<&str>) -> Result<S3Config> {
         let found = match account {
             None => self.default_account()?,
-            Some(name) => profile_account(name).with_context(|| format!("the account '{name}'"))?,
+            Some(name) => {
+                profile_account(name).with_context(|| format!("cannot use the account '{name}'"))?
+            }
         };
         let mut config = S3Config {
             endpoint: found.endpoint,
@@ -77,7 +79,7 @@ impl StoreSettings {
         Ok(config)
     }
 
-    /// Returns the settings of the user, completed from the environment.
+    /// Returns the settings of the user, completed from the environment and the AWS files.
     fn default_account(&self) -> Result<Found> {
         let found = self.credentials()?;
         let (endpoint, region) = (self.endpoint_url.clone(), self.region.clone());

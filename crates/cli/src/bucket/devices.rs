@@ -62,7 +62,7 @@ pub(crate) fn is_in_use(error: &anyhow::Error) -> bool {
 /// Returns whether the beginning of a device is all zeros.
 pub(crate) fn is_blank(device: &dyn BlockDevice) -> Result<bool> {
     let mut beginning = Buffer::zeroed(BEGINNING_BYTES.min(device.len_bytes() as usize));
-    device.read_at(0, &mut beginning).context("cannot read the device")?;
+    device.read_at(0, &mut beginning).context("cannot read the beginning of the device")?;
     Ok(beginning.iter().all(|&byte| byte == 0))
 }
 
@@ -88,7 +88,8 @@ fn join(devices: &Devices, read_only: bool) -> Result<(Io, Option<ArrayInfo>)> {
     }
 }
 
-/// Opens each device. A device that is missing is recorded; a device that another process has open is an error.
+/// Opens each device. Records devices that the kernel refuses to open, such as missing ones, unless there is only one
+/// device. Returns other errors, such as that another process has the device open.
 fn open_each(devices: &Devices, read_only: bool) -> Result<OpenedDevices> {
     let is_only = devices.paths().count() == 1;
     let mut opened = OpenedDevices { devices: Vec::new(), missing: Vec::new() };
@@ -97,7 +98,7 @@ fn open_each(devices: &Devices, read_only: bool) -> Result<OpenedDevices> {
         match device {
             Ok(device) => opened.devices.push((path.display().to_string(), Io::open(device))),
             Err(error @ OpenError::Refused { .. }) if !is_only => {
-                tracing::warn!(%error, "a device of the drive is missing");
+                tracing::warn!(%error, "a device of the drive cannot be opened and counts as missing");
                 opened.missing.push(error.to_string());
             }
             Err(error) => return Err(error.into()),

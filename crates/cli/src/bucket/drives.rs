@@ -39,7 +39,7 @@ impl OpenDrives {
             match devices::open(devices, options, context).await {
                 Ok(drive) => opened.drives.push((devices.clone(), drive)),
                 Err(error) if opening.degraded && !devices::is_in_use(&error) => {
-                    tracing::warn!("a drive of the pool is missing: {error:#}");
+                    tracing::warn!("a drive of the pool cannot be opened and counts as missing: {error:#}");
                     opened.missing.push(format!("{error:#}"));
                 }
                 Err(error) => return Err(error),

@@ -19,7 +19,8 @@ use store::{Buckets, ObjectStore};
 /// The only bucket on the drive.
 const BUCKET: &str = "objects";
 
-/// Default length of a drive: this fraction of the free space in whole MiB, within these bounds.
+/// Default length of a drive: 1/`FREE_FRACTION` of the free space, in whole MiB, at most [`LEN_BYTES_MAX`]. If that
+/// is less than [`LEN_BYTES_MIN`], no drive is made.
 const FREE_FRACTION: u64 = 4;
 const LEN_BYTES_MAX: u64 = 16 << 30;
 const LEN_BYTES_MIN: u64 = 256 << 20;
@@ -88,8 +89,11 @@ pub(crate) async fn open(
 ) -> Result<(Arc<dyn ObjectStore>, LocalBuckets)> {
     let (path, opening) = (drive_path(root), DrivesOptions { options, ..DrivesOptions::default() });
     let local = LocalBuckets::of_drives(&Devices::of([path.as_path()])?.into(), opening, context).await?;
-    let store =
-        local.buckets().open(BUCKET).await.with_context(|| format!("cannot use {}", path.display()))?;
+    let store = local
+        .buckets()
+        .open(BUCKET)
+        .await
+        .with_context(|| format!("cannot open the volume's bucket on the drive {}", path.display()))?;
     Ok((store, local))
 }
 

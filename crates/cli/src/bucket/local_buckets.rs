@@ -32,7 +32,8 @@ impl LocalBuckets {
             Volume::Directories { root } => {
                 let options = DirOptions { read_only: options.options.read_only, ..DirOptions::default() };
                 let buckets = DirBuckets::open(root, options, context.clock.clone(), context.entropy.clone());
-                let buckets = buckets.with_context(|| format!("cannot use {}", root.display()))?;
+                let buckets = buckets
+                    .with_context(|| format!("cannot use {} as a directory of buckets", root.display()))?;
                 Ok(Self::Directories(Arc::new(buckets)))
             }
             _ => bail!("{} is neither a drive nor a directory of buckets on this machine", volume.url()),

@@ -1,4 +1,5 @@
-//! Opens the bucket behind a volume: an S3 client with credentials, a drive, or a local directory.
+//! Opens the bucket behind a volume: an S3 client with credentials, a drive, or a local directory. Also measures its
+//! disk space, reaches a drive that another process has open, and exports objects to files.
 
 pub(crate) mod credentials;
 pub(crate) mod devices;
@@ -60,7 +61,7 @@ impl Bucket {
         Self::open_with(volume, settings, options, context).await
     }
 
-    /// Like `open`, with all options of a drive. Other stores use only `read_only`.
+    /// Like `open`, with all options of a drive. Local directories use only `read_only`, servers none of the options.
     pub(crate) async fn open_with(
         volume: &Volume,
         settings: &StoreSettings,
@@ -192,7 +193,8 @@ impl Bucket {
     }
 }
 
-/// Returns an error if none of the buckets can be opened. Views report the others, and retry them.
+/// Returns an error if none of the buckets can be opened, or if one fails for another reason than missing or denied
+/// before one opens. Views report the others, and retry them.
 async fn check_any_opens(buckets: &dyn Buckets, names: &BTreeSet<String>) -> Result<()> {
     let mut refused = None;
     for name in names {

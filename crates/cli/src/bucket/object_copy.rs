@@ -64,8 +64,9 @@ pub(crate) async fn export(
     };
     for name in names {
         let source = from.open(&name).await?;
-        let target =
-            open_or_create(to, &name).await.with_context(|| format!("cannot make the directory {name}"))?;
+        let target = open_or_create(to, &name)
+            .await
+            .with_context(|| format!("cannot open or create the directory {name}"))?;
         let mut pages = Pages::new(&*source, ListRequest { limit: PAGE_ENTRIES, ..ListRequest::default() });
         while let Some(entries) =
             pages.next().await.with_context(|| format!("cannot list the bucket {name}"))?

@@ -5,7 +5,7 @@ use crate::bucket::embedded_drive;
 use crate::command::flags::StoreFlags;
 use crate::command::flags::volume::Conflict;
 use crate::command::units;
-use crate::metadata;
+use crate::metadata::database;
 use crate::process;
 use crate::process::context::{ProcessContext, random_id};
 use crate::volume::Volume;
@@ -96,10 +96,6 @@ impl Format {
             self.write_record(&volume, &record)?;
         }
         self.print_outcome(&volume, made.then_some(record.id.as_str()), drive_bytes);
-        if made && record.naming == vfs::Naming::Inode && record.database.is_none() {
-            let state = self.store.settings().state_dir(&volume, None);
-            eprintln!("tenon: {}", metadata::names_warning(&volume.url(), &state));
-        }
         Ok(ExitCode::SUCCESS)
     }
 
@@ -158,12 +154,12 @@ impl Format {
                 bail!("{} is a Tenon volume already; mount it, or choose another prefix", volume.url());
             }
             if let Some(url) = &record.database {
-                metadata::database::create(record, url)?;
+                database::create(record, url)?;
             }
             let written = record.write(bucket.store.as_ref(), prefix).await;
             if let (Err(_), Some(url)) = (&written, &record.database) {
                 // Without its record nothing refers to the volume's tables.
-                metadata::database::remove(record, url)?;
+                database::remove(record, url)?;
             }
             Ok(written?)
         })

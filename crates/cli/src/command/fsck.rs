@@ -1,7 +1,7 @@
 //! `tenon fsck`: checks a volume, and this machine's state for it.
 //!
-//! Repairs only what is safe to repair: leftovers of a mount that died. Never touches an object that could still be
-//! of use.
+//! Repairs only what is safe to repair: removes what a mount that died left on this machine, its leases, and content
+//! that no file refers to. Objects kept for open files are removed only with `--remove-orphans`.
 
 use crate::bucket::Bucket;
 use crate::command::output::Progress;
@@ -9,9 +9,10 @@ use crate::command::unmounted::{UnmountedFlags, UnmountedVolume};
 use crate::control::client::Client;
 use crate::control::holder::LiveMount;
 use crate::control::protocol::{Answer, Request};
-use crate::metadata;
+use crate::metadata::{self, rfc3339};
 use crate::process;
 use crate::process::context::ProcessContext;
+use crate::serving::metadata_backup;
 use crate::state;
 use crate::state::registry::Registry;
 use crate::volume::Volume;
@@ -46,6 +47,9 @@ pub(crate) struct Fsck {
     /// Check the headers of every object too (one request per object)
     #[arg(long)]
     headers: bool,
+    /// Read and verify the backup of the metadata too
+    #[arg(long)]
+    backup: bool,
     /// Remove objects kept for open files of mounts that died; no other mount may be using them
     #[arg(long)]
     remove_orphans: bool,
@@ -133,6 +137,9 @@ impl Fsck {
         if self.headers {
             self.check_headers(volume, &bucket, &progress, findings).await?;
         }
+        if self.backup {
+            check_backup(volume, &bucket, findings).await?;
+        }
         if !is_mounted {
             let opened = self.access.with_bucket(volume, bucket, context).await?;
             self.check_content(volume, &opened, findings).await?;
@@ -140,7 +147,8 @@ impl Fsck {
         Ok(())
     }
 
-    /// Checks that the metadata is consistent, and that the bucket has the content that it refers to.
+    /// Checks that the metadata is consistent, and that the bucket has the content that it refers to. Deletes content
+    /// that no file refers to, unless `dry_run` is set.
     async fn check_content(
         &self,
         volume: &Volume,
@@ -229,7 +237,7 @@ impl Findings {
         if !self.json {
             match (self.fixed, self.left) {
                 (0, 0) => println!("{} is clean", volume.url()),
-                (fixed, left) => println!("{}: {fixed} repaired, {left} left", volume.url()),
+                (fixed, left) => println!("{}: {fixed} problems repaired, {left} left", volume.url()),
             }
         }
         match (self.fixed, self.left) {
@@ -246,6 +254,27 @@ fn check_mounted(mount: &LiveMount, findings: &mut Findings) -> Result<()> {
     match client.ask(&Request::Check, |_| {})? {
         Answer::Checked { violations } => violations.iter().for_each(|violation| findings.left(violation)),
         other => client.unexpected(&other)?,
+    }
+    Ok(())
+}
+
+/// Reads everything that a restoration could use.
+async fn check_backup(volume: &Volume, bucket: &Bucket, findings: &mut Findings) -> Result<()> {
+    let (store, keys) = (bucket.store.as_ref(), metadata_backup::keys(volume));
+    let lineages = backup::lineages(store, &keys).await?;
+    if lineages.is_empty() {
+        findings.left("there is no backup of the metadata");
+    }
+    for lineage in lineages {
+        let verified = backup::verify(store, &keys, lineage).await?;
+        verified.problems.iter().for_each(|problem| findings.left(&format!("backup {lineage}: {problem}")));
+        if !findings.json {
+            let moment = verified.moment.map_or("never".to_owned(), rfc3339);
+            println!(
+                "backup {lineage}: {} snapshots, {} records in the newest, {} changes in the log, complete as of {moment}",
+                verified.snapshots, verified.records, verified.ops
+            );
+        }
     }
     Ok(())
 }

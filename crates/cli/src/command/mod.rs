@@ -2,10 +2,10 @@
 
 pub(crate) mod analyze;
 pub(crate) mod arguments;
-pub(crate) mod backup;
 pub(crate) mod bench;
 pub(crate) mod conflicts;
 pub(crate) mod drive;
+pub(crate) mod dump;
 pub(crate) mod events;
 pub(crate) mod flags;
 pub(crate) mod flags_document;
@@ -13,6 +13,7 @@ pub(crate) mod format;
 pub(crate) mod fsck;
 pub(crate) mod gc;
 pub(crate) mod import;
+pub(crate) mod load;
 pub(crate) mod locate;
 pub(crate) mod mount;
 pub(crate) mod object;

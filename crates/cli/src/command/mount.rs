@@ -1,6 +1,7 @@
 //! `tenon mount`: mounts a volume on a directory.
 //!
-//! Order matters: checks that can refuse without side effects come first, and the directory is mounted last.
+//! Order matters: checks that can refuse without side effects come first. The directory is mounted after the volume
+//! has been opened; the endpoint and the control socket are opened after that.
 
 use crate::command::flags::endpoint::EndpointFlags;
 use crate::command::flags::views::ViewFlags;
@@ -163,7 +164,8 @@ impl Mount {
         is_closed.then_some(0o700)
     }
 
-    /// Returns the mount point and the further mount points. No mount point may contain another.
+    /// Returns the mount point and the further mount points, of which none may contain another. Detaches dead mounts
+    /// there.
     fn mount_points(&self) -> Result<(PathBuf, Vec<PathBuf>)> {
         let check = |path: &Path| match fuse::check_mount_point(path, self.mount.nonempty) {
             Err(MountPointError::Dead(dead)) => {

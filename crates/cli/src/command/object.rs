@@ -235,7 +235,7 @@ async fn store_all(
 
 fn read_part(from: &mut dyn Read, len: usize) -> Result<Bytes> {
     let mut part = Vec::new();
-    from.take(len as u64).read_to_end(&mut part).context("cannot read the bytes")?;
+    from.take(len as u64).read_to_end(&mut part).context("cannot read the bytes to store")?;
     Ok(part.into())
 }
 

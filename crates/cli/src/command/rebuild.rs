@@ -44,7 +44,7 @@ impl Rebuild {
             let (url, root) = (volume.url(), root.display());
             if runtime.block_on(self.access.open(&volume, true))?.is_by_inode() {
                 bail!(
-                    "the names of {url} are not in {root}, and a bucket does not have them: {}",
+                    "the names of {url} are not in {root}, and its objects do not have them: {}",
                     restore_hint(&url)
                 );
             }
@@ -65,12 +65,7 @@ impl Rebuild {
                 restore_hint(&volume.url())
             );
         }
-        if let Some(url) = opened.record.as_ref().and_then(|record| record.database.as_ref()) {
-            bail!(
-                "the metadata of {} is in the database {url}, and not rebuilt from the bucket",
-                volume.url()
-            );
-        }
+        opened.require_no_database()?;
         if !self.force && is_sound(&opened).await {
             bail!("the metadata in {} is sound; --force rebuilds it all the same", root.display());
         }
@@ -96,7 +91,7 @@ async fn is_sound(opened: &UnmountedVolume) -> bool {
 
 /// Says how to restore names that no bucket has.
 fn restore_hint(url: &str) -> String {
-    format!("restore a backup with `tenon restore FILE {url}`")
+    format!("restore their backup with `tenon restore {url}`")
 }
 
 async fn learn_names(fs: &Filesystem) -> Result<usize> {

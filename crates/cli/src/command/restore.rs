@@ -1,88 +1,216 @@
-//! `tenon restore`: restores the names of a volume from a backup.
+//! `tenon restore`: restores the metadata of a volume from the backup in its bucket.
 
-use crate::command::unmounted::UnmountedFlags;
+use crate::command::load::empty_state_root;
+use crate::command::output::Progress;
+use crate::command::unmounted::{UnmountedFlags, UnmountedVolume};
 use crate::control::holder::Holder;
-use crate::metadata;
-use crate::metadata::backup::{Origin, Reader};
+use crate::metadata::{self, Metadata, NewMetadata, rfc3339};
 use crate::process;
-use crate::state;
-use crate::state::StateDir;
-use crate::state::registry::Registry;
+use crate::process::context::ProcessContext;
+use crate::serving::metadata_backup;
+use crate::state::{self, StateDir};
 use crate::volume::Volume;
 use anyhow::{Context, Result, bail};
+use backup::{Choice, Lineage, Listing, Restored};
 use clap::Args;
-use std::path::{Path, PathBuf};
+use meta::{Engine, EngineError, LogCap, Op};
+use meta_disk::DiskEngine;
+use std::path::Path;
 use std::process::ExitCode;
+use std::sync::{Arc, Mutex, PoisonError};
+use store::Timestamp;
+use vfs::Audit;
 
-/// Restore the names of a volume from a backup, if this machine has none.
+/// Restore the metadata of a volume on a machine that has none, from the backup in its bucket.
 ///
-/// Nothing is changed before the whole file has been read and its checksums are verified. Afterwards, `tenon fsck`
-/// reports what the bucket lost since the backup.
+/// Restores the newest backup and compares it with the bucket: content without a name becomes a file in lost+found, and
+/// files whose content is gone are listed. From then on this machine continues the volume. A machine that still serves it
+/// stops.
 #[derive(Debug, Args)]
 pub(crate) struct Restore {
-    /// Backup file, written by `tenon backup`
-    file: PathBuf,
     /// The volume
     volume: String,
+    /// Restore the backup of this state directory; without it, the newest backup is restored (--list shows all)
+    #[arg(long, value_name = "LINEAGE")]
+    from: Option<Lineage>,
+    /// Restore the newest snapshot that was complete at this time (RFC 3339), instead of the newest state
+    #[arg(long, value_name = "TIME", value_parser = moment)]
+    before: Option<Timestamp>,
+    /// List the backups and their snapshots, and restore nothing
+    #[arg(long)]
+    list: bool,
     #[command(flatten)]
     access: UnmountedFlags,
 }
 
+fn moment(text: &str) -> Result<Timestamp, String> {
+    let parsed: jiff::Timestamp = text.parse().map_err(|_| "write a time like 2026-11-26T08:00:00Z")?;
+    i64::try_from(parsed.as_nanosecond()).map(Timestamp).map_err(|_| "the time is out of range".to_owned())
+}
+
 impl Restore {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        if let Ok(mount) = Registry::of_user().find(&self.volume) {
-            bail!("{} is in use at {}; unmount it first", self.volume, mount.holder.mount_point.display());
-        }
         let volume = Volume::parse(&self.volume)?;
-        let root = self.access.state_root(&volume);
-        let root =
-            std::path::absolute(&root).with_context(|| format!("cannot resolve {}", root.display()))?;
-        if metadata::exists_in(&root) {
-            bail!(
-                "{} already has names of {}, which a backup does not replace: move that directory away first",
-                root.display(),
-                volume.url()
-            );
+        if volume.is_buckets() {
+            bail!("{} is several buckets, which have no backup of their metadata", volume.url());
         }
-        let origin = Reader::open(&self.file)?.origin;
-        let records = Reader::open(&self.file)?.verify()?;
-        process::runtime()?.block_on(self.check_volume_id(&volume, &origin))?;
+        let runtime = process::runtime()?;
+        if self.list {
+            runtime.block_on(self.print_list(&volume))?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        let root = empty_state_root(&self.access, &self.volume, &volume)?;
         let state = StateDir::lock(&root, &Holder::for_command(volume.url()))?;
-        let placed = restore_to(&self.file, &origin, &root);
-        if placed.is_err() {
+        let restored = runtime.block_on(self.restore(&volume, &root));
+        if restored.is_err() {
             state.abandon(metadata::exists_in(&root));
         }
-        placed?;
-        let url = volume.url();
-        println!(
-            "restored {records} records of {}, as of {}, to {}; `tenon fsck {url}` reports what the bucket lost since",
-            url,
-            origin.made_at,
-            root.display()
-        );
+        restored?;
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Refuses a backup of another volume.
-    async fn check_volume_id(&self, volume: &Volume, origin: &Origin) -> Result<()> {
-        let id = self.access.open(volume, true).await?.id()?;
-        if id != origin.owner {
-            bail!(
-                "{} is a backup of {}, not of {} (id {}, not {id}); give the backup of this volume",
-                self.file.display(),
-                origin.volume,
-                volume.url(),
-                origin.owner
-            );
+    async fn print_list(&self, volume: &Volume) -> Result<()> {
+        let (opened, keys) = (self.access.open(volume, true).await?, metadata_backup::keys(volume));
+        for lineage in backup::lineages(opened.store(), &keys).await? {
+            for at in Listing::read(opened.store(), &keys, lineage).await?.snapshot_times() {
+                println!("{lineage}  snapshot {}", rfc3339(at));
+            }
         }
         Ok(())
     }
+
+    async fn restore(&self, volume: &Volume, root: &Path) -> Result<()> {
+        let opened = self.access.open(volume, false).await?;
+        opened.require_no_database()?;
+        let new = NewMetadata::begin(root)?;
+        let (restored, engine) = self.fill(volume, &opened, &new).await?;
+        let url = volume.url();
+        println!(
+            "restored {} records and {} later changes of {url}, as of {}",
+            restored.records,
+            restored.ops,
+            rfc3339(restored.moment)
+        );
+        restored.problems.iter().for_each(|problem| println!("not restored: {problem}"));
+        new.check(engine.as_ref())?;
+        let context = ProcessContext::system()?;
+        let identity = metadata_backup::take_over(volume, opened.store(), restored.lineage, &context).await?;
+        let metadata = Metadata::Disk(engine);
+        reconcile(&opened, &metadata, root).await?;
+        close(metadata)?;
+        new.finish(&restored.about, Some(identity))?;
+        println!("the metadata is in {}; mount the volume with `tenon mount {url} DIR`", root.display());
+        Ok(())
+    }
+
+    /// Restores the records to a new engine.
+    async fn fill(
+        &self,
+        volume: &Volume,
+        opened: &UnmountedVolume,
+        new: &NewMetadata,
+    ) -> Result<(Restored, Arc<DiskEngine>)> {
+        let engine: Mutex<Option<Arc<DiskEngine>>> = Mutex::default();
+        let mut make_engine = || {
+            let mut place = engine.lock().unwrap_or_else(PoisonError::into_inner);
+            // The previous engine is closed before its directory is removed.
+            *place = None;
+            let made = new.create_engine().map_err(|error| EngineError::Unavailable(format!("{error:#}")))?;
+            Ok(place.insert(Arc::new(made)).clone() as Arc<dyn Engine>)
+        };
+        let progress = Progress::start();
+        let mut shown = 0;
+        let show = |state: backup::Progress| match state {
+            backup::Progress::Records(done, total) => progress.show(&format!("{done} of {total} records")),
+            backup::Progress::Ops(done) if done >= shown + 100_000 => {
+                shown = done;
+                progress.show(&format!("{done} later changes"));
+            }
+            backup::Progress::Ops(_) => {}
+        };
+        let choice = Choice { lineage: self.from, before: self.before };
+        let keys = metadata_backup::keys(volume);
+        let restored = backup::restore(opened.store(), &keys, choice, &mut make_engine, show).await;
+        let (restored, _) = restored.with_context(|| format!("cannot restore {}", volume.url()))?;
+        let (id, owner) = (opened.id()?, &restored.about.owner);
+        if id != *owner {
+            bail!(
+                "the backup is of {}, not of {} (id {owner}, not {id})",
+                restored.about.volume,
+                volume.url()
+            );
+        }
+        let engine = engine.into_inner().unwrap_or_else(PoisonError::into_inner);
+        Ok((restored, engine.context("there is no engine")?))
+    }
 }
 
-fn restore_to(file: &Path, origin: &Origin, root: &Path) -> Result<()> {
-    state::check_no_backlog(root)?;
-    state::check_no_moves(root)?;
-    let mut reader = Reader::open(file)?;
-    metadata::restore(root, origin, || reader.next())
-        .with_context(|| format!("cannot restore to {}", root.display()))
+/// Closes the engine, which a background task may still hold for a moment.
+fn close(metadata: Metadata) -> Result<()> {
+    drop(metadata);
+    match meta_disk::all_are_closed_within(crate::CLOSE_TIMEOUT) {
+        true => Ok(()),
+        false => bail!("the restored metadata cannot be closed; run the command again"),
+    }
+}
+
+/// Compares the restored names with the bucket, and prints what could not be kept.
+async fn reconcile(opened: &UnmountedVolume, metadata: &Metadata, root: &Path) -> Result<()> {
+    let config = vfs::Config { moves_path: state::moves_path(root), ..opened.config(state::cache_dir(root)) };
+    match opened.is_by_inode() {
+        true => reconcile_content(opened, metadata, config).await,
+        false => reconcile_paths(opened, metadata, config).await,
+    }
+}
+
+/// By inode: gives names to content without one, and lists files whose content is gone.
+async fn reconcile_content(opened: &UnmountedVolume, metadata: &Metadata, config: vfs::Config) -> Result<()> {
+    let engine = metadata.engine();
+    let engine = engine.as_ref();
+    let audit = Audit::make(engine, opened.store(), opened.record.as_ref(), opened.prefix()).await?;
+    for (ino, key) in &audit.missing {
+        let names = meta::namespace::read_path(engine, *ino).unwrap_or_default();
+        let path: String = names.iter().map(|name| format!("/{name}")).collect();
+        println!("content lost: {path} ({key})");
+    }
+    let fs = opened.open_filesystem(metadata, config)?;
+    for path in fs.admin().name_content(&audit.unused).await? {
+        println!("kept without its name: /{}", String::from_utf8_lossy(&path));
+    }
+    fs.sync().await?;
+    Ok(())
+}
+
+/// By path: learns what the bucket shows now, and lists names that it no longer shows.
+async fn reconcile_paths(opened: &UnmountedVolume, metadata: &Metadata, config: vfs::Config) -> Result<()> {
+    const CONSUMER: &str = "restore";
+    let engine = metadata.engine();
+    let engine = engine.as_ref();
+    let fs = opened.open_filesystem(metadata, config)?;
+    let (before, mut cursor) = engine.snapshot_with_head()?;
+    engine.register(CONSUMER, cursor)?;
+    fs.admin().learn_all(|_| {}).await?;
+    let mut found = 0;
+    loop {
+        let page = engine.log_after(cursor, LogCap::default().tail_ops)?;
+        let Some(last) = page.last() else { break };
+        cursor = last.seqno;
+        for logged in page {
+            match logged.op {
+                Op::Vanish { parent, name, .. } => {
+                    let dir = meta::namespace::read_path(before.as_ref(), parent).unwrap_or_default();
+                    let path: String = dir.iter().chain([&name]).map(|name| format!("/{name}")).collect();
+                    println!("no longer in the bucket: {path}");
+                }
+                Op::Import { .. } => found += 1,
+                _ => {}
+            }
+        }
+    }
+    engine.forget_consumer(CONSUMER)?;
+    if found > 0 {
+        println!("found in the bucket since: {found} names");
+    }
+    fs.sync().await?;
+    Ok(())
 }

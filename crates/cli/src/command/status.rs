@@ -66,10 +66,14 @@ fn summary(status: &protocol::Status) -> String {
         0 => String::new(),
         conflicts => format!(", {conflicts} conflicts"),
     };
+    let backup = match &status.backup {
+        Some(backup) if backup.is_late() => ", backup of the metadata is failing",
+        _ => "",
+    };
     let ending = if status.ending { ", ending" } else { "" };
     let pending = if status.is_buckets { "buckets".to_owned() } else { status.pending.to_string() };
     format!(
-        "{}  {}  pid {}  {pending}{conflicts}{ending}  version {}  state {}  log {}",
+        "{}  {}  pid {}  {pending}{conflicts}{backup}{ending}  version {}  state {}  log {}",
         locations(status),
         status.volume,
         status.pid,
@@ -110,8 +114,9 @@ fn describe(status: &protocol::Status) -> String {
     let mounted = [("mount point", status.mount_points().collect::<Vec<_>>().join(" and "))];
     let names = status.names_only_here.then(|| {
         let (dir, volume) = (&status.state_dir, &status.volume);
-        ("names", format!("only in {dir}; back them up with `tenon backup {volume} FILE`"))
+        ("names", format!("only in {dir}; copy them with `tenon dump {volume} FILE`"))
     });
+    let backup = status.backup.as_ref().map(|backup| ("backup", backup_line(backup)));
     let lines = [
         ("open", format!("{} handles", status.open_handles)),
         ("pending", status.pending.to_string()),
@@ -124,7 +129,7 @@ fn describe(status: &protocol::Status) -> String {
     ];
     let webhooks = status.webhooks.iter().map(|(name, counts)| ("webhook", format!("{name}: {counts}")));
     let lost = (status.events_lost > 0).then(|| ("events lost", status.events_lost.to_string()));
-    let all = mounted.into_iter().chain(about).chain(names).chain(lines);
+    let all = mounted.into_iter().chain(about).chain(names).chain(backup).chain(lines);
     let all = all
         .chain(webhooks)
         .chain(lost)
@@ -136,6 +141,26 @@ fn describe(status: &protocol::Status) -> String {
 
 fn format_lines<'t>(lines: impl IntoIterator<Item = (&'t str, String)>) -> String {
     lines.into_iter().map(|(title, text)| format!("{title:<16}{text}\n")).collect()
+}
+
+/// Describes the backup of the metadata.
+fn backup_line(backup: &protocol::BackupReport) -> String {
+    let ago = |secs| format!("{} ago", uptime(secs));
+    let newest = match backup.age_secs {
+        Some(secs) => format!("complete as of {}", ago(secs)),
+        None if backup.generation == 0 => "none yet, as nothing has changed".to_owned(),
+        None => "none yet".to_owned(),
+    };
+    let snapshot =
+        backup.snapshot_age_secs.map(|secs| format!(", snapshot {}", ago(secs))).unwrap_or_default();
+    let failure = match &backup.failure {
+        Some(failure) => format!("; FAILING: {failure}"),
+        None if backup.is_late() => {
+            "; LATE: the bucket does not have the content of all files yet".to_owned()
+        }
+        None => String::new(),
+    };
+    format!("{newest}{snapshot}, generation {}{failure}", backup.generation)
 }
 
 fn view_line(view: &protocol::View) -> String {

@@ -1,4 +1,4 @@
-//! Parses sizes, durations, rates and modes as users write them on a command line.
+//! Parses sizes, bandwidths, durations, rates and modes as users write them on a command line. Formats sizes.
 
 use std::time::Duration;
 

@@ -39,7 +39,8 @@ impl Client {
         }
     }
 
-    /// Sends a request and waits for its answer. Progress messages before the answer are passed to `progress`.
+    /// Sends a request and waits for its answer. Progress messages before the answer are passed to `progress`. The
+    /// answer `Failed` becomes an error.
     pub(crate) fn ask(&mut self, request: &Request, mut progress: impl FnMut(Pending)) -> Result<Answer> {
         let mut line = serde_json::to_string(request)?;
         line.push('\n');
@@ -100,6 +101,6 @@ impl Client {
     }
 
     fn lost_message(&self) -> String {
-        format!("process {} ended before it answered; its log says why", self.pid)
+        format!("process {} ended before it answered; its log may say why", self.pid)
     }
 }

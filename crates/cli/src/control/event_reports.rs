@@ -10,10 +10,13 @@ use views::HintCounts;
 pub(crate) struct HandlerReport {
     /// Version of Tenon.
     pub(crate) version: String,
-    /// Views that clients have opened, and the buckets and objects that these cover.
+    /// Views that clients have opened.
     pub(crate) views: Vec<ViewReport>,
+    /// Number of buckets that the views cover.
     pub(crate) buckets: usize,
+    /// Number of objects that the handler knows.
     pub(crate) objects: usize,
+    /// Memory for what is known of objects, in bytes.
     pub(crate) memory_bytes: usize,
     /// Buckets that cannot be read, each with the reason.
     #[serde(default)]
@@ -33,16 +36,22 @@ pub(crate) struct HandlerReport {
 pub(crate) struct ViewReport {
     /// Rules of the view, as in a file of rulesets.
     pub(crate) rules: String,
+    /// Number of objects in the view.
     pub(crate) objects: usize,
 }
 
 /// Counts of hints by outcome.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct HintReport {
+    /// Applied to the known state.
     pub(crate) applied: u64,
+    /// Repetitions of what was known already.
     pub(crate) repeated: u64,
+    /// Older than the known state.
     pub(crate) late: u64,
+    /// Dropped: no view wants the object, or there is no memory for it.
     pub(crate) unwanted: u64,
+    /// Not trusted: the object was verified in the store.
     pub(crate) looked: u64,
 }
 
@@ -51,15 +60,21 @@ pub(crate) struct HintReport {
 pub(crate) struct FeedReport {
     /// URL of the source.
     pub(crate) source: String,
+    /// Whether the last answer of the source was a success.
     pub(crate) connected: bool,
+    /// Messages received.
     pub(crate) messages: u64,
+    /// Hints that all receivers have taken.
     pub(crate) hints: u64,
-    /// Messages written to the dead letters, and messages that could not even be written there.
+    /// Messages written to the dead letters.
     pub(crate) unreadable: u64,
+    /// Unreadable messages that could not be written to the dead letters.
     pub(crate) lost: u64,
-    /// Batches that were received again, and failures of the source or of the handler.
+    /// Batches that were delivered again.
     pub(crate) repeated: u64,
+    /// Failures of the source, or of a receiver of its hints.
     pub(crate) failures: u64,
+    /// Age of the newest hint in the last batch when all receivers had taken it, in milliseconds.
     pub(crate) lag_ms: u64,
     /// Messages that wait in the source; `None` if the source does not tell.
     #[serde(default)]

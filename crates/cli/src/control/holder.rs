@@ -31,7 +31,7 @@ impl Holder {
         Self { pid: std::process::id(), mount_point: PathBuf::new(), also: Vec::new(), volume }
     }
 
-    /// Returns all mount points.
+    /// Returns all mount points. If the volume is only served, this is its URL.
     pub(crate) fn mount_points(&self) -> impl Iterator<Item = &Path> {
         [&self.mount_point].into_iter().chain(&self.also).map(PathBuf::as_path)
     }
@@ -61,16 +61,16 @@ impl Holder {
         let mut text = String::new();
         File::open(state_root.join(LOCK_FILE))
             .and_then(|mut file| file.read_to_string(&mut text))
-            .with_context(|| format!("cannot read the lock in {}", state_root.display()))?;
+            .with_context(|| format!("cannot read the lock file in {}", state_root.display()))?;
         serde_json::from_str(&text).map_err(|_| {
             anyhow!(
-                "the state in {} is in use by a process that is just starting; try again",
+                "the state in {} is in use, but its lock file does not yet say by which process; try again",
                 state_root.display()
             )
         })
     }
 
-    /// Returns the holder of a state directory, if it answers.
+    /// Returns the holder of a state directory, if its control socket accepts a connection.
     pub(crate) fn answering(state_root: &Path) -> Option<Self> {
         socket::connect(state_root).ok()?;
         Self::read(state_root).ok()
@@ -87,7 +87,7 @@ impl Holder {
     }
 }
 
-/// A live mount.
+/// A volume that a live process mounts or serves.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LiveMount {
     /// The state directory.

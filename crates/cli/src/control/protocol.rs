@@ -45,8 +45,8 @@ pub(crate) enum Request {
         /// Only return the keys.
         dry_run: bool,
     },
-    /// Write the names, as of one moment, to a file. Done when the bucket has the content that they refer to.
-    Backup {
+    /// Dump the metadata, as of one moment, to a file. Done when the bucket has the content that it refers to.
+    Dump {
         /// Absolute path of a file that does not exist yet, its bytes in hexadecimal.
         file_hex: String,
         /// How long to wait until the bucket has the content.
@@ -114,8 +114,8 @@ pub(crate) enum Answer {
         /// Keys of content that no file refers to, escaped where they are not text.
         keys: Vec<String>,
     },
-    /// Answer to `Backup`.
-    BackedUp {
+    /// Answer to `Dump`.
+    Dumped {
         /// Records in the file.
         records: u64,
     },
@@ -399,6 +399,9 @@ pub(crate) struct Status {
     /// Whether names are only in the state directory, and lost with it.
     #[serde(default)]
     pub(crate) names_only_here: bool,
+    /// State of the backup of the metadata in the bucket; none if it is off.
+    #[serde(default)]
+    pub(crate) backup: Option<BackupReport>,
     /// The server of the bucket, where one was named.
     #[serde(default)]
     pub(crate) server: Option<String>,
@@ -425,7 +428,7 @@ pub(crate) struct Status {
     pub(crate) read_bytes: u64,
     /// Bytes of metadata in memory.
     pub(crate) metadata_bytes: u64,
-    /// Approximate memory for the views' knowledge of objects, in bytes, which the limit does not cover.
+    /// Approximate memory for the views' knowledge of objects, in bytes. It is part of the memory limit.
     #[serde(default)]
     pub(crate) views_bytes: u64,
     /// Inodes that the kernel remembers.
@@ -462,6 +465,28 @@ pub(crate) struct Status {
     pub(crate) event_sources: Vec<EventSource>,
 }
 
+/// State of the backup of the metadata.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct BackupReport {
+    /// Age of the moment as of which the backup is complete, in seconds; none if there is no backup.
+    pub(crate) age_secs: Option<u64>,
+    /// Age of the newest snapshot in seconds.
+    pub(crate) snapshot_age_secs: Option<u64>,
+    /// Number of the generation, which increases with each opening; 0 before the first one.
+    pub(crate) generation: u32,
+    /// Interval of the passes in seconds.
+    pub(crate) interval_secs: u64,
+    /// Reason why the last pass failed.
+    pub(crate) failure: Option<String>,
+}
+
+impl BackupReport {
+    /// Returns whether the backup is older than it should be.
+    pub(crate) fn is_late(&self) -> bool {
+        self.failure.is_some() || self.age_secs.is_some_and(|age| age > 2 * self.interval_secs + 1)
+    }
+}
+
 /// State of a view.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct View {
@@ -486,11 +511,11 @@ pub(crate) struct EventSource {
     pub(crate) hints: u64,
     /// Messages that could not be read.
     pub(crate) unreadable: u64,
-    /// Failures of the source.
+    /// Failures of the source, or of a receiver of its hints.
     pub(crate) failures: u64,
     /// Whether the source answered the last request.
     pub(crate) connected: bool,
-    /// Age of the newest hint in the last messages when it was received, in milliseconds.
+    /// Age of the newest hint in the last messages when all its receivers had taken it, in milliseconds.
     pub(crate) lag_ms: u64,
     /// Messages that wait in the source; `None` if the source does not tell.
     pub(crate) waiting: Option<u64>,

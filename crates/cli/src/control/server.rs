@@ -12,7 +12,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 
-/// Maximum length of a request's line.
+/// Maximum length of all requests on one connection, in bytes.
 const REQUEST_BYTES_MAX: u64 = 64 * 1024;
 /// Maximum number of requests in progress.
 const REQUESTS_MAX: u32 = 32;

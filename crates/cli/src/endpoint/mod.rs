@@ -1,20 +1,19 @@
 //! The S3 endpoint of a volume: its buckets, users, certificate and limits.
 
 pub(crate) mod access_log;
+pub(crate) mod tls;
 pub(crate) mod users;
+pub(crate) mod watched_files;
 pub(crate) mod webhooks;
 
 use crate::endpoint::access_log::AccessLogSettings;
+use crate::endpoint::tls::TlsFiles;
 use crate::endpoint::webhooks::WebhookSettings;
 use crate::process::context::ProcessContext;
 use crate::process::descriptors;
-use anyhow::{Context, Result, anyhow, bail};
-use rustls::ServerConfig;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use anyhow::{Result, anyhow};
 use s3::{Endpoint, EndpointOptions, Limits, Server};
 use std::net::SocketAddr;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use store::{Buckets, ObjectStore, StoreError};
@@ -48,18 +47,12 @@ pub(crate) struct EndpointSettings {
     pub(crate) memory_limit_bytes: u64,
 }
 
-/// PEM files of a certificate chain and its private key.
-#[derive(Debug, Clone)]
-pub(crate) struct TlsFiles {
-    pub(crate) chain: PathBuf,
-    pub(crate) key: PathBuf,
-}
-
 impl EndpointSettings {
-    /// Refuses unusable files of users or certificates, before anything is opened.
+    /// Refuses unusable files of users or certificates, before anything is opened. Does not check the access log or
+    /// the webhooks.
     pub(crate) fn check(&self) -> Result<()> {
         self.users.as_deref().map_or(Ok(()), users::check)?;
-        self.tls.as_ref().map_or(Ok(()), |files| files.load().map(drop))
+        self.tls.as_ref().map_or(Ok(()), TlsFiles::check)
     }
 }
 
@@ -80,7 +73,7 @@ pub(crate) async fn start(
 ) -> Result<Server> {
     let address = settings.address;
     let users = users::load(settings.users.as_deref(), state_root, context)?;
-    let tls = settings.tls.as_ref().map(TlsFiles::load).transpose()?.map(Arc::new);
+    let tls = settings.tls.as_ref().map(TlsFiles::load).transpose()?;
     if tls.is_none() && !address.ip().is_loopback() {
         tracing::warn!(
             "{address} is served by plain http: others on the network can read objects and replay requests; give a certificate with --tls-cert and --tls-key"
@@ -102,7 +95,8 @@ pub(crate) async fn start(
     Ok(Server::start(endpoint, address, limits(settings), tls).await?)
 }
 
-/// Returns the limits for clients, as far as this process has file descriptors for them.
+/// Returns the limits for clients: the connections that this process has file descriptors for, the requests of the
+/// settings, and a share of the memory for bodies.
 fn limits(settings: &EndpointSettings) -> Limits {
     let usual = Limits::default();
     let descriptors = descriptors::raise_limit();
@@ -145,27 +139,5 @@ impl Buckets for VolumeBucket {
 
     async fn list(&self) -> store::Result<Vec<String>> {
         Ok(vec![self.name.clone()])
-    }
-}
-
-impl TlsFiles {
-    /// Loads the certificate chain and its private key.
-    pub(crate) fn load(&self) -> Result<ServerConfig> {
-        let Self { chain, key } = self;
-        let about = |path: &Path| format!("cannot use {}", path.display());
-        let certificates: Vec<CertificateDer> =
-            CertificateDer::pem_file_iter(chain).and_then(Iterator::collect).with_context(|| about(chain))?;
-        let mode = std::fs::metadata(key).with_context(|| about(key))?.mode();
-        if mode & 0o007 != 0 {
-            bail!(
-                "{} is a private key but all users can read it; run `chmod o= {}`",
-                key.display(),
-                key.display()
-            );
-        }
-        let key = PrivateKeyDer::from_pem_file(key).with_context(|| about(key))?;
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
-        config.with_no_client_auth().with_single_cert(certificates, key).with_context(|| about(chain))
     }
 }

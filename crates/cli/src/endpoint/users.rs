@@ -3,19 +3,14 @@
 //! Invariant: the users in force are one complete and valid list. If a changed file is invalid, the earlier users
 //! stay.
 
+use crate::endpoint::watched_files::WatchedFiles;
 use crate::process::context::ProcessContext;
 use crate::process::files;
 use crate::state::default_user;
 use anyhow::{Context, Result, anyhow};
 use s3::{User, Users};
 use serde::Deserialize;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
-use tokio::signal::unix::{Signal, SignalKind, signal};
-
-/// Interval of checks for changes. One check of the file's attributes costs a microsecond.
-const POLL_INTERVAL: Duration = Duration::from_secs(1);
+use std::path::Path;
 
 /// Loads the users of a file, or the default user of the volume. Later changes of the file are followed.
 pub(crate) fn load(file: Option<&Path>, state_root: &Path, context: &ProcessContext) -> Result<Users> {
@@ -24,73 +19,19 @@ pub(crate) fn load(file: Option<&Path>, state_root: &Path, context: &ProcessCont
         Some(path) => std::path::absolute(path)?,
         None => default_user::users_file(state_root, context)?,
     };
-    let stamp = Stamp::of(&path);
+    let watched = WatchedFiles::new(vec![path.clone()]);
     let users = Users::new(read(&path)?).with_context(|| path.display().to_string())?;
-    let hangup = signal(SignalKind::hangup()).context("cannot watch signals")?;
-    tokio::spawn(watch(WatchedFile { path, stamp, users: users.clone() }, hangup));
+    let reloaded = users.clone();
+    watched.on_change(move || reload(&path, &reloaded))?;
     Ok(users)
 }
 
-/// Reloads the file when it changes, until the process ends. SIGHUP reloads it at once, even if it seems unchanged.
-async fn watch(mut file: WatchedFile, mut hangup: Signal) {
-    loop {
-        tokio::select! {
-            () = tokio::time::sleep(POLL_INTERVAL) => {}
-            _ = hangup.recv() => file.stamp = None,
-        }
-        let reloaded = tokio::task::spawn_blocking(move || {
-            file.reload_if_changed();
-            file
-        });
-        match reloaded.await {
-            Ok(back) => file = back,
-            Err(_) => return,
-        }
-    }
-}
-
-struct WatchedFile {
-    path: PathBuf,
-    /// Stamp of the file when it was last read, valid or not.
-    stamp: Option<Stamp>,
-    users: Users,
-}
-
-impl WatchedFile {
-    fn reload_if_changed(&mut self) {
-        let stamp = Stamp::of(&self.path);
-        if self.stamp == stamp {
-            return;
-        }
-        self.stamp = stamp;
-        let shown = self.path.display();
-        let replaced = read(&self.path)
-            .and_then(|read| self.users.replace(read).with_context(|| self.path.display().to_string()));
-        match replaced {
-            Ok(()) => tracing::info!("reloaded {shown}: {} users", self.users.count()),
-            Err(error) => tracing::error!("cannot reload the users, so the earlier ones stay: {error:#}"),
-        }
-    }
-}
-
-/// Attributes that distinguish a file from its earlier versions, and from another file at its path. A changed mode
-/// counts: a wrong mode may be why the file was refused.
-#[derive(Debug, PartialEq, Eq)]
-struct Stamp {
-    ino: u64,
-    size_bytes: u64,
-    changed: (i64, i64),
-}
-
-impl Stamp {
-    /// Returns the stamp of a file, or `None` if there is no file.
-    fn of(path: &Path) -> Option<Self> {
-        let found = std::fs::metadata(path).ok()?;
-        Some(Self {
-            ino: found.ino(),
-            size_bytes: found.size(),
-            changed: (found.ctime(), found.ctime_nsec()),
-        })
+fn reload(path: &Path, users: &Users) {
+    let replaced =
+        read(path).and_then(|read| users.replace(read).with_context(|| path.display().to_string()));
+    match replaced {
+        Ok(()) => tracing::info!("reloaded {}: {} users", path.display(), users.count()),
+        Err(error) => tracing::error!("cannot reload the users, so the earlier ones stay: {error:#}"),
     }
 }
 

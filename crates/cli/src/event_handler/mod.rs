@@ -42,8 +42,9 @@ pub(crate) struct HandlerSettings {
 }
 
 impl EventHandler {
-    /// Starts a handler for the objects of some buckets, with its state in `dir`, fed by the sources that the settings
-    /// name. The sink `also` receives the same hints.
+    /// Starts a handler for the objects of some buckets, with its state in `dir`, fed by the sources that the
+    /// settings name. The sink `also` receives the hints of all objects, also those outside of the part that the
+    /// handler handles.
     pub(crate) async fn start(
         buckets: Arc<dyn Buckets>,
         dir: PathBuf,

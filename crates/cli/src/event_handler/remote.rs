@@ -30,7 +30,7 @@ pub(crate) struct RemoteHandlerSettings {
     pub(crate) ca_bundle: Option<PathBuf>,
 }
 
-/// Returns the clients of remote handlers, one for each part of all objects.
+/// Returns the clients of remote handlers, one for each part of all objects. Fails unless all parts have an address.
 pub(crate) fn clients(settings: &RemoteHandlerSettings) -> Result<Vec<Arc<RemoteViews>>> {
     let mut parts: BTreeMap<Part, Vec<String>> = BTreeMap::new();
     for at in &settings.addresses {

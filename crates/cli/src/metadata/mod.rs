@@ -2,19 +2,21 @@
 //!
 //! For a volume named by path, most of it can be learned from the bucket again; the rest exists only there.
 //!
-//! Invariants: a state directory holds the metadata of one volume. A volume named by inode that has content is never
-//! opened without the metadata that names it.
+//! Invariants: a state directory holds the metadata of one volume. A volume named by inode that has content is not
+//! opened in a state directory without [`OWNER_FILE`], as it has no names.
 
-pub(crate) mod backup;
 pub(crate) mod database;
+pub(crate) mod dump_file;
+pub(crate) mod lineage;
 
-use crate::metadata::backup::Origin;
+use crate::metadata::lineage::Identity;
 use crate::process::files;
 use crate::state;
 use crate::volume::{Volume, embedded};
 use anyhow::{Context, Result, bail};
+use backup::About;
 use meta::Engine;
-use meta_disk::{DiskEngine, DumpedRecords, EngineOptions, Journal, OpenError};
+use meta_disk::{DiskEngine, EngineOptions, Journal, OpenError};
 use meta_postgres::PostgresEngine;
 use staging::writeback::Writeback;
 use std::fs;
@@ -22,7 +24,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use store::ObjectStore;
+use store::{Clock as _, ObjectStore, SystemClock, Timestamp};
 use vfs::{Naming, VolumeRecord};
 
 /// Cache of the engine, in percent of the memory limit. It is less than the share of `vfs` for names, which also
@@ -34,6 +36,9 @@ const OWNER_FILE: &str = "meta.volume";
 
 /// File with the settings under which names were learned.
 const SETTINGS_FILE: &str = "meta.settings";
+
+/// Cache of an engine that is being restored.
+const RESTORING_CACHE_BYTES: usize = 256 << 20;
 
 /// Directory in which an engine is restored from a backup.
 const RESTORING_DIR: &str = "meta.restoring";
@@ -78,7 +83,7 @@ pub(crate) async fn open(
                 && record.has_content(store, volume.prefix().as_bytes()).await?
             {
                 bail!(
-                    "the names of {} are only on the machine that created them, and {} has none: mount the volume there, or restore a backup with `tenon restore FILE {}`",
+                    "the names of {} are not in {}: mount the volume on the machine that has them, or restore their backup with `tenon restore {}`",
                     volume.url(),
                     state_root.display(),
                     volume.url()
@@ -151,47 +156,81 @@ pub(crate) fn owner_id(volume: &Volume, record: Option<&VolumeRecord>) -> Result
 /// Returns the warning that only this machine has the names of a volume named by inode.
 pub(crate) fn names_warning(url: &str, state_root: &Path) -> String {
     format!(
-        "the names of {url} are only in {} on this machine: without that directory all files are lost; back them up with `tenon backup {url} FILE`",
+        "the names of {url} are only in {} on this machine, because --metadata-backup is 0: without that directory all files are lost; copy them with `tenon dump {url} FILE`",
         state_root.display()
     )
 }
 
-/// Describes a backup of the names in a state directory.
-pub(crate) fn describe(volume: &Volume, state_root: &Path) -> Result<Origin> {
+/// Describes the names in a state directory, for a backup or a dump.
+pub(crate) fn describe(volume: &Volume, state_root: &Path) -> Result<About> {
     let read = |name| {
         let path = state_root.join(name);
         fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
     };
     let settings = read(SETTINGS_FILE).ok().map(|settings| settings.trim().to_owned());
-    Ok(Origin::new(volume.url(), read(OWNER_FILE)?.trim().to_owned(), settings))
+    let owner = read(OWNER_FILE)?.trim().to_owned();
+    Ok(About { volume: volume.url(), owner, settings, tenon: crate::process::VERSION.to_owned() })
 }
 
-/// Restores the engine of a state directory that has none, from the records of a backup. The result is durable when
-/// this returns.
-pub(crate) fn restore(
-    state_root: &Path,
-    origin: &Origin,
-    mut records: impl FnMut() -> Result<Option<DumpedRecords>>,
-) -> Result<()> {
-    let (staged, path) = (state_root.join(RESTORING_DIR), state_root.join(ENGINE_DIR));
-    if path.exists() {
-        bail!("{} already exists: move it away first", path.display());
+/// Returns the time.
+pub(crate) fn now() -> Timestamp {
+    SystemClock.now()
+}
+
+/// Formats a time for messages.
+pub(crate) fn rfc3339(at: Timestamp) -> String {
+    jiff::Timestamp::from_second(at.secs()).unwrap_or_default().to_string()
+}
+
+/// Metadata that is being restored to a state directory that has none. It is a directory of its own until it is complete.
+#[derive(Debug)]
+pub(crate) struct NewMetadata {
+    state_root: PathBuf,
+    staged: PathBuf,
+}
+
+impl NewMetadata {
+    /// Begins in a locked state directory. What an interrupted restoration left is removed.
+    pub(crate) fn begin(state_root: &Path) -> Result<Self> {
+        state::check_no_backlog(state_root)?;
+        state::check_no_moves(state_root)?;
+        let path = state_root.join(ENGINE_DIR);
+        if path.exists() {
+            bail!("{} already exists: move it away first", path.display());
+        }
+        Ok(Self { state_root: state_root.to_owned(), staged: state_root.join(RESTORING_DIR) })
     }
-    match fs::remove_dir_all(&staged) {
-        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.into()),
-        _ => {}
+
+    /// Creates an empty engine, in place of the previous one.
+    pub(crate) fn create_engine(&self) -> Result<DiskEngine> {
+        match fs::remove_dir_all(&self.staged) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.into()),
+            _ => {}
+        }
+        let options = EngineOptions { cache_bytes: RESTORING_CACHE_BYTES, ..EngineOptions::default() };
+        DiskEngine::open(&self.staged, options).context("cannot create the metadata")
     }
-    let made = DiskEngine::restore(&staged, EngineOptions::default(), &mut records);
-    if made.is_err() {
-        let _ = fs::remove_dir_all(&staged);
+
+    /// Refuses records that violate the invariants of the metadata.
+    pub(crate) fn check(&self, engine: &dyn Engine) -> Result<()> {
+        match meta::invariants::fsck(engine)?.first() {
+            None => Ok(()),
+            Some(violation) => bail!("the records are not consistent: {violation}; nothing was restored"),
+        }
     }
-    made?;
-    fs::rename(&staged, &path)?;
-    if let Some(settings) = &origin.settings {
-        files::write_durably(&state_root.join(SETTINGS_FILE), settings)?;
+
+    /// Puts the engine in its place, after the caller has closed it. The result is durable when this returns.
+    pub(crate) fn finish(self, about: &About, identity: Option<Identity>) -> Result<()> {
+        fs::rename(&self.staged, self.state_root.join(ENGINE_DIR))?;
+        if let Some(settings) = &about.settings {
+            files::write_durably(&self.state_root.join(SETTINGS_FILE), settings)?;
+        }
+        if let Some(identity) = identity {
+            identity.write(&self.state_root)?;
+        }
+        // Written last: without it the names belong to no volume, and a mount refuses them.
+        Ok(files::write_durably(&self.state_root.join(OWNER_FILE), &about.owner)?)
     }
-    // Written last: without it the names belong to no volume, and a mount refuses them.
-    Ok(files::write_durably(&state_root.join(OWNER_FILE), &origin.owner)?)
 }
 
 /// Moves the engine of a state directory away. Returns its new path.
@@ -227,7 +266,9 @@ pub(crate) fn record_settings(state_root: &Path, config: &vfs::Config) -> Result
 /// Writes names from the write-back log to the tables, so that the log can drop them.
 fn checkpoint(tables: &Weak<DiskEngine>) {
     if let Some(Err(error)) = tables.upgrade().map(|tables| tables.checkpoint()) {
-        tracing::warn!("cannot move names out of the write-back log: {error}");
+        tracing::warn!(
+            "cannot write names to the tables of the metadata, so they stay in the write-back log: {error}"
+        );
     }
 }
 
@@ -246,16 +287,6 @@ impl Metadata {
         match self {
             Self::Disk(engine) => Arc::clone(engine) as Arc<dyn Engine>,
             Self::Database(engine) => Arc::clone(engine) as Arc<dyn Engine>,
-        }
-    }
-
-    /// Returns the engine in the state directory. Fails if the metadata is in a database, which has backups of its own.
-    pub(crate) fn on_disk(&self) -> Result<Arc<DiskEngine>> {
-        match self {
-            Self::Disk(engine) => Ok(Arc::clone(engine)),
-            Self::Database(_) => bail!(
-                "the names of the volume are in a database: back up its schema, for example with pg_dump"
-            ),
         }
     }
 

@@ -11,7 +11,8 @@ use views::{ObjectName, Ruleset, Shown};
 
 /// How long the kernel caches entries of views whose changes are all reported by events, and invalidated then.
 const REPORTED_LIFETIME: Duration = Duration::from_secs(3600);
-/// How long the kernel caches entries of views with rules on ages: no event reports changes that come with time.
+/// How long the kernel caches entries of views with rules on ages, where events report other changes: no event
+/// reports changes that come with time.
 const AGE_RULES_LIFETIME: Duration = Duration::from_secs(1);
 
 #[async_trait::async_trait]

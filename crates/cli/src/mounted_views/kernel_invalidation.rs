@@ -11,7 +11,7 @@ use views::tree::Stale;
 /// Pause between two steps, so that many changes in a row are one step.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// The file system that tells kernels.
+/// The file system that tells kernels, and the task that follows changes.
 #[derive(Debug, Default)]
 pub(super) struct KernelInvalidation(Mutex<InvalidationState>);
 

@@ -24,7 +24,7 @@ impl MountedViews {
 fn reserve(views: &Weak<MountedViews>, fs: &Weak<Filesystem>) -> Option<()> {
     let (views, fs) = (views.upgrade()?, fs.upgrade()?);
     if let Err(error) = fs.admin().reserve_memory(views.memory_bytes()) {
-        tracing::warn!(%error, "cannot evict names to make room for views");
+        tracing::warn!(%error, "cannot evict names to reserve the memory that views use");
     }
     Some(())
 }

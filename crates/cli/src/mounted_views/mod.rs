@@ -86,7 +86,7 @@ pub(crate) struct MountedViewsParts<'p> {
     /// Directory for the state of views.
     pub(crate) dir: PathBuf,
     pub(crate) store: &'p StoreSettings,
-    /// A sink that receives what the handler of this process receives.
+    /// A sink that receives the hints of the event sources too, if the handler is in this process.
     pub(crate) also: Option<Arc<dyn Sink>>,
     /// How long what was listed counts as recent.
     pub(crate) metadata_ttl: Duration,
@@ -96,7 +96,7 @@ pub(crate) struct MountedViewsParts<'p> {
 }
 
 impl MountedViews {
-    /// Opens the views of rulesets.
+    /// Opens the views of rulesets. Refuses a ruleset that shows nothing of the mounted bucket.
     pub(crate) async fn start(
         choice: &HandlerChoice,
         rulesets: Vec<Ruleset>,
@@ -136,7 +136,7 @@ impl MountedViews {
                 None => share(HANDLER_EIGHTHS + TREE_EIGHTHS),
             },
         });
-        let tree = tree.await.context("cannot keep the directories of views")?;
+        let tree = tree.await.context("cannot open the journal of directory renames in views")?;
         let relists = matches!(choice, HandlerChoice::Own(settings) if settings.feeds.sources.is_empty());
         let has_feeds = handler.is_some() && !relists;
         let detection =
@@ -163,7 +163,7 @@ impl MountedViews {
         notifying_store::wrap(store, Arc::clone(self))
     }
 
-    /// Notifies the views that an object was stored.
+    /// Notifies the views that an object was stored, and has the handler of this process examine the object.
     async fn notify_stored(&self, object: ObjectName, meta: ObjectMeta, tags: Option<Tags>) {
         let ObjectMeta { object: at, size_bytes, attributes, .. } = meta;
         let (container, key) = (Arc::clone(&object.container), object.key.clone());
@@ -180,7 +180,7 @@ impl MountedViews {
         self.verify_object(&container, &key).await;
     }
 
-    /// Notifies the views that an object was removed.
+    /// Notifies the views that an object was removed, and has the handler of this process examine the object.
     async fn notify_removed(&self, object: &ObjectName) {
         self.tree.notify_removed(object);
         self.report_stale();
@@ -219,7 +219,7 @@ impl MountedViews {
         self.tree.refused().iter().map(line).collect()
     }
 
-    /// Returns whether a handler of this process receives events.
+    /// Returns whether the handler is in this process.
     pub(crate) fn has_handler(&self) -> bool {
         self.handler.is_some()
     }

@@ -1,4 +1,5 @@
 //! A store that notifies a mount's views of changes made through it, before the caller learns that a change is done.
+//! Changes by the store's `versions` are not reported.
 
 use super::MountedViews;
 use std::collections::BTreeMap;

@@ -55,7 +55,7 @@ pub(crate) fn announce() -> Result<()> {
     let mut stdout = io::stdout();
     writeln!(stdout, "{READY}")
         .and_then(|()| stdout.flush())
-        .context("the waiting parent process has ended")?;
+        .context("cannot report to the parent process, which waits until the mount is ready")?;
     let null = File::options().write(true).open("/dev/null").context("cannot open /dev/null")?;
-    rustix::stdio::dup2_stdout(&null).context("cannot close standard output")
+    rustix::stdio::dup2_stdout(&null).context("cannot redirect standard output to /dev/null")
 }

@@ -21,12 +21,15 @@ pub(crate) fn read_secret(path: &Path) -> Result<String> {
     let shown = path.display();
     let mode = fs::metadata(path).with_context(|| format!("cannot read {shown}"))?.mode();
     if mode & 0o077 != 0 {
-        bail!("{shown} holds a secret but others can read it; run `chmod 600 {shown}`");
+        bail!(
+            "{shown} holds a secret, but its permissions allow access to others than its owner; run `chmod 600 {shown}`"
+        );
     }
     fs::read_to_string(path).with_context(|| format!("cannot read {shown}"))
 }
 
-/// Like [`read_secret`], but returns only the first line.
+/// Like [`read_secret`], but returns only the first line, without surrounding spaces. An empty first line is an
+/// error.
 pub(crate) fn read_secret_line(path: &Path) -> Result<String> {
     let text = read_secret(path)?;
     match text.lines().next().map(str::trim) {

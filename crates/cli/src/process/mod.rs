@@ -24,8 +24,8 @@ pub(crate) fn runtime() -> Result<Runtime> {
     Runtime::new().context("cannot start threads; check the limit on processes (`ulimit -u`)")
 }
 
-/// Ends all tasks, so that no thread has the metadata engine open when the process exits: RocksDB aborts if a thread
-/// uses it while its global state is torn down.
+/// Ends all tasks, and waits at most [`THREADS_TIMEOUT`] for their threads, so that none has the metadata engine open
+/// when the process exits: RocksDB aborts if a thread uses it while its global state is torn down.
 pub(crate) fn shut_down_runtime(runtime: Runtime) {
     runtime.shutdown_timeout(THREADS_TIMEOUT);
 }

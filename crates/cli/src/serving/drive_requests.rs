@@ -108,10 +108,10 @@ pub(crate) async fn serve_rebuild(drives: Vec<Drive>, wanted: Rebuild, replies: 
 async fn rebuild(drives: &[Drive], wanted: Rebuild, replies: &mut Replies) -> Result<Answer> {
     let arrays = drives.iter().filter_map(|drive| Some((drive, drive.array()?)));
     let mut arrays = arrays.filter(|(_, array)| wanted.devices.iter().any(|name| array.has_member(name)));
-    let (drive, array) = arrays
-        .next()
-        .context("the process has no drive on these devices; `tenon status` shows what it serves")?;
-    let path = from_hex(&wanted.device_hex).context("the request has no path")?;
+    let (drive, array) = arrays.next().context(
+        "the process serves no drive on an array of these devices; `tenon status` shows what it serves",
+    )?;
+    let path = from_hex(&wanted.device_hex).context("the device's path in the request is not hexadecimal")?;
     let path = PathBuf::from(OsString::from_vec(path));
     let name = path.canonicalize().unwrap_or_else(|_| path.clone()).display().to_string();
     if array.has_member(&name) {

@@ -2,6 +2,7 @@
 
 pub(crate) mod drive_requests;
 pub(crate) mod filesystem_sink;
+pub(crate) mod metadata_backup;
 pub(crate) mod mount_points;
 pub(crate) mod open_volume;
 pub(crate) mod served_buckets;

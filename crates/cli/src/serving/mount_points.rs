@@ -72,7 +72,8 @@ impl MountPoints {
         Ok(())
     }
 
-    /// Unmounts a directory, on a blocking thread: the kernel sends requests to this process while it unmounts.
+    /// Unmounts a directory, on a blocking thread: the kernel sends requests to this process while it unmounts. Fails
+    /// if programs have files open, unless `lazily`.
     pub(crate) async fn unmount(&self, path: &Path, lazily: bool) -> Result<(), UnmountError> {
         let not_mounted = || UnmountError::NotMounted(path.to_owned());
         let is_at_path =

@@ -14,6 +14,7 @@ use crate::metadata::{self, Metadata};
 use crate::mounted_views::{HandlerChoice, MountedViews, MountedViewsParts, ObjectScope, SingleBucket};
 use crate::process::context::ProcessContext;
 use crate::serving::filesystem_sink::FilesystemSink;
+use crate::serving::metadata_backup::{self, BackupParts, MetadataBackup};
 use crate::state::{self, StateDir};
 use crate::volume::Volume;
 use anyhow::{Context, Result, anyhow, bail};
@@ -23,7 +24,7 @@ use staging::writeback::WritebackOptions;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use store::Buckets;
+use store::{Buckets, ObjectStore};
 
 /// How long a writer waits for room in a full write-back log before the write fails.
 const ROOM_TIMEOUT: Duration = Duration::from_secs(60);
@@ -54,6 +55,8 @@ pub(crate) struct OpenVolume {
     pub(crate) server: Option<String>,
     /// Whether names are only in the state directory, and lost with it.
     pub(crate) names_only_here: bool,
+    /// The backup of the metadata; `None` if it is off.
+    pub(crate) backup: Option<MetadataBackup>,
     pub(crate) viewing: Option<Arc<MountedViews>>,
     /// Feeds of the file system alone. `None` if there is no source, or if the handler of the views forwards its
     /// hints.
@@ -73,6 +76,8 @@ pub(crate) struct VolumeSettings {
     pub(crate) list_interval: Duration,
     /// Interval at which changes of open files are stored; zero turns this off.
     pub(crate) publish_interval: Duration,
+    /// Interval of backups of the metadata; zero turns them off.
+    pub(crate) backup_interval: Duration,
 }
 
 /// Settings of the write-back log.
@@ -101,7 +106,8 @@ impl OpenVolume {
         view_settings: Option<ViewSettings>,
         context: &ProcessContext,
     ) -> Result<Self> {
-        let (mut bucket, record) = open_bucket(volume, state, &mut settings, context).await?;
+        let OpenBucket { mut bucket, direct, record } =
+            open_bucket(volume, state, &mut settings, context).await?;
         let unusable = |error| anyhow!("cannot use {}: {error}", volume.url());
         let is_by_inode = record.as_ref().is_some_and(|found| found.naming == vfs::Naming::Inode);
         let coherence = match &view_settings {
@@ -127,12 +133,34 @@ impl OpenVolume {
             metadata_limit_bytes,
         )
         .await?;
-        let VolumeSettings { fs: mut config, store, list_interval, publish_interval, .. } = settings;
+        let VolumeSettings {
+            fs: mut config, store, list_interval, publish_interval, backup_interval, ..
+        } = settings;
+        // No single one of several buckets can hold a backup. A database has backups of its own, and knows who uses it.
+        let is_backed_up = !config.read_only && !volume.is_buckets() && matches!(metadata, Metadata::Disk(_));
+        if is_backed_up {
+            metadata_backup::check_holder(volume, direct.as_ref(), state.root()).await?;
+        }
+        let are_settings_new = metadata::record_settings(state.root(), &config)?;
+        let backup = match is_backed_up && !backup_interval.is_zero() {
+            true => {
+                let parts = BackupParts {
+                    volume,
+                    bucket: direct,
+                    writeback: bucket.writeback.clone(),
+                    metadata: &metadata,
+                    state_root: state.root(),
+                    has_all_names: is_by_inode,
+                    context,
+                };
+                Some(MetadataBackup::open(parts, backup_interval).await?)
+            }
+            false => None,
+        };
         if let Some(found) = &record {
             config.conflicts = found.conflicts;
         }
         let (read_only, shared) = (config.read_only, config.is_shared);
-        let are_settings_new = metadata::record_settings(state.root(), &config)?;
         let parts = vfs::Dependencies {
             store: Arc::clone(&bucket.store),
             clock: context.clock.clone(),
@@ -164,6 +192,9 @@ impl OpenVolume {
                 tracing::info!("imported {} objects that other programs stored", imported.len());
             }
         }
+        if let Some(backup) = &backup {
+            backup.start(&fs).await;
+        }
         fs.admin().list_in_background(list_interval);
         fs.publisher().publish_in_background(publish_interval);
         let feeds = match (&view_settings, &coherence) {
@@ -177,9 +208,22 @@ impl OpenVolume {
         if let Some(coherence) = coherence {
             coherence.start(&fs).await;
         }
-        let names_only_here = is_by_inode && matches!(metadata, Metadata::Disk(_));
+        let names_only_here =
+            is_by_inode && matches!(metadata, Metadata::Disk(_)) && backup_interval.is_zero();
         let (volume, server) = (volume.clone(), store.endpoint());
-        Ok(Self { fs, bucket, metadata, volume, read_only, shared, server, names_only_here, viewing, feeds })
+        Ok(Self {
+            fs,
+            bucket,
+            metadata,
+            volume,
+            read_only,
+            shared,
+            server,
+            names_only_here,
+            backup,
+            viewing,
+            feeds,
+        })
     }
 
     /// Starts the S3 endpoint of the volume: one bucket of this name or, without a name, a bucket for each directory at
@@ -218,13 +262,22 @@ impl OpenVolume {
     }
 }
 
+/// The open bucket of a volume.
+struct OpenBucket {
+    bucket: Bucket,
+    /// The bucket itself, without a write-back log in front of it.
+    direct: Arc<dyn ObjectStore>,
+    record: Option<vfs::VolumeRecord>,
+}
+
 /// Opens the bucket of a volume, with the write-back log in front of it if the settings name one, and reads the volume's record.
+/// Halves the memory limit of the settings if drives take the other half.
 async fn open_bucket(
     volume: &Volume,
     state: &StateDir,
     settings: &mut VolumeSettings,
     context: &ProcessContext,
-) -> Result<(Bucket, Option<vfs::VolumeRecord>)> {
+) -> Result<OpenBucket> {
     // Changes in the log were acknowledged, so they are uploaded even if the volume is read-only now.
     let read_only = settings.fs.read_only && settings.writeback.is_none();
     let drive_options = local_buckets::options_within(settings.fs.memory_limit_bytes / 2, read_only);
@@ -233,6 +286,7 @@ async fn open_bucket(
         // A drive takes the other half.
         settings.fs.memory_limit_bytes /= 2;
     }
+    let direct = Arc::clone(&bucket.store);
     let unusable = |error| anyhow!("cannot use {}: {error}", volume.url());
     let prefix = volume.prefix().as_bytes();
     let mut record = vfs::VolumeRecord::read(bucket.store.as_ref(), prefix).await.map_err(unusable)?;
@@ -261,7 +315,7 @@ async fn open_bucket(
         // No single one of several buckets can hold the record.
         record = Some(joined_record(context)?);
     }
-    Ok((bucket, record))
+    Ok(OpenBucket { bucket, direct, record })
 }
 
 /// Name of the directory of views in a volume's root.
@@ -278,7 +332,8 @@ pub(crate) struct ViewSettings {
 }
 
 impl ViewSettings {
-    /// Returns the sink that applies events to the file system, if event sources are named.
+    /// Returns the sink that applies events to the file system, if event sources are named. Refuses a volume named by
+    /// inode.
     fn coherence(&self, volume: &Volume, is_by_inode: bool) -> Result<Option<Arc<FilesystemSink>>> {
         if self.feeds.sources.is_empty() {
             return Ok(None);
@@ -358,7 +413,8 @@ fn joined_record(context: &ProcessContext) -> Result<vfs::VolumeRecord> {
     Ok(vfs::VolumeRecord::new(vfs::Mapping::Whole, vfs::Naming::FilePath, id, context.clock.now())?)
 }
 
-/// Stores the conflict policy that the settings name in the volume's record.
+/// Returns the record with the conflict policy that the settings name. Stores it in the bucket, unless the volume is
+/// read-only.
 async fn store_policy(
     record: vfs::VolumeRecord,
     bucket: &Bucket,

@@ -9,7 +9,7 @@ use crate::control::protocol::{
 use crate::control::server::{ControlServer, Replies, Service};
 use crate::control::socket;
 use crate::metadata;
-use crate::metadata::backup;
+use crate::metadata::dump_file;
 use crate::process::VERSION;
 use crate::process::logging::LogFile;
 use crate::process::signals::StopSignals;
@@ -96,21 +96,24 @@ impl ServedVolume {
             .inspect_err(|error| tracing::warn!("`tenon status` will not list this mount: {error:#}"))
             .ok();
         // "Ready" means that the mount answers.
-        service
-            .mount_points
-            .wait_until_ready()
-            .await
-            .context("the mount does not answer; its log says why")?;
+        service.mount_points.wait_until_ready().await.context("a mounted directory cannot be read")?;
         tracing::info!("{} is {}", service.opened.volume.url(), service.locations());
         Ok(Self { service, control, signals, state: state.root().to_owned(), _registration: registration })
     }
 
     /// Serves until the volume is unmounted. SIGTERM and SIGINT store pending changes within `patience` and unmount;
-    /// a second signal ends the process at once. SIGHUP reopens the log.
+    /// a second signal during the storing ends the process at once. SIGHUP reopens the log.
     pub(crate) async fn run_until_end(mut self, patience: Duration, log: Option<LogFile>) -> Result<()> {
         let Signals { stop, hangup } = &mut self.signals;
+        let mut superseded = None;
         let patience = loop {
             tokio::select! {
+                message = self.service.superseded(), if superseded.is_none() => {
+                    tracing::error!("{message}");
+                    superseded = Some(message);
+                    self.service.stop(patience, stop).await?;
+                    break patience.min(FINAL_STORE_TIMEOUT);
+                }
                 () = self.service.mount_points.wait_until_ended(), if self.service.mount_points.has_any() => {
                     break patience;
                 }
@@ -133,8 +136,13 @@ impl ServedVolume {
         );
         self.service.opened.stop_events().await;
         self.service.drain_quietly(patience).await;
+        if superseded.is_none() {
+            self.service.finish_backup(patience).await;
+        }
         if let Err(error) = self.service.opened.metadata.checkpoint() {
-            tracing::warn!("names stay in the write-back log until the next mount: {error:#}");
+            tracing::warn!(
+                "cannot write names to the tables of the metadata, so they stay in the write-back log until the next mount: {error:#}"
+            );
         }
         if let Some(local) = &self.service.opened.bucket.local
             && let Err(error) = local.close().await
@@ -144,6 +152,9 @@ impl ServedVolume {
         self.control.stop(ANSWERS_TIMEOUT).await;
         socket::remove(&self.state);
         tracing::info!("unmounted");
+        if let Some(message) = superseded {
+            return Err(anyhow!(message));
+        }
         outcome.map_err(|error| anyhow!("not everything was stored: {error}"))
     }
 }
@@ -176,7 +187,7 @@ impl VolumeService {
         }
         for path in self.mount_points.mounted() {
             if matches!(self.mount_points.unmount(&path, false).await, Err(UnmountError::Busy(_))) {
-                tracing::warn!("programs have files open; the mount at {} is detached", path.display());
+                tracing::warn!("programs use the mount at {}, so it is detached", path.display());
                 if let Err(error) = self.mount_points.unmount(&path, true).await {
                     tracing::warn!("{error}");
                 }
@@ -213,7 +224,7 @@ impl VolumeService {
     }
 
     /// Stores pending changes, with progress messages, then unmounts. If the changes cannot be stored, the mount
-    /// stays.
+    /// stays. If programs use a directory, those before it stay unmounted.
     async fn store_and_unmount(
         &self,
         from: &[PathBuf],
@@ -236,7 +247,8 @@ impl VolumeService {
         Answer::Unmounted { goes_on: false, backlog_changes: self.pending().backlog_changes }
     }
 
-    /// Waits for the write-back log to be uploaded, after the last files were closed. Sends no progress.
+    /// Waits at most `patience` for the write-back log to be uploaded, after the last files were closed; not at all
+    /// if `tenon umount` gave up waiting. Sends no progress.
     async fn drain_quietly(&self, patience: Duration) {
         let Some(log) = &self.opened.bucket.writeback else { return };
         if !self.gave_up.load(Ordering::Relaxed) {
@@ -245,6 +257,21 @@ impl VolumeService {
         let changes = log.backlog().changes;
         if changes > 0 {
             tracing::warn!("{changes} changes stay in the write-back log; the next mount uploads them");
+        }
+    }
+
+    /// Makes the last backup of the metadata, and stores the deletions that waited for it.
+    async fn finish_backup(&self, patience: Duration) {
+        let Some(backup) = &self.opened.backup else { return };
+        backup.finish(patience).await;
+        self.drain_quietly(patience).await;
+    }
+
+    /// Returns with a message once another machine has taken over the volume.
+    async fn superseded(&self) -> String {
+        match &self.opened.backup {
+            Some(backup) => backup.superseded().await,
+            None => std::future::pending().await,
         }
     }
 
@@ -326,14 +353,14 @@ impl VolumeService {
         }
     }
 
-    /// Writes the names to a file, then waits until the bucket has the content that they refer to. If it does not get
+    /// Dumps the metadata to a file, then waits until the bucket has the content that it refers to. If it does not get
     /// it in time, removes the file.
-    async fn back_up(&self, file_hex: &str, patience: Duration, replies: &mut Replies) -> Answer {
+    async fn dump(&self, file_hex: &str, patience: Duration, replies: &mut Replies) -> Answer {
         let Some(file) = from_hex(file_hex) else { return failed("the path is not hexadecimal".to_owned()) };
         let file = PathBuf::from(OsString::from_vec(file));
-        let (engine, path) = (self.opened.metadata.on_disk(), file.clone());
+        let (engine, path) = (self.opened.metadata.engine(), file.clone());
         let about = metadata::describe(&self.opened.volume, &self.state);
-        let work = move || backup::write(&*engine?, &about?, &path);
+        let work = move || dump_file::write(engine.as_ref(), about?, &path, |_| {});
         let records = match tokio::task::spawn_blocking(work).await {
             Ok(Ok(records)) => records,
             Ok(Err(error)) => return failed(format!("{error:#}")),
@@ -351,11 +378,11 @@ impl VolumeService {
         if stored.is_err() {
             let _ = std::fs::remove_file(&file);
             return failed(format!(
-                "the bucket did not get all contents in time ({}); no backup was made",
+                "the bucket did not get all contents in time ({}); no dump was made",
                 self.pending()
             ));
         }
-        Answer::BackedUp { records }
+        Answer::Dumped { records }
     }
 
     async fn resolve(&self, id: &str, keep: Keep) -> Answer {
@@ -417,6 +444,7 @@ impl VolumeService {
             state_dir: self.state.display().to_string(),
             log_file: self.log.as_ref().map(|path| path.display().to_string()),
             names_only_here: self.opened.names_only_here,
+            backup: self.opened.backup.as_ref().map(|backup| backup.report(metadata::now())),
             room_bytes: self
                 .space
                 .as_ref()
@@ -473,8 +501,8 @@ impl Service for VolumeService {
             Request::PathOf { key_hex } => self.path_of(&key_hex),
             Request::Quota { path_hex, change } => self.quota(&path_hex, change).await,
             Request::CollectGarbage { dry_run } => self.collect_garbage(dry_run).await,
-            Request::Backup { file_hex, patience_secs } => {
-                self.back_up(&file_hex, Duration::from_secs(patience_secs), replies).await
+            Request::Dump { file_hex, patience_secs } => {
+                self.dump(&file_hex, Duration::from_secs(patience_secs), replies).await
             }
             Request::Import => self.import().await,
             Request::Rebuild(wanted) => drive_requests::serve_rebuild(self.drives(), wanted, replies).await,

@@ -35,7 +35,8 @@ pub(super) fn take(root: &Path) -> Result<Option<File>> {
     Ok(lock_when_free(&lock, root)?.then_some(lock))
 }
 
-/// Waits until the process that holds the state directory has ended.
+/// Waits until the process that holds the state directory has ended. Returns at once if the holder does not end: it
+/// has taken the directory after that process.
 ///
 /// # Errors
 /// The process has not ended after a while.
@@ -45,7 +46,7 @@ pub(crate) fn wait_until_free(root: &Path) -> Result<()> {
         true => Ok(()),
         // Another process has taken the directory meanwhile.
         false if matches!(query_holder(root), HolderState::Running) => Ok(()),
-        false => bail!("the process that used {} has not ended yet; its log says why", root.display()),
+        false => bail!("the process that used {} has not ended yet; its log may say why", root.display()),
     }
 }
 

@@ -30,7 +30,8 @@ pub(crate) struct StateDir {
 }
 
 impl StateDir {
-    /// Locks the directory, and creates it if needed. The error names the holder if there is one.
+    /// Locks the directory, creates it if needed, and removes leftovers of a mount that died. The error names the
+    /// holder if there is one.
     pub(crate) fn lock(root: &Path, holder: &Holder) -> Result<Self> {
         let is_new = !root.exists();
         create_private_dir(root)?;
@@ -47,7 +48,7 @@ impl StateDir {
             && !has_names
             && let Err(error) = fs::remove_dir_all(&self.root)
         {
-            tracing::warn!("{} stays: {error}", self.root.display());
+            tracing::warn!("cannot remove the new state directory {}: {error}", self.root.display());
         }
     }
 
@@ -66,7 +67,8 @@ impl StateDir {
         moves_path(&self.root)
     }
 
-    /// Returns the directory for files that are edited at random; it is empty between mounts.
+    /// Returns the directory for files that are edited at random. The next process that locks the state directory
+    /// removes what a killed one left in it.
     pub(crate) fn cache_dir(&self) -> PathBuf {
         cache_dir(&self.root)
     }
@@ -155,7 +157,7 @@ fn lock_as(root: &Path, holder: &Holder) -> Result<File> {
     let Some(lock) = lock::take(root)? else {
         bail!("{}", lock::held_message(root, &Holder::read(root)?));
     };
-    holder.write(&lock).with_context(|| format!("cannot write to {}", root.display()))?;
+    holder.write(&lock).with_context(|| format!("cannot write the lock file in {}", root.display()))?;
     Ok(lock)
 }
 

@@ -46,7 +46,7 @@ impl Registry {
         Ok(Registration(link))
     }
 
-    /// Returns every live mount, sorted by mount point.
+    /// Returns every volume that a live process mounts or serves, sorted by mount point.
     pub(crate) fn mounts(&self) -> Vec<LiveMount> {
         let mut mounts: Vec<LiveMount> =
             self.dirs.iter().flat_map(|dir| links(dir)).filter_map(live_mount).collect();
@@ -91,7 +91,7 @@ pub(crate) fn absolute(text: &str) -> PathBuf {
     path.canonicalize().or_else(|_| resolve_mount_point(path)).unwrap_or_else(|_| text.into())
 }
 
-/// Like `canonicalize`, but never accesses the mount itself, which may be dead.
+/// Like `canonicalize`, but works for a dead mount: resolves only the parent, unless the path is a symbolic link.
 pub(crate) fn resolve_mount_point(path: &Path) -> Result<PathBuf> {
     let absolute = std::path::absolute(path).with_context(|| format!("cannot resolve {}", path.display()))?;
     match (absolute.parent(), absolute.file_name()) {

@@ -14,7 +14,8 @@ pub(crate) struct Devices(Vec<PathBuf>);
 pub(crate) struct Drives(Vec<Devices>);
 
 impl Devices {
-    /// Parses `/dev/a`, `/dev/a,/dev/b`, or a drive's URL. A comma without a slash after it is part of a name.
+    /// Parses `/dev/a`, `/dev/a,/dev/b`, or a drive's URL. A comma without a slash after it is part of a name, unless
+    /// it divides relative paths of files ([`split_paths`]).
     pub(crate) fn parse(text: &str) -> Result<Self> {
         Self::of(split_paths(text, ",/").into_iter().map(Path::new))
     }
@@ -53,7 +54,7 @@ impl Devices {
 
 impl Drives {
     /// Parses drives with a plus between them, each as [`Devices::parse`] does. A plus without a slash after it is
-    /// part of a name.
+    /// part of a name, with the same exception.
     pub(crate) fn parse(text: &str) -> Result<Self> {
         Self::parse_each(split_paths(text, "+/"))
     }

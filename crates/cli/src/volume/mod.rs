@@ -49,7 +49,8 @@ pub(crate) enum Volume {
 }
 
 impl Volume {
-    /// Parses a volume as a user writes it. A path must be an embedded volume that exists.
+    /// Parses a volume as a user writes it. A path must be an embedded volume that exists, and that of `file://` a
+    /// directory.
     pub(crate) fn parse(text: &str) -> Result<Self> {
         let volume = Self::parse_unchecked(text)?;
         match &volume {
@@ -108,7 +109,8 @@ impl Volume {
         Ok(Self::Buckets { url: format!("views:{}", path.display()), names, accounts })
     }
 
-    /// Returns the volume's name as a bucket: for a directory, the directory's name.
+    /// Returns the volume's name as a bucket: for a directory, its name in lower case; for several buckets,
+    /// `buckets`.
     pub(crate) fn bucket_name(&self) -> String {
         match self {
             Self::S3 { bucket, .. } => bucket.clone(),

@@ -8,8 +8,8 @@ use store::ObjectKey;
 /// Splits a target into its volume and the key of an object.
 pub(crate) fn split_key(target: &str) -> Result<(Volume, ObjectKey)> {
     let (volume, key) = split(target)?;
-    let key =
-        ObjectKey::new(key).map_err(|_| anyhow!("'{target}' names no object; write {}/KEY", volume.url()))?;
+    let key = ObjectKey::new(key)
+        .map_err(|error| anyhow!("'{target}' names no object: {error}; write {}/KEY", volume.url()))?;
     Ok((volume, key))
 }
 

@@ -1,4 +1,4 @@
-//! Buckets of a drive: lookup, creation, deletion and listing by name.
+//! Buckets of a drive: lookup, creation, deletion and listing by name, and the change of the versioning state.
 
 use super::DriveBucket;
 use crate::engine::Prepared;

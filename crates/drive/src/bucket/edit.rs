@@ -97,7 +97,8 @@ impl<'a> Edit<'a> {
         Ok(placed)
     }
 
-    /// Deletes the current object. In a versioned bucket the object becomes an older version, and a delete marker is added.
+    /// Deletes the current object. In a bucket with versioning a delete marker is added, and the object becomes an
+    /// older version, unless versioning is suspended and its id is `null`.
     pub(crate) async fn delete_current(&mut self) -> Result<Deleted> {
         self.retire_current().await?;
         if self.current.is_some() {

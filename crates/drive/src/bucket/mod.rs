@@ -1,7 +1,7 @@
 //! Buckets of a drive: implements the traits of `store`.
 //!
-//! Owns no state, as buckets lie in the index. Every change of a key is made under the key's lock by an `Edit`, which gathers the
-//! changes of one commit.
+//! Owns no state, as buckets lie in the index. Every change of a key is made under the key's lock. An `Edit` gathers
+//! the changes of an object or a version for one commit.
 //!
 //! Invariants: the current object of a key is an entry `Object`. Delete markers and older versions are entries `Version`, newest
 //! first. A write has a greater number than all earlier writes of its key.

@@ -11,9 +11,9 @@ pub(crate) struct DriveWriter {
     bucket: DriveBucket,
     key: ObjectKey,
     len_bytes: Option<u64>,
-    /// Bytes that may still fit into a frame...
+    /// The bytes so far, as long as they fit into a frame; then empty.
     buffered: Payload,
-    /// ... and the runs that take them once they do not.
+    /// The runs that take all bytes once they do not fit into a frame.
     runs: Option<RunWriter>,
 }
 

@@ -37,7 +37,7 @@ impl Io {
         match Ring::start(device.clone()) {
             Ok(ring) => Self::Ring(Arc::new(ring)),
             Err(error) => {
-                tracing::warn!("io_uring is not available ({error}): using threads for the device");
+                tracing::warn!("cannot start io_uring ({error}): using threads for the device");
                 Self::Blocking(device)
             }
         }

@@ -37,7 +37,7 @@ pub enum OpenError {
     #[error("{0} is in use by the system: unmount it, or remove it from swap, RAID or LVM, first")]
     Mounted(PathBuf),
     /// Another process uses it as a drive.
-    #[error("{0} is in use by another tenon process: end that process first")]
+    #[error("{0} is locked by another process, such as another tenon: end that process first")]
     InUse(PathBuf),
     /// The path is neither a block device nor a file, but a directory, a terminal, ...
     #[error("{0} is neither a block device nor a regular file")]

@@ -97,7 +97,7 @@ impl Engine {
         match self.build_table_with(short, short.len() == tables.len()) {
             // Entries in memory become durable all the same. Reads of the damaged tables, and a scrub, report the lost entries.
             Err(error) if error.is_of_index() && !short.is_empty() => {
-                tracing::warn!(%error, "a table of the index is damaged and was not merged into the checkpoint's new table: scrub the drive");
+                tracing::warn!(%error, "a table of the index is damaged or cannot be read, and was not merged into the checkpoint's new table: scrub the drive");
                 mark_damaged(short);
                 Ok(BuiltTable { table: self.build_table_with(&[], false)?, short: Vec::new() })
             }

@@ -31,7 +31,7 @@ impl Engine {
         old.iter().for_each(|table| table.source().set_merging(false));
         match merged {
             Err(error) if error.is_of_index() && mark_damaged(&old) => {
-                tracing::warn!(%error, "a table of the index is damaged and was not merged: scrub the drive");
+                tracing::warn!(%error, "tables of the index were not merged, as one is damaged or cannot be read: scrub the drive");
                 Ok(false)
             }
             merged => {

@@ -14,7 +14,8 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 
 impl Engine {
-    /// Opens a drive. All acknowledged changes are there, and no unfinished ones.
+    /// Opens a drive. All acknowledged changes are there; a commit that was not acknowledged is there as a whole or
+    /// not at all. With `before_damage`, changes may be missing ([`Engine::losses`]).
     pub(crate) fn open(device: Arc<dyn BlockDevice>, options: OpenOptions) -> Result<Self> {
         // Writes to a damaged drive could overwrite objects that can still be saved.
         let is_read_only = options.read_only || options.before_damage;

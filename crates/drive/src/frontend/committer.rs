@@ -107,7 +107,7 @@ impl Queue {
             if engine.policy.needs_zone_from_checkpoint(usage.space, usage.log)
                 && let Err(error) = engine.checkpoint()
             {
-                tracing::warn!(%error, "the log is nearly full and a checkpoint failed");
+                tracing::warn!(%error, "few zones are free for the log, and a checkpoint that could free one failed");
             }
             let outcome = engine.commit(&mut batch);
             let outcomes: Vec<_> = match outcome {

@@ -17,7 +17,7 @@ impl Drive {
         loop {
             self.0.maintenance_due.notified().await;
             if let Err(error) = self.maintain().await {
-                tracing::warn!(%error, "maintenance of the drive failed");
+                tracing::warn!(%error, "a checkpoint, a compaction or cleaning failed; it is tried again when maintenance is next due");
             }
         }
     }
@@ -103,7 +103,7 @@ impl Frontend {
         }
         let is_memory_full = |engine: &Engine| engine.policy.is_memory_full(engine.index.size());
         if let Err(error) = self.checkpoint_if(is_memory_full).await {
-            tracing::warn!(%error, "the memory of the index is full and a checkpoint failed");
+            tracing::warn!(%error, "the memory of the index is full, and the checkpoint that would empty it failed");
         }
     }
 
@@ -165,14 +165,15 @@ impl Frontend {
         best.filter(|(_, entry)| entry.reclaimable_bytes() >= gain_bytes_min)
     }
 
-    /// Moves all live bytes out of a zone. Returns false if nothing was gained. A zone that cannot be read is excluded from cleaning.
+    /// Moves all live bytes out of a zone. Returns false if nothing was gained. A zone that is damaged or cannot be
+    /// read is excluded from cleaning, and the result is true.
     async fn clean(&self, zone: u64, entry: Zone) -> Result<bool> {
         match Verdict::of(self.move_live_objects(zone, entry).await)? {
             Verdict::Right(is_gain) => Ok(is_gain),
             Verdict::Wrong(error) | Verdict::Unreadable(error) => {
                 // If a write failed, nothing is known of the zone.
                 self.engine.check_writable().map_err(|_| error.clone())?;
-                tracing::warn!(zone, %error, "a zone is damaged and cannot be cleaned: scrub the drive");
+                tracing::warn!(zone, %error, "a zone cannot be cleaned, as data that this needs is damaged or cannot be read: scrub the drive");
                 lock(&self.engine.space).log_zones_mut().mark_uncleanable(zone);
                 Ok(true)
             }

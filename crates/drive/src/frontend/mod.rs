@@ -74,7 +74,9 @@ impl Drive {
 
     /// Opens a drive. Blocks while the log is read: up to 512 MiB, nothing after [`close`](Self::close).
     ///
-    /// Errors: [`Error::Foreign`] if the device holds no drive, [`Error::Damaged`] if the drive is damaged.
+    /// Errors: [`Error::Foreign`] if the device holds no drive, [`Error::Unsuitable`] if the drive has another format
+    /// version or does not fit the device, and errors for which [`Error::is_damage`] is true if the drive is damaged
+    /// or cannot be read.
     pub fn open(io: impl Into<Io>, options: OpenOptions, clock: Arc<dyn Clock>) -> Result<Self> {
         let io = io.into();
         let engine = Arc::new(Engine::open(io.device(), options)?);

@@ -37,7 +37,8 @@ impl Iterate {
         Self { bucket, prefix, from, found: Vec::new().into_iter() }
     }
 
-    /// Returns the next pair, or `None` after the last. After an error, a further call continues at the same place.
+    /// Returns the next pair, or `None` after the last. After a failed read, a further call continues at the same
+    /// place; after a damaged entry, it continues behind that entry.
     pub async fn next(&mut self) -> Result<Option<Pair>> {
         if self.found.as_slice().is_empty() {
             let from = self.from.clone();

@@ -153,8 +153,9 @@ impl Drive {
         Ok(self.list().await?)
     }
 
-    /// Deletes a group with all its pairs. This takes several commits: if it is interrupted, call it again. A group that has older
-    /// versions of objects, or uploads, is not deleted and keeps its pairs.
+    /// Deletes a group with all its pairs. This takes several commits: if it is interrupted, call it again. A group
+    /// that has older versions of objects, or uploads, or pairs while versioning is on or suspended, is not deleted
+    /// and keeps its pairs.
     pub async fn delete_group(&self, name: &str) -> Result<()> {
         let group = self.open_group(name).await?;
         // In a versioned bucket each deletion would leave a delete marker.

@@ -76,7 +76,11 @@ impl FrameReader {
             Some((Frame::decode(drive, &buffer)?, buffer))
         };
         let (frame, buffer) = reconstruct(&*self.device, read)?;
-        tracing::warn!(zone, from, "a frame was damaged and was reconstructed from the other devices");
+        tracing::warn!(
+            zone,
+            from,
+            "a frame of the log was damaged or could not be read, and was reconstructed from the other devices"
+        );
         (self.window, self.window_at) = (buffer, at);
         Some(frame)
     }
@@ -162,7 +166,7 @@ impl FrameReader {
             }
         }
         if unreadable > 0 {
-            tracing::warn!(at, unreadable, "some rows of the log are unreadable");
+            tracing::warn!(at, unreadable, "some rows of the log cannot be read and count as zeros");
         }
         Ok(window)
     }

@@ -382,7 +382,10 @@ impl Space {
             self.log_zones.remove(zone);
             if !self.free.insert(run) {
                 // Only a crafted frame can cause this. Blocks in doubt are not allocated.
-                tracing::error!(zone, "blocks of a dead zone are free already; the zone is not freed");
+                tracing::error!(
+                    zone,
+                    "blocks of a zone without live data are free already; the zone is not freed"
+                );
             }
         }
     }

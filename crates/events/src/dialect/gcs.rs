@@ -102,7 +102,8 @@ impl<'a> Attributes<'a> {
         check_names(hint).map(Some)
     }
 
-    /// Returns what happened; `None` if it is irrelevant here. Deletion of an overwritten generation is: another event reports the new one.
+    /// Returns what happened; `None` if it is irrelevant here. The deletion of an overwritten generation is
+    /// irrelevant, because another event reports the new generation.
     fn classify(&self) -> Option<ChangeKind> {
         match &*self.kind {
             "OBJECT_FINALIZE" => Some(ChangeKind::Stored),

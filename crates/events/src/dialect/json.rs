@@ -109,7 +109,7 @@ impl<'a> Json<'a> {
         Ok(self.text()?.parse().ok())
     }
 
-    /// Reads names and values from an object, or from an array of objects with `decode_key` and `val` or `value`.
+    /// Reads names and values from an object, or from an array of objects with the fields `key` and `val` or `value`.
     pub(super) fn pairs(&mut self) -> Result<Pairs<'a>, JsonError> {
         let mut pairs = Vec::new();
         match self.peek() {

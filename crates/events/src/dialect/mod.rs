@@ -46,7 +46,7 @@ pub enum Dialect {
 #[derive(Debug, thiserror::Error)]
 pub enum DialectError {
     /// The message is not the JSON that it should be.
-    #[error("invalid JSON: {0}")]
+    #[error("the message is not JSON, or has another structure than expected: {0}")]
     Json(#[from] JsonError),
     /// The message is JSON, but not in this format.
     #[error("the message does not have the expected format: {0}")]
@@ -84,7 +84,8 @@ impl Dialect {
     /// Reads a message and passes its hints to `each`. A message without relevant events has no hints.
     ///
     /// # Errors
-    /// The first error. Hints before and after it are passed on all the same.
+    /// The first error. Hints read before it are passed on all the same, and after an invalid S3 record also the
+    /// hints of later records.
     pub fn read<'m>(
         &self,
         message: &'m Message,

@@ -5,8 +5,9 @@
 //! Refuses to sort the hints of a key or to drop repeated ones (sinks know what they have seen), and to receive more messages while a
 //! sink has not taken the last ones.
 //!
-//! Invariants: a message is acknowledged only after every sink has taken its hints, or after it has become a dead letter. A feed holds
-//! one batch at a time. Every pause is bounded.
+//! Invariants: a message is acknowledged only after every sink has taken its hints and, if it could not be read,
+//! after it has become a dead letter or was counted as lost. A feed holds one batch at a time. Every pause is
+//! bounded.
 
 mod dead_letters;
 mod status;
@@ -239,7 +240,10 @@ impl Feed {
 
     /// Reports to every sink that events were lost, repeating until each sink has taken the report.
     async fn report_loss(&self) {
-        tracing::warn!(feed = self.name, "events were lost; all objects must be listed again");
+        tracing::warn!(
+            feed = self.name,
+            "events were lost; the receivers of this feed are told to list all objects again"
+        );
         for sink in &self.sinks {
             let mut failures = Failures::default();
             while let Err(error) = sink.lost(None).await {
@@ -300,8 +304,12 @@ impl Feed {
     async fn record_failure(&self, why: &str, failures: &mut Failures) {
         self.counters.record_failure(why);
         match failures.0 {
-            0 => tracing::warn!(feed = self.name, why, "a feed failed; it is retried"),
-            _ => tracing::debug!(feed = self.name, why, "a feed failed again"),
+            0 => tracing::warn!(
+                feed = self.name,
+                why,
+                "a feed could not receive or deliver messages; it retries"
+            ),
+            _ => tracing::debug!(feed = self.name, why, "a feed still cannot receive or deliver messages"),
         }
         tokio::time::sleep(failures.next_pause(&self.entropy)).await;
     }

@@ -36,7 +36,7 @@ pub struct FeedCounts {
     pub unreadable: u64,
     /// Unreadable messages that could not be written as dead letters.
     pub lost: u64,
-    /// Batches that were delivered to a sink again.
+    /// Batches, and reports of lost events, that were delivered to a sink again.
     pub repeated: u64,
     /// Failures of the source or of a sink.
     pub failures: u64,

@@ -29,8 +29,8 @@ pub(super) struct Lane {
     pub(super) counters: Arc<Counters>,
     pub(super) dead_letters: DeadLetterQueue,
     pub(super) entropy: Arc<Entropy>,
-    pub(super) stop_at: watch::Receiver<Option<Instant>>,
     /// The time after which queued events are given up, once the webhook is being stopped.
+    pub(super) stop_at: watch::Receiver<Option<Instant>>,
     /// Whether the last event was given up because the receiver did not respond or failed.
     pub(super) is_down: bool,
 }
@@ -87,7 +87,7 @@ impl Lane {
                         tracing::warn!(
                             webhook = self.name,
                             why,
-                            "the receiver is down; events become dead letters until it is back"
+                            "an event could not be posted in time; events become dead letters until the receiver accepts one"
                         );
                     }
                 }

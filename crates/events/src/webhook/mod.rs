@@ -1,8 +1,9 @@
 //! Webhooks: post events to a receiver behind a URL, one POST in AWS's format for each event.
 //!
-//! Owns a bounded queue in several lanes. All events of a key go to the same lane, so that they arrive in order. An event is posted
-//! until the receiver accepts it (any status from 200 to 299), so it may arrive twice. An event becomes a dead letter if the receiver
-//! refuses it, if it was retried for too long, or if the queue is full: the message is written as a line to a file.
+//! Owns a bounded queue in several lanes. All events of a key go to the same lane, so that they arrive in order. An
+//! event is posted until the receiver accepts it (any status from 200 to 299), so it may arrive twice. An event
+//! becomes a dead letter if the receiver refuses it, if it was retried for too long, if the queue is full, or if the
+//! webhook ends first: the message is written as a line to a file.
 //!
 //! Refuses to make the caller wait who sends an event.
 

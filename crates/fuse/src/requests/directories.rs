@@ -12,9 +12,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use vfs::{Attr, DirectoryEntry, Error, Filesystem, Handle, Ino, ListingCache};
 
-/// Entries requested from `vfs` at a time. A glibc buffer of 32 KiB holds about a thousand short names ...
+/// Entries without attributes requested from `vfs` at a time. A glibc buffer of 32 KiB holds about a thousand short
+/// names.
 const ENTRIES_PER_CALL: usize = 512;
-/// ... or about two hundred names with attributes.
+/// Entries with attributes requested from `vfs` at a time. The same buffer holds about two hundred of them.
 const ENTRIES_PER_CALL_WITH_ATTRIBUTES: usize = 128;
 
 impl RequestHandler {

@@ -172,7 +172,8 @@ impl RequestHandler {
         });
     }
 
-    /// Handles a `close` of any descriptor, which ends the locks of the process that closes.
+    /// Handles a `close` of any descriptor. With a shared mount, this ends the locks that the closing process has on
+    /// the file.
     pub(crate) fn flush_file(&self, ino: INodeNo, handle: FileHandle, owner: LockOwner, reply: ReplyEmpty) {
         let (fs, shared) = (Arc::clone(&self.fs), self.shared.clone());
         self.answer(Operation::Flush, reply, async move {

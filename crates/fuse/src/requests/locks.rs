@@ -1,5 +1,6 @@
-//! Requests for locks. The kernel keeps locks itself while this is the file system's only mount. If this process has further mounts
-//! of it, the file system keeps them. If other machines mount it, locks are refused.
+//! Requests for locks. The kernel keeps locks itself while this is the file system's only mount. If this process has
+//! further mounts of it, the file system keeps them. With [`Locks::Refused`], which callers choose if other machines
+//! mount the volume, locks are refused.
 //!
 //! The transport does not say whether a lock is one of fcntl(2) or of flock(2), so both exclude each other, as on NFS.
 

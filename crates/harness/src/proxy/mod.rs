@@ -44,8 +44,8 @@ pub enum Mode {
     FlipBytes,
 }
 
-/// A running proxy.
-#[derive(Debug)]
+/// A running proxy. Clones are handles of the one proxy.
+#[derive(Debug, Clone)]
 pub struct Proxy {
     address: SocketAddr,
     state: Arc<ProxyState>,

@@ -149,14 +149,14 @@ impl SegmentedLog {
 
     fn write_sync_mark(&self, mark: SyncMark) {
         if let Err(error) = mark.write(&self.mark) {
-            tracing::debug!(%error, "cannot write up to where the {} is synced", self.name);
+            tracing::debug!(%error, "cannot record up to which position the {} is synced", self.name);
         }
     }
 
     /// Appends a record: a header and a body in pieces. Returns the range of the body. `StorageFull`: the disk does
     /// not have the space.
     ///
-    /// # Panics If the header is one of the log's own.
+    /// Panics if the header is empty, or is one of the log's own.
     pub fn append(
         &self,
         header: &[u8],
@@ -403,7 +403,7 @@ pub fn lock_dir(dir: &Path) -> io::Result<File> {
 fn truncate_torn_tail(dir: &Path, name: &str, last: &Segment, torn: &TornTail) -> io::Result<()> {
     let end = torn.end;
     let (dir_shown, segment) = (dir.display(), last.number);
-    tracing::warn!(dir = %dir_shown, segment, end, "the {name} ends in an incomplete record, which is removed");
+    tracing::warn!(dir = %dir_shown, segment, end, "the {name} has an incomplete or damaged record that is not known to be synced, and is cut there");
     let file = path(dir, last.number);
     if torn.must_be_kept {
         fs::copy(&file, unused_path(&file, LOST))?;

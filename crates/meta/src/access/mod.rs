@@ -6,14 +6,16 @@
 //!
 //! Pure: reads a state and changes nothing. Does not know open files, whose operations the kernel allows by how they were opened.
 
+mod creation;
 mod permission;
 mod rename;
 mod setattr;
 
+pub use creation::CreationRight;
 pub use permission::Caller;
 
 use crate::acl::{self, Acl};
-use crate::{FsError, Ino, Inode, Kind, Name, Op, Reader, SETGID, namespace, schema};
+use crate::{AttrChanges, FsError, Ino, Inode, Kind, Name, Op, Reader, SETGID, namespace, schema};
 use permission::{EXECUTE, GROUP_EXECUTE, READ, SETUID, WRITE};
 use store::Timestamp;
 
@@ -51,16 +53,11 @@ pub fn authorize(state: &dyn Reader, caller: &Caller, now: Timestamp, op: &Op) -
         Op::Create { parent, name, kind, mode, uid, gid, .. } => {
             let parent = check.directory(*parent)?;
             check.require_free_name(&parent, name)?;
-            check.require(&parent, WRITE | EXECUTE)?;
-            check.require_device_rights(*kind)?;
-            check.require_own_ids(*uid, *gid)?;
-            *mode = check.creation_mode(&parent, *kind, *mode);
+            *mode = CreationRight::of(&check, caller, parent)?.mode_of(*kind, *mode, *uid, *gid)?;
         }
         Op::CreateOrphan { parent, mode, uid, gid, .. } => {
-            let parent = check.directory(*parent)?;
-            check.require(&parent, WRITE | EXECUTE)?;
-            check.require_own_ids(*uid, *gid)?;
-            *mode = check.creation_mode(&parent, Kind::File, *mode);
+            let right = CreationRight::of(&check, caller, check.directory(*parent)?)?;
+            *mode = right.mode_of(Kind::File, *mode, *uid, *gid)?;
         }
         Op::Link { ino, parent, name } => {
             let inode = check.reachable(*ino)?;
@@ -111,6 +108,23 @@ pub fn authorize(state: &dyn Reader, caller: &Caller, now: Timestamp, op: &Op) -
         | Op::Purge { .. } => return Err(AccessError::NotPermitted),
     }
     Ok(op)
+}
+
+/// Like [`authorize`] for [`Op::SetAttr`], for an inode that the caller can reach.
+///
+/// # Errors
+///
+/// [`AccessError`] if the caller may not change the attributes.
+pub fn authorize_attributes(
+    state: &dyn Reader,
+    caller: &Caller,
+    now: Timestamp,
+    inode: &Inode,
+    changes: &AttrChanges,
+) -> Result<AttrChanges> {
+    let mut changes = *changes;
+    setattr::check(&Check { state, caller }, inode, now, &mut changes)?;
+    Ok(changes)
 }
 
 /// A state and the caller whose rights are checked in it.
@@ -209,37 +223,6 @@ impl Check<'_> {
             inode.mode & SETUID != 0 || inode.mode & (SETGID | GROUP_EXECUTE) == SETGID | GROUP_EXECUTE;
         let is_safe = inode.kind == Kind::File && !is_set_id && self.require(inode, READ | WRITE).is_ok();
         if is_safe || self.caller.owns(inode) { Ok(()) } else { Err(AccessError::NotPermitted) }
-    }
-
-    fn require_device_rights(&self, kind: Kind) -> Result<()> {
-        match kind {
-            Kind::CharDevice | Kind::BlockDevice if !self.caller.is_superuser() => {
-                Err(AccessError::NotPermitted)
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Fails unless a new inode gets ids that the caller has.
-    fn require_own_ids(&self, uid: u32, gid: u32) -> Result<()> {
-        let is_own = uid == self.caller.uid && self.caller.is_in(gid);
-        if is_own || self.caller.is_superuser() { Ok(()) } else { Err(AccessError::NotPermitted) }
-    }
-
-    /// Returns the mode of a new inode: in a set-group-id directory, only a member of its group can create a set-group-id program
-    /// (`mode_strip_sgid`).
-    fn creation_mode(&self, parent: &Inode, kind: Kind, mode: u16) -> u16 {
-        let is_program = mode & (SETGID | GROUP_EXECUTE) == SETGID | GROUP_EXECUTE;
-        let inherits_group = parent.mode & SETGID != 0;
-        if kind == Kind::Directory
-            || !is_program
-            || !inherits_group
-            || self.caller.may_set_group_id(parent.gid)
-        {
-            mode
-        } else {
-            mode & !SETGID
-        }
     }
 
     /// Fails unless the caller may set or remove an extended attribute (`xattr_permission`, `set_posix_acl`).

@@ -1,6 +1,6 @@
 //! Cases for reads: get, multi_get, scan, last, snapshot.
 
-use super::{Broken, Case, Factory, Outcome, delete, equal, fresh, put, value};
+use super::{Broken, Case, Factory, Outcome, delete, equal, fresh, op, put, value};
 use crate::engine::{Commit, Engine};
 use crate::record::KeyRange;
 use std::ops::Bound::{self, Excluded, Included, Unbounded};
@@ -13,6 +13,7 @@ pub(super) const CASES: &[Case] = &[
     ("scan respects its limit", scan_respects_its_limit),
     ("last respects its bounds", last_respects_its_bounds),
     ("a snapshot does not change", a_snapshot_does_not_change),
+    ("a snapshot with its head is a cursor of the log", a_snapshot_with_its_head_is_a_cursor_of_the_log),
     ("keys and records may contain any bytes", keys_and_records_may_contain_any_bytes),
 ];
 
@@ -128,6 +129,23 @@ fn a_snapshot_does_not_change(factory: &Factory<'_>) -> Outcome {
     equal("the last record", last.map(|(key, _)| key), Some(b"b".to_vec()))?;
     drop(engine);
     equal("a record after the engine", read(b"a")?, Some(value("1")))
+}
+
+fn a_snapshot_with_its_head_is_a_cursor_of_the_log(factory: &Factory<'_>) -> Outcome {
+    let engine = fresh(factory)?;
+    engine.register("c", engine.head())?;
+    let begin = engine.head();
+    equal("the head of an empty view", engine.snapshot_with_head()?.1, begin)?;
+    engine.commit(Commit { ops: vec![op(1)], ..put("a", "1") })?;
+    let (snapshot, head) = engine.snapshot_with_head()?;
+    equal("the head", head, engine.head())?;
+    engine.commit(Commit { ops: vec![op(2)], ..delete("a") })?;
+    equal("the record in the view", snapshot.get(b"a")?.map(|found| found.value), Some(value("1")))?;
+    let later: Vec<_> = engine.log_after(head, 9)?.into_iter().map(|logged| logged.op).collect();
+    equal("the ops after the view", later, vec![op(2).op])?;
+    let (empty, head) = engine.snapshot_with_head()?;
+    equal("the removed record", empty.get(b"a")?, None)?;
+    equal("the head after a removal", head, engine.head())
 }
 
 fn keys_and_records_may_contain_any_bytes(factory: &Factory<'_>) -> Outcome {

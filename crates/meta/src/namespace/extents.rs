@@ -63,9 +63,10 @@ pub(super) fn splice(
     }
     match inode.content.clone() {
         Content::Rows(summary) if summary.has_counted_uses => {
-            let old = read_overlapping(txn, inode.ino, &affected)?;
+            let Overlap { extents: old, has_earlier } = read_overlapping(txn, inode.ino, &affected)?;
             let replacement = splice_extents(&old, ranges, new, size_bytes);
-            change_rows(txn, inode, summary, Change { old, replacement, ranges, new, size_bytes })
+            let change = Change { old, replacement, has_earlier, ranges, new, size_bytes };
+            change_rows(txn, inode, summary, change)
         }
         _ => {
             let old = read_all(txn, inode)?;
@@ -82,15 +83,11 @@ pub(super) fn resize(txn: &mut impl Txn, inode: &mut Inode, size_bytes: u64) -> 
     {
         let beyond = size_bytes..u64::MAX;
         let ranges = std::slice::from_ref(&beyond);
-        let old = read_overlapping(txn, inode.ino, ranges)?;
+        let Overlap { extents: old, has_earlier } = read_overlapping(txn, inode.ino, ranges)?;
         let replacement = splice_extents(&old, ranges, &[], size_bytes);
         if !replacement.is_empty() || (old.len() as u64) < summary.extents {
-            return change_rows(
-                txn,
-                inode,
-                summary,
-                Change { old, replacement, ranges, new: &[], size_bytes },
-            );
+            let change = Change { old, replacement, has_earlier, ranges, new: &[], size_bytes };
+            return change_rows(txn, inode, summary, change);
         }
     }
     let mut extents = read_all(txn, inode)?;
@@ -120,10 +117,23 @@ struct Change<'a> {
     old: Vec<Extent>,
     /// The extents in place of `old` after the change.
     replacement: Vec<Extent>,
+    /// Whether an extent begins before the changed ranges.
+    has_earlier: bool,
     /// The ranges and the extents given by the op.
     ranges: &'a [Range<u64>],
     new: &'a [Extent],
     size_bytes: u64,
+}
+
+impl Change<'_> {
+    /// Returns whether the object that the summary names is certainly the same after the change, so that no row has to be read for it: the
+    /// object at the path key if any extent is in it, otherwise the object of the first extent.
+    fn keeps_object(&self, before: &Summary, at_path: u64) -> bool {
+        match before.at_path {
+            0 => at_path == 0 && self.has_earlier,
+            _ => at_path > 0 && count_at_path(self.new) == 0,
+        }
+    }
 }
 
 /// Applies a change to extents that have rows. If at most [`INLINE_EXTENTS_MAX`] extents are left, they move into the inode.
@@ -133,8 +143,8 @@ fn change_rows(
     before: Summary,
     change: Change<'_>,
 ) -> Result<Released, FsError> {
-    let Change { old, replacement, ranges, new, size_bytes } = change;
-    let ino = inode.ino;
+    let Change { old, replacement, ranges, new, size_bytes, .. } = &change;
+    let (ino, size_bytes) = (inode.ino, *size_bytes);
     let updated = |count: u64, removed: u64, added: u64| {
         let rest = count.checked_sub(removed).and_then(|rest| rest.checked_add(added));
         rest.ok_or_else(|| {
@@ -145,46 +155,59 @@ fn change_rows(
     };
     let extents = updated(before.extents, old.len() as u64, replacement.len() as u64)?;
     if extents == replacement.len() as u64 {
-        return replace(txn, inode, &replacement, size_bytes);
+        return replace(txn, inode, replacement, size_bytes);
     }
     if extents <= INLINE_EXTENTS_MAX as u64 {
         let changed: BTreeSet<u64> = old.iter().map(|extent| extent.offset).collect();
         let mut after = read_all(txn, inode)?;
         after.retain(|extent| !changed.contains(&extent.offset));
-        after.extend(replacement);
+        after.extend_from_slice(replacement);
         after.sort_by_key(|extent| extent.offset);
         return replace(txn, inode, &after, size_bytes);
     }
-    write_rows(txn, ino, &old, &replacement);
-    let released = update_use_counts(txn, ino, &count_by_object(&old), &count_by_object(&replacement))?;
+    write_rows(txn, ino, old, replacement);
+    let released = update_use_counts(txn, ino, &count_by_object(old), &count_by_object(replacement))?;
+    let at_path = updated(before.at_path, count_at_path(old), count_at_path(replacement))?;
+    let keeps_object = change.keeps_object(&before, at_path);
     let mut after = Summary {
         extents,
-        data_bytes: updated(before.data_bytes, data_bytes(&old), data_bytes(&replacement))?,
-        at_path: updated(before.at_path, count_at_path(&old), count_at_path(&replacement))?,
+        data_bytes: updated(before.data_bytes, data_bytes(old), data_bytes(replacement))?,
+        at_path,
         fingerprint: before.fingerprint.after_change(ranges, new, size_bytes),
         ..before
     };
-    if let Some(first) = first_object(txn, ino, after.at_path > 0)? {
+    if !keeps_object && let Some(first) = first_object(txn, ino, at_path > 0)? {
         after.object = first;
     }
     (inode.content, inode.size_bytes) = (Content::Rows(after), size_bytes);
     Ok(released)
 }
 
-/// Reads the extents that overlap one of the ranges, which ascend.
-fn read_overlapping(txn: &mut impl Txn, ino: Ino, ranges: &[Range<u64>]) -> Result<Vec<Extent>, FsError> {
+/// The extents around a change.
+struct Overlap {
+    /// The extents that overlap one of the ranges.
+    extents: Vec<Extent>,
+    /// Whether an extent begins before the ranges.
+    has_earlier: bool,
+}
+
+/// Reads the extents that overlap one of the ranges.
+fn read_overlapping(txn: &mut impl Txn, ino: Ino, ranges: &[Range<u64>]) -> Result<Overlap, FsError> {
     let mut found: BTreeMap<u64, Extent> = BTreeMap::new();
+    let mut has_earlier = false;
+    let begin = ranges.iter().filter(|range| !range.is_empty()).map(|range| range.start).min();
     for range in ranges.iter().filter(|range| !range.is_empty()) {
         let (before, within) = schema::extents_around(ino, range);
         if let Some((key, value)) = txn.last(&before)? {
             let extent = decode_extent_row(&key, &value)?;
+            has_earlier |= begin == Some(range.start);
             if extent.end() > range.start {
                 found.insert(extent.offset, extent);
             }
         }
         found.extend(read_rows(txn, &within, usize::MAX)?.into_iter().map(|extent| (extent.offset, extent)));
     }
-    Ok(found.into_values().collect())
+    Ok(Overlap { extents: found.into_values().collect(), has_earlier })
 }
 
 /// Returns the object of the first extent; with `is_at_path`, that of the first extent in the object at the path key.

@@ -7,7 +7,8 @@
 //! clients nothing; to let one client take everything (see [`pool`]).
 //!
 //! Invariants: no request waits for memory while it holds memory of the same pool that only becomes free after the
-//! wait; no body is read before its memory is acquired.
+//! wait; no body is read before its memory is acquired, except bodies that precede authentication, which have limits
+//! of their own.
 
 mod pool;
 mod pre_auth;

@@ -1,8 +1,10 @@
 //! A pool of slots or bytes that many clients share, with a fair limit per client.
 //!
 //! Limits are dynamic thresholds (Choudhury and Hahne, "Dynamic queue length thresholds for shared-memory packet
-//! switches", 1998): a client may hold at most [`FAIR_FACTOR`] times the amount that remains free for all others. A
-//! single client gets 7/8 of a pool, a second one 7/8 of the rest, and so on, so that no client can take everything.
+//! switches", 1998): an account may hold at most [`FAIR_FACTOR`] times the amount that remains free for all others. A
+//! single account gets 7/8 of a pool, a second one 7/8 of the rest, and so on, so that no account can take
+//! everything. The addresses of an account share its part by the same rule. A client that holds nothing may take any
+//! amount that is free.
 //!
 //! Invariant: `free` plus all held amounts equals `total`.
 

@@ -311,7 +311,7 @@ impl Sweep {
             Err(error) => {
                 let earlier = counts.failures.fetch_add(1, Ordering::Relaxed);
                 if earlier == 0 {
-                    tracing::warn!(bucket = self.bucket.name, %error, "cannot delete an item that a lifecycle rule expires");
+                    tracing::warn!(bucket = self.bucket.name, %error, "cannot delete an item that a lifecycle rule expires; further failures in this bucket are only counted");
                 }
             }
         }

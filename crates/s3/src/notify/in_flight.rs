@@ -46,7 +46,7 @@ impl CallGuard {
         &self.bucket_key.1
     }
 
-    /// Whether another call of the same key overlapped with this one.
+    /// Whether calls of the key have overlapped since it was last idle; this call may not be among them.
     pub(super) fn is_concurrent(&self) -> bool {
         self.in_flight.calls().get(&self.bucket_key).is_some_and(|calls| calls.has_overlapped)
     }

@@ -189,7 +189,7 @@ impl Notifier {
             }
         };
         if tokio::time::timeout_at(until, flushed).await.is_err() {
-            tracing::warn!("some events were not delivered before the endpoint stopped");
+            tracing::warn!("the endpoint stops although some events are not sent to their destinations yet");
         }
         let left = until.saturating_duration_since(Instant::now());
         let stopped = self.dispatcher.webhooks.values().map(|webhook| webhook.stop(left));
@@ -231,7 +231,7 @@ impl Notifier {
         let lost = self.lost.fetch_add(1, Ordering::Relaxed) + 1;
         // Log rarely: losses come by the thousand or not at all.
         if lost.is_power_of_two() {
-            tracing::warn!(lost, "events are lost: objects change faster than their events can be prepared");
+            tracing::warn!(lost, "events are lost: the queue of changes whose events are to be sent is full");
         }
         self.dispatcher.channel.publish(ChannelItem::Lost(1));
     }

@@ -28,7 +28,8 @@ pub(crate) struct Source {
     pub(crate) meta: ObjectMeta,
 }
 
-/// Looks the source up. `NoSuchKey`, or `PreconditionFailed` if it does not satisfy the conditions.
+/// Looks the source up. `NoSuchKey` or `NoSuchVersion` if there is none, `PreconditionFailed` if it does not satisfy
+/// the conditions.
 pub(crate) async fn find_source(
     bucket: Bucket,
     key: &ObjectKey,

@@ -269,8 +269,8 @@ fn object_parts(
     })
 }
 
-/// Returns the checksum of the object, or of the requested part, if the client asks for it. Clients compare it with the
-/// bytes that they read.
+/// Returns the checksum of the object, or of the requested part, if the client asks for it. `None` for a range, and
+/// for a long part whose checksum is not kept. Clients compare it with the bytes that they read.
 async fn requested_checksum(
     bucket: &Bucket,
     meta: &ObjectMeta,

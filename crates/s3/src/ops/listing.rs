@@ -155,7 +155,7 @@ fn to_token(bucket: &str, last: &[u8]) -> String {
     base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(token)
 }
 
-/// Decodes a token. Refuses tokens that no listing of the bucket returned.
+/// Decodes a token. Refuses a token whose checksum is wrong, such as one of another bucket.
 fn from_token(bucket: &str, token: &str) -> S3Result<Bytes> {
     use base64::Engine as _;
     let bytes = base64::engine::general_purpose::URL_SAFE_NO_PAD.decode(token).unwrap_or_default();

@@ -559,7 +559,7 @@ fn upload_to_dto(upload: &Upload, encoding: Encoding, owner: &dto::Owner) -> dto
 }
 
 /// Returns the uploads after a key marker, or after an upload id marker of that key. If the marker's upload has ended
-/// in the meantime, all remaining uploads of the key are listed.
+/// in the meantime, all remaining uploads of the key are listed. The id of another key's upload is refused.
 fn after_markers(uploads: Vec<Upload>, key: Option<&str>, id: Option<&str>) -> S3Result<Vec<Upload>> {
     let (Some(key), id) = (key.filter(|key| !key.is_empty()), id.filter(|id| !id.is_empty())) else {
         return Ok(uploads);
@@ -573,7 +573,7 @@ fn after_markers(uploads: Vec<Upload>, key: Option<&str>, id: Option<&str>) -> S
     let at = uploads.iter().position(|upload| upload.id == id && upload.key.as_bytes() == key.as_bytes());
     match at {
         Some(at) => Ok(uploads.into_iter().skip(at + 1).collect()),
-        None if is_upload_id(id) => {
+        None if is_upload_id(id) && uploads.iter().all(|upload| upload.id != id) => {
             Ok(uploads.into_iter().filter(|upload| upload.key.as_bytes() >= key.as_bytes()).collect())
         }
         None => Err(invalid_argument("Invalid uploadId marker", "upload-id-marker", id)),

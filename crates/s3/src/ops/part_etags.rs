@@ -8,8 +8,8 @@ use crate::checksums::{Algorithm, Checksum};
 use crate::part_metadata;
 
 /// Returns the etag that clients see of a part: its MD5 if that was computed, otherwise one derived from the part's
-/// checksum. Either way, sending the same part twice gives the same etag, so that a client can complete its upload with
-/// the first response (S3 API, UploadPart).
+/// checksum, otherwise the store's etag. With an MD5 or a checksum, sending the same part twice gives the same etag,
+/// so that a client can complete its upload with the first response (S3 API, UploadPart).
 pub(super) fn part_etag(part: &Part, kind: Option<ChecksumKind>) -> store::ETag {
     let algorithm = kind.map_or(Algorithm::Crc64Nvme, |kind| kind.algorithm);
     let checksum = part.note.as_deref().and_then(Checksum::from_text);

@@ -46,7 +46,7 @@ pub(crate) async fn get_policy(bucket: &Bucket) -> S3Result<String> {
     Ok(String::from_utf8_lossy(&policy).into_owned())
 }
 
-/// Whether the bucket's policy allows something to everybody.
+/// Whether the bucket's policy allows something to everybody without a condition.
 pub(crate) async fn is_policy_public(bucket: &Bucket) -> S3Result<bool> {
     Ok(Policy::parse(&get_policy(bucket).await?, &bucket.name)?.is_public())
 }

@@ -57,7 +57,7 @@ impl Authorized {
         let mut request = wire::to_plain(head, body, scope.operation, framing).await?;
         request.extensions_mut().insert(Arc::new(scope));
         let response = service.call(request).await.map_err(|error| {
-            tracing::warn!(?error, "cannot answer a request");
+            tracing::warn!(?error, "a request failed without an S3 error; the client gets InternalError");
             internal()
         })?;
         Ok(match form {

@@ -26,7 +26,7 @@ const ETAGS: [HeaderName; 4] = [
 /// Query parameters that must be integers.
 const NUMBERS: [&str; 4] = ["max-keys", "max-parts", "max-uploads", "part-number-marker"];
 
-/// Checks headers that are refused before authentication.
+/// Refuses, before authentication, headers that are too long, and a chunked body without its decoded length.
 pub(crate) fn check_head(head: &Parts) -> S3Result<()> {
     let bytes: usize = head.headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
     if bytes > HEADERS_BYTES_MAX {

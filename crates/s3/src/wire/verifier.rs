@@ -49,7 +49,10 @@ impl Verifier {
             (Some(signer), _) => Ok(signer.clone()),
             (None, Ok(answer)) => Err(Box::new(answer)),
             (None, Err(error)) => {
-                tracing::warn!(?error, "cannot verify a signature");
+                tracing::warn!(
+                    ?error,
+                    "checking a request's signature failed without an S3 error; the client gets InternalError"
+                );
                 let error = s3_error!(InternalError, "We encountered an internal error, please try again.");
                 Err(Box::new(error.to_http_response().unwrap_or_default()))
             }

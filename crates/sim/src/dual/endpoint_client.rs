@@ -128,7 +128,9 @@ impl EndpointClient {
             attributes: expected_headers(&content),
             ..PutOptions::default()
         };
-        let put = objects.put(&object_key(key)?, Payload::from(content.clone()), options).await;
+        let key_object = object_key(key)?;
+        let put = objects.put(&key_object, Payload::from(content.clone()), options);
+        let Some(put) = self.shared.unless_disconnected(put).await else { return Ok(()) };
         let attempt = Attempt { key, since, precondition, changes: vec![change] };
         self.check_outcome(mount, attempt, put, Some(content))
     }
@@ -263,7 +265,7 @@ impl EndpointClient {
             let body = object.body.try_collect::<Vec<_>>().await.map_err(Ok)?.concat();
             Ok::<_, Result<StoreError, String>>((object.meta, Bytes::from(body)))
         };
-        let outcome = got.await;
+        let Some(outcome) = self.shared.unless_disconnected(got).await else { return Ok(()) };
         if mount.injector.has_crashed() {
             return Ok(());
         }
@@ -349,7 +351,9 @@ impl EndpointClient {
         self.trace_line(format!("deletes '{key}' if {precondition:?}"));
         let since = self.shared.now();
         let change = self.shared.begin_set(Actor::Endpoint, key, None);
-        let deleted = objects.delete(&object_key(key)?, precondition.clone()).await;
+        let key_object = object_key(key)?;
+        let deleted = objects.delete(&key_object, precondition.clone());
+        let Some(deleted) = self.shared.unless_disconnected(deleted).await else { return Ok(()) };
         if mount.injector.has_crashed() {
             return Ok(());
         }
@@ -402,7 +406,9 @@ impl EndpointClient {
         let change = self.shared.begin_set(Actor::Endpoint, &to, Some(content.clone()));
         self.shared.inner.borrow_mut().history.set_source(change, from);
         let options = CopyOptions { precondition: precondition.clone(), ..CopyOptions::default() };
-        let copied = objects.copy(&meta.object, &object_key(&to)?, options).await;
+        let there = object_key(&to)?;
+        let copied = objects.copy(&meta.object, &there, options);
+        let Some(copied) = self.shared.unless_disconnected(copied).await else { return Ok(()) };
         let attempt = Attempt { key: &to, since, precondition, changes: vec![change] };
         if self.source_changed(from, &copied, since) {
             attempt.changes.iter().for_each(|id| self.shared.mark_uncertain(*id));
@@ -439,7 +445,9 @@ impl EndpointClient {
         let there = self.shared.begin_set(Actor::Endpoint, &to, Some(content));
         self.shared.inner.borrow_mut().history.set_source(there, from);
         let gone = self.shared.begin_set(Actor::Endpoint, from, None);
-        let renamed = objects.rename(&meta.object, &object_key(&to)?, Precondition::None).await;
+        let new_key = object_key(&to)?;
+        let renamed = objects.rename(&meta.object, &new_key, Precondition::None);
+        let Some(renamed) = self.shared.unless_disconnected(renamed).await else { return Ok(()) };
         if mount.injector.has_crashed() {
             return Ok(());
         }
@@ -461,7 +469,8 @@ impl EndpointClient {
         self.trace_line(format!("lists '{prefix}', {limit} at a time"));
         let since = self.shared.now();
         let request = ListRequest { prefix: prefix.into(), limit, ..ListRequest::default() };
-        let listed = Pages::new(objects, request).collect().await;
+        let listed = Pages::new(objects, request).collect();
+        let Some(listed) = self.shared.unless_disconnected(listed).await else { return Ok(()) };
         if mount.injector.has_crashed() {
             return Ok(());
         }
@@ -547,8 +556,13 @@ impl EndpointClient {
         let id = upload.id.clone();
         upload.parts.insert(number, content);
         upload.is_part_in_flight = true;
-        let sent =
-            uploads(objects)?.put_part(&object_key(key)?, &id, number, body, Box::new(|| Ok(None))).await;
+        let key_object = object_key(key)?;
+        let sent = uploads(objects)?.put_part(&key_object, &id, number, body, Box::new(|| Ok(None)));
+        let Some(sent) = self.shared.unless_disconnected(sent).await else {
+            // Either version of the part may be stored.
+            self.upload = None;
+            return Ok(());
+        };
         if mount.injector.has_crashed() {
             return Ok(());
         }

@@ -26,12 +26,18 @@ const LARGE_LEN_BYTES: u64 = 140 << 10;
 const CLOCK_SET_ONE_IN_WORLDS: u64 = 3;
 const CLOCK_SET_ONE_IN_STEPS: u64 = 12;
 const CLOCK_SET_MINUTES_MAX: u64 = 24 * 60;
-/// Salt of the draw, so that worlds without clock changes stay the same.
+/// Salts of the draws, so that worlds without clock changes and disconnections stay the same.
 const CLOCK_SALT: u64 = 83 << 32;
+const DISCONNECT_SALT: u64 = 89 << 32;
+/// S3 clients disconnect in one of this many worlds, during one of this many requests, after at most this time.
+const DISCONNECT_ONE_IN_WORLDS: u64 = 3;
+const DISCONNECT_ONE_IN_REQUESTS: u64 = 6;
+const DISCONNECT_MICROS_MAX: u64 = 8000;
 
-fn draw_clock_entropy(seed: u64) -> Option<Rc<Entropy>> {
-    let entropy = Entropy::new(!seed ^ CLOCK_SALT);
-    (entropy.below(CLOCK_SET_ONE_IN_WORLDS) == 0).then(|| Rc::new(entropy))
+/// Returns the entropy of an event that occurs in one of `one_in` worlds, if it occurs in this one.
+fn draw_entropy(seed: u64, salt: u64, one_in: u64) -> Option<Rc<Entropy>> {
+    let entropy = Entropy::new(!seed ^ salt);
+    (entropy.below(one_in) == 0).then(|| Rc::new(entropy))
 }
 
 /// The shared state. It stays on one thread, and no borrow is held across an await.
@@ -47,6 +53,7 @@ pub(super) struct SharedState {
     clock: Arc<RuntimeClock>,
     /// Entropy for changes of the wall clock, in worlds that have them.
     clock_entropy: Option<Rc<Entropy>>,
+    disconnect_entropy: Option<Rc<Entropy>>,
     pub(super) entropy: Rc<Entropy>,
     pub(super) trace: Trace,
     pub(super) inner: Rc<RefCell<SharedInner>>,
@@ -104,7 +111,8 @@ impl SharedState {
             has_repeats: scenario.rates.repeats > 0,
             has_shadowed_key: entropy.below(6) == 0,
             clock,
-            clock_entropy: draw_clock_entropy(seed),
+            clock_entropy: draw_entropy(seed, CLOCK_SALT, CLOCK_SET_ONE_IN_WORLDS),
+            disconnect_entropy: draw_entropy(seed, DISCONNECT_SALT, DISCONNECT_ONE_IN_WORLDS),
             entropy: Rc::new(entropy),
             trace,
             inner: Rc::new(RefCell::new(inner)),
@@ -120,6 +128,22 @@ impl SharedState {
     /// Whether the wall clock is changed in this world.
     pub(super) fn has_clock_jumps(&self) -> bool {
         self.clock_entropy.is_some()
+    }
+
+    /// Awaits an S3 request, unless its client disconnects first: then the request is dropped, and it may take effect now or later,
+    /// like one that a crash interrupts.
+    pub(super) async fn unless_disconnected<T>(&self, request: impl Future<Output = T>) -> Option<T> {
+        let entropy = self.disconnect_entropy.as_ref();
+        let Some(entropy) = entropy.filter(|entropy| entropy.below(DISCONNECT_ONE_IN_REQUESTS) == 0) else {
+            return Some(request.await);
+        };
+        let patience = Duration::from_micros(entropy.below(DISCONNECT_MICROS_MAX));
+        let outcome = tokio::time::timeout(patience, request).await.ok();
+        if outcome.is_none() {
+            self.count("requests whose client disconnected");
+            self.trace_line(format!("the client disconnects after {patience:?}"));
+        }
+        outcome
     }
 
     pub(super) fn monotonic(&self) -> Duration {

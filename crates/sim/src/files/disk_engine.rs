@@ -169,6 +169,10 @@ impl Engine for DiskEngine {
         self.tables.snapshot()
     }
 
+    fn snapshot_with_head(&self) -> Result<(Arc<dyn Reader>, Seqno), EngineError> {
+        self.tables.snapshot_with_head()
+    }
+
     fn commit(&self, commit: Commit) -> Result<Seqno, CommitError> {
         self.check_alive()?;
         self.check_space()?;

@@ -7,7 +7,8 @@ use store::{
     CopyOptions, GetOptions, Multipart, ObjectKey, ObjectRef, ObjectStore, Payload, PutOptions, Result,
 };
 
-/// Maximum length of an object that is stored by one PUT, in bytes.
+/// Maximum length of an object that is stored by one PUT, and minimum length of the parts of longer objects, in
+/// bytes.
 const SINGLE_PUT_BYTES_MAX: u64 = 16 << 20;
 /// Maximum number of parts that S3 allows.
 const PARTS_MAX: u64 = 10_000;
@@ -47,7 +48,7 @@ pub(super) async fn copy(
     if copied.is_err()
         && let Err(error) = upload.abort().await
     {
-        tracing::warn!(%error, "cannot abort the upload of a failed copy; its parts stay in the bucket");
+        tracing::warn!(%error, "cannot abort the upload of a failed copy; its parts may stay in the bucket");
     }
     copied
 }

@@ -53,7 +53,7 @@ impl Executor {
             let outcomes: Vec<_> =
                 futures_util::stream::iter(tries).buffer_unordered(CONCURRENT_OBJECTS).collect().await;
             for error in outcomes.into_iter().filter_map(Result::err) {
-                tracing::warn!(%error, "a renamed object could not be moved in the bucket yet; retrying");
+                tracing::warn!(%error, "a renamed object or directory could not be moved in the bucket yet; retrying");
                 self.activity.note(Some(error.to_string()));
                 any_failed = true;
             }
@@ -61,7 +61,7 @@ impl Executor {
         // Completed moves become durable now. The journal must not record them while the store below could still lose
         // their copies and deletions.
         if let Err(error) = self.sync_store_and_journal().await {
-            tracing::warn!(%error, "cannot sync the journal of moves; completed moves would run again after a loss of power");
+            tracing::warn!(%error, "cannot sync the store and the journal of moves; completed moves would run again after a loss of power");
         }
         !any_failed
     }
@@ -309,7 +309,7 @@ impl Executor {
         self.copy_tree_object(number, source, is_free).await
     }
 
-    /// Returns which target keys of these objects, which are from one page, exist already.
+    /// Returns existing keys, among them all target keys of these objects (of one page) that exist already.
     async fn existing_targets(&self, number: u64, objects: &[SourceObject]) -> Result<HashSet<ObjectKey>> {
         let targets: Vec<ObjectKey> = {
             let state = self.state();

@@ -30,7 +30,7 @@ pub(super) struct Executor {
     pub(super) is_shared: bool,
 }
 
-/// State that survives a loss of power.
+/// How much of the journal, and of the etags reported to the observer, is known to survive a loss of power.
 #[derive(Debug, Default)]
 pub(super) struct Durability {
     /// Length of the journal up to which moves may be executed, because it and the namespace are durable.
@@ -40,11 +40,14 @@ pub(super) struct Durability {
     pub(super) etags_durable: AtomicU64,
 }
 
-/// Messages between the task that executes moves and its callers.
+/// State that the task that executes moves and its callers share: progress, the last error and wake-ups.
 #[derive(Debug, Default)]
 pub(super) struct Activity {
+    /// Whether a task that executes moves is running.
     pub(super) has_runner: AtomicBool,
+    /// Objects copied to their new keys by this process.
     pub(super) objects_moved: AtomicU64,
+    /// Error of the last attempt, if nothing has moved since.
     failure: Mutex<Option<String>>,
     /// Notified when a move completes or an attempt fails.
     pub(super) progress: Notify,
@@ -78,7 +81,7 @@ impl Executor {
         self.state().moves.len() == 0
     }
 
-    /// Syncs the store below, then the journal.
+    /// Syncs the store below, if the journal has unsynced steps, then the journal.
     pub(super) async fn sync_store_and_journal(&self) -> Result<()> {
         if self.state().journal.log.file_to_sync().map_err(failed)?.is_some() {
             self.store.sync().await?;
@@ -98,7 +101,8 @@ impl Executor {
         Ok(())
     }
 
-    /// Returns whether an object that was found is the one visible under a key. `etag` is the tag that it had.
+    /// Returns whether an object that was found is the one visible under a key. `etag` is the tag that it had;
+    /// without a tag, any object is.
     pub(super) fn is_same_object(&self, key: &ObjectKey, etag: Option<&ETag>, found: &ObjectMeta) -> bool {
         let is_known = || self.observer.get().is_some_and(|observer| (observer.knows)(key, found));
         etag.is_none_or(|etag| *etag == found.object.etag || is_known())

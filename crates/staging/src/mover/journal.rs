@@ -1,7 +1,7 @@
 //! The journal of moves on disk: steps appended to one file, in frames of steps that take effect together.
 //!
 //! The steps of a frame are their number, then one after the other; `docs/format.md` describes the fields. Invariant:
-//! the file holds no more than about twice the unfinished moves.
+//! the file holds no more than about twice the unfinished moves, except while one of them may find a duplicate.
 //!
 //! Records after a damaged one are replayed. A lost rename leaves its object under the old name. A lost `Done` step
 //! makes its move run once more. Later steps of a move whose `Begin` step is lost are ignored, and a move that finds
@@ -24,7 +24,8 @@ pub(super) struct Journal {
 
 impl Journal {
     /// Opens the file, or creates it, and returns its unfinished moves. An incomplete frame at the end is dropped,
-    /// because it was never acknowledged.
+    /// because it was never acknowledged. A damaged file is kept aside and replaced by one with the moves that could
+    /// be read. Renames out of their order are an error.
     pub(super) fn open(path: &Path) -> io::Result<(Self, Moves)> {
         let OpenedFileLog { log, records, damage } = FileLog::open(path, FORMAT, decode)?;
         let mut moves = Moves::default();

@@ -96,8 +96,9 @@ impl JournaledMoves {
         self.unsynced_done.retain(|(_, at)| *at > appended);
     }
 
-    /// Appends the steps that `plan` returns, runs `name`, and applies the steps if `name` succeeds. The journal is
-    /// written first: a crash in between leaves a rename that was never acknowledged.
+    /// Appends the steps that `plan` returns, runs `name`, and applies the steps if `name` succeeds or its failure is
+    /// uncertain; otherwise the journal is cut back. The journal is written first: a crash in between leaves a rename
+    /// that was never acknowledged.
     pub(super) fn rename<T, E: NamingError>(
         &mut self,
         sync_first: bool,

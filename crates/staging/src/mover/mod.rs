@@ -49,7 +49,7 @@ use store::{
     Tags,
 };
 
-/// Maximum renames in flight. Further renames wait until one completes.
+/// Maximum renames in flight. Further renames wait until one completes, or fail if the last attempt to move failed.
 const MOVES_MAX: usize = 1 << 16;
 
 /// Options of a mover.
@@ -353,6 +353,7 @@ impl Mover {
     }
 
     /// Executes the moves away from a key, or from around and below a prefix, except those that `is_exempt` accepts.
+    /// Then syncs the journal if it could lose the completion of such a move.
     async fn finish_moves_out_of(&self, place: &[u8], is_exempt: impl Fn(&Move) -> bool) -> Result<()> {
         loop {
             let blocking_move = {

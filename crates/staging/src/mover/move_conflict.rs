@@ -80,7 +80,7 @@ impl Executor {
         let ours = self.store.copy(&source.object, kept_key, source.options(Precondition::None)).await?;
         let (key, theirs) = (conflict.key.clone(), conflict.theirs.clone());
         self.note_copy(Outcome { conflict, ours: Some(ours.clone()), theirs }, &ours).await?;
-        tracing::warn!(from = %source.object.key, %key, kept = %kept_key, "another client stored an object at the new name of a renamed object: theirs keeps the name, ours was kept under another key");
+        tracing::warn!(from = %source.object.key, %key, kept = %kept_key, "the new name of a renamed object has another client's object: theirs keeps the name, ours is kept under another key");
         Ok(())
     }
 
@@ -103,7 +103,7 @@ impl Executor {
         self.note_copy(outcome.clone(), &copy).await?;
         match self.copy_on_condition(source, &key, Precondition::Matches(theirs.etag.clone())).await {
             Ok(ours) => {
-                tracing::warn!(from = %source.object.key, %key, kept = %kept_key, "another client stored an object at the new name of a renamed object: ours replaced it, theirs was kept under another key");
+                tracing::warn!(from = %source.object.key, %key, kept = %kept_key, "the new name of a renamed object had another client's object: ours replaced it, theirs is kept under another key");
                 self.decisions.record(Outcome { ours: Some(ours), ..outcome }).await?;
                 Ok(true)
             }

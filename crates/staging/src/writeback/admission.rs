@@ -17,7 +17,8 @@ pub(super) struct SpaceWait {
 }
 
 impl Writeback {
-    /// Waits while the log has no room for this many more bytes, or too many changes are pending.
+    /// Waits while the log has no room for this many more bytes, or too many changes are pending. If no change is
+    /// pending the call succeeds.
     pub(super) async fn admit(&self, bytes: u64) -> Result<()> {
         let mut wait = self.begin_wait();
         loop {

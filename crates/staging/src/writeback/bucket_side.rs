@@ -15,7 +15,7 @@ use store::{
     Precondition, PutOptions, Result, StoreError,
 };
 
-/// Length of parts, in bytes. Longer objects are uploaded in parts.
+/// Length of parts, in bytes, unless an object would have more than 10,000. Longer objects are uploaded in parts.
 pub(super) const PART_BYTES: u64 = 8 << 20;
 /// Parts of one object uploaded concurrently.
 const CONCURRENT_PARTS: usize = 3;
@@ -274,7 +274,7 @@ async fn complete_early(
     let upload = match early.finish().await {
         Ok(upload) => upload,
         Err(error) => {
-            tracing::debug!(%key, %error, "an object is uploaded again from the write-back log");
+            tracing::debug!(%key, %error, "an upload that began before its object was complete has failed; the object is uploaded again from the write-back log");
             return Ok(None);
         }
     };

@@ -44,7 +44,7 @@ enum Attempt {
 }
 
 impl Writeback {
-    /// Starts the upload task, which runs as long as the store exists.
+    /// Starts the upload task, which runs as long as the store exists. Does nothing outside a runtime.
     pub(super) fn start(&self) {
         let me = self.me.clone();
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
@@ -95,7 +95,7 @@ impl Writeback {
         if let Err(error) = log_record::append(&self.log, &done, &Payload::default()) {
             // After a crash the change is uploaded once more and recognised in the bucket. Keeping the change for
             // that would keep a full disk full.
-            tracing::warn!(%key, %error, "the write-back log cannot record that a change was uploaded; it is uploaded again after a restart");
+            tracing::warn!(%key, %error, "the write-back log cannot record that a change was uploaded; a restart may upload it again");
         }
         self.pending().unsynced.note(key, &self.log);
     }
@@ -147,7 +147,7 @@ impl Writeback {
         let is_due = self.log.is_worth_reclaiming() || self.log.bytes() > self.options.limit_bytes / 2;
         let Some(me) = self.me.upgrade().filter(|_| is_due) else { return };
         if let Err(error) = blocking(move || me.log.reclaim()).await {
-            tracing::warn!(%error, "a segment of the write-back log cannot be removed");
+            tracing::warn!(%error, "cannot remove segments of the write-back log that are not needed any more");
         }
     }
 }
@@ -227,7 +227,7 @@ async fn drain(me: Weak<Writeback>) {
         let deadlocked = if sending.is_empty() { schedule.find_due_deadlock() } else { None };
         if let Some((key, change)) = deadlocked {
             if let Err(error) = schedule.break_deadlock(&key, &change).await {
-                tracing::warn!(%key, %error, "the objects that a change is made of cannot be read; retrying");
+                tracing::warn!(%key, %error, "cannot copy the bytes that a change takes from objects of the bucket into the write-back log; retrying");
                 tokio::time::sleep(wait).await;
             }
             continue;

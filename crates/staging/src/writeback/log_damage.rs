@@ -13,7 +13,7 @@ pub struct LogDamage {
     pub ranges: usize,
     /// Their length in bytes.
     pub bytes: u64,
-    /// Keys whose change is lost, as far as they are known.
+    /// Keys of changes whose record or bytes were in a damaged range, as far as they are known.
     pub keys: Vec<ObjectKey>,
     /// Damaged segments that are not needed any more, kept as `*.damaged` in the log's directory.
     pub files: usize,

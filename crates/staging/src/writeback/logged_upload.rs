@@ -39,7 +39,8 @@ enum EarlyState {
     #[default]
     Short,
     Begun(EarlyUpload),
-    /// Parts are not uploaded early, because one was copied or given twice.
+    /// Parts are not uploaded early: one was copied or given twice, or the early upload was taken over, or the upload
+    /// has ended.
     Off,
 }
 

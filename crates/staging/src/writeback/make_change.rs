@@ -54,7 +54,7 @@ impl Writeback {
         }
     }
 
-    /// Makes a change. `body` follows the extents of `object`. Every change passes through here.
+    /// Makes a change. `body` follows the extents of `object`. Every change that is logged passes through here.
     pub(super) async fn make_change(
         &self,
         key: &ObjectKey,

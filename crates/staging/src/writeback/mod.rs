@@ -4,15 +4,15 @@
 //! and listings show the bucket with the pending changes applied. Changes are uploaded in the background, only the
 //! newest of each key. After a restart the log is opened again and the upload continues.
 //!
-//! A precondition is checked against a pending change of the key, or else when the change is uploaded. An upload that
-//! meets another client's object stores our bytes under the key that [`WritebackOptions::lost`] returns, or as
-//! [`ConflictCallbacks`] decide.
+//! A precondition is checked against a pending change of the key, or else when the change is uploaded; with
+//! [`WritebackOptions::checks_at_once`] it is also checked in the bucket first. An upload that meets another client's
+//! object stores our bytes under the key that [`WritebackOptions::lost`] returns, or as [`ConflictCallbacks`] decide.
 //!
 //! Invariants: an acknowledged change is in the log until it is in the bucket. The bucket never has a change whose
 //! record the log could lose with the power, because after that loss the object would be taken for another client's;
 //! except a new object under a key of which the log has nothing else. No object in the bucket is replaced while a
-//! pending object is made of it. The log is at most as long as its limit, plus one change and a few segments that are
-//! about to be removed.
+//! pending object is made of it. The log is at most as long as its limit, plus the changes that are being made, the
+//! notes, and a few segments that are about to be removed.
 
 mod activity;
 mod admission;
@@ -193,7 +193,8 @@ impl Writeback {
         }
     }
 
-    /// Waits until the bucket has every change that was made before the call, whatever is changed meanwhile.
+    /// Waits until no change that was made before the call is pending, whatever is changed meanwhile: the bucket has
+    /// it, or it was set aside or replaced by a newer change.
     pub async fn drained_so_far(&self) {
         let newest = self.lock_changes().saturating_sub(1);
         self.activity.urgent_callers.fetch_add(1, Ordering::AcqRel);
@@ -230,7 +231,7 @@ impl Writeback {
     }
 
     /// Returns an object with the bucket's etag. Fails if the etag was issued so long ago that its translation is
-    /// forgotten, because the bucket may have another object by now.
+    /// forgotten, because the bucket may have another object by now, unless keys are used once.
     fn bucket_ref(&self, object: &ObjectRef) -> Result<ObjectRef> {
         let etag = self.aliases().bucket_tag(&object.key, &object.etag);
         if etag.is_provisional() && !self.options.keys_are_used_once {
@@ -247,7 +248,7 @@ impl Drop for Writeback {
     }
 }
 
-/// Guard that makes everything upload without delay.
+/// Guard of a caller that wants everything uploaded without delay. Dropping it takes back the request.
 struct UrgentDrain<'w>(&'w Writeback);
 
 impl Drop for UrgentDrain<'_> {

@@ -79,7 +79,8 @@ impl Writeback {
         }
     }
 
-    /// Asks the owner of the notes to forget them, and waits for it. Returns false if there are no notes or no owner.
+    /// Asks the owner of the notes to forget them, and waits for it, unless the owner is being asked already. Returns
+    /// false if there are no notes or no owner.
     pub(super) async fn request_trim(self: &Arc<Self>) -> bool {
         let has_notes = !self.notes.kept().is_empty() && self.notes.on_trim.get().is_some();
         if !has_notes || self.notes.is_trimming.swap(true, Ordering::AcqRel) {

@@ -81,7 +81,7 @@ impl Writeback {
         refusal: StoreError,
     ) -> Result<UploadResult> {
         let Some(object) = object_to_keep(key, change) else {
-            tracing::error!(%key, %refusal, "the bucket refuses a deletion or a directory marker for good; the change is dropped");
+            tracing::error!(%key, %refusal, "the bucket still refuses a deletion or a directory marker after several attempts; the change is dropped");
             return Ok(UploadResult::Aside);
         };
         if self.conflicts.are_callbacks_awaited() {
@@ -94,7 +94,7 @@ impl Writeback {
         let conflict = KeyConflict { key: key.clone(), theirs, is_complete };
         let stored = self.store_aside(conflict, object, &kept_key).await;
         if stored.is_ok() {
-            tracing::error!(%key, kept = %kept_key, %refusal, "the bucket refuses an object for good; its bytes are kept under another key");
+            tracing::error!(%key, kept = %kept_key, %refusal, "the bucket still refuses an object after several attempts; what could be kept of it is under another key");
         }
         // A change that is refused under the other key too stays in the log.
         stored.map_err(|_| refusal)
@@ -108,7 +108,7 @@ impl Writeback {
         kept_key: &ObjectKey,
     ) -> Result<UploadResult> {
         if !conflict.is_complete && !object.has_log_bytes() {
-            tracing::warn!(key = %conflict.key, "nothing could be kept: another client replaced or deleted the object that was moved or copied");
+            tracing::warn!(key = %conflict.key, "an object is not stored: the bucket no longer has the object that it is a copy of, and the write-back log has none of its bytes");
             return Ok(UploadResult::Aside);
         }
         require_other_key(&conflict.key, kept_key)?;
@@ -119,7 +119,7 @@ impl Writeback {
         let key = conflict.key.clone();
         let theirs = conflict.theirs.clone();
         self.conflicts.record(Outcome { conflict, ours: Some(ours), theirs }).await?;
-        tracing::warn!(%key, kept = %kept_key, "another client changed the object in the bucket before our change was uploaded: the bucket's object stays, ours is kept under another key");
+        tracing::warn!(%key, kept = %kept_key, "an object could not be stored under its key, where the bucket's object stays if there is one; ours is kept under another key");
         Ok(UploadResult::Aside)
     }
 
@@ -148,7 +148,7 @@ impl Writeback {
         let base = base.map_or(Precondition::Absent, |object| Precondition::Matches(object.etag.clone()));
         match self.bucket.apply(&key, change, base).await {
             Ok(etag) => {
-                tracing::warn!(%key, "another client changed the object in the bucket before our change was uploaded: ours replaced it");
+                tracing::warn!(%key, "the bucket was not in the state that our change was based on: our change replaced it, and an object that was there is kept under another key");
                 let ours = etag.clone().map(|etag| ObjectRef::new(key, etag));
                 self.conflicts.record(Outcome { ours, ..outcome }).await?;
                 Ok(Some(UploadResult::Uploaded(etag)))

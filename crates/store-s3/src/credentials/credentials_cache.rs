@@ -1,8 +1,8 @@
 //! A cache of credentials that renews them before they expire.
 //!
-//! Invariants: at most one renewal runs at a time; no caller waits for a renewal while the cached credentials are valid;
-//! credentials that a server reports as expired are not used again. A renewal runs in a task of its own, so that it
-//! survives the request that began it.
+//! Invariants: at most one renewal runs at a time; no caller waits for a renewal while the cached credentials are
+//! valid; credentials from a provider that a server reports as expired are not used again, unless they are new (see
+//! [`ExpiryHint`]). A renewal runs in a task of its own, so that it survives the request that began it.
 
 use super::provider::Provider;
 use super::provider_request::ProviderContext;
@@ -148,14 +148,14 @@ impl CacheInner {
         state.renewal = None;
         match received {
             Ok(cached) => {
-                tracing::debug!(%provider, access_key = cached.credentials.access_key(), "new credentials");
+                tracing::debug!(%provider, access_key = cached.credentials.access_key(), "received new credentials");
                 let credentials = cached.credentials.clone();
                 (state.cached, state.failed) = (Some(cached), None);
                 Ok(credentials)
             }
             Err(error) => {
                 if let Some(cached) = &mut state.cached {
-                    tracing::warn!(%error, "could not renew the credentials; using the old credentials until they expire");
+                    tracing::warn!(%error, "could not renew the credentials; the old ones are used until they expire");
                     cached.renew_at = Some(now.after(RETRY_AFTER));
                 }
                 state.failed = Some((now, error.clone()));

@@ -1,12 +1,12 @@
 //! Credentials for signing requests: their sources, and the search for them.
 //!
-//! [`Search`] reads the environment (passed as a function, because only the cli reads it) and the files of the AWS tools,
-//! and returns a [`Provider`]. A [`CredentialsCache`] gets credentials from the
-//! provider, caches them and renews them before they expire. Order and meaning of the settings follow the AWS SDKs and
-//! Tools Reference Guide, "Standardized credential providers".
+//! [`Search`] reads the environment (passed as a function, because only the cli reads it) and the files of the AWS
+//! tools, and returns a [`CredentialsSource`], such as a [`Provider`]. A [`CredentialsCache`] gets credentials from
+//! the provider, caches them and renews them before they expire. Order and meaning of the settings follow the AWS
+//! SDKs and Tools Reference Guide, "Standardized credential providers".
 //!
-//! This module never shows a secret (in `Debug`, an error or a command line), calls no provider before the first request,
-//! and does not read the machine's clock directly.
+//! This module never shows a secret (in `Debug`, an error or a command line), calls no provider before the first
+//! request or an explicit sign-in, and does not read the machine's clock directly.
 
 mod container;
 mod credentials_cache;

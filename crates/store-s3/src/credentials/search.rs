@@ -21,7 +21,7 @@ pub struct Search<'a> {
     pub explicit: Option<Credentials>,
     /// A profile named by the user. If set, keys and web identity in the environment are ignored.
     pub profile: Option<String>,
-    /// The region named by the user, also used for STS.
+    /// The region named by the user, used for STS. It is not returned in [`Found::region`].
     pub region: Option<String>,
     /// Reads an environment variable.
     pub env: &'a dyn Fn(&str) -> Option<String>,

@@ -5,9 +5,10 @@
 //! conformance::run(|| async { Ok(fresh_store()) }, Capabilities::ALL).await.unwrap();
 //! ```
 //!
-//! Each case gets a new, empty store from the factory, so that cases may use any key. [`Capabilities`] describe what a
-//! server supports. If it lacks a capability, the suite asserts that the store returns an error (`Unsupported` or
-//! `InvalidKey`), because silently ignoring a condition is worse than refusing it.
+//! Each case gets a new, empty store from the factory, so that cases may use any key. [`Capabilities`] describe what
+//! a server supports. If it lacks tags or a condition, or refuses a key, the suite asserts that the store returns an
+//! error (`Unsupported` or `InvalidKey`), because silently ignoring a condition is worse than refusing it. For any
+//! other missing capability the suite skips or relaxes the checks.
 //!
 //! The suite decides cases that S3 leaves open: requiring an etag of a missing key fails with `PreconditionFailed`, for
 //! `put` and `delete` alike; completing an upload without parts is `Invalid`; a range that begins at the end is

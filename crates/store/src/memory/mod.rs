@@ -1,10 +1,11 @@
 //! Objects in memory: a store for tests, and the reference model of a store.
 //!
-//! Owns an ordered map behind one lock. The store is stricter than servers: it enforces S3's limits on parts,
-//! metadata, tags and pages, and gives every write a new etag, also for equal bytes.
+//! Owns an ordered map of objects behind one lock; uploads by id and settings have locks of their own. The store is
+//! stricter than servers: it enforces S3's limits on metadata, tags and pages, and on the size of parts in
+//! [`ObjectStore::multipart`] (not in [`Uploads`]), and gives every write a new etag, also for equal bytes.
 //!
-//! Calls never wait. Invariants: a store never uses an etag twice; a stored object changes only by being replaced, except
-//! for its tags and locks.
+//! Calls never wait. Invariants: a store never uses an etag twice; a stored object changes only by being replaced,
+//! except for its tags and locks, and for the version id `null` that it gets when versioning begins.
 
 mod buckets;
 mod listing;

@@ -150,7 +150,8 @@ impl Objects {
         Deleted { version: naming.id(write, modified), is_marker: true }
     }
 
-    /// Removes the newest version, or makes it an older version if the bucket keeps it.
+    /// Removes the newest version, or makes it an older version if the bucket keeps it. While versioning is
+    /// suspended, also removes an older version or delete marker with the id `null`.
     fn retire_newest(&mut self, key: &ObjectKey) {
         if self.state == Versioning::Suspended
             && let Some(older) = self.older.get_mut(key)

@@ -160,6 +160,7 @@ impl Faults {
     }
 
     /// Makes `per_thousand` of a thousand calls fail at random, each with one of the faults that can affect it.
+    /// Faults of the body are drawn separately, for `get` calls that have succeeded.
     pub fn at_random(&self, entropy: Arc<Entropy>, per_thousand: u64, faults: Vec<Fault>) {
         self.plan().random = Some(Random { entropy, per_thousand, faults });
     }

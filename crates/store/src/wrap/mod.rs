@@ -1,10 +1,12 @@
 //! Wrappers of stores that inject faults, add latency, or count and trace calls: for tests, benchmarks and diagnosis.
 //!
-//! Owns one interface that wraps every call ([`Layer`]) and three layers. A wrapped store is an [`ObjectStore`]
-//! itself, so layers can be stacked. Their handles are cheap to clone and can be used while the store is in use.
+//! Owns one interface that wraps calls ([`Layer`]) and three layers. `sync` and settings bypass the layer; a wrapped
+//! store has no writer, no uploads by id and no versions, and its rename is a copy and a deletion. A wrapped store is
+//! an [`ObjectStore`] itself, so layers can be stacked. Their handles are cheap to clone and can be used while the
+//! store is in use.
 //!
-//! Refuses: to change the meaning of a call. A layer may delay a call, count it, or make it fail as a real server
-//! can.
+//! Refuses: to change what a call does in the store. A layer may delay a call, count it, or make it fail as a real
+//! server can.
 
 mod faults;
 mod latency;
@@ -97,7 +99,7 @@ pub trait Layer: Send + Sync + fmt::Debug + Clone + 'static {
     }
 }
 
-/// A store with a layer around it.
+/// A store with a layer around its calls, except `sync` and settings.
 #[derive(Debug, Clone)]
 pub struct Wrapped<S, L> {
     store: S,

@@ -6,7 +6,9 @@
 
 use meta::{Ino, Moment, Name};
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use tokio::sync::Notify;
 
 use crate::moments::Moments;
@@ -15,15 +17,24 @@ use crate::moments::Moments;
 /// is invalid for all names.
 const NAMES_MAX: usize = 1 << 16;
 
+/// Maximum steps to wait for the callers that wait for the table, of which the first are yields and the others this pause. Callers may
+/// come without end, and the task that lets them pass must go on.
+const PASSES_MAX: usize = 48;
+const YIELDS_MAX: usize = 32;
+const PASS: Duration = Duration::from_millis(1);
+
 /// Directory and name.
 type DentryKey = (Ino, Name);
 
+/// The names that this mount is changing, and those that it changed last.
 #[derive(Debug)]
 pub(crate) struct Changes {
     moments: Arc<Moments>,
     /// Whether there are looks at the bucket that a change could make invalid; otherwise no name is recorded.
     records_names: bool,
     known: Mutex<ChangeTable>,
+    /// Number of callers that wait for the table.
+    waiting: AtomicUsize,
     settled: Notify,
 }
 
@@ -49,7 +60,8 @@ pub(crate) struct ChangeGuard<'c> {
 
 impl Changes {
     pub(crate) fn new(moments: Arc<Moments>, records_names: bool) -> Self {
-        Self { moments, records_names, known: Mutex::default(), settled: Notify::new() }
+        let (known, waiting) = Default::default();
+        Self { moments, records_names, known, waiting, settled: Notify::new() }
     }
 
     pub(crate) fn begin(&self, parent: Ino, name: &Name) -> ChangeGuard<'_> {
@@ -90,8 +102,25 @@ impl Changes {
         }
     }
 
+    /// Waits until the callers that wait for the table have had it. A task that freezes changes again and again calls this in between,
+    /// because a mutex favours the thread that has just released it.
+    pub(crate) async fn let_waiters_pass(&self) {
+        tokio::task::yield_now().await;
+        for pass in 0..PASSES_MAX {
+            match self.waiting.load(Ordering::Acquire) {
+                0 => return,
+                _ if pass < YIELDS_MAX => tokio::task::yield_now().await,
+                // The threads of the waiting callers are not running.
+                _ => tokio::time::sleep(PASS).await,
+            }
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, ChangeTable> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.waiting.fetch_add(1, Ordering::AcqRel);
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        self.waiting.fetch_sub(1, Ordering::AcqRel);
+        known
     }
 }
 

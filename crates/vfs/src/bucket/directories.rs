@@ -8,14 +8,18 @@
 
 use meta::{Ino, Moment};
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::fail_fast::FailFastSemaphore;
 
-/// Maximum pages that lookups list in one directory. Each lookup lists one page; names after these pages are probed one by one.
-pub(crate) const LOOKUP_PAGES_MAX: u32 = 8;
+/// Pages that lookups list in any directory, one page each. Names after these pages are probed one by one.
+const LOOKUP_PAGES: u32 = 8;
+
+/// Probes that cost as much as a page. After so many, lookups list one more page: a program that looks up all names of a large directory
+/// soon has all its pages, whatever its order, and pages at most double the cost of any lookups.
+const PROBES_PER_PAGE: u32 = 32;
 
 /// Maximum directories with state, about 16 MiB.
 const DIRECTORIES_MAX: usize = 1 << 16;
@@ -26,6 +30,8 @@ pub(crate) struct Directory {
     /// Held while a page is fetched, so that concurrent lookups share one request.
     pub(crate) listing: FailFastSemaphore,
     known: Mutex<ListedRange>,
+    /// Names that were probed since the range began.
+    probes: AtomicU32,
     /// Number of times that the range was forgotten, in part or as a whole.
     forgotten: AtomicU64,
     /// Number of changes in the directory. A page that was requested before a change may not show it.
@@ -56,7 +62,7 @@ impl ListedRange {
     pub(crate) fn is_fresh(&self, now: Moment, ttl: Duration) -> bool {
         (self.pages > 0 || self.is_complete)
             && !self.has_missed_change
-            && now.since(self.since) < ttl * (self.pages / LOOKUP_PAGES_MAX).max(1)
+            && now.since(self.since) < ttl * (self.pages / LOOKUP_PAGES).max(1)
     }
 
     /// Like `is_fresh`, for a request made at `asked_at`: pages that were requested since then are fresh whatever the TTL.
@@ -99,11 +105,22 @@ impl Directory {
         self.changes.load(Ordering::SeqCst)
     }
 
+    /// Records that a name is probed because the range does not answer for it.
+    pub(crate) fn note_probe(&self) {
+        self.probes.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns whether lookups may extend a range of so many pages.
+    pub(crate) fn may_list_more(&self, pages: u32) -> bool {
+        pages < LOOKUP_PAGES + self.probes.load(Ordering::Relaxed) / PROBES_PER_PAGE
+    }
+
     /// Records a listed page: the entries after `after`, up to `end` or to the end of the directory.
     pub(crate) fn note_page(&self, after: &[u8], end: Option<&[u8]>, at: Moment, changes: u64) {
         let mut known = self.lock();
         let extends = known.pages > 0 && !known.is_complete && known.up_to == after;
         if !extends {
+            self.probes.store(0, Ordering::Relaxed);
             *known = ListedRange { from: after.to_vec(), since: at, ..ListedRange::default() };
         }
         known.has_missed_change |= self.changes() != changes;
@@ -303,6 +320,18 @@ mod tests {
         );
         dir.note_page(b"", None, later, dir.changes());
         assert!(dir.listed_range().is_fresh(later, TTL));
+    }
+
+    #[test]
+    fn probes_pay_for_further_pages_of_one_range() {
+        let dir = Directory::default();
+        dir.note_page(b"", Some(b"a"), NOW, 0);
+        assert!(dir.may_list_more(LOOKUP_PAGES - 1) && !dir.may_list_more(LOOKUP_PAGES));
+        (0..PROBES_PER_PAGE).for_each(|_| dir.note_probe());
+        dir.note_page(b"a", Some(b"b"), NOW, 0);
+        assert!(dir.may_list_more(LOOKUP_PAGES) && !dir.may_list_more(LOOKUP_PAGES + 1));
+        dir.note_page(b"", Some(b"a"), NOW, 0);
+        assert!(!dir.may_list_more(LOOKUP_PAGES), "a new range has a new budget");
     }
 
     /// Regression: every directory that was ever created or listed stayed in memory, even after its removal. Ten million

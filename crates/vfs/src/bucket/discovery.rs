@@ -8,7 +8,7 @@ use store::names::{self, KeyPrefix};
 use store::{GetOptions, ListEntry, ListPage, ListRequest, ObjectKey, ObjectMeta, StoreError};
 
 use crate::base::Base;
-use crate::bucket::directories::{Directory, LOOKUP_PAGES_MAX, ListedRange};
+use crate::bucket::directories::{Directory, ListedRange};
 use crate::bucket::evict::NameEvictor;
 use crate::bucket::export_queue::ExportQueue;
 use crate::bucket::headers;
@@ -53,6 +53,16 @@ impl Discovery {
             name_evictor: name_evictor.clone(),
         })
     }
+}
+
+/// A page of a directory's listing.
+#[derive(Debug)]
+pub(in crate::bucket) struct Page {
+    pub(in crate::bucket) entries: Vec<ListEntry>,
+    /// The sort key up to which the page reaches; `None` for the end of the directory.
+    pub(in crate::bucket) end: Option<Vec<u8>>,
+    /// Number of requests that the page took.
+    pub(in crate::bucket) requests: usize,
 }
 
 /// Entries of a listing page, the maximum of S3.
@@ -167,21 +177,10 @@ impl Discovery {
         loop {
             let (looked_at, changes) = (self.mount.moment(), directory.changes());
             let prefix = self.mount.layout.directory(self.names.tables(), dir)?;
-            let request = ListRequest {
-                prefix: Bytes::copy_from_slice(prefix.as_bytes()),
-                delimiter: Some(b'/'),
-                start_after: (!after.is_empty()).then(|| start_after(&prefix, after)),
-                token: None,
-                limit: PAGE_ENTRIES,
-                with_attributes: self.known.reads_headers(),
-            };
-            let mut page = self.mount.store.list(request).await?;
-            let last = page.entries.last().map(|entry| entry.text()[prefix.as_bytes().len()..].to_vec());
-            let end = if page.next.is_some() { last } else { None };
-            page.entries.extend(self.directories_beyond(&page).await?);
+            let Page { entries, end, .. } = self.request_page(&prefix, after).await?;
             if self
                 .reconciler
-                .reconcile_page((dir, &prefix), (after, end.as_deref()), &page.entries, looked_at)
+                .reconcile_page((dir, &prefix), (after, end.as_deref()), &entries, looked_at)
                 .await?
             {
                 directory.note_page(after, end.as_deref(), looked_at, changes);
@@ -191,12 +190,33 @@ impl Discovery {
         }
     }
 
-    /// Returns directories that share the name of an object on the page but are listed on a later page: `a/` sorts after every
-    /// `a-…`.
-    pub(crate) async fn directories_beyond(&self, page: &ListPage) -> Result<Vec<ListEntry>> {
+    /// Requests the page of a directory's listing after a sort key; empty: from the beginning.
+    pub(in crate::bucket) async fn request_page(&self, prefix: &KeyPrefix, after: &[u8]) -> Result<Page> {
+        let request = ListRequest {
+            prefix: Bytes::copy_from_slice(prefix.as_bytes()),
+            delimiter: Some(b'/'),
+            start_after: (!after.is_empty()).then(|| start_after(prefix, after)),
+            token: None,
+            limit: PAGE_ENTRIES,
+            with_attributes: self.known.reads_headers(),
+        };
+        let ListPage { mut entries, next } = self.mount.store.list(request).await?;
+        let last = entries.last().filter(|_| next.is_some());
+        let Some(end) = last.map(|entry| entry.text()[prefix.as_bytes().len()..].to_vec()) else {
+            return Ok(Page { entries, end: None, requests: 1 });
+        };
+        let beyond = self.directories_beyond(&entries).await?;
+        let requests = 1 + beyond.len();
+        entries.extend(beyond);
+        Ok(Page { entries, end: Some(end), requests })
+    }
+
+    /// Returns directories that share the name of an object on a page that is not the last, but are listed on a later page: `a/` sorts
+    /// after every `a-…`.
+    async fn directories_beyond(&self, entries: &[ListEntry]) -> Result<Vec<ListEntry>> {
         let mut found = Vec::new();
-        let Some(end) = page.entries.last().filter(|_| page.next.is_some()) else { return Ok(found) };
-        for entry in &page.entries {
+        let Some(end) = entries.last() else { return Ok(found) };
+        for entry in entries {
             let (text, end) = (entry.text(), end.text());
             let is_before = end.len() > text.len() && end.starts_with(text) && end[text.len()] < b'/';
             let inside = Bytes::from([text, b"/"].concat());
@@ -276,6 +296,8 @@ impl Discovery {
         headers::implicit_directory(inode.mtime, looked_at, &self.mount.defaults, true)
     }
 
+    /// Asks the bucket for a name that the listed range does not answer: lists a page, or probes the name. Concurrent lookups share a
+    /// page, but do not wait for each other's probes.
     async fn list_until_answered(
         &self,
         dir: Ino,
@@ -283,29 +305,41 @@ impl Discovery {
         sort_keys: &SortKeys,
         directory: &Directory,
     ) -> Result<()> {
-        let asked_at = self.mount.moment();
-        let listed = async {
-            let mut has_listed = false;
-            loop {
-                let known = directory.listed_range();
-                if self.known.is_answered(&known, sort_keys, asked_at) {
-                    return Ok(());
-                }
-                let is_fresh =
-                    known.is_fresh_for(asked_at, self.mount.moment(), self.mount.config.metadata_ttl);
-                let goes_on = is_fresh && known.from.is_empty() && !known.is_complete;
-                // One page covers a small directory. In a large directory each lookup lists only one page, so that the first
-                // lookup does not wait for all of them.
-                let has_enough = has_listed || known.pages >= LOOKUP_PAGES_MAX;
-                if goes_on && has_enough || is_fresh && !known.from.is_empty() {
-                    return self.probe(dir, name).await;
-                }
-                has_listed = true;
-                let after = if goes_on { known.up_to } else { Vec::new() };
-                self.list_page(dir, directory, &after).await?;
+        let listed = self.list_for(dir, sort_keys, directory, self.mount.moment());
+        if directory.listing.run(Box::pin(listed)).await? {
+            return Ok(());
+        }
+        directory.note_probe();
+        self.probe(dir, name).await
+    }
+
+    /// Returns whether the listed range answers for a name that a program asked for at `asked_at`. Lists a page if it does not, unless
+    /// lookups have listed enough.
+    async fn list_for(
+        &self,
+        dir: Ino,
+        sort_keys: &SortKeys,
+        directory: &Directory,
+        asked_at: Moment,
+    ) -> Result<bool> {
+        let mut has_listed = false;
+        loop {
+            let known = directory.listed_range();
+            if self.known.is_answered(&known, sort_keys, asked_at) {
+                return Ok(true);
             }
-        };
-        directory.listing.run(Box::pin(listed)).await
+            let is_fresh = known.is_fresh_for(asked_at, self.mount.moment(), self.mount.config.metadata_ttl);
+            let goes_on = is_fresh && known.from.is_empty() && !known.is_complete;
+            // One page covers a small directory. In a large directory each lookup lists only one page, so that the first
+            // lookup does not wait for all of them.
+            let has_enough = has_listed || !directory.may_list_more(known.pages);
+            if goes_on && has_enough || is_fresh && !known.from.is_empty() {
+                return Ok(false);
+            }
+            has_listed = true;
+            let after = if goes_on { known.up_to } else { Vec::new() };
+            self.list_page(dir, directory, &after).await?;
+        }
     }
 
     /// Looks up one name of a directory that is too large to list for it.
@@ -420,7 +454,7 @@ impl SortKeys {
 }
 
 /// Returns the `start_after` for a listing. After a directory's sort key, it skips all keys in that directory.
-pub(crate) fn start_after(prefix: &KeyPrefix, after: &[u8]) -> Bytes {
+fn start_after(prefix: &KeyPrefix, after: &[u8]) -> Bytes {
     let beyond = if after.ends_with(b"/") { LAST } else { "" };
     [prefix.as_bytes(), after, beyond.as_bytes()].concat().into()
 }

@@ -52,17 +52,15 @@ impl NameEvictor {
     }
 }
 
-/// Entries to examine in one step.
-const BATCH: usize = 1024;
+/// Entries to examine in one step. No inode can be referenced meanwhile.
+const BATCH: usize = 256;
 /// Maximum steps of one sweep.
-const BATCHES_MAX: usize = 8;
+const BATCHES_MAX: usize = 32;
 /// Entries that are learned or looked up between two sweeps. Fewer than one sweep evicts or asks the kernel to forget, and so
 /// many that a sweep without effect costs each of them little.
 const ENTRIES_PER_SWEEP: usize = 1000;
 /// Inodes forgotten by the kernel to evict in one commit. A commit for each would cost more than listing them did.
 const FORGOTTEN_BATCH: usize = 256;
-/// Memory of a kernel reference, in bytes, not counting the tables.
-const REFERENCE_BYTES: u64 = 80;
 
 /// The CLOCK hand that sweeps over the known entries.
 #[derive(Debug, Default)]
@@ -195,8 +193,10 @@ impl NameEvictor {
         self.mount.memory.share_bytes(Share::Names)
     }
 
+    /// Returns the memory of what front ends hold.
     fn references_bytes(&self) -> u64 {
-        self.names.references().len() as u64 * REFERENCE_BYTES
+        self.names.references().memory_bytes() as u64
+            + self.derived.attached().map_or(0, |views| views.memory_bytes() as u64)
     }
 
     fn is_above_target(&self) -> bool {

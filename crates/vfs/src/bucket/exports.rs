@@ -97,13 +97,15 @@ impl Exporter {
         let Some((after, room)) = self.exports.window().next_walk() else { return };
         match self.names.tables().waiting_exports(after, room) {
             Ok(found) => self.exports.window().refill(&found, room),
-            Err(error) => tracing::warn!(%error, "cannot read the list of pending attribute exports"),
+            Err(error) => {
+                tracing::warn!(%error, "cannot read from the metadata which files and directories have attributes to export")
+            }
         }
     }
 
     pub(crate) async fn try_export(&self, ino: Ino) {
         if let Err(error) = self.export_now(ino).await {
-            tracing::warn!(%ino, %error, "cannot export attributes to the object's headers; will retry");
+            tracing::warn!(%ino, %error, "cannot store the attributes of a file or directory in the bucket; retrying later");
         }
     }
 
@@ -210,7 +212,8 @@ impl Exporter {
         }
     }
 
-    /// Exports a directory's attributes to its marker object, if it has one. Otherwise stores a new marker.
+    /// Exports a directory's attributes to its marker object. A marker with bytes is copied onto itself with new
+    /// headers; an empty or missing marker is stored anew.
     async fn export_directory(&self, inode: &Inode) -> Result<()> {
         let marker = match self.names.object(inode)? {
             Some(object) => self.mount.store.find(&object.key).await?,

@@ -187,7 +187,7 @@ impl Hints {
             match seen {
                 Ok(()) => {}
                 Err(error) => {
-                    tracing::debug!(key = %hint.key, %error, "cannot look up a hinted key; the next lookup asks the bucket");
+                    tracing::debug!(key = %hint.key, %error, "cannot look up a key that was reported as changed; the next lookup asks the bucket");
                     unanswered.push(hint);
                 }
             }

@@ -22,7 +22,7 @@ use crate::bucket::discovery::PAGE_ENTRIES;
 use crate::bucket::headers;
 use crate::content::Content;
 use crate::content::storing::StoringGuard;
-use crate::layout::{RESERVED, stored_at};
+use crate::layout::{LOST_AND_FOUND, RESERVED, stored_at};
 use crate::mount::Mount;
 use crate::names::Names;
 
@@ -48,6 +48,19 @@ impl Importer {
         let root = Bytes::copy_from_slice(&self.mount.config.prefix);
         self.import_listed(root, Some(b'/'), &mut imported).await?;
         Ok(imported)
+    }
+
+    /// Makes files below `lost+found` of content that no file refers to. Returns their paths.
+    pub(crate) async fn name_content(&self, keys: &[ObjectKey]) -> Result<Vec<Bytes>> {
+        let mut named = Vec::new();
+        for key in keys {
+            let Some(meta) = self.mount.store.find(key).await? else { continue };
+            let dir = self.directory_of(&[LOST_AND_FOUND.into()], None)?;
+            let name = key.as_bytes().rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+            named
+                .extend(self.keep_import(&meta, self.import_file(dir, Name::new(name)?, &meta).await).await?);
+        }
+        Ok(named)
     }
 
     async fn import_listed(
@@ -76,7 +89,8 @@ impl Importer {
         Ok(())
     }
 
-    /// Imports one object. Returns its path, or `None` if the object was removed or replaced meanwhile.
+    /// Imports one object. Returns its path. Returns `None` if the object was removed or replaced meanwhile, or left
+    /// alone because its path has a file of the same length and mtime, which is probably its copy.
     async fn import(&self, key: &ObjectKey) -> Result<Option<Bytes>> {
         let inside = ObjectKey::new(key.as_bytes()[self.mount.config.prefix.len()..].to_vec());
         let mut path = names::key_to_path(&inside.map_err(|error| crate::Error::Name(error.into()))?);
@@ -89,6 +103,12 @@ impl Importer {
             }
             None => self.directory_of(&path, Some(&meta)).map(Some),
         };
+        self.keep_import(&meta, imported).await
+    }
+
+    /// Makes an imported file durable, and deletes the object that was imported. Returns the file's path, or `None` if the object was removed or
+    /// replaced meanwhile.
+    async fn keep_import(&self, meta: &ObjectMeta, imported: Result<Option<Ino>>) -> Result<Option<Bytes>> {
         let ino = match imported {
             Ok(Some(ino)) => ino,
             Ok(None) => return Ok(None),
@@ -98,7 +118,8 @@ impl Importer {
             Err(error) => return Err(error),
         };
         self.names.sync_names().await?;
-        match self.mount.store.delete(key, Precondition::Matches(meta.object.etag)).await {
+        match self.mount.store.delete(&meta.object.key, Precondition::Matches(meta.object.etag.clone())).await
+        {
             Ok(()) | Err(StoreError::NotFound(_) | StoreError::PreconditionFailed(_)) => {}
             Err(error) => return Err(error.into()),
         }

@@ -7,18 +7,17 @@
 //! Invariants: the lister sends no more requests than its budget allows. It sends none while no file is open and no program
 //! asks, as no program could see a difference. Its position survives the process.
 
-use bytes::Bytes;
 use meta::{Dentry, FsError, Ino, Kind, Moment, Name, Op, Origin, XattrHow};
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 use store::names::{self, KeyPrefix};
-use store::{ETag, ListEntry, ListPage, ListRequest, Timestamp};
+use store::{ETag, ListEntry, Timestamp};
 
 use crate::Result;
 use crate::base::Base;
-use crate::bucket::discovery::{Discovery, PAGE_ENTRIES, start_after};
+use crate::bucket::discovery::Discovery;
 use crate::bucket::known_state::KnownState;
 use crate::bucket::parts::BucketParts;
 use crate::bucket::reconcile::Reconciler;
@@ -173,21 +172,9 @@ impl BackgroundLister {
             false => bound_before(&next.sort_key).max(&at.after).to_vec(),
         };
         let looked = (self.mount.moment(), self.known.directories().get(dir).changes());
-        let request = ListRequest {
-            prefix: Bytes::copy_from_slice(prefix.as_bytes()),
-            delimiter: Some(b'/'),
-            start_after: (!after.is_empty()).then(|| start_after(&prefix, &after)),
-            token: None,
-            limit: PAGE_ENTRIES,
-            with_attributes: self.known.reads_headers(),
-        };
-        let mut page = self.mount.store.list(request).await?;
-        let last = page.entries.last().map(|entry| entry.text()[prefix.as_bytes().len()..].to_vec());
-        let end = if page.next.is_some() { last } else { None };
-        let beyond = self.discovery.directories_beyond(&page).await?;
-        let requests = 1 + u32::try_from(beyond.len()).unwrap_or(u32::MAX);
-        page.entries.extend(beyond);
-        self.compare((dir, &prefix), (&after, end.as_deref()), page, looked).await?;
+        let page = self.discovery.request_page(&prefix, &after).await?;
+        let (end, requests) = (page.end, u32::try_from(page.requests).unwrap_or(u32::MAX));
+        self.compare((dir, &prefix), (&after, end.as_deref()), page.entries, looked).await?;
         match end {
             Some(end) => at.after = end,
             None => {
@@ -203,44 +190,64 @@ impl BackgroundLister {
         &self,
         (dir, prefix): (Ino, &KeyPrefix),
         (after, end): (&[u8], Option<&[u8]>),
-        mut page: ListPage,
+        mut entries: Vec<ListEntry>,
         (looked_at, changes): (Moment, u64),
     ) -> Result<()> {
-        let before = self.known_etags(dir, after, end)?;
-        let listed = page.entries.len();
+        let before = self.known_etags(dir, after, end).await?;
+        let listed = entries.len();
         let mut failed = Ok(());
-        page.entries.retain(|entry| {
+        entries.retain(|entry| {
             self.is_known(dir, prefix, entry).unwrap_or_else(|error| {
                 failed = Err(error);
                 true
             })
         });
         failed?;
-        if !self.reconciler.reconcile_page((dir, prefix), (after, end), &page.entries, looked_at).await? {
+        if !self.reconciler.reconcile_page((dir, prefix), (after, end), &entries, looked_at).await? {
             // The directory is being changed here. The next round compares it.
             return Ok(());
         }
-        if after.is_empty() && end.is_none() && page.entries.len() == listed {
+        if after.is_empty() && end.is_none() && entries.len() == listed {
             // The page is the whole directory and all its names are known, so lookups need not list it.
             self.known.directories().get(dir).note_page(after, end, looked_at, changes);
         }
-        let changed = |(name, tag): &&(Name, Option<ETag>)| {
-            let now = self.names.tables().lookup(dir, name).ok().flatten();
-            now.is_none_or(|now| etag(&now) != tag.as_ref())
-        };
-        self.state.lock().changes += before.iter().filter(changed).count() as u64;
+        let changed = self.count_changed(dir, &before).await;
+        self.state.lock().changes += changed;
         Ok(())
     }
 
     /// Returns the known names in a range of a listing, and the etags of their objects.
-    fn known_etags(&self, dir: Ino, after: &[u8], end: Option<&[u8]>) -> Result<Vec<(Name, Option<ETag>)>> {
-        let mut tags = Vec::new();
-        for entry in sort_keys::entries_between(self.names.tables(), dir, after, end, usize::MAX)? {
-            if let Some(inode) = self.names.tables().lookup(dir, &entry.name)? {
-                tags.push((entry.name, inode.object().map(|object| object.etag.clone())));
+    async fn known_etags(
+        &self,
+        dir: Ino,
+        after: &[u8],
+        end: Option<&[u8]>,
+    ) -> Result<Vec<(Name, Option<ETag>)>> {
+        let (mut tags, mut after) = (Vec::new(), after.to_vec());
+        loop {
+            let entries = sort_keys::entries_between(self.names.tables(), dir, &after, end, BATCH)?;
+            let Some(last) = entries.last() else { return Ok(tags) };
+            after.clone_from(&last.sort_key);
+            let inos: Vec<Ino> = entries.iter().map(|entry| entry.dentry.ino).collect();
+            for (entry, inode) in entries.into_iter().zip(self.names.tables().inodes(&inos)?) {
+                tags.extend(inode.map(|inode| (entry.name, etag(&inode).cloned())));
             }
+            tokio::task::yield_now().await;
         }
-        Ok(tags)
+    }
+
+    /// Counts the names that have another object now, or none.
+    async fn count_changed(&self, dir: Ino, before: &[(Name, Option<ETag>)]) -> u64 {
+        let is_changed = |(name, tag): &&(Name, Option<ETag>)| {
+            let now = self.names.tables().lookup(dir, name).ok().flatten();
+            now.is_none_or(|now| etag(&now) != tag.as_ref())
+        };
+        let mut changed = 0;
+        for batch in before.chunks(BATCH) {
+            changed += batch.iter().filter(is_changed).count() as u64;
+            tokio::task::yield_now().await;
+        }
+        changed
     }
 
     /// Returns whether the namespace has the name of a listing entry.
@@ -365,7 +372,7 @@ async fn list_rounds(me: Weak<BackgroundLister>, every: Duration) {
         if !fs.mount.config.read_only && (has_ended && unwritten > 0 || unwritten >= REQUESTS_PER_WRITE) {
             unwritten = 0;
             if let Err(error) = fs.write_position(&at) {
-                tracing::warn!(%error, "cannot save the position of the background lister");
+                tracing::warn!(%error, "cannot save the position of the background lister; after a restart it goes on from an earlier position");
             }
         }
         drop(fs);
@@ -381,7 +388,7 @@ async fn list_rounds(me: Weak<BackgroundLister>, every: Duration) {
             }
             Ok(Step::Skipped | Step::Ended) => tokio::time::sleep(every.max(IDLE_WAIT)).await,
             Err(error) => {
-                tracing::debug!(%error, "the background lister cannot read from the bucket; it will retry");
+                tracing::debug!(%error, "the background lister could not check a page of the bucket; it retries");
                 tokio::time::sleep(wait.max(every)).await;
                 wait = (wait * 2).min(BACKOFF.1);
             }

@@ -1,5 +1,6 @@
-//! Synchronization of a volume named by path with its bucket: listings, changes by other clients, attributes in headers,
-//! conflicts, renames, mounts on other machines.
+//! Synchronization of a volume named by path with its bucket: listings, changes by other clients, attributes in
+//! headers, conflicts, renames, mounts on other machines. Also the import of foreign objects into a volume named by
+//! inode.
 
 pub(crate) mod changes;
 pub(crate) mod conflicts;

@@ -63,7 +63,8 @@ pub(crate) fn open(
     let options = MoverOptions {
         copies_at_once: config.write_back,
         is_shared: config.is_shared,
-        // If the path is too long for a key in `lost+found`, the object stays at its key, as the newer one.
+        // If the volume's prefix leaves no space for a key in `lost+found`, this is the key itself, which the mover
+        // refuses: the move stays pending.
         lost: Arc::new(move |key, unique| lost_key(&prefix, key, unique).unwrap_or_else(|_| key.clone())),
     };
     Ok(Mover::open(&config.moves_path, store.clone(), options, entropy.clone())?)
@@ -97,7 +98,7 @@ impl Moves {
                     && let Err(error) = me.update_moved_etag(key, given, there)
                 {
                     // The next look finds the new etag, as if another client had stored the object.
-                    tracing::debug!(%key, %error, "cannot record the new etag of a moved object");
+                    tracing::debug!(%key, %error, "cannot record the new etag of a moved object; it will look as if another client had stored it");
                 }
             }),
             has_left: Box::new(move |object| {

@@ -1,8 +1,8 @@
 //! Path locks: shared for a store under a path, exclusive for the move of a tree.
 //!
-//! Paths are names from the root, joined by `/`. The lock of a tree covers its root and every path below. A lock waits for
-//! conflicting locks that were requested earlier, and for no others: paths outside a tree never wait for its move, and a move
-//! waits only for stores in its tree.
+//! Paths are names from the root, joined by `/`. The lock of a tree covers its root and every path below. A lock
+//! waits for conflicting locks that were requested earlier, and for no others: paths outside a tree never wait for
+//! its move, and a move waits only for stores in its trees and for moves of overlapping trees.
 //!
 //! Invariants: the paths of one lock are acquired together or not at all. A holder requests no second lock, so waiters cannot
 //! form a cycle. Lock order: a file's write state, a path, then keys (`key_locks`) and names (`changes`).

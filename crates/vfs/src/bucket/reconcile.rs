@@ -60,8 +60,8 @@ enum Look {
 /// Observations of one look in a directory, by visible name; `None`: nothing was found.
 type Observations = BTreeMap<Name, Option<Observed>>;
 
-/// Maximum names to reconcile in one commit. No other change of a name can begin meanwhile.
-const BATCH: usize = 256;
+/// Maximum names to reconcile in one commit. No other change of a name can begin meanwhile, so a batch takes about a millisecond.
+const BATCH: usize = 64;
 /// Known names to compare with a page at once.
 const KNOWN_AT_ONCE: usize = 4096;
 
@@ -301,7 +301,7 @@ impl Reconciler {
             if is_last {
                 return Ok(true);
             }
-            tokio::task::yield_now().await;
+            self.known.changes().let_waiters_pass().await;
         }
     }
 
@@ -455,7 +455,10 @@ impl Reconciler {
                     ops.push(Op::Import { parent, name, ino: self.names.new_ino(parent)?, seen });
                 }
             }
-            self.known.commit_observations(&ops)?;
+            {
+                let _untold = self.names.follower().hold();
+                self.known.commit_observations(&ops)?;
+            }
             let mut escaped = Vec::new();
             for (name, seen) in missing.into_iter().filter(|(_, seen)| seen.is_some()) {
                 // The directory stays because something below it stays.
@@ -487,7 +490,7 @@ impl Reconciler {
             if !self.reconcile_entries(place, observations, looked_at, Look::Name).await? || is_last {
                 return Ok(());
             }
-            tokio::task::yield_now().await;
+            self.known.changes().let_waiters_pass().await;
         }
     }
 
@@ -598,7 +601,9 @@ impl KnownState {
                     }
                 }
                 (_, Ok(_)) => {}
-                (_, Err(error)) => tracing::debug!(%error, "an observation came too late"),
+                (_, Err(error)) => {
+                    tracing::debug!(%error, "an observation of the bucket was not applied to the metadata")
+                }
             }
         }
         Ok(())
@@ -622,6 +627,8 @@ impl KnownState {
     ) -> Result<bool> {
         let keep = self.content.files().get(local.ino).is_some();
         let op = Op::Vanish { parent: dir, name: name.clone(), looked_at, keep };
+        // A front end that is told before the directory is forgotten could find it again.
+        let _untold = self.names.follower().hold();
         if is_too_late(self.names.commit(Origin::Other, &op))? {
             return Ok(false);
         }

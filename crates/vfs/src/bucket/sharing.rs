@@ -22,6 +22,7 @@ const UNSURE_MAX: usize = 1 << 16;
 /// second, so the object may have been stored again in the same second.
 const SETTLED_AFTER: Duration = Duration::from_secs(2);
 
+/// The state that a mount of a shared bucket needs besides a mount's usual state.
 #[derive(Debug)]
 pub(crate) struct Sharing {
     pub(crate) leases: Leases,

@@ -17,8 +17,8 @@ use crate::{Error, Result};
 const PUBLISHED_AT_ONCE: usize = 16;
 
 impl Exporter {
-    /// Publishes all unpublished writes, exports all pending attributes and deletes unused objects. Tries everything unless the
-    /// store does not answer; returns the first error.
+    /// Publishes all unpublished writes, exports all pending attributes, deletes unused objects, and makes the store
+    /// and the names durable. Tries everything unless the store does not answer; returns the first error.
     pub(crate) async fn sync(&self, when: When) -> Result<()> {
         let mut outcome = self.publish_all(when).await;
         outcome = outcome.and(self.names.flush_access_times());

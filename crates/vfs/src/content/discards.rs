@@ -1,18 +1,22 @@
 //! Background deletion of objects that nothing refers to any more.
 //!
-//! Invariants: an object is deleted only after the op that released it survives the loss of power. No caller waits for a store
-//! that does not answer: objects then wait in the queue, and once it is full they stay in the bucket. Objects left by a crash
-//! or a full queue only cost space until `tenon gc` finds them.
+//! Invariants: an object is deleted only after the op that released it survives the loss of power. If the names are backed up, it
+//! is deleted only after the newest backup no longer refers to it: a restored file would otherwise have no content. No caller
+//! waits for a store that does not answer: objects then wait in the queue, and once it is full they stay in the bucket. Objects
+//! left by a crash, a full queue, a failed sync or a refused deletion only cost space until `tenon gc` finds them.
 
 use futures_util::StreamExt as _;
-use std::sync::OnceLock;
+use meta::Seqno;
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 use store::{ObjectKey, StoreError};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{Notify, mpsc};
 
 use crate::content::Content;
+use crate::content::export_mark::ExportMark;
 
 /// Maximum objects in the queue; further callers wait while the store answers.
 const WAITING_MAX: usize = 4096;
@@ -22,13 +26,21 @@ const BATCH: usize = 256;
 const GATHERED_FOR: Duration = Duration::from_millis(500);
 /// Deletions in flight.
 const DELETED_AT_ONCE: usize = 16;
+/// Objects that wait for the backup of the names at which an early backup is requested.
+const HELD_BEFORE_REQUEST: usize = 16 << 10;
+/// Maximum objects that wait for the backup of the names. Further ones stay in the bucket.
+const HELD_MAX: usize = 256 << 10;
 /// The first and the longest pause after a store did not answer.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(5));
 
 #[derive(Debug, Default)]
 pub(crate) struct Discards {
     queue: OnceLock<mpsc::Sender<ObjectKey>>,
+    /// How far the names are backed up; not set if they are not.
+    export_mark: OnceLock<Arc<ExportMark>>,
     waiting: AtomicUsize,
+    /// Those of the waiting objects that wait for the backup of the names.
+    held: AtomicUsize,
     /// Whether the store did not answer the last attempt.
     is_stuck: AtomicBool,
     /// Notified when an object left the queue or `is_stuck` changed.
@@ -41,9 +53,35 @@ impl Discards {
         self.waiting.load(Ordering::Acquire)
     }
 
-    /// Waits until the queue is empty or the store does not answer.
+    /// Waits until no object waits for anything but the backup of the names, or the store does not answer.
     pub(crate) async fn wait_until_drained(&self) {
+        self.until(|| self.len() == self.held() || self.is_stuck()).await;
+    }
+
+    /// Waits until the queue is empty or the store does not answer.
+    pub(crate) async fn wait_until_empty(&self) {
         self.until(|| self.len() == 0 || self.is_stuck()).await;
+    }
+
+    /// Holds objects back from now on until the names have been backed up.
+    pub(crate) fn wait_for_exports(&self, mark: Arc<ExportMark>) {
+        let _is_first = self.export_mark.set(mark);
+    }
+
+    /// Requests a backup of the names, if objects wait for one.
+    pub(crate) fn request_export(&self) {
+        if let Some(mark) = self.export_mark.get().filter(|_| self.held() > 0) {
+            mark.request();
+        }
+    }
+
+    fn held(&self) -> usize {
+        self.held.load(Ordering::Acquire)
+    }
+
+    fn set_held(&self, count: usize) {
+        self.held.store(count, Ordering::Release);
+        self.changed.notify_waiters();
     }
 
     async fn until(&self, holds: impl Fn() -> bool) {
@@ -90,31 +128,15 @@ impl Content {
         self.discards.waiting.fetch_add(1, Ordering::AcqRel);
         let queue = self.discards.queue.get_or_init(|| self.start_discarding());
         if !self.discards.enqueue(queue, key.clone()).await {
-            tracing::debug!(%key, "an unused object stays in the bucket: the queue of deletions is full; `tenon gc` removes it");
+            tracing::debug!(%key, "an unused object could not be queued for deletion and stays in the bucket; `tenon gc` removes it");
             self.discards.remove_one();
         }
     }
 
     fn start_discarding(&self) -> mpsc::Sender<ObjectKey> {
-        let (sender, mut queue) = mpsc::channel(WAITING_MAX);
-        let me = self.me.clone();
-        tokio::spawn(async move {
-            let mut batch = Vec::new();
-            while queue.recv_many(&mut batch, BATCH).await > 0 {
-                let mut pause = PAUSES.0;
-                while !batch.is_empty() {
-                    let Some(me) = me.upgrade() else { return };
-                    me.gather(&mut queue, &mut batch).await;
-                    batch = me.delete_all(batch).await;
-                    me.discards.set_stuck(!batch.is_empty());
-                    if me.discards.is_stuck() {
-                        drop(me);
-                        tokio::time::sleep(pause).await;
-                        pause = (pause * 2).min(PAUSES.1);
-                    }
-                }
-            }
-        });
+        let (sender, queue) = mpsc::channel(WAITING_MAX);
+        let discarder = Discarder { content: self.me.clone(), queue, held: VecDeque::new(), held_count: 0 };
+        tokio::spawn(discarder.run());
         sender
     }
 
@@ -132,8 +154,8 @@ impl Content {
     }
 
     /// Deletes objects until the store does not answer; returns those that are left.
-    async fn delete_all(&self, keys: Vec<ObjectKey>) -> Vec<ObjectKey> {
-        let synced = self.names.sync_names().await;
+    async fn delete_all(&self, keys: Vec<ObjectKey>, are_names_synced: bool) -> Vec<ObjectKey> {
+        let synced = if are_names_synced { Ok(()) } else { self.names.sync_names().await };
         if let Err(error) = &synced {
             tracing::warn!(%error, count = keys.len(), "unused objects stay in the bucket: the metadata could not be synced; `tenon gc` removes them");
             keys.iter().for_each(|_| self.discards.remove_one());
@@ -158,10 +180,104 @@ impl Content {
                 return Some(key);
             }
             Err(error) => {
-                tracing::warn!(%key, %error, "an unused object stays in the bucket; `tenon gc` removes it")
+                tracing::warn!(%key, %error, "an unused object could not be deleted and stays in the bucket; `tenon gc` removes it")
             }
         }
         self.discards.remove_one();
         None
+    }
+}
+
+/// The task that deletes the objects of the queue.
+struct Discarder {
+    content: Weak<Content>,
+    queue: mpsc::Receiver<ObjectKey>,
+    /// Objects that wait until the names have been backed up as of a commit, in the order of the commits.
+    held: VecDeque<(Seqno, Vec<ObjectKey>)>,
+    held_count: usize,
+}
+
+impl Discarder {
+    async fn run(mut self) {
+        loop {
+            let exported = self.next_held_exported();
+            let mut batch = Vec::new();
+            tokio::select! {
+                count = self.queue.recv_many(&mut batch, BATCH) => {
+                    if count == 0 || self.take(batch).await.is_none() {
+                        return;
+                    }
+                }
+                () = exported => {
+                    let Some((_, batch)) = self.held.pop_front() else { continue };
+                    self.set_held_count(self.held_count - batch.len());
+                    if self.delete(batch, true).await.is_none() {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Returns when the objects that are held longest may be deleted; never if none is held.
+    fn next_held_exported(&self) -> impl Future<Output = ()> + Send + use<> {
+        let mark = self.content.upgrade().and_then(|content| content.discards.export_mark.get().cloned());
+        let next = mark.zip(self.held.front().map(|(commit, _)| *commit));
+        async move {
+            match next {
+                Some((mark, commit)) => mark.reached(commit).await,
+                None => std::future::pending().await,
+            }
+        }
+    }
+
+    /// Deletes objects, or holds them back until the names have been backed up. Returns `None` at the end of the mount.
+    async fn take(&mut self, batch: Vec<ObjectKey>) -> Option<()> {
+        let content = self.content.upgrade()?;
+        let Some(mark) = content.discards.export_mark.get() else { return self.delete(batch, false).await };
+        if self.held_count + batch.len() > HELD_MAX {
+            tracing::debug!(
+                count = batch.len(),
+                "unused objects stay in the bucket: the backup of the names is late; `tenon gc` removes them"
+            );
+            batch.iter().for_each(|_| content.discards.remove_one());
+            return Some(());
+        }
+        // The op that released an object was committed before the object came into the queue.
+        let commit = content.names.tables().engine().head();
+        let count = self.held_count + batch.len();
+        self.held.push_back((commit, batch));
+        self.set_held_count(count);
+        if count >= HELD_BEFORE_REQUEST {
+            mark.request();
+        }
+        Some(())
+    }
+
+    fn set_held_count(&mut self, count: usize) {
+        self.held_count = count;
+        if let Some(content) = self.content.upgrade() {
+            content.discards.set_held(count);
+        }
+    }
+
+    /// Deletes objects; retries while the store does not answer. Returns `None` at the end of the mount.
+    async fn delete(&mut self, mut batch: Vec<ObjectKey>, is_exported: bool) -> Option<()> {
+        let mut pause = PAUSES.0;
+        while !batch.is_empty() {
+            let content = self.content.upgrade()?;
+            if !is_exported {
+                content.gather(&mut self.queue, &mut batch).await;
+            }
+            // Exported commits are synced.
+            batch = content.delete_all(batch, is_exported).await;
+            content.discards.set_stuck(!batch.is_empty());
+            if content.discards.is_stuck() {
+                drop(content);
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(PAUSES.1);
+            }
+        }
+        Some(())
     }
 }

@@ -4,12 +4,15 @@
 use meta::namespace::{read_content, read_inode};
 use meta::{Engine, Ino};
 use staging::leases::left_over;
+use std::time::Duration;
 use store::{ListEntry, ListRequest, ListedObject, ObjectKey, ObjectStore, Pages};
 
 use crate::content::Content;
 use crate::layout::Layout;
 use crate::{Result, VolumeRecord};
 
+/// How long a collection waits for the backup of the names.
+const EXPORT_TIMEOUT: Duration = Duration::from_secs(30);
 /// Keys per page of a listing.
 const BATCH: usize = 1000;
 
@@ -25,7 +28,7 @@ pub async fn unused_content(
 }
 
 impl Content {
-    /// Finds content that belongs to no file; deletes them unless `only_find`.
+    /// Finds content that belongs to no file; deletes it unless `only_find`.
     pub(crate) async fn collect_garbage(&self, only_find: bool) -> Result<Vec<ObjectKey>> {
         // Content stored for an open file, or for an object being stored, may be about to be named.
         let is_busy = |ino| self.files.get(ino).is_some() || self.storing.contains(ino);
@@ -41,6 +44,10 @@ impl Content {
                 self.discard(key.clone()).await;
             }
             self.discards.wait_until_drained().await;
+            self.discards.request_export();
+            if tokio::time::timeout(EXPORT_TIMEOUT, self.discards.wait_until_empty()).await.is_err() {
+                tracing::warn!("unused objects are deleted later: the names have not been backed up yet");
+            }
         }
         Ok(keys)
     }
@@ -50,7 +57,7 @@ impl Content {
         let (store, beginning) = (self.mount.store.clone(), self.mount.layout.leases_prefix());
         tokio::spawn(async move {
             if let Err(error) = left_over(store.as_ref(), &beginning, false).await {
-                tracing::debug!(%error, "leases of dead mounts could not be removed");
+                tracing::debug!(%error, "leases that no mount renews could not be looked for or deleted");
             }
         });
     }

@@ -4,6 +4,7 @@ pub(crate) mod audit;
 pub(crate) mod budget;
 pub(crate) mod discards;
 pub(crate) mod disk_space;
+pub(crate) mod export_mark;
 pub(crate) mod garbage;
 pub(crate) mod invariants;
 pub(crate) mod io;
@@ -177,6 +178,7 @@ impl Content {
         self.files.get(ino).is_some_and(|file| file.has_unconfirmed_upload())
     }
 
+    /// Returns whether the file's write state is not clean: it has unpublished writes, or published ones in deltas.
     pub(crate) fn has_unpublished_writes(&self, ino: Ino) -> bool {
         self.files.get(ino).is_some_and(|file| file.pending().is_edited)
     }

@@ -1,7 +1,7 @@
 //! Open files: one per inode with an open handle, shared by all its handles.
 //!
-//! A clean file is read through its [`Pin`]; a file with unpublished writes through its [`WriteState`] state, one operation at a
-//! time, so that descriptors see each other's writes.
+//! A clean file is read through its [`Pin`]; a file with unpublished writes through its [`WriteState`], whose lock
+//! orders operations, so that descriptors see each other's writes.
 //!
 //! Invariant: `pending.is_edited` is set exactly while `write_state` is not `Clean`; while the file's path is not locked for a store,
 //! `pending.is_stream` is set exactly while `write_state` is a stream.
@@ -27,9 +27,10 @@ const ATIME_CHECK_INTERVAL_NS: i64 = 1_000_000_000;
 /// State of unpublished writes that programs can observe.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Pending {
-    /// Whether there are writes beyond the pinned content.
+    /// Whether the write state is not clean: there are unpublished writes, or published ones in deltas of the open
+    /// file.
     pub(crate) is_edited: bool,
-    /// Whether some of these writes are in no object yet.
+    /// Whether some of these writes are not published yet.
     pub(crate) is_dirty: bool,
     /// Whether a multipart upload is in progress under the file's key.
     pub(crate) is_stream: bool,

@@ -155,14 +155,16 @@ impl FileOpener {
             self.content.delete(&key).await?;
         }
         match self.names.commit(Origin::FrontEnd, &Op::Purge { ino: orphan.ino }) {
-            // Concurrent last closes both purge.
-            Ok(_) | Err(FsError::NotFound) => {}
-            Err(error) => return Err(error.into()),
+            Ok(_) => {
+                for key in content {
+                    self.content.discard(key).await;
+                }
+                Ok(())
+            }
+            // A concurrent last close has purged the inode and discards its content, or the inode has a name again.
+            Err(FsError::NotFound) => Ok(()),
+            Err(error) => Err(error.into()),
         }
-        for key in content {
-            self.content.discard(key).await;
-        }
-        Ok(())
     }
 
     /// Deletes an inode that lost its last name, unless it is open: then its last close deletes it.

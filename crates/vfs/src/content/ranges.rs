@@ -1,4 +1,4 @@
-//! Sets of byte ranges.
+//! Sets of byte ranges, and zeros for holes.
 
 use bytes::Bytes;
 use std::collections::BTreeMap;

@@ -3,9 +3,9 @@
 //! Front ends cache names, attributes and listings for the time that [`super::Derived::lifetime`] returns. Views report stale
 //! names, of which front ends are told ([`super::stale_names`]).
 //!
-//! Invariants: an answer is not cached if something changed while it was made. A listing is not cached if any part of it was
-//! read before the last change. A created file that the view does not know yet is not cached, as there may be no report about
-//! it.
+//! Invariants: an answer is not cached if something changed while it was made, except that an entry of a listing is
+//! cached for [`LISTED_FOR`] in any case. A listing is not cached if any part of it was read before the last change.
+//! A created file that the view does not know yet is not cached, as there may be no report about it.
 
 use meta::{Ino, Name};
 use std::sync::atomic::Ordering;
@@ -37,7 +37,8 @@ impl ViewRouter {
         }
     }
 
-    /// Like `lifetime`, for entries of a listing.
+    /// Like `lifetime`, for entries of a listing: at least `LISTED_FOR` in a derived directory, also if something
+    /// changed meanwhile.
     pub fn lifetime_listed(&self, dir: Ino, asked: Asked) -> Duration {
         match self.derived.derived_at(dir) {
             Some(_) if self.asked() != asked => LISTED_FOR,

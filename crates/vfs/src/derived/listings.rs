@@ -2,8 +2,10 @@
 
 use meta::{Ino, Name};
 use std::collections::HashMap;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::names::key_run::KeyRun;
 
 /// The number of stale reports when an answer was begun.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,54 +27,86 @@ pub enum ListingCache {
 pub(crate) struct ListingReader {
     pub(super) cache: ListingCache,
     /// Names in the order in which the front end read them. A reader of the cached listing may have to continue here.
-    names: Arc<Mutex<Vec<Name>>>,
+    names: Arc<ListedNames>,
 }
 
 impl ListingReader {
     /// Records the name of the entry with this number.
     pub(crate) fn note(&self, number: usize, name: &[u8]) {
-        let mut names = self.names();
-        if names.len() == number {
-            names.extend(Name::new(name));
-        }
+        self.names.note(number, name);
     }
 
     /// Returns the name of the entry with this number.
     pub(crate) fn name(&self, number: usize) -> Option<Name> {
-        self.names().get(number).cloned()
-    }
-
-    fn names(&self) -> MutexGuard<'_, Vec<Name>> {
-        self.names.lock().unwrap_or_else(PoisonError::into_inner)
+        let name = self.names.lock().get(number)?;
+        Name::new(&name).ok()
     }
 }
 
+/// The names of a listing, which are counted in the memory of all listings.
+#[derive(Debug)]
+struct ListedNames {
+    run: Mutex<KeyRun>,
+    all_bytes: Arc<AtomicUsize>,
+}
+
+impl ListedNames {
+    fn new(all_bytes: &Arc<AtomicUsize>) -> Arc<Self> {
+        Arc::new(Self { run: Mutex::default(), all_bytes: all_bytes.clone() })
+    }
+
+    fn note(&self, number: usize, name: &[u8]) {
+        let mut run = self.lock();
+        if run.len() != number {
+            return;
+        }
+        let before = run.memory_bytes();
+        run.push(name);
+        self.all_bytes.fetch_add(run.memory_bytes() - before, Ordering::Relaxed);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, KeyRun> {
+        self.run.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for ListedNames {
+    fn drop(&mut self) {
+        let bytes = self.lock().memory_bytes();
+        self.all_bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
+/// The listings that front ends may have cached, by directory.
 #[derive(Debug, Default)]
 pub(crate) struct Listings {
     /// Number of reports of stale names so far.
     pub(super) stale_reports: AtomicU64,
     listings: Mutex<HashMap<Ino, Listing>>,
+    names_bytes: Arc<AtomicUsize>,
 }
 
 /// The listing of a directory that a front end may have cached.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Listing {
     open: usize,
     /// The whole listing is of this version of the directory or of a later one. `None` if it must not be cached.
     version: Option<u64>,
-    names: Arc<Mutex<Vec<Name>>>,
+    names: Arc<ListedNames>,
 }
 
 impl Listings {
     /// Opens a directory at its current version.
     pub(super) fn open(&self, dir: Ino, version: u64) -> ListingReader {
         let mut listings = self.listings();
-        let listing = listings.entry(dir).or_default();
+        let names = || ListedNames::new(&self.names_bytes);
+        let listing =
+            listings.entry(dir).or_insert_with(|| Listing { open: 0, version: None, names: names() });
         let is_kept = listing.version == Some(version);
         if !is_kept {
             // Readers that opened the directory before may still fill in the old version.
             listing.version = (listing.open == 0).then_some(version);
-            listing.names = Arc::default();
+            listing.names = names();
         }
         listing.open += 1;
         let cache = if is_kept { ListingCache::Kept } else { ListingCache::Anew };
@@ -90,6 +124,11 @@ impl Listings {
         if let Some(listing) = self.listings().get_mut(&dir) {
             listing.version = None;
         }
+    }
+
+    /// Returns the memory that the names of all listings take.
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.names_bytes.load(Ordering::Relaxed)
     }
 
     /// Forgets a directory that the kernel no longer references.
@@ -133,5 +172,18 @@ mod tests {
         assert_eq!(second.name(1), Name::new(b"b").ok());
         assert_eq!((second.name(2), kept.open(Ino(7), 2).name(0)), (None, None));
         assert_eq!(first.name(0), Name::new(b"a").ok());
+    }
+    #[test]
+    fn the_names_of_listings_that_are_gone_take_no_memory() {
+        let kept = Listings::default();
+        let reader = kept.open(Ino(7), 1);
+        let name = |number: usize| format!("{number:055}");
+        (0..10_000).for_each(|number| reader.note(number, name(number).as_bytes()));
+        assert!((10_000..200_000).contains(&kept.memory_bytes()), "{}", kept.memory_bytes());
+        assert_eq!(reader.name(1234), Name::new(name(1234).as_bytes()).ok());
+        kept.open(Ino(7), 2);
+        assert!(kept.memory_bytes() > 0, "a handle still uses the names");
+        drop(reader);
+        assert_eq!(kept.memory_bytes(), 0);
     }
 }

@@ -1,8 +1,8 @@
 //! Derived directories: directories without names of their own. They show files of the volume, found by their keys.
 //!
-//! Owns their inode numbers, which no namespace has ([`nodes`]), and the operations in them. A file found there is the volume's
-//! inode for its key. So it is the same file under each of its names, and only lookup, creation, removal and rename differ from
-//! other directories.
+//! Owns their inode numbers, which no namespace has ([`nodes`]), and the operations in them. A file found there is
+//! the volume's inode for its key. So it is the same file under each of its names, and only lookup, listing,
+//! creation, removal and rename differ from other directories.
 //!
 //! Does not ask the store for the attributes of a file, which the view provides. Does not create, move or remove anything in a
 //! view but files and its directories.

@@ -53,8 +53,14 @@ struct Nodes {
     files: HashMap<Ino, DentryKey>,
     /// Referenced files by name, including names under which the kernel found them earlier.
     by_name: HashMap<DentryKey, Ino>,
+    /// Earlier names of referenced files that were found under several names.
     before: HashMap<Ino, Vec<DentryKey>>,
 }
+
+/// Memory of a file that the kernel found in a view: two places in hash tables, and its name.
+const FILE_BYTES: usize = 2 * 48 + 80;
+/// Memory of a directory that the kernel references.
+const DIRECTORY_BYTES: usize = 2 * 64 + 80;
 
 #[derive(Debug)]
 struct Node {
@@ -202,12 +208,21 @@ impl DerivedDirectories {
         }
     }
 
+    /// Returns the memory of what the kernel references, and of the listings that it caches.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.nodes().memory_bytes() + self.listings.memory_bytes()
+    }
+
     fn nodes(&self) -> MutexGuard<'_, Nodes> {
         self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Nodes {
+    fn memory_bytes(&self) -> usize {
+        self.by_name.len() * FILE_BYTES + self.by_ino.len() * DIRECTORY_BYTES
+    }
+
     fn record_shown(&mut self, ino: Ino, place: DentryKey) {
         self.by_name.insert(place.clone(), ino);
         if let Some(before) = self.files.insert(ino, place)

@@ -274,20 +274,24 @@ impl Names {
     /// Like `delivered`, with further invalidations.
     pub(crate) async fn deliver(&self, drops: &[Invalidation]) {
         if !deliver_within(self, drops, DELIVERY_TIMEOUT).await {
-            tracing::debug!("a front end has not processed invalidations in time");
+            tracing::debug!(
+                "a front end has not processed invalidations in time; its kernel may use stale caches until it does"
+            );
         }
     }
 
     /// Like `deliver`, for background tasks: waits as long as operations of front ends on the changed inodes may take.
     pub(crate) async fn deliver_patiently(&self, drops: &[Invalidation]) {
         if !deliver_within(self, drops, BACKGROUND_DELIVERY_TIMEOUT).await {
-            tracing::warn!("a front end does not respond: its kernel may use stale caches until it does");
+            tracing::warn!(
+                "a front end has not processed invalidations for a long time; its kernel may use stale caches until it does"
+            );
         }
     }
 }
 
-/// Waits until front ends have processed all committed changes and `drops`. Returns false after the timeout, and at once without front
-/// ends.
+/// Waits until front ends have processed all committed changes and `drops`. Returns false after the timeout. Without
+/// front ends, returns true at once.
 async fn deliver_within(names: &Names, drops: &[Invalidation], timeout: Duration) -> bool {
     while names.follow_page() {
         tokio::task::yield_now().await;

@@ -223,7 +223,9 @@ impl Turn<'_> {
             Ok(page) => page,
             Err(error) => {
                 match error {
-                    LogError::Lagged { .. } => tracing::debug!("the op log was cut off before it was read"),
+                    LogError::Lagged { .. } => tracing::debug!(
+                        "the op log was cut off before it was read: kernels drop their caches"
+                    ),
                     error => tracing::warn!(%error, "the op log cannot be read: kernels drop their caches"),
                 }
                 self.names.tell(Invalidation::Everything);

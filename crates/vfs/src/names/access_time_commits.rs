@@ -20,7 +20,7 @@ impl Names {
 
     pub(crate) fn try_flush_access_times(&self) {
         if let Err(error) = self.flush_access_times() {
-            tracing::warn!(%error, "cannot commit access times; will retry");
+            tracing::warn!(%error, "cannot commit access times to the metadata; retrying later");
         }
     }
 

@@ -26,6 +26,7 @@ pub struct Opened {
     pub was_replaced: bool,
 }
 
+/// The open handles of files and directories, by number.
 #[derive(Debug, Default)]
 pub(crate) struct Handles {
     next: AtomicU64,
@@ -58,6 +59,7 @@ impl Handles {
         self.directories.lock().unwrap_or_else(PoisonError::into_inner).remove(&handle.0);
     }
 
+    /// Returns the number of handles of files.
     pub(crate) fn len(&self) -> usize {
         self.files.lock().unwrap_or_else(PoisonError::into_inner).len()
     }

@@ -5,6 +5,7 @@ pub(crate) mod access_times;
 pub(crate) mod directory_handle;
 pub(crate) mod handles;
 pub(crate) mod inodes;
+pub(crate) mod key_run;
 pub(crate) mod locks;
 pub(crate) mod positions;
 pub(crate) mod quotas;

@@ -2,17 +2,16 @@
 //!
 //! POSIX lets a program return to any earlier position until it calls `rewinddir`, and a rewound directory cannot be told from
 //! a return to the first position. So all positions stay valid until the directory is closed. Sort keys arrive in ascending
-//! order and mostly share prefixes. Each is stored as its difference from the previous one, so that a position takes a few
-//! bytes.
+//! order, and are kept as a [`KeyRun`], in which a position takes a few bytes.
 //!
 //! Invariant: sort keys of the run ascend; a position is never assigned to a second sort key.
 
 use std::collections::{BTreeMap, HashMap};
 
+use crate::names::key_run::KeyRun;
+
 /// The first two positions, of `.` and `..`.
 pub(crate) const DOTS: u64 = 2;
-/// Number of sort keys in a group; the first one of a group is stored in full.
-const GROUP: usize = 16;
 /// First position for entries that were inserted between entries with positions. Directories have fewer entries than this.
 const INSERTED: u64 = 1 << 48;
 
@@ -21,21 +20,9 @@ const INSERTED: u64 = 1 << 48;
 pub(crate) struct Positions {
     /// Number of entries before the run, whose sort keys only another open directory knows.
     first: u64,
-    run: Run,
+    run: KeyRun,
     inserted: BTreeMap<Vec<u8>, u64>,
     inserted_keys: HashMap<u64, Vec<u8>>,
-}
-
-/// An ascending sequence of sort keys.
-#[derive(Debug, Default)]
-struct Run {
-    /// Encoded sort keys: for each one the number of bytes shared with the previous key, the number of remaining bytes, and
-    /// these bytes.
-    bytes: Vec<u8>,
-    /// Offset of each group in `bytes`. The first key of a group shares no bytes.
-    groups: Vec<usize>,
-    len: usize,
-    last: Vec<u8>,
 }
 
 impl Positions {
@@ -59,9 +46,9 @@ impl Positions {
 
     /// Returns the position after the entry with this sort key, and assigns one if needed.
     pub(crate) fn after(&mut self, sort_key: &[u8]) -> u64 {
-        if self.run.len == 0 || self.run.last.as_slice() < sort_key {
+        if self.run.is_empty() || self.run.last() < sort_key {
             self.run.push(sort_key);
-            return DOTS + self.first + self.run.len as u64;
+            return DOTS + self.first + self.run.len() as u64;
         }
         if let Some(index) = self.run.find(sort_key) {
             return DOTS + self.first + index as u64 + 1;
@@ -75,62 +62,6 @@ impl Positions {
     /// Returns the number of entries before a position in an unchanged directory; `None` for inserted entries.
     pub(crate) fn rank(position: u64) -> Option<usize> {
         usize::try_from(position - DOTS).ok().filter(|_| position < INSERTED)
-    }
-}
-
-impl Run {
-    fn push(&mut self, sort_key: &[u8]) {
-        let is_first = self.len.is_multiple_of(GROUP);
-        if is_first {
-            self.groups.push(self.bytes.len());
-        }
-        let shared = self.last.iter().zip(sort_key).take_while(|(a, b)| a == b).count();
-        let shared = if is_first { 0 } else { shared.min(usize::from(u8::MAX)) };
-        let rest = &sort_key[shared..];
-        self.bytes.push(shared as u8);
-        // Sort keys are at most as long as object keys.
-        self.bytes.extend_from_slice(&(rest.len() as u16).to_le_bytes());
-        self.bytes.extend_from_slice(rest);
-        self.len += 1;
-        sort_key.clone_into(&mut self.last);
-    }
-
-    fn get(&self, index: usize) -> Option<Vec<u8>> {
-        if index >= self.len {
-            return None;
-        }
-        let mut sort_key = Vec::new();
-        let mut at = self.groups[index / GROUP];
-        for _ in 0..=index % GROUP {
-            at = self.next(at, &mut sort_key);
-        }
-        Some(sort_key)
-    }
-
-    fn find(&self, wanted: &[u8]) -> Option<usize> {
-        let begins_before = |at: &usize| {
-            let mut sort_key = Vec::new();
-            self.next(*at, &mut sort_key);
-            sort_key.as_slice() <= wanted
-        };
-        let group = self.groups.partition_point(begins_before).checked_sub(1)?;
-        let (mut at, mut sort_key) = (self.groups[group], Vec::new());
-        for index in group * GROUP..self.len.min((group + 1) * GROUP) {
-            at = self.next(at, &mut sort_key);
-            if sort_key == wanted {
-                return Some(index);
-            }
-        }
-        None
-    }
-
-    /// Turns the sort key before the one at `at` into that one. Returns the offset of the next key.
-    fn next(&self, at: usize, sort_key: &mut Vec<u8>) -> usize {
-        let shared = usize::from(self.bytes[at]);
-        let len = usize::from(u16::from_le_bytes([self.bytes[at + 1], self.bytes[at + 2]]));
-        sort_key.truncate(shared);
-        sort_key.extend_from_slice(&self.bytes[at + 3..at + 3 + len]);
-        at + 3 + len
     }
 }
 
@@ -160,7 +91,7 @@ mod tests {
         assert_eq!(positions.after(b"file-000007-new"), inserted);
         assert_eq!(positions.sort_key(inserted), Some(b"file-000007-new".to_vec()));
         assert_eq!(positions.sort_key(given[8]).as_ref(), Some(&names[8]));
-        assert!(positions.run.bytes.len() < 40_000 * 6, "{} bytes", positions.run.bytes.len());
+        assert!(positions.run.memory_bytes() < 40_000 * 8, "{} bytes", positions.run.memory_bytes());
         assert_eq!(positions.sort_key(40_003), None);
     }
 }

@@ -76,7 +76,7 @@ impl<N: ObjectNaming> DirectoryObjects<N> {
         self.fs.mount.check_writable().map_err(|error| StoreError::Denied(error.to_string()))
     }
 
-    /// Returns the key to lock for a key.
+    /// Returns the key by which changes of an object are locked: the end of its path, at most as long as a key.
     pub(super) fn key_to_lock(&self, key: &ObjectKey) -> ObjectKey {
         let path = [&self.base, key.as_bytes()].concat();
         // Keys with equal tails share a lock, which only makes their changes wait for each other.

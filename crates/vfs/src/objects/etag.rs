@@ -1,6 +1,7 @@
 //! Etags of content that is not one object with an etag of its own.
 //!
-//! Invariant: an inode has the same etag until its bytes change, for every reader and across mounts.
+//! Invariant: an inode has the same etag, for every reader and across mounts, until its bytes change or, if they were
+//! written through the mount, its times change.
 
 use aws_lc_rs::digest::{Context, SHA256};
 use bytes::Bytes;

@@ -12,7 +12,7 @@
 use bytes::Bytes;
 use meta::{FsError, Ino, Name, Op, Origin, XattrHow};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use store::{ListEntry, ListRequest, ObjectKey, Pages, Payload, PutOptions, bucket_name};
 
@@ -61,6 +61,8 @@ impl BucketSettings {
 const PREFIX: &[u8] = b"tenon.settings.";
 /// Notes that may wait for an access to settings; beyond that they are processed in the background.
 const WAITING_MAX: usize = 100;
+/// Notes to remove in one commit.
+const ENDED_AT_ONCE: usize = 256;
 
 /// State of the notes of a volume.
 #[derive(Debug, Default)]
@@ -71,6 +73,8 @@ pub(crate) struct MovedSettings {
     noting: Mutex<()>,
     /// Serializes moves of documents.
     moving: tokio::sync::Mutex<()>,
+    /// Whether a background task moves documents.
+    has_task: AtomicBool,
 }
 
 /// For each name with a note, the name under which its documents are stored; empty: it has none.
@@ -79,6 +83,40 @@ type Notes = BTreeMap<Vec<u8>, Vec<u8>>;
 impl MovedSettings {
     fn lock(&self) -> MutexGuard<'_, ()> {
         self.noting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn has_waiting(&self) -> bool {
+        self.waiting.load(Ordering::Acquire) > 0
+    }
+}
+
+/// The one background task that moves documents. Another one can begin once this guard is dropped.
+struct MovingTask(Arc<BucketSettings>);
+
+impl MovingTask {
+    fn begin(settings: Arc<BucketSettings>) -> Option<Self> {
+        let is_first = !settings.notes.has_task.swap(true, Ordering::AcqRel);
+        is_first.then(|| Self(settings))
+    }
+
+    /// Moves documents until no note is left. Notes that fail to move wait for the next access to settings, or for further notes.
+    async fn run(self) {
+        if let Err(error) = self.0.move_pending_settings().await {
+            tracing::debug!(%error, "settings of renamed directories could not be moved yet");
+            return;
+        }
+        let settings = self.0.clone();
+        drop(self);
+        // A note that was written after the last look found this task, and began no other.
+        if settings.notes.has_waiting() {
+            settings.move_in_background();
+        }
+    }
+}
+
+impl Drop for MovingTask {
+    fn drop(&mut self) {
+        self.0.notes.has_task.store(false, Ordering::Release);
     }
 }
 
@@ -111,12 +149,16 @@ impl BucketSettings {
         let noted = ops.len();
         let done = commit(ops)?;
         let waiting = self.notes.waiting.fetch_add(noted, Ordering::AcqRel) + noted;
-        if (waiting > WAITING_MAX || self.known.sharing().is_some())
-            && let Some(me) = self.me.upgrade()
-        {
-            tokio::spawn(async move { me.move_pending_settings().await });
+        if waiting > WAITING_MAX || self.known.sharing().is_some() {
+            self.move_in_background();
         }
         Ok(done)
+    }
+
+    fn move_in_background(&self) {
+        if let Some(task) = self.me.upgrade().and_then(MovingTask::begin) {
+            tokio::spawn(task.run());
+        }
     }
 
     /// Notes that a directory that was just created has no documents. Those of an earlier directory of that name may still be
@@ -168,36 +210,36 @@ impl BucketSettings {
 
     /// Moves documents to where the notes say.
     pub(crate) async fn move_pending_settings(&self) -> store::Result<()> {
-        if self.notes.waiting.load(Ordering::Acquire) == 0 {
+        if !self.notes.has_waiting() {
             return Ok(());
         }
         let _moving = self.notes.moving.lock().await;
         let root = ObjectKey::try_from("/")?;
         let documented = self.documented_buckets().await?;
         loop {
-            let notes = {
-                let _noting = self.notes.lock();
-                let notes = self.settings_notes().map_err(error_about(&root))?;
-                self.notes.waiting.store(notes.len(), Ordering::Release);
-                notes
-            };
+            let notes = self.waiting_notes().map_err(error_about(&root))?;
             if notes.is_empty() {
                 return Ok(());
             }
-            let is_source = |name: &[u8]| notes.iter().any(|(to, from)| from == name && to != name);
-            match notes.iter().find(|(to, _)| !is_source(to)) {
-                Some((to, from)) => {
-                    let may_have = |name: &Vec<u8>| name.starts_with(b"#") || documented.contains(name);
-                    if to != from && (may_have(to) || may_have(from)) {
-                        self.move_settings(from, to).await?;
-                    }
-                    self.end_note(to, from).map_err(error_about(&root))?;
+            match next_step(&notes, |name| name.starts_with(b"#") || documented.contains(name)) {
+                NextStep::End(ended) => self.end_notes(&ended).map_err(error_about(&root))?,
+                NextStep::Move { to, from } => {
+                    self.move_settings(from, to).await?;
+                    self.end_notes(&[(to, from)]).map_err(error_about(&root))?;
                 }
-                None => self.break_cycle(&notes).await?,
+                NextStep::BreakCycle => self.break_cycle(&notes).await?,
             }
             // New documents must not be stored before the removal of the note is durable, or a crash would bring the note back.
             self.names.sync_names_unless_write_back().await.map_err(error_about(&root))?;
         }
+    }
+
+    /// Reads the notes, and counts them.
+    fn waiting_notes(&self) -> Result<Notes> {
+        let _noting = self.notes.lock();
+        let notes = self.settings_notes()?;
+        self.notes.waiting.store(notes.len(), Ordering::Release);
+        Ok(notes)
     }
 
     /// Returns the names that have documents.
@@ -258,12 +300,19 @@ impl BucketSettings {
         entries.iter().map(|entry| Ok(ObjectKey::try_from(entry.text())?)).collect()
     }
 
-    /// Removes a note, unless it has changed.
-    fn end_note(&self, bucket: &[u8], source: &[u8]) -> Result<()> {
-        let _noting = self.notes.lock();
-        if self.settings_note(bucket)?.as_deref() == Some(source) {
-            let op = Op::RemoveXattr { ino: Ino::ROOT, name: attribute(bucket) };
-            self.names.commit(Origin::Bookkeeping, &op)?;
+    /// Removes notes, except those that have changed.
+    fn end_notes(&self, ended: &[Note<'_>]) -> Result<()> {
+        for batch in ended.chunks(ENDED_AT_ONCE) {
+            let _noting = self.notes.lock();
+            let mut ops = Vec::with_capacity(batch.len());
+            for (bucket, source) in batch {
+                if self.settings_note(bucket)?.as_deref() == Some(*source) {
+                    ops.push(Op::RemoveXattr { ino: Ino::ROOT, name: attribute(bucket) });
+                }
+            }
+            if !ops.is_empty() {
+                self.names.commit_together(Origin::Bookkeeping, &ops)?;
+            }
         }
         Ok(())
     }
@@ -284,10 +333,68 @@ impl BucketSettings {
     }
 }
 
+/// A name, and the name under which its documents are stored.
+type Note<'n> = (&'n [u8], &'n [u8]);
+
+/// The next step of moving documents.
+#[derive(Debug, PartialEq, Eq)]
+enum NextStep<'n> {
+    /// Remove notes whose names have no documents, and get none.
+    End(Vec<Note<'n>>),
+    /// Move the documents of one name.
+    Move { to: &'n [u8], from: &'n [u8] },
+    /// Every name has the documents of another one.
+    BreakCycle,
+}
+
+/// Returns the next step. A name whose documents another name needs is left for a later step.
+fn next_step(notes: &Notes, may_have_documents: impl Fn(&[u8]) -> bool) -> NextStep<'_> {
+    let sources: BTreeSet<&[u8]> =
+        notes.iter().filter(|(to, from)| to != from).map(|(_, from)| from.as_slice()).collect();
+    let free = notes.iter().filter(|(to, _)| !sources.contains(to.as_slice()));
+    let (ended, moved): (Vec<Note<'_>>, Vec<Note<'_>>) = free
+        .map(|(to, from)| (to.as_slice(), from.as_slice()))
+        .partition(|(to, from)| to == from || !may_have_documents(to) && !may_have_documents(from));
+    match moved.first() {
+        _ if !ended.is_empty() => NextStep::End(ended),
+        Some(&(to, from)) => NextStep::Move { to, from },
+        None => NextStep::BreakCycle,
+    }
+}
+
 fn attribute(bucket: &[u8]) -> Box<[u8]> {
     [PREFIX, bucket].concat().into()
 }
 
 fn note(bucket: &[u8], source: Vec<u8>) -> Op {
     Op::SetXattr { ino: Ino::ROOT, name: attribute(bucket), value: source.into(), how: XattrHow::Set }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn notes(all: &[(&str, &str)]) -> Notes {
+        all.iter().map(|(to, from)| (to.as_bytes().to_vec(), from.as_bytes().to_vec())).collect()
+    }
+
+    /// Regression: each note of a created or removed directory took a step, a commit and a sync of its own.
+    #[test]
+    fn notes_without_documents_end_together() {
+        let waiting = notes(&[("gone", ""), ("made", ""), ("mine", "mine"), ("to", "from")]);
+        let ended: [Note<'_>; 3] = [(b"gone", b""), (b"made", b""), (b"mine", b"mine")];
+        assert_eq!(
+            next_step(&waiting, |name| name == b"from" || name == b"mine"),
+            NextStep::End(ended.to_vec())
+        );
+        let waiting = notes(&[("to", "from")]);
+        assert_eq!(next_step(&waiting, |name| name == b"from"), NextStep::Move { to: b"to", from: b"from" });
+    }
+
+    #[test]
+    fn documents_that_another_name_needs_are_moved_later() {
+        let chain = notes(&[("a", ""), ("b", "a"), ("c", "b")]);
+        assert_eq!(next_step(&chain, |_| true), NextStep::Move { to: b"c", from: b"b" });
+        assert_eq!(next_step(&notes(&[("a", "b"), ("b", "a")]), |_| true), NextStep::BreakCycle);
+    }
 }

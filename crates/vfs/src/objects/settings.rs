@@ -4,7 +4,8 @@
 //! directory of the same name does not get them. In a volume named by path they are stored under the name, and
 //! [moved](super::moved_settings) when a mount renames the directory.
 //!
-//! Invariant: a change of a document by another endpoint is seen within [`CACHE_LIFETIME`].
+//! Invariant: a change of a document by another endpoint is seen within [`CACHE_LIFETIME`], unless the store does not
+//! answer: then a cached document stays in use.
 
 use bytes::Bytes;
 use futures_util::TryStreamExt as _;

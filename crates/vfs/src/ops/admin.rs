@@ -1,13 +1,15 @@
-//! Operations for the operator of a volume: garbage collection, imports, quotas, location of files.
+//! Operations for the operator of a volume: imports, garbage collection, the background lister, the memory limit, the
+//! free space, listing of the whole bucket.
 
 use bytes::Bytes;
 use meta::{Ino, Kind};
+use std::sync::Arc;
 use std::time::Duration;
 use store::ObjectKey;
 
 use crate::bucket::discovery::PAGE_ENTRIES;
 use crate::names::positions::DOTS;
-use crate::{Filesystem, Result};
+use crate::{ExportMark, Filesystem, Result};
 
 /// Operations for the operator of a volume.
 #[derive(Debug, Clone, Copy)]
@@ -34,6 +36,12 @@ impl Admin<'_> {
         self.fs.volume.import_foreign().await
     }
 
+    /// Makes files below `lost+found` of content that no file refers to. Returns their paths. For a volume named by inode whose
+    /// metadata was restored, and is older than the content. Does nothing in a volume named by path.
+    pub async fn name_content(&self, keys: &[ObjectKey]) -> Result<Vec<Bytes>> {
+        self.fs.volume.name_content(keys).await
+    }
+
     /// Finds content that belongs to no file and expired leases; deletes them unless `only_find`.
     pub async fn collect_garbage(&self, only_find: bool) -> Result<Vec<ObjectKey>> {
         let mut found = self.fs.content.collect_garbage(only_find).await?;
@@ -55,12 +63,24 @@ impl Admin<'_> {
         self.fs.bucket.name_evictor.trim()
     }
 
+    /// Keeps the content to which a backup of the names refers: from now on, content that is no longer used is deleted once the mark has
+    /// reached the commit that released it.
+    pub fn delete_after_export(&self, mark: Arc<ExportMark>) {
+        self.fs.content.discards().wait_for_exports(mark);
+    }
+
+    /// Waits until all content that is no longer used has been deleted, or the bucket does not answer.
+    pub async fn wait_for_deletions(&self) {
+        self.fs.content.discards().wait_until_empty().await;
+    }
+
     /// Sets the function by which `statfs` and `fallocate` determine the free space of the backing store.
     pub fn measure_space_by(&self, measure: crate::MeasureDiskSpace) {
         self.fs.content.measure_space_by(measure);
     }
 
-    /// Lists the whole bucket to learn every name; `on_progress` gets the number of entries found so far.
+    /// Lists the whole bucket to learn every name; `on_progress` gets the number of entries found so far. Returns the
+    /// number of all entries.
     pub async fn learn_all(&self, mut on_progress: impl FnMut(usize)) -> Result<usize> {
         let (mut directories, mut count) = (vec![Ino::ROOT], 0);
         while let Some(dir) = directories.pop() {

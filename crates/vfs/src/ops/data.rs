@@ -1,4 +1,4 @@
-//! Reading and writing through handles, copies, and quotas.
+//! Reading and writing through handles, allocation of ranges, and copies of ranges.
 
 use bytes::Bytes;
 

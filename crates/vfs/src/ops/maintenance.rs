@@ -1,4 +1,4 @@
-//! Maintenance: what the bucket has that the volume does not know or need.
+//! Reconciliation of names with observed objects, and attaching of views.
 
 use meta::Moment;
 use std::sync::Arc;

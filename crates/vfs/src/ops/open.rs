@@ -47,7 +47,8 @@ impl Filesystem {
         Ok(Opened { was_replaced: was_replaced || opened.was_replaced, ..opened })
     }
 
-    /// Publishes all unpublished writes of the file: `close` returns once they are stored and named.
+    /// Publishes all unpublished writes of the file: `close` returns once they are stored and named. Does nothing for
+    /// a handle that is open for reading only. Fails if writes were lost to a conflict.
     pub async fn flush(&self, handle: Handle) -> Result<()> {
         let handle = self.names.handles().file(handle)?;
         if !handle.is_writable {
@@ -58,7 +59,8 @@ impl Filesystem {
         self.bucket.conflicts.check_not_in_conflict(handle.file.ino)
     }
 
-    /// Publishes all unpublished writes of the file and its pending attributes.
+    /// Publishes all unpublished writes of the file and its pending attributes, and makes objects and names durable.
+    /// Fails through a writable handle whose writes were lost to a conflict.
     pub async fn fsync(&self, handle: Handle) -> Result<()> {
         let handle = self.names.handles().file(handle)?;
         self.io.publisher.commit(&handle.file, When::Open).await?;

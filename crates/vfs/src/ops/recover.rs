@@ -7,8 +7,9 @@ use crate::{Filesystem, Result};
 const BATCH: usize = 256;
 
 impl Filesystem {
-    /// Removes files that lost their names but were open when the last mount of this metadata ended, and assembles files that
-    /// were being written. Multipart uploads in progress stay. Returns how many files were removed.
+    /// Removes files that lost their names but were open when the last mount of this metadata ended, and assembles
+    /// files that were being written. Resumes renames and exports, and cleans leases. Multipart uploads in progress
+    /// stay. Returns how many files were removed.
     pub async fn recover(&self) -> Result<usize> {
         self.bucket.moves.resume_moves()?;
         self.bucket.exports.resume_exports()?;

@@ -11,8 +11,8 @@ impl Filesystem {
         self.names.sync_names().await
     }
 
-    /// Publishes all unpublished writes, exports all pending attributes and deletes unused objects. Tries everything unless the
-    /// store does not answer; returns the first error.
+    /// Publishes all unpublished writes, exports all pending attributes, deletes unused objects, and makes the store
+    /// and the names durable. Tries everything unless the store does not answer; returns the first error.
     pub async fn sync(&self) -> Result<()> {
         self.bucket.exporter.sync(When::Open).await
     }

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use meta::{Ino, Inode, Kind, Name, Op, Origin, RenameHow};
 use std::sync::Arc;
+use store::ObjectKey;
 
 use crate::attr::Caller;
 use crate::base::Base;
@@ -27,6 +28,7 @@ pub(super) const RULES: VolumeRules = VolumeRules {
     exports_attributes: false,
     removes_unstored_files: false,
     names_documents_by_bucket: false,
+    stores_holes: false,
     file_bytes_max: u64::MAX,
     evicted: Evicted::References,
 };
@@ -144,6 +146,10 @@ impl InodeVolume {
         let (from, to) =
             (self.names.tables().entry(from.0, &from.1)?, self.names.tables().entry(to.0, &to.1)?);
         Ok(from.is_some() && from.map(|entry| entry.ino) == to.map(|entry| entry.ino))
+    }
+
+    pub(super) async fn name_content(&self, keys: &[ObjectKey]) -> Result<Vec<Bytes>> {
+        self.importer.name_content(keys).await
     }
 
     pub(super) async fn import_foreign(&self) -> Result<Vec<Bytes>> {

@@ -33,6 +33,7 @@ pub(super) const RULES: VolumeRules = VolumeRules {
     exports_attributes: true,
     removes_unstored_files: true,
     names_documents_by_bucket: true,
+    stores_holes: true,
     file_bytes_max: OBJECT_BYTES_MAX,
     evicted: Evicted::Names,
 };

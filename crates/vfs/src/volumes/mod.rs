@@ -131,6 +131,14 @@ impl Volume {
         }
     }
 
+    /// Makes files of content that no file refers to; returns their paths.
+    pub(crate) async fn name_content(&self, keys: &[ObjectKey]) -> Result<Vec<Bytes>> {
+        match self {
+            Self::ByPath(_) => Ok(Vec::new()),
+            Self::ByInode(volume) => volume.name_content(keys).await,
+        }
+    }
+
     /// Starts to compare known names with the bucket, with the time `every` for each request.
     pub(crate) fn list_in_background(&self, every: Duration) {
         match self {

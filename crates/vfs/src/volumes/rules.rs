@@ -17,6 +17,8 @@ pub(crate) struct VolumeRules {
     pub(crate) removes_unstored_files: bool,
     /// The documents of a bucket are stored under the bucket's name, and move when it is renamed.
     pub(crate) names_documents_by_bucket: bool,
+    /// A file's object contains its holes, as zeros.
+    pub(crate) stores_holes: bool,
     /// Maximum length of a file that grows.
     pub(crate) file_bytes_max: u64,
     /// The memory that the eviction of names frees.

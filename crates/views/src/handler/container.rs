@@ -25,6 +25,7 @@ pub(super) struct Container {
 struct Rules {
     views: Vec<Arc<View>>,
     matcher: Arc<Matcher>,
+    /// The bounds of all rules on times, as absolute times at the moment of the last request.
     time_cuts: Arc<TimeCuts>,
     /// The last moment for which clients were told the content of views with rules on ages, as the log has it.
     last_moment: Option<Timestamp>,

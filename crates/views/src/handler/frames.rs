@@ -12,6 +12,9 @@ const MAGIC: &[u8; 8] = b"tnviews1";
 
 const HEADER_BYTES: u64 = 16;
 
+/// Capacity that the buffer of a frame keeps after the frame was written.
+const KEPT_BYTES: usize = 256 << 10;
+
 /// Appends frames to a file.
 #[derive(Debug)]
 pub(super) struct FrameWriter {
@@ -48,6 +51,7 @@ impl FrameWriter {
         if !self.frame.is_empty() {
             self.log.append(&self.frame)?;
             self.frame.clear();
+            self.frame.shrink_to(KEPT_BYTES);
         }
         Ok(())
     }

@@ -1,4 +1,5 @@
-//! Lists containers: once when the first view needs it, and again when hints were lost.
+//! Lists containers: when a view needs what earlier listings do not cover, and again when hints were lost, an object
+//! could not be verified, or a listing failed.
 //!
 //! Owns when a container is listed, and what becomes of a listing that fails. Invariants: a container has one listing at a time; a
 //! listing that needs more memory than there is for objects ends, and the views that it was for are refused.
@@ -114,7 +115,7 @@ impl Lister {
     pub(super) fn note_no_room(&self, container: &Container) {
         let error = self.no_room();
         if container.listing().note_failure(error.clone()) {
-            tracing::warn!(container = %container.name, %error, "views lack objects of the container");
+            tracing::warn!(container = %container.name, %error, "an object of the container could not be added for lack of memory, so views lack it");
         }
     }
 
@@ -160,7 +161,7 @@ impl Lister {
         // that view.
         let covered = coverage(views.iter().filter(|view| container.has_view(view.number)));
         if listing.succeed(covered) {
-            tracing::info!(container = %container.name, "the container can be listed again");
+            tracing::info!(container = %container.name, "the container was listed again after earlier failures");
         }
         self.log.append_with(|into| listing.append_records(container.number, into));
         // An object that cannot be verified waits for the next listing that is due.
@@ -172,9 +173,9 @@ impl Lister {
     fn fail(&self, container: &Container, error: &ListingError) {
         let mut listing = container.listing();
         if listing.fail(error.clone()) {
-            tracing::warn!(container = %container.name, %error, "cannot list the container; retrying in the background");
+            tracing::warn!(container = %container.name, %error, "cannot list the container with all its objects; retrying in the background");
         } else {
-            tracing::debug!(container = %container.name, %error, "still cannot list the container");
+            tracing::debug!(container = %container.name, %error, "still cannot list the container with all its objects");
         }
         if let ListingError::NoRoom(why) = error {
             let now = self.clock.now();
@@ -251,6 +252,8 @@ impl Lister {
                 }
             }
             self.objects.notify_changed();
+            // Records must not accumulate in memory. If the write fails they stay in the frame, and the end of the listing reports it.
+            self.log.flush().ok();
         }
         Ok(unverified)
     }

@@ -59,7 +59,9 @@ impl Handler {
                     self.lister.relist(&self.registry.find_or_add_container(name));
                 }
             }
-            Err(error) => tracing::debug!(%error, "cannot list the buckets to find new ones"),
+            Err(error) => {
+                tracing::debug!(%error, "cannot list the buckets to find new ones for the views; retrying later")
+            }
         }
     }
 }

@@ -124,7 +124,8 @@ impl Registry {
         container
     }
 
-    /// Returns whether some view names a container by a pattern, of a name that is not known.
+    /// Returns whether some view names a container that is not known yet. False if no view names containers by a
+    /// pattern.
     pub(super) fn is_wanted(&self, name: &str) -> bool {
         let mut state = self.state();
         if !state.has_patterns || state.unwanted_buckets.contains(name) {

@@ -1,7 +1,7 @@
 //! Restores a handler from its state directory.
 //!
-//! Files that cannot be read are renamed, a warning is logged, and the state is rebuilt from the store, which has all
-//! of it.
+//! If a file is damaged, all files are renamed, a warning is logged, and the state is rebuilt from the store, which
+//! has all of it.
 
 use super::container::Container;
 use super::frames::{FileName, FrameReader};

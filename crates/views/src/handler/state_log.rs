@@ -100,7 +100,7 @@ impl StateLog {
     /// Writes all queued records to the log. A failure is logged, for callers whose records a restart can do without.
     pub(super) fn flush_or_warn(&self) {
         if let Err(error) = self.flush() {
-            tracing::warn!(%error, "cannot write the event handler's state");
+            tracing::warn!(%error, "cannot write to the log of the event handler's state; a restart may have to list containers again");
         }
     }
 

@@ -1,5 +1,6 @@
-//! Verifies objects by HEAD requests, where a hint or a listing says too little. A key is verified once at a time;
-//! the number of concurrent requests and of attempts is bounded.
+//! Verifies objects by HEAD requests, where a hint or a listing says too little. A queued key is verified once at a
+//! time; a listing verifies its own keys without the queue. The number of concurrent requests of the queue, of those
+//! of a listing, and of attempts is bounded.
 //!
 //! Invariant: an object that cannot be verified has its container marked for another listing, with a line in the log.
 

@@ -2,10 +2,11 @@
 //!
 //! Owns the protocol (`docs/format.md`, "A handler over HTTP"), a server for any `Views`, and the client.
 //!
-//! Refuses: to know how the views are implemented; to wait for a handler without a timeout.
+//! Refuses: to know how the views are implemented; to wait for an answer without a timeout.
 //!
-//! Invariants: a client without the token learns nothing; bodies, connections, waits and attempts are bounded; a
-//! client discards an answer that it cannot decode completely.
+//! Invariants: a client without the token learns nothing; bodies, connections, attempts and waits are bounded, except
+//! the wait for a listing, during which the handler answers again and again; a client discards an answer that it
+//! cannot decode completely.
 
 mod client;
 mod server;

@@ -83,7 +83,7 @@ impl RemoteServer {
     /// `patience`.
     pub async fn stop(&self, patience: Duration) {
         if !self.listener.stop(patience).await {
-            tracing::warn!("requests to the handler were aborted at shutdown");
+            tracing::warn!("not all requests to the handler had ended when it stopped");
         }
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! A record is lines of JSON that count together: `{"container", "key", "from": [...], "to"}` when a move begins, and
 //! `{"container", "key", "done": to}` when it has ended (`docs/format.md`). Of several lines that begin a move of one
-//! object, the last counts. Older versions appended the lines to the file as they are, and promised nobody a line
-//! without its end.
+//! object, the last counts. Older versions appended the lines to the file as they are, and acknowledged a rename only
+//! after its whole line.
 
 use super::moves::{Move, Moves, merge};
 use crate::ObjectName;
@@ -76,7 +76,7 @@ impl Journal {
         let synced = self.log.file_to_sync().and_then(|file| file.as_ref().map_or(Ok(()), sync));
         synced.inspect_err(|_| {
             if let Err(error) = self.log.truncate_to(before) {
-                tracing::error!(%error, "directories whose rename failed may be renamed by the next mount");
+                tracing::error!(%error, "a rename of directories failed, but its record cannot be removed from the journal: the next mount may do the rename");
             }
         })?;
         self.log.mark_synced(self.log.appended());

@@ -145,7 +145,7 @@ impl MoveWorker {
         let end = match self.attempt_with_retries(&object_move).await {
             MoveOutcome::Ends(end) => end,
             MoveOutcome::Later(error) => {
-                tracing::debug!(key = %object_move.object.key, %error, "cannot move the object to its renamed directory yet; retrying");
+                tracing::debug!(key = %object_move.object.key, %error, "cannot store in the object that its directory was renamed; retrying later");
                 return false;
             }
             MoveOutcome::Refused(error) => {
@@ -172,7 +172,7 @@ impl MoveWorker {
             object: ObjectDescription::default(),
         };
         if let Err(error) = handler.take(&[hint]).await {
-            tracing::warn!(key = %object.key, %error, "cannot give the handler a hint of a moved object; it learns of the move from other events");
+            tracing::warn!(key = %object.key, %error, "cannot tell the event handler that an object was moved; it has to learn this from other events");
         }
     }
 
@@ -190,7 +190,7 @@ impl MoveWorker {
             let object_move = object_move.clone();
             // If the entry is lost, the next process repeats the move, which does no harm.
             if let Err(error) = blocking(move || locked(&journal).end(&object_move, is_last)).await {
-                tracing::warn!(%error, "cannot write the journal of directory renames");
+                tracing::warn!(%error, "the journal of directory renames cannot record that an object was moved; the next mount moves it again, which does no harm");
             }
         }
     }
@@ -200,7 +200,7 @@ impl MoveWorker {
         let all = self.lock();
         if all.get(&object_move.object).is_some_and(|newest| newest.to == object_move.to) {
             let (key, container) = (&object_move.object.key, &object_move.object.container);
-            tracing::warn!(%key, %container, %error, "the store refuses to move an object with its directory");
+            tracing::warn!(%key, %container, %error, "the store refuses to change an object whose directory was renamed");
             locked(&self.refused).insert(object_move.object.clone(), error.to_string());
         }
     }

@@ -7,6 +7,7 @@
 mod document_block;
 mod event_handler;
 mod tables;
+mod testbed;
 
 pub(crate) use tables::run as tables;
 

@@ -2,7 +2,7 @@
 
 use super::document_block::with_block;
 use super::event_handler::{self, Records};
-use super::{COMPARE, EVENTS, RENAMES, Results, load};
+use super::{COMPARE, EVENTS, RENAMES, Results, load, testbed};
 use crate::bench::plot::Figure;
 use analyze::compare::{Comparison, markdown, opening};
 use analyze::report::html;
@@ -15,7 +15,7 @@ usage: cargo xtask tables [--from DIR]
 
   --from    directory of the results of `cargo xtask measure` (default docs/measurements)
 
-Generates docs/comparison.html, figures in docs/figures, and the marked blocks of docs/benchmarks.md and README.md.
+Generates docs/comparison.html, figures in docs/figures, and the marked blocks of docs/benchmarks.md, docs/performance.md and README.md.
 Leaves blocks without results unchanged.";
 
 const BENCHMARKS: &str = "docs/benchmarks.md";
@@ -52,6 +52,7 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<()> {
         blocks.push((BENCHMARKS, "renames", format!("{}.\n\n{tables}", results.machine)));
         figures.extend(results.results);
     }
+    blocks.extend(testbed::blocks(&from)?.into_iter().map(|(name, text)| (testbed::DOCUMENT, name, text)));
     if blocks.is_empty() {
         bail!("no results in {}: run `cargo xtask measure` first", from.display());
     }

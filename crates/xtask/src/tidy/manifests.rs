@@ -7,7 +7,7 @@ use super::tree::{File, Tree};
 use toml::{Table, Value};
 
 /// Every crate of the workspace, with the workspace crates that it may depend on.
-const EDGES: [(&str, &[&str]); 27] = [
+const EDGES: [(&str, &[&str]); 28] = [
     ("listen", &[]),
     ("connect", &[]),
     ("store", &[]),
@@ -23,6 +23,7 @@ const EDGES: [(&str, &[&str]); 27] = [
     ("meta", &["store"]),
     ("meta-disk", &["meta", "sst", "log"]),
     ("meta-postgres", &["meta", "store", "connect"]),
+    ("backup", &["meta", "sst", "log", "store"]),
     ("batch", &["meta", "sst", "log", "store"]),
     ("vfs", &["meta", "store", "staging"]),
     ("events", &["store", "listen", "connect"]),
@@ -30,7 +31,7 @@ const EDGES: [(&str, &[&str]); 27] = [
     ("s3", &["store", "events", "listen"]),
     ("views", &["store", "events", "listen", "connect", "log"]),
     ("fuse", &["vfs"]),
-    ("sim", &["store", "staging", "meta", "vfs", "drive"]),
+    ("sim", &["store", "staging", "meta", "backup", "vfs", "drive"]),
     ("bench", &["store", "store-s3", "store-dir", "listen", "harness"]),
     (
         "fuzz",
@@ -59,6 +60,7 @@ const EDGES: [(&str, &[&str]); 27] = [
             "meta",
             "meta-disk",
             "meta-postgres",
+            "backup",
             "vfs",
             "fuse",
             "listen",

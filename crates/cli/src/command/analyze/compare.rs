@@ -157,7 +157,7 @@ impl Compare {
     }
 }
 
-/// Reads earlier measurements, if the file exists.
+/// Reads earlier measurements. Creates the file, empty, if it is missing.
 fn earlier(path: &Path) -> Result<Option<Comparison>> {
     let text = match fs::read_to_string(path) {
         Ok(text) if text.trim().is_empty() => return Ok(None),

@@ -58,7 +58,7 @@ struct OutputFlags {
 }
 
 impl OutputFlags {
-    /// Fails if a file cannot be written, so that this is known before hours of measuring.
+    /// Creates or empties the files. Fails if one cannot be written, so that this is known before hours of measuring.
     fn check(&self) -> Result<()> {
         [&self.json, &self.html].into_iter().flatten().try_for_each(|path| write(path, ""))
     }

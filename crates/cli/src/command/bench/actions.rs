@@ -6,9 +6,10 @@ use crate::command::output::print_line;
 use crate::command::units;
 use crate::process::environment;
 use anyhow::{Context, Result, anyhow};
-use bench::{Limits, Mounting, Platform, Programs, Target, Workbench};
+use bench::{Limits, Mounting, Package, Platform, PlatformKind, Programs, Target, Workbench};
 use clap::Args;
 use harness::{Shape, Table};
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{BufRead as _, BufReader};
@@ -31,6 +32,33 @@ pub(super) struct Install {
     timeout: Duration,
     #[command(flatten)]
     places: Places,
+}
+
+/// Time limit of an installation that a run needs.
+const INSTALL_TIMEOUT: Duration = Duration::from_secs(20 * 60);
+
+/// Installs what a run needs and a package manager has: programs of packages, and MinIO for its platform. Failures are printed; the rows of
+/// their packages say why there is no result.
+pub(super) fn install_missing(places: &Places, targets: &[Target], platforms: &[Platform]) -> Result<()> {
+    let programs = places.programs(targets.iter().map(|target| &target.package))?;
+    let bench = workbench(&programs, places, Shape::default());
+    let is_minio = |platform: &Platform| matches!(platform.kind, PlatformKind::Minio);
+    if programs.minio.is_none() && platforms.iter().any(is_minio) {
+        eprintln!("building MinIO ...");
+        bench.install_minio(INSTALL_TIMEOUT)?;
+    }
+    let mut known = BTreeSet::new();
+    let is_missing = |package: &&Package| {
+        package.program.as_ref().is_some_and(|program| programs.find(&program.name).is_none())
+    };
+    let missing = targets.iter().map(|target| &target.package).filter(is_missing);
+    for package in missing.filter(|package| package.is_installable() && known.insert(&package.name)) {
+        eprintln!("installing {} ...", package.name);
+        if let Err(error) = bench.install(package, INSTALL_TIMEOUT) {
+            eprintln!("{}: {error}", package.name);
+        }
+    }
+    Ok(())
 }
 
 /// Mount a target, and print the mount point. A bucket is created unless one is named.

@@ -4,11 +4,16 @@ use super::run::MOUNT_TIMEOUT;
 use super::surroundings::{Places, platforms};
 use analyze::compare::Conditions;
 use anyhow::{Context, Result};
-use bench::{Limits, Method, RunPlan, Scale, Workload};
+use bench::{Limits, Method, ProbeEvent, RunPlan, Scale, Workload};
 use clap::Args;
 use harness::Shape;
+use std::cell::RefCell;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
+
+/// Time limit of a feature.
+const FEATURE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Try which features of a file system each package has on a mount.
 ///
@@ -40,7 +45,7 @@ impl Probe {
             scale: Scale::TINY,
             repeats: 1,
             seed: 1,
-            limits: Limits { mount: MOUNT_TIMEOUT, job: MOUNT_TIMEOUT, unmount: MOUNT_TIMEOUT },
+            limits: Limits { mount: MOUNT_TIMEOUT, job: FEATURE_TIMEOUT, unmount: MOUNT_TIMEOUT },
             shape: Shape::default(),
             method: Method::default(),
             scratch: self.scratch,
@@ -48,18 +53,23 @@ impl Probe {
             machine: Conditions::this_machine(),
         };
         let programs = self.places.programs(plan.targets.iter().map(|target| &target.package))?;
-        let mut columns = Vec::new();
-        for (name, probed) in bench::probe_all(&plan, &programs)? {
-            match probed {
-                Ok(findings) => columns.push((name, findings)),
-                Err(failure) => eprintln!("{name}: {failure}"),
+        let columns = RefCell::new(Vec::new());
+        let observe = |event: ProbeEvent<'_>| match event {
+            ProbeEvent::Tried(name, finding) => eprintln!("{name}, {}: {}", finding.feature, finding.verdict),
+            ProbeEvent::Ended((name, Err(failure))) => eprintln!("{name}: {failure}"),
+            ProbeEvent::Ended((name, Ok(findings))) => {
+                columns.borrow_mut().push((name.clone(), findings.clone()));
             }
-        }
+        };
+        let probed = bench::probe_all(&plan, &programs, &observe);
+        // The findings so far are shown also if the platform failed.
+        let columns = columns.into_inner();
         print!("{}", bench::matrix(&columns).to_text());
         if let Some(path) = &self.out {
             let text = serde_json::to_string(&columns)?;
             std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
         }
+        probed?;
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -76,8 +76,12 @@ impl Report {
         let features: Vec<(String, Vec<Finding>)> = match &self.features {
             Some(path) => {
                 let text = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
-                serde_json::from_slice(&text)
-                    .with_context(|| format!("{} has no findings", path.display()))?
+                serde_json::from_slice(&text).with_context(|| {
+                    format!(
+                        "{} is not a file of findings that `tenon bench probe --out` wrote",
+                        path.display()
+                    )
+                })?
             }
             None => Vec::new(),
         };

@@ -1,5 +1,6 @@
 //! `tenon bench run`: runs jobs with packages over platforms.
 
+use super::actions::install_missing;
 use super::reports::print_tables;
 use super::surroundings::{Places, platforms, stop_at_signal};
 use crate::command::units;
@@ -38,6 +39,9 @@ pub(super) struct Run {
     /// Workloads, separated by commas: paper, random, metadata, mixed, fio, or files
     #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "paper")]
     workload: Vec<String>,
+    /// First install the programs of packages that Debian, PyPI, the Go proxy or crates.io has, and MinIO (needs Go)
+    #[arg(long)]
+    install: bool,
     /// Only these jobs of the workloads, separated by commas, and the jobs whose files they need
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     jobs: Vec<String>,
@@ -95,6 +99,9 @@ enum Preset {
 impl Run {
     pub(super) fn run(self) -> Result<ExitCode> {
         let plan = self.plan()?;
+        if self.install {
+            install_missing(&self.places, &plan.targets, &plan.platforms)?;
+        }
         let programs = self.places.programs(plan.targets.iter().map(|target| &target.package))?;
         let mut results = Results::open(&self.results, &plan.conditions())?;
         self.confirm_costs(&plan, &results)?;

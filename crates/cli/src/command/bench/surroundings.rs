@@ -62,14 +62,16 @@ impl Places {
     /// Returns the programs of the testbed, and those of packages.
     pub(super) fn programs<'p>(&self, packages: impl Iterator<Item = &'p Package>) -> Result<Programs> {
         let servers = environment::variable("TENON_SERVERS_DIR").map(|dir| Path::new(&dir).join("minio"));
-        let installed = || servers.filter(|file| file.is_file()).or_else(|| environment::program("minio"));
+        let own = bench::program_directories(&self.state());
+        let built = own.iter().map(|dir| dir.join("minio")).find(|file| file.is_file());
+        let installed =
+            || servers.filter(|file| file.is_file()).or_else(|| environment::program("minio")).or(built);
         let given = self.program.iter().map(|file| {
             ensure!(file.is_file(), "there is no program {}", file.display());
             let file = std::path::absolute(file).context("cannot find the current directory")?;
             Ok(file.parent().map(Path::to_owned).unwrap_or_default())
         });
         let given: Vec<PathBuf> = given.collect::<Result<_>>()?;
-        let own = bench::program_directories(&self.state());
         let names = packages.flat_map(|package| package.passes.iter());
         let inherited = names.filter_map(|name| Some((name.clone(), environment::variable(name)?)));
         Ok(Programs {
@@ -97,8 +99,10 @@ pub(super) fn platforms(specs: &[String]) -> Result<Vec<Platform>> {
 pub(super) fn stop_at_signal(message: &'static str) -> Result<Arc<AtomicBool>> {
     let is_stopped = Arc::new(AtomicBool::new(false));
     let is_stopped_by_thread = is_stopped.clone();
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start")?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot start watching for signals")?;
     let watched = {
         let _guard = runtime.enter();
         signal(SignalKind::terminate())

@@ -1,4 +1,4 @@
-//! `tenon drive`: makes, inspects, checks, scrubs, rebuilds and exports object drives.
+//! `tenon drive`: makes, joins, inspects, checks, scrubs, rebuilds and exports object drives.
 
 mod check;
 mod export;

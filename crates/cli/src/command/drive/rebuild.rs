@@ -124,7 +124,9 @@ async fn rebuild_on(array: Arc<Array>, path: &Path, io: Io, context: &ProcessCon
 /// Prints the outcome. Returns the exit code.
 fn print_outcome(path: &Path, member: usize, rows_lost: u64, mut code: ExitCode) -> ExitCode {
     if rows_lost > 0 {
-        println!("{rows_lost} rows could not be computed: scrub the drive to see what is damaged");
+        println!(
+            "{rows_lost} rows could not be computed and are zeros on the new device: scrub the drive to see what is damaged"
+        );
         code = ExitCode::from(EXIT_DAMAGED);
     }
     println!("{} is now member {member} of the drive", path.display());

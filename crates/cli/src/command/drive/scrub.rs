@@ -101,7 +101,7 @@ pub(super) fn show_objects(answer: &Answer, progress: &Progress) -> bool {
 pub(super) fn print_outcome(Scrubbed { objects, bytes, mended, damaged }: &Scrubbed) -> ExitCode {
     damaged.iter().for_each(|line| println!("{line}"));
     if *mended > 0 {
-        println!("{mended} damaged blocks of a device were rewritten from the other devices");
+        println!("{mended} damaged or unreadable blocks were rewritten from the other devices");
     }
     println!("{objects} objects, {} MiB read, {} damaged", bytes >> 20, damaged.len());
     if damaged.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(EXIT_DAMAGED) }

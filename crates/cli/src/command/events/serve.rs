@@ -5,7 +5,7 @@ use crate::command::flags::endpoint::TlsFlags;
 use crate::command::flags::views::EventFlags;
 use crate::command::flags::{LogFlags, StoreFlags};
 use crate::control::holder::Holder;
-use crate::endpoint::TlsFiles;
+use crate::endpoint::tls::TlsFiles;
 use crate::event_handler::{EventHandler, remote};
 use crate::process;
 use crate::process::context::ProcessContext;
@@ -80,7 +80,7 @@ impl Serve {
         let context = ProcessContext::system()?;
         let mut stop = StopSignals::new()?;
         let token = self.token.as_deref().map(remote::read_token).transpose()?;
-        let tls = self.tls.files().as_ref().map(TlsFiles::load).transpose()?.map(Arc::new);
+        let tls = self.tls.files().as_ref().map(TlsFiles::load).transpose()?;
         if token.is_none() && !self.listen.ip().is_loopback() {
             tracing::warn!("every client that reaches {} can list the objects; give a --token", self.listen);
         }

@@ -1,8 +1,9 @@
 //! Flags of the S3 endpoint.
 
+use crate::endpoint::EndpointSettings;
 use crate::endpoint::access_log::AccessLogSettings;
+use crate::endpoint::tls::TlsFiles;
 use crate::endpoint::webhooks::{NamedValue, WebhookSettings};
-use crate::endpoint::{EndpointSettings, TlsFiles};
 use crate::process::logging::LogFormat;
 use crate::volume::Volume;
 use anyhow::{Result, bail};

@@ -72,6 +72,9 @@ pub(crate) struct VolumeFlags {
     /// Mount although disk damage destroyed names in the write-back log; the names from before the damage are used
     #[arg(long, requires = "writeback")]
     pub(crate) accept_lost_names: bool,
+    /// Interval of backups of the metadata to the bucket, below .tenon/metadata/; 0 turns them off
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = units::duration)]
+    pub(crate) metadata_backup: Duration,
     /// Which side keeps the name when an object changes in the bucket while its file is written here; stored in the
     /// volume
     #[arg(long, value_name = "POLICY")]
@@ -101,6 +104,7 @@ impl VolumeFlags {
             writeback: self.writeback.then_some(writeback),
             list_interval: self.list_budget,
             publish_interval: self.publish_interval,
+            backup_interval: self.metadata_backup,
         }
     }
 

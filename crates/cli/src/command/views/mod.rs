@@ -1,4 +1,4 @@
-//! `tenon views`: checks and explains files of rulesets.
+//! `tenon views`: checks and explains files of rulesets, and lists and watches their views.
 
 mod watch;
 

@@ -145,7 +145,8 @@ type OnTransition<'t> = &'t mut (dyn FnMut(Transition, &ObjectName) -> Result<()
 
 impl WatchedView {
     async fn open(views: &dyn Views, ruleset: &Ruleset) -> Result<Self> {
-        let view = views.open(ruleset).await.with_context(|| format!("view '{}'", ruleset.name))?;
+        let view =
+            views.open(ruleset).await.with_context(|| format!("cannot open view '{}'", ruleset.name))?;
         let (name, ruleset) = (ruleset.name.clone(), ruleset.clone());
         Ok(Self { name, view, ruleset, cursor: None, known: HashMap::new(), unlisted: Vec::new() })
     }

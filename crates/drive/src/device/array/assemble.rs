@@ -45,7 +45,7 @@ impl Found {
         let mut found = Vec::new();
         for (name, io) in devices {
             let label = read_label(&*io.device()).unwrap_or_else(|error| {
-                tracing::warn!(device = name, %error, "the device's label cannot be read");
+                tracing::warn!(device = name, %error, "the label of the device cannot be read; the device counts as one without a label");
                 None
             });
             found.push((name, io, label));
@@ -99,9 +99,13 @@ impl Found {
         Ok(())
     }
 
-    /// Opens the array. Unless opened read-only, the array continues without the members that are missing. Blocks.
+    /// Opens the array without the members that are missing or missed writes. Unless opened read-only, new labels
+    /// exclude these members until they are rebuilt. Blocks.
     pub fn open(self, read_only: bool) -> Result<Array> {
-        let newest = self.newest.clone().ok_or_else(|| Error::Foreign("no device of an array".into()))?;
+        let newest = self
+            .newest
+            .clone()
+            .ok_or_else(|| Error::Foreign("no device has a valid label of an array".into()))?;
         self.check_labels(&newest)?;
         let states = self.members(&newest);
         // The next epoch must be greater than that of any label, even of one that never came into force.
@@ -109,11 +113,14 @@ impl Found {
         let mut members: Vec<Option<Member>> = vec![None; newest.shape.members()];
         for (name, io, label) in self.devices {
             let Some(label) = label else {
-                tracing::warn!(device = name, "the device belongs to no array and is not used");
+                tracing::warn!(device = name, "the device has no valid label of an array and is not used");
                 continue;
             };
             if newest.members[label.index] != label.own {
-                tracing::warn!(device = name, "the device missed writes and is not used: rebuild it");
+                tracing::warn!(
+                    device = name,
+                    "the array's newest label does not list the device, so the device is not used: rebuild it"
+                );
                 continue;
             }
             let known = members[label.index].replace(Member::new(name.clone(), label.own, &io));
@@ -219,7 +226,9 @@ pub(super) fn read_label(device: &dyn BlockDevice) -> std::io::Result<Option<Lab
         return Err(error);
     }
     if label.is_none() && copies.iter().any(|copy| Label::has_magic(copy)) {
-        tracing::warn!("both labels of a device are damaged, or were written by another version of Tenon");
+        tracing::warn!(
+            "neither copy of a device's label is valid: the copies are damaged, or were written by another version of Tenon"
+        );
     }
     Ok(label)
 }

@@ -45,7 +45,8 @@ pub struct Array {
     label: tokio::sync::Mutex<Label>,
     shape: Shape,
     rows: u64,
-    /// By index: the members that were in sync when the array was opened, or were rebuilt since; `None` if missing.
+    /// By index: the members that were in sync when the array was opened, or were rebuilt since; `None` if missing or
+    /// excluded.
     members: RwLock<Vec<Option<Member>>>,
     in_sync: RwLock<Members>,
     /// The index and the device of a rebuild in progress. It gets all writes.
@@ -146,7 +147,7 @@ impl Array {
         let (failed, joins) = join(self.on_each_member(self.in_sync(), write), to_joining).await;
         if let (Err(error), Some((_, member))) = (joins, &joining) {
             // The next step of the rebuild notices that and fails.
-            tracing::error!(%error, "the device that is being rebuilt failed a write");
+            tracing::error!(%error, "the device that is being rebuilt failed a write, so the rebuild ends");
             self.end_joining(member);
         }
         self.exclude(wait, failed).await

@@ -142,7 +142,7 @@ impl Array {
             match self.units_at(number, row, 1) {
                 Ok(unit) => units.push(unit),
                 Err(error) => {
-                    tracing::warn!(row, %error, "a row cannot be computed and is filled with zeros on the new device");
+                    tracing::warn!(row, %error, "a row cannot be computed from the other devices; if the rebuild completes, the new device holds zeros there");
                     units.push(Bytes::from_static(&[0; UNIT_BYTES]));
                     lost += 1;
                     // Single sectors may be lost without harm. If no row can be computed, a device has failed and the rebuild ends.

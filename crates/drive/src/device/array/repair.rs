@@ -22,7 +22,7 @@ impl Array {
         }
         for (at, bytes) in reader.into_ranges() {
             if let Err(error) = block_on(self.repair_units(Wait::Blocking, member, at, bytes)) {
-                tracing::warn!(at, %error, "damaged blocks were reconstructed but could not be rewritten");
+                tracing::warn!(at, %error, "damaged data was reconstructed from the other devices, but could not be repaired on its device");
             }
         }
         true
@@ -137,7 +137,7 @@ impl Array {
             let failed = self.on_each_member(Members::of([number]), write).await;
             if failed.members.is_empty() {
                 self.repaired.fetch_add(1, Ordering::Relaxed);
-                tracing::warn!(row, member = ?self.names(Members::of([number])), "rewrote a wrong block");
+                tracing::warn!(row, member = ?self.names(Members::of([number])), "rewrote a damaged or unreadable block");
             }
             self.exclude(wait, failed).await?;
         }

@@ -69,7 +69,7 @@ impl Array {
         let logged = Members::of(failed.members.iter().filter(|&member| self.health.count_failure(member)));
         if !logged.is_empty() {
             let error = failed.error.as_ref().map(ToString::to_string).unwrap_or_default();
-            tracing::warn!(members = ?self.names(logged), error, "read without devices that failed");
+            tracing::warn!(members = ?self.names(logged), error, "devices failed to read; the data is read without them if enough others remain");
         }
     }
 

@@ -98,13 +98,17 @@ impl RingWorker {
             self.take_requests();
             if let Err(error) = self.submit_and_wait() {
                 // Waiting callers, and later ones, get the error that the thread has ended.
-                return tracing::error!("the device's ring fails: {error}");
+                return tracing::error!(
+                    "io_uring failed for the device, which cannot be used any more until it is opened again: {error}"
+                );
             }
             self.answer();
         }
         // The kernel destroys a closed ring with a delay, and would keep the device locked until then.
         if let Err(error) = self.ring.submitter().unregister_files() {
-            tracing::warn!("the device may stay locked for a moment: {error}");
+            tracing::warn!(
+                "cannot detach the device from io_uring, so it may stay locked for a moment: {error}"
+            );
         }
     }
 

@@ -3,7 +3,6 @@
 use super::View;
 use super::memtable::{self, MemtableCursor, Version};
 use super::readers::ReaderGuard;
-use super::table_file::TableFile;
 use crate::error;
 use bytes::Bytes;
 use meta::EngineError;
@@ -86,7 +85,7 @@ pub(super) fn merge(view: &View, version: Version, from: Bound<&[u8]>) -> sst::M
 /// One input of a merge.
 pub(super) enum Input {
     Memtable(MemtableCursor),
-    Table(Box<sst::Cursor<TableFile>>),
+    Table(Box<sst::Cursor<sst::TableFile>>),
 }
 
 impl sst::Sorted for Input {

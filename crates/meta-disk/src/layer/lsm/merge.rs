@@ -1,8 +1,8 @@
 //! Merges of table files, so that reads look into few of them.
 
-use super::table_file::{FileTable, TableFile};
 use super::{State, View};
 use bytes::Bytes;
+use sst::{FileTable, TableFile};
 use std::io;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -44,7 +44,7 @@ impl State {
             View { tables, ..view.clone() }
         })
         .map_err(|error| MergeError::Failed(error.to_string()))?;
-        old.iter().for_each(|table| table.source().mark_obsolete());
+        old.iter().for_each(|table| table.mark_obsolete());
         Ok(())
     }
 }

@@ -31,13 +31,14 @@ use manifest::Manifest;
 use memtable::{Memtable, Version};
 use meta::{EngineError, KeyRange};
 use readers::Readers;
+use sst::FileTable;
 use std::fs;
 use std::io;
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
-use table_file::{FileTable, NewTable, TableFile};
+use table_file::NewTable;
 use worker::Worker;
 use write_ahead_log::{BadEnd, WriteAheadLog};
 
@@ -94,7 +95,7 @@ impl FinishedTable {
 impl Drop for FinishedTable {
     fn drop(&mut self) {
         if !self.is_named.load(Ordering::Acquire) {
-            self.table.source().mark_obsolete();
+            self.table.mark_obsolete();
         }
     }
 }
@@ -320,7 +321,7 @@ impl State {
         let memtable_bytes_max = MEMTABLE_BYTES_MAX.min(cache_bytes / 4);
         // Two memtables can be in memory beside the cache.
         let cache = Arc::new(sst::Cache::new((cache_bytes - 2 * memtable_bytes_max) as u64));
-        let open = |(number, len_bytes): &(u64, u64)| TableFile::open(dir, *number, *len_bytes, &cache);
+        let open = |(number, len_bytes): &(u64, u64)| table_file::open(dir, *number, *len_bytes, &cache);
         let tables = manifest.tables.iter().map(open).collect::<sst::Result<_>>().map_err(table_error)?;
         Ok(Self {
             dir: dir.to_owned(),
@@ -505,9 +506,8 @@ impl State {
         let mut manifest = lock(&self.manifest);
         let first_log = first_log.unwrap_or(manifest.first_log);
         let tables = next(&self.view()).tables;
-        let named =
-            |table: &Arc<FileTable>| (table.source().number(), sst::Source::len_bytes(table.source()));
-        let stored = Manifest { first_log, tables: tables.iter().map(named).collect() };
+        let names = tables.iter().map(|table| table_file::name_of(table));
+        let stored = Manifest { first_log, tables: names.collect() };
         stored.store(&self.dir).map_err(error::io_error)?;
         *manifest = stored;
         self.publish(next);

@@ -35,7 +35,7 @@ impl ConflictResolver {
                 let (Some(fs), key) = (resolved.upgrade(), key.clone()) else { return };
                 tokio::spawn(async move {
                     if let Err(error) = fs.discovery.reconcile_key(&key).await {
-                        tracing::debug!(%key, %error, "cannot read the object at the key of a conflict; it is read later");
+                        tracing::debug!(%key, %error, "cannot update the file at the key of a conflict from the bucket; the next lookup asks the bucket");
                         fs.known.forget_listing_of(&key).ok();
                     }
                 });

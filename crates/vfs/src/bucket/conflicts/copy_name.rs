@@ -26,7 +26,7 @@ fn conflict_copy_name(name: &[u8], at: Timestamp, unique: u64) -> Vec<u8> {
     [&stem[..cut(stem, room)], mark.as_bytes(), extension].concat()
 }
 
-/// Splits a name at the last dot, unless that is the first byte.
+/// Splits a name at the last dot, unless that is the first or last byte or the rest is too long for an extension.
 fn split(name: &[u8]) -> (&[u8], &[u8]) {
     let dot = name.iter().rposition(|byte| *byte == b'.');
     let dot = dot.filter(|at| *at > 0 && (2..=EXTENSION_BYTES_MAX).contains(&(name.len() - at)));

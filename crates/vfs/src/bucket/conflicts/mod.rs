@@ -1,7 +1,8 @@
 //! Conflicts: an object changed in the bucket while a file with the same name was written here.
 //!
-//! Owns the policy, which decides whose bytes keep the name, and the record of each conflict until it is resolved. Does not
-//! detect conflicts: the code that stores files does (`write::conflict`, and the write-back log).
+//! Owns the policy, which decides whose bytes keep the name, and the record of each conflict until it is resolved.
+//! Does not detect conflicts: the code that stores and moves objects does (`write::conflict`, the write-back log, and
+//! the mover).
 //!
 //! Invariants: the bytes of both sides are stored before the record that refers to them. A record is durable before the
 //! bucket's side loses the name. There are at most [`CONFLICTS_MAX`] records.
@@ -77,7 +78,9 @@ impl Conflicts {
             };
             match Conflict::decode(id, &names.xattr(Ino::ROOT, &name)?) {
                 Ok(conflict) => drop(conflicts.lock().insert(id.to_owned(), conflict)),
-                Err(error) => tracing::warn!(id, %error, "cannot read a conflict record"),
+                Err(error) => {
+                    tracing::warn!(id, %error, "the record of a conflict cannot be decoded; the conflict is not shown")
+                }
             }
         }
         conflicts.update_blocking();
@@ -116,12 +119,12 @@ impl ConflictRecords {
         self.records.lock().get(id).cloned()
     }
 
-    /// Writes or updates the record of a conflict, and drops the oldest one if there are too many. The record is durable when
-    /// this returns.
+    /// Writes or updates the record of a conflict, and drops the oldest one if there are too many. The record is
+    /// durable when this returns; with write-back it becomes durable together with the log.
     pub(crate) async fn record_conflict(&self, conflict: &Conflict) -> Result<()> {
         let surplus = (self.records.len() + 1).saturating_sub(CONFLICTS_MAX);
         for oldest in self.list().into_iter().filter(|old| old.id != conflict.id).take(surplus) {
-            tracing::warn!(id = oldest.id, key = %oldest.key, "too many conflicts: the record of the oldest is dropped, its bytes stay in the bucket");
+            tracing::warn!(id = oldest.id, key = %oldest.key, "too many conflicts: the record of the oldest is dropped, the objects that it names stay in the bucket");
             self.forget_conflict(&oldest.id)?;
         }
         let (name, value) = (name_of(&conflict.id), conflict.encode().into());

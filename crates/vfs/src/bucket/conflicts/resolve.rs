@@ -133,7 +133,8 @@ impl ConflictResolver {
         Ok(())
     }
 
-    /// Deletes a side's object, unless it has changed since.
+    /// Deletes a side's object, and returns its key. Fails if the object has changed since; a missing object is no
+    /// error.
     async fn delete_side(&self, side: Option<&Side>) -> Result<Vec<ObjectKey>> {
         let Some(side) = side else { return Ok(Vec::new()) };
         match self.unchanged_precondition(side).await {

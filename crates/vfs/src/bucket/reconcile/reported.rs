@@ -46,6 +46,7 @@ struct ReportBatch<'s> {
 }
 
 impl Reconciler {
+    /// Imports or updates reported files in one commit, and returns what became of each, in the order of the reports.
     pub(crate) fn apply_reports(&self, files: &[&DerivedFile], asked_at: Moment) -> Result<Vec<Resolution>> {
         self.known.changes().while_frozen(|is_valid| {
             let time = self.mount.moments.wall(asked_at).unwrap_or_else(|| self.mount.now());

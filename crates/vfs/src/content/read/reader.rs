@@ -191,7 +191,7 @@ impl FileReader {
         if self.names.tables().inode(ino).is_ok_and(|inode| !inode.exact) {
             let seen = headers::observed(meta, false, &self.mount.defaults, asked_at);
             if let Err(error) = self.reconciler.reconcile_headers(ino, seen) {
-                tracing::debug!(%error, "attributes from a GET were not taken over");
+                tracing::debug!(%error, "attributes from the response to a GET could not be recorded in the metadata");
             }
         }
     }

@@ -360,9 +360,11 @@ impl Publisher {
         self.record.ensure(put).await
     }
 
-    /// Moves writes in memory or in a stream to a local file, so that they can be read and changed anywhere.
+    /// Moves writes in memory to a local file, or commits those of a stream, so that they can be read and changed
+    /// anywhere.
     ///
-    /// The parts of a stream are already in the bucket, so the stream is completed: other clients see what was written so far.
+    /// The parts of a stream are already in the bucket, so the stream is completed and the file is clean afterwards:
+    /// other clients see what was written so far.
     pub(crate) async fn spill_to_disk(&self, file: &OpenFile, state: &mut WriteState) -> Result<()> {
         match state {
             WriteState::Clean | WriteState::Local(_) => Ok(()),

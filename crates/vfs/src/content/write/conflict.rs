@@ -1,7 +1,8 @@
 //! A commit finds a foreign object at the file's path: the volume's conflict policy decides which side gets the name.
 //!
-//! Invariants: bytes are replaced only after a copy of them and a record of the copy are stored; a foreign object is replaced
-//! under a condition on exactly the tag that was seen; zeros that stand for lost bytes are never stored under a name that
+//! Invariants: bytes are replaced only after a copy of them and a record of the copy are stored (a stream that yields
+//! replaces the foreign object for a moment after a copy alone, and restores it); a foreign object is replaced under
+//! a condition on exactly the tag that was seen; zeros that stand for lost bytes are never stored under a name that
 //! programs use.
 
 use bytes::BytesMut;
@@ -80,7 +81,7 @@ impl Publisher {
             match self.uploader.upload(state, key, described, there).await {
                 Ok(object) => {
                     let conflict = Conflict { file: Some(Side::of(&object)), ..conflict };
-                    tracing::warn!(%key, id = conflict.id, "the object was changed in the bucket while its file was written: the file replaced it");
+                    tracing::warn!(%key, id = conflict.id, "the bucket's object was not the one that the written file was based on: the file replaced it");
                     let published = async {
                         self.conflicts.record_conflict(&conflict).await?;
                         self.finish_publish(file, state, inode, &object, described.clone()).await
@@ -168,7 +169,7 @@ impl Publisher {
             bucket: theirs.as_ref().map(Side::of),
             ..self.conflict_of(inode, key, theirs.as_ref())?
         };
-        tracing::warn!(%key, kept = %there, id = conflict.id, "the object was changed in the bucket while its file was written: the file goes on as a conflict copy");
+        tracing::warn!(%key, kept = %there, id = conflict.id, "the bucket's object was not the one that the written file was based on: the file is renamed to a conflict copy");
         let published = async {
             self.conflicts.record_conflict(&conflict).await?;
             let (from, to) = ((dir, name.clone()), (dir, beside.clone()));
@@ -202,7 +203,7 @@ impl Publisher {
         };
         let recorded = self.conflicts.record_conflict(&conflict).await;
         self.content.restore_on_failure(recorded, state)?;
-        tracing::warn!(%key, kept = %lost, id = conflict.id, "the object was changed in the bucket while its file was written: the bucket's object stays");
+        tracing::warn!(%key, kept = %lost, id = conflict.id, "a written file could not be stored at its key: what the bucket has there stays, the file's content is kept under another key");
         *state = WriteState::Clean;
         file.set_pending(Pending::default());
         file.clear_unconfirmed();
@@ -288,8 +289,8 @@ impl Publisher {
         }
     }
 
-    /// Completes a stream whose parts belong to the file's key: the foreign object is copied away while ours is completed and
-    /// copied to `there`.
+    /// Completes a stream whose parts belong to the file's key: the foreign object is copied away, which a record says, while ours
+    /// is completed and copied to `there`.
     async fn store_stream_elsewhere(
         &self,
         stream: &mut Stream,
@@ -304,43 +305,36 @@ impl Publisher {
         let key = &stream.key().cloned().ok_or(Error::NOT_FOUND)?;
         for _ in 0..ATTEMPTS_MAX {
             let theirs = self.mount.store.find(key).await?.map(|meta| meta.object);
-            let aside = match &theirs {
-                Some(object) => {
-                    Some(self.mount.store.copy(object, &self.lost(inode)?, CopyOptions::default()).await?)
-                }
-                None => None,
-            };
+            let Some(preserved) = self.preserve_theirs(inode, key, theirs.as_ref()).await? else { continue };
             let exactly = theirs.map_or(Precondition::Absent, |object| Precondition::Matches(object.etag));
             match stream.finish(exactly).await {
-                Ok(ours) => return self.restore_theirs(ours, aside, there).await,
-                Err(StoreError::PreconditionFailed(_)) => {
-                    if let Some(aside) = aside {
-                        self.mount.store.delete(&aside.key, Precondition::None).await?;
-                    }
-                }
+                Ok(ours) => return self.restore_theirs(ours, &preserved, there).await,
+                Err(StoreError::PreconditionFailed(_)) => self.delete_preserved(&preserved).await?,
                 Err(error) => return Err(error.into()),
             }
         }
         Err(StoreError::PreconditionFailed(key.clone()).into())
     }
 
-    /// Copies our object, which has the file's key for a moment, to `there`, and restores the foreign object.
+    /// Copies our object, which has the file's key for a moment, to `there`, and restores the foreign object. Until then, the
+    /// record of the conflict says where the foreign object is.
     async fn restore_theirs(
         &self,
         ours: ObjectRef,
-        theirs: Option<ObjectRef>,
+        preserved: &Conflict,
         there: &ObjectKey,
     ) -> Result<ObjectRef> {
         let kept = self.mount.store.copy(&ours, there, CopyOptions::default()).await?;
         let unless_changed = Precondition::Matches(ours.etag.clone());
-        match theirs {
+        match &preserved.bucket {
             None => self.mount.store.delete(&ours.key, unless_changed).await?,
             Some(theirs) => {
                 let options = CopyOptions { precondition: unless_changed, ..CopyOptions::default() };
+                let theirs = ObjectRef::new(theirs.key.clone(), theirs.etag.clone());
                 self.mount.store.copy(&theirs, &ours.key, options).await?;
-                self.mount.store.delete(&theirs.key, Precondition::None).await?;
             }
         }
+        self.delete_preserved(preserved).await?;
         Ok(kept)
     }
 }

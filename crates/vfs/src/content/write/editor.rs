@@ -1,4 +1,4 @@
-//! Writes and truncations of files.
+//! Writes and truncations of files, and the release of handles.
 
 use meta::Inode;
 use std::sync::{Arc, PoisonError};
@@ -22,7 +22,7 @@ use crate::names::handles::Handle;
 use crate::volume::Mapping;
 use crate::{Error, Result};
 
-/// Writes to files, and closes the handles that wrote.
+/// Writes to files, truncates them, and releases handles.
 #[derive(Debug)]
 pub(crate) struct FileEditor {
     pub(in crate::content) mount: Arc<Mount>,
@@ -151,6 +151,17 @@ impl FileEditor {
         Err(Error::new(libc::EFBIG, "the file would exceed 5 TiB, the maximum length of an object"))
     }
 
+    /// Fails for a new hole that the drive or disk has no space for, where objects contain holes: the close that stores the zeros
+    /// would fill it.
+    fn check_hole_fits(&self, bytes: u64) -> Result<()> {
+        let has_no_space =
+            || self.content.disk_space().now().is_some_and(|space| bytes > space.available_bytes);
+        if bytes > 0 && self.mount.rules.stores_holes && has_no_space() {
+            return Err(Error::new(libc::ENOSPC, "the zeros of this hole take more space than is free"));
+        }
+        Ok(())
+    }
+
     /// Truncates a file, or extends it with a hole.
     pub(crate) async fn truncate(&self, file: &Arc<OpenFile>, size: u64) -> Result<()> {
         self.names.check_quota(file.ino, size)?;
@@ -173,6 +184,7 @@ impl FileEditor {
         data: &[u8],
     ) -> Result<()> {
         self.content.begin_edit(file, state)?;
+        self.check_hole_fits(state.size_bytes().map_or(0, |size_bytes| offset.saturating_sub(size_bytes)))?;
         let end = offset + data.len() as u64;
         if let WriteState::Memory(memory) = state {
             if end <= self.mount.config.part_size_bytes && memory.reserve(end) {
@@ -216,6 +228,8 @@ impl FileEditor {
             *state = self.content.empty(base)?;
             return Ok(());
         }
+        let size_before = state.size_bytes().unwrap_or_else(|| file.pin().0.map_or(0, |pin| pin.size_bytes));
+        self.check_hole_fits(size.saturating_sub(size_before))?;
         if state.size_bytes() == Some(size) {
             return Ok(());
         }
@@ -352,7 +366,7 @@ impl FileEditor {
         if outcome.is_ok()
             && let Err(error) = self.uploader.assemble_closed(&handle.file).await
         {
-            tracing::warn!(ino = %handle.file.ino, %error, "a file could not be assembled and stays in deltas; no data is lost");
+            tracing::warn!(ino = %handle.file.ino, %error, "the parts of a closed file could not be joined to one object; the file stays in several objects, and no data is lost");
         }
         let end = handle.readahead.lock().unwrap_or_else(PoisonError::into_inner).read_in_order();
         self.content.drop_passed_blocks(&handle.file, end);

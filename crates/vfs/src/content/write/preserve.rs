@@ -81,7 +81,7 @@ impl Publisher {
         file.repin(|| self.names.pin_of(file.ino)).or_else(|_| file.repin(|| Ok::<_, Error>(None)))?;
         work.rebase(file.pin().0);
         if let Err(error) = self.content.delete(&copy.object.key).await {
-            tracing::warn!(%error, key = %copy.object.key, "cannot delete a preserved copy that is no longer needed");
+            tracing::warn!(%error, key = %copy.object.key, "cannot delete the copy of an object that was kept for open files and is not needed any more");
         }
         Ok(())
     }

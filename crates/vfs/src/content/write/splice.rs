@@ -1,7 +1,8 @@
-//! Commit in a volume named by inode: new objects with unique keys replace ranges of a file.
+//! Commit by splicing: new objects with unique keys replace ranges of a file. A volume named by inode stores all
+//! files like this, a volume named by path only deltas and files whose path is no key.
 
 use futures_util::StreamExt as _;
-use meta::{Extent, FsError, Ino, Inode, Op, Origin};
+use meta::{Applied, Extent, FsError, Ino, Inode, Op, Origin};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
@@ -137,10 +138,15 @@ impl Uploader {
         let Spliced { ranges, content, .. } = spliced;
         assert_can_be_named(&ranges, &content, size_bytes);
         let splice = Op::Splice { ino, ranges, content, size_bytes, mtime };
-        let released = self.names.commit(Origin::FrontEnd, &splice)?.released;
+        let Applied { released, inode, .. } = self.names.commit(Origin::FrontEnd, &splice)?;
         file.mark_names_unsynced();
         file.set_new(false);
-        let pin = self.names.pin_of(ino)?.ok_or(Error::NOT_FOUND)?;
+        let pin = match self.names.pin(&inode.ok_or(Error::NOT_FOUND)?) {
+            // Another commit has replaced the content since.
+            Err(Error::Namespace(FsError::StaleBase)) => self.names.pin_of(ino),
+            pin => pin,
+        };
+        let pin = pin?.ok_or(Error::NOT_FOUND)?;
         self.names.references().set_cached(ino, Some(&pin.identity()));
         file.repin(|| Ok::<_, Error>(Some(pin.clone())))?;
         for key in released {

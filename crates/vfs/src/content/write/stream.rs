@@ -306,7 +306,7 @@ impl Stream {
         if let Upload::Object { parts, .. } = &self.upload
             && let Err(error) = parts.abort().await
         {
-            tracing::warn!(%error, "an upload could not be aborted: its parts stay until the bucket's lifecycle removes them");
+            tracing::warn!(%error, "an upload could not be aborted: its parts may stay until a lifecycle rule of the bucket removes them");
         }
         self.chunks.into_values().map(|object| object.key).collect()
     }

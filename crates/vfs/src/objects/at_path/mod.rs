@@ -171,7 +171,7 @@ impl PathObjects {
     async fn show_change(&self, full: &ObjectKey, is_gone: bool) {
         let look = |looked_at| self.look_once(full, is_gone, looked_at).boxed();
         if let Err(error) = self.fs.bucket.known.look_up_until_valid(full, look).await {
-            tracing::warn!(key = %full, %error, "the result of a change could not be read back from the bucket; the mount will read it again later");
+            tracing::warn!(key = %full, %error, "the result of a change could not be taken over from the bucket; the next lookup asks the bucket again");
             self.forget_listing(full).ok();
         }
         self.fs.names.delivered().await;

@@ -226,12 +226,9 @@ impl Merge<'_> {
 
     /// Adds directories of continued (overlong) names, whose keys may begin before the page.
     fn push_continued(&mut self, level: &Level, from: &[u8]) -> store::Result<()> {
-        for entry in
-            sort_keys::other_escapes(self.objects.fs.names.tables(), level.dir).map_err(listing_error)?
-        {
-            if entry.sort_key.as_slice() <= from && names::is_continued(entry.name.as_bytes()) {
-                self.push(level, &entry.name, entry.dentry, &entry.sort_key);
-            }
+        let continued = sort_keys::continued_around(self.objects.fs.names.tables(), level.dir, from);
+        for entry in continued.map_err(listing_error)? {
+            self.push(level, &entry.name, entry.dentry, &entry.sort_key);
         }
         Ok(())
     }

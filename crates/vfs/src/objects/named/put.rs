@@ -169,7 +169,9 @@ impl InodeObjects {
         for applied in applied.iter().filter(|applied| applied.orphaned) {
             match self.fs.io.opener.release_orphan(applied).await {
                 Err(crate::Error::Namespace(FsError::NotFound)) => {}
-                Err(error) => tracing::warn!(%key, %error, "a replaced file could not be deleted"),
+                Err(error) => {
+                    tracing::warn!(%key, %error, "a replaced file could not be cleaned up; its content may stay in the bucket")
+                }
                 Ok(()) => {}
             }
         }

@@ -52,7 +52,7 @@ impl<N: ObjectNaming> DirectoryObjects<N> {
         }
     }
 
-    /// Returns the key to lock for changes of an upload.
+    /// Returns the id as the key by which changes of an upload are locked.
     fn upload_key_to_lock(id: &str) -> store::Result<ObjectKey> {
         Ok(ObjectKey::try_from(id)?)
     }

@@ -17,9 +17,9 @@ use crate::objects::errors::{error_about, namespace_error_about};
 use crate::objects::etag::AssignedEtag;
 use crate::volume::Mapping;
 
-/// Length of the pieces in which a body is passed on ...
+/// Length of the pieces in which a long body is passed on. The last piece may be longer (see [`LAST_BYTES_MIN`]).
 const PIECE_BYTES: u64 = 8 << 20;
-/// ... except the last one, which has at least S3's minimum length of a part.
+/// Minimum length of the last piece, S3's minimum length of a part: a shorter rest is added to the piece before it.
 const LAST_BYTES_MIN: u64 = 5 << 20;
 
 /// A stored body: its content from offset 0, and its length.

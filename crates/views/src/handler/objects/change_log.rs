@@ -155,10 +155,10 @@ impl ChangeLog {
         version
     }
 
-    /// Moves the buffered records to `into`.
+    /// Moves the buffered records to `into`, and frees the buffer.
     pub(super) fn drain_into(&mut self, into: &mut Vec<u8>) {
         if let Some(buffer) = &mut self.buffer {
-            into.append(&mut buffer.records);
+            into.append(&mut std::mem::take(&mut buffer.records));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `tenon backup`: writes the names of a volume to a file.
+//! `tenon dump`: writes the metadata of a volume to a file that any engine can load.
 
 use crate::command::output::Progress;
 use crate::command::units;
@@ -6,8 +6,7 @@ use crate::command::unmounted::UnmountedFlags;
 use crate::control::client::Client;
 use crate::control::holder::LiveMount;
 use crate::control::protocol::{Answer, Request};
-use crate::metadata;
-use crate::metadata::backup;
+use crate::metadata::{self, dump_file};
 use crate::process;
 use crate::state;
 use crate::state::registry::Registry;
@@ -19,16 +18,16 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Back up the names of a volume to a file, as of one moment; `tenon restore` restores them
+/// Write the metadata of a volume to a file, as of one moment; `tenon load` loads it
 ///
-/// The volume may be mounted and in use. The backup does not contain the contents of files: it refers to objects in
-/// the bucket, and is complete once the bucket has all of them.
+/// The file consists of JSON lines, compressed by Zstandard. The volume may be mounted and in use. The file does not contain
+/// the contents of files: it refers to objects in the bucket, and is complete once the bucket has all of them.
 #[derive(Debug, Args)]
-pub(crate) struct Backup {
+pub(crate) struct Dump {
     /// A volume, or its mount point
     #[arg(value_name = "VOLUME|DIR")]
     volume: String,
-    /// The backup file; it must not exist yet
+    /// The dump file; it must not exist yet
     file: PathBuf,
     /// How long to wait until the bucket has the contents of all files
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = units::duration)]
@@ -37,36 +36,36 @@ pub(crate) struct Backup {
     access: UnmountedFlags,
 }
 
-impl Backup {
+impl Dump {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let file = std::path::absolute(&self.file).context("cannot resolve the file")?;
+        let file = std::path::absolute(&self.file).context("cannot make the path of the file absolute")?;
         if file.exists() {
             bail!("{} already exists; give another name", file.display());
         }
         let records = match Registry::of_user().find(&self.volume) {
-            Ok(mount) if !is_ending(&mount) => self.back_up_mounted(&mount, &file)?,
-            _ => self.back_up_unmounted(&file)?,
+            Ok(mount) if !is_ending(&mount) => self.dump_mounted(&mount, &file)?,
+            _ => self.dump_unmounted(&file)?,
         };
-        println!("backed up {records} records of {} to {}", self.volume, file.display());
+        println!("dumped {records} records of {} to {}", self.volume, file.display());
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Asks the process that has the metadata engine open for a backup.
-    fn back_up_mounted(&self, mount: &LiveMount, file: &Path) -> Result<u64> {
+    /// Asks the process that has the metadata engine open for a dump.
+    fn dump_mounted(&self, mount: &LiveMount, file: &Path) -> Result<u64> {
         let mut client = Client::connect(mount)?;
         let progress = Progress::start();
-        let request = Request::Backup {
+        let request = Request::Dump {
             file_hex: store::hex(file.as_os_str().as_bytes()),
             patience_secs: self.timeout.as_secs(),
         };
         match client.ask(&request, |pending| progress.show(&pending.to_string()))? {
-            Answer::BackedUp { records } => Ok(records),
+            Answer::Dumped { records } => Ok(records),
             other => client.unexpected(&other),
         }
     }
 
-    /// Backs up a volume that is not mounted. Waits for a process that is ending.
-    fn back_up_unmounted(&self, file: &Path) -> Result<u64> {
+    /// Dumps a volume that is not mounted. Waits for a process that is ending.
+    fn dump_unmounted(&self, file: &Path) -> Result<u64> {
         let volume = Volume::parse(&self.volume)?;
         let root = self.access.state_root(&volume);
         if !metadata::exists_in(&root) {
@@ -77,9 +76,13 @@ impl Backup {
             );
         }
         let _lock = state::lock_for_command(&root, &volume)?;
+        let progress = Progress::start();
         process::runtime()?.block_on(async {
             let names = self.access.open(&volume, true).await?.open_metadata().await?;
-            backup::write(&*names.on_disk()?, &metadata::describe(&volume, &root)?, file)
+            let about = metadata::describe(&volume, &root)?;
+            dump_file::write(&*names.engine(), about, file, |records| {
+                progress.show(&format!("{records} records"));
+            })
         })
     }
 }
