@@ -188,7 +188,9 @@ fn increment(engine: &PostgresEngine) {
 
 #[test]
 fn a_database_that_has_lost_commits_is_not_used_any_more() {
-    let volume = Volume::new();
+    // A server of its own: the test ends all connections.
+    let server = servers::postgres();
+    let volume = Volume::on(&server);
     let engine = volume.open(impatient());
     (0..3).for_each(|_| assert!(engine.commit(put("k", "1")).is_ok()));
     volume.psql("UPDATE head SET head = head - 1");
