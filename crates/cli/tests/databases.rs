@@ -112,7 +112,7 @@ fn one_machine_at_a_time_mounts_a_volume() {
     fs::create_dir(setup.home.path("there")).unwrap();
     let refused = setup.home.refused(["mount", &setup.url, "there", "--state-dir", "two"]);
     assert!(refused.contains("the volume is in use by"), "{refused}");
-    // The same machine, after a crash of the mount, need not wait.
+    // This machine, after a crash of its mount, need not wait.
     setup.home.signal(setup.home.pid(), rustix::process::Signal::KILL);
     setup.home.ok(["umount", "mnt"]);
     setup.mount("one");

@@ -1,18 +1,21 @@
 //! Measures creates of files in one directory.
 //!
-//! `figures URL [THREADS...]`; the password is in `PGPASSWORD`. Prints creates a second and the round trips of each. Makes a volume of its own in the database, and removes it at the end.
+//! `figures URL PASSWORD-FILE [THREADS...]`. Prints creates a second and the round trips of each. Makes a volume of its own in the database, and removes it at the end.
 
 use meta::{Ino, Kind, Moment, Name, Namespace, Op, OpContext, Origin};
 use meta_postgres::{Address, PostgresEngine, PostgresOptions};
+use rustix::time::{ClockId, clock_gettime};
 use std::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
-use std::{env, thread};
+use std::time::Duration;
+use std::{env, fs, thread};
 use store::Timestamp;
 
 const CONTEXT: OpContext =
     OpContext { now: Timestamp(1), at: Moment { mount: 1, nanos: 1 }, uid: 0, gid: 0, origin: Origin::Other };
+
+const USAGE: &str = "figures URL PASSWORD-FILE [THREADS...]";
 
 /// Id of the volume for the measurement.
 const VOLUME: &str = "00000000000000000000000000f19e5e";
@@ -22,11 +25,10 @@ const DURATION: Duration = Duration::from_secs(5);
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = env::args().skip(1);
-    let address = Address::parse(&arguments.next().ok_or("figures URL [THREADS...]")?)?;
+    let address = Address::parse(&arguments.next().ok_or(USAGE)?)?;
+    let password = fs::read_to_string(arguments.next().ok_or(USAGE)?)?;
+    let password = Some(password.trim());
     let threads = arguments.map(|number| number.parse()).collect::<Result<Vec<u64>, _>>()?;
-    #[expect(clippy::disallowed_methods, reason = "a measurement is set up by the environment")]
-    let password = env::var("PGPASSWORD").ok();
-    let password = password.as_deref();
     PostgresEngine::remove(&address, password, VOLUME)?;
     PostgresEngine::create(&address, password, VOLUME)?;
     let engine = Arc::new(PostgresEngine::open(&address, password, VOLUME, PostgresOptions::default())?);
@@ -43,7 +45,7 @@ fn creates(engine: &PostgresEngine, namespace: &Namespace, threads: u64) -> Resu
     let (begun, trips, done) = (now(), engine.round_trips(), AtomicU64::new(0));
     let create_files = |thread: u64| -> Result<(), String> {
         for n in 0.. {
-            if begun.elapsed() > DURATION {
+            if (now() - begun) > DURATION {
                 break;
             }
             let text = format!("{threads}-{thread}-{n}");
@@ -57,7 +59,7 @@ fn creates(engine: &PostgresEngine, namespace: &Namespace, threads: u64) -> Resu
         let running: Vec<_> = (0..threads).map(|thread| scope.spawn(move || create_files(thread))).collect();
         running.into_iter().try_for_each(|thread| thread.join().map_err(|_| "a thread panicked")?)
     })?;
-    report("creates", threads, done.into_inner(), begun.elapsed(), engine.round_trips() - trips);
+    report("creates", threads, done.into_inner(), now() - begun, engine.round_trips() - trips);
     Ok(())
 }
 
@@ -85,7 +87,8 @@ fn report(what: &str, threads: u64, calls: u64, time: Duration, round_trips: u64
     println!("{what:<16} {threads:>3} threads {per_second:>9.0}/s {trips:>6.2} round trips");
 }
 
-#[expect(clippy::disallowed_methods, reason = "a measurement reads the clock")]
-fn now() -> Instant {
-    Instant::now()
+/// Returns the time since the machine was started.
+fn now() -> Duration {
+    let time = clock_gettime(ClockId::Monotonic);
+    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or_default())
 }

@@ -20,7 +20,7 @@ pub(crate) struct Committer {
     ended: std::sync::Mutex<mpsc::Receiver<()>>,
 }
 
-/// What the task does on the connection that may lock the head.
+/// Work for the connection that may lock the head.
 #[derive(Debug)]
 pub(crate) enum Work {
     Commit(Box<Commit>, Answer<Result<Seqno, CommitError>>),

@@ -29,7 +29,7 @@ const SETTINGS: &str = "
     ) AS w(name, value) JOIN pg_settings s ON s.name = w.name;
     SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') IN ('off', 'local')";
 
-/// What is needed to connect.
+/// The address of the database, with everything that a connection needs.
 pub(crate) struct Endpoint {
     config: Config,
     tls: Option<Tls>,

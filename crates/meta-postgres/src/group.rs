@@ -37,21 +37,45 @@ pub(crate) struct Group {
 /// Conditions and merges of commits, in the form of the statement's parameters. `nr` is the number of a commit.
 #[derive(Debug, Default)]
 pub(crate) struct Checks {
-    pub(crate) key_nr: Vec<i32>,
+    pub(crate) keys: KeyConditions,
+    pub(crate) ranges: EmptyRanges,
+    pub(crate) own: OwnKeys,
+    pub(crate) merges: Merges,
+}
+
+/// Conditions on keys.
+#[derive(Debug, Default)]
+pub(crate) struct KeyConditions {
+    pub(crate) nr: Vec<i32>,
     pub(crate) key: Vec<Vec<u8>>,
-    pub(crate) key_kind: Vec<i32>,
-    pub(crate) key_version: Vec<i64>,
-    pub(crate) range_nr: Vec<i32>,
-    pub(crate) range_from: Vec<Vec<u8>>,
-    pub(crate) range_to: Vec<Vec<u8>>,
-    pub(crate) own_nr: Vec<i32>,
-    pub(crate) own_key: Vec<Vec<u8>>,
-    pub(crate) merge_nr: Vec<i32>,
-    pub(crate) merge_key: Vec<Vec<u8>>,
-    pub(crate) merge_sum1: Vec<i64>,
-    pub(crate) merge_sum2: Vec<i64>,
-    pub(crate) merge_max1: Vec<i64>,
-    pub(crate) merge_max2: Vec<i64>,
+    pub(crate) kind: Vec<i32>,
+    pub(crate) version: Vec<i64>,
+}
+
+/// Conditions on empty ranges.
+#[derive(Debug, Default)]
+pub(crate) struct EmptyRanges {
+    pub(crate) nr: Vec<i32>,
+    pub(crate) from: Vec<Vec<u8>>,
+    pub(crate) to: Vec<Vec<u8>>,
+}
+
+/// Keys that a commit with a condition on a range writes, which do not count for the condition.
+#[derive(Debug, Default)]
+pub(crate) struct OwnKeys {
+    pub(crate) nr: Vec<i32>,
+    pub(crate) key: Vec<Vec<u8>>,
+}
+
+/// Merges into records.
+#[derive(Debug, Default)]
+pub(crate) struct Merges {
+    pub(crate) nr: Vec<i32>,
+    pub(crate) key: Vec<Vec<u8>>,
+    pub(crate) sum1: Vec<i64>,
+    pub(crate) sum2: Vec<i64>,
+    pub(crate) max1: Vec<i64>,
+    pub(crate) max2: Vec<i64>,
 }
 
 /// Writes and ops of commits, in the form of the statement's parameters.
@@ -103,10 +127,10 @@ impl Group {
         self.checks.add(nr, &commit.conditions, &commit.merges)?;
         self.count = nr;
         self.bytes += bytes_of(commit);
-        if self.checks.range_nr.last() == Some(&nr) {
+        if self.checks.ranges.nr.last() == Some(&nr) {
             for key in written_keys(commit) {
-                self.checks.own_nr.push(nr);
-                self.checks.own_key.push(key.clone());
+                self.checks.own.nr.push(nr);
+                self.checks.own.key.push(key.clone());
             }
         }
         self.merged.extend(commit.merges.iter().map(|(key, _)| key.clone()));
@@ -158,12 +182,12 @@ impl Checks {
             merges.iter().map(|(key, merge)| Change::of(key, *merge)).collect::<Result<Vec<_>, _>>()?;
         conditions.iter().for_each(|condition| self.add_condition(nr, condition));
         for ((key, _), change) in merges.iter().zip(changes) {
-            self.merge_nr.push(nr);
-            self.merge_key.push(key.clone());
-            self.merge_sum1.push(change.sum1);
-            self.merge_sum2.push(change.sum2);
-            self.merge_max1.push(change.max1);
-            self.merge_max2.push(change.max2);
+            self.merges.nr.push(nr);
+            self.merges.key.push(key.clone());
+            self.merges.sum1.push(change.sum1);
+            self.merges.sum2.push(change.sum2);
+            self.merges.max1.push(change.max1);
+            self.merges.max2.push(change.max2);
         }
         Ok(())
     }
@@ -174,16 +198,16 @@ impl Checks {
             Condition::Present { key } => (key, PRESENT, 0),
             Condition::Absent { key } => (key, ABSENT, 0),
             Condition::RangeEmpty(range) => {
-                self.range_nr.push(nr);
-                self.range_from.push(range.from.clone());
-                self.range_to.push(range.to.clone());
+                self.ranges.nr.push(nr);
+                self.ranges.from.push(range.from.clone());
+                self.ranges.to.push(range.to.clone());
                 return;
             }
         };
-        self.key_nr.push(nr);
-        self.key.push(key.clone());
-        self.key_kind.push(kind);
-        self.key_version.push(version);
+        self.keys.nr.push(nr);
+        self.keys.key.push(key.clone());
+        self.keys.kind.push(kind);
+        self.keys.version.push(version);
     }
 }
 

@@ -34,7 +34,7 @@ impl Sums {
     }
 }
 
-/// What a merge changes in the columns: sums that are added, and lower bounds of maxima.
+/// The change that a merge makes in the columns: sums that are added, and lower bounds of maxima.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Change {
     pub(crate) sum1: i64,

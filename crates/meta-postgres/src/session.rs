@@ -19,7 +19,7 @@ const LEASE_S: i64 = 30;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SessionId(pub(crate) i64);
 
-/// What the row of a session says about its last group.
+/// The row of a session, which describes its last group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SessionState {
     pub(crate) generation: i64,

@@ -14,7 +14,7 @@ fn an_engine_conforms() {
     .unwrap();
 }
 
-/// The same cases hold while other sessions may commit.
+/// All cases hold while other sessions may commit, too.
 #[test]
 fn an_engine_conforms_without_exclusive_access() {
     conformance::run(|log_cap| {

@@ -137,7 +137,7 @@ fn one_session_has_exclusive_access() {
         volume.try_open(PostgresOptions { is_exclusive: false, ..holder("third") }),
         Err(OpenError::InUse { .. })
     ));
-    // The same process, restarted: its earlier session can commit no more.
+    // This process, restarted: its earlier session can commit no more.
     let second = volume.open(holder("one"));
     let fenced = first.commit(put("k", "2")).unwrap_err().to_string();
     assert!(fenced.contains("taken the volume over"), "{fenced}");
