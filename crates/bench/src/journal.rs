@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// A bucket of the journal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,6 +46,22 @@ pub enum JournalError {
     InUse(PathBuf),
 }
 
+/// Attempts to lock a journal, and the time between two.
+const LOCK_ATTEMPTS: u32 = 20;
+const LOCK_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Locks a journal for this process. A child that another thread has just started shares the lock until it runs its program, so a
+/// lock that is held is tried again for a second.
+fn lock(file: &File) -> rustix::io::Result<()> {
+    for _ in 1..LOCK_ATTEMPTS {
+        match flock(file, FlockOperation::NonBlockingLockExclusive) {
+            Err(rustix::io::Errno::WOULDBLOCK) => std::thread::sleep(LOCK_INTERVAL),
+            locked => return locked,
+        }
+    }
+    flock(file, FlockOperation::NonBlockingLockExclusive)
+}
+
 /// The journal of a directory.
 #[derive(Debug)]
 pub struct Journal {
@@ -64,7 +81,7 @@ impl Journal {
         fs::create_dir_all(dir).map_err(failed)?;
         let options = File::options().read(true).append(true).create(true).clone();
         let mut file = options.open(&path).map_err(failed)?;
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        match lock(&file) {
             Ok(()) => {}
             Err(rustix::io::Errno::WOULDBLOCK) => return Err(JournalError::InUse(path)),
             Err(error) => return Err(failed(error.into())),

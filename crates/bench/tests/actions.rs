@@ -85,10 +85,8 @@ fn a_bucket_of_others_is_changed_only_if_the_user_says_so() {
     }
     // A creation that fails leaves the bucket unknown.
     assert!(bench.create_bucket(&target, &platform, Some("theirs")).is_err());
-    assert!(matches!(
-        remove(&bench, &target, &platform, Some("theirs"), false),
-        Err(ActionError::NotOurs(_))
-    ));
+    let refused = remove(&bench, &target, &platform, Some("theirs"), false);
+    assert!(matches!(refused, Err(ActionError::NotOurs(_))), "{refused:?}");
     assert!(theirs.join("precious").exists());
     clean(&bench, &target, &platform, Some("theirs"), true).unwrap();
     assert!(!theirs.join("precious").exists());

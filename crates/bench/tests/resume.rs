@@ -98,7 +98,7 @@ impl KilledRun {
         let span = running.elapsed();
         child.kill().unwrap();
         child.wait().unwrap();
-        wait_until_removed(&self.bench_run);
+        wait_until_removed(&self.bench_run, child.id());
         self.bench_run.check_nothing_is_left();
         assert_eq!(control_groups_of(child.id()), Vec::<PathBuf>::new());
         span
@@ -152,13 +152,14 @@ fn control_groups_of(pid: u32) -> Vec<PathBuf> {
     below(Path::new("/sys/fs/cgroup"), &format!("tenon-bench-{pid}-"))
 }
 
-/// Waits until the cleanup processes of a killed run have done their work.
-fn wait_until_removed(bench_run: &BenchRun) {
+/// Waits until the cleanup processes of a killed run, the process `pid`, have done their work.
+fn wait_until_removed(bench_run: &BenchRun, pid: u32) {
     let scratch = bench_run.plan.scratch.display().to_string();
     let is_left = || {
         let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
         mounts.contains(&scratch)
             || has_process_in(&scratch)
+            || !control_groups_of(pid).is_empty()
             || std::fs::read_dir(&scratch).is_ok_and(|dir| dir.count() > 0)
     };
     // Cleanup processes work side by side, and pause between tries.

@@ -142,7 +142,7 @@ fn metadata_of_another_volume_is_refused() {
     fs::write(mnt.join("file"), "text").unwrap();
     home.ok(["umount", "mnt"]);
     let refused = home.refused(["mount", "volume", "mnt", "--state-dir", "elsewhere"]);
-    assert!(refused.contains("mount the volume there"), "{refused}");
+    assert!(refused.contains("mount the volume on the machine that has them"), "{refused}");
     home.ok(["format", "another", "--naming", "inode"]);
     let state = home.text("volume/state");
     let refused = home.refused(["mount", "another", "mnt", "--state-dir", &state]);

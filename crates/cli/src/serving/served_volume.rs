@@ -136,7 +136,11 @@ impl ServedVolume {
         );
         self.service.opened.stop_events().await;
         self.service.drain_quietly(patience).await;
-        if superseded.is_none() {
+        if outcome.is_err() {
+            tracing::warn!(
+                "the metadata is not backed up at this end, as not everything was stored: the next mount makes a backup"
+            );
+        } else if superseded.is_none() {
             self.service.finish_backup(patience).await;
         }
         if let Err(error) = self.service.opened.metadata.checkpoint() {
