@@ -18,6 +18,7 @@ mod coherence;
 mod conflicts;
 mod credentials;
 mod daemon;
+mod databases;
 mod drives;
 mod embedded;
 mod endpoint;

@@ -33,6 +33,11 @@ pub trait Engine: Reader + fmt::Debug {
 
     /// Like [`Engine::snapshot`], with the newest commit that the view contains.
     fn snapshot_with_head(&self) -> Result<(Arc<dyn Reader>, Seqno), EngineError>;
+    /// Returns whether each call crosses a network. Then reads are worth batching, and a snapshot must not exist for long, for example while
+    /// a file is open: it takes a connection, and the database cannot clean its tables up meanwhile.
+    fn is_remote(&self) -> bool {
+        false
+    }
 
     /// Applies a commit completely or not at all. A commit without writes and ops only checks its conditions.
     fn commit(&self, commit: Commit) -> Result<Seqno, CommitError>;

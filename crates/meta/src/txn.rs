@@ -82,6 +82,15 @@ impl<'r, R: Reader + ?Sized> Staged<'r, R> {
         }
     }
 
+    /// Reads records that ops will read, together. Does not make an op depend on them.
+    pub fn read_ahead(&mut self, keys: Vec<Vec<u8>>) -> Result<(), EngineError> {
+        let found = self.base.multi_get(&keys)?;
+        for (key, found) in keys.into_iter().zip(found) {
+            self.reads.entry(key).or_insert(Read { found, is_condition: false });
+        }
+        Ok(())
+    }
+
     /// Keeps the writes of the op that was just applied, and adds the op to the commit.
     pub fn keep_op(&mut self, context: &OpContext, op: &Op, applied: &Applied) {
         self.undo.clear();

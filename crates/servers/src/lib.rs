@@ -1,4 +1,4 @@
-//! Real servers and brokers for tests. Each runs on a free loopback port and ends with the test.
+//! Real servers, brokers and databases for tests. Each runs on a free loopback port and ends with the test.
 //!
 //! Owns finding the programs, starting them on a fresh directory, waiting until they answer, stopping and
 //! restarting them. Development only: no product crate depends on this crate. Cleanup, free ports and the proxy are those of `harness`.
@@ -11,6 +11,7 @@
 //! Invariant: however the test process ends, the server is killed and its directory removed ([`harness::CleanupProcess`]).
 
 mod broker;
+mod postgres;
 mod program;
 mod proxy;
 mod s3;
@@ -19,6 +20,7 @@ mod small_disk;
 
 pub use broker::{Broker, beanstalkd, beanstalkd_synced_every, kafka, nats, nats_with_tls, rabbitmq, redis};
 pub use harness::{Mode, Proxy};
+pub use postgres::{Postgres, postgres};
 pub use program::program;
 pub use proxy::proxy;
 pub use s3::{S3Server, minio, minio_with, shared_minio, shared_versitygw, versitygw, versitygw_with};

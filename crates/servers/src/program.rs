@@ -32,7 +32,7 @@ pub(crate) fn find_directory(name: &str) -> PathBuf {
 /// Panics if the package is not installed; the message says what to do.
 pub(crate) fn find_debian_program(name: &str, package: &str) -> PathBuf {
     /// RabbitMQ's own directory comes first: the wrapper of the same name in `sbin` changes to another user.
-    const DIRS: [&str; 3] = ["/usr/lib/rabbitmq/bin", "/usr/bin", "/usr/sbin"];
+    const DIRS: [&str; 4] = ["/usr/lib/rabbitmq/bin", "/usr/lib/postgresql/15/bin", "/usr/bin", "/usr/sbin"];
     let mut candidates = DIRS.iter().map(|dir| Path::new(dir).join(name));
     candidates
         .find(|file| file.is_file())

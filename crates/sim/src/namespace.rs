@@ -5,6 +5,7 @@
 //! at each comparison. After a crash the live side is restored from its last checkpoint and the part of the log that had
 //! reached the disk.
 
+pub mod engine_model;
 mod faulty_engine;
 mod namespace_world;
 pub mod ops;

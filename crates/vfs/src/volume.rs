@@ -11,8 +11,10 @@ use store::{
 use crate::layout::{Layout, volume_record};
 use crate::{ConflictPolicy, Error, Result};
 
-/// The version of records that this Tenon writes, and the newest that it reads.
+/// The version of records, and the newest that this Tenon reads: that of volumes whose metadata is in a database. A Tenon that does not know
+/// such volumes would make metadata of its own.
 const VERSION: u32 = 1;
+const VERSION_WITH_DATABASE: u32 = 2;
 
 /// Minimum and maximum length of a chunk.
 const CHUNK_BYTES_MIN: u64 = 1 << 20;
@@ -87,6 +89,9 @@ pub struct VolumeRecord {
     /// Which side gets the name after a conflict.
     #[serde(default, skip_serializing_if = "ConflictPolicy::is_default")]
     pub conflicts: ConflictPolicy,
+    /// URL of the database that has the metadata; `None` if it is in the state directory of a machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub database: Option<String>,
     /// Creation time of the volume, in seconds since 1970.
     pub created_unix_s: i64,
 }
@@ -107,7 +112,8 @@ impl VolumeRecord {
         };
         let (version, created_unix_s) = (VERSION, now.secs());
         let conflicts = ConflictPolicy::default();
-        Ok(Self { version, id: format!("{id:032x}"), mapping, naming, placement, conflicts, created_unix_s })
+        let id = format!("{id:032x}");
+        Ok(Self { version, id, mapping, naming, placement, conflicts, database: None, created_unix_s })
     }
 
     /// Returns the record with another conflict policy. Fails for a volume that cannot have conflicts.
@@ -118,6 +124,12 @@ impl VolumeRecord {
             ));
         }
         Ok(Self { conflicts, ..self })
+    }
+
+    /// Returns the record of a volume whose metadata is in a database. The URL must not contain a password.
+    pub fn with_database(self, url: Option<String>) -> Self {
+        let version = if url.is_some() { VERSION_WITH_DATABASE } else { VERSION };
+        Self { version, database: url, ..self }
     }
 
     /// Reads the record of the volume below `prefix`; `None` if there is no record.
@@ -170,10 +182,10 @@ fn parse(body: &[u8]) -> Result<VolumeRecord, String> {
     }
     let damaged = |error: serde_json::Error| format!("is damaged: {error}");
     match serde_json::from_slice::<Version>(body).map_err(damaged)?.version {
-        VERSION => serde_json::from_slice(body).map_err(damaged),
-        newer if newer > VERSION => {
-            Err(format!("has version {newer}, this Tenon knows version {VERSION}: use a newer Tenon"))
-        }
+        VERSION..=VERSION_WITH_DATABASE => serde_json::from_slice(body).map_err(damaged),
+        newer if newer > VERSION_WITH_DATABASE => Err(format!(
+            "has version {newer}, this Tenon knows version {VERSION_WITH_DATABASE}: use a newer Tenon"
+        )),
         other => Err(format!("is damaged: version {other} does not exist")),
     }
 }
@@ -206,6 +218,16 @@ mod tests {
     }
 
     #[test]
+    fn only_records_with_a_database_have_the_newer_version() {
+        let record = || VolumeRecord::new(Mapping::Whole, Naming::Inode, 7, Timestamp::default()).unwrap();
+        assert_eq!((record().version, record().with_database(None)), (1, record()));
+        let with_database = record().with_database(Some("postgres://tenon@db/names".into()));
+        let text = serde_json::to_string(&with_database).unwrap();
+        assert!(text.contains(r#""version":2"#) && text.contains(r#""database":"postgres://"#), "{text}");
+        assert_eq!(parse(text.as_bytes()).unwrap(), with_database);
+    }
+
+    #[test]
     fn records_are_read_as_written_and_newer_ones_refused() {
         for mapping in [Mapping::Whole, Mapping::chunked(4 << 20).unwrap()] {
             let record = VolumeRecord::new(mapping, Naming::Inode, 7, Timestamp::from_secs(5, 0)).unwrap();
@@ -213,7 +235,7 @@ mod tests {
             assert!(text.contains(r#""naming":"inode""#), "{text}");
             assert_eq!(parse(text.as_bytes()).unwrap(), record);
         }
-        let newer = parse(br#"{"version":2,"naming":"by-the-moon"}"#).unwrap_err();
+        let newer = parse(br#"{"version":3,"naming":"by-the-moon"}"#).unwrap_err();
         assert!(newer.contains("use a newer Tenon"), "{newer}");
         assert!(parse(b"{}").unwrap_err().contains("damaged"));
     }

@@ -39,6 +39,7 @@ mod quotas;
 mod races;
 mod rename;
 mod requests;
+mod round_trips;
 mod shared_mounts;
 mod unnamed_files;
 mod world;

@@ -80,7 +80,7 @@ impl Dump {
         process::runtime()?.block_on(async {
             let names = self.access.open(&volume, true).await?.open_metadata().await?;
             let about = metadata::describe(&volume, &root)?;
-            dump_file::write(names.engine.as_ref(), about, file, |records| {
+            dump_file::write(&*names.engine(), about, file, |records| {
                 progress.show(&format!("{records} records"));
             })
         })

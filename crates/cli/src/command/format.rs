@@ -5,6 +5,7 @@ use crate::bucket::embedded_drive;
 use crate::command::flags::StoreFlags;
 use crate::command::flags::volume::Conflict;
 use crate::command::units;
+use crate::metadata::database;
 use crate::process;
 use crate::process::context::{ProcessContext, random_id};
 use crate::volume::Volume;
@@ -32,6 +33,10 @@ pub(crate) struct Format {
     /// Length of a chunk: 1MiB to 64MiB, a power of two
     #[arg(long, value_name = "SIZE", default_value = "4MiB", value_parser = units::size_bytes)]
     chunk_size: u64,
+    /// Keep names and attributes in a PostgreSQL database, postgres://user@host/database, instead of on this machine; the
+    /// password is that of PGPASSWORD or ~/.pgpass
+    #[arg(long, value_name = "URL")]
+    meta: Option<String>,
     /// Which side keeps the name when an object changes in the bucket while its file is written (default:
     /// bucket-wins); `tenon mount --conflict` changes it
     #[arg(long, value_name = "POLICY")]
@@ -84,7 +89,7 @@ impl Format {
             Volume::Drive { drives } => bail!("to make a drive, use `tenon drive format {drives}`"),
             Volume::Directories { .. } => bail!("dirs:// is several buckets: name one, file:///dir/bucket"),
             Volume::S3 { .. } | Volume::Directory { .. } => {
-                record.naming == vfs::Naming::Inode || self.conflict.is_some()
+                record.naming == vfs::Naming::Inode || self.conflict.is_some() || self.meta.is_some()
             }
         };
         if made {
@@ -135,10 +140,11 @@ impl Format {
         };
         let id = u128::from(random_id()?) << 64 | u128::from(random_id()?);
         let record = VolumeRecord::new(mapping, naming, id, ProcessContext::system()?.clock.now())?;
-        Ok(record.with_conflicts(self.conflict.map(Into::into).unwrap_or_default())?)
+        let record = record.with_conflicts(self.conflict.map(Into::into).unwrap_or_default())?;
+        Ok(record.with_database(self.meta.clone()))
     }
 
-    /// Writes the volume record, which says how files are stored in objects, to the bucket.
+    /// Makes the tables in the database, if the metadata is to be there, and writes the volume record to the bucket.
     fn write_record(&self, volume: &Volume, record: &VolumeRecord) -> Result<()> {
         process::runtime()?.block_on(async {
             let context = ProcessContext::system()?;
@@ -147,7 +153,15 @@ impl Format {
             if VolumeRecord::read(bucket.store.as_ref(), prefix).await?.is_some() {
                 bail!("{} is a Tenon volume already; mount it, or choose another prefix", volume.url());
             }
-            Ok(record.write(bucket.store.as_ref(), prefix).await?)
+            if let Some(url) = &record.database {
+                database::create(record, url)?;
+            }
+            let written = record.write(bucket.store.as_ref(), prefix).await;
+            if let (Err(_), Some(url)) = (&written, &record.database) {
+                // Without its record nothing refers to the volume's tables.
+                database::remove(record, url)?;
+            }
+            Ok(written?)
         })
     }
 

@@ -166,7 +166,7 @@ impl Fsck {
             // Nothing was ever written from this machine; the first mount makes the metadata.
             return Ok(());
         }
-        let engine = opened.open_metadata().await?.engine;
+        let engine = opened.open_metadata().await?.engine();
         let audit = vfs::Audit::make(engine.as_ref(), store, opened.record.as_ref(), prefix).await?;
         audit.violations.iter().for_each(|violation| findings.left(violation));
         for (ino, key) in audit.missing {

@@ -80,7 +80,7 @@ impl Gc {
                 );
             }
             let _lock = state::lock_for_command(&root, volume)?;
-            let engine = opened.open_metadata().await?.engine;
+            let engine = opened.open_metadata().await?.engine();
             let keys = vfs::unused_content(engine.as_ref(), store, opened.record.as_ref(), prefix).await?;
             for key in keys.iter().filter(|_| !self.dry_run) {
                 store.delete(key, Precondition::None).await?;

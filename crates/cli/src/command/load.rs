@@ -51,7 +51,9 @@ impl Load {
 
     /// Refuses a dump of another volume.
     async fn check_volume_id(&self, volume: &Volume, about: &About) -> Result<()> {
-        let id = self.access.open(volume, true).await?.id()?;
+        let opened = self.access.open(volume, true).await?;
+        opened.require_no_database()?;
+        let id = opened.id()?;
         if id != about.owner {
             bail!(
                 "{} is a dump of {}, not of {} (id {}, not {id}); give the dump of this volume",

@@ -65,6 +65,7 @@ impl Rebuild {
                 restore_hint(&volume.url())
             );
         }
+        opened.require_no_database()?;
         if !self.force && is_sound(&opened).await {
             bail!("the metadata in {} is sound; --force rebuilds it all the same", root.display());
         }
@@ -84,7 +85,7 @@ impl Rebuild {
 
 async fn is_sound(opened: &UnmountedVolume) -> bool {
     opened.open_metadata().await.is_ok_and(|metadata| {
-        meta::invariants::fsck(metadata.engine.as_ref()).is_ok_and(|violations| violations.is_empty())
+        meta::invariants::fsck(&*metadata.engine()).is_ok_and(|violations| violations.is_empty())
     })
 }
 

@@ -81,6 +81,7 @@ impl Restore {
 
     async fn restore(&self, volume: &Volume, root: &Path) -> Result<()> {
         let opened = self.access.open(volume, false).await?;
+        opened.require_no_database()?;
         let new = NewMetadata::begin(root)?;
         let (restored, engine) = self.fill(volume, &opened, &new).await?;
         let url = volume.url();
@@ -94,7 +95,7 @@ impl Restore {
         new.check(engine.as_ref())?;
         let context = ProcessContext::system()?;
         let identity = metadata_backup::take_over(volume, opened.store(), restored.lineage, &context).await?;
-        let metadata = Metadata { engine };
+        let metadata = Metadata::Disk(engine);
         reconcile(&opened, &metadata, root).await?;
         close(metadata)?;
         new.finish(&restored.about, Some(identity))?;
@@ -164,7 +165,8 @@ async fn reconcile(opened: &UnmountedVolume, metadata: &Metadata, root: &Path) -
 
 /// By inode: gives names to content without one, and lists files whose content is gone.
 async fn reconcile_content(opened: &UnmountedVolume, metadata: &Metadata, config: vfs::Config) -> Result<()> {
-    let engine = metadata.engine.as_ref();
+    let engine = metadata.engine();
+    let engine = engine.as_ref();
     let audit = Audit::make(engine, opened.store(), opened.record.as_ref(), opened.prefix()).await?;
     for (ino, key) in &audit.missing {
         let names = meta::namespace::read_path(engine, *ino).unwrap_or_default();
@@ -182,7 +184,8 @@ async fn reconcile_content(opened: &UnmountedVolume, metadata: &Metadata, config
 /// By path: learns what the bucket shows now, and lists names that it no longer shows.
 async fn reconcile_paths(opened: &UnmountedVolume, metadata: &Metadata, config: vfs::Config) -> Result<()> {
     const CONSUMER: &str = "restore";
-    let engine = metadata.engine.as_ref();
+    let engine = metadata.engine();
+    let engine = engine.as_ref();
     let fs = opened.open_filesystem(metadata, config)?;
     let (before, mut cursor) = engine.snapshot_with_head()?;
     engine.register(CONSUMER, cursor)?;

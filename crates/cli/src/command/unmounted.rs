@@ -6,7 +6,7 @@ use crate::command::flags::StoreFlags;
 use crate::metadata::{self, Metadata};
 use crate::process::context::ProcessContext;
 use crate::volume::Volume;
-use anyhow::{Result, anyhow};
+use anyhow::{Result, anyhow, bail};
 use clap::Args;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -66,6 +66,17 @@ impl UnmountedFlags {
 }
 
 impl UnmountedVolume {
+    /// Fails if the metadata is in a database, for commands that make metadata in a state directory.
+    pub(crate) fn require_no_database(&self) -> Result<()> {
+        match self.record.as_ref().and_then(|record| record.database.as_ref()) {
+            None => Ok(()),
+            Some(url) => bail!(
+                "the metadata of {} is in the database {url}, not in a state directory",
+                self.volume.url()
+            ),
+        }
+    }
+
     /// Returns whether the names of the volume are only in its metadata.
     pub(crate) fn is_by_inode(&self) -> bool {
         self.record.as_ref().is_some_and(|record| record.naming == Naming::Inode)
@@ -111,7 +122,7 @@ impl UnmountedVolume {
             store: Arc::clone(&self.bucket.store),
             clock: Arc::clone(&self.context.clock),
             entropy: Arc::clone(&self.context.entropy),
-            engine: metadata.engine.clone(),
+            engine: metadata.engine(),
             record: self.record.clone(),
         };
         vfs::Filesystem::mount(parts, config)

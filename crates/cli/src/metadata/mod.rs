@@ -1,10 +1,11 @@
-//! The metadata of a volume, names and attributes, which is kept on this machine.
+//! The metadata of a volume, names and attributes, which is kept on this machine or in a database.
 //!
-//! For a volume named by path, most of it can be learned from the bucket again; the rest exists only here.
+//! For a volume named by path, most of it can be learned from the bucket again; the rest exists only there.
 //!
 //! Invariants: a state directory holds the metadata of one volume. A volume named by inode that has content is not
 //! opened in a state directory without [`OWNER_FILE`], as it has no names.
 
+pub(crate) mod database;
 pub(crate) mod dump_file;
 pub(crate) mod lineage;
 
@@ -16,6 +17,7 @@ use anyhow::{Context, Result, bail};
 use backup::About;
 use meta::Engine;
 use meta_disk::{DiskEngine, EngineOptions, Journal, OpenError};
+use meta_postgres::PostgresEngine;
 use staging::writeback::Writeback;
 use std::fs;
 use std::io::ErrorKind;
@@ -59,6 +61,10 @@ pub(crate) async fn open(
     writeback: Option<(&Arc<Writeback>, bool)>,
     memory_limit_bytes: u64,
 ) -> Result<Metadata> {
+    if let Some((record, url)) = record.and_then(|record| Some((record, record.database.as_deref()?))) {
+        files::write_durably(&state_root.join(OWNER_FILE), &owner_id(volume, Some(record))?)?;
+        return Ok(Metadata::Database(Arc::new(database::open(record, url, state_root)?)));
+    }
     let (writeback, accepts_loss) = writeback.unzip();
     let by_inode = record.filter(|record| record.naming == Naming::Inode);
     let id = owner_id(volume, record)?;
@@ -133,7 +139,7 @@ pub(crate) async fn open(
         let tables = Arc::downgrade(&engine);
         log.notes_are_kept_by(move || checkpoint(&tables));
     }
-    Ok(Metadata { engine })
+    Ok(Metadata::Disk(engine))
 }
 
 /// Returns the id by which a state directory knows its volume.
@@ -268,14 +274,28 @@ fn checkpoint(tables: &Weak<DiskEngine>) {
 
 /// The open metadata of a volume.
 #[derive(Debug, Clone)]
-pub(crate) struct Metadata {
-    pub(crate) engine: Arc<DiskEngine>,
+pub(crate) enum Metadata {
+    /// In the state directory.
+    Disk(Arc<DiskEngine>),
+    /// In a database.
+    Database(Arc<PostgresEngine>),
 }
 
 impl Metadata {
+    /// Returns the engine.
+    pub(crate) fn engine(&self) -> Arc<dyn Engine> {
+        match self {
+            Self::Disk(engine) => Arc::clone(engine) as Arc<dyn Engine>,
+            Self::Database(engine) => Arc::clone(engine) as Arc<dyn Engine>,
+        }
+    }
+
     /// Writes all names to the tables, so that the write-back log need not keep any.
     pub(crate) fn checkpoint(&self) -> Result<()> {
-        Ok(self.engine.checkpoint()?)
+        match self {
+            Self::Disk(engine) => Ok(engine.checkpoint()?),
+            Self::Database(_) => Ok(()),
+        }
     }
 }
 

@@ -144,7 +144,7 @@ impl MetadataBackup {
         let BackupParts { volume, bucket, writeback, metadata, state_root, has_all_names, context } = parts;
         let shared =
             Arc::new(Shared { interval, progress: Mutex::default(), superseded: watch::Sender::new(None) });
-        let engine = metadata.engine.clone();
+        let engine = metadata.engine();
         let watch = ChangeWatch::begin(engine.as_ref())?;
         let mut exports = Exports {
             parts: Parts { store: bucket, engine, clock: Arc::clone(&context.clock) },

@@ -136,8 +136,8 @@ impl OpenVolume {
         let VolumeSettings {
             fs: mut config, store, list_interval, publish_interval, backup_interval, ..
         } = settings;
-        // No single one of several buckets can hold a backup.
-        let is_backed_up = !config.read_only && !volume.is_buckets();
+        // No single one of several buckets can hold a backup. A database has backups of its own, and knows who uses it.
+        let is_backed_up = !config.read_only && !volume.is_buckets() && matches!(metadata, Metadata::Disk(_));
         if is_backed_up {
             metadata_backup::check_holder(volume, direct.as_ref(), state.root()).await?;
         }
@@ -165,7 +165,7 @@ impl OpenVolume {
             store: Arc::clone(&bucket.store),
             clock: context.clock.clone(),
             entropy: context.entropy.clone(),
-            engine: metadata.engine.clone(),
+            engine: metadata.engine(),
             record,
         };
         let fs = vfs::Filesystem::mount(parts, config).map_err(unusable)?;
@@ -208,8 +208,9 @@ impl OpenVolume {
         if let Some(coherence) = coherence {
             coherence.start(&fs).await;
         }
-        let (volume, server, names_only_here) =
-            (volume.clone(), store.endpoint(), is_by_inode && backup_interval.is_zero());
+        let names_only_here =
+            is_by_inode && matches!(metadata, Metadata::Disk(_)) && backup_interval.is_zero();
+        let (volume, server) = (volume.clone(), store.endpoint());
         Ok(Self {
             fs,
             bucket,
@@ -291,6 +292,12 @@ async fn open_bucket(
     let mut record = vfs::VolumeRecord::read(bucket.store.as_ref(), prefix).await.map_err(unusable)?;
     if let Some(found) = record.take() {
         record = Some(store_policy(found, &bucket, prefix, settings).await.map_err(unusable)?);
+    }
+    if settings.writeback.is_some() && record.as_ref().is_some_and(|found| found.database.is_some()) {
+        bail!(
+            "--writeback: the names of {} are in a database, and the write-back log is on this machine",
+            volume.url()
+        );
     }
     match settings.writeback {
         Some(log) => {

@@ -362,7 +362,7 @@ impl VolumeService {
     async fn dump(&self, file_hex: &str, patience: Duration, replies: &mut Replies) -> Answer {
         let Some(file) = from_hex(file_hex) else { return failed("the path is not hexadecimal".to_owned()) };
         let file = PathBuf::from(OsString::from_vec(file));
-        let (engine, path) = (Arc::clone(&self.opened.metadata.engine), file.clone());
+        let (engine, path) = (self.opened.metadata.engine(), file.clone());
         let about = metadata::describe(&self.opened.volume, &self.state);
         let work = move || dump_file::write(engine.as_ref(), about?, &path, |_| {});
         let records = match tokio::task::spawn_blocking(work).await {

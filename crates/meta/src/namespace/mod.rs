@@ -14,6 +14,7 @@ mod extents;
 mod foreign;
 mod publish;
 mod quota;
+mod read_ahead;
 mod records;
 mod rename;
 mod unlink;
@@ -135,6 +136,9 @@ impl Namespace {
         is_all_or_nothing: bool,
     ) -> Result<Option<Vec<Result<Applied, FsError>>>, FsError> {
         let mut txn = Staged::new(&*self.engine);
+        if self.engine.is_remote() {
+            txn.read_ahead(ops.iter().flat_map(read_ahead::keys_read_by).collect())?;
+        }
         let mut results = Vec::with_capacity(ops.len());
         for op in ops {
             let result = apply(&mut txn, context, op);

@@ -1,7 +1,7 @@
 //! Inodes, their paths and keys, and the snapshots of their content.
 
 use meta::namespace::read_inode;
-use meta::{Content, Dentry, FsError, Ino, Inode, Kind, Name, Op, Origin, Reader, RenameHow, Stored};
+use meta::{Content, Dentry, Extent, FsError, Ino, Inode, Kind, Name, Op, Origin, Reader, RenameHow, Stored};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use store::names;
@@ -21,6 +21,14 @@ pub(crate) struct KnownPath {
     pub(crate) next: Option<Name>,
     /// Whether that component is the last one, the object's own name.
     pub(crate) is_last: bool,
+}
+
+/// The extents of an inode that have rows.
+enum Extents {
+    /// Rows of a snapshot of the tables.
+    Rows(Arc<dyn Reader>),
+    /// Read, because a snapshot of a remote engine must not exist for long.
+    Loaded(Vec<Extent>),
 }
 
 impl Names {
@@ -45,9 +53,14 @@ impl Names {
             let pin = self.pin(&inode)?;
             return Ok((inode, pin));
         }
+        if self.tables.engine().is_remote() {
+            let (inode, extents) = self.tables.content(ino)?;
+            let pin = self.pin_with(&inode, || Ok(Extents::Loaded(extents)))?;
+            return Ok((inode, pin));
+        }
         let tables = self.tables.snapshot();
         let inode = read_inode(&*tables, ino)?.ok_or(FsError::NotFound)?;
-        let pin = self.pin_with(&inode, || Ok(tables))?;
+        let pin = self.pin_with(&inode, || Ok(Extents::Rows(tables)))?;
         Ok((inode, pin))
     }
 
@@ -55,9 +68,12 @@ impl Names {
     /// extents are not in the inode record.
     pub(crate) fn pin(&self, inode: &Inode) -> Result<Option<Pin>> {
         self.pin_with(inode, || {
+            if self.tables.engine().is_remote() {
+                return Ok(Extents::Loaded(self.tables.content_of(inode)?));
+            }
             let tables = self.tables.snapshot();
             let is_same = read_inode(&*tables, inode.ino)?.is_some_and(|now| now.content == inode.content);
-            if is_same { Ok(tables) } else { Err(FsError::StaleBase.into()) }
+            if is_same { Ok(Extents::Rows(tables)) } else { Err(FsError::StaleBase.into()) }
         })
     }
 
@@ -70,12 +86,8 @@ impl Names {
         }
     }
 
-    /// Like [`Names::pin`]; `tables` returns the tables that the inode was read from.
-    fn pin_with(
-        &self,
-        inode: &Inode,
-        tables: impl FnOnce() -> Result<Arc<dyn Reader>>,
-    ) -> Result<Option<Pin>> {
+    /// Like [`Names::pin`]; `extents` returns the extents of an inode whose record does not have them.
+    fn pin_with(&self, inode: &Inode, extents: impl FnOnce() -> Result<Extents>) -> Result<Option<Pin>> {
         let path = match self.lies_at_path(inode)? {
             false => None,
             true => match self.object(inode)? {
@@ -87,7 +99,10 @@ impl Names {
         let size_bytes = inode.size_bytes;
         Ok(Some(match &inode.content {
             Content::Inline(extents) => Pin::of_extents(extents, size_bytes, path.as_ref()),
-            Content::Rows(summary) => Pin::of_rows(tables()?, inode.ino, summary.clone(), size_bytes, path),
+            Content::Rows(summary) => match extents()? {
+                Extents::Rows(tables) => Pin::of_rows(tables, inode.ino, summary.clone(), size_bytes, path),
+                Extents::Loaded(extents) => Pin::of_extents(&extents, size_bytes, path.as_ref()),
+            },
         }))
     }
 

@@ -7,7 +7,7 @@ use super::tree::{File, Tree};
 use toml::{Table, Value};
 
 /// Every crate of the workspace, with the workspace crates that it may depend on.
-const EDGES: [(&str, &[&str]); 27] = [
+const EDGES: [(&str, &[&str]); 28] = [
     ("listen", &[]),
     ("connect", &[]),
     ("store", &[]),
@@ -22,6 +22,7 @@ const EDGES: [(&str, &[&str]); 27] = [
     ("analyze", &["store", "store-s3", "harness"]),
     ("meta", &["store"]),
     ("meta-disk", &["meta", "sst", "log"]),
+    ("meta-postgres", &["meta", "store", "connect"]),
     ("backup", &["meta", "sst", "log", "store"]),
     ("batch", &["meta", "sst", "log", "store"]),
     ("vfs", &["meta", "store", "staging"]),
@@ -58,6 +59,7 @@ const EDGES: [(&str, &[&str]); 27] = [
             "log",
             "meta",
             "meta-disk",
+            "meta-postgres",
             "backup",
             "vfs",
             "fuse",
@@ -85,7 +87,7 @@ const EDGES: [(&str, &[&str]); 27] = [
 const TEST_ONLY: [&str; 5] = ["servers", "sim", "store-s3", "store-dir", "meta-disk"];
 
 /// External crates that only some crates may use.
-const RESTRICTED: [(&str, &[&str]); 12] = [
+const RESTRICTED: [(&str, &[&str]); 13] = [
     ("fuser", &["fuse"]),
     ("clap", &["cli", "xtask", "bench"]),
     ("indicatif", &["cli", "xtask", "bench"]),
@@ -95,12 +97,13 @@ const RESTRICTED: [(&str, &[&str]); 12] = [
         "hyper-util",
         &["listen", "connect", "store-s3", "events", "sources", "s3", "views", "servers", "bench"],
     ),
-    ("rustls", &["listen", "connect", "store-s3", "s3", "views", "cli", "servers", "sources"]),
+    ("rustls", &["listen", "connect", "store-s3", "meta-postgres", "s3", "views", "cli", "servers", "sources"]),
     ("quick-xml", &["s3", "store-s3"]),
     ("s3s", &["s3"]),
     ("granit-parser", &["views"]),
     ("io-uring", &["drive"]),
     ("rust-rocksdb", &["meta-disk"]),
+    ("tokio-postgres", &["meta-postgres"]),
 ];
 
 /// Checks that crates depend only on the crates that [`EDGES`] allows.
