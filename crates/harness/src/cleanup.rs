@@ -13,7 +13,7 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Output, Stdio};
 
 const SCRIPT: &str = r#"
-trap '' INT TERM HUP
+trap '' INT TERM HUP PIPE
 undo=
 while IFS= read -r line; do
   case $line in
@@ -29,7 +29,10 @@ patiently() {
     sleep 0.1
   done
 }
-is_gone() { ! kill -0 "-$1"; }
+# A process that has ended may wait for its parent for long; it is gone all the same.
+is_gone() {
+  ! cat /proc/[0-9]*/stat | sed 's/.*) //' | awk -v group="$1" '$3 == group && $1 !~ /[ZX]/ { found = 1 } END { exit !found }'
+}
 has_no_process() { [ ! -e "$1" ] || { xargs -r kill -9 <"$1/cgroup.procs"; rmdir -- "$1"; }; }
 is_unmounted() { umount -- "$1" || ! mountpoint -q -- "$1"; }
 has_no_mount_below() {
@@ -100,7 +103,8 @@ impl CleanupProcess {
     /// # Errors
     /// If there is no `/bin/sh`.
     pub fn new() -> Result<Self, Error> {
-        // Errors of the commands are ignored, as resources may be gone already. Actions that failed are reported on descriptor 3.
+        // Errors of the commands are ignored, as resources may be gone already. Actions that failed are reported on descriptor 3, which has no
+        // reader once this process is killed: a broken pipe must not end the cleanup.
         let script = format!("exec 3>&1 1>/dev/null 2>/dev/null\n{SCRIPT}");
         let shell = Command::new("/bin/sh")
             .args(["-c", &script, "tenon-cleanup"])
@@ -196,6 +200,26 @@ mod tests {
         drop(cleanup);
         assert!(!waited.join().unwrap().success());
         assert!(!outer.exists() && kept.exists());
+    }
+
+    /// A regression test: the report of an action that failed ended the cleanup of a process that was killed, because nobody read it, and
+    /// what was left kept running. It needs root, and half a minute until the action is given up.
+    #[test]
+    fn cleanup_goes_on_after_an_action_that_fails_when_nobody_reads_its_report() {
+        let root = tempfile::tempdir().unwrap();
+        let (kept, busy) = (root.path().join("kept"), root.path().join("busy"));
+        std::fs::create_dir(&kept).unwrap();
+        std::fs::create_dir(&busy).unwrap();
+        let mut mount = Command::new("mount");
+        assert!(mount.args(["-t", "tmpfs", "test"]).arg(&busy).status().unwrap().success());
+        let mut cleanup = CleanupProcess::new().unwrap();
+        cleanup.register(&CleanupAction::Unmount(&busy)).unwrap();
+        cleanup.register(&CleanupAction::Remove(&kept)).unwrap();
+        cleanup.register(&CleanupAction::Remove(&busy)).unwrap();
+        drop(cleanup.shell.stdout.take());
+        drop(cleanup);
+        let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+        assert!(!kept.exists() && !mounts.contains(&busy.display().to_string()));
     }
 
     /// A file system on a loop device, whose file is on another mount. It needs root.
