@@ -37,7 +37,7 @@ const KILLS: usize = 20;
 /// Repeats of a run that is killed: no machine finishes them before the last kill.
 const ENDLESS_REPEATS: u32 = 10_000;
 /// Maximum wait for what a slow machine does.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(240);
 
 /// Runs in a process of its own, which [`KilledRun`] starts and kills.
 #[test]

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Output, Stdio};
 
 const SCRIPT: &str = r#"
-trap '' INT TERM HUP
+trap '' INT TERM HUP PIPE
 undo=
 while IFS= read -r line; do
   case $line in
@@ -21,15 +21,20 @@ while IFS= read -r line; do
     *) undo=$(printf '%s\n%s' "$line" "$undo") ;;
   esac
 done
+# Tries a command for so many tenths of a second.
 patiently() {
-  tries=0
+  tries=$1
+  shift
   until "$@"; do
-    tries=$((tries + 1))
-    [ "$tries" -lt 300 ] || return 1
+    tries=$((tries - 1))
+    [ "$tries" -gt 0 ] || return 1
     sleep 0.1
   done
 }
-is_gone() { ! kill -0 "-$1"; }
+# A process that has ended may wait for its parent for long; it is gone all the same.
+is_gone() {
+  ! cat /proc/[0-9]*/stat | sed 's/.*) //' | awk -v group="$1" '$3 == group && $1 !~ /[ZX]/ { found = 1 } END { exit !found }'
+}
 has_no_process() { [ ! -e "$1" ] || { xargs -r kill -9 <"$1/cgroup.procs"; rmdir -- "$1"; }; }
 is_unmounted() { umount -- "$1" || ! mountpoint -q -- "$1"; }
 has_no_mount_below() {
@@ -48,12 +53,13 @@ is_detached() {
 printf '%s\n' "$undo" | while IFS= read -r line; do
   what=${line%% *} which=${line#* }
   case $what in
-    kill) kill -9 "-$which"; patiently is_gone "$which" ;;
-    group) patiently has_no_process "$which" ;;
-    umount) patiently is_unmounted "$which" || umount -l -- "$which" ;;
-    below) patiently has_no_mount_below "$which" || has_no_mount_below "$which" -l ;;
-    detach) patiently is_detached "$which" ;;
-    remove) patiently rm -rf --one-file-system -- "$which" ;;
+    kill) kill -9 "-$which"; patiently 300 is_gone "$which" ;;
+    group) patiently 300 has_no_process "$which" ;;
+    umount) patiently 300 is_unmounted "$which" || umount -l -- "$which" ;;
+    below) patiently 300 has_no_mount_below "$which" || has_no_mount_below "$which" -l ;;
+    detach) patiently 300 is_detached "$which" ;;
+    # Other cleanup processes may have mounts below to give up before.
+    remove) patiently 1800 rm -rf --one-file-system -- "$which" ;;
   esac || echo "could not $what $which" >&3
 done
 "#;
@@ -100,7 +106,8 @@ impl CleanupProcess {
     /// # Errors
     /// If there is no `/bin/sh`.
     pub fn new() -> Result<Self, Error> {
-        // Errors of the commands are ignored, as resources may be gone already. Actions that failed are reported on descriptor 3.
+        // Errors of the commands are ignored, as resources may be gone already. Actions that failed are reported on descriptor 3, which has no
+        // reader once this process is killed: a broken pipe must not end the cleanup.
         let script = format!("exec 3>&1 1>/dev/null 2>/dev/null\n{SCRIPT}");
         let shell = Command::new("/bin/sh")
             .args(["-c", &script, "tenon-cleanup"])
@@ -196,6 +203,23 @@ mod tests {
         drop(cleanup);
         assert!(!waited.join().unwrap().success());
         assert!(!outer.exists() && kept.exists());
+    }
+
+    /// A regression test: the report of an action that failed ended the cleanup of a process that was killed, because nobody read it, and
+    /// what was left kept running. Half a minute passes until the action is given up.
+    #[test]
+    fn cleanup_goes_on_after_an_action_that_fails_when_nobody_reads_its_report() {
+        let root = tempfile::tempdir().unwrap();
+        let (kept, full) = (root.path().join("kept"), root.path().join("full"));
+        std::fs::create_dir_all(full.join("file")).unwrap();
+        std::fs::create_dir(&kept).unwrap();
+        let mut cleanup = CleanupProcess::new().unwrap();
+        cleanup.register(&CleanupAction::Remove(&kept)).unwrap();
+        // No control group: the directory is not empty.
+        cleanup.register(&CleanupAction::RemoveGroup(&full)).unwrap();
+        drop(cleanup.shell.stdout.take());
+        drop(cleanup);
+        assert!(!kept.exists() && full.exists());
     }
 
     /// A file system on a loop device, whose file is on another mount. It needs root.
