@@ -36,6 +36,9 @@ const PACKAGE: &str = "TENON_BENCH_TEST_PACKAGE";
 const KILLS: usize = 20;
 /// Repeats of a run that is killed: no machine finishes them before the last kill.
 const ENDLESS_REPEATS: u32 = 10_000;
+/// Time without a trace after which nothing is left. A mount that the kernel had begun may appear late, and a cleanup process that had just
+/// been started is not known.
+const QUIET: Duration = Duration::from_secs(3);
 /// Maximum wait for what a slow machine does.
 const PATIENCE: Duration = Duration::from_secs(240);
 
@@ -96,9 +99,10 @@ impl KilledRun {
             thread::sleep(Duration::from_millis(2));
         }
         let span = running.elapsed();
+        let cleanup = cleanup_processes_of(child.id());
         child.kill().unwrap();
         child.wait().unwrap();
-        wait_until_removed(&self.bench_run, child.id());
+        wait_until_removed(&self.bench_run, child.id(), &cleanup);
         self.bench_run.check_nothing_is_left();
         assert_eq!(control_groups_of(child.id()), Vec::<PathBuf>::new());
         span
@@ -152,19 +156,38 @@ fn control_groups_of(pid: u32) -> Vec<PathBuf> {
     below(Path::new("/sys/fs/cgroup"), &format!("tenon-bench-{pid}-"))
 }
 
+/// Returns the state of a process and its parent (proc_pid_stat(5)), if it exists.
+fn stat_of(pid: u32) -> Option<(String, u32)> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let mut fields = text.rsplit(") ").next()?.split(' ');
+    Some((fields.next()?.to_owned(), fields.next()?.parse().ok()?))
+}
+
+/// Returns the cleanup processes of a process of the testbed.
+fn cleanup_processes_of(parent: u32) -> Vec<u32> {
+    let names = std::fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.file_name());
+    let pids = names.filter_map(|name| name.to_str()?.parse().ok());
+    let is_cleanup = |pid: &u32| {
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        stat_of(*pid).is_some_and(|(_, own)| own == parent) && line.ends_with(b"tenon-cleanup\0")
+    };
+    pids.filter(is_cleanup).collect()
+}
+
 /// Waits until the cleanup processes of a killed run, the process `pid`, have done their work.
-fn wait_until_removed(bench_run: &BenchRun, pid: u32) {
+fn wait_until_removed(bench_run: &BenchRun, pid: u32, cleanup: &[u32]) {
     let scratch = bench_run.plan.scratch.display().to_string();
+    let works = |pid: &u32| stat_of(*pid).is_some_and(|(state, _)| state != "Z");
     let is_left = || {
         let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
         mounts.contains(&scratch)
             || has_process_in(&scratch)
             || !control_groups_of(pid).is_empty()
             || std::fs::read_dir(&scratch).is_ok_and(|dir| dir.count() > 0)
+            || cleanup.iter().any(works)
     };
-    // Cleanup processes work side by side, and pause between tries.
     let (waiting, mut quiet) = (Stopwatch::start(), Stopwatch::start());
-    while quiet.elapsed() < Duration::from_millis(400) && waiting.elapsed() < PATIENCE {
+    while quiet.elapsed() < QUIET && waiting.elapsed() < PATIENCE {
         if is_left() {
             quiet = Stopwatch::start();
         }
