@@ -34,6 +34,8 @@ fn a_stopped_run_continues_where_it_ended() {
 const DIR: &str = "TENON_BENCH_TEST_RUN";
 const PACKAGE: &str = "TENON_BENCH_TEST_PACKAGE";
 const KILLS: usize = 20;
+/// A kill of a package with two mounts and a loop device takes ten seconds.
+const LOOP_DEVICE_KILLS: usize = 5;
 /// Repeats of a run that is killed: no machine finishes them before the last kill.
 const ENDLESS_REPEATS: u32 = 10_000;
 /// Time without a trace after which nothing is left. A mount that the kernel had begun may appear late, and a cleanup process that had just
@@ -110,11 +112,11 @@ impl KilledRun {
 
     /// Kills the run at random moments of its first two sessions. Each run goes on where the one before was killed, and so does one that
     /// may end.
-    fn check(mut self) {
+    fn check(mut self, kills: usize) {
         // The kills take as long as this machine needs for two sessions.
         let span = self.kill_at(|_| self.measured() >= 4);
         let mut measured = self.measured();
-        for _ in 0..KILLS {
+        for _ in 0..kills {
             let moment = span.mul_f64(RandomState::new().hash_one(()) as f64 / u64::MAX as f64);
             self.kill_at(|running| running >= moment);
             assert!(self.measured() >= measured, "results are lost");
@@ -130,14 +132,14 @@ impl KilledRun {
 
 #[test]
 fn nothing_is_left_after_a_kill() {
-    KilledRun::new("fake").check();
+    KilledRun::new("fake").check(KILLS);
 }
 
 /// A package with two mounts, of which one is on a loop device of a file on the other.
 #[test]
 fn no_loop_device_is_left_after_a_kill() {
     install("s3backer");
-    KilledRun::new("s3backer").check();
+    KilledRun::new("s3backer").check(LOOP_DEVICE_KILLS);
 }
 
 /// Returns the control groups that a process of the testbed made.

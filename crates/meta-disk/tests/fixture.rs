@@ -1,10 +1,10 @@
 //! Helpers to open engines, read their contents, and copy or damage their files.
 
-use meta::{Applied, FsError, Ino, Inode, Kind};
 use meta::{
     Commit, CommitError, Effect, Engine, LogCap, LoggedOp, Moment, Op, OpContext, OpRecord, Origin, Reader,
-    Rows, RunRecord, Seqno, Staged, namespace,
+    Rows, RunRecord, Seqno,
 };
+use meta::{Ino, Inode, Kind};
 use meta_disk::{DiskEngine, EngineOptions, OpenError, TableLayer};
 use std::cell::Cell;
 use std::fs;
@@ -107,15 +107,6 @@ pub(crate) fn ingest(
     }
     ops.iter().for_each(|record| run.log(record).unwrap());
     run.finish().unwrap().ingest(record)
-}
-
-/// Commits an op without a [`Namespace`](meta::Namespace), which would lease inode numbers.
-pub(crate) fn commit_op(engine: &dyn Engine, context: &OpContext, op: &Op) -> Result<Applied, FsError> {
-    let mut txn = Staged::new(engine);
-    let applied = namespace::apply(&mut txn, context, op)?;
-    txn.keep_op(context, op, &applied);
-    engine.commit(txn.into_commit()).unwrap();
-    Ok(applied)
 }
 
 /// Copies the files as the kernel has them now: the most that a loss of power would leave.
