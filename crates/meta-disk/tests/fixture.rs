@@ -1,10 +1,9 @@
 //! Helpers to open engines, read their contents, and copy or damage their files.
 
 use meta::{
-    Commit, CommitError, Effect, Engine, LogCap, LoggedOp, Moment, Op, OpContext, OpRecord, Origin, Reader,
-    Rows, RunRecord, Seqno,
+    Commit, CommitError, Effect, Engine, Ino, LogCap, LoggedOp, Moment, Op, OpContext, OpRecord, Origin,
+    Reader, Rows, RunRecord, Seqno,
 };
-use meta::{Ino, Inode, Kind};
 use meta_disk::{DiskEngine, EngineOptions, OpenError, TableLayer};
 use std::cell::Cell;
 use std::fs;
@@ -144,28 +143,4 @@ pub(crate) fn invert_byte(path: &Path, at: usize) {
     let mut bytes = fs::read(path).unwrap();
     bytes[at] ^= 0xff;
     fs::write(path, bytes).unwrap();
-}
-
-/// Returns an empty directory with this number.
-pub(crate) fn directory(number: u64) -> Inode {
-    let at = Timestamp(5);
-    Inode {
-        ino: Ino(number),
-        kind: Kind::Directory,
-        mode: 0o755,
-        uid: 0,
-        gid: 0,
-        nlink: 2,
-        rdev: 0,
-        size_bytes: 0,
-        atime: at,
-        mtime: at,
-        ctime: at,
-        btime: at,
-        home: None,
-        content: meta::Content::EMPTY,
-        target: None,
-        exact: true,
-        observed_at: Moment::default(),
-    }
 }

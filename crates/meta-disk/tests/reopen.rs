@@ -1,6 +1,7 @@
 //! The state of an engine after it is closed and opened again.
 
-use crate::fixture::{ALL, directory, ingest, log, open, open_with_log, options, purge, put, table};
+use crate::fixture::{ALL, ingest, log, open, open_with_log, options, purge, put, table};
+use meta::conformance::directory;
 use meta::{
     Commit, Condition, Engine, Ino, LogCap, LogError, Merge, Reader, RunRecord, Seqno, codec, schema,
 };

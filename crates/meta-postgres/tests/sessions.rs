@@ -3,38 +3,13 @@
 use crate::fixture::{Volume, impatient, put, shared_server, table};
 use crate::relay::{Mode, Relay};
 use meta::codec::{decode_inode, encode_inode};
-use meta::{
-    Commit, CommitError, Content, Engine, EngineError, Ino, Inode, Kind, Merge, Moment, Reader, schema,
-};
+use meta::conformance::directory;
+use meta::{Commit, CommitError, Engine, EngineError, Ino, Merge, Reader, schema};
 use meta_postgres::{Address, OpenError, PostgresEngine, PostgresOptions};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
-use store::{Entropy, Timestamp};
-
-/// Returns a directory without entries.
-fn directory() -> Inode {
-    let at = Timestamp(5);
-    Inode {
-        ino: Ino(1),
-        kind: Kind::Directory,
-        mode: 0o755,
-        uid: 0,
-        gid: 0,
-        nlink: 2,
-        rdev: 0,
-        size_bytes: 0,
-        atime: at,
-        mtime: at,
-        ctime: at,
-        btime: at,
-        home: None,
-        content: Content::EMPTY,
-        target: None,
-        exact: true,
-        observed_at: Moment::default(),
-    }
-}
+use store::Entropy;
 
 /// Returns a commit that adds a link to the directory. A second application of it would be noticed.
 fn add_link() -> Commit {
@@ -42,7 +17,7 @@ fn add_link() -> Commit {
 }
 
 fn put_directory(engine: &PostgresEngine) {
-    let puts = vec![(schema::inode(Ino(1)), encode_inode(&directory()).into())];
+    let puts = vec![(schema::inode(Ino(1)), encode_inode(&directory(1)).into())];
     engine.commit(Commit { puts, ..Commit::default() }).unwrap();
 }
 

@@ -4,7 +4,7 @@ use super::{Broken, Case, Factory, Outcome, at_version, equal, fresh, holds, onl
 use crate::codec::{decode_inode, encode_inode};
 use crate::engine::{Commit, Engine};
 use crate::error::CommitError;
-use crate::{Content, Ino, Inode, Kind, Merge, Moment};
+use crate::{Ino, Inode, Merge, Moment};
 use store::Timestamp;
 
 pub(super) const CASES: &[Case] = &[
@@ -18,25 +18,8 @@ const KEY: &str = "I";
 
 fn inode(nlink: u32, time: i64) -> Inode {
     let time = Timestamp(time);
-    Inode {
-        ino: Ino(0),
-        kind: Kind::Directory,
-        mode: 0o755,
-        uid: 0,
-        gid: 0,
-        nlink,
-        rdev: 0,
-        size_bytes: 0,
-        atime: time,
-        mtime: time,
-        ctime: time,
-        btime: time,
-        home: None,
-        content: Content::EMPTY,
-        target: None,
-        exact: true,
-        observed_at: Moment { mount: 1, nanos: 100 },
-    }
+    let observed_at = Moment { mount: 1, nanos: 100 };
+    Inode { nlink, atime: time, mtime: time, ctime: time, btime: time, observed_at, ..super::directory(0) }
 }
 
 pub(super) fn put_inode(engine: &dyn Engine) -> Outcome {

@@ -21,7 +21,7 @@ mod reads;
 
 use crate::engine::{Commit, Condition, Engine, LogCap, OpRecord};
 use crate::record::{Seqno, Value};
-use crate::{Effect, EngineError, Ino, Moment, Op, OpContext, Origin, Refreshed};
+use crate::{Content, Effect, EngineError, Ino, Inode, Kind, Moment, Op, OpContext, Origin, Refreshed};
 use std::fmt;
 use std::sync::Arc;
 use store::Timestamp;
@@ -52,6 +52,30 @@ pub struct Failure {
     pub case: &'static str,
     /// The difference from the expected behaviour.
     pub what: String,
+}
+
+/// Returns the inode of a directory without entries, as a value of records in tests of engines.
+pub fn directory(number: u64) -> Inode {
+    let at = Timestamp(5);
+    Inode {
+        ino: Ino(number),
+        kind: Kind::Directory,
+        mode: 0o755,
+        uid: 0,
+        gid: 0,
+        nlink: 2,
+        rdev: 0,
+        size_bytes: 0,
+        atime: at,
+        mtime: at,
+        ctime: at,
+        btime: at,
+        home: None,
+        content: Content::EMPTY,
+        target: None,
+        exact: true,
+        observed_at: Moment::default(),
+    }
 }
 
 /// Runs all cases. Fails with the first failure.

@@ -4,10 +4,11 @@
 #![expect(clippy::unwrap_used, reason = "a failure of the model is a failure of a test")]
 
 use crate::namespace::ops::{OpSource, moment};
+use meta::conformance::directory;
 use meta::{
-    Applied, Commit, CommitError, Condition, Content, Effect, Engine, FsError, Ino, Inode, KeyRange, Kind,
-    LogCap, LoggedOp, MemoryEngine, Merge, Moment, Namespace, Op, OpContext, OpRecord, Origin, Reader, Rows,
-    RunRecord, Seqno, Staged, Value, codec, invariants, namespace, schema,
+    Applied, Commit, CommitError, Condition, Effect, Engine, FsError, Ino, KeyRange, LogCap, LoggedOp,
+    MemoryEngine, Merge, Moment, Namespace, Op, OpContext, OpRecord, Origin, Reader, Rows, RunRecord, Seqno,
+    Staged, Value, codec, invariants, namespace, schema,
 };
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -173,7 +174,7 @@ impl<'o, E: Engine> EnginePair<'o, E> {
 
     fn value(&self, key: &[u8]) -> Value {
         if key[0] == b'I' && self.below(8) > 0 {
-            return codec::encode_inode(&directory()).into();
+            return codec::encode_inode(&directory(1)).into();
         }
         self.entropy.next_u64().to_be_bytes()[..self.below(9) as usize].into()
     }
@@ -244,29 +245,5 @@ fn kind(error: CommitError) -> &'static str {
     match error {
         CommitError::Conflict => "conflict",
         CommitError::Engine(_) => "error",
-    }
-}
-
-/// Returns an empty directory.
-fn directory() -> Inode {
-    let at = Timestamp(5);
-    Inode {
-        ino: Ino(1),
-        kind: Kind::Directory,
-        mode: 0o755,
-        uid: 0,
-        gid: 0,
-        nlink: 2,
-        rdev: 0,
-        size_bytes: 0,
-        atime: at,
-        mtime: at,
-        ctime: at,
-        btime: at,
-        home: None,
-        content: Content::EMPTY,
-        target: None,
-        exact: true,
-        observed_at: Moment::default(),
     }
 }

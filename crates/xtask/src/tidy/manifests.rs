@@ -97,7 +97,10 @@ const RESTRICTED: [(&str, &[&str]); 13] = [
         "hyper-util",
         &["listen", "connect", "store-s3", "events", "sources", "s3", "views", "servers", "bench"],
     ),
-    ("rustls", &["listen", "connect", "store-s3", "meta-postgres", "s3", "views", "cli", "servers", "sources"]),
+    (
+        "rustls",
+        &["listen", "connect", "store-s3", "meta-postgres", "s3", "views", "cli", "servers", "sources"],
+    ),
     ("quick-xml", &["s3", "store-s3"]),
     ("s3s", &["s3"]),
     ("granit-parser", &["views"]),
