@@ -35,7 +35,7 @@ pub use error::{Error, Result};
 pub use exporter::{Cause, ChangeWatch, Exporter, ExporterStatus, Parts, Point, Settings};
 pub use fence::{Generation, check as check_holder, take_over};
 pub use keys::{Epoch, Keys, Lineage};
-pub use listing::{Listing, lineages};
+pub use listing::{Listing, lineages, newest_lineage};
 pub use manifest::About;
 pub use restore::{Choice, MakeEngine, Progress, Restored, restore};
 pub use verify::{Verified, verify};

@@ -56,6 +56,23 @@ pub async fn lineages(store: &dyn ObjectStore, keys: &Keys) -> Result<Vec<Lineag
     Ok(entries.into_iter().filter_map(lineage).collect())
 }
 
+/// Returns the lineage with the newest complete snapshot, among those that are wanted, and its parts.
+pub async fn newest_lineage(
+    store: &dyn ObjectStore,
+    keys: &Keys,
+    is_wanted: impl Fn(Lineage) -> bool,
+) -> Result<Option<(Lineage, Listing)>> {
+    let mut newest: Option<(Timestamp, Lineage, Listing)> = None;
+    for lineage in lineages(store, keys).await?.into_iter().filter(|lineage| is_wanted(*lineage)) {
+        let listing = Listing::read(store, keys, lineage).await?;
+        let Some(at) = listing.newest_at() else { continue };
+        if newest.as_ref().is_none_or(|(known, ..)| *known < at) {
+            newest = Some((at, lineage, listing));
+        }
+    }
+    Ok(newest.map(|(_, lineage, listing)| (lineage, listing)))
+}
+
 impl Listing {
     /// Lists the parts of a lineage.
     pub async fn read(store: &dyn ObjectStore, keys: &Keys, lineage: Lineage) -> Result<Self> {

@@ -5,7 +5,7 @@
 
 use crate::fill::{Fill, Replay};
 use crate::keys::{Keys, Lineage, Part};
-use crate::listing::{Complete, Listing, lineages};
+use crate::listing::{Complete, Listing, newest_lineage};
 use crate::manifest::Manifest;
 use crate::snapshot::{read, read_manifest, read_table};
 use crate::{About, Error, Result, segment};
@@ -66,7 +66,9 @@ pub async fn restore(
     make_engine: &mut MakeEngine<'_>,
     mut on_progress: impl FnMut(Progress),
 ) -> Result<(Restored, Arc<dyn Engine>)> {
-    let (lineage, listing) = choose_lineage(store, keys, choice.lineage).await?;
+    let wanted = |lineage| choice.lineage.is_none_or(|wanted| wanted == lineage);
+    let newest = newest_lineage(store, keys, wanted).await?;
+    let (lineage, listing) = newest.ok_or_else(|| Error::NoBackup(String::new()))?;
     let backup = Backup { store, keys, lineage, listing };
     let complete = backup.listing.complete();
     let is_wanted = |one: &&Complete| choice.before.is_none_or(|before| one.at <= before);
@@ -100,27 +102,6 @@ pub async fn restore(
     }
     let reason = if problems.is_empty() { String::new() } else { format!(": {}", problems.join("; ")) };
     Err(Error::NoBackup(reason))
-}
-
-/// Returns the given lineage, or the one with the newest snapshot.
-async fn choose_lineage(
-    store: &dyn ObjectStore,
-    keys: &Keys,
-    wanted: Option<Lineage>,
-) -> Result<(Lineage, Listing)> {
-    let mut found: Option<(Option<Timestamp>, Lineage, Listing)> = None;
-    for lineage in lineages(store, keys).await? {
-        if wanted.is_some_and(|wanted| wanted != lineage) {
-            continue;
-        }
-        let listing = Listing::read(store, keys, lineage).await?;
-        let newest_at = listing.newest_at();
-        if newest_at.is_some() && found.as_ref().is_none_or(|(at, ..)| *at < newest_at) {
-            found = Some((newest_at, lineage, listing));
-        }
-    }
-    let (_, lineage, listing) = found.ok_or_else(|| Error::NoBackup(String::new()))?;
-    Ok((lineage, listing))
 }
 
 /// A lineage in a bucket.

@@ -1,6 +1,6 @@
 //! Verification of a batch by its rows: canonical ops that lead to them are derived, checked and applied. The job's own ops are not read.
 //!
-//! Whatever the rows say, an accepted batch is the effect of ops that `meta::access` permits to the user and that `apply` has carried out, in
+//! An accepted batch is the effect of ops that `meta::access` permits to the user and that `apply` has carried out, whatever its rows say, in
 //! the order in which they are logged: directories top-down with their entries, then links, extended attributes and attributes. Rows are
 //! never believed. They are the source from which ops are guessed, and a wrong guess makes other rows than those that were claimed.
 //!

@@ -81,11 +81,7 @@ impl<'a> Group<'a> {
     }
 
     fn check_conditions(&self, commit: &Commit) -> Result<(), CommitError> {
-        let mut keys = commit.puts.iter().map(|(key, _)| key).chain(&commit.deletes);
-        if let Some(key) = keys.find(|key| schema::is_kept_by_engines(key)) {
-            let text = format!("the key '{}' is reserved for the engine", key.escape_ascii());
-            return Err(EngineError::Unavailable(text).into());
-        }
+        commit.written_keys().try_for_each(schema::check_writable)?;
         let mut own = None;
         for condition in &commit.conditions {
             let holds = match condition {
@@ -93,7 +89,7 @@ impl<'a> Group<'a> {
                 Condition::Present { key } => self.version(key)?.is_some(),
                 Condition::Absent { key } => self.version(key)?.is_none(),
                 Condition::RangeEmpty(range) => {
-                    self.is_empty(range, own.get_or_insert_with(|| keys_written_by(commit)))?
+                    self.is_empty(range, own.get_or_insert_with(|| commit.written_keys().collect()))?
                 }
             };
             if !holds {
@@ -151,9 +147,4 @@ impl<'a> Group<'a> {
         let done = merged.into_iter().map(|(key, outcome)| Ok((key, outcome?)));
         Ok(done.collect::<Result<_, EngineError>>()?)
     }
-}
-
-fn keys_written_by(commit: &Commit) -> BTreeSet<&[u8]> {
-    let puts = commit.puts.iter().map(|(key, _)| key.as_slice());
-    puts.chain(commit.deletes.iter().map(Vec::as_slice)).collect()
 }

@@ -9,7 +9,8 @@ use crate::row;
 use crate::row::Changes;
 use crate::tables::Tables;
 use meta::{
-    CommitError, EngineError, LogPager, LoggedRun, OpRecord, Run, RunBuilder, RunRecord, Seqno, schema,
+    CommitError, EngineError, LogPager, LoggedRun, OpRecord, Run, RunBuilder, RunKeys, RunRecord, Seqno,
+    schema,
 };
 
 /// Rows and bytes up to which the rows of a run stay in memory and are written like those of another commit.
@@ -23,7 +24,7 @@ pub(crate) struct NewRun<'e> {
     log: NewPart<'e>,
     pager: LogPager,
     version: Seqno,
-    last_key: Vec<u8>,
+    keys: RunKeys,
     /// The buffer in which rows are encoded.
     row: Vec<u8>,
 }
@@ -37,23 +38,9 @@ impl<'e> NewRun<'e> {
             log: NewPart::default(),
             pager: LogPager::new(version),
             version,
-            last_key: Vec::new(),
+            keys: RunKeys::default(),
             row: Vec::new(),
         })
-    }
-
-    /// Checks a key and remembers it as the last one.
-    fn admit_key(&mut self, key: &[u8]) -> Result<(), EngineError> {
-        let is_first = self.rows.is_empty();
-        if !is_first && self.last_key.as_slice() >= key {
-            return Err(EngineError::Unavailable("the keys of a run must ascend".into()));
-        }
-        if schema::is_kept_by_engines(key) {
-            return Err(EngineError::Unavailable("a key of a run is reserved for the engine".into()));
-        }
-        self.last_key.clear();
-        self.last_key.extend_from_slice(key);
-        Ok(())
     }
 
     fn add_page(&mut self, page: Option<(u32, Vec<u8>)>) -> Result<(), EngineError> {
@@ -64,13 +51,13 @@ impl<'e> NewRun<'e> {
 
 impl<'e> RunBuilder<'e> for NewRun<'e> {
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), EngineError> {
-        self.admit_key(key)?;
+        self.keys.add(key)?;
         row::encode_into(&mut self.row, self.version, value);
         self.rows.add(self.applier.tables(), key, Some(&self.row))
     }
 
     fn delete(&mut self, key: &[u8]) -> Result<(), EngineError> {
-        self.admit_key(key)?;
+        self.keys.add(key)?;
         self.rows.add(self.applier.tables(), key, None)
     }
 
@@ -102,10 +89,6 @@ impl Default for NewPart<'_> {
 }
 
 impl<'e> NewPart<'e> {
-    fn is_empty(&self) -> bool {
-        matches!(self, Self::Few { rows, .. } if rows.is_empty())
-    }
-
     fn add(&mut self, tables: &'e Tables, key: &[u8], row: Option<&[u8]>) -> Result<(), EngineError> {
         match self {
             Self::Few { rows, bytes } => {

@@ -122,19 +122,19 @@ impl Group {
 
     /// Adds a commit and returns its number. After an error nothing is added.
     pub(crate) fn add(&mut self, commit: &Commit) -> Result<i32, EngineError> {
-        require_own_keys(written_keys(commit))?;
+        commit.written_keys().try_for_each(schema::check_writable)?;
         let nr = self.count + 1;
         self.checks.add(nr, &commit.conditions, &commit.merges)?;
         self.count = nr;
         self.bytes += bytes_of(commit);
         if self.checks.ranges.nr.last() == Some(&nr) {
-            for key in written_keys(commit) {
+            for key in commit.written_keys() {
                 self.checks.own.nr.push(nr);
-                self.checks.own.key.push(key.clone());
+                self.checks.own.key.push(key.to_vec());
             }
         }
         self.merged.extend(commit.merges.iter().map(|(key, _)| key.clone()));
-        self.written.extend(written_keys(commit).cloned());
+        self.written.extend(commit.written_keys().map(<[u8]>::to_vec));
         self.writes.add(nr, commit);
         Ok(nr)
     }
@@ -150,7 +150,7 @@ impl Group {
             Condition::Present { key } | Condition::Absent { key } => !self.written.contains(key),
             Condition::RangeEmpty(range) => !self.writes_into(range),
         });
-        let mut written = written_keys(commit);
+        let mut written = commit.written_keys();
         let mut merged = commit.merges.iter().map(|(key, _)| key);
         reads_old_state
             && written.all(|key| !self.written.contains(key) && !self.merged.contains(key))
@@ -243,24 +243,9 @@ pub(crate) fn number_of(run: &LoggedRun) -> i32 {
     i32::try_from(run.seqno_after(Seqno(0)).0).unwrap_or(i32::MAX)
 }
 
-/// Fails if a key belongs to the families of engines' own records, which other engines keep in the same table.
-pub(crate) fn require_own_keys<'k>(mut keys: impl Iterator<Item = &'k Vec<u8>>) -> Result<(), EngineError> {
-    match keys.find(|key| schema::is_kept_by_engines(key)) {
-        Some(key) => {
-            let text = format!("the key '{}' is reserved for the engine", key.escape_ascii());
-            Err(EngineError::Unavailable(text))
-        }
-        None => Ok(()),
-    }
-}
-
 /// Returns a sequence number as the database stores it.
 pub(crate) fn as_stored(seqno: Seqno) -> i64 {
     i64::try_from(seqno.0).unwrap_or(i64::MAX)
-}
-
-fn written_keys(commit: &Commit) -> impl Iterator<Item = &Vec<u8>> {
-    commit.puts.iter().map(|(key, _)| key).chain(&commit.deletes)
 }
 
 fn bytes_of(commit: &Commit) -> usize {

@@ -12,7 +12,7 @@ use crate::link::Link;
 use crate::mergeable::Sums;
 use crate::reads::{column, seqno};
 use meta::{
-    CommitError, EngineError, LogPager, LoggedRun, OpRecord, Run, RunBuilder, RunRecord, Seqno, schema,
+    CommitError, EngineError, LogPager, LoggedRun, OpRecord, Run, RunBuilder, RunKeys, RunRecord, Seqno,
 };
 use std::mem;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub(crate) struct NewRun<'e> {
     staged: StagedRun<'e>,
     pager: LogPager,
     batch: Batch,
-    last_key: Option<Vec<u8>>,
+    keys: RunKeys,
     records: u64,
     bytes: u64,
 }
@@ -59,22 +59,16 @@ impl<'e> NewRun<'e> {
             },
             pager: LogPager::new(version),
             batch: Batch::default(),
-            last_key: None,
+            keys: RunKeys::default(),
             records: 0,
             bytes: 0,
         })
     }
 
     fn add(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<(), EngineError> {
-        if self.last_key.as_deref().is_some_and(|last| last >= key) {
-            return Err(EngineError::Unavailable("the keys of a run must ascend".into()));
-        }
-        if schema::is_kept_by_engines(key) {
-            return Err(EngineError::Unavailable("a key of a run is reserved for the engine".into()));
-        }
+        self.keys.add(key)?;
         self.records += 1;
         self.count(key.len() + value.map_or(0, <[u8]>::len))?;
-        self.last_key = Some(key.to_vec());
         self.batch.add(key, value);
         if self.batch.is_full() { self.stage_batch() } else { Ok(()) }
     }

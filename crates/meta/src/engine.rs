@@ -140,6 +140,12 @@ impl Commit {
     pub fn is_check(&self) -> bool {
         self.puts.is_empty() && self.deletes.is_empty() && self.merges.is_empty() && self.ops.is_empty()
     }
+
+    /// Returns the keys that the commit writes or deletes, except by merges.
+    pub fn written_keys(&self) -> impl Iterator<Item = &[u8]> {
+        let puts = self.puts.iter().map(|(key, _)| key.as_slice());
+        puts.chain(self.deletes.iter().map(Vec::as_slice))
+    }
 }
 
 /// An op to log.

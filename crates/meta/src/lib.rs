@@ -61,5 +61,5 @@ pub use namespace::Namespace;
 pub use op::{Applied, AttrChanges, Effect, Observed, Op, OpContext, Origin, Refreshed, RenameHow, XattrHow};
 pub use quota::{Limits, Quota, Usage};
 pub use record::{KeyRange, Rows, Seqno, Value, Versioned};
-pub use run::{LOG_PAGE_OPS, LogPager, LoggedRun, Run, RunBuilder, RunRecord};
+pub use run::{LOG_PAGE_OPS, LogPager, LoggedRun, Run, RunBuilder, RunKeys, RunRecord};
 pub use txn::{Staged, Txn};

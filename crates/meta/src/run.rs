@@ -7,7 +7,7 @@ use crate::codec::append_to_log_page;
 use crate::engine::Condition;
 use crate::error::{CommitError, EngineError};
 use crate::record::Seqno;
-use crate::{Merge, OpRecord};
+use crate::{Merge, OpRecord, schema};
 use std::mem;
 
 /// Maximum ops in a page of a run's log. A page is the unit in which consumers of the log read the ops of a run.
@@ -77,6 +77,24 @@ impl LoggedRun {
     pub fn first_page_after(&self, cursor: Seqno, commit: Seqno) -> u32 {
         let read = cursor.0.saturating_add(self.pages.into()).saturating_sub(commit.0);
         u32::try_from(read).unwrap_or(u32::MAX)
+    }
+}
+
+/// Checks the keys of a run as they are added.
+#[derive(Debug, Default)]
+pub struct RunKeys {
+    last: Option<Vec<u8>>,
+}
+
+impl RunKeys {
+    /// Adds a key. Fails unless it is greater than the previous one and not reserved for the engine.
+    pub fn add(&mut self, key: &[u8]) -> Result<(), EngineError> {
+        if self.last.as_deref().is_some_and(|last| last >= key) {
+            return Err(EngineError::Unavailable("the keys of a run must ascend".into()));
+        }
+        schema::check_writable(key)?;
+        key.clone_into(self.last.get_or_insert_default());
+        Ok(())
     }
 }
 

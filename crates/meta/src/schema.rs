@@ -36,7 +36,7 @@
 //! compares the cost with attributes embedded in dentries.
 
 use crate::codec::DecodeError;
-use crate::{Ino, KeyRange, Name, Seqno};
+use crate::{EngineError, Ino, KeyRange, Name, Seqno};
 use std::ops::Range;
 use store::ObjectKey;
 
@@ -269,6 +269,17 @@ pub fn log_records(after: Seqno, to: Seqno) -> KeyRange {
 /// Returns whether a key belongs to a persistent engine's own records.
 pub fn is_kept_by_engines(key: &[u8]) -> bool {
     matches!(key.first(), Some(&(HEAD | RUN_LOG | CONSUMER | LOG)))
+}
+
+/// Fails for a key of a persistent engine's own records, which neither commits nor runs may write.
+pub fn check_writable(key: &[u8]) -> Result<(), EngineError> {
+    match is_kept_by_engines(key) {
+        true => {
+            let text = format!("the key '{}' is reserved for the engine", key.escape_ascii());
+            Err(EngineError::Unavailable(text))
+        }
+        false => Ok(()),
+    }
 }
 
 /// Returns the commit in the key of an op in the log.

@@ -169,7 +169,7 @@ impl Snapshots {
         {
             return Ok(Some(kept));
         }
-        // Whatever is cached of the level does not serve; it would take memory beside the new snapshot.
+        // The cached snapshot of the level, if there is one, does not cover `from` or is outdated. It would take memory beside the new one.
         self.lock().remove(prefix);
         let Some(snapshot) = read(tree, prefix, from, self.limits.window_names)? else { return Ok(None) };
         let snapshot = Arc::new(snapshot);

@@ -43,12 +43,12 @@ pub(crate) fn write(
         Ok(records)
     });
     let _ = fs::remove_file(&staged);
-    written.with_context(|| format!("cannot write {}", path.display()))
+    written.with_context(|| format!("cannot write the dump {}", path.display()))
 }
 
 /// Returns the path under which a file is written until it is complete.
 fn staging_path(path: &Path) -> Result<PathBuf> {
-    let name = path.file_name().with_context(|| format!("{} is not a file name", path.display()))?;
+    let name = path.file_name().with_context(|| format!("the path {} has no file name", path.display()))?;
     let mut staged = std::ffi::OsString::from(".");
     staged.push(name);
     staged.push(format!(".{}.new", std::process::id()));

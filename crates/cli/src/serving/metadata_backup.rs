@@ -9,7 +9,7 @@ use crate::metadata::{self, Metadata};
 use crate::process::context::ProcessContext;
 use crate::volume::Volume;
 use anyhow::{Result, anyhow};
-use backup::{Cause, ChangeWatch, Exporter, ExporterStatus, Keys, Lineage, Listing, Parts, Settings};
+use backup::{Cause, ChangeWatch, Exporter, ExporterStatus, Keys, Lineage, Parts, Settings};
 use staging::writeback::Writeback;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -116,13 +116,8 @@ pub(crate) async fn take_over_newest(
     store: &dyn ObjectStore,
     context: &ProcessContext,
 ) -> Result<Option<Identity>> {
-    let keys = keys(volume);
-    let mut newest = None;
-    for lineage in backup::lineages(store, &keys).await? {
-        let newest_at = Listing::read(store, &keys, lineage).await?.newest_at();
-        newest = newest.max(newest_at.map(|at| (at, lineage)));
-    }
-    let Some((_, lineage)) = newest else { return Ok(None) };
+    let newest = backup::newest_lineage(store, &keys(volume), |_| true).await?;
+    let Some((lineage, _)) = newest else { return Ok(None) };
     take_over(volume, store, lineage, context).await.map(Some)
 }
 

@@ -1,16 +1,17 @@
 //! Runs of the in-memory engine.
 
 use super::MemoryEngine;
+use crate::OpRecord;
 use crate::engine::Commit;
 use crate::error::{CommitError, EngineError};
 use crate::record::{Seqno, Value};
-use crate::run::{LogPager, Run, RunBuilder, RunRecord};
-use crate::{OpRecord, schema};
+use crate::run::{LogPager, Run, RunBuilder, RunKeys, RunRecord};
 
 /// A run in memory, while it is built and afterwards.
 pub(super) struct MemoryRun<'e> {
     engine: &'e MemoryEngine,
     version: Seqno,
+    keys: RunKeys,
     rows: Vec<(Vec<u8>, Option<Value>)>,
     pager: LogPager,
     pages: Vec<Vec<u8>>,
@@ -22,6 +23,7 @@ impl<'e> MemoryRun<'e> {
         Self {
             engine,
             version,
+            keys: RunKeys::default(),
             rows: Vec::new(),
             pager: LogPager::new(version),
             pages: Vec::new(),
@@ -30,12 +32,7 @@ impl<'e> MemoryRun<'e> {
     }
 
     fn add(&mut self, key: &[u8], row: Option<Value>) -> Result<(), EngineError> {
-        if self.rows.last().is_some_and(|(last, _)| last.as_slice() >= key) {
-            return Err(EngineError::Unavailable("the keys of a run must ascend".into()));
-        }
-        if schema::is_kept_by_engines(key) {
-            return Err(EngineError::Unavailable("a key of a run is reserved for the engine".into()));
-        }
+        self.keys.add(key)?;
         self.rows.push((key.to_vec(), row));
         Ok(())
     }
