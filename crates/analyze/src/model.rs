@@ -115,7 +115,7 @@ pub enum Measured<T> {
         #[serde(skip_serializing_if = "Option::is_none", default)]
         proxy_for: Option<String>,
     },
-    /// Not provided by this kernel.
+    /// Not available, mostly because this kernel does not provide it.
     NotAvailable {
         /// The reason, one line.
         why: String,
@@ -165,19 +165,20 @@ pub struct Request {
     /// Time when it completed (`block_rq_complete`), ns.
     pub completed_ns: u64,
     /// Id of the file that it belongs to; without a file, the id of the submitting thread with the top bit set. On a
-    /// file system, adjacent requests of one stream form a chain.
-    pub stream: u64,
+    /// file system, adjacent requests with one id form a chain.
+    #[serde(rename = "stream")]
+    pub file_or_thread: u64,
     /// Whether the data is on the medium at completion (FUA).
     pub forced: bool,
 }
 
 impl Request {
-    /// Bit that is set in stream ids of threads.
-    pub(crate) const THREAD_STREAM: u64 = 1 << 63;
+    /// Bit of [`file_or_thread`](Self::file_or_thread) that is set in ids of threads.
+    pub(crate) const THREAD: u64 = 1 << 63;
 
-    /// Whether the request belongs to a file.
+    /// Returns whether the request belongs to a file.
     pub fn is_of_file(&self) -> bool {
-        self.stream & Self::THREAD_STREAM == 0
+        self.file_or_thread & Self::THREAD == 0
     }
 }
 

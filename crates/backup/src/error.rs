@@ -47,8 +47,8 @@ pub enum Error {
     /// There is no complete backup to restore.
     #[error("there is no complete backup{0}")]
     NoBackup(String),
-    /// The records violate the rules of the namespace.
-    #[error("the op log does not continue the snapshot: {0}")]
+    /// Records or ops cannot be added to the engine: it is not empty, or an op violates the rules of the namespace.
+    #[error("cannot fill the metadata engine: {0}")]
     Inconsistent(String),
 }
 
@@ -85,7 +85,7 @@ impl From<FsError> for Error {
     }
 }
 
-/// Converts an error of a table that is written to memory.
+/// Converts an error of a table in memory that is being written, or read after its verification.
 impl From<sst::Error> for Error {
     fn from(error: sst::Error) -> Self {
         Self::Engine(EngineError::Corrupt(error.to_string()))

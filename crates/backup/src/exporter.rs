@@ -28,7 +28,8 @@ use store::{Clock, ObjectStore, Precondition, PutOptions, StoreError, Timestamp,
 /// The log consumer for which the engine keeps ops that are not in the backup yet.
 const CONSUMER: &str = "backup";
 
-/// The log consumer for which the engine keeps ops until the first snapshot of an epoch is stored.
+/// The log consumer for which the engine keeps ops until the first snapshot of an epoch is stored, and while a [`ChangeWatch`] waits
+/// for a reason to begin a backup.
 const CONSUMER_BEFORE_SNAPSHOT: &str = "backup-next";
 
 /// Ops read from the log at a time.
@@ -68,13 +69,14 @@ pub struct Settings {
 /// The reason for a pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cause {
-    /// The interval is over.
+    /// The interval between passes is over.
     Interval,
     /// The mount ends: what has changed since the last snapshot goes into a snapshot.
     End,
 }
 
-/// Input of [`Exporter::export`]: the segments that the exporter has read, and a snapshot if one is due.
+/// A pass that [`Exporter::begin`] has begun: a snapshot if one is due, and the commit up to which [`Exporter::export`] stores. The exporter
+/// itself has the segments.
 pub struct Point {
     snapshot: Option<(Arc<dyn Reader>, Seqno)>,
     read_at: Timestamp,
@@ -93,9 +95,9 @@ impl fmt::Debug for Point {
 pub struct ExporterStatus {
     /// The generation.
     pub generation: u32,
-    /// The moment as of which the backup is complete; `None` if there is none.
+    /// The moment as of which the backup is complete; `None` before the first pass that completed it, also if the bucket has a backup.
     pub current_at: Option<Timestamp>,
-    /// When the newest snapshot was taken.
+    /// When the newest snapshot was taken or, if an earlier process took it, was stored by the clock of the bucket.
     pub snapshot_at: Option<Timestamp>,
 }
 
@@ -123,8 +125,8 @@ pub struct Exporter {
 }
 
 impl Exporter {
-    /// Opens a lineage, and begins a generation of it. `has_changes` says whether the engine has changes that need a backup, if the
-    /// bucket has none that continues.
+    /// Opens a lineage, and begins a generation of it. `has_changes` says whether the engine has changes that need a backup; it counts only
+    /// if the backup in the bucket cannot be continued.
     ///
     /// # Errors
     /// [`Error::Superseded`] if another state directory has taken over the lineage.
@@ -190,14 +192,19 @@ impl Exporter {
         ExporterStatus { generation: generation.number, current_at: *current_at, snapshot_at: *snapshot_at }
     }
 
-    /// Returns the newest commit that the last pass has read. After a pass without anything to store, the backup is as good as one of this commit.
+    /// Returns the newest commit that the last pass has read. After a pass without anything to store, the backup is as good as one of this
+    /// commit.
     pub fn read_to(&self) -> Seqno {
         self.read
     }
 
-    /// Reads what is not in the backup yet. `None` if there is no reason to store anything.
+    /// Reads what is not in the backup yet. Returns `None` if there is no reason to store anything. Begins a new epoch if the fence is
+    /// missing in the bucket.
     ///
-    /// The returned commits are durable in the engine.
+    /// The commits of the returned pass are durable in the engine.
+    ///
+    /// # Errors
+    /// [`Error::Superseded`] if a later generation of the lineage has begun.
     pub async fn begin(&mut self, cause: Cause) -> Result<Option<Point>> {
         if !self.generation.is_newest(self.parts.store.as_ref()).await? {
             self.start_again().await?;
@@ -249,7 +256,7 @@ impl Exporter {
         if found.is_complete && self.stored.is_some() {
             self.pending.extend(found.segments);
         } else {
-            // The log is too long, or no longer complete: only a snapshot can continue the backup.
+            // The log is too long or no longer complete, or the epoch has no snapshot: only a snapshot can continue the backup.
             self.pending.clear();
             self.stored = None;
         }
@@ -344,7 +351,9 @@ impl Exporter {
     /// Deletes what the rotation no longer keeps. Parts that cannot be deleted now are deleted after the next snapshot.
     async fn rotate(&self) {
         if let Err(error) = self.delete_superfluous().await {
-            tracing::warn!("old parts of the backup stay in the bucket: {error}");
+            tracing::warn!(
+                "old parts of the backup cannot be deleted; they stay in the bucket until after the next snapshot: {error}"
+            );
         }
     }
 
@@ -373,7 +382,8 @@ impl ChangeWatch {
         Ok(Self { at })
     }
 
-    /// Returns whether there has been a change since the last call that only the metadata has.
+    /// Returns whether the log has a change that only the metadata has, after the ops that earlier calls found without one; also true if the
+    /// log no longer has all ops.
     pub fn has_changes(&mut self, engine: &dyn Engine) -> Result<bool> {
         loop {
             let page = match engine.log_after(self.at, PAGE_OPS) {
@@ -401,7 +411,8 @@ struct FoundOps {
     is_complete: bool,
 }
 
-/// Reads the ops after a commit, as segments of at most `room` bytes in total.
+/// Reads the ops after a commit, as segments. Returns none, and `is_complete: false`, if they take more than `room` bytes, or if the log no
+/// longer has all of them.
 fn read_log(engine: &dyn Engine, from: Seqno, room: u64) -> Result<FoundOps> {
     let head = engine.head();
     let mut writer = SegmentWriter::new(from);

@@ -52,7 +52,7 @@ pub(crate) async fn begin(
     replace(store, keys, lineage, holder, now, false).await
 }
 
-/// Checks that a state directory still has the newest generation of a lineage. Changes nothing.
+/// Checks that a state directory still has the newest generation of a lineage, or that the lineage has none. Changes nothing.
 ///
 /// # Errors
 /// [`Error::Superseded`] if another state directory has it.
@@ -146,6 +146,9 @@ fn superseded_by(record: &Record) -> Error {
 impl Generation {
     /// Checks that no later generation has begun. Returns false if the fence is missing, for example because someone has
     /// emptied the bucket.
+    ///
+    /// # Errors
+    /// [`Error::Superseded`] if a later generation has begun.
     pub(crate) async fn is_newest(&self, store: &dyn ObjectStore) -> Result<bool> {
         if store.find(&self.key).await?.is_some_and(|found| found.object.etag == self.etag) {
             return Ok(true);

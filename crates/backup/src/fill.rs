@@ -22,7 +22,7 @@ impl<'e> Fill<'e> {
         Ok(Self { run: engine.begin_run()?, records: 0 })
     }
 
-    /// Adds a record. Keys ascend.
+    /// Adds a record. Its key must be greater than that of the record before.
     pub(crate) fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), EngineError> {
         self.run.put(key, value)?;
         self.records += 1;
@@ -37,7 +37,7 @@ impl<'e> Fill<'e> {
     }
 }
 
-/// Applies ops of a log to the state to which they were applied before.
+/// Applies the ops of a log again, to an engine that has the state from before them.
 pub(crate) struct Replay<'e> {
     engine: &'e dyn Engine,
     /// The newest commit whose ops have been applied.
@@ -71,7 +71,7 @@ impl<'e> Replay<'e> {
             txn.keep_op(context, op, &applied);
         }
         let mut commit = txn.into_commit();
-        // The new engine's log begins with the changes that are made to it.
+        // The log of the filled engine begins with changes that are made after the restoration.
         commit.ops.clear();
         self.engine.commit(commit)?;
         self.ops += batch.len() as u64;

@@ -65,7 +65,7 @@ impl Keys {
         Ok(ObjectKey::new([self.lineage(lineage), name.into_bytes()].concat())?)
     }
 
-    /// Returns the lineage of a common prefix.
+    /// Returns the lineage whose prefix this is; `None` for other prefixes.
     pub(crate) fn parse_lineage(&self, prefix: &[u8]) -> Option<Lineage> {
         let name = prefix.strip_prefix(self.root.as_slice())?.strip_suffix(b"/")?;
         number(std::str::from_utf8(name).ok()?, 16).map(Lineage)
@@ -96,7 +96,7 @@ impl Keys {
     }
 }
 
-/// Parses a hexadecimal number with this number of lower-case digits.
+/// Parses a hexadecimal number of exactly this number of lower-case digits; `None` for any other text.
 fn number(text: &str, digits: usize) -> Option<u64> {
     let is_plain = text.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'));
     (is_plain && text.len() == digits).then(|| u64::from_str_radix(text, 16).ok())?

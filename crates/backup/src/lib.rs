@@ -29,6 +29,7 @@ mod restore;
 mod rotation;
 mod segment;
 mod snapshot;
+mod stored_version;
 mod verify;
 
 pub use error::{Error, Result};
@@ -38,4 +39,5 @@ pub use keys::{Epoch, Keys, Lineage};
 pub use listing::{Listing, lineages, newest_lineage};
 pub use manifest::About;
 pub use restore::{Choice, MakeEngine, Progress, Restored, restore};
+pub use stored_version::{VERSIONS, stored_versions};
 pub use verify::{Verified, verify};

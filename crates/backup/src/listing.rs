@@ -25,7 +25,9 @@ pub(crate) struct EpochParts {
 /// The parts of a snapshot.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct SnapshotParts {
+    /// Numbers of the tables.
     pub(crate) tables: Vec<u32>,
+    /// Length of the tables and the manifest.
     pub(crate) bytes: u64,
     /// When the manifest was stored, by the clock of the bucket. `None` if the snapshot is incomplete.
     pub(crate) completed_at: Option<Timestamp>,
@@ -56,16 +58,18 @@ pub async fn lineages(store: &dyn ObjectStore, keys: &Keys) -> Result<Vec<Lineag
     Ok(entries.into_iter().filter_map(lineage).collect())
 }
 
-/// Returns the lineage with the newest complete snapshot, among those that are wanted, and its parts.
+/// Returns the lineage with the newest complete snapshot that was stored at or before `before`, among those that are wanted, and its parts;
+/// `None` if none of them has one.
 pub async fn newest_lineage(
     store: &dyn ObjectStore,
     keys: &Keys,
     is_wanted: impl Fn(Lineage) -> bool,
+    before: Option<Timestamp>,
 ) -> Result<Option<(Lineage, Listing)>> {
     let mut newest: Option<(Timestamp, Lineage, Listing)> = None;
     for lineage in lineages(store, keys).await?.into_iter().filter(|lineage| is_wanted(*lineage)) {
         let listing = Listing::read(store, keys, lineage).await?;
-        let Some(at) = listing.newest_at() else { continue };
+        let Some(at) = listing.newest_at(before) else { continue };
         if newest.as_ref().is_none_or(|(known, ..)| *known < at) {
             newest = Some((at, lineage, listing));
         }
@@ -109,7 +113,7 @@ impl Listing {
         }
     }
 
-    /// Returns the complete snapshots, oldest first.
+    /// Returns the complete snapshots, by epoch and commit: oldest first.
     pub(crate) fn complete(&self) -> Vec<Complete> {
         let of_epoch = |(epoch, parts): (&Epoch, &EpochParts)| {
             let epoch = *epoch;
@@ -126,9 +130,11 @@ impl Listing {
         self.complete().iter().map(|snapshot| snapshot.at).collect()
     }
 
-    /// Returns when the newest complete snapshot was stored.
-    pub fn newest_at(&self) -> Option<Timestamp> {
-        self.complete().last().map(|newest| newest.at)
+    /// Returns when the newest complete snapshot was stored, by the clock of the bucket, among those stored at or before `before`; `None` if
+    /// there is none.
+    fn newest_at(&self, before: Option<Timestamp>) -> Option<Timestamp> {
+        let times = self.complete().into_iter().map(|snapshot| snapshot.at);
+        times.filter(|at| before.is_none_or(|before| *at <= before)).max()
     }
 
     /// Returns the segments that continue a snapshot without a gap, in order.

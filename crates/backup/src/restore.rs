@@ -1,7 +1,7 @@
 //! Restoration: fills an empty engine from a backup.
 //!
-//! The newest snapshot is taken that is whole, and then the log after it as far as it is whole. Everything that is damaged or
-//! missing is reported, never skipped silently.
+//! The newest undamaged snapshot is loaded, and then the log after it up to the first gap or damage. On request it is the newest undamaged
+//! snapshot before some time, without the log. Everything that is damaged or missing is reported, never skipped silently.
 
 use crate::fill::{Fill, Replay};
 use crate::keys::{Keys, Lineage, Part};
@@ -21,7 +21,7 @@ const READ_AHEAD: usize = 4;
 /// The backup to restore.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Choice {
-    /// The lineage; `None` for the one with the newest snapshot.
+    /// The lineage; `None` for the one with the newest snapshot, among those stored before `before`.
     pub lineage: Option<Lineage>,
     /// Restore the newest snapshot that was stored at or before this time, without the log; `None` for the newest state.
     pub before: Option<Timestamp>,
@@ -58,7 +58,11 @@ pub struct Restored {
 /// Creates an empty engine, in place of the previous one if there was one.
 pub type MakeEngine<'a> = dyn FnMut() -> Result<Arc<dyn Engine>, EngineError> + 'a;
 
-/// Restores a volume's metadata to an engine that `make_engine` creates. The engine is durable when this returns.
+/// Restores a volume's metadata to an engine that `make_engine` creates, once for each snapshot that is tried. The engine is durable when
+/// this returns.
+///
+/// # Errors
+/// [`Error::NoBackup`] if no wanted snapshot is complete and undamaged.
 pub async fn restore(
     store: &dyn ObjectStore,
     keys: &Keys,
@@ -67,8 +71,8 @@ pub async fn restore(
     mut on_progress: impl FnMut(Progress),
 ) -> Result<(Restored, Arc<dyn Engine>)> {
     let wanted = |lineage| choice.lineage.is_none_or(|wanted| wanted == lineage);
-    let newest = newest_lineage(store, keys, wanted).await?;
-    let (lineage, listing) = newest.ok_or_else(|| Error::NoBackup(String::new()))?;
+    let newest = newest_lineage(store, keys, wanted, choice.before).await?;
+    let (lineage, listing) = newest.ok_or_else(|| Error::NoBackup(reason(&[], choice.before)))?;
     let backup = Backup { store, keys, lineage, listing };
     let complete = backup.listing.complete();
     let is_wanted = |one: &&Complete| choice.before.is_none_or(|before| one.at <= before);
@@ -100,8 +104,16 @@ pub async fn restore(
         engine.sync()?;
         return Ok((restored, engine));
     }
-    let reason = if problems.is_empty() { String::new() } else { format!(": {}", problems.join("; ")) };
-    Err(Error::NoBackup(reason))
+    Err(Error::NoBackup(reason(&problems, choice.before)))
+}
+
+/// Says what the backup lacks, as the end of a message.
+fn reason(problems: &[String], before: Option<Timestamp>) -> String {
+    match (problems, before) {
+        ([], None) => String::new(),
+        ([], Some(_)) => " that was stored before the given time".to_owned(),
+        _ => format!(" without damage: {}", problems.join("; ")),
+    }
 }
 
 /// A lineage in a bucket.

@@ -10,21 +10,23 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 use store::Timestamp;
 
-/// Steps of the rotation: of the snapshots that are younger than the age, the newest of each period stays.
+/// Steps of the rotation, each an age and a period: of the snapshots that are younger than the age, counted back from the newest snapshot,
+/// the newest of each period stays.
 const STEPS: [(Duration, Duration); 3] =
     [(hours(24), hours(1)), (hours(7 * 24), hours(24)), (hours(28 * 24), hours(7 * 24))];
 
 /// Snapshots that stay whatever their age and length.
 const ALWAYS_KEPT: usize = 2;
 
-/// Maximum length of all snapshots together, beyond those that always stay.
+/// Maximum length of the kept snapshots together. The two newest count, and stay also if they alone are longer.
 pub(crate) const TOTAL_BYTES_MAX: u64 = 10 << 30;
 
 const fn hours(count: u64) -> Duration {
     Duration::from_secs(count * 3600)
 }
 
-/// Returns the parts to delete. `current` is the epoch of the caller, which is not writing a snapshot now.
+/// Returns the parts to delete, in this order. `current` is the epoch of the caller, which is not writing a snapshot now; later epochs are
+/// left alone.
 pub(crate) fn superfluous(listing: &Listing, current: Epoch, total_bytes_max: u64) -> Vec<Part> {
     let complete = listing.complete();
     let kept = kept(&complete, total_bytes_max);

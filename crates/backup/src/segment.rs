@@ -25,7 +25,7 @@ pub(crate) struct Segment {
 /// The content of a segment.
 #[derive(Debug)]
 pub(crate) struct Opened {
-    /// When the last op of the segment had been committed and later ops had not been read.
+    /// When the pass that stored the segment began to read the log, by the clock of the machine.
     pub(crate) read_at: Timestamp,
     pub(crate) ops: Vec<LoggedOp>,
 }
@@ -106,7 +106,10 @@ pub(crate) fn matters(op: &Op) -> bool {
     )
 }
 
-/// Opens a segment.
+/// Decodes a segment, and checks that its ops are those of `part`.
+///
+/// # Errors
+/// [`Error::Damaged`] if they are not, or a checksum is wrong.
 pub(crate) fn open(lineage: Lineage, part: Part, key: &ObjectKey, object: &[u8]) -> Result<Opened> {
     let body = envelope::open(lineage, part, object).map_err(|what| Error::damaged(key, what))?;
     let Part::Log { from, to, .. } = part else { return Err(Error::damaged(key, "is not a segment")) };

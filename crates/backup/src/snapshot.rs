@@ -60,7 +60,7 @@ impl TableWriter {
         Ok(Some((part, sealed.into())))
     }
 
-    /// Like `next_table`, on a thread for blocking work.
+    /// Returns itself and what `next_table` returns, which runs on a thread for blocking work.
     pub(crate) async fn next(mut self) -> Result<(Self, Option<(Part, Bytes)>)> {
         blocking(move || {
             let next = self.next_table();

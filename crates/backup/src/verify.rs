@@ -12,17 +12,17 @@ use store::{ObjectStore, StoreError, Timestamp};
 pub struct Verified {
     /// Complete snapshots.
     pub snapshots: u64,
-    /// Records in the newest one.
+    /// Records in the newest undamaged one.
     pub records: u64,
     /// Ops in the log.
     pub ops: u64,
-    /// The moment up to which the volume can be restored.
+    /// The moment of the newest undamaged part; `None` if there is none. A restoration reaches it unless there are problems.
     pub moment: Option<Timestamp>,
     /// Damage, one line each.
     pub problems: Vec<String>,
 }
 
-/// Verifies a lineage: all complete snapshots, and the log after each of the kept segments.
+/// Verifies a lineage: all complete snapshots, all segments of the log, and that the segments continue the newest snapshot without a gap.
 pub async fn verify(store: &dyn ObjectStore, keys: &Keys, lineage: Lineage) -> Result<Verified> {
     let listing = Listing::read(store, keys, lineage).await?;
     let verifier = Verifier { store, keys, lineage };
@@ -63,7 +63,7 @@ fn damage(error: Error) -> Result<String> {
     }
 }
 
-/// Finds segments that do not continue the newest snapshot, though they are newer.
+/// Describes the gap behind which segments do not continue the newest snapshot, though they are newer; `None` if there is none.
 fn gap(listing: &Listing) -> Option<String> {
     let newest = listing.complete().last().copied()?;
     let end = listing.end(newest.epoch, newest.seqno);

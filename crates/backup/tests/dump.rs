@@ -31,7 +31,7 @@ fn a_dump_is_loaded_into_any_engine() {
     let volume = Volume::new();
     volume.fill();
     let tags: BTreeSet<u8> = rows(volume.engine.as_ref()).iter().map(|(key, _)| key[0]).collect();
-    assert_eq!(tags, BTreeSet::from(*b"DEHINOQRSTWX"));
+    assert_eq!(tags, BTreeSet::from(*b"DEHINOQRSTWXZ"));
     let file = dump(&volume);
     assert_eq!(DumpReader::open(file.as_slice()).unwrap().header().about, about());
     assert_eq!(rows(&load_to_memory(&file).unwrap()), rows(volume.engine.as_ref()));

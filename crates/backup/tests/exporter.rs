@@ -25,11 +25,20 @@ impl World {
     }
 
     async fn open(&self, holder: u64, has_all_names: bool) -> backup::Result<Exporter> {
+        self.open_lineage(LINEAGE, holder, has_all_names).await
+    }
+
+    async fn open_lineage(
+        &self,
+        lineage: Lineage,
+        holder: u64,
+        has_all_names: bool,
+    ) -> backup::Result<Exporter> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let parts = Parts { store: self.store.clone(), engine: self.volume.engine.clone(), clock };
         let settings = Settings {
             keys: keys(),
-            lineage: LINEAGE,
+            lineage,
             holder,
             about: About::default(),
             snapshot_interval: Duration::from_secs(3600),
@@ -45,14 +54,17 @@ impl World {
     }
 
     async fn restore(&self) -> backup::Result<(Restored, Arc<MemoryEngine>)> {
+        self.restore_choice(Choice::default()).await
+    }
+
+    async fn restore_choice(&self, choice: Choice) -> backup::Result<(Restored, Arc<MemoryEngine>)> {
         let made: Mutex<Option<Arc<MemoryEngine>>> = Mutex::default();
         let mut make = || {
             let engine = Arc::new(MemoryEngine::default());
             *made.lock().unwrap() = Some(engine.clone());
             Ok(engine as Arc<dyn Engine>)
         };
-        let (restored, _) =
-            backup::restore(self.store.as_ref(), &keys(), Choice::default(), &mut make, |_| {}).await?;
+        let (restored, _) = backup::restore(self.store.as_ref(), &keys(), choice, &mut make, |_| {}).await?;
         Ok((restored, made.into_inner().unwrap().unwrap()))
     }
 }
@@ -79,6 +91,25 @@ async fn a_snapshot_and_the_log_after_it_are_restored() {
     assert!(world.pass(&mut exporter, Cause::End).await.unwrap());
     assert!(!world.pass(&mut exporter, Cause::End).await.unwrap());
     assert_eq!(world.restore().await.unwrap().0.ops, 0);
+}
+
+/// A regression test: only the lineage with the newest snapshot of all was looked at, so that no state before that lineage began could be
+/// restored.
+#[tokio::test]
+async fn a_state_of_an_older_lineage_is_restored_by_its_time() {
+    let world = World::new();
+    world.volume.fill();
+    world.pass(&mut world.open(1, true).await.unwrap(), Cause::Interval).await.unwrap();
+    let listing = Listing::read(world.store.as_ref(), &keys(), LINEAGE).await.unwrap();
+    let stored_at = *listing.snapshot_times().last().unwrap();
+    let old = rows(world.volume.engine.as_ref());
+    world.volume.create(Ino::ROOT, b"later", Kind::File);
+    let mut newer = world.open_lineage(Lineage(2), 1, true).await.unwrap();
+    world.pass(&mut newer, Cause::Interval).await.unwrap();
+    assert_eq!(world.restore().await.unwrap().0.lineage, Lineage(2));
+    let choice = Choice { before: Some(stored_at), ..Choice::default() };
+    let (restored, engine) = world.restore_choice(choice).await.unwrap();
+    assert_eq!((restored.lineage, rows(engine.as_ref())), (LINEAGE, old));
 }
 
 /// A mount that is opened again continues without a snapshot.

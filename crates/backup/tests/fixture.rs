@@ -1,8 +1,8 @@
 //! A volume with records of every family, and comparisons of engines.
 
 use meta::{
-    AttrChanges, Engine, Extent, Ino, Kind, Limits, MemoryEngine, Moment, Name, Namespace, Op, OpContext,
-    Origin, Reader, Stored, XattrHow,
+    AttrChanges, Batch, BatchOutcome, Engine, Extent, Ino, Kind, Limits, MemoryEngine, Moment, Name,
+    Namespace, Op, OpContext, Origin, Reader, RefusedOp, Stored, XattrHow,
 };
 use std::ops::Bound;
 use std::sync::Arc;
@@ -66,6 +66,18 @@ impl Volume {
         self.commit(Op::AwaitExport { ino: orphan });
         let changes = AttrChanges { mode: Some(0o2770), ..AttrChanges::default() };
         self.commit(Op::SetAttr { ino: dir, changes });
+        let batch = Batch {
+            dir,
+            lease: Ino(1 << 50)..Ino((1 << 50) + 9),
+            began: Timestamp(3),
+            at: Moment { mount: 1, nanos: 2 },
+            outcome: None,
+        };
+        let (id, outcome) = (batch.id(), BatchOutcome { merged: Timestamp(4), accepted: 5, refused: 1 });
+        self.commit(Op::SetBatch { id, record: Some(batch.clone()) });
+        self.commit(Op::SetBatch { id, record: Some(Batch { outcome: Some(outcome), ..batch }) });
+        let refused = RefusedOp { op: vec![1, 255].into(), why: "exists".into(), kept: Some(file) };
+        self.commit(Op::SetRefusedOp { batch: id, index: 7, record: Some(refused) });
         let limits = Some(Limits { bytes: Some(u64::MAX), files: None });
         self.names.set_quota(&context(3), small_quota_dir(self), limits).unwrap();
     }

@@ -43,13 +43,22 @@ fn measure(folder: &std::path::Path, layer: TableLayer, files: u64) -> Result<()
     let engine = Arc::new(DiskEngine::open(&folder.join("engine"), options)?);
     engine.register("reader", engine.head())?;
     let namespace = Namespace::new(engine.clone(), &CONTEXT)?;
-    let lease = namespace.lease(&CONTEXT, 1 << 32)?;
+    let lease = batch::begin(&namespace, &CONTEXT, Ino::ROOT)?.lease;
     let dir = folder.join("job");
-    let mut job = PrivateNamespace::begin(&dir, engine.snapshot(), lease.clone(), JobOptions::default())?;
+    let mut job = PrivateNamespace::begin(&dir, engine.snapshot()?, lease.clone(), JobOptions::default())?;
     timed("create", files, || create_all(&mut job, files))??;
     let batch = timed("seal", files, || job.seal())??;
     let caller = Caller { uid: 0, gid: 0, groups: Box::default() };
-    let terms = Terms { caller, lease, at: CONTEXT.at, times: CONTEXT.now..=CONTEXT.now };
+    let terms = Terms {
+        caller,
+        lease,
+        at: CONTEXT.at,
+        times: CONTEXT.now..=CONTEXT.now,
+        content: None,
+        packs: None,
+        keeps_refused: false,
+        submitted: CONTEXT.now,
+    };
     let is_done = AtomicBool::new(false);
     let (longest, merged) = thread::scope(|scope| {
         let commits = scope.spawn(|| longest_commit(&engine, &is_done));
@@ -93,7 +102,7 @@ fn merge(
 ) -> Result<(u64, usize), Box<dyn Error>> {
     let proof = env::args().nth(4).map_or(Proof::Reduced, |_| Proof::Replay);
     let merged = batch::merge(engine, batch, terms, scratch, proof)?;
-    assert_eq!(merged.proof, proof);
+    assert_eq!(merged.proof, Some(proof));
     Ok((merged.accepted, merged.refused.len()))
 }
 

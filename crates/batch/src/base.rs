@@ -1,7 +1,7 @@
 //! The base of an overlay: a snapshot, what has been read of it, and what the outcome of ops depends on.
 //!
-//! Dentries are fetched by directory: the first lookup in a directory reads all its dentries, if they are few, so that further lookups of
-//! missing names cost no read.
+//! Dentries are fetched by directory: the first lookup in a directory reads up to 1,025 of its dentries. If these are all, further lookups
+//! of missing names cost no read.
 //!
 //! Dependencies are noted per inode where that is enough. The version of an inode changes with each change of its dentries, its extended
 //! attributes, its ACLs and its extents, so a lookup in a directory depends on the version of the directory's inode.
@@ -12,39 +12,44 @@ use std::fmt;
 use std::ops::{Bound, Range};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Maximum dentries of a directory that are read together.
+/// Maximum dentries of a directory whose missing names are known from the cache. One more is read, to see whether there are more.
 const GROUP_MAX: usize = 1024;
 
-/// Maximum rows in the cache, which is then emptied. A batch could otherwise fill the memory of its verifier with a few ops per directory.
+/// Rows in the cache beyond which it is emptied. A batch could otherwise fill the memory of its verifier with a few ops per directory.
 const CACHE_ROWS_MAX: usize = 256 << 10;
 
 /// A snapshot with a cache of what was read.
 pub(crate) struct Base {
     reader: Arc<dyn Reader>,
-    /// Leased inode numbers that the snapshot does not have.
+    /// The leased inode numbers above the last one that the snapshot has.
     fresh: Range<Ino>,
     cache: Mutex<Cache>,
 }
 
+/// The records of the snapshot that were read, and what the batch depends on.
 #[derive(Default)]
 struct Cache {
+    /// Records by key; `None` for one that the snapshot does not have.
     rows: HashMap<Vec<u8>, Option<Versioned>>,
-    /// The directories of which dentries were read, and whether all are in `rows`.
+    /// The directories whose dentries were read together, and whether all of them are in `rows`.
     groups: HashMap<Ino, bool>,
+    /// The records on which the ops of the batch depend.
     noted: Noted,
 }
 
 /// The records on which ops depend.
 #[derive(Default)]
 struct Noted {
+    /// Keys of records on whose version, or absence, ops depend.
     keys: BTreeSet<Vec<u8>>,
+    /// Keys of records on whose existence ops depend.
     present: BTreeSet<Vec<u8>>,
     /// The inode that was noted last, which is mostly noted again next.
     last: Option<Ino>,
 }
 
 impl Base {
-    /// Creates the base of ops that create inodes with leased numbers.
+    /// Creates the base of a batch that gives new inodes the numbers of `lease`.
     pub(crate) fn new(reader: Arc<dyn Reader>, lease: &Range<Ino>) -> Result<Self, EngineError> {
         let range = KeyRange { from: schema::inode(lease.start), to: schema::inode(lease.end) };
         let used = reader.last(&range)?.map(|(key, _)| schema::ino_of(&key)).transpose()?;
@@ -52,16 +57,18 @@ impl Base {
         Ok(Self { reader, fresh, cache: Mutex::default() })
     }
 
-    /// Returns whether the snapshot has no inode with a leased number.
+    /// Returns whether the snapshot has no inode with a leased number. `lease` is the one given to [`Self::new`].
     pub(crate) fn has_fresh_lease(&self, lease: &Range<Ino>) -> bool {
         self.fresh == *lease
     }
 
+    /// Returns the snapshot.
     pub(crate) fn reader(&self) -> &dyn Reader {
         &*self.reader
     }
 
-    /// Returns a record. If `is_noted`, the outcome depends on it.
+    /// Returns a record of the snapshot; `None` if it has none. With `is_noted`, the record is noted as one on which the outcome of ops
+    /// depends.
     pub(crate) fn get(&self, key: &[u8], is_noted: bool) -> Result<Option<Versioned>, EngineError> {
         if self.is_fresh(key) {
             return Ok(None);
@@ -90,7 +97,8 @@ impl Base {
         self.lock().noted.note(key);
     }
 
-    /// Notes that the outcome depends on the absence of rows in a range, which is in the keys of one inode.
+    /// Notes that the outcome depends on the absence of rows in a range. All keys of the range must belong to one inode, whose version is
+    /// noted.
     pub(crate) fn note_range(&self, range: &KeyRange) {
         if !self.is_fresh(&range.from) {
             self.lock().noted.note(&range.from);
@@ -137,12 +145,12 @@ impl Base {
         Ok(conditions)
     }
 
-    /// Returns whether the key is one of an inode that the snapshot does not have.
+    /// Returns whether the key belongs to a leased inode number that the snapshot has not used, so that it has no record under the key.
     pub(crate) fn is_fresh(&self, key: &[u8]) -> bool {
-        schema::ino_of(key).is_ok_and(|ino| self.fresh.contains(&ino))
+        !schema::is_of_batch(key) && schema::ino_of(key).is_ok_and(|ino| self.fresh.contains(&ino))
     }
 
-    /// Reads the dentries of a directory, unless this was done before. Returns whether all are in the cache.
+    /// Reads up to 1,025 dentries of a directory, unless this was done before. Returns whether all its dentries are in the cache.
     fn has_whole_group(&self, cache: &mut Cache, dir: Ino) -> Result<bool, EngineError> {
         if let Some(is_whole) = cache.groups.get(&dir) {
             return Ok(*is_whole);
@@ -168,6 +176,7 @@ impl fmt::Debug for Base {
 }
 
 impl Noted {
+    /// Notes a record: the inode in its key, if every change of the record also changes that inode; otherwise the record itself.
     fn note(&mut self, key: &[u8]) {
         if !schema::changes_with_inode(key) {
             self.keys.insert(key.to_vec());

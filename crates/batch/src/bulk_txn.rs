@@ -1,7 +1,8 @@
 //! The transaction of many creates in one directory. The records of the directory are read once, and nothing is kept of the new inodes.
 //!
-//! Invariant: an entry is kept only if it has no other effects than a dentry, an inode, and merges into records of the directory. Further
-//! entries of the same directory then read nothing that it has changed, as long as no quota is set.
+//! Invariant, on which callers of [`BulkTxn::keep_entry`] must see: an entry is kept only if it has no other effects than a dentry, an
+//! inode, and merges into records of the directory. Further entries of the same directory then read nothing that it has changed, as long as
+//! no quota is set.
 
 use crate::overlay::Overlay;
 use meta::{EngineError, Ino, KeyRange, Merge, Reader, Txn, Value, schema};
@@ -10,12 +11,13 @@ use meta::{EngineError, Ino, KeyRange, Merge, Reader, Txn, Value, schema};
 pub(crate) struct BulkTxn<'o> {
     overlay: &'o Overlay,
     dir: Ino,
-    /// Records of the directory and of the volume that were read.
+    /// Records of the directory and of the volume that were read; `None` for a missing one.
     known: Vec<(Vec<u8>, Option<Value>)>,
     /// Keys whose existence was noted.
     present: Vec<Vec<u8>>,
-    /// The merges of the entries that were kept, one for each key.
+    /// The merges of all entries that were kept, added up for each key.
     merges: Vec<(Vec<u8>, Merge)>,
+    /// The effects of the entry that is being created.
     entry: Entry,
 }
 
@@ -24,6 +26,7 @@ pub(crate) struct BulkTxn<'o> {
 struct Entry {
     puts: Vec<(Vec<u8>, Vec<u8>)>,
     merges: Vec<(Vec<u8>, Merge)>,
+    /// Whether it has removed a record, or depends on a range of records.
     has_other_effects: bool,
 }
 
@@ -37,14 +40,14 @@ impl<'o> BulkTxn<'o> {
         self.overlay
     }
 
-    /// Begins an entry, without the effects of one that was not kept.
+    /// Begins an entry, and forgets the effects of the entry before if they were not kept.
     pub(crate) fn begin_entry(&mut self) {
         self.entry.puts.clear();
         self.entry.merges.clear();
         self.entry.has_other_effects = false;
     }
 
-    /// Returns whether the entry's only records are these two.
+    /// Returns whether the entry has put exactly these two records, in this order, and has no other effects than merges.
     pub(crate) fn has_only(&self, dentry: (&[u8], &[u8]), inode: (&[u8], &[u8])) -> bool {
         let is = |at: usize, (key, value): (&[u8], &[u8])| {
             self.entry.puts.get(at).is_some_and(|(put, row)| put == key && row == value)
@@ -52,7 +55,7 @@ impl<'o> BulkTxn<'o> {
         !self.entry.has_other_effects && self.entry.puts.len() == 2 && is(0, dentry) && is(1, inode)
     }
 
-    /// Keeps the merges of the entry.
+    /// Keeps the merges of the entry. Its dentry and its inode are not kept: the caller has them.
     pub(crate) fn keep_entry(&mut self) {
         for (key, merge) in self.entry.merges.drain(..) {
             match self.merges.iter_mut().find(|(merged, _)| *merged == key) {
@@ -67,6 +70,8 @@ impl<'o> BulkTxn<'o> {
         self.merges
     }
 
+    /// Returns the record of a key as the entry that is being created has left it. Records of the directory are read
+    /// once.
     fn find(&mut self, key: &[u8], is_noted: bool) -> Result<Option<Value>, EngineError> {
         if let Some((_, put)) = self.entry.puts.iter().find(|(put, _)| put == key) {
             return Ok(Some(put.as_slice().into()));

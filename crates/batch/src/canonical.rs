@@ -1,16 +1,17 @@
 //! Canonical ops: the shortest ops of a job's user that lead to claimed records.
 //!
-//! Pure. Does not decide whether the ops are permitted, and does not know what they do: a wrong op fails the comparison of the records that
-//! it makes with those that were claimed.
+//! Pure. Does not decide whether the ops are permitted, and does not know what they do: a wrong op is found later, when the records that
+//! the ops make are compared with the claimed ones.
 
 use crate::verify::Terms;
-use meta::{AttrChanges, Ino, Inode, Kind, Name, Op, OpContext, Origin, XattrHow};
+use meta::{AttrChanges, Content, Ino, Inode, Kind, Name, Op, OpContext, Origin, XattrHow};
+use std::ops::Range;
 use store::Timestamp;
 
-/// Permissions of an inode that the job still changes: its owner can search and write it. The final mode is set at the end.
+/// Mode bits that a new inode has until its last op, so that its owner can read, write and search it. The last op sets the claimed mode.
 const OWNER_ALL: u16 = 0o700;
 
-/// Returns the context of an op at a time.
+/// Returns the context of an op of the batch's user at a time.
 pub(crate) fn context(terms: &Terms, now: Timestamp) -> OpContext {
     OpContext { now, at: terms.at, uid: terms.caller.uid, gid: terms.caller.gid, origin: Origin::Other }
 }
@@ -31,14 +32,14 @@ pub(crate) fn creation(inode: &Inode, parent: Ino, name: &Name) -> Op {
     }
 }
 
-/// Like [`creation`], for an inode that further ops change.
+/// Returns the op that creates a claimed inode which further ops change: like [`creation`], but with all permissions for the owner.
 pub(crate) fn changeable_creation(inode: &Inode, parent: Ino, name: &Name) -> Op {
     let mode = if inode.kind == Kind::Symlink { inode.mode } else { inode.mode | OWNER_ALL };
     creation(&Inode { mode, ..inode.clone() }, parent, name)
 }
 
-/// Returns the op that gives an inode its claimed attributes, at the claimed change time; `None` if it has them. The record after the op
-/// still has to be compared.
+/// Returns the op that gives an inode its claimed attributes, if the context of the op has the claimed change time; `None` if the inode has
+/// them already. Not all fields are looked at, so the record after the op still has to be compared with the claimed one.
 pub(crate) fn adjustment(present: &Inode, claimed: &Inode) -> Option<Op> {
     let differs = (present.mode, present.uid, present.gid, present.size_bytes)
         != (claimed.mode, claimed.uid, claimed.gid, claimed.size_bytes)
@@ -49,11 +50,23 @@ pub(crate) fn adjustment(present: &Inode, claimed: &Inode) -> Option<Op> {
         gid: (present.gid != claimed.gid).then_some(claimed.gid),
         size_bytes: (present.size_bytes != claimed.size_bytes).then_some(claimed.size_bytes),
         atime: (present.atime != claimed.atime).then_some(claimed.atime),
-        // A change of the size sets the time too.
+        // A change of the size would otherwise set the modification time to that of the op.
         mtime: (present.mtime != claimed.mtime || present.size_bytes != claimed.size_bytes)
             .then_some(claimed.mtime),
     };
     differs.then_some(Op::SetAttr { ino: claimed.ino, changes })
+}
+
+/// Returns the op that gives a file its claimed content; `None` for one without content.
+pub(crate) fn content(claimed: &Inode) -> Option<Op> {
+    let Content::Inline(extents) = &claimed.content else { return None };
+    (claimed.kind == Kind::File && !extents.is_empty()).then(|| Op::Splice {
+        ino: claimed.ino,
+        ranges: vec![Range { start: 0, end: u64::MAX }],
+        content: extents.clone(),
+        size_bytes: claimed.size_bytes,
+        mtime: Some(claimed.mtime),
+    })
 }
 
 /// Returns the op that gives a file its claimed size and modification time.

@@ -12,17 +12,17 @@ const PUT: u8 = 1;
 const MERGE_INODE: u8 = 2;
 const MERGE_USAGE: u8 = 3;
 
-/// The change of a row relative to the base.
+/// The change of a row relative to the base. `Put` has the new record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Change {
     Put(Value),
     Delete,
-    /// A merge into a record of the base.
+    /// A merge into a record of the base, which must have one under the key.
     Merge(Merge),
 }
 
 impl Change {
-    /// Returns the approximate memory of the change.
+    /// Returns the approximate memory of the change, in bytes.
     pub(crate) fn len_bytes(&self) -> usize {
         match self {
             Self::Put(value) => value.len() + 16,
@@ -64,16 +64,17 @@ impl Change {
     }
 }
 
-/// Returns the new record of a change that puts one.
+/// Returns the record that an encoded change puts; `None` for a removal or a merge.
 pub(crate) fn put_record(bytes: &[u8]) -> Option<&[u8]> {
     bytes.split_first().filter(|(tag, _)| **tag == PUT).map(|(_, record)| record)
 }
 
-/// Returns whether bytes are a change that removes a record.
+/// Returns whether an encoded change removes a record.
 pub(crate) fn is_delete(bytes: &[u8]) -> bool {
     bytes == [DELETE]
 }
 
+/// Returns the first `N` bytes and removes them from the slice.
 fn take<const N: usize>(bytes: &mut &[u8]) -> Result<[u8; N], DecodeError> {
     let (first, rest) = bytes.split_first_chunk::<N>().ok_or(DecodeError::Truncated)?;
     *bytes = rest;

@@ -7,7 +7,7 @@ use sst::{FileTable, TableFile};
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// Rows that are read before a search for the wanted row. Inode numbers of a directory are close together.
+/// Maximum rows that the cursor steps over before it searches for the wanted row instead. Inode numbers of a directory are close together.
 const ROWS_SKIPPED_MAX: usize = 32;
 
 /// A cursor that moves to the records of inodes.
@@ -22,7 +22,7 @@ impl InodeRows {
         Self { rows, cursor }
     }
 
-    /// Returns the claimed change of an inode's record, encoded.
+    /// Returns the claimed change of an inode's record, encoded; `None` if the batch claims none.
     pub(crate) fn get(&mut self, ino: Ino) -> Result<Option<Bytes>, EngineError> {
         let key = schema::inode(ino);
         let mut skipped = 0;

@@ -1,18 +1,23 @@
 //! Batches: private namespaces whose changes one commit adds to a volume, after they were verified.
 //!
-//! A job begins a [`PrivateNamespace`] over a snapshot of the volume. Its ops go to a map in memory and a log on the local disk, and to no
-//! server. [`PrivateNamespace::seal`] makes the batch a directory of two files: the ops, and the rows that they change. [`merge`] verifies a
-//! sealed batch against the present state of the volume and adds it as one [run](meta::Run).
+//! A job begins a [`PrivateNamespace`] over a snapshot of the volume. Its ops go to a local map and a log on the local disk, and to no
+//! server. [`PrivateNamespace::seal`] makes the batch a directory of three files: the ops, the rows that they change, and the versions of
+//! the records on which they depend. [`merge`] verifies a sealed batch against the present state of the volume and adds it as one
+//! [run](meta::Run).
 //!
-//! Owns the map, the local log, sealed batches, verification and merge. Does not know how a batch reaches a server, and has no
+//! [`PrivateNamespace::into_engine`] makes the namespace an engine, for a file system over it.
+//!
+//! Owns the map, the local log, the counters of a job's [`Progress`], sealed batches, verification, merge, and what becomes of refused ops. Does not know how a batch reaches a server, and has no
 //! implementation of what ops mean: a private namespace and a verifier are both [`meta::namespace::apply`] over an `Overlay`.
 //!
 //! Invariants:
-//! - what a merge adds to a volume is the effect of `apply` on ops that `meta::access` permits to the batch's user, in the order of the log;
-//! - an op is added, or it is in the list of refused ops;
+//! - what a merge adds to a volume is the effect of `apply` on ops that `meta::access` permits to the batch's user, and on those by which refused
+//!   files keep their bytes, in the order of the log;
+//! - an op is added, or it is in the list of refused ops, or it creates a directory that exists alike by then;
 //! - nothing that a sealed batch says about itself is believed: user, lease and times come from the server ([`Terms`]).
 
 mod base;
+mod begin;
 mod bulk_txn;
 mod canonical;
 mod change;
@@ -21,14 +26,21 @@ mod local_map;
 mod merge;
 mod op_log;
 mod overlay;
+mod private_engine;
 mod private_namespace;
+mod progress;
 mod reduced;
+mod rescue;
 mod sealed;
 mod table_error;
 mod verify;
 
+pub use begin::{LEASE_INOS, begin};
 pub use merge::{MergeError, Merged, Proof, merge};
-pub use op_log::LogDamage;
+pub use op_log::{LogDamage, VERSIONS, log_path, stored_version};
+pub use private_engine::PrivateEngine;
 pub use private_namespace::{JobError, JobOptions, PrivateNamespace};
+pub use progress::{DirectoryCounts, Progress, Totals};
+pub use rescue::kept_suffix;
 pub use sealed::SealedBatch;
 pub use verify::{Refusal, Refused, Rejected, Terms};

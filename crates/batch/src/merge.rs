@@ -1,63 +1,70 @@
 //! Merge: a verified batch becomes part of the volume.
 //!
-//! The batch is verified on a snapshot, its rows and ops are built into a run outside of the commit turn, and one commit adds the run, under
-//! the condition that nothing has changed on which the verification depends. If a directory has changed, only the names that the batch changes are
-//! looked at again; if one of them has changed too, the batch is replayed on a newer snapshot.
+//! The batch is verified on a snapshot, its rows and ops are built into a run outside of the commit turn, and one commit adds the run,
+//! under the condition that nothing has changed on which the verification depends. If a directory has changed, only its owner, its
+//! permissions and the names that the batch changes are looked at again; if one of these has changed too, the batch is verified again on a
+//! newer snapshot.
 
 use crate::change::Change;
 use crate::reduced;
 use crate::sealed::{ClaimedChanges, SealedBatch};
 use crate::verify::{Refused, Rejected, Terms, Verified, replay};
-use meta::codec::{decode_inode, decode_quota};
+use meta::codec::{decode_extent, decode_inode, decode_quota};
 use meta::{
-    CommitError, Condition, Effect, Engine, EngineError, Ino, Inode, KeyRange, Kind, Merge, OpRecord, Reader,
-    Run, RunRecord, Seqno, acl, schema,
+    BatchOutcome, CommitError, Condition, Content, Effect, Engine, EngineError, Extent, FsError, Ino, Inode,
+    KeyRange, Kind, Merge, OpRecord, Reader, Run, RunRecord, Seqno, acl, namespace, schema,
 };
+use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::path::Path;
 use store::ObjectKey;
 
-/// Replays of a batch before a merge gives up.
+/// Maximum verifications of a batch, each on a newer snapshot, before a merge fails with [`MergeError::Busy`].
 const REPLAYS_MAX: usize = 8;
 
-/// Attempts to add a replayed batch before it is replayed again.
+/// Attempts to add a verified batch before it is verified again.
 const ATTEMPTS_MAX: usize = 16;
 
-/// Conditions on single entries, which the engine checks while it holds the commit turn: some 50 ms.
+/// Maximum conditions that replace those on whole directories. The engine checks them while other commits wait: some 50 ms for so many.
 const NAMES_MAX: usize = 10_000;
 
 /// The way in which a batch is verified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Proof {
-    /// By canonical ops that are derived from its rows. If there are none, by [`Replay`](Self::Replay).
+    /// By canonical ops that are derived from its rows. If none lead to the rows, by [`Replay`](Self::Replay).
     #[default]
     Reduced,
-    /// By its ops.
+    /// By its ops: each is checked and applied again.
     Replay,
 }
 
 /// The result of a merge.
 #[derive(Debug)]
 pub struct Merged {
-    /// The proof by which the batch was accepted.
-    pub proof: Proof,
-    /// The commit; `None` if no op was accepted.
+    /// The outcome of an earlier merge of the batch; this one has changed nothing then.
+    pub earlier: Option<BatchOutcome>,
+    /// The proof by which the batch was accepted; `None` after an earlier merge.
+    pub proof: Option<Proof>,
+    /// The commit that added the batch; `None` after an earlier merge.
     pub seqno: Option<Seqno>,
     /// The number of ops that were added: those of the batch, or its canonical ops.
     pub accepted: u64,
-    /// The ops that were not added, in the order of the batch.
+    /// The ops that were not added, or only under another name, in the order of the batch; empty after an earlier merge.
     pub refused: Vec<Refused>,
     /// Objects to which no inode refers any longer. The caller deletes them.
     pub released: Vec<ObjectKey>,
+    /// Objects of the batch that files use, apart from those whose key has the inode of the only file that uses them: packs, and the content
+    /// of refused changes that was kept as another file.
+    pub shared: BTreeSet<ObjectKey>,
 }
 
 /// Errors of a merge. Nothing was added, except possibly after [`EngineError::Uncertain`].
 #[derive(Debug, thiserror::Error)]
 pub enum MergeError {
-    /// The batch was rejected.
+    /// The batch was rejected, or it could not be verified ([`Rejected::Engine`], [`Rejected::Log`]).
     #[error("the batch was rejected: {0}")]
     Rejected(#[from] Rejected),
-    /// Other clients kept changing the same names.
+    /// Other clients kept changing what the batch depends on, such as the same names.
     #[error("the batch conflicts with changes that others keep making; submit it again")]
     Busy,
     /// The engine failed.
@@ -65,8 +72,8 @@ pub enum MergeError {
     Engine(#[from] EngineError),
 }
 
-/// Verifies a batch and adds it to a volume in one commit. `scratch` is a directory for temporary files. The files of the batch must not change
-/// meanwhile.
+/// Verifies a batch and adds it to a volume in one commit. `proof` says how to verify it. `scratch` is a directory for temporary files. The
+/// files of the batch must not change meanwhile.
 pub fn merge(
     engine: &dyn Engine,
     batch: &SealedBatch,
@@ -75,6 +82,9 @@ pub fn merge(
     proof: Proof,
 ) -> Result<Merged, MergeError> {
     for _ in 0..REPLAYS_MAX {
+        if let Some(outcome) = earlier_outcome(engine, terms)? {
+            return Ok(Merged::earlier(outcome));
+        }
         let reduced = match proof {
             Proof::Reduced => build_reduced(engine, batch, terms, scratch)?,
             Proof::Replay => None,
@@ -82,20 +92,17 @@ pub fn merge(
         let Built { verified, mut run, mut record } = match reduced {
             Some(built) => built,
             None => {
-                let verified = replay(&engine.snapshot(), batch, terms, scratch)?;
-                if verified.accepted == 0 {
-                    return Ok(verified.merged(None));
-                }
-                build_replayed(engine, batch, verified)?
+                let verified = replay(&engine.snapshot()?, batch, terms, scratch)?;
+                build_replayed(engine, batch, terms, verified)?
             }
         };
         for _ in 0..ATTEMPTS_MAX {
             match run.ingest(&record) {
-                Ok(seqno) => return Ok(verified.merged(Some(seqno))),
+                Ok(seqno) => return Ok(verified.merged(seqno)),
                 Err(CommitError::Engine(error)) => return Err(error.into()),
                 Err(CommitError::Conflict) => {}
             }
-            match verified.conditions_at(&*engine.snapshot())? {
+            match verified.conditions_at(&*engine.snapshot()?)? {
                 Some(conditions) => record.conditions = conditions,
                 None => break,
             }
@@ -104,7 +111,7 @@ pub fn merge(
     Err(MergeError::Busy)
 }
 
-/// A verified batch, its run, and the rest of the run's commit.
+/// A verified batch, its run, and the conditions and merges that are committed with the run.
 struct Built<'e> {
     verified: Verified,
     run: Box<dyn Run + 'e>,
@@ -119,9 +126,20 @@ fn build_reduced<'e>(
     scratch: &Path,
 ) -> Result<Option<Built<'e>>, MergeError> {
     let mut run = engine.begin_run()?;
-    let Some(verified) = reduced::check(&engine.snapshot(), batch, terms, scratch, &mut *run)? else {
+    let Some(mut verified) = reduced::check(&engine.snapshot()?, batch, terms, scratch, &mut *run)? else {
         return Ok(None);
     };
+    let records = verified.conclude(batch, terms)?;
+    let range = schema::batches();
+    let (from, to) = range.bounds();
+    let mut changes = verified.overlay.local.range(from, to);
+    while let Some((key, change)) = changes.next()? {
+        if let Change::Put(value) = change {
+            run.put(&key, &value)?;
+        }
+    }
+    drop(changes);
+    records.iter().try_for_each(|record| run.log(record))?;
     let record = verified.record()?;
     Ok(Some(Built { verified, run: run.finish()?, record }))
 }
@@ -130,13 +148,18 @@ fn build_reduced<'e>(
 fn build_replayed<'e>(
     engine: &'e dyn Engine,
     batch: &SealedBatch,
-    verified: Verified,
+    terms: &Terms,
+    mut verified: Verified,
 ) -> Result<Built<'e>, MergeError> {
+    let records = verified.conclude(batch, terms)?;
     let mut run = engine.begin_run()?;
     let mut changes = verified.overlay.local.range(Bound::Unbounded, Bound::Unbounded);
     while let Some((key, change)) = changes.next()? {
         match change {
-            Change::Put(value) => run.put(&key, &value)?,
+            Change::Put(value) => {
+                run.put(&key, &value)?;
+                terms.note_packs(&extents_of(&key, &value)?, &mut verified.shared);
+            }
             Change::Delete if verified.overlay.base.is_fresh(&key) => {}
             Change::Delete => run.delete(&key)?,
             Change::Merge(_) => {}
@@ -148,7 +171,10 @@ fn build_replayed<'e>(
     let mut index = 0;
     while let Some(page) = ops.next_page().map_err(Rejected::from)? {
         for OpRecord { context, op, .. } in page {
-            if refused.next_if_eq(&index).is_none() {
+            if let Some(replaced) = verified.replaced.get(&index) {
+                refused.next_if_eq(&index);
+                replaced.iter().try_for_each(|record| run.log(record))?;
+            } else if refused.next_if_eq(&index).is_none() {
                 let effect = effects
                     .next_if(|(of, _)| *of == index)
                     .map_or_else(Effect::default, |(_, effect)| effect);
@@ -157,15 +183,40 @@ fn build_replayed<'e>(
             index += 1;
         }
     }
+    records.iter().try_for_each(|record| run.log(record))?;
     let record = verified.record()?;
     drop(changes);
     Ok(Built { verified, run: run.finish()?, record })
 }
 
+impl Merged {
+    /// Returns the result for a batch that was merged before.
+    fn earlier(outcome: BatchOutcome) -> Self {
+        let (refused, released, shared) = Default::default();
+        Self {
+            earlier: Some(outcome),
+            proof: None,
+            seqno: None,
+            accepted: outcome.accepted,
+            refused,
+            released,
+            shared,
+        }
+    }
+}
+
+/// Returns the outcome of an earlier merge of the batch; `None` if it was not merged yet.
+fn earlier_outcome(engine: &dyn Engine, terms: &Terms) -> Result<Option<BatchOutcome>, MergeError> {
+    let found = namespace::read_batch(engine, terms.id()).map_err(FsError::into_engine_error)?;
+    Ok(found.ok_or(Rejected::Unknown(terms.id()))?.outcome)
+}
+
 impl Verified {
-    fn merged(self, seqno: Option<Seqno>) -> Merged {
+    /// Returns the result of the merge whose commit is `seqno`.
+    fn merged(self, seqno: Seqno) -> Merged {
         let proof = if self.claimed.is_some() { Proof::Reduced } else { Proof::Replay };
-        Merged { proof, seqno, accepted: self.accepted, refused: self.refused, released: self.released }
+        let Self { accepted, refused, released, shared, .. } = self;
+        Merged { proof: Some(proof), seqno: Some(seqno), accepted, refused, released, shared, earlier: None }
     }
 
     /// Returns the parts of the commit that are not in the run.
@@ -180,7 +231,7 @@ impl Verified {
         Ok(record)
     }
 
-    /// Visits the keys of a range that the batch changes, until `visit` returns `false`. Returns whether it never did.
+    /// Visits the keys of a range that the batch changes, until `visit` returns `false`. Returns `false` if it did, and `true` otherwise.
     fn for_each_changed_key(
         &self,
         range: &KeyRange,
@@ -204,8 +255,8 @@ impl Verified {
         Ok(true)
     }
 
-    /// Returns the conditions under which the replayed ops have the same effect on a newer state as on the snapshot; `None` if the state
-    /// differs in something on which they depend.
+    /// Returns the conditions under which the accepted ops have the effect on a newer state that they had on the snapshot; `None` if the
+    /// newer state differs in something on which they depend.
     fn conditions_at(&self, state: &dyn Reader) -> Result<Option<Vec<Condition>>, EngineError> {
         let mut conditions = Vec::new();
         let mut names_left = NAMES_MAX;
@@ -216,7 +267,7 @@ impl Verified {
                     Some(found) if self.is_compatible(state, key)? => {
                         let condition = Condition::Version { key: key.clone(), version: found.version };
                         match self.conditions_of_entries(state, key, names_left)? {
-                            // The next change of the directory must not be a conflict too.
+                            // A further change of other names of the directory must not be a conflict again.
                             Some(of_entries) => {
                                 names_left -= of_entries.len();
                                 conditions.extend(of_entries);
@@ -242,8 +293,9 @@ impl Verified {
         Ok(Some(conditions))
     }
 
-    /// Returns whether a changed record leaves the effect of the ops as it is. It is a quota that still has space for the batch, or a
-    /// directory of which only entries have changed, and not those that the batch changes.
+    /// Returns whether the ops still have the same effect although others have changed the record of `key`. That is so for a quota that
+    /// still has space for the batch, and for a directory of which others have changed only entries that the batch does not change, unless
+    /// the batch itself changes more of the directory than its entries, or moves directories.
     fn is_compatible(&self, state: &dyn Reader, key: &[u8]) -> Result<bool, EngineError> {
         if let Some(Change::Merge(Merge::Usage(more))) = self.overlay.local.get(key)? {
             let quota = value(state, key)?.map(|value| decode_quota(&value)).transpose()?;
@@ -259,7 +311,8 @@ impl Verified {
     }
 
     /// Returns conditions on the entries that the batch changes in a directory, and on the rules for new entries. They hold as long as nobody
-    /// changes these entries, whatever else happens in the directory. `None` if the record is no directory, or for more than `limit` conditions.
+    /// changes these entries or rules, whatever else happens in the directory. `None` if the key is not that of an inode, or for more than
+    /// `limit` conditions.
     fn conditions_of_entries(
         &self,
         state: &dyn Reader,
@@ -278,6 +331,7 @@ impl Verified {
         Ok((are_few && conditions.len() <= limit).then_some(conditions))
     }
 
+    /// Returns whether the batch changes a record of the range.
     fn has_changes_in(&self, range: &KeyRange) -> Result<bool, EngineError> {
         Ok(!self.for_each_changed_key(range, |_| Ok(false))?)
     }
@@ -288,7 +342,8 @@ impl Verified {
     }
 }
 
-/// Returns whether both states have the same rules for new entries of a directory: its owner, its permissions and its ACLs.
+/// Returns whether both states have the same rules for new entries of a directory: its owner, its group, its mode and its ACLs. `false` if
+/// it is no directory in one of them.
 fn has_same_rules(one: &dyn Reader, other: &dyn Reader, dir: Ino) -> Result<bool, EngineError> {
     let inode = |state: &dyn Reader| -> Result<Option<Inode>, EngineError> {
         let found = value(state, &schema::inode(dir))?;
@@ -306,7 +361,7 @@ fn has_same_rules(one: &dyn Reader, other: &dyn Reader, dir: Ino) -> Result<bool
     Ok(is_same && have_same_acls)
 }
 
-/// Returns the condition that a record is as it is in a state.
+/// Returns the condition that a record, or its absence, is as in a state.
 fn unchanged(state: &dyn Reader, key: Vec<u8>) -> Result<Condition, EngineError> {
     Ok(match state.get(&key)? {
         Some(found) => Condition::Version { key, version: found.version },
@@ -314,11 +369,26 @@ fn unchanged(state: &dyn Reader, key: Vec<u8>) -> Result<Condition, EngineError>
     })
 }
 
+/// Returns the extents in a record, which may be that of an inode or of an extent.
+fn extents_of(key: &[u8], value: &[u8]) -> Result<Vec<Extent>, EngineError> {
+    if let Some(ino) = inode_of(key) {
+        return Ok(match decode_inode(ino, value)?.inode.content {
+            Content::Inline(extents) => extents,
+            Content::Rows(_) => Vec::new(),
+        });
+    }
+    if !schema::all_extents().contains(key) {
+        return Ok(Vec::new());
+    }
+    Ok(vec![decode_extent(schema::offset_of(key)?, value)?])
+}
+
 /// Returns the number in the key of an inode; `None` for the key of another record.
 fn inode_of(key: &[u8]) -> Option<Ino> {
     schema::ino_of(key).ok().filter(|ino| key == schema::inode(*ino))
 }
 
+/// Returns the value of a record without its version; `None` if there is no record.
 fn value(state: &dyn Reader, key: &[u8]) -> Result<Option<meta::Value>, EngineError> {
     Ok(state.get(key)?.map(|found| found.value))
 }

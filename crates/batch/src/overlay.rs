@@ -5,24 +5,31 @@ use crate::change::Change;
 use crate::local_map::LocalMap;
 use meta::{
     Applied, EngineError, FsError, KeyRange, Merge, Op, OpContext, Reader, Rows, Seqno, Txn, Value,
-    Versioned, namespace,
+    Versioned, namespace, schema,
 };
 use std::ops::Bound;
 
-/// The version of rows that were changed locally. Nothing depends on it.
-const LOCAL: Seqno = Seqno(u64::MAX);
+/// The version of the first local changes: greater than all versions of a base.
+const FIRST_LOCAL: Seqno = Seqno(1 << 62);
 
 /// A base and local changes.
 #[derive(Debug)]
 pub(crate) struct Overlay {
     pub(crate) base: Base,
     pub(crate) local: LocalMap,
+    /// The version of the newest local changes.
+    pub(crate) version: Seqno,
 }
 
 /// The changes of an op that was applied and is not part of the state yet.
-pub(crate) struct Pending(Vec<(Vec<u8>, Change)>);
+pub(crate) struct Pending(pub(crate) Vec<(Vec<u8>, Change)>);
 
 impl Overlay {
+    /// Creates a state without local changes.
+    pub(crate) fn new(base: Base, local: LocalMap) -> Self {
+        Self { base, local, version: FIRST_LOCAL }
+    }
+
     /// Applies an op. The state does not change before [`Overlay::commit`].
     pub(crate) fn apply(&self, context: &OpContext, op: &Op) -> Result<(Applied, Pending), FsError> {
         let mut txn = OverlayTxn { overlay: self, pending: Vec::with_capacity(8) };
@@ -32,9 +39,18 @@ impl Overlay {
 
     /// Makes the changes of an op part of the state.
     pub(crate) fn commit(&mut self, Pending(changes): Pending) {
+        self.version.0 += 1;
         for (key, change) in changes {
-            self.local.insert(key, change);
+            self.local.insert(key, change, self.version);
         }
+    }
+
+    /// Returns whether a change is one of the ops' effects. The others are removals of records that never existed in the base, and the
+    /// bookkeeping of an engine.
+    pub(crate) fn is_effective(&self, key: &[u8], change: &Change) -> bool {
+        let is_removal_of_nothing =
+            *change == Change::Delete && (self.base.is_fresh(key) || schema::is_orphan(key));
+        !is_removal_of_nothing && key != schema::next_ino()
     }
 
     /// Makes room in memory for the changes of the next op.
@@ -42,7 +58,7 @@ impl Overlay {
         self.local.spill_if_full()
     }
 
-    /// Merges into records, on whose existence the outcome depends.
+    /// Merges into records. The outcome then depends on their existence; for a quota, on its version.
     pub(crate) fn merge(&mut self, merges: Vec<(Vec<u8>, Merge)>) -> Result<(), EngineError> {
         let mut txn = OverlayTxn { overlay: self, pending: Vec::with_capacity(merges.len()) };
         merges.into_iter().try_for_each(|(key, merge)| txn.merge(key, merge))?;
@@ -51,25 +67,55 @@ impl Overlay {
         Ok(())
     }
 
+    /// Returns the change of a record by a merge after an earlier change.
+    pub(crate) fn merged(
+        &self,
+        key: &[u8],
+        earlier: Option<Change>,
+        merge: Merge,
+    ) -> Result<Change, EngineError> {
+        Ok(match earlier {
+            Some(Change::Put(value)) => Change::Put(merge.apply(&value)?),
+            Some(Change::Delete) => return Err(EngineError::Corrupt("a merge into a removed record".into())),
+            Some(Change::Merge(earlier)) => Change::Merge(earlier.then(merge)),
+            None => {
+                match merge {
+                    // The added usage must fit below the limit together with what others have added.
+                    Merge::Usage(_) => self.base.note(key),
+                    Merge::Inode { .. } => self.base.note_present(key.to_vec()),
+                }
+                Change::Merge(merge)
+            }
+        })
+    }
+
     /// Returns the record of a key, on which the outcome depends if `is_noted`.
     pub(crate) fn read(&self, key: &[u8], is_noted: bool) -> Result<Option<Value>, EngineError> {
         Ok(self.find(key, is_noted)?.map(|found| found.value))
     }
 
-    fn find(&self, key: &[u8], is_noted: bool) -> Result<Option<Versioned>, EngineError> {
-        match self.local.get(key)? {
+    /// Returns the record of a key with the local changes. With `is_noted`, the batch depends on the record of the
+    /// snapshot.
+    pub(crate) fn find(&self, key: &[u8], is_noted: bool) -> Result<Option<Versioned>, EngineError> {
+        match self.local.get_versioned(key)? {
             None => self.base.get(key, is_noted),
-            Some(change) => self.changed(key, change, is_noted),
+            Some((change, version)) => self.changed(key, change, version, is_noted),
         }
     }
 
     /// Returns the record of a key after a local change.
-    fn changed(&self, key: &[u8], change: Change, is_noted: bool) -> Result<Option<Versioned>, EngineError> {
+    fn changed(
+        &self,
+        key: &[u8],
+        change: Change,
+        version: Seqno,
+        is_noted: bool,
+    ) -> Result<Option<Versioned>, EngineError> {
         match change {
-            Change::Put(value) => Ok(Some(Versioned { value, version: LOCAL })),
+            Change::Put(value) => Ok(Some(Versioned { value, version })),
             Change::Delete => Ok(None),
             Change::Merge(merge) => match self.base.get(key, is_noted)? {
-                Some(found) => Ok(Some(Versioned { value: merge.apply(&found.value)?, ..found })),
+                Some(found) => Ok(Some(Versioned { value: merge.apply(&found.value)?, version })),
                 None => Ok(None),
             },
         }
@@ -111,7 +157,8 @@ impl Reader for Overlay {
                 if row.as_ref().is_some_and(|(found, _)| *found == key) {
                     row = base.next()?;
                 }
-                let changed = self.changed(&key, change, false)?;
+                // Nothing depends on the versions of a scan.
+                let changed = self.changed(&key, change, self.version, false)?;
                 rows.extend(changed.map(|found| (key, found)));
             }
             change = changes.next()?;
@@ -135,13 +182,15 @@ impl Reader for Overlay {
 /// The rows of a range of the base, read page by page.
 struct BasePages<'a> {
     base: &'a Base,
+    /// The beginning of the next page.
     from: Bound<Vec<u8>>,
     to: Bound<&'a [u8]>,
+    /// The number of rows that are wanted; a page has at least [`BASE_PAGE_ROWS`].
     limit: usize,
     page: std::vec::IntoIter<(Vec<u8>, Versioned)>,
 }
 
-/// Rows of a page of the base at least, so that a scan with many local removals does not read row by row.
+/// Minimum rows of the base that are read at a time, so that a scan with many local removals does not read row by row.
 const BASE_PAGE_ROWS: usize = 64;
 
 impl BasePages<'_> {
@@ -166,18 +215,21 @@ struct OverlayTxn<'a> {
 }
 
 impl OverlayTxn<'_> {
+    /// Returns the index of the op's change of a key.
     fn pending(&self, key: &[u8]) -> Option<usize> {
         self.pending.iter().rposition(|(pending, _)| pending == key)
     }
 
+    /// Returns the record of a key with the changes of the op that is being applied.
     fn read(&self, key: &[u8], is_noted: bool) -> Result<Option<Value>, EngineError> {
         let found = match self.pending(key) {
-            Some(at) => self.overlay.changed(key, self.pending[at].1.clone(), is_noted),
+            Some(at) => self.overlay.changed(key, self.pending[at].1.clone(), self.overlay.version, is_noted),
             None => self.overlay.find(key, is_noted),
         };
         Ok(found?.map(|found| found.value))
     }
 
+    /// Adds a change of the op that is being applied, in place of an earlier one of the key.
     fn write(&mut self, key: Vec<u8>, change: Change) {
         match self.pending(&key) {
             Some(at) => self.pending[at].1 = change,
@@ -185,6 +237,7 @@ impl OverlayTxn<'_> {
         }
     }
 
+    /// Returns the number of the op's changes in a range.
     fn pending_in(&self, range: &KeyRange) -> usize {
         self.pending.iter().filter(|(key, _)| range.contains(key)).count()
     }
@@ -206,7 +259,7 @@ impl Txn for OverlayTxn<'_> {
         if pending > 0 {
             rows.retain(|(key, _)| self.pending(key).is_none());
             for (key, change) in self.pending.iter().filter(|(key, _)| range.contains(key)) {
-                let changed = self.overlay.changed(key, change.clone(), false)?;
+                let changed = self.overlay.changed(key, change.clone(), self.overlay.version, false)?;
                 rows.extend(changed.map(|found| (key.clone(), found)));
             }
             rows.sort_unstable_by(|a, b| a.0.cmp(&b.0));
@@ -250,19 +303,7 @@ impl Txn for OverlayTxn<'_> {
             Some(at) => Some(self.pending[at].1.clone()),
             None => self.overlay.local.get(&key)?,
         };
-        let change = match earlier {
-            Some(Change::Put(value)) => Change::Put(merge.apply(&value)?),
-            Some(Change::Delete) => return Err(EngineError::Corrupt("a merge into a removed record".into())),
-            Some(Change::Merge(earlier)) => Change::Merge(earlier.then(merge)),
-            None => {
-                match merge {
-                    // The added usage must fit below the limit together with what others have added.
-                    Merge::Usage(_) => self.overlay.base.note(&key),
-                    Merge::Inode { .. } => self.overlay.base.note_present(key.clone()),
-                }
-                Change::Merge(merge)
-            }
-        };
+        let change = self.overlay.merged(&key, earlier, merge)?;
         self.write(key, change);
         Ok(())
     }

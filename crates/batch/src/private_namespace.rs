@@ -2,14 +2,16 @@
 
 use crate::base::Base;
 use crate::local_map::{LocalMap, TEMPORARY};
-use crate::op_log::{LogDamage, OpLog, OpLogReader};
+use crate::op_log::{LogDamage, OpLog, OpLogReader, log_path};
 use crate::overlay::Overlay;
+use crate::private_engine::PrivateEngine;
+use crate::progress::Progress;
 use crate::sealed::SealedBatch;
 use meta::{
-    Allocator, Applied, Effect, EngineError, FsError, Ino, KeyRange, Op, OpContext, OpRecord, Reader, Rows,
-    Versioned,
+    Allocator, Applied, Effect, EngineError, FsError, Ino, KeyRange, Moment, Op, OpContext, OpRecord, Reader,
+    Rows, Versioned,
 };
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::ops::{Bound, Range};
 use std::path::{Path, PathBuf};
@@ -20,11 +22,13 @@ use std::sync::Arc;
 pub struct JobOptions {
     /// Memory for changes, in bytes. Changes beyond it are in files.
     pub memory_bytes_max: usize,
+    /// Whether a resumed namespace keeps only ops that a sync covered. To be set if the power was lost since.
+    pub keeps_synced_only: bool,
 }
 
 impl Default for JobOptions {
     fn default() -> Self {
-        Self { memory_bytes_max: 256 << 20 }
+        Self { memory_bytes_max: 256 << 20, keeps_synced_only: false }
     }
 }
 
@@ -39,7 +43,7 @@ pub enum JobError {
         /// The error of the operating system.
         error: io::Error,
     },
-    /// The log of the job cannot be read.
+    /// The log of the job cannot be read, or is damaged elsewhere than at the end that a killed process left.
     #[error(transparent)]
     Log(#[from] LogDamage),
     /// The local tables or the base failed.
@@ -56,12 +60,15 @@ pub struct PrivateNamespace {
     dir: PathBuf,
     overlay: Overlay,
     allocator: Allocator,
+    /// The leased numbers that no inode had when the namespace was begun or resumed.
+    unused: Range<Ino>,
     log: OpLog,
+    progress: Arc<Progress>,
 }
 
 impl PrivateNamespace {
-    /// Begins a namespace over a snapshot. `dir` is a directory of its own for its files. The snapshot must have been taken after the
-    /// numbers of `lease` were leased, and none of them may have been used.
+    /// Begins a namespace over a snapshot. `dir` is a directory for its files alone, and is made if necessary; it must not have the log of
+    /// another job. The snapshot must have been taken after the numbers of `lease` were leased, and none of them may have been used.
     pub fn begin(
         dir: &Path,
         base: Arc<dyn Reader>,
@@ -69,45 +76,71 @@ impl PrivateNamespace {
         options: JobOptions,
     ) -> Result<Self, JobError> {
         fs::create_dir_all(dir).map_err(access(dir))?;
-        let path = SealedBatch::log_path(dir);
+        let path = log_path(dir);
         let log = OpLog::create(&path, &lease).map_err(access(&path))?;
         let overlay = overlay(dir, base, &lease, options)?;
-        Ok(Self { dir: dir.to_owned(), overlay, allocator: Allocator::new(lease), log })
+        Ok(Self {
+            dir: dir.to_owned(),
+            overlay,
+            allocator: Allocator::new(lease.clone()),
+            unused: lease,
+            log,
+            progress: Arc::default(),
+        })
     }
 
-    /// Resumes the namespace of a job that has ended, over a snapshot. Returns also the number of ops that can no longer be applied,
-    /// because the snapshot is a later one. They stay in the log, and a merge refuses them.
+    /// Resumes the namespace of a job whose process has ended, over a snapshot. Returns also the number of ops that can no longer be
+    /// applied, because the snapshot is a later one. They stay in the log, and a merge tries them again.
     pub fn resume(dir: &Path, base: Arc<dyn Reader>, options: JobOptions) -> Result<(Self, u64), JobError> {
-        let path = SealedBatch::log_path(dir);
+        let path = log_path(dir);
+        if options.keeps_synced_only {
+            cut_unsynced(&path)?;
+        }
         let mut reader = OpLogReader::open(&path)?;
         let lease = reader.lease();
         let mut overlay = overlay(dir, base, &lease, options)?;
-        let (mut unused, mut failed) = (lease.start, 0);
+        let (mut unused, mut failed, progress) = (lease.start, 0, Arc::<Progress>::default());
         let mut end = reader.end();
-        // A page that is not whole was being written when the job ended.
-        while let Ok(Some(page)) = reader.next_page() {
-            for OpRecord { context, op, .. } in page {
-                unused = unused.max(Ino(created(&op).map_or(0, |ino| ino.0.saturating_add(1))));
+        loop {
+            let page = match reader.next_page() {
+                Ok(Some(page)) => page,
+                Ok(None) => break,
+                // A page that is not whole was being written when the process ended.
+                Err(LogDamage::Page(at)) if at == reader.end() && reader.is_at_torn_end()? => break,
+                Err(damage) => return Err(damage.into()),
+            };
+            for record in page {
+                let OpRecord { context, op, .. } = &record;
+                unused = unused.max(Ino(created(op).map_or(0, |ino| ino.0.saturating_add(1))));
                 overlay.make_room()?;
-                match overlay.apply(&context, &op) {
-                    Ok((_, changes)) => overlay.commit(changes),
+                match overlay.apply(context, op) {
+                    Ok((applied, changes)) => {
+                        overlay.commit(changes);
+                        progress.count(&record, home_of(&applied));
+                    }
                     Err(FsError::Engine(error)) => return Err(error.into()),
-                    Err(_) => failed += 1,
+                    Err(_) => {
+                        failed += 1;
+                        progress.count(&record, None);
+                    }
                 }
             }
             end = reader.end();
         }
         let log = OpLog::continue_at(&path, end).map_err(access(&path))?;
-        let allocator = Allocator::new(unused.min(lease.end)..lease.end);
-        Ok((Self { dir: dir.to_owned(), overlay, allocator, log }, failed))
+        let unused = unused.min(lease.end)..lease.end;
+        let allocator = Allocator::new(unused.clone());
+        Ok((Self { dir: dir.to_owned(), overlay, allocator, unused, log, progress }, failed))
     }
 
     /// Applies an op. An op that fails changes nothing and is not logged.
     pub fn apply(&mut self, context: &OpContext, op: &Op) -> Result<Applied, FsError> {
         self.overlay.make_room()?;
         let (applied, changes) = self.overlay.apply(context, op)?;
-        self.log.append(&OpRecord { context: *context, op: op.clone(), effect: Effect::of(op, &applied) })?;
+        let record = OpRecord { context: *context, op: op.clone(), effect: Effect::of(op, &applied) };
+        self.log.append(&record)?;
         self.overlay.commit(changes);
+        self.progress.count(&record, home_of(&applied));
         Ok(applied)
     }
 
@@ -126,9 +159,20 @@ impl PrivateNamespace {
         self.log.sync()
     }
 
-    /// Returns the approximate memory of the changes.
+    /// Returns the counters of the job, which can be read while it runs.
+    pub fn progress(&self) -> &Arc<Progress> {
+        &self.progress
+    }
+
+    /// Returns the approximate memory of the changes that are in memory, in bytes.
     pub fn memory_bytes(&self) -> usize {
         self.overlay.local.memory_bytes()
+    }
+
+    /// Converts the namespace into an engine, for a file system over it. All ops get the moment `at`. The namespace must not have allocated
+    /// inode numbers itself.
+    pub fn into_engine(self, at: Moment) -> PrivateEngine {
+        PrivateEngine::new(self.dir, self.overlay, self.log, (self.unused, self.progress), at)
     }
 
     /// Ends the namespace and makes its batch durable.
@@ -161,7 +205,20 @@ impl Reader for PrivateNamespace {
     }
 }
 
-/// Returns the inode number that an op gives to a new inode.
+/// Removes the ops that no sync covered: all behind the last mark of the log.
+fn cut_unsynced(path: &Path) -> Result<(), JobError> {
+    let mut reader = OpLogReader::open(path)?;
+    let begin = reader.end();
+    let end = reader.find_last_mark()?.unwrap_or(begin);
+    File::options().write(true).open(path).and_then(|file| file.set_len(end)).map_err(access(path))
+}
+
+/// Returns the directory of the inode that an op has changed.
+fn home_of(applied: &Applied) -> Option<Ino> {
+    applied.inode.as_ref().and_then(|inode| inode.home.as_ref()).map(|(parent, _)| *parent)
+}
+
+/// Returns the inode number that an op gives to a new inode; `None` for an op that makes none.
 pub(crate) fn created(op: &Op) -> Option<Ino> {
     match op {
         Op::Create { ino, .. } | Op::CreateOrphan { ino, .. } | Op::Import { ino, .. } => Some(*ino),
@@ -169,7 +226,7 @@ pub(crate) fn created(op: &Op) -> Option<Ino> {
     }
 }
 
-/// Creates an overlay without changes, and deletes temporary files of an earlier one.
+/// Creates an overlay without changes, and deletes the temporary files in `dir` of an earlier one.
 fn overlay(
     dir: &Path,
     base: Arc<dyn Reader>,
@@ -182,9 +239,10 @@ fn overlay(
             fs::remove_file(&path).map_err(access(&path))?;
         }
     }
-    Ok(Overlay { base: Base::new(base, lease)?, local: LocalMap::new(dir, options.memory_bytes_max) })
+    Ok(Overlay::new(Base::new(base, lease)?, LocalMap::new(dir, options.memory_bytes_max)))
 }
 
+/// Returns a function that converts an I/O error at a path.
 pub(crate) fn access(path: &Path) -> impl FnOnce(io::Error) -> JobError {
     let path = path.to_owned();
     move |error| JobError::Io { path, error }

@@ -8,8 +8,9 @@
 //! - each claimed row was compared with the row that the canonical ops make, or removes a record that does not exist;
 //! - each row that the canonical ops make was claimed.
 //!
-//! A batch for which no such ops are found is unproven: it changes inodes of the snapshot, removes or renames entries, needs another order,
-//! or is forged. It is not rejected, because a replay of its ops may still accept some of them.
+//! A batch for which no such ops are found is unproven: it changes more of the snapshot than that directories get entries, the volume has
+//! quotas, the ops need another order, or the rows are forged. It is not rejected, because a replay of its ops may still accept some of
+//! them.
 
 use crate::base::Base;
 use crate::bulk_txn::BulkTxn;
@@ -25,14 +26,17 @@ use meta::access::{AccessError, CreationRight, authorize_attributes};
 use meta::acl::Acl;
 use meta::codec::{DecodeError, InodeRecord, decode_dentry, decode_inode};
 use meta::{
-    Dentry, Effect, EngineError, FsError, Ino, Inode, KeyRange, Kind, Merge, Name, Op, OpContext, OpRecord,
-    Reader, RunBuilder, namespace, schema,
+    Content, Dentry, Effect, EngineError, FsError, Ino, Inode, KeyRange, Kind, Merge, Name, Op, OpContext,
+    OpRecord, Reader, RunBuilder, namespace, schema,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
 use std::path::Path;
 use std::sync::Arc;
 use store::Timestamp;
+
+/// The permission of a file's owner to write it.
+const OWNER_WRITE: u16 = 0o200;
 
 /// Checks a batch, and adds its rows and its canonical ops to a run. Returns `None` if the batch is unproven; the run is then of no use.
 pub(crate) fn check(
@@ -46,7 +50,7 @@ pub(crate) fn check(
     if !base.has_fresh_lease(&terms.lease) {
         return Err(Rejected::Used);
     }
-    let overlay = Overlay { base, local: LocalMap::new(scratch, MEMORY_BYTES_MAX) };
+    let overlay = Overlay::new(base, LocalMap::new(scratch, MEMORY_BYTES_MAX));
     let check = Check {
         batch,
         terms,
@@ -70,6 +74,7 @@ pub(crate) fn check(
 enum Stop {
     /// No canonical ops lead to the rows.
     Unproven,
+    /// The batch is rejected, or could not be read.
     Rejected(Rejected),
 }
 
@@ -105,11 +110,12 @@ impl From<DecodeError> for Stop {
     }
 }
 
-/// Fails unless a necessary condition of the proof holds.
+/// Fails with [`Stop::Unproven`] unless a necessary condition of the proof holds.
 fn require(holds: bool) -> Result<()> {
     if holds { Ok(()) } else { Err(Stop::Unproven) }
 }
 
+/// The check of a batch in progress.
 struct Check<'a, 'r> {
     batch: &'a SealedBatch,
     terms: &'a Terms,
@@ -124,7 +130,8 @@ struct Check<'a, 'r> {
     created: Vec<Ino>,
     /// Rows of entries that were created in bulk, which are not in the overlay.
     bulk_rows: u64,
-    /// The last number that was used for a passing name.
+    /// The lowest inode number that was used for a passing name. Such numbers are taken from the end of the lease downwards; at first it is
+    /// that end, which no name uses.
     passing: Ino,
 }
 
@@ -135,8 +142,9 @@ struct Child {
 }
 
 impl Check<'_, '_> {
+    /// Derives canonical ops from the claimed rows, and checks that they make these rows.
     fn prove(mut self) -> Result<Verified> {
-        // With a quota, an entry depends on the usage by the entries before it.
+        // With a quota, an entry depends on the usage by the entries before it, which are not all in the overlay.
         require(self.verified.overlay.read(&schema::quotas_set(), true)?.is_none())?;
         for range in [schema::all_hard_links(), schema::all_xattrs()] {
             self.note_changed_later(&range)?;
@@ -146,7 +154,7 @@ impl Check<'_, '_> {
             self.fill(parent, &mut parents)?;
         }
         self.add_links()?;
-        // Entries before their directories, which the user can perhaps not search afterwards.
+        // Entries are completed before their directories, whose claimed modes may keep the user from searching them.
         for ino in std::mem::take(&mut self.created).into_iter().rev() {
             self.complete(ino)?;
         }
@@ -156,6 +164,7 @@ impl Check<'_, '_> {
         Ok(self.verified)
     }
 
+    /// Adds the inodes of which the batch puts records in a range to those that are changed later.
     fn note_changed_later(&mut self, range: &KeyRange) -> Result<()> {
         let mut rows = self.batch.changes_in(range);
         while let Some((key, change)) = rows.next()? {
@@ -194,7 +203,7 @@ impl Check<'_, '_> {
         if self.terms.lease.contains(&parent) { Ok(()) } else { self.set_times_of_parent(parent, &children) }
     }
 
-    /// Returns the names that the batch claims to create in a directory, by inode number.
+    /// Returns the names that the batch claims to create in a directory, ordered by inode number.
     fn children(&self, parent: Ino) -> Result<Vec<Child>> {
         let mut children = Vec::new();
         let mut rows = self.batch.changes_in(&schema::dentries(parent));
@@ -210,7 +219,8 @@ impl Check<'_, '_> {
         Ok(children)
     }
 
-    /// Creates the entries that need no further ops. Returns the others.
+    /// Creates the entries that [`Terms::create_entry`] completes. Returns the others, for [`Self::create_kept`]: directories, and inodes
+    /// that are changed later. Further names of an inode are left out.
     fn create_in_bulk(&mut self, parent: Ino, children: &[Child]) -> Result<Vec<(Name, Inode)>> {
         let mut others = Vec::new();
         if children.is_empty() {
@@ -222,9 +232,12 @@ impl Check<'_, '_> {
         for Child { name, dentry } in children {
             let row = self.inodes.get(dentry.ino)?.ok_or(Stop::Unproven)?;
             let claimed = claimed_inode(dentry.ino, &row)?;
+            if let Content::Inline(content) = &claimed.content {
+                self.terms.note_packs(content, &mut self.verified.shared);
+            }
             let is_changed_later = self.changed_later.contains(&dentry.ino);
             if claimed.home.as_ref() != Some(&(parent, name.clone())) {
-                // A further name is added later.
+                // This is a further name of an inode, which `add_links` adds.
                 require(is_changed_later)?;
                 continue;
             }
@@ -259,7 +272,7 @@ impl Check<'_, '_> {
         Ok(())
     }
 
-    /// Sets the claimed times of a directory of the snapshot, if its entries do not explain them.
+    /// Sets the claimed times of a directory of the snapshot by a passing name, if the creation of its entries does not explain them.
     fn set_times_of_parent(&mut self, parent: Ino, children: &[Child]) -> Result<()> {
         let key = schema::inode(parent);
         let Some(Change::Merge(Merge::Inode { mtime, ctime, .. })) = self.batch.change(&key)? else {
@@ -283,13 +296,14 @@ impl Check<'_, '_> {
         Ok(())
     }
 
+    /// Adds the claimed further names of new inodes.
     fn add_links(&mut self) -> Result<()> {
         let mut rows = self.batch.changes_in(&schema::all_hard_links());
         while let Some((key, change)) = rows.next()? {
             if let Change::Put(_) = change {
                 let ino = schema::ino_of(&key)?;
                 let (parent, name) = schema::link_of(&key)?;
-                // A later time could be later than that of the last change of the directory.
+                // The time of the link also becomes that of the directory, so a later one could exceed the directory's claimed time.
                 let now = self.kept.get(&ino).ok_or(Stop::Unproven)?.btime;
                 self.apply(now, Op::Link { ino, parent, name })?;
             }
@@ -300,7 +314,9 @@ impl Check<'_, '_> {
     /// Gives a new inode its claimed attributes: ACLs after the size and other extended attributes, which they could forbid, and the mode last.
     fn complete(&mut self, ino: Ino) -> Result<()> {
         let claimed = self.kept.get(&ino).ok_or(Stop::Unproven)?;
-        if claimed.kind == Kind::File && claimed.size_bytes > 0 {
+        if let Some(op) = canonical::content(claimed) {
+            self.apply(claimed.ctime, op)?;
+        } else if claimed.kind == Kind::File && claimed.size_bytes > 0 {
             self.apply(claimed.ctime, canonical::resize(claimed))?;
         }
         if self.changed_later.contains(&ino) {
@@ -315,7 +331,7 @@ impl Check<'_, '_> {
         }
     }
 
-    /// Sets the claimed extended attributes of a new inode that have some names.
+    /// Sets those claimed extended attributes of a new inode whose names are wanted.
     fn set_xattrs(&mut self, ino: Ino, is_wanted: impl Fn(&[u8]) -> bool) -> Result<()> {
         let now = self.kept.get(&ino).ok_or(Stop::Unproven)?.ctime;
         let mut rows = self.batch.changes_in(&schema::xattrs(ino));
@@ -367,7 +383,7 @@ impl Check<'_, '_> {
         Ok(())
     }
 
-    /// Checks and applies a canonical op to the overlay.
+    /// Checks a canonical op, applies it to the overlay, and logs it in the run.
     fn apply(&mut self, now: Timestamp, op: Op) -> Result<()> {
         let context = canonical::context(self.terms, now);
         let (terms, verified) = (self.terms, &mut self.verified);
@@ -386,7 +402,8 @@ impl Check<'_, '_> {
 }
 
 impl Terms {
-    /// Creates a claimed entry that has its attributes at once or by one further op. Adds the ops to `records`.
+    /// Creates a claimed entry by at most three ops: its creation, its content, and its other attributes. Adds the ops to `records`. Fails
+    /// if the user may not do this.
     fn create_entry(
         &self,
         txn: &mut BulkTxn<'_>,
@@ -398,10 +415,16 @@ impl Terms {
         let mode = right.mode_of(claimed.kind, claimed.mode, claimed.uid, claimed.gid)?;
         require(mode == claimed.mode)?;
         let create = match claimed.kind {
-            Kind::File if claimed.size_bytes > 0 => canonical::changeable_creation(claimed, *parent, name),
+            // Later ops of this entry need the permission to write.
+            Kind::File if claimed.size_bytes > 0 && claimed.mode & OWNER_WRITE == 0 => {
+                canonical::changeable_creation(claimed, *parent, name)
+            }
             _ => canonical::creation(claimed, *parent, name),
         };
-        let created = self.apply_entry_op(txn, claimed.btime, create, records)?;
+        let mut created = self.apply_entry_op(txn, claimed.btime, create, records)?;
+        if let Some(op) = canonical::content(claimed) {
+            created = self.apply_entry_op(txn, claimed.ctime, op, records)?;
+        }
         let Some(op) = canonical::adjustment(&created, claimed) else { return Ok(()) };
         if let Op::SetAttr { changes, .. } = &op {
             let permitted =
@@ -411,6 +434,7 @@ impl Terms {
         self.apply_entry_op(txn, claimed.ctime, op, records).map(drop)
     }
 
+    /// Applies an op on a new entry, whose right the caller has checked, and returns the inode. Adds the op to `records`.
     fn apply_entry_op(
         &self,
         txn: &mut BulkTxn<'_>,
@@ -426,10 +450,10 @@ impl Terms {
     }
 }
 
-/// Decodes the claimed record of a new inode, which has no extents in rows of their own.
+/// Decodes the claimed record of a new inode, which has no extents in rows of their own. Its content is checked with the op that names it.
 fn claimed_inode(ino: Ino, row: &[u8]) -> Result<Inode> {
     let record = put_record(row).ok_or(Stop::Unproven)?;
     let InodeRecord { inode, unsummed } = decode_inode(ino, record)?;
-    require(unsummed == 0 && inode.content == meta::Content::EMPTY)?;
+    require(unsummed == 0 && matches!(inode.content, Content::Inline(_)))?;
     Ok(inode)
 }

@@ -1,10 +1,10 @@
 //! Sealed batches: a directory with the ops of a private namespace (`ops`), the changes of rows that they make (`rows.sst`), and the versions of
-//! the records of the base on which they depend (`reads.sst`).
+//! records of the base on which they depend (`reads.sst`).
 //!
 //! Nothing in these files is trusted: their reader bounds its memory, and verification decides what the ops may do.
 
 use crate::change::Change;
-use crate::op_log::{LogDamage, OpLogReader};
+use crate::op_log::{LogDamage, OpLogReader, log_path};
 use crate::overlay::Overlay;
 use crate::private_namespace::{JobError, access};
 use crate::table_error::table_error;
@@ -15,10 +15,10 @@ use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Cache of blocks of the rows. They are read once, in order.
+/// Cache of blocks of both tables, in bytes. It is small because they are read mostly in order.
 const CACHE_BYTES: u64 = 1 << 20;
 
-/// A batch that is complete.
+/// A batch that is complete: no more ops are added to it.
 #[derive(Debug)]
 pub struct SealedBatch {
     dir: PathBuf,
@@ -35,11 +35,7 @@ impl SealedBatch {
         Ok(Self { dir: dir.to_owned(), rows, reads })
     }
 
-    pub(crate) fn log_path(dir: &Path) -> PathBuf {
-        dir.join("ops")
-    }
-
-    /// Writes the tables of a batch whose log is durable.
+    /// Writes the tables of a batch whose log is durable, and opens it.
     pub(crate) fn write(dir: &Path, overlay: &Overlay) -> Result<Self, JobError> {
         write_table(&reads_path(dir), |table| {
             for condition in overlay.base.conditions()? {
@@ -52,6 +48,9 @@ impl SealedBatch {
         write_table(&rows_path(dir), |table| {
             let mut changes = overlay.local.range(Bound::Unbounded, Bound::Unbounded);
             while let Some((key, change)) = changes.next()? {
+                if !overlay.is_effective(&key, &change) {
+                    continue;
+                }
                 table.add(&key, &change.encode()).map_err(table_error)?;
             }
             Ok(())
@@ -60,7 +59,7 @@ impl SealedBatch {
         Self::open(dir)
     }
 
-    /// Returns whether all records that the job says to have read have the same versions in a state.
+    /// Returns whether all records that the job says to have read have the same versions in a state, or are missing in it likewise.
     pub(crate) fn reads_are_current(&self, state: &dyn Reader) -> Result<bool, EngineError> {
         let mut reads = self.reads.scan(Bound::Unbounded);
         while reads.advance().map_err(table_error)? {
@@ -74,7 +73,7 @@ impl SealedBatch {
 
     /// Returns a reader of the ops.
     pub(crate) fn ops(&self) -> Result<OpLogReader, LogDamage> {
-        OpLogReader::open(&Self::log_path(&self.dir))
+        OpLogReader::open(&log_path(&self.dir))
     }
 
     /// Visits the ops in order, each with its index.
@@ -115,7 +114,7 @@ impl SealedBatch {
         ClaimedChanges::of(&self.rows, range)
     }
 
-    /// Returns the claimed change of a key.
+    /// Returns the claimed change of a key; `None` if the batch claims none.
     pub(crate) fn change(&self, key: &[u8]) -> Result<Option<Change>, EngineError> {
         let found = self.rows.get(key).map_err(table_error)?;
         Ok(found.map(|bytes| Change::decode(&bytes)).transpose()?)
@@ -130,11 +129,12 @@ pub(crate) struct ClaimedChanges {
 }
 
 impl ClaimedChanges {
+    /// Returns a cursor over the changes of a range.
     pub(crate) fn of(rows: &Arc<FileTable>, range: &KeyRange) -> Self {
         Self { cursor: rows.scan_part(Bound::Included(&range.from)), to: Some(range.to.clone()) }
     }
 
-    /// Returns the next change.
+    /// Returns the next key and its claimed change; `None` at the end of the range.
     pub(crate) fn next(&mut self) -> Result<Option<(Vec<u8>, Change)>, EngineError> {
         let is_at_row = self.cursor.advance().map_err(table_error)?;
         if !is_at_row || self.to.as_ref().is_some_and(|to| self.cursor.key() >= to.as_slice()) {
@@ -144,7 +144,7 @@ impl ClaimedChanges {
     }
 }
 
-/// Returns the key of a condition and the version that it requires; empty for a missing record.
+/// Returns the key of a condition on a version, and the version, which is empty if the record must be missing; `None` for other conditions.
 fn read_of(condition: &Condition) -> Option<(&[u8], Vec<u8>)> {
     match condition {
         Condition::Version { key, version } => Some((key, version.0.to_be_bytes().to_vec())),

@@ -12,6 +12,7 @@ pub(crate) fn table_error(error: sst::Error) -> EngineError {
     }
 }
 
+/// Converts an error of a file: to [`EngineError::Full`] if there is no space, otherwise to [`EngineError::Unavailable`].
 pub(crate) fn io_error(error: &io::Error) -> EngineError {
     match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => EngineError::Full(error.to_string()),

@@ -5,6 +5,7 @@ use meta::access::Caller;
 use meta::{
     Applied, AttrChanges, Engine, FsError, Ino, Kind, LogCap, MemoryEngine, Moment, Name, Namespace, Op,
     OpContext, Origin, Reader, RenameHow, Rows, Seqno, Staged, Value, XattrHow, invariants, namespace,
+    schema,
 };
 use std::ops::{Bound, Range};
 use std::path::Path;
@@ -67,9 +68,10 @@ impl<E: Engine + 'static> Volume<E> {
 
     /// Leases inode numbers and begins a job.
     pub(crate) fn begin(&self, name: &str, options: JobOptions) -> (PrivateNamespace, Range<Ino>) {
-        let lease = self.namespace.lease(&context(0, 3), 1 << 32).unwrap();
+        let lease = batch::begin(&self.namespace, &context(0, 3), self.home).unwrap().lease;
         let dir = self.folder.path().join(name);
-        let job = PrivateNamespace::begin(&dir, self.engine.snapshot(), lease.clone(), options).unwrap();
+        let job =
+            PrivateNamespace::begin(&dir, self.engine.snapshot().unwrap(), lease.clone(), options).unwrap();
         (job, lease)
     }
 
@@ -115,7 +117,16 @@ pub(crate) fn assert_serial(engine: &dyn Engine) {
 
 pub(crate) fn terms(lease: &Range<Ino>) -> Terms {
     let caller = Caller { uid: USER, gid: USER, groups: Box::default() };
-    Terms { caller, lease: lease.clone(), at: AT, times: Timestamp(100)..=Timestamp(1_000_000) }
+    Terms {
+        caller,
+        lease: lease.clone(),
+        at: AT,
+        times: Timestamp(100)..=Timestamp(1_000_000),
+        content: None,
+        packs: None,
+        keeps_refused: false,
+        submitted: Timestamp(1_000_000),
+    }
 }
 
 /// Returns whether the user may carry out an op, as it is.
@@ -133,10 +144,32 @@ pub(crate) fn create(uid: u32, parent: Ino, text: &str, ino: Ino, kind: Kind, mo
     Op::Create { parent, name: name(text), ino, kind, mode, umask: 0o022, uid, gid: uid, rdev: 0, target }
 }
 
-/// Returns all keys with their records.
+/// Asserts that the ops that a merge has logged are the user's, are permitted one after the other, and make the tables.
+pub(crate) fn assert_permitted(before: &MemoryEngine, merged: &MemoryEngine, what: &str) {
+    let model = before.fork();
+    for logged in merged.log_after(before.head(), usize::MAX).unwrap() {
+        let context = logged.context;
+        // The record of the merge is the server's.
+        if matches!(logged.op, Op::SetBatch { .. } | Op::SetRefusedOp { .. }) {
+            continue;
+        }
+        assert_eq!((context.uid, context.gid), (USER, USER), "{what}");
+        assert_eq!((context.at, context.origin), (AT, Origin::Other), "{what}");
+        assert!((100..=1_000_000).contains(&context.now.0), "{what}: {context:?}");
+        assert!(is_permitted(&model, context.now, &logged.op), "{what}: {:?}", logged.op);
+        let mut txn = Staged::new(&model);
+        namespace::apply(&mut txn, &context, &logged.op).unwrap();
+        model.commit(txn.into_commit()).unwrap();
+    }
+    assert_eq!(values(merged), values(&model), "{what}");
+    assert_eq!(meta::invariants::fsck(merged).unwrap(), [], "{what}");
+}
+
+/// Returns all keys with their records, except for those of batches, which count ops.
 pub(crate) fn values(state: &dyn Reader) -> Vec<(Vec<u8>, Value)> {
     let rows: Rows = state.scan(Bound::Unbounded, Bound::Unbounded, usize::MAX).unwrap();
-    rows.into_iter().map(|(key, row)| (key, row.value)).collect()
+    let rows = rows.into_iter().filter(|(key, _)| !schema::is_of_batch(key));
+    rows.map(|(key, row)| (key, row.value)).collect()
 }
 
 /// Applies an op and commits it.

@@ -1,13 +1,15 @@
 //! Private namespaces.
 
-use crate::fixture::{Ops, USER, Volume, commit_op, context, copy_dir, values};
-use batch::{JobOptions, PrivateNamespace};
-use meta::{Engine, KeyRange, LogCap, MemoryEngine, Reader};
+use crate::fixture::{Ops, USER, Volume, commit_op, context, copy_dir, create, name, values};
+use crate::rescue::write;
+use batch::{DirectoryCounts, JobOptions, PrivateNamespace, Progress, Totals};
+use meta::{Engine, KeyRange, Kind, LogCap, MemoryEngine, Op, Reader};
 use std::fs;
 use std::ops::Bound;
+use store::Timestamp;
 
 /// Options with which changes are in table files almost at once.
-const SPILLING: JobOptions = JobOptions { memory_bytes_max: 3000 };
+const SPILLING: JobOptions = JobOptions { memory_bytes_max: 3000, keeps_synced_only: false };
 
 /// Fills a volume with random content in the user's home.
 fn filled(seed: u64) -> Volume<MemoryEngine> {
@@ -68,7 +70,7 @@ fn a_killed_job_resumes_with_a_prefix() {
     for seed in 0..20 {
         let volume = filled(seed);
         let (mut job, lease) = volume.begin("job", SPILLING);
-        let snapshot = volume.engine.snapshot();
+        let snapshot = volume.engine.snapshot().unwrap();
         let model = volume.engine.fork();
         let mut states = vec![values(&model)];
         let mut ops = Ops::new(seed ^ 99, USER, &[volume.home]);
@@ -117,11 +119,11 @@ fn a_job_with_a_used_directory_is_refused_and_can_be_discarded() {
     let volume = Volume::in_memory();
     let (job, lease) = volume.begin("job", SPILLING);
     let dir = volume.folder.path().join("job");
-    let again = PrivateNamespace::begin(&dir, volume.engine.snapshot(), lease.clone(), SPILLING);
+    let again = PrivateNamespace::begin(&dir, volume.engine.snapshot().unwrap(), lease.clone(), SPILLING);
     assert!(again.is_err(), "the directory has the files of another job");
     drop(job);
     PrivateNamespace::discard(&dir).unwrap();
-    PrivateNamespace::begin(&dir, volume.engine.snapshot(), lease, SPILLING).unwrap();
+    PrivateNamespace::begin(&dir, volume.engine.snapshot().unwrap(), lease, SPILLING).unwrap();
 }
 
 /// A resumed job over a later snapshot counts the ops that no longer apply.
@@ -138,10 +140,57 @@ fn a_later_snapshot_refuses_some_ops() {
     drop(job);
     volume.create(USER, volume.home, "two", meta::Kind::File, 0o600);
     let dir = volume.folder.path().join("job");
-    let (job, failed) = PrivateNamespace::resume(&dir, volume.engine.snapshot(), SPILLING).unwrap();
+    let (job, failed) = PrivateNamespace::resume(&dir, volume.engine.snapshot().unwrap(), SPILLING).unwrap();
     assert_eq!(failed, 1);
     drop(job);
     let other = MemoryEngine::new(LogCap::UNLIMITED);
-    let (_, failed) = PrivateNamespace::resume(&dir, other.snapshot(), SPILLING).unwrap();
+    let (_, failed) = PrivateNamespace::resume(&dir, other.snapshot().unwrap(), SPILLING).unwrap();
     assert_eq!(failed, 2);
+}
+
+/// The counters of a job are the same after it was resumed, and grow.
+#[test]
+fn progress_counts_ops_and_sizes_per_directory() {
+    let volume = Volume::in_memory();
+    let (mut job, _) = volume.begin("job", JobOptions::default());
+    let (sub, file, gone) = (
+        job.allocate(volume.home).unwrap(),
+        job.allocate(volume.home).unwrap(),
+        job.allocate(volume.home).unwrap(),
+    );
+    let ops = [
+        create(USER, volume.home, "sub", sub, Kind::Directory, 0o755),
+        create(USER, sub, "file", file, Kind::File, 0o644),
+        write(file, "object"),
+        create(USER, volume.home, "gone", gone, Kind::File, 0o644),
+        Op::Unlink { parent: volume.home, name: name("gone"), keep: false },
+    ];
+    for (step, op) in ops.iter().enumerate() {
+        job.apply(&context(USER, 10 + step as i64), op).unwrap();
+    }
+    let expected = Totals {
+        ops: 5,
+        files: 2,
+        directories: 1,
+        removed: 1,
+        writes: 1,
+        bytes: 5,
+        last: Some(Timestamp(14)),
+        ..Totals::default()
+    };
+    let directories = [
+        (sub, DirectoryCounts { added: 1, removed: 0, bytes: 5 }),
+        (volume.home, DirectoryCounts { added: 2, removed: 1, bytes: 0 }),
+    ];
+    job.flush().unwrap();
+    let dir = volume.folder.path().join("job");
+    let (resumed, _) =
+        PrivateNamespace::resume(&dir, volume.engine.snapshot().unwrap(), JobOptions::default()).unwrap();
+    for progress in [job.progress(), resumed.progress()] {
+        assert_eq!(progress.totals(), expected);
+        assert_eq!(progress.largest_directories(2), (directories.to_vec(), 0));
+        assert_eq!(progress.largest_directories(1), (directories[..1].to_vec(), 1));
+        assert_eq!(progress.largest_directories(0), (vec![], 2));
+    }
+    assert_eq!(Progress::read(&dir.join("ops")).unwrap().totals(), expected);
 }

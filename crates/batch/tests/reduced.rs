@@ -16,12 +16,12 @@ fn new_trees_are_proven_by_their_rows() {
         let (volume, batch, lease) = job.seal();
         let replayed = volume.engine.fork();
         let by_ops = volume.merge_into(&replayed, &batch, &lease, Proof::Replay).unwrap();
-        assert_eq!((by_ops.proof, &by_ops.refused[..]), (Proof::Replay, &[][..]), "seed {seed}");
+        assert_eq!((by_ops.proof, &by_ops.refused[..]), (Some(Proof::Replay), &[][..]), "seed {seed}");
         let by_rows = volume.merge_into(&*volume.engine, &batch, &lease, Proof::Reduced).unwrap();
         assert_eq!(by_rows.refused, [], "seed {seed}");
         assert_eq!(values(&*volume.engine), values(&replayed), "seed {seed}");
         volume.assert_serial();
-        if by_rows.proof == Proof::Reduced {
+        if by_rows.proof == Some(Proof::Reduced) {
             reduced += 1;
             ops += by_ops.accepted;
             canonical += by_rows.accepted;
@@ -54,7 +54,7 @@ fn other_batches_are_replayed() {
         job.apply(&context(USER, 200), op).unwrap();
         let engine = volume.engine.fork();
         let merged = volume.merge_into(&engine, &job.seal().unwrap(), &lease, Proof::Reduced).unwrap();
-        assert_eq!((merged.proof, merged.accepted, merged.refused), (Proof::Replay, 1, vec![]));
+        assert_eq!((merged.proof, merged.accepted, merged.refused), (Some(Proof::Replay), 1, vec![]));
         assert_serial(&engine);
     }
 }
@@ -71,7 +71,7 @@ fn a_conflict_is_decided_by_a_replay() {
     let batch = job.seal().unwrap();
     volume.create(USER, volume.home, "b", Kind::File, 0o644);
     let merged = volume.merge_into(&*volume.engine, &batch, &lease, Proof::Reduced).unwrap();
-    assert_eq!((merged.proof, merged.accepted, merged.refused.len()), (Proof::Replay, 1, 1));
+    assert_eq!((merged.proof, merged.accepted, merged.refused.len()), (Some(Proof::Replay), 1, 1));
     volume.assert_serial();
 }
 
@@ -87,9 +87,9 @@ fn canonical_ops_are_logged() {
     job.apply(&at(201), &Op::SetAttr { ino, changes }).unwrap();
     let before = volume.engine.head();
     let merged = volume.merge_into(&*volume.engine, &job.seal().unwrap(), &lease, Proof::Reduced).unwrap();
-    assert_eq!((merged.proof, merged.accepted), (Proof::Reduced, 2));
+    assert_eq!((merged.proof, merged.accepted), (Some(Proof::Reduced), 2));
     let log = volume.engine.log_after(before, 10).unwrap();
-    assert!(matches!(log[0].op, Op::Create { mode: 0o740, umask: 0, .. }) && log[0].context == at(200));
+    assert!(matches!(log[0].op, Op::Create { mode: 0o640, umask: 0, .. }) && log[0].context == at(200));
     assert!(matches!(log[1].op, Op::SetAttr { .. }) && log[1].context == at(201));
     volume.assert_serial();
 }

@@ -72,6 +72,7 @@ impl Stamp {
         Self { number: self.number + REWRITTEN, rewritten: None }
     }
 
+    /// Returns the number that the page at an offset carries.
     fn of_page(&self, offset: u64) -> u64 {
         let page = offset / PAGE_BYTES as u64;
         let is_rewritten = self.rewritten.as_ref().is_some_and(|rewritten| rewritten.pages.contains(&page));
@@ -96,6 +97,7 @@ impl From<&JobFile> for Stamp {
 pub struct ContentChecker {
     content: Content,
     stamp: Stamp,
+    /// Offset of the next byte to compare.
     at: u64,
 }
 

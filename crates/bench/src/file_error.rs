@@ -12,7 +12,7 @@ pub enum FileError {
     WrongBytes {
         /// Path or key.
         file: String,
-        /// Offset of the block.
+        /// Offset of the compared block that has the wrong bytes.
         offset: u64,
     },
     /// The file has another size.

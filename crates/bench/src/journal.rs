@@ -1,4 +1,5 @@
-//! The journal of buckets that the testbed has created on endpoints that exist without it.
+//! The journal of buckets that outlive a command: those of runs on endpoints that exist without the testbed, and those of the actions on a
+//! target's bucket.
 //!
 //! A bucket is journaled before it is created, and again when it is removed. So what a killed run leaves is known to the next run, which
 //! removes it, and no bucket is removed that the testbed did not create.
@@ -19,10 +20,11 @@ pub struct JournaledBucket {
     pub platform: String,
     /// Name.
     pub bucket: String,
-    /// Whether a run removes it; otherwise it stays until the user removes it.
+    /// Whether the run that created it, or the next one, removes it; otherwise it stays until the user removes it.
     pub is_temporary: bool,
 }
 
+/// A line of the journal.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Line {
@@ -46,8 +48,9 @@ pub enum JournalError {
     InUse(PathBuf),
 }
 
-/// Attempts to lock a journal, and the time between two.
+/// Attempts to lock a journal.
 const LOCK_ATTEMPTS: u32 = 20;
+/// Time between two attempts.
 const LOCK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Locks a journal for this process. A child that another thread has just started shares the lock until it runs its program, so a
@@ -99,7 +102,7 @@ impl Journal {
         &self.buckets
     }
 
-    /// Whether the testbed created a bucket.
+    /// Returns whether the testbed created a bucket and has not removed it.
     pub fn has(&self, platform: &str, bucket: &str) -> bool {
         self.buckets.iter().any(|known| known.platform == platform && known.bucket == bucket)
     }
@@ -131,6 +134,7 @@ impl Journal {
     }
 }
 
+/// Returns the buckets that the journal has and that were not removed.
 fn replay(text: &str) -> Vec<JournaledBucket> {
     let mut buckets: Vec<JournaledBucket> = Vec::new();
     for line in text.lines().filter_map(|line| serde_json::from_str(line).ok()) {

@@ -1,8 +1,8 @@
 //! The testbed: any file system over any object store, measured the same way. The method is that of the NSDF-FUSE paper.
 //!
 //! Data goes one way. A [`Catalog`] of packages, [`Platform`]s and a [`Workload`] make a [`Grid`] of [`Cell`]s; [`run`] turns each cell
-//! into an [`Outcome`] and appends it to [`Results`]; a [`Summary`] of the results becomes a [`report`]. Only [`run`] has effects:
-//! processes, mounts, control groups, the proxy.
+//! into an [`Outcome`] and appends it to [`Results`]; a [`Summary`] of the results becomes a [`report`]. Only [`run`], [`probe_all`] and the
+//! actions of a [`Workbench`] have effects on the machine: processes, mounts, control groups, the proxy.
 //!
 //! Refuses a rate for a wrong result: every byte is compared, after a write by a second client, and a failure is an outcome of its own.
 //!
@@ -45,6 +45,6 @@ pub use runner::{
 pub use statistics::{Conclusion, Ratio, Spread, median};
 pub use summary::{CellSummary, Row, Summary};
 pub use workload::{
-    FileKind, ForeignProgram, Job, JobColumn, JobFile, Operation, Rewritten, Scale, SyncPolicy, Task,
-    TraceCall, TraceError, TraceStep, Unit, Workload, WorkloadError, parse_trace,
+    FileKind, ForeignProgram, Job, JobColumn, JobFile, Operation, ReplayThread, Rewritten, Scale, SyncPolicy,
+    Task, TraceCall, TraceError, TraceStep, Unit, Workload, WorkloadError, parse_trace,
 };

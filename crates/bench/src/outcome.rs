@@ -34,9 +34,9 @@ pub struct Measurement {
     pub cpu_seconds: Option<f64>,
     /// CPU time of the server, if the testbed started it.
     pub server_cpu_seconds: Option<f64>,
-    /// Maximum memory of the package, its page cache included.
+    /// Maximum memory of the package, its page cache included; `None` if it was not measured.
     pub memory_peak_bytes: Option<u64>,
-    /// Requests and bytes between package and store, from the mount to the unmount.
+    /// Requests and bytes between package and store, from the mount to the unmount; `None` without a proxy.
     pub traffic: Option<Traffic>,
 }
 
@@ -252,7 +252,7 @@ impl Failure {
         Self::Testbed { reason: error.to_string() }
     }
 
-    /// Whether the package returned or kept something wrong, so that none of its rates in this job can be trusted.
+    /// Returns whether the package returned or kept something wrong, so that none of its rates in this job can be trusted.
     pub fn is_wrong_result(&self) -> bool {
         matches!(
             self,

@@ -72,6 +72,8 @@ impl Grid<'_> {
         sessions
     }
 
+    /// Returns the session with the jobs that are not done yet, and those whose files they need; `None` if all are
+    /// done.
     fn session(&self, repeat: u32, platform: &str, target: &str, done: &BTreeSet<Cell>) -> Option<Session> {
         let mut session =
             Session { repeat, platform: platform.to_owned(), target: target.to_owned(), steps: Vec::new() };

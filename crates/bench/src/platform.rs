@@ -44,11 +44,12 @@ pub struct S3Endpoint {
     pub region: String,
     /// Credentials of the testbed's client.
     pub credentials: CredentialsSource,
-    /// Access key and secret key, if they are fixed. Packages get them on plain HTTP. Otherwise they get keys of the proxy's.
+    /// Access key and secret key, if they are fixed. Packages get them on plain HTTP. Otherwise packages get keys that only the testbed's
+    /// proxy accepts.
     pub keys: Option<(String, String)>,
     /// A PEM file of additional trusted certificates.
     pub ca_bundle: Option<PathBuf>,
-    /// Whether requests or bytes cost money.
+    /// Whether requests or bytes count as costing money: on https by default.
     pub is_paid: bool,
 }
 
@@ -85,7 +86,7 @@ impl Platform {
         Self { name: "minio".to_owned(), kind: PlatformKind::Minio, spec: "minio".to_owned() }
     }
 
-    /// Returns a local directory.
+    /// Returns the platform that is a local directory.
     pub fn directory() -> Self {
         Self { name: "directory".to_owned(), kind: PlatformKind::Directory, spec: "directory".to_owned() }
     }
@@ -115,12 +116,12 @@ impl Platform {
         Ok(Self { name: name.to_owned(), kind, spec: spec.to_owned() })
     }
 
-    /// Whether the store exists without the testbed, so that its buckets outlive a run that is killed.
+    /// Returns whether the store exists without the testbed, so that its buckets outlive a run that is killed.
     pub fn is_foreign(&self) -> bool {
         matches!(self.kind, PlatformKind::S3(_))
     }
 
-    /// Whether requests or bytes cost money.
+    /// Returns whether requests or bytes cost money.
     pub fn is_paid(&self) -> bool {
         matches!(&self.kind, PlatformKind::S3(endpoint) if endpoint.is_paid)
     }

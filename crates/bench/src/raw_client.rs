@@ -23,10 +23,10 @@ const IN_FLIGHT_SINGLE: usize = 4;
 /// Parts or ranges in flight of each of several streams.
 const IN_FLIGHT_EACH: usize = 2;
 
-/// A call on an empty object.
+/// A call on an object.
 #[derive(Debug, Clone, Copy)]
 pub enum Call {
-    /// Stores the object.
+    /// Stores the object, without content.
     Put,
     /// Describes the object.
     Head,
@@ -139,6 +139,7 @@ impl Bucket {
         Ok(())
     }
 
+    /// Asks for the metadata of an object, and compares the size.
     async fn stat(&self, file: &JobFile) -> Result<(), FileError> {
         let failed = FileError::store(&file.path);
         let key = key(&file.path).map_err(&failed)?;
@@ -146,6 +147,7 @@ impl Bucket {
         FileError::check_size(&file.path, found_bytes, file.size_bytes)
     }
 
+    /// Lists objects, and compares the sizes of those that must be listed.
     async fn list(&self, folder: &str, files: &[JobFile]) -> Result<(), FileError> {
         let sizes = self.sizes(&format!("{folder}/")).await.map_err(FileError::store(folder))?;
         for file in files {
@@ -165,6 +167,7 @@ impl Bucket {
         stored.map_err(failed)
     }
 
+    /// Stores a file as an object, in parts if it is long.
     async fn store_file(&self, file: &JobFile, in_flight: usize) -> Result<(), StoreError> {
         let (key, bytes) = (key(&file.path)?, file.size_bytes);
         if bytes <= PART_BYTES {
@@ -200,6 +203,7 @@ impl Bucket {
         Ok(())
     }
 
+    /// Reads a range of an object and compares every byte.
     async fn read_range(&self, file: &JobFile, start: u64, end: u64) -> Result<(), FileError> {
         let failed = FileError::store(&file.path);
         let range = (end - start < file.size_bytes).then_some(start..end);

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 /// A line of a results file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Record {
-    /// Identity.
+    /// The target, the platform, the job and the repeat that were measured.
     #[serde(flatten)]
     pub cell: Cell,
     /// Title of the target.
@@ -73,7 +73,7 @@ pub enum ResultsError {
     },
     /// Earlier results were measured under other conditions.
     #[error(
-        "{0} has results measured under other conditions (machine, scale, seed or network); choose another file"
+        "{0} has results measured under other conditions (machine, scale, seed, network, caches or --as-paper); choose another file"
     )]
     OtherConditions(PathBuf),
 }
@@ -99,7 +99,7 @@ impl Results {
         parse(&text).map_err(|(line, source)| ResultsError::Line { path: path.to_owned(), line, source })
     }
 
-    /// Opens a file to continue it.
+    /// Opens a file to continue it. Rewrites it with the last result of each cell.
     ///
     /// # Errors
     /// As [`Results::read`], and [`ResultsError::OtherConditions`].

@@ -99,6 +99,7 @@ impl Ratio {
     }
 }
 
+/// Returns as many values, drawn at random with replacement.
 fn draw(values: &[f64], entropy: &Entropy) -> Vec<f64> {
     values.iter().map(|_| values[entropy.below(values.len() as u64) as usize]).collect()
 }

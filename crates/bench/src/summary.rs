@@ -96,7 +96,7 @@ impl CellSummary {
         }
     }
 
-    /// Returns the spread of the rates. A cell with a wrong result has none: its rates say nothing.
+    /// Returns the spread of the rates; `None` without any. A cell with a wrong result has none: its rates say nothing.
     pub fn spread(&self) -> Option<Spread> {
         if self.failures.iter().any(Failure::is_wrong_result) {
             return None;
@@ -105,6 +105,7 @@ impl CellSummary {
     }
 }
 
+/// Returns the rate of a record; `None` for a failure.
 fn rate(record: &Record, clock: Clock, unit: Unit) -> Option<f64> {
     Some(record.outcome.measurement()?.rate(clock, unit))
 }

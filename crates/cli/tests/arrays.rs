@@ -74,7 +74,10 @@ fn two_of_six_devices_go_and_others_come() {
 
     fs::remove_file(home.path("dev2")).unwrap();
     let refused = home.refused(["drive", "info", &home.names([0, 2, 3, 5, 6])]);
-    assert!(refused.contains("4 of 6 are needed, but 3 are present; missing: member 0, 2, 4"), "{refused}");
+    assert!(
+        refused.contains("4 of 6 are needed, but 3 are present and in sync; missing: member 0, 2, 4"),
+        "{refused}"
+    );
     assert!(refused.contains("dev2: No such file"), "{refused}");
 }
 
@@ -237,4 +240,58 @@ fn impossible_arrays_are_refused() {
     fs::write(home.path("precious"), vec![7; EACH as usize]).unwrap();
     let refused = home.refused(["drive", "rebuild", &home.text("one"), "precious"]);
     assert!(refused.contains("--force"), "{refused}");
+}
+
+/// The console and the process called a stale device missing.
+#[test]
+fn a_stale_device_is_stale_in_the_console_until_it_is_rebuilt() {
+    let home = Home::new().with_users().with_array();
+    fs::rename(home.path("dev2"), home.path("away")).unwrap();
+    home.with_served(0..6, STORE);
+    fs::rename(home.path("away"), home.path("dev2")).unwrap();
+    let volume = format!("drive://{}", home.names(0..6));
+    let serving = home.serve(&volume, &["--console", "127.0.0.1:0"]);
+    let status: serde_json::Value = serde_json::from_str(&home.ok(["status", &volume, "--json"])).unwrap();
+    let url = status["console"].as_str().unwrap();
+    let browser = crate::console::sign_in(url, crate::endpoint::KEY);
+    let states = || {
+        browser.open(&format!("{url}/drives"));
+        let script =
+            "return [...document.querySelectorAll('main table .badge')].map(cell => cell.innerText).join()";
+        browser.run(script, &[]).as_str().unwrap().to_owned()
+    };
+    assert_eq!(states(), "in sync,in sync,stale,in sync,in sync,in sync");
+    home.ok(["drive", "rebuild", &home.names(0..6), "dev2"]);
+    assert_eq!(states(), ["in sync"; 6].join(","));
+    drop(serving);
+}
+
+/// Regression: a device that is stale, or that may be, was used without a word.
+#[test]
+fn s581_the_log_names_the_members_without_which_an_array_is_opened() {
+    let home = Home::new().with_users();
+    home.ok(["drive", "format", "dev0", "dev1", "--data", "1", "--parity", "1", "--size", "24MiB"]);
+    let log_of = |which: &[usize]| {
+        let log = home.path("serve.log");
+        let volume = format!("drive://{}", home.names(which.iter().copied()));
+        drop(home.serve(&volume, &["--log-file", log.to_str().unwrap()]));
+        let text = fs::read_to_string(&log).unwrap_or_default();
+        fs::remove_file(&log).unwrap();
+        text
+    };
+    assert!(!log_of(&[0, 1]).contains("WARN"));
+    let half = log_of(&[1]);
+    assert!(
+        half.contains("without a missing member, whose contents may be newer") && half.contains("member=0"),
+        "{half}"
+    );
+    let again = log_of(&[1]);
+    assert!(again.contains("without a missing member: replace it with 'tenon drive rebuild'"), "{again}");
+    let both = log_of(&[0, 1]);
+    assert!(
+        both.contains("missed writes") && both.contains("dev0") && both.contains("tenon drive rebuild"),
+        "{both}"
+    );
+    let stale = log_of(&[0]);
+    assert!(stale.contains("may be newer") && stale.contains("member=1"), "{stale}");
 }

@@ -108,7 +108,10 @@ fn damaged_metadata_is_reported_and_rebuilt_from_the_bucket() {
         File::create(mnt.join(name)).unwrap().write_all(name.as_bytes()).unwrap();
     }
     fs::hard_link(mnt.join("c"), mnt.join("link")).unwrap();
-    assert!(home.refused(["rebuild", "volume"]).contains("unmount it first"));
+    let mount_point = mnt.canonicalize().unwrap();
+    let expected = format!("`tenon umount {}` first", mount_point.display());
+    let refused = home.refused(["rebuild", "volume"]);
+    assert!(refused.contains(" mounts ") && refused.contains(&expected), "{refused}");
     home.ok(["umount", "mnt"]);
     assert!(home.refused(["rebuild", "volume"]).contains("is sound"));
     home.damage_metadata();
@@ -140,4 +143,16 @@ fn s285_an_s3_client_sees_an_open_file_grow() {
     }
     drop(log);
     home.ok(["umount", "mnt"]);
+}
+
+/// `tenon rebuild` said of a volume that is only served that it is mounted at a URL, and to unmount it.
+#[test]
+fn a_volume_that_is_served_is_stopped_before_it_is_rebuilt() {
+    let home = Home::new().with_users();
+    home.ok(["format", "volume"]);
+    let serving = home.serve("volume", &[]);
+    let refused = home.refused(["rebuild", "volume"]);
+    assert!(refused.contains(" serves ") && refused.contains("(`kill "), "{refused}");
+    assert!(!refused.contains("mount"), "{refused}");
+    drop(serving);
 }

@@ -25,7 +25,7 @@ print(outcome(os.fsync, file), outcome(os.close, file), outcome(lambda: os.close
 "#;
 
 impl Home {
-    fn race(&self, bucket: &str, key: &str) -> String {
+    pub(crate) fn race(&self, bucket: &str, key: &str) -> String {
         let output =
             capture(self.command("/usr/bin/python3").args(["-c", RACE, bucket, &self.text("mnt"), key]));
         assert_eq!(output.code, 0, "{output:?}");

@@ -4,7 +4,8 @@ use crate::fixture::{Home, eventually, is_mounted, tenon};
 use rustix::process::Signal;
 use std::fs::{self, File};
 use std::io::Write;
-use std::process::Stdio;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 #[test]
 fn the_mount_answers_when_the_command_returns() {
@@ -102,4 +103,44 @@ fn unmounting_by_umount_8_ends_the_daemon() {
     eventually("it is not busy", || fuse::unmount(&mnt).is_ok());
     eventually("the state is free", || home.tenon(["mount", "volume", "mnt"]).code == 0);
     assert_eq!(fs::read_to_string(mnt.join("file")).unwrap(), "x");
+}
+
+/// Makes a file immutable until it is dropped, so that every write to it fails.
+struct ImmutableFile(PathBuf);
+
+impl ImmutableFile {
+    fn new(path: PathBuf) -> Self {
+        change_attribute("+i", &path);
+        Self(path)
+    }
+}
+
+impl Drop for ImmutableFile {
+    fn drop(&mut self) {
+        change_attribute("-i", &self.0);
+    }
+}
+
+fn change_attribute(change: &str, path: &Path) {
+    let changed = Command::new("chattr").arg(change).arg(path).status();
+    assert!(changed.is_ok_and(|status| status.success()), "chattr needs root, and a file system like ext4");
+}
+
+/// Regression: the engine refused all changes, and the status showed a healthy mount.
+#[test]
+fn s582_status_shows_that_the_metadata_engine_has_stopped() {
+    let home = Home::new();
+    let mnt = home.mount_volume();
+    fs::create_dir(mnt.join("before")).unwrap();
+    assert!(home.status()["metadata_failure"].is_null());
+    // After each sync of the tables, the engine writes the number of the newest commit to this file.
+    let _broken = ImmutableFile::new(home.path("volume/state/meta/synced"));
+    // Refused if the first directory is synced only now.
+    fs::create_dir(mnt.join("unsynced")).ok();
+    eventually("the engine has stopped", || !home.status()["metadata_failure"].is_null());
+    assert!(fs::create_dir(mnt.join("refused")).is_err());
+    assert!(home.ok(["status"]).contains(", the metadata engine has STOPPED"));
+    let shown = home.ok(["status", "mnt"]);
+    let line = shown.lines().find(|line| line.starts_with("metadata ")).unwrap();
+    assert!(line.contains("STOPPED") && line.contains("mount it again"), "{line}");
 }

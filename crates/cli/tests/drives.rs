@@ -1,12 +1,12 @@
 //! An object drive on a file: formatted, served, killed, served again, mounted and inspected.
 
 use crate::endpoint::{KEY, SECRET};
-use crate::fixture::{Home, capture, tenon};
+use crate::fixture::{Home, capture, eventually, tenon};
 use crate::kills::rounds;
 use std::fs::{self, OpenOptions};
-use std::io::{BufRead, BufReader};
-use std::os::unix::fs::FileExt;
-use std::process::{Child, Stdio};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::process::{Child, Command, Stdio};
 
 /// A `tenon serve` process and its URL. Dropping it kills the process.
 pub(crate) struct ServeProcess(pub(crate) Child, pub(crate) String);
@@ -22,6 +22,16 @@ impl Home {
     fn with_drive(self) -> Self {
         self.ok(["drive", "format", "drive.img", "--size", "64MiB"]);
         self
+    }
+
+    /// Makes a drive with a bucket, and mounts the drive.
+    fn with_mounted_bucket(self, bucket: &str) -> Self {
+        let home = self.with_users().with_drive();
+        let serving = home.serve_drive();
+        home.boto3(&serving.1, &format!("s3.create_bucket(Bucket='{bucket}')"));
+        drop(serving);
+        home.ok(["mount", &home.drive(), "mnt"]);
+        home
     }
 
     fn drive(&self) -> String {
@@ -213,6 +223,96 @@ fn a_drive_is_mounted_as_directories() {
         &home.serve_drive().1,
         "assert s3.get_object(Bucket='photos', Key='from-a-program')['Body'].read() == b'bytes'",
     );
+}
+
+/// Regression: the last entry of a bucket could not be removed, because the bucket's directory has no marker object; and after a
+/// chmod of that directory, fsync and umount failed for ever.
+#[test]
+fn the_last_entry_of_a_mounted_bucket_is_removed() {
+    let home = Home::new().with_mounted_bucket("photos");
+    let (drive, bucket) = (home.mnt(), home.mnt().join("photos"));
+    for _ in 0..2 {
+        fs::create_dir(bucket.join("directory")).unwrap();
+        fs::write(bucket.join("directory/file"), "content").unwrap();
+        fs::remove_file(bucket.join("directory/file")).unwrap();
+        fs::remove_dir(bucket.join("directory")).unwrap();
+        fs::write(bucket.join("file"), "content").unwrap();
+        fs::remove_file(bucket.join("file")).unwrap();
+        assert_eq!(fs::read_dir(&bucket).unwrap().count(), 0);
+        assert!(bucket.is_dir(), "the bucket stays");
+    }
+    let refused = fs::create_dir(drive.join("another")).unwrap_err();
+    assert_eq!(refused.kind(), std::io::ErrorKind::PermissionDenied);
+    // Attributes of the bucket's directory have no place in the bucket, and do not keep anything else from being stored.
+    fs::set_permissions(&bucket, fs::Permissions::from_mode(0o711)).unwrap();
+    let synced = fs::File::create(bucket.join("synced")).unwrap();
+    synced.sync_all().unwrap();
+    drop(synced);
+    assert_eq!(fs::metadata(&bucket).unwrap().permissions().mode() & 0o777, 0o711);
+    home.ok(["umount", "mnt"]);
+}
+
+/// Regression: in a bucket of a drive, an fsync of a small change and writes to a file without a name failed with EACCES.
+#[test]
+fn a_database_runs_in_a_bucket_of_a_drive() {
+    let home = Home::new().with_mounted_bucket("data");
+    let file = home.mnt().join("data/db");
+    let script = r#"
+import os, sqlite3, sys
+db = sqlite3.connect(sys.argv[1])
+db.execute("CREATE TABLE t (n INTEGER, s TEXT)")
+for round in range(20):
+    db.executemany("INSERT INTO t VALUES (?, ?)", [(n, "x" * 1000) for n in range(500)])
+    db.execute("DELETE FROM t WHERE n % 7 = ?", (round % 7,))
+    db.commit()
+assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+print(db.execute("SELECT count(*), sum(n) FROM t").fetchone())
+db.close()
+removed = open(sys.argv[1] + ".removed", "w+b")
+os.unlink(removed.name)
+removed.write(b"text")
+removed.flush()
+os.fsync(removed.fileno())
+removed.seek(0)
+assert removed.read() == b"text"
+"#;
+    let run = |script: &str| {
+        let output = Command::new("python3").args(["-c", script]).arg(&file).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let rows = run(script);
+    home.ok(["umount", "mnt"]);
+    home.ok(["gc", &home.drive()]);
+    home.ok(["mount", &home.drive(), "mnt"]);
+    let count = "import sqlite3, sys; print(sqlite3.connect(sys.argv[1]).execute('SELECT count(*), sum(n) FROM t').fetchone())";
+    assert_eq!(run(count), rows);
+    home.ok(["umount", "mnt"]);
+    let serving = home.serve_drive();
+    home.boto3(
+        &serving.1,
+        "assert [o['Key'] for o in s3.list_objects_v2(Bucket='data')['Contents']] == ['db']",
+    );
+}
+
+/// Regression: `--conflict` had no effect in mounts of several buckets, and the other side of a conflict could not be kept.
+#[test]
+fn s55_the_conflict_policy_of_several_buckets_is_that_of_the_mount() {
+    let home = Home::new();
+    fs::create_dir_all(home.path("buckets/data")).unwrap();
+    let volume = format!("dirs://{}", home.path("buckets").display());
+    home.ok(["mount", &volume, "mnt", "--conflict", "file-wins"]);
+    let mut file = fs::File::create(home.mnt().join("data/file")).unwrap();
+    file.write_all(b"ours").unwrap();
+    fs::write(home.path("buckets/data/file"), "theirs").unwrap();
+    drop(file);
+    eventually("the file is stored", || {
+        fs::read(home.path("buckets/data/file")).is_ok_and(|text| text == b"ours")
+    });
+    // An entry keeps its directory open.
+    let lost = fs::read_dir(home.mnt().join("data/lost+found")).unwrap().next().unwrap().unwrap().path();
+    assert_eq!(fs::read(lost).unwrap(), b"theirs");
+    home.ok(["umount", "mnt"]);
 }
 
 /// Regression: a drive took half a GiB in addition to the memory limit of the mount.

@@ -1,6 +1,6 @@
 //! A volume as files and objects at once: usual S3 clients work while the same names are used through the mount.
 
-use crate::fixture::{Home, capture};
+use crate::fixture::{Home, capture, eventually};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -221,4 +221,60 @@ fn unusable_names_and_users_are_refused() {
     fs::set_permissions(home.path("broken.toml"), fs::Permissions::from_mode(0o600)).unwrap();
     let refused = home.refused(["serve", "Volume_1", "--bucket", "b-1", "--users", "broken.toml"]);
     assert!(refused.contains("access_key") && !refused.contains(SECRET), "{refused}");
+}
+
+const REQUESTS: &str = "
+s3.create_bucket(Bucket='photos')
+s3.put_object(Bucket='photos', Key='a b', Body=b'four')
+s3.get_object(Bucket='photos', Key='a b')['Body'].read()
+try:
+    s3.get_object(Bucket='photos', Key='none')
+except s3.exceptions.NoSuchKey:
+    pass
+";
+
+/// A log file can be rotated: after SIGHUP, lines go to a new file.
+#[test]
+fn s476_the_access_log_of_a_server_is_text_or_json() {
+    let expected = [
+        "CreateBucket photos - 200",
+        "PutObject photos a b 200",
+        "GetObject photos a b 200",
+        "GetObject photos none 404",
+    ];
+    for format in ["text", "json"] {
+        let home = Home::new().with_users();
+        home.ok(["drive", "format", "drive.img", "--size", "64MiB"]);
+        let volume = format!("drive://{}", home.text("drive.img"));
+        let flags = ["--access-log", "access.log", "--access-log-format", format];
+        let serving = home.serve(&volume, &flags);
+        let lines_of = |name: &str| {
+            let text = fs::read_to_string(home.path(name)).unwrap_or_default();
+            text.lines().map(|line| described(line, format)).collect::<Vec<_>>()
+        };
+        home.boto3(&serving.1, REQUESTS);
+        eventually("all requests are logged", || lines_of("access.log").len() >= expected.len());
+        assert_eq!(lines_of("access.log"), expected, "{format}");
+
+        fs::rename(home.path("access.log"), home.path("rotated.log")).unwrap();
+        home.signal(serving.0.id(), rustix::process::Signal::HUP);
+        eventually("the log is reopened", || home.path("access.log").exists());
+        home.boto3(&serving.1, "s3.list_objects_v2(Bucket='photos')");
+        eventually("the request is logged", || !lines_of("access.log").is_empty());
+        assert_eq!(lines_of("access.log"), ["ListObjectsV2 photos - 200"], "{format}");
+        assert_eq!(lines_of("rotated.log"), expected, "{format}");
+    }
+}
+
+/// Returns operation, bucket, key and status of a line, after a check of the rest.
+fn described(line: &str, format: &str) -> String {
+    if format == "json" {
+        let line: serde_json::Value = serde_json::from_str(line).unwrap();
+        let text = |name: &str| line[name].as_str().unwrap_or("-").to_owned();
+        assert_eq!((text("user"), text("peer")), (KEY.to_owned(), "127.0.0.1".to_owned()), "{line}");
+        return format!("{} {} {} {}", text("operation"), text("bucket"), text("key"), line["status"]);
+    }
+    let words: Vec<&str> = line.split(' ').collect();
+    assert_eq!((words.len(), words[1], words[2]), (12, "127.0.0.1", KEY), "{line}");
+    format!("{} {} {} {}", words[4], words[5], words[6].replace("%20", " "), words[7])
 }

@@ -9,7 +9,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// Unpacks the archive of a volume into a home.
-fn unpack(home: &Home, build: &str, volume: &str) {
+pub(crate) fn unpack(home: &Home, build: &str, volume: &str) {
     let archives = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/formats");
     let archive = archives.join(build).join(format!("{volume}.tar.xz"));
     let unpacked = capture(home.command("tar").args(["--extract", "--xattrs", "--file"]).arg(archive));

@@ -5,9 +5,9 @@ use crate::fixture::{Home, capture, eventually, is_mounted, tenon};
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::Signal;
 use std::fs::{self, File};
-use std::io::ErrorKind;
+use std::io::{BufRead, BufReader, ErrorKind};
 use std::os::unix::fs::symlink;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 impl Home {
     /// Returns whether no process has the volume's state directory or its metadata engine open.
@@ -195,6 +195,41 @@ fn s507_a_mount_waits_for_a_process_that_got_a_signal() {
     });
     home.ok(["mount", "volume", "mnt2"]);
     assert_eq!(fs::read_to_string(home.path("mnt2/file")).unwrap(), "x");
+}
+
+/// Regression: `tenon umount` waited without a word while another mount namespace had a copy of the mount.
+#[test]
+fn s507_an_unmount_says_that_another_mount_namespace_has_the_mount() {
+    let home = Home::new();
+    home.mount_volume();
+    let words = ["--mount", "--propagation", "private", "sh", "-c", "echo there; read end"];
+    let mut namespace =
+        Command::new("unshare").args(words).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut there = String::new();
+    BufReader::new(namespace.stdout.take().unwrap()).read_line(&mut there).unwrap();
+    let mut umount = home.command(tenon()).args(["umount", "mnt"]).stderr(Stdio::piped()).spawn().unwrap();
+    let mut said = String::new();
+    BufReader::new(umount.stderr.take().unwrap()).read_line(&mut said).unwrap();
+    drop(namespace.stdin.take());
+    assert!(said.contains("another mount namespace (a container's) has a copy of it"), "{said}");
+    assert!(umount.wait().unwrap().success() && namespace.wait().is_ok());
+    assert!(home.is_state_free());
+}
+
+/// Regression: the lock file of a process that serves objects named the address of `--listen`, so that users read `http://127.0.0.1:0`.
+#[test]
+fn s767_a_volume_in_use_is_named_with_the_address_at_which_it_is_served() {
+    let home = Home::new().with_users();
+    home.ok(["format", "volume", "--naming", "inode"]);
+    let serving = home.serve("volume", &[]);
+    let refused = home.refused(["mount", "volume", "mnt"]);
+    assert!(refused.contains(&format!("at {};", serving.1)), "{refused}");
+    drop(serving);
+    home.ok(["drive", "format", "drive.img", "--size", "64MiB"]);
+    let drive = format!("drive://{}", home.path("drive.img").display());
+    let serving = home.serve(&drive, &[]);
+    let refused = home.refused(["serve", &drive, "--listen", "127.0.0.1:0", "--users", "users.toml"]);
+    assert!(refused.contains(&format!("at {};", serving.1)), "{refused}");
 }
 
 /// A mount of a volume that is in use is refused at once: only an ending process is waited for.

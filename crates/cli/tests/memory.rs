@@ -59,11 +59,16 @@ fn s575_parallel_uploads_stay_within_the_memory_limit() {
     assert_within_limit("over a drive", serving.id());
 
     let server = servers::shared_minio();
-    let over_s3 = home(server).with_users().with("AWS_ENDPOINT_URL", &server.endpoint());
-    let volume = format!("s3://{}", new_bucket(server, "memory-uploads"));
-    let ServeProcess(serving, url) = &over_s3.serve(&volume, &[LIMIT]);
-    over_s3.boto3(url, UPLOADS);
-    assert_within_limit("over S3", serving.id());
+    for (what, naming) in [("over S3", "file-path"), ("over S3, by inode", "inode")] {
+        let over_s3 = home(server).with_users().with("AWS_ENDPOINT_URL", &server.endpoint());
+        let volume = format!("s3://{}", new_bucket(server, &format!("memory-uploads-{naming}")));
+        if naming == "inode" {
+            over_s3.ok(["format", &volume, "--naming", "inode"]);
+        }
+        let ServeProcess(serving, url) = &over_s3.serve(&volume, &[LIMIT]);
+        over_s3.boto3(url, UPLOADS);
+        assert_within_limit(what, serving.id());
+    }
 }
 
 /// Each writer that waits for a store holds a MiB of its own in the daemon.

@@ -8,7 +8,7 @@ use crate::kills::make;
 use crate::s3::{home, new_bucket};
 use servers::{Mode, Proxy, S3Server, SmallDisk};
 use std::fs::{self, File};
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Write as _};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Child;
@@ -218,6 +218,26 @@ fn s110_s123_programs_in_outages_that_end_soon() {
         assert!(is_sound, "{} {flags:?}: see above", mounted.volume);
     };
     on_every_volume(&server, "moments", test, "--retry-timeout=15s");
+}
+
+/// Regression: an `fsync` makes several requests, and took a whole `--retry-timeout` for each until it failed.
+#[test]
+fn s451_the_store_calls_of_an_fsync_share_the_retry_timeout() {
+    const TIMEOUT: Duration = Duration::from_secs(6);
+    let mounted = OutageSetup::new(servers::shared_minio(), "budget", &[], &["--retry-timeout=6s"]);
+    let mut file = File::create(mounted.home.mnt().join("file")).unwrap();
+    for _ in 0..2 {
+        file.write_all(&pattern(300_000)).unwrap();
+        mounted.proxy.set(Mode::Busy);
+        let began = Instant::now();
+        assert!(file.sync_all().is_err());
+        let took = began.elapsed();
+        assert!(took >= TIMEOUT && took < TIMEOUT * 7 / 4, "{took:?}");
+        mounted.proxy.set(Mode::Pass);
+        file.sync_all().unwrap();
+    }
+    drop(file);
+    mounted.home.ok(["umount", "mnt"]);
 }
 
 /// On a slow line nothing fails: an upload that still makes progress is not given up.

@@ -89,7 +89,7 @@ fn users(names: &[&str]) -> String {
 }
 
 /// Makes a certificate that is signed by itself, and its key.
-fn make_certificate(home: &Home, name: &str) {
+pub(crate) fn make_certificate(home: &Home, name: &str) {
     let made = format!(
         "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN={name} \
          -keyout {name}.key -out {name}.pem && chmod 600 {name}.key"

@@ -113,3 +113,42 @@ fn s156_commands_refuse_a_volume_with_pending_changes() {
     home.ok(["umount", "mnt"]);
     assert!(home.ok(["fsck", &volume]).contains("is clean"));
 }
+
+/// Names in the write-back log that disk damage destroyed are not given up without the user's word.
+#[test]
+fn s445_a_mount_that_lost_names_is_refused_unless_the_loss_is_accepted() {
+    let server = servers::shared_minio();
+    let volume = format!("s3://{}", new_bucket(server, "lost-names"));
+    let home = home(server).with("AWS_ENDPOINT_URL", &server.endpoint());
+    home.ok(["format", &volume, "--naming", "inode"]);
+    let words = ["mount", &volume, "mnt", "--writeback", "--state-dir", "state"];
+    home.ok(words);
+    for name in ["first", "second-directory", "third"] {
+        fs::create_dir(home.mnt().join(name)).unwrap();
+        File::open(home.mnt()).unwrap().sync_all().unwrap();
+    }
+    home.signal(home.pid(), rustix::process::Signal::KILL);
+    home.ok(["umount", "mnt"]);
+    let damaged = fs::read_dir(home.path("state/writeback")).unwrap().filter(|segment| {
+        let path = segment.as_ref().unwrap().path();
+        let mut bytes = fs::read(&path).unwrap();
+        let name = b"second-directory";
+        let Some(at) = bytes.windows(name.len()).position(|window| window == name) else { return false };
+        bytes[at] ^= 1;
+        fs::write(&path, bytes).unwrap();
+        true
+    });
+    assert_eq!(damaged.count(), 1, "the name is in the log");
+
+    let refused = home.tenon(words);
+    assert!(refused.code != 0 && refused.err.contains("--accept-lost-names"), "{refused:?}");
+    assert!(!is_mounted(&home.mnt()));
+    home.ok([&words[..], &["--accept-lost-names"]].concat());
+    assert!(home.mnt().join("first").is_dir());
+    assert!(!home.mnt().join("second-directory").exists() && !home.mnt().join("third").exists());
+    fs::write(home.mnt().join("first/file"), "text").unwrap();
+    home.ok(["umount", "mnt"]);
+    home.ok(words);
+    assert_eq!(fs::read_to_string(home.mnt().join("first/file")).unwrap(), "text");
+    home.ok(["umount", "mnt"]);
+}

@@ -15,7 +15,8 @@ use std::time::Duration;
 /// An HTTP client with a connection pool; `B` is the type of request bodies.
 pub type HttpClient<B> = Client<HttpsConnector<HttpConnector>, B>;
 
-/// The trusted certificates cannot be used. The message is one line.
+/// An error of the certificates to trust: a file that cannot be read, or no certificate at all. The message is one
+/// line.
 #[derive(Debug, thiserror::Error)]
 #[error("the trusted certificates cannot be used: {0}")]
 pub struct CertificateError(String);
@@ -30,7 +31,7 @@ const KEEPALIVE: Duration = Duration::from_secs(15);
 const KEEPALIVE_EVERY: Duration = Duration::from_secs(5);
 const UNACKED_MAX: Duration = Duration::from_secs(20);
 
-/// Maximum read and write buffer of a connection, in bytes.
+/// Maximum length of the read buffer and of the write buffer of a connection, in bytes.
 const BUFFER_BYTES_MAX: usize = 512 << 10;
 
 /// Makes a client for `http` URLs and, if `is_tls`, for `https` URLs. It trusts the machine's certificates and the
@@ -107,7 +108,7 @@ fn unusable(path: &Path, error: &dyn std::fmt::Display) -> CertificateError {
     CertificateError(format!("{}: {error}", path.display()))
 }
 
-/// Returns the innermost cause of an error, which contains the actual reason.
+/// Returns the text of the innermost cause of an error, which is the actual reason.
 pub fn innermost(error: &dyn std::error::Error) -> String {
     let mut innermost = error;
     while let Some(source) = innermost.source() {

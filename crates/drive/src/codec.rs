@@ -1,4 +1,5 @@
-//! Encoding of numbers, bytes and checksums on the device. Numbers are varints (LEB128); bytes follow their length.
+//! Encoding of values on the device. Numbers are varints (LEB128), or little-endian with a fixed length; bytes and
+//! lists follow their length. Also the checksum, CRC-32C.
 
 use crc_fast::{CrcAlgorithm, Digest};
 
@@ -7,7 +8,7 @@ pub(crate) fn crc32c(bytes: &[u8]) -> u32 {
     crc_fast::checksum(CrcAlgorithm::Crc32Iscsi, bytes) as u32
 }
 
-/// Computes the CRC-32C of bytes that arrive in pieces.
+/// The CRC-32C of bytes that arrive in pieces.
 pub(crate) struct Crc32c(Digest);
 
 impl Crc32c {
@@ -26,7 +27,7 @@ impl Default for Crc32c {
     }
 }
 
-/// Appends values to a byte vector.
+/// A byte vector to which encoded values are appended.
 #[derive(Debug, Default)]
 pub(crate) struct Encoder(pub(crate) Vec<u8>);
 
@@ -43,7 +44,7 @@ impl Encoder {
         self.0.push(number as u8);
     }
 
-    /// Appends eight bytes, little-endian. Shorter than a varint for random numbers.
+    /// Appends a number as eight bytes, little-endian. For random numbers this is shorter than a varint.
     pub(crate) fn fixed64(&mut self, number: u64) {
         self.0.extend(number.to_le_bytes());
     }
@@ -66,15 +67,16 @@ impl Encoder {
 
     pub(crate) fn list<T>(
         &mut self,
-        of: impl ExactSizeIterator<Item = T>,
+        values: impl ExactSizeIterator<Item = T>,
         mut write: impl FnMut(&mut Self, T),
     ) {
-        self.number(of.len() as u64);
-        of.for_each(|one| write(self, one));
+        self.number(values.len() as u64);
+        values.for_each(|value| write(self, value));
     }
 }
 
-/// Reads values from bytes. Each method returns `None` where the bytes are not a valid value.
+/// The encoded bytes that are still to be read. Each method removes a value from their beginning and returns it, or
+/// `None` if they do not begin with a valid one.
 #[derive(Debug, Clone)]
 pub(crate) struct Decoder<'a>(pub(crate) &'a [u8]);
 

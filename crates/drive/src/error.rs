@@ -18,17 +18,18 @@ pub enum Error {
         /// The kernel's error message.
         reason: String,
     },
-    /// The drive accepts no writes: a write to the device failed before, so that the device's contents are unknown,
-    /// or the drive was opened read-only.
+    /// The drive accepts no writes: a write or a flush failed before, so that the device's contents are unknown, its
+    /// own state contradicted itself, or it was opened read-only.
     #[error("the drive accepts no writes ({0}); remove the cause, then open it again")]
     Failed(String),
-    /// The task of a call ended before the call was complete, as when the process ends. The drive may have done what was asked.
+    /// A call ended before it was complete, as when the process ends. The drive may or may not have done what was
+    /// asked.
     #[error("the call was aborted, and may or may not have taken effect: {0}")]
     Aborted(String),
     /// The device does not hold a drive.
     #[error("{0}: not a drive; 'tenon drive format' makes one, and erases the device")]
     Foreign(String),
-    /// Bytes do not match their checksum.
+    /// Bytes do not match their checksum, or contradict what is stored elsewhere.
     #[error("damaged: {what} at byte {at}")]
     Damaged {
         /// The structure that was read.
@@ -63,7 +64,7 @@ pub enum Error {
     /// No space is left.
     #[error("the drive is full; deleting objects frees space")]
     Full,
-    /// Slow senders hold all memory for receive buffers.
+    /// Slow senders hold all memory for receive buffers, and none became free within the time limit.
     #[error("all memory for receiving objects is in use; send fewer objects at the same time")]
     Busy,
     /// Rows of an array cannot be computed for a new member at the moment.
@@ -75,7 +76,7 @@ pub enum Error {
         /// Number of these rows.
         rows: u64,
     },
-    /// The device is unsuitable for a drive, or for the requested one.
+    /// The device, the array, the pool or the request is unsuitable, for the reason in the message.
     #[error("{0}")]
     Unsuitable(String),
 }
@@ -94,12 +95,12 @@ impl Error {
         matches!(self, Self::DamagedIndex { .. } | Self::UnreadableIndex { .. })
     }
 
-    /// Returns whether bytes that were read are wrong.
+    /// Returns whether bytes that were read are damaged.
     pub(crate) fn is_wrong(&self) -> bool {
         matches!(self, Self::Damaged { .. } | Self::DamagedIndex { .. } | Self::DamagedEntry(_))
     }
 
-    /// Returns whether the device cannot read some bytes.
+    /// Returns whether the device failed, as when it cannot read some bytes.
     pub(crate) fn is_unreadable(&self) -> bool {
         matches!(self, Self::Device { .. } | Self::UnreadableIndex { .. })
     }

@@ -2,8 +2,8 @@
 //! Several devices can be one device ([`device::Array`]), and several drives one set of buckets ([`pool`]). [`kv`] is
 //! an interface for key-value pairs.
 //!
-//! Every byte on the device has a checksum that is verified on each read. An index entry is written only after the data it
-//! names is durable.
+//! Every byte on the device has a checksum that is verified on each read from the device. An index entry is written
+//! only after the data it names is durable.
 
 mod bucket;
 mod codec;
@@ -20,9 +20,11 @@ mod log;
 mod policy;
 pub mod pool;
 mod space;
+mod stored_format;
 mod verdict;
 
 pub use device::Pace;
 pub use engine::{Area, Checked, FormatOptions, OpenOptions, Use};
 pub use error::{Error, Result};
 pub use frontend::{Drive, Info, Scrubbed, ZoneUse};
+pub use stored_format::StoredFormat;

@@ -79,7 +79,7 @@ fn s305_too_many_missing_devices_are_an_error_that_names_them() {
     let error = open(&devices, [0, 3, 5]).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "too few devices of the array: 4 of 6 are needed, but 3 are present; missing: member 1, 2, 4"
+        "too few devices of the array: 4 of 6 are needed, but 3 are present and in sync; missing: member 1, 2, 4"
     );
     drop(open(&devices, 0..6).unwrap());
     drop(open(&devices, 0..5).unwrap());
@@ -110,6 +110,7 @@ fn s306_a_device_that_missed_a_write_is_not_read_until_it_is_rebuilt() {
         devices.iter().for_each(|device| device.crash(3));
         assert_holds(&array, 0, &pattern(&array, 2, 4));
         let expected = pattern(&array, 2, 4);
+        assert_eq!(array.member_states()[1], MemberState::Stale("dev1".into()));
         drop(array);
         let found = Found::look(named(&devices, [2, 1, 0]));
         assert_eq!(found.info().unwrap().members[1], MemberState::Stale("dev1".into()));
@@ -123,9 +124,12 @@ fn s306_a_device_that_missed_a_write_is_not_read_until_it_is_rebuilt() {
                 .contains("excluded because they missed writes: dev1")
         );
         let array = Arc::new(open(&devices, 0..3).unwrap());
+        // An array that is open called a stale member missing.
+        assert_eq!(array.member_states()[1], MemberState::Stale("dev1".into()));
         let back: Io = Arc::new(devices[1].clone()).into();
         assert!(array.was_member(&back));
         assert_eq!(array.rebuild("dev1".into(), &back, &Entropy::new(8), |_, _| ()).unwrap().member, 1);
+        assert_eq!(array.member_states()[1], MemberState::InSync("dev1".into()));
         drop(array);
         assert_holds(&open(&devices, [1, 2]).unwrap(), 0, &expected);
     }

@@ -175,7 +175,7 @@ async fn s532_a_device_is_rebuilt_while_the_drive_is_used() {
         }
     });
     tokio::select! {
-        rebuilt = array.rebuild_at("new".into(), &new, &entropy, &Yielding, told_halfway) => panic!("{rebuilt:?}"),
+        rebuilt = array.rebuild_in_use("new".into(), &new, &entropy, &Yielding, told_halfway) => panic!("{rebuilt:?}"),
         halfway = told => halfway.unwrap(),
     }
     let broken = SimDevice::new(33 * MIB);
@@ -184,10 +184,10 @@ async fn s532_a_device_is_rebuilt_while_the_drive_is_used() {
             broken.break_down();
         }
     };
-    array.rebuild_at("broken".into(), &io(&broken), &entropy, &Yielding, breaks).await.unwrap_err();
+    array.rebuild_in_use("broken".into(), &io(&broken), &entropy, &Yielding, breaks).await.unwrap_err();
     assert_eq!(array.losses_left(), 0);
 
-    let rebuilt = array.rebuild_at("new".into(), &new, &entropy, &Yielding, |_, _| ()).await.unwrap();
+    let rebuilt = array.rebuild_in_use("new".into(), &new, &entropy, &Yielding, |_, _| ()).await.unwrap();
     assert_eq!((rebuilt.member, rebuilt.rows_lost, array.losses_left()), (1, 0, 1));
     // Now another device may be lost, also while the drive is in use.
     devices[0].break_down();
@@ -210,7 +210,7 @@ async fn s532_a_device_is_rebuilt_while_the_drive_is_used() {
     // The excluded device is rebuilt too. Then everything is there whichever device is lost.
     devices[0].heal();
     let (array, drive) = opened(&devices, [1, 2]);
-    array.rebuild_at("dev0".into(), &io(&devices[0]), &entropy, &Yielding, |_, _| ()).await.unwrap();
+    array.rebuild_in_use("dev0".into(), &io(&devices[0]), &entropy, &Yielding, |_, _| ()).await.unwrap();
     drive.close().await.unwrap();
     drop((drive, array));
     assert_whole_without_any(&devices, &model).await;

@@ -30,7 +30,8 @@ pub enum ParseError {
     Field(&'static str),
 }
 
-/// Returns the message for one event that the bucket's notification configuration with this id selected.
+/// Returns the message for one event; `configuration` is the id of the bucket's notification configuration that
+/// selected it.
 pub fn message(event: &ObjectEvent, configuration: &str) -> Vec<u8> {
     let message = Message { records: vec![Record::of(event, configuration)] };
     // Serialising plain strings and numbers cannot fail.
@@ -69,7 +70,7 @@ struct Record<'a> {
 
 #[derive(Serialize, Deserialize, Default)]
 struct Identity<'a> {
-    // versitygw capitalises the name.
+    // versitygw writes the name of this field with a capital.
     #[serde(rename = "principalId", alias = "PrincipalId", default)]
     principal_id: Cow<'a, str>,
 }
@@ -231,7 +232,7 @@ pub(crate) fn format_time(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%S.%3fZ").to_string()
 }
 
-/// Parses a time in ISO 8601.
+/// Parses a time in ISO 8601; `None` if it is none, or too far from 1970 for a timestamp.
 pub(crate) fn parse_time(text: &str) -> Option<Timestamp> {
     let time: jiff::Timestamp = text.parse().ok()?;
     i64::try_from(time.as_nanosecond()).ok().map(Timestamp)

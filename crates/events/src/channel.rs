@@ -11,7 +11,7 @@ const BEHIND_MAX: usize = 4096;
 /// An item that a subscriber receives.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ChannelItem {
-    /// An event.
+    /// The next event.
     Event(Arc<ObjectEvent>),
     /// At least this many events were lost. Only listing all objects shows their current state.
     Lost(u64),
@@ -59,7 +59,7 @@ impl Subscription {
         }
     }
 
-    /// Returns the next item if one is available without waiting.
+    /// Returns the next item if one is available without waiting; `None` otherwise, also if the channel is gone.
     pub fn next_ready(&mut self) -> Option<ChannelItem> {
         match self.0.try_recv() {
             Ok(item) => Some(item),

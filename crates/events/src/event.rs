@@ -52,7 +52,7 @@ impl EventKind {
         }
     }
 
-    /// Returns the kind with this name, which may have the prefix `s3:`.
+    /// Returns the kind with this name, which may have the prefix `s3:`; `None` if Tenon does not have it.
     pub fn named(name: &str) -> Option<Self> {
         let name = name.strip_prefix("s3:").unwrap_or(name);
         Self::ALL.into_iter().find(|kind| kind.name() == name)

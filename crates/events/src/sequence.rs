@@ -16,7 +16,8 @@ impl fmt::Display for Sequence {
 }
 
 impl Sequence {
-    /// Parses a `sequencer` of up to 16 digits after leading zeros. Shorter texts count as padded on the left, as AWS specifies.
+    /// Parses a `sequencer` of up to 16 digits after leading zeros; `None` for any other text. Shorter texts count as
+    /// padded on the left, as AWS specifies.
     pub fn parse(text: &str) -> Option<Self> {
         let digits = text.trim_start_matches('0');
         match digits {
@@ -31,7 +32,7 @@ impl Sequence {
 pub struct Sequencer(AtomicU64);
 
 impl Sequencer {
-    /// Reserves two consecutive sequences, not below `now`, and returns the first.
+    /// Reserves two consecutive sequences, not below the nanoseconds of `now`, and returns the first.
     pub fn next_two(&self, now: Timestamp) -> Sequence {
         let now = u64::try_from(now.0).unwrap_or(0);
         let first = |last: u64| now.max(last.saturating_add(1));

@@ -22,8 +22,8 @@ pub trait Source: Send + fmt::Debug {
     /// As for `receive`; the messages are then delivered again.
     async fn acknowledge(&mut self) -> Result<(), SourceError>;
 
-    /// Returns the number of messages that nobody has received yet, as the source reports it. `None` if the source does not report it or
-    /// is not connected.
+    /// Returns the number of messages in the queue that no reader has received yet, as the source reports it. `None` if
+    /// the source does not report it or is not connected.
     ///
     /// # Errors
     /// As for `receive`.
@@ -31,8 +31,9 @@ pub trait Source: Send + fmt::Debug {
         Ok(None)
     }
 
-    /// Returns whether messages may have been lost since the last call, so that the objects must be listed again, and resets this. Only
-    /// sources without storage lose messages. Called after `receive`.
+    /// Returns whether messages may have been lost since the last call, so that the objects must be listed again, and
+    /// resets this. Messages are lost by sources without storage, and by sources whose broker removes old messages.
+    /// Called after `receive`.
     fn take_lost(&mut self) -> bool {
         false
     }
@@ -41,7 +42,7 @@ pub trait Source: Send + fmt::Debug {
 /// A message: events in some dialect.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Message {
-    /// The content.
+    /// The content of the message.
     pub body: Bytes,
     /// Attributes that the transport carries besides the content, with names in lower case.
     pub attributes: Vec<(String, String)>,

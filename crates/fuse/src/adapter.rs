@@ -1,4 +1,5 @@
-//! Entry point of all requests: decodes each one and passes it to its family in [`crate::requests`].
+//! Entry point of all requests of the kernel: decodes each one and passes it to its family in [`crate::requests`], or
+//! refuses it as unsupported.
 
 use crate::convert;
 use crate::locks::Locks;
@@ -6,6 +7,7 @@ use crate::operations::Operation;
 use crate::request_handler::RequestHandler;
 use crate::requests::LockRequest;
 use crate::shared_mount;
+use crate::traced_operation::SubjectRef;
 use fuser::{
     AccessFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem as Requests, INodeNo, InitFlags,
     IoctlFlags, KernelConfig, LockOwner, OpenFlags, PollEvents, PollFlags, PollNotifier, RenameFlags,
@@ -25,13 +27,13 @@ const REQUEST_BYTES_MAX: u32 = 1 << 20;
 /// Maximum number of background requests, above all read-ahead. The kernel's default of 12 does not keep a store busy.
 const BACKGROUND_REQUESTS_MAX: u16 = 64;
 
-/// Capabilities requested from the kernel where it has them. Four are left out on purpose. `AUTO_INVAL_DATA`: `keep_cache` and
-/// notifications say exactly what is stale. `WRITEBACK_CACHE`: `vfs` must see writes in their order. `ATOMIC_O_TRUNC`: a file would
-/// be truncated before the kernel finds that a program runs from it. `SETXATTR_EXT`: the transport does not know the longer request
-/// (see [`crate::requester`]). `POSIX_LOCKS` and `FLOCK_LOCKS` are added only for shared or refused locks; otherwise the kernel
-/// keeps locks itself.
-/// `HANDLE_KILLPRIV_V2` saves a GETXATTR per WRITE. With `POSIX_ACL` the kernel checks the access lists that it reads as extended
-/// attributes. With `DONT_MASK` it leaves the umask to the file system, which knows the directory's default access list.
+/// Capabilities requested from the kernel where it has them. Four are left out on purpose. `AUTO_INVAL_DATA`:
+/// `keep_cache` and notifications say exactly what is stale. `WRITEBACK_CACHE`: `vfs` must see writes in their order.
+/// `ATOMIC_O_TRUNC`: a file would be truncated before the kernel finds that a program runs from it. `SETXATTR_EXT`:
+/// `fuser` does not know the longer request (see [`crate::requester`]). `POSIX_LOCKS` and `FLOCK_LOCKS` are requested
+/// only for a shared mount or to refuse locks; otherwise the kernel keeps locks itself. `HANDLE_KILLPRIV_V2` saves a
+/// GETXATTR per WRITE. With `POSIX_ACL` the kernel checks the access lists that it reads as extended attributes. With
+/// `DONT_MASK` it leaves the umask to the file system, which knows the directory's default access list.
 const CAPABILITIES: [InitFlags; 9] = [
     InitFlags::FUSE_HANDLE_KILLPRIV_V2,
     InitFlags::FUSE_PARALLEL_DIROPS,
@@ -44,10 +46,11 @@ const CAPABILITIES: [InitFlags; 9] = [
     InitFlags::FUSE_DONT_MASK,
 ];
 
-/// Capabilities with which the kernel sends every lock request instead of keeping locks for this mount alone.
+/// Capabilities with which the kernel sends every lock request to this process, instead of keeping the locks of this
+/// mount itself.
 const LOCK_CAPABILITIES: [InitFlags; 2] = [InitFlags::FUSE_POSIX_LOCKS, InitFlags::FUSE_FLOCK_LOCKS];
 
-/// The transport's view of a mount's request handler.
+/// The request handler of a mount as `fuser` calls it.
 #[derive(Debug)]
 pub(crate) struct Adapter(RequestHandler);
 
@@ -57,11 +60,11 @@ impl Adapter {
     }
 }
 
-/// Implements the transport's trait. Each method only decodes a request and passes it to its family.
+/// Implements the trait of `fuser`. Each method only decodes a request and passes it to its family.
 impl Requests for Adapter {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
-        let has_locks = self.0.locks == Locks::Refused || self.0.shared.is_some();
-        let more = if has_locks { &LOCK_CAPABILITIES[..] } else { &[] };
+        let wants_lock_requests = self.0.locks == Locks::Refused || self.0.lock_session.is_some();
+        let more = if wants_lock_requests { &LOCK_CAPABILITIES[..] } else { &[] };
         let less = if self.0.shared.is_some() { &shared_mount::UNWANTED_CAPABILITIES[..] } else { &[] };
         for &capability in CAPABILITIES.iter().chain(more).filter(|wanted| !less.contains(wanted)) {
             if config.add_capabilities(capability).is_err() {
@@ -74,16 +77,20 @@ impl Requests for Adapter {
     }
 
     fn destroy(&mut self) {
-        self.0.dispatch(|| self.0.release_references());
+        self.0.enter(|| self.0.release_references());
     }
 
-    fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        self.0.dispatch(|| self.0.look_up(parent, name.as_bytes(), reply));
+    fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let parent = self.0.node(parent);
+        self.0.dispatch(request, SubjectRef::name(parent, name.as_bytes()), || {
+            self.0.look_up(parent, name.as_bytes(), reply)
+        });
     }
 
-    fn forget(&self, _: &Request, ino: INodeNo, count: u64) {
-        self.0.dispatch(|| {
-            self.0.count(Operation::Forget);
+    fn forget(&self, request: &Request, ino: INodeNo, count: u64) {
+        let ino = self.0.node(ino);
+        self.0.dispatch(request, SubjectRef::inode(ino), || {
+            let _request = self.0.start(Operation::Forget);
             if let Some(shared) = &self.0.shared {
                 shared.drop_references(convert::ino(ino), count);
             }
@@ -91,8 +98,9 @@ impl Requests for Adapter {
         });
     }
 
-    fn getattr(&self, _: &Request, ino: INodeNo, handle: Option<FileHandle>, reply: ReplyAttr) {
-        self.0.dispatch(|| self.0.get_attributes(ino, handle, reply));
+    fn getattr(&self, request: &Request, ino: INodeNo, handle: Option<FileHandle>, reply: ReplyAttr) {
+        let ino = self.0.node(ino);
+        self.0.dispatch(request, SubjectRef::inode(ino), || self.0.get_attributes(ino, handle, reply));
     }
 
     fn setattr(
@@ -113,7 +121,8 @@ impl Requests for Adapter {
         _: Option<fuser::BsdFileFlags>,
         reply: ReplyAttr,
     ) {
-        self.0.dispatch(|| {
+        let ino = self.0.node(ino);
+        self.0.dispatch(request, SubjectRef::inode(ino).new_length(size_bytes), || {
             let changes = vfs::Changes {
                 mode: mode.map(convert::permissions),
                 uid,
@@ -126,8 +135,9 @@ impl Requests for Adapter {
         });
     }
 
-    fn readlink(&self, _: &Request, ino: INodeNo, reply: ReplyData) {
-        self.0.dispatch(|| self.0.read_link(ino, reply));
+    fn readlink(&self, request: &Request, ino: INodeNo, reply: ReplyData) {
+        let ino = self.0.node(ino);
+        self.0.dispatch(request, SubjectRef::inode(ino), || self.0.read_link(ino, reply));
     }
 
     fn mknod(
@@ -140,7 +150,8 @@ impl Requests for Adapter {
         rdev: u32,
         reply: ReplyEntry,
     ) {
-        self.0.dispatch(|| {
+        let parent = self.0.node(parent);
+        self.0.dispatch(request, SubjectRef::name(parent, name.as_bytes()), || {
             self.0.make_node(convert::caller(request, umask), parent, name.as_bytes(), mode, rdev, reply)
         });
     }
@@ -154,21 +165,29 @@ impl Requests for Adapter {
         umask: u32,
         reply: ReplyEntry,
     ) {
-        self.0.dispatch(|| {
+        let parent = self.0.node(parent);
+        self.0.dispatch(request, SubjectRef::name(parent, name.as_bytes()), || {
             self.0.make_directory(convert::caller(request, umask), parent, name.as_bytes(), mode, reply)
         });
     }
 
-    fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        self.0.dispatch(|| self.0.remove_name(parent, name.as_bytes(), reply));
+    fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let parent = self.0.node(parent);
+        self.0.dispatch(request, SubjectRef::name(parent, name.as_bytes()), || {
+            self.0.remove_name(parent, name.as_bytes(), reply)
+        });
     }
 
-    fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        self.0.dispatch(|| self.0.remove_directory(parent, name.as_bytes(), reply));
+    fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let parent = self.0.node(parent);
+        self.0.dispatch(request, SubjectRef::name(parent, name.as_bytes()), || {
+            self.0.remove_directory(parent, name.as_bytes(), reply)
+        });
     }
 
     fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
-        self.0.dispatch(|| {
+        let parent = self.0.node(parent);
+        self.0.dispatch(request, SubjectRef::name(parent, name.as_bytes()), || {
             let caller = convert::caller(request, 0);
             self.0.make_symlink(caller, parent, name.as_bytes(), target.as_os_str().as_bytes(), reply);
         });
@@ -176,7 +195,7 @@ impl Requests for Adapter {
 
     fn rename(
         &self,
-        _: &Request,
+        request: &Request,
         parent: INodeNo,
         name: &OsStr,
         new_parent: INodeNo,
@@ -184,13 +203,19 @@ impl Requests for Adapter {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
-        self.0.dispatch(|| {
-            self.0.move_name((parent, name.as_bytes()), (new_parent, new_name.as_bytes()), flags, reply)
-        });
+        let (parent, new_parent) = (self.0.node(parent), self.0.node(new_parent));
+        self.0.dispatch(
+            request,
+            SubjectRef::name(parent, name.as_bytes()).to(new_parent, new_name.as_bytes()),
+            || self.0.move_name((parent, name.as_bytes()), (new_parent, new_name.as_bytes()), flags, reply),
+        );
     }
 
-    fn link(&self, _: &Request, ino: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        self.0.dispatch(|| self.0.add_name(ino, parent, name.as_bytes(), reply));
+    fn link(&self, request: &Request, ino: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let (ino, parent) = (self.0.node(ino), self.0.node(parent));
+        self.0.dispatch(request, SubjectRef::inode(ino).to(parent, name.as_bytes()), || {
+            self.0.add_name(ino, parent, name.as_bytes(), reply)
+        });
     }
 
     fn create(
@@ -203,19 +228,21 @@ impl Requests for Adapter {
         flags: i32,
         reply: ReplyCreate,
     ) {
-        self.0.dispatch(|| {
+        let parent = self.0.node(parent);
+        self.0.dispatch(request, SubjectRef::name(parent, name.as_bytes()), || {
             self.0.create_file(convert::caller(request, umask), parent, name.as_bytes(), mode, flags, reply)
         });
     }
 
     fn open(&self, request: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        self.0.dispatch(|| self.0.open_file(request, ino, flags, reply));
+        let ino = self.0.node(ino);
+        self.0.dispatch(request, SubjectRef::inode(ino), || self.0.open_file(request, ino, flags, reply));
     }
 
     fn read(
         &self,
-        _: &Request,
-        _: INodeNo,
+        request: &Request,
+        ino: INodeNo,
         handle: FileHandle,
         offset: u64,
         size: u32,
@@ -223,12 +250,15 @@ impl Requests for Adapter {
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        self.0.dispatch(|| self.0.read_bytes(handle, offset, size, reply));
+        let ino = self.0.node(ino);
+        self.0.dispatch(request, SubjectRef::inode(ino).at(offset).bytes(u64::from(size)), || {
+            self.0.read_bytes(handle, offset, size, reply)
+        });
     }
 
     fn write(
         &self,
-        _: &Request,
+        request: &Request,
         ino: INodeNo,
         handle: FileHandle,
         offset: u64,
@@ -238,67 +268,108 @@ impl Requests for Adapter {
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        self.0.dispatch(|| self.0.write_bytes((ino, handle), offset, data, (flags, open_flags), reply));
+        let ino = self.0.node(ino);
+        self.0.dispatch(request, SubjectRef::inode(ino).at(offset).bytes(data.len() as u64), || {
+            self.0.write_bytes((ino, handle), offset, data, (flags, open_flags), reply)
+        });
     }
 
-    fn flush(&self, _: &Request, ino: INodeNo, handle: FileHandle, owner: LockOwner, reply: ReplyEmpty) {
-        self.0.dispatch(|| self.0.flush_file(ino, handle, owner, reply));
+    fn flush(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        handle: FileHandle,
+        owner: LockOwner,
+        reply: ReplyEmpty,
+    ) {
+        let ino = self.0.node(ino);
+        self.0.dispatch(request, SubjectRef::inode(ino), || self.0.flush_file(ino, handle, owner, reply));
     }
 
     fn release(
         &self,
-        _: &Request,
-        _: INodeNo,
+        request: &Request,
+        ino: INodeNo,
         handle: FileHandle,
         _: OpenFlags,
         _: Option<LockOwner>,
         _: bool,
         reply: ReplyEmpty,
     ) {
-        self.0.dispatch(|| self.0.release_file(handle, reply));
+        let ino = self.0.node(ino);
+        self.0.dispatch(request, SubjectRef::inode(ino), || self.0.release_file(ino, handle, reply));
     }
 
-    fn fsync(&self, _: &Request, _: INodeNo, handle: FileHandle, _: bool, reply: ReplyEmpty) {
-        self.0.dispatch(|| self.0.sync_file(handle, reply));
+    fn fsync(&self, request: &Request, ino: INodeNo, handle: FileHandle, _: bool, reply: ReplyEmpty) {
+        let ino = self.0.node(ino);
+        self.0.dispatch(request, SubjectRef::inode(ino), || self.0.sync_file(handle, reply));
     }
 
-    fn opendir(&self, _: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        self.0.dispatch(|| self.0.open_directory(ino, reply));
+    fn opendir(&self, request: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        let ino = self.0.node(ino);
+        self.0.dispatch(request, SubjectRef::inode(ino), || self.0.open_directory(ino, reply));
     }
 
-    fn readdir(&self, _: &Request, _: INodeNo, handle: FileHandle, cookie: u64, reply: ReplyDirectory) {
-        self.0.dispatch(|| self.0.list_directory(handle, cookie, reply));
+    fn readdir(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        handle: FileHandle,
+        cookie: u64,
+        reply: ReplyDirectory,
+    ) {
+        let ino = self.0.node(ino);
+        self.0.dispatch(request, SubjectRef::inode(ino).at(cookie), || {
+            self.0.list_directory(handle, cookie, reply)
+        });
     }
 
     fn readdirplus(
         &self,
-        _: &Request,
+        request: &Request,
         ino: INodeNo,
         handle: FileHandle,
         cookie: u64,
         reply: ReplyDirectoryPlus,
     ) {
-        self.0.dispatch(|| self.0.list_with_attributes(ino, handle, cookie, reply));
+        let ino = self.0.node(ino);
+        self.0.dispatch(request, SubjectRef::inode(ino).at(cookie), || {
+            self.0.list_with_attributes(ino, handle, cookie, reply)
+        });
     }
 
-    fn releasedir(&self, _: &Request, _: INodeNo, handle: FileHandle, _: OpenFlags, reply: ReplyEmpty) {
-        self.0.dispatch(|| self.0.release_directory(handle, reply));
+    fn releasedir(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        handle: FileHandle,
+        _: OpenFlags,
+        reply: ReplyEmpty,
+    ) {
+        let ino = self.0.node(ino);
+        self.0.dispatch(request, SubjectRef::inode(ino), || self.0.release_directory(handle, reply));
     }
 
-    fn fsyncdir(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        self.0.dispatch(|| self.0.sync_directory(reply));
+    fn fsyncdir(&self, request: &Request, ino: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+        let ino = self.0.node(ino);
+        self.0.dispatch(request, SubjectRef::inode(ino), || self.0.sync_directory(reply));
     }
 
-    fn statfs(&self, _: &Request, ino: INodeNo, reply: ReplyStatfs) {
-        self.0.dispatch(|| self.0.describe_file_system(ino, reply));
+    fn statfs(&self, request: &Request, ino: INodeNo, reply: ReplyStatfs) {
+        let ino = self.0.node(ino);
+        self.0.dispatch(request, SubjectRef::inode(ino), || self.0.describe_file_system(ino, reply));
     }
 
-    fn getxattr(&self, _: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        self.0.dispatch(|| self.0.get_xattr(ino, name.as_bytes(), size, reply));
+    fn getxattr(&self, request: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        let ino = self.0.node(ino);
+        self.0.dispatch(request, SubjectRef::inode(ino), || {
+            self.0.get_xattr(ino, name.as_bytes(), size, reply)
+        });
     }
 
-    fn listxattr(&self, _: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
-        self.0.dispatch(|| self.0.list_xattrs(ino, size, reply));
+    fn listxattr(&self, request: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
+        let ino = self.0.node(ino);
+        self.0.dispatch(request, SubjectRef::inode(ino), || self.0.list_xattrs(ino, size, reply));
     }
 
     fn setxattr(
@@ -311,11 +382,15 @@ impl Requests for Adapter {
         _: u32,
         reply: ReplyEmpty,
     ) {
-        self.0.dispatch(|| self.0.set_xattr(request, ino, name.as_bytes(), value, flags, reply));
+        let ino = self.0.node(ino);
+        self.0.dispatch(request, SubjectRef::inode(ino), || {
+            self.0.set_xattr(request, ino, name.as_bytes(), value, flags, reply)
+        });
     }
 
-    fn removexattr(&self, _: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        self.0.dispatch(|| self.0.remove_xattr(ino, name.as_bytes(), reply));
+    fn removexattr(&self, request: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let ino = self.0.node(ino);
+        self.0.dispatch(request, SubjectRef::inode(ino), || self.0.remove_xattr(ino, name.as_bytes(), reply));
     }
 
     fn fallocate(
@@ -328,19 +403,23 @@ impl Requests for Adapter {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        self.0.dispatch(|| self.0.allocate(request, (ino, handle), mode, (offset, len), reply));
+        let ino = self.0.node(ino);
+        self.0.dispatch(request, SubjectRef::inode(ino).at(offset).bytes(len), || {
+            self.0.allocate(request, (ino, handle), mode, (offset, len), reply)
+        });
     }
 
     fn lseek(
         &self,
-        _: &Request,
-        _: INodeNo,
+        request: &Request,
+        ino: INodeNo,
         handle: FileHandle,
         offset: i64,
         whence: i32,
         reply: ReplyLseek,
     ) {
-        self.0.dispatch(|| self.0.seek(handle, offset, whence, reply));
+        let ino = self.0.node(ino);
+        self.0.dispatch(request, SubjectRef::inode(ino), || self.0.seek(handle, offset, whence, reply));
     }
 
     fn copy_file_range(
@@ -356,13 +435,15 @@ impl Requests for Adapter {
         _: CopyFileRangeFlags,
         reply: ReplyWrite,
     ) {
-        self.0
-            .dispatch(|| self.0.copy_bytes(request, (from, from_offset), (ino, (to, to_offset)), len, reply));
+        let ino = self.0.node(ino);
+        self.0.dispatch(request, SubjectRef::inode(ino).at(to_offset).bytes(len), || {
+            self.0.copy_bytes(request, (from, from_offset), (ino, (to, to_offset)), len, reply)
+        });
     }
 
     fn getlk(
         &self,
-        _: &Request,
+        request: &Request,
         ino: INodeNo,
         handle: FileHandle,
         owner: LockOwner,
@@ -372,7 +453,8 @@ impl Requests for Adapter {
         pid: u32,
         reply: ReplyLock,
     ) {
-        self.0.dispatch(|| {
+        let ino = self.0.node(ino);
+        self.0.dispatch(request, SubjectRef::inode(ino), || {
             self.0.test_lock(ino, &LockRequest { owner, handle, first, last, kind, pid }, reply);
         });
     }
@@ -390,7 +472,8 @@ impl Requests for Adapter {
         waits: bool,
         reply: ReplyEmpty,
     ) {
-        self.0.dispatch(|| {
+        let ino = self.0.node(ino);
+        self.0.dispatch(request, SubjectRef::inode(ino), || {
             self.0.set_lock(
                 request,
                 ino,
@@ -405,13 +488,11 @@ impl Requests for Adapter {
     // ioctl gets ENOTTY, as for any file without ioctls.
 
     fn access(&self, _: &Request, _: INodeNo, _: AccessFlags, reply: ReplyEmpty) {
-        self.0.count(Operation::Other);
-        reply.error(Errno::ENOSYS);
+        reply.error(self.0.start(Operation::Other).refuse_with(Errno::ENOSYS));
     }
 
     fn bmap(&self, _: &Request, _: INodeNo, _: u32, _: u64, reply: ReplyBmap) {
-        self.0.count(Operation::Other);
-        reply.error(Errno::ENOSYS);
+        reply.error(self.0.start(Operation::Other).refuse_with(Errno::ENOSYS));
     }
 
     fn poll(
@@ -424,8 +505,7 @@ impl Requests for Adapter {
         _: PollFlags,
         reply: ReplyPoll,
     ) {
-        self.0.count(Operation::Other);
-        reply.error(Errno::ENOSYS);
+        reply.error(self.0.start(Operation::Other).refuse_with(Errno::ENOSYS));
     }
 
     fn ioctl(
@@ -439,7 +519,6 @@ impl Requests for Adapter {
         _: u32,
         reply: ReplyIoctl,
     ) {
-        self.0.count(Operation::Other);
-        reply.error(Errno::ENOTTY);
+        reply.error(self.0.start(Operation::Other).refuse_with(Errno::ENOTTY));
     }
 }

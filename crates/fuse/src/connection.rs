@@ -1,8 +1,8 @@
 //! Mounts and unmounts.
 //!
-//! Root mounts by mount(2) directly: the mount table then shows our own file system type, and the transport, which
-//! unmounts only what it mounted, leaves unmounting to this crate. Other users need the set-uid helper `fusermount3`:
-//! the transport runs it to mount, this crate to unmount.
+//! Root mounts by mount(2) directly: the mount table then shows our own file system type, and `fuser`, which unmounts
+//! only what it mounted, leaves unmounting to this crate. Other users need the set-uid helper `fusermount3`: `fuser`
+//! runs it to mount, this crate to unmount.
 
 use crate::mount_options::{MountError, MountOptions, UnmountError};
 use crate::mount_table::FILE_SYSTEM_TYPE;
@@ -15,9 +15,14 @@ use std::path::Path;
 use std::process::Command;
 
 const DEVICE: &str = "/dev/fuse";
+/// Program that mounts for users who may not.
 const HELPER: &str = "fusermount3";
 
-/// Mounts as root. `None` if this process lacks the right, so that the helper must mount.
+/// Mounts by mount(2), and returns the open `/dev/fuse` that connects this process with the kernel. Returns `None` if
+/// this process lacks the right to mount, so that the helper must mount.
+///
+/// # Errors
+/// [`MountError::Device`] if `/dev/fuse` cannot be opened, otherwise [`MountError::Mount`].
 pub(crate) fn mount_as_root(
     mount_point: &Path,
     options: &MountOptions,
@@ -41,7 +46,7 @@ pub(crate) fn mount_as_root(
     }
 }
 
-/// Returns the configuration with which the transport runs the helper. The mount is always `nosuid` and `nodev`.
+/// Returns the configuration with which `fuser` runs the helper to mount. The mount is always `nosuid` and `nodev`.
 pub(crate) fn helper_config(options: &MountOptions) -> fuser::Config {
     use fuser::MountOption as Option;
     let mut config = session_config(options);
@@ -61,7 +66,8 @@ pub(crate) fn helper_config(options: &MountOptions) -> fuser::Config {
     config
 }
 
-/// Returns the configuration of the transport's threads, which is the same for both ways of mounting.
+/// Returns the part of `fuser`'s configuration that is the same for both ways of mounting: access of other users, and
+/// threads.
 pub(crate) fn session_config(options: &MountOptions) -> fuser::Config {
     let mut config = fuser::Config::default();
     config.acl = if options.allow_other { fuser::SessionACL::All } else { fuser::SessionACL::Owner };
@@ -87,6 +93,7 @@ pub(crate) fn unmount(mount_point: &Path, lazily: bool) -> Result<(), UnmountErr
     }
 }
 
+/// Unmounts by `fusermount3 -u`, lazily with `-z`.
 fn unmount_by_helper(mount_point: &Path, lazily: bool) -> Result<(), UnmountError> {
     let arguments = if lazily { ["-u", "-z"].as_slice() } else { ["-u"].as_slice() };
     let output = Command::new(HELPER).args(arguments).arg("--").arg(mount_point).output();
@@ -101,7 +108,8 @@ fn unmount_by_helper(mount_point: &Path, lazily: bool) -> Result<(), UnmountErro
     }
 }
 
-/// Returns the mount options that FUSE itself reads (`Documentation/filesystems/fuse.rst`).
+/// Returns the mount options that the kernel's FUSE itself reads (`Documentation/filesystems/fuse.rst`). `device` is
+/// the file descriptor of `/dev/fuse`, `root_mode` the mode of the mount point.
 fn mount_data(device: i32, root_mode: u32, options: &MountOptions) -> String {
     let (user, group) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
     let mut data =
@@ -112,6 +120,7 @@ fn mount_data(device: i32, root_mode: u32, options: &MountOptions) -> String {
     data
 }
 
+/// Returns the flags of mount(2) for the options.
 fn flags(options: &MountOptions) -> MountFlags {
     let mut flags = MountFlags::empty();
     flags.set(MountFlags::NOSUID, !options.suid);

@@ -1,4 +1,4 @@
-//! Converts between the types of `vfs` and those of the transport.
+//! Converts between the types of `vfs` and those of `fuser`.
 
 use fuser::{Errno, FileAttr, FileType, INodeNo, TimeOrNow};
 use vfs::{Attr, Caller, Ino, Kind, Time, Timestamp};
@@ -38,7 +38,8 @@ pub(crate) fn kind(kind: Kind) -> FileType {
     }
 }
 
-/// Returns the kind encoded in the upper bits of a mode; no bits mean a regular file (mknod(2)).
+/// Returns the kind encoded in the upper bits of a mode; no bits mean a regular file (mknod(2)). `None` for bits of no
+/// known kind.
 pub(crate) fn kind_of_mode(mode: u32) -> Option<Kind> {
     match mode & libc::S_IFMT {
         0 | libc::S_IFREG => Some(Kind::File),

@@ -11,20 +11,35 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use vfs::{Filesystem, Ino, Invalidation, InvalidationQueue};
 
-/// Forwards the file system's invalidations to the kernel until `ended` becomes true or the file system is dropped.
+/// The kernel's caches of a mount.
+struct Kernel {
+    notifier: Notifier,
+    /// The directory that is the root of the mount, for which the kernel has a number of its own.
+    root: Ino,
+}
+
+impl Kernel {
+    /// Returns the number by which the kernel knows an inode.
+    fn node(&self, ino: Ino) -> INodeNo {
+        if ino == self.root { INodeNo(Ino::ROOT.0) } else { INodeNo(ino.0) }
+    }
+}
+
+/// Starts the thread that forwards the file system's invalidations to the kernel until `ended` becomes true or the file
+/// system is dropped. `root` is the directory that is the root of the mount.
 pub(crate) fn start(
     fs: &Arc<Filesystem>,
-    mut news: InvalidationQueue,
-    kernel: Notifier,
+    mut invalidations: InvalidationQueue,
+    (notifier, root): (Notifier, Ino),
     mut ended: watch::Receiver<bool>,
     runtime: Handle,
 ) -> io::Result<JoinHandle<()>> {
-    let fs = Arc::downgrade(fs);
+    let (fs, kernel) = (Arc::downgrade(fs), Kernel { notifier, root });
     std::thread::Builder::new().name("fuse-invalidate".to_owned()).spawn(move || {
         loop {
             let next = runtime.block_on(async {
                 tokio::select! {
-                    next = news.recv() => next,
+                    next = invalidations.recv() => next,
                     _ = ended.wait_for(|ended| *ended) => None,
                 }
             });
@@ -43,36 +58,38 @@ pub(crate) fn start(
 }
 
 /// Invalidates what `held` returns for the inodes that the kernel references, in batches: `held` gets the last inode
-/// of the batch before and returns the last inode of its batch.
+/// of the previous batch and returns the last inode of its own with what to invalidate; `None` ends.
 fn invalidate_all(
-    kernel: &Notifier,
+    kernel: &Kernel,
     fs: &Weak<Filesystem>,
     held: impl Fn(&Filesystem, Option<Ino>) -> Option<(Ino, Vec<Invalidation>)>,
 ) {
     let mut after = None;
-    while let Some((last, some)) = fs.upgrade().and_then(|fs| held(&fs, after)) {
-        some.iter().for_each(|invalidation| invalidate(kernel, fs, invalidation));
+    while let Some((last, batch)) = fs.upgrade().and_then(|fs| held(&fs, after)) {
+        batch.iter().for_each(|invalidation| invalidate(kernel, fs, invalidation));
         after = Some(last);
     }
 }
 
-fn invalidate(kernel: &Notifier, fs: &Weak<Filesystem>, invalidation: &Invalidation) {
+/// Sends one invalidation to the kernel.
+fn invalidate(kernel: &Kernel, fs: &Weak<Filesystem>, invalidation: &Invalidation) {
     let result = match invalidation {
-        // The kernel's pages belong to the version that is open. A handle opened now bypasses the page cache.
+        // Handles of an older version are open, to which the kernel's pages belong: drop only the attributes. A handle
+        // that is opened now bypasses the page cache.
         Invalidation::Inode(ino)
             if fs.upgrade().is_some_and(|fs| fs.kernel_caches().has_older_readers(*ino)) =>
         {
-            kernel.inval_inode(INodeNo(ino.0), -1, 0)
+            kernel.notifier.inval_inode(kernel.node(*ino), -1, 0)
         }
-        Invalidation::Inode(ino) => kernel.inval_inode(INodeNo(ino.0), 0, 0),
-        // A negative offset keeps the cached pages.
-        Invalidation::Attributes(ino) => kernel.inval_inode(INodeNo(ino.0), -1, 0),
+        Invalidation::Inode(ino) => kernel.notifier.inval_inode(kernel.node(*ino), 0, 0),
+        // The offset -1 keeps the cached pages.
+        Invalidation::Attributes(ino) => kernel.notifier.inval_inode(kernel.node(*ino), -1, 0),
         Invalidation::Bytes(ino, range) => {
             let len = range.end.saturating_sub(range.start);
-            kernel.inval_inode(INodeNo(ino.0), range.start.cast_signed(), len.cast_signed())
+            kernel.notifier.inval_inode(kernel.node(*ino), range.start.cast_signed(), len.cast_signed())
         }
         Invalidation::Entry { parent, name } => {
-            kernel.inval_entry(INodeNo(parent.0), OsStr::from_bytes(name))
+            kernel.notifier.inval_entry(kernel.node(*parent), OsStr::from_bytes(name))
         }
         Invalidation::Reached(mark) => {
             mark.reached();

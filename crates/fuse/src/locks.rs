@@ -1,11 +1,14 @@
-//! The keeper of locks.
+//! Treatment of locks.
 
-/// The keeper of `flock` and `fcntl` locks.
+/// Treatment of `flock` and `fcntl` locks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Locks {
-    /// The kernel, for this mount alone.
+    /// The kernel keeps locks, for this mount alone. With [`MountOptions::is_shared`](crate::MountOptions::is_shared)
+    /// the file system keeps them, for all its mounts.
     #[default]
     Kernel,
-    /// Lock requests fail with ENOLCK.
+    /// The file system keeps locks, for all machines that have the volume mounted.
+    FileSystem,
+    /// All lock requests fail with ENOLCK.
     Refused,
 }

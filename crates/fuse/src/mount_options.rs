@@ -9,6 +9,8 @@ use std::path::PathBuf;
 pub struct MountOptions {
     /// The source that the mount table shows. It is public, so it must not contain secrets.
     pub source: String,
+    /// The directory that is the root of the mount.
+    pub root: vfs::Ino,
     /// Whether the kernel refuses every change.
     pub read_only: bool,
     /// Whether other users than the one who mounts may access the mount; permissions are still checked.
@@ -19,25 +21,25 @@ pub struct MountOptions {
     pub suid: bool,
     /// Whether device files work as devices. Needs root.
     pub dev: bool,
-    /// The keeper of locks.
+    /// Treatment of `flock` and `fcntl` locks.
     pub locks: Locks,
-    /// The number of threads that read requests, at least 1.
+    /// The number of threads that read requests; 0 counts as 1.
     pub threads: usize,
-    /// Whether the same file system has, or will have, other mounts. The kernel then caches nothing, so that all mounts show the
-    /// same at any time, and locks apply across mounts.
+    /// Whether this process has, or will have, other mounts of the same file system. The kernel then caches nothing, so
+    /// that all mounts show the same at any time, and locks apply across mounts.
     pub is_shared: bool,
 }
 
 /// An error of mounting.
 #[derive(Debug, thiserror::Error)]
 pub enum MountError {
-    /// The kernel offers no FUSE here.
+    /// `/dev/fuse` cannot be opened: mostly because the kernel offers no FUSE here.
     #[error("cannot open /dev/fuse ({0}); load the fuse module, or allow the device in this container")]
     Device(#[source] io::Error),
-    /// The mount point cannot be examined, or the kernel refused to mount as root.
+    /// The mount point cannot be examined, or mount(2) failed for another reason than a missing right.
     #[error("cannot mount at {path}: {error}", path = .0.display(), error = .1)]
     Mount(PathBuf, #[source] io::Error),
-    /// The user lacks the right to mount, and the helper failed or is missing.
+    /// The user lacks the right to mount, and mounting by the helper `fusermount3` failed.
     #[error("cannot mount at {path} as this user: {error}; install fuse3 (fusermount3), or mount as root", path = .0.display(), error = .1)]
     Helper(PathBuf, #[source] io::Error),
     /// The first exchange with the kernel, or starting a thread, failed.
@@ -45,7 +47,7 @@ pub enum MountError {
     Start(PathBuf, #[source] io::Error),
 }
 
-/// An error of unmounting. The mount stays.
+/// An error of unmounting. Nothing was unmounted.
 #[derive(Debug, thiserror::Error)]
 pub enum UnmountError {
     /// Programs have files open in the mount, or their working directory is in it.

@@ -17,7 +17,7 @@ pub enum MountPointError {
     /// The directory has entries, which the mount would hide.
     #[error("the mount point {} is not empty; choose an empty directory, or hide what is in it with --nonempty", .0.display())]
     NotEmpty(PathBuf),
-    /// A volume is mounted there already.
+    /// A volume of Tenon is mounted there already.
     #[error("{volume} is mounted at {path} already; `tenon umount {path}` first, or choose another directory", path = .path.display())]
     Mounted {
         /// The mount point.
@@ -25,7 +25,7 @@ pub enum MountPointError {
         /// The source of the mounted volume.
         volume: String,
     },
-    /// A mount whose process has died is there.
+    /// The path is in a mount whose process has died.
     #[error("the mount at {path} is dead, as the process that served it has ended; `tenon umount {path}` first", path = .0.display())]
     Dead(PathBuf),
     /// The path cannot be examined.
@@ -33,10 +33,11 @@ pub enum MountPointError {
     Io(PathBuf, io::Error),
 }
 
-/// Checks that `path` is a directory that can be mounted over. Returns the path without symbolic links.
+/// Checks that `path` is a directory that can be mounted over: an empty one, or any one with `nonempty`. Returns the
+/// path without symbolic links.
 ///
 /// # Errors
-/// The first reason of [`MountPointError`] that applies.
+/// The first problem found, as a [`MountPointError`].
 pub fn check(path: &Path, nonempty: bool) -> Result<PathBuf, MountPointError> {
     let resolved = path.canonicalize().map_err(|error| classify_error(path, error))?;
     let io = |error| MountPointError::Io(resolved.clone(), error);
@@ -58,14 +59,15 @@ pub fn check(path: &Path, nonempty: bool) -> Result<PathBuf, MountPointError> {
     Ok(resolved)
 }
 
-/// Returns whether the process that served the mount is gone, so that the kernel refuses every access. Blocks as long as a living
-/// process takes to answer.
+/// Returns whether the process that served the mount is gone, so that the kernel refuses every access. Blocks until a
+/// process that lives has answered.
 pub fn is_dead(mount_point: &Path) -> bool {
     // The kernel may have cached the attributes of a dead mount's root, but it never caches `statfs`.
     matches!(rustix::fs::statvfs(mount_point), Err(Errno::NOTCONN | Errno::CONNABORTED))
 }
 
-/// Resolves symbolic links in the parent directory only: nothing in a dead mount can be resolved.
+/// Returns the path with the symbolic links of its parent directory resolved, as far as possible: nothing in a dead
+/// mount can be resolved.
 fn canonicalize_parent(path: &Path) -> PathBuf {
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let parent = absolute.parent().and_then(|parent| parent.canonicalize().ok());
@@ -75,6 +77,7 @@ fn canonicalize_parent(path: &Path) -> PathBuf {
     }
 }
 
+/// Returns the problem that an error of resolving `path` shows.
 fn classify_error(path: &Path, error: io::Error) -> MountPointError {
     match error.raw_os_error() {
         Some(libc::ENOENT) => MountPointError::Missing(path.to_owned()),

@@ -16,7 +16,8 @@ pub struct Mounted {
     pub mount_point: PathBuf,
     /// The source as given to `mount`.
     pub source: OsString,
-    /// The device number `major:minor`, which names the mount in `/sys/class/bdi` and `/sys/fs/fuse`.
+    /// The device number `major:minor`, which names the mount in `/sys/class/bdi`. Its minor part names the connection
+    /// in `/sys/fs/fuse/connections`.
     pub device: String,
 }
 
@@ -25,24 +26,36 @@ pub fn mounts() -> io::Result<Vec<Mounted>> {
     Ok(parse(&fs::read("/proc/self/mountinfo")?))
 }
 
-/// Returns the topmost mount of Tenon at exactly this path.
+/// Returns the topmost mount of Tenon at exactly this path; `None` if there is none.
 pub fn mounted_at(path: &Path) -> io::Result<Option<Mounted>> {
     Ok(mounts()?.into_iter().rev().find(|mounted| mounted.mount_point == path))
 }
 
-fn parse(table: &[u8]) -> Vec<Mounted> {
-    table.split(|&byte| byte == b'\n').filter_map(parse_line).collect()
+/// Returns the device number of the topmost mount at exactly this path, of any file system.
+pub(crate) fn device_at(path: &Path) -> io::Result<Option<String>> {
+    let table = fs::read("/proc/self/mountinfo")?;
+    let lines = table.split(|&byte| byte == b'\n').rev();
+    Ok(lines
+        .filter_map(parse_any)
+        .map(|(mounted, _)| mounted)
+        .find(|at| at.mount_point == path)
+        .map(|at| at.device))
 }
 
-/// Parses `id parent major:minor root mount-point options [optional ...] - type source super-options`.
-fn parse_line(line: &[u8]) -> Option<Mounted> {
+fn parse(table: &[u8]) -> Vec<Mounted> {
+    let all = table.split(|&byte| byte == b'\n').filter_map(parse_any);
+    all.filter(|(_, kind)| *kind == FILE_SYSTEM_TYPE.as_bytes()).map(|(mounted, _)| mounted).collect()
+}
+
+/// Parses `id parent major:minor root mount-point options [optional ...] - type source super-options`, of any type. Also returns the type.
+fn parse_any(line: &[u8]) -> Option<(Mounted, &[u8])> {
     let mut fields = line.split(|&byte| byte == b' ');
     let device = String::from_utf8(fields.nth(2)?.to_vec()).ok()?;
     let mount_point = unescape(fields.nth(1)?);
     fields.find(|field| *field == b"-")?;
-    let is_tenon = fields.next()? == FILE_SYSTEM_TYPE.as_bytes();
+    let kind = fields.next()?;
     let source = unescape(fields.next()?);
-    is_tenon.then(|| Mounted { mount_point: mount_point.into(), source, device })
+    Some((Mounted { mount_point: mount_point.into(), source, device }, kind))
 }
 
 /// Decodes the kernel's octal escapes of space, tab, newline and backslash.

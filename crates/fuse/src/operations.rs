@@ -1,4 +1,4 @@
-//! Counts the kernel's requests by operation. Tests check these numbers.
+//! The operations of the kernel's requests, and counts of the requests by operation.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -14,7 +14,8 @@ macro_rules! operations {
             /// All operations.
             pub const ALL: &'static [Self] = &[$(Self::$operation,)*];
 
-            /// The kernel's name of the operation (`FUSE_...` in `linux/fuse.h`).
+            /// Returns the kernel's name of the operation: its opcode in `linux/fuse.h` without `FUSE_`.
+            /// [`Self::Other`] has a name of Tenon's own.
             pub fn name(self) -> &'static str {
                 match self {
                     $(Self::$operation => $name,)*
@@ -27,7 +28,7 @@ macro_rules! operations {
 operations! {
     /// Look up a name in a directory.
     Lookup = "LOOKUP",
-    /// Drop references to inodes, one or a batch.
+    /// Drop references to an inode. A batch counts once for each of its inodes.
     Forget = "FORGET",
     /// Read attributes.
     GetAttr = "GETATTR",
@@ -41,7 +42,7 @@ operations! {
     MkNod = "MKNOD",
     /// Make a directory.
     MkDir = "MKDIR",
-    /// Remove a name.
+    /// Remove a name of a file.
     Unlink = "UNLINK",
     /// Remove a directory.
     RmDir = "RMDIR",
@@ -95,7 +96,7 @@ operations! {
     SetLk = "SETLK",
     /// Take a lock, waiting until it is free.
     SetLkW = "SETLKW",
-    /// A request that is not supported, or a request to take a lock that is refused at once.
+    /// A request that is not supported, or a request to take or release a lock that is refused at once.
     Other = "OTHER",
 }
 
@@ -119,7 +120,7 @@ impl RequestCounts {
         self.0[operation as usize].load(Ordering::Relaxed)
     }
 
-    /// Returns name and number of every operation that was requested at least once.
+    /// Returns the name and the number of requests of every operation that was requested at least once.
     pub fn seen(&self) -> Vec<(&'static str, u64)> {
         let all = Operation::ALL.iter().map(|&operation| (operation.name(), self.of(operation)));
         all.filter(|(_, count)| *count > 0).collect()

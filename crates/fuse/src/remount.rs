@@ -36,7 +36,7 @@ pub enum RemountError {
 ///
 /// # Errors
 /// [`RemountError::Busy`] if the mount is to become read-only while programs have files open for writing,
-/// [`RemountError::Forbidden`] if this user may not remount.
+/// [`RemountError::Forbidden`] if this user may not remount, otherwise [`RemountError::Io`].
 pub fn remount(mount_point: &Path, change: Change) -> Result<(), RemountError> {
     let failed = |error: Errno| match error {
         Errno::BUSY => RemountError::Busy(mount_point.to_owned()),

@@ -1,6 +1,7 @@
 //! Sends results as replies: success has a form of its own for each kind of reply, failure is the same for all.
 
 use crate::convert;
+use crate::traced_operation::ReplySummary;
 use bytes::Bytes;
 use fuser::{
     Errno, FileHandle, FopenFlags, Generation, ReplyAttr, ReplyCreate, ReplyData, ReplyEmpty, ReplyEntry,
@@ -16,6 +17,11 @@ pub(crate) const GENERATION: Generation = Generation(0);
 pub(crate) trait Answer<T>: Send + 'static {
     /// Sends the result to the kernel.
     fn answer(self, result: Result<T, Error>);
+
+    /// Returns what the reply contains, for traces.
+    fn summarize(_: &T) -> ReplySummary {
+        ReplySummary::default()
+    }
 }
 
 /// Attributes and the time for which the kernel may cache them.
@@ -30,7 +36,7 @@ pub(crate) struct OpenFile {
     pub(crate) flags: FopenFlags,
 }
 
-/// Logs an error, because the program sees only its number, and returns that number.
+/// Logs an error, because the program sees only its errno, and returns the errno.
 pub(crate) fn log_errno(error: &Error) -> Errno {
     let errno = error.errno();
     let is_serious = matches!(errno, libc::EIO | libc::ESTALE | libc::ENOSPC | libc::EACCES);
@@ -58,6 +64,10 @@ impl Answer<AttrWithTtl> for ReplyEntry {
             Err(error) => self.error(log_errno(&error)),
         }
     }
+
+    fn summarize(found: &AttrWithTtl) -> ReplySummary {
+        ReplySummary { ino: found.attr.ino.0, bytes: 0 }
+    }
 }
 
 impl Answer<AttrWithTtl> for ReplyAttr {
@@ -75,6 +85,10 @@ impl Answer<Bytes> for ReplyData {
             Ok(bytes) => self.data(&bytes),
             Err(error) => self.error(log_errno(&error)),
         }
+    }
+
+    fn summarize(bytes: &Bytes) -> ReplySummary {
+        ReplySummary { ino: 0, bytes: bytes.len() as u64 }
     }
 }
 
@@ -95,6 +109,10 @@ impl Answer<u32> for ReplyWrite {
             Err(error) => self.error(log_errno(&error)),
         }
     }
+
+    fn summarize(written: &u32) -> ReplySummary {
+        ReplySummary { ino: 0, bytes: u64::from(*written) }
+    }
 }
 
 impl Answer<OpenFile> for ReplyOpen {
@@ -114,5 +132,9 @@ impl Answer<(AttrWithTtl, OpenFile)> for ReplyCreate {
             }
             Err(error) => self.error(log_errno(&error)),
         }
+    }
+
+    fn summarize((made, _): &(AttrWithTtl, OpenFile)) -> ReplySummary {
+        ReplySummary { ino: made.attr.ino.0, bytes: 0 }
     }
 }

@@ -2,12 +2,14 @@
 
 use crate::convert;
 use crate::locks::Locks;
-use crate::operations::{Operation, RequestCounts};
+use crate::meter::{InProgress, Meter};
+use crate::operations::Operation;
 use crate::reply::{Answer, AttrWithTtl};
-use crate::shared_mount::SharedMount;
+use crate::shared_mount::{self, SharedMount};
 use crate::stale_opens::StaleOpens;
+use crate::traced_operation::SubjectRef;
 use bytes::Bytes;
-use fuser::INodeNo;
+use fuser::{INodeNo, Request};
 use futures_util::FutureExt as _;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,17 +17,22 @@ use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::time::Duration;
 use tokio::runtime::Handle;
-use vfs::{Attr, Error, Filesystem};
+use vfs::{Attr, Cause, Error, Filesystem, Ino};
 
 /// The request handler of one mount.
 #[derive(Debug)]
 pub(crate) struct RequestHandler {
     pub(crate) fs: Arc<Filesystem>,
     pub(crate) stale_opens: Arc<StaleOpens>,
+    /// Treatment of lock requests.
     pub(crate) locks: Locks,
+    /// The number that distinguishes this front end's lock owners from those of other ones; `None` if the kernel keeps the locks.
+    pub(crate) lock_session: Option<u64>,
     /// State of a shared mount; `None` if this is the file system's only mount.
     pub(crate) shared: Option<Arc<SharedMount>>,
-    counts: Arc<RequestCounts>,
+    /// The directory that is the root of the mount.
+    root: Ino,
+    meter: Arc<Meter>,
     runtime: Handle,
 }
 
@@ -34,10 +41,21 @@ impl RequestHandler {
         fs: Arc<Filesystem>,
         locks: Locks,
         shared: Option<Arc<SharedMount>>,
-        counts: Arc<RequestCounts>,
+        root: Ino,
+        meter: Arc<Meter>,
         runtime: Handle,
     ) -> Self {
-        Self { fs, stale_opens: Arc::default(), locks, shared, counts, runtime }
+        let lock_session = match (&shared, locks) {
+            (Some(shared), _) => Some(shared.session()),
+            (None, Locks::FileSystem) => Some(shared_mount::new_session()),
+            (None, _) => None,
+        };
+        Self { fs, stale_opens: Arc::default(), locks, lock_session, shared, root, meter, runtime }
+    }
+
+    /// Returns the inode of a request. The kernel has a fixed number for the root of every mount.
+    pub(crate) fn node(&self, ino: INodeNo) -> INodeNo {
+        if ino.0 == Ino::ROOT.0 { INodeNo(self.root.0) } else { ino }
     }
 
     /// Counts the request and sends the result of `work` as its reply.
@@ -49,27 +67,55 @@ impl RequestHandler {
     ) where
         T: 'static,
     {
-        self.counts.count(operation);
-        self.run(async move { reply.answer(work.await) });
+        let mut request = self.start(operation);
+        // Later moves copy a pointer instead of the whole operation.
+        let work = Box::pin(work);
+        self.run(request.cause(), async move {
+            let outcome = work.await;
+            match &outcome {
+                Ok(value) => request.note_reply(|| R::summarize(value)),
+                Err(error) => request.fail(error.errno()),
+            }
+            reply.answer(outcome);
+        });
     }
 
     /// Runs `work` on this thread if it completes without waiting, otherwise on the runtime. All store calls of `work` share one
-    /// retry budget. If `work` panics, the reply is dropped, which sends EIO.
-    pub(crate) fn run(&self, work: impl Future<Output = ()> + Send + 'static) {
-        let mut work = Box::pin(AssertUnwindSafe(vfs::share_budget(work)).catch_unwind().map(log_panic));
+    /// retry budget, and belong to `cause`. If `work` panics, the reply is dropped, which sends EIO.
+    pub(crate) fn run(&self, cause: Option<Arc<Cause>>, work: impl Future<Output = ()> + Send + 'static) {
+        let work = vfs::work_for(cause, vfs::share_budget(work));
+        let mut work = Box::pin(AssertUnwindSafe(work).catch_unwind().map(log_panic));
         if work.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
             drop(self.runtime.spawn(work));
         }
     }
 
-    /// Runs a request's handler on a thread of the transport, inside the runtime's context so that the handler may spawn tasks. A
-    /// panic affects this request only: its reply is dropped, which sends EIO, and the thread continues.
-    pub(crate) fn dispatch(&self, handler: impl FnOnce()) {
+    /// Counts a request, which is in progress until the returned value is dropped.
+    pub(crate) fn start(&self, operation: Operation) -> InProgress {
+        self.meter.start(operation)
+    }
+
+    /// Returns the figures of the requests.
+    pub(crate) fn meter(&self) -> &Arc<Meter> {
+        &self.meter
+    }
+
+    /// Runs the handler of a request about `subject` on the thread of `fuser` that read it, inside the runtime's context so that the handler
+    /// may spawn tasks. A panic affects this request only: its reply is dropped, which sends EIO, and the thread
+    /// continues.
+    pub(crate) fn dispatch(&self, request: &Request, subject: SubjectRef<'_>, handler: impl FnOnce()) {
+        self.meter.note_arrival(request.pid(), subject);
+        self.enter(handler);
+    }
+
+    /// Like [`RequestHandler::dispatch`], for work that no program requested.
+    pub(crate) fn enter(&self, handler: impl FnOnce()) {
         let _entered = self.runtime.enter();
         log_panic(catch_unwind(AssertUnwindSafe(handler)));
     }
 
-    /// Returns a function that adds to attributes the time for which the kernel may cache them.
+    /// Returns a function that adds to attributes the time for which the kernel may cache them; zero for a shared
+    /// mount, and while they would mislead readers of an older version.
     pub(crate) fn with_ttl(&self) -> impl Fn(Attr) -> AttrWithTtl + Send + 'static {
         let (fs, keeps) = (Arc::clone(&self.fs), self.may_cache());
         move |attr: Attr| {
@@ -79,7 +125,8 @@ impl RequestHandler {
         }
     }
 
-    /// Like [`RequestHandler::with_ttl`], for an inode that was looked up by name: the kernel gains a reference to it.
+    /// Like [`RequestHandler::with_ttl`], for an inode that was looked up or created by name: the kernel gets a
+    /// reference to it, which a shared mount records.
     pub(crate) fn with_entry_ttl(
         &self,
         parent: INodeNo,
@@ -100,7 +147,7 @@ impl RequestHandler {
         }
     }
 
-    /// Returns whether the kernel may cache anything.
+    /// Returns whether the kernel may cache attributes, names and bytes: not if the mount is shared.
     pub(crate) fn may_cache(&self) -> bool {
         self.shared.is_none()
     }
@@ -112,10 +159,6 @@ impl RequestHandler {
             shared.release_all(&self.fs, &self.runtime);
         }
     }
-
-    pub(crate) fn count(&self, operation: Operation) {
-        self.counts.count(operation);
-    }
 }
 
 /// Logs the panic of a request, if there was one.
@@ -124,6 +167,9 @@ fn log_panic(outcome: std::thread::Result<()>) {
         let message = panic.downcast_ref::<&str>().copied();
         let message =
             message.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message");
-        tracing::error!(message, "a request panicked and was answered with an I/O error");
+        tracing::error!(
+            message,
+            "the handler of a request panicked; a program that waited for the reply gets an I/O error"
+        );
     }
 }

@@ -1,7 +1,7 @@
-//! The process that makes a request, and its groups, which the request does not contain.
+//! The process that makes a request, and its supplementary groups, which the request does not contain.
 //!
-//! The process waits for the reply meanwhile, so its entry in `/proc` is valid (proc_pid_status(5)). A process that is invisible
-//! here, in another PID namespace, counts as a member of its primary group only.
+//! The process waits for the reply meanwhile, so its entry in `/proc` is valid (proc_pid_status(5)). A process in
+//! another PID namespace, which is invisible here, counts as a member of its primary group only.
 
 use fuser::Request;
 
@@ -21,13 +21,15 @@ impl Requester {
         Self { pid: request.pid(), uid: request.uid(), gid: request.gid() }
     }
 
-    /// Returns whether the process is a member of a group, or has the right to act as one.
+    /// Returns whether the process is a member of a group, or may keep a set-group-id bit without being one (root and
+    /// `CAP_FSETID`).
     pub(crate) fn is_in_group(self, gid: u32) -> bool {
         let status = || std::fs::read_to_string(format!("/proc/{}/status", self.pid)).unwrap_or_default();
         self.uid == 0 || self.gid == gid || has_group_or_capability(&status(), gid)
     }
 }
 
+/// Returns whether the `status` of a process in `/proc` lists a supplementary group or `CAP_FSETID`.
 fn has_group_or_capability(status: &str, gid: u32) -> bool {
     let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
     let groups = field("Groups:").split_ascii_whitespace();

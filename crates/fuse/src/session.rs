@@ -3,9 +3,9 @@
 use crate::adapter::Adapter;
 use crate::connection;
 use crate::invalidation;
+use crate::meter::Meter;
 use crate::mount_options::{MountError, MountOptions, UnmountError};
 use crate::mount_table;
-use crate::operations::RequestCounts;
 use crate::request_handler::RequestHandler;
 use crate::shared_mount::SharedMount;
 use std::io;
@@ -19,11 +19,14 @@ use vfs::Filesystem;
 /// already busy before the reader has to wait.
 const READ_AHEAD_KIB: u32 = 4096;
 
-/// A mount that is being served. Dropping it detaches the mount.
+/// A mount that is being served. Dropping it detaches the mount, unless another mount covers it or has taken its place.
 #[derive(Debug)]
 pub struct Session {
     mount_point: PathBuf,
-    counts: Arc<RequestCounts>,
+    /// The device number of the mount; `None` if the mount table could not be read.
+    device: Option<String>,
+    meter: Arc<Meter>,
+    /// Becomes true when the session has ended.
     ended: watch::Receiver<bool>,
 }
 
@@ -36,19 +39,26 @@ pub fn mount(
     options: &MountOptions,
     runtime: &Handle,
 ) -> Result<Session, MountError> {
-    let counts = Arc::new(RequestCounts::default());
+    let meter = Arc::new(Meter::new());
     let invalidations = fs.kernel_caches().invalidations();
     let shared = options.is_shared.then(|| Arc::new(SharedMount::new()));
-    let handler =
-        RequestHandler::new(fs.clone(), options.locks, shared, Arc::clone(&counts), runtime.clone());
+    let handler = RequestHandler::new(
+        fs.clone(),
+        options.locks,
+        shared,
+        options.root,
+        Arc::clone(&meter),
+        runtime.clone(),
+    );
     let session = start_session(Adapter::new(handler), mount_point, options)?;
-    raise_read_ahead(mount_point);
+    let device = mount_table::device_at(mount_point).ok().flatten();
+    device.iter().for_each(|device| raise_read_ahead(device));
     let (ending, ended) = watch::channel(false);
     let start = |error| MountError::Start(mount_point.to_owned(), error);
-    invalidation::start(&fs, invalidations, session.notifier(), ended.clone(), runtime.clone())
-        .map_err(start)?;
+    let notified = (session.notifier(), options.root);
+    invalidation::start(&fs, invalidations, notified, ended.clone(), runtime.clone()).map_err(start)?;
     spawn_session(session, ending).map_err(start)?;
-    Ok(Session { mount_point: mount_point.to_owned(), counts, ended })
+    Ok(Session { mount_point: mount_point.to_owned(), device, meter, ended })
 }
 
 /// Unmounts what is at `mount_point` unless programs use it. Must not be called from a thread of `mount`'s runtime that requests
@@ -68,17 +78,24 @@ impl Session {
         &self.mount_point
     }
 
-    /// Returns the numbers of the kernel's requests so far.
-    pub fn requests(&self) -> &RequestCounts {
-        &self.counts
+    /// Returns the figures of the kernel's requests so far.
+    pub fn meter(&self) -> &Arc<Meter> {
+        &self.meter
     }
 
-    /// Returns whether the mount is gone and no file is open in it.
+    /// Returns whether the mount is the topmost one at its mount point. An unreadable mount table counts as yes.
+    fn is_topmost(&self) -> bool {
+        let Some(device) = &self.device else { return true };
+        mount_table::device_at(&self.mount_point).map_or(true, |topmost| topmost.as_ref() == Some(device))
+    }
+
+    /// Returns whether the session has ended: the mount is gone and no file is open in it, or the connection to the
+    /// kernel failed.
     pub fn has_ended(&self) -> bool {
         *self.ended.borrow()
     }
 
-    /// Waits until the mount is gone, no matter who unmounted it.
+    /// Waits until the session has ended (see [`Session::has_ended`]), no matter who unmounted.
     pub async fn ended(&self) {
         let _ = self.ended.clone().wait_for(|ended| *ended).await;
     }
@@ -86,7 +103,7 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        if self.has_ended() {
+        if self.has_ended() || !self.is_topmost() {
             return;
         }
         if let Err(error) = detach(&self.mount_point) {
@@ -95,6 +112,7 @@ impl Drop for Session {
     }
 }
 
+/// Mounts, as root or by the helper, and exchanges the first messages with the kernel.
 fn start_session(
     adapter: Adapter,
     mount_point: &Path,
@@ -111,7 +129,7 @@ fn start_session(
     })
 }
 
-/// Starts the session's main thread. It ends by itself when the kernel closes the connection.
+/// Starts the session's main thread, which ends when the kernel closes the connection, and then sets `ending` to true.
 fn spawn_session(session: fuser::Session<Adapter>, ending: watch::Sender<bool>) -> io::Result<()> {
     let served = std::thread::Builder::new().name("fuse-session".to_owned()).spawn(move || {
         if let Err(error) = session.run() {
@@ -122,11 +140,11 @@ fn spawn_session(session: fuser::Session<Adapter>, ending: watch::Sender<bool>) 
     served.map(drop)
 }
 
-/// Raises the kernel's read-ahead for the mount. INIT cannot ask for more than the default of the backing device; only root can
-/// raise that default. Otherwise reads arrive in requests of 128 KiB, and only the file system's own read-ahead reaches further.
-fn raise_read_ahead(mount_point: &Path) {
-    let Ok(Some(mounted)) = mount_table::mounted_at(mount_point) else { return };
-    let path = format!("/sys/class/bdi/{}/read_ahead_kb", mounted.device);
+/// Raises the kernel's read-ahead for the mount to [`READ_AHEAD_KIB`]. INIT cannot ask for more than the default of the
+/// backing device, which only root can raise. With the default, reads arrive in requests of 128 KiB, and only the file
+/// system's own read-ahead reaches further.
+fn raise_read_ahead(device: &str) {
+    let path = format!("/sys/class/bdi/{device}/read_ahead_kb");
     if let Err(error) = std::fs::write(&path, READ_AHEAD_KIB.to_string()) {
         tracing::debug!("cannot set the kernel's read-ahead in {path}; the default remains: {error}");
     }

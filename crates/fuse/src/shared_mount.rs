@@ -5,8 +5,7 @@
 //! cut, the other mounts go on, so everything that this kernel held must be released. The state records what the kernel holds:
 //! references, open files and open directories.
 
-use crate::convert;
-use fuser::{INodeNo, InitFlags, LockOwner};
+use fuser::InitFlags;
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,28 +19,36 @@ pub(crate) const UNWANTED_CAPABILITIES: [InitFlags; 2] =
 /// The number of shared mounts made by this process so far, from which each gets its session number.
 static SESSIONS: AtomicU64 = AtomicU64::new(0);
 
+/// Returns a number for the lock owners of a mount.
+pub(crate) fn new_session() -> u64 {
+    SESSIONS.fetch_add(1, Ordering::Relaxed)
+}
+
 /// State that the kernel of one shared mount holds.
 #[derive(Debug)]
 pub(crate) struct SharedMount {
+    /// The number that distinguishes this mount's lock owners from those of other mounts.
     session: u64,
     state: Mutex<HeldByKernel>,
 }
 
 #[derive(Debug, Default)]
 struct HeldByKernel {
+    /// Number of references, by inode.
     references: HashMap<Ino, u64>,
+    /// Open files, each with its inode.
     files: HashMap<Handle, Ino>,
     directories: HashSet<Handle>,
 }
 
 impl SharedMount {
     pub(crate) fn new() -> Self {
-        Self { session: SESSIONS.fetch_add(1, Ordering::Relaxed), state: Mutex::default() }
+        Self { session: new_session(), state: Mutex::default() }
     }
 
-    /// Returns the file system's id of a lock owner, made of the session and the kernel's number of the owner.
-    pub(crate) fn owner(&self, owner: LockOwner) -> vfs::LockOwner {
-        vfs::LockOwner { session: self.session, id: owner.0 }
+    /// Returns the number that distinguishes this mount's lock owners from those of other mounts.
+    pub(crate) fn session(&self) -> u64 {
+        self.session
     }
 
     /// Records that the kernel got a reference to an inode.
@@ -71,37 +78,28 @@ impl SharedMount {
         self.state().directories.remove(&handle);
     }
 
-    /// Releases all locks that a process has on a file: POSIX ends them when it closes any descriptor of the file.
-    pub(crate) fn release_owner_locks(
-        &self,
-        fs: &Filesystem,
-        handle: Handle,
-        ino: INodeNo,
-        owner: LockOwner,
-    ) {
-        let ino = convert::ino(ino);
-        fs.locks().release_all(ino, self.owner(owner));
-        fs.locks().may_end(ino, handle);
-    }
-
-    /// Forgets an open file whose last descriptor was closed, and releases its locks.
-    pub(crate) fn remove_file(&self, fs: &Filesystem, handle: Handle) {
-        let closed = self.state().files.remove(&handle);
-        if let Some(ino) = closed {
-            fs.locks().closed(ino, handle);
-        }
+    /// Forgets an open file whose last descriptor was closed.
+    pub(crate) fn remove_file(&self, handle: Handle) {
+        self.state().files.remove(&handle);
     }
 
     /// Releases all that the kernel held, after its connection has ended.
     pub(crate) fn release_all(&self, fs: &Arc<Filesystem>, runtime: &Runtime) {
         let HeldByKernel { references, files, directories } = std::mem::take(&mut *self.state());
-        fs.locks().end_session(self.session);
+        let (locks, session) = (Arc::clone(fs), self.session);
+        drop(runtime.spawn(async move {
+            if let Err(error) = locks.locks().end_front_end(session).await {
+                tracing::warn!("cannot release the locks of a mount that has ended: {error}");
+            }
+        }));
         directories.into_iter().for_each(|handle| fs.releasedir(handle));
         for handle in files.into_keys() {
             let fs = Arc::clone(fs);
             drop(runtime.spawn(async move {
                 if let Err(error) = fs.release(handle).await {
-                    tracing::warn!("releasing a file that was open when its mount ended failed: {error}");
+                    tracing::warn!(
+                        "cannot store a file that was open when its mount ended; its last writes may be lost: {error}"
+                    );
                 }
             }));
         }

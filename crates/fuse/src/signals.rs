@@ -1,15 +1,16 @@
 //! Detects signals that are pending for a program that waits for a lock.
 //!
-//! The kernel announces a signal by INTERRUPT, which the transport does not pass on, and then keeps the program waiting, even if the
-//! program was killed. A request that waits for another program therefore polls `/proc` (proc_pid_status(5)).
+//! The kernel announces a signal by INTERRUPT, which `fuser` does not pass on, and then keeps the program waiting, even
+//! if the program was killed. A request that waits for another program therefore polls `/proc` (proc_pid_status(5)).
 
 use std::time::Duration;
 
 /// Interval of polling `/proc`.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Returns when a signal is pending that would wake the thread. The signal must be there at two consecutive polls, because another
-/// thread may handle a signal sent to the process. Never returns for a thread that is invisible here, in another PID namespace.
+/// Returns when a signal is pending that would wake the thread. The signal must be there at two consecutive polls,
+/// because another thread may handle a signal sent to the process. Never returns for a thread that has ended, or is
+/// invisible here because it is in another PID namespace.
 pub(crate) async fn wait_for_signal(thread: u32) {
     let mut was_pending = false;
     while let Ok(status) = std::fs::read_to_string(format!("/proc/{thread}/status")) {
@@ -23,7 +24,7 @@ pub(crate) async fn wait_for_signal(thread: u32) {
     std::future::pending().await
 }
 
-/// Returns whether a signal is pending that is neither blocked nor ignored.
+/// Returns whether the `status` of a thread in `/proc` shows a pending signal that is neither blocked nor ignored.
 fn has_pending_signal(status: &str) -> bool {
     let set = |name: &str| {
         let field = status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();

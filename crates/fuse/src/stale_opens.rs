@@ -4,7 +4,8 @@ use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
 use vfs::Ino;
 
-/// Maximum number of retries to remember. After that they are forgotten, and an open may be asked to retry once too often.
+/// Maximum number of demanded retries to remember. Beyond it all are forgotten, and an open may be asked to retry
+/// twice.
 const STALE_OPENS_MAX: usize = 1024;
 
 /// Opens that were answered with ESTALE, by thread and inode. The kernel then repeats lookup and open, and each open is asked to do
@@ -13,7 +14,8 @@ const STALE_OPENS_MAX: usize = 1024;
 pub(crate) struct StaleOpens(Mutex<HashSet<(u32, Ino)>>);
 
 impl StaleOpens {
-    /// Returns whether this open must be retried, and remembers that it was asked to. The second attempt of an open is never asked again.
+    /// Returns whether this open must be retried because the file was replaced, and remembers that. The second attempt
+    /// of an open is never asked to retry.
     pub(crate) fn demand_retry(&self, thread: u32, ino: Ino, was_replaced: bool) -> bool {
         let mut demands = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if demands.remove(&(thread, ino)) || !was_replaced {

@@ -101,7 +101,7 @@ fn written_bytes_are_read_back_and_stored() {
 fn a_new_small_file_takes_the_minimum_of_requests() {
     let mount = Mount::new();
     fs::write(mount.path("first"), b"the session has begun").unwrap();
-    let before = mount.session.as_ref().unwrap().requests().seen();
+    let before = mount.session.as_ref().unwrap().meter().counts().seen();
     fs::write(mount.path("second"), b"hello").unwrap();
     let of = |operation: Operation| {
         let earlier =

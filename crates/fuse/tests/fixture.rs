@@ -57,6 +57,7 @@ pub(crate) const TTL: Duration = Duration::from_secs(3600);
 
 pub(crate) fn options() -> MountOptions {
     MountOptions {
+        root: vfs::Ino::ROOT,
         source: "s3://bucket/with space, comma".to_owned(),
         read_only: false,
         allow_other: false,
@@ -116,7 +117,7 @@ impl Mount {
 
     /// Returns the number of requests of one operation so far.
     pub(crate) fn count(&self, operation: Operation) -> u64 {
-        self.session.as_ref().unwrap().requests().of(operation)
+        self.session.as_ref().unwrap().meter().counts().of(operation)
     }
 
     /// Returns an object's bytes, read directly from the store.

@@ -7,6 +7,7 @@ mod directories;
 mod files;
 mod fixture;
 mod invalidation;
+mod new_files;
 mod open_directories;
 mod panics;
 mod replaced_objects;

@@ -33,6 +33,28 @@ fn dropping_the_session_unmounts() {
     assert_eq!(fuse::mounted_at(mount.root()).unwrap(), None);
 }
 
+/// Regression: a session that was dropped detached whatever was mounted at its mount point by then.
+#[test]
+fn dropping_the_session_of_a_replaced_mount_leaves_the_new_mount() {
+    let mut mount = Mount::new();
+    fs::write(mount.path("file"), b"x").unwrap();
+    let open = File::open(mount.path("file")).unwrap();
+    fuse::detach(mount.root()).unwrap();
+    let root = mount.root().to_owned();
+    let tmpfs = |what: &str| {
+        let mut command = std::process::Command::new(what);
+        let command =
+            if what == "mount" { command.args(["-t", "tmpfs", "tenon-tests"]) } else { &mut command };
+        assert!(command.arg(&root).status().unwrap().success(), "{what}: run the tests as root");
+    };
+    tmpfs("mount");
+    fs::write(mount.path("other"), b"kept").unwrap();
+    drop(mount.session.take());
+    assert_eq!(fs::read(mount.path("other")).unwrap(), b"kept");
+    tmpfs("umount");
+    drop(open);
+}
+
 #[test]
 fn a_detached_mount_serves_its_open_files() {
     let mount = Mount::new();

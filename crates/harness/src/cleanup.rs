@@ -1,4 +1,4 @@
-//! Removal of everything that was created on the machine, by a separate process.
+//! Cleanup actions (kill, unmount, detach, remove), registered before the resource exists and executed by a separate process.
 //!
 //! A shell reads registered actions from a pipe, one per line. When the pipe is closed, it executes them in reverse order. The pipe is
 //! closed when the [`CleanupProcess`] is dropped, and also when this process is killed. So there is only one cleanup path, and every normal
@@ -104,7 +104,7 @@ impl CleanupProcess {
     /// Starts the process.
     ///
     /// # Errors
-    /// If there is no `/bin/sh`.
+    /// If `/bin/sh` cannot be started.
     pub fn new() -> Result<Self, Error> {
         // Errors of the commands are ignored, as resources may be gone already. Actions that failed are reported on descriptor 3, which has no
         // reader once this process is killed: a broken pipe must not end the cleanup.
@@ -126,7 +126,7 @@ impl CleanupProcess {
     /// Registers an action, to be executed before all actions registered earlier.
     ///
     /// # Errors
-    /// If the process has ended.
+    /// If the cleanup process has ended.
     pub fn register(&mut self, action: &CleanupAction<'_>) -> Result<(), Error> {
         self.send(&action.to_string())
     }
@@ -134,7 +134,7 @@ impl CleanupProcess {
     /// Unregisters an action that is no longer needed.
     ///
     /// # Errors
-    /// If the process has ended.
+    /// If the cleanup process has ended.
     pub fn unregister(&mut self, action: &CleanupAction<'_>) -> Result<(), Error> {
         self.send(&format!("gone {action}"))
     }
@@ -173,7 +173,7 @@ impl Drop for CleanupProcess {
         }
         let _ = self.shell.wait();
         for line in failures.lines() {
-            tracing::error!("cleanup: {line}; do it by hand");
+            tracing::error!("cleanup failed: {line}; do it by hand");
         }
     }
 }

@@ -23,17 +23,17 @@ enum Hierarchy {
 /// The resources that the processes of a group used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Usage {
-    /// CPU time since the creation of the group.
+    /// CPU time since the creation of the group; zero if it cannot be read.
     pub cpu: Duration,
-    /// Maximum memory, page cache included; `None` if the kernel does not measure it.
+    /// Maximum memory since the creation of the group, page cache included; `None` if the kernel does not measure it.
     pub memory_peak_bytes: Option<u64>,
 }
 
 impl ControlGroup {
-    /// Creates a group. Returns `None` if this machine has no control groups, or only root may create one.
+    /// Creates a group. Returns `None` if this machine has no control groups, or this process may not create one below their root.
     ///
     /// # Errors
-    /// If the cleanup process has ended, or the group exists already.
+    /// If the cleanup process has ended, or the group cannot be created, for example because it exists already.
     pub fn create(name: &str, cleanup: &mut CleanupProcess) -> Result<Option<Self>, Error> {
         let Some(hierarchy) = Hierarchy::probe(name) else { return Ok(None) };
         for dir in hierarchy.dirs() {
@@ -43,7 +43,7 @@ impl ControlGroup {
         Ok(Some(Self(hierarchy)))
     }
 
-    /// Returns the files to which the pid of a process is written to add it.
+    /// Returns the files (`cgroup.procs`) to which the pid of a process is written to add it to the group.
     pub fn members(&self) -> Vec<PathBuf> {
         self.0.dirs().into_iter().map(|dir| dir.join("cgroup.procs")).collect()
     }
@@ -62,12 +62,12 @@ impl ControlGroup {
         }
     }
 
-    /// Whether the group has a process.
+    /// Returns whether the group has a process.
     pub fn has_processes(&self) -> bool {
         self.members().first().is_some_and(|file| fs::read(file).is_ok_and(|pids| !pids.is_empty()))
     }
 
-    /// Kills all processes of the group.
+    /// Kills the processes that the group has now.
     pub fn kill(&self) {
         let pids = self.members().first().and_then(|file| fs::read_to_string(file).ok()).unwrap_or_default();
         for pid in pids.lines().filter_map(|line| rustix::process::Pid::from_raw(line.parse().ok()?)) {
@@ -78,6 +78,7 @@ impl ControlGroup {
 }
 
 impl Hierarchy {
+    /// Returns the directories of a group of this name, which need not exist; `None` if this process may not create them.
     fn probe(name: &str) -> Option<Self> {
         let root = Path::new(ROOT);
         let hierarchy = match root.join("cgroup.controllers").exists() {
@@ -101,7 +102,7 @@ impl Hierarchy {
     }
 }
 
-/// Returns a command that joins groups by their files of members, and then becomes the program.
+/// Returns a command that adds itself to control groups, by their `cgroup.procs` files, and then becomes the program.
 pub fn command_in_groups(groups: &[PathBuf], program: &Path) -> Command {
     const JOIN: &str = r#"while [ "$1" != -- ]; do echo $$ >"$1" || exit 1; shift; done; shift; exec "$@""#;
     if groups.is_empty() {

@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-/// Reasons why something cannot be set up on the machine. Each message is one line and tells what to do.
+/// Reasons why something cannot be set up on the machine. Each message is one line.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A required program is not installed.
@@ -20,7 +20,7 @@ pub enum Error {
     Failed {
         /// Name of the program.
         program: String,
-        /// Last line of its error output.
+        /// Last line of its error output, or why it could not be run.
         reason: String,
     },
     /// A server does not start or does not respond.
@@ -28,10 +28,10 @@ pub enum Error {
     NotServing {
         /// Name of the system.
         system: String,
-        /// The last lines of its log.
+        /// The last lines of its log, or why its program could not be started.
         reason: String,
     },
-    /// A file or directory cannot be created or read.
+    /// A file or directory cannot be created, read or written.
     #[error("{path}: {source}")]
     File {
         /// Path.
@@ -61,7 +61,7 @@ fn install_advice(program: &str) -> &'static str {
 /// Runs a program to completion and returns its output.
 ///
 /// # Errors
-/// [`Error::NoProgram`] if it is not installed, [`Error::Failed`] if it exits with an error.
+/// [`Error::NoProgram`] if it is not installed, [`Error::Failed`] if it cannot be run for another reason or exits with an error.
 pub fn run_program(program: &str, arguments: &[&str], input: Stdio) -> Result<Output, Error> {
     let output = Command::new(program).args(arguments).stdin(input).output();
     let output = output.map_err(|error| match error.kind() {

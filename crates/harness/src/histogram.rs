@@ -89,7 +89,7 @@ fn nanos(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Returns the bucket of a duration. Durations below the first octave have one bucket each.
+/// Returns the bucket of a duration. Durations below 64 ns have one bucket each.
 fn bucket(nanos: u64) -> u64 {
     let Some(shift) = (nanos / BUCKETS_PER_OCTAVE).checked_ilog2() else { return nanos };
     u64::from(shift) * BUCKETS_PER_OCTAVE + (nanos >> shift)

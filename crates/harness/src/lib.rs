@@ -1,11 +1,13 @@
-//! The parts that measurements share: what they set up on a machine and remove again, and how they show numbers.
+//! The parts that measurements share: what they set up on a machine and remove again, what they read from the kernel, and how they show
+//! numbers.
 //!
-//! Owns processes and their end ([`CleanupProcess`], [`Server`], [`MemoryLimit`], [`ControlGroup`]), the [`Proxy`] in front of an endpoint,
-//! the command that starts MinIO, distributions of durations ([`Histogram`]), and tables, charts and the page of a report.
+//! Owns processes and their end ([`CleanupProcess`], [`Server`], [`MemoryLimit`], [`ControlGroup`]), their use of CPU and memory
+//! ([`process_usage`]), the filling of free memory ([`MemoryFiller`]), the [`Proxy`] in front of an endpoint, the command that starts
+//! MinIO, the clock ([`Stopwatch`]), distributions of durations ([`Histogram`]), and tables, charts and the page of a report.
 //!
-//! Refuses to know what is measured: no workload, package or storage node is named here.
+//! Refuses to know what is measured: no workload or package is named here, and no storage node but MinIO.
 //!
-//! Invariant: what is registered with a [`CleanupProcess`] is removed however this process ends.
+//! Invariant: what is registered with a [`CleanupProcess`] is removed however this process ends, or the failure is logged.
 
 mod cleanup;
 mod clock;

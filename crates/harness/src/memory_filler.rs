@@ -19,7 +19,7 @@ pub struct MemoryFiller {
 }
 
 impl MemoryFiller {
-    /// Creates the file in `folder`, which must be on a disk: holes of a file in tmpfs use no pages.
+    /// Creates the file in `folder`, and removes its name. The folder must be on a disk: holes of a file in tmpfs use no pages.
     ///
     /// # Errors
     /// If it cannot be created.
@@ -33,10 +33,10 @@ impl MemoryFiller {
         Ok(Self { file, size_bytes })
     }
 
-    /// Continues reading the file until little memory is free.
+    /// Reads on in the file until at most [`LEFT_FREE_BYTES`] of memory are free, or as many bytes as the file has are read.
     ///
     /// # Errors
-    /// If the file cannot be read.
+    /// If the file or `/proc/meminfo` cannot be read.
     pub fn fill(&mut self) -> io::Result<()> {
         let mut buffer = vec![0; 1 << 20];
         let mut read_bytes = 0;

@@ -1,4 +1,4 @@
-//! A memory limit for each system: a control group for its processes and their page cache.
+//! A memory limit for each measured system: a control group for its processes and their page cache. Also drops the kernel's caches.
 
 use crate::{CleanupAction, CleanupProcess, Error, file_error};
 use std::fs;
@@ -70,7 +70,7 @@ impl MemoryLimit {
 /// Writes dirty data back, then drops the kernel's page, dentry and inode caches (proc_sys_vm(5)).
 ///
 /// # Errors
-/// If the process is not root.
+/// If the caches cannot be dropped, for example because the process is not root.
 pub fn drop_caches() -> Result<(), Error> {
     let path = Path::new("/proc/sys/vm/drop_caches");
     rustix::fs::sync();

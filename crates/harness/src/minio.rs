@@ -1,11 +1,11 @@
-//! The MinIO server: its command, its credentials, and the check that it accepts clients.
+//! The MinIO server: the Go module that has it, its command, its credentials, and the check that it accepts clients.
 
 use crate::server::status_of;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Region of the servers that are started here.
+/// Region of the MinIO servers that are started by this module's command.
 pub const REGION: &str = "us-east-1";
 /// Path of the readiness probe.
 pub const READY: &str = "/minio/health/ready";
@@ -55,7 +55,8 @@ impl Minio {
     }
 }
 
-/// Whether the server accepts clients. It accepts new buckets once it answers 403 to anonymous requests, a moment after it reports "ready".
+/// Returns whether the server accepts clients. It accepts new buckets once it answers 403 to anonymous requests, a moment after it reports
+/// "ready".
 pub fn is_ready(address: SocketAddr) -> bool {
     status_of(address, READY) == Some(200) && status_of(address, "/") == Some(403)
 }

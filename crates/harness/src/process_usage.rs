@@ -35,7 +35,7 @@ pub fn resident_bytes(pid: u32) -> io::Result<u64> {
     status_bytes(pid, "VmRSS:")
 }
 
-/// Reads a size from `/proc/PID/status`.
+/// Reads a size from `/proc/PID/status`, in bytes; 0 if the field is missing, as in that of a process that has ended and was not awaited.
 fn status_bytes(pid: u32, field: &str) -> io::Result<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
     let line = status.lines().find_map(|line| line.strip_prefix(field)).unwrap_or("0 kB");

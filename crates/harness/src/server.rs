@@ -29,13 +29,13 @@ pub struct ServerSpec {
     pub dir: PathBuf,
     /// Address on which the server listens.
     pub address: SocketAddr,
-    /// Path of a readiness probe that returns 200; `None` if the check of `/` is enough.
+    /// Path of a readiness probe that returns 200; `None` if it is enough that `/` returns 403.
     pub ready: Option<&'static str>,
     /// Files of control groups to which the server's pid is written.
     pub groups: Vec<PathBuf>,
 }
 
-/// A running server. The cleanup process kills it if nothing else does.
+/// A running server. Dropping it kills it; the cleanup process does so if this process is killed.
 #[derive(Debug)]
 pub struct Server {
     spec: ServerSpec,
@@ -46,7 +46,8 @@ impl Server {
     /// Starts the server and waits until it accepts requests.
     ///
     /// # Errors
-    /// [`Error::NotServing`] if it does not.
+    /// [`Error::NotServing`] if the program cannot be started, ends, or does not accept requests within a minute. Other errors if the log
+    /// cannot be created, or the cleanup process has ended.
     pub fn start(spec: ServerSpec, cleanup: &mut CleanupProcess) -> Result<Self, Error> {
         let log = spec.log_path();
         let out = File::options().create(true).append(true).open(&log).map_err(file_error(&log))?;
@@ -107,7 +108,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Reap the child here; the cleanup process waits until it is gone.
+        // Kill and reap the child here; the cleanup process waits until the rest of its process group is gone.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -127,12 +128,13 @@ impl ServerSpec {
         command
     }
 
-    /// Whether the server accepts requests. Buckets can be created once it answers anonymous requests with 403.
+    /// Returns whether the server accepts requests. Buckets can be created once it answers anonymous requests with 403.
     fn is_ready(&self) -> bool {
         let probe_succeeds = |path| status_of(self.address, path).is_some_and(|status| status == 200);
         self.ready.is_none_or(probe_succeeds) && status_of(self.address, "/") == Some(403)
     }
 
+    /// Returns the last three lines of the log that are not empty.
     fn last_log_lines(&self) -> String {
         let log = fs::read_to_string(self.log_path()).unwrap_or_default();
         let lines: Vec<&str> = log.lines().filter(|line| !line.trim().is_empty()).collect();
@@ -140,7 +142,7 @@ impl ServerSpec {
     }
 }
 
-/// Sends a GET and returns the status of the response.
+/// Sends a GET and returns the status of the response; `None` if no response comes within seconds.
 pub(crate) fn status_of(address: SocketAddr, path: &str) -> Option<u16> {
     const TIMEOUT: Duration = Duration::from_secs(2);
     let mut stream = TcpStream::connect_timeout(&address, TIMEOUT).ok()?;

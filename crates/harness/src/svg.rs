@@ -16,7 +16,7 @@ pub struct Bar {
     pub label: String,
     /// Length.
     pub value: Option<f64>,
-    /// Text behind the bar.
+    /// Text after the bar.
     pub note: String,
     /// CSS class.
     pub colour: String,
@@ -65,7 +65,7 @@ pub struct Stack {
     pub label: String,
     /// (CSS class, name, value)
     pub parts: Vec<(String, String, f64)>,
-    /// Text behind the bar.
+    /// Text after the bar, or above its end if all bars have one length.
     pub note: String,
 }
 
@@ -223,7 +223,7 @@ fn path(points: &[(f64, f64)], steps: bool, x_of: impl Fn(f64) -> f64, y_of: imp
     path
 }
 
-/// Wraps the body of a chart of this size.
+/// Wraps the body of a chart of this size in an `svg` element.
 pub fn frame(width: f64, height: f64, body: &str) -> String {
     format!(r#"<svg viewBox="-2 -2 {:.0} {:.0}" role="img">{body}</svg>"#, width + 4.0, height + 4.0)
 }

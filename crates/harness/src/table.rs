@@ -1,9 +1,10 @@
-//! Tables of text, for a terminal and for a page.
+//! Tables of text, for a terminal, an HTML page and a Markdown document.
 
 use crate::format::escape;
 use std::fmt::Write;
 
-/// Maximum length of a cell that widens its column. Longer cells overrun theirs, so that one long cell does not stretch the table.
+/// Maximum length of a cell that widens its column, in characters. Longer cells overrun theirs, so that one long cell does not stretch the
+/// table.
 const CELL_MAX: usize = 44;
 
 /// A table of text.
@@ -69,6 +70,7 @@ impl Table {
     }
 }
 
+/// Returns whether a cell is shown as a number: it begins with a digit.
 fn is_number(cell: &str) -> bool {
     cell.chars().next().is_some_and(|first| first.is_ascii_digit())
 }

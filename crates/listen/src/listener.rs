@@ -69,7 +69,8 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Listens at an address and serves requests from then on, over TLS if `tls` is given. Port 0 chooses a free port.
+    /// Listens at an address and serves requests from then on, over TLS if `tls` is given. `answer` is called with each
+    /// request and its client's address, and returns the response. Port 0 chooses a free port.
     ///
     /// # Errors
     /// If the address cannot be bound.
@@ -106,7 +107,8 @@ impl Listener {
         format!("{scheme}://{}", self.address)
     }
 
-    /// Accepts no further connections and requests. Returns whether the open connections ended within `patience`.
+    /// Accepts no further connections and requests. Returns whether the open connections ended within `patience`; those
+    /// that did not go on.
     pub async fn stop(&self, patience: Duration) -> bool {
         self.ending.send_replace(true);
         let all_ended = self.connections.acquire_many(self.limit);
@@ -119,7 +121,7 @@ impl Listener {
     }
 }
 
-/// State that each connection needs a copy of.
+/// The state that each connection gets a copy of.
 #[derive(Clone)]
 struct Server<A> {
     answer: A,

@@ -19,7 +19,7 @@ pub struct Stall {
     patience: Duration,
     /// Total time spent waiting for the client since its last progress, without the current wait.
     waited: Duration,
-    /// Bytes sent or read by the client since its last progress.
+    /// Bytes transferred from or to the client since its last progress.
     bytes: u64,
     /// The current wait, if there is one.
     waiting: Option<Waiting>,
@@ -37,7 +37,8 @@ impl Stall {
         Self { patience, waited: Duration::ZERO, bytes: 0, waiting: None }
     }
 
-    /// Returns the result of the awaited operation, or `None` if the client has stalled. `bytes_of` returns the size of a result in bytes.
+    /// Returns the result of the awaited operation once it is there, or `None` once the client has stalled. `awaited`
+    /// is the operation's present state. `bytes_of` returns the size of a result in bytes.
     pub fn poll<T>(
         &mut self,
         awaited: Poll<T>,

@@ -20,7 +20,7 @@ impl Crc {
         crc.sum()
     }
 
-    /// Adds the next piece.
+    /// Adds the next piece of the bytes to the checksum.
     pub fn add(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }

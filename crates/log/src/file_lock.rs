@@ -11,10 +11,11 @@ use std::time::Duration;
 /// files are closed. A program that is being started holds a copy of every file that is open here until it calls
 /// `exec`, even of files that are closed here meanwhile.
 const BUSY_MAX: Duration = Duration::from_secs(10);
+/// Time between two attempts.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Calls `ask` until it succeeds or fails with another error than a busy one, for at most `within`. For resources
-/// whose holder is about to release them. Blocks the caller's thread.
+/// Calls `ask` until it succeeds or fails with another error than a busy one. After about `within`, returns the busy
+/// error. For resources whose holder is about to release them. Blocks the caller's thread.
 pub fn when_free<T, E>(
     within: Duration,
     mut ask: impl FnMut() -> Result<T, E>,

@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 
 /// Extension of the file with the mark.
 const MARK: &str = "synced";
-/// Extension of damaged files.
+/// Extension of the name under which a damaged file is kept.
 const DAMAGED: &str = "damaged";
 /// Smallest file that is worth rewriting, in bytes.
 const REWRITTEN_BYTES_MIN: u64 = 1 << 20;
@@ -42,10 +42,11 @@ pub struct FileLog {
     format: FileLogFormat,
     writer: FrameWriter,
     mark: Mark,
-    /// Bytes appended by this process, and how many of them survive the loss of power.
+    /// Number of bytes appended by this process.
     appended: u64,
+    /// Number of these bytes that survive the loss of power.
     synced: u64,
-    /// Length of the file after it was last rewritten.
+    /// Length of the file after this process last rewrote it; 0 before.
     rewritten: u64,
     /// The file is damaged and must be rewritten before anything is appended.
     is_damaged: bool,
@@ -56,9 +57,9 @@ pub struct FileLog {
 pub struct OpenedFileLog<T> {
     /// The log. If it has damage, its owner rewrites it before it appends.
     pub log: FileLog,
-    /// The records, in order.
+    /// The decoded records, in the order in which they were appended.
     pub records: Vec<T>,
-    /// Damage, if there is any.
+    /// The damage that was found; `None` if the log is undamaged.
     pub damage: Option<FileDamage>,
 }
 
@@ -67,25 +68,25 @@ pub struct OpenedFileLog<T> {
 pub struct FileDamage {
     /// Ranges whose records are lost.
     pub ranges: Vec<Range<u64>>,
-    /// Other name of the damaged file.
+    /// Path under which the damaged file is kept.
     pub kept: PathBuf,
 }
 
-/// The written mark.
+/// The file that says up to which offset the log's file was synced.
 #[derive(Debug)]
 struct Mark {
     file: File,
-    /// Offset that the mark has; 0 also if it is not known.
+    /// The offset in the file; 0 also if it is not known.
     end: u64,
 }
 
-/// Content of a file.
+/// The content of a log's file, read from its first record on.
 pub(crate) struct Scanned<T> {
     pub(crate) records: Vec<T>,
-    /// End of the last record or of the last damaged range.
+    /// End of the last record, or of the last damaged range within the file.
     pub(crate) end: u64,
     pub(crate) damaged: Vec<Range<u64>>,
-    /// Whether a torn tail follows, and must be kept.
+    /// `Some` if a torn tail begins at `end`: whether it must be kept in a copy.
     torn: Option<bool>,
 }
 
@@ -123,7 +124,8 @@ impl FileLog {
         Ok(OpenedFileLog { log, records: scanned.records, damage })
     }
 
-    /// Keeps a damaged file under another name, or else cuts a torn tail off.
+    /// Gives a damaged file a second name and returns the damage. Cuts the torn tail off an undamaged file, and syncs
+    /// and marks it.
     fn settle(&mut self, damaged: Vec<Range<u64>>, torn: Option<bool>) -> io::Result<Option<FileDamage>> {
         if self.is_damaged {
             let kept = medium::unused_path(&self.path, DAMAGED);
@@ -132,7 +134,7 @@ impl FileLog {
         }
         if let Some(must_be_kept) = torn {
             let (path, end, name) = (self.path.display(), self.writer.end(), self.format.name);
-            tracing::warn!(%path, end, "the {name} has an incomplete or damaged frame that is not known to be synced, and is cut there");
+            tracing::warn!(%path, end, "the {name} has an incomplete or damaged frame that is not known to be synced, and ends there; anything of worth behind it is kept in a file named *.lost");
             cut_torn_tail(&self.path, end, must_be_kept)?;
         }
         // An earlier process may have ended without a sync.
@@ -152,7 +154,7 @@ impl FileLog {
         Ok(())
     }
 
-    /// Removes what was appended behind `end` and never acknowledged.
+    /// Removes what was appended behind `end` and never acknowledged. Panics if an earlier process appended some of it.
     pub fn truncate_to(&mut self, end: u64) -> io::Result<()> {
         let removed = self.writer.end().saturating_sub(end);
         assert!(removed <= self.appended, "only what this process appended was never acknowledged");
@@ -196,7 +198,7 @@ impl FileLog {
         self.writer.end() >= REWRITTEN_BYTES_MIN.max(2 * self.rewritten)
     }
 
-    /// Returns the offset of the next frame.
+    /// Returns the offset at which the next frame is appended.
     pub fn end(&self) -> u64 {
         self.writer.end()
     }
@@ -211,7 +213,7 @@ impl FileLog {
         self.appended
     }
 
-    /// Returns a handle to sync the file with, if anything appended is not synced.
+    /// Returns a handle to sync the file with; `None` if everything appended is synced.
     pub fn file_to_sync(&self) -> io::Result<Option<File>> {
         if self.synced < self.appended { self.writer.file().try_clone().map(Some) } else { Ok(None) }
     }
@@ -235,13 +237,13 @@ impl FileLog {
             Ok(()) => self.mark.end = end,
             Err(error) => {
                 let name = self.format.name;
-                tracing::debug!(%error, "cannot record up to which position the {name} is synced");
+                tracing::debug!(%error, "cannot record up to which position the {name} is synced; after a crash, damage behind the last recorded one may be taken for writes that were never synced");
             }
         }
     }
 }
 
-/// Writes the header into a file that has none. Fails if the file begins with other bytes.
+/// Writes the header into a file that is shorter than it. Fails with `InvalidData` if the file begins with other bytes.
 fn begin_file(file: &File, format: &FileLogFormat) -> io::Result<()> {
     let header = format.header;
     if file.metadata()?.len() < header.len() as u64 {
@@ -254,12 +256,13 @@ fn begin_file(file: &File, format: &FileLogFormat) -> io::Result<()> {
     if found == header { Ok(()) } else { Err(newer(format)) }
 }
 
+/// Returns the error for a header or a record that only a newer version can read.
 fn newer(format: &FileLogFormat) -> io::Error {
     let text = format!("the {} was written by a newer version of Tenon", format.name);
     io::Error::new(ErrorKind::InvalidData, text)
 }
 
-/// Reads all records of a file. Changes nothing.
+/// Reads the records of a file up to a torn tail or its end. Changes nothing.
 pub(crate) fn scan<T>(
     file: &File,
     format: &FileLogFormat,

@@ -24,7 +24,7 @@ const WINDOW_BYTES: u64 = 1 << 20;
 /// Bytes of bodies that a search behind damage checks before it gives up. Each damaged byte could be the start of a
 /// frame of any length.
 const SEARCH_BYTES_MAX: u64 = 1 << 30;
-/// Extension of copies of what followed the place where a power cut tore a log.
+/// Extension of files that keep what was cut off a torn log: a copy of the cut file, or a whole later segment.
 pub(crate) const LOST: &str = "lost";
 
 /// Encodes a frame. `InvalidInput`: the body is longer than 1 GiB.
@@ -54,7 +54,7 @@ pub struct FrameWriter {
 }
 
 impl FrameWriter {
-    /// Appends at an offset of a file, which is the end of its frames.
+    /// Returns a writer that appends at `end`, where the file's frames end.
     pub fn new(file: File, end: u64) -> Self {
         Self { file, end }
     }
@@ -142,14 +142,14 @@ pub enum NextFrame<'a> {
 pub enum Found {
     /// A whole frame begins at this offset.
     Frame(u64),
-    /// No whole frame follows.
+    /// No whole frame follows the bad place.
     Nothing,
     /// The search was given up: frames may follow.
     Unknown,
 }
 
 impl FrameReader {
-    /// Reads from an offset of a file on.
+    /// Returns a reader that begins at offset `at` of a file. It does not read what is appended later.
     pub fn new(file: File, at: u64) -> io::Result<Self> {
         let len = file.metadata()?.len();
         Ok(Self { file, len, at, window: Window::default() })
@@ -165,7 +165,7 @@ impl FrameReader {
         self.at = at;
     }
 
-    /// Reads the next frame.
+    /// Reads the next frame. At a bad place, the position does not move. Unreadable sectors count as zeros.
     #[expect(clippy::should_implement_trait, reason = "an item borrows the reader and may be an error")]
     pub fn next(&mut self) -> io::Result<NextFrame<'_>> {
         if self.at >= self.len {
@@ -191,7 +191,8 @@ impl FrameReader {
     }
 
     /// Searches the first whole frame behind the bad place at the reader's position: at the end that its head claims,
-    /// or else at any offset. `is_record` tells records from bytes that only look like a frame.
+    /// or else at any offset. `is_record` tells records from bytes that only look like a frame. The position does not
+    /// move.
     pub fn search(&mut self, is_record: impl Fn(&[u8]) -> bool) -> io::Result<Found> {
         let bad = self.at;
         if let Some((body, _)) = self.head_at(bad)? {
@@ -238,7 +239,7 @@ impl Window {
     }
 }
 
-/// Returns the length and the checksum of the body that a head announces.
+/// Returns the length and the checksum of the body that a head announces; `None` if no body has this length.
 fn parse_head(head: &[u8]) -> Option<(u64, u32)> {
     let (length, sum) = head.split_first_chunk()?;
     let length = u64::from(u32::from_le_bytes(*length));
@@ -246,13 +247,15 @@ fn parse_head(head: &[u8]) -> Option<(u64, u32)> {
     (1..=BODY_BYTES_MAX).contains(&length).then_some((length, sum))
 }
 
-/// Returns the range of the body of a frame, if the file is long enough for it.
+/// Returns the range of the body of the frame at offset `frame`; `None` if the file, of `len` bytes, is too short for
+/// it.
 fn body_at(frame: u64, length: u64, len: u64) -> Option<Range<u64>> {
     let begin = frame + HEAD_BYTES;
     (begin + length <= len).then_some(begin..begin + length)
 }
 
-/// Cuts a file where a power cut tore it. With `must_be_kept` the whole file is copied first.
+/// Cuts a file at `end`, where a power cut tore it. With `must_be_kept` the whole file is first copied to one with the
+/// extension `lost`. Syncs neither.
 pub fn cut_torn_tail(path: &Path, end: u64, must_be_kept: bool) -> io::Result<()> {
     if must_be_kept {
         fs::copy(path, medium::unused_path(path, LOST))?;

@@ -1,4 +1,4 @@
-//! Files on a disk with unreadable sectors.
+//! Reading from disks with unreadable sectors, and unused paths for files to keep.
 
 use rustix::io::Errno;
 use std::io;
@@ -14,13 +14,21 @@ fn is_medium_error(error: &io::Error) -> bool {
     Errno::from_io_error(error).is_some_and(|code| CODES.contains(&code))
 }
 
+/// Repeats a read once if the disk could not read the bytes. An error that passes must not count as damage.
+pub(crate) fn retry_read<T>(mut read: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    match read() {
+        Err(error) if is_medium_error(&error) => read(),
+        outcome => outcome,
+    }
+}
+
 /// Reads a range with `read`, which fills a buffer from an offset on; `None` if the disk cannot read it.
 pub(crate) fn try_read(
     range: Range<u64>,
     read: impl Fn(&mut [u8], u64) -> io::Result<()>,
 ) -> io::Result<Option<Vec<u8>>> {
     let mut bytes = vec![0; (range.end - range.start) as usize];
-    match read(&mut bytes, range.start) {
+    match retry_read(|| read(&mut bytes, range.start)) {
         Ok(()) => Ok(Some(bytes)),
         Err(error) if is_medium_error(&error) => Ok(None),
         Err(error) => Err(error),
@@ -45,7 +53,7 @@ pub fn read_leniently(
     Ok(bytes)
 }
 
-/// Returns an unused path, made of a file's path and an extension.
+/// Returns an unused path: a file's path with another extension, preceded by a number if needed.
 pub fn unused_path(file: &Path, extension: &str) -> PathBuf {
     let numbered = |number: u32| match number {
         0 => file.with_extension(extension),

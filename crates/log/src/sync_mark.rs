@@ -17,7 +17,7 @@ const MARK_BYTES: usize = 20;
 pub(crate) struct SyncMark(Option<(u64, u64)>);
 
 impl SyncMark {
-    /// Logs of older versions have no mark.
+    /// No position is known: there is no mark, as in logs of older versions, or it is damaged.
     pub(crate) const UNKNOWN: Self = Self(None);
 
     pub(crate) fn at(segment: u64, end: u64) -> Self {
@@ -39,7 +39,7 @@ impl SyncMark {
         File::options().create(true).truncate(false).write(true).open(path)
     }
 
-    /// Writes a known mark to its file.
+    /// Writes a mark to its file, without a sync. Writes nothing if the mark is unknown.
     pub(crate) fn write(self, file: &File) -> io::Result<()> {
         self.0.map_or(Ok(()), |position| file.write_all_at(&encode(position), 0))
     }
@@ -49,7 +49,7 @@ impl SyncMark {
         self.0.map(|mark| (segment, at) < mark)
     }
 
-    /// Returns up to which offset of a segment the mark says that it was synced, if the mark is in this segment.
+    /// Returns the offset up to which a segment was synced; `None` if the mark is unknown or in another segment.
     pub(crate) fn end_in(self, segment: u64) -> Option<u64> {
         self.0.filter(|(marked, _)| *marked == segment).map(|(_, end)| end)
     }

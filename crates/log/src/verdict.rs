@@ -6,14 +6,14 @@
 //! not known what was synced, a whole frame behind the place makes it damage. No bytes are discarded without a copy if
 //! frames are among them, or if they may have been synced.
 //!
-//! The record 0066 has the reasons. Every log of Tenon follows this rule, whatever its frames look like.
+//! The decision record 0066 has the reasons. Every log of Tenon follows this rule, whatever its frames look like.
 
 /// A place of a log at which no whole frame begins, with what is known about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BadPlace {
     /// Whether a sync covered the place; `None` if it is not known what was synced.
     pub is_synced: Option<bool>,
-    /// Whether whole frames follow, in this file or in a later one.
+    /// Whether whole frames follow, or may follow, in this file or in a later one.
     pub is_followed: bool,
 }
 

@@ -24,6 +24,7 @@ const GROUP_COMMITS_MAX: usize = 256;
 /// Commits whose log records are removed from the database at a time.
 const LOG_REMOVAL_COMMITS: u64 = 1024;
 
+/// The queue of commits, and the state that applying them changes.
 pub(crate) struct Applier {
     tables: Arc<Tables>,
     progress: Arc<Progress>,
@@ -31,10 +32,11 @@ pub(crate) struct Applier {
     queue: Mutex<VecDeque<QueuedCommit>>,
     /// The commit lock, which guards the state of the log.
     log: Mutex<Log>,
-    /// [`LogSpan::cut`], for readers.
+    /// Copy of [`LogSpan::cut`] for readers, which do not take the commit lock.
     cut: AtomicU64,
 }
 
+/// A commit in the queue, whose caller waits for the answer.
 struct QueuedCommit {
     commit: Commit,
     answer: Arc<OnceLock<Answer>>,
@@ -71,6 +73,7 @@ impl Applier {
         Seqno(self.cut.load(Ordering::Acquire))
     }
 
+    /// Queues a commit, and applies queued commits until it has its answer.
     pub(crate) fn commit(&self, commit: Commit) -> Answer {
         let answer = Arc::new(OnceLock::new());
         lock(&self.queue).push_back(QueuedCommit { commit, answer: answer.clone() });
@@ -100,6 +103,7 @@ impl Applier {
         Ok(reserved)
     }
 
+    /// Adds a run in one commit.
     pub(crate) fn ingest(&self, run: &RunParts, record: &RunRecord) -> Answer {
         let has_tables = !run.tables.is_empty();
         if has_tables {
@@ -110,7 +114,7 @@ impl Applier {
         let mut group = Group::after(self.progress.head(), &self.tables);
         let seqno = group.admit_run(&run.logged, record)?;
         group.changes.extend(run.few.iter().map(|(key, row)| (key.clone(), row.clone())));
-        if has_tables {
+        if has_tables && !self.tables.makes_all_durable() {
             // A table file is durable at once, so all earlier commits must be durable before it.
             self.progress.sync(&self.tables)?;
             self.tables.checkpoint()?;
@@ -128,7 +132,7 @@ impl Applier {
             self.tables.begin_flush()?;
         }
         self.tables.finish_flush()?;
-        // Commits went on during the flush.
+        // Commits that were added during the flush are made durable, too.
         self.progress.sync(&self.tables)
     }
 
@@ -229,9 +233,11 @@ impl Applier {
 /// The records of the log that no reader needs any longer.
 #[derive(Default)]
 struct Removable {
+    /// The keys of the records; `None` if nothing is removed now.
     range: Option<KeyRange>,
-    /// The number of runs in the range, and the keys of the pages of their ops.
+    /// The number of runs in the range.
     runs: usize,
+    /// The keys of the pages of ops of these runs.
     run_pages: Vec<Vec<u8>>,
 }
 

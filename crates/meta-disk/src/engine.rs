@@ -230,8 +230,8 @@ impl Reader for DiskEngine {
 }
 
 impl Engine for DiskEngine {
-    fn snapshot(&self) -> Arc<dyn Reader> {
-        Arc::new(self.tables.snapshot())
+    fn snapshot(&self) -> Result<Arc<dyn Reader>, EngineError> {
+        Ok(Arc::new(self.tables.snapshot()))
     }
 
     fn snapshot_with_head(&self) -> Result<(Arc<dyn Reader>, Seqno), EngineError> {
@@ -246,6 +246,10 @@ impl Engine for DiskEngine {
 
     fn sync(&self) -> Result<(), EngineError> {
         self.progress.sync(&self.tables)
+    }
+
+    fn failure(&self) -> Option<EngineError> {
+        self.progress.check_running().err()
     }
 
     fn log_after(&self, cursor: Seqno, limit: usize) -> Result<Vec<LoggedOp>, LogError> {

@@ -22,7 +22,8 @@ pub(crate) struct EngineDir {
 }
 
 impl EngineDir {
-    /// Creates the directory if it is missing, and locks it for this engine.
+    /// Creates the directory if it is missing, locks it for this engine, and removes the table files of runs that a
+    /// crash has left.
     pub(crate) fn lock(root: &Path) -> Result<Self, OpenError> {
         let io = |path: &Path| {
             let path = path.to_owned();
@@ -53,11 +54,12 @@ impl EngineDir {
         Ok(())
     }
 
+    /// Returns the path of the directory.
     pub(crate) fn root(&self) -> &Path {
         &self.root
     }
 
-    /// Returns the layer whose files the directory has.
+    /// Returns the layer whose files the directory has; `None` if it has none.
     pub(crate) fn layer(&self) -> Option<TableLayer> {
         let layers = [(self.rocksdb_path(), TableLayer::RocksDb), (self.lsm_path(), TableLayer::Lsm)];
         layers.into_iter().find(|(path, _)| path.exists()).map(|(_, layer)| layer)
@@ -123,6 +125,7 @@ impl SyncedMark {
         Ok(Seqno(number))
     }
 
+    /// Writes the number of the last synced commit. The write is not synced itself.
     pub(crate) fn set(&self, at: Seqno) -> io::Result<()> {
         let mut bytes = [0; 16];
         bytes[..8].copy_from_slice(&at.0.to_be_bytes());

@@ -15,7 +15,7 @@ pub enum OpenError {
     /// A newer Tenon wrote the directory.
     #[error("'{}' cannot be opened: {found}", path.display())]
     Newer {
-        /// The directory.
+        /// The directory that was to be opened.
         path: PathBuf,
         /// The version found and the newest one known.
         found: DecodeError,
@@ -23,7 +23,7 @@ pub enum OpenError {
     /// The directory or a file in it cannot be accessed.
     #[error("'{}' cannot be opened: {error}", path.display())]
     Io {
-        /// The directory or file.
+        /// The directory or file that cannot be accessed.
         path: PathBuf,
         /// The error of the operating system.
         error: io::Error,

@@ -28,6 +28,7 @@ pub(crate) enum Logged {
 }
 
 impl<'a> Group<'a> {
+    /// Returns an empty group whose commits follow the commit `head`.
     pub(crate) fn after(head: Seqno, tables: &'a Tables) -> Self {
         Self { tables, changes: Changes::new(), head, logged: Vec::new() }
     }
@@ -64,10 +65,12 @@ impl<'a> Group<'a> {
         Ok(seqno)
     }
 
+    /// Adds the rows that the merges of a commit have made.
     fn add_merged(&mut self, seqno: Seqno, merged: Vec<(Vec<u8>, meta::Value)>) {
         self.changes.extend(merged.into_iter().map(|(key, value)| (key, Some(row::encode(seqno, &value)))));
     }
 
+    /// Adds the log records of a commit's ops.
     fn add_log_records(&mut self, seqno: Seqno, ops: &[OpRecord]) {
         let mut bytes = 0;
         for (op, nr) in ops.iter().zip(0..) {
@@ -80,6 +83,7 @@ impl<'a> Group<'a> {
         }
     }
 
+    /// Fails with a conflict unless the conditions of a commit hold after the earlier commits of the group.
     fn check_conditions(&self, commit: &Commit) -> Result<(), CommitError> {
         commit.written_keys().try_for_each(schema::check_writable)?;
         let mut own = None;
@@ -99,11 +103,13 @@ impl<'a> Group<'a> {
         Ok(())
     }
 
-    /// Returns the version of a record after the commits of the group.
+    /// Returns the version of a record after the commits of the group; `None` if there is no such record, or it is the
+    /// engine's own.
     fn version(&self, key: &[u8]) -> Result<Option<Seqno>, EngineError> {
         self.with_row(key, |row| Ok(row::split(row)?.0))
     }
 
+    /// Calls `read` with the row of a key as the earlier commits of the group leave it; `None` if there is none.
     fn with_row<T>(
         &self,
         key: &[u8],

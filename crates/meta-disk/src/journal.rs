@@ -1,8 +1,8 @@
 //! A write-ahead journal that the engine's user provides.
 //!
-//! With a journal, RocksDB's own write-ahead log is off: the changes of a group are first appended to the journal, and table files
-//! are written only after the journal records with their changes are durable. So after a loss of power at any moment, no metadata
-//! is durable before data that was appended to the same journal earlier.
+//! With a journal, the table layer's own write-ahead log is off: the changes of a group are first appended to the
+//! journal, and table files are written only after the journal records with their changes are durable. So after a loss
+//! of power at any moment, no metadata is durable before data that was appended to the same journal earlier.
 
 use crate::row::Changes;
 use meta::KeyRange;
@@ -69,12 +69,14 @@ pub(crate) fn decode(mut record: &[u8]) -> Option<(Changes, Option<KeyRange>)> {
 /// The length that marks absent bytes. No bytes have this length.
 const ABSENT: u32 = u32::MAX;
 
+/// Appends bytes with their length to a record, or a mark for absent ones.
 fn put(record: &mut Vec<u8>, bytes: Option<&[u8]>) {
     let len = bytes.map_or(ABSENT, |bytes| bytes.len() as u32);
     record.extend(len.to_le_bytes());
     record.extend(bytes.unwrap_or_default());
 }
 
+/// Takes what [`put`] has appended off the front of a record; the outer `None` if the record is damaged.
 fn take(record: &mut &[u8]) -> Option<Option<Vec<u8>>> {
     let (len, rest) = record.split_first_chunk()?;
     let len = u32::from_le_bytes(*len);

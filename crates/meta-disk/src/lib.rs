@@ -12,9 +12,10 @@
 //! **Group commit.** A caller puts its commit into a queue and takes the commit lock. The holder of the lock applies all queued
 //! commits as a group. Each commit is checked against the tables and the changes of the commits before it in the group.
 //!
-//! **Atomicity.** All changes of a group (records, ops in the log, the head) are published at once: in one write, or, for a large sorted
-//! run, in one table file that one record of the layer's manifest adds. The head and the log are part of the same write or file, so a
-//! crash never leaves an intermediate state. The table files of a large run are written before, outside of the commit lock.
+//! **Atomicity.** All changes of a group (records, ops in the log, the head) are published at once: in one write, or,
+//! for a large sorted run, in table files that one record of the layer's manifest adds. The head and the log are part
+//! of the same write or of one of the files, so a crash never leaves an intermediate state. The table files of a large
+//! run are written before, outside of the commit lock.
 //!
 //! **Durability.** A completed commit survives a crash of the process, because it is in the layer's write-ahead log. It survives a loss
 //! of power after [`sync`](meta::Engine::sync), which a thread of the engine also calls every few milliseconds while there are unsynced
@@ -40,6 +41,7 @@ mod records;
 mod row;
 mod run;
 mod snapshot;
+mod stored_format;
 mod sync;
 mod tables;
 
@@ -48,3 +50,4 @@ pub use error::OpenError;
 pub use journal::{Journal, Records};
 pub use open_databases::all_are_closed_within;
 pub use options::{EngineOptions, TableLayer};
+pub use stored_format::StoredFormat;

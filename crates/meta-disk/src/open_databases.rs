@@ -6,7 +6,9 @@
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+/// The number of open databases of this process.
 static OPEN: Mutex<usize> = Mutex::new(0);
+/// Notified when a database is closed.
 static CLOSED: Condvar = Condvar::new();
 
 /// Counts an open database until it is dropped. Must be dropped after the database itself.
@@ -29,6 +31,7 @@ impl Drop for OpenDatabaseGuard {
     }
 }
 
+/// Locks the number of open databases.
 fn count() -> MutexGuard<'static, usize> {
     OPEN.lock().unwrap_or_else(PoisonError::into_inner)
 }

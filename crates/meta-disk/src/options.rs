@@ -31,7 +31,7 @@ pub enum TableLayer {
 }
 
 impl Default for TableLayer {
-    /// RocksDB in builds that have it.
+    /// Returns RocksDB in builds that include it, else the LSM tree.
     fn default() -> Self {
         if cfg!(feature = "rocksdb") { Self::RocksDb } else { Self::Lsm }
     }

@@ -10,10 +10,12 @@ use std::ops::Bound;
 /// An iterator over the records of a range, without the engine's own records.
 pub(crate) struct RecordIterator<'a> {
     cursor: Cursor<'a>,
+    /// Whether the range ends before it begins.
     is_empty_range: bool,
 }
 
 impl<'a> RecordIterator<'a> {
+    /// Begins to iterate over the records of a range.
     pub(crate) fn begin(
         cursor: impl FnOnce(Option<Vec<u8>>) -> Cursor<'a>,
         from: Vec<u8>,
@@ -27,6 +29,7 @@ impl<'a> RecordIterator<'a> {
         records
     }
 
+    /// Returns the current record; `None` at the end of the range.
     pub(crate) fn item(&self) -> Option<(&[u8], &[u8])> {
         if self.is_empty_range { None } else { self.cursor.item() }
     }

@@ -26,6 +26,7 @@ pub(crate) fn decode(row: &[u8]) -> Result<Versioned, EngineError> {
     Ok(Versioned { value: value.into(), version })
 }
 
+/// Splits a row into its version and its value. `Corrupt`: it is shorter than a version.
 pub(crate) fn split(row: &[u8]) -> Result<(Seqno, &[u8]), EngineError> {
     let (version, value) = row
         .split_first_chunk::<VERSION_BYTES>()

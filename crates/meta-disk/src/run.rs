@@ -13,8 +13,9 @@ use meta::{
     schema,
 };
 
-/// Rows and bytes up to which the rows of a run stay in memory and are written like those of another commit.
+/// Maximum number of rows of a run that stays in memory, so that its rows are written like those of another commit.
 const FEW_ROWS_MAX: usize = 4096;
+/// Maximum length of the rows of such a run, in bytes.
 const FEW_BYTES_MAX: usize = 1 << 20;
 
 /// A run that is being built.
@@ -23,13 +24,16 @@ pub(crate) struct NewRun<'e> {
     rows: NewPart<'e>,
     log: NewPart<'e>,
     pager: LogPager,
+    /// The reserved number that is the version of all rows of the run.
     version: Seqno,
+    /// Checks the order of the keys.
     keys: RunKeys,
     /// The buffer in which rows are encoded.
     row: Vec<u8>,
 }
 
 impl<'e> NewRun<'e> {
+    /// Begins a run, and reserves the version of its rows.
     pub(crate) fn begin(applier: &'e Applier) -> Result<Self, EngineError> {
         let version = applier.reserve()?;
         Ok(Self {
@@ -43,6 +47,7 @@ impl<'e> NewRun<'e> {
         })
     }
 
+    /// Adds a page of logged ops, if the pager has completed one.
     fn add_page(&mut self, page: Option<(u32, Vec<u8>)>) -> Result<(), EngineError> {
         let Some((number, page)) = page else { return Ok(()) };
         self.log.add(self.applier.tables(), &schema::run_log_page(self.version, number), Some(&page))
@@ -105,6 +110,7 @@ impl<'e> NewPart<'e> {
         }
     }
 
+    /// Adds the rows of this part to the parts of the run.
     fn finish_into(self, parts: &mut RunParts) -> Result<(), EngineError> {
         match self {
             Self::Few { rows, .. } => parts.few.extend(rows),
@@ -127,6 +133,7 @@ pub(crate) struct RunParts {
 struct DiskRun<'e> {
     applier: &'e Applier,
     parts: RunParts,
+    /// Whether the run was added to the engine.
     is_ingested: bool,
 }
 

@@ -14,14 +14,18 @@ use std::{io, mem};
 
 /// The newest commit and the newest synced commit.
 pub(crate) struct Progress {
+    /// The newest commit.
     head: AtomicU64,
     synced: Mutex<Synced>,
     /// The failure after which all syncs and commits fail until the engine is opened again.
     stopped: OnceLock<EngineError>,
 }
 
+/// The newest synced commit, in memory and on the disk.
 struct Synced {
+    /// The newest synced commit.
     to: Seqno,
+    /// The file with the number of this commit.
     mark: SyncedMark,
 }
 
@@ -78,6 +82,7 @@ impl Progress {
     }
 }
 
+/// Returns the error for a mark of synced commits that cannot be written.
 fn mark_failed(error: io::Error) -> EngineError {
     EngineError::Unavailable(format!("the number of the last synced commit cannot be written: {error}"))
 }
@@ -88,12 +93,14 @@ pub(crate) struct Syncer {
     thread: Option<JoinHandle<()>>,
 }
 
+/// The state that the syncer shares with its thread.
 #[derive(Default)]
 struct Shared {
     state: Mutex<State>,
     changed: Condvar,
 }
 
+/// Requests to the thread.
 #[derive(Default)]
 struct State {
     has_unsynced: bool,
@@ -101,6 +108,7 @@ struct State {
 }
 
 impl Syncer {
+    /// Starts the thread, which syncs commits at intervals while there are unsynced ones.
     pub(crate) fn start(
         tables: Arc<Tables>,
         progress: Arc<Progress>,

@@ -17,6 +17,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+/// The tables of an engine, and the journal if changes go to one first.
 pub(crate) struct Tables {
     layer: Arc<Layer>,
     journal: Option<JournalState>,
@@ -52,8 +53,9 @@ impl Tables {
         }
     }
 
-    /// Applies the records that the tables do not have yet, makes the tables durable, and uses the journal from now on. A record holds
-    /// only differences from the state before it, so no record after a missing record can be applied.
+    /// Applies the records that the tables do not have yet, makes the tables durable, and uses the journal from now on.
+    /// A record holds only differences from the state before it, so no record after a missing record can be applied:
+    /// without `ends_at_gap` this is an error, otherwise those records are dropped.
     pub(crate) fn replay_journal(
         &mut self,
         journal: Arc<dyn Journal>,
@@ -156,7 +158,7 @@ impl Tables {
         first_rows(|to| self.layer.cursor(to), from, to, limit)
     }
 
-    /// Returns the last record of a range. The range must not contain the engine's own records.
+    /// Returns the last record of a range; `None` if it has none. The range must not contain the engine's own records.
     pub(crate) fn last(&self, range: &KeyRange) -> Result<Option<(Vec<u8>, Versioned)>, EngineError> {
         if range.to <= range.from {
             return Ok(None);
@@ -236,7 +238,9 @@ impl Tables {
         {
             // The change is in the journal and in the tables, so the commit has succeeded. The next commit tries the checkpoint
             // again, and a journal that cannot be synced fails the next fsync.
-            tracing::warn!("the checkpoint of the metadata tables failed: {error}");
+            tracing::warn!(
+                "the checkpoint of the metadata tables failed: {error}; the changes are in the journal, and the next commit tries it again"
+            );
         }
         Ok(())
     }
@@ -263,8 +267,12 @@ impl Tables {
         self.layer.begin_table()
     }
 
-    /// Publishes table files, oldest first, and newer changes, all at once. They are durable when this returns. All earlier commits must have
-    /// been synced.
+    /// Returns whether [`ingest`](Self::ingest) makes all earlier commits durable, too. Otherwise they must be durable before.
+    pub(crate) fn makes_all_durable(&self) -> bool {
+        !self.is_journaled() && self.layer.makes_all_durable()
+    }
+
+    /// Publishes table files, oldest first, and newer changes, all at once. They are durable when this returns.
     pub(crate) fn ingest(&self, tables: &[FinishedTable], changes: &Changes) -> Result<(), EngineError> {
         self.layer.ingest(tables, changes)
     }

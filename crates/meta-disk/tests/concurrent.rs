@@ -1,7 +1,8 @@
 //! Several threads on one engine.
 
 use crate::fixture::{CONTEXT, log, open_with_log, table};
-use meta::{Engine, Ino, Kind, LogCap, MemoryEngine, Name, Namespace, Op, Seqno, invariants, namespace};
+use meta::conformance::replayed;
+use meta::{Engine, Ino, Kind, Name, Namespace, Op, Seqno, invariants};
 use std::sync::Arc;
 use std::thread;
 
@@ -49,12 +50,7 @@ fn eight_threads_create_in_one_directory() {
 
     let ops = log(&*engine);
     assert!(ops.is_sorted_by_key(|logged| logged.seqno));
-    let replayed = MemoryEngine::new(LogCap::default());
-    for commit in ops.chunk_by(|a, b| a.seqno == b.seqno) {
-        let ops: Vec<_> = commit.iter().map(|logged| (logged.context, logged.op.clone())).collect();
-        namespace::replay(&replayed, &ops).unwrap();
-    }
-    assert_eq!(table(&replayed), table(&*engine));
+    assert_eq!(table(&replayed(&ops).unwrap()), table(&*engine));
 }
 
 /// A consumer that follows the log reads each op exactly once, also while the log before its cursor is cut off.

@@ -1,7 +1,8 @@
 //! Crashes of the process and losses of power.
 
 use crate::fixture::{copy_files, largest_file, log, open, open_with_log, options, table, tables_dir};
-use meta::{Engine, LogCap, LoggedOp, MemoryEngine, Op, Reader, Seqno, Value, invariants, namespace};
+use meta::conformance::equals_replay;
+use meta::{Engine, Op, Reader, Seqno, invariants};
 use meta_disk::{DiskEngine, EngineOptions};
 use std::collections::BTreeSet;
 use std::fs;
@@ -18,25 +19,10 @@ on_each_layer! {
     a_large_run_survives_the_loss_of_power
 }
 
-/// Returns all keys with their records, without versions: those of runs are reserved numbers.
-fn records(engine: &dyn Reader) -> Vec<(Vec<u8>, Value)> {
-    table(engine).into_iter().map(|(key, row)| (key, row.value)).collect()
-}
-
-/// Returns the records after a replay of the log.
-fn replayed(ops: &[LoggedOp]) -> Vec<(Vec<u8>, Value)> {
-    let engine = MemoryEngine::new(LogCap::default());
-    for commit in ops.chunk_by(|a, b| a.seqno == b.seqno) {
-        let ops: Vec<_> = commit.iter().map(|logged| (logged.context, logged.op.clone())).collect();
-        namespace::replay(&engine, &ops).unwrap();
-    }
-    records(&engine)
-}
-
 /// Asserts that the invariants hold and that the tables equal a replay of the log.
 fn assert_consistent(engine: &DiskEngine) {
     assert_eq!(invariants::fsck(engine).unwrap(), vec![]);
-    assert!(replayed(&log(engine)) == records(engine), "the tables are not those of the log");
+    assert!(equals_replay(engine, &log(engine)).unwrap(), "the tables are not those of the log");
 }
 
 /// Returns the program `examples/crasher.rs`, which cargo builds with the tests.

@@ -160,6 +160,7 @@ fn s520_after_a_failed_sync_commits_are_refused_until_the_engine_is_opened_again
     engine.sync().unwrap_err();
     let refused = engine.commit(put("after", "x")).unwrap_err();
     assert!(refused.to_string().contains("mount it again"), "{refused}");
+    assert!(engine.failure().unwrap().to_string().contains("mount it again"));
     journal.fail_syncs(false);
     engine.sync().unwrap_err();
     assert_eq!(engine.head().0, 1);

@@ -24,19 +24,20 @@ pub struct Address {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum TlsMode {
     Disabled,
-    /// The server's certificate must be valid for the host. It may be signed by a certificate of this file.
+    /// The server's certificate must be valid for the host.
     Verified {
+        /// PEM file of certificates that are trusted besides those of the machine.
         ca_bundle: Option<PathBuf>,
     },
 }
 
-/// The address cannot be used. The message is one line.
+/// The reason why a text is not a usable address. The message is one line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct AddressError(String);
 
 impl Address {
-    /// Parses an address. Without `sslmode`, connections are encrypted unless the host is this machine.
+    /// Parses an address. Without `sslmode`, connections are encrypted unless the host is this machine and there is no `sslrootcert`.
     pub fn parse(text: &str) -> Result<Self, AddressError> {
         let url = Url::parse(text).map_err(|error| AddressError(format!("not a database URL: {error}")))?;
         if !matches!(url.scheme(), "postgres" | "postgresql") {
@@ -57,7 +58,7 @@ impl Address {
         Ok(Self { url: text.to_owned(), port: url.port().unwrap_or(DEFAULT_PORT), host, user, database, tls })
     }
 
-    /// Returns the name of the host.
+    /// Returns the name or the IP address of the host.
     pub fn host(&self) -> &str {
         &self.host
     }
@@ -77,7 +78,7 @@ impl Address {
         &self.user
     }
 
-    /// Returns the file with additional trusted certificates.
+    /// Returns the PEM file of additional trusted certificates; `None` without one, or without encryption.
     pub(crate) fn ca_bundle(&self) -> Option<&Path> {
         match &self.tls {
             TlsMode::Verified { ca_bundle } => ca_bundle.as_deref(),
@@ -115,6 +116,7 @@ fn tls_mode(url: &Url, host: &str) -> Result<TlsMode, AddressError> {
     }
 }
 
+/// Returns whether a host is `localhost` or a loopback address.
 fn is_this_machine(host: &str) -> bool {
     host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }

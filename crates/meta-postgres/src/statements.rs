@@ -3,12 +3,14 @@
 use futures_util::future::try_join_all;
 use tokio_postgres::{Client, Statement};
 
+/// The columns of a record, in the order in which `reads` expects them.
 const COLUMNS: &str = "key, value, version, sum1, sum2, max1, max2";
 
-/// The conditions that do not hold, as numbers of commits in the group.
+/// The checks and merges of a group. `failed` has the numbers of the commits whose conditions do not hold. `admitted` notes the group in
+/// the session's row, and is empty if the session may not commit; nothing is written then.
 ///
 /// `$1..$4` conditions on keys (number of the commit, key, kind, version), `$5..$7` empty ranges (commit, from, to), `$8, $9` the keys that
-/// commits put or delete, `$10..$15` merges (commit, key, sums, maxima). `$16` session, `$17` generation, `$18` number of the group.
+/// commits with conditions on ranges put or delete, `$10..$15` merges (commit, key, sums, maxima). `$16` session, `$17` generation, `$18` number of the group.
 const CHECKS: &str = "
     h AS MATERIALIZED (SELECT head, owner FROM head),
     failed AS MATERIALIZED (
@@ -41,12 +43,13 @@ const CHECKS: &str = "
             FROM unnest($10::int4[], $11::bytea[], $12::int8[], $13::int8[], $14::int8[], $15::int8[])
                 AS m(nr, key, sum1, sum2, max1, max2)
             WHERE nr NOT IN (SELECT nr FROM failed) GROUP BY key
-        ) m, admitted a
+        ) m JOIN record o ON o.key = m.key, admitted a
         WHERE r.key = m.key
+        RETURNING r.key, o.version AS before, r.version, r.sum1, r.sum2, r.max1, r.max2
     )";
 
-/// The writes of a group: `$19..$23` puts (commit, key, record, sums), `$24, $25` deletes, `$26..$28` ops (commit, number, encoded ops), `$29`
-/// the commits that change something.
+/// The writes of a group: `$19..$23` puts (commit, key, record, sums), `$24, $25` deletes, `$26..$29` log (commit, number of ops, encoded ops,
+/// keys of changed records), `$30` the commits that change something.
 const WRITES: &str = "
     put AS (
         INSERT INTO record (key, value, version, sum1, sum2)
@@ -61,13 +64,13 @@ const WRITES: &str = "
         WHERE r.key = d.key AND d.nr NOT IN (SELECT nr FROM failed)
     ),
     logged AS (
-        INSERT INTO log (seqno, ops, bytes, run_bytes, records)
-        SELECT a.head + l.nr, l.ops, octet_length(l.records), 0, l.records
-        FROM unnest($26::int4[], $27::int8[], $28::bytea[]) AS l(nr, ops, records), admitted a
+        INSERT INTO log (seqno, ops, bytes, run_bytes, records, keys, session)
+        SELECT a.head + l.nr, l.ops, octet_length(l.records), 0, l.records, l.keys, $16
+        FROM unnest($26::int4[], $27::int8[], $28::bytea[], $29::bytea[]) AS l(nr, ops, records, keys), admitted a
         WHERE l.nr NOT IN (SELECT nr FROM failed)
         RETURNING ops, bytes, run_bytes
     ),
-    last AS (SELECT max(nr) AS nr FROM unnest($29::int4[]) AS w(nr) WHERE nr NOT IN (SELECT nr FROM failed))";
+    last AS (SELECT max(nr) AS nr FROM unnest($30::int4[]) AS w(nr) WHERE nr NOT IN (SELECT nr FROM failed))";
 
 /// The writes of a commit that adds a run: `$19` version of the run, `$20` number of the commit, `$21` ops, `$22` bytes of their pages, `$23`
 /// pages.
@@ -85,14 +88,15 @@ const RUN_WRITES: &str = "
     ),
     deleted AS (DELETE FROM record r USING run WHERE r.key = run.key AND run.value IS NULL),
     logged AS (
-        INSERT INTO log (seqno, ops, bytes, run_bytes, run_version, run_pages)
-        SELECT a.head + $20::int4, $21::int8, 0, $22::int8, $19, $23::int4 FROM admitted a
-        WHERE $21 > 0 AND NOT EXISTS (SELECT 1 FROM failed)
+        INSERT INTO log (seqno, ops, bytes, run_bytes, run_version, run_pages, session)
+        SELECT a.head + $20::int4, $21::int8, 0, $22::int8, $19, $23::int4, $16 FROM admitted a
+        WHERE NOT EXISTS (SELECT 1 FROM failed)
         RETURNING ops, bytes, run_bytes
     ),
     last AS (SELECT CASE WHEN NOT EXISTS (SELECT 1 FROM failed) THEN $20::int4 END AS nr)";
 
-/// Moves the head, and returns the head before (null if the session is fenced), the conditions that failed, and the state of the log.
+/// Moves the head. Returns the head before (null if the session may not commit), the numbers of the commits that failed, the new head,
+/// the size of the log, the records that were merged into, each with the commit that wrote it before, and the leases of strict sessions.
 const MOVE_HEAD: &str = "
     moved AS (
         UPDATE head SET head = head.head + coalesce(last.nr, 0),
@@ -102,32 +106,67 @@ const MOVE_HEAD: &str = "
         FROM last, admitted
         RETURNING head.head, log_ops, log_bytes, head.run_bytes
     )
-    SELECT a.head, ARRAY(SELECT nr FROM failed), m.head, m.log_ops, m.log_bytes, m.run_bytes
+    SELECT a.head, ARRAY(SELECT nr FROM failed), m.head, m.log_ops, m.log_bytes, m.run_bytes,
+        ARRAY(SELECT key FROM merged ORDER BY key), ARRAY(SELECT before FROM merged ORDER BY key),
+        ARRAY(SELECT version FROM merged ORDER BY key), ARRAY(SELECT sum1 FROM merged ORDER BY key),
+        ARRAY(SELECT sum2 FROM merged ORDER BY key), ARRAY(SELECT max1 FROM merged ORDER BY key),
+        ARRAY(SELECT max2 FROM merged ORDER BY key),
+        ARRAY(SELECT session FROM lease WHERE is_strict ORDER BY session), ARRAY(SELECT epoch FROM lease WHERE is_strict ORDER BY session),
+        ARRAY(SELECT beat FROM lease WHERE is_strict ORDER BY session), ARRAY(SELECT read_to FROM lease WHERE is_strict ORDER BY session)
     FROM (SELECT 1) AS one LEFT JOIN admitted a ON true LEFT JOIN moved m ON true";
 
-/// The state of the log.
+/// Replaces the locks `$5` of the inode `$4` by `$6`; without one of these there are none. `$1` session, `$2` epoch, `$3` fence of the lease.
+/// Returns whether there is this lease, and how many rows were replaced. The lock of the lease's row makes a replacement from an earlier
+/// connection wait for the fence of the next one.
+const REPLACE_LOCKS: &str = "
+    WITH fence AS (SELECT session FROM lease WHERE session = $1 AND epoch = $2 AND fence = $3 FOR UPDATE),
+    added AS (
+        INSERT INTO lock SELECT $4::int8, $6::bytea FROM fence WHERE $5::bytea IS NULL AND $6::bytea IS NOT NULL
+        ON CONFLICT DO NOTHING RETURNING ino
+    ),
+    replaced AS (
+        UPDATE lock SET held = $6::bytea FROM fence
+        WHERE ino = $4 AND held = $5::bytea AND $6::bytea IS NOT NULL RETURNING ino
+    ),
+    removed AS (DELETE FROM lock USING fence WHERE ino = $4 AND held = $5::bytea AND $6::bytea IS NULL RETURNING ino)
+    SELECT (SELECT count(*) FROM fence), (SELECT count(*) FROM added) + (SELECT count(*) FROM replaced) + (SELECT count(*) FROM removed)";
+
+/// Returns the locks of the inode `$1`, the sessions with leases and their epochs, and the head.
+const LOCKS_OF: &str = "
+    SELECT (SELECT held FROM lock WHERE ino = $1), ARRAY(SELECT session FROM lease ORDER BY session),
+        ARRAY(SELECT epoch FROM lease ORDER BY session), head FROM head";
+
+/// The columns of the state of the log.
 const LOG_STATE: &str = "
-    h.head, h.cut, h.log_ops, h.log_bytes, h.run_bytes, (SELECT min(seqno) FROM log),
+    h.head, h.cut, h.log_ops, h.log_bytes, h.run_bytes, (SELECT min(seqno) FROM log WHERE ops > 0),
     (SELECT min(cursor) FROM consumer WHERE cursor >= h.cut)";
 
-/// The ops of the first `$2` commits after `$1`.
+/// The columns and tables of a statement that returns the first `$2` commits of the log after `$1`.
 const LOG_AFTER: &str = "
     l.seqno, l.ops, l.records, l.run_version, l.run_pages, l.run_bytes
-    FROM head h LEFT JOIN LATERAL (SELECT * FROM log WHERE seqno > $1 ORDER BY seqno LIMIT $2) AS l ON true
+    FROM head h LEFT JOIN LATERAL (SELECT * FROM log WHERE seqno > $1 AND ops > 0 ORDER BY seqno LIMIT $2) AS l ON true
     ORDER BY l.seqno";
 
-/// Cuts off what the log need not keep, among its first `$4` commits: `$1` ops to keep without need, `$2` maximum bytes of ops, `$3` of runs.
+/// The keys of the records that the first `$2` commits of other sessions than `$3` after `$1` changed, null for a run.
+const CHANGED_AFTER: &str = "
+    SELECT h.head, h.cut, l.seqno, l.keys
+    FROM head h LEFT JOIN LATERAL (
+        SELECT seqno, keys FROM log WHERE seqno > $1 AND session <> $3 ORDER BY seqno LIMIT $2
+    ) AS l ON true
+    ORDER BY l.seqno";
+
+/// Cuts off what the log need not keep, up to a commit with ops, among its first `$4` commits: `$1` ops to keep without need, `$2` maximum bytes of ops, `$3` of runs.
 const TRIM: &str = "
     WITH needed AS (SELECT min(cursor) AS cursor FROM consumer, head WHERE cursor >= cut),
     front AS (
-        SELECT seqno, sum(ops) OVER w - ops AS ops, sum(bytes) OVER w - bytes AS bytes, sum(run_bytes) OVER w - run_bytes AS run_bytes
+        SELECT seqno, ops AS own_ops, sum(ops) OVER w - ops AS ops, sum(bytes) OVER w - bytes AS bytes, sum(run_bytes) OVER w - run_bytes AS run_bytes
         FROM (SELECT seqno, ops, bytes, run_bytes FROM log ORDER BY seqno LIMIT $4) AS f
         WINDOW w AS (ORDER BY seqno)
     ),
     end_of_cut AS (
         SELECT max(seqno) AS seqno FROM front, head h, needed
-        WHERE ((needed.cursor IS NULL OR seqno <= needed.cursor) AND h.log_ops - front.ops > $1::int8)
-            OR h.log_bytes - front.bytes > $2::int8 OR h.run_bytes - front.run_bytes > $3::int8
+        WHERE front.own_ops > 0 AND (((needed.cursor IS NULL OR seqno <= needed.cursor) AND h.log_ops - front.ops > $1::int8)
+            OR h.log_bytes - front.bytes > $2::int8 OR h.run_bytes - front.run_bytes > $3::int8)
     ),
     dropped AS (
         DELETE FROM log USING end_of_cut e WHERE log.seqno <= e.seqno
@@ -141,7 +180,7 @@ const TRIM: &str = "
         run_bytes = head.run_bytes - sums.run_bytes
     FROM sums WHERE sums.cut IS NOT NULL";
 
-/// Registers a consumer, if the log reaches back to its cursor.
+/// Registers the consumer `$1` at the cursor `$2`. Returns no row, and registers nothing, if the log does not reach back to the cursor.
 const REGISTER: &str = "
     INSERT INTO consumer SELECT $1::text, least($2::int8, head) FROM head WHERE cut <= $2
     ON CONFLICT (name) DO UPDATE SET cursor = excluded.cursor
@@ -169,6 +208,9 @@ macro_rules! statements {
 statements! {
     get: format!("SELECT {COLUMNS} FROM record WHERE key = $1");
     multi_get: format!("SELECT {COLUMNS} FROM record WHERE key = ANY($1)");
+    get_dentry: format!("SELECT {COLUMNS} FROM record WHERE key = $1 UNION ALL
+        SELECT r.key, r.value, r.version, r.sum1, r.sum2, r.max1, r.max2
+        FROM record d JOIN record r ON r.key = '\\x49'::bytea || decode(lpad(to_hex(d.sum1), 16, '0'), 'hex') WHERE d.key = $1");
     scan: format!("SELECT {COLUMNS} FROM record WHERE key >= $1 AND key < $2 ORDER BY key LIMIT $3");
     scan_to_end: format!("SELECT {COLUMNS} FROM record WHERE key >= $1 ORDER BY key LIMIT $2");
     last: format!("SELECT {COLUMNS} FROM record WHERE key >= $1 AND key < $2 ORDER BY key DESC LIMIT 1");
@@ -176,11 +218,24 @@ statements! {
     lock_head: "SELECT head FROM head FOR UPDATE".to_owned();
     commit: format!("WITH {CHECKS}, {WRITES}, {MOVE_HEAD}");
     add_run: format!("WITH {CHECKS}, {RUN_WRITES}, {MOVE_HEAD}");
-    resume: "UPDATE session SET generation = generation + 1 FROM head WHERE id = $1
+    resume: "UPDATE session SET generation = greatest(generation, $2) + 1 FROM head WHERE id = $1
         RETURNING generation, last_group, base, failed, head.head".to_owned();
     show_alive: "UPDATE session SET used_at = now() WHERE id = $1".to_owned();
-    end_session: "WITH ended AS (DELETE FROM session WHERE id = $1)
+    end_session: "WITH ended AS (DELETE FROM session WHERE id = $1), released AS (DELETE FROM lease WHERE session = $1)
         UPDATE head SET owner = CASE WHEN owner = $1 THEN NULL ELSE owner END".to_owned();
+    begin_lease: "WITH stored AS (
+            INSERT INTO lease SELECT id, $2::int8, $3::int8, $4::int8, $5::int8, $6::boolean FROM session WHERE id = $1
+            ON CONFLICT (session) DO UPDATE SET epoch = excluded.epoch, fence = excluded.fence, beat = excluded.beat,
+                read_to = excluded.read_to, is_strict = excluded.is_strict
+            RETURNING session
+        ) SELECT head, (SELECT count(*) FROM stored) FROM head".to_owned();
+    renew_lease: "UPDATE lease SET fence = $3, beat = $4, read_to = $5 WHERE session = $1 AND epoch = $2 AND fence <= $3".to_owned();
+    leases: "SELECT session, epoch, fence, beat, read_to, is_strict FROM lease".to_owned();
+    expire_lease: "DELETE FROM lease WHERE session = $1 AND epoch = $2 AND beat = $3".to_owned();
+    locks_of: LOCKS_OF.to_owned();
+    replace_locks: REPLACE_LOCKS.to_owned();
+    changed_after: CHANGED_AFTER.to_owned();
+    others_alive: "SELECT count(*) FROM session WHERE id <> $1 AND used_at > now() - $2::int8 * interval '1 s'".to_owned();
     log_after: format!("SELECT {LOG_STATE}, {LOG_AFTER}");
     run_pages: "SELECT page, records FROM run_page WHERE version = $1 AND page >= $2 ORDER BY page LIMIT $3".to_owned();
     trim: TRIM.to_owned();

@@ -1,31 +1,32 @@
-//! Engines on a PostgreSQL that the tests share, and what they contain.
+//! Volumes in a PostgreSQL that the tests share, or in one of their own.
 
-use meta::{Commit, Engine, LogCap, Moment, OpContext, Origin, Reader, Rows};
-use meta_postgres::{Address, OpenError, PostgresEngine, PostgresOptions};
-use servers::Postgres;
-use std::ops::Bound;
-use std::sync::OnceLock;
+use meta::Commit;
+use meta_postgres::{Address, Postgres, PostgresEngine};
+use meta_remote::conformance;
+use meta_remote::{OpenError, RemoteOptions};
+use servers::Postgres as Server;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
-use store::Timestamp;
-
-pub(crate) const CONTEXT: OpContext =
-    OpContext { now: Timestamp(1), at: Moment { mount: 1, nanos: 1 }, uid: 0, gid: 0, origin: Origin::Other };
-
-/// The consumer for which the whole log is kept.
-pub(crate) const ALL: &str = "all";
+use std::sync::{Mutex, OnceLock};
 
 /// A new volume in a database.
 #[derive(Debug, Clone)]
 pub(crate) struct Volume {
     pub(crate) address: Address,
+    server: SocketAddr,
     password: &'static str,
     id: String,
 }
 
+/// A volume with a server of its own.
+pub(crate) struct OwnVolume {
+    volume: Volume,
+    server: Mutex<Server>,
+}
+
 /// Returns the server that the tests share.
-pub(crate) fn shared_server() -> &'static Postgres {
-    static SERVER: OnceLock<Postgres> = OnceLock::new();
+pub(crate) fn shared_server() -> &'static Server {
+    static SERVER: OnceLock<Server> = OnceLock::new();
     SERVER.get_or_init(servers::postgres)
 }
 
@@ -35,34 +36,25 @@ impl Volume {
         Self::on(shared_server())
     }
 
-    pub(crate) fn on(server: &Postgres) -> Self {
-        Self::at(&server.url(), server)
-    }
-
-    /// Makes the tables of a new volume, which is reached at another address than the server's.
-    pub(crate) fn at(url: &str, server: &Postgres) -> Self {
+    fn on(server: &Server) -> Self {
         static VOLUMES: AtomicU64 = AtomicU64::new(1);
         let id = format!("{:032x}", VOLUMES.fetch_add(1, Ordering::Relaxed));
-        let (address, password) = (Address::parse(url).unwrap(), server.password());
-        PostgresEngine::create(&Address::parse(&server.url()).unwrap(), Some(password), &id).unwrap();
-        Self { address, password, id }
+        let (address, password) = (Address::parse(&server.url()).unwrap(), server.password());
+        let volume = Self { address, server: server.address(), password, id };
+        PostgresEngine::create(volume.postgres(&volume.address)).unwrap();
+        volume
     }
 
-    pub(crate) fn try_open(&self, options: PostgresOptions) -> Result<PostgresEngine, OpenError> {
-        PostgresEngine::open(&self.address, Some(self.password), &self.id, options)
+    fn postgres(&self, address: &Address) -> Postgres {
+        Postgres::new(address, Some(self.password), &self.id).unwrap()
     }
 
-    pub(crate) fn open(&self, options: PostgresOptions) -> PostgresEngine {
+    pub(crate) fn try_open(&self, options: RemoteOptions) -> Result<PostgresEngine, OpenError> {
+        PostgresEngine::open(self.postgres(&self.address), options)
+    }
+
+    pub(crate) fn open(&self, options: RemoteOptions) -> PostgresEngine {
         self.try_open(options).unwrap()
-    }
-
-    /// Opens the engine, with a log that is kept for the consumer [`ALL`].
-    pub(crate) fn open_with_log(&self, options: PostgresOptions) -> PostgresEngine {
-        let engine = self.open(PostgresOptions { log_cap: LogCap::UNLIMITED, ..options });
-        if engine.cursor(ALL).is_err() {
-            engine.register(ALL, meta::Seqno(0)).unwrap();
-        }
-        engine
     }
 
     /// Runs a statement on the volume's tables with PostgreSQL's own client.
@@ -81,13 +73,69 @@ impl Volume {
     }
 }
 
-/// Returns options with which an unreachable database fails a call soon.
-pub(crate) fn impatient() -> PostgresOptions {
-    PostgresOptions { budget: Duration::from_secs(1), ..PostgresOptions::default() }
+impl conformance::Volume for Volume {
+    type Database = Postgres;
+
+    fn database(&self) -> Postgres {
+        self.postgres(&self.address)
+    }
+
+    fn database_at(&self, address: SocketAddr) -> Postgres {
+        self.postgres(&Address::parse(&format!("postgres://tenon@{address}/tenon")).unwrap())
+    }
+
+    fn server(&self) -> SocketAddr {
+        self.server
+    }
+
+    fn silence_sessions(&self, seconds: i64) {
+        self.psql(&format!("UPDATE session SET used_at = used_at - interval '{seconds} s'"));
+    }
 }
 
-pub(crate) fn table(engine: &dyn Reader) -> Rows {
-    engine.scan(Bound::Unbounded, Bound::Unbounded, usize::MAX).unwrap()
+impl OwnVolume {
+    pub(crate) fn new() -> Self {
+        let server = servers::postgres();
+        Self { volume: Volume::on(&server), server: Mutex::new(server) }
+    }
+}
+
+impl conformance::Volume for OwnVolume {
+    type Database = Postgres;
+
+    fn database(&self) -> Postgres {
+        self.volume.database()
+    }
+
+    fn database_at(&self, address: SocketAddr) -> Postgres {
+        self.volume.database_at(address)
+    }
+
+    fn server(&self) -> SocketAddr {
+        self.volume.server
+    }
+
+    fn silence_sessions(&self, seconds: i64) {
+        self.volume.silence_sessions(seconds);
+    }
+}
+
+impl conformance::OwnServer for OwnVolume {
+    fn stop(&self) {
+        self.server.lock().unwrap().stop();
+    }
+
+    fn restart(&self) {
+        self.server.lock().unwrap().restart();
+    }
+
+    fn remember(&self) {
+        self.server.lock().unwrap().keep_data();
+    }
+
+    fn go_back(&self) {
+        self.server.lock().unwrap().go_back();
+    }
 }
 
 pub(crate) fn put(key: &str, value: &str) -> Commit {

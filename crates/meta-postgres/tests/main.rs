@@ -2,12 +2,11 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-mod crash;
+mod databases;
 mod engines;
 mod fixture;
 mod model;
-mod relay;
-mod sessions;
+mod tables;
 
 /// Asserts that each file of this directory is a module of this test binary.
 #[test]

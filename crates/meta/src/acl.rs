@@ -34,6 +34,7 @@ enum Tag {
     Others = 0x20,
 }
 
+/// An entry of an ACL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Entry {
     tag: Tag,
@@ -121,6 +122,8 @@ impl Acl {
         self.0.iter().any(|entry| entry.tag == Tag::Others && has_wanted(entry))
     }
 
+    /// Returns a list whose entries `change` makes: it gets each entry, and the shift of the mode bits that the entry
+    /// stands for, if any.
     fn map_entries(&self, change: impl Fn(Entry, Option<u16>) -> Entry) -> Self {
         Self(self.0.iter().map(|entry| change(*entry, self.mode_shift(entry))).collect())
     }

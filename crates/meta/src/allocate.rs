@@ -31,6 +31,7 @@ pub struct Allocator {
     open_ranges: HashMap<Ino, OpenRange>,
 }
 
+/// The numbers reserved for the entries of one directory.
 #[derive(Debug)]
 struct OpenRange {
     unused: Range<u64>,
@@ -65,6 +66,8 @@ impl Allocator {
 }
 
 impl OpenRange {
+    /// Takes a new range from the lease, twice as long as the last one, and at least `wanted` numbers if the lease has
+    /// them.
     fn refill(&mut self, lease: &mut Range<u64>, wanted: u64) {
         self.size = (self.size * 2).min(RANGE_INOS_MAX);
         let size = self.size.max(wanted).min(lease.end - lease.start);

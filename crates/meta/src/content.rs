@@ -29,7 +29,7 @@ pub enum Content {
 pub struct Summary {
     /// Number of extents.
     pub extents: u64,
-    /// Sum of their lengths, in bytes.
+    /// Sum of the lengths of the extents, in bytes.
     pub data_bytes: u64,
     /// Number of extents in the object at the path key (see [`Stored::key`]).
     pub at_path: u64,
@@ -67,7 +67,7 @@ impl Content {
         })
     }
 
-    /// Returns the object at the path key, or else the object of the first extent.
+    /// Returns the object at the path key, or else the object of the first extent; `None` if nothing is stored.
     pub fn object(&self) -> Option<&Stored> {
         match self {
             Self::Inline(extents) => object_of(extents),
@@ -96,7 +96,7 @@ impl Content {
         }
     }
 
-    /// Returns the extent, if there is exactly one.
+    /// Returns the extent if there is exactly one, otherwise `None`.
     pub fn only_extent(&self) -> Option<&Extent> {
         match self {
             Self::Inline(extents) => <&[Extent; 1]>::try_from(extents.as_slice()).ok().map(|[one]| one),
@@ -122,7 +122,7 @@ impl Content {
     }
 }
 
-/// Returns the object at the path key, or else the object of the first extent.
+/// Returns the object at the path key, or else the object of the first extent; `None` without extents.
 fn object_of(extents: &[Extent]) -> Option<&Stored> {
     let mut objects = extents.iter().map(|extent| &extent.object);
     objects.clone().find(|object| object.key.is_none()).or_else(|| objects.next())
@@ -165,6 +165,7 @@ impl Fingerprint {
         Self::finish(digest)
     }
 
+    /// Returns the fingerprint that a digest has computed.
     fn finish(digest: Context) -> Self {
         let mut bytes = [0; Self::BYTES];
         bytes.copy_from_slice(&digest.finish().as_ref()[..Self::BYTES]);
@@ -184,6 +185,7 @@ impl fmt::Debug for Fingerprint {
     }
 }
 
+/// Adds extents to a digest, apart from empty ones.
 fn add_extents(digest: &mut Context, extents: &[Extent]) {
     for extent in extents.iter().filter(|extent| extent.len > 0) {
         for number in [extent.offset, extent.len, extent.object_offset] {
@@ -194,6 +196,7 @@ fn add_extents(digest: &mut Context, extents: &[Extent]) {
     }
 }
 
+/// Adds bytes to a digest, after their length.
 fn add_bytes(digest: &mut Context, bytes: &[u8]) {
     digest.update(&(bytes.len() as u64).to_be_bytes());
     digest.update(bytes);

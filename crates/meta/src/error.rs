@@ -63,6 +63,16 @@ pub enum FsError {
     Corrupt(String),
 }
 
+impl FsError {
+    /// Returns the engine's error. Any other error means that the tables are damaged, because the caller has ruled it out.
+    pub fn into_engine_error(self) -> EngineError {
+        match self {
+            Self::Engine(error) => error,
+            error => EngineError::Corrupt(error.to_string()),
+        }
+    }
+}
+
 impl From<DecodeError> for FsError {
     fn from(error: DecodeError) -> Self {
         Self::Corrupt(error.to_string())

@@ -10,7 +10,7 @@ pub struct Extent {
     pub offset: u64,
     /// Length in bytes.
     pub len: u64,
-    /// The object.
+    /// The object in the store that has the bytes.
     pub object: Stored,
     /// Offset in the object, in bytes.
     pub object_offset: u64,

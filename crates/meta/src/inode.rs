@@ -16,9 +16,9 @@ pub struct Inode {
     pub kind: Kind,
     /// The 12 permission bits.
     pub mode: u16,
-    /// Owner.
+    /// User id of the owner.
     pub uid: u32,
-    /// Group.
+    /// Id of the owning group.
     pub gid: u32,
     /// Number of names; for a directory 2 plus the number of its subdirectories; 0 for an orphan.
     pub nlink: u32,
@@ -49,7 +49,8 @@ pub struct Inode {
 }
 
 impl Inode {
-    /// Returns the object at the path key ([`Stored::key`]), or else the object of the first extent.
+    /// Returns the object at the path key ([`Stored::key`]), or else the object of the first extent; `None` if nothing
+    /// is stored.
     pub fn object(&self) -> Option<&Stored> {
         self.content.object()
     }

@@ -32,10 +32,10 @@ use std::fmt;
 
 pub use check::fsck;
 
-/// A broken invariant.
+/// A place where the tables break an invariant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
-    /// The invariant's number.
+    /// The number of the invariant in the list of this module.
     pub number: u32,
     /// A description of the violation, in one line.
     pub what: String,

@@ -17,6 +17,7 @@
 //! - the state between two commits satisfies [`invariants::fsck`].
 
 mod allocate;
+mod batch;
 mod content;
 mod engine;
 mod error;
@@ -33,6 +34,7 @@ mod op;
 mod quota;
 mod record;
 mod run;
+mod stored_locks;
 mod txn;
 
 pub mod access;
@@ -45,8 +47,9 @@ pub mod namespace;
 pub mod schema;
 
 pub use allocate::Allocator;
+pub use batch::{Batch, BatchId, BatchOutcome, RefusedOp};
 pub use content::{Content, Fingerprint, Summary};
-pub use engine::{Commit, Condition, Engine, LogCap, LoggedOp, OpRecord, Reader};
+pub use engine::{Commit, Condition, Engine, LogCap, LoggedOp, News, OpRecord, Reader};
 pub use error::{CommitError, EngineError, FsError, LogError};
 pub use extent::{Extent, Stored};
 pub use ino::Ino;
@@ -60,6 +63,7 @@ pub use name::Name;
 pub use namespace::Namespace;
 pub use op::{Applied, AttrChanges, Effect, Observed, Op, OpContext, Origin, Refreshed, RenameHow, XattrHow};
 pub use quota::{Limits, Quota, Usage};
-pub use record::{KeyRange, Rows, Seqno, Value, Versioned};
+pub use record::{DentryWithInode, KeyRange, Rows, Seqno, Value, Versioned};
 pub use run::{LOG_PAGE_OPS, LogPager, LoggedRun, Run, RunBuilder, RunKeys, RunRecord};
+pub use stored_locks::{LockChange, Locker, StoredLocks};
 pub use txn::{Staged, Txn};

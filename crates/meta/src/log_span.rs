@@ -16,9 +16,12 @@ pub struct LogSpan {
     cap: LogCap,
     commits: VecDeque<Logged>,
     ops: u64,
+    /// Encoded bytes of the ops, apart from those of runs.
     bytes: u64,
     run_bytes: u64,
+    /// The newest commit that was cut off.
     cut: Seqno,
+    /// The last commit that each consumer has processed.
     cursors: BTreeMap<String, Seqno>,
 }
 
@@ -47,6 +50,7 @@ impl LogSpan {
         self.push(Logged { seqno, ops: run.ops, bytes: 0, run_bytes: run.bytes });
     }
 
+    /// Adds a commit to the span, unless it has no ops.
     fn push(&mut self, commit: Logged) {
         if commit.ops == 0 {
             return;
@@ -82,7 +86,7 @@ impl LogSpan {
         Ok(at)
     }
 
-    /// Returns a consumer's cursor.
+    /// Returns a consumer's cursor. Fails if the consumer is unknown, or if the log after its cursor has been cut off.
     pub fn cursor(&self, consumer: &str, head: Seqno) -> Result<Seqno, LogError> {
         let at = *self.cursors.get(consumer).ok_or_else(|| LogError::NoConsumer(consumer.to_owned()))?;
         self.reaches(at, head)?;

@@ -1,4 +1,5 @@
-//! The in-memory engine: the reference model for other engines. Tests use it; mounts keep their metadata in RocksDB.
+//! The in-memory engine: the reference model for other engines. Tests use it; mounts keep their metadata in a
+//! persistent engine.
 //!
 //! Owns one ordered table and the log, behind one lock that each call takes once and briefly. Is not durable.
 //!
@@ -20,7 +21,7 @@ use std::ops::Bound;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use table::Table;
 
-/// An [`Engine`] in memory.
+/// An [`Engine`] in memory, whose content is lost with the process.
 #[derive(Debug)]
 pub struct MemoryEngine {
     state: RwLock<State>,
@@ -101,10 +102,6 @@ impl Reader for Snapshot {
 }
 
 impl Engine for MemoryEngine {
-    fn snapshot(&self) -> Arc<dyn Reader> {
-        Arc::new(Snapshot(self.read().table.clone()))
-    }
-
     fn snapshot_with_head(&self) -> Result<(Arc<dyn Reader>, Seqno), EngineError> {
         let state = self.read();
         Ok((Arc::new(Snapshot(state.table.clone())), state.head))
@@ -195,6 +192,7 @@ impl State {
         }
     }
 
+    /// Returns whether the ranges that a commit requires to be empty have no keys but its own.
     fn ranges_are_empty(&self, commit: &Commit) -> bool {
         let ranges = || {
             commit.conditions.iter().filter_map(|condition| match condition {

@@ -10,7 +10,7 @@ use store::Timestamp;
 pub enum Merge {
     /// The change of a directory's inode when an entry is added or removed.
     Inode {
-        /// Added to the link count.
+        /// The number that is added to the link count.
         nlink: i32,
         /// Lower bound of the new modification time.
         mtime: Timestamp,

@@ -27,7 +27,7 @@ impl Name {
         }
     }
 
-    /// Returns the name's bytes.
+    /// Returns the bytes of the name, which need not be UTF-8.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }

@@ -1,6 +1,6 @@
 //! Ops: values that represent changes of the namespace.
 
-use crate::{Extent, Ino, Inode, Kind, Limits, Moment, Name, Stored};
+use crate::{Batch, BatchId, Extent, Ino, Inode, Kind, Limits, Moment, Name, RefusedOp, Stored};
 use bytes::Bytes;
 use std::ops::Range;
 use store::{ETag, ObjectKey, Timestamp};
@@ -41,19 +41,19 @@ pub enum Origin {
 pub enum Op {
     /// Creates the root directory. Errors: `Exists` if there is one.
     Root {
-        /// Permission bits.
+        /// The 12 permission bits.
         mode: u16,
-        /// Owner.
+        /// User id of the owner.
         uid: u32,
-        /// Group.
+        /// Id of the owning group.
         gid: u32,
     },
     /// Reserves the inode numbers `from..to` for the caller. Errors: `StaleBase` unless `from` is the first number that has not been
     /// leased.
     Lease {
-        /// The first number.
+        /// The first reserved number.
         from: Ino,
-        /// The number after the last number.
+        /// The number after the last reserved one.
         to: Ino,
     },
     /// Creates an inode and its first name. In a set-group-id directory the new inode gets the directory's group instead of `gid`,
@@ -68,15 +68,15 @@ pub enum Op {
         ino: Ino,
         /// The new inode's type.
         kind: Kind,
-        /// Permission bits.
+        /// The 12 permission bits.
         mode: u16,
         /// The umask of the calling process. Does not apply to symbolic links.
         umask: u16,
-        /// Owner.
+        /// User id of the owner.
         uid: u32,
-        /// Group.
+        /// Id of the owning group.
         gid: u32,
-        /// Device number, for devices.
+        /// Device number of a character or block device; 0 for other types.
         rdev: u32,
         /// The target of a symbolic link, for which it is required.
         target: Option<Bytes>,
@@ -87,13 +87,13 @@ pub enum Op {
         parent: Ino,
         /// The new inode's number.
         ino: Ino,
-        /// Permission bits.
+        /// The 12 permission bits.
         mode: u16,
         /// As in [`Op::Create`].
         umask: u16,
-        /// Owner.
+        /// User id of the owner.
         uid: u32,
-        /// Group.
+        /// Id of the owning group.
         gid: u32,
     },
     /// Gives an inode an additional name, or an orphan its first name. Errors: `Exists`, `IsDirectory`, `TooManyLinks`.
@@ -276,14 +276,31 @@ pub enum Op {
         /// The orphan.
         ino: Ino,
     },
+    /// Records a batch that begins, the outcome of its merge, or with `None` that the batch is forgotten. Errors: `Exists` for a batch that
+    /// has begun, or that has been merged; `NotFound` for an outcome of an unknown batch; `NotEmpty` for forgetting a batch with refused ops.
+    SetBatch {
+        /// The batch.
+        id: BatchId,
+        /// The record.
+        record: Option<Batch>,
+    },
+    /// Records an op that the merge of a batch has refused, or with `None` that its refusal is resolved. Errors: `NotFound`.
+    SetRefusedOp {
+        /// The batch.
+        batch: BatchId,
+        /// The index of the op in the batch.
+        index: u64,
+        /// The record.
+        record: Option<RefusedOp>,
+    },
 }
 
 /// How rename treats an existing entry with the new name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RenameHow {
-    /// Replaces the entry.
+    /// Replaces the existing entry, whose inode loses this name.
     Replace,
-    /// Fails with `Exists`.
+    /// Fails with `Exists` if there is an entry.
     NoReplace,
     /// Swaps the two entries. Fails with `NotFound` if there is no entry.
     Exchange,
@@ -292,7 +309,7 @@ pub enum RenameHow {
 /// Whether `SetXattr` expects an attribute to exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum XattrHow {
-    /// The attribute may exist.
+    /// The attribute may exist; it is created or replaced.
     Set,
     /// The attribute must not exist.
     Create,
@@ -305,9 +322,9 @@ pub enum XattrHow {
 pub struct AttrChanges {
     /// The 12 permission bits.
     pub mode: Option<u16>,
-    /// Owner.
+    /// User id of the owner.
     pub uid: Option<u32>,
-    /// Group.
+    /// Id of the owning group.
     pub gid: Option<u32>,
     /// Length in bytes. Also sets mtime to now, unless `mtime` is given.
     pub size_bytes: Option<u64>,
@@ -326,13 +343,13 @@ pub struct Observed {
     pub size_bytes: u64,
     /// The object; `None` for a directory without a marker.
     pub object: Option<Stored>,
-    /// Permission bits.
+    /// The 12 permission bits.
     pub mode: u16,
-    /// Owner.
+    /// User id of the owner.
     pub uid: u32,
-    /// Group.
+    /// Id of the owning group.
     pub gid: u32,
-    /// Device number, for devices.
+    /// Device number of a character or block device; 0 for other types.
     pub rdev: u32,
     /// Time of the last read.
     pub atime: Timestamp,
@@ -372,12 +389,12 @@ pub struct Applied {
 /// The change of an inode by an observation, as a reader of the inode sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Refreshed {
-    /// None: the observation confirmed what was known.
+    /// Nothing changed: the observation confirmed what was known.
     #[default]
     Nothing,
-    /// Attributes.
+    /// Only attributes changed.
     Attributes,
-    /// The bytes, and perhaps attributes.
+    /// The bytes changed, and perhaps attributes.
     Content,
 }
 

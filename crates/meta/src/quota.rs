@@ -33,21 +33,22 @@ pub struct Limits {
 /// A quota: its limits and the current usage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Quota {
-    /// The limits.
+    /// The limits of the tree.
     pub limits: Limits,
     /// The current usage. It may exceed a limit that was set later.
     pub used: Usage,
 }
 
 impl Quota {
-    /// Returns whether the usage may grow by `more`. A resource whose usage does not grow always fits.
-    pub fn has_room(&self, more: Usage) -> bool {
-        let fits = |limit: Option<u64>, used: i64, more: i64| {
+    /// Returns whether the usage may grow by `growth` within the limits. A resource whose usage does not grow
+    /// always fits.
+    pub fn has_room(&self, growth: Usage) -> bool {
+        let fits = |limit: Option<u64>, used: i64, growth: i64| {
             let limit = limit.and_then(|limit| i64::try_from(limit).ok()).unwrap_or(i64::MAX);
-            more <= 0 || used.checked_add(more).is_some_and(|sum| sum <= limit)
+            growth <= 0 || used.checked_add(growth).is_some_and(|sum| sum <= limit)
         };
-        fits(self.limits.bytes, self.used.bytes, more.bytes)
-            && fits(self.limits.files, self.used.files, more.files)
+        fits(self.limits.bytes, self.used.bytes, growth.bytes)
+            && fits(self.limits.files, self.used.files, growth.files)
     }
 }
 

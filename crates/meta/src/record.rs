@@ -17,7 +17,7 @@ pub type Rows = Vec<(Vec<u8>, Versioned)>;
 /// A record and the commit that wrote it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Versioned {
-    /// The record.
+    /// The record's value.
     pub value: Value,
     /// The last commit that put the record or merged into it; for a record of a [run](crate::Run), the number reserved for the run.
     pub version: Seqno,
@@ -43,3 +43,6 @@ impl KeyRange {
         self.from.as_slice() <= key && key < self.to.as_slice()
     }
 }
+
+/// The record of a dentry, and that of its inode.
+pub type DentryWithInode = (Versioned, Option<Versioned>);

@@ -13,7 +13,8 @@ use std::mem;
 /// Maximum ops in a page of a run's log. A page is the unit in which consumers of the log read the ops of a run.
 pub const LOG_PAGE_OPS: u32 = 256;
 
-/// Length in bytes at which a page ends, so that it can be a record of an engine.
+/// Length in bytes at which a page of a run's log ends even if it has fewer than [`LOG_PAGE_OPS`] ops, so that it can
+/// be one record of an engine.
 const LOG_PAGE_BYTES: usize = 1 << 20;
 
 /// A run that is being built. It is removed when it is dropped before [`finish`](Self::finish).
@@ -21,19 +22,21 @@ pub trait RunBuilder<'e>: Send {
     /// Adds a record. Fails unless the key is greater than the keys of all records and removals added before.
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), EngineError>;
 
-    /// Adds the removal of a record. Removing a key that does not exist is no error. Keys ascend as in [`put`](Self::put).
+    /// Adds the removal of a record. Removing a key that does not exist is no error. Fails unless the key is greater
+    /// than all keys added before, as in [`put`](Self::put).
     fn delete(&mut self, key: &[u8]) -> Result<(), EngineError>;
 
     /// Adds an op that the run implements. The log gets the ops in the order in which they are added.
     fn log(&mut self, record: &OpRecord) -> Result<(), EngineError>;
 
-    /// Makes the run durable.
+    /// Makes the run durable, and returns it for [`Run::ingest`].
     fn finish(self: Box<Self>) -> Result<Box<dyn Run + 'e>, EngineError>;
 }
 
 /// A run that is durable and that no reader sees. It is removed when it is dropped before a commit has added it.
 pub trait Run: Send {
-    /// Adds the run to the tables in one commit. After a conflict nothing has changed, and the run can be added under other conditions.
+    /// Adds the run to the tables in one commit and returns the commit's sequence number. After a conflict nothing has
+    /// changed, and the run can be added under other conditions.
     ///
     /// # Panics
     /// Panics if the run has been added already.
@@ -68,12 +71,13 @@ impl LoggedRun {
         Seqno(head.0 + u64::from(self.pages.max(1)))
     }
 
-    /// Returns the sequence number of a page, in a commit with this number.
+    /// Returns the sequence number of a page, counted from 0, in a commit with this number.
     pub fn seqno_of_page(&self, commit: Seqno, page: u32) -> Seqno {
         Seqno(commit.0 + 1 + u64::from(page) - u64::from(self.pages))
     }
 
-    /// Returns the first page after a cursor, in a commit with this number.
+    /// Returns the first page after a cursor, in a commit with this number. It is [`LoggedRun::pages`] or more if the
+    /// cursor is not before the commit.
     pub fn first_page_after(&self, cursor: Seqno, commit: Seqno) -> u32 {
         let read = cursor.0.saturating_add(self.pages.into()).saturating_sub(commit.0);
         u32::try_from(read).unwrap_or(u32::MAX)
@@ -83,6 +87,7 @@ impl LoggedRun {
 /// Checks the keys of a run as they are added.
 #[derive(Debug, Default)]
 pub struct RunKeys {
+    /// The key that was added last.
     last: Option<Vec<u8>>,
 }
 
@@ -102,6 +107,7 @@ impl RunKeys {
 #[derive(Debug)]
 pub struct LogPager {
     page: Vec<u8>,
+    /// Number of ops in `page`.
     page_ops: u32,
     run: LoggedRun,
 }
@@ -112,7 +118,8 @@ impl LogPager {
         Self { page: Vec::new(), page_ops: 0, run: LoggedRun { version, pages: 0, ops: 0, bytes: 0 } }
     }
 
-    /// Adds an op. Returns the number and the encoded ops of the page that ends with it, if one does.
+    /// Adds an op. Returns the number and the encoded ops of the page that ends with this op; `None` if the page has
+    /// room for more.
     pub fn add(&mut self, record: &OpRecord) -> Option<(u32, Vec<u8>)> {
         append_to_log_page(&mut self.page, record);
         self.page_ops += 1;
@@ -121,7 +128,7 @@ impl LogPager {
         if is_full { self.end_page() } else { None }
     }
 
-    /// Ends the last page, if it has ops.
+    /// Ends the current page and returns its number and encoded ops; `None` if it has no ops.
     pub fn end_page(&mut self) -> Option<(u32, Vec<u8>)> {
         if self.page_ops == 0 {
             return None;

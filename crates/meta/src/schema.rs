@@ -18,6 +18,8 @@
 //! | `T` ino:8 | the directory whose quota counts this directory's entries | per directory in the tree of a quota, its top included |
 //! | `W` ino:8 | number of the last change of the attributes | per inode whose attributes are newer than its object's headers |
 //! | `X` ino:8 name | value of an extended attribute | per attribute |
+//! | `Z` batch:8 | batch | per batch that is open, or that was merged and not forgotten |
+//! | `Z` batch:8 index:8 | refused op | per op that a merge has refused and nobody has resolved |
 //!
 //! A persistent engine keeps records of its own in the same table. Readers do not see them and commits cannot change them:
 //!
@@ -36,7 +38,7 @@
 //! compares the cost with attributes embedded in dentries.
 
 use crate::codec::DecodeError;
-use crate::{EngineError, Ino, KeyRange, Name, Seqno};
+use crate::{BatchId, EngineError, Ino, KeyRange, Name, Seqno};
 use std::ops::Range;
 use store::ObjectKey;
 
@@ -57,6 +59,8 @@ const SET_GROUP: u8 = b'S';
 const TREE: u8 = b'T';
 const WAITING_EXPORT: u8 = b'W';
 const XATTR: u8 = b'X';
+/// Greater than the tags of all records that a batch changes, so that its own record is the last one of its run.
+const BATCH: u8 = b'Z';
 
 /// Returns the key of an inode.
 pub fn inode(ino: Ino) -> Vec<u8> {
@@ -148,6 +152,11 @@ pub fn orphan(ino: Ino) -> Vec<u8> {
     key_of_ino(ORPHAN, ino, &[])
 }
 
+/// Returns whether a key is that of an orphan.
+pub fn is_orphan(key: &[u8]) -> bool {
+    key.first() == Some(&ORPHAN)
+}
+
 /// Returns the keys of all orphans.
 pub fn orphans() -> KeyRange {
     family(ORPHAN)
@@ -211,6 +220,37 @@ pub fn xattrs(ino: Ino) -> KeyRange {
 /// Returns the keys of all extended attributes.
 pub fn all_xattrs() -> KeyRange {
     family(XATTR)
+}
+
+/// Returns the key of a batch.
+pub fn batch(id: BatchId) -> Vec<u8> {
+    key_of_ino(BATCH, Ino(id.0), &[])
+}
+
+/// Returns the keys of all batches and of their refused ops.
+pub fn batches() -> KeyRange {
+    family(BATCH)
+}
+
+/// Returns whether a key is that of a batch or of a refused op. The number in it is not that of an inode.
+pub fn is_of_batch(key: &[u8]) -> bool {
+    key.first() == Some(&BATCH)
+}
+
+/// Returns the key of a refused op of a batch.
+pub fn refused_op(batch: BatchId, index: u64) -> Vec<u8> {
+    key_of_ino(BATCH, Ino(batch.0), &index.to_be_bytes())
+}
+
+/// Returns the keys of the refused ops of a batch.
+pub fn refused_ops(batch: BatchId) -> KeyRange {
+    KeyRange { from: refused_op(batch, 0), to: range_of_ino(BATCH, Ino(batch.0)).to }
+}
+
+/// Returns the batch, and the index of the refused op, in a key of the family of batches.
+pub fn batch_of(key: &[u8]) -> Result<(BatchId, Option<u64>), DecodeError> {
+    let index = if key.len() > 9 { Some(number_at(key, 9)?) } else { None };
+    Ok((BatchId(number_at(key, 1)?), index))
 }
 
 /// Returns the key of a persistent engine's head.
@@ -300,6 +340,12 @@ pub fn changes_with_inode(key: &[u8]) -> bool {
         && matches!(tag, DENTRY | EXTENT | HARD_LINK | INODE | OBJECT_USES | ORPHAN | SET_GROUP | XATTR)
 }
 
+/// Returns whether ops read the records of a key's family only under conditions of their commits, or only for what never changes in a record.
+/// So an op that reads an old record does no harm. Extents, for example, are read under the condition of their inode.
+pub fn is_read_under_condition(key: &[u8]) -> bool {
+    matches!(key, [QUOTA] | [DENTRY | INODE | ORPHAN | SET_GROUP | TREE | WAITING_EXPORT | XATTR, ..])
+}
+
 /// Returns the inode number in a key of any family whose keys begin with one.
 pub fn ino_of(key: &[u8]) -> Result<Ino, DecodeError> {
     Ok(Ino(number_at(key, 1)?))
@@ -331,6 +377,7 @@ pub fn xattr_of(key: &[u8]) -> Result<&[u8], DecodeError> {
     key.get(9..).ok_or(DecodeError::Truncated)
 }
 
+/// Returns a key of a family whose keys begin with an inode number.
 fn key_of_ino(tag: u8, ino: Ino, rest: &[u8]) -> Vec<u8> {
     let mut key = Vec::with_capacity(9 + rest.len());
     key.push(tag);
@@ -339,6 +386,7 @@ fn key_of_ino(tag: u8, ino: Ino, rest: &[u8]) -> Vec<u8> {
     key
 }
 
+/// Returns the range of an inode's keys in a family.
 fn range_of_ino(tag: u8, ino: Ino) -> KeyRange {
     let to = match ino.0.checked_add(1) {
         Some(next) => key_of_ino(tag, Ino(next), &[]),
@@ -347,6 +395,7 @@ fn range_of_ino(tag: u8, ino: Ino) -> KeyRange {
     KeyRange { from: key_of_ino(tag, ino, &[]), to }
 }
 
+/// Returns the range of all keys of a family.
 fn family(tag: u8) -> KeyRange {
     KeyRange { from: vec![tag], to: vec![tag + 1] }
 }

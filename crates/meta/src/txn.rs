@@ -13,16 +13,22 @@ use std::fmt;
 /// fails with a conflict and the op is applied again. An op does not depend on what it reads with [`Txn::peek`], [`Txn::scan`]
 /// and [`Txn::last`], so these may read only records that change only together with a record that the op depends on.
 pub trait Txn {
-    /// Returns the record of a key and makes the op depend on it.
+    /// Returns the record of a key, `None` if there is none, and makes the op depend on the answer.
     fn get(&mut self, key: &[u8]) -> Result<Option<Value>, EngineError>;
 
-    /// Returns the record of a key. The op does not depend on it.
+    /// Returns the record of a key; `None` if there is none. The op does not depend on the answer.
     fn peek(&mut self, key: &[u8]) -> Result<Option<Value>, EngineError>;
 
-    /// Returns the first `limit` records of a range, ascending. The op does not depend on them.
+    /// Returns the first `limit` records of a range, in ascending order of their keys. The op does not depend on them.
     fn scan(&mut self, range: &KeyRange, limit: usize) -> Result<Vec<(Vec<u8>, Value)>, EngineError>;
 
-    /// Returns the last record of a range. The op does not depend on it.
+    /// Returns all records of a range that is empty for most inodes. The op may depend on that.
+    fn scan_sparse(&mut self, range: &KeyRange) -> Result<Vec<(Vec<u8>, Value)>, EngineError> {
+        self.scan(range, usize::MAX)
+    }
+
+    /// Returns the key and value of the last record of a range; `None` if the range is empty. The op does not depend on
+    /// it.
     fn last(&mut self, range: &KeyRange) -> Result<Option<(Vec<u8>, Value)>, EngineError>;
 
     /// Makes the op depend on the existence of the key, but not on its record.
@@ -37,7 +43,8 @@ pub trait Txn {
     /// Removes a record, if there is one.
     fn delete(&mut self, key: Vec<u8>);
 
-    /// Merges into a record. The op depends on the existence of the record, but not on its value.
+    /// Merges into a record. The op depends on the existence of the record, but not on its value. Fails if this
+    /// transaction has removed the record.
     fn merge(&mut self, key: Vec<u8>, merge: Merge) -> Result<(), EngineError>;
 }
 
@@ -47,6 +54,8 @@ pub struct Staged<'r, R: Reader + ?Sized> {
     reads: BTreeMap<Vec<u8>, Read>,
     present: BTreeSet<Vec<u8>>,
     empty: BTreeSet<KeyRange>,
+    /// Whether ranges that are probably empty are not read. The commit fails with a conflict if one is not.
+    is_optimistic: bool,
     writes: BTreeMap<Vec<u8>, Write>,
     /// The writes that the current op has replaced, oldest first.
     undo: Vec<(Vec<u8>, Option<Write>)>,
@@ -56,11 +65,13 @@ pub struct Staged<'r, R: Reader + ?Sized> {
 /// The result of the first read of a key from the base.
 #[derive(Debug, Clone)]
 struct Read {
+    /// The record; `None` if there was none.
     found: Option<Versioned>,
     /// Whether an op depends on the record.
     is_condition: bool,
 }
 
+/// A buffered write to one key.
 #[derive(Debug, Clone)]
 enum Write {
     Put(Value),
@@ -76,6 +87,7 @@ impl<'r, R: Reader + ?Sized> Staged<'r, R> {
             reads: BTreeMap::new(),
             present: BTreeSet::new(),
             empty: BTreeSet::new(),
+            is_optimistic: false,
             writes: BTreeMap::new(),
             undo: Vec::new(),
             ops: Vec::new(),
@@ -84,11 +96,21 @@ impl<'r, R: Reader + ?Sized> Staged<'r, R> {
 
     /// Reads records that ops will read, together. Does not make an op depend on them.
     pub fn read_ahead(&mut self, keys: Vec<Vec<u8>>) -> Result<(), EngineError> {
+        let keys: Vec<_> = keys.into_iter().filter(|key| !self.reads.contains_key(key)).collect();
         let found = self.base.multi_get(&keys)?;
         for (key, found) in keys.into_iter().zip(found) {
             self.reads.entry(key).or_insert(Read { found, is_condition: false });
         }
         Ok(())
+    }
+
+    /// Assumes that keys have no records, and that ranges that are probably empty are. This saves reads across a network. The conditions of
+    /// the commit check it.
+    pub fn assume_absent(&mut self, keys: Vec<Vec<u8>>) {
+        self.is_optimistic = true;
+        for key in keys {
+            self.reads.entry(key).or_insert(Read { found: None, is_condition: false });
+        }
     }
 
     /// Keeps the writes of the op that was just applied, and adds the op to the commit.
@@ -135,6 +157,8 @@ impl<'r, R: Reader + ?Sized> Staged<'r, R> {
         commit
     }
 
+    /// Returns the value of a key with the writes so far. With `is_condition`, the commit requires that the record has
+    /// not changed.
     fn read(&mut self, key: &[u8], is_condition: bool) -> Result<Option<Value>, EngineError> {
         let merge = match self.writes.get(key) {
             Some(Write::Put(value)) => return Ok(Some(value.clone())),
@@ -148,6 +172,7 @@ impl<'r, R: Reader + ?Sized> Staged<'r, R> {
         }
     }
 
+    /// Returns the record of a key as it was before the transaction.
     fn read_base(&mut self, key: &[u8], is_condition: bool) -> Result<Option<&Versioned>, EngineError> {
         if !self.reads.contains_key(key) {
             let found = self.base.get(key)?;
@@ -159,13 +184,25 @@ impl<'r, R: Reader + ?Sized> Staged<'r, R> {
         }))
     }
 
+    /// Makes the op depend on a range being empty apart from its own writes, instead of reading it.
+    fn assume_empty(&mut self, range: &KeyRange) {
+        if self.is_optimistic {
+            self.empty.insert(range.clone());
+        }
+    }
+
+    /// Adds a write, which [`Staged`] can undo if its op fails.
     fn write(&mut self, key: Vec<u8>, write: Write) {
         let before = self.writes.insert(key.clone(), write);
         self.undo.push((key, before));
     }
 
-    /// Scans the base and leaves out keys that this transaction has written. Returns at least `limit` rows if there are as many.
+    /// Scans the base and leaves out keys that this transaction has written. Returns at least `limit` rows if there are
+    /// as many, so the caller has to cut the rest off.
     fn scan_base(&self, range: &KeyRange, limit: usize) -> Result<Vec<(Vec<u8>, Versioned)>, EngineError> {
+        if self.is_optimistic && self.empty.contains(range) {
+            return Ok(Vec::new());
+        }
         let written = self.writes.range(range.from.clone()..range.to.clone()).count();
         let (from, to) = range.bounds();
         let mut rows = self.base.scan(from, to, limit.saturating_add(written))?;
@@ -198,6 +235,11 @@ impl<R: Reader + ?Sized> Txn for Staged<'_, R> {
         Ok(rows)
     }
 
+    fn scan_sparse(&mut self, range: &KeyRange) -> Result<Vec<(Vec<u8>, Value)>, EngineError> {
+        self.assume_empty(range);
+        self.scan(range, usize::MAX)
+    }
+
     fn last(&mut self, range: &KeyRange) -> Result<Option<(Vec<u8>, Value)>, EngineError> {
         let mut range = range.clone();
         loop {
@@ -225,6 +267,7 @@ impl<R: Reader + ?Sized> Txn for Staged<'_, R> {
     }
 
     fn require_empty(&mut self, range: &KeyRange) -> Result<bool, EngineError> {
+        self.assume_empty(range);
         let empty = self.scan(range, 1)?.is_empty();
         if empty {
             self.empty.insert(range.clone());

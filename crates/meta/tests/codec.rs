@@ -1,14 +1,16 @@
 //! The persistent format: golden bytes, round trips, invalid and damaged bytes.
 
 use crate::strategies;
+use bytes::Bytes;
 use meta::codec::{
-    DecodeError, HeadRecord, InodeRecord, decode_dentry, decode_extent, decode_head, decode_inode,
-    decode_log_record, decode_number, decode_op, decode_quota, encode_dentry, encode_extent, encode_head,
-    encode_inode, encode_log_record, encode_number, encode_op, encode_quota,
+    DecodeError, HeadRecord, InodeRecord, decode_batch, decode_dentry, decode_extent, decode_head,
+    decode_inode, decode_log_record, decode_number, decode_op, decode_quota, decode_refused_op, encode_batch,
+    encode_dentry, encode_extent, encode_head, encode_inode, encode_log_record, encode_number, encode_op,
+    encode_quota, encode_refused_op,
 };
 use meta::{
-    Content, Dentry, Effect, Extent, Ino, Inode, Kind, Limits, Merge, Moment, Name, Op, OpContext, OpRecord,
-    Origin, Quota, Refreshed, RenameHow, Seqno, Stored, Usage,
+    Batch, BatchOutcome, Content, Dentry, Effect, Extent, Ino, Inode, Kind, Limits, Merge, Moment, Name, Op,
+    OpContext, OpRecord, Origin, Quota, Refreshed, RefusedOp, RenameHow, Seqno, Stored, Usage,
 };
 use proptest::prelude::*;
 use store::{ETag, ObjectKey, Timestamp};
@@ -107,6 +109,11 @@ fn records_have_their_golden_bytes() {
     let unlink = Op::Unlink { parent: Ino(1), name: Name::new(b"a").unwrap(), keep: true };
     let effect = Effect { inode: Some(Ino(9)), other: Some(Ino(300)), refreshed: Refreshed::Nothing };
     let unlink = OpRecord { context: OpContext { origin: Origin::FrontEnd, ..context }, op: unlink, effect };
+    let (began, at_beginning) = (Timestamp(5), Moment { mount: 3, nanos: 4 });
+    let open = Batch { dir: Ino(7), lease: Ino(300)..Ino(304), began, at: at_beginning, outcome: None };
+    let outcome = BatchOutcome { merged: Timestamp(10), accepted: 5, refused: 1 };
+    let merged = Batch { outcome: Some(outcome), ..open.clone() };
+    let refused = RefusedOp { op: Bytes::from_static(&[1, 16]), why: "why".into(), kept: Some(Ino(300)) };
     let golden = [
         (encode_dentry(Dentry { ino: Ino(300), kind: Kind::Symlink }), "0102ac02"),
         (
@@ -124,6 +131,17 @@ fn records_have_their_golden_bytes() {
         (encode_quota(&Quota { limits, used: Usage { bytes: 300, files: 2 } }), "010180804000ac0202"),
         (encode_op(&Op::AwaitExport { ino: Ino(300) }), "0116ac02"),
         (encode_op(&Op::Exported { ino: Ino(300), change: 2 }), "0117ac0202"),
+        (encode_batch(&open), "0107ac02b0020a030400"),
+        (
+            encode_op(&Op::SetBatch { id: open.id(), record: Some(merged) }),
+            "0118ac020107ac02b0020a030401140501",
+        ),
+        (encode_op(&Op::SetBatch { id: open.id(), record: None }), "0118ac0200"),
+        (encode_refused_op(&refused), "010201100377687901ac02"),
+        (
+            encode_op(&Op::SetRefusedOp { batch: open.id(), index: 9, record: Some(refused.clone()) }),
+            "0119ac0209010201100377687901ac02",
+        ),
         (encode_op(&rename), "0107010161ac0201620201"),
         (encode_op(&splice), "011109020005ac02b60201ac020a0001026b2f00036f646401017600b60200"),
         (encode_log_record(&purge), "030102ac02e8076400011005"),
@@ -150,6 +168,8 @@ fn records_have_their_golden_bytes() {
         assert_eq!(hex(&bytes), expected);
     }
     assert_eq!(decode_inode(Ino(42), &encode_inode(&file())).unwrap().inode, file());
+    assert_eq!(decode_batch(&encode_batch(&open)), Ok(open));
+    assert_eq!(decode_refused_op(&encode_refused_op(&refused)), Ok(refused));
 }
 
 /// `Create` had no umask in version 1, which is read as a umask of 0.

@@ -13,7 +13,7 @@ use proptest::test_runner::TestRunner;
 use std::fmt;
 use std::ops::Bound;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 
 /// An engine that calls a function before each read or commit, with the number of calls since `begin`.
@@ -59,10 +59,6 @@ impl<F: Fn(usize) + Send + Sync> Reader for HookedEngine<F> {
 }
 
 impl<F: Fn(usize) + Send + Sync> Engine for HookedEngine<F> {
-    fn snapshot(&self) -> Arc<dyn Reader> {
-        self.0.snapshot()
-    }
-
     fn snapshot_with_head(&self) -> Result<(Arc<dyn Reader>, Seqno), EngineError> {
         self.0.snapshot_with_head()
     }
@@ -249,6 +245,42 @@ fn conflicting_ops_in_a_directory_are_atomic() {
     }
 }
 
+/// The inode numbers that the numbers of generated ops stand for. Each created inode gets a number of its own, as from the allocator:
+/// ops rely on it that the number of a removed directory is never that of a file.
+struct Numbers {
+    current: Vec<AtomicU64>,
+    next: AtomicU64,
+}
+
+impl Numbers {
+    fn new() -> Self {
+        let current = (0..=strategies::INO_MAX).map(AtomicU64::new).collect();
+        Self { current, next: AtomicU64::new(strategies::INO_MAX + 1) }
+    }
+
+    /// Commits a generated op with the inode numbers that its numbers stand for.
+    fn commit(
+        &self,
+        namespace: &Namespace,
+        context: &OpContext,
+        mut op: Op,
+    ) -> Result<meta::Applied, FsError> {
+        let (created, existing) = strategies::numbers(&mut op);
+        for ino in existing {
+            ino.0 = self.current[ino.0 as usize].load(Ordering::SeqCst);
+        }
+        let created = created.map(|ino| {
+            let fresh = self.next.fetch_add(1, Ordering::SeqCst);
+            (std::mem::replace(&mut ino.0, fresh), fresh)
+        });
+        let result = namespace.commit(context, &op);
+        if let (Ok(_), Some((number, fresh))) = (&result, created) {
+            self.current[number as usize].store(fresh, Ordering::SeqCst);
+        }
+        result
+    }
+}
+
 /// Ops of several threads are equivalent to a serial execution in the order of the log: a replay gives the same tables.
 #[test]
 fn threads_keep_the_invariants() {
@@ -257,20 +289,25 @@ fn threads_keep_the_invariants() {
         let engine = engine();
         let namespace =
             Namespace::new(HookedEngine::new(&engine, |_| thread::yield_now()), &CONTEXT).unwrap();
+        for op in strategies::prelude() {
+            namespace.commit(&CONTEXT, &op).unwrap();
+        }
+        let numbers = Numbers::new();
         for _ in 0..4 {
             let sequences: Vec<_> =
                 (0..4).map(|_| strategies::sequence(200).new_tree(&mut runner).unwrap().current()).collect();
             thread::scope(|scope| {
                 for sequence in sequences {
-                    let namespace = &namespace;
+                    let (namespace, numbers) = (&namespace, &numbers);
                     scope.spawn(move || {
                         for (context, op) in sequence {
-                            let result = namespace.commit(&context, &op);
+                            let what = format!("{op:?}");
+                            let result = numbers.commit(namespace, &context, op);
                             let failed = matches!(
                                 result,
                                 Err(FsError::Corrupt(_) | FsError::Engine(_) | FsError::Conflict)
                             );
-                            assert!(!failed, "{op:?}: {result:?}");
+                            assert!(!failed, "{what}: {result:?}");
                         }
                     });
                 }

@@ -114,6 +114,28 @@ fn an_object_is_released_with_its_last_extent() {
     assert_eq!(released(Op::Purge { ino }).len(), 12);
 }
 
+/// Two extents at the path key may be in two states of the object there. The inode kept the first one after its extent was replaced.
+#[test]
+fn the_summary_names_the_first_extent_at_the_path_key() {
+    let fs = Fixture::new();
+    let ino = fs.file(Ino::ROOT, "f");
+    let at_path = |version: &str| Stored { key: None, version: Some(version.into()), ..stored("unused") };
+    let mut content: Vec<_> = (0..9).map(|number| chunk(number, &format!("chunk-{number}"))).collect();
+    content[1].object = at_path("v1");
+    content[4].object = at_path("v2");
+    fs.apply(Op::Publish { ino, base: None, content, size_bytes: 9 * CHUNK, mtime: None }).unwrap();
+    let object_after = |extent| {
+        let inode = fs.apply(splice(ino, extent, 9 * CHUNK)).unwrap().inode.unwrap();
+        let Content::Rows(summary) = inode.content else { panic!("no rows") };
+        summary.object
+    };
+    let start = Extent { offset: CHUNK, len: 9, ..chunk(0, "start") };
+    assert_eq!(object_after(start), at_path("v1"), "the rest of the first one is left");
+    assert_eq!(object_after(chunk(7, "other")), at_path("v1"));
+    assert_eq!(object_after(chunk(1, "whole")), at_path("v2"));
+    assert_eq!(object_after(chunk(4, "last")), stored("chunk-0"), "none is at the path key");
+}
+
 /// Tables written by commit 77752b7 have inodes without a summary of their extent rows, and no use counts.
 #[test]
 fn a_record_without_summary_is_read_and_gets_one_when_the_content_changes() {

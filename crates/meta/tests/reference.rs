@@ -107,7 +107,8 @@ impl Reference {
                 self.nodes.get(ino).ok_or(FsError::NotFound)?;
                 Ok(Changed::default())
             }
-            Op::Exported { .. } => Ok(Changed::default()),
+            // The strategies draw no batches; `rules` tests them.
+            Op::Exported { .. } | Op::SetBatch { .. } | Op::SetRefusedOp { .. } => Ok(Changed::default()),
             Op::Link { ino, parent, name } => self.link(now, *ino, (*parent, name.clone())),
             Op::HandOn { ino, parent, name } => {
                 let primary_name = (*parent, name.clone());

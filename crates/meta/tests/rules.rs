@@ -3,8 +3,8 @@
 use crate::fixture::{Fixture, name};
 use crate::strategies::at;
 use meta::{
-    AttrChanges, Commit, Content, Engine, Extent, FsError, Ino, Kind, Moment, Observed, Op, RenameHow,
-    Stored, schema,
+    AttrChanges, Batch, BatchOutcome, Commit, Content, Engine, Extent, FsError, Ino, Kind, Moment, Observed,
+    Op, RefusedOp, RenameHow, Stored, namespace, schema,
 };
 use store::{ETag, Timestamp};
 
@@ -343,4 +343,34 @@ fn entries_are_paged_by_name() {
     fs.unlink(ROOT, "a b", false).unwrap();
     assert_eq!(page(Some("a b")), ["b", "c"], "the name of the cursor may have been removed");
     assert_eq!(page(Some("c")), ["\u{fc}"]);
+}
+
+#[test]
+fn a_batch_is_recorded_once_and_merged_once() {
+    let fs = Fixture::new();
+    let lease = Ino(300)..Ino(400);
+    let open = Batch { dir: ROOT, lease, began: Timestamp(5), at: Moment::default(), outcome: None };
+    let outcome = BatchOutcome { merged: Timestamp(9), accepted: 3, refused: 1 };
+    let (id, merged) = (open.id(), Batch { outcome: Some(outcome), ..open.clone() });
+    let set = |record: Option<&Batch>| fs.apply(Op::SetBatch { id, record: record.cloned() });
+    let refused = RefusedOp { op: vec![1].into(), why: "exists".into(), kept: None };
+    let refuse = |record: Option<&RefusedOp>| {
+        fs.apply(Op::SetRefusedOp { batch: id, index: 7, record: record.cloned() })
+    };
+    assert_eq!(set(Some(&merged)).unwrap_err(), FsError::NotFound);
+    assert_eq!(refuse(Some(&refused)).unwrap_err(), FsError::NotFound);
+    set(Some(&open)).unwrap();
+    assert_eq!(set(Some(&open)).unwrap_err(), FsError::Exists);
+    set(Some(&merged)).unwrap();
+    assert_eq!(set(Some(&merged)).unwrap_err(), FsError::Exists, "a batch is merged once");
+    refuse(Some(&refused)).unwrap();
+    let engine = &**fs.namespace.engine();
+    assert_eq!(namespace::read_batch(engine, id).unwrap(), Some(merged.clone()));
+    assert_eq!(namespace::read_batches(engine).unwrap(), [merged]);
+    assert_eq!(namespace::read_refused_ops(engine, id, 0, 10).unwrap(), [(7, refused)]);
+    assert_eq!(set(None).unwrap_err(), FsError::NotEmpty);
+    refuse(None).unwrap();
+    assert_eq!(refuse(None).unwrap_err(), FsError::NotFound);
+    set(None).unwrap();
+    assert_eq!(namespace::read_batches(engine).unwrap(), []);
 }

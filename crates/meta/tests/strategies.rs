@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use store::{ETag, ObjectKey, Timestamp};
 
 /// Highest inode number that ops refer to: the root, the inodes of the prelude, and inodes that `Create` and `Import` may create.
-const INO_MAX: u64 = 14;
+pub(crate) const INO_MAX: u64 = 14;
 
 /// Returns the ops that create the initial files: directories `a` (2), `a/b` (3) and `c` (4), files `d` (5), `a/c` (6) and `c/a` (7).
 pub(crate) fn prelude() -> Vec<Op> {
@@ -76,6 +76,32 @@ pub(crate) fn op() -> impl Strategy<Value = Op> {
         1 => (ino(), 1..4u64).prop_map(|(ino, change)| Op::Exported { ino, change }),
         1 => (ino(), observation_time()).prop_map(|(ino, atime)| Op::Accessed { ino, atime }),
     ]
+}
+
+/// Returns the inode number that an op creates, if it is an op that creates one, and those of existing inodes that it refers to.
+pub(crate) fn numbers(op: &mut Op) -> (Option<&mut Ino>, Vec<&mut Ino>) {
+    match op {
+        Op::Create { parent, ino, .. }
+        | Op::Import { parent, ino, .. }
+        | Op::CreateOrphan { parent, ino, .. } => (Some(ino), vec![parent]),
+        Op::Link { ino, parent, .. } | Op::HandOn { ino, parent, .. } => (None, vec![ino, parent]),
+        Op::Unlink { parent, .. }
+        | Op::Rmdir { parent, .. }
+        | Op::Vanish { parent, .. }
+        | Op::Evict { parent, .. } => (None, vec![parent]),
+        Op::Rename { from, to, .. } => (None, vec![&mut from.0, &mut to.0]),
+        Op::SetAttr { ino, .. }
+        | Op::SetXattr { ino, .. }
+        | Op::RemoveXattr { ino, .. }
+        | Op::Publish { ino, .. }
+        | Op::Splice { ino, .. }
+        | Op::Refresh { ino, .. }
+        | Op::Purge { ino }
+        | Op::AwaitExport { ino }
+        | Op::Exported { ino, .. }
+        | Op::Accessed { ino, .. } => (None, vec![ino]),
+        other => panic!("the strategies do not generate {other:?}"),
+    }
 }
 
 /// Generates inode numbers; low numbers, which exist, more often than high ones.

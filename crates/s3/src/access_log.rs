@@ -124,6 +124,7 @@ fn escaped(text: &str) -> String {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RequestFacts(Arc<Facts>);
 
+/// The facts of one request, each set once.
 #[derive(Debug, Default)]
 struct Facts {
     user: OnceLock<String>,

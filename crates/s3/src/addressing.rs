@@ -36,12 +36,12 @@ impl Target {
         self.key.as_deref()
     }
 
-    /// Returns an object in the target's bucket.
+    /// Returns the target that has another key in the same bucket.
     pub(crate) fn with_key(&self, key: &str) -> Self {
         Self { key: Some(key.to_owned()), ..self.clone() }
     }
 
-    /// Returns `InvalidBucketName` or `KeyTooLongError` for names that no bucket or object can have.
+    /// Fails with `InvalidBucketName` or `KeyTooLongError` for names that no bucket or object can have.
     pub(crate) fn check_names(&self) -> S3Result<()> {
         if self.bucket().is_some_and(|bucket| !s3s::path::check_bucket_name(bucket)) {
             return Err(s3_error!(InvalidBucketName));
@@ -52,7 +52,7 @@ impl Target {
         }
     }
 
-    /// Whether `s3s` has read the same target from a request.
+    /// Returns whether `s3s` has read the same target from a request.
     pub(crate) fn is_same(&self, path: &S3Path) -> bool {
         path.get_bucket_name() == self.bucket() && path.get_object_key() == self.key()
     }
@@ -65,7 +65,7 @@ impl Target {
         }
     }
 
-    /// Returns the URL of the bucket, as the client addressed it.
+    /// Returns the URL of the bucket, as the client addressed it; that of the endpoint if the request names no bucket.
     pub(crate) fn bucket_url(&self, headers: &HeaderMap, is_tls: bool) -> String {
         let scheme = if is_tls { "https" } else { "http" };
         let host = headers::text(headers, HOST).unwrap_or("localhost");
@@ -75,7 +75,7 @@ impl Target {
         }
     }
 
-    /// Returns the URI in path style.
+    /// Returns a request's URI in path style. Fails with `InvalidURI` if the result is no URI.
     pub(crate) fn to_path_style(&self, uri: &Uri) -> S3Result<Uri> {
         let Some(bucket) = self.bucket.as_deref().filter(|_| self.is_virtual_hosted) else {
             return Ok(uri.clone());
@@ -97,7 +97,8 @@ impl Domains {
         Ok(Self(domains.into()))
     }
 
-    /// Returns the bucket and key that a request names. `InvalidURI` if the path is not UTF-8.
+    /// Returns the bucket and key that a request names. Errors: `InvalidURI` if the path is not UTF-8, `InvalidRequest`
+    /// for a repeated Host header, `InvalidBucketName` if the host names no possible bucket.
     pub(crate) fn resolve(&self, head: &Parts) -> S3Result<Target> {
         let path = percent_encoding::percent_decode_str(head.uri.path()).decode_utf8();
         let path = path.map_err(|_| s3_error!(InvalidURI))?;

@@ -1,8 +1,8 @@
 //! Checks of the parameters by which a request authenticates (S3 API Reference, "Authenticating requests: AWS Signature
 //! Version 4").
 //!
-//! Everything but the signature is checked here: form, region, expiry, session token and the list of signed headers,
-//! so that errors tell clients what is wrong. `s3s` verifies the signatures.
+//! Checked here are form, region, expiry, session token and the list of signed headers, so that errors tell clients
+//! what is wrong. `s3s` checks the access key, the signature and the time of the request.
 
 use http::HeaderMap;
 use http::request::Parts;
@@ -30,7 +30,7 @@ const NOT_HASHES: [&str; 4] = [
     "STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER",
 ];
 
-/// The facts that signatures are checked against.
+/// The facts that authentication parameters are checked against.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SigningContext<'a> {
     pub(crate) region: &'a str,
@@ -63,7 +63,7 @@ pub(crate) fn check(head: &Parts, query: &Query, context: SigningContext<'_>) ->
     check_token(head, query, named_access_key(head, query).as_deref(), context.sessions)
 }
 
-/// Returns the access key in a request's credential, which need not be verified.
+/// Returns the access key in a request's credential, verified or not; `None` without a credential.
 pub(crate) fn named_access_key(head: &Parts, query: &Query) -> Option<String> {
     let header = headers::text(&head.headers, http::header::AUTHORIZATION);
     let credential = header.and_then(|text| text.split_once("Credential=")).map(|(_, rest)| rest);
@@ -164,8 +164,8 @@ fn check_payload_hash(headers: &HeaderMap) -> Result<(), S3Error> {
     Err(invalid_argument(message, "x-amz-content-sha256", text))
 }
 
-/// Checks that all `x-amz-` headers and the host are signed. The former change what a request does, the latter may name
-/// the bucket.
+/// Checks that the host and all `x-amz-` headers except `x-amz-content-sha256` are signed. The former change what a
+/// request does, the latter may name the bucket.
 fn check_signed_headers(headers: &HeaderMap, signed: &str) -> Result<(), S3Error> {
     let signed: Vec<String> = signed.split(';').map(str::to_ascii_lowercase).collect();
     let own = headers.keys().map(http::HeaderName::as_str);
@@ -263,7 +263,9 @@ pub(crate) struct Credential<'a> {
 
 /// A fault of a credential.
 pub(crate) struct CredentialFault {
+    /// The fault as an error message says it.
     pub(crate) text: String,
+    /// Whether the credential names another region.
     is_region: bool,
 }
 

@@ -17,7 +17,7 @@ use crate::policy::{self, AccessRequest, Effect, Policy};
 use crate::scope::{Caller, RequestScope};
 use crate::users::Role;
 
-/// Authorizes the requests of an endpoint.
+/// The authorization of an endpoint's requests.
 #[derive(Debug, Clone)]
 pub(crate) struct Authorizer(pub(crate) Arc<EndpointContext>);
 
@@ -52,7 +52,7 @@ impl Authorizer {
                     self.check_new_object(scope, headers).await?;
                 }
                 Subject::Upload => self.authorize_upload(scope, action).await?,
-                // Everybody signed in may try; each key is decided by `denied_deletions`.
+                // Every signed-in user may send the request; `denied_deletions` decides for each key.
                 Subject::EachKey if caller.user.is_some() => {}
                 Subject::EachKey => self.authorize(caller, action, bucket, Some("*")).await?,
                 Subject::CopySource | Subject::CopiedTags | Subject::RenameSource => {}
@@ -111,8 +111,9 @@ impl Authorizer {
         Ok(self.authorize(&scope.caller, "s3:GetObject", Some(name), Some("*")).await.is_ok())
     }
 
-    /// Returns `AccessDenied` unless the caller may perform `action` on a bucket or an object.
-    async fn authorize(
+    /// Fails with `AccessDenied` unless the caller may perform `action` on a bucket or, with `key`, an object. Fails with
+    /// another error if the bucket's policy, owner or ACL cannot be read.
+    pub(crate) async fn authorize(
         &self,
         caller: &Caller,
         action: &str,
@@ -145,7 +146,7 @@ impl Authorizer {
         }
     }
 
-    /// Whether the bucket exists and belongs to the user.
+    /// Returns whether the bucket exists and belongs to the user.
     async fn is_owner(&self, user: Option<&str>, bucket: Option<&str>) -> S3Result<bool> {
         let (Some(user), Some(bucket)) = (user, bucket) else { return Ok(false) };
         match self.0.open_bucket(bucket).await {
@@ -154,13 +155,14 @@ impl Authorizer {
         }
     }
 
-    /// Whether the list of users assigns the bucket to the user. The bucket need not exist yet.
+    /// Returns whether the list of users assigns the bucket to the user. The bucket need not exist yet.
     fn is_assigned(&self, user: Option<&str>, bucket: Option<&str>) -> bool {
         let (Some(user), Some(bucket)) = (user, bucket) else { return false };
         self.0.users.assigned_owner(bucket).is_some_and(|owner| owner == user)
     }
 
-    /// Returns `AccessDenied` if the bucket has another owner than the request expects (`x-amz-expected-bucket-owner`).
+    /// Fails with `AccessDenied` if the bucket has another owner than the request expects
+    /// (`x-amz-expected-bucket-owner`).
     async fn check_expected_owner(&self, bucket: Option<&str>, wanted: Option<&HeaderValue>) -> S3Result<()> {
         let (Some(wanted), Some(bucket)) = (wanted, bucket) else { return Ok(()) };
         // The operation itself reports a missing bucket.
@@ -246,6 +248,7 @@ impl Authorizer {
         }
     }
 
+    /// Fails unless the caller may do `action` to the source of a copy.
     async fn authorize_copy_source(
         &self,
         scope: &RequestScope,
@@ -290,7 +293,7 @@ impl Authorizer {
     }
 }
 
-/// Whether a copy gets the tags of its request instead of those of its source.
+/// Returns whether a copy gets the tags of its request instead of those of its source.
 fn replaces_tags(headers: &HeaderMap) -> bool {
     let mut directives = headers.get_all("x-amz-tagging-directive").iter();
     matches!((directives.next(), directives.next()), (Some(only), None) if only.as_bytes() == b"REPLACE")

@@ -38,9 +38,11 @@ pub(crate) struct BodyReader {
     /// A piece that was read ahead to find out whether the body goes on.
     lookahead: Option<Bytes>,
     digests: Option<Digests>,
+    /// Bytes still to be read from `body`; `None` if the request does not declare the length.
     remaining: Option<u64>,
+    /// Bytes read so far.
     len: u64,
-    /// The client whose share of memory the body uses; `None` for a body that comes from a store.
+    /// The client whose share of memory the body uses, also if it is that of an object that the client copies.
     admitted: Option<AdmittedClient>,
 }
 
@@ -63,7 +65,8 @@ impl BodyReader {
         }
     }
 
-    /// Acquires memory for a part of the body, or for the buffers of a store that takes a stream.
+    /// Acquires memory for a part of the body, or for the buffers of a store that takes a stream; at least
+    /// [`STREAM_BYTES`].
     async fn acquire_part(&self, bytes: u64) -> S3Result<Option<Permit>> {
         match &self.admitted {
             Some(admitted) => admitted.acquire_part(bytes.max(STREAM_BYTES)).await,
@@ -77,7 +80,8 @@ impl BodyReader {
         self.remaining.map_or(bytes_max, |remaining| (remaining + lookahead).min(bytes_max))
     }
 
-    /// Returns the next piece, which is not empty; `None` at the end.
+    /// Returns the next piece, which is not empty; `None` at the end. Fails with `IncompleteBody` if the body has
+    /// another length than declared.
     async fn next(&mut self) -> S3Result<Option<Bytes>> {
         if let Some(piece) = self.lookahead.take() {
             return Ok(Some(piece));
@@ -99,6 +103,7 @@ impl BodyReader {
         }
     }
 
+    /// Counts a piece of the body and adds it to the digests. Fails if the body is longer than announced.
     fn account(&mut self, piece: Bytes) -> S3Result<Bytes> {
         let len = piece.len() as u64;
         if let Some(remaining) = &mut self.remaining {
@@ -137,13 +142,13 @@ impl BodyReader {
         Ok(self.lookahead.is_none())
     }
 
-    /// Verifies that the body is as declared, and returns its digests.
+    /// Verifies the digests that the client declared for the body, and returns the computed ones.
     fn finish(&mut self) -> S3Result<BodyDigest> {
         self.digests.take().map_or(Ok(BodyDigest::default()), Digests::finish)
     }
 }
 
-/// Buffered bytes of a body, and the permit for the memory they take.
+/// Buffered bytes of a body, and the permit for their memory; `None` if the memory is not accounted.
 struct BufferedPart {
     bytes: Payload,
     permit: Option<Permit>,
@@ -269,6 +274,7 @@ async fn send(upload: &dyn Multipart, number: u32, part: BufferedPart) -> store:
     Ok(())
 }
 
+/// Adds a checksum to the attributes that an object is stored with.
 pub(crate) fn with_checksum(mut attributes: Attributes, checksum: Option<&Checksum>) -> Attributes {
     if let Some(checksum) = checksum {
         attributes.user.insert(CHECKSUM.to_owned(), checksum.to_text());
@@ -366,6 +372,7 @@ pub(crate) fn object_body(body: BoxStream<'static, store::Result<Bytes>>, len: u
 /// A response body that knows its length, so that the response has a Content-Length.
 struct ObjectBody {
     body: BoxStream<'static, store::Result<Bytes>>,
+    /// Bytes that are still to be sent.
     remaining: u64,
 }
 

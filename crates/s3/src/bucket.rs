@@ -17,7 +17,7 @@ pub(crate) struct Bucket {
 }
 
 impl Bucket {
-    /// Returns the bucket's multipart uploads, or `NotImplemented`.
+    /// Returns the bucket's multipart uploads. Fails with `NotImplemented` if its store has none.
     pub(crate) fn uploads(&self) -> S3Result<&dyn Uploads> {
         self.store.uploads().ok_or_else(|| not_implemented("A multipart upload"))
     }
@@ -26,7 +26,7 @@ impl Bucket {
         self.store.settings().ok_or_else(|| not_implemented("A setting of this bucket"))
     }
 
-    /// Returns a setting of the bucket as text.
+    /// Returns a setting of the bucket as it is stored; `None` if it is not set, or if the store has no settings.
     pub(crate) async fn text(&self, name: &str) -> S3Result<Option<Bytes>> {
         match self.store.settings() {
             Some(settings) => settings.get(name).await.map_err(from_store),
@@ -38,7 +38,8 @@ impl Bucket {
         self.settings()?.set(name, value).await.map_err(from_store)
     }
 
-    /// Returns a setting of the bucket, parsed from JSON.
+    /// Returns a setting of the bucket, parsed from JSON; `None` if it is not set. Fails with `InternalError` if it
+    /// cannot be parsed.
     pub(crate) async fn setting<T: DeserializeOwned>(&self, name: &str) -> S3Result<Option<T>> {
         let Some(text) = self.text(name).await? else { return Ok(None) };
         let read = serde_json::from_slice(&text);
@@ -55,7 +56,7 @@ impl Bucket {
     }
 }
 
-/// Parses the key of a request.
+/// Parses the key of a request. Errors: `KeyTooLongError`, `InvalidArgument` for an empty key.
 pub(crate) fn key(text: &str) -> S3Result<ObjectKey> {
     ObjectKey::try_from(text).map_err(|error| match error {
         store::InvalidKey::TooLong(_) => s3_error!(KeyTooLongError, "Your key is too long"),

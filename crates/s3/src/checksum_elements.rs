@@ -7,6 +7,7 @@
 
 use crate::checksums::Algorithm;
 
+/// The element in which the value of an unknown checksum is passed through `s3s`.
 const CARRIER: &str = "ChecksumSHA256";
 
 /// Rewrites a request document: unknown checksum elements become carrier elements.

@@ -90,12 +90,12 @@ impl Algorithm {
         }
     }
 
-    /// Whether the checksum of a whole object can be computed from the checksums of its parts.
+    /// Returns whether the checksum of a whole object can be computed from the checksums of its parts.
     pub(crate) fn can_be_full_object(self) -> bool {
         matches!(self, Self::Crc32 | Self::Crc32c | Self::Crc64Nvme)
     }
 
-    /// Whether S3 has a composite checksum of this algorithm.
+    /// Returns whether S3 has a composite checksum of this algorithm.
     pub(crate) fn can_be_composite(self) -> bool {
         self != Self::Crc64Nvme
     }
@@ -162,14 +162,14 @@ impl Hasher {
     }
 }
 
-/// A verified checksum of an object or a part.
+/// A checksum of an object or a part.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Checksum {
     pub(crate) algorithm: Algorithm,
     /// The checksum in base64. A composite one ends in `-` and the number of parts.
     pub(crate) value: String,
     pub(crate) is_composite: bool,
-    /// A second checksum of the same bytes.
+    /// A further checksum of the same bytes, which may have an extra one in turn.
     pub(crate) extra: Option<Box<Self>>,
 }
 
@@ -179,7 +179,7 @@ impl Checksum {
         Self { algorithm, value, is_composite: false, extra: None }
     }
 
-    /// Returns the checksum that is kept with an object.
+    /// Returns the checksum that is kept with an object, if one is.
     pub(crate) fn of_object(meta: &ObjectMeta) -> Option<Self> {
         Self::from_text(meta.attributes.user.get(CHECKSUM)?)
     }
@@ -242,7 +242,8 @@ impl Checksum {
         dto::ChecksumType::from_static(kind)
     }
 
-    /// Returns the composite checksum: the checksum of the parts' concatenated digests, with their number.
+    /// Returns the composite checksum: the checksum of the parts' concatenated digests, with their number. `None` if a
+    /// part's checksum is composite itself or not base64.
     pub(crate) fn composite<'a>(algorithm: Algorithm, parts: impl Iterator<Item = &'a Self>) -> Option<Self> {
         let (mut digests, mut count) = (Vec::new(), 0);
         for part in parts {
@@ -253,7 +254,8 @@ impl Checksum {
         Some(Self { is_composite: true, ..Self::new(algorithm, value) })
     }
 
-    /// Returns the checksum of concatenated parts of the given lengths. `None` unless the algorithm is a CRC.
+    /// Returns the checksum of concatenated parts of the given lengths. `None` unless the algorithm is a CRC and there
+    /// are parts with checksums of it.
     pub(crate) fn concatenated(algorithm: Algorithm, parts: &[(Self, u64)]) -> Option<Self> {
         let crc = match algorithm {
             Algorithm::Crc32 => CrcAlgorithm::Crc32IsoHdlc,
@@ -274,7 +276,7 @@ impl Checksum {
     }
 }
 
-/// Sets the five checksum fields of an `s3s` output.
+/// Sets the field for a checksum's algorithm in an `s3s` output, which has fields for five algorithms.
 macro_rules! show_checksum {
     ($output:expr, $checksum:expr) => {
         if let Some(checksum) = $checksum.as_ref() {
@@ -294,7 +296,8 @@ macro_rules! show_checksum {
 }
 pub(crate) use show_checksum;
 
-/// Like [`show_checksum`], for documents: a checksum without an element is carried by SHA-256's.
+/// Sets the field for a checksum's algorithm in a value that becomes a document. The field of SHA-256 carries a
+/// checksum that `s3s` has no element for.
 macro_rules! write_checksum {
     ($output:expr, $checksum:expr) => {
         $crate::checksums::show_checksum!($output, $checksum);
@@ -322,8 +325,8 @@ pub(crate) use given_checksums;
 /// The contents of the five checksum fields.
 pub(crate) type ChecksumFields = Vec<(Algorithm, Option<String>)>;
 
-/// Returns the only checksum given. `InvalidRequest` if there are several, or if the value is no digest of its
-/// algorithm.
+/// Returns the only checksum given; `None` if none is. `InvalidRequest` if there are several, or if the value is no
+/// digest of its algorithm.
 pub(crate) fn single_checksum(given: ChecksumFields) -> S3Result<Option<(Algorithm, String)>> {
     let mut found = given.into_iter().filter_map(|(algorithm, value)| Some((algorithm, value?)));
     let Some((algorithm, value)) = found.next() else { return Ok(None) };
@@ -356,8 +359,8 @@ pub(crate) fn invalid_checksum(algorithm: Algorithm) -> S3Error {
     invalid_header(&algorithm.header())
 }
 
-/// Returns the checksums of the fields and of all headers. `s3s` parses only some of the headers, and none that is
-/// empty.
+/// Returns the checksums of the fields and of all headers; a header takes precedence over the field of its algorithm.
+/// `s3s` parses only some of the headers, and none that is empty.
 pub(crate) fn with_headers(mut given: ChecksumFields, headers: &http::HeaderMap) -> ChecksumFields {
     let text = |algorithm: Algorithm| Some(headers.get(algorithm.header())?.to_str().ok()?.to_owned());
     given.retain(|(algorithm, _)| text(*algorithm).is_none());
@@ -365,7 +368,7 @@ pub(crate) fn with_headers(mut given: ChecksumFields, headers: &http::HeaderMap)
     given
 }
 
-/// Like [`single_checksum`], for fields and headers together.
+/// Does what [`single_checksum`] does, for fields and headers together.
 pub(crate) fn single_checksum_with_headers(
     given: ChecksumFields,
     headers: &http::HeaderMap,
@@ -415,7 +418,7 @@ pub(crate) struct BodyDigest {
 impl BodyDigest {
     /// Returns the checksums to keep with a part: its own, and its MD5.
     pub(crate) fn into_part_checksum(self) -> Option<Checksum> {
-        let md5 = self.etag.and_then(|etag| unhex(etag.as_str()));
+        let md5 = self.etag.and_then(|etag| store::unhex(etag.as_str()));
         match (self.checksum, md5) {
             (Some(checksum), Some(md5)) => Some(checksum.and_md5(md5)),
             (checksum, md5) => checksum.or(md5.map(|md5| Checksum::new(Algorithm::Md5, encode(&md5)))),
@@ -450,7 +453,7 @@ impl Digests {
         Ok(Self { declared, md5, algorithm, hasher, extra: None })
     }
 
-    /// Also computes the MD5 if the client did not declare one.
+    /// Makes the digests include an MD5, even if the client did not declare one.
     pub(crate) fn with_md5(mut self) -> Self {
         self.md5.get_or_insert_with(|| Md5 { digest: crypto::Md5::new(), declared: None });
         self
@@ -461,7 +464,7 @@ impl Digests {
         self.md5 = self.md5.take().filter(|md5| md5.declared.is_some());
     }
 
-    /// Also computes a checksum of another algorithm.
+    /// Makes the digests include a checksum of a further algorithm.
     pub(crate) fn with_extra(mut self, algorithm: Algorithm) -> Self {
         self.extra = (self.algorithm != Some(algorithm)).then(|| (algorithm, algorithm.hasher()));
         self
@@ -479,13 +482,14 @@ impl Digests {
         }
     }
 
-    /// Returns the checksum that was declared before the body.
+    /// Returns the checksum that the client declared before the body, which need not be right.
     pub(crate) fn declared(&self) -> Option<Checksum> {
         let (algorithm, value) = self.declared.checksum.clone()?;
         Some(Checksum::new(algorithm, value))
     }
 
-    /// Verifies the body's digests against the declared ones. `BadDigest` if they differ.
+    /// Verifies the body's digests against the declared ones, and returns the computed ones. Errors: `BadDigest` if
+    /// they differ, `InvalidRequest` for a malformed trailer.
     pub(crate) fn finish(self) -> S3Result<BodyDigest> {
         let etag = self.md5.map(Md5::finish).transpose()?;
         let (Some(algorithm), Some(hasher)) = (self.algorithm, self.hasher) else {
@@ -509,7 +513,7 @@ impl Digests {
 }
 
 impl Md5 {
-    /// Verifies the MD5 and returns it as an etag.
+    /// Verifies the MD5 if one was declared, and returns the computed one as an etag.
     fn finish(self) -> S3Result<ETag> {
         let found = self.digest.finalize();
         if let Some(declared) = self.declared.filter(|declared| *declared != found.as_slice()) {
@@ -557,22 +561,17 @@ fn bad_md5(declared: &[u8], found: &[u8]) -> S3Error {
     with_details(error, &[("CalculatedDigest", &encode(found)), ("ExpectedDigest", &hex(declared))])
 }
 
-/// S3 ignores the unused low bits of the last base64 character of an MD5.
+/// The base64 of a Content-MD5: like S3, it ignores the unused low bits of the last character.
 const MD5_CODE: base64::engine::GeneralPurpose = base64::engine::GeneralPurpose::new(
     &base64::alphabet::STANDARD,
     base64::engine::general_purpose::PAD.with_decode_allow_trailing_bits(true),
 );
 
-fn unhex(text: &str) -> Option<Vec<u8>> {
-    let pairs = text.as_bytes().chunks(2);
-    pairs.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()).collect()
-}
-
 pub(crate) fn encode(bytes: &[u8]) -> String {
     base64::engine::general_purpose::STANDARD.encode(bytes)
 }
 
-/// Decodes standard base64 with padding.
+/// Decodes standard base64 with padding; `None` if the text is anything else.
 pub(crate) fn decode(text: &str) -> Option<Vec<u8>> {
     base64::engine::general_purpose::STANDARD.decode(text).ok()
 }

@@ -45,7 +45,7 @@ pub(crate) struct Conditions {
 }
 
 impl Conditions {
-    /// Returns `PreconditionFailed` or `NotModified` (304) if the object does not satisfy the conditions.
+    /// Fails with `PreconditionFailed` or `NotModified` (304) if the object does not satisfy the conditions.
     pub(crate) fn check(&self, meta: &ObjectMeta) -> S3Result<()> {
         match self.verdict(meta) {
             Verdict::Holds => Ok(()),
@@ -54,7 +54,8 @@ impl Conditions {
         }
     }
 
-    /// Like [`Conditions::check`], for the source of a copy, where `NotModified` does not exist.
+    /// Fails with `PreconditionFailed` if the source of a copy does not satisfy the conditions. A copy has no
+    /// `NotModified`.
     pub(crate) fn check_source(&self, meta: &ObjectMeta) -> S3Result<()> {
         match self.verdict(meta) {
             Verdict::Holds => Ok(()),
@@ -62,6 +63,7 @@ impl Conditions {
         }
     }
 
+    /// Evaluates the conditions of a read, in the order of S3.
     fn verdict(&self, meta: &ObjectMeta) -> Verdict {
         let etag = &meta.object.etag;
         // S3 compares times in whole seconds.
@@ -87,13 +89,15 @@ impl Conditions {
     }
 }
 
+/// The result of the conditions: they hold, one fails, or the client has the object already.
 enum Verdict {
     Holds,
     Fails,
     Unchanged,
 }
 
-/// Returns the precondition of a write. S3 supports `If-None-Match: *` and `If-Match: etag`, and nothing else.
+/// Returns the precondition of a write. S3 supports `If-None-Match: *` and `If-Match: etag`; anything else is
+/// `NotImplemented`.
 pub(crate) fn write_precondition(
     if_match: Option<&ETagCondition>,
     if_none_match: Option<&ETagCondition>,
@@ -123,7 +127,8 @@ pub(crate) async fn refine_failure(
     }
 }
 
-/// Like [`write_precondition`], for requests whose conditions `s3s` does not parse.
+/// Returns the precondition of a write as [`write_precondition`] does, for requests whose conditions `s3s` does not
+/// parse.
 pub(crate) fn header_precondition(headers: &http::HeaderMap) -> S3Result<Precondition> {
     let text = |name: http::HeaderName| headers::text(headers, name);
     match (text(http::header::IF_MATCH), text(http::header::IF_NONE_MATCH)) {

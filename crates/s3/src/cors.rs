@@ -24,7 +24,7 @@ pub(crate) struct CorsRequest {
 }
 
 impl CorsRequest {
-    /// Parses a preflight (OPTIONS) request.
+    /// Parses a preflight (OPTIONS) request. Error: `BadRequest`.
     pub(crate) fn preflight(headers: &HeaderMap) -> S3Result<Self> {
         let text = |name: &HeaderName| headers::text(headers, name);
         let origin = text(&ORIGIN)
@@ -48,7 +48,7 @@ impl CorsRequest {
         Ok(Some(Self { origin, method: method.as_str().to_owned(), headers: requested_headers(headers)? }))
     }
 
-    /// Returns the CORS response headers by the first rule that allows the request.
+    /// Returns the CORS response headers by the first rule that allows the request; `None` if no rule does.
     pub(crate) fn response_headers(&self, configuration: &CORSConfiguration) -> Option<HeaderMap> {
         let rule = configuration.cors_rules.iter().find(|rule| self.is_allowed_by(rule))?;
         let mut headers = HeaderMap::new();
@@ -86,7 +86,7 @@ impl CorsRequest {
     }
 }
 
-/// Returns the headers that the browser wants to send.
+/// Returns the names of the headers that the browser wants to send, in lower case.
 fn requested_headers(headers: &HeaderMap) -> S3Result<Vec<String>> {
     let asked = headers.get(ACCESS_CONTROL_REQUEST_HEADERS).map(http::HeaderValue::as_bytes);
     let asked = String::from_utf8_lossy(asked.unwrap_or_default()).into_owned();
@@ -134,11 +134,12 @@ pub(crate) fn check(configuration: &CORSConfiguration) -> S3Result<()> {
     Ok(())
 }
 
+/// Returns whether a name is empty or can be that of a header.
 fn is_header(name: &str) -> bool {
     name.is_empty() || HeaderName::from_bytes(name.as_bytes()).is_ok()
 }
 
-/// Whether a text matches a pattern with at most one `*`.
+/// Returns whether a text matches a pattern with at most one `*`.
 fn is_like(pattern: &str, text: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == text,

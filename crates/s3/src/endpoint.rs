@@ -103,6 +103,24 @@ impl Endpoint {
         Self { access_log: Some(log), ..self }
     }
 
+    /// Returns the endpoint's users.
+    pub fn users(&self) -> &Users {
+        &self.context.users
+    }
+
+    /// Returns the region that all buckets report.
+    pub fn region(&self) -> &str {
+        &self.context.region
+    }
+
+    pub(crate) fn context(&self) -> &EndpointContext {
+        &self.context
+    }
+
+    pub(crate) fn authorizer(&self) -> &Authorizer {
+        &self.authorizer
+    }
+
     pub(crate) fn access_log(&self) -> Option<&AccessLog> {
         self.access_log.as_ref()
     }

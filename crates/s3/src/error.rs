@@ -33,7 +33,7 @@ pub(crate) fn from_store(error: StoreError) -> S3Error {
     S3Error::with_message(code, message)
 }
 
-/// Like [`from_store`], for calls in which only an upload can be missing: `NotFound` becomes `NoSuchUpload`.
+/// Converts an error of a store call in which only an upload can be missing: `NotFound` becomes `NoSuchUpload`.
 pub(crate) fn from_upload(error: StoreError) -> S3Error {
     match error {
         StoreError::NotFound(_) => no_such_upload(),
@@ -106,7 +106,7 @@ pub(crate) fn timed_out() -> S3Error {
     )
 }
 
-/// Returns the error for a body that ended early.
+/// Converts an error in reading a body: an S3 error stays as it is, any other means that the body ended early.
 pub(crate) fn body_error(error: StdError) -> S3Error {
     match error.downcast::<S3Error>() {
         Ok(error) => *error,

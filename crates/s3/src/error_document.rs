@@ -64,6 +64,7 @@ pub(crate) struct ErrorContext {
     /// The path of the request, in path style.
     pub(crate) resource: String,
     pub(crate) method: String,
+    /// The id of the upload that the request names.
     pub(crate) upload: Option<String>,
     /// The access key in the request's credential, which need not be verified.
     pub(crate) access_key: Option<String>,
@@ -104,6 +105,7 @@ impl ErrorContext {
     }
 }
 
+/// Returns details as XML elements.
 fn elements(details: &[(&str, &str)]) -> String {
     let mut xml = String::new();
     for (name, value) in details {
@@ -112,7 +114,7 @@ fn elements(details: &[(&str, &str)]) -> String {
     xml
 }
 
-/// Completes an error response with S3's message and detail elements.
+/// Completes an error response with S3's message and detail elements. Other responses stay unchanged.
 pub(crate) async fn complete(response: Response<Body>, context: &ErrorContext, id: &str) -> Response<Body> {
     if !(response.status().is_client_error() || response.status().is_server_error()) {
         return response;
@@ -144,16 +146,18 @@ pub(crate) async fn complete(response: Response<Body>, context: &ErrorContext, i
     Response::from_parts(head, Body::from(body))
 }
 
-fn document(code: &str, said: Option<&str>, details: &str, resource: &str, id: &str) -> String {
-    let said = said.map(|said| if said == "Request has expired" { "Request has expired." } else { said });
-    let message = message(code).or(said).unwrap_or_default();
+/// Returns the XML document of an error.
+fn document(code: &str, s3s_message: Option<&str>, details: &str, resource: &str, id: &str) -> String {
+    let given =
+        s3s_message.map(|given| if given == "Request has expired" { "Request has expired." } else { given });
+    let message = message(code).or(given).unwrap_or_default();
     format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>{code}</Code><Message>{message}</Message>{details}<Resource>{}</Resource><RequestId>{id}</RequestId><HostId>tenon</HostId></Error>",
         escaped(resource)
     )
 }
 
-/// Returns the raw text of an element that occurs once.
+/// Returns the raw text of the first element of this name.
 fn element<'x>(xml: &'x str, name: &str) -> Option<&'x str> {
     let (_, rest) = xml.split_once(&format!("<{name}>"))?;
     Some(rest.split_once(&format!("</{name}>"))?.0)

@@ -11,7 +11,8 @@ const TYPE: u32 = 0o170_000;
 const FILE: u32 = 0o100_000;
 const DIRECTORY: u32 = 0o040_000;
 
-/// Whether the headers make an object a set-user-id or set-group-id file, or anything but a regular file or directory.
+/// Returns whether the headers make an object a set-user-id or set-group-id file, or anything but a regular file or
+/// directory.
 pub(crate) fn is_special(headers: &HeaderMap) -> bool {
     let text =
         |name: &str| headers.get(format!("{PREFIX}{name}")).map(|value| value.to_str().unwrap_or("7777"));

@@ -19,7 +19,7 @@ const DEFAULT_TYPE: &str = "binary/octet-stream";
 const DIRECTORY_TYPE: &str = "application/x-directory";
 /// The name of the header that redirects website visitors of an object.
 pub(crate) const WEBSITE_REDIRECT: &str = "x-amz-website-redirect-location";
-/// S3's limit on the names and values of user metadata, in bytes.
+/// S3's limit on the names and values of an object's user metadata together, in bytes.
 const USER_BYTES_MAX: usize = 2048;
 const TAGS_MAX: usize = 10;
 const TAG_KEY_CHARS_MAX: usize = 128;
@@ -153,7 +153,7 @@ pub(crate) fn metadata(attributes: &Attributes) -> Option<dto::Metadata> {
     (!shown.is_empty()).then_some(shown)
 }
 
-/// Returns the `Expires` header of a new object.
+/// Returns the `Expires` header of a new object, verbatim; `None` if there is none.
 pub(crate) fn given_expires(headers: &HeaderMap) -> Option<String> {
     text(headers, EXPIRES).filter(|value| !value.is_empty()).map(str::to_owned)
 }
@@ -164,7 +164,7 @@ pub(crate) fn show_expires(headers: &mut HeaderMap, attributes: &Attributes) {
     headers.extend(expires.map(|expires| (http::header::EXPIRES, expires)));
 }
 
-/// Returns the value of a header, if it is text.
+/// Returns the value of a header; `None` if there is none, or if it is not visible ASCII.
 pub(crate) fn text(headers: &HeaderMap, name: impl AsHeaderName) -> Option<&str> {
     headers.get(name).and_then(|value| value.to_str().ok())
 }
@@ -283,7 +283,7 @@ fn checked_tags(pairs: Vec<(String, String)>, tags_max: usize) -> S3Result<Tags>
     Ok(tags)
 }
 
-/// Whether a text has only letters, digits and spaces of any script, and `+ - = . _ : / @` (S3 User Guide,
+/// Returns whether a text has only letters, digits and spaces of any script, and `+ - = . _ : / @` (S3 User Guide,
 /// "Categorizing your storage using tags").
 fn has_tag_chars(text: &str) -> bool {
     text.chars().all(|c| c.is_alphanumeric() || c.is_whitespace() || "+-=._:/@".contains(c))

@@ -11,6 +11,7 @@ pub(crate) struct IamAction {
     pub(crate) name: &'static str,
     /// The kind of resource that the action applies to.
     pub(crate) on: ResourceKind,
+    /// The least role that may perform the action where no policy decides.
     level: Level,
     /// The action that applies instead if the request names a version.
     of_version: Option<&'static str>,
@@ -26,14 +27,17 @@ enum Level {
 
 use Level::{Admin, Read, Write};
 
+/// Returns an action on objects.
 const fn on_object(name: &'static str, level: Level) -> IamAction {
     IamAction { name, on: ResourceKind::Object, level, of_version: None }
 }
 
+/// Returns an action on objects that has another name for a version of an object.
 const fn versioned(name: &'static str, level: Level, of_version: &'static str) -> IamAction {
     IamAction { name, on: ResourceKind::Object, level, of_version: Some(of_version) }
 }
 
+/// Returns an action on buckets.
 const fn on_bucket(name: &'static str, level: Level) -> IamAction {
     IamAction { name, on: ResourceKind::Bucket, level, of_version: None }
 }
@@ -105,12 +109,13 @@ pub(crate) fn find(name: &str) -> Option<&'static IamAction> {
     IAM_ACTIONS.iter().find(|action| action.name == name)
 }
 
-/// Returns the action on a version of an object.
+/// Returns the action that applies instead of `name` if the request names a version; `name` itself if there is no
+/// other.
 pub(crate) fn of_version(name: &'static str) -> &'static str {
     find(name).and_then(|action| action.of_version).unwrap_or(name)
 }
 
-/// Whether a role allows an action where no policy decides.
+/// Returns whether a role allows an action where no policy decides.
 pub(crate) fn role_allows(role: Role, name: &str) -> bool {
     let level_max = match role {
         Role::Admin => Admin,
@@ -121,7 +126,7 @@ pub(crate) fn role_allows(role: Role, name: &str) -> bool {
     find(name).map_or(Admin, |action| action.level) <= level_max
 }
 
-/// Whether a role sees all buckets. Other users see only their own.
+/// Returns whether a role sees all buckets. Other users see only their own.
 pub(crate) fn sees_all_buckets(role: Role) -> bool {
     role_allows(role, "s3:ListAllMyBuckets")
 }

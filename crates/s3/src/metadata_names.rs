@@ -13,7 +13,7 @@ pub(crate) const INITIATOR: &str = "tenon-initiator";
 /// The name that keeps the id of the upload that an object came from.
 pub(crate) const UPLOAD: &str = "tenon-upload";
 
-/// Whether a name belongs to metadata of the endpoint itself.
+/// Returns whether a name belongs to metadata of the endpoint itself.
 pub(crate) fn is_internal(name: &str) -> bool {
     [CHECKSUM, INITIATOR, PARTS, PART_CHECKSUMS, UPLOAD].contains(&name)
 }

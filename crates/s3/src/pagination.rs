@@ -21,6 +21,7 @@ pub(crate) struct PageRequest {
     /// Whether a common prefix that lies before `after` is listed if it has keys after `after`, as S3 does for
     /// `start-after`.
     pub(crate) includes_start_prefix: bool,
+    /// The maximum number of entries of the page.
     pub(crate) limit: usize,
     /// Whether objects are listed with their attributes.
     pub(crate) with_attributes: bool,
@@ -39,7 +40,8 @@ impl Page {
     }
 }
 
-/// Returns the number of entries that a request asks for. `InvalidArgument` if it is negative.
+/// Returns the number of entries that a request asks for: by default and at most [`ENTRIES_MAX`]. `InvalidArgument` if
+/// it is negative.
 pub(crate) fn limit(asked: Option<i32>, name: &str) -> S3Result<usize> {
     match asked {
         None => Ok(ENTRIES_MAX),
@@ -50,6 +52,7 @@ pub(crate) fn limit(asked: Option<i32>, name: &str) -> S3Result<usize> {
     }
 }
 
+/// Returns the page of a listing that a request asks for.
 pub(crate) async fn page(store: &dyn ObjectStore, page_request: &PageRequest) -> S3Result<Page> {
     let mut page = Page { entries: Vec::new(), is_truncated: false };
     if page_request.limit == 0 {
@@ -111,6 +114,7 @@ async fn prefix_at_start(store: &dyn ObjectStore, page_request: &PageRequest) ->
     Ok((!found.entries.is_empty()).then_some(ListEntry::Prefix(prefix)))
 }
 
+/// Returns the common prefix that stands for an entry; the entry itself if it has none.
 fn roll_up(entry: ListEntry, prefix: &[u8], delimiter: &[u8]) -> ListEntry {
     match common_prefix(entry.text(), prefix, delimiter) {
         Some(prefix) => ListEntry::Prefix(prefix),

@@ -26,7 +26,7 @@ pub(crate) fn checksums_to_text(checksums: &[&Checksum]) -> Option<String> {
     Some(format!("{} {}", algorithm.name(), encode(&digests)))
 }
 
-/// Parses the output of [`checksums_to_text`] for a number of parts.
+/// Parses the output of [`checksums_to_text`]. `None` unless it has the checksums of exactly `parts` parts.
 pub(crate) fn checksums_from_text(text: &str, parts: usize) -> Option<Vec<Checksum>> {
     let (name, digests) = text.split_once(' ')?;
     let (algorithm, digests) = (Algorithm::from_name(name).ok()?, decode(digests)?);
@@ -35,7 +35,7 @@ pub(crate) fn checksums_from_text(text: &str, parts: usize) -> Option<Vec<Checks
     is_all.then(|| each.map(|digest| Checksum::new(algorithm, encode(digest))).collect())
 }
 
-/// Whether user metadata has room for another entry.
+/// Returns whether user metadata has room for another entry.
 pub(crate) fn has_room(user: [&BTreeMap<String, String>; 2], name: &str, value: &str) -> bool {
     let taken = user.into_iter().flatten().map(|(name, value)| name.len() + value.len()).sum::<usize>();
     taken + name.len() + value.len() <= USER_BYTES_MAX
@@ -50,7 +50,7 @@ pub(crate) fn sizes_to_text(sizes: &[u64]) -> Option<String> {
     Some(runs.collect::<Vec<_>>().join(",")).filter(|text| text.len() <= TEXT_BYTES_MAX)
 }
 
-/// Parses the output of [`sizes_to_text`].
+/// Parses the output of [`sizes_to_text`]. `None` if the text is anything else.
 pub(crate) fn sizes_from_text(text: &str) -> Option<Vec<u64>> {
     let mut sizes = Vec::new();
     for run in text.split(',') {

@@ -24,6 +24,7 @@ pub(crate) struct Policy {
 
 #[derive(Debug, Clone)]
 struct Statement {
+    /// Whether the statement allows what it matches; otherwise it denies that.
     allows: bool,
     /// Access keys, or `*`.
     principals: Vec<String>,
@@ -53,6 +54,7 @@ pub(crate) enum Effect {
     NoMatch,
 }
 
+/// A bucket policy as JSON.
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase", deny_unknown_fields)]
 struct Document {
@@ -65,6 +67,7 @@ struct Document {
     statement: Option<Value>,
 }
 
+/// A statement of a bucket policy as JSON.
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase", deny_unknown_fields)]
 struct StatementDocument {
@@ -118,14 +121,14 @@ impl Policy {
         effect
     }
 
-    /// Returns `MalformedPolicy` if the policy names unknown users.
+    /// Fails with `MalformedPolicy` if the policy names unknown users.
     pub(crate) fn check_principals(&self, users: &Users) -> S3Result<()> {
         let names = self.statements.iter().flat_map(|statement| &statement.principals);
         let mut unknown = names.filter(|name| *name != "*" && users.get(name).is_none());
         unknown.next().map_or(Ok(()), |_| Err(malformed("Invalid principal in policy")))
     }
 
-    /// Whether the policy unconditionally allows something to everybody.
+    /// Returns whether the policy unconditionally allows something to everybody.
     pub(crate) fn is_public(&self) -> bool {
         let is_anybody = |statement: &Statement| statement.principals.iter().any(|name| name == "*");
         self.statements
@@ -173,6 +176,7 @@ impl Statement {
         Ok(Self { allows, principals, actions, resources, conditions })
     }
 
+    /// Returns whether the statement is about a request.
     fn applies_to(&self, request: AccessRequest<'_>) -> bool {
         let is_user = |name: &String| name == "*" || request.user == Some(name.as_str());
         self.principals.iter().any(is_user)
@@ -205,6 +209,7 @@ fn check_applicability(actions: &[String], resources: &[String]) -> S3Result<()>
     Err(malformed("Action does not apply to any resource(s) in statement"))
 }
 
+/// Returns the principals of a statement: access keys, or `*` alone. Error: `MalformedPolicy`.
 fn principals(value: Option<Value>) -> S3Result<Vec<String>> {
     let invalid = || malformed("Invalid principal in policy");
     let names = match value {
@@ -231,7 +236,7 @@ fn principals(value: Option<Value>) -> S3Result<Vec<String>> {
     Ok(names)
 }
 
-/// Returns a string or an array of strings as a list.
+/// Returns a string or an array of strings as a list; `None` for any other value.
 pub(crate) fn string_list(value: Option<Value>) -> Option<Vec<String>> {
     match value? {
         Value::String(text) => Some(vec![text]),
@@ -240,13 +245,13 @@ pub(crate) fn string_list(value: Option<Value>) -> Option<Vec<String>> {
     }
 }
 
-/// Whether a resource pattern can match the bucket or its objects.
+/// Returns whether a resource pattern can match the bucket or its objects.
 fn can_match_bucket(resource: &str, bucket: &str) -> bool {
     let name = resource.split('/').next().unwrap_or_default();
     is_like(name, bucket)
 }
 
-/// Whether a pattern matches an existing action.
+/// Returns whether a pattern matches an existing action.
 fn is_action(pattern: &str) -> bool {
     pattern == "*"
         || (pattern.to_ascii_lowercase().starts_with("s3:") && matching_actions(pattern).next().is_some())
@@ -258,7 +263,7 @@ fn matching_actions(pattern: &str) -> impl Iterator<Item = &'static IamAction> {
     IAM_ACTIONS.iter().filter(move |action| is_like(&pattern, &action.name.to_ascii_lowercase()))
 }
 
-/// Whether a text matches a pattern with `*` and `?`.
+/// Returns whether a text matches a pattern with `*` and `?`.
 pub(crate) fn is_like(pattern: &str, text: &str) -> bool {
     let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
     let (mut p, mut t) = (0, 0);

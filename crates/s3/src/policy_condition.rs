@@ -36,6 +36,7 @@ pub(crate) struct Condition {
     is_negated: bool,
 }
 
+/// The property of a request that a condition is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Key {
     SourceIp,
@@ -43,6 +44,7 @@ enum Key {
     Delimiter,
 }
 
+/// The test of a condition, with its values.
 #[derive(Debug, Clone)]
 enum Test {
     Equals(Vec<String>),
@@ -55,6 +57,7 @@ enum Test {
 #[derive(Debug, Clone, Copy)]
 struct Network {
     address: IpAddr,
+    /// The number of bits with which the addresses begin alike.
     bits: u8,
 }
 
@@ -82,7 +85,7 @@ impl Network {
 }
 
 impl Condition {
-    /// Returns the values, if they are strings.
+    /// Returns the values that the condition compares as text; none for a condition on addresses.
     pub(crate) fn strings(&self) -> &[String] {
         match &self.test {
             Test::Equals(values) | Test::EqualsAnyCase(values) | Test::Like(values) => values,
@@ -90,7 +93,7 @@ impl Condition {
         }
     }
 
-    /// Whether the condition holds for a user's request.
+    /// Returns whether the condition holds for a user's request.
     pub(crate) fn holds(&self, user: Option<&str>, request_context: &RequestContext) -> bool {
         let any = |values: &[String], is: &dyn Fn(&str) -> bool| {
             values.iter().filter_map(|value| policy_variable::expand(value, user)).any(|value| is(&value))
@@ -133,6 +136,7 @@ pub(crate) fn parse(value: Option<Value>, actions: &[String]) -> S3Result<Vec<Co
     Ok(conditions)
 }
 
+/// Parses a condition: one operator on one key, with its values.
 fn parse_one(operator: &str, key: &str, values: Vec<String>, actions: &[String]) -> S3Result<Condition> {
     let lower = key.to_ascii_lowercase();
     if !KEYS.iter().any(|known| known.eq_ignore_ascii_case(key)) {
@@ -169,7 +173,7 @@ fn parse_one(operator: &str, key: &str, values: Vec<String>, actions: &[String])
     Ok(Condition { key, test, is_negated })
 }
 
-/// Whether a condition key exists in requests for an action.
+/// Returns whether a condition key exists in requests for an action.
 fn is_applicable(key: &str, action: &str) -> bool {
     let action = action.to_ascii_lowercase();
     let may_be = |known: &[&str]| known.iter().any(|known| is_like(&action, known));

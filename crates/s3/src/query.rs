@@ -17,7 +17,7 @@ impl Query {
         Self(url::form_urlencoded::parse(text.as_bytes()).into_owned().collect())
     }
 
-    /// Returns the value of a parameter.
+    /// Returns the value of a parameter, the first if there are several; `None` if there is none.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
         self.iter().find(|(parameter, _)| *parameter == name).map(|(_, value)| value)
     }

@@ -15,7 +15,7 @@ use crate::context::EndpointContext;
 use crate::cors::CorsRequest;
 use crate::encryption;
 use crate::error_document::{self, ErrorContext};
-use crate::operations::{Operation, Reply};
+use crate::operations::{Operation, ResponseFix};
 use crate::ops::contents_xml::ContentsXml;
 use crate::ops::settings;
 use crate::query::Query;
@@ -66,6 +66,7 @@ impl ResponseContext {
         response
     }
 
+    /// Adds to a successful response what `s3s` does not write.
     async fn fix_success(&self, mut response: Response<Body>, is_encrypted: bool) -> Response<Body> {
         if response.status() == StatusCode::OK
             && let Some(status) = self.status(&response)
@@ -82,9 +83,9 @@ impl ResponseContext {
         if let Some(rows) = response.extensions_mut().remove::<ContentsXml>() {
             return rewrite_body(response, |xml| rows.insert_into(xml)).await;
         }
-        match self.operation.map(|operation| operation.reply) {
-            Some(Reply::Checksums) => rewrite_body(response, checksum_elements::from_carriers).await,
-            Some(Reply::Attributes) => {
+        match self.operation.map(|operation| operation.response_fix) {
+            Some(ResponseFix::Checksums) => rewrite_body(response, checksum_elements::from_carriers).await,
+            Some(ResponseFix::Attributes) => {
                 rewrite_body(response, |xml| without_quotes(&checksum_elements::from_carriers(xml))).await
             }
             _ => response,
@@ -95,14 +96,14 @@ impl ResponseContext {
     fn status(&self, response: &Response<Body>) -> Option<StatusCode> {
         // HEAD of a range has the same status as GET.
         let is_partial = self.is_part || response.headers().contains_key(CONTENT_RANGE);
-        match self.operation.map(|operation| operation.reply) {
-            Some(Reply::NoContent) => Some(StatusCode::NO_CONTENT),
+        match self.operation.map(|operation| operation.response_fix) {
+            Some(ResponseFix::NoContent) => Some(StatusCode::NO_CONTENT),
             _ => is_partial.then_some(StatusCode::PARTIAL_CONTENT),
         }
     }
 }
 
-/// Whether a request asks for the status 206 of a part, which `s3s` does not set for HEAD.
+/// Returns whether a request asks for the status 206 of a part, which `s3s` does not set for HEAD.
 pub(crate) fn is_part_head(method: &Method, query: &Query) -> bool {
     *method == Method::HEAD && query.has("partNumber")
 }
@@ -134,6 +135,7 @@ async fn rewrite_body(answer: Response<Body>, rewrite: impl FnOnce(&str) -> Stri
     Response::from_parts(head, Body::from(text))
 }
 
+/// Returns XML whose etags have no quotes.
 fn without_quotes(xml: &str) -> String {
     xml.replace("<ETag>\"", "<ETag>").replace("\"</ETag>", "</ETag>").replace("&quot;", "")
 }

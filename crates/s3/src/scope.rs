@@ -8,21 +8,26 @@ use std::sync::Arc;
 use crate::addressing::{Target, encode_path};
 use crate::admission::AdmittedClient;
 use crate::error::internal;
+use crate::identity::Identity;
 use crate::operations::Operation;
 use crate::policy_condition::RequestContext;
 use crate::query::Query;
 
 /// The connection that a request came over, among the request's extensions.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Connection {
+    /// The address of the client.
     pub(crate) peer: IpAddr,
     pub(crate) is_tls: bool,
+    /// The sender of a request from this process, which has no signature; `None` for requests from the network.
+    pub(crate) identity: Option<Identity>,
 }
 
 /// The sender of a request.
 #[derive(Debug, Clone)]
 pub(crate) struct Caller {
-    /// The access key whose signature was verified; `None` for an unsigned request.
+    /// The access key whose signature was verified, or the user's in whose name this process sends the request; `None`
+    /// for an unsigned request.
     pub(crate) signer: Option<String>,
     /// The access key of the user in whose name the request acts. Session keys map to their user.
     pub(crate) user: Option<String>,
@@ -31,7 +36,7 @@ pub(crate) struct Caller {
     pub(crate) request_context: RequestContext,
 }
 
-/// The facts of an authorized request, among its extensions.
+/// The facts of an authenticated request. They are among its extensions once it is authorized.
 #[derive(Debug, Clone)]
 pub(crate) struct RequestScope {
     /// The request id that the response shows.
@@ -42,7 +47,7 @@ pub(crate) struct RequestScope {
     /// The URL of the bucket, as the client addressed it.
     pub(crate) bucket_url: String,
     pub(crate) caller: Caller,
-    /// The source of a copy.
+    /// The source of a copy, once it is parsed; `None` for other operations.
     pub(crate) copy_source: Option<CopySource>,
 }
 

@@ -35,6 +35,7 @@ struct Call<'a> {
 }
 
 impl Service {
+    /// Returns the context of an operation, from the extensions of its request.
     fn call(&self, extensions: &http::Extensions) -> S3Result<Call<'_>> {
         Ok(Call { service: self, scope: RequestScope::of(extensions)? })
     }
@@ -101,6 +102,7 @@ fn with_checksum<T>((output, checksum): (T, Option<Checksum>)) -> S3Result<S3Res
     Ok(response)
 }
 
+/// Returns the response of an operation that reads an object.
 fn read_response<T>(read: ReadOutput<T>) -> S3Result<S3Response<T>> {
     let mut response = S3Response::new(read.output);
     response.headers = read.headers;

@@ -87,18 +87,19 @@ impl Sessions {
         session
     }
 
+    /// Returns the session of a key, unless it has expired or its user is gone or has another secret.
     fn find_valid(&self, access_key: &str) -> Option<Session> {
         let now = self.clock.now();
         let session = self.by_key().get(access_key).filter(|session| session.expires > now).cloned();
         session.filter(|session| self.has_current_secret(session))
     }
 
-    /// Whether the user still exists and has the secret that the session was created with.
+    /// Returns whether the user still exists and has the secret that the session was created with.
     fn has_current_secret(&self, session: &Session) -> bool {
         self.users.get(&session.user).is_some_and(|user| digest(&user.secret_key) == session.secret_digest)
     }
 
-    /// Returns the access key of the user of a valid session.
+    /// Returns the access key of the user of a session; `None` unless the session is valid.
     pub(crate) fn user_of(&self, access_key: &str) -> Option<String> {
         self.find_valid(access_key).map(|session| session.user)
     }

@@ -129,9 +129,14 @@ impl Users {
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Returns the user with an access key.
+    /// Returns the user with an access key; `None` if there is none.
     pub fn get(&self, access_key: &str) -> Option<Arc<User>> {
         self.list().by_key.get(access_key).cloned()
+    }
+
+    /// Returns all users, sorted by access key.
+    pub fn all(&self) -> Vec<Arc<User>> {
+        self.list().by_key.values().cloned().collect()
     }
 
     /// Returns the number of users.
@@ -147,7 +152,7 @@ impl Users {
         admin.map_or_else(|| "tenon".to_owned(), |user| user.access_key.clone())
     }
 
-    /// Returns the access key of the user to whom the list assigns a bucket.
+    /// Returns the access key of the user to whom the list assigns a bucket; `None` if it assigns the bucket to nobody.
     pub(crate) fn assigned_owner(&self, bucket: &str) -> Option<String> {
         self.list().owners.get(bucket).cloned()
     }

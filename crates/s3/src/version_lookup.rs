@@ -12,7 +12,8 @@ use crate::error_document::with_details;
 const DELETE_MARKER: HeaderName = HeaderName::from_static("x-amz-delete-marker");
 const VERSION_ID: HeaderName = HeaderName::from_static("x-amz-version-id");
 
-/// Returns the metadata of the named version, or of the current object if `id` is `None`.
+/// Returns the metadata of the named version, or of the current object without an id. Errors: `NoSuchKey`,
+/// `NoSuchVersion`, `MethodNotAllowed` for a delete marker.
 pub(crate) async fn head(bucket: &Bucket, key: &ObjectKey, id: Option<&str>) -> S3Result<ObjectMeta> {
     let Some(id) = id.filter(|id| !id.is_empty()) else {
         return match bucket.store.head(key).await {
@@ -25,7 +26,8 @@ pub(crate) async fn head(bucket: &Bucket, key: &ObjectKey, id: Option<&str>) -> 
     version.stored.clone().ok_or_else(marked)
 }
 
-/// Returns the named version, which may be a delete marker.
+/// Returns the named version, which may be a delete marker. Errors: `NoSuchVersion`, `InvalidArgument` for a malformed
+/// id.
 pub(crate) async fn find(bucket: &Bucket, key: &ObjectKey, id: &str) -> S3Result<Version> {
     match bucket.store.versions() {
         Some(versions) => versions.find(key, Some(id)).await.map_err(|error| from_versions(error, id)),
@@ -49,7 +51,7 @@ pub(crate) fn null_version(meta: ObjectMeta) -> Version {
     }
 }
 
-/// Returns the version that a request about tags or locks refers to.
+/// Returns the version that a request about tags or locks refers to. Errors: as those of [`head`].
 pub(crate) async fn find_stored(
     bucket: &Bucket,
     key: &ObjectKey,
@@ -126,7 +128,7 @@ fn invalid_version_error(id: &str) -> S3Error {
     invalid_argument("Invalid version id specified", "versionId", id)
 }
 
-/// Returns whether the bucket keeps versions, or ever did.
+/// Returns the bucket's versioning state; `Never` if its store has no versions.
 pub(crate) async fn versioning_state(bucket: &Bucket) -> S3Result<Versioning> {
     match bucket.store.versions() {
         Some(versions) => versions.state().await.map_err(from_store),

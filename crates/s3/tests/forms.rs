@@ -25,10 +25,21 @@ fn form(fields: &[(&str, &str)], file: &str) -> String {
 
 /// Posts a form with a policy of the given conditions.
 async fn post(server: &TestServer, conditions: &str, fields: &[(&str, &str)], file: &str) -> Answer {
+    post_until(server, "2099-01-01T00:00:00Z", conditions, fields, file).await
+}
+
+/// Like [`post`], with the time at which the policy expires.
+async fn post_until(
+    server: &TestServer,
+    expiration: &str,
+    conditions: &str,
+    fields: &[(&str, &str)],
+    file: &str,
+) -> Answer {
     let time = now();
     let credential = format!("{KEY}/{}", scope(&time));
     let policy = format!(
-        r#"{{"expiration":"2099-01-01T00:00:00Z","conditions":[{{"x-amz-algorithm":"AWS4-HMAC-SHA256"}},{{"x-amz-credential":"{credential}"}},{{"x-amz-date":"{time}"}},{{"bucket":"bucket"}}{conditions}]}}"#
+        r#"{{"expiration":"{expiration}","conditions":[{{"x-amz-algorithm":"AWS4-HMAC-SHA256"}},{{"x-amz-credential":"{credential}"}},{{"x-amz-date":"{time}"}},{{"bucket":"bucket"}}{conditions}]}}"#
     );
     let policy = base64::engine::general_purpose::STANDARD.encode(policy);
     let signature = signature(SECRET, &time, &policy);
@@ -131,6 +142,34 @@ async fn a_form_does_what_its_policy_allows_and_no_more() {
             answer.body
         );
         send(&server, Some(KEY), ("HEAD", "/bucket/a", ""), &[], "").await.is(404);
+    }
+}
+
+/// `2030-01-01 00:00:00.5+00:00` was accepted, although AWS takes ISO 8601 in UTC only.
+#[tokio::test]
+async fn a_policy_expires_at_a_time_in_iso_8601_and_utc() {
+    let server = start().await;
+    let ask = async |expiration: &str| {
+        let answer = post_until(&server, expiration, ANY_KEY, &[("key", "a")], "x").await;
+        (answer.status, answer.element("Code").map(str::to_owned))
+    };
+    for accepted in ["2099-01-01T00:00:00Z", "2099-12-31T23:59:59.999Z"] {
+        assert_eq!(ask(accepted).await, (204, None), "{accepted}");
+    }
+    let long_ago = ask("2007-12-01T12:00:00.000Z").await;
+    assert_eq!(long_ago, (403, Some("AccessDenied".to_owned())));
+    for refused in [
+        "2099-01-01 00:00:00.5+00:00",
+        "2099-01-01T00:00:00+00:00",
+        "2099-01-01T00:00:00",
+        "2099-01-01T00:00:00.Z",
+        "2099-01-01",
+        "Thu, 01 Jan 2099 00:00:00 GMT",
+        "4070908800",
+        "2099-13-01T00:00:00Z",
+        "",
+    ] {
+        assert_eq!(ask(refused).await, (400, Some("InvalidPolicyDocument".to_owned())), "{refused:?}");
     }
 }
 

@@ -60,6 +60,80 @@ async fn entity_tags_need_no_quotes() {
     send(&server, Some(KEY), ("PUT", "/bucket/none", ""), &wrong, "x").await.errs(404, "NoSuchKey");
 }
 
+/// RFC 9110, section 13.1: the conditions are lists of entity tags. Only one tag is possible in the S3 API's own types.
+#[tokio::test]
+async fn a_condition_may_be_a_list_of_entity_tags() {
+    let server = start().await;
+    let head = send(&server, Some(KEY), ("HEAD", "/bucket/a", ""), &[], "").await.is(200);
+    let etag = head.header("etag").unwrap();
+    for method in ["GET", "HEAD"] {
+        let ask = async |name: &str, tags: &str| {
+            send(&server, Some(KEY), (method, "/bucket/a", ""), &[(name, tags)], "").await.status
+        };
+        let (with, without) = (format!("\"x\", {etag},\"y\""), "\"x\", \"y\"");
+        assert_eq!(ask("if-none-match", &with).await, 304, "{method}");
+        assert_eq!(ask("if-none-match", without).await, 200, "{method}");
+        assert_eq!(ask("if-match", &with).await, 200, "{method}");
+        assert_eq!(ask("if-match", without).await, 412, "{method}");
+    }
+    let several = [("if-none-match", "\"x\", \"y\"")];
+    send(&server, Some(KEY), ("PUT", "/bucket/none", ""), &several, "x").await.is(501);
+    send(&server, Some(KEY), ("HEAD", "/bucket/none", ""), &[], "").await.is(404);
+}
+
+/// The location is the object's URL as the client addresses it, also if the completion is repeated because its answer was lost.
+#[tokio::test]
+async fn a_completed_upload_has_a_location() {
+    let server =
+        TestServer::with_changed_options(|options| options.domains = vec!["s3.test".to_owned()]).await;
+    let port = server.inner.address().port();
+    send(&server, Some(KEY), ("PUT", "/bucket", ""), &[], "").await.is(200);
+    for (host, path, base) in [
+        (format!("127.0.0.1:{port}"), "/bucket/dir/a%20b", format!("http://127.0.0.1:{port}/bucket")),
+        (format!("bucket.s3.test:{port}"), "/dir/a%20b", format!("http://bucket.s3.test:{port}")),
+    ] {
+        let host = [("host", host.as_str())];
+        let begun = send(&server, Some(KEY), ("POST", path, "uploads"), &host, "").await.is(200);
+        let id = begun.element("UploadId").unwrap();
+        let query = format!("partNumber=1&uploadId={id}");
+        let part = send(&server, Some(KEY), ("PUT", path, &query), &host, "part").await.is(200);
+        let list = format!(
+            "<CompleteMultipartUpload><Part><PartNumber>1</PartNumber><ETag>{}</ETag></Part></CompleteMultipartUpload>",
+            part.header("etag").unwrap()
+        );
+        for _ in 0..2 {
+            let query = format!("uploadId={id}");
+            let done = send(&server, Some(KEY), ("POST", path, &query), &host, &list).await.is(200);
+            assert_eq!(done.element("Location"), Some(format!("{base}/dir/a%20b").as_str()));
+        }
+    }
+}
+
+/// S3 API, CopyObject: a copy has the standard class unless the request names another. A copy to itself may change the class.
+#[tokio::test]
+async fn a_copy_has_its_own_storage_class() {
+    let server = start().await;
+    const CLASS: &str = "x-amz-storage-class";
+    let class_of = async |path: &str| {
+        let head = send(&server, Some(KEY), ("HEAD", path, ""), &[], "").await.is(200);
+        head.header(CLASS).map(str::to_owned)
+    };
+    let rare = (CLASS, "STANDARD_IA");
+    send(&server, Some(KEY), ("PUT", "/bucket/rare", ""), &[rare], "x").await.is(200);
+    assert_eq!(class_of("/bucket/rare").await.as_deref(), Some("STANDARD_IA"));
+    let source = ("x-amz-copy-source", "bucket/rare");
+    send(&server, Some(KEY), ("PUT", "/bucket/copy", ""), &[source], "").await.is(200);
+    assert!(class_of("/bucket/copy").await.is_none_or(|class| class == "STANDARD"));
+    let chosen = [source, (CLASS, "GLACIER_IR")];
+    send(&server, Some(KEY), ("PUT", "/bucket/copy", ""), &chosen, "").await.is(200);
+    assert_eq!(class_of("/bucket/copy").await.as_deref(), Some("GLACIER_IR"));
+    send(&server, Some(KEY), ("PUT", "/bucket/rare", ""), &chosen, "").await.is(200);
+    assert_eq!(class_of("/bucket/rare").await.as_deref(), Some("GLACIER_IR"));
+    let replaced = [chosen[0], ("x-amz-metadata-directive", "REPLACE"), ("x-amz-meta-k", "v")];
+    send(&server, Some(KEY), ("PUT", "/bucket/rare", ""), &replaced, "").await.is(200);
+    assert!(class_of("/bucket/rare").await.is_none_or(|class| class == "STANDARD"));
+}
+
 #[tokio::test]
 async fn invalid_ranges_are_ignored() {
     let server = start().await;

@@ -84,6 +84,24 @@ impl Server {
         assert!(self.start(), "{} did not restart; its log: {}", self.spec.name(), self.log());
     }
 
+    /// Keeps a copy of the data as it is on disk. The server is restarted.
+    pub fn keep_data(&mut self) {
+        self.stop();
+        copy(&self.data_dir(), &self.kept_data());
+        self.restart();
+    }
+
+    /// Kills the server, and starts it again with the data that was kept last: what it has done since is lost, as after a failover.
+    pub fn go_back(&mut self) {
+        self.stop();
+        copy(&self.kept_data(), &self.data_dir());
+        self.restart();
+    }
+
+    fn kept_data(&self) -> PathBuf {
+        self.data_dir().with_file_name("kept-data")
+    }
+
     /// Stops the server with SIGSTOP. Its kernel still accepts connections and buffers bytes.
     ///
     /// # Panics
@@ -163,6 +181,18 @@ impl Drop for Server {
             let _ = child.wait();
         }
     }
+}
+
+/// Replaces a directory by a copy of another one.
+fn copy(from: &Path, to: &Path) {
+    match std::fs::remove_dir_all(to) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            panic!("cannot remove {}: {error}", to.display())
+        }
+        _ => {}
+    }
+    let copied = Command::new("cp").arg("-a").arg(from).arg(to).status();
+    assert!(copied.is_ok_and(|status| status.success()), "cannot copy {}", from.display());
 }
 
 /// Returns an address on the loopback interface on which nothing listens.

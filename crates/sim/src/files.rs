@@ -15,10 +15,12 @@
 //!   in volumes by path an incomplete rename loses none;
 //! - the tables are consistent, and each object that they refer to exists.
 
+mod bystanders;
 mod disk_engine;
 pub(crate) mod fault_injector;
 mod files_world;
 mod fs_model;
+mod log_disk;
 pub(crate) mod machine;
 mod op;
 mod oracle;

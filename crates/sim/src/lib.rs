@@ -3,7 +3,7 @@
 //! Owns the simulated clocks, the simulated block device ([`device`]) and the worlds. Each world compares a layer of Tenon with a
 //! model while faults are injected: [`namespace`] tests `meta`, [`files`] tests `vfs` with all layers below it, [`dual`] tests
 //! files and objects of one volume with foreign writers in its bucket, [`drive`](crate::drive) tests the object drive, and [`metadata_backup`]
-//! tests `backup`.
+//! tests `backup`, and [`batches`] tests `batch`.
 //! `cargo run -p sim -- --seed N` runs one seed again.
 //!
 //! Refuses: to read the machine's clock or environment, to start threads, and to be a dependency of the product.
@@ -15,6 +15,7 @@ mod runner;
 mod trace;
 mod world;
 
+pub mod batches;
 pub mod device;
 pub mod drive;
 pub mod dual;

@@ -6,7 +6,7 @@
 //! reached the disk.
 
 pub mod engine_model;
-mod faulty_engine;
+pub(crate) mod faulty_engine;
 mod namespace_world;
 pub mod ops;
 

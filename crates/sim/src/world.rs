@@ -10,6 +10,7 @@ pub type World = (&'static str, fn(u64) -> Result<Report, Failure>);
 pub const WORLDS: &[World] = &[
     ("namespace", crate::namespace::world),
     ("backup", crate::metadata_backup::world),
+    ("batches", crate::batches::world),
     ("files", crate::files::world),
     ("dual", crate::dual::world),
     ("drive", crate::drive::world),

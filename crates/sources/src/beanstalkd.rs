@@ -185,7 +185,7 @@ impl Connection {
         }
     }
 
-    /// Returns the number of jobs of a tube that are ready.
+    /// Returns the number of jobs of a tube that are ready; `None` if the server's statistics do not have it.
     async fn count_ready(&mut self, tube: &str) -> Result<Option<u64>, String> {
         self.send(&format!("stats-tube {tube}\r\n")).await?;
         let head = self.read_line().await?;

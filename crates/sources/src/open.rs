@@ -26,9 +26,9 @@ pub struct SourceAccess {
     pub ca_bundle: Option<PathBuf>,
     /// A directory for the positions of sources that do not store them on the broker: Kafka.
     pub positions: Option<PathBuf>,
-    /// The clock, for signatures.
+    /// The clock for the times in signatures of requests.
     pub clock: Arc<dyn Clock>,
-    /// The random numbers, for pauses.
+    /// The source of random numbers for the lengths of pauses.
     pub entropy: Arc<Entropy>,
 }
 

@@ -17,7 +17,7 @@ const REQUEST_MAX: usize = 10;
 const REQUESTS_MAX: usize = 16;
 /// Time for which SQS holds a request until a first message arrives, in seconds: the maximum that SQS allows.
 const LONG_POLL_SECS: u32 = 20;
-/// Timeout of a response, beyond the time for which SQS holds the request.
+/// Timeout of a response, beyond the maximum time for which SQS holds a request.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A queue. A message that was received and not deleted is delivered again after its visibility timeout.
@@ -236,7 +236,8 @@ impl Drop for Sqs {
     }
 }
 
-/// Returns the region in an AWS address: `sqs.REGION.amazonaws.com`, or the older `REGION.queue.amazonaws.com`.
+/// Returns the region in an AWS address: `sqs.REGION.amazonaws.com`, or the older `REGION.queue.amazonaws.com`. `None`
+/// for any other address.
 fn region_of_url(url: &str) -> Option<String> {
     let host = url.split_once("://")?.1.split(['/', ':']).next()?;
     let (host, _) = host.split_once(".amazonaws.com")?;

@@ -87,7 +87,7 @@ impl Block {
         self.bytes.len()
     }
 
-    /// Returns the last entry whose key is at most `key`.
+    /// Returns the last entry whose key is at most `key`; `None` if all keys are greater.
     pub(crate) fn floor(&self, key: &[u8]) -> Result<Option<Floor>> {
         let Some(last) = self.restarts_up_to(key)?.checked_sub(1) else { return Ok(None) };
         let restart = self.restart(last);
@@ -124,7 +124,8 @@ impl Block {
         self.restarts_while(|restart| restart <= key)
     }
 
-    /// Returns the number of restart points whose key fulfils a condition that a prefix of all keys fulfils.
+    /// Returns the number of restart points whose key fulfils a condition, which must be false for every key after the
+    /// first for which it is false.
     fn restarts_while(&self, is_before: impl Fn(&[u8]) -> bool) -> Result<usize> {
         // Invariant: restart points below `low` fulfil the condition, those from `high` on do not.
         let (mut low, mut high) = (0, self.restarts());
@@ -222,7 +223,7 @@ fn parse_long_header(bytes: &[u8]) -> Option<(usize, usize, usize, usize)> {
     Some((shared, key, value, bytes.len() - rest.len()))
 }
 
-/// Takes a varint below 2^28, which exceeds every length in a table.
+/// Takes a varint below 2^28, which exceeds every length in a table. `None`: it is longer or cut off.
 fn take_varint(bytes: &mut &[u8]) -> Option<usize> {
     let mut number = 0;
     for shift in [0, 7, 14, 21] {
@@ -244,7 +245,7 @@ fn put_varint(bytes: &mut Vec<u8>, mut number: usize) {
     bytes.push(number as u8);
 }
 
-/// Returns the length of the common prefix.
+/// Returns the length of the common prefix in bytes.
 pub(crate) fn common_len(a: &[u8], b: &[u8]) -> usize {
     let len = a.len().min(b.len());
     let (a, b) = (&a[..len], &b[..len]);

@@ -60,8 +60,8 @@ impl Cache {
         self.0.weight()
     }
 
-    /// Drops all parts of a table that is no longer read.
-    pub fn forget(&self, table: u64) {
+    /// Drops all parts of a table.
+    pub(crate) fn forget(&self, table: u64) {
         self.0.retain(|part, _| part.table != table);
     }
 

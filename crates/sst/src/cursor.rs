@@ -128,7 +128,8 @@ struct BlockReader<S> {
 }
 
 impl<S: Source> BlockReader<S> {
-    /// Returns the position before the first entry within the bound.
+    /// Returns the position after which the entries within the lower bound `from` begin, if there are any; `None` if
+    /// the table is empty.
     fn seek(&mut self, from: &Bound<Vec<u8>>) -> Result<Option<Box<Position>>> {
         if self.table.top().is_empty() {
             return Ok(None);

@@ -19,7 +19,7 @@ pub enum Error {
     TooLong {
         /// The thing that is too long, with its article.
         what: &'static str,
-        /// Its length in bytes.
+        /// The length in bytes of the thing that is too long.
         len: u64,
         /// The maximum length in bytes.
         max: u64,

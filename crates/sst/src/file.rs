@@ -22,8 +22,6 @@ pub struct TableFile {
     file: File,
     path: PathBuf,
     len_bytes: u64,
-    id: u64,
-    cache: Arc<Cache>,
     is_obsolete: AtomicBool,
 }
 
@@ -36,18 +34,11 @@ impl FileTable {
     pub fn open_file(path: PathBuf, id: u64, cache: &Arc<Cache>) -> Result<Arc<Self>> {
         let file = File::open(&path)?;
         let len_bytes = file.metadata()?.len();
-        let source = TableFile {
-            file,
-            path,
-            len_bytes,
-            id,
-            cache: cache.clone(),
-            is_obsolete: AtomicBool::new(false),
-        };
+        let source = TableFile { file, path, len_bytes, is_obsolete: AtomicBool::new(false) };
         Ok(Arc::new(Self::open(source, id, cache.clone())?))
     }
 
-    /// Lets the file be deleted, and the parts of the table dropped from the cache, once nothing reads the table.
+    /// Lets the file be deleted once nothing reads the table.
     pub fn mark_obsolete(&self) {
         self.source().is_obsolete.store(true, Ordering::Release);
     }
@@ -56,7 +47,6 @@ impl FileTable {
 impl Drop for TableFile {
     fn drop(&mut self) {
         if self.is_obsolete.load(Ordering::Acquire) {
-            self.cache.forget(self.id);
             // A file that stays is deleted when its directory is opened again.
             let _ = fs::remove_file(&self.path);
         }
@@ -81,7 +71,7 @@ pub struct NewTableFile {
     path: UnfinishedPath,
 }
 
-/// Deletes an unfinished file.
+/// Path of an unfinished file, which is deleted on drop; `None` once the file is finished.
 struct UnfinishedPath(Option<PathBuf>);
 
 impl Drop for UnfinishedPath {

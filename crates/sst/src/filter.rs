@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 const LINE_LEN: usize = 64;
 
-/// Aligned so that a probe touches one cache line of the processor.
+/// A line of the filter, aligned so that a probe touches one cache line of the processor.
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(align(64))]
 struct Line([u64; 8]);
@@ -33,7 +33,8 @@ pub(crate) fn hash(key: &[u8]) -> u64 {
     xxhash_rust::xxh3::xxh3_64(key)
 }
 
-/// Returns the line of a key, in proportion to its hash. With a few thousand lines this uses hash bits that choose no bit in a word.
+/// Returns the index of a key's line among `lines`, in proportion to the key's hash. With a few thousand lines this
+/// uses hash bits that choose no bit in a word.
 fn line(hash: u64, lines: usize) -> usize {
     (((hash >> 32) * lines as u64) >> 32) as usize
 }

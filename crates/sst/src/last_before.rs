@@ -7,7 +7,7 @@ use crate::{Result, Table};
 use bytes::Bytes;
 
 impl<S: Source> Table<S> {
-    /// Returns the last entry whose key is less than `key`.
+    /// Returns the last entry whose key is less than `key`; `None` if there is none.
     ///
     /// # Errors
     ///
@@ -42,7 +42,7 @@ impl<S: Source> Table<S> {
     }
 }
 
-/// Returns the last entry of a block whose key is less than `key`.
+/// Returns the last entry of a block whose key is less than `key`; `None` if there is none.
 fn entry_before(block: &Block, key: &[u8]) -> Result<Option<(Vec<u8>, Bytes)>> {
     let Some(mut cursor) = BlockCursor::at_restart_before(block.clone(), key)? else { return Ok(None) };
     let mut found = None;

@@ -126,7 +126,8 @@ impl<C: Sorted> Merge<C> {
         }
     }
 
-    /// Returns which of two heap indexes has the smaller entry, among those within the heap.
+    /// Returns which of two ascending heap indexes has the smaller entry, among those within the heap; `None` if
+    /// neither is.
     fn smaller_of(&self, one: usize, other: usize) -> Option<usize> {
         match one {
             one if one >= self.heap.len() => None,

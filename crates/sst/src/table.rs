@@ -26,11 +26,18 @@ pub struct Table<S> {
     top: Block,
 }
 
+impl<S> Drop for Table<S> {
+    /// Frees the memory of a table that is no longer read, such as one that a merge replaced.
+    fn drop(&mut self) {
+        self.cache.forget(self.id);
+    }
+}
+
 impl<S: Source> Table<S> {
     /// Opens a table. This takes one or two reads at the end of the table.
     ///
-    /// `id` distinguishes the table's parts from those of other tables in the cache. An id must belong to one table only, unless
-    /// [`Cache::forget`] was called in between.
+    /// `id` distinguishes the table's parts from those of other tables in the cache. An id must belong to one open table only: when
+    /// the table is dropped, its parts leave the cache.
     ///
     /// # Errors
     ///
@@ -64,7 +71,8 @@ impl<S: Source> Table<S> {
         Ok(Self { source, id, cache, entries: footer.entries, first, last, top })
     }
 
-    /// Returns the value of a key. The value shares memory with its block, so it keeps the block alive.
+    /// Returns the value of a key; `None` if the table does not hold the key. The value shares memory with its block,
+    /// so it keeps the block alive.
     ///
     /// # Errors
     ///
@@ -73,7 +81,7 @@ impl<S: Source> Table<S> {
         Ok(self.find(key, true)?.flatten())
     }
 
-    /// Like [`Table::get`], but never reads from the source. `None` if the lookup would need a read.
+    /// Like [`Table::get`], but never reads from the source. The outer `None` means that the lookup would need a read.
     ///
     /// # Errors
     ///
@@ -187,7 +195,8 @@ impl<S: Source> Table<S> {
         self.part(handle, may_read, read)?.map(|part| as_block(part, handle)).transpose()
     }
 
-    /// Returns a part from the cache, or reads and caches it if `may_read` is true.
+    /// Returns a part from the cache, or reads and caches it if `may_read` is true; `None` if it is neither cached nor
+    /// may be read.
     fn part(
         &self,
         handle: &BlockHandle,
@@ -221,7 +230,8 @@ impl<S: Source> Table<S> {
         self.cache.peek(self.id, handle.at).map(|part| as_block(part, handle)).transpose()
     }
 
-    /// Puts a block into the cache that was read together with others. The bytes are copied, so that the cache does not hold the others.
+    /// Puts a block that was read together with others into the cache. The bytes are copied, so that the cache does not
+    /// hold the others.
     pub(crate) fn insert_block(&self, handle: &BlockHandle, bytes: &[u8]) -> Result<Block> {
         let block = block_of(Bytes::copy_from_slice(bytes), handle)?;
         self.cache.insert(self.id, handle.at, CachedPart::Block(block.clone()));

@@ -8,6 +8,7 @@ use crate::source::Source;
 use crate::table::block_of;
 use crate::{Error, Result, Table};
 
+/// Implements [`Table::verify`].
 pub(crate) fn verify<S: Source>(table: &Table<S>) -> Result<()> {
     let mut verifier = Verifier { table, ahead: ReadAhead::default(), at: 0, entries: 0, last: Vec::new() };
     table.top().check()?;
@@ -24,7 +25,7 @@ struct Verifier<'a, S> {
     /// The offset up to which the table has been checked, in bytes.
     at: u64,
     entries: u64,
-    /// The last key read.
+    /// The last key that was checked, so that keys can be seen to ascend.
     last: Vec<u8>,
 }
 

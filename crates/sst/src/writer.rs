@@ -9,7 +9,8 @@ use std::io::Write;
 /// Options of a writer. Readers do not need them.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
-    /// The maximum length of a block in bytes, at most 1 MiB. An entry that is longer gets a block of its own.
+    /// The length of a block in bytes, which it exceeds by at most a few bytes; at most 1 MiB. A longer entry gets a
+    /// block of its own.
     pub block_bytes: usize,
     /// The number of entries per restart point: of each group, only the first key is stored whole.
     pub restart_interval: usize,
@@ -30,10 +31,12 @@ const BITS_PER_KEY_MAX: u32 = 64;
 /// Every lookup searches an index, so indexes have more restart points than data blocks.
 const INDEX_RESTART_INTERVAL: usize = 4;
 
-/// A partition ends when its index reaches `INDEX_LEN` bytes and `INDEX_ENTRIES_MIN` entries (fewer entries mean very long keys),
-/// or when it holds `PARTITION_KEYS` keys. This bounds what a lookup reads and keeps, and what the writer keeps in memory.
+/// Length in bytes of an index at which its partition ends, if it has [`INDEX_ENTRIES_MIN`] entries. This bounds what a
+/// lookup reads and keeps, and what the writer keeps in memory.
 const INDEX_LEN: usize = 32 << 10;
+/// Minimum number of entries of an index that ends its partition by its length. Fewer entries mean very long keys.
 const INDEX_ENTRIES_MIN: usize = 16;
+/// Number of keys at which a partition ends, whatever the length of its index.
 const PARTITION_KEYS: usize = 128 << 10;
 
 /// A description of the table that was written.

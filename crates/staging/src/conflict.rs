@@ -7,7 +7,8 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use store::{Entropy, ObjectKey, ObjectRef, Result, StoreError};
 
-/// Returns the key under which the loser of a conflict is kept, from the key in conflict and a random number.
+/// A function that returns the key under which the loser of a conflict is kept, from the key in conflict and a random
+/// number.
 pub type LostKey = Arc<dyn Fn(&ObjectKey, u64) -> ObjectKey + Send + Sync>;
 
 /// A conflict: another client changed a key in the bucket before our change was uploaded.
@@ -15,7 +16,7 @@ pub type LostKey = Arc<dyn Fn(&ObjectKey, u64) -> ObjectKey + Send + Sync>;
 pub struct KeyConflict {
     /// The key that both sides changed.
     pub key: ObjectKey,
-    /// Their object; `None`: they deleted it.
+    /// The other client's object; `None`: it deleted the key.
     pub theirs: Option<ObjectRef>,
     /// Whether the bucket still has all objects that our object is made of.
     pub is_complete: bool,
@@ -47,11 +48,11 @@ pub(crate) fn require_other_key(key: &ObjectKey, kept_key: &ObjectKey) -> Result
 /// Where the objects of both sides are after a conflict.
 #[derive(Debug, Clone)]
 pub struct Outcome {
-    /// The conflict.
+    /// The conflict that was resolved.
     pub conflict: KeyConflict,
     /// Our object; `None`: it is about to replace theirs or, if the conflict is not complete, nothing is left of it.
     pub ours: Option<ObjectRef>,
-    /// Their object, or the copy of it.
+    /// The other client's object, or the copy of it; `None`: it deleted the key.
     pub theirs: Option<ObjectRef>,
 }
 
@@ -60,8 +61,8 @@ pub struct Outcome {
 pub struct ConflictCallbacks {
     /// Decides whose object keeps the key. If the conflict is not complete the decision must be [`Resolution::OursTo`].
     pub decide: Arc<dyn Fn(&KeyConflict) -> Resolution + Send + Sync>,
-    /// Records where both objects are. Called once after ours was stored under another key, or before their object is
-    /// replaced and again afterwards. After an error the upload or move is retried.
+    /// Records where both objects are. Called once after ours was stored under another key or was found lost, or before their object is
+    /// replaced and again once it is. After an error the upload or move is retried; a replacement that fails is decided and recorded anew.
     pub record: Arc<dyn Fn(Outcome) -> BoxFuture<'static, Result<()>> + Send + Sync>,
     /// Called for a key whose visible object a resolution has changed. The write-back log calls it when our change
     /// was set aside; the mover calls it for the key in conflict and for the key of the loser, whichever object keeps
@@ -89,6 +90,7 @@ enum CallbacksState {
 /// Decides conflicts by callbacks. Without callbacks, their object keeps the key.
 pub(crate) struct Decisions {
     callbacks: Mutex<CallbacksState>,
+    /// Makes the key for an object that loses a conflict.
     lost: LostKey,
     entropy: Arc<Entropy>,
 }
@@ -109,6 +111,7 @@ impl Decisions {
         *self.state() = CallbacksState::Awaited;
     }
 
+    /// Returns whether callbacks are to be set and are not yet.
     pub(crate) fn are_callbacks_awaited(&self) -> bool {
         matches!(*self.state(), CallbacksState::Awaited)
     }

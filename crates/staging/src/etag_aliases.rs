@@ -10,13 +10,15 @@ use store::{ETag, ObjectKey, ObjectRef, Precondition};
 /// Maximum keys to remember.
 const KEYS_MAX: usize = 1 << 16;
 
-/// The translations of the newest keys.
+/// The issued etags and the bucket's etags of the newest keys.
 #[derive(Debug, Default)]
 pub(crate) struct EtagAliases {
     by_key: HashMap<ObjectKey, Alias>,
+    /// The keys, the oldest first.
     order: VecDeque<ObjectKey>,
 }
 
+/// The etags of the object at one key.
 #[derive(Debug, Clone)]
 struct Alias {
     /// Etags that callers know. There is more than one if the object came to its key twice, from different keys.
@@ -24,6 +26,7 @@ struct Alias {
     /// How many of the issued etags were reported to the callers' namespace, together with the bucket's etag that
     /// replaces them.
     reported: usize,
+    /// Etag that the object has in the bucket.
     bucket: ETag,
 }
 
@@ -57,21 +60,31 @@ impl EtagAliases {
     }
 
     /// Reports every issued etag that was not reported yet, together with the bucket's etag: for a key, or for all
-    /// keys below a prefix that ends in `/`. Callers use the bucket's etag from then on.
-    pub(crate) fn report_changes(&mut self, place: &[u8], report: impl Fn(&ObjectKey, &ETag, &ETag)) {
-        let keys: BTreeSet<ObjectKey> = match place.ends_with(b"/") {
-            true => self.by_key.keys().filter(|key| key.as_bytes().starts_with(place)).cloned().collect(),
-            false => self.by_key.get_key_value(place).map(|(key, _)| key.clone()).into_iter().collect(),
+    /// keys below a prefix that ends in `/`. `report` gets the key, the issued etag and the bucket's etag. If it returns
+    /// true, callers use the bucket's etag from then on; if it returns false, they still use the issued one, and the
+    /// key's later etags are not reported yet either.
+    pub(crate) fn report_changes(
+        &mut self,
+        key_or_prefix: &[u8],
+        report: impl Fn(&ObjectKey, &ETag, &ETag) -> bool,
+    ) {
+        let keys: BTreeSet<ObjectKey> = match key_or_prefix.ends_with(b"/") {
+            true => {
+                self.by_key.keys().filter(|key| key.as_bytes().starts_with(key_or_prefix)).cloned().collect()
+            }
+            false => {
+                self.by_key.get_key_value(key_or_prefix).map(|(key, _)| key.clone()).into_iter().collect()
+            }
         };
         for key in keys {
             if let Some(alias) = self.by_key.get_mut(&key) {
-                alias.issued[alias.reported..].iter().for_each(|issued| report(&key, issued, &alias.bucket));
-                alias.reported = alias.issued.len();
+                let unreported = alias.issued[alias.reported..].iter();
+                alias.reported += unreported.take_while(|issued| report(&key, issued, &alias.bucket)).count();
             }
         }
     }
 
-    /// Returns the bucket's etag for an issued one.
+    /// Returns the bucket's etag for an issued one, or the issued one if the bucket's is not remembered.
     pub(crate) fn bucket_tag(&self, key: &ObjectKey, issued: &ETag) -> ETag {
         let alias = self.by_key.get(key).filter(|alias| alias.has_issued(issued));
         alias.map_or_else(|| issued.clone(), |alias| alias.bucket.clone())
@@ -84,7 +97,7 @@ impl EtagAliases {
         alias.map_or_else(|| issued.clone(), |alias| alias.bucket.clone())
     }
 
-    /// Returns a condition with the bucket's etag.
+    /// Returns a condition with the bucket's etag instead of an issued one.
     pub(crate) fn bucket_condition(&self, key: &ObjectKey, condition: &Precondition) -> Precondition {
         match condition {
             Precondition::Matches(etag) => Precondition::Matches(self.bucket_tag(key, etag)),
@@ -92,7 +105,7 @@ impl EtagAliases {
         }
     }
 
-    /// Returns an object of the bucket with the etag that was issued for it, unless the bucket's was reported.
+    /// Returns an object of the bucket with the first etag that was issued for it, unless the bucket's was reported.
     pub(crate) fn with_issued_tag(&self, mut object: ObjectRef) -> ObjectRef {
         let alias = self.by_key.get(&object.key);
         if let Some(alias) = alias.filter(|alias| alias.bucket == object.etag && alias.reported == 0) {
@@ -114,14 +127,16 @@ mod tests {
         let tag = |text: &str| ETag::new(text);
         let mut aliases = EtagAliases::default();
         aliases.remember(&key, tag("one"), tag("there"));
-        aliases.report_changes(b"key", |_, _, _| {});
+        aliases.report_changes(b"key", |_, _, _| true);
         aliases.remember(&key, tag("two"), tag("there"));
         assert_eq!(
             aliases.reported_tag(&key, &tag("two")),
             tag("two"),
             "the second etag is not reported yet"
         );
-        aliases.report_changes(b"key", |_, issued, _| assert_eq!(*issued, tag("two")));
+        aliases.report_changes(b"key", |_, issued, _| *issued != tag("two"));
+        assert_eq!(aliases.reported_tag(&key, &tag("two")), tag("two"), "nobody took the report");
+        aliases.report_changes(b"key", |_, issued, _| *issued == tag("two"));
         for issued in ["one", "two"] {
             assert_eq!(aliases.bucket_tag(&key, &tag(issued)), tag("there"));
             assert_eq!(aliases.reported_tag(&key, &tag(issued)), tag("there"));

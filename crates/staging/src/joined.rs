@@ -1,8 +1,7 @@
 //! Several buckets as one store: a key is a bucket's name, `/`, and a key in that bucket.
 //!
 //! Owns the set of buckets, and operations from one bucket into another, which read from the one and store in the
-//! other. A bucket's own `.tenon/` prefix is left out of listings. A copy to `.tenon/` goes to that prefix of the
-//! source's bucket, and the returned key says so.
+//! other. A bucket's own `.tenon/` prefix is left out of listings that do not ask for it.
 //!
 //! Refuses: to create or remove buckets; to store an object outside a bucket.
 
@@ -33,13 +32,14 @@ pub struct JoinedStore {
 
 /// An object's bucket, and its key there.
 struct Location {
+    /// The name of the bucket.
     name: String,
     store: Arc<dyn ObjectStore>,
     key: ObjectKey,
 }
 
 impl JoinedStore {
-    /// Joins these buckets, or all.
+    /// Joins the buckets with these names, or all buckets for `None`.
     pub fn new(buckets: Arc<dyn Buckets>, names: Option<BTreeSet<String>>) -> Self {
         Self { buckets, names, opened: Mutex::default() }
     }
@@ -57,34 +57,46 @@ impl JoinedStore {
         Ok(opened)
     }
 
+    /// Returns the stores of the buckets that were opened so far, by name.
     fn opened(&self) -> MutexGuard<'_, HashMap<String, Arc<dyn ObjectStore>>> {
         self.opened.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Finds the location of a key to store.
+    /// Finds the location of a key to store. `Denied`: it is outside any bucket. `InvalidKey`: it is that of a bucket's own
+    /// marker, as which no object is stored.
     async fn locate(&self, key: &ObjectKey) -> Result<Location> {
-        let not_in_bucket = || StoreError::InvalidKey {
-            key: key.to_string(),
-            reason: "an object must be stored in an existing bucket; buckets are not created as directories"
-                .to_owned(),
-        };
-        let (name, inside) = split_bucket(key.as_bytes()).ok_or_else(not_in_bucket)?;
-        let inside = ObjectKey::try_from(inside).map_err(|_| not_in_bucket())?;
+        let Some((name, inside)) = split_key(key) else { return Err(self.no_location(key).await) };
         Ok(Location { store: self.open(name).await?, name: name.to_owned(), key: inside })
+    }
+
+    /// Returns why a key that is in no bucket has no location.
+    async fn no_location(&self, key: &ObjectKey) -> StoreError {
+        if let Some((name, b"")) = split_bucket(key.as_bytes())
+            && self.open(name).await.is_ok()
+        {
+            let reason = "the directory of a bucket has no object".to_owned();
+            return StoreError::InvalidKey { key: key.to_string(), reason };
+        }
+        StoreError::Denied(format!(
+            "'{key}' is in no bucket, and buckets are not created as directories: create one by S3"
+        ))
     }
 
     /// Finds the location of a key to read. A key outside any bucket is not found.
     async fn locate_existing(&self, key: &ObjectKey) -> Result<Location> {
+        if split_key(key).is_none() {
+            return Err(StoreError::NotFound(key.clone()));
+        }
         match self.locate(key).await {
-            Err(StoreError::InvalidKey { .. } | StoreError::NoSuchBucket(_)) => {
+            // The second: the key begins with an invalid bucket name.
+            Err(StoreError::NoSuchBucket(_) | StoreError::BucketState { .. }) => {
                 Err(StoreError::NotFound(key.clone()))
             }
-            // The key begins with an invalid bucket name.
-            Err(StoreError::BucketState { .. }) => Err(StoreError::NotFound(key.clone())),
             location => location,
         }
     }
 
+    /// Returns the names of the joined buckets that begin with `prefix`, in the order of their listed prefixes.
     async fn bucket_names(&self, prefix: &[u8]) -> Result<Vec<String>> {
         let mut names: Vec<String> = match &self.names {
             Some(names) => names.iter().cloned().collect(),
@@ -96,7 +108,7 @@ impl JoinedStore {
         Ok(names)
     }
 
-    /// Lists buckets as prefixes.
+    /// Returns a page of the buckets as common prefixes, `NAME/`.
     async fn list_buckets(&self, scan: &Scan) -> Result<ListPage> {
         let texts = self.bucket_names(&scan.prefix).await?.into_iter().map(|name| format!("{name}/"));
         let mut entries: Vec<ListEntry> = texts
@@ -110,7 +122,8 @@ impl JoinedStore {
         Ok(ListPage { entries, next })
     }
 
-    /// Lists all objects of all buckets. A page has objects of one bucket only.
+    /// Lists all objects of all buckets. A page has objects of one bucket only, possibly none although more pages
+    /// follow.
     async fn list_all(&self, scan: &Scan) -> Result<ListPage> {
         for name in self.bucket_names(&scan.prefix).await? {
             let root = format!("{name}/");
@@ -136,7 +149,7 @@ impl JoinedStore {
         Ok(ListPage::default())
     }
 
-    /// Lists one bucket.
+    /// Lists one bucket. A missing bucket is an empty page.
     async fn list_in(&self, name: &str, request: ListRequest) -> Result<ListPage> {
         let store = match self.open(name).await {
             Err(StoreError::NoSuchBucket(_) | StoreError::BucketState { .. }) => {
@@ -144,8 +157,9 @@ impl JoinedStore {
             }
             store => store?,
         };
+        let shows_own = request.prefix.starts_with(RESERVED_PREFIX);
         let ListPage { entries, next } = store.list(request).await?;
-        let is_shown = |entry: &ListEntry| !entry.text().starts_with(RESERVED_PREFIX);
+        let is_shown = |entry: &ListEntry| shows_own || !entry.text().starts_with(RESERVED_PREFIX);
         let entries = entries.into_iter().filter(is_shown).map(|entry| joined_entry(name, entry));
         Ok(ListPage { entries: entries.collect::<Result<_>>()?, next })
     }
@@ -189,10 +203,6 @@ impl ObjectStore for JoinedStore {
 
     async fn copy(&self, from: &ObjectRef, to: &ObjectKey, options: CopyOptions) -> Result<ObjectRef> {
         let source = self.locate_existing(&from.key).await?;
-        // A copy to `.tenon/` stays in the bucket of its source, because there is no bucket `.tenon`.
-        let in_source_bucket =
-            to.as_bytes().starts_with(RESERVED_PREFIX).then(|| joined_key(&source.name, to.as_bytes()));
-        let to = &in_source_bucket.transpose()?.unwrap_or_else(|| to.clone());
         let target = self.locate(to).await?;
         let inside = ObjectRef { key: source.key.clone(), ..from.clone() };
         let about = |error: StoreError| match error {
@@ -317,6 +327,12 @@ fn split_bucket(text: &[u8]) -> Option<(&str, &[u8])> {
     Some((name, &text[at + 1..]))
 }
 
+/// Splits the key of an object into the name of its bucket and its key there; `None` if it is outside any bucket.
+fn split_key(key: &ObjectKey) -> Option<(&str, ObjectKey)> {
+    let (name, inside) = split_bucket(key.as_bytes())?;
+    Some((name, ObjectKey::try_from(inside).ok()?))
+}
+
 /// Returns the joined key of an object. A key that would be too long is an error; the object is accessible through
 /// its bucket alone.
 fn joined_key(bucket: &str, key: &[u8]) -> Result<ObjectKey> {
@@ -326,6 +342,7 @@ fn joined_key(bucket: &str, key: &[u8]) -> Result<ObjectKey> {
     })
 }
 
+/// Returns an entry of a bucket's listing with the bucket's name before its key.
 fn joined_entry(name: &str, entry: ListEntry) -> Result<ListEntry> {
     Ok(match entry {
         ListEntry::Prefix(prefix) => {

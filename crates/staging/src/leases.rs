@@ -92,6 +92,8 @@ impl Leases {
         key.map_err(|error| StoreError::Invalid(format!("a lease cannot be stored: {error}")))
     }
 
+    /// Acquires the lease of a key. Waits while another holder renews it, and takes it over if it is not renewed in
+    /// time.
     async fn acquire(&self, key: &ObjectKey) -> Result<HeldLease> {
         let mut pause = RETRY_PAUSES.0;
         let mut found: Option<(ETag, Instant)> = None;
@@ -128,6 +130,7 @@ impl Leases {
         Ok(HeldLease { key: key.clone(), etag: object.etag, renewed_at, is_lost: false })
     }
 
+    /// Runs `work`, and renews the held leases at intervals meanwhile.
     async fn run_renewing<T>(&self, held: &mut [HeldLease], work: impl Future<Output = T>) -> T {
         let mut work = pin!(work);
         loop {
@@ -144,12 +147,13 @@ impl Leases {
         }
     }
 
+    /// Renews held leases once. A lease that another holder has taken over is marked as lost.
     async fn renew(&self, held: &mut [HeldLease]) {
         for lease in held.iter_mut().filter(|lease| !lease.is_lost) {
             match self.put(&lease.key, Precondition::Matches(lease.etag.clone())).await {
                 Ok(renewed) => *lease = renewed,
                 Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)) => {
-                    tracing::warn!(key = %lease.key, "the lease in the bucket is not the one that this mount stored last, so this mount has lost it");
+                    tracing::warn!(key = %lease.key, "the lease in the bucket is not the one that this mount stored last, so this mount has lost it; the work under the lease goes on, and another machine may change the same names meanwhile");
                     lease.is_lost = true;
                 }
                 Err(error) => {

@@ -18,4 +18,5 @@ mod log_encoding;
 pub mod joined;
 pub mod leases;
 pub mod mover;
+pub mod packs;
 pub mod writeback;

@@ -5,6 +5,7 @@
 mod joined;
 mod leases;
 mod mover;
+mod packs;
 mod writeback;
 
 use std::sync::Arc;

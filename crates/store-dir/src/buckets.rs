@@ -85,8 +85,8 @@ impl Shared {
         }
     }
 
-    /// Removes a bucket that was found empty. An object that was stored meanwhile keeps its directory, so that the removal
-    /// fails.
+    /// Removes a bucket that was found empty. If an object was stored meanwhile, its directory is not empty, and the
+    /// removal fails with `BucketState`.
     fn delete(&self, name: &str) -> Result<()> {
         let bucket =
             open_child(self.tree.root(), name.as_bytes()).map_err(|error| errno::about(&name, error))?;

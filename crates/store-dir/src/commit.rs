@@ -23,17 +23,43 @@ enum Step<T> {
     Restart,
 }
 
+/// An object that has its name, which may not be on the disk yet.
+pub(super) struct Placed {
+    pub(super) object: ObjectRef,
+    dir: OwnedFd,
+    name: Vec<u8>,
+}
+
 impl Shared {
     /// Makes `staged` the object `key`, with the record's headers and tags and a new etag, which contains the number of
-    /// parts.
+    /// parts. With [`Durability::Flush`] the object is on the disk when the call returns.
     pub(super) fn commit(
+        &self,
+        key: &ObjectKey,
+        staged: &mut Staged,
+        record: Record,
+        parts: usize,
+        precondition: &Precondition,
+    ) -> Result<ObjectRef> {
+        let placed = self.place(key, staged, record, parts, precondition)?;
+        self.settle(&placed)?;
+        Ok(placed.object)
+    }
+
+    /// Makes the name of a placed object durable.
+    pub(super) fn settle(&self, placed: &Placed) -> Result<()> {
+        self.flush_names(placed.dir.as_fd(), &placed.name, &placed.object.key)
+    }
+
+    /// Makes `staged` the object `key`, like [`commit`](Self::commit). Its bytes are on the disk then, its name is not.
+    pub(super) fn place(
         &self,
         key: &ObjectKey,
         staged: &mut Staged,
         mut record: Record,
         parts: usize,
         precondition: &Precondition,
-    ) -> Result<ObjectRef> {
+    ) -> Result<Placed> {
         let failed = |error| errno::failed(key, error);
         let stat = fstat(staged.file()).map_err(failed)?;
         // The suffix keeps programs that verify etags from taking 32 hexadecimal digits for an MD5.
@@ -50,16 +76,18 @@ impl Shared {
                 put_in_place(dir.as_fd(), &place.name, staged, precondition, key)?
             };
             if let Step::Done(()) = placed {
-                self.flush_names(dir.as_fd(), &place.name, key)?;
                 let etag = ETag::new(&record.etag);
                 let last_modified = Some(record.modified);
-                return Ok(ObjectRef { key: key.clone(), etag, version: None, last_modified });
+                let object = ObjectRef { key: key.clone(), etag, version: None, last_modified };
+                return Ok(Placed { object, dir, name: place.name });
             }
         }
-        Err(StoreError::Unavailable(format!("the directories in the path of '{key}' keep changing")))
+        Err(StoreError::Unavailable(format!(
+            "'{key}' was not stored, because other writers keep changing the directories in its path: try again"
+        )))
     }
 
-    /// Removes the object, and the directories that become empty.
+    /// Removes the object, and the directories that become empty. Without a precondition, a missing object is no error.
     pub(super) fn delete(&self, key: &ObjectKey, precondition: &Precondition) -> Result<()> {
         self.staging()?;
         let place = Place::of(key);
@@ -84,7 +112,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Opens the object's file.
+    /// Opens the object's file. Fails with `NotFound` if there is none.
     pub(super) fn find(&self, key: &ObjectKey) -> Result<OpenObject> {
         let found = self.tree.find(&Place::of(key)).map_err(|error| errno::failed(key, error))?;
         found.ok_or_else(|| StoreError::NotFound(key.clone()))
@@ -185,7 +213,8 @@ impl Shared {
     }
 }
 
-/// Renames the staged file to the object's name under the condition; the caller holds the key's lock.
+/// Renames the staged file to the object's plain or alternate name, if the object there meets the precondition. The
+/// caller holds the key's lock.
 fn put_in_place(
     dir: BorrowedFd<'_>,
     name: &[u8],
@@ -246,5 +275,7 @@ fn check(key: &ObjectKey, found: Option<&OpenObject>, precondition: &Preconditio
 }
 
 fn foreign_file_error(key: &ObjectKey) -> StoreError {
-    StoreError::Denied(format!("a link or special file is in the path of '{key}'"))
+    StoreError::Denied(format!(
+        "a link, a special file or a file with a reserved name is in the path of '{key}'"
+    ))
 }

@@ -14,7 +14,9 @@ impl Shared {
         let attributes = match options.attributes {
             Some(attributes) => attributes,
             None if from.key == *to && options.tags.is_none() => {
-                return Err(StoreError::Invalid("a copy of an object onto itself changes nothing".into()));
+                return Err(StoreError::Invalid(
+                    "a copy of an object to its own key needs new metadata or tags".into(),
+                ));
             }
             None => source.record.attributes.clone(),
         };

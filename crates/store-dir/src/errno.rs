@@ -15,7 +15,7 @@ pub(super) fn failed(key: &ObjectKey, error: Errno) -> StoreError {
     }
 }
 
-/// Converts the error of a call about anything else, such as a path.
+/// Converts the error of a call about `subject`, such as a path or a bucket's name.
 pub(super) fn about(subject: &dyn fmt::Display, error: Errno) -> StoreError {
     let text = format!("'{subject}': {error}");
     match error {

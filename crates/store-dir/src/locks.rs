@@ -3,7 +3,7 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Enough locks that writers of different keys rarely share one.
+/// The number of locks: enough that writers of different keys rarely share one.
 const SHARDS: usize = 64;
 
 /// Mutexes selected by the hash of a path. A thread holds at most one, for a few system calls.

@@ -1,4 +1,4 @@
-//! The paths of keys' files.
+//! The paths of keys' files: the plain path, and the alternate path while a directory has the plain name.
 
 use store::ObjectKey;
 use store::names::{self, NAME_BYTES_MAX, key_to_path};

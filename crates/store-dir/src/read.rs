@@ -16,7 +16,8 @@ use store::{GetOptions, Object, ObjectKey, Result, StoreError, byte_range};
 const CHUNK_BYTES: u64 = 512 * 1024;
 
 impl Shared {
-    /// Opens the object and reads its first chunk.
+    /// Opens the object and reads its first chunk. Fails with `NotFound` for any version id, as the store has no
+    /// versions.
     pub(super) fn get(&self, key: &ObjectKey, options: GetOptions) -> Result<Object> {
         let found = self.find(key)?;
         if options.version.is_some() {
@@ -45,7 +46,7 @@ struct Body {
 }
 
 impl Body {
-    /// Reads the next chunk; empty at the end.
+    /// Reads the next chunk; empty if no range is left. Fails with `Corrupt` if the file was changed in place.
     fn next(&mut self) -> Result<Bytes> {
         let wanted = CHUNK_BYTES.min(self.range.end - self.range.start) as usize;
         let mut chunk = Vec::with_capacity(wanted);
@@ -65,7 +66,8 @@ impl Body {
         Ok(chunk.into())
     }
 
-    /// Returns an error if the file was changed in place since it was opened, because the bytes read may be a mixture.
+    /// Fails with `Corrupt` if the file was changed in place since it was opened, because the bytes read may be a
+    /// mixture.
     fn check_unchanged(&self) -> Result<()> {
         let now = fstat(&self.file).map_err(|error| errno::failed(&self.key, error))?;
         let same = size_bytes(&now) == size_bytes(&self.stat) && modified(&now) == modified(&self.stat);

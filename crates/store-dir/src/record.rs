@@ -1,7 +1,8 @@
 //! The stored metadata of an object: an extended attribute of its file.
 //!
-//! Format, version 1: the version's byte, then the fields in the order of [`Record`]; integers little-endian,
-//! text after its length in two bytes, maps after their count in two bytes, missing text as empty text.
+//! Format, version 1: the version's byte, then etag, modification time, size, content type, storage class, system
+//! headers, user metadata and tags; integers little-endian, text after its length in two bytes, maps after their count
+//! in two bytes, missing text as empty text.
 //!
 //! Invariant: the etag is valid only while the file has the size and modification time in the record. Changing a file
 //! in place changes its etag.
@@ -18,10 +19,10 @@ pub(super) const ATTRIBUTE: &str = "user.tenon";
 
 const VERSION: u8 = 1;
 
-/// Buffer for most records, including every record that ext4 can store.
+/// Length of the buffer for most records, in bytes: enough for every record that ext4 can store.
 const USUAL_BYTES: usize = 4096;
 
-/// The kernel's limit (`XATTR_SIZE_MAX`).
+/// The kernel's limit on the length of an attribute, in bytes (`XATTR_SIZE_MAX`).
 const MOST_BYTES: usize = 65_536;
 
 /// The part of an object's description that its inode does not hold.
@@ -56,6 +57,8 @@ impl OpenObject {
         size_bytes(&self.stat)
     }
 
+    /// Returns the recorded etag or, if the file was changed in place or has none, one derived from the inode, size and
+    /// modification time.
     pub(super) fn etag(&self) -> ETag {
         let record = &self.record;
         let current = record.size_bytes == self.size_bytes() && record.modified == modified(&self.stat);
@@ -92,7 +95,7 @@ pub(super) fn etag_of(stat: &Stat) -> ETag {
 }
 
 impl Record {
-    /// Returns the record of a file, if it has a valid one.
+    /// Returns the record of a file; `None` if it has none, or one that is not valid or cannot be read.
     pub(super) fn read(file: impl AsFd) -> Option<Self> {
         let mut usual = [0; USUAL_BYTES];
         match fgetxattr(file.as_fd(), ATTRIBUTE, &mut usual) {

@@ -76,7 +76,7 @@ impl Snapshot {
         self.texts.spans.partition_point(|&span| self.texts.get(span) < bound)
     }
 
-    /// Returns the beginning of the next window of the level, if there is one.
+    /// Returns the beginning of the next window of the level; `None` if this snapshot reaches the level's end.
     pub(super) fn next_from(&self) -> Option<Vec<u8>> {
         self.to.as_ref().map(|last| [last.as_slice(), b"\0"].concat())
     }
@@ -235,7 +235,8 @@ fn is_settled(snapshot: &Snapshot, now: Timestamp) -> bool {
     snapshot.stamps.iter().all(|stamp| now.since(stamp.modified) > SETTLED_AFTER)
 }
 
-/// Reads the texts of a level from the file system.
+/// Reads the texts of a level from the file system, from `from` on, at most `names_max` of them; `None` if there is no
+/// such directory.
 fn read(tree: &Tree, prefix: &[u8], from: &[u8], names_max: usize) -> Result<Option<Snapshot>, Errno> {
     let Some(dirs) = Place::of_level(prefix) else { return Ok(None) };
     let dir = match tree.open_dir(&dirs) {
@@ -362,7 +363,7 @@ fn is_above(pieces: [&[u8]; 2], bound: &[u8]) -> bool {
     pieces.into_iter().flatten().cmp(bound).is_gt()
 }
 
-/// Returns the text of a name in the directory `inside` of the level `prefix`.
+/// Returns the text of a name in the directory `inside` of the level `prefix`; `None` if the name belongs to no key.
 fn text_of<'n>(prefix: &[u8], inside: &KeyPrefix, name: &'n [u8], kind: FileType) -> Option<Text<'n>> {
     let at_root = prefix.is_empty() && inside.as_bytes().is_empty();
     match kind {

@@ -98,6 +98,7 @@ impl Staging {
         openat(&self.dir, name, flags, FILE_MODE)
     }
 
+    /// Removes abandoned files.
     fn sweep(&self, clock: &dyn Clock) -> Result<(), Errno> {
         for entry in Dir::read_from(&self.dir)? {
             let entry = entry?;
@@ -113,6 +114,7 @@ impl Staging {
         Ok(())
     }
 
+    /// Checks that the file system supports extended attributes. Fails with `Unsupported`.
     fn probe(&self, path: &Path) -> Result<()> {
         let name = self.unique();
         let file = self.create_file(&name).map_err(|error| errno::about(&path.display(), error))?;
@@ -157,7 +159,8 @@ impl Staged {
         ftruncate(&self.file, len).map_err(|error| errno::failed(&self.key, error))
     }
 
-    /// Renames the file to `name` in `dir`, replacing an existing file.
+    /// Renames the file to `name` in `dir`, replacing an existing file. Fails with `NOENT` if the file is an object
+    /// already.
     pub(super) fn rename(&mut self, dir: BorrowedFd<'_>, name: &[u8]) -> Result<(), Errno> {
         let Some(own) = &self.name else { return Err(Errno::NOENT) };
         renameat(&self.staging.dir, own, dir, name)?;

@@ -17,7 +17,7 @@ const READ: OFlags = OFlags::RDONLY.union(OFlags::NOFOLLOW).union(OFlags::NONBLO
 const DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::NOFOLLOW).union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
-/// The root directory.
+/// The root directory, from which all paths are opened.
 pub(super) struct Tree {
     root: OwnedFd,
 }
@@ -43,7 +43,7 @@ impl Tree {
         openat2(&self.root, dirs.join(&b'/'), DIRECTORY, Mode::empty(), ResolveFlags::NO_SYMLINKS)
     }
 
-    /// Opens a key's file, if it has one.
+    /// Opens a key's file at its plain or its alternate path; `None` if neither is a regular file.
     pub(super) fn find(&self, place: &Place) -> Result<Option<OpenObject>, Errno> {
         match open_regular(self.root(), &place.path())? {
             Some(found) => Ok(Some(found)),
@@ -95,12 +95,12 @@ fn stat(dir: BorrowedFd<'_>, path: &[u8]) -> Result<Option<Stat>, Errno> {
     }
 }
 
-/// Opens the directory `name` in `dir`.
+/// Opens the directory `name` in `dir`, without following a link.
 pub(super) fn open_child(dir: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd, Errno> {
     openat(dir, name, DIRECTORY, Mode::empty())
 }
 
-/// Opens an object by its plain name in its directory.
+/// Opens an object in its directory, under its plain name or its alternate name; `None` if neither is a regular file.
 pub(super) fn find_in(dir: BorrowedFd<'_>, name: &[u8]) -> Result<Option<OpenObject>, Errno> {
     match open_regular(dir, name)? {
         Some(found) => Ok(Some(found)),

@@ -1,8 +1,9 @@
-//! Multipart uploads.
+//! Multipart uploads: implements `Multipart`.
 //!
 //! Most uploads have parts of equal size, so a part is written to its final offset in the object, and completing the
 //! upload moves no byte. A part with another size gets a file of its own, which the kernel copies on completion.
 
+use super::commit::Placed;
 use super::copy::copy_from;
 use super::record::Record;
 use super::staging::Staged;
@@ -10,7 +11,7 @@ use super::{Shared, blocking};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use store::part_number;
 use store::{
     Attributes, Multipart, ObjectKey, ObjectRef, Payload, Precondition, Result, StoreError, Tags, byte_range,
@@ -26,7 +27,7 @@ impl Shared {
         self.staging()?;
         let record = Record { attributes, tags, ..Record::default() };
         let (store, sent) = (self.clone(), Mutex::new(Some(Sent::default())));
-        Ok(DirUpload(Arc::new(Upload { store, key, record, sent })))
+        Ok(DirUpload(Arc::new(Upload { store, key, record, sent, placed: OnceLock::new() })))
     }
 }
 
@@ -39,6 +40,8 @@ struct Upload {
     record: Record,
     /// `None` once the upload was completed or aborted.
     sent: Mutex<Option<Sent>>,
+    /// The object, for a completion that is repeated because its answer was lost or its name could not be flushed.
+    placed: OnceLock<Placed>,
 }
 
 /// The parts that were sent.
@@ -124,15 +127,25 @@ impl Upload {
 
     /// Joins the parts to the object. After an error all parts still exist.
     fn complete(&self, precondition: &Precondition) -> Result<ObjectRef> {
-        let mut sent = self.sent().take().ok_or_else(ended)?;
-        let stored = self.join_and_commit(&mut sent, precondition);
-        if stored.is_err() {
-            *self.sent() = Some(sent);
+        if let Some(placed) = self.placed.get() {
+            self.store.settle(placed)?;
+            return self.store.find_exactly(&placed.object).map(|_| placed.object.clone());
         }
-        stored
+        let mut sent = self.sent().take().ok_or_else(ended)?;
+        match self.join_and_place(&mut sent, precondition) {
+            Ok(placed) => {
+                let placed = self.placed.get_or_init(|| placed);
+                self.store.settle(placed)?;
+                Ok(placed.object.clone())
+            }
+            Err(error) => {
+                *self.sent() = Some(sent);
+                Err(error)
+            }
+        }
     }
 
-    fn join_and_commit(&self, sent: &mut Sent, precondition: &Precondition) -> Result<ObjectRef> {
+    fn join_and_place(&self, sent: &mut Sent, precondition: &Precondition) -> Result<Placed> {
         if sent.parts.is_empty() {
             return Err(StoreError::Invalid("an upload without parts cannot be completed".into()));
         }
@@ -143,16 +156,16 @@ impl Upload {
         if let Some(whole) = whole.filter(|_| in_place > 0 && rest_is_apart) {
             whole.truncate(len)?;
             append(whole, len, sent.parts.values().skip(in_place))?;
-            return self.store.commit(&self.key, whole, self.record.clone(), parts, precondition);
+            return self.store.place(&self.key, whole, self.record.clone(), parts, precondition);
         }
         let mut joined = self.store.staging()?.create(&self.key)?;
         sent.copy_to(&joined)?;
-        self.store.commit(&self.key, &mut joined, self.record.clone(), parts, precondition)
+        self.store.place(&self.key, &mut joined, self.record.clone(), parts, precondition)
     }
 }
 
 impl Sent {
-    /// Returns how many parts, from the first on, are at their final offset, and their total length.
+    /// Returns how many parts, from the first on, are at their final offset, and their total length in bytes.
     fn in_place(&self) -> (usize, u64) {
         let Some(whole) = &self.whole else { return (0, 0) };
         let (mut count, mut len) = (0, 0);

@@ -22,6 +22,7 @@ pub(super) fn page(store: &Shared, scan: &Scan) -> Result<ListPage> {
         .map_err(|error| errno::about(&shown, error))
 }
 
+/// A walk through the levels, for one page.
 struct Walk<'a> {
     store: &'a Shared,
     scan: &'a Scan,
@@ -159,7 +160,8 @@ impl Walk<'_> {
         }
     }
 
-    /// Describes a file without permission to read it, by its inode alone.
+    /// Describes a file that the process has no permission to read, by its inode alone; `None` if it was removed
+    /// meanwhile.
     fn unreadable(&self, key: ObjectKey) -> Result<Option<ListEntry>, Errno> {
         let place = Place::of(&key);
         for path in [place.path(), place.alternate_path()] {
@@ -172,7 +174,8 @@ impl Walk<'_> {
         Ok(None)
     }
 
-    /// Opens an object by its name in the current level's directory.
+    /// Opens an object, through the current level's directory if the object is in it; `None` if it was removed
+    /// meanwhile.
     fn find(&mut self, key: &ObjectKey) -> Result<Option<OpenObject>, Errno> {
         let place = Place::of(key);
         let Some(level) = self.levels.last_mut() else { return Ok(None) };

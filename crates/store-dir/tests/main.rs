@@ -51,6 +51,19 @@ async fn dir_buckets_conform() {
     conformance::run_buckets(fresh).await.unwrap();
 }
 
+#[tokio::test]
+async fn a_completion_may_be_repeated() {
+    let dir = TempDir::new().unwrap();
+    let store = open(dir.path(), QUICK).unwrap();
+    let upload = store.multipart(&key("big"), Attributes::default(), Tags::new()).await.unwrap();
+    upload.put_part(1, "whole".into()).await.unwrap();
+    let stored = upload.complete(Precondition::None).await.unwrap();
+    assert_eq!(upload.complete(Precondition::None).await.unwrap(), stored);
+    put(&store, "big", "another's").await;
+    let replaced = upload.complete(Precondition::None).await;
+    assert!(matches!(replaced, Err(StoreError::PreconditionFailed(_))), "{replaced:?}");
+}
+
 fn key(text: impl AsRef<[u8]>) -> ObjectKey {
     ObjectKey::try_from(text.as_ref()).unwrap()
 }

@@ -10,7 +10,7 @@ use std::task::{Context, Poll, ready};
 /// Maximum length of the line before a chunk: its size and a signature.
 const LINE_BYTES_MAX: usize = 512;
 
-/// The decoded body of another body.
+/// A body that decodes another body.
 #[derive(Debug)]
 pub(super) struct AwsChunked<B> {
     encoded: Pin<Box<B>>,
@@ -59,6 +59,7 @@ where
     }
 }
 
+/// A decoder of a body in chunks.
 #[derive(Debug, Default)]
 struct Decoder {
     buffer: BytesMut,
@@ -86,9 +87,13 @@ impl Decoder {
                 State::Line => {
                     let Some(end) = self.buffer.windows(2).position(|two| two == b"\r\n") else {
                         let is_too_long = self.buffer.len() > LINE_BYTES_MAX;
-                        return if is_too_long { Err("a chunk has no size") } else { Ok(None) };
+                        return if is_too_long {
+                            Err("the line with a chunk's size is too long")
+                        } else {
+                            Ok(None)
+                        };
                     };
-                    let size = chunk_size(&self.buffer[..end]).ok_or("a chunk has no size")?;
+                    let size = chunk_size(&self.buffer[..end]).ok_or("a chunk has no valid size")?;
                     self.buffer.advance(end + 2);
                     self.state = if size == 0 { State::Trailer } else { State::Data(size) };
                 }
@@ -120,7 +125,7 @@ impl Decoder {
     }
 }
 
-/// Returns the size in a line `10000;chunk-signature=...`.
+/// Returns the size in a line `10000;chunk-signature=...`, which is hexadecimal; `None` if it is not.
 fn chunk_size(line: &[u8]) -> Option<usize> {
     let digits = line.split(|byte| *byte == b';').next()?;
     usize::from_str_radix(std::str::from_utf8(digits).ok()?.trim(), 16).ok()
@@ -152,6 +157,6 @@ mod tests {
     async fn bodies_that_are_cut_or_wrong_are_errors() {
         assert!(decode(b"5\r\nhel", 3).await.unwrap_err().contains("ended"));
         assert!(decode(b"2\r\nhello\r\n0\r\n\r\n", 4).await.unwrap_err().contains("longer"));
-        assert!(decode(b"five\r\nhello", 4).await.unwrap_err().contains("no size"));
+        assert!(decode(b"five\r\nhello", 4).await.unwrap_err().contains("no valid size"));
     }
 }

@@ -31,7 +31,7 @@ pub struct AwsService {
     clock: Arc<dyn Clock>,
 }
 
-/// The error of a call.
+/// The reason why a call of a service failed.
 #[derive(Debug, thiserror::Error)]
 pub enum AwsServiceError {
     /// The call may succeed later.
@@ -40,22 +40,23 @@ pub enum AwsServiceError {
     /// The service refused the call permanently.
     #[error("{0}")]
     Refused(String),
-    /// There are no credentials to sign the call.
+    /// The credentials to sign the call cannot be obtained.
     #[error(transparent)]
     Credentials(#[from] CredentialsError),
 }
 
 impl AwsService {
-    /// Makes a client of a service at the host of a URL; `name` is the service's name in signatures.
+    /// Makes a client of a service at the host of a URL; `name` is the service's name in signatures. `trusted_ca_file`
+    /// has further certificate authorities to trust, for the service and for the source of credentials.
     ///
     /// # Errors
-    /// If the URL or the region is invalid, or if there are no trusted certificates.
+    /// If the URL or the region is invalid, or if there are no trusted certificates for an `https` URL.
     pub fn new(
         name: &'static str,
         url: &str,
         region: &str,
         credentials: CredentialsSource,
-        ca_bundle: Option<PathBuf>,
+        trusted_ca_file: Option<PathBuf>,
         clock: Arc<dyn Clock>,
         entropy: Arc<Entropy>,
     ) -> Result<Self, ConfigError> {
@@ -77,10 +78,10 @@ impl AwsService {
         Ok(Self {
             host: value(endpoint.authority.as_str())?,
             root,
-            http: http_client(CONNECT_WITHIN, ca_bundle.as_deref(), endpoint.is_tls())?,
+            http: http_client(CONNECT_WITHIN, trusted_ca_file.as_deref(), endpoint.is_tls())?,
             credentials_cache: CredentialsCache::new(
                 credentials,
-                ProviderContext { ca_bundle, clock: clock.clone() },
+                ProviderContext { ca_bundle: trusted_ca_file, clock: clock.clone() },
                 entropy,
             ),
             signer: Signer::new(region, name),
@@ -91,7 +92,8 @@ impl AwsService {
     /// Posts a document and waits up to `within` for the whole response.
     ///
     /// # Errors
-    /// If there are no credentials, if there is no response in time, or if its status is not a success.
+    /// If credentials cannot be obtained, if there is no response in time, if it is longer than 24 MiB, or if its
+    /// status is not a success.
     pub async fn post(
         &self,
         headers: &[(&'static str, &'static str)],
@@ -111,6 +113,7 @@ impl AwsService {
         Err(if is_lasting { AwsServiceError::Refused(reason) } else { AwsServiceError::Unavailable(reason) })
     }
 
+    /// Returns a signed request.
     async fn request(
         &self,
         headers: &[(&'static str, &'static str)],
@@ -133,6 +136,7 @@ impl AwsService {
         Ok(request)
     }
 
+    /// Sends a request, and returns the status and the body of the response.
     async fn exchange(&self, request: Request<Full<Bytes>>) -> Result<(StatusCode, Bytes), AwsServiceError> {
         let unavailable = |error: &dyn std::error::Error| AwsServiceError::Unavailable(innermost(error));
         let answer = self.http.request(request).await.map_err(|error| unavailable(&error))?;

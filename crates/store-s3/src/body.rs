@@ -21,9 +21,11 @@ pub(super) struct Body {
     etag: ETag,
     /// `None` after a failure, until the next attempt.
     incoming: Option<Incoming>,
+    /// The range of the object that was not read yet.
     left: Range<u64>,
     throughput: MinThroughput,
     retry: Retry,
+    /// The checksum to compare; `None` if the server sent none.
     sum: Option<Sum>,
 }
 
@@ -61,6 +63,7 @@ impl Body {
         Ok(stream::iter(pieces).boxed())
     }
 
+    /// Returns the next bytes of the object; `None` at its end. Continues with a new request after a failure.
     async fn next(&mut self) -> Result<Option<Bytes>, Failure> {
         while !self.left.is_empty() {
             match self.read().await {
@@ -81,6 +84,7 @@ impl Body {
         Ok(())
     }
 
+    /// Reads the next bytes from the connection.
     async fn read(&mut self) -> Result<Bytes, Failure> {
         let body = self.incoming.as_mut().ok_or_else(|| Failure::no_response("no connection"))?;
         let piece = match self.source.client().frame(body, &mut self.throughput).await? {
@@ -95,6 +99,7 @@ impl Body {
         Ok(piece)
     }
 
+    /// Adds bytes to the checksum, and compares it at the end.
     fn checked(&mut self, piece: Bytes) -> Result<Bytes, Failure> {
         let Some(sum) = &mut self.sum else { return Ok(piece) };
         sum.found.add(&piece);

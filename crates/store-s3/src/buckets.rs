@@ -61,7 +61,8 @@ impl S3Buckets {
     }
 
     /// Finds out why a bucket cannot be opened. Responses to HEAD have no body, so this requests the first page of a
-    /// listing: its error document contains the reason, and only S3 servers send such a document.
+    /// listing: its error document contains the reason, and only S3 servers send such a document. Returns `Ok` if the
+    /// listing succeeds. `head` is the failure of the HEAD request, if it failed.
     async fn diagnose(&self, store: &S3Store, head: Option<Failure>) -> Result<()> {
         let call = Call::bucket_call(RequestKind::List, Method::GET, store.bucket.clone())
             .query("list-type", "2")
@@ -80,6 +81,7 @@ impl S3Buckets {
         Err(failure.error)
     }
 
+    /// Returns the error for a response that is not that of an S3 server.
     fn not_s3(&self) -> Failure {
         let endpoint = &self.client.endpoint;
         StoreError::Invalid(format!("{endpoint} answers, but not as an S3 server: check the endpoint")).into()
@@ -93,15 +95,18 @@ impl S3Buckets {
     }
 }
 
-/// Returns whether no server responded. A server that is starting does respond, and gets the full retry time.
+/// Returns whether a failure shows no S3 server: there was no response, or an error response without an S3 code. Status
+/// 503 is excepted: a server that is starting sends it, and gets the full retry time.
 fn is_no_response(failure: &Failure) -> bool {
     failure.code.is_empty() && matches!(failure.error, StoreError::Unavailable(_))
 }
 
+/// Returns whether a failure is the refusal of a server that responded.
 fn is_answer(failure: &Failure) -> bool {
     !matches!(failure.error, StoreError::Unavailable(_) | StoreError::Throttled(_) | StoreError::Corrupt(_))
 }
 
+/// Returns whether a failure says that the bucket is in another region.
 fn is_about_region(failure: &Failure) -> bool {
     matches!(&failure.error, StoreError::Invalid(text) if text.contains("is in region"))
 }

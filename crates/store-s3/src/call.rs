@@ -33,6 +33,7 @@ pub(super) struct Call {
 }
 
 impl Call {
+    /// Makes a request about no bucket, such as the listing of buckets.
     pub(super) fn service(kind: RequestKind, method: Method) -> Self {
         Self {
             kind,
@@ -80,6 +81,7 @@ impl Call {
         self
     }
 
+    /// Returns the source key of a copy; `None` for another request.
     pub(super) fn source(&self) -> Option<&ObjectKey> {
         self.source.as_ref()
     }
@@ -89,7 +91,7 @@ impl Call {
         self
     }
 
-    /// Adds a precondition's headers.
+    /// Adds a precondition's header. Fails if the etag cannot be a header's value.
     pub(super) fn condition(self, precondition: &Precondition) -> Result<Self> {
         Ok(match precondition {
             Precondition::None => self,
@@ -98,11 +100,19 @@ impl Call {
         })
     }
 
+    /// Returns the key of the object; `None` for a request about a bucket or the service.
     pub(super) fn key(&self) -> Option<&ObjectKey> {
         match &self.target {
             Target::Object(key) => Some(key),
             Target::Service | Target::Bucket => None,
         }
+    }
+
+    /// Returns the key of the object; for a listing the prefix; empty for a request about neither.
+    pub(super) fn subject(&self) -> &[u8] {
+        let prefix =
+            || self.query.iter().find(|(name, _)| *name == "prefix").map(|(_, prefix)| prefix.as_bytes());
+        self.key().map(ObjectKey::as_bytes).or_else(prefix).unwrap_or_default()
     }
 
     /// Returns the bucket's name, for error messages.
@@ -125,7 +135,7 @@ impl Call {
     }
 }
 
-/// Returns an etag as the value of `If-Match`.
+/// Returns an etag in quotes as the value of `If-Match`. `Invalid`: HTTP headers cannot contain it.
 pub(super) fn etag_value(etag: &ETag) -> Result<HeaderValue> {
     HeaderValue::try_from(etag.quoted()).map_err(|_| {
         StoreError::Invalid(format!("invalid ETag {etag}: HTTP headers cannot contain these characters"))

@@ -49,6 +49,7 @@ pub(super) struct Client {
     pub(super) entropy: Arc<Entropy>,
     pub(super) learned: Learned,
     user_agent: HeaderValue,
+    /// Whether the signatures of requests leave out the bodies.
     sends_unsigned: bool,
 }
 
@@ -92,6 +93,7 @@ impl Client {
         })
     }
 
+    /// Returns the retry state of a new call.
     pub(super) fn retry(&self) -> Retry {
         self.retry_with(self.config.retry)
     }
@@ -105,7 +107,8 @@ impl Client {
         self.fetch_as(call, &mut self.retry(), Ok).await
     }
 
-    /// Sends a call, with retries, until `read` can decode the response.
+    /// Sends a call, with retries, and returns the result of `read` for the response. A failure of `read` is retried
+    /// like a failed call.
     pub(super) async fn fetch_as<T>(
         &self,
         call: &Call,
@@ -124,8 +127,8 @@ impl Client {
         }
     }
 
-    /// Makes one attempt and reads the whole response. An error document is an error even with status 200: servers begin to
-    /// respond to copies and completions before they know the result.
+    /// Makes one attempt and reads the whole response. An error document in response to a copy or a completion is an
+    /// error even with status 200: servers begin to respond before they know the result.
     async fn attempt_document(&self, call: &Call, retry: &mut Retry) -> Result<Answer, Failure> {
         let response = self.attempt(call, retry).await?;
         let (head, body) = response.into_parts();
@@ -137,7 +140,7 @@ impl Client {
         Ok(Answer { headers: head.headers, body })
     }
 
-    /// Gets credentials for the next request.
+    /// Gets credentials for the next request, unless they are cached.
     pub(super) async fn sign_in(&self) -> Result<(), CredentialsError> {
         self.credentials_cache.current().await.map(drop)
     }
@@ -151,9 +154,9 @@ impl Client {
     ) -> Result<Response<Incoming>, Failure> {
         let credentials = self.credentials_cache.current().await?;
         let answered = self.attempt_as(call, retry, credentials.as_deref()).await;
-        let expiry_hint = answered.as_ref().err().and_then(|failure| failure.expiry_hint);
-        if let (Some(used), Some(expiry_hint)) = (&credentials, expiry_hint)
-            && self.credentials_cache.report_expired(used, expiry_hint)
+        let credentials_expired = answered.as_ref().err().and_then(|failure| failure.credentials_expired);
+        if let (Some(used), Some(certainty)) = (&credentials, credentials_expired)
+            && self.credentials_cache.report_expired(used, certainty)
         {
             let credentials = self.credentials_cache.current().await?;
             return self.attempt_as(call, retry, credentials.as_deref()).await;
@@ -161,6 +164,7 @@ impl Client {
         answered
     }
 
+    /// Makes one attempt of a call with given credentials, and counts it.
     async fn attempt_as(
         &self,
         call: &Call,
@@ -171,6 +175,19 @@ impl Client {
         if retry.begin_attempt() {
             self.counts.add_retry();
         }
+        let began = Instant::now();
+        let answered = self.exchange(call, credentials).await;
+        let error = answered.as_ref().err().map(|failure| &failure.error);
+        self.counts.record_outcome(call, began, error);
+        answered
+    }
+
+    /// Sends one request and waits for the head of its response. An error response is an error.
+    async fn exchange(
+        &self,
+        call: &Call,
+        credentials: Option<&Credentials>,
+    ) -> Result<Response<Incoming>, Failure> {
         let progress = (!call.body.is_empty()).then(Progress::default);
         let request = self.request(call, progress.as_ref(), credentials)?;
         let response = self.answer(call, request, progress, credentials).await?;
@@ -185,8 +202,9 @@ impl Client {
         Err(Failure::from_response(call, head.status, &head.headers, &body))
     }
 
-    /// Waits for the head of the response. The timeout restarts while the server accepts bytes of the request. After that,
-    /// slow operations may take longer, as long as the server responds to a HEAD of the bucket meanwhile.
+    /// Waits for the head of the response. The timeout restarts while the server accepts bytes of the request. After
+    /// that, slow operations and long bodies may take longer, as long as the server responds to a HEAD of the bucket
+    /// meanwhile.
     async fn answer(
         &self,
         call: &Call,
@@ -212,8 +230,8 @@ impl Client {
         }
     }
 
-    /// Returns how long a reachable server may take to respond: `slow_answer` if the server moves data itself, otherwise
-    /// more for a longer body, because its last bytes may still be in buffers on the way.
+    /// Returns how long a reachable server may take to respond: `slow_answer` if the server moves data itself,
+    /// otherwise at most that and more for a longer body, because its last bytes may still be in buffers on the way.
     fn answer_timeout(&self, call: &Call) -> Duration {
         let timeouts = &self.config.timeouts;
         let buffered = timeouts.answer.mul_f64(call.body.len() as f64 / BUFFERED_BYTES as f64);
@@ -260,9 +278,12 @@ impl Client {
             throughput.add_waiting(began.elapsed());
             match frame.map_err(|_| self.timed_out(limit))? {
                 None => return Ok(None),
-                // Trailers are ignored.
+                // Frames of trailers have no data and are skipped.
                 Some(Ok(frame)) => match frame.into_data() {
-                    Ok(data) if !data.is_empty() => return Ok(Some(data)),
+                    Ok(data) if !data.is_empty() => {
+                        self.counts.add_received(data.len());
+                        return Ok(Some(data));
+                    }
                     _ => {}
                 },
                 Some(Err(error)) => {
@@ -276,6 +297,7 @@ impl Client {
         }
     }
 
+    /// Returns the failure of a request that got no response.
     fn transport(&self, error: &hyper_util::client::legacy::Error) -> Failure {
         let text = format!("{}: {}", self.endpoint, failure::chain(error));
         if error.is_connect() { Failure::not_connected(text) } else { Failure::no_response(text) }
@@ -362,6 +384,7 @@ struct Address {
     authority: Authority,
     host: HeaderValue,
     text: Vec<u8>,
+    /// Length of the path in `text`.
     path_len: usize,
 }
 
@@ -393,6 +416,7 @@ fn push_query(out: &mut Vec<u8>, call: &Call) {
     }
 }
 
+/// Returns the failure of a request that HTTP cannot express.
 fn refused(what: &str) -> Failure {
     store::StoreError::Invalid(format!("a request cannot contain this {what}")).into()
 }

@@ -28,11 +28,11 @@ pub struct S3Config {
     pub checksums: bool,
     /// A PEM file of additional trusted certificates.
     pub ca_bundle: Option<PathBuf>,
-    /// Timeouts.
+    /// Time limits of each attempt at a request.
     pub timeouts: Timeouts,
-    /// Limits of retries.
+    /// Limits of the retries of a request.
     pub retry: RetryPolicy,
-    /// The `User-Agent` header.
+    /// The value of the `User-Agent` header.
     pub user_agent: String,
     /// Whether to accept the costs of requests to a requester-pays bucket.
     pub requester_pays: bool,
@@ -77,11 +77,11 @@ pub enum Addressing {
 /// When signatures omit the hash of the body. Hashing costs more CPU time than the rest of a request (0.56 CPU-s/GiB).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UnsignedPayload {
-    /// If the connection protects the body: TLS, or a loopback address.
+    /// Signatures omit the hash if the connection protects the body: TLS, or a loopback address.
     Auto,
-    /// Always.
+    /// Signatures always omit the hash.
     Always,
-    /// Never.
+    /// Signatures never omit the hash.
     Never,
 }
 
@@ -116,7 +116,7 @@ pub enum ConfigError {
     /// The endpoint is not a server's URL.
     #[error("endpoint '{url}': {reason}")]
     Endpoint {
-        /// The given URL.
+        /// The URL as it was given.
         url: String,
         /// The error in the URL.
         reason: &'static str,
@@ -136,6 +136,7 @@ pub(super) struct Endpoint {
     pub(super) authority: Authority,
     /// Prefix of every path: empty, or `/base` without a final slash.
     pub(super) base_path: String,
+    /// Whether the server is one of AWS.
     is_aws: bool,
 }
 

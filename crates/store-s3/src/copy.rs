@@ -64,6 +64,7 @@ impl S3Store {
         }
     }
 
+    /// Returns options with the attributes of the source. Fails if the source has another etag than `from`.
     async fn with_source_attributes(&self, from: &ObjectRef, options: CopyOptions) -> Result<CopyOptions> {
         let source = self.head_object(&from.key).await?;
         if source.object.etag != from.etag {
@@ -72,6 +73,7 @@ impl S3Store {
         Ok(CopyOptions { attributes: Some(source.attributes), ..options })
     }
 
+    /// Copies an object by one request.
     async fn copy_whole(&self, from: &ObjectRef, to: &ObjectKey, options: &CopyOptions) -> Result<ObjectRef> {
         let mut call = self.call(RequestKind::Copy, Method::PUT, to)?.condition(&options.precondition)?;
         call = match &options.attributes {
@@ -102,8 +104,8 @@ impl S3Store {
         }
     }
 
-    /// Returns the object at the target if the copy may have made it: it has the requested user metadata, or the source's
-    /// etag, which means equal bytes.
+    /// Returns the object at the target if the copy may have made it: it has the requested user metadata or, if the
+    /// copy keeps the source's attributes, the source's etag, which means equal bytes. `None` otherwise.
     async fn recognise_copy(
         &self,
         from: &ObjectRef,
@@ -145,7 +147,7 @@ impl S3Store {
             .with_source(&from.key))
     }
 
-    /// Fails unless the object at the key meets the precondition at present.
+    /// Fails with `PreconditionFailed` unless the object at the key meets the precondition at present.
     pub(super) async fn check(&self, key: &ObjectKey, precondition: &Precondition) -> Result<()> {
         if *precondition == Precondition::None {
             return Ok(());

@@ -34,6 +34,7 @@ impl S3Store {
         Ok(found.filter(|found| found.object.etag == from.etag && found.size_bytes >= LARGE_BYTES_MIN))
     }
 
+    /// Copies an object by a multipart upload of copied parts.
     pub(super) async fn copy_in_parts(
         &self,
         from: &ObjectRef,

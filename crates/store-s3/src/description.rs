@@ -39,7 +39,7 @@ impl Client {
         Ok(call)
     }
 
-    /// Adds the configuration's encryption.
+    /// Adds the headers of the encryption and the KMS key that the configuration sets for new objects.
     pub(super) fn add_encryption(&self, mut call: Call) -> Result<Call> {
         if let Some(encryption) = &self.config.encryption {
             call = call.header(HeaderName::from_static(ENCRYPTION), value("encryption", encryption)?);
@@ -56,6 +56,7 @@ pub(super) fn add_tags(call: Call, tags: &Tags) -> Result<Call> {
     Ok(call.header(TAGGING, value("tags", &tagging(tags))?))
 }
 
+/// Returns the header of a name of user metadata. Fails for a name that S3 does not keep as it is.
 fn user_name(name: &str) -> Result<HeaderName> {
     let lower = !name.bytes().any(|byte| byte.is_ascii_uppercase());
     let header = HeaderName::from_bytes(format!("{USER_PREFIX}{name}").as_bytes());

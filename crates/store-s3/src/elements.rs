@@ -51,6 +51,7 @@ struct Reader<'d, V> {
 }
 
 impl<'d, V: FnMut(&[&str], &str) -> Result<(), Failure>> Reader<'d, V> {
+    /// Takes in the next piece of the document.
     fn take(&mut self, markup: Markup<'d>) -> Result<(), Failure> {
         match markup {
             Markup::Start(name) => self.start(name),
@@ -65,11 +66,13 @@ impl<'d, V: FnMut(&[&str], &str) -> Result<(), Failure>> Reader<'d, V> {
         Ok(())
     }
 
+    /// Begins an element.
     fn start(&mut self, name: &'d str) {
         self.path.push(name);
         self.text = Cow::Borrowed("");
     }
 
+    /// Ends an element, and passes its path and text to the visitor.
     fn end(&mut self, name: &'d str) -> Result<(), Failure> {
         if self.path.last() != Some(&name) {
             return Err(Failure::malformed(format!("XML: </{name}> ends another element")));
@@ -112,6 +115,7 @@ fn markup(rest: &str) -> Option<(Markup<'_>, &str)> {
     }
 }
 
+/// Splits off a comment, a CDATA section or a document type; `None` if it is cut short.
 fn declaration(rest: &str) -> Option<(Markup<'_>, &str)> {
     if let Some(comment) = rest.strip_prefix("<!--") {
         comment.split_once("-->").map(|(_, rest)| (Markup::Other, rest))
@@ -122,7 +126,7 @@ fn declaration(rest: &str) -> Option<(Markup<'_>, &str)> {
     }
 }
 
-/// Returns the rest behind a document type and the declarations in it.
+/// Returns the rest behind a document type and the declarations in it; `None` if the document type does not end.
 fn document_type(text: &str) -> Option<&str> {
     let mut depth = 0;
     let end = text.bytes().position(|byte| {
@@ -144,7 +148,8 @@ struct Tag<'d> {
     is_closed: bool,
 }
 
-/// Parses a tag from its name on, and returns it and the rest. The fast path is for tags without attributes.
+/// Parses a tag from its name on, and returns it and the rest; `None` if the tag does not end. The fast path is for
+/// tags without attributes.
 fn tag(text: &str) -> Option<(Tag<'_>, &str)> {
     let plain = text.bytes().position(|byte| !byte.is_ascii_alphanumeric())?;
     if text.as_bytes()[plain] == b'>' {
@@ -158,8 +163,8 @@ fn tag(text: &str) -> Option<(Tag<'_>, &str)> {
     Some((Tag { name, is_closed }, behind))
 }
 
-/// Returns the length up to the closing `>`, skipping `>` in attribute values. A quote that no `=` precedes belongs to a name: MinIO
-/// makes elements of the names of user metadata, which may contain `'`.
+/// Returns the length up to the closing `>`, skipping `>` in attribute values; `None` without a closing `>`. A quote
+/// that no `=` precedes belongs to a name: MinIO makes elements of the names of user metadata, which may contain `'`.
 fn tag_len(text: &str) -> Option<usize> {
     let (mut quote, mut last) = (None, b' ');
     text.bytes().position(|byte| {

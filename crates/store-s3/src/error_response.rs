@@ -4,7 +4,7 @@
 //! which servers repeat the signed request.
 
 use super::call::{Call, Target};
-use super::credentials::ExpiryHint;
+use super::credentials::ExpiryCertainty;
 use super::failure::{Failure, one_line};
 use super::request_counts::RequestKind;
 use super::xml;
@@ -24,7 +24,7 @@ impl Failure {
             ambiguous: matches!(error, StoreError::Unavailable(_)),
             retry_after: retry_after.map(Duration::from_secs).filter(|_| error.is_retryable()),
             may_be_transient: response.may_be_transient(call, headers),
-            expiry_hint: response.expiry_hint(call, status),
+            credentials_expired: response.credentials_expired(call, status),
             code: response.code,
             error,
         }
@@ -40,6 +40,7 @@ struct ErrorResponse {
 }
 
 impl ErrorResponse {
+    /// Reads an error from the body and the headers of a response.
     fn of(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Self {
         let header = |name: &str| headers.get(name).and_then(|v| v.to_str().ok()).map(str::to_owned);
         let document = xml::parse_error(body).unwrap_or_default();
@@ -51,6 +52,7 @@ impl ErrorResponse {
         Self { code: one_line(&code), message: one_line(&message), region: region.map(|r| one_line(&r)) }
     }
 
+    /// Returns the code and the message as one line.
     fn text(&self, status: StatusCode) -> String {
         match self.code.as_str() {
             "" => format!("HTTP {}: {}", status.as_u16(), self.message),
@@ -111,16 +113,17 @@ impl ErrorResponse {
         }
     }
 
-    /// Returns whether the server reports expired credentials or an unknown session, or may mean that.
-    fn expiry_hint(&self, call: &Call, status: StatusCode) -> Option<ExpiryHint> {
+    /// Returns how certain it is that the server reports expired credentials or an unknown session; `None` if nothing
+    /// suggests it.
+    fn credentials_expired(&self, call: &Call, status: StatusCode) -> Option<ExpiryCertainty> {
         match self.code.as_str() {
             "ExpiredToken"
             | "ExpiredTokenException"
             | "TokenRefreshRequired"
             | "InvalidToken"
-            | "InvalidAccessKeyId" => Some(ExpiryHint::Certain),
+            | "InvalidAccessKeyId" => Some(ExpiryCertainty::Certain),
             "" if call.method == Method::HEAD && matches!(status.as_u16(), 400 | 401 | 403) => {
-                Some(ExpiryHint::Possible)
+                Some(ExpiryCertainty::Possible)
             }
             _ => None,
         }
@@ -134,6 +137,7 @@ impl ErrorResponse {
         writes && ((minio && self.code == "AccessDenied") || self.code == "ExistingObjectIsDirectory")
     }
 
+    /// Returns the error for a response whose code is not known, by its status.
     fn by_status(&self, call: &Call, status: StatusCode, headers: &HeaderMap) -> StoreError {
         let text = self.text(status);
         match status.as_u16() {
@@ -173,6 +177,7 @@ impl ErrorResponse {
         )
     }
 
+    /// Returns the error for a bucket in another region than the client's.
     fn wrong_region(&self, call: &Call) -> StoreError {
         let region = self.region.as_deref().unwrap_or_default();
         StoreError::Invalid(format!(
@@ -214,8 +219,8 @@ fn precondition_failed(call: &Call, text: String) -> StoreError {
     call.with_key(StoreError::PreconditionFailed, || StoreError::Invalid(text))
 }
 
-/// Makes the error for concurrent writers. A PUT may be retried, but a completed upload's parts are lost (S3 API
-/// reference).
+/// Makes the error for concurrent writers. A PUT may be retried; after a refused completion, the upload must be begun
+/// again with all its parts (S3 API reference).
 fn conflict(call: &Call, text: String) -> StoreError {
     match call.kind {
         RequestKind::Complete => precondition_failed(call, text),

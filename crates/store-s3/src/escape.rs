@@ -25,6 +25,7 @@ pub(super) fn query(text: &str) -> String {
     String::from_utf8(out).unwrap_or_default()
 }
 
+/// Appends a text, percent-encoded except for unreserved characters and those that `also` accepts.
 fn push_percent(out: &mut Vec<u8>, text: &[u8], also: impl Fn(u8) -> bool) {
     for &byte in text {
         if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~') || also(byte) {
@@ -46,6 +47,7 @@ pub(super) fn percent_decode(bytes: &[u8]) -> Vec<u8> {
     decode(bytes, |byte| byte)
 }
 
+/// Decodes percent-encoded bytes. `plain` converts the others.
 fn decode(bytes: &[u8], plain: impl Fn(u8) -> u8) -> Vec<u8> {
     let mut out = Vec::with_capacity(bytes.len());
     let mut at = 0;
@@ -127,7 +129,8 @@ pub(super) fn metadata_text(header: &[u8]) -> String {
     out
 }
 
-/// Decodes the word `=?UTF-8?B?...?=` at the beginning, and returns its text and length.
+/// Decodes the word `=?UTF-8?B?...?=` or `=?UTF-8?Q?...?=` at the beginning, and returns its text and length; `None` if
+/// there is no such word.
 fn decode_word(text: &str) -> Option<(String, usize)> {
     let inner = text.strip_prefix("=?")?;
     let mut parts = inner.splitn(3, '?');
@@ -145,6 +148,7 @@ fn decode_word(text: &str) -> Option<(String, usize)> {
     Some((String::from_utf8(bytes).ok()?, len))
 }
 
+/// Decodes the Q encoding of RFC 2047; `None` if it is malformed.
 fn quoted_decode(text: &str) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(text.len());
     let mut bytes = text.bytes();

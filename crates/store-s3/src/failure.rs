@@ -1,6 +1,6 @@
 //! Failed attempts, and the texts of transport errors. No message contains a secret.
 
-use super::credentials::{CredentialsError, ExpiryHint};
+use super::credentials::{CredentialsError, ExpiryCertainty};
 use std::error::Error;
 use std::time::Duration;
 use store::StoreError;
@@ -8,7 +8,7 @@ use store::StoreError;
 /// Maximum length of a server's text in an error message, in characters.
 const MESSAGE_CHARS_MAX: usize = 300;
 
-/// A failed attempt.
+/// The failure of one attempt at a request.
 #[derive(Debug)]
 pub(super) struct Failure {
     pub(super) error: StoreError,
@@ -20,8 +20,8 @@ pub(super) struct Failure {
     pub(super) may_be_transient: bool,
     /// The pause that the server requested.
     pub(super) retry_after: Option<Duration>,
-    /// Set if the credentials may have expired.
-    pub(super) expiry_hint: Option<ExpiryHint>,
+    /// How certain it is that the credentials have expired; `None` if nothing suggests it.
+    pub(super) credentials_expired: Option<ExpiryCertainty>,
 }
 
 impl From<StoreError> for Failure {
@@ -32,7 +32,7 @@ impl From<StoreError> for Failure {
             ambiguous: false,
             may_be_transient: false,
             retry_after: None,
-            expiry_hint: None,
+            credentials_expired: None,
         }
     }
 }

@@ -58,13 +58,13 @@ pub struct Forwarder {
 /// The reason why a request was not forwarded. The message contains no secret.
 #[derive(Debug, thiserror::Error)]
 pub enum ForwardError {
-    /// The request cannot be sent.
+    /// The request is invalid and cannot be sent; holds the reason.
     #[error("invalid request: {0}")]
     Request(String),
-    /// There are no credentials.
+    /// The credentials cannot be obtained.
     #[error(transparent)]
     Credentials(#[from] CredentialsError),
-    /// The endpoint does not answer.
+    /// The endpoint cannot be reached or does not answer; holds the reason.
     #[error("{0}")]
     Unavailable(String),
 }
@@ -73,7 +73,7 @@ impl Forwarder {
     /// Makes a forwarder to the endpoint of a configuration, with its credentials.
     ///
     /// # Errors
-    /// If the endpoint is no URL, or there are no trusted certificates.
+    /// If the endpoint is no URL, or there are no trusted certificates for an `https` URL.
     pub fn new(config: S3Config, clock: Arc<dyn Clock>, entropy: Arc<Entropy>) -> Result<Self, ConfigError> {
         let endpoint = Endpoint::of(&config)?;
         let ca_bundle = config.ca_bundle;
@@ -140,7 +140,7 @@ impl Forwarder {
     }
 }
 
-/// How the client protects the body.
+/// How the client that sent the request protects its body.
 enum Payload {
     /// As it is, with this value in the signature.
     Plain(String),
@@ -158,6 +158,7 @@ impl Payload {
         }
     }
 
+    /// Returns the payload hash that the forwarded request is signed with.
     fn signed(&self) -> &str {
         match self {
             Self::Plain(value) => value,
@@ -165,7 +166,7 @@ impl Payload {
         }
     }
 
-    /// Returns the length of the body that is forwarded.
+    /// Returns the length of the body that is forwarded; `None` if the client does not state it.
     fn length(&self, headers: &HeaderMap) -> Option<HeaderValue> {
         let name = match self {
             Self::Plain(_) => CONTENT_LENGTH,
@@ -188,6 +189,7 @@ impl Payload {
     }
 }
 
+/// Returns the path as the signature covers it.
 fn canonical_path(base: &str, path: &str) -> Vec<u8> {
     let mut canonical = base.as_bytes().to_vec();
     escape::push_path(&mut canonical, &escape::percent_decode(path.as_bytes()));

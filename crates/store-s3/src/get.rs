@@ -17,13 +17,21 @@ use store::{ETag, GetOptions, Object, ObjectKey, ObjectMeta, Result, StoreError,
 
 const CHECKSUM_MODE: HeaderName = HeaderName::from_static("x-amz-checksum-mode");
 
-/// Maximum size of objects that are returned only after all bytes were received and the server's checksum was verified.
-/// Larger objects are streamed, and a wrong checksum at the end is an error.
+/// Maximum size of objects that are returned only after all bytes were received and the server's checksum was verified,
+/// if the server sent one. Larger objects are streamed, and a wrong checksum at the end is an error.
 const VERIFIED_BYTES_MAX: u64 = 8 << 20;
 
 impl S3Store {
     pub(super) async fn head_object(&self, key: &ObjectKey) -> Result<ObjectMeta> {
-        let call = self.call(RequestKind::Head, Method::HEAD, key)?;
+        self.head_version(key, None).await
+    }
+
+    /// Describes a version of an object; `None` means the current one.
+    async fn head_version(&self, key: &ObjectKey, version: Option<&VersionId>) -> Result<ObjectMeta> {
+        let mut call = self.call(RequestKind::Head, Method::HEAD, key)?;
+        if let Some(version) = version {
+            call = call.query("versionId", version.to_string());
+        }
         let mut retry = self.client.retry();
         let meta = self
             .client
@@ -58,10 +66,10 @@ impl S3Store {
         }
     }
 
-    /// Reads an empty range, which HTTP cannot express, by a HEAD. The etag and the start of the range are checked,
-    /// but always against the current version.
+    /// Reads an empty range, which HTTP cannot express, by a HEAD of the version. The etag and the start of the range are
+    /// checked.
     async fn get_nothing(&self, key: &ObjectKey, options: &GetOptions, start: u64) -> Result<Object> {
-        let meta = self.head_object(key).await?;
+        let meta = self.head_version(key, options.version.as_ref()).await?;
         if options.if_match.as_ref().is_some_and(|etag| *etag != meta.object.etag) {
             return Err(StoreError::PreconditionFailed(key.clone()));
         }
@@ -93,6 +101,7 @@ pub(super) struct Source {
 pub(super) struct Opened {
     pub(super) meta: ObjectMeta,
     pub(super) body: Incoming,
+    /// The range of the object that `body` has.
     pub(super) range: Range<u64>,
     /// The server's checksum of the object; `None` for a range, or if the server has none.
     pub(super) crc64nvme: Option<String>,

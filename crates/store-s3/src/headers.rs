@@ -33,7 +33,7 @@ pub(super) const SYSTEM: [&str; 8] = [
 /// The redirect target of an object on a website.
 pub(super) const WEBSITE_REDIRECT: &str = "x-amz-website-redirect-location";
 
-/// The default storage class.
+/// The default storage class, which is not kept among an object's attributes.
 pub(super) const DEFAULT_CLASS: &str = "STANDARD";
 
 /// The default encryption of S3.
@@ -42,6 +42,7 @@ const DEFAULT_ENCRYPTION: &str = "AES256";
 /// Content types that S3-compatible servers return for objects stored without a type.
 const DEFAULT_TYPES: [&str; 2] = ["binary/octet-stream", "application/octet-stream"];
 
+/// Makes a header's value of a text. Fails if headers cannot contain the text, which the error calls `what`.
 pub(super) fn value(what: &str, text: &str) -> Result<HeaderValue> {
     HeaderValue::from_str(text).map_err(|_| {
         StoreError::Invalid(format!("invalid {what} {text:?}: HTTP headers cannot contain these characters"))
@@ -77,7 +78,7 @@ pub(super) fn object_ref(key: &ObjectKey, headers: &HeaderMap) -> Result<ObjectR
     })
 }
 
-/// Reads the version; a bucket without versions sends none or `null`.
+/// Reads the version; `None` for a bucket without versions, which sends none or `null`.
 pub(super) fn version(headers: &HeaderMap) -> Option<VersionId> {
     text(headers, &VERSION_ID).filter(|id| !id.is_empty() && *id != "null").map(Into::into)
 }

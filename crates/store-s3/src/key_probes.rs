@@ -29,6 +29,7 @@ impl S3Store {
         Ok(())
     }
 
+    /// Writes and removes an object to find out whether the server normalises keys of a kind. Records the result.
     async fn probe(&self, kind: KeyKind) -> Result<bool> {
         let name = format!("tenon-probe-{:016x}", self.client.entropy.next_u64());
         let (odd, clean) = match kind {

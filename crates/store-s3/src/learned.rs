@@ -11,7 +11,7 @@ pub(super) const LARGE_BYTES_MIN: u64 = 64 << 20;
 /// Maximum part copies of a client in flight.
 pub(super) const PARTS_AT_ONCE: usize = 16;
 
-/// The knowledge of a client.
+/// The knowledge that a client has gained about its server and buckets from responses.
 #[derive(Debug, Default)]
 pub(super) struct Learned {
     pub(super) key_probes: KeyProbes,
@@ -26,6 +26,7 @@ const ATTRIBUTE_LISTERS: [&str; 2] = ["MinIO", "Tenon"];
 /// Whether the server returns the attributes of objects in listings. Other servers might refuse the parameter.
 #[derive(Debug, Default)]
 pub(super) struct AttributeListings {
+    /// Whether the server has the name of one that does.
     is_lister: AtomicBool,
     /// Whether the server has refused the parameter, as an older version does.
     is_refused: AtomicBool,
@@ -64,6 +65,7 @@ pub(super) enum KeyKind {
 pub(super) struct KeyProbes(AtomicU8);
 
 impl KeyProbes {
+    /// Returns whether the server normalises keys of a kind; `None` if it was not probed.
     pub(super) fn normalizes(&self, kind: KeyKind) -> Option<bool> {
         let known = self.0.load(Ordering::Relaxed) >> (2 * kind as u8);
         (known & 1 == 1).then_some(known & 2 == 2)
@@ -80,7 +82,7 @@ impl KeyProbes {
 pub(super) struct UncopiedAttributes(AtomicBool);
 
 impl UncopiedAttributes {
-    /// Notes the attributes of an object.
+    /// Notes that an object with these attributes was seen.
     pub(super) fn note(&self, attributes: &Attributes) {
         if has_uncopied(attributes) {
             self.note_some();
@@ -107,7 +109,7 @@ pub(super) fn has_uncopied(attributes: &Attributes) -> bool {
 /// State that the copies of a client share.
 #[derive(Debug)]
 pub(super) struct PartCopies {
-    /// Part copies that may begin.
+    /// A permit for each part copy that may be in flight.
     pub(super) slots: Semaphore,
     /// Whether the client has seen a large object. In buckets without large objects, the size of a copy's source need not be
     /// requested.
@@ -128,7 +130,7 @@ impl PartCopies {
         }
     }
 
-    /// Returns whether an object may be large.
+    /// Returns whether an object may be large. Without its size, that depends on whether a large object was seen.
     pub(super) fn may_be_large(&self, size_bytes: Option<u64>) -> bool {
         let is_large = size_bytes.map(|size_bytes| size_bytes >= LARGE_BYTES_MIN);
         is_large.unwrap_or_else(|| self.has_seen_large.load(Ordering::Relaxed))

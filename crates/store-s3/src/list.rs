@@ -1,4 +1,4 @@
-//! Listings.
+//! The requests of listings, and the conversion of their responses.
 
 use super::S3Store;
 use super::call::Call;
@@ -42,17 +42,16 @@ impl S3Store {
 
     /// Makes the request; `None` if no key can have the prefix.
     fn list_call(&self, request: &ListRequest) -> Result<Option<Call>> {
-        // S3's keys are UTF-8, so no key has a prefix that is not.
-        let Ok(prefix) = String::from_utf8(request.prefix.to_vec()) else { return Ok(None) };
+        let Some(prefix) = text_of_prefix(&request.prefix) else { return Ok(None) };
         let limit = request.limit.clamp(1, PAGE_ENTRIES_MAX);
         let mut call = Call::bucket_call(RequestKind::List, Method::GET, self.bucket.clone())
             .query("list-type", "2")
             .query("encoding-type", "url")
-            .query("prefix", prefix)
+            .query("prefix", prefix.to_owned())
             .query("max-keys", limit.to_string());
         if let Some(delimiter) = request.delimiter {
             if !delimiter.is_ascii() {
-                return Err(StoreError::Invalid("a delimiter of a listing is ASCII".to_owned()));
+                return Err(StoreError::Invalid("the delimiter of a listing must be ASCII".to_owned()));
             }
             call = call.query("delimiter", char::from(delimiter).to_string());
         }
@@ -74,6 +73,25 @@ fn greatest_text_up_to(bytes: &[u8]) -> String {
     valid.to_owned()
 }
 
+/// Returns the prefix to list: that of the request, or the text before its last character if the request's prefix ends inside that
+/// character, as S3's prefixes are UTF-8. `None` if no key, which is UTF-8 too, can have the prefix.
+fn text_of_prefix(prefix: &[u8]) -> Option<&str> {
+    match str::from_utf8(prefix) {
+        Ok(text) => Some(text),
+        Err(error) if error.error_len().is_none() => str::from_utf8(&prefix[..error.valid_up_to()]).ok(),
+        Err(_) => None,
+    }
+}
+
+/// Leaves out what a listing of [`text_of_prefix`] has too many. The last page is the one that reaches the end of the prefix.
+fn retain_prefix(page: &mut ListPage, prefix: &[u8]) {
+    let is_beyond = |entry: &ListEntry| entry.text() > prefix && !entry.text().starts_with(prefix);
+    if page.entries.last().is_some_and(is_beyond) {
+        page.next = None;
+    }
+    page.entries.retain(|entry| entry.text().starts_with(prefix));
+}
+
 /// Merges objects and prefixes in order. S3 returns a prefix if one of its keys lies after `start_after`, even if the
 /// prefix itself does not; [`ListRequest::start_after`] excludes such prefixes.
 fn page(listing: Listing, request: &ListRequest) -> Result<ListPage, Failure> {
@@ -86,7 +104,11 @@ fn page(listing: Listing, request: &ListRequest) -> Result<ListPage, Failure> {
         entries.retain(|entry| entry.text() > after.as_ref());
     }
     entries.sort_by(|a, b| a.text().cmp(b.text()));
-    Ok(ListPage { entries, next: listing.next })
+    let mut page = ListPage { entries, next: listing.next };
+    if str::from_utf8(&request.prefix).is_err() {
+        retain_prefix(&mut page, &request.prefix);
+    }
+    Ok(page)
 }
 
 fn entry(listed: xml::ListedObject) -> Result<ListEntry, Failure> {
@@ -114,5 +136,30 @@ mod tests {
         let page = page(listing, &request).unwrap();
         let texts: Vec<_> = page.entries.iter().map(ListEntry::text).collect();
         assert_eq!(texts, [b"a/".as_slice(), b"a0", b"b/"]);
+    }
+
+    #[test]
+    fn a_prefix_that_ends_inside_a_character_is_listed_without_it() {
+        assert_eq!(text_of_prefix("a/é".as_bytes()), Some("a/é"));
+        assert_eq!(text_of_prefix(b"a/\xc3"), Some("a/"));
+        assert_eq!(text_of_prefix(b"a/\xe6\x97"), Some("a/"));
+        assert_eq!((text_of_prefix(b"\xff"), text_of_prefix(b"a\x80b")), (None, None));
+        let object = |key: &str| xml::ListedObject { key: key.into(), ..xml::ListedObject::default() };
+        let listed = |last: &str| {
+            let objects = vec![object("a/b"), object("a/é"), object("a/êx"), object(last)];
+            let listing = Listing { objects, next: Some("token".into()), ..Listing::default() };
+            let request = ListRequest { prefix: Bytes::from_static(b"a/\xc3"), ..ListRequest::default() };
+            page(listing, &request).unwrap()
+        };
+        let texts = |page: &ListPage| {
+            page.entries
+                .iter()
+                .map(|entry| String::from_utf8_lossy(entry.text()).into_owned())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(texts(&listed("a/ë")), ["a/é", "a/êx", "a/ë"]);
+        assert!(listed("a/ë").next.is_some());
+        // No later key has the prefix.
+        assert_eq!((texts(&listed("a/日")).len(), listed("a/日").next), (2, None));
     }
 }

@@ -12,7 +12,9 @@ const PROGRESS_BYTES: u64 = 4 << 10;
 /// The waiting time and received bytes of a body since its last progress.
 #[derive(Debug, Default)]
 pub(super) struct MinThroughput {
+    /// Time spent waiting for bytes since the last progress.
     waited: Duration,
+    /// Bytes received since the last progress.
     bytes: u64,
 }
 
@@ -22,9 +24,9 @@ impl MinThroughput {
         self.waited
     }
 
-    /// Adds waiting time.
-    pub(super) fn add_waiting(&mut self, so_long: Duration) {
-        self.waited += so_long;
+    /// Adds time that was spent waiting for the next bytes of the body.
+    pub(super) fn add_waiting(&mut self, waited: Duration) {
+        self.waited += waited;
     }
 
     /// Adds received bytes. If they make up the minimum, starts over and returns `true`.

@@ -37,12 +37,15 @@ pub(super) struct S3Multipart {
     key: ObjectKey,
     /// User metadata of the object.
     user: BTreeMap<String, String>,
+    /// The id of the upload.
     id: String,
     /// Whether the upload was begun with a checksum algorithm. The completion must then list the parts' checksums.
     declares_checksums: bool,
+    /// Whether the upload was aborted by this process.
     aborted: AtomicBool,
     /// Whether a completion may have taken effect without a response.
     may_be_completed: AtomicBool,
+    /// The parts that were uploaded, by number.
     parts: Mutex<BTreeMap<u32, Part>>,
 }
 
@@ -161,7 +164,8 @@ impl Multipart for S3Multipart {
 }
 
 impl S3Multipart {
-    /// Finds out whether a failed completion took effect, and returns its object.
+    /// Finds out whether a failed completion took effect, and returns its object. `PreconditionFailed`: it did, but the
+    /// object was replaced or removed since.
     async fn recognise(
         &self,
         failure: Failure,
@@ -219,6 +223,7 @@ impl S3Multipart {
         }
     }
 
+    /// Returns the error of a completion: `PreconditionFailed` if its condition was refused.
     fn refused(&self, failure: Failure, precondition: &Precondition) -> StoreError {
         if super::put::is_refused_condition(&failure, precondition) {
             return StoreError::PreconditionFailed(self.key.clone());
@@ -240,6 +245,7 @@ impl S3Multipart {
         Ok(self.store.call(kind, method, &self.key)?.query("uploadId", self.id.clone()))
     }
 
+    /// Notes a part that was uploaded.
     fn keep(&self, number: u32, part: Part) {
         self.parts.lock().unwrap_or_else(PoisonError::into_inner).insert(number, part);
     }

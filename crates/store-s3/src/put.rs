@@ -46,7 +46,7 @@ impl S3Store {
         }
     }
 
-    /// Returns the object at the key if it equals the object of this PUT.
+    /// Returns the object at the key if its size, user metadata and bytes are those of this PUT; `None` otherwise.
     async fn recognise(
         &self,
         key: &ObjectKey,
@@ -78,6 +78,7 @@ pub(super) fn is_refused_condition(failure: &Failure, precondition: &Preconditio
     }
 }
 
+/// Returns whether a stored object has the bytes of a body.
 async fn same_bytes(
     body: &Payload,
     mut stored: futures_util::stream::BoxStream<'static, Result<bytes::Bytes>>,

@@ -51,11 +51,13 @@ impl RetryQuota {
         Self(AtomicU32::new(policy.quota))
     }
 
+    /// Takes one retry from the budget. Returns whether there was one.
     fn take(&self) -> bool {
         let taken = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
         taken.is_ok()
     }
 
+    /// Gives retries back to the budget, up to its maximum.
     fn give(&self, count: u32, full: u32) {
         // Cannot fail, because the closure always returns a value.
         let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
@@ -70,9 +72,13 @@ pub(super) struct Retry {
     policy: RetryPolicy,
     quota: Arc<RetryQuota>,
     entropy: Arc<Entropy>,
+    /// The beginning of the time budget.
     began: Option<Instant>,
+    /// Failed attempts since the last progress.
     failed: u32,
+    /// Refusals after which another attempt was made.
     refusals: u32,
+    /// Whether a failed attempt may have taken effect.
     ambiguous: bool,
 }
 
@@ -96,10 +102,11 @@ impl Retry {
         self.failed + self.refusals > 0
     }
 
-    /// Starts the time budget in the past, for a failure after `so_long` of waiting that no call of [`Self::begin_attempt`] preceded.
-    pub(super) fn add_waited(&mut self, so_long: Duration) {
+    /// Starts the time budget `waited` in the past unless it has started: for a failure that no call of
+    /// [`Self::begin_attempt`] preceded.
+    pub(super) fn add_waited(&mut self, waited: Duration) {
         let now = Instant::now();
-        self.began.get_or_insert(now.checked_sub(so_long).unwrap_or(now));
+        self.began.get_or_insert(now.checked_sub(waited).unwrap_or(now));
     }
 
     /// Records that an attempt succeeded, which refills the quota and clears the time that the operation has spent

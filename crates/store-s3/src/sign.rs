@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use store::Timestamp;
 use store::{hex, push_hex};
 
-/// Replaces the payload's hash if the transport protects the payload.
+/// Sent instead of the payload's hash if the signature does not cover the payload.
 pub(super) const UNSIGNED_PAYLOAD: &str = "UNSIGNED-PAYLOAD";
 
 /// SHA-256 of an empty payload.
@@ -81,6 +81,7 @@ impl Signer {
         headers.insert(AUTHORIZATION, ascii(&value));
     }
 
+    /// Returns the signing key of a day, from the cache if it is that of the last request.
     fn derived(&self, day: &str, credentials: &Credentials) -> Arc<Derived> {
         let mut cached = self.derived.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(derived) = cached.as_ref().filter(|derived| derived.is_of(day, credentials)) {
@@ -98,6 +99,7 @@ impl Signer {
 }
 
 impl Derived {
+    /// Returns whether the key is of a day and these credentials.
     fn is_of(&self, day: &str, credentials: &Credentials) -> bool {
         self.day == day
             && self.access_key == credentials.access_key()
@@ -158,6 +160,7 @@ fn push_collapsed(out: &mut Vec<u8>, value: &[u8]) {
     }
 }
 
+/// Derives the signing key of a day, a region and a service.
 fn derive(secret: &str, day: &str, region: &str, service: &str) -> hmac::Key {
     let first = hmac::Key::new(hmac::HMAC_SHA256, format!("AWS4{secret}").as_bytes());
     [day, region, service, "aws4_request"].iter().fold(first, |key, step| {

@@ -1,4 +1,4 @@
-//! Object tags.
+//! The requests that read and replace an object's tags.
 
 use super::S3Store;
 use super::request_counts::RequestKind;

@@ -10,7 +10,9 @@ use super::learned::has_uncopied;
 use store::{CopyOptions, ObjectRef, Result, StoreError};
 
 impl S3Store {
-    /// Returns the options of a copy to another key that preserves all attributes of the source.
+    /// Returns the options of a copy to another key, with the source's attributes if CopyObject would not copy some of
+    /// them. Without a request if they have attributes, or if the client has not seen such attributes.
+    /// `PreconditionFailed`: the source was replaced.
     pub(super) async fn preserve_uncopied(
         &self,
         from: &ObjectRef,

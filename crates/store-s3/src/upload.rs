@@ -1,4 +1,4 @@
-//! The body of a request.
+//! The body of a request that sends a payload.
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
@@ -21,7 +21,9 @@ pub(super) type Progress = Arc<AtomicU64>;
 #[derive(Debug)]
 pub(super) struct Upload {
     pieces: VecDeque<Bytes>,
+    /// Number of bytes that were not sent yet.
     left: u64,
+    /// Counts the bytes that the connection has taken; `None` for an empty body.
     taken: Option<Progress>,
 }
 
@@ -34,6 +36,7 @@ impl Upload {
         Self { pieces: payload.pieces().iter().cloned().collect(), left: payload.len(), taken: Some(taken) }
     }
 
+    /// Takes the next frame off the body; `None` at its end.
     fn next_frame(&mut self) -> Option<Bytes> {
         let piece = self.pieces.front_mut()?;
         if piece.len() > FRAME_BYTES_MAX {

@@ -24,7 +24,7 @@ pub(super) struct ListedObject {
     pub(super) etag: Option<ETag>,
     pub(super) size_bytes: u64,
     pub(super) last_modified: Option<Timestamp>,
-    /// Headers, if the server lists them.
+    /// The attributes, if the server lists them.
     pub(super) attributes: Option<Attributes>,
 }
 
@@ -33,6 +33,7 @@ pub(super) struct ListedObject {
 pub(super) struct Listing {
     pub(super) objects: Vec<ListedObject>,
     pub(super) prefixes: Vec<Vec<u8>>,
+    /// The token of the next page; `None` for the last page.
     pub(super) next: Option<String>,
     /// Whether any object has a storage class other than the default.
     pub(super) has_classes: bool,
@@ -106,7 +107,7 @@ pub(super) fn parse_listing(body: &[u8]) -> Result<Listing, Failure> {
         keys.chain(&mut listing.prefixes).for_each(decode);
     }
     if truncated != listing.next.is_some() && truncated {
-        return Err(Failure::malformed("a listing that goes on without saying where"));
+        return Err(Failure::malformed("a truncated listing without the token of its next page"));
     }
     listing.next = listing.next.filter(|_| truncated);
     Ok(listing)
@@ -224,6 +225,7 @@ fn push(out: &mut String, element: &str, text: &str) {
     out.push_str(&format!("<{element}>{}</{element}>", quick_xml::escape::escape(text)));
 }
 
+/// Fails if a document has another root element than expected.
 fn expect_root(actual: &str, expected: &str) -> Result<(), Failure> {
     if actual == expected {
         Ok(())
@@ -236,15 +238,16 @@ fn number(text: &str) -> Result<u64, Failure> {
     text.trim().parse().map_err(|_| Failure::malformed(format!("'{text}' instead of a number")))
 }
 
-/// Parses an ISO 8601 time, truncated to whole seconds, so that a listing and a HEAD return equal times.
+/// Parses an ISO 8601 time, truncated to whole seconds, so that a listing and a HEAD return equal times. `None`: it is
+/// none.
 pub(super) fn parse_time(text: &str) -> Option<Timestamp> {
     let text = text.trim();
     let moment = parse_usual_time(text.as_bytes()).or_else(|| text.parse().ok())?;
     Some(Timestamp::from_secs(moment.as_second(), 0))
 }
 
-/// Parses the usual form of S3's times, `2026-01-02T03:04:05.678Z`. The general parser of the library would take a tenth of
-/// the time of parsing a listing.
+/// Parses the usual form of S3's times, `2026-01-02T03:04:05.678Z`; `None` for any other form. The general parser of
+/// the library would take a tenth of the time of parsing a listing.
 fn parse_usual_time(text: &[u8]) -> Option<jiff::Timestamp> {
     if text.len() != 24 || [4, 7, 10, 13, 16, 19, 23].map(|at| text[at]) != *b"--T::.Z" {
         return None;

@@ -6,7 +6,7 @@ use futures_util::TryStreamExt;
 use std::time::Duration;
 use store::{
     Attributes, Buckets, CopyOptions, ETag, GetOptions, ListRequest, ObjectKey, ObjectRef, ObjectStore,
-    Payload, Precondition, PutOptions, Result, StoreError, Tags,
+    Payload, Precondition, PutOptions, Result, StoreError, Tags, VersionId,
 };
 use store_s3::{RequestKind, S3Store};
 
@@ -87,6 +87,17 @@ async fn connections_that_break_are_replaced() {
     let store = server.store();
     assert_eq!(read(&store).await.unwrap(), TEN.as_bytes());
     assert_eq!((store.requests().of(RequestKind::Get), store.requests().retries()), (4, 3));
+}
+
+/// Regression: an empty range of an old version was checked against the current version.
+#[tokio::test]
+async fn an_empty_range_is_read_from_the_version_that_is_asked_for() {
+    let server = Scripted::start([whole()]).await;
+    let store = server.store();
+    let version = Some(VersionId::from("v1"));
+    store.get(&key(), GetOptions { range: Some(3..3), version, ..GetOptions::default() }).await.unwrap();
+    store.get(&key(), GetOptions { range: Some(3..3), ..GetOptions::default() }).await.unwrap();
+    assert_eq!(server.lines(), ["head /bucket/k?versionid=v1", "head /bucket/k"]);
 }
 
 #[tokio::test]

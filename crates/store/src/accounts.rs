@@ -27,11 +27,12 @@ pub fn in_account(account: Option<&str>, bucket: &str) -> String {
 pub struct Accounts(BTreeMap<Option<String>, Arc<dyn Buckets>>);
 
 impl Accounts {
-    /// Serves the buckets of these accounts.
+    /// Makes a set of the buckets of these accounts, by account name; `None` is the account without a name.
     pub fn new(accounts: BTreeMap<Option<String>, Arc<dyn Buckets>>) -> Self {
         Self(accounts)
     }
 
+    /// Returns the buckets of the account that a name begins with, and the rest of the name.
     fn resolve<'n>(&self, name: &'n str) -> Result<(&dyn Buckets, &'n str)> {
         let (account, bucket) = account_of(name);
         let shown = account.unwrap_or("(default)");

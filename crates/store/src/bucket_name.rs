@@ -27,9 +27,12 @@ pub fn exists(name: &str) -> StoreError {
     StoreError::BucketState { bucket: name.to_owned(), reason: "the bucket exists already".to_owned() }
 }
 
-/// Returns the error for removing a bucket that holds objects.
+/// Returns the error for removing a bucket that is not empty.
 pub fn not_empty(name: &str) -> StoreError {
-    StoreError::BucketState { bucket: name.to_owned(), reason: "the bucket still has objects".to_owned() }
+    StoreError::BucketState {
+        bucket: name.to_owned(),
+        reason: "the bucket is not empty: delete its objects, versions and uploads first".to_owned(),
+    }
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! Time and randomness as arguments.
 //!
-//! Code below the front ends never reads the machine's clock or draws a random number itself: callers pass a
-//! [`Clock`] and an [`Entropy`], so that a seed reproduces a simulation (`sim`) exactly.
+//! Product code below the front ends, the testbed excepted, takes the time of day and random numbers only from a [`Clock`] and an [`Entropy`]
+//! that callers pass. It measures spans by the clock of the runtime (`tokio::time`), which a test can pause. So a seed reproduces a
+//! simulation (`sim`) exactly.
 
 use aws_lc_rs::hmac;
 use std::fmt;

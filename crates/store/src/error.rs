@@ -15,12 +15,12 @@ pub enum StoreError {
     /// The bucket does not exist.
     #[error("no bucket '{0}': create it first, or check its name")]
     NoSuchBucket(String),
-    /// The bucket exists already, or still holds objects.
+    /// The bucket exists already, or is not empty.
     #[error("bucket '{bucket}': {reason}")]
     BucketState {
         /// The bucket's name.
         bucket: String,
-        /// Why the call was refused.
+        /// The reason for which the call was refused.
         reason: String,
     },
     /// The object at the key does not meet the [`Precondition`](crate::Precondition), or no longer does.
@@ -54,13 +54,13 @@ pub enum StoreError {
     /// No space is left, or a quota is reached.
     #[error("the store is full: {0}")]
     Full(String),
-    /// The store asks for fewer requests.
+    /// The store asks for fewer requests, or has no memory for more of them.
     #[error("the store asks to slow down: {0}")]
     Throttled(String),
     /// No connection, no answer in time, or an internal error of the store.
     #[error("the store is unavailable: {0}")]
     Unavailable(String),
-    /// The response is damaged: a short body, a wrong checksum or malformed content.
+    /// The response or the stored data is damaged: a short body, a wrong checksum or malformed content.
     #[error("the store's response is damaged or invalid: {0}")]
     Corrupt(String),
 }

@@ -56,6 +56,7 @@ impl<K: Eq + Hash + Ord + Clone> KeyedLocks<K> {
 }
 
 impl<K: Eq + Hash> KeyedLocks<K> {
+    /// Returns the keys that are locked now.
     fn held(&self) -> MutexGuard<'_, HashSet<K>> {
         self.keys.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -46,7 +46,8 @@ pub enum BadName {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct KeyPrefix {
     bytes: Vec<u8>,
-    /// In a continued name: the start of its last beginning in `bytes`.
+    /// For a directory in which a long name continues: the position in `bytes` of the beginning that the directory's
+    /// own name holds.
     head_start: Option<usize>,
 }
 
@@ -134,7 +135,7 @@ pub fn colliding(name: &[u8]) -> Vec<u8> {
     [COLLIDING, name].concat()
 }
 
-/// Returns the plain name in a name made by [`colliding`].
+/// Returns the plain name in a name made by [`colliding`]; `None` for any other name.
 pub fn plain(name: &[u8]) -> Option<&[u8]> {
     name.strip_prefix(COLLIDING)
 }
@@ -183,6 +184,7 @@ fn decode(name: &[u8]) -> Cow<'_, [u8]> {
     }
 }
 
+/// Returns whether a component of a key cannot be the name of a file as it is, or would be taken for an escaped one.
 fn needs_escape(component: &[u8]) -> bool {
     matches!(component, b"" | b"." | b"..")
         || component.contains(&0)
@@ -191,13 +193,13 @@ fn needs_escape(component: &[u8]) -> bool {
         || unescape(component).is_some()
 }
 
-/// Returns the component whose escape `name` is, if it is one.
+/// Returns the component whose escaped form is `name`; `None` if `name` is no escaped form.
 fn unescape(name: &[u8]) -> Option<Vec<u8>> {
     let component = percent_decode(name.strip_prefix(ESCAPE)?)?;
     (needs_escape(&component) && percent_encode(&component) == name[ESCAPE.len()..]).then_some(component)
 }
 
-/// Returns the beginning of a component that is too long for one name.
+/// Returns the beginning of a component that is too long for one name; `None` if the component is not too long.
 fn split_head(component: &[u8]) -> Option<&[u8]> {
     if encode(component).len() <= NAME_BYTES_MAX {
         return None;
@@ -221,6 +223,7 @@ fn head_len(component: &[u8]) -> Option<usize> {
         .map(|at| at + 1)
 }
 
+/// Returns whether an escaped name has this byte percent-encoded.
 fn needs_percent(byte: u8) -> bool {
     byte == b'%' || byte == 0
 }

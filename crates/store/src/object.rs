@@ -33,7 +33,7 @@ pub struct Version {
     pub id: VersionId,
     /// Whether this is the key's current version.
     pub is_newest: bool,
-    /// When it was stored.
+    /// When the version was stored.
     pub last_modified: Timestamp,
     /// The stored object; `None` for a delete marker.
     pub stored: Option<ObjectMeta>,
@@ -110,7 +110,7 @@ pub struct Attributes {
 /// An object's description, as `head` returns it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObjectMeta {
-    /// Identity.
+    /// The object's identity: its key, etag and version.
     pub object: ObjectRef,
     /// Length of the whole object in bytes.
     pub size_bytes: u64,
@@ -154,7 +154,7 @@ pub struct Part {
     pub number: u32,
     /// The part's etag.
     pub etag: ETag,
-    /// The part's length.
+    /// The part's length in bytes.
     pub size_bytes: u64,
     /// When the part was stored.
     pub last_modified: Timestamp,
@@ -205,7 +205,7 @@ pub struct ListRequest {
 /// An object in a listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListedObject {
-    /// Identity.
+    /// The object's identity: its key, etag and version.
     pub object: ObjectRef,
     /// Length in bytes.
     pub size_bytes: u64,
@@ -257,7 +257,7 @@ impl ListEntry {
         }
     }
 
-    /// Returns the entry with `change` applied, if it is an object.
+    /// Returns the entry with `change` applied if it is an object; a prefix stays unchanged.
     pub fn map_object(self, change: impl FnOnce(ListedObject) -> ListedObject) -> Self {
         match self {
             Self::Object(listed) => Self::Object(change(listed)),

@@ -48,7 +48,7 @@ impl LockMode {
         }
     }
 
-    /// Returns the mode with this name.
+    /// Returns the mode with this name; `None` for an unknown name.
     pub fn named(name: &str) -> Option<Self> {
         [Self::Governance, Self::Compliance].into_iter().find(|mode| mode.name() == name)
     }
@@ -80,7 +80,8 @@ impl Lock {
         }
     }
 
-    /// Returns whether the version must not be removed now.
+    /// Returns whether the version must not be removed now. With `bypass_governance` a governance retention does not
+    /// count.
     pub fn protects(self, now: Timestamp, bypass_governance: bool) -> bool {
         let is_retained = self.retention.is_some_and(|retention| {
             retention.until > now && !(bypass_governance && retention.mode == LockMode::Governance)
@@ -117,7 +118,7 @@ fn to_iso(time: Timestamp) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}{fraction}Z")
 }
 
-/// Parses a time as [`to_iso`] formats it.
+/// Parses a time as [`to_iso`] formats it; `None` for any other text.
 fn from_iso(text: &str) -> Option<Timestamp> {
     let (date, time) = text.strip_suffix('Z')?.split_once('T')?;
     let mut date = date.split('-').map(|part| part.parse::<i64>().ok());

@@ -57,13 +57,13 @@ pub struct CopyOptions {
 /// first attempt took effect.
 #[async_trait::async_trait]
 pub trait ObjectStore: Send + Sync + fmt::Debug {
-    /// Reads an object or a range of it.
+    /// Reads an object or a range of it. Fails with `NotFound` if there is none.
     async fn get(&self, key: &ObjectKey, options: GetOptions) -> Result<Object>;
 
-    /// Describes an object.
+    /// Describes an object. Fails with `NotFound` if there is none.
     async fn head(&self, key: &ObjectKey) -> Result<ObjectMeta>;
 
-    /// Describes an object that may not be there.
+    /// Describes an object; `None` if there is none.
     async fn find(&self, key: &ObjectKey) -> Result<Option<ObjectMeta>> {
         match self.head(key).await {
             Err(StoreError::NotFound(_)) => Ok(None),
@@ -146,24 +146,25 @@ pub trait ObjectStore: Send + Sync + fmt::Debug {
 /// missing version is `NotFound`.
 #[async_trait::async_trait]
 pub trait Versions: Send + Sync {
-    /// Returns whether the bucket keeps versions.
+    /// Returns the bucket's versioning state.
     async fn state(&self) -> Result<Versioning>;
 
     /// Enables or suspends versioning. [`Versioning::Never`] is `Invalid`: S3 cannot return to that state.
     async fn set_state(&self, state: Versioning) -> Result<()>;
 
-    /// Describes a version, or without an id the newest version, which may be a delete marker.
+    /// Describes a version, or without an id the newest version. Either may be a delete marker.
     async fn find(&self, key: &ObjectKey, id: Option<&str>) -> Result<Version>;
 
-    /// Removes a version or delete marker permanently; a missing version is not an error. Returns `Locked` if an object
-    /// lock forbids the removal. If the newest version is removed, the previous version becomes the newest.
+    /// Removes a version or delete marker permanently; a missing version is not an error. Fails with `Locked` if an
+    /// object lock forbids the removal. If the newest version is removed, the previous version becomes the newest.
     async fn remove(&self, key: &ObjectKey, id: &str, removal: Removal) -> Result<Deleted>;
 
     /// Deletes a key like [`ObjectStore::delete`], and returns the effect.
     async fn mark(&self, key: &ObjectKey, precondition: Precondition) -> Result<Deleted>;
 
-    /// Returns versions in order of their keys, the newest version of each key first: exactly `limit` entries, fewer only
-    /// at the end of the listing.
+    /// Returns versions in order of their keys, the newest version of each key first: exactly `limit` entries, fewer
+    /// only at the end of the listing. A store may reduce the limit to
+    /// [`listing::PAGE_ENTRIES_MAX`](crate::listing::PAGE_ENTRIES_MAX).
     async fn list(&self, request: ListVersions) -> Result<Vec<VersionEntry>>;
 
     /// Returns a version's tags.
@@ -172,7 +173,8 @@ pub trait Versions: Send + Sync {
     /// Replaces a version's tags.
     async fn set_tags(&self, key: &ObjectKey, id: &str, tags: Tags) -> Result<()>;
 
-    /// Replaces a version's retention. Returns `Locked` if that would weaken the present lock ([`Lock`](crate::Lock)).
+    /// Replaces a version's retention. Fails with `Locked` if that would weaken the present lock
+    /// ([`Lock`](crate::Lock)).
     async fn set_retention(
         &self,
         key: &ObjectKey,
@@ -317,11 +319,14 @@ pub struct CompleteOptions {
 }
 
 impl CompleteOptions {
-    /// Returns `Invalid` unless the chosen parts have the required etags. Stores call this under the upload's lock.
+    /// Fails with `Invalid` unless the chosen parts have the required etags. Stores call this under the upload's lock.
     pub fn check<'e>(&self, found: impl Iterator<Item = &'e ETag>) -> Result<()> {
         match self.etags.is_empty() || self.etags.iter().eq(found) {
             true => Ok(()),
-            false => Err(StoreError::Invalid("a part was sent again meanwhile".to_owned())),
+            false => Err(StoreError::Invalid(
+                "a part was sent again after its etag was read: list the parts and complete the upload again"
+                    .to_owned(),
+            )),
         }
     }
 }
@@ -329,7 +334,7 @@ impl CompleteOptions {
 /// Small documents that belong to a bucket but are not objects, such as its access policy.
 #[async_trait::async_trait]
 pub trait Settings: Send + Sync {
-    /// Returns a document.
+    /// Returns a document; `None` if there is none of this name.
     async fn get(&self, name: &str) -> Result<Option<Bytes>>;
 
     /// Replaces or removes a document. When the call returns, the change is visible to all readers and survives a power
@@ -343,10 +348,10 @@ pub trait Buckets: Send + Sync + fmt::Debug {
     /// Opens a bucket that exists ([`StoreError::NoSuchBucket`] otherwise).
     async fn open(&self, name: &str) -> Result<Arc<dyn ObjectStore>>;
 
-    /// Makes a bucket; an existing bucket is an error.
+    /// Makes a bucket. Fails with `BucketState` if it exists, and with `Invalid` for a name that no bucket can have.
     async fn create(&self, name: &str) -> Result<()>;
 
-    /// Removes an empty bucket.
+    /// Removes an empty bucket. Fails with `BucketState` if it is not empty.
     async fn delete(&self, name: &str) -> Result<()>;
 
     /// Returns the buckets' names, ascending.

@@ -36,12 +36,12 @@ pub fn after(versions: Vec<Version>, marker: &str) -> impl Iterator<Item = Versi
     versions.into_iter().skip(listed.map_or(0, |last| last + 1))
 }
 
-/// Returns whether a text has the form of an id made here.
+/// Returns whether a text has the form of an id made by [`new`].
 pub fn is_one(text: &str) -> bool {
     text.len() == LENGTH && text.bytes().all(|byte| DIGITS.contains(&byte)) && text < "8"
 }
 
-/// Returns `Invalid` for a text that cannot be a version's id.
+/// Fails with `Invalid` for a text that cannot be a version's id.
 pub fn check(text: &str) -> Result<()> {
     if is_one(text) || text == NULL_VERSION {
         return Ok(());

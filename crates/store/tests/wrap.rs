@@ -180,3 +180,15 @@ async fn every_call_is_counted() {
     assert_eq!((counts.sent_bytes, counts.received_bytes), (3, 5));
     assert_eq!(before.to_string(), "Put 1");
 }
+
+/// A regression test: bodies that the store refused were counted as sent.
+#[tokio::test]
+async fn s726_only_accepted_bodies_are_counted_as_sent() {
+    let traced = Traced::new(memory(), Trace::new());
+    put(&traced, "a", "123").await.unwrap();
+    let options = PutOptions { precondition: Precondition::Absent, ..PutOptions::default() };
+    let refused = traced.put(&key("a"), "12345".into(), options).await;
+    assert!(matches!(refused, Err(StoreError::PreconditionFailed(_))));
+    let counts = traced.layer().counts();
+    assert_eq!((counts.sent_bytes, counts.failures, counts.of(Operation::Put)), (3, 1, 2));
+}

@@ -45,13 +45,18 @@ impl From<&Inode> for Attr {
 }
 
 impl Attr {
+    /// Returns the type and permission bits, as in `st_mode` of stat(2).
+    pub fn st_mode(&self) -> u32 {
+        type_bits(self.kind) | u32::from(self.mode)
+    }
+
     /// Replaces `blocks` by the blocks that `data_bytes` take; holes take none.
     pub(crate) fn with_data_bytes(self, data_bytes: u64) -> Self {
         Self { blocks: blocks(data_bytes.min(self.size_bytes)), ..self }
     }
 }
 
-/// Returns how many bytes of an inode are in objects; holes are not.
+/// Returns how many bytes of a file are in objects, so not in holes. Returns the length of any other inode.
 fn stored_bytes(inode: &Inode) -> u64 {
     match inode.kind {
         Kind::File => inode.content.data_bytes(),
@@ -59,6 +64,7 @@ fn stored_bytes(inode: &Inode) -> u64 {
     }
 }
 
+/// Returns how many units of 512 bytes some bytes take.
 fn blocks(bytes: u64) -> u64 {
     bytes.div_ceil(512)
 }
@@ -96,7 +102,8 @@ pub struct Changes {
 }
 
 impl Changes {
-    /// Returns the changes of attributes alone; the size is changed by the data path.
+    /// Returns the changes without that of the size, which the data path makes; `None` if there is no other. `now` is
+    /// the time for [`Time::Now`].
     pub(crate) fn attributes(&self, now: Timestamp) -> Option<AttrChanges> {
         let at = |time: Option<Time>| {
             time.map(|time| match time {
@@ -113,5 +120,18 @@ impl Changes {
             mtime: at(self.mtime),
         };
         (changes != AttrChanges::default()).then_some(changes)
+    }
+}
+
+/// Returns the bits of `st_mode` for a kind of file.
+pub(crate) fn type_bits(kind: Kind) -> u32 {
+    match kind {
+        Kind::File => libc::S_IFREG,
+        Kind::Directory => libc::S_IFDIR,
+        Kind::Symlink => libc::S_IFLNK,
+        Kind::Fifo => libc::S_IFIFO,
+        Kind::Socket => libc::S_IFSOCK,
+        Kind::CharDevice => libc::S_IFCHR,
+        Kind::BlockDevice => libc::S_IFBLK,
     }
 }

@@ -6,7 +6,7 @@ use crate::content::Content;
 use crate::mount::Mount;
 use crate::names::Names;
 
-/// The parts below all others.
+/// The surroundings, the names and the content of a mount, which all its services use.
 #[derive(Debug)]
 pub(crate) struct Base {
     pub(crate) mount: Arc<Mount>,

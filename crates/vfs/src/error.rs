@@ -21,12 +21,12 @@ pub enum Error {
     /// The name maps to no valid key.
     #[error(transparent)]
     Name(#[from] BadName),
-    /// The local cache file failed (full disk, I/O error).
-    #[error("the local cache failed: {0}")]
+    /// A local file failed, such as a cache file (full disk, I/O error).
+    #[error("a local file failed: {0}")]
     Cache(#[from] std::io::Error),
     /// The object was changed or removed in the bucket under an open file, writes lost in a conflict, or an
     /// unresolved conflict blocks the path.
-    #[error("the object changed under an open file: {0}")]
+    #[error("the file and the bucket differ: {0}")]
     Stale(String),
     /// The caller's cached entry is stale; the operation may succeed after a new lookup.
     #[error("stale entry, look the name up again: {0}")]
@@ -34,7 +34,7 @@ pub enum Error {
     /// The volume record cannot be used; the text says why.
     #[error("the volume's record {0}")]
     Volume(String),
-    /// Any other error, described by its errno alone.
+    /// Any other error, with its errno.
     #[error("{what}")]
     Errno {
         /// The number, from `errno.h`.
@@ -62,7 +62,7 @@ impl Error {
     pub(crate) const IS_DIRECTORY: Self = Self::new(libc::EISDIR, "is a directory");
     pub(crate) const NOT_DIRECTORY: Self = Self::new(libc::ENOTDIR, "not a directory");
     pub(crate) const NOT_EMPTY: Self = Self::new(libc::ENOTEMPTY, "directory not empty");
-    pub(crate) const EXISTS: Self = Self::new(libc::EEXIST, "exists");
+    pub(crate) const EXISTS: Self = Self::new(libc::EEXIST, "the name exists already");
 
     /// Returns the error number for the calling program.
     pub fn errno(&self) -> i32 {
@@ -77,9 +77,15 @@ impl Error {
             Self::Errno { errno, .. } => *errno,
         }
     }
+
+    /// Returns whether an error is about one bucket, so that others may work: it may not be read, or is gone.
+    pub(crate) fn is_of_one_bucket(&self) -> bool {
+        matches!(self, Self::Store(StoreError::Denied(_) | StoreError::NoSuchBucket(_)))
+    }
 }
 
-/// Errors with a path attached (as `tempfile` returns them) have no raw errno: the kind decides.
+/// Returns the errno of an I/O error. An error with a path attached (as `tempfile` returns it) has no raw errno: its
+/// kind decides.
 fn cache_errno(error: &std::io::Error) -> i32 {
     error.raw_os_error().unwrap_or(match error.kind() {
         ErrorKind::StorageFull => libc::ENOSPC,

@@ -16,12 +16,14 @@ use crate::Error;
 /// A semaphore for work on the store.
 #[derive(Debug)]
 pub(crate) struct FailFastSemaphore {
+    /// Permits for work at the same time.
     permits: Semaphore,
     history: Mutex<History>,
 }
 
 #[derive(Debug, Default)]
 struct History {
+    /// Number of pieces of work that have begun.
     started: u64,
     /// The number of the last piece of work that ended without an answer, and its error.
     last_unanswered: Option<(u64, String)>,
@@ -30,18 +32,18 @@ struct History {
 /// An error that can mean that the store did not answer.
 pub(crate) trait Unanswered: From<StoreError> + Display {
     /// Returns whether the store gave no usable answer during all retries.
-    fn is_unanswered(&self) -> bool;
+    fn gave_no_usable_answer(&self) -> bool;
 }
 
 impl Unanswered for StoreError {
-    fn is_unanswered(&self) -> bool {
+    fn gave_no_usable_answer(&self) -> bool {
         self.is_retryable()
     }
 }
 
 impl Unanswered for Error {
-    fn is_unanswered(&self) -> bool {
-        matches!(self, Self::Store(error) if error.is_unanswered())
+    fn gave_no_usable_answer(&self) -> bool {
+        matches!(self, Self::Store(error) if error.gave_no_usable_answer())
     }
 }
 
@@ -91,13 +93,14 @@ impl FailFastSemaphore {
             history.started
         };
         let outcome = work.await;
-        if let Some(error) = outcome.as_ref().err().filter(|error| error.is_unanswered()) {
+        if let Some(error) = outcome.as_ref().err().filter(|error| error.gave_no_usable_answer()) {
             self.history().last_unanswered = Some((number, error.to_string()));
         }
         outcome
     }
 
-    /// Blocks new work of a semaphore with one permit until the result is dropped; `None` if work is in progress.
+    /// Blocks new work of a semaphore with one permit until the returned permit is dropped; `None` if work is in
+    /// progress.
     pub(crate) fn try_block(&self) -> Option<SemaphorePermit<'_>> {
         self.permits.try_acquire().ok()
     }

@@ -35,13 +35,13 @@ use crate::content::write::publisher::Publisher;
 use crate::content::write::uploader::Uploader;
 use crate::derived::router::ViewRouter;
 use crate::derived::views::Views;
+use crate::followers::other_sessions;
 use crate::kernel_caches::KernelCaches;
-use crate::layout::Layout;
+use crate::layout::{KeySpace, Layout};
 use crate::memory_limit::MemoryLimit;
 use crate::moments::Moments;
 use crate::mount::Mount;
 use crate::names::Names;
-use crate::names::locks::Locks;
 use crate::objects::moved_settings::BucketSettings;
 use crate::ops::create::Creator;
 use crate::ops::directory::DirectoryReader;
@@ -69,7 +69,8 @@ pub struct Filesystem {
 }
 
 impl Filesystem {
-    /// Opens the volume; lists nothing.
+    /// Opens the volume, without a request to the bucket. Fails if the settings do not fit the volume, or its metadata
+    /// or journal cannot be read.
     pub fn mount(dependencies: Dependencies, mut config: Config) -> Result<Arc<Self>> {
         if config.is_shared {
             // The front end caches an answer for the whole TTL again: a fact that is almost expired here would live twice as
@@ -81,7 +82,11 @@ impl Filesystem {
         let (now, at) = (clock.now(), Moment::default());
         let context = OpContext { now, at, uid: config.uid, gid: config.gid, origin: Origin::Bookkeeping };
         let tables = Namespace::new(engine, &context)?;
-        let layout = Layout::of(&config.prefix, record.as_ref(), tables.inode(Ino::ROOT)?.btime);
+        let keys = KeySpace { record: record.as_ref(), ..config.key_space() };
+        let mut layout = Layout::of(keys, tables.inode(Ino::ROOT)?.btime);
+        if let Some(batch) = &config.batch {
+            layout = layout.with_content_prefix(&batch.content_prefix);
+        }
         let rules = volumes::rules_of(layout.naming());
         let sharing = Sharing::of(&store, &entropy, &layout, &rules, &config)?;
         let (store, mover) = match layout.naming() {
@@ -127,12 +132,12 @@ impl Filesystem {
         assemble(base, parts, mover, record)
     }
 
-    /// Returns the invalidation of the caches of front ends.
+    /// Returns the service that invalidates the caches of front ends.
     pub fn kernel_caches(&self) -> &KernelCaches {
         &self.kernel_caches
     }
 
-    /// Returns the processing of hints that objects changed.
+    /// Returns the service that processes hints that objects changed.
     pub fn hints(&self) -> &Hints {
         &self.bucket.hints
     }
@@ -147,7 +152,7 @@ impl Filesystem {
         &self.bucket.resolver
     }
 
-    /// Returns the renames whose objects have not moved yet.
+    /// Returns the service for renames whose objects have not moved yet.
     pub fn moves(&self) -> &Moves {
         &self.bucket.moves
     }
@@ -160,11 +165,6 @@ impl Filesystem {
     /// Returns the views of the volume.
     pub fn views(&self) -> &ViewRouter {
         &self.views
-    }
-
-    /// Returns the locks that programs hold, for front ends that cannot see each other's.
-    pub fn locks(&self) -> &Locks {
-        self.names.locks()
     }
 
     /// Returns the present moment, which is later than every earlier observation and change. An observation of the bucket has
@@ -213,6 +213,7 @@ fn assemble(
         remover: Remover::new(&base, &parts, &io.publisher, &io.opener, &settings, &renamer),
         renamer,
     };
+    other_sessions::follow(&base)?;
     moves.install_mover_callbacks();
     settings.load_moved_settings()?;
     let bucket = BucketServices {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::Attr;
 use crate::base::Base;
 use crate::content::Content;
-use crate::followers::front_ends::{InvalidationQueue, push_invalidations};
+use crate::followers::front_ends::{InvalidationQueue, QUEUE_MAX, push_invalidations};
 use crate::followers::invalidation::Invalidation;
 use crate::mount::Mount;
 use crate::names::Names;
@@ -33,7 +33,12 @@ impl KernelCaches {
 
     /// Subscribes to invalidations of a front end's caches from now on. Each front end has its own subscription.
     pub fn invalidations(&self) -> InvalidationQueue {
-        self.names.listen()
+        self.names.listen(QUEUE_MAX)
+    }
+
+    /// Does what [`invalidations`](Self::invalidations) does, with a queue of this length, so that a simulator can fill it.
+    pub fn invalidations_in(&self, queue_max: usize) -> InvalidationQueue {
+        self.names.listen(queue_max)
     }
 
     /// Waits until front ends have dropped their cached attributes of an inode.
@@ -62,24 +67,25 @@ impl KernelCaches {
         self.content.files().get(ino).is_some_and(|file| file.has_older_readers())
     }
 
-    /// Returns what a front end must drop after an [`Invalidation::Everything`]: attributes, data and names of a bounded number
-    /// of the inodes that front ends hold, starting after `after`. Also returns the last of these inodes, to continue from.
+    /// Returns what a front end must drop after an [`Invalidation::Everything`]: attributes, data and names of a
+    /// bounded number of the inodes that front ends hold, starting after `after`. Also returns the last of these
+    /// inodes, to continue from; `None` if there are no more.
     pub fn everything_held(&self, after: Option<Ino>) -> Option<(Ino, Vec<Invalidation>)> {
-        self.names.invalidations_after(after, |inode, news| {
-            push_invalidations(inode, news);
-            news.push(Invalidation::Inode(inode.ino));
+        self.names.invalidations_after(after, |inode, invalidations| {
+            push_invalidations(inode, invalidations);
+            invalidations.push(Invalidation::Inode(inode.ino));
         })
     }
 
     /// Like `everything_held`, after an [`Invalidation::Directory`]: for the inodes with a name in this directory.
     pub fn held_in(&self, dir: Ino, after: Option<Ino>) -> Option<(Ino, Vec<Invalidation>)> {
-        self.names.invalidations_after(after, |inode, news| {
+        self.names.invalidations_after(after, |inode, invalidations| {
             // Another name of an inode with several names may be in the directory.
             let is_inside = inode.home.as_ref().is_some_and(|(parent, _)| *parent == dir);
             let has_more = !inode.is_dir() && inode.nlink > 1;
             if is_inside || has_more || inode.ino == dir {
-                push_invalidations(inode, news);
-                news.push(Invalidation::Inode(inode.ino));
+                push_invalidations(inode, invalidations);
+                invalidations.push(Invalidation::Inode(inode.ino));
             }
         })
     }

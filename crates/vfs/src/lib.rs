@@ -1,10 +1,11 @@
 //! The file system as a library: files over the objects of one bucket.
 //!
-//! Owns open files, the read and write paths, the cached state of directories, and the import of objects that other clients
-//! wrote. Its calls follow POSIX; a front end (`fuse`) translates requests into them.
+//! Owns open files, the read and write paths, the cached state of directories, changes by other clients and conflicts
+//! with them, views, and the objects that Tenon's S3 endpoint shows. Its calls follow POSIX; a front end (`fuse`)
+//! translates requests into them.
 //!
 //! Does not know FUSE or HTTP, keeps names only in the namespace tables (`meta`), and, in a volume named by path,
-//! changes the namespace for a foreign object only in `reconcile`.
+//! changes the namespace for a foreign object only in `reconcile`; `readlink` alone records the target that it reads.
 //!
 //! Invariants: data is stored before the metadata that names it; a failed `close` or `fsync` reports the failure and keeps the
 //! writes while the file is open; memory stays within [`Config::memory_limit_bytes`] whatever the bucket's size; a change made
@@ -29,6 +30,7 @@ mod names;
 mod objects;
 mod ops;
 mod outcomes;
+pub mod paths;
 mod volume;
 mod volumes;
 
@@ -38,11 +40,12 @@ pub use bucket::conflicts::{Conflict, ConflictPolicy, ConflictRecords, Keep, Sid
 pub use bucket::hints::{Hint, Hints, ReportedState};
 pub use bucket::lister::ListerStatus;
 pub use bucket::mover::Moves;
-pub use config::{Atime, AttributeSource, Config, Dependencies};
+pub use config::{Atime, AttributeSource, BatchMode, Config, Dependencies};
 pub use content::audit::Audit;
 pub use content::disk_space::{DiskSpace, MeasureDiskSpace};
 pub use content::export_mark::ExportMark;
-pub use content::garbage::unused_content;
+pub use content::garbage::{has_open_batches, unused_content};
+pub use content::pack_census::{PacksToRewrite, packs_to_rewrite};
 pub use content::write::publisher::Publisher;
 pub use derived::router::ViewRouter;
 pub use derived::{
@@ -53,11 +56,11 @@ pub use filesystem::Filesystem;
 pub use followers::front_ends::InvalidationQueue;
 pub use followers::invalidation::{DeliveryMarker, Invalidation};
 pub use kernel_caches::KernelCaches;
-pub use layout::{LOST_AND_FOUND, RESERVED, is_shared, leases, lost_key, metadata_backups};
-pub use meta::{Ino, Kind, Limits, Moment, Quota, Usage};
+pub use layout::{KeySpace, LOST_AND_FOUND, RESERVED, batch_objects, leases, metadata_backups};
+pub use meta::{Ino, Kind, Limits, Locker, Moment, Quota, Usage};
 pub use names::handles::{Handle, Opened};
-pub use names::locks::{Lock, LockKind, LockOwner, Locks};
-pub use objects::{directory_buckets, objects};
-pub use ops::{Admin, DirectoryEntry, FileLocation, Statfs, Status, Whence};
-pub use store::{Timestamp, share_budget};
+pub use names::locks::{Lock, LockKind, LockOwner};
+pub use objects::{directory_buckets, kind_of, objects};
+pub use ops::{Admin, Batches, DirectoryEntry, FileLocation, FileLocks, Statfs, Status, Warmed, Whence};
+pub use store::{COMMIT, Cause, StoreRequest, Timestamp, share_budget, work_for};
 pub use volume::{Mapping, Naming, Placement, VolumeRecord};

@@ -10,7 +10,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Memory limit of the process, and the part of it that other parts of the process hold.
 #[derive(Debug)]
 pub(crate) struct MemoryLimit {
+    /// The limit.
     limit_bytes: u64,
+    /// Bytes of the limit that other parts of the process hold.
     reserved_bytes: AtomicU64,
 }
 
@@ -51,7 +53,7 @@ impl MemoryLimit {
         self.reserved_bytes.store(bytes.min(self.limit_bytes / 2), Ordering::Release);
     }
 
-    /// Returns the bytes of a share.
+    /// Returns the present size of a share in bytes.
     pub(crate) fn share_bytes(&self, share: Share) -> u64 {
         (self.limit_bytes - self.reserved_bytes.load(Ordering::Acquire)) / 100 * share.percent()
     }

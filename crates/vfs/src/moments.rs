@@ -13,10 +13,11 @@ use store::{Clock, Timestamp};
 #[derive(Debug)]
 pub(crate) struct Moments {
     clock: Arc<dyn Clock>,
+    /// The number of this mount of the metadata, which is greater than those of earlier mounts.
     mount: u64,
     /// Reading of the monotonic clock at the mount.
     began: Duration,
-    /// The newest moment returned.
+    /// The newest moment returned, in nanoseconds since the mount began.
     last: AtomicU64,
 }
 

@@ -1,6 +1,6 @@
 //! The surroundings of a mount: its settings, layout, rules, store, clock and randomness. All parts share one.
 
-use meta::{Ino, Moment, OpContext, Origin};
+use meta::{Ino, Moment, Name, OpContext, Origin};
 use std::sync::Arc;
 use std::time::Duration;
 use store::{Clock, Entropy, ObjectKey, ObjectStore, StoreError, Timestamp};
@@ -23,7 +23,10 @@ pub(crate) struct Mount {
     pub(crate) config: Config,
     pub(crate) memory: Arc<MemoryLimit>,
     pub(crate) layout: Layout,
+    /// The rules of the kind of volume that is mounted.
     pub(crate) rules: VolumeRules,
+    /// Owner, group and modes of files and directories that no headers tell them for: of objects without such headers, and of directories without
+    /// an object.
     pub(crate) defaults: Defaults,
 }
 
@@ -53,20 +56,23 @@ impl Mount {
     /// Returns the context of a change that `origin` makes now.
     pub(crate) fn context(&self, origin: Origin) -> OpContext {
         let Config { uid, gid, .. } = self.config;
-        OpContext { now: self.now(), at: self.moment(), uid, gid, origin }
+        let at = self.config.batch.as_ref().map_or_else(|| self.moment(), |batch| batch.at);
+        OpContext { now: self.now(), at, uid, gid, origin }
     }
 
+    /// Returns whether an observation made at `seen_at` is within the revalidation time.
     pub(crate) fn is_fresh(&self, seen_at: Moment) -> bool {
         self.moment().since(seen_at) < self.config.metadata_ttl
     }
 
+    /// Fails with EROFS on a read-only mount.
     pub(crate) fn check_writable(&self) -> Result<()> {
         if self.config.read_only { Err(Error::READ_ONLY) } else { Ok(()) }
     }
 
-    /// Returns an unused key for content of an inode.
-    pub(crate) fn content_key(&self, ino: Ino) -> Result<ObjectKey, StoreError> {
-        let key = self.layout.content_key(ino, self.entropy.next_u64());
+    /// Returns an unused key for content of an inode; `bucket` is its bucket, if the directories at the root are buckets.
+    pub(crate) fn content_key(&self, bucket: Option<&Name>, ino: Ino) -> Result<ObjectKey, StoreError> {
+        let key = self.layout.content_key(bucket, ino, self.entropy.next_u64());
         key.map_err(|error| StoreError::Invalid(error.to_string()))
     }
 }

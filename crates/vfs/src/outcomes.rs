@@ -10,21 +10,24 @@ use crate::{Error, Result};
 pub(crate) struct Outcomes(Mutex<Option<Error>>);
 
 impl Outcomes {
-    /// Makes a call and notes its outcome, unless the store did not answer an earlier one. A call that has begun is completed,
-    /// because a cancelled one loses the writes that it was storing.
+    /// Makes a call and notes its outcome. Makes no call if the store did not answer an earlier one. A call that has
+    /// begun is completed, because a cancelled one loses the writes that it was storing.
     pub(crate) async fn add(&self, call: impl Future<Output = Result<()>>) {
-        if self.first().as_ref().is_some_and(Error::is_unanswered) {
+        if self.first().as_ref().is_some_and(Error::gave_no_usable_answer) {
             return;
         }
         if let Err(error) = call.await {
             let mut first = self.first();
-            if first.as_ref().is_none_or(|first| error.is_unanswered() && !first.is_unanswered()) {
+            if first
+                .as_ref()
+                .is_none_or(|first| error.gave_no_usable_answer() && !first.gave_no_usable_answer())
+            {
                 *first = Some(error);
             }
         }
     }
 
-    /// Returns the error of a store that does not answer, otherwise the first error.
+    /// Returns the error of a store that does not answer, otherwise the first error, if there was one.
     pub(crate) fn into_result(self) -> Result<()> {
         self.0.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
     }

@@ -1,23 +1,27 @@
-//! The volume record, stored in the bucket: how the volume's files map to objects.
+//! The volume record, stored in the bucket: how the volume's files map to objects, where its attributes and metadata
+//! are, and its conflict policy.
 
 use bytes::Bytes;
 use futures_util::TryStreamExt as _;
 use serde::{Deserialize, Serialize};
+use std::ops::RangeInclusive;
 use store::{
     Attributes, GetOptions, ListRequest, ObjectStore, Payload, Precondition, PutOptions, StoreError,
     Timestamp,
 };
 
-use crate::layout::{Layout, volume_record};
+use crate::layout::{KeySpace, Layout, volume_record};
 use crate::{ConflictPolicy, Error, Result};
 
-/// The version of records, and the newest that this Tenon reads: that of volumes whose metadata is in a database. A Tenon that does not know
-/// such volumes would make metadata of its own.
+/// The version of records of volumes whose metadata is not in a database.
 const VERSION: u32 = 1;
+/// The version of records of volumes whose metadata is in a database, the newest that this Tenon reads. An older Tenon
+/// refuses it; otherwise it would make metadata of its own.
 const VERSION_WITH_DATABASE: u32 = 2;
 
-/// Minimum and maximum length of a chunk.
+/// Minimum length of a chunk.
 const CHUNK_BYTES_MIN: u64 = 1 << 20;
+/// Maximum length of a chunk.
 const CHUNK_BYTES_MAX: u64 = 64 << 20;
 
 /// How the bytes of a file are divided into objects.
@@ -35,7 +39,7 @@ pub enum Mapping {
 }
 
 impl Mapping {
-    /// Returns the maximum bytes of a file in one object.
+    /// Returns the maximum bytes of a file in one object, when the file is assembled.
     pub(crate) fn object_bytes(self) -> u64 {
         match self {
             Self::Whole => u64::MAX,
@@ -105,7 +109,7 @@ impl VolumeRecord {
             (_, Naming::Inode) => Placement::Engine,
             (Mapping::Chunked { .. }, Naming::FilePath) => {
                 return Err(Error::Volume(
-                    "a path is the key of one object, so files in chunks are named by inode: add --naming inode"
+                    "cannot name files in chunks by path, as a path is the key of one object: add --naming inode"
                         .into(),
                 ));
             }
@@ -116,7 +120,8 @@ impl VolumeRecord {
         Ok(Self { version, id, mapping, naming, placement, conflicts, database: None, created_unix_s })
     }
 
-    /// Returns the record with another conflict policy. Fails for a volume that cannot have conflicts.
+    /// Returns the record with another conflict policy. Fails for a volume named by inode, which cannot have conflicts,
+    /// unless the policy is the default.
     pub fn with_conflicts(self, conflicts: ConflictPolicy) -> Result<Self> {
         if self.naming == Naming::Inode && !conflicts.is_default() {
             return Err(Error::Volume(
@@ -126,26 +131,32 @@ impl VolumeRecord {
         Ok(Self { conflicts, ..self })
     }
 
-    /// Returns the record of a volume whose metadata is in a database. The URL must not contain a password.
+    /// Returns the record for metadata in the database at `url`, which must not contain a password; `None`: in no
+    /// database.
     pub fn with_database(self, url: Option<String>) -> Self {
         let version = if url.is_some() { VERSION_WITH_DATABASE } else { VERSION };
         Self { version, database: url, ..self }
     }
 
+    /// The versions of records that this Tenon reads.
+    pub const VERSIONS: RangeInclusive<u32> = VERSION..=VERSION_WITH_DATABASE;
+
     /// Reads the record of the volume below `prefix`; `None` if there is no record.
     pub async fn read(store: &dyn ObjectStore, prefix: &[u8]) -> Result<Option<Self>> {
-        let key = volume_record(prefix)?;
-        let body = match store.get(&key, GetOptions::default()).await {
-            Ok(object) => object.body.try_collect::<Vec<Bytes>>().await?.concat(),
-            Err(StoreError::NotFound(_)) => return Ok(None),
-            Err(error) => return Err(error.into()),
-        };
-        parse(&body).map(Some).map_err(|what| Error::Volume(format!("'{key}' {what}")))
+        let Some(body) = read_body(store, prefix).await? else { return Ok(None) };
+        parse(&body).map(Some).map_err(|what| damaged(prefix, &what))
     }
 
-    /// Returns whether the volume below `prefix` has content that only its metadata can name.
+    /// Reads the version of the record of the volume below `prefix`, also of one that this Tenon cannot read; `None` if there is no record.
+    pub async fn stored_version(store: &dyn ObjectStore, prefix: &[u8]) -> Result<Option<u32>> {
+        let Some(body) = read_body(store, prefix).await? else { return Ok(None) };
+        version_of(&body).map(Some).map_err(|what| damaged(prefix, &what))
+    }
+
+    /// Returns whether the volume below `prefix` has content under keys of its own, which only its metadata can name.
     pub async fn has_content(&self, store: &dyn ObjectStore, prefix: &[u8]) -> Result<bool> {
-        let prefix = Layout::of(prefix, Some(self), Timestamp::default()).content_prefix();
+        let keys = KeySpace { prefix, record: Some(self), joins_buckets: false };
+        let prefix = Layout::of(keys, Timestamp::default()).content_prefix(None);
         let page = store.list(ListRequest { prefix, limit: 1, ..ListRequest::default() }).await?;
         Ok(!page.entries.is_empty())
     }
@@ -155,12 +166,13 @@ impl VolumeRecord {
         self.put(store, prefix, Precondition::Absent).await
     }
 
-    /// Replaces the record of a volume. Fails if another client changes it at the same time.
+    /// Replaces the record of a volume. Fails if there is none, or another client changes it at the same time.
     pub async fn rewrite(&self, store: &dyn ObjectStore, prefix: &[u8]) -> Result<()> {
         let there = store.head(&volume_record(prefix)?).await?.object.etag;
         self.put(store, prefix, Precondition::Matches(there)).await
     }
 
+    /// Stores the record under a precondition on the one that is there.
     async fn put(&self, store: &dyn ObjectStore, prefix: &[u8], precondition: Precondition) -> Result<()> {
         let options = PutOptions {
             precondition,
@@ -174,15 +186,39 @@ impl VolumeRecord {
     }
 }
 
-/// Parses a record. The version is checked first, because the other fields of a newer version are unknown.
-fn parse(body: &[u8]) -> Result<VolumeRecord, String> {
+/// Reads the bytes of the record of the volume below `prefix`; `None` if there is no record.
+async fn read_body(store: &dyn ObjectStore, prefix: &[u8]) -> Result<Option<Vec<u8>>> {
+    match store.get(&volume_record(prefix)?, GetOptions::default()).await {
+        Ok(object) => Ok(Some(object.body.try_collect::<Vec<Bytes>>().await?.concat())),
+        Err(StoreError::NotFound(_)) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Returns the error for a record of which `what` says what is wrong.
+fn damaged(prefix: &[u8], what: &str) -> Error {
+    match volume_record(prefix) {
+        Ok(key) => Error::Volume(format!("'{key}' {what}")),
+        Err(error) => error,
+    }
+}
+
+/// Returns the version of a record, or says what is wrong.
+fn version_of(body: &[u8]) -> Result<u32, String> {
     #[derive(Deserialize)]
     struct Version {
         version: u32,
     }
-    let damaged = |error: serde_json::Error| format!("is damaged: {error}");
-    match serde_json::from_slice::<Version>(body).map_err(damaged)?.version {
-        VERSION..=VERSION_WITH_DATABASE => serde_json::from_slice(body).map_err(damaged),
+    let version = serde_json::from_slice::<Version>(body).map_err(|error| format!("is damaged: {error}"))?;
+    Ok(version.version)
+}
+
+/// Parses a record. The version is checked first, because the other fields of a newer version are unknown.
+fn parse(body: &[u8]) -> Result<VolumeRecord, String> {
+    match version_of(body)? {
+        VERSION..=VERSION_WITH_DATABASE => {
+            serde_json::from_slice(body).map_err(|error| format!("is damaged: {error}"))
+        }
         newer if newer > VERSION_WITH_DATABASE => Err(format!(
             "has version {newer}, this Tenon knows version {VERSION_WITH_DATABASE}: use a newer Tenon"
         )),

@@ -2,6 +2,7 @@
 
 use crate::world::{Bucket, CALLER, World};
 use std::time::Duration;
+use store::wrap::Operation;
 use store::{Attributes, ObjectKey, Payload, PutOptions};
 use vfs::{AttributeSource, Changes, Kind, Time, Timestamp};
 
@@ -230,4 +231,33 @@ async fn s102_statfs_answers() {
     let statfs = World::new().await.fs.statfs(vfs::Ino(1)).unwrap();
     assert_eq!(statfs.name_bytes_max, 255);
     assert!(statfs.blocks_free > 0 && statfs.files_free > 0);
+}
+
+/// Regression: a server left an object out of a listing while it was copied onto itself with new headers. The file lost its name, and a program
+/// that had just opened it got ESTALE.
+#[tokio::test]
+async fn s585_an_object_that_a_look_misses_during_an_export_keeps_its_file() {
+    let bucket = Bucket::with_metadata();
+    let world = bucket.mount(|config| config.metadata_ttl = Duration::ZERO).await;
+    world.write_file("file", b"text").await.unwrap();
+    let ino = world.ino("file").await.unwrap();
+    for is_page in [true, false] {
+        world.chmod("file", if is_page { 0o600 } else { 0o640 }).await.unwrap();
+        let copied = bucket.late.hold(Operation::Copy);
+        let fs = world.fs.clone();
+        let syncing = tokio::spawn(async move { fs.sync().await });
+        let answer = copied.done().await;
+        bucket.delete("file").await;
+        match is_page {
+            true => assert_eq!(world.names("").await.unwrap(), ["file"]),
+            false => assert_eq!(world.fs.getattr(ino).await.unwrap().ino, ino),
+        }
+        bucket.put("file", "text").await;
+        drop(answer);
+        syncing.await.unwrap().unwrap();
+        assert_eq!(world.ino("file").await.unwrap(), ino);
+        assert_eq!(world.read_file("file").await.unwrap(), b"text");
+    }
+    bucket.delete("file").await;
+    assert!(world.names("").await.unwrap().is_empty(), "a removal by another client is seen afterwards");
 }

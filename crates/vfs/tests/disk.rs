@@ -68,6 +68,12 @@ impl Disk {
         self.is_full.store(is_full, Ordering::SeqCst);
     }
 
+    /// Makes the disk full after a number of commits, from 1; 0: never.
+    pub(crate) fn fill_after(&self, commits: u64) {
+        self.room.store(commits, Ordering::SeqCst);
+        self.fill(false);
+    }
+
     fn counted(&self) -> Counted {
         Counted(self.tables.clone(), self.read.clone())
     }
@@ -96,10 +102,6 @@ impl Reader for Disk {
 }
 
 impl Engine for Disk {
-    fn snapshot(&self) -> Arc<dyn Reader> {
-        Arc::new(Counted(self.tables.snapshot(), self.read.clone()))
-    }
-
     fn snapshot_with_head(&self) -> Result<(Arc<dyn Reader>, Seqno), EngineError> {
         let (snapshot, head) = self.tables.snapshot_with_head()?;
         Ok((Arc::new(Counted(snapshot, self.read.clone())), head))

@@ -1,6 +1,6 @@
 //! Hints about objects of the bucket, with a TTL of one hour.
 
-use crate::world::{Bucket, World, errno};
+use crate::world::{Bucket, World, assert_waits, errno};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use store::wrap::{Fault, Rule};
@@ -322,13 +322,9 @@ async fn s269_a_hint_that_precedes_the_answer_to_the_put_costs_nothing() {
     let processing = async {
         let answer = stored.done().await;
         let hint = hint(&bucket, "dir/a").await;
-        let outcome = world.counting(world.fs.hints().process(vec![hint]));
-        let late = async {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-            drop(answer);
-        };
-        let ((outcome, counts), ()) = tokio::join!(outcome, late);
+        let (outcome, counts) = world.counting(world.fs.hints().process(vec![hint])).await;
         outcome.unwrap();
+        drop(answer);
         assert_eq!(counts.of(store::wrap::Operation::Head), 0);
     };
     let (written, ()) = tokio::join!(writing, processing);
@@ -337,7 +333,7 @@ async fn s269_a_hint_that_precedes_the_answer_to_the_put_costs_nothing() {
 }
 
 /// Regression: while a hint was looked up, a program's own change was under way, which made the look invalid, and then failed.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn s268_a_look_during_a_local_change_is_repeated() {
     let bucket = Bucket::in_memory();
     bucket.put("dir/a", "before").await;
@@ -351,12 +347,10 @@ async fn s268_a_look_during_a_local_change_is_repeated() {
     let removing = tokio::spawn(async move { fs.unlink(dir, b"a").await });
     let answer = removal.done().await;
     bucket.put("dir/a", "theirs again").await;
-    let processing = world.fs.hints().process(vec![hint]);
-    let (outcome, ()) = tokio::join!(processing, async {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-        drop(answer);
-    });
-    outcome.unwrap();
+    let mut processing = std::pin::pin!(world.fs.hints().process(vec![hint]));
+    assert_waits(processing.as_mut()).await;
+    drop(answer);
+    processing.await.unwrap();
     removing.await.unwrap().ok();
     assert_eq!(world.read_file("dir/a").await.unwrap(), b"theirs again");
 }

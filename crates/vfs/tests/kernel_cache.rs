@@ -136,6 +136,24 @@ async fn a_front_ends_own_changes_are_told_to_others_only() {
     }
 }
 
+/// Regression: each commit of which another front end had to be told started a task of its own.
+#[tokio::test]
+async fn one_task_reads_the_log_of_many_commits() {
+    let world = Bucket::by_inode(Mapping::Whole).await.mount(|_| {}).await;
+    let mut front_ends = [FrontEnd::new(&world), FrontEnd::new(&world)];
+    let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    let before = tasks();
+    let mut most = before;
+    for number in 0..200 {
+        world.mkdir(format!("dir{number}")).await.unwrap();
+        most = most.max(tasks());
+    }
+    assert!(most <= before + 1, "{before} tasks, then up to {most}");
+    world.settle().await;
+    front_ends.iter_mut().for_each(|front_end| front_end.catch_up(&world));
+    assert!(front_ends.iter().any(|front_end| front_end.told != Told::default()));
+}
+
 /// A hundred thousand foreign changes in three hundred directories while the front end is stalled.
 #[tokio::test]
 async fn a_burst_of_foreign_changes_leaves_no_stale_entry_in_a_stalled_front_end() {

@@ -244,7 +244,9 @@ async fn s217_a_rename_of_a_dead_mount_blocks_others_only_until_its_lease_expire
         let here = here.clone();
         tokio::spawn(async move { rename(&here, "file", "a").await })
     };
-    tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    while bucket.faults.struck(Operation::List) == 0 {
+        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+    }
     dying.abort();
     let began = tokio::time::Instant::now();
     rename(&there, "file", "b").await.unwrap();

@@ -3,23 +3,24 @@
 use bytes::Bytes;
 use futures_util::TryStreamExt as _;
 use meta::{Engine, MemoryEngine};
+use staging::joined::JoinedStore;
 use staging::writeback::{Writeback, WritebackOptions};
 use std::path::Path;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use store::memory::{MemoryLimits, MemoryStore};
+use store::memory::{MemoryBuckets, MemoryLimits, MemoryStore};
 use store::wrap::{Call, Faults, Faulty, Layer, Operation, RequestCounts, Trace, Traced, Wrapped};
 use store::{
-    Attributes, Clock, Entropy, GetOptions, ListRequest, ObjectKey, ObjectMeta, ObjectStore, Pages, Payload,
-    Precondition, PutOptions, StoreError, Timestamp,
+    Attributes, Buckets as _, Clock, Entropy, GetOptions, ListRequest, ObjectKey, ObjectMeta, ObjectStore,
+    Pages, Payload, Precondition, PutOptions, StoreError, Timestamp,
 };
 use store_dir::{DirOptions, DirStore, Durability};
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 use vfs::{
-    Attr, Caller, Changes, Config, Dependencies, DirectoryEntry, Filesystem, Handle, Ino, Kind, Mapping,
-    Naming, Opened, Result, VolumeRecord,
+    Attr, Caller, Changes, Config, Dependencies, DirectoryEntry, Filesystem, Handle, Ino, KeySpace, Kind,
+    Mapping, Naming, Opened, Result, VolumeRecord,
 };
 
 pub(crate) const CALLER: Caller = Caller { uid: 1000, gid: 100, umask: 0 };
@@ -156,6 +157,18 @@ impl Bucket {
         Self::of(Arc::new(store), clock, Some(Arc::new(dir)))
     }
 
+    /// Returns the buckets `one-bucket` and `two-bucket` as directories. A mount needs `joins_buckets`.
+    pub(crate) async fn several() -> Self {
+        let clock = Arc::new(TestClock::default());
+        let limits = MemoryLimits { part_bytes_min: 1, ..MemoryLimits::default() };
+        let buckets = MemoryBuckets::with_limits(clock.clone(), limits);
+        for name in ["one-bucket", "two-bucket"] {
+            buckets.create(name).await.unwrap();
+        }
+        let bucket = Self::of(Arc::new(JoinedStore::new(Arc::new(buckets), None)), clock, None);
+        Self { engine: Some(Arc::new(MemoryEngine::default())), ..bucket }
+    }
+
     fn of(store: Arc<dyn ObjectStore>, clock: Arc<TestClock>, dir: Option<Arc<TempDir>>) -> Self {
         Self {
             store,
@@ -220,7 +233,11 @@ impl Bucket {
             clock: self.clock.clone(),
             entropy,
             engine: self.engine.clone().unwrap_or_else(|| Arc::new(MemoryEngine::default())),
-            record: VolumeRecord::read(self.store.as_ref(), &config.prefix).await.unwrap(),
+            record: match config.joins_buckets {
+                // Several buckets have no common place for a record.
+                true => VolumeRecord::new(Mapping::Whole, Naming::FilePath, 7, self.clock.now()).ok(),
+                false => VolumeRecord::read(self.store.as_ref(), &config.prefix).await.unwrap(),
+            },
         };
         let fs = Filesystem::mount(parts, config.clone()).unwrap();
         if let Some(log) = &log {
@@ -238,9 +255,9 @@ impl Bucket {
             patience: Duration::from_secs(60),
             delay: Duration::ZERO,
             checks_at_once: !keys_are_used_once,
-            shared: Arc::new(move |key| !keys_are_used_once && vfs::is_shared(b"", key)),
+            shared: Arc::new(move |key| !keys_are_used_once && KeySpace::default().is_shared(key)),
             keys_are_used_once,
-            lost: Arc::new(|key, unique| vfs::lost_key(b"", key, unique).unwrap()),
+            lost: Arc::new(|key, unique| KeySpace::default().lost_key(key, unique).unwrap()),
             early_bytes: 1,
             memory_bytes: 1 << 20,
         };
@@ -302,7 +319,13 @@ impl Bucket {
 
     /// Returns every key, including Tenon's own objects except `.tenon/volume`.
     pub(crate) async fn keys(&self) -> Vec<String> {
-        let request = ListRequest { limit: 1000, ..ListRequest::default() };
+        self.keys_below("").await
+    }
+
+    /// Like `keys`, below a prefix.
+    pub(crate) async fn keys_below(&self, prefix: &str) -> Vec<String> {
+        let prefix = Bytes::copy_from_slice(prefix.as_bytes());
+        let request = ListRequest { prefix, limit: 1000, ..ListRequest::default() };
         let entries = Pages::new(self.store.as_ref(), request).collect().await.unwrap();
         let keys = entries.iter().map(|entry| String::from_utf8_lossy(entry.text()).into_owned());
         keys.filter(|key| !key.ends_with(".tenon/volume")).collect()
@@ -599,6 +622,13 @@ pub(crate) fn program<T: Send + 'static, F: Future<Output = T>>(
     work: impl FnOnce() -> F + Send + 'static,
 ) -> tokio::task::JoinHandle<T> {
     tokio::task::spawn_blocking(move || tokio::runtime::Handle::current().block_on(work()))
+}
+
+/// Asserts that a future cannot complete before something else happens. Needs a test whose clock is paused: time then passes only while every
+/// task waits.
+pub(crate) async fn assert_waits<T>(future: std::pin::Pin<&mut impl Future<Output = T>>) {
+    let waited = tokio::time::timeout(Duration::from_millis(1), future).await;
+    assert!(waited.is_err(), "the call did not wait");
 }
 
 /// Returns the errno of an operation that must fail.

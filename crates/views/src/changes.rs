@@ -18,8 +18,8 @@ pub trait Views: Send + Sync + std::fmt::Debug {
     /// its objects.
     async fn open(&self, ruleset: &Ruleset) -> Result<ViewId, ViewError>;
 
-    /// Returns the changes of a view since a cursor from this handler, or the whole content without a cursor; about
-    /// `limit` objects at most.
+    /// Returns the changes of a view since a cursor from this handler, or the whole content without a cursor; at most
+    /// about `limit` objects, the rest with the next request.
     ///
     /// # Errors
     /// If the handler cannot be reached, or for the reasons of [`Views::open`]. [`ViewError::Unknown`] if the handler
@@ -27,8 +27,8 @@ pub trait Views: Send + Sync + std::fmt::Debug {
     async fn changes(&self, view: ViewId, since: Option<&Cursor>, limit: usize)
     -> Result<Changes, ViewError>;
 
-    /// Returns a counter that changes whenever any view changes, except by age alone. `None`: clients learn of
-    /// changes only by asking.
+    /// Returns a counter that changes whenever any view changes, except when only the passing of time changes it, by a
+    /// rule on ages. `None` if the handler has no counter, so that clients learn of changes only by asking.
     fn change_counter(&self) -> Option<watch::Receiver<u64>> {
         None
     }
@@ -44,11 +44,11 @@ pub struct Cursor {
     /// Epoch of the handler's state. For a cursor of another epoch, the handler returns the whole content of the
     /// view.
     pub epoch: u64,
-    /// Position in each part of the handler's state.
+    /// Positions in the parts of the handler's state, which only the handler can interpret.
     pub versions: Arc<[u64]>,
 }
 
-/// One page of changes.
+/// One page of changes of a view.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Changes {
     /// Cursor for the next request.
@@ -140,7 +140,7 @@ pub enum ViewError {
     /// The store cannot be read, or refuses what the ruleset needs.
     #[error("container '{container}': {source}")]
     Store {
-        /// The bucket.
+        /// The bucket whose store failed; `*` if the buckets themselves cannot be listed.
         container: String,
         /// The store's error.
         source: store::StoreError,

@@ -27,7 +27,8 @@ mod yaml;
 
 pub use changes::{Changes, Cursor, ObjectName, Shown, Unlisted, ViewError, ViewId, Views};
 pub use handler::{
-    Handler, HandlerConfig, HandlerError, HandlerParts, HandlerStats, HintCounts, HintSink, ViewStats,
+    Handler, HandlerConfig, HandlerError, HandlerParts, HandlerStats, HintCounts, HintSink, VERSIONS,
+    ViewStats, stored_version,
 };
 pub use packed_object::PackedObject;
 pub use permitted::Permitted;

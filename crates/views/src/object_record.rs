@@ -43,19 +43,24 @@ pub(crate) enum EtagRef<'a> {
 /// Names and values, in one of three representations.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Pairs<'a> {
+    /// Those of a hint.
     List(&'a [(Cow<'a, str>, Cow<'a, str>)]),
     Map(&'a BTreeMap<String, String>),
+    /// Those of a packed record, as its bytes.
     Packed(&'a [u8]),
 }
 
+// The bits of the first byte of a packed record say which of the fields follow.
+/// The object exists; without this bit the record is a tombstone.
 const IS_LIVE: u8 = 1;
 const HAS_ORDER: u8 = 1 << 1;
 const HAS_ACCESSED: u8 = 1 << 2;
 const HAS_TYPE: u8 = 1 << 3;
+/// The object is known to have no content type. Without this bit and [`HAS_TYPE`], the type is not known.
 const HAS_NO_TYPE: u8 = 1 << 4;
 const HAS_PROPERTIES: u8 = 1 << 5;
 const HAS_TAGS: u8 = 1 << 6;
-/// The etag has 16 bytes. Never set in files.
+/// The etag is the 16 bytes of [`EtagRef::Digits`] instead of a text. Never set in files.
 const HAS_ETAG_DIGITS: u8 = 1 << 7;
 
 impl<'a> ObjectRecord<'a> {
@@ -110,7 +115,7 @@ impl<'a> ObjectRecord<'a> {
     }
 }
 
-/// Returns the key of a packed record, without reading the rest.
+/// Returns the key of a packed record, without reading the rest; empty if the bytes are malformed.
 pub(crate) fn key_of(record: &[u8]) -> &[u8] {
     let mut rest = ByteReader(record);
     rest.take(1).and_then(|_| rest.bytes()).unwrap_or_default()
@@ -187,7 +192,7 @@ impl From<EtagRef<'_>> for ETag {
 }
 
 impl<'a> Pairs<'a> {
-    /// Returns the value of a name.
+    /// Returns the value of a name; `None` if there is none.
     pub(crate) fn get(&self, name: &str) -> Option<&'a str> {
         match self {
             Self::List(pairs) => {
@@ -250,13 +255,13 @@ fn put_str(into: &mut Vec<u8>, string: &str) {
     put_bytes(into, &string.as_bytes()[..string.floor_char_boundary(usize::from(u16::MAX))]);
 }
 
-/// Appends the length and content of at most 65,535 bytes.
+/// Appends the length, in two bytes, and the bytes, of which there must be at most 65,535.
 pub(crate) fn put_bytes(into: &mut Vec<u8>, bytes: &[u8]) {
     into.extend_from_slice(&(bytes.len() as u16).to_le_bytes());
     into.extend_from_slice(bytes);
 }
 
-/// Reads bytes from the front; holds those that are left.
+/// Reads values from the front of bytes; holds those that are left. Each read returns `None` if too few are left.
 pub(crate) struct ByteReader<'a>(pub(crate) &'a [u8]);
 
 impl<'a> ByteReader<'a> {

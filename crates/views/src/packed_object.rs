@@ -16,7 +16,7 @@ pub struct PackedObject {
 }
 
 impl PackedObject {
-    /// Returns an object of a packed record; `None` if the record is a tombstone or malformed.
+    /// Returns an object of a packed record; `None` if the record is a tombstone or malformed, or its key is invalid.
     pub(crate) fn new(container: &Arc<str>, record: &Arc<[u8]>) -> Option<Self> {
         let known = ObjectRecord::read(record).filter(|known| known.live.is_some())?;
         ObjectKey::try_from(known.key).ok()?;
@@ -32,7 +32,7 @@ impl PackedObject {
         (self.container, self.record)
     }
 
-    /// Returns the length of the record.
+    /// Returns the length of the record in bytes.
     pub(crate) fn record_bytes(&self) -> usize {
         self.record.len()
     }
@@ -68,7 +68,7 @@ impl PackedObject {
         self.live().properties.and_then(|properties| properties.get(name))
     }
 
-    /// Returns whether both have the bytes of one version of an object.
+    /// Returns whether both have the same etag, and so the same bytes.
     pub(crate) fn has_same_etag(&self, other: &Self) -> bool {
         self.live().etag == other.live().etag
     }

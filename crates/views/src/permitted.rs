@@ -1,7 +1,7 @@
-//! Restricts the views of a handler elsewhere to what the client may read: a handler knows what its own credentials
-//! may read.
+//! Restricts the views of a handler elsewhere to what this client's credentials may read. The handler has credentials
+//! of its own, which may read more, and shows all that they may read.
 //!
-//! Owns the check which objects a client sees: those in containers that its own credentials may open.
+//! Owns the check which objects the client sees: those in containers that its credentials may open.
 //!
 //! Refuses: to check single objects. Invariants: no object is shown before its container was checked; when the result
 //! for a container changes, clients get the whole content of their views again, in one step.
@@ -41,7 +41,7 @@ struct State {
 struct Verdict {
     /// Whether the container may be opened; if not, the reason.
     may_see: Result<(), String>,
-    at: Timestamp,
+    checked_at: Timestamp,
 }
 
 impl Permitted {
@@ -54,6 +54,7 @@ impl Permitted {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Checks whether containers may be opened, and records the results.
     async fn check(&self, containers: Vec<Arc<str>>) {
         let checked = join_all(containers.into_iter().map(|container| async move {
             let result = self.buckets.open(&container).await.map(drop);
@@ -106,7 +107,7 @@ impl State {
         expired.map(|(container, _)| Arc::clone(container)).collect()
     }
 
-    /// Returns the containers of changes that were not checked yet.
+    /// Returns the containers of the shown objects in `changes` that were not checked yet.
     fn unchecked(&self, changes: &Changes) -> Vec<Arc<str>> {
         let named: BTreeSet<&Arc<str>> = changes.shown.iter().map(PackedObject::container).collect();
         named.into_iter().filter(|name| !self.verdicts.contains_key(*name)).cloned().collect()
@@ -114,7 +115,7 @@ impl State {
 
     /// Records the result of a check. If the check itself failed, the previous result stays; without one, the
     /// container is hidden.
-    fn record(&mut self, container: Arc<str>, result: Result<(), StoreError>, at: Timestamp) {
+    fn record(&mut self, container: Arc<str>, result: Result<(), StoreError>, checked_at: Timestamp) {
         let before = self.verdicts.remove(&container).map(|verdict| verdict.may_see);
         let was_allowed = before.as_ref().map(Result::is_ok);
         let is_conclusive =
@@ -126,7 +127,7 @@ impl State {
         if was_allowed.is_some_and(|was_allowed| was_allowed != may_see.is_ok()) {
             self.verdict_changes += 1;
         }
-        self.verdicts.insert(container, Verdict { may_see, at });
+        self.verdicts.insert(container, Verdict { may_see, checked_at });
     }
 
     fn may_see(&self, container: &str) -> bool {
@@ -153,7 +154,7 @@ impl Verdict {
     fn is_recent(&self, now: Timestamp) -> bool {
         let ttl = if self.may_see.is_ok() { ALLOWED_TTL } else { DENIED_TTL };
         // If the clock was set back, the check counts as expired.
-        self.at <= now && now.since(self.at) < ttl
+        self.checked_at <= now && now.since(self.checked_at) < ttl
     }
 }
 
@@ -163,6 +164,8 @@ fn with_verdict_changes(cursor: &Cursor, verdict_changes: u64) -> Cursor {
     Cursor { epoch: cursor.epoch, versions: versions.collect() }
 }
 
+/// Removes the number of changes of results from a cursor; `None` if the number is not `verdict_changes` any more, so
+/// that the client needs the whole content.
 fn without_verdict_changes(cursor: &Cursor, verdict_changes: u64) -> Option<Cursor> {
     let (last, versions) = cursor.versions.split_last()?;
     (*last == verdict_changes).then(|| Cursor { epoch: cursor.epoch, versions: versions.into() })

@@ -19,12 +19,13 @@ pub struct Place {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{place}: {says}")]
 pub struct Problem {
-    /// The position.
+    /// The position of the problem in the file.
     pub place: Place,
-    /// The message.
+    /// The message for the user.
     pub says: String,
 }
 
+/// A value of a YAML text, with the position at which it begins.
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) place: Place,
@@ -33,14 +34,16 @@ pub(crate) struct Node {
 
 #[derive(Debug)]
 pub(crate) enum Value {
+    /// No value, or `~` or `null` without quotes.
     Null,
+    /// Any other scalar, also a number or a boolean.
     Text(String),
     List(Vec<Node>),
     /// Entries in the order of the text; keys may be repeated.
     Map(Vec<(Node, Node)>),
 }
 
-/// Parses a text. Returns its documents, without empty ones.
+/// Parses a text. Returns its documents, without empty ones, or the first problem.
 pub(crate) fn documents(text: &str) -> Result<Vec<Node>, Problem> {
     let events = Parser::new_from_str_with_options(text, options! { emit_comments: false });
     let mut reader = NodeReader { events, text };
@@ -77,6 +80,7 @@ impl<'a> NodeReader<'a> {
         }
     }
 
+    /// Reads the node that begins with an event, nested at most `depth` levels.
     fn node(&mut self, event: Event<'_>, span: &Span, depth: usize) -> Result<Node, Problem> {
         let place = place(&span.start);
         let problem = |says: &str| Problem { place, says: says.to_owned() };
@@ -112,7 +116,7 @@ fn place(marker: &granit_parser::Marker) -> Place {
 }
 
 /// Returns advice to quote a value, if one near `place` begins with a character that is special in YAML: `>` begins a
-/// folded text, `*` an alias, and `!` a tag.
+/// folded text, `*` an alias, `!` a tag, `[` a list and `%` a directive, and `@` is reserved.
 fn quoting_advice(text: &str, place: Place) -> Option<String> {
     let near = text.lines().take(place.line).skip(place.line.saturating_sub(2));
     let value = near.filter_map(|line| line.split_once(": ")).map(|(_, value)| value.trim());

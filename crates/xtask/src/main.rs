@@ -7,6 +7,7 @@ mod bench;
 mod dialects;
 mod fuzz;
 mod measurements;
+mod package;
 mod tidy;
 mod torn_reads;
 
@@ -34,6 +35,8 @@ usage: cargo xtask <command>
   tables [--from DIR]  render the results: docs/comparison.html, and tables and figures of
                        docs/benchmarks.md
   dialects             measure the time to parse an event message
+  package [--out DIR] [--binary FILE] [--version VERSION] [--fast]
+                       make a Debian package and a tarball, by default in target/packages
   views [--objects N]  measure listings of views over a large bucket, the raw client and s3fs
   torn-reads [--reads N] [--tenon BINARY] [SCENARIO...]
                        read a file while an S3 client replaces its object, and search for reads
@@ -63,6 +66,7 @@ fn run(arguments: &[String]) -> Result<()> {
         "brokers" => bench::brokers::run(&workspace_root()?, rest),
         "measure" => measurements::run(&workspace_root()?, rest),
         "tables" => measurements::tables(&workspace_root()?, rest),
+        "package" => package::run(&workspace_root()?, rest),
         "torn-reads" => torn_reads::run(&workspace_root()?, rest),
         "views" => bench::views::run(&workspace_root()?, rest),
         "figures" => bench::figures::run(&workspace_root()?, rest),

@@ -165,6 +165,7 @@ impl Rounds<'_> {
         pairs.map(|(drive, other)| figure(&drive.measured) / figure(&other.measured)).collect()
     }
 
+    /// Returns the drive's figure in each round without errors.
     fn drive(&self, workload: Workload, figure: impl Fn(&Measurement) -> f64) -> Vec<f64> {
         self.without_errors(System::Drive, workload).map(|cell| figure(&cell.measured)).collect()
     }

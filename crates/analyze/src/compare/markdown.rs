@@ -82,7 +82,7 @@ fn tables(comparison: &Comparison) -> String {
     text
 }
 
-/// Returns the command that repeats the comparison.
+/// Returns a command with the main settings of the comparison: rounds, memory, device and scale.
 fn command(comparison: &Comparison) -> String {
     let conditions = &comparison.conditions;
     let untraced = comparison.cells.iter().filter(|cell| !cell.is_traced);

@@ -80,10 +80,11 @@ impl Probe {
         Ok(())
     }
 
-    /// Ends the measurement. The trace is not analyzed yet; the server may be stopped before [`Watched::digest`].
+    /// Ends the measurement of a workload that has done this. The trace is not analyzed yet; the server may be stopped before
+    /// [`Watched::digest`].
     ///
     /// # Errors
-    /// As [`Probe::start`].
+    /// If the CPU times, the devices' counters or the trace cannot be read.
     pub fn stop(self, done: Done) -> Result<Watched, ProbeError> {
         let usage = self.usage.stop()?;
         let io = read_counters(&self.devices)?.since(&self.io);

@@ -2,7 +2,7 @@
 
 use super::Measurement;
 
-/// Returns the median of values; for an even number of values, the mean of the middle two.
+/// Returns the median of values; for an even number of values, the mean of the middle two. `None` without any.
 pub(super) fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     let (above, below) = (values.get(values.len() / 2)?, values.get((values.len() - 1) / 2)?);

@@ -421,7 +421,8 @@ struct SessionContext<'a> {
 }
 
 impl Session {
-    /// Removes the workloads that the comparison already has for a system. Returns `None` if none is left.
+    /// Removes the workloads that the comparison already has for a system, and those in which the system cannot differ from a similar one.
+    /// Returns `None` if none is left.
     fn without_measured(mut self, system: System, comparison: &Comparison) -> Option<Self> {
         let (round, is_traced) = (self.round, self.is_traced);
         let is_measured = |workload: Workload| {

@@ -76,7 +76,7 @@ fn object_lengths<'a>(requests: impl Iterator<Item = &'a Request>, regions: &[Re
 /// The part of a request that lies in one object, or a chain of such parts.
 #[derive(Debug, Clone, Copy)]
 struct Part {
-    /// (device, stream id of the file or index of the region)
+    /// Device, and the id of the file or thread; on a raw device, the index of the region instead.
     object: (usize, u64),
     begin: u64,
     end: u64,
@@ -86,7 +86,7 @@ struct Part {
 fn object_parts(request: &Request, regions: &[Region]) -> Vec<Part> {
     let (begin, end) = (request.sector, request.sector + request.size_bytes / SECTOR_BYTES);
     if regions.is_empty() {
-        let part = Part { object: (request.device, request.stream), begin, end };
+        let part = Part { object: (request.device, request.file_or_thread), begin, end };
         return Vec::from_iter((request.kind == Kind::ObjectData).then_some(part));
     }
     let first = regions.partition_point(|region| region.sectors.end <= begin);
@@ -107,9 +107,9 @@ mod tests {
     use crate::model::Step;
 
     const FILE: u64 = 1;
-    const THREAD: u64 = Request::THREAD_STREAM;
+    const THREAD: u64 = Request::THREAD;
 
-    fn request(operation: Operation, stream: u64, sector: u64, sectors: u64) -> Request {
+    fn request(operation: Operation, file_or_thread: u64, sector: u64, sectors: u64) -> Request {
         Request {
             device: 0,
             operation,
@@ -119,7 +119,7 @@ mod tests {
             queued_ns: 0,
             issued_ns: 0,
             completed_ns: 1,
-            stream,
+            file_or_thread,
             forced: false,
         }
     }

@@ -320,7 +320,7 @@ mod tests {
             queued_ns: at_us * 1000,
             issued_ns: at_us * 1000,
             completed_ns: at_us * 1000 + 10_000,
-            stream: 1,
+            file_or_thread: 1,
             forced: false,
         }
     }

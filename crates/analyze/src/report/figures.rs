@@ -403,7 +403,7 @@ fn what_if(systems: &[SystemResult]) -> Figure {
     }
 }
 
-/// Returns the source of a metric in the first system that has it.
+/// Returns the source of a metric in the first system that has it; an empty text if none has.
 fn source_of(systems: &[SystemResult], source: impl Fn(&Metrics) -> Option<String>) -> String {
     let mut runs = systems.iter().flat_map(|system| &system.workloads);
     let found = runs.find_map(|run| source(run.metrics.as_ref()?));

@@ -130,6 +130,7 @@ impl Sweep {
     }
 }
 
+/// Alignment of the threads' parts of the device, in bytes.
 const ALIGNMENT: u64 = 1 << 20;
 
 /// The fields of fio's JSON report that are used.

@@ -1,7 +1,8 @@
 //! Setup of the compared systems: loop devices over one file, file systems, memory limits, servers.
 //!
-//! Owns everything that a comparison creates on the machine, and its removal. Each resource is registered with a [`CleanupProcess`](harness::CleanupProcess) before or
-//! right after it is created. That is a separate process, so devices, mounts, servers and files are removed however this process ends.
+//! Owns everything that a comparison creates on the machine, and its removal. Each resource is registered with a
+//! [`CleanupProcess`](harness::CleanupProcess) before or right after it is created. That is a separate process, so devices, mounts, servers
+//! and files are removed however this process ends.
 //!
 //! Refuses to use devices that it did not create, to run without root, and to start without enough disk space.
 
@@ -19,7 +20,7 @@ pub use system::{Programs, Running, System};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Reasons why a system cannot be set up. Each message is one line and tells what to do.
+/// Reasons why a system cannot be set up. Each message is one line.
 #[derive(Debug, thiserror::Error)]
 pub enum SetupError {
     /// Not running as root, which loop devices, mounts and dropping caches need.

@@ -196,8 +196,8 @@ impl System {
         }
     }
 
-    /// Whether the results of a workload can differ from those of a similar system. [`System::DriveMd5`] differs from [`System::Drive`] only in
-    /// workloads that write, as MD5 is computed on write.
+    /// Returns whether the results of a workload can differ from those of a similar system. [`System::DriveMd5`] differs from
+    /// [`System::Drive`] only in workloads that write, as MD5 is computed on write.
     pub fn differs_in(self, workload: Workload) -> bool {
         use Workload::{AgedReadWrite, Put4K, Put64K, ReadWrite, WriteOnly};
         self != Self::DriveMd5 || matches!(workload, WriteOnly | ReadWrite | AgedReadWrite | Put4K | Put64K)
@@ -207,17 +207,17 @@ impl System {
         if self.has_parity() { ERASURE_DEVICES } else { 1 }
     }
 
-    /// Whether the system has parity devices.
+    /// Returns whether the system has parity devices.
     pub fn has_parity(self) -> bool {
         matches!(self, Self::MinioErasure | Self::DriveArray)
     }
 
-    /// Whether the system is any form of Tenon's object drive.
+    /// Returns whether the system is any form of Tenon's object drive.
     pub fn is_drive(self) -> bool {
         matches!(self, Self::Drive | Self::DriveMd5 | Self::DriveArray)
     }
 
-    /// Whether the system is any form of MinIO.
+    /// Returns whether the system is any form of MinIO.
     pub fn is_minio(self) -> bool {
         matches!(self, Self::MinioXfs | Self::MinioExt4 | Self::MinioErasure)
     }
@@ -283,7 +283,7 @@ impl Running {
         backing: &Backing,
         programs: &Programs,
         memory_bytes: u64,
-        world: (Arc<dyn Clock>, Arc<Entropy>),
+        clock_and_entropy: (Arc<dyn Clock>, Arc<Entropy>),
     ) -> Result<Self, SetupError> {
         let mut cleanup = CleanupProcess::new()?;
         let devices = backing.attach(system.device_count(), &mut cleanup)?;
@@ -323,7 +323,7 @@ impl Running {
             groups: group.into_iter().collect(),
         };
         running.server = Some(Server::start(spec, &mut running.cleanup)?);
-        let created = running.buckets(world)?.create(BUCKET).await;
+        let created = running.buckets(clock_and_entropy)?.create(BUCKET).await;
         created.map_err(|error| running.not_serving(&error))?;
         Ok(running)
     }
@@ -380,10 +380,10 @@ impl Running {
     pub fn clients(
         &self,
         count: usize,
-        world: &(Arc<dyn Clock>, Arc<Entropy>),
+        clock_and_entropy: &(Arc<dyn Clock>, Arc<Entropy>),
     ) -> Result<Vec<Arc<dyn ObjectStore>>, SetupError> {
         let client = || {
-            let store = self.buckets(world.clone())?.store(BUCKET);
+            let store = self.buckets(clock_and_entropy.clone())?.store(BUCKET);
             Ok(Arc::new(store.map_err(|error| self.not_serving(&error))?) as Arc<dyn ObjectStore>)
         };
         (0..count.max(1)).map(|_| client()).collect()
@@ -478,7 +478,7 @@ impl Running {
         &self.devices
     }
 
-    /// Returns about how many bytes of objects still fit.
+    /// Returns about how many bytes of objects fit into the free space of the file systems, or into the raw devices if they are empty.
     ///
     /// # Errors
     /// If the free space of a file system cannot be read.

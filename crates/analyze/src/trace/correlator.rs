@@ -9,8 +9,8 @@ use super::syscalls::{self, Family};
 use crate::model::{Kind, Operation, Request, SECTOR_BYTES};
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
-/// A stream id holds the device above this bit, and the inode below it.
-const STREAM_DEVICE_SHIFT: u32 = 56;
+/// The id of a file in [`Request::file_or_thread`] holds the device from this bit on, and the inode below it.
+const FILE_ID_DEVICE_SHIFT: u32 = 56;
 
 /// Opcodes of io_uring's reads, writes and flushes: `IORING_OP_READV`, `WRITEV`, `FSYNC`, `READ_FIXED`, `WRITE_FIXED`, `READ`, `WRITE`.
 const RING_IO: [u8; 7] = [1, 2, 3, 4, 5, 22, 23];
@@ -31,7 +31,7 @@ pub(crate) struct Call {
 pub(crate) struct Count {
     pub(crate) at_ns: u64,
     pub(crate) event: CountedEvent,
-    /// Number of pages or lookups; for a lock wait its duration in ns.
+    /// Number of pages, lookups or inodes; for a lock wait its duration in ns.
     pub(crate) amount: u64,
 }
 
@@ -130,7 +130,9 @@ struct Bio {
     end: u64,
     at_ns: u64,
     kind: Kind,
-    stream: u64,
+    /// Id of the file or, without a file, of the submitting thread: the [`file_or_thread`](Request::file_or_thread) of its request.
+    file_or_thread: u64,
+    /// Index of the call to which the bio belongs.
     owner: Option<usize>,
     tid: u32,
 }
@@ -213,16 +215,18 @@ impl Correlator {
     fn on_queue(&mut self, event: &Event, device: u8, flags: IoFlags, sector: u64, sectors: u32) {
         let file = self.threads.get(&event.tid).and_then(|thread| thread.file);
         let kind = self.kind(file, flags, sector, sectors);
-        let stream = match file {
-            Some((device, inode)) if !flags.is_metadata() => u64::from(device) << STREAM_DEVICE_SHIFT | inode,
-            _ => Request::THREAD_STREAM | u64::from(event.tid),
+        let file_or_thread = match file {
+            Some((device, inode)) if !flags.is_metadata() => {
+                u64::from(device) << FILE_ID_DEVICE_SHIFT | inode
+            }
+            _ => Request::THREAD | u64::from(event.tid),
         };
         let end = sector + u64::from(sectors);
         let bio = Bio {
             end,
             at_ns: event.at_ns,
             kind,
-            stream,
+            file_or_thread,
             owner: self.current_call(event.tid),
             tid: event.tid,
         };
@@ -247,7 +251,7 @@ impl Correlator {
             end: 0,
             at_ns: event.at_ns,
             kind: self.kind(None, flags, sector, sectors),
-            stream: Request::THREAD_STREAM | u64::from(event.tid),
+            file_or_thread: Request::THREAD | u64::from(event.tid),
             owner: self.current_call(event.tid),
             tid: event.tid,
         });
@@ -262,7 +266,7 @@ impl Correlator {
             queued_ns: bio.at_ns,
             issued_ns: event.at_ns,
             completed_ns: 0,
-            stream: bio.stream,
+            file_or_thread: bio.file_or_thread,
             forced: flags.is_forced(),
         });
         self.owners.push((bio.owner, bio.tid));

@@ -59,12 +59,12 @@ impl IoFlags {
         Self::OPERATIONS[usize::from(self.0 & 3)]
     }
 
-    /// Whether the write is on the medium when it completes (FUA; `F` after the operation).
+    /// Returns whether the write is on the medium when it completes (FUA; `F` after the operation).
     pub(crate) fn is_forced(self) -> bool {
         self.0 & Self::FORCED != 0
     }
 
-    /// Whether the file system marked the I/O as metadata (`REQ_META`; `M`).
+    /// Returns whether the file system marked the I/O as metadata (`REQ_META`; `M`).
     pub(crate) fn is_metadata(self) -> bool {
         self.0 & Self::METADATA != 0
     }

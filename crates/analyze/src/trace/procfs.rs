@@ -16,7 +16,7 @@ pub(super) fn threads(process: u32) -> Vec<u32> {
     numeric_entries(Path::new(&format!("/proc/{process}/task")))
 }
 
-/// Returns the process of each thread.
+/// Returns the process of each thread of these processes.
 pub(super) fn processes_of_threads(processes: &[u32]) -> HashMap<u32, u32> {
     processes.iter().flat_map(|process| threads(*process).into_iter().map(|tid| (tid, *process))).collect()
 }

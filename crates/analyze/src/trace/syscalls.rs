@@ -112,7 +112,7 @@ pub(crate) fn by_number(number: u16) -> Option<&'static Syscall> {
     all().find(|call| call.number == i64::from(number))
 }
 
-/// Whether the system call returns a new file descriptor.
+/// Returns whether the system call returns a new file descriptor.
 pub(crate) fn is_open(number: u16) -> bool {
     let opening = [libc::SYS_openat, libc::SYS_openat2];
     #[cfg(target_arch = "x86_64")]
@@ -120,7 +120,7 @@ pub(crate) fn is_open(number: u16) -> bool {
     opening.contains(&i64::from(number))
 }
 
-/// Whether the system call closes its descriptor.
+/// Returns whether the system call closes its descriptor.
 pub(crate) fn is_close(number: u16) -> bool {
     i64::from(number) == libc::SYS_close
 }

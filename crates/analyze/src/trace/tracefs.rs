@@ -46,7 +46,7 @@ impl Tracefs {
         Ok(found)
     }
 
-    /// Whether the kernel has the event `group/name`.
+    /// Returns whether the kernel has the event `group/name`.
     pub(super) fn has(&self, event: &str) -> bool {
         self.root.join("events").join(event).join("format").exists()
     }

@@ -1,4 +1,4 @@
-//! Content of objects: incompressible bytes that cost nothing to generate.
+//! Content of objects: incompressible bytes that cost almost nothing to generate.
 //!
 //! The content of an object is a stamp with the numbers of the object and its version, followed by pieces of one shared block of random
 //! bytes. The offset of each piece in the block is a function of object, version and position. PUTs thus send existing memory, and a reader
@@ -65,8 +65,8 @@ impl Content {
     /// Returns the offset in the block of the byte `at` of a body. The following bytes up to the end of the piece are adjacent.
     fn block_offset(&self, object: u64, version: u64, at: u64) -> usize {
         let mixed = object.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ version.rotate_left(32) ^ self.seed;
-        let piece = Entropy::new(mixed ^ (at / PIECE_BYTES).wrapping_mul(0xd6e8_feb8_6659_fd93));
-        (piece.below(OFFSETS) + at % PIECE_BYTES) as usize
+        let entropy_of_piece = Entropy::new(mixed ^ (at / PIECE_BYTES).wrapping_mul(0xd6e8_feb8_6659_fd93));
+        (entropy_of_piece.below(OFFSETS) + at % PIECE_BYTES) as usize
     }
 
     /// Measures the cost of generating and comparing content, to show whether the client is the bottleneck.

@@ -128,7 +128,7 @@ impl Load {
         &self.clients
     }
 
-    /// Whether the GET with this number compares the whole body.
+    /// Returns whether the GET with this number compares the whole body.
     pub(super) fn compares(&self, operation: u64) -> bool {
         operation.is_multiple_of(self.verify_every)
     }

@@ -192,12 +192,12 @@ impl Workload {
         }
     }
 
-    /// Whether the workload ends after all objects. It is then repeated with cold caches until the minimum duration is reached.
+    /// Returns whether the workload ends after all objects. It is then repeated with cold caches until the minimum duration is reached.
     pub fn is_repeated(self) -> bool {
         matches!(self, Self::Get64KCold | Self::Enumerate)
     }
 
-    /// Whether the workload needs an aged store.
+    /// Returns whether the workload needs an aged store.
     pub fn is_aged(self) -> bool {
         matches!(self, Self::AgedReadOnly | Self::AgedReadWrite)
     }
@@ -232,7 +232,7 @@ impl Workload {
         }
     }
 
-    /// Whether the workload begins with cold caches, as the objects that it reads are meant to be written long ago.
+    /// Returns whether the workload begins with cold caches, as the objects that it reads are meant to be written long ago.
     pub fn is_cold(self) -> bool {
         self.caches() == Caches::Cold
     }

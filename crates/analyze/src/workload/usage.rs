@@ -150,7 +150,7 @@ fn parse_stat(stat: &str) -> Option<Process> {
     })
 }
 
-/// Whether a process is `ancestor` or a descendant of it.
+/// Returns whether a process is `ancestor` or a descendant of it.
 fn is_descendant(pid: u32, ancestor: u32, processes: &BTreeMap<u32, Process>) -> bool {
     let mut at = pid;
     while at != ancestor {
@@ -162,7 +162,8 @@ fn is_descendant(pid: u32, ancestor: u32, processes: &BTreeMap<u32, Process>) ->
     true
 }
 
-/// Whether a thread's name contains the device's name as a word: `xfsaild/loop1` is named after `loop1`, not after `loop` or `loop10`.
+/// Returns whether a thread's name contains the device's name as a word: `xfsaild/loop1` is named after `loop1`, not after `loop` or
+/// `loop10`.
 fn is_named_after(thread: &str, device: &str) -> bool {
     thread.match_indices(device).any(|(at, _)| {
         let continues_word = |char: Option<char>| char.is_some_and(|char| char.is_ascii_alphanumeric());

@@ -17,7 +17,9 @@ const LINE_BYTES_MAX: u64 = 1 << 20;
 pub struct DumpReader<'r, R: Read> {
     source: BufReader<zstd::Decoder<'r, BufReader<R>>>,
     line: Vec<u8>,
+    /// Number of `line` in the file, from 1.
     number: u64,
+    /// Records read so far.
     records: u64,
     crc: Crc,
     header: Header,
@@ -37,7 +39,10 @@ impl<R: Read> fmt::Debug for DumpReader<'_, R> {
 }
 
 impl<R: Read> DumpReader<'_, R> {
-    /// Reads the first line.
+    /// Begins to read a file: reads its first line.
+    ///
+    /// # Errors
+    /// [`Error::Dump`] if it is not the first line of a dump of this version.
     pub fn open(source: R) -> Result<Self> {
         let source = BufReader::new(zstd::Decoder::new(source)?);
         let header = Header { format: String::new(), version: 0, about: crate::About::default(), made_at: 0 };
@@ -65,6 +70,9 @@ impl<R: Read> DumpReader<'_, R> {
     }
 
     /// Returns the next record, as key and value; `None` after the last record of a complete file.
+    ///
+    /// # Errors
+    /// [`Error::Dump`] if the file is damaged, cut off or followed by other bytes.
     pub fn next_row(&mut self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
         self.next_line()?;
         let line = serde_json::from_slice(&self.line);
@@ -85,6 +93,7 @@ impl<R: Read> DumpReader<'_, R> {
         }
     }
 
+    /// Reads the next line, with its end, into `line`.
     fn next_line(&mut self) -> Result<()> {
         self.line.clear();
         self.number += 1;
@@ -108,7 +117,7 @@ fn is_of_storage(error: &std::io::Error) -> bool {
 }
 
 /// Fills an engine, which must be empty, with all records of a dump, or with none. `on_progress` is called with the number of records
-/// read so far. Returns the number of records.
+/// read so far, after each thousand. Returns the number of records.
 pub fn load<R: Read>(
     engine: &dyn Engine,
     dump: &mut DumpReader<'_, R>,

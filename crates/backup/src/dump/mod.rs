@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 /// The format's name, in the first line.
 const FORMAT: &str = "tenon-dump";
-/// The version that this Tenon writes, and the newest that it reads.
+/// The version that this Tenon writes, and the only one that it reads.
 const VERSION: u32 = 1;
 
 /// The first line of a dump.

@@ -2,12 +2,13 @@
 
 use super::text::Text;
 use meta::codec::{
-    DecodeError, InodeRecord, decode_dentry, decode_extent, decode_inode, decode_number, decode_quota,
-    encode_dentry, encode_extent, encode_inode, encode_number, encode_quota,
+    DecodeError, InodeRecord, decode_batch, decode_dentry, decode_extent, decode_inode, decode_number,
+    decode_quota, decode_refused_op, encode_batch, encode_dentry, encode_extent, encode_inode, encode_number,
+    encode_quota, encode_refused_op,
 };
 use meta::{
-    Content, Dentry, Extent, Fingerprint, Ino, Inode, Kind, Limits, Moment, Name, Quota, Stored, Summary,
-    Usage, schema,
+    Batch, BatchId, BatchOutcome, Content, Dentry, Extent, Fingerprint, Ino, Inode, Kind, Limits, Moment,
+    Name, Quota, RefusedOp, Stored, Summary, Usage, schema,
 };
 use serde::{Deserialize, Serialize};
 use store::{ETag, ObjectKey, Timestamp};
@@ -71,6 +72,29 @@ pub(super) enum Record {
         name: Text,
         value: Text,
     },
+    Batch {
+        dir: u64,
+        /// The first leased inode number, which identifies the batch, and the number after the last.
+        lease: (u64, u64),
+        began: i64,
+        at: (u64, u64),
+        outcome: Option<OutcomeFields>,
+    },
+    RefusedOp {
+        batch: u64,
+        index: u64,
+        op: Text,
+        why: String,
+        kept: Option<u64>,
+    },
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct OutcomeFields {
+    merged: i64,
+    accepted: u64,
+    refused: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -185,6 +209,14 @@ impl Record {
                 name: Text(schema::xattr_of(key)?.to_vec()),
                 value: Text(value.to_vec()),
             },
+            b'Z' => match schema::batch_of(key)? {
+                (_, None) => decode_batch(value)?.into(),
+                (batch, Some(index)) => {
+                    let RefusedOp { op, why, kept } = decode_refused_op(value)?;
+                    let (op, kept) = (Text(op.to_vec()), kept.map(|ino| ino.0));
+                    Self::RefusedOp { batch: batch.0, index, op, why: why.into(), kept }
+                }
+            },
             _ => return Err(unknown),
         })
     }
@@ -221,7 +253,41 @@ impl Record {
             Self::Tree { dir, top } => (schema::tree(Ino(dir)), encode_number(top)),
             Self::WaitingExport { ino, change } => (schema::waiting_export(Ino(ino)), encode_number(change)),
             Self::Xattr { ino, name, value } => (schema::xattr(Ino(ino), &name.0), value.0),
+            Self::Batch { dir, lease, began, at, outcome } => {
+                let batch = Batch {
+                    dir: Ino(dir),
+                    lease: Ino(lease.0)..Ino(lease.1),
+                    began: Timestamp(began),
+                    at: Moment { mount: at.0, nanos: at.1 },
+                    outcome: outcome.map(Into::into),
+                };
+                (schema::batch(batch.id()), encode_batch(&batch))
+            }
+            Self::RefusedOp { batch, index, op, why, kept } => {
+                let refused = RefusedOp { op: op.0.into(), why: why.into(), kept: kept.map(Ino) };
+                (schema::refused_op(BatchId(batch), index), encode_refused_op(&refused))
+            }
         })
+    }
+}
+
+impl From<Batch> for Record {
+    fn from(batch: Batch) -> Self {
+        let Batch { dir, lease, began, at, outcome } = batch;
+        let outcome = outcome.map(|BatchOutcome { merged, accepted, refused }| OutcomeFields {
+            merged: merged.0,
+            accepted,
+            refused,
+        });
+        let (lease, at) = ((lease.start.0, lease.end.0), (at.mount, at.nanos));
+        Self::Batch { dir: dir.0, lease, began: began.0, at, outcome }
+    }
+}
+
+impl From<OutcomeFields> for BatchOutcome {
+    fn from(fields: OutcomeFields) -> Self {
+        let OutcomeFields { merged, accepted, refused } = fields;
+        Self { merged: Timestamp(merged), accepted, refused }
     }
 }
 

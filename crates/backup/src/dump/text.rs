@@ -28,17 +28,8 @@ impl<'de> Deserialize<'de> for Text {
         match Form::deserialize(deserializer)? {
             Form::Utf8(text) => Ok(Self(text.into_bytes())),
             Form::Other { hex } => {
-                from_hex(&hex).map(Self).ok_or_else(|| D::Error::custom("not hexadecimal"))
+                store::unhex(&hex).map(Self).ok_or_else(|| D::Error::custom("not hexadecimal"))
             }
         }
     }
-}
-
-fn from_hex(text: &str) -> Option<Vec<u8>> {
-    let digit = |byte: u8| char::from(byte).to_digit(16).map(|value| value as u8);
-    let byte = |pair: &[u8]| match pair {
-        [high, low] => Some(digit(*high)? << 4 | digit(*low)?),
-        _ => None,
-    };
-    text.as_bytes().chunks(2).map(byte).collect()
 }

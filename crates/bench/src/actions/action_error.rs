@@ -16,10 +16,10 @@ pub enum ActionError {
     /// The journal of buckets cannot be used.
     #[error(transparent)]
     Journal(#[from] JournalError),
-    /// A command of the package failed.
+    /// A command of the package failed, or the testbed could not run it.
     #[error("{0}")]
     Failed(Failure),
-    /// A request failed.
+    /// A request for a bucket failed.
     #[error("bucket '{0}': {1}")]
     Store(String, StoreError),
     /// A file cannot be read or written.
@@ -44,8 +44,10 @@ pub enum ActionError {
     /// The mount has ended by itself.
     #[error("{0} is not mounted any more: its process has ended")]
     Died(String),
-    /// A server of the testbed serves another mount.
-    #[error("platform '{0}' is in use by a mounted target: run `tenon bench down TARGET` first")]
+    /// Another process of the testbed runs the platform's server.
+    #[error(
+        "platform '{0}' is in use by a mounted target or another command: run `tenon bench down TARGET`, or wait for the command to end"
+    )]
     InUse(String),
     /// The bucket was not created by the testbed.
     #[error("bucket '{0}' was not created by the testbed: give --not-mine to change it all the same")]
@@ -69,12 +71,13 @@ pub enum ActionError {
     Install {
         /// Command.
         command: String,
-        /// Last line of its output.
+        /// Last line of its output, or why it did not run to its end.
         reason: String,
     },
 }
 
 impl ActionError {
+    /// Returns a function that converts an I/O error at a path.
     pub(super) fn file(path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
         |source| Self::File { path, source }

@@ -13,7 +13,7 @@ impl Workbench<'_> {
     /// Creates a bucket for a target, with the given name or a new one, and returns its name.
     ///
     /// # Errors
-    /// If the target has one, or the bucket exists.
+    /// If no name is given and the target has a bucket on this platform, or the bucket exists.
     pub fn create_bucket(
         &self,
         target: &Target,
@@ -30,7 +30,7 @@ impl Workbench<'_> {
         self.make_bucket(&mut journal, target, platform, bucket, &opened)
     }
 
-    /// Creates a bucket on a platform that runs.
+    /// Creates a bucket on a platform that runs, and journals it. Returns its name.
     pub(super) fn make_bucket(
         &self,
         journal: &mut Journal,
@@ -61,16 +61,16 @@ impl Workbench<'_> {
     /// Removes all objects of a target's bucket, and what the target knows of them. Returns the bucket's name.
     ///
     /// # Errors
-    /// If the testbed did not create the bucket and `is_told` is not set, or the target is mounted.
+    /// If the testbed did not create the bucket and `not_mine` is not set, or the target is mounted.
     pub fn clean_bucket(
         &self,
         target: &Target,
         platform: &Platform,
         bucket: Option<&str>,
-        is_told: bool,
+        not_mine: bool,
     ) -> Result<String, ActionError> {
         let journal = self.journal()?;
-        let name = self.changeable_bucket(&journal, target, platform, bucket, is_told)?;
+        let name = self.changeable_bucket(&journal, target, platform, bucket, not_mine)?;
         self.empty_bucket(target, platform, &name, &self.open(platform)?)?;
         Ok(name)
     }
@@ -84,10 +84,10 @@ impl Workbench<'_> {
         target: &Target,
         platform: &Platform,
         bucket: Option<&str>,
-        is_told: bool,
+        not_mine: bool,
     ) -> Result<String, ActionError> {
         let mut journal = self.journal()?;
-        let name = self.changeable_bucket(&journal, target, platform, bucket, is_told)?;
+        let name = self.changeable_bucket(&journal, target, platform, bucket, not_mine)?;
         let opened = self.open(platform)?;
         if !self.command(target, platform, Action::RemoveBucket, &name, &opened)? {
             self.empty_bucket(target, platform, &name, &opened)?;
@@ -98,20 +98,21 @@ impl Workbench<'_> {
         Ok(name)
     }
 
-    /// Returns the bucket that may be changed.
+    /// Returns the name of the bucket to change: the given one, or the target's own. Fails if the target is mounted, or the bucket may not be
+    /// changed.
     fn changeable_bucket(
         &self,
         journal: &Journal,
         target: &Target,
         platform: &Platform,
         bucket: Option<&str>,
-        is_told: bool,
+        not_mine: bool,
     ) -> Result<String, ActionError> {
         self.check_is_down(target)?;
         let own = || self.own_bucket(journal, target, platform);
         let name = bucket.map(str::to_owned).or_else(own);
         let name = name.ok_or_else(|| ActionError::NoBucket(target.to_string()))?;
-        match is_told || journal.has(&platform.spec, &name) {
+        match not_mine || journal.has(&platform.spec, &name) {
             true => Ok(name),
             false => Err(ActionError::NotOurs(name)),
         }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// Makes a virtual environment, and installs a package of PyPI in it. Debian's Python has no virtual environments without a further package.
+/// Makes a virtual environment, and installs a package of PyPI in it. Debian's Python makes virtual environments only with a further package.
 const PIP_INSTALL: &str = r#"
 [ -x "$1/bin/pip" ] || python3 -m venv --clear "$1" || {
   apt-get install --yes --no-install-recommends -o DPkg::Lock::Timeout=120 python3-venv
@@ -31,7 +31,8 @@ pub fn program_directories(state: &Path) -> Vec<PathBuf> {
 }
 
 impl Workbench<'_> {
-    /// Installs the program of a package. Returns the path of the program.
+    /// Installs the program of a package. Returns the path of the program; `None` if the package needs none, or if the search path does not
+    /// have it after the installation.
     ///
     /// # Errors
     /// If no package manager has it, or the manager fails or does not end in time.
@@ -46,12 +47,13 @@ impl Workbench<'_> {
             }
             None => package.program.as_ref().map(|program| managers(program, &dir)).unwrap_or_default(),
         };
-        let Some(program) = &package.program else { return Ok(None) };
-        if commands.is_empty() {
+        let program = package.program.as_ref();
+        if !commands.is_empty() {
+            run_first(&commands, &dir.join(format!("install-{}.log", package.name)), limit)?;
+        } else if let Some(program) = program {
             return Err(ActionError::NotInstallable(package.name.clone(), program.how_to_install()));
         }
-        run_first(&commands, &dir.join(format!("install-{}.log", package.name)), limit)?;
-        Ok(self.programs.find(&program.name))
+        Ok(program.and_then(|program| self.programs.find(&program.name)))
     }
 
     /// Builds MinIO, the server of a platform. Needs Go.
@@ -66,7 +68,7 @@ impl Workbench<'_> {
     }
 }
 
-/// Runs commands until the first one succeeds, which is enough. The error is that of the preferred one.
+/// Runs commands until one succeeds. If none does, the error is that of the first one, which is preferred.
 fn run_first(commands: &[ManagerCommand], log: &Path, limit: Duration) -> Result<(), ActionError> {
     let mut failure = None;
     for command in commands {

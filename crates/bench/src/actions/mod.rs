@@ -1,4 +1,4 @@
-//! The actions of the paper's program on one target: install, up, down, and those on its bucket.
+//! The actions of the paper's program: install, up, down, those on a target's bucket, and the removal of all that they leave.
 //!
 //! Owns the directory in which they keep what outlives a command: the data of servers that the testbed starts, the state of targets,
 //! descriptions of mounts, installed programs, and the journal of buckets.
@@ -31,7 +31,7 @@ use tokio::runtime::Runtime;
 /// Size of the drive of a platform that is started for actions.
 const CAPACITY_BYTES: u64 = 8 << 30;
 
-/// The surroundings of all actions.
+/// Carries out the actions. The fields are what all of them need.
 pub struct Workbench<'a> {
     /// Programs.
     pub programs: &'a Programs,
@@ -136,7 +136,7 @@ impl Workbench<'_> {
     }
 }
 
-/// Whether a bucket has a name that the testbed gives to buckets of a target.
+/// Returns whether a bucket has a name that the testbed gives to buckets of a target.
 pub fn is_bucket_of(bucket: &str, target: &Target) -> bool {
     bucket.starts_with(&bucket_prefix(target))
 }

@@ -43,6 +43,9 @@ pub struct Station {
     pub point: PathBuf,
     /// Process that holds the mount.
     pub pid: u32,
+    /// When that process started, by which it differs from a later one with the same number; `None` in a record of an earlier version.
+    #[serde(default)]
+    pub started: Option<String>,
 }
 
 impl Workbench<'_> {
@@ -83,6 +86,7 @@ impl Workbench<'_> {
             bucket,
             point,
             pid: std::process::id(),
+            started: process_start(std::process::id()),
         };
         let path = self.station_path(&station.target);
         self.write_station(&path, &station)?;
@@ -102,6 +106,7 @@ impl Workbench<'_> {
         ended.and(removed)
     }
 
+    /// Returns the bucket to mount: the given one, the target's own, or a new one.
     fn bucket_to_mount(&self, mounting: &Mounting<'_>, opened: &Opened) -> Result<String, ActionError> {
         if let Some(bucket) = &mounting.bucket {
             return Ok(bucket.clone());
@@ -138,7 +143,7 @@ impl Workbench<'_> {
         Ok(station)
     }
 
-    /// Returns the targets that are mounted.
+    /// Returns the targets that are described as mounted, also those whose process was killed.
     ///
     /// # Errors
     /// If the directory of descriptions cannot be read.
@@ -154,6 +159,7 @@ impl Workbench<'_> {
         Ok(stations)
     }
 
+    /// Fails if a target is mounted.
     pub(super) fn check_is_down(&self, target: &Target) -> Result<(), ActionError> {
         let name = target.to_string();
         let up = self.stations()?.into_iter().find(|station| station.target == name);
@@ -184,8 +190,40 @@ impl Station {
     fn process(&self) -> Option<Pid> {
         let pid = Pid::from_raw(i32::try_from(self.pid).ok()?)?;
         let line = fs::read(format!("/proc/{}/stat", self.pid)).ok()?;
-        // A zombie has ended; its parent has not asked yet.
+        if self.started.is_some() && self.started != process_start(self.pid) {
+            return None;
+        }
+        // A zombie has ended; its parent has not reaped it yet.
         let is_zombie = String::from_utf8_lossy(&line).contains(") Z ");
         (test_kill_process(pid).is_ok() && !is_zombie).then_some(pid)
+    }
+}
+
+/// Returns the boot and the clock ticks at which a process started; `None` if there is no such process.
+fn process_start(pid: u32) -> Option<String> {
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    let stat = String::from_utf8_lossy(&fs::read(format!("/proc/{pid}/stat")).ok()?).into_owned();
+    // The name of the program, the second field, may contain blanks and parentheses; the time is the 20th field after it.
+    let ticks = stat.rsplit_once(") ")?.1.split(' ').nth(19)?.to_owned();
+    Some(format!("{} {ticks}", boot.trim()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_distinguished_from_a_later_one_with_its_number() {
+        let (pid, started) = (std::process::id(), process_start(std::process::id()));
+        let station = |started: Option<String>| Station {
+            target: String::new(),
+            platform: String::new(),
+            bucket: String::new(),
+            point: PathBuf::new(),
+            pid,
+            started,
+        };
+        assert!(started.is_some() && station(started).process().is_some());
+        assert!(station(Some("another boot 7".to_owned())).process().is_none());
     }
 }

@@ -32,7 +32,7 @@ const SHIPPED: [&str; 17] = [
 #[derive(Debug, Clone, Default)]
 pub struct Catalog(BTreeMap<String, Package>);
 
-/// Errors of the catalog. Each message is one line and tells what to do.
+/// Errors of the catalog. Each message is one line.
 #[derive(Debug, thiserror::Error)]
 pub enum CatalogError {
     /// A file is not valid.
@@ -95,7 +95,7 @@ impl Catalog {
         Ok(())
     }
 
-    /// Adds the package of a file's text.
+    /// Adds the package of a file's text, in place of one of its name. The path is for messages.
     ///
     /// # Errors
     /// If the text is not valid.

@@ -22,13 +22,13 @@ const VARIABLES: [&str; 12] = [
     "capacity",
     "tenon",
 ];
-/// The variable that commands may not use.
+/// The variable that commands and parameters may not use.
 const SECRET: &str = "secret_key";
 
 /// Errors of a package's file.
 #[derive(Debug, thiserror::Error)]
 pub enum DefinitionError {
-    /// The file is no TOML, or misses a field.
+    /// The file is no TOML, or has a missing, unknown or invalid field.
     #[error("{}", first_line(.0))]
     Toml(#[from] toml::de::Error),
     /// A text has an invalid or unknown variable.
@@ -55,6 +55,7 @@ pub enum DefinitionError {
     Name(String),
 }
 
+/// A package as its file defines it.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Definition {
@@ -66,8 +67,8 @@ struct Definition {
     driver: Driver,
     #[serde(default)]
     api: Api,
-    #[serde(default)]
-    passes: Vec<String>,
+    #[serde(default, rename = "passes")]
+    inherited_variables: Vec<String>,
     characteristics: Characteristics,
     program: Option<Program>,
     #[serde(default)]
@@ -103,7 +104,7 @@ impl Package {
             links: Links { website: definition.website, recommendation: definition.recommendation },
             driver: definition.driver,
             api: definition.api,
-            passes: definition.passes,
+            inherited_variables: definition.inherited_variables,
             characteristics: definition.characteristics,
             program: definition.program,
             commands,
@@ -169,7 +170,7 @@ fn versions(given: Vec<Version>) -> Result<Vec<Version>, DefinitionError> {
     Ok(given)
 }
 
-/// Checks that the values of parameters use variables of every package only.
+/// Checks that the values of a version's parameters use only the variables that every package has, and not the secret key.
 fn check_parameters(version: &Version) -> Result<(), DefinitionError> {
     for (name, text) in &version.parameters {
         let place = format!("parameters.{name}");

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// A package: one program with its commands.
+/// A package: a file system or client that the testbed measures, with its commands (install, mount, unmount and so on) and its versions.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Package {
     /// Name on the command line.
@@ -19,7 +19,7 @@ pub struct Package {
     /// The API that it needs of the object store.
     pub api: Api,
     /// Names of variables of the testbed's environment that its commands inherit, such as that of a licence. Their values are secrets.
-    pub passes: Vec<String>,
+    pub inherited_variables: Vec<String>,
     /// Properties, as in Table 1 of the paper.
     pub characteristics: Characteristics,
     /// The program that must be installed.
@@ -202,7 +202,7 @@ impl Action {
 }
 
 impl Package {
-    /// Whether the testbed can install the program, with a package manager or with the package's own action, and can use it.
+    /// Returns whether the testbed can install the program, with a package manager or with the package's own action, and can use it.
     pub fn is_installable(&self) -> bool {
         if self.api != Api::S3 {
             return false;

@@ -13,6 +13,7 @@ const LIST: &str = "...";
 /// Values of variables, by name.
 pub type Variables = BTreeMap<String, String>;
 
+/// A part of a template.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Segment {
     Literal(String),
@@ -73,6 +74,7 @@ impl Template {
         Ok(value.split_whitespace().map(str::to_owned).collect())
     }
 
+    /// Returns the variable, if the template is one list and nothing else.
     fn list_variable(&self) -> Option<&str> {
         let mut variables =
             self.0.iter().filter(|segment| !matches!(segment, Segment::Literal(text) if text.is_empty()));

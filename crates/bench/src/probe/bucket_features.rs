@@ -45,6 +45,7 @@ pub(crate) fn probe_bucket(sides: &BothSides, trials: &mut Trials<'_>) {
 }
 
 impl BothSides {
+    /// Tries whether a file is in the bucket once it is closed.
     fn visible_after_close(&self) -> Result<String, String> {
         fs::write(self.root.join("visible"), "hello").map_err(text)?;
         self.wait_for(|| {
@@ -53,6 +54,7 @@ impl BothSides {
         })
     }
 
+    /// Tries whether an object of another client appears in the mount.
     fn foreign_visible(&self) -> Result<String, String> {
         let is_listed = || {
             let entries = fs::read_dir(&self.root).into_iter().flatten().flatten();
@@ -64,6 +66,7 @@ impl BothSides {
         self.wait_for(is_listed)
     }
 
+    /// Tries whether a rename works without copying the object.
     fn rename_without_copy(&self) -> Result<String, String> {
         let Some(proxy) = &self.proxy else { return Err("no proxy counts requests".to_owned()) };
         fs::write(self.root.join("before"), vec![b'a'; 1 << 20]).map_err(text)?;
@@ -98,6 +101,7 @@ impl BothSides {
         }
     }
 
+    /// Waits until a condition holds. Returns after which time, or fails after the limit.
     fn wait_for(&self, mut is_true: impl FnMut() -> bool) -> Result<String, String> {
         let waiting = Stopwatch::start();
         while !is_true() {

@@ -228,7 +228,7 @@ fn long_name(dir: &Path) -> Result<()> {
     require(listed.map(|entry| entry.file_name()).eq([std::ffi::OsString::from(name)]), "it is not listed")
 }
 
-/// Needs root, as a user may not give files away.
+/// Tries whether the owner of a file can be changed. Needs root, as a user may not give files away.
 fn change_owner(dir: &Path) -> Result<()> {
     fs::write(dir.join("f"), "")?;
     std::os::unix::fs::chown(dir.join("f"), Some(1234), Some(2345))?;

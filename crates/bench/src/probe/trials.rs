@@ -32,6 +32,7 @@ impl TrialLimits {
 /// The trials of a package.
 pub(crate) struct Trials<'a> {
     pub(crate) limits: TrialLimits,
+    /// Measures the time since the trials began.
     watch: Stopwatch,
     observe: &'a dyn Fn(&Finding),
     findings: Vec<Finding>,

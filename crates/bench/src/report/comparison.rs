@@ -26,6 +26,7 @@ pub fn comparison(before: &[Record], after: &[Record], clock: Clock) -> Table {
     }
 }
 
+/// Returns the row of one package and job; `None` if one side was not measured.
 fn row(before: &[Record], after: &[Record], key: (&str, &str, &str), clock: Clock) -> Option<Vec<String>> {
     let (old, new) = (rates(before, key, clock), rates(after, key, clock));
     if old.is_empty() || new.is_empty() {
@@ -53,6 +54,7 @@ fn row(before: &[Record], after: &[Record], key: (&str, &str, &str), clock: Cloc
     ])
 }
 
+/// Returns the rates of one package and job.
 fn rates(records: &[Record], (platform, target, job): (&str, &str, &str), clock: Clock) -> Vec<f64> {
     let is_own = |record: &&Record| {
         record.cell.platform == platform && record.cell.target == target && record.cell.job == job

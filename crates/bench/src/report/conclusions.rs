@@ -8,7 +8,7 @@ use harness::format::short;
 /// Seed of the bootstrap.
 const SEED: u64 = 24;
 
-/// Returns a sentence for each job and platform that has a rate. The ceiling (a local directory) is no package and does not compete.
+/// Returns a sentence for each job and platform that has a rate. The ceiling (the package `local`, a local directory) does not compete.
 pub fn conclusions(summary: &Summary) -> Vec<String> {
     let mut sentences = Vec::new();
     for platform in summary.platforms() {
@@ -19,6 +19,7 @@ pub fn conclusions(summary: &Summary) -> Vec<String> {
     sentences
 }
 
+/// Returns the conclusion about one job; `None` if no package was measured.
 fn sentence(summary: &Summary, platform: &str, column: usize, job: &JobColumn) -> Option<String> {
     let mut ranked: Vec<(&Row, Spread)> = summary
         .rows_of(platform)

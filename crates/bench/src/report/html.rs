@@ -1,4 +1,4 @@
-//! The HTML page: conclusions, bars and box plots for each job, and the tables.
+//! The HTML page: conclusions, bars and box plots for each job, and the tables, that of features included.
 
 use super::box_plot::box_plots;
 use super::conclusions::conclusions;
@@ -52,7 +52,7 @@ fn conditions(records: &[Record]) -> String {
     let conditions = &record.conditions;
     let scale = &conditions.scale;
     format!(
-        "<p>{}. {} files of {} MiB and {} files of {} KiB. Writes end when a second client can have every byte; reads begin with a new mount \
+        "<p>{}. {} files of {} MiB and {} files of {} KiB. Durable writes end when a second client can have every byte; reads begin with a new mount \
          and empty caches. Every byte is compared.</p>",
         escape(&conditions.machine),
         scale.big_files,

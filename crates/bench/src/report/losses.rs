@@ -41,6 +41,7 @@ fn faster_than(summary: &Summary, platform: &str, column: usize, median: f64) ->
     texts.join(", ")
 }
 
+/// Returns the median of a package in a column; `None` if it was not measured.
 fn median_of(row: &Row, column: usize) -> Option<f64> {
     Some(row.cells.get(column)?.spread()?.median)
 }

@@ -1,4 +1,5 @@
-//! Reports of results: tables for a terminal, CSV, and one self-contained HTML page. Everything here is a function of the results.
+//! Reports: tables for a terminal, CSV, and one self-contained HTML page, about results, packages and probed features. Every report is a pure
+//! function of its arguments.
 
 mod box_plot;
 mod comparison;

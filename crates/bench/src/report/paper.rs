@@ -42,7 +42,7 @@ const TABLE_2: [PaperRow; 8] = [
     PaperRow { package: "s3ql", cloud_a: [44, 64, 56, 117, 32, 9], cloud_b: [13, 46, 6, 31, 12, 9] },
 ];
 
-/// Makes a table of peaks: three rows for each package that the paper has, and one for each other package.
+/// Makes a table of peaks: a row for each platform and target, followed by two rows of the paper if it has the package.
 pub fn beside_paper(summary: &Summary) -> Table {
     let heads = ["package", "where"].into_iter().chain(JOBS);
     let mut rows = Vec::new();
@@ -69,6 +69,7 @@ fn text_row(title: &str, place: &str, peaks: [String; 6]) -> Vec<String> {
     [title.to_owned(), place.to_owned()].into_iter().chain(peaks).collect()
 }
 
+/// Returns the highest rate of a package in a job, as text.
 fn peak(summary: &Summary, row: &Row, job: &str) -> String {
     let column = summary.jobs.iter().position(|column| column.name == job);
     let spread = column.and_then(|column| row.cells.get(column)?.spread());

@@ -30,6 +30,7 @@ impl FromStr for Ranking {
 }
 
 impl Ranking {
+    /// Returns the share of a job in the ranking; without given shares all jobs count alike.
     fn share(&self, job: &str) -> f64 {
         match self.0.is_empty() {
             true => 1.0,
@@ -37,6 +38,7 @@ impl Ranking {
         }
     }
 
+    /// Returns the shares as text.
     fn describe(&self) -> String {
         let parts: Vec<String> =
             self.0.iter().map(|(job, share)| format!("{job} {}", short(*share))).collect();
@@ -50,6 +52,7 @@ pub fn ranks(summary: &Summary, ranking: &Ranking) -> Vec<Table> {
     summary.platforms().into_iter().map(|platform| table(summary, ranking, platform)).collect()
 }
 
+/// Returns the table with the ranking of the packages.
 fn table(summary: &Summary, ranking: &Ranking, platform: &str) -> Table {
     let rows: Vec<&Row> = summary.rows_of(platform).filter(|row| row.target != "local").collect();
     let median = |row: &Row, column: usize| Some(row.cells[column].spread()?.median);

@@ -20,6 +20,7 @@ pub fn peaks(summary: &Summary, clock: &str) -> Vec<Table> {
     tables(summary, title, |cell| cell.spread().map(|spread| short(spread.peak)))
 }
 
+/// Returns a table for each platform, with a text for each package and job.
 fn tables(
     summary: &Summary,
     title: impl Fn(&str) -> String,
@@ -33,6 +34,7 @@ fn tables(
     summary.platforms().into_iter().map(table).collect()
 }
 
+/// Returns the heads of the columns.
 fn heads(summary: &Summary) -> Vec<String> {
     let jobs = summary.jobs.iter().map(|job| format!("{}, {}", job.name, job.unit));
     std::iter::once("package".to_owned()).chain(jobs).collect()

@@ -35,6 +35,7 @@ impl Copies {
         Ok(copies)
     }
 
+    /// Returns the path of the local copy of a file.
     fn local(&self, file: &JobFile) -> PathBuf {
         self.dir.join(file.path.replace('/', "-"))
     }
@@ -62,6 +63,7 @@ impl Drop for Copies {
     }
 }
 
+/// Copies a file with the program `cp`.
 fn copy(from: &Path, to: &Path, file: &JobFile) -> Result<(), FileError> {
     let failed = FileError::io(&file.path);
     let output =

@@ -1,7 +1,7 @@
 //! The minimum cost of a run on an endpoint that is paid for: requests, and bytes in each direction.
 //!
-//! Counted is what the raw client would need for the files of all sessions, with the comparison by the second client and the removal. A
-//! package may need several times as many requests.
+//! It is what the raw client would need for the files of all sessions, with the comparison by the second client and the removal. A package
+//! may need several times as many requests.
 
 use super::run_plan::RunPlan;
 use crate::package::Driver;
@@ -50,6 +50,7 @@ impl RunPlan {
 }
 
 impl Cost {
+    /// Adds the requests and bytes of a session.
     fn add_session(&mut self, session: &Session, scale: &Scale) {
         // The bucket's creation and removal.
         self.requests += 2;
@@ -58,6 +59,7 @@ impl Cost {
         }
     }
 
+    /// Adds the requests and bytes of a job.
     fn add_job(&mut self, job: &Job, scale: &Scale) {
         let (operations, bytes) = (job.operations(scale), job.bytes(scale));
         let file_bytes = bytes / operations.max(1);

@@ -104,6 +104,7 @@ impl Endpoint {
         Ok(Self { server_group: started.group, _server: Some(started.server), ..endpoint })
     }
 
+    /// Returns an endpoint whose buckets are directories on this machine.
     fn directory(dir: &Path, cleanup: CleanupProcess) -> Result<Self, RunError> {
         let entropy = Arc::new(Entropy::new(1));
         let buckets = DirBuckets::open(dir, DirOptions::default(), Arc::new(SystemClock), entropy)?;
@@ -173,7 +174,7 @@ impl Endpoint {
         self.proxy.as_ref().map(Proxy::traffic)
     }
 
-    /// Returns the CPU time of the server so far, if it was started here.
+    /// Returns the CPU time of the server so far; `None` if it was not started here, or without control groups.
     pub(crate) fn server_cpu_seconds(&self) -> Option<f64> {
         self.server_group.as_ref().map(|group| group.usage().cpu.as_secs_f64())
     }
@@ -253,6 +254,7 @@ fn start_tenon(
     start_server(spec, secret_key, cleanup)
 }
 
+/// Starts a server in a control group of its own.
 fn start_server(
     spec: ServerSpec,
     secret_key: String,

@@ -11,7 +11,7 @@ use std::io::{Read as _, Write as _};
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
-/// Size of a read call.
+/// Maximum length of a read call, in bytes.
 const CALL_BYTES: usize = 1 << 20;
 
 /// Does a task. Returns whether it has recorded the durations of its operations itself.
@@ -42,14 +42,15 @@ pub(super) fn run_task(root: &Path, task: &Task, latency: &mut Histogram) -> Res
         Task::Unlink(file) => {
             fs::remove_file(root.join(&file.path)).map_err(FileError::io(&file.path))?;
         }
-        Task::Replay(steps) => {
-            replay(root, steps, latency)?;
+        Task::Replay(thread) => {
+            replay(root, thread, latency)?;
             return Ok(true);
         }
     }
     Ok(false)
 }
 
+/// Creates a file, writes it in order, and closes it.
 pub(super) fn write(path: &Path, file: &JobFile) -> Result<(), FileError> {
     let failed = FileError::io(&file.path);
     let (mut content, stamp) = (Content::new(file.size_bytes), Stamp::from(file));
@@ -65,6 +66,7 @@ pub(super) fn write(path: &Path, file: &JobFile) -> Result<(), FileError> {
     Ok(())
 }
 
+/// Reads a file in order, and compares every byte and the size.
 pub(super) fn read(path: &Path, file: &JobFile) -> Result<(), FileError> {
     let failed = FileError::io(&file.path);
     let mut source = File::open(path).map_err(&failed)?;
@@ -98,6 +100,7 @@ fn read_blocks(
     Ok(())
 }
 
+/// Reads one block at an offset, and compares its bytes.
 fn read_block(source: &File, file: &JobFile, offset: u64, content: &mut Content) -> Result<(), FileError> {
     let len = PAGE_BYTES.min(file.size_bytes - offset) as usize;
     let mut buffer = [0; PAGE_BYTES as usize];
@@ -108,6 +111,7 @@ fn read_block(source: &File, file: &JobFile, offset: u64, content: &mut Content)
     }
 }
 
+/// Writes blocks again with other content, and syncs as `sync` says.
 fn write_blocks(
     root: &Path,
     file: &JobFile,
@@ -133,6 +137,7 @@ fn write_blocks(
     Ok(())
 }
 
+/// Lists a directory with the attributes of each file, and compares the sizes of the files that must be listed.
 fn list(root: &Path, folder: &str, files: &[JobFile]) -> Result<(), FileError> {
     let failed = FileError::io(folder);
     let mut sizes = BTreeMap::new();

@@ -12,11 +12,12 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-/// The work of a program.
+/// The work of a program that did a job.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct ProgramWork {
     pub(super) span: Duration,
     pub(super) operations: u64,
+    /// Bytes that fio moved; 0 for other programs.
     pub(super) bytes: u64,
 }
 
@@ -57,6 +58,7 @@ pub(super) fn run_program_job(
     Ok(ProgramWork { span, operations, bytes })
 }
 
+/// Writes the job file of fio, and returns the words of its command.
 fn fio_words(job: &Job, directory: &Path, output: &Path, scratch: &Path) -> Result<Vec<String>, Failure> {
     let script = scratch.join(format!("{}.fio", job.name));
     let text = job.script.as_deref().unwrap_or_default();
@@ -70,6 +72,7 @@ fn fio_words(job: &Job, directory: &Path, output: &Path, scratch: &Path) -> Resu
     ])
 }
 
+/// Returns the words of the job's command.
 fn command_words(job: &Job, directory: &Path) -> Result<Vec<String>, Failure> {
     let values = Variables::from([("directory".to_owned(), directory.display().to_string())]);
     let fill = |word: &String| Template::parse(word).and_then(|template| template.fill(&values));

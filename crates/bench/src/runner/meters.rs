@@ -9,6 +9,7 @@ use std::time::Duration;
 pub(super) struct Meters {
     traffic: Option<Traffic>,
     server_cpu_seconds: Option<f64>,
+    /// CPU time of this process.
     own_cpu: Option<Duration>,
 }
 
@@ -31,6 +32,7 @@ impl Meters {
         }
     }
 
+    /// Returns the traffic since this reading; `None` if it is not counted.
     pub(super) fn traffic_until_now(&self, endpoint: &Endpoint) -> Option<Traffic> {
         Some(endpoint.traffic()?.since(self.traffic.as_ref()?))
     }

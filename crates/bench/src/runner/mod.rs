@@ -1,4 +1,5 @@
-//! The runner: sessions one after another, each outcome appended to the results. All effects of the testbed are here and in `actions`.
+//! The runner: sessions one after another, each outcome appended to the results. Only the runner and `actions` start processes, servers and
+//! mounts.
 
 mod copies;
 mod cost;
@@ -47,7 +48,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::runtime::Runtime;
 
-/// The features of a target, or the reason why they could not be tried.
+/// The title of a target, with its features or the reason why they could not be tried.
 pub type Probed = (String, Result<Vec<Finding>, Failure>);
 
 /// A step of a probe.
@@ -145,6 +146,7 @@ struct Run<'a> {
     dir: PathBuf,
     /// Random part of the names of the run's buckets.
     name: u32,
+    /// Number of sessions that have begun.
     sessions: usize,
     runtime: &'a Runtime,
 }
@@ -189,6 +191,7 @@ impl<'a> Run<'a> {
         Ok(cleanup)
     }
 
+    /// Runs a session and records its results.
     fn session(&mut self, session: &Session, results: &mut Results) -> Result<(), RunError> {
         let (plan, programs, runtime) = (self.plan, self.programs, self.runtime);
         let Some(target) = plan.target(&session.target) else { return Ok(()) };
@@ -211,6 +214,7 @@ impl<'a> Run<'a> {
         ended.and(removed)
     }
 
+    /// Runs the jobs of a session that has begun.
     fn run_jobs(
         &mut self,
         session: &Session,
@@ -276,6 +280,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
+    /// Probes the features of one target on a platform.
     fn probe(
         &mut self,
         target: &Target,
@@ -301,6 +306,7 @@ impl<'a> Run<'a> {
         Ok((name, probed))
     }
 
+    /// Records a failure as the outcome of each cell of a session that did not begin.
     fn record_all(
         &mut self,
         session: &Session,
@@ -320,6 +326,7 @@ impl<'a> Run<'a> {
     }
 }
 
+/// Returns the record of a cell's outcome.
 fn record(
     plan: &RunPlan,
     target: &Target,

@@ -20,7 +20,7 @@ pub(crate) struct MountCommands {
 }
 
 impl MountCommands {
-    /// Makes the pair of both commands.
+    /// Makes the pair of both commands; `None` if one is missing.
     pub(crate) fn of(mount: Option<Vec<String>>, unmount: Option<Vec<String>>) -> Option<Self> {
         Some(Self { mount: mount?, unmount: unmount? })
     }
@@ -147,28 +147,28 @@ impl Mounted {
         }
     }
 
-    /// Whether a process of the package runs; without control groups this is not known.
+    /// Returns whether a process of the package runs; false without control groups, as it is not known then.
     pub(crate) fn has_processes(&self) -> bool {
         self.group.as_ref().is_some_and(ControlGroup::has_processes)
     }
 
-    /// Returns the resources that the package used so far.
+    /// Returns the resources that the package used so far; none without control groups.
     pub(crate) fn usage(&self) -> Usage {
         self.group.as_ref().map(ControlGroup::usage).unwrap_or_default()
     }
 
-    /// Whether the kernel lists the mount point.
+    /// Returns whether the kernel lists the mount point.
     pub(crate) fn is_mounted(&self) -> bool {
         is_mounted(&self.point)
     }
 
-    /// Whether resources are measured.
+    /// Returns whether resources are measured.
     pub(crate) fn is_measured(&self) -> bool {
         self.group.is_some()
     }
 }
 
-/// Whether something is mounted on a directory. The directory itself is not touched, as a dead mount would block.
+/// Returns whether something is mounted on a directory. The directory itself is not touched, as a dead mount would block.
 fn is_mounted(point: &Path) -> bool {
     has_mount_point(&mount_table(), &point.to_string_lossy())
 }
@@ -177,13 +177,13 @@ fn mount_table() -> String {
     std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default()
 }
 
-/// Whether a table of mounts has a mount point below a directory.
+/// Returns whether a table of mounts has a mount point below a directory.
 fn has_mount_below(table: &str, dir: &Path) -> bool {
     let below = format!("{}/", dir.display());
     table.lines().any(|line| line.split(' ').nth(4).is_some_and(|point| point.starts_with(&below)))
 }
 
-/// Whether a table of mounts (proc_pid_mountinfo(5)) has a mount point, its fifth field.
+/// Returns whether a table of mounts (proc_pid_mountinfo(5)) has a mount point, its fifth field.
 fn has_mount_point(table: &str, point: &str) -> bool {
     let escaped = point.replace('\\', "\\134").replace(' ', "\\040");
     table.lines().any(|line| line.split(' ').nth(4) == Some(escaped.as_str()))

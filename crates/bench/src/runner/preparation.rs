@@ -74,7 +74,8 @@ pub(crate) fn surroundings(
     }
     let filled = package.environment.iter().map(|(name, text)| Ok((name.clone(), text.fill(values)?)));
     let filled: Result<BTreeMap<String, String>, TemplateError> = filled.collect();
-    let passed = package.passes.iter().filter_map(|name| Some((name, programs.inherited.get(name)?)));
+    let passed =
+        package.inherited_variables.iter().filter_map(|name| Some((name, programs.inherited.get(name)?)));
     let passed: BTreeMap<String, String> =
         passed.map(|(name, value)| (name.clone(), value.clone())).collect();
     let mut secrets: Vec<String> = passed.values().cloned().collect();

@@ -76,7 +76,7 @@ impl Surroundings {
         Failure::Command { phase, reason: mask(reason, &self.secrets) }
     }
 
-    /// Returns the last lines of the output, or `otherwise` if there was none.
+    /// Returns the last lines of the log that are not empty, or `otherwise` if there are none.
     pub(crate) fn last_output(&self, otherwise: &str) -> String {
         let bytes = std::fs::read(&self.log).unwrap_or_default();
         let text = String::from_utf8_lossy(&bytes);
@@ -113,7 +113,7 @@ pub(crate) fn kill_group(child: &mut Child) {
     let _ = child.wait();
 }
 
-/// Returns the first line that a command prints, if it succeeds within a few seconds.
+/// Returns the first line that a command prints; `None` if the line is empty, or the command does not start or does not end within ten seconds.
 pub(crate) fn first_line(words: &[String], search_path: &str) -> Option<String> {
     const LIMIT: Duration = Duration::from_secs(10);
     let (program, arguments) = words.split_first()?;

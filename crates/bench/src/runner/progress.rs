@@ -25,7 +25,9 @@ pub struct Progress {
 #[derive(Debug)]
 pub(super) struct Estimate {
     started: Stopwatch,
+    /// Work of the whole run.
     all: u64,
+    /// Work that is done.
     done: u64,
 }
 
@@ -40,6 +42,7 @@ impl Estimate {
         self.done += weight(job, scale);
     }
 
+    /// Returns the estimated time that is left; `None` before the first step is done.
     pub(super) fn left(&self) -> Option<Duration> {
         let share_left = self.all.saturating_sub(self.done) as f64 / self.done as f64;
         (self.done > 0).then(|| self.started.elapsed().mul_f64(share_left))

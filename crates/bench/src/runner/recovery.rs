@@ -6,7 +6,8 @@ use crate::journal::{Journal, JournaledBucket};
 use crate::platform::{Environment, Platform, PlatformKind};
 use tokio::runtime::Runtime;
 
-/// Removes the journaled buckets that are chosen, with their objects.
+/// Removes the journaled buckets that are chosen, with their objects. Buckets of servers that the testbed starts are only removed from the
+/// journal: they go with the server's directory.
 pub(crate) fn remove_journaled(
     journal: &mut Journal,
     environment: Environment<'_>,

@@ -1,11 +1,12 @@
-//! Replay of a trace: each thread of the trace is a thread here, which makes its calls one after another, as fast as they return.
+//! Replay of a trace: each thread of the trace is a thread here, which makes its calls one after another, as fast as they return and the
+//! order of names permits (`workload::trace_order`).
 //!
-//! A byte that the trace writes is a function of its offset, so that reads can be compared. A byte that the thread has not written itself
-//! may be zero instead: it may be a hole, or another thread may write it later.
+//! A byte that the trace writes is a function of its offset in the file, so that reads can be compared. A byte may be zero instead, unless
+//! the thread itself has written its whole page: it may be in a hole, or another thread may write it later.
 
 use crate::content::{Content, Stamp};
 use crate::file_error::FileError;
-use crate::workload::{PAGE_BYTES, TraceCall, TraceStep};
+use crate::workload::{PAGE_BYTES, ReplayThread, TraceCall, TraceStep};
 use harness::{Histogram, Stopwatch};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
@@ -13,31 +14,39 @@ use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
-/// Number of the content of all files of a trace.
+/// File number from which the content of all files of a trace is made.
 const NUMBER: usize = 0;
-/// Base of the content.
+/// Length of the random block from which the content is made; it repeats in longer files.
 const CONTENT_BYTES: u64 = 1 << 20;
 
-/// Returns the files that a trace uses before it creates them, with the length that its reads need.
+/// Returns the files that a trace uses before it creates them, each with the length in bytes that its reads and writes need.
 fn initial_files(steps: &[TraceStep]) -> BTreeMap<String, u64> {
-    let (mut known, mut initial) = (BTreeSet::new(), BTreeMap::new());
+    let (mut known, mut initial): (BTreeSet<String>, _) = (BTreeSet::new(), BTreeMap::new());
+    let directories = directories(steps);
     for step in steps {
         let mut need = |path: &String, bytes: u64| {
-            if !known.contains(path) {
+            if !known.contains(path) && !directories.contains(path.as_str()) {
                 let length: &mut u64 = initial.entry(path.clone()).or_default();
                 *length = bytes.max(*length);
             }
         };
         match &step.call {
             TraceCall::Read { path, offset, bytes } => need(path, offset + bytes),
-            TraceCall::Stat { path } | TraceCall::Unlink { path } | TraceCall::Truncate { path, .. } => {
-                need(path, 0)
-            }
+            TraceCall::Write { path, offset, .. } => need(path, *offset),
+            TraceCall::Stat { path }
+            | TraceCall::Fsync { path }
+            | TraceCall::Unlink { path }
+            | TraceCall::Truncate { path, .. } => need(path, 0),
             TraceCall::Rename { path, to } => {
                 need(path, 0);
+                let below = format!("{path}/");
+                let below = known.range(below.clone()..).take_while(|known| known.starts_with(&below));
+                let renamed: Vec<String> =
+                    below.map(|below| format!("{to}{}", &below[path.len()..])).collect();
+                known.extend(renamed);
                 known.insert(to.clone());
             }
-            TraceCall::Create { path } | TraceCall::Write { path, .. } | TraceCall::Mkdir { path } => {
+            TraceCall::Create { path } | TraceCall::Mkdir { path } => {
                 known.insert(path.clone());
             }
             _ => {}
@@ -46,22 +55,39 @@ fn initial_files(steps: &[TraceStep]) -> BTreeMap<String, u64> {
     initial
 }
 
-/// Returns the directories that a trace does not make, although it uses paths in them.
+/// Returns the paths that are directories in some step of a trace.
+fn directories(steps: &[TraceStep]) -> BTreeSet<&str> {
+    let mut directories = BTreeSet::new();
+    for step in steps {
+        let is_directory =
+            matches!(step.call, TraceCall::Mkdir { .. } | TraceCall::List { .. } | TraceCall::Rmdir { .. });
+        for path in step.call.paths() {
+            directories.extend(path.match_indices('/').map(|(at, _)| &path[..at]));
+            if is_directory {
+                directories.insert(path);
+            }
+        }
+    }
+    directories
+}
+
+/// Returns the directories that a trace does not make, although it uses them or paths in them.
 fn initial_directories(steps: &[TraceStep]) -> BTreeSet<String> {
     let made: BTreeSet<&str> = steps
         .iter()
         .filter_map(|step| match &step.call {
-            TraceCall::Mkdir { path } => Some(path.as_str()),
+            TraceCall::Mkdir { path } | TraceCall::Rename { to: path, .. } => Some(path.as_str()),
             _ => None,
         })
         .collect();
-    let parents =
-        steps.iter().flat_map(|step| step.call.paths()).filter_map(|path| Some(path.rsplit_once('/')?.0));
-    parents.filter(|parent| !made.contains(parent)).map(str::to_owned).collect()
+    let is_made =
+        |path: &str| path.match_indices('/').any(|(at, _)| made.contains(&path[..at])) || made.contains(path);
+    directories(steps).into_iter().filter(|path| !is_made(path)).map(str::to_owned).collect()
 }
 
-/// Makes the files and directories that a trace uses before it creates them.
+/// Makes the directory of the trace, and in it the files and directories that the trace uses before it creates them.
 pub(super) fn make_initial_files(root: &Path, steps: &[TraceStep]) -> Result<(), FileError> {
+    fs::create_dir_all(root).map_err(FileError::io("directory of the trace"))?;
     for dir in initial_directories(steps) {
         fs::create_dir_all(root.join(&dir)).map_err(FileError::io(&dir))?;
     }
@@ -77,19 +103,26 @@ pub(super) fn make_initial_files(root: &Path, steps: &[TraceStep]) -> Result<(),
     Ok(())
 }
 
-/// Replays the steps of one thread.
-pub(super) fn replay(root: &Path, steps: &[TraceStep], latency: &mut Histogram) -> Result<(), FileError> {
+/// Replays the steps of one thread, and records the duration of each call. Ends early without an error if another thread has failed.
+pub(super) fn replay(root: &Path, thread: &ReplayThread, latency: &mut Histogram) -> Result<(), FileError> {
     let mut replayer = Replayer::new(root);
-    for step in steps {
+    for step in thread.steps.iter() {
+        if !thread.wait_for(step) {
+            // Another thread has failed, and reports its error.
+            return Ok(());
+        }
         let watch = Stopwatch::start();
-        replayer.call(&step.call)?;
+        replayer.call(&step.step.call).inspect_err(|_| thread.give_up())?;
         latency.record(watch.elapsed());
+        thread.complete_step();
     }
     Ok(())
 }
 
+/// The state of one thread of a replay.
 struct Replayer {
     root: PathBuf,
+    /// Open files, by path.
     open: BTreeMap<String, File>,
     /// Pages that this thread has written completely, by path.
     written: BTreeMap<String, BTreeSet<u64>>,
@@ -106,6 +139,7 @@ impl Replayer {
         }
     }
 
+    /// Makes a call of the trace.
     fn call(&mut self, call: &TraceCall) -> Result<(), FileError> {
         let full = |path: &String| self.root.join(path);
         match call {
@@ -179,7 +213,7 @@ impl Replayer {
         Ok(())
     }
 
-    /// Reads like the traced program, which may read past the end.
+    /// Reads a range and compares the bytes. Like the traced program, it may read past the end of the file.
     fn read(&mut self, path: &str, offset: u64, bytes: u64) -> Result<(), FileError> {
         let mut data = vec![0; bytes as usize];
         let mut len = 0;
@@ -202,7 +236,7 @@ impl Replayer {
         }
     }
 
-    /// Returns the content of a range.
+    /// Returns the bytes that a file has in a range if the trace has written them.
     fn bytes(&mut self, offset: u64, bytes: u64) -> Vec<u8> {
         let start = offset / PAGE_BYTES * PAGE_BYTES;
         let pieces = self.content.pieces(Stamp::from(NUMBER), start, offset + bytes).concat();
@@ -213,7 +247,7 @@ impl Replayer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workload::parse_trace;
+    use crate::workload::{order_threads, parse_trace};
 
     const TRACE: &str = r#"{"t_us":0,"op":"mkdir","path":"d"}
 {"t_us":1,"op":"create","path":"d/a"}
@@ -232,18 +266,72 @@ mod tests {
     fn run(root: &Path, text: &str) -> Result<u64, FileError> {
         let (steps, mut latency) = (parse_trace(text).unwrap(), Histogram::default());
         make_initial_files(root, &steps)?;
-        replay(root, &steps, &mut latency)?;
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = order_threads(&steps).into_iter().collect();
+            let running: Vec<_> = threads
+                .into_iter()
+                .map(|thread| {
+                    scope.spawn(move || {
+                        let mut latency = Histogram::default();
+                        replay(root, &thread, &mut latency).map(|()| latency)
+                    })
+                })
+                .collect();
+            running.into_iter().try_for_each(|thread| {
+                latency.merge(&thread.join().unwrap()?);
+                Ok(())
+            })
+        })?;
         Ok(latency.count())
     }
 
     #[test]
     fn every_call_is_replayed_on_files_that_existed_before() {
         let dir = tempfile::tempdir().unwrap();
+        // A trace that uses nothing that was there before has a directory all the same.
+        let made = run(&dir.path().join("new"), r#"{"t_us":0,"op":"mkdir","path":"d"}"#);
+        assert_eq!(made.unwrap(), 1);
+        fs::remove_dir_all(dir.path().join("new")).unwrap();
         assert_eq!(run(dir.path(), TRACE).unwrap(), 13);
         let left: Vec<_> =
             fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(left, ["old"]);
         assert_eq!(fs::metadata(dir.path().join("old")).unwrap().len(), 5123);
+    }
+
+    /// A regression test: the threads of a recorded script failed, because each one used what another one had not made yet; a
+    /// directory that a trace only asks about became a file; and a file that is only appended to was missing.
+    #[test]
+    fn s723_threads_that_depend_on_each_other_are_replayed_in_order() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut text = String::from("{\"t_us\":0,\"op\":\"stat\",\"path\":\"old\"}\n");
+        let mut add = |thread: usize, call: String| {
+            text.push_str(&format!("{{\"t_us\":1,\"thread\":{thread},{call}}}\n"));
+        };
+        add(0, r#""op":"write","path":"log","offset":100,"bytes":10"#.to_owned());
+        add(1, r#""op":"list","path":"old""#.to_owned());
+        for turn in 0..50 {
+            add(2 * turn, format!(r#""op":"mkdir","path":"d{turn}""#));
+            add(2 * turn + 1, format!(r#""op":"create","path":"d{turn}/f""#));
+            add(2 * turn, format!(r#""op":"write","path":"d{turn}/f","offset":0,"bytes":5000"#));
+            add(2 * turn + 1, format!(r#""op":"rename","path":"d{turn}","to":"e""#));
+            add(2 * turn, r#""op":"read","path":"e/f","offset":0,"bytes":5000"#.to_owned());
+            add(2 * turn + 1, r#""op":"unlink","path":"e/f""#.to_owned());
+            add(2 * turn, r#""op":"rmdir","path":"e""#.to_owned());
+        }
+        assert_eq!(run(dir.path(), &text).unwrap(), 353);
+        let mut left: Vec<_> =
+            fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        left.sort();
+        assert_eq!(left, ["log", "old"]);
+        assert!(fs::metadata(dir.path().join("old")).unwrap().is_dir());
+        assert_eq!(fs::metadata(dir.path().join("log")).unwrap().len(), 110);
+        // A thread whose step fails ends the others' waits.
+        let failing = r#"{"t_us":0,"thread":0,"op":"mkdir","path":"x"}
+{"t_us":1,"thread":0,"op":"rmdir","path":"x"}
+{"t_us":2,"thread":0,"op":"create","path":"x/f"}
+{"t_us":3,"thread":1,"op":"read","path":"x/f","offset":0,"bytes":1}"#;
+        assert!(run(dir.path(), failing).is_err());
     }
 
     #[test]

@@ -31,13 +31,13 @@ pub enum RunError {
     #[error("a bucket of an earlier run is left: {0}")]
     Platform(#[from] PlatformError),
     /// A bucket could not be removed.
-    #[error("bucket '{0}' is left, {1}; `tenon bench clean-all` removes it")]
+    #[error("bucket '{0}' could not be removed: {1}; `tenon bench clean-all` tries again")]
     LeftBucket(String, StoreError),
     /// The signing proxy does not start.
     #[error(transparent)]
     Listen(#[from] listen::ListenError),
-    /// The runtime does not start.
-    #[error("cannot start: {0}")]
+    /// The threads that make the testbed's own requests cannot be started.
+    #[error("cannot start threads ({0}); check the limit on processes (`ulimit -u`)")]
     Runtime(std::io::Error),
     /// The run was stopped.
     #[error("stopped; the same command continues the run")]

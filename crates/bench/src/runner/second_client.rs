@@ -46,6 +46,7 @@ impl Expected {
         self.files.iter().filter(|file| sizes.get(&file.path) != Some(&file.size_bytes)).collect()
     }
 
+    /// Returns those of the names that must not exist.
     fn left_over<'n>(&self, names: impl Iterator<Item = &'n String>) -> Vec<&'n String> {
         let known: BTreeSet<&String> = self.files.iter().map(|file| &file.path).collect();
         names.filter(|name| self.is_complete && !known.contains(name)).collect()
@@ -78,6 +79,7 @@ impl Expected {
 #[derive(Debug)]
 pub(super) struct DurabilityWatch {
     task: JoinHandle<Option<Duration>>,
+    /// Whether the package has ended, so that the listing that begins next is the last.
     is_last: Arc<AtomicBool>,
 }
 

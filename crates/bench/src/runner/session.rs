@@ -35,7 +35,7 @@ pub(super) struct SessionRun<'a> {
     plan: &'a RunPlan,
     programs: &'a Programs,
     runtime: &'a Runtime,
-    bucket: Clients,
+    clients: Clients,
     dir: PathBuf,
     commands: Option<MountCommands>,
     drop_caches: Option<Vec<String>>,
@@ -54,7 +54,7 @@ struct Clients {
     proxied: Bucket,
 }
 
-/// Returns the version that the target's program prints, or why the program cannot be had.
+/// Returns the version that the target's program prints, if it prints one; fails with the reason why the program cannot be had.
 pub(super) fn find_version(target: &Target, programs: &Programs) -> Result<Option<String>, Failure> {
     let package = &target.package;
     if package.api == Api::Gcs {
@@ -112,7 +112,7 @@ impl<'a> SessionRun<'a> {
             plan,
             programs,
             runtime,
-            bucket: Clients {
+            clients: Clients {
                 direct: own.map_err(Failure::testbed)?,
                 proxied: proxied.map_err(Failure::testbed)?,
             },
@@ -153,7 +153,7 @@ impl<'a> SessionRun<'a> {
         if self.maps_directly() {
             let sides = BothSides {
                 root: self.point(),
-                bucket: self.bucket.direct.clone(),
+                bucket: self.clients.direct.clone(),
                 proxy: self.endpoint.proxy.clone(),
                 visibility_limit: trials.limits.visibility(),
                 runtime: self.runtime.handle().clone(),
@@ -169,6 +169,7 @@ impl<'a> SessionRun<'a> {
         }
     }
 
+    /// Measures a job on a mount.
     fn run_on_mount(&self, job: &Job) -> Result<Measurement, Failure> {
         let commands =
             self.commands.as_ref().ok_or_else(|| Failure::testbed("the package has no mount command"))?;
@@ -185,7 +186,7 @@ impl<'a> SessionRun<'a> {
             compared.inspect_err(|_| mounted.kill())?;
         }
         let watch = self.is_watched(job).then(|| {
-            DurabilityWatch::start(&self.bucket.direct, self.expected(job), job_watch, self.runtime)
+            DurabilityWatch::start(&self.clients.direct, self.expected(job), job_watch, self.runtime)
         });
         let clocks = Clocks {
             mount: mounted.mount_span.as_secs_f64(),
@@ -242,7 +243,7 @@ impl<'a> SessionRun<'a> {
     fn compare(&self, job: &Job, commands: &MountCommands) -> Result<(), Failure> {
         let expected = self.expected(job);
         if self.maps_directly() {
-            return compare(&self.bucket.direct, &expected, self.runtime);
+            return compare(&self.clients.direct, &expected, self.runtime);
         }
         self.empty_cache()?;
         let mut mounted = self.mount(commands)?;
@@ -258,10 +259,11 @@ impl<'a> SessionRun<'a> {
         reading.run().map(drop)
     }
 
+    /// Fails if a file that was closed before the processes were killed is missing or has another size.
     fn check_after_kill(&self, job: &Job) -> Result<(), Failure> {
         let expected = self.expected(job);
         let count = match self.maps_directly() {
-            true => count_missing(&self.bucket.direct, &expected, self.runtime)?,
+            true => count_missing(&self.clients.direct, &expected, self.runtime)?,
             false => {
                 let commands = self.commands.as_ref().ok_or_else(|| Failure::testbed("no mount command"))?;
                 let mounted = self.mount(commands)?;
@@ -279,6 +281,7 @@ impl<'a> SessionRun<'a> {
         }
     }
 
+    /// Measures a job on the objects of a bucket, without a mount.
     fn run_on_objects(&self, job: &Job) -> Result<Measurement, Failure> {
         if matches!(job.operation, Operation::Fio | Operation::Program) {
             return Err(Failure::Unsupported { reason: "the program needs files".to_owned() });
@@ -288,7 +291,7 @@ impl<'a> SessionRun<'a> {
         let shares = job.tasks(&self.plan.scale, self.plan.seed);
         let limit = self.plan.limits.job;
         let job_watch = Stopwatch::start();
-        let ran = async { tokio::time::timeout(limit, self.bucket.proxied.run(&shares)).await };
+        let ran = async { tokio::time::timeout(limit, self.clients.proxied.run(&shares)).await };
         let ended = self.runtime.block_on(ran);
         let span = job_watch.elapsed();
         let ended = ended.map_err(|_| Failure::Hung { phase: Phase::Job, seconds: limit.as_secs_f64() })?;
@@ -300,13 +303,14 @@ impl<'a> SessionRun<'a> {
         if !job.operation.changes_files() {
             return Ok(before.measurement(&done, clocks, usage, self.endpoint));
         }
-        let watch = DurabilityWatch::start(&self.bucket.direct, self.expected(job), job_watch, self.runtime);
+        let watch = DurabilityWatch::start(&self.clients.direct, self.expected(job), job_watch, self.runtime);
         clocks.durable = watch.finish(self.runtime).map(|span| span.as_secs_f64());
         let measurement = before.measurement(&done, clocks, usage, self.endpoint);
-        compare(&self.bucket.direct, &self.expected(job), self.runtime)?;
+        compare(&self.clients.direct, &self.expected(job), self.runtime)?;
         Ok(measurement)
     }
 
+    /// Measures a job on a directory of this machine.
     fn run_on_directory(&self, job: &Job) -> Result<Measurement, Failure> {
         let root = self.dir.join("state");
         if job.operation == Operation::Trace {
@@ -353,6 +357,7 @@ impl<'a> SessionRun<'a> {
         Ok(self.done(job, transfer.run()?))
     }
 
+    /// Returns what a job has done.
     fn done(&self, job: &Job, work: Work) -> Done {
         Done {
             span: work.span,
@@ -363,6 +368,7 @@ impl<'a> SessionRun<'a> {
         }
     }
 
+    /// Returns the plan of a job's tasks, each share on a thread.
     fn transfer(&self, root: &Path, shares: Vec<Vec<Task>>) -> Transfer {
         Transfer {
             root: root.to_owned(),
@@ -392,8 +398,7 @@ impl<'a> SessionRun<'a> {
         }
         let mut mounted = self.mount(commands)?;
         let root = self.point().join(job.folder());
-        let made = fs::create_dir_all(&root).map_err(crate::file_error::FileError::io(job.folder()));
-        let made = made.and_then(|()| make_initial_files(&root, job.steps()));
+        let made = make_initial_files(&root, job.steps());
         let made = made.map_err(|error| error.into_failure(Place::Mount, Phase::Job));
         made.inspect_err(|_| mounted.kill())?;
         mounted.unmount(&commands.unmount, &self.plan.limits).map(drop)
@@ -403,7 +408,8 @@ impl<'a> SessionRun<'a> {
         Mounted::mount(&self.point(), &commands.mount, &self.surroundings, self.plan.limits.mount)
     }
 
-    /// Before every job but one that makes its files, empties the package's cache and drops the kernel's.
+    /// Empties the package's cache and drops the kernel's, unless the plan keeps that, before a job that uses files of an earlier job or
+    /// replays a trace.
     fn make_cold(&self, job: &Job) -> Result<(), Failure> {
         if job.operation.makes_files() && job.operation != Operation::Trace {
             return Ok(());
@@ -418,6 +424,7 @@ impl<'a> SessionRun<'a> {
         }
     }
 
+    /// Empties the cache directory of the package.
     fn empty_cache(&self) -> Result<(), Failure> {
         let cache = self.dir.join("cache");
         let emptied = fs::remove_dir_all(&cache).and_then(|()| fs::create_dir(&cache));
@@ -437,16 +444,18 @@ impl<'a> SessionRun<'a> {
         }
     }
 
+    /// Returns the files that must exist after a job.
     fn expected(&self, job: &Job) -> Expected {
         Expected::after(job, &self.plan.scale, self.plan.seed)
     }
 
-    /// Whether a listing of the bucket shows that the job's changes are stored.
+    /// Returns whether a listing of the bucket shows that the job's changes are stored.
     fn is_watched(&self, job: &Job) -> bool {
         let changes_names = job.operation.changes_files() && job.operation != Operation::RandomWrite;
         changes_names && self.maps_directly()
     }
 
+    /// Returns whether the package stores each file as one object of the same name.
     fn maps_directly(&self) -> bool {
         self.target.package.characteristics.mapping == Mapping::Direct
     }
@@ -482,7 +491,7 @@ pub(super) fn all_failed(session: &Session, failure: &Failure) -> Vec<(Job, Outc
     recorded.map(|step| (step.job.clone(), Outcome::Failed(failure.clone()))).collect()
 }
 
-/// Whether so many bytes from the store are enough for a read of so many bytes without a cache.
+/// Returns whether enough of the bytes that were read came from the store for the read to count as cold.
 fn is_cold(fetched_bytes: u64, read_bytes: u64) -> bool {
     fetched_bytes as f64 >= read_bytes as f64 * COLD_SHARE
 }

@@ -70,6 +70,7 @@ where
     }
 }
 
+/// Returns an error response as S3 has it.
 fn refusal(status: StatusCode, code: &str, message: &str) -> Response<ProxyBody> {
     let message = harness::format::escape(message);
     let body = format!("<Error><Code>{code}</Code><Message>{message}</Message></Error>");

@@ -28,8 +28,10 @@ pub(super) struct Transfer {
     pub(super) shares: Vec<Vec<Task>>,
     /// Whether files are copied by `cp`.
     pub(super) copies: Option<Arc<Copies>>,
+    /// Place that a failure names.
     pub(super) place: Place,
     pub(super) phase: Phase,
+    /// Time after which the transfer counts as hung.
     pub(super) limit: Duration,
 }
 
@@ -89,11 +91,13 @@ fn make_folder(root: &Path, folder: Option<&str>) -> Result<(), FileError> {
     }
 }
 
+/// The reason why a transfer ended early.
 enum Stopped {
     Error(FileError),
     Failure(Failure),
 }
 
+/// Waits for all threads, and merges their latencies. Fails with the first error, or after the limit.
 fn wait(
     ends: &Receiver<Result<Histogram, FileError>>,
     threads: usize,
@@ -118,6 +122,7 @@ fn wait(
     Ok(latency)
 }
 
+/// Does the tasks of one thread, until it is told to stop.
 fn process(
     root: &Path,
     share: &[Task],

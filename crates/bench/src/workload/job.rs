@@ -3,6 +3,7 @@
 use super::scale::Scale;
 use super::task::{JobFile, PAGE_BYTES, Rewritten, Task};
 use super::trace::{TraceStep, parse_trace};
+use super::trace_order::order_threads;
 use super::workload_error::WorkloadError;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -24,7 +25,7 @@ pub struct Job {
     pub title: String,
     /// Operation.
     pub operation: Operation,
-    /// Which files.
+    /// Kind of the files, which gives their number and size.
     pub files: FileKind,
     /// Number of threads.
     pub threads: usize,
@@ -48,11 +49,11 @@ pub struct Job {
     pub(super) resolved: Resolved,
 }
 
-/// A program of others.
+/// A program that does a job in a directory of the mount.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ForeignProgram {
-    /// Words of the command, with `${directory}`.
+    /// Words of the command; `${directory}` is the directory.
     pub command: Vec<String>,
     /// Number of operations that the program makes.
     pub operations: u64,
@@ -160,22 +161,22 @@ impl fmt::Display for Unit {
 }
 
 impl Operation {
-    /// Whether the job makes the files that it needs.
+    /// Returns whether the job makes the files that it needs.
     pub fn makes_files(self) -> bool {
         matches!(self, Self::Write | Self::Fio | Self::Program | Self::Trace)
     }
 
-    /// Whether the job needs files of an earlier job.
+    /// Returns whether the job needs files of an earlier job.
     pub fn needs_files(self) -> bool {
         !self.makes_files()
     }
 
-    /// Whether a later job can use the files.
+    /// Returns whether a later job can use the files.
     pub fn leaves_files(self) -> bool {
         matches!(self, Self::Write | Self::RandomWrite | Self::Rename)
     }
 
-    /// Whether files change, so that a second client has something to compare.
+    /// Returns whether files change, so that a second client has something to compare.
     pub fn changes_files(self) -> bool {
         matches!(self, Self::Write | Self::RandomWrite | Self::Rename | Self::Unlink | Self::Mixed)
     }
@@ -202,6 +203,7 @@ impl Job {
         }
     }
 
+    /// Returns the unit of the job's rate.
     fn unit(&self) -> Unit {
         let moves_whole_files = matches!(self.operation, Operation::Write | Operation::Read);
         match moves_whole_files && self.files != FileKind::Empty {
@@ -210,7 +212,7 @@ impl Job {
         }
     }
 
-    /// Returns the job's files, as they are before it, in order of their numbers.
+    /// Returns the files that the job makes or uses, those in use as they are before it, in order of their numbers.
     pub fn files(&self, scale: &Scale, seed: u64) -> Vec<JobFile> {
         files_left_by(self.folder(), &self.resolved.ancestors, self.files, scale, seed)
     }
@@ -293,10 +295,8 @@ impl Job {
 
     /// Returns a task for each thread of the trace.
     fn trace_tasks(&self) -> Vec<Vec<Task>> {
-        let threads: BTreeSet<u32> = self.resolved.steps.iter().map(|step| step.thread).collect();
-        let own =
-            |thread| self.resolved.steps.iter().filter(move |step| step.thread == thread).cloned().collect();
-        threads.into_iter().map(|thread| vec![Task::Replay(Arc::new(own(thread)))]).collect()
+        let threads = order_threads(&self.resolved.steps).into_iter();
+        threads.map(|thread| vec![Task::Replay(thread)]).collect()
     }
 
     /// Returns the offsets of the blocks that the job's threads access, in their order.
@@ -320,7 +320,8 @@ impl Job {
         }
     }
 
-    /// Returns the number of bytes that a cold run of the job must fetch.
+    /// Returns the number of bytes that the store must have sent for a run of the job to count as cold; 0 for a job that does not only read,
+    /// for which this is not checked.
     pub fn fetched_bytes(&self, scale: &Scale) -> u64 {
         match self.operation {
             Operation::Read | Operation::RandomRead | Operation::FirstByte => self.bytes(scale),
@@ -328,7 +329,7 @@ impl Job {
         }
     }
 
-    /// Returns the number of operations of the job, as far as it is known before.
+    /// Returns the number of operations of the job; 0 for fio, which reports it afterwards.
     pub fn operations(&self, scale: &Scale) -> u64 {
         let (count, size_bytes) = scale.files(self.files);
         match self.operation {
@@ -347,6 +348,7 @@ impl Job {
         &self.resolved.steps
     }
 
+    /// Reads the steps of the job's trace, if it has one. Its path is relative to `dir`.
     pub(super) fn load_trace(&mut self, dir: &Path) -> Result<(), WorkloadError> {
         let Some(trace) = &self.trace else { return Ok(()) };
         let path = dir.join(trace);
@@ -382,7 +384,7 @@ fn shuffle<T>(items: &mut [T], entropy: &Entropy) {
     }
 }
 
-/// Returns the FNV-1a hash of a name: the jobs of a workload access different blocks.
+/// Returns the FNV-1a hash of a name, by which the jobs of a workload access different blocks.
 fn hash(name: &str) -> u64 {
     name.bytes()
         .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))

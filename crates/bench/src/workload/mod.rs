@@ -7,6 +7,7 @@ mod job;
 mod scale;
 mod task;
 mod trace;
+mod trace_order;
 mod workload_error;
 
 use job::Resolved;
@@ -16,6 +17,9 @@ pub(crate) use task::PAGE_BYTES;
 pub use task::{JobFile, Rewritten, Task};
 pub use trace::{TraceCall, TraceError, TraceStep, parse_trace};
 
+pub use trace_order::ReplayThread;
+#[cfg(test)]
+pub(crate) use trace_order::order_threads;
 pub use workload_error::WorkloadError;
 
 use serde::Deserialize;
@@ -123,6 +127,7 @@ impl Workload {
     }
 }
 
+/// Checks a job against the jobs before it in the workload.
 fn check(job: &Job, earlier: &[Job]) -> Result<(), WorkloadError> {
     let name = || job.name.clone();
     if earlier.iter().any(|other| other.name == job.name) {

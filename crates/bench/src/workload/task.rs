@@ -1,7 +1,7 @@
 //! The tasks of a job's threads.
 
 use super::job::SyncPolicy;
-use super::trace::TraceStep;
+use super::trace_order::ReplayThread;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -72,7 +72,7 @@ pub enum Task {
     /// Removes a file.
     Unlink(JobFile),
     /// Replays the calls of one thread of a trace.
-    Replay(Arc<Vec<TraceStep>>),
+    Replay(ReplayThread),
 }
 
 impl JobFile {

@@ -137,6 +137,7 @@ pub fn parse_trace(text: &str) -> Result<Vec<TraceStep>, TraceError> {
     if steps.is_empty() { Err(TraceError::Empty) } else { Ok(steps) }
 }
 
+/// Returns whether a path is relative and does not lead out of the directory of the trace.
 fn is_inside(path: &str) -> bool {
     !path.is_empty() && path.split('/').all(|name| !name.is_empty() && name != "." && name != "..")
 }

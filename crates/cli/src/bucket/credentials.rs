@@ -29,6 +29,8 @@ pub(crate) struct StoreSettings {
     pub(crate) profile: Option<String>,
     /// File with the access key, instead of a profile.
     pub(crate) access_key_file: Option<PathBuf>,
+    /// The access key itself, from a program that opens volumes.
+    pub(crate) access_key: Option<Credentials>,
     /// Whether requests are not signed.
     pub(crate) is_anonymous: bool,
     /// Where a URL names the bucket; `None` for the server's default.
@@ -37,11 +39,13 @@ pub(crate) struct StoreSettings {
     pub(crate) ca_bundle: Option<PathBuf>,
     /// Whether a pool of drives is opened although some are missing.
     pub(crate) degraded: bool,
+    /// How long a failing request is repeated before its error is returned.
     pub(crate) retry_timeout: Duration,
 }
 
 impl StoreSettings {
-    /// Returns the endpoint that the user or the environment names. It is part of a volume's identity.
+    /// Returns the endpoint that the user or the environment names, not one in the AWS files; `None` if neither names one. It is part of a
+    /// volume's identity.
     pub(crate) fn endpoint(&self) -> Option<String> {
         let named = self.endpoint_url.clone();
         named
@@ -93,13 +97,16 @@ impl StoreSettings {
             let credentials = CredentialsSource::Anonymous;
             return Ok(Found { credentials, region, endpoint: self.endpoint() });
         }
-        let explicit = self.access_key_file.as_deref().map(read_key_file).transpose()?;
+        let explicit = match (&self.access_key, &self.access_key_file) {
+            (Some(key), _) => Some(key.clone()),
+            (None, file) => file.as_deref().map(read_key_file).transpose()?,
+        };
         let (profile, region) = (self.profile.clone(), self.region.clone());
         Ok(Search { explicit, profile, region, env: &environment::variable }.run()?)
     }
 }
 
-/// Returns all buckets that the credentials of the accounts can access.
+/// Signs in to the accounts. Returns all buckets that their credentials can access.
 pub(crate) async fn open_accounts(
     accounts: &BTreeSet<Account>,
     settings: &StoreSettings,
@@ -134,7 +141,7 @@ fn profile_account(name: &str) -> Result<Found> {
     Ok(Search { explicit: None, profile: Some(name.to_owned()), region: None, env: &env }.run()?)
 }
 
-/// Reads `ACCESS-KEY:SECRET-KEY[:SESSION-TOKEN]` from the first line of a file that only its owner may read.
+/// Reads `ACCESS-KEY:SECRET-KEY[:SESSION-TOKEN]` from the first line of a file that only its owner may access.
 fn read_key_file(path: &Path) -> Result<Credentials> {
     let shown = path.display();
     let text = files::read_secret(path)?;

@@ -22,6 +22,7 @@ pub(crate) struct OpenDrive {
 /// Devices that were opened, and the errors of those that were not.
 struct OpenedDevices {
     devices: Vec<(String, Io)>,
+    /// The errors, one for each device that cannot be opened.
     missing: Vec<String>,
 }
 
@@ -43,7 +44,8 @@ pub(crate) async fn open(
     })
 }
 
-/// Returns the array of the other devices, of which `device`, which is open already, is to become a member. Blocks.
+/// Opens the array of the devices but the one at `path`, so that this one, which is open as `device`, can be rebuilt. Fails if it is in
+/// sync. Blocks.
 pub(crate) fn open_array_without(devices: &Devices, path: &Path, device: &Io) -> Result<Array> {
     let OpenedDevices { devices, missing } = open_each(&devices.without(path), false)?;
     let name = path.display().to_string();
@@ -51,7 +53,7 @@ pub(crate) fn open_array_without(devices: &Devices, path: &Path, device: &Io) ->
     if all.info().is_some_and(|info| info.members.contains(&MemberState::InSync(name))) {
         bail!("{} is in sync: there is nothing to rebuild", path.display());
     }
-    Found::look(devices).open(false).with_context(|| missing_prefix(&missing))
+    Found::look(devices).open(false).map_err(|error| name_missing(error, &missing))
 }
 
 /// Returns whether a device, or a drive on it, could not be opened because another process has it open.
@@ -82,14 +84,14 @@ fn join(devices: &Devices, read_only: bool) -> Result<(Io, Option<ArrayInfo>)> {
             missing_prefix(&missing)
         ),
         (info, _) => {
-            let array = found.open(read_only).with_context(|| missing_prefix(&missing))?;
+            let array = found.open(read_only).map_err(|error| name_missing(error, &missing))?;
             Ok((Io::Array(Arc::new(array)), info))
         }
     }
 }
 
-/// Opens each device. Records devices that the kernel refuses to open, such as missing ones, unless there is only one
-/// device. Returns other errors, such as that another process has the device open.
+/// Opens each device. Devices that the kernel refuses to open, such as missing ones, count as missing unless there is only one device. Fails
+/// on other errors, such as that another process has the device open.
 fn open_each(devices: &Devices, read_only: bool) -> Result<OpenedDevices> {
     let is_only = devices.paths().count() == 1;
     let mut opened = OpenedDevices { devices: Vec::new(), missing: Vec::new() };
@@ -105,6 +107,14 @@ fn open_each(devices: &Devices, read_only: bool) -> Result<OpenedDevices> {
         }
     }
     Ok(opened)
+}
+
+/// Names the missing devices in an error of the others.
+fn name_missing(error: impl Into<anyhow::Error>, missing: &[String]) -> anyhow::Error {
+    match missing {
+        [] => error.into(),
+        missing => error.into().context(missing.join("; ")),
+    }
 }
 
 /// Formats the errors of missing devices, as the beginning of another error.

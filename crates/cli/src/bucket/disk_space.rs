@@ -28,7 +28,7 @@ impl SpaceSource {
         }
     }
 
-    /// Measures the disk space now.
+    /// Measures the disk space now; `None` if the file system does not report it.
     pub(crate) fn measure(&self) -> Option<DiskSpace> {
         match self {
             Self::Drives(local) => Some(of_drives(local)),

@@ -13,7 +13,8 @@ use std::sync::Arc;
 use store::{Buckets, ObjectStore};
 use store_s3::{Addressing, Credentials, CredentialsSource, S3Buckets, S3Config};
 
-/// Returns the process that mounts or serves a volume on a drive, which no other process can open meanwhile.
+/// Returns the process that mounts or serves a volume on a drive, which no other process can open meanwhile. Returns `None` if there is none
+/// or the volume is not on a drive.
 pub(crate) fn holder_of_volume(volume: &Volume) -> Option<LiveMount> {
     if !volume.is_on_drive() {
         return None;
@@ -45,7 +46,7 @@ pub(crate) fn describe_holder(devices: &Devices) -> Option<String> {
     ))
 }
 
-/// Opens the objects through the endpoint of the process that has the volume.
+/// Opens the first bucket that the endpoint of the process that has the volume lists. Fails if the process has no endpoint.
 pub(crate) async fn connect(mount: &LiveMount, context: &ProcessContext) -> Result<Arc<dyn ObjectStore>> {
     let volume = &mount.holder.volume;
     let Some(url) = Client::connect(mount)?.status()?.endpoint else {

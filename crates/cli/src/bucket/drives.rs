@@ -66,7 +66,8 @@ impl OpenDrives {
         Ok(Arc::new(pool.context(advice)?))
     }
 
-    /// Returns the buckets to export. A degraded pool is read drive by drive, as such a pool cannot be listed.
+    /// Returns the buckets to export: those of all drives together or, with `degraded`, of each drive for itself, as a pool without some of
+    /// its drives cannot be listed.
     pub(crate) async fn buckets_to_export(&self, degraded: bool) -> Result<Vec<Arc<dyn Buckets>>> {
         if !degraded {
             return Ok(vec![self.buckets(degraded).await?]);
@@ -75,6 +76,7 @@ impl OpenDrives {
         Ok(self.all().into_iter().map(|drive| Arc::new(drive) as Arc<dyn Buckets>).collect())
     }
 
+    /// Fails if no drive of the pool can be opened.
     fn check_not_empty(&self) -> Result<()> {
         if self.drives.is_empty() {
             bail!("no drive of the pool can be opened: {}", self.missing.join("; "));
@@ -83,7 +85,7 @@ impl OpenDrives {
     }
 }
 
-/// Returns the options of each drive, which share the memory limits.
+/// Returns the options of each of this number of drives, which share the memory limits.
 fn options_of_each(options: OpenOptions, drives: usize) -> OpenOptions {
     let read_cache_bytes = options.read_cache_bytes / drives as u64;
     OpenOptions { index_bytes: options.index_bytes / drives, read_cache_bytes, ..options }

@@ -59,6 +59,7 @@ impl LocalBuckets {
         Ok(Self::Drives { buckets, upkeep: opened.all().into_iter().map(start_upkeep).collect() })
     }
 
+    /// Returns all buckets of the drives or directories.
     pub(crate) fn buckets(&self) -> Arc<dyn Buckets> {
         match self {
             Self::Drives { buckets, .. } => buckets.clone(),
@@ -86,7 +87,9 @@ impl LocalBuckets {
         let mut closed = Ok(());
         for (drive, task) in upkeep {
             task.abort();
-            closed = closed.and(drive.close().await.context("cannot write the drive's last checkpoint"));
+            let closing = drive.close().await;
+            let advice = "cannot write the drive's last checkpoint; acknowledged writes are safe";
+            closed = closed.and(closing.context(advice));
         }
         closed
     }

@@ -1,5 +1,6 @@
-//! Opens the bucket behind a volume: an S3 client with credentials, a drive, or a local directory. Also measures its
-//! disk space, reaches a drive that another process has open, and exports objects to files.
+//! Opens the bucket behind a volume: an S3 client with credentials, a drive, or a local directory, with a write-back log in front of it if
+//! wanted. Also counts its requests, measures its disk space, reaches a drive that another process has open, exports objects to
+//! files, and stores streams of unknown length.
 
 pub(crate) mod credentials;
 pub(crate) mod devices;
@@ -9,24 +10,27 @@ pub(crate) mod drives;
 pub(crate) mod embedded_drive;
 pub(crate) mod local_buckets;
 pub(crate) mod object_copy;
+pub(crate) mod request_counter;
+pub(crate) mod stream_upload;
 
 use crate::bucket::credentials::{StoreSettings, sign_in};
 use crate::bucket::drives::DrivesOptions;
 use crate::bucket::local_buckets::LocalBuckets;
+use crate::bucket::request_counter::{RequestCounter, StoreFigures};
 use crate::process::context::ProcessContext;
 use crate::volume::embedded::{self, ObjectLocation};
 use crate::volume::{Account, Volume};
 use anyhow::{Context, Error, Result, anyhow};
 use drive::OpenOptions;
+use metrics::Observation;
 use staging::joined::JoinedStore;
 use staging::writeback::{Writeback, WritebackOptions};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
-use store::wrap::{Operation, Trace, Traced};
-use store::{Buckets, ObjectStore, StoreError};
+use store::wrap::{Trace, Traced};
+use store::{Buckets, ObjectStore, StoreError, StoreRequest};
 use store_dir::{DirOptions, DirStore};
-use store_s3::RequestKind;
 
 /// An open bucket of a volume.
 #[derive(Debug, Clone)]
@@ -42,15 +46,8 @@ pub(crate) struct Bucket {
     requests: RequestCounter,
 }
 
-/// Source of request counts: requests on the wire for a server, calls for a local store.
-#[derive(Debug, Clone)]
-enum RequestCounter {
-    Wire(Vec<Arc<store_s3::RequestCounts>>),
-    Calls(Trace),
-}
-
 impl Bucket {
-    /// Opens the bucket. For a server, one request tells whether it can be used.
+    /// Opens the bucket, or all buckets, of a volume. For a server, requests check that they can be accessed.
     pub(crate) async fn open(
         volume: &Volume,
         settings: &StoreSettings,
@@ -61,7 +58,7 @@ impl Bucket {
         Self::open_with(volume, settings, options, context).await
     }
 
-    /// Like `open`, with all options of a drive. Local directories use only `read_only`, servers none of the options.
+    /// Opens the bucket of a volume with all options of a drive. Local directories use only `read_only`, servers none of the options.
     pub(crate) async fn open_with(
         volume: &Volume,
         settings: &StoreSettings,
@@ -89,7 +86,7 @@ impl Bucket {
         }
     }
 
-    /// Opens the bucket or, if only one process can have it open, connects to the endpoint of that process.
+    /// Opens the bucket or, if another process has its drive open, connects to the endpoint of that process.
     pub(crate) async fn open_or_connect(
         volume: &Volume,
         settings: &StoreSettings,
@@ -119,20 +116,21 @@ impl Bucket {
 
     /// Returns the requests to the store so far, by kind, including kinds without requests.
     pub(crate) fn requests(&self) -> BTreeMap<String, u64> {
-        match &self.requests {
-            RequestCounter::Wire(accounts) => {
-                let mut sum = BTreeMap::new();
-                for (kind, count) in accounts.iter().flat_map(|counts| counts.snapshot()) {
-                    *sum.entry(kind.name().to_owned()).or_default() += count;
-                }
-                sum
-            }
-            RequestCounter::Calls(trace) => {
-                let counts = trace.counts();
-                let named = |call| (request_kind(call).name().to_owned(), counts.of(call));
-                Operation::ALL.into_iter().map(named).collect()
-            }
-        }
+        self.requests.by_kind()
+    }
+
+    /// Calls `observer` with each request to the store that ends and belongs to no operation in progress, until the returned values
+    /// are dropped.
+    pub(crate) fn observe_requests(
+        &self,
+        observer: impl Fn(&StoreRequest) + Clone + Send + Sync + 'static,
+    ) -> Vec<Observation<StoreRequest>> {
+        self.requests.observe(observer)
+    }
+
+    /// Returns outcomes, times and bytes of the requests to the store so far.
+    pub(crate) fn store_figures(&self) -> StoreFigures {
+        self.requests.figures()
     }
 
     async fn open_s3(bucket: &str, settings: &StoreSettings, context: &ProcessContext) -> Result<Self> {
@@ -194,7 +192,7 @@ impl Bucket {
 }
 
 /// Returns an error if none of the buckets can be opened, or if one fails for another reason than missing or denied
-/// before one opens. Views report the others, and retry them.
+/// before one opens. Views report the buckets that cannot be opened, and retry them.
 async fn check_any_opens(buckets: &dyn Buckets, names: &BTreeSet<String>) -> Result<()> {
     let mut refused = None;
     for name in names {
@@ -207,25 +205,6 @@ async fn check_any_opens(buckets: &dyn Buckets, names: &BTreeSet<String>) -> Res
         }
     }
     refused.map_or(Ok(()), Err)
-}
-
-/// Returns the S3 request that corresponds to a call of a store.
-fn request_kind(call: Operation) -> RequestKind {
-    match call {
-        Operation::Get => RequestKind::Get,
-        Operation::Head => RequestKind::Head,
-        Operation::Put => RequestKind::Put,
-        Operation::Copy => RequestKind::Copy,
-        Operation::Delete => RequestKind::Delete,
-        Operation::List => RequestKind::List,
-        Operation::GetTags => RequestKind::GetTags,
-        Operation::SetTags => RequestKind::PutTags,
-        Operation::BeginMultipart => RequestKind::Multipart,
-        Operation::PutPart => RequestKind::Part,
-        Operation::CopyPart => RequestKind::PartCopy,
-        Operation::Complete => RequestKind::Complete,
-        Operation::Abort => RequestKind::Abort,
-    }
 }
 
 /// Adds advice that the store itself cannot give to its error.

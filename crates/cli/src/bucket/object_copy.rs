@@ -27,7 +27,9 @@ const PAGE_ENTRIES: usize = 1000;
 /// Totals of an export.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct ExportTotals {
+    /// Objects copied.
     pub(crate) objects: u64,
+    /// Bytes copied.
     pub(crate) bytes: u64,
     /// Objects that were exported already.
     pub(crate) kept: u64,
@@ -115,8 +117,8 @@ async fn copy(
 ) -> Result<Outcome> {
     match copy_if_new(source, target, &object, size_bytes).await {
         Ok(outcome) => Ok(outcome),
-        // Other objects may still be readable after an error of reading, but after one of writing no object can be
-        // stored.
+        // An error of reading, and a key that no file can have, concern this object only. After another error of writing no object can
+        // be stored.
         Err(
             CopyError::Read(error)
             | CopyError::Write(error @ (StoreError::InvalidKey { .. } | StoreError::Invalid(_))),
@@ -157,7 +159,7 @@ async fn copy_bytes(
     target.put(key, bytes.into_iter().collect(), options).await.map(drop).map_err(CopyError::Write)
 }
 
-/// Copies an object part by part. The target shows nothing of it before the last part is stored.
+/// Copies an object part by part. The target shows nothing of it before the upload is completed.
 async fn copy_parts(
     mut object: Object,
     tags: Tags,

@@ -10,7 +10,7 @@ use clap::Command;
 use std::ffi::OsString;
 use std::path::Path;
 
-/// Options of mount(8), systemd and fstab that are accepted and change nothing.
+/// Options of mount(8), systemd and fstab that are accepted and become no flag. Some cancel an earlier flag ([`CANCELED_FLAGS`]).
 const IGNORED: &[&str] = &[
     "rw",
     "defaults",
@@ -35,7 +35,7 @@ const IGNORED: &[&str] = &[
     "big_writes",
 ];
 
-/// Options that cancel an earlier flag: of two contradicting options the last counts, as in mount(8).
+/// Options, each with the earlier flag that it cancels: of two contradicting options the last counts, as in mount(8).
 const CANCELED_FLAGS: [(&str, &str); 4] =
     [("nosuid", "--allow-suid"), ("nodev", "--allow-dev"), ("exec", "--noexec"), ("rw", "--read-only")];
 
@@ -114,7 +114,8 @@ fn from_umount_helper(argv: Vec<OsString>) -> Vec<OsString> {
     rewritten
 }
 
-/// Rewrites `mount -o remount,...` into the `remount` subcommand. Returns `None` for any other mount.
+/// Rewrites `mount -o remount,...` into the `remount` subcommand. Returns `None` for any other mount, and for words that are no complete
+/// command, which `clap` then refuses.
 fn remount(argv: &[OsString]) -> Option<Vec<OsString>> {
     let (mut lists, mut places) = (Vec::new(), Vec::new());
     let mut words = argv.iter().skip(2);
@@ -134,6 +135,7 @@ fn remount(argv: &[OsString]) -> Option<Vec<OsString>> {
     Some(vec!["tenon".into(), "remount".into(), place, "--options".into(), options.into()])
 }
 
+/// Fails if the flags of mount(8) have `-f`, a fake mount.
 fn refuse_fake(flags: &str) -> Result<()> {
     if flags.contains('f') {
         bail!("a fake mount (-f) is not supported; drop the flag");
@@ -199,6 +201,7 @@ fn push(options: &mut [String], c: Option<char>) {
     }
 }
 
+/// Returns the flag of an option; `None` if the option is ignored.
 fn flag_for(option: &str, known: &[String]) -> Result<Option<OsString>> {
     let (key, value) = option.split_once('=').map_or((option, None), |(key, value)| (key, Some(value)));
     if IGNORED.contains(&key) || key.starts_with("x-") || key.starts_with("X-") || key == "comment" {

@@ -4,7 +4,6 @@ use crate::command::unmounted::{MEMORY_BYTES, UnmountedFlags};
 use crate::control::client::Client;
 use crate::control::holder::LiveMount;
 use crate::control::protocol::{Answer, Conflict, Keep, Request, Side};
-use crate::metadata;
 use crate::process;
 use crate::state;
 use crate::state::registry::Registry;
@@ -106,6 +105,7 @@ enum Target<'p> {
     Unmounted(Volume, &'p UnmountedFlags),
 }
 
+/// Returns the mount of a mount point or volume; without a mount, the volume itself.
 fn find<'p>(of: &str, access: &'p UnmountedFlags) -> Result<Target<'p>> {
     match Registry::of_user().find(of) {
         Ok(mount) => Ok(Target::Mounted(mount)),
@@ -127,7 +127,7 @@ fn find_conflict<'p>(
     };
     for volume in known {
         let listed = match volume.list() {
-            // A mount that just died, or that only serves buckets, must not hide the conflicts of the other mounts.
+            // A mount that just died must not hide the conflicts of the other mounts.
             Err(error) if of.is_none() => {
                 eprintln!("tenon: {error:#}");
                 continue;
@@ -178,20 +178,20 @@ impl Target<'_> {
 }
 
 /// Opens the file system of a volume that is not mounted, and runs `work` on it. Returns the default if the volume has no
-/// metadata on this machine.
+/// metadata, neither on this machine nor in a database.
 fn with_filesystem<T: Default>(
     volume: &Volume,
     access: &UnmountedFlags,
     work: impl AsyncFnOnce(&vfs::Filesystem) -> Result<T>,
 ) -> Result<T> {
     let root = access.state_root(volume);
-    if !metadata::exists_in(&root) {
-        return Ok(T::default());
-    }
-    let _lock = state::lock_for_command(&root, volume)?;
     let runtime = process::runtime()?;
     runtime.block_on(async {
         let opened = access.open(volume, false).await?;
+        if !opened.has_metadata() {
+            return Ok(T::default());
+        }
+        let _lock = opened.lock_state()?;
         let metadata = opened.open_metadata().await?;
         let config =
             vfs::Config { memory_limit_bytes: MEMORY_BYTES, ..opened.config(state::cache_dir(&root)) };
@@ -199,6 +199,7 @@ fn with_filesystem<T: Default>(
     })
 }
 
+/// Describes a conflict in one line.
 fn summary(conflict: &Conflict) -> String {
     let has_name = if conflict.is_file_named() { "the file" } else { "the bucket" };
     format!("{}  {}  {}  {} has the name", conflict.id, conflict.at, conflict.path, has_name)
@@ -209,7 +210,7 @@ fn detail(conflict: &Conflict) -> String {
         Some(side) => format!("{} (etag {})", side.key, side.etag),
         None => "none: the object was deleted".to_owned(),
     };
-    let file = match (conflict.complete, &conflict.file) {
+    let file = match (conflict.all_bytes_kept, &conflict.file) {
         (true, _) => location(&conflict.file),
         (false, None) => "none: the file was replaced before it moved to its new name".to_owned(),
         (false, Some(_)) => {

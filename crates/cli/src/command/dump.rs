@@ -8,7 +8,6 @@ use crate::control::holder::LiveMount;
 use crate::control::protocol::{Answer, Request};
 use crate::metadata::{self, dump_file};
 use crate::process;
-use crate::state;
 use crate::state::registry::Registry;
 use crate::volume::Volume;
 use anyhow::{Context, Result, bail};
@@ -68,17 +67,18 @@ impl Dump {
     fn dump_unmounted(&self, file: &Path) -> Result<u64> {
         let volume = Volume::parse(&self.volume)?;
         let root = self.access.state_root(&volume);
-        if !metadata::exists_in(&root) {
-            bail!(
-                "there are no names of {} in {}; give the --state-dir of its mount",
-                volume.url(),
-                root.display()
-            );
-        }
-        let _lock = state::lock_for_command(&root, &volume)?;
         let progress = Progress::start();
         process::runtime()?.block_on(async {
-            let names = self.access.open(&volume, true).await?.open_metadata().await?;
+            let opened = self.access.open(&volume, true).await?;
+            if !opened.has_metadata() {
+                bail!(
+                    "there are no names of {} in {}; give the --state-dir of its mount",
+                    volume.url(),
+                    root.display()
+                );
+            }
+            let _lock = opened.lock_state()?;
+            let names = opened.open_metadata().await?;
             let about = metadata::describe(&volume, &root)?;
             dump_file::write(&*names.engine(), about, file, |records| {
                 progress.show(&format!("{records} records"));

@@ -15,7 +15,7 @@ const OPENING: &str = "\
 This file is generated: `cargo run -p cli -- flags > docs/flags.md` writes it, and a test fails if it is stale.
 
 Every flag of `tenon mount` is also an option for `-o`, fstab and mount(8): `--metadata-ttl 1s` is
-`-o metadata_ttl=1s`. Sizes are written like `64MiB`, durations like `500ms`, `5s` or `2m`, and rates like `6/m`.
+`-o metadata_ttl=1s`. Every flag is also a variable (`TENON_METADATA_TTL=1s`) and a key of the [configuration file](operate.md#configuration). Sizes are written like `64MiB`, durations like `500ms`, `5s` or `2m`, and rates like `6/m`.
 `tenon COMMAND --help` shows the same descriptions.
 ";
 

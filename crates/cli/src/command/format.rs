@@ -33,8 +33,9 @@ pub(crate) struct Format {
     /// Length of a chunk: 1MiB to 64MiB, a power of two
     #[arg(long, value_name = "SIZE", default_value = "4MiB", value_parser = units::size_bytes)]
     chunk_size: u64,
-    /// Keep names and attributes in a PostgreSQL database, postgres://user@host/database, instead of on this machine; the
-    /// password is that of PGPASSWORD or ~/.pgpass
+    /// Keep names and attributes in a database instead of on this machine: PostgreSQL, postgres://user@host/database, with the
+    /// password of PGPASSWORD or ~/.pgpass; or Redis, redis://host:port/number, with that of REDISCLI_AUTH or of the file
+    /// TENON_REDIS_PASSWORD_FILE
     #[arg(long, value_name = "URL")]
     meta: Option<String>,
     /// Which side keeps the name when an object changes in the bucket while its file is written (default:
@@ -59,7 +60,7 @@ pub(crate) struct Format {
 enum Naming {
     /// By path: any S3 client finds the files; a rename copies objects.
     FilePath,
-    /// By inode: a rename touches no object, but names are only in this machine's metadata.
+    /// By inode: a rename touches no object, but names are only in the metadata.
     Inode,
 }
 
@@ -99,7 +100,7 @@ impl Format {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Makes an embedded volume. Removes all of it again if that fails.
+    /// Makes an embedded volume. Removes all of it again if that fails. Returns the length of the drive in bytes; `None` if it has none.
     fn make_embedded(&self, root: &Path) -> Result<Option<u64>> {
         let objects = if self.drive { ObjectLocation::Drive } else { ObjectLocation::Directory };
         let was_there = root.exists();
@@ -111,8 +112,8 @@ impl Format {
         made
     }
 
-    /// Makes the drive, if there is one, and the record of an embedded volume. Returns the length of the drive in
-    /// bytes.
+    /// Makes the drive, if the objects are to be on one, and the record of an embedded volume. Returns the length of the drive in bytes;
+    /// `None` if there is none.
     fn fill_embedded(&self, root: &Path, objects: ObjectLocation) -> Result<Option<u64>> {
         let drive_bytes = match objects {
             ObjectLocation::Directory => None,
@@ -144,7 +145,8 @@ impl Format {
         Ok(record.with_database(self.meta.clone()))
     }
 
-    /// Makes the tables in the database, if the metadata is to be there, and writes the volume record to the bucket.
+    /// Writes the volume record to the bucket, after the volume was added to the database, if its metadata is to be there. Fails if the
+    /// bucket has a record already.
     fn write_record(&self, volume: &Volume, record: &VolumeRecord) -> Result<()> {
         process::runtime()?.block_on(async {
             let context = ProcessContext::system()?;
@@ -158,7 +160,7 @@ impl Format {
             }
             let written = record.write(bucket.store.as_ref(), prefix).await;
             if let (Err(_), Some(url)) = (&written, &record.database) {
-                // Without its record nothing refers to the volume's tables.
+                // Without the record, nothing refers to what the database has of the volume.
                 database::remove(record, url)?;
             }
             Ok(written?)
@@ -169,10 +171,10 @@ impl Format {
         let url = volume.url();
         match made {
             _ if self.json => {
-                let said = serde_json::json!({
+                let report = serde_json::json!({
                     "volume": url, "made": made.is_some(), "id": made, "drive_bytes": drive_bytes,
                 });
-                println!("{said}");
+                println!("{report}");
             }
             Some(_) if let Some(len_bytes) = drive_bytes => println!(
                 "made the volume {url}, with {} MiB for its objects; mount it with `tenon mount {url} DIR`",

@@ -9,9 +9,9 @@ use crate::command::unmounted::{UnmountedFlags, UnmountedVolume};
 use crate::control::client::Client;
 use crate::control::holder::LiveMount;
 use crate::control::protocol::{Answer, Request};
-use crate::metadata::{self, rfc3339};
 use crate::process;
 use crate::process::context::ProcessContext;
+use crate::process::rfc3339::rfc3339;
 use crate::serving::metadata_backup;
 use crate::state;
 use crate::state::registry::Registry;
@@ -30,7 +30,7 @@ const EXIT_UNREPAIRED: u8 = 4;
 /// Exit code if all problems were repaired.
 const EXIT_REPAIRED: u8 = 1;
 const PAGE_ENTRIES: usize = 1000;
-/// HEAD requests in flight.
+/// Maximum number of HEAD requests in flight.
 const HEADS_IN_FLIGHT: usize = 32;
 
 /// Check a volume, and clean up after a mount that died.
@@ -63,6 +63,7 @@ pub(crate) struct Fsck {
 /// Problems found so far.
 #[derive(Debug, Default)]
 struct Findings {
+    /// Number of problems repaired, and of those left.
     fixed: usize,
     left: usize,
     json: bool,
@@ -106,6 +107,8 @@ impl Fsck {
         Ok(())
     }
 
+    /// Checks what the bucket has of the volume: objects kept for open files, leases, and as the flags say headers and the backup. Checks
+    /// the metadata and the content of a volume that is not mounted.
     async fn check_objects(&self, volume: &Volume, is_mounted: bool, findings: &mut Findings) -> Result<()> {
         let context = ProcessContext::system()?;
         let bucket = Bucket::open_or_connect(volume, &self.access.store(), self.dry_run, &context).await?;
@@ -155,19 +158,22 @@ impl Fsck {
         opened: &UnmountedVolume,
         findings: &mut Findings,
     ) -> Result<()> {
-        let (store, prefix, root) = (opened.store(), opened.prefix(), self.state_root(volume));
-        let needs_metadata = match &opened.record {
-            Some(record) if opened.is_by_inode() && root.is_dir() => {
-                record.has_content(store, prefix).await?
+        let (store, prefix) = (opened.store(), opened.prefix());
+        if !opened.has_metadata() {
+            let has_content = match &opened.record {
+                Some(record) if opened.is_by_inode() && self.state_root(volume).is_dir() => {
+                    record.has_content(store, prefix).await?
+                }
+                _ => false,
+            };
+            if !has_content {
+                // Nothing was ever written from this machine; the first mount makes the metadata.
+                return Ok(());
             }
-            _ => false,
-        };
-        if !metadata::exists_in(&root) && !needs_metadata {
-            // Nothing was ever written from this machine; the first mount makes the metadata.
-            return Ok(());
         }
+        let _lock = opened.lock_state()?;
         let engine = opened.open_metadata().await?.engine();
-        let audit = vfs::Audit::make(engine.as_ref(), store, opened.record.as_ref(), prefix).await?;
+        let audit = vfs::Audit::make(engine.as_ref(), store, opened.key_space()).await?;
         audit.violations.iter().for_each(|violation| findings.left(violation));
         for (ino, key) in audit.missing {
             let file = match meta::namespace::read_path(engine.as_ref(), ino) {
@@ -189,6 +195,7 @@ impl Fsck {
         Ok(())
     }
 
+    /// Checks the attribute headers of all objects of the volume.
     async fn check_headers(
         &self,
         volume: &Volume,
@@ -216,11 +223,13 @@ impl Fsck {
 }
 
 impl Findings {
+    /// Prints and counts a problem that was repaired.
     fn fixed(&mut self, what: &str) {
         self.fixed += 1;
         self.print(what, "fixed");
     }
 
+    /// Prints and counts a problem that was left.
     fn left(&mut self, what: &str) {
         self.left += 1;
         self.print(what, "left");
@@ -233,6 +242,7 @@ impl Findings {
         }
     }
 
+    /// Prints the totals. Returns the exit code.
     fn conclude(&self, volume: &Volume) -> ExitCode {
         if !self.json {
             match (self.fixed, self.left) {
@@ -258,7 +268,7 @@ fn check_mounted(mount: &LiveMount, findings: &mut Findings) -> Result<()> {
     Ok(())
 }
 
-/// Reads everything that a restoration could use.
+/// Verifies all backups of the volume's metadata, and prints what each contains.
 async fn check_backup(volume: &Volume, bucket: &Bucket, findings: &mut Findings) -> Result<()> {
     let (store, keys) = (bucket.store.as_ref(), metadata_backup::keys(volume));
     let lineages = backup::lineages(store, &keys).await?;
@@ -291,7 +301,7 @@ fn malformed_headers(meta: &ObjectMeta) -> Vec<String> {
     wrong.map(|(name, value)| format!("{}: header {name} is '{value}'", meta.object.key)).collect()
 }
 
-/// Returns whether a header is well-formed in the AWS `file-*` dialect, which Tenon writes. Other headers always are.
+/// Returns whether a header is well-formed in the AWS `file-*` dialect, which Tenon writes. Headers outside this dialect count as well-formed.
 fn is_well_formed(name: &str, value: &str) -> bool {
     match name {
         "file-permissions" => u32::from_str_radix(value, 8).is_ok(),

@@ -92,10 +92,11 @@ impl Load {
     }
 }
 
-/// Returns the state directory for the metadata of a volume. Refuses one that has metadata already.
+/// Returns the state directory for the metadata of a volume. Fails if a process mounts or serves the volume, or if the directory has metadata
+/// already.
 pub(super) fn empty_state_root(access: &UnmountedFlags, text: &str, volume: &Volume) -> Result<PathBuf> {
     if let Ok(mount) = Registry::of_user().find(text) {
-        bail!("{text} is in use at {}; unmount it first", mount.holder.mount_point.display());
+        bail!("{text} is in use: {}", mount.holder.describe_use());
     }
     let root = access.state_root(volume);
     let root = std::path::absolute(&root).with_context(|| format!("cannot resolve {}", root.display()))?;

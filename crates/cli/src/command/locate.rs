@@ -44,8 +44,8 @@ impl Locate {
         Ok(())
     }
 
-    /// Asks a mount of the volume for the path of a key. Without a mount, applies the rules of naming; the object
-    /// need not exist then.
+    /// Asks a mount of the volume for the path of a key, and prints it. Without a mount, applies the rules of naming by path; the object
+    /// need not exist then. Fails if only the metadata knows the path.
     fn print_path(&self, key: &str) -> Result<()> {
         let volume = Volume::parse_unchecked(&self.target)?;
         let inside = key.strip_prefix(volume.prefix()).filter(|rest| !rest.is_empty());

@@ -3,19 +3,22 @@
 //! Order matters: checks that can refuse without side effects come first. The directory is mounted after the volume
 //! has been opened; the endpoint and the control socket are opened after that.
 
+use crate::command::flags::console::ConsoleFlags;
 use crate::command::flags::endpoint::EndpointFlags;
 use crate::command::flags::views::ViewFlags;
-use crate::command::flags::volume::{MountFlags, VolumeFlags};
-use crate::command::flags::{LogFlags, StoreFlags};
+use crate::command::flags::volume::{Coherence, MountFlags, VolumeFlags};
+use crate::command::flags::{LogFlags, MetricsFlags, StoreFlags, TraceFlags};
 use crate::control::client::Client;
 use crate::control::protocol::Status;
-use crate::metadata;
+use crate::metadata::{self, Metadata};
 use crate::mounted_views::{self, HandlerChoice};
 use crate::process;
 use crate::process::allocator;
 use crate::process::context::ProcessContext;
 use crate::process::daemon;
 use crate::process::logging::LogFile;
+use crate::serving::batches::{BatchAccess, Batches};
+use crate::serving::console::ConsoleParts;
 use crate::serving::open_volume::{self, OpenVolume, ViewSettings};
 use crate::serving::served_volume::ServedVolume;
 use crate::state::registry::Registry;
@@ -36,6 +39,9 @@ use views::Ruleset;
 /// Threads that read requests from the kernel: one per processor, within these bounds. More threads only add context
 /// switches, as they do not wait for answers of the store.
 const FUSE_THREADS: std::ops::RangeInclusive<usize> = 2..=4;
+
+/// Threads that read requests from the kernel if the metadata is in a database: they wait for its answers.
+const FUSE_THREADS_WITH_DATABASE: usize = 32;
 
 /// Mount a volume on a directory.
 ///
@@ -69,6 +75,12 @@ pub(crate) struct Mount {
     serve: Option<SocketAddr>,
     #[command(flatten)]
     endpoint: EndpointFlags,
+    #[command(flatten)]
+    console: ConsoleFlags,
+    #[command(flatten)]
+    metrics: MetricsFlags,
+    #[command(flatten)]
+    traces: TraceFlags,
     #[command(flatten)]
     store: StoreFlags,
     #[command(flatten)]
@@ -156,7 +168,7 @@ impl Mount {
         ViewSettings { feeds, rulesets, handler, top_mode }
     }
 
-    /// Returns the mode of `.views`. A view shows files regardless of the permissions of the directories that contain
+    /// Returns the mode of `.views` if it is not the default. A view shows files regardless of the permissions of the directories that contain
     /// them, so users whom these exclude must not get in unless a flag allows it.
     fn views_mode(&self, volume: &Volume) -> Option<u16> {
         let is_closed =
@@ -164,8 +176,8 @@ impl Mount {
         is_closed.then_some(0o700)
     }
 
-    /// Returns the mount point and the further mount points, of which none may contain another. Detaches dead mounts
-    /// there.
+    /// Returns the mount point and the further mount points. Detaches dead mounts there. Fails if one of them contains another, or cannot be
+    /// mounted on.
     fn mount_points(&self) -> Result<(PathBuf, Vec<PathBuf>)> {
         let check = |path: &Path| match fuse::check_mount_point(path, self.mount.nonempty) {
             Err(MountPointError::Dead(dead)) => {
@@ -194,7 +206,7 @@ impl Mount {
         self.log.start(self.log.absolute_path()?.or(default).as_deref())
     }
 
-    /// Opens the volume, mounts it, and starts its S3 endpoint if an address is given.
+    /// Opens the volume, mounts it, and starts what the flags ask for: S3 endpoint, console, metrics and a batch.
     async fn start(
         &self,
         volume: &Volume,
@@ -205,9 +217,16 @@ impl Mount {
         runtime: &Handle,
     ) -> Result<ServedVolume> {
         let (context, store) = (ProcessContext::system()?, self.store.settings());
-        let memory_limit = self.volume_flags.memory_limit;
-        let endpoint =
-            self.serve.map(|address| self.endpoint.settings(address, store.ca_bundle.clone(), memory_limit));
+        let console = self.console.settings(&self.endpoint.tls)?;
+        let (memory_limit, metrics) =
+            (self.volume_flags.memory_limit, self.metrics.settings(console.is_some()));
+        // The console accesses objects through an endpoint. Without --serve, the endpoint is opened for the console alone, and
+        // listens at no address.
+        let address = self.serve.or(console.as_ref().map(|console| console.address));
+        let endpoint = address.map(|address| {
+            let ca_bundle = store.ca_bundle.clone();
+            self.endpoint.settings(address, ca_bundle, memory_limit, metrics.endpoint.clone())
+        });
         let bucket_name = match &endpoint {
             Some(endpoint) => {
                 endpoint.check()?;
@@ -215,19 +234,40 @@ impl Mount {
             }
             None => None,
         };
-        let settings = self.volume_flags.settings(volume, state, store, self.mount.also.is_empty());
+        let has_page_cache =
+            self.mount.also.is_empty() && self.volume_flags.coherence == Coherence::CloseToOpen;
+        let settings = self.volume_flags.settings(volume, state, store, has_page_cache);
         let opened = OpenVolume::open(volume, state, settings, Some(view_settings), &context).await?;
-        let options = self.fuse_options(volume);
+        let options = self.fuse_options(volume, &opened.metadata);
         let mount = |at: &PathBuf| fuse::mount(Arc::clone(&opened.fs), at, &options, runtime);
         let sessions = mount_points.iter().map(mount).collect::<Result<Vec<_>, _>>()?;
-        let server = match &endpoint {
-            Some(endpoint) => Some(opened.start_endpoint(bucket_name, endpoint, state, &context).await?),
-            None => None,
-        };
+        let (mut server, mut shown) = (None, None);
+        if let Some(endpoint) = &endpoint {
+            let served = opened.open_endpoint(bucket_name.clone(), endpoint, state, &context)?;
+            shown = console.map(|settings| ConsoleParts {
+                settings,
+                endpoint: served.clone(),
+                context: context.clone(),
+            });
+            if self.serve.is_some() {
+                server = Some(opened.start_endpoint(served, bucket_name.as_deref(), endpoint).await?);
+            }
+        }
         if opened.names_only_here {
             warn_of_local_names(volume, state.root(), log.is_none());
         }
-        ServedVolume::start(opened, sessions, server, state, log).await
+        let batches =
+            Batches::new(state.root(), BatchAccess::Mount(Box::new(options)), self.mount.batch_expiry);
+        let shown = (metrics, shown);
+        let served = ServedVolume::start(opened, sessions, server, state, batches, log, shown).await?;
+        if let Some(traces) = self.traces.settings(self.store.settings().ca_bundle) {
+            served.export_traces(traces, &context)?;
+        }
+        if let Some(subtree) = &self.mount.batch {
+            let begun = served.begin_batch(subtree).await;
+            begun.with_context(|| format!("--batch {}", subtree.display()))?;
+        }
+        Ok(served)
     }
 
     /// Refuses to mount a bucket with `--shared` if it is mounted without on this machine, or the reverse.
@@ -253,18 +293,30 @@ impl Mount {
         }
     }
 
-    fn fuse_options(&self, volume: &Volume) -> fuse::MountOptions {
+    fn fuse_options(&self, volume: &Volume, metadata: &Metadata) -> fuse::MountOptions {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let threads = match metadata {
+            Metadata::Disk(_) => processors.clamp(*FUSE_THREADS.start(), *FUSE_THREADS.end()),
+            Metadata::Database(_) => FUSE_THREADS_WITH_DATABASE,
+        };
+        let is_shared_engine = metadata.engine().is_shared();
+        // No kernel cache can be dropped before another machine's call returns: the kernel may hold a lock for a call that waits itself.
+        let is_strict = is_shared_engine && self.volume_flags.coherence == Coherence::Strict;
         fuse::MountOptions {
             source: volume.url(),
+            root: vfs::Ino::ROOT,
             read_only: self.volume_flags.read_only,
             allow_other: self.mount.allow_other,
             no_exec: self.mount.noexec,
             suid: self.mount.allow_suid,
             dev: self.mount.allow_dev,
-            locks: if self.volume_flags.shared { fuse::Locks::Refused } else { fuse::Locks::Kernel },
-            threads: processors.clamp(*FUSE_THREADS.start(), *FUSE_THREADS.end()),
-            is_shared: !self.mount.also.is_empty(),
+            locks: match self.volume_flags.shared {
+                true => fuse::Locks::Refused,
+                false if is_shared_engine => fuse::Locks::FileSystem,
+                false => fuse::Locks::Kernel,
+            },
+            threads,
+            is_shared: !self.mount.also.is_empty() || is_strict,
         }
     }
 }

@@ -1,10 +1,12 @@
 //! `tenon object`: reads and writes objects of a volume, with the same stores and credentials as a mount.
 
 use crate::bucket::Bucket;
+use crate::bucket::stream_upload::{read_stream, store_stream};
 use crate::command::flags::StoreFlags;
 use crate::command::output::print_line;
 use crate::process;
 use crate::process::context::ProcessContext;
+use crate::process::rfc3339::rfc3339_system;
 use crate::volume::Volume;
 use crate::volume::target::{split, split_key};
 use anyhow::{Context, Result};
@@ -15,16 +17,8 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
-use store::{
-    GetOptions, ListEntry, ListRequest, ListedObject, ObjectKey, ObjectMeta, ObjectStore, Pages, Payload,
-    Precondition, PutOptions,
-};
+use store::{Attributes, GetOptions, ListEntry, ListRequest, ListedObject, ObjectMeta, Pages, Precondition};
 
-/// Size of the first parts of an upload that does not fit one request. S3 allows no less than 5 MiB.
-const PART_BYTES: usize = 8 << 20;
-/// Number of parts after which the part size doubles, so that S3's 10,000 parts reach its largest object.
-const PARTS_PER_SIZE: u32 = 1000;
 const PAGE_ENTRIES: usize = 1000;
 
 /// Read and write objects of a volume directly.
@@ -185,16 +179,18 @@ impl Transfer {
     async fn put(self) -> Result<()> {
         let (volume, key) = split_key(&self.target)?;
         let bucket = self.common.open(&volume).await?;
-        let mut from: Box<dyn Read> = match &self.file {
+        let from: Box<dyn Read + Send> = match &self.file {
             Some(path) => {
                 Box::new(File::open(path).with_context(|| format!("cannot read {}", path.display()))?)
             }
-            None => Box::new(io::stdin().lock()),
+            None => Box::new(io::stdin()),
         };
-        let (stored, size_bytes) = store_all(&bucket.store, &key, &mut from).await?;
+        let body = read_stream(from, "cannot read the bytes to store".to_owned());
+        let (stored, size_bytes) =
+            store_stream(bucket.store.as_ref(), &key, Attributes::default(), body).await?;
         if self.common.json {
             print_line(
-                &serde_json::json!({ "key": key.to_string(), "size_bytes": size_bytes, "etag": stored.as_str() })
+                &serde_json::json!({ "key": key.to_string(), "size_bytes": size_bytes, "etag": stored.etag.as_str() })
                     .to_string(),
             )?;
         }
@@ -208,40 +204,8 @@ impl Common {
     }
 }
 
-/// Stores all bytes: in one request if they fit one part, otherwise in parts. Returns the etag and the length in
-/// bytes.
-async fn store_all(
-    store: &Arc<dyn ObjectStore>,
-    key: &ObjectKey,
-    from: &mut dyn Read,
-) -> Result<(store::ETag, u64)> {
-    let first = read_part(from, PART_BYTES)?;
-    if first.len() < PART_BYTES {
-        let size_bytes = first.len() as u64;
-        let stored = store.put(key, Payload::from(first), PutOptions::default()).await?;
-        return Ok((stored.etag, size_bytes));
-    }
-    let upload = store.multipart(key, store::Attributes::default(), store::Tags::default()).await?;
-    let (mut part, mut number, mut size_bytes) = (first, 1, 0);
-    while !part.is_empty() {
-        size_bytes += part.len() as u64;
-        upload.put_part(number, Payload::from(part)).await?;
-        part = read_part(from, PART_BYTES << (number / PARTS_PER_SIZE))?;
-        number += 1;
-    }
-    let stored = upload.complete(Precondition::None).await?;
-    Ok((stored.etag, size_bytes))
-}
-
-fn read_part(from: &mut dyn Read, len: usize) -> Result<Bytes> {
-    let mut part = Vec::new();
-    from.take(len as u64).read_to_end(&mut part).context("cannot read the bytes to store")?;
-    Ok(part.into())
-}
-
 fn describe(meta: &ObjectMeta, json: bool) -> String {
-    let modified = meta.object.last_modified.map(|at| at.to_system_time());
-    let modified = modified.and_then(|at| jiff::Timestamp::try_from(at).ok()).map(|at| at.to_string());
+    let modified = meta.object.last_modified.map(|at| at.to_system_time()).and_then(rfc3339_system);
     if json {
         return serde_json::json!({
             "key": meta.object.key.to_string(),

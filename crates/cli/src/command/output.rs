@@ -6,13 +6,17 @@ use std::cell::RefCell;
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
+/// Interval at which the spinner moves.
 const TICK: Duration = Duration::from_millis(100);
 
 /// The progress of a long operation. The line on a terminal disappears when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Progress {
     bar: Option<ProgressBar>,
+    /// The last line that was printed without a terminal.
     last: RefCell<String>,
+    /// Whether nothing is shown without a terminal.
+    is_silent: bool,
 }
 
 impl Progress {
@@ -23,14 +27,21 @@ impl Progress {
             bar.enable_steady_tick(TICK);
             bar
         });
-        Self { bar, last: RefCell::default() }
+        Self { bar, last: RefCell::default(), is_silent: false }
+    }
+
+    /// Like [`Progress::start`], for commands whose output is of use line by line: shows nothing without a terminal.
+    pub(crate) fn start_on_terminal() -> Self {
+        let mut progress = Self::start();
+        progress.is_silent = progress.bar.is_none();
+        progress
     }
 
     /// Shows the present state. Without a terminal, the same text is not printed twice in a row.
     pub(crate) fn show(&self, text: &str) {
         match &self.bar {
             Some(bar) => bar.set_message(text.to_owned()),
-            None if self.last.borrow().as_str() != text => {
+            None if !self.is_silent && self.last.borrow().as_str() != text => {
                 eprintln!("{text}");
                 text.clone_into(&mut self.last.borrow_mut());
             }

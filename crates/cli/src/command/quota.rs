@@ -70,6 +70,7 @@ impl Quota {
     }
 }
 
+/// Asks the mount that contains a path to change the quota there, if a change is given. Returns the quota; `None` if there is none.
 fn request_quota(path: &Path, change: Option<QuotaChange>) -> Result<Option<Shown>> {
     let (mount, inside) = Registry::of_user().containing(&resolve_parent(path)?)?;
     let mut client = Client::connect(&mount)?;

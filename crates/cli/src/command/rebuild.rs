@@ -35,14 +35,16 @@ pub(crate) struct Rebuild {
 impl Rebuild {
     pub(crate) fn run(self) -> Result<ExitCode> {
         if let Ok(mount) = Registry::of_user().find(&self.volume) {
-            bail!("{} is mounted at {}; unmount it first", self.volume, mount.holder.mount_point.display());
+            bail!("{} is in use: {}", self.volume, mount.holder.describe_use());
         }
         let volume = Volume::parse(&self.volume)?;
         let root = self.access.state_root(&volume);
         let runtime = process::runtime()?;
         if !metadata::exists_in(&root) {
             let (url, root) = (volume.url(), root.display());
-            if runtime.block_on(self.access.open(&volume, true))?.is_by_inode() {
+            let opened = runtime.block_on(self.access.open(&volume, true))?;
+            opened.require_no_database()?;
+            if opened.is_by_inode() {
                 bail!(
                     "the names of {url} are not in {root}, and its objects do not have them: {}",
                     restore_hint(&url)
@@ -83,13 +85,14 @@ impl Rebuild {
     }
 }
 
+/// Returns whether the metadata can be opened, and has no broken invariant.
 async fn is_sound(opened: &UnmountedVolume) -> bool {
     opened.open_metadata().await.is_ok_and(|metadata| {
         meta::invariants::fsck(&*metadata.engine()).is_ok_and(|violations| violations.is_empty())
     })
 }
 
-/// Says how to restore names that no bucket has.
+/// Says how to restore names that the keys of the objects do not have.
 fn restore_hint(url: &str) -> String {
     format!("restore their backup with `tenon restore {url}`")
 }

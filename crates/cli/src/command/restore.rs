@@ -4,9 +4,10 @@ use crate::command::load::empty_state_root;
 use crate::command::output::Progress;
 use crate::command::unmounted::{UnmountedFlags, UnmountedVolume};
 use crate::control::holder::Holder;
-use crate::metadata::{self, Metadata, NewMetadata, rfc3339};
+use crate::metadata::{self, Metadata, NewMetadata};
 use crate::process;
 use crate::process::context::ProcessContext;
+use crate::process::rfc3339::rfc3339;
 use crate::serving::metadata_backup;
 use crate::state::{self, StateDir};
 use crate::volume::Volume;
@@ -103,7 +104,7 @@ impl Restore {
         Ok(())
     }
 
-    /// Restores the records to a new engine.
+    /// Restores the records to a new engine. Fails if the backup is of another volume.
     async fn fill(
         &self,
         volume: &Volume,
@@ -145,7 +146,7 @@ impl Restore {
     }
 }
 
-/// Closes the engine, which a background task may still hold for a moment.
+/// Closes the engine, which a background task may still hold for a moment. Fails if it is not closed in time.
 fn close(metadata: Metadata) -> Result<()> {
     drop(metadata);
     match meta_disk::all_are_closed_within(crate::CLOSE_TIMEOUT) {
@@ -154,7 +155,7 @@ fn close(metadata: Metadata) -> Result<()> {
     }
 }
 
-/// Compares the restored names with the bucket, and prints what could not be kept.
+/// Compares the restored names with the bucket, and prints the differences.
 async fn reconcile(opened: &UnmountedVolume, metadata: &Metadata, root: &Path) -> Result<()> {
     let config = vfs::Config { moves_path: state::moves_path(root), ..opened.config(state::cache_dir(root)) };
     match opened.is_by_inode() {
@@ -163,11 +164,11 @@ async fn reconcile(opened: &UnmountedVolume, metadata: &Metadata, root: &Path) -
     }
 }
 
-/// By inode: gives names to content without one, and lists files whose content is gone.
+/// Gives names to content without one, and lists files whose content is gone, in a volume named by inode.
 async fn reconcile_content(opened: &UnmountedVolume, metadata: &Metadata, config: vfs::Config) -> Result<()> {
     let engine = metadata.engine();
     let engine = engine.as_ref();
-    let audit = Audit::make(engine, opened.store(), opened.record.as_ref(), opened.prefix()).await?;
+    let audit = Audit::make(engine, opened.store(), opened.key_space()).await?;
     for (ino, key) in &audit.missing {
         let names = meta::namespace::read_path(engine, *ino).unwrap_or_default();
         let path: String = names.iter().map(|name| format!("/{name}")).collect();
@@ -181,7 +182,7 @@ async fn reconcile_content(opened: &UnmountedVolume, metadata: &Metadata, config
     Ok(())
 }
 
-/// By path: learns what the bucket shows now, and lists names that it no longer shows.
+/// Learns what the bucket shows now, and lists names that it no longer shows, in a volume named by path.
 async fn reconcile_paths(opened: &UnmountedVolume, metadata: &Metadata, config: vfs::Config) -> Result<()> {
     const CONSUMER: &str = "restore";
     let engine = metadata.engine();

@@ -3,16 +3,20 @@
 use crate::bucket::credentials::StoreSettings;
 use crate::bucket::drives::DrivesOptions;
 use crate::bucket::local_buckets::{self, LocalBuckets};
+use crate::command::flags::console::ConsoleFlags;
 use crate::command::flags::endpoint::EndpointFlags;
 use crate::command::flags::volume::VolumeFlags;
-use crate::command::flags::{LogFlags, StoreFlags};
+use crate::command::flags::{LogFlags, MetricsFlags, StoreFlags};
 use crate::endpoint::{self, EndpointSettings};
 use crate::metadata;
 use crate::process;
 use crate::process::allocator;
 use crate::process::context::ProcessContext;
-use crate::process::logging::LogFile;
+use crate::process::logging::{self, LogFile};
 use crate::process::signals::StopSignals;
+use crate::serving::batches::{BatchAccess, Batches};
+use crate::serving::console::{ConsoleParts, ConsoleSettings};
+use crate::serving::metrics::MetricsSettings;
 use crate::serving::open_volume::{self, OpenVolume};
 use crate::serving::served_buckets::ServedBuckets;
 use crate::serving::served_volume::{self, ServedVolume};
@@ -24,6 +28,7 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 /// Serve a volume by S3, whatever its layout; to mount it as well, use `tenon mount --serve`
 ///
@@ -38,7 +43,11 @@ pub(crate) struct Serve {
     #[command(flatten)]
     endpoint: EndpointFlags,
     #[command(flatten)]
+    console: ConsoleFlags,
+    #[command(flatten)]
     volume_flags: VolumeFlags,
+    #[command(flatten)]
+    metrics: MetricsFlags,
     #[command(flatten)]
     store: StoreFlags,
     #[command(flatten)]
@@ -72,7 +81,7 @@ impl Serve {
         ended.map(|()| ExitCode::SUCCESS)
     }
 
-    /// Serves the volume until the process is stopped. Sets the flag once the state directory holds something to keep.
+    /// Serves the volume until the process is stopped. Sets `is_open` once the state directory holds something to keep.
     async fn serve(
         &self,
         volume: &Volume,
@@ -81,22 +90,42 @@ impl Serve {
         log: Option<LogFile>,
     ) -> Result<()> {
         let context = ProcessContext::system()?;
-        let memory_limit = self.volume_flags.memory_limit;
-        let endpoint = self.endpoint.settings(self.listen, store.ca_bundle.clone(), memory_limit);
+        let console = self.console.settings(&self.endpoint.tls)?;
+        let (memory_limit, metrics) =
+            (self.volume_flags.memory_limit, self.metrics.settings(console.is_some()));
+        let ca_bundle = store.ca_bundle.clone();
+        let endpoint = self.endpoint.settings(self.listen, ca_bundle, memory_limit, metrics.endpoint.clone());
         endpoint.check()?;
         if matches!(volume, Volume::Drive { .. } | Volume::Directories { .. }) {
             let opening = self.drives_options(&store);
+            let shown = (metrics, console);
             return self
-                .serve_buckets(volume, opening, &endpoint, (state, is_open), log.as_ref(), &context)
+                .serve_buckets(volume, opening, (&endpoint, shown), (state, is_open), log.as_ref(), &context)
                 .await;
         }
         let bucket_name = self.endpoint.bucket_name(volume)?;
         let settings = self.volume_flags.settings(volume, state, store, false);
         let opened = OpenVolume::open(volume, state, settings, None, &context).await?;
-        let server = opened.start_endpoint(bucket_name, &endpoint, state, &context).await?;
+        let served = opened.open_endpoint(bucket_name.clone(), &endpoint, state, &context)?;
+        let console = console.map(|settings| ConsoleParts {
+            settings,
+            endpoint: served.clone(),
+            context: context.clone(),
+        });
+        let server = opened.start_endpoint(served, bucket_name.as_deref(), &endpoint).await?;
+        state.name_url(&server.url())?;
         println!("{}", server.url());
         is_open.store(true, Ordering::Relaxed);
-        let served = ServedVolume::start(opened, Vec::new(), Some(server), state, log.as_ref()).await?;
+        let served = ServedVolume::start(
+            opened,
+            Vec::new(),
+            Some(server),
+            state,
+            Batches::new(state.root(), BatchAccess::Refused, Duration::ZERO),
+            log.as_ref(),
+            (metrics, console),
+        )
+        .await?;
         served.run_until_end(self.volume_flags.drain_timeout, log).await
     }
 
@@ -111,23 +140,34 @@ impl Serve {
         &self,
         volume: &Volume,
         opening: DrivesOptions,
-        endpoint: &EndpointSettings,
+        (endpoint, (metrics, console)): (&EndpointSettings, (MetricsSettings, Option<ConsoleSettings>)),
         (state, is_open): (&StateDir, &AtomicBool),
         log: Option<&LogFile>,
         context: &ProcessContext,
     ) -> Result<()> {
         let mut stop = StopSignals::new()?;
+        logging::reopen_on_hangup(log.cloned())?;
         let local = Arc::new(LocalBuckets::open(volume, opening, context).await?);
         // From here on the state directory may hold access keys, so it is kept.
         is_open.store(true, Ordering::Relaxed);
-        let server = endpoint::start(local.buckets(), endpoint, state.root(), context).await?;
-        let about = (volume.url(), server.url(), self.volume_flags.read_only);
-        let control = ServedBuckets::start(local.clone(), about, state.root(), log.map(LogFile::path))?;
+        let served = endpoint::open(local.buckets(), endpoint, state.root(), context)?;
+        let console = console.map(|settings| ConsoleParts {
+            settings,
+            endpoint: served.clone(),
+            context: context.clone(),
+        });
+        let server = endpoint::start(served, endpoint).await?;
+        state.name_url(&server.url())?;
+        let about = (volume.url(), &server, self.volume_flags.read_only);
+        let (log, shown) = (log.map(LogFile::path), (metrics, console));
+        let control = ServedBuckets::start(local.clone(), about, state.root(), log, shown).await?;
         tracing::info!("the buckets of {} are served at {}", volume.url(), server.url());
         println!("{}", server.url());
         stop.wait().await;
         control.mark_ending();
-        server.stop(self.volume_flags.drain_timeout.min(served_volume::REQUESTS_TIMEOUT)).await;
+        let patience = self.volume_flags.drain_timeout.min(served_volume::REQUESTS_TIMEOUT);
+        control.stop_console(patience).await;
+        server.stop(patience).await;
         let closed = local.close().await;
         control.stop().await;
         closed

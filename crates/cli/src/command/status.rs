@@ -1,6 +1,8 @@
 //! `tenon status`: shows the mounts and their state.
 
 use crate::command::units::human_bytes;
+use crate::control::batch_protocol::{BatchInfo, path_text};
+use crate::control::cache_messages::{DiskCacheReport, SharedCacheReport};
 use crate::control::client::Client;
 use crate::control::protocol;
 use crate::state::dead_mounts;
@@ -10,6 +12,9 @@ use clap::Args;
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::Duration;
+
+/// Time before the expiry of a batch from which the list of mounts announces it: a week.
+const EXPIRING_SOON_SECS: u64 = 7 * 86_400;
 
 /// Show mounts, or one mount in detail.
 #[derive(Debug, Args)]
@@ -61,6 +66,7 @@ impl Status {
     }
 }
 
+/// Describes a mount in one line.
 fn summary(status: &protocol::Status) -> String {
     let conflicts = match status.conflicts {
         0 => String::new(),
@@ -70,10 +76,12 @@ fn summary(status: &protocol::Status) -> String {
         Some(backup) if backup.is_late() => ", backup of the metadata is failing",
         _ => "",
     };
+    let metadata = if status.metadata_failure.is_some() { ", the metadata engine has STOPPED" } else { "" };
     let ending = if status.ending { ", ending" } else { "" };
+    let batches: String = status.batches.iter().filter_map(expiring_soon).collect();
     let pending = if status.is_buckets { "buckets".to_owned() } else { status.pending.to_string() };
     format!(
-        "{}  {}  pid {}  {pending}{conflicts}{backup}{ending}  version {}  state {}  log {}",
+        "{}  {}  pid {}  {pending}{conflicts}{backup}{metadata}{batches}{ending}  version {}  state {}  log {}",
         locations(status),
         status.volume,
         status.pid,
@@ -93,6 +101,7 @@ fn locations(status: &protocol::Status) -> String {
     places.join(" and ")
 }
 
+/// Describes a mount in detail, one fact per line.
 fn describe(status: &protocol::Status) -> String {
     let ending = if status.ending { ", ending" } else { "" };
     let process =
@@ -108,6 +117,9 @@ fn describe(status: &protocol::Status) -> String {
         ("log", log(status).to_owned()),
         ("space", space),
     ];
+    let metrics = status.metrics.clone().map(|url| ("metrics", url));
+    let console = status.console.clone().map(|url| ("console", url));
+    let about = about.into_iter().chain(metrics).chain(console);
     if status.is_buckets {
         return format_lines(about);
     }
@@ -117,6 +129,7 @@ fn describe(status: &protocol::Status) -> String {
         ("names", format!("only in {dir}; copy them with `tenon dump {volume} FILE`"))
     });
     let backup = status.backup.as_ref().map(|backup| ("backup", backup_line(backup)));
+    let failure = status.metadata_failure.as_ref().map(|failure| ("metadata", format!("STOPPED: {failure}")));
     let lines = [
         ("open", format!("{} handles", status.open_handles)),
         ("pending", status.pending.to_string()),
@@ -127,12 +140,16 @@ fn describe(status: &protocol::Status) -> String {
         ("store requests", requests(&status.store_requests)),
         ("FUSE requests", requests(&status.fuse_requests)),
     ];
+    let caches = (status.disk_cache.iter().map(|report| ("disk cache", disk_cache(report))))
+        .chain(status.shared_cache.iter().map(|report| ("shared cache", shared_cache(report))));
     let webhooks = status.webhooks.iter().map(|(name, counts)| ("webhook", format!("{name}: {counts}")));
     let lost = (status.events_lost > 0).then(|| ("events lost", status.events_lost.to_string()));
-    let all = mounted.into_iter().chain(about).chain(names).chain(backup).chain(lines);
+    let all = mounted.into_iter().chain(about).chain(failure).chain(names).chain(backup).chain(lines);
     let all = all
+        .chain(caches)
         .chain(webhooks)
         .chain(lost)
+        .chain(status.batches.iter().map(|batch| ("batch", batch_line(batch))))
         .chain(status.views.iter().map(|view| ("view", view_line(view))))
         .chain(status.moves_refused.iter().map(|one| ("not moved", one.clone())))
         .chain(status.event_sources.iter().map(|source| ("events from", source_line(source))));
@@ -141,6 +158,30 @@ fn describe(status: &protocol::Status) -> String {
 
 fn format_lines<'t>(lines: impl IntoIterator<Item = (&'t str, String)>) -> String {
     lines.into_iter().map(|(title, text)| format!("{title:<16}{text}\n")).collect()
+}
+
+/// Describes an open or expired batch.
+fn batch_line(batch: &BatchInfo) -> String {
+    let (id, path) = (&batch.id, path_text(batch.path.as_deref()));
+    let changes = format!("{} changes", batch.ops);
+    let last = batch.last_change.as_ref().map(|at| format!(", the last at {at}")).unwrap_or_default();
+    if let Some(at) = &batch.expired {
+        return format!("{id} {path}: expired at {at}; {changes} were dropped{last}");
+    }
+    let expiry = match (&batch.expires, batch.expires_in_secs) {
+        (Some(at), Some(secs)) => format!("; expires at {at}, in {}", uptime(secs)),
+        _ => String::new(),
+    };
+    format!("{id} {path}: {}, {changes}{last}{expiry}", batch.state)
+}
+
+/// Says that a batch has expired or expires within a few days; `None` for others.
+fn expiring_soon(batch: &BatchInfo) -> Option<String> {
+    if batch.expired.is_some() {
+        return Some(format!(", batch {} has EXPIRED", batch.id));
+    }
+    let secs = batch.expires_in_secs.filter(|secs| *secs < EXPIRING_SOON_SECS)?;
+    Some(format!(", batch {} EXPIRES in {}", batch.id, uptime(secs)))
 }
 
 /// Describes the backup of the metadata.
@@ -201,17 +242,18 @@ fn listing(lister: Option<&protocol::Lister>) -> String {
     format!("{at}; last full round {round}; {} requests, {} changes found", lister.requests, lister.changes)
 }
 
-fn uptime(secs: u64) -> String {
+/// Formats a duration, such as the age of a backup, for readers.
+pub(crate) fn uptime(secs: u64) -> String {
     indicatif::HumanDuration(Duration::from_secs(secs)).to_string()
 }
 
 fn memory(status: &protocol::Status) -> String {
     let views = match status.views_bytes {
         0 => String::new(),
-        bytes => format!(", and {} views, which have no limit", human_bytes(bytes)),
+        bytes => format!(", {} views", human_bytes(bytes)),
     };
     format!(
-        "{} reading, {} writing, {} metadata, of {}{views}; {} inodes in the kernel",
+        "{} reading, {} writing, {} metadata{views}, of {}; {} inodes in the kernel",
         human_bytes(status.read_bytes),
         human_bytes(status.pending.write_bytes),
         human_bytes(status.metadata_bytes),
@@ -220,6 +262,39 @@ fn memory(status: &protocol::Status) -> String {
     )
 }
 
+fn disk_cache(report: &DiskCacheReport) -> String {
+    let damaged = match report.damaged {
+        0 => String::new(),
+        damaged => format!(", {damaged} damaged files deleted"),
+    };
+    let failures = match report.failures {
+        0 => String::new(),
+        failures => format!(", {failures} calls of its disk FAILED"),
+    };
+    format!(
+        "{} of {}; {} read from it, {} stored, {} evicted{damaged}{failures}",
+        human_bytes(report.used_bytes),
+        human_bytes(report.limit_bytes),
+        human_bytes(report.hit_bytes),
+        human_bytes(report.stored_bytes),
+        human_bytes(report.evicted_bytes)
+    )
+}
+
+fn shared_cache(report: &SharedCacheReport) -> String {
+    let failures = match report.failures + report.damaged {
+        0 => String::new(),
+        failures => format!(", {failures} requests FAILED"),
+    };
+    format!(
+        "{} read from it, {} segments were not there, {} stored{failures}",
+        human_bytes(report.hit_bytes),
+        report.missed,
+        human_bytes(report.stored_bytes)
+    )
+}
+
+/// Formats the numbers of requests by kind. Leaves out kinds without requests.
 fn requests(counts: &BTreeMap<String, u64>) -> String {
     let seen = counts.iter().filter(|(_, count)| **count > 0);
     let shown: Vec<String> = seen.map(|(name, count)| format!("{name} {count}")).collect();

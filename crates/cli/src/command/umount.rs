@@ -54,6 +54,7 @@ impl Umount {
         Ok(ExitCode::SUCCESS)
     }
 
+    /// Asks the daemon to store pending changes and unmount. Waits for its end if it was the last mount point.
     fn request_unmount(&self, mount: &LiveMount, mount_point: &Path) -> Result<()> {
         let mut client = Client::connect(mount)?;
         let progress = Progress::start();
@@ -65,7 +66,7 @@ impl Umount {
         match client.ask(&request, |pending| progress.show(&pending.to_string()))? {
             Answer::Unmounted { goes_on: true, .. } => Ok(()),
             Answer::Unmounted { backlog_changes, .. } => {
-                client.wait_for_close();
+                client.wait_for_close(|what| progress.show(what));
                 wait_until_free(&mount.state)?;
                 if backlog_changes > 0 {
                     eprintln!(
@@ -79,8 +80,8 @@ impl Umount {
         }
     }
 
-    /// Unmounts a directory whose daemon died, or cannot be seen from here. In both cases everything that it
-    /// acknowledged is stored.
+    /// Unmounts a directory whose daemon died, or is not registered where this process looks. In both cases nothing is lost that close or
+    /// fsync acknowledged.
     fn unmount_without_daemon(&self, mount_point: &Path) -> Result<()> {
         let is_dead = fuse::is_dead(mount_point);
         let unmounted =
@@ -89,7 +90,8 @@ impl Umount {
             Ok(()) if is_dead => {
                 eprintln!("tenon: the mount at {} was dead; unmounted it", mount_point.display())
             }
-            Ok(()) => {}
+            // The daemon unmounted before it died.
+            Ok(()) | Err(fuse::UnmountError::NotMounted(_)) => {}
             Err(fuse::UnmountError::Busy(_)) => return Err(busy(mount_point)),
             Err(error) => return Err(error.into()),
         }
@@ -108,6 +110,7 @@ fn is_dying(pid: u32) -> bool {
     })
 }
 
+/// Returns whether a process exists and is no zombie.
 fn is_running(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     // The state comes after the name, which may contain any character.
@@ -129,7 +132,8 @@ fn wait_for_ending(mount_point: &Path) -> Result<bool> {
     let Ok(mut client) = Client::connect(&mount) else { return Ok(false) };
     match client.status() {
         Ok(status) if status.ending => {
-            client.wait_for_close();
+            let progress = Progress::start();
+            client.wait_for_close(|what| progress.show(what));
             wait_until_free(&mount.state).map(|()| true)
         }
         _ => Ok(false),

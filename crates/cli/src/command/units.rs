@@ -39,7 +39,7 @@ pub(crate) fn bandwidth_bytes(text: &str) -> Result<u64, String> {
     }
 }
 
-/// Parses a duration, like `5`, `5s`, `500ms`, `1.5m` or `2h`; a bare number is seconds.
+/// Parses a duration, like `5`, `5s`, `500ms`, `1.5m`, `2h` or `30d`; a bare number is seconds.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let (number, unit) = split(text);
     let seconds = match unit {
@@ -47,6 +47,7 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         "ms" => 0.001,
         "m" | "min" => 60.0,
         "h" => 3600.0,
+        "d" => 86_400.0,
         _ => return Err(format!("'{text}' is not a duration; write it like 5s, 500ms or 2m")),
     };
     number
@@ -86,6 +87,7 @@ pub(crate) fn human_bytes(bytes: u64) -> String {
     indicatif::HumanBytes(bytes).to_string()
 }
 
+/// Splits a text into its number and its unit.
 fn split(text: &str) -> (&str, &str) {
     let at = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
     (text[..at].trim(), text[at..].trim())

@@ -3,17 +3,19 @@
 use crate::bucket::Bucket;
 use crate::bucket::credentials::StoreSettings;
 use crate::command::flags::StoreFlags;
-use crate::metadata::{self, Metadata};
+use crate::metadata::{self, Metadata, Use};
 use crate::process::context::ProcessContext;
+use crate::state;
 use crate::volume::Volume;
 use anyhow::{Result, anyhow, bail};
 use clap::Args;
+use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
 use store::ObjectStore;
 use vfs::{Naming, VolumeRecord};
 
-/// Memory limit of the metadata engine, in bytes.
+/// Memory limit of the metadata engine and of the file system that a command opens, in bytes.
 pub(crate) const MEMORY_BYTES: u64 = 256 << 20;
 
 /// Flags for opening a volume that is not mounted.
@@ -52,7 +54,7 @@ impl UnmountedFlags {
         self.with_bucket(volume, bucket, context).await
     }
 
-    /// Like [`UnmountedFlags::open`], with a bucket that is open already.
+    /// Reads the volume's record in a bucket that is open already, and returns both as [`UnmountedFlags::open`] does.
     pub(crate) async fn with_bucket(
         &self,
         volume: &Volume,
@@ -66,9 +68,27 @@ impl UnmountedFlags {
 }
 
 impl UnmountedVolume {
+    /// Returns the URL of the database that has the metadata, if one has it.
+    fn database(&self) -> Option<&str> {
+        self.record.as_ref()?.database.as_deref()
+    }
+
+    /// Returns whether there is metadata: in a database, or in the state directory because a process of this machine has
+    /// mounted the volume.
+    pub(crate) fn has_metadata(&self) -> bool {
+        self.database().is_some() || metadata::exists_in(&self.state_root)
+    }
+
+    /// Makes the state directory if it is missing, and locks it for this command. Also a volume in a database needs it: the
+    /// database knows this machine by a name in it.
+    pub(crate) fn lock_state(&self) -> Result<File> {
+        state::create_private_dir(&self.state_root)?;
+        state::lock_for_command(&self.state_root, &self.volume)
+    }
+
     /// Fails if the metadata is in a database, for commands that make metadata in a state directory.
     pub(crate) fn require_no_database(&self) -> Result<()> {
-        match self.record.as_ref().and_then(|record| record.database.as_ref()) {
+        match self.database() {
             None => Ok(()),
             Some(url) => bail!(
                 "the metadata of {} is in the database {url}, not in a state directory",
@@ -91,6 +111,12 @@ impl UnmountedVolume {
         self.volume.prefix().as_bytes()
     }
 
+    /// Returns what determines the keys of the volume.
+    pub(crate) fn key_space(&self) -> vfs::KeySpace<'_> {
+        let (record, joins_buckets) = (self.record.as_ref(), self.volume.is_buckets());
+        vfs::KeySpace { prefix: self.prefix(), record, joins_buckets }
+    }
+
     /// Returns the id by which a state directory knows the volume.
     pub(crate) fn id(&self) -> Result<String> {
         metadata::owner_id(&self.volume, self.record.as_ref())
@@ -99,13 +125,14 @@ impl UnmountedVolume {
     /// Opens the metadata in the state directory, which the caller must have locked.
     pub(crate) async fn open_metadata(&self) -> Result<Metadata> {
         let (record, root) = (self.record.as_ref(), &self.state_root);
-        metadata::open(&self.volume, record, self.store(), root, None, MEMORY_BYTES).await
+        metadata::open(&self.volume, record, self.store(), root, None, MEMORY_BYTES, Use::Command).await
     }
 
     /// Returns settings of a file system in which the user of this process owns what has no owner.
     pub(crate) fn config(&self, cache_dir: PathBuf) -> vfs::Config {
         vfs::Config {
             prefix: self.prefix().to_vec(),
+            joins_buckets: self.volume.is_buckets(),
             uid: rustix::process::getuid().as_raw(),
             gid: rustix::process::getgid().as_raw(),
             ..vfs::Config::new(cache_dir)

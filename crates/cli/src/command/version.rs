@@ -1,4 +1,4 @@
-//! `tenon version`.
+//! `tenon version`: prints the version of the program.
 
 use anyhow::Result;
 use clap::Args;

@@ -4,11 +4,14 @@ use super::holder::LiveMount;
 use super::protocol::{Answer, Pending, Request, Status};
 use super::socket;
 use anyhow::{Context, Result, anyhow, bail};
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-/// A connection to the daemon of one mount.
+/// Time after which [`Client::wait_for_close`] says what it may be waiting for.
+const LONG_WAIT: Duration = Duration::from_secs(5);
+
+/// A connection to the process that mounts or serves one volume.
 #[derive(Debug)]
 pub(crate) struct Client {
     stream: BufReader<UnixStream>,
@@ -20,12 +23,13 @@ impl Client {
     pub(crate) fn connect(mount: &LiveMount) -> Result<Self> {
         let pid = mount.holder.pid;
         let stream = socket::connect(&mount.state).with_context(|| {
-            format!("cannot reach process {pid}, which mounts {}", mount.holder.mount_point.display())
+            let at = mount.holder.mount_point.display();
+            format!("cannot reach process {pid}, which mounts or serves a volume at {at}")
         })?;
         Ok(Self { stream: BufReader::new(stream), pid })
     }
 
-    /// Sets a timeout for each answer from now on.
+    /// Sets a timeout for each answer from now on. An answer that does not come in time is an error.
     pub(crate) fn with_timeout(self, patience: Duration) -> Result<Self> {
         self.stream.get_ref().set_read_timeout(Some(patience)).context("cannot set a timeout")?;
         Ok(self)
@@ -54,8 +58,8 @@ impl Client {
         }
     }
 
-    /// Like `ask`, for requests with progress messages of their own. Returns the first answer for which `progress`
-    /// returns false.
+    /// Sends a request that has progress messages of its own. Returns the first answer for which `progress` returns
+    /// false.
     pub(crate) fn request_with_progress(
         &mut self,
         request: &Request,
@@ -71,9 +75,43 @@ impl Client {
         }
     }
 
-    /// Waits until the daemon closes the connection, at its end. It still has its state directory then.
-    pub(crate) fn wait_for_close(mut self) {
-        let _ = self.stream.read_to_end(&mut Vec::new());
+    /// Returns another handle of the connection. Its shutdown ends [`Client::observe`].
+    pub(crate) fn stream(&self) -> Result<UnixStream> {
+        self.stream.get_ref().try_clone().context("cannot use the connection")
+    }
+
+    /// Sends a request that has answers for a while. Passes them to `on_answer` until this returns false or the connection ends.
+    pub(crate) fn observe(
+        &mut self,
+        request: &Request,
+        mut on_answer: impl FnMut(Answer) -> Result<bool>,
+    ) -> Result<()> {
+        let mut answer = self.ask(request, |_| {})?;
+        while on_answer(answer)? {
+            let mut line = String::new();
+            if self.stream.read_line(&mut line).with_context(|| self.lost_message())? == 0
+                || !line.ends_with('\n')
+            {
+                return Ok(());
+            }
+            answer = self.parse(&line)?;
+        }
+        Ok(())
+    }
+
+    /// Waits until the daemon closes the connection, at its end. The daemon still has its state directory locked then. Calls `while_waiting` with what
+    /// the wait may be for, if it takes long.
+    pub(crate) fn wait_for_close(mut self, while_waiting: impl Fn(&str)) {
+        let _ = self.stream.get_ref().set_read_timeout(Some(LONG_WAIT));
+        while let Err(error) = self.stream.read_to_end(&mut Vec::new()) {
+            if !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) {
+                return;
+            }
+            while_waiting(&format!(
+                "waiting for process {} to end: programs still use the mount, or another mount namespace (a container's) has a copy of it",
+                self.pid
+            ));
+        }
     }
 
     /// Returns the error for an answer that does not fit the request.
@@ -84,15 +122,18 @@ impl Client {
         )
     }
 
+    /// Waits for the next message. The end of the connection is an error.
     fn receive(&mut self) -> Result<Answer> {
         let mut line = String::new();
         let read = self.stream.read_line(&mut line).with_context(|| self.lost_message())?;
         if read == 0 {
-            return Err(
-                anyhow!(std::io::Error::from(std::io::ErrorKind::UnexpectedEof)).context(self.lost_message())
-            );
+            return Err(anyhow!(std::io::Error::from(ErrorKind::UnexpectedEof)).context(self.lost_message()));
         }
-        serde_json::from_str(&line).with_context(|| {
+        self.parse(&line)
+    }
+
+    fn parse(&self, line: &str) -> Result<Answer> {
+        serde_json::from_str(line).with_context(|| {
             format!(
                 "process {} gave an answer that cannot be understood; is it another version of Tenon?",
                 self.pid
@@ -100,7 +141,8 @@ impl Client {
         })
     }
 
+    /// Returns the context of an error of the connection.
     fn lost_message(&self) -> String {
-        format!("process {} ended before it answered; its log may say why", self.pid)
+        format!("process {} ended before it answered, or takes too long; its log may say why", self.pid)
     }
 }

@@ -46,9 +46,23 @@ impl Holder {
         self.mount_point.to_string_lossy().starts_with("http")
     }
 
-    /// Returns whether buckets without files are served, which only S3 clients can access.
+    /// Returns whether buckets without a namespace of files are served, which only S3 clients can access.
     pub(crate) fn serves_buckets(&self) -> bool {
         self.is_served() && (self.volume.starts_with("drive://") || self.volume.starts_with("dirs://"))
+    }
+
+    /// Says what the process does with the volume, and how to end that.
+    pub(crate) fn describe_use(&self) -> String {
+        let (pid, volume, at) = (self.pid, &self.volume, self.mount_point.display());
+        if self.is_served() {
+            return format!("process {pid} serves {volume} at {at}; stop it first (`kill {pid}`)");
+        }
+        if self.is_command() {
+            return format!("process {pid} works on {volume}; try again when it has ended");
+        }
+        let places: Vec<String> = self.mount_points().map(|path| path.display().to_string()).collect();
+        let umounts: Vec<String> = places.iter().map(|place| format!("`tenon umount {place}`")).collect();
+        format!("process {pid} mounts {volume} at {}; {} first", places.join(" and "), umounts.join(" and "))
     }
 
     /// Returns whether this exact path is a mount point.
@@ -70,7 +84,7 @@ impl Holder {
         })
     }
 
-    /// Returns the holder of a state directory, if its control socket accepts a connection.
+    /// Returns the holder of a state directory; `None` if its control socket does not accept a connection.
     pub(crate) fn answering(state_root: &Path) -> Option<Self> {
         socket::connect(state_root).ok()?;
         Self::read(state_root).ok()

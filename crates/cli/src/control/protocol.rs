@@ -1,6 +1,13 @@
 //! Messages of the control socket. Fields are added, never changed.
 
+use super::batch_protocol::{BatchAnswer, BatchInfo, BatchRequest};
+use super::cache_messages::{DiskCacheReport, SharedCacheReport, WarmUp};
+pub(crate) use super::conflict_messages::{Conflict, Side};
+pub(crate) use super::drive_messages::{Rebuild, Scrubbed};
 use super::event_reports::{FeedReport, HintReport};
+use super::live_messages::{Activity, TraceBatch, TraceFilter};
+use super::profile_row::ProfileRow;
+use crate::process::rfc3339::rfc3339;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -31,12 +38,35 @@ pub(crate) enum Request {
         /// The object's key, its bytes in hexadecimal.
         key_hex: String,
     },
+    /// Fill the disk cache with the files at and below a path.
+    WarmUp {
+        /// The path from the mount's root, as in `Locate`.
+        path_hex: String,
+    },
     /// Return a directory's quota.
     Quota {
         /// The path from the mount's root, as in `Locate`.
         path_hex: String,
         /// The change to make first, if any.
         change: Option<QuotaChange>,
+    },
+    /// Return the samples of all metrics.
+    Metrics {
+        /// How long to measure the times of the kernel's requests from now on, in seconds.
+        #[serde(default)]
+        measure_secs: u64,
+    },
+    /// Record the operations of programs by process.
+    Profile {
+        /// How long to record, in seconds.
+        secs: u64,
+    },
+    /// Report operations until the client disconnects.
+    Trace(TraceFilter),
+    /// Report the activity of each interval until the client disconnects.
+    Activity {
+        /// Length of an interval in milliseconds.
+        interval_ms: u64,
     },
     /// Check the invariants of the metadata in use.
     Check,
@@ -61,6 +91,8 @@ pub(crate) enum Request {
         /// Bytes to read per second at most; none means no limit.
         bytes_per_sec: Option<u64>,
     },
+    /// Begin, end, list or discard batches.
+    Batch(BatchRequest),
     /// List the unresolved conflicts.
     Conflicts,
     /// Resolve a conflict.
@@ -72,7 +104,15 @@ pub(crate) enum Request {
     },
 }
 
-/// A message of the daemon. A request is answered by any number of progress messages and one other message.
+impl Request {
+    /// Returns whether the request observes the process for a while. Such requests end when the client disconnects.
+    pub(crate) fn is_observing(&self) -> bool {
+        matches!(self, Self::Profile { .. } | Self::Trace(_) | Self::Activity { .. })
+    }
+}
+
+/// A message of the daemon. A request is answered by any number of progress messages and one other message; `Trace` and `Activity` are
+/// answered again and again, until the client disconnects.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "answer", rename_all = "kebab-case")]
 pub(crate) enum Answer {
@@ -99,11 +139,29 @@ pub(crate) enum Answer {
         /// Path from the mount's root, lossy where it is not text; none if no file has the object.
         path: Option<String>,
     },
+    /// Progress of `WarmUp`.
+    WarmingUp(WarmUp),
+    /// Answer to `WarmUp`.
+    WarmedUp(WarmUp),
     /// Answer to `Quota`: the quota as it is now; none if the directory has none of its own.
     Quota {
         /// Limits and usage.
         quota: Option<Quota>,
     },
+    /// Answer to `Metrics`.
+    Metrics {
+        /// Values by the names of samples with their labels, as in the text for monitoring systems.
+        samples: BTreeMap<String, f64>,
+    },
+    /// Answer to `Profile`.
+    Profile {
+        /// Operations by process, the longest total time first for each mount point.
+        rows: Vec<ProfileRow>,
+    },
+    /// Answers to `Trace`.
+    Traced(TraceBatch),
+    /// Answers to `Activity`.
+    Activity(Activity),
     /// Answer to `Check`: violated invariants, one line each.
     Checked {
         /// Empty when all invariants hold.
@@ -113,6 +171,12 @@ pub(crate) enum Answer {
     Collected {
         /// Keys of content that no file refers to, escaped where they are not text.
         keys: Vec<String>,
+        /// The packs that were rewritten before.
+        #[serde(default)]
+        packs: RewrittenPacks,
+        /// Whether a batch is open. Then content that files used is kept.
+        #[serde(default)]
+        is_batch_open: bool,
     },
     /// Answer to `Dump`.
     Dumped {
@@ -124,6 +188,8 @@ pub(crate) enum Answer {
         /// Paths of the files, lossy where they are not text.
         paths: Vec<String>,
     },
+    /// Answer to `Batch`.
+    Batch(BatchAnswer),
     /// Progress of `Scrub`.
     Scrubbing {
         /// Objects read so far.
@@ -160,41 +226,6 @@ pub(crate) enum Answer {
         /// The reason, in one line.
         reason: String,
     },
-}
-
-/// A device to rebuild as a member of an array.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Rebuild {
-    /// Devices of the array, as the user named them. At least one must be a member.
-    pub(crate) devices: Vec<String>,
-    /// The new device: an absolute path, its bytes in hexadecimal.
-    pub(crate) device_hex: String,
-    /// Whether to rebuild even if the device is not empty.
-    pub(crate) force: bool,
-    /// Whether to leave out the preceding scrub.
-    pub(crate) no_scrub: bool,
-    /// Bytes to read per second at most; none means no limit.
-    pub(crate) bytes_per_sec: Option<u64>,
-}
-
-/// The outcome of the scrub of a drive.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub(crate) struct Scrubbed {
-    /// Objects read.
-    pub(crate) objects: u64,
-    /// Length of these objects in bytes.
-    pub(crate) bytes: u64,
-    /// Blocks of devices that were rewritten.
-    pub(crate) mended: u64,
-    /// Damage that could not be repaired, one line each.
-    pub(crate) damaged: Vec<String>,
-}
-
-impl From<drive::Scrubbed> for Scrubbed {
-    fn from(scrubbed: drive::Scrubbed) -> Self {
-        let drive::Scrubbed { objects, bytes, repaired, damaged } = scrubbed;
-        Self { objects, bytes, mended: repaired, damaged }
-    }
 }
 
 /// A change of a quota.
@@ -247,60 +278,15 @@ impl From<Keep> for vfs::Keep {
     }
 }
 
-/// An unresolved conflict.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Conflict {
-    /// Id of the conflict.
-    pub(crate) id: String,
-    /// The file's path, lossy where it is not text.
-    pub(crate) path: String,
-    /// The key that both sides claim, escaped where it is not text.
-    pub(crate) key: String,
-    /// Time when the conflict was found (RFC 3339).
-    pub(crate) at: String,
-    /// Policy that was applied.
-    pub(crate) policy: String,
-    /// Location of the file's bytes.
-    pub(crate) file: Option<Side>,
-    /// Location of the bucket's bytes; none if the object was deleted.
-    pub(crate) bucket: Option<Side>,
-    /// Whether all bytes of the file are there.
-    pub(crate) complete: bool,
-    /// Whether the path refuses writes.
-    pub(crate) blocks: bool,
-}
-
-/// Location of one side's bytes.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Side {
-    /// The object's key, escaped where it is not text.
-    pub(crate) key: String,
-    /// Etag of the object when it was stored.
-    pub(crate) etag: String,
-}
-
-impl Conflict {
-    /// Returns whether the file that was written here has the name.
-    pub(crate) fn is_file_named(&self) -> bool {
-        self.file.as_ref().map_or(self.complete, |side| side.key == self.key)
-    }
-}
-
-impl From<&vfs::Conflict> for Conflict {
-    fn from(conflict: &vfs::Conflict) -> Self {
-        let side = |side: &vfs::Side| Side { key: side.key.to_string(), etag: side.etag.to_string() };
-        Self {
-            id: conflict.id.clone(),
-            path: String::from_utf8_lossy(&conflict.path).into_owned(),
-            key: conflict.key.to_string(),
-            at: rfc3339(conflict.at),
-            policy: conflict.policy.to_string(),
-            file: conflict.file.as_ref().map(side),
-            bucket: conflict.bucket.as_ref().map(side),
-            complete: conflict.is_complete,
-            blocks: conflict.blocks(),
-        }
-    }
+/// Packs of which files used less than half, and that are rewritten by a garbage collection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub(crate) struct RewrittenPacks {
+    /// Number of packs.
+    pub(crate) count: u64,
+    /// Their length, in bytes.
+    pub(crate) size_bytes: u64,
+    /// The bytes of them that files use.
+    pub(crate) used_bytes: u64,
 }
 
 /// Changes that are not in the store yet.
@@ -390,6 +376,12 @@ pub(crate) struct Status {
     /// Whether the process is ending: it stores pending changes, and the volume can no longer be reached through it.
     #[serde(default)]
     pub(crate) ending: bool,
+    /// URL of the metrics, if they are served.
+    #[serde(default)]
+    pub(crate) metrics: Option<String>,
+    /// URL of the console, if it is served.
+    #[serde(default)]
+    pub(crate) console: Option<String>,
     /// State directory.
     #[serde(default)]
     pub(crate) state_dir: String,
@@ -426,8 +418,17 @@ pub(crate) struct Status {
     pub(crate) move_failure: Option<String>,
     /// Bytes of file data cached for reading.
     pub(crate) read_bytes: u64,
+    /// Figures of the disk cache; none if there is none.
+    #[serde(default)]
+    pub(crate) disk_cache: Option<DiskCacheReport>,
+    /// Figures of the shared cache; none if there is none.
+    #[serde(default)]
+    pub(crate) shared_cache: Option<SharedCacheReport>,
     /// Bytes of metadata in memory.
     pub(crate) metadata_bytes: u64,
+    /// Failure after which the metadata engine refuses all changes until the volume is mounted again.
+    #[serde(default)]
+    pub(crate) metadata_failure: Option<String>,
     /// Approximate memory for the views' knowledge of objects, in bytes. It is part of the memory limit.
     #[serde(default)]
     pub(crate) views_bytes: u64,
@@ -460,6 +461,9 @@ pub(crate) struct Status {
     /// Objects in renamed directories of views that the store refuses to move, each with the reason.
     #[serde(default)]
     pub(crate) moves_refused: Vec<String>,
+    /// Batches that are open, or have expired and are not forgotten.
+    #[serde(default)]
+    pub(crate) batches: Vec<BatchInfo>,
     /// State of the event sources.
     #[serde(default)]
     pub(crate) event_sources: Vec<EventSource>,
@@ -481,7 +485,7 @@ pub(crate) struct BackupReport {
 }
 
 impl BackupReport {
-    /// Returns whether the backup is older than it should be.
+    /// Returns whether the last pass failed, or the backup is older than it should be.
     pub(crate) fn is_late(&self) -> bool {
         self.failure.is_some() || self.age_secs.is_some_and(|age| age > 2 * self.interval_secs + 1)
     }
@@ -591,6 +595,7 @@ pub(crate) struct Lister {
 }
 
 impl Lister {
+    /// Returns the state of the lister; `None` if it is off.
     pub(crate) fn of(status: &vfs::ListerStatus) -> Option<Self> {
         Some(Self {
             every_ms: u64::try_from(status.every?.as_millis()).unwrap_or(u64::MAX),
@@ -637,16 +642,6 @@ impl Pending {
     pub(crate) fn is_empty(self) -> bool {
         self.dirty_files == 0 && self.exports == 0 && self.renames == 0 && self.backlog_changes == 0
     }
-}
-
-/// Decodes bytes that [`store::hex`] encoded.
-pub(crate) fn from_hex(text: &str) -> Option<Vec<u8>> {
-    let digits = text.as_bytes().chunks(2);
-    digits.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()).collect()
-}
-
-fn rfc3339(at: store::Timestamp) -> String {
-    jiff::Timestamp::from_second(at.secs()).unwrap_or_default().to_string()
 }
 
 #[cfg(test)]

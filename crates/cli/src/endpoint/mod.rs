@@ -1,12 +1,15 @@
-//! The S3 endpoint of a volume: its buckets, users, certificate and limits.
+//! The S3 endpoint of a volume or of buckets: its users, certificate, webhooks, access log and limits.
 
 pub(crate) mod access_log;
+pub(crate) mod meter;
 pub(crate) mod tls;
 pub(crate) mod users;
+pub(crate) mod volume_endpoint;
 pub(crate) mod watched_files;
 pub(crate) mod webhooks;
 
 use crate::endpoint::access_log::AccessLogSettings;
+use crate::endpoint::meter::EndpointMeter;
 use crate::endpoint::tls::TlsFiles;
 use crate::endpoint::webhooks::WebhookSettings;
 use crate::process::context::ProcessContext;
@@ -28,6 +31,7 @@ const REGION: &str = "us-east-1";
 /// Settings of an endpoint.
 #[derive(Debug, Clone)]
 pub(crate) struct EndpointSettings {
+    /// Address to listen at, unless the endpoint is opened for the console alone.
     pub(crate) address: SocketAddr,
     /// File of users; `None` for the default user of the volume.
     pub(crate) users: Option<PathBuf>,
@@ -37,11 +41,13 @@ pub(crate) struct EndpointSettings {
     pub(crate) domains: Vec<String>,
     /// Whether the MD5 of every object that a single request stores is computed.
     pub(crate) md5: bool,
-    /// Whether everything stored is encrypted at rest.
+    /// Whether the user declares that everything stored is encrypted at rest.
     pub(crate) encrypted_at_rest: bool,
     /// Maximum number of concurrent requests.
     pub(crate) requests_max: usize,
     pub(crate) access_log: Option<AccessLogSettings>,
+    /// Meter of finished requests; `None` saves its cost.
+    pub(crate) meter: Option<Arc<EndpointMeter>>,
     pub(crate) webhooks: WebhookSettings,
     /// Memory limit of the process, in bytes.
     pub(crate) memory_limit_bytes: u64,
@@ -64,21 +70,14 @@ pub(crate) fn buckets_of_volume(fs: &Arc<Filesystem>, name: Option<String>) -> A
     }
 }
 
-/// Starts an endpoint for some buckets. The default user and events that were not accepted are kept in `state_root`.
-pub(crate) async fn start(
+/// Opens an endpoint for some buckets. The default user and events that were not accepted are kept in `state_root`.
+pub(crate) fn open(
     buckets: Arc<dyn Buckets>,
     settings: &EndpointSettings,
     state_root: &Path,
     context: &ProcessContext,
-) -> Result<Server> {
-    let address = settings.address;
+) -> Result<Endpoint> {
     let users = users::load(settings.users.as_deref(), state_root, context)?;
-    let tls = settings.tls.as_ref().map(TlsFiles::load).transpose()?;
-    if tls.is_none() && !address.ip().is_loopback() {
-        tracing::warn!(
-            "{address} is served by plain http: others on the network can read objects and replay requests; give a certificate with --tls-cert and --tls-key"
-        );
-    }
     let options = EndpointOptions {
         users,
         region: REGION.to_owned(),
@@ -89,8 +88,20 @@ pub(crate) async fn start(
     };
     let endpoint = Endpoint::new(buckets, options, context.clock.clone(), context.entropy.clone());
     let mut endpoint = endpoint.map_err(|error| anyhow!("--domain: {error}"))?;
-    if let Some(log) = &settings.access_log {
-        endpoint = endpoint.with_access_log(access_log::open(log)?);
+    if let Some(log) = access_log::open(settings.access_log.as_ref(), settings.meter.as_ref())? {
+        endpoint = endpoint.with_access_log(log);
+    }
+    Ok(endpoint)
+}
+
+/// Starts to serve an endpoint at the address of its settings.
+pub(crate) async fn start(endpoint: Endpoint, settings: &EndpointSettings) -> Result<Server> {
+    let address = settings.address;
+    let tls = settings.tls.as_ref().map(TlsFiles::load).transpose()?;
+    if tls.is_none() && !address.ip().is_loopback() {
+        tracing::warn!(
+            "{address} is served by plain http: others on the network can read objects and replay requests; give a certificate with --tls-cert and --tls-key"
+        );
     }
     Ok(Server::start(endpoint, address, limits(settings), tls).await?)
 }

@@ -53,7 +53,7 @@ impl TlsFiles {
         let mode = std::fs::metadata(key).with_context(|| about(key))?.mode();
         if mode & 0o007 != 0 {
             bail!(
-                "{} is a private key but all users can read it; run `chmod o= {}`",
+                "{} is a private key, but its permissions allow access to all users; run `chmod o= {}`",
                 key.display(),
                 key.display()
             );
@@ -78,6 +78,7 @@ impl Certificate {
         self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Takes over changed files. If they are unusable, the certificate in force stays.
     fn reload(&self, files: &TlsFiles, provider: &CryptoProvider) {
         match files.read(provider) {
             Ok(read) => {

@@ -26,6 +26,7 @@ pub(crate) fn load(file: Option<&Path>, state_root: &Path, context: &ProcessCont
     Ok(users)
 }
 
+/// Takes over a changed file of users. If it is unusable, the users stay as they are.
 fn reload(path: &Path, users: &Users) {
     let replaced =
         read(path).and_then(|read| users.replace(read).with_context(|| path.display().to_string()));

@@ -12,6 +12,7 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Files and their state when they were last read, valid or not.
 pub(crate) struct WatchedFiles {
     paths: Vec<PathBuf>,
+    /// State of each file; `None` for one that cannot be read.
     stamps: Vec<Option<Stamp>>,
 }
 
@@ -65,6 +66,7 @@ impl WatchedFiles {
 struct Stamp {
     ino: u64,
     size_bytes: u64,
+    /// Change time (ctime): seconds and nanoseconds.
     changed: (i64, i64),
 }
 

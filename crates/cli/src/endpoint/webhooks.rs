@@ -3,9 +3,11 @@
 //! A receiver's token is in a file, or in the variable `TENON_WEBHOOK_TOKEN_NAME`, where NAME is the receiver's name
 //! in capitals, with `_` for `-`.
 
+use crate::control::protocol;
 use crate::process::{environment, files};
 use anyhow::{Context, Result, anyhow, bail};
 use events::{Authorization, Webhook, WebhookConfig};
+use s3::Endpoint;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,6 +22,7 @@ const RETRY_FOR: Duration = Duration::from_secs(600);
 pub(crate) struct NamedValue {
     /// Name of the receiver.
     pub(crate) name: String,
+    /// The URL of the receiver, or the file with its token.
     pub(crate) value: String,
 }
 
@@ -65,6 +68,19 @@ pub(crate) fn start(
     }
 }
 
+/// Returns the counts of an endpoint's webhooks for its status, by name.
+pub(crate) fn reports(endpoint: &Endpoint) -> BTreeMap<String, protocol::Webhook> {
+    let report = |counts: events::WebhookCounts| protocol::Webhook {
+        queued: counts.queued,
+        sent: counts.sent,
+        retried: counts.retried,
+        failed: counts.failed,
+        dropped: counts.dropped,
+    };
+    endpoint.webhooks().into_iter().map(|(name, counts)| (name, report(counts))).collect()
+}
+
+/// Returns the token of a receiver, from its file or its variable; `None` if it has neither.
 fn token(name: &str, files: &[NamedValue]) -> Result<Option<String>> {
     let Some(file) = files.iter().find(|file| file.name == name) else {
         let variable = name.to_ascii_uppercase().replace('-', "_");

@@ -130,6 +130,7 @@ fn filters_of(account: &Account, wanted: &[Filter]) -> Vec<Filter> {
     filters.collect()
 }
 
+/// Returns a sink that names buckets with the account, unless it is the default one.
 fn account_sink(account: &Account, sink: Arc<dyn Sink>) -> Arc<dyn Sink> {
     match account.clone() {
         Some(account) => Arc::new(AccountSink { account, sink }),

@@ -43,14 +43,14 @@ pub(crate) struct HandlerSettings {
 
 impl EventHandler {
     /// Starts a handler for the objects of some buckets, with its state in `dir`, fed by the sources that the
-    /// settings name. The sink `also` receives the hints of all objects, also those outside of the part that the
+    /// settings name. The `further_sink` receives the hints of all objects, also those outside of the part that the
     /// handler handles.
     pub(crate) async fn start(
         buckets: Arc<dyn Buckets>,
         dir: PathBuf,
         settings: &HandlerSettings,
         bucket_access: &StoreSettings,
-        also: Option<Arc<dyn Sink>>,
+        further_sink: Option<Arc<dyn Sink>>,
         context: &ProcessContext,
     ) -> Result<Self> {
         let config = HandlerConfig {
@@ -71,7 +71,7 @@ impl EventHandler {
             settings.feeds.sources.iter().map(|_| Arc::new(HintSink::new(handler.clone()))).collect();
         let sinks = |source: usize| {
             let sink: Arc<dyn Sink> = handler_sinks[source].clone();
-            [part.of_hints(sink)].into_iter().chain(also.clone()).collect()
+            [part.of_hints(sink)].into_iter().chain(further_sink.clone()).collect()
         };
         let feeds = Feeds::open(FeedParts {
             settings: &settings.feeds,

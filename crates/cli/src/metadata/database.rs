@@ -1,40 +1,110 @@
-//! Metadata in a PostgreSQL database: making, opening, and the password.
+//! Metadata in a database, PostgreSQL or Redis: making, opening and removing it.
 //!
-//! The database's URL is in the volume's record, so every machine that reaches the bucket finds it. The password is not: it comes from
-//! `PGPASSWORD`, or from the password file of PostgreSQL's own clients.
+//! The database's URL is in the volume's record, so every machine that reaches the bucket finds it. The password is not
+//! ([`super::passwords`]).
 
+use crate::metadata::passwords;
 use crate::process::context::random_id;
-use crate::process::{environment, files};
+use crate::process::files;
 use anyhow::{Context, Result};
-use meta_postgres::{Address, PostgresEngine, PostgresOptions};
+use meta::{Engine, LogCap};
+use meta_postgres::Postgres;
+use meta_redis::Redis;
+use meta_remote::{Database, OpenError, RemoteEngine, RemoteOptions};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::sync::Arc;
 use vfs::VolumeRecord;
 
 /// File with the random name by which a database knows a state directory.
 const HOLDER_FILE: &str = "meta.holder";
 
-/// Makes the tables of a new volume.
+/// Ops that the log keeps for mounts on other machines that are behind. A mount that is further behind drops all its caches.
+const TAIL_OPS: usize = 16_384;
+
+/// A volume in a database, by the kind of the database.
+enum VolumeDatabase {
+    Postgres(Postgres),
+    Redis(Redis),
+}
+
+impl VolumeDatabase {
+    /// Describes the volume's place in the database at a URL, whose scheme tells the kind. Does not connect.
+    fn at(record: &VolumeRecord, url: &str) -> Result<Self> {
+        if url.starts_with("redis") {
+            let address = meta_redis::Address::parse(url)?;
+            let redis = Redis::new(&address, passwords::of_redis()?.as_deref(), &record.id)?;
+            return Ok(Self::Redis(redis.with_sentinel_password(passwords::of_sentinels()?.as_deref())));
+        }
+        let address = meta_postgres::Address::parse(url)?;
+        let password = passwords::of_postgres(&address)?;
+        Ok(Self::Postgres(Postgres::new(&address, password.as_deref(), &record.id)?))
+    }
+}
+
+/// Adds a new volume to its database: makes its tables (PostgreSQL) or keys (Redis).
 pub(crate) fn create(record: &VolumeRecord, url: &str) -> Result<()> {
-    let address = Address::parse(url)?;
-    Ok(PostgresEngine::create(&address, password(&address)?.as_deref(), &record.id)?)
+    match VolumeDatabase::at(record, url)? {
+        VolumeDatabase::Postgres(database) => RemoteEngine::create(database)?,
+        VolumeDatabase::Redis(database) => RemoteEngine::create(database)?,
+    }
+    Ok(())
 }
 
-/// Removes the tables of a volume.
+/// Returns the newest version of tables or keys that this build reads, for the kind of database at a URL.
+pub(crate) fn newest_version(url: &str) -> u32 {
+    let newest = if url.starts_with("redis") { Redis::VERSION } else { Postgres::VERSION };
+    newest.unsigned_abs()
+}
+
+/// Returns the version of a volume's tables or keys in its database; `None` if there are none. Changes nothing. Blocks.
+pub(crate) fn stored_version(record: &VolumeRecord, url: &str) -> Result<Option<u32>> {
+    let found = match VolumeDatabase::at(record, url)? {
+        VolumeDatabase::Postgres(database) => RemoteEngine::stored_version(database)?,
+        VolumeDatabase::Redis(database) => RemoteEngine::stored_version(database)?,
+    };
+    Ok(found.map(i32::unsigned_abs))
+}
+
+/// Removes a volume from its database, with all its names.
 pub(crate) fn remove(record: &VolumeRecord, url: &str) -> Result<()> {
-    let address = Address::parse(url)?;
-    Ok(PostgresEngine::remove(&address, password(&address)?.as_deref(), &record.id)?)
+    match VolumeDatabase::at(record, url)? {
+        VolumeDatabase::Postgres(database) => RemoteEngine::remove(database)?,
+        VolumeDatabase::Redis(database) => RemoteEngine::remove(database)?,
+    }
+    Ok(())
 }
 
-/// Opens the metadata of a volume, with exclusive access.
-pub(crate) fn open(record: &VolumeRecord, url: &str, state_root: &Path) -> Result<PostgresEngine> {
-    let address = Address::parse(url)?;
-    let options = PostgresOptions { holder: holder(state_root)?, ..PostgresOptions::default() };
-    let opened = PostgresEngine::open(&address, password(&address)?.as_deref(), &record.id, options);
-    opened.with_context(|| format!("cannot open the metadata at {address}"))
+/// Opens the metadata of a volume. With exclusive access, no other process has the volume open meanwhile.
+/// With strict access, changes of others wait until this process has taken them in.
+pub(crate) fn open(
+    record: &VolumeRecord,
+    url: &str,
+    state_root: &Path,
+    (is_exclusive, is_strict): (bool, bool),
+    cache_bytes: usize,
+) -> Result<Arc<dyn Engine>> {
+    let options = RemoteOptions {
+        holder: holder(state_root)?,
+        is_exclusive,
+        is_strict,
+        cache_bytes,
+        log_cap: LogCap { tail_ops: TAIL_OPS, ..LogCap::default() },
+        ..RemoteOptions::default()
+    };
+    let opened = match VolumeDatabase::at(record, url)? {
+        VolumeDatabase::Postgres(database) => open_with(database, options),
+        VolumeDatabase::Redis(database) => open_with(database, options),
+    };
+    opened.with_context(|| format!("cannot open the metadata at {url}"))
 }
 
-/// Returns the name of this machine and its state directory. The directory is locked, so an earlier process with this name has ended.
+fn open_with(database: impl Database, options: RemoteOptions) -> Result<Arc<dyn Engine>, OpenError> {
+    Ok(Arc::new(RemoteEngine::open(database, options)?))
+}
+
+/// Returns the name by which a database knows this machine and state directory. The directory is locked, so an earlier process with this name
+/// has ended.
 fn holder(state_root: &Path) -> Result<String> {
     let file = state_root.join(HOLDER_FILE);
     if let Ok(known) = fs::read_to_string(&file) {
@@ -44,67 +114,4 @@ fn holder(state_root: &Path) -> Result<String> {
     let holder = format!("{host} ({:016x})", random_id()?);
     files::write_durably(&file, &holder).with_context(|| format!("cannot write {}", file.display()))?;
     Ok(holder)
-}
-
-/// Returns the password for a database, if there is one.
-fn password(address: &Address) -> Result<Option<String>> {
-    if let Some(password) = environment::variable("PGPASSWORD") {
-        return Ok(Some(password));
-    }
-    let in_home = || environment::variable("HOME").map(|home| PathBuf::from(home).join(".pgpass"));
-    let Some(file) = environment::variable("PGPASSFILE").map(PathBuf::from).or_else(in_home) else {
-        return Ok(None);
-    };
-    if !file.exists() {
-        return Ok(None);
-    }
-    let port = address.port().to_string();
-    Ok(find_password(
-        &files::read_secret(&file)?,
-        [address.host(), &port, address.database(), address.user()],
-    ))
-}
-
-/// Returns the password of the first line that matches: `host:port:database:user:password`. A field is `*`, or the text with `:` and `\\` after
-/// a backslash.
-fn find_password(file: &str, wanted: [&str; 4]) -> Option<String> {
-    file.lines().filter(|line| !line.starts_with('#')).find_map(|line| {
-        let fields = split_fields(line);
-        let (last, first) = fields.split_last().filter(|(_, first)| first.len() == wanted.len())?;
-        let matches = first.iter().zip(wanted).all(|(field, wanted)| field == "*" || field == wanted);
-        matches.then(|| last.clone())
-    })
-}
-
-fn split_fields(line: &str) -> Vec<String> {
-    let (mut fields, mut chars) = (vec![String::new()], line.chars());
-    while let Some(next) = chars.next() {
-        let literal = match next {
-            ':' => {
-                fields.push(String::new());
-                continue;
-            }
-            '\\' => chars.next(),
-            other => Some(other),
-        };
-        if let Some(field) = fields.last_mut() {
-            field.extend(literal);
-        }
-    }
-    fields
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_first_line_of_a_password_file_that_matches_counts() {
-        let file = "# host:5432:names:tenon:no\nhost:5433:names:tenon:other port\nho\\:st:*:names:te\\\\non:a\\:b\n*:*:*:tenon:any\nshort:line\n";
-        let find = |host, port, user| find_password(file, [host, port, "names", user]);
-        assert_eq!(find("host", "5433", "tenon").as_deref(), Some("other port"));
-        assert_eq!(find("host", "5432", "tenon").as_deref(), Some("any"));
-        assert_eq!(find("ho:st", "1", "te\\non").as_deref(), Some("a:b"));
-        assert_eq!(find("host", "5432", "postgres"), None);
-    }
 }

@@ -27,7 +27,7 @@ pub(crate) fn write(
     let write_to = |path: &Path| -> Result<u64> {
         let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
         let mut shown = 0;
-        let records = dump::write(&*engine.snapshot(), about, now(), BufWriter::new(&file), |records| {
+        let records = dump::write(&*engine.snapshot()?, about, now(), BufWriter::new(&file), |records| {
             if records >= shown + RECORDS_PER_UPDATE {
                 shown = records;
                 on_progress(records);

@@ -1,6 +1,6 @@
 //! The metadata of a volume, names and attributes, which is kept on this machine or in a database.
 //!
-//! For a volume named by path, most of it can be learned from the bucket again; the rest exists only there.
+//! For a volume named by path, most of it can be learned from the bucket again; everything else exists only in the metadata and its backups.
 //!
 //! Invariants: a state directory holds the metadata of one volume. A volume named by inode that has content is not
 //! opened in a state directory without [`OWNER_FILE`], as it has no names.
@@ -8,6 +8,7 @@
 pub(crate) mod database;
 pub(crate) mod dump_file;
 pub(crate) mod lineage;
+mod passwords;
 
 use crate::metadata::lineage::Identity;
 use crate::process::files;
@@ -17,7 +18,6 @@ use anyhow::{Context, Result, bail};
 use backup::About;
 use meta::Engine;
 use meta_disk::{DiskEngine, EngineOptions, Journal, OpenError};
-use meta_postgres::PostgresEngine;
 use staging::writeback::Writeback;
 use std::fs;
 use std::io::ErrorKind;
@@ -40,15 +40,32 @@ const SETTINGS_FILE: &str = "meta.settings";
 /// Cache of an engine that is being restored.
 const RESTORING_CACHE_BYTES: usize = 256 << 20;
 
-/// Directory in which an engine is restored from a backup.
+/// Directory in which an engine is restored from a backup or loaded from a dump.
 const RESTORING_DIR: &str = "meta.restoring";
 
 /// Directory of the engine.
 const ENGINE_DIR: &str = "meta";
 
-/// Returns whether a state directory holds the metadata of a volume.
+/// Purpose for which a process opens metadata.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Use {
+    /// Serves the volume, beside processes of other machines if the metadata is in a database that they share.
+    Serving {
+        /// Whether changes of these wait until this process has taken them in.
+        is_strict: bool,
+    },
+    /// Works on the whole volume, which nobody else may change meanwhile.
+    Command,
+}
+
+/// Returns whether the metadata of a volume has been opened with a state directory: it is there, or in a database.
 pub(crate) fn exists_in(state_root: &Path) -> bool {
     state_root.join(OWNER_FILE).exists()
+}
+
+/// Returns the directory of the metadata engine in a state directory.
+pub(crate) fn engine_dir(state_root: &Path) -> PathBuf {
+    state_root.join(ENGINE_DIR)
 }
 
 /// Opens the metadata of a volume. `writeback` is the log that holds the latest names, if there is one, and whether
@@ -60,10 +77,16 @@ pub(crate) async fn open(
     state_root: &Path,
     writeback: Option<(&Arc<Writeback>, bool)>,
     memory_limit_bytes: u64,
+    opened_for: Use,
 ) -> Result<Metadata> {
+    let cache_bytes = usize::try_from(memory_limit_bytes / 100 * CACHE_PERCENT).unwrap_or(usize::MAX);
     if let Some((record, url)) = record.and_then(|record| Some((record, record.database.as_deref()?))) {
         files::write_durably(&state_root.join(OWNER_FILE), &owner_id(volume, Some(record))?)?;
-        return Ok(Metadata::Database(Arc::new(database::open(record, url, state_root)?)));
+        // Objects named by path are moved by a journal in the state directory, which other machines do not know.
+        let is_exclusive = opened_for == Use::Command || record.naming == Naming::FilePath;
+        let is_strict = matches!(opened_for, Use::Serving { is_strict: true });
+        let engine = database::open(record, url, state_root, (is_exclusive, is_strict), cache_bytes)?;
+        return Ok(Metadata::Database(engine));
     }
     let (writeback, accepts_loss) = writeback.unzip();
     let by_inode = record.filter(|record| record.naming == Naming::Inode);
@@ -93,7 +116,6 @@ pub(crate) async fn open(
         }
         Err(error) => return Err(error).with_context(|| format!("cannot read {}", owner.display())),
     }
-    let cache_bytes = usize::try_from(memory_limit_bytes / 100 * CACHE_PERCENT).unwrap_or(usize::MAX);
     let mut options = EngineOptions { cache_bytes, ..EngineOptions::default() };
     options.sync_interval = match (writeback, by_inode) {
         // An fsync syncs at once; other changes are synced within a second.
@@ -161,7 +183,7 @@ pub(crate) fn names_warning(url: &str, state_root: &Path) -> String {
     )
 }
 
-/// Describes the names in a state directory, for a backup or a dump.
+/// Describes the volume to which the metadata in a state directory belongs, for a backup or a dump.
 pub(crate) fn describe(volume: &Volume, state_root: &Path) -> Result<About> {
     let read = |name| {
         let path = state_root.join(name);
@@ -172,17 +194,13 @@ pub(crate) fn describe(volume: &Volume, state_root: &Path) -> Result<About> {
     Ok(About { volume: volume.url(), owner, settings, tenon: crate::process::VERSION.to_owned() })
 }
 
-/// Returns the time.
+/// Returns the time of the system clock.
 pub(crate) fn now() -> Timestamp {
     SystemClock.now()
 }
 
-/// Formats a time for messages.
-pub(crate) fn rfc3339(at: Timestamp) -> String {
-    jiff::Timestamp::from_second(at.secs()).unwrap_or_default().to_string()
-}
-
-/// Metadata that is being restored to a state directory that has none. It is a directory of its own until it is complete.
+/// Metadata that is being restored from a backup or loaded from a dump, in a state directory that has none. It is a directory of its own
+/// until it is complete.
 #[derive(Debug)]
 pub(crate) struct NewMetadata {
     state_root: PathBuf,
@@ -190,7 +208,7 @@ pub(crate) struct NewMetadata {
 }
 
 impl NewMetadata {
-    /// Begins in a locked state directory. What an interrupted restoration left is removed.
+    /// Begins in a locked state directory. Fails if it has an engine, changes that are not in the bucket, or unfinished renames.
     pub(crate) fn begin(state_root: &Path) -> Result<Self> {
         state::check_no_backlog(state_root)?;
         state::check_no_moves(state_root)?;
@@ -201,7 +219,7 @@ impl NewMetadata {
         Ok(Self { state_root: state_root.to_owned(), staged: state_root.join(RESTORING_DIR) })
     }
 
-    /// Creates an empty engine, in place of the previous one.
+    /// Creates an empty engine. Removes the previous one, or what an interrupted restoration left.
     pub(crate) fn create_engine(&self) -> Result<DiskEngine> {
         match fs::remove_dir_all(&self.staged) {
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.into()),
@@ -228,7 +246,7 @@ impl NewMetadata {
         if let Some(identity) = identity {
             identity.write(&self.state_root)?;
         }
-        // Written last: without it the names belong to no volume, and a mount refuses them.
+        // Written last: without it the state directory has no metadata, and a mount of a volume named by inode with content is refused.
         Ok(files::write_durably(&self.state_root.join(OWNER_FILE), &about.owner)?)
     }
 }
@@ -278,7 +296,7 @@ pub(crate) enum Metadata {
     /// In the state directory.
     Disk(Arc<DiskEngine>),
     /// In a database.
-    Database(Arc<PostgresEngine>),
+    Database(Arc<dyn Engine>),
 }
 
 impl Metadata {
@@ -286,11 +304,11 @@ impl Metadata {
     pub(crate) fn engine(&self) -> Arc<dyn Engine> {
         match self {
             Self::Disk(engine) => Arc::clone(engine) as Arc<dyn Engine>,
-            Self::Database(engine) => Arc::clone(engine) as Arc<dyn Engine>,
+            Self::Database(engine) => Arc::clone(engine),
         }
     }
 
-    /// Writes all names to the tables, so that the write-back log need not keep any.
+    /// Writes all names to the tables, so that the write-back log need not keep any. Does nothing for a database.
     pub(crate) fn checkpoint(&self) -> Result<()> {
         match self {
             Self::Disk(engine) => Ok(engine.checkpoint()?),

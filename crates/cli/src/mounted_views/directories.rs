@@ -98,6 +98,7 @@ impl Derived for MountedViews {
 }
 
 impl MountedViews {
+    /// Returns the ruleset of the view that a directory is in.
     fn ruleset_of(&self, directory: &[Name]) -> Option<&Ruleset> {
         let name = directory.first()?.as_bytes();
         self.rulesets.iter().find(|ruleset| ruleset.name.as_bytes() == name)

@@ -62,7 +62,7 @@ impl MountedViews {
     }
 }
 
-/// Converts stale names. The kernel cannot cache a name that is invalid.
+/// Converts stale names. Leaves out invalid names, which the kernel cannot cache; `None` if the directory's path has one.
 fn stale_names(stale: Stale) -> Option<StaleNames> {
     let name = |name: &Arc<[u8]>| Name::new(name).ok();
     let directory = stale.directory.iter().map(name).collect::<Option<Vec<_>>>()?;

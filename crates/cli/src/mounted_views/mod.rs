@@ -34,8 +34,9 @@ use views::{ObjectName, Permitted, Ruleset, Shown, Unlisted, Views};
 /// Maximum length of a file of rulesets. No real file is longer, and a device file has no end.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
-/// A mount of only a few views waits this long until their objects are known, as its user will look at them next.
+/// Maximum wait of a mount of several buckets until the objects of its views are known: its user will look at them next.
 const READY_TIMEOUT: Duration = Duration::from_millis(100);
+/// Maximum number of views for which a mount waits.
 const READY_VIEWS_MAX: usize = 8;
 
 /// How a mount learns of changes that others make.
@@ -47,9 +48,10 @@ enum ChangeDetection {
     Polling(Duration),
 }
 
-/// Eighths of the memory limit for the objects that the handler of this process knows, and for their names in the views. Without a handler in
-/// this process, all of these eighths are for the views.
+/// Eighths of the memory limit for the objects that the handler of this process knows. Without a handler in this process they are for the
+/// names in the views, too.
 const HANDLER_EIGHTHS: u64 = 3;
+/// Eighths of the memory limit for the names of these objects in the views.
 const TREE_EIGHTHS: u64 = 1;
 
 /// The views of a mount.
@@ -87,7 +89,7 @@ pub(crate) struct MountedViewsParts<'p> {
     pub(crate) dir: PathBuf,
     pub(crate) store: &'p StoreSettings,
     /// A sink that receives the hints of the event sources too, if the handler is in this process.
-    pub(crate) also: Option<Arc<dyn Sink>>,
+    pub(crate) further_sink: Option<Arc<dyn Sink>>,
     /// How long what was listed counts as recent.
     pub(crate) metadata_ttl: Duration,
     /// The mount's memory limit, of which the views have a share.
@@ -96,6 +98,11 @@ pub(crate) struct MountedViewsParts<'p> {
 }
 
 impl MountedViews {
+    /// Returns the rulesets of the views.
+    pub(crate) fn rulesets(&self) -> &[Ruleset] {
+        &self.rulesets
+    }
+
     /// Opens the views of rulesets. Refuses a ruleset that shows nothing of the mounted bucket.
     pub(crate) async fn start(
         choice: &HandlerChoice,
@@ -109,11 +116,12 @@ impl MountedViews {
         let share = |eighths: u64| usize::try_from(parts.memory_limit_bytes / 8 * eighths).ok();
         let (handler, views): (Option<EventHandler>, Arc<dyn Views>) = match choice {
             HandlerChoice::Own(settings) => {
-                let (dir, also) = (parts.dir.join("handler"), parts.also);
+                let (dir, further_sink) = (parts.dir.join("handler"), parts.further_sink);
                 let settings =
                     HandlerSettings { memory_max_bytes: share(HANDLER_EIGHTHS), ..settings.clone() };
                 let handler =
-                    EventHandler::start(buckets, dir, &settings, parts.store, also, parts.context).await?;
+                    EventHandler::start(buckets, dir, &settings, parts.store, further_sink, parts.context)
+                        .await?;
                 let views = handler.handler.clone();
                 (Some(handler), views)
             }
@@ -209,7 +217,7 @@ impl MountedViews {
     /// Returns the memory for the objects of all views, in bytes.
     pub(crate) fn memory_bytes(&self) -> u64 {
         let handler_bytes = self.handler.as_ref().map_or(0, |handler| handler.handler.memory_bytes());
-        (handler_bytes + self.tree.memory_bytes()) as u64
+        (handler_bytes + self.tree.own_memory_bytes()) as u64
     }
 
     /// Returns the objects that the store refuses to move with their directory, each with the reason.

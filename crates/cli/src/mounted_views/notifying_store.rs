@@ -23,7 +23,8 @@ struct NotifyingStore {
 }
 
 impl NotifyingStore {
-    /// Tells the views that a change of an object begins.
+    /// Tells the views that a change of an object begins, which lasts until the returned value is dropped. Returns `None` for a key that is
+    /// no object's.
     fn begin_change(&self, key: &ObjectKey) -> Option<Changing> {
         self.views.scope.object(key).map(|name| self.views.tree.changing(&name))
     }
@@ -151,6 +152,7 @@ struct NotifyingUpload {
 }
 
 impl NotifyingUpload {
+    /// Notes the length of a part.
     fn note(&self, number: u32, size_bytes: u64) {
         self.sizes.lock().unwrap_or_else(PoisonError::into_inner).insert(number, size_bytes);
     }

@@ -24,7 +24,7 @@ impl ObjectScope {
         }
     }
 
-    /// Returns the key under which the volume has an object, if it does.
+    /// Returns the key under which the volume has an object; `None` if the object is outside of the volume, or Tenon's own.
     pub(crate) fn key(&self, object: &ObjectName) -> Option<ObjectKey> {
         let inside = object.key.as_bytes().strip_prefix(self.prefix())?;
         if inside.strip_prefix(vfs::RESERVED.as_bytes()).is_some_and(|rest| rest.starts_with(b"/")) {
@@ -48,7 +48,7 @@ impl ObjectScope {
         }
     }
 
-    /// Returns the object that a key of the volume refers to.
+    /// Returns the object that a key of the volume refers to; `None` if the key names no bucket and object in it.
     pub(super) fn object(&self, key: &ObjectKey) -> Option<ObjectName> {
         match self {
             Self::Bucket { name, .. } => {

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 /// Environment variable of glibc. A value set by the user is kept.
 const ARENAS: &str = "MALLOC_ARENA_MAX";
+/// Maximum number of arenas if the user sets none.
 #[cfg(target_env = "gnu")]
 const ARENAS_MAX: i32 = 2;
 
@@ -48,6 +49,7 @@ pub(crate) fn start_trimming(limit_bytes: u64) {
     }
 }
 
+/// Returns free memory to the system.
 fn trim() {
     #[cfg(target_env = "gnu")]
     // SAFETY: malloc_trim takes an integer, and takes the allocator's locks itself.

@@ -1,4 +1,4 @@
-//! Small files that must survive a crash, or that only their owner may read.
+//! Small files that must survive a crash, or that only their owner may access.
 
 use anyhow::{Context, Result, bail};
 use std::fs::{self, File, OpenOptions};
@@ -11,12 +11,12 @@ pub(crate) fn write_durably(path: &Path, text: &str) -> io::Result<()> {
     write_with_mode(path, text, 0o666)
 }
 
-/// Like [`write_durably`], for a file that only its owner may read.
+/// Writes a file as [`write_durably`] does, but so that only its owner may access it.
 pub(crate) fn write_secret(path: &Path, text: &str) -> io::Result<()> {
     write_with_mode(path, text, 0o600)
 }
 
-/// Returns the text of a file that only its owner may read. Refuses a file that others can read.
+/// Returns the text of a file that only its owner may access. Refuses a file whose permissions give its group or others any access.
 pub(crate) fn read_secret(path: &Path) -> Result<String> {
     let shown = path.display();
     let mode = fs::metadata(path).with_context(|| format!("cannot read {shown}"))?.mode();
@@ -28,7 +28,7 @@ pub(crate) fn read_secret(path: &Path) -> Result<String> {
     fs::read_to_string(path).with_context(|| format!("cannot read {shown}"))
 }
 
-/// Like [`read_secret`], but returns only the first line, without surrounding spaces. An empty first line is an
+/// Returns the first line of a file as [`read_secret`] reads it, without surrounding spaces. An empty first line is an
 /// error.
 pub(crate) fn read_secret_line(path: &Path) -> Result<String> {
     let text = read_secret(path)?;
@@ -38,7 +38,7 @@ pub(crate) fn read_secret_line(path: &Path) -> Result<String> {
     }
 }
 
-/// Opens a file for appending that only its owner may read. Creates it if it is missing.
+/// Opens a file for appending. If it is missing, creates it so that only its owner may access it.
 pub(crate) fn open_to_append(path: &Path) -> io::Result<File> {
     OpenOptions::new().append(true).create(true).mode(0o600).open(path)
 }

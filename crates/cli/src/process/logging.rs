@@ -7,6 +7,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
@@ -91,6 +92,22 @@ pub(crate) fn start(level: &str, format: LogFormat, file: Option<LogFile>) -> Re
         (None, LogFormat::Json) => builder.json().with_writer(io::stderr).try_init(),
     };
     started.map_err(|error| anyhow!("cannot start logging: {error}"))
+}
+
+/// Reopens a log file, if there is one, at each SIGHUP: logrotate has moved the file away. Without this, SIGHUP ends the process. Must
+/// be called inside the runtime.
+pub(crate) fn reopen_on_hangup(file: Option<LogFile>) -> Result<()> {
+    let mut hangup = signal(SignalKind::hangup()).context("cannot watch signals")?;
+    tokio::spawn(async move {
+        while hangup.recv().await.is_some() {
+            let Some(file) = &file else { continue };
+            if let Err(error) = file.reopen() {
+                let path = file.path().display();
+                tracing::warn!("cannot reopen the log {path}, which continues in the old file: {error}");
+            }
+        }
+    });
+    Ok(())
 }
 
 /// Returns a filter that silences the S3 protocol layer, unless it is named: the layer logs a line at ERROR for each

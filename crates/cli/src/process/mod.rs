@@ -1,4 +1,5 @@
-//! The process: its version, clock, environment, memory, descriptors, signals, files and logs. Knows nothing of volumes.
+//! The process: its version, clock, environment, memory, descriptors, signals, files, logs and service manager, and its start in the
+//! background. Also writes times as text. Knows nothing of volumes.
 
 pub(crate) mod allocator;
 pub(crate) mod context;
@@ -7,6 +8,8 @@ pub(crate) mod descriptors;
 pub(crate) mod environment;
 pub(crate) mod files;
 pub(crate) mod logging;
+pub(crate) mod rfc3339;
+pub(crate) mod service_manager;
 pub(crate) mod signals;
 
 use anyhow::{Context, Result};
@@ -16,7 +19,7 @@ use tokio::runtime::Runtime;
 /// This program's version.
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// How long the end waits for threads, of which one may hang in a system call.
+/// Maximum time that the end of the process waits for its threads, of which one may hang in a system call.
 const THREADS_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Starts the runtime that carries out asynchronous work.

@@ -1,7 +1,7 @@
 //! Answers requests about the drives that this process has open: scrubs, and rebuilds of devices. The process continues to serve the drives.
 
 use crate::bucket::devices;
-use crate::control::protocol::{Answer, Rebuild, Scrubbed, from_hex};
+use crate::control::protocol::{Answer, Rebuild, Scrubbed};
 use crate::control::server::Replies;
 use crate::process::context::ProcessContext;
 use anyhow::{Context, Result, bail};
@@ -31,7 +31,7 @@ impl Rate {
         Self { bytes_per_sec, begun: Instant::now(), done_bytes: AtomicU64::new(0) }
     }
 
-    /// Returns the minimum time for this many bytes.
+    /// Returns the minimum time for this many bytes; next to none without a limit.
     fn min_time(&self, bytes: u64) -> Duration {
         let bytes_per_sec = self.bytes_per_sec.unwrap_or(u64::MAX).max(1);
         Duration::from_secs_f64(bytes as f64 / bytes_per_sec as f64)
@@ -55,25 +55,29 @@ pub(crate) async fn serve_scrub(
     if drives.is_empty() {
         return Answer::Failed { reason: "the process has no drive open".into() };
     }
-    let (rate, mut outcomes) = (Rate::new(bytes_per_sec), Vec::new());
-    for drive in drives {
-        match scrub_with_progress(&drive, &rate, replies).await {
-            Ok(scrubbed) => outcomes.push(scrubbed),
-            Err(error) => return Answer::Failed { reason: format!("the scrub failed: {error:#}") },
-        }
+    let rate = Rate::new(bytes_per_sec);
+    match scrub_with_progress(&drives, &rate, replies).await {
+        Ok(drives) => Answer::Scrubbed { drives },
+        Err(error) => Answer::Failed { reason: format!("the scrub failed: {error:#}") },
     }
-    Answer::Scrubbed { drives: outcomes }
 }
 
-/// Scrubs a drive, and sends progress to the client. Ends when the client has disconnected.
-async fn scrub_with_progress(drive: &Drive, rate: &Rate, replies: &mut Replies) -> Result<Scrubbed> {
+/// Scrubs drives, and sends progress to the client. Ends when the client has disconnected.
+async fn scrub_with_progress(drives: &[Drive], rate: &Rate, replies: &mut Replies) -> Result<Vec<Scrubbed>> {
     let objects = AtomicU64::new(0);
-    let note = |so_far: &drive::Scrubbed| objects.store(so_far.objects, Ordering::Relaxed);
-    let scrub = drive.scrub_at(rate, note);
-    let scrubbed = send_progress_until(scrub, replies, || Answer::Scrubbing {
-        objects: objects.load(Ordering::Relaxed),
-    });
-    Ok(Scrubbed::from(scrubbed.await??))
+    let progress = || Answer::Scrubbing { objects: objects.load(Ordering::Relaxed) };
+    send_progress_until(scrub(drives, rate, &objects), replies, progress).await?
+}
+
+/// Scrubs drives, one after another, and counts the objects that were read so far.
+pub(crate) async fn scrub(drives: &[Drive], rate: &Rate, objects: &AtomicU64) -> Result<Vec<Scrubbed>> {
+    let mut outcomes = Vec::new();
+    for drive in drives {
+        let before = objects.load(Ordering::Relaxed);
+        let note = |so_far: &drive::Scrubbed| objects.store(before + so_far.objects, Ordering::Relaxed);
+        outcomes.push(Scrubbed::from(drive.scrub_at(rate, note).await?));
+    }
+    Ok(outcomes)
 }
 
 /// Awaits `work`, and sends its progress to the client at intervals. Returns an error when the client has
@@ -105,13 +109,15 @@ pub(crate) async fn serve_rebuild(drives: Vec<Drive>, wanted: Rebuild, replies: 
     }
 }
 
+/// Rebuilds a device of the array to which the named devices belong, after a scrub if the array can lose another device.
 async fn rebuild(drives: &[Drive], wanted: Rebuild, replies: &mut Replies) -> Result<Answer> {
     let arrays = drives.iter().filter_map(|drive| Some((drive, drive.array()?)));
     let mut arrays = arrays.filter(|(_, array)| wanted.devices.iter().any(|name| array.has_member(name)));
     let (drive, array) = arrays.next().context(
         "the process serves no drive on an array of these devices; `tenon status` shows what it serves",
     )?;
-    let path = from_hex(&wanted.device_hex).context("the device's path in the request is not hexadecimal")?;
+    let path =
+        store::unhex(&wanted.device_hex).context("the device's path in the request is not hexadecimal")?;
     let path = PathBuf::from(OsString::from_vec(path));
     let name = path.canonicalize().unwrap_or_else(|_| path.clone()).display().to_string();
     if array.has_member(&name) {
@@ -128,12 +134,12 @@ async fn rebuild(drives: &[Drive], wanted: Rebuild, replies: &mut Replies) -> Re
     }
     let rate = Rate::new(wanted.bytes_per_sec);
     let scrubbed = match array.losses_left() > 0 && !wanted.no_scrub {
-        true => Some(scrub_with_progress(drive, &rate, replies).await?),
+        true => scrub_with_progress(std::slice::from_ref(drive), &rate, replies).await?.pop(),
         false => None,
     };
     let (percent, entropy) = (AtomicU64::new(0), ProcessContext::system()?.entropy);
     let note = |done: u64, all: u64| percent.store(done * 100 / all, Ordering::Relaxed);
-    let work = array.rebuild_at(name, &device, &entropy, &rate, note);
+    let work = array.rebuild_in_use(name, &device, &entropy, &rate, note);
     let progress = || Answer::Rebuilding { percent: percent.load(Ordering::Relaxed) };
     let rebuilt = send_progress_until(work, replies, progress).await??;
     Ok(Answer::Rebuilt { scrubbed, member: rebuilt.member, rows_lost: rebuilt.rows_lost })

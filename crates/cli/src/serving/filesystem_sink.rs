@@ -13,6 +13,7 @@ use views::ObjectName;
 /// An event sink that updates the file system of a mount.
 #[derive(Debug)]
 pub(crate) struct FilesystemSink {
+    /// The objects that the file system shows.
     reach: ObjectScope,
     /// Empty until the mount has started.
     fs: OnceLock<Arc<Filesystem>>,
@@ -29,6 +30,7 @@ impl FilesystemSink {
         self.fs.get_or_init(|| Arc::clone(fs)).hints().mark_all_stale().await;
     }
 
+    /// Returns a hint for the file system; `None` if it shows no such object.
     fn hint(&self, hint: &Hint<'_>) -> Option<vfs::Hint> {
         let key = ObjectKey::new(hint.key.to_vec()).ok()?;
         let name = ObjectName { container: hint.bucket.as_ref().into(), key };

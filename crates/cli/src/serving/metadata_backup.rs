@@ -7,6 +7,7 @@ use crate::control::protocol::BackupReport;
 use crate::metadata::lineage::Identity;
 use crate::metadata::{self, Metadata};
 use crate::process::context::ProcessContext;
+use crate::process::rfc3339::rfc3339;
 use crate::volume::Volume;
 use anyhow::{Result, anyhow};
 use backup::{Cause, ChangeWatch, Exporter, ExporterStatus, Keys, Lineage, Parts, Settings};
@@ -32,21 +33,24 @@ const PAUSE_MIN: Duration = Duration::from_secs(1);
 pub(crate) struct MetadataBackup {
     shared: Arc<Shared>,
     exports: Arc<AsyncMutex<Exports>>,
+    /// The task that makes the passes, once it is started.
     task: Mutex<Option<JoinHandle<()>>>,
 }
 
 /// State that the task reports.
 #[derive(Debug)]
 struct Shared {
+    /// Interval of the passes.
     interval: Duration,
     progress: Mutex<ReportedProgress>,
-    /// The message with which the volume must no longer be served.
+    /// The message for the user, once another machine has taken over the volume, which then must no longer be served here.
     superseded: watch::Sender<Option<String>>,
 }
 
 #[derive(Debug, Default)]
 struct ReportedProgress {
     status: ExporterStatus,
+    /// Reason why the last pass failed.
     failure: Option<String>,
 }
 
@@ -72,7 +76,9 @@ struct Exports {
     state_root: PathBuf,
     has_all_names: bool,
     writeback: Option<Arc<Writeback>>,
+    /// The file system, from the start of the passes to the last one.
     fs: Option<Arc<vfs::Filesystem>>,
+    /// The commit up to which the backup is stored. Content that later commits released is not deleted yet.
     mark: Arc<vfs::ExportMark>,
     shared: Arc<Shared>,
     exporter: Option<Exporter>,
@@ -94,7 +100,10 @@ pub(crate) async fn check_holder(volume: &Volume, store: &dyn ObjectStore, state
             Err(anyhow!(superseded_text(volume, state_root, &error)))
         }
         Err(error) => {
-            tracing::warn!("cannot check whether another machine has taken over {}: {error}", volume.url());
+            tracing::warn!(
+                "cannot check whether another machine has taken over {}, so this one continues it: {error}",
+                volume.url()
+            );
             Ok(())
         }
         Ok(()) => Ok(()),
@@ -106,7 +115,7 @@ fn superseded_text(volume: &Volume, state_root: &Path, error: &backup::Error) ->
     let backup::Error::Superseded { number, taken_at } = error else { return error.to_string() };
     format!(
         "{url} was restored on another machine at {} (generation {number}), which continues it; the names in {root} are no longer valid: move that directory away, and run `tenon restore {url}` to continue here",
-        metadata::rfc3339(*taken_at)
+        rfc3339(*taken_at)
     )
 }
 
@@ -116,7 +125,7 @@ pub(crate) async fn take_over_newest(
     store: &dyn ObjectStore,
     context: &ProcessContext,
 ) -> Result<Option<Identity>> {
-    let newest = backup::newest_lineage(store, &keys(volume), |_| true).await?;
+    let newest = backup::newest_lineage(store, &keys(volume), |_| true, None).await?;
     let Some((lineage, _)) = newest else { return Ok(None) };
     take_over(volume, store, lineage, context).await.map(Some)
 }
@@ -232,11 +241,13 @@ impl MetadataBackup {
 }
 
 impl Exports {
+    /// Makes a pass of the backup, and reports its outcome.
     async fn pass(&mut self, cause: Cause) {
         let outcome = self.try_pass(cause).await;
         self.report(outcome);
     }
 
+    /// Reports the outcome of a pass: in the status, in the log if it has changed, and to the mount if another machine took over.
     fn report(&self, outcome: backup::Result<()>) {
         if let Err(error @ backup::Error::Superseded { .. }) = &outcome {
             let message = superseded_text(&self.volume, &self.state_root, error);
@@ -295,6 +306,7 @@ impl Exports {
         Ok(())
     }
 
+    /// Returns the identity of the state directory; creates one at the first backup.
     fn identity(&self) -> Result<Identity> {
         if let Some(identity) = Identity::read(&self.state_root)? {
             return Ok(identity);

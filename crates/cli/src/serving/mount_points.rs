@@ -1,9 +1,11 @@
 //! The mount points of one process. Each has a FUSE session of its own; all share one file system.
 
-use fuse::{Session, UnmountError};
+use fuse::{Meter, Session, UnmountError};
+use metrics::SwitchedOn;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::RwLock;
 
@@ -11,8 +13,8 @@ use tokio::sync::RwLock;
 #[derive(Debug)]
 pub(crate) struct MountPoints {
     all: Vec<MountPoint>,
-    /// Held while an unmount is in progress. Its session ends first; the kernel then drops the inodes that it
-    /// remembers, which takes seconds for 400,000 inodes.
+    /// Held while an unmount is in progress. A session ends before the unmount of its directory returns: in between the kernel drops the
+    /// inodes that it remembers, which takes seconds for 400,000 inodes.
     unmounting: RwLock<()>,
 }
 
@@ -40,13 +42,25 @@ impl MountPoints {
         self.mounted().iter().map(|path| path.display().to_string()).collect()
     }
 
-    /// Counts the kernel's requests so far, by operation.
+    /// Returns the numbers of the kernel's requests so far, by operation.
     pub(crate) fn requests(&self) -> BTreeMap<String, u64> {
         let mut counts = BTreeMap::new();
-        for (name, count) in self.all.iter().flat_map(|mount_point| mount_point.session.requests().seen()) {
+        for (name, count) in
+            self.all.iter().flat_map(|mount_point| mount_point.session.meter().counts().seen())
+        {
             *counts.entry(name.to_owned()).or_default() += count;
         }
         counts
+    }
+
+    /// Returns the figures of the kernel's requests, one for each directory.
+    pub(crate) fn meters(&self) -> impl Iterator<Item = &Arc<Meter>> {
+        self.all.iter().map(|mount_point| mount_point.session.meter())
+    }
+
+    /// Measures the times of the kernel's requests until the returned value is dropped.
+    pub(crate) fn measure_times(&self) -> Vec<SwitchedOn> {
+        self.meters().map(|meter| meter.measure_times()).collect()
     }
 
     /// Returns whether the volume has mount points, mounted now or earlier.

@@ -10,16 +10,17 @@ use crate::control::holder::Holder;
 use crate::control::protocol::EventSource;
 use crate::endpoint::{self, EndpointSettings};
 use crate::event_handler::feeds::{FeedParts, FeedSettings, Feeds};
-use crate::metadata::{self, Metadata};
+use crate::metadata::{self, Metadata, Use};
 use crate::mounted_views::{HandlerChoice, MountedViews, MountedViewsParts, ObjectScope, SingleBucket};
 use crate::process::context::ProcessContext;
+use crate::serving::caches::CacheSettings;
 use crate::serving::filesystem_sink::FilesystemSink;
 use crate::serving::metadata_backup::{self, BackupParts, MetadataBackup};
 use crate::state::{self, StateDir};
 use crate::volume::Volume;
 use anyhow::{Context, Result, anyhow, bail};
 use events::Sink;
-use s3::Server;
+use s3::{Endpoint, Server};
 use staging::writeback::WritebackOptions;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -57,6 +58,7 @@ pub(crate) struct OpenVolume {
     pub(crate) names_only_here: bool,
     /// The backup of the metadata; `None` if it is off.
     pub(crate) backup: Option<MetadataBackup>,
+    /// The views; `None` if no rulesets are given.
     pub(crate) viewing: Option<Arc<MountedViews>>,
     /// Feeds of the file system alone. `None` if there is no source, or if the handler of the views forwards its
     /// hints.
@@ -71,6 +73,8 @@ pub(crate) struct VolumeSettings {
     pub(crate) store: StoreSettings,
     /// Conflict policy to store in the volume; `None` keeps the volume's.
     pub(crate) conflicts: Option<vfs::ConflictPolicy>,
+    /// The caches below memory; `None` for none.
+    pub(crate) caches: Option<CacheSettings>,
     pub(crate) writeback: Option<WritebackSettings>,
     /// Interval of background listings; zero turns them off.
     pub(crate) list_interval: Duration,
@@ -78,6 +82,8 @@ pub(crate) struct VolumeSettings {
     pub(crate) publish_interval: Duration,
     /// Interval of backups of the metadata; zero turns them off.
     pub(crate) backup_interval: Duration,
+    /// Whether changes on other machines wait until this mount has taken them in.
+    pub(crate) is_strict: bool,
 }
 
 /// Settings of the write-back log.
@@ -98,7 +104,7 @@ pub(crate) fn lock_state(volume: &Volume, at: PathBuf, also: &[PathBuf], root: &
 }
 
 impl OpenVolume {
-    /// Opens a volume, and repairs what a process that died left behind.
+    /// Opens a volume. Repairs what a process that died left behind, unless the volume is read-only.
     pub(crate) async fn open(
         volume: &Volume,
         state: &StateDir,
@@ -106,18 +112,28 @@ impl OpenVolume {
         view_settings: Option<ViewSettings>,
         context: &ProcessContext,
     ) -> Result<Self> {
+        if let Some(caches) = &settings.caches {
+            if settings.fs.is_uncached {
+                bail!("--cache-dir contradicts --cache none; leave one of them out");
+            }
+            let disk = Arc::new(caches.open_disk(volume, &settings.store, context)?);
+            settings.fs.disk_cache = Some(disk.clone());
+            // In the background: there may be a million files.
+            tokio::task::spawn_blocking(move || disk.measure_all());
+            settings.fs.shared_cache = caches.open_shared(&settings.store, context)?.map(Arc::new);
+        }
         let OpenBucket { mut bucket, direct, record } =
             open_bucket(volume, state, &mut settings, context).await?;
         let unusable = |error| anyhow!("cannot use {}: {error}", volume.url());
         let is_by_inode = record.as_ref().is_some_and(|found| found.naming == vfs::Naming::Inode);
-        let coherence = match &view_settings {
-            Some(view_settings) => view_settings.coherence(volume, is_by_inode)?,
+        let event_sink = match &view_settings {
+            Some(view_settings) => view_settings.event_sink(volume, is_by_inode)?,
             None => None,
         };
         let viewing = match &view_settings {
             Some(view_settings) => {
-                let also = coherence.clone();
-                view_settings.open_views(volume, &mut bucket, state, &settings, also, context).await?
+                let further_sink = event_sink.clone();
+                view_settings.open_views(volume, &mut bucket, state, &settings, further_sink, context).await?
             }
             None => None,
         };
@@ -131,6 +147,7 @@ impl OpenVolume {
             state.root(),
             bucket.writeback.as_ref().map(|log| (log, accepts_lost_names)),
             metadata_limit_bytes,
+            Use::Serving { is_strict: settings.is_strict },
         )
         .await?;
         let VolumeSettings {
@@ -197,7 +214,7 @@ impl OpenVolume {
         }
         fs.admin().list_in_background(list_interval);
         fs.publisher().publish_in_background(publish_interval);
-        let feeds = match (&view_settings, &coherence) {
+        let feeds = match (&view_settings, &event_sink) {
             (Some(view_settings), Some(sink))
                 if !viewing.as_ref().is_some_and(|viewing| viewing.has_handler()) =>
             {
@@ -205,8 +222,8 @@ impl OpenVolume {
             }
             _ => None,
         };
-        if let Some(coherence) = coherence {
-            coherence.start(&fs).await;
+        if let Some(event_sink) = event_sink {
+            event_sink.start(&fs).await;
         }
         let names_only_here =
             is_by_inode && matches!(metadata, Metadata::Disk(_)) && backup_interval.is_zero();
@@ -226,21 +243,56 @@ impl OpenVolume {
         })
     }
 
-    /// Starts the S3 endpoint of the volume: one bucket of this name or, without a name, a bucket for each directory at
+    /// Stores what waits, within `patience`, makes the last backup, and closes the drives. No front end may use the volume any more.
+    pub(crate) async fn close(&self, patience: Duration) -> Result<()> {
+        let outcome = self.fs.shutdown(patience).await;
+        self.stop_events().await;
+        if let (Ok(()), Some(backup)) = (&outcome, &self.backup) {
+            backup.finish(patience).await;
+        }
+        self.checkpoint_and_close_drives().await;
+        outcome.map_err(|error| anyhow!("not everything was stored: {error}"))
+    }
+
+    /// Completes the metadata and the drives on disk, so that the next opening need not repeat logs.
+    pub(crate) async fn checkpoint_and_close_drives(&self) {
+        if let Err(error) = self.metadata.checkpoint() {
+            tracing::warn!(
+                "cannot write names to the tables of the metadata, so they stay in the write-back log until the next mount: {error:#}"
+            );
+        }
+        if let Some(local) = &self.bucket.local
+            && let Err(error) = local.close().await
+        {
+            tracing::warn!("cannot close the drive, so the next opening replays its log: {error:#}");
+        }
+    }
+
+    /// Opens the S3 endpoint of the volume: one bucket of this name or, without a name, a bucket for each directory at
     /// the root.
-    pub(crate) async fn start_endpoint(
+    pub(crate) fn open_endpoint(
         &self,
         bucket_name: Option<String>,
         settings: &EndpointSettings,
         state: &StateDir,
         context: &ProcessContext,
+    ) -> Result<Endpoint> {
+        let buckets = endpoint::buckets_of_volume(&self.fs, bucket_name);
+        endpoint::open(buckets, settings, state.root(), context)
+    }
+
+    /// Starts to serve the endpoint.
+    pub(crate) async fn start_endpoint(
+        &self,
+        endpoint: Endpoint,
+        bucket_name: Option<&str>,
+        settings: &EndpointSettings,
     ) -> Result<Server> {
-        let description = match &bucket_name {
+        let description = match bucket_name {
             None => "the directories at its root are the buckets".to_owned(),
             Some(name) => format!("bucket {name}"),
         };
-        let buckets = endpoint::buckets_of_volume(&self.fs, bucket_name);
-        let server = endpoint::start(buckets, settings, state.root(), context).await?;
+        let server = endpoint::start(endpoint, settings).await?;
         tracing::info!("objects of {} are served at {}: {description}", self.volume.url(), server.url());
         Ok(server)
     }
@@ -251,7 +303,7 @@ impl OpenVolume {
         self.viewing.iter().flat_map(|viewing| viewing.sources()).chain(own).collect()
     }
 
-    /// Stops to receive events, at the end of the mount.
+    /// Stops receiving events, at the end of the mount.
     pub(crate) async fn stop_events(&self) {
         if let Some(feeds) = &self.feeds {
             feeds.stop();
@@ -283,7 +335,7 @@ async fn open_bucket(
     let drive_options = local_buckets::options_within(settings.fs.memory_limit_bytes / 2, read_only);
     let mut bucket = Bucket::open_with(volume, &settings.store, drive_options, context).await?;
     if bucket.local.as_ref().is_some_and(|local| local.has_drives()) {
-        // A drive takes the other half.
+        // The drives take the other half of the memory limit.
         settings.fs.memory_limit_bytes /= 2;
     }
     let direct = Arc::clone(&bucket.store);
@@ -312,8 +364,9 @@ async fn open_bucket(
         None => state::check_no_backlog(state.root())?,
     }
     if volume.is_buckets() {
-        // No single one of several buckets can hold the record.
-        record = Some(joined_record(context)?);
+        // Several buckets have no common place for a record, so each mount makes its own.
+        let policy = settings.conflicts.unwrap_or_default();
+        record = Some(joined_record(context)?.with_conflicts(policy)?);
     }
     Ok(OpenBucket { bucket, direct, record })
 }
@@ -334,7 +387,7 @@ pub(crate) struct ViewSettings {
 impl ViewSettings {
     /// Returns the sink that applies events to the file system, if event sources are named. Refuses a volume named by
     /// inode.
-    fn coherence(&self, volume: &Volume, is_by_inode: bool) -> Result<Option<Arc<FilesystemSink>>> {
+    fn event_sink(&self, volume: &Volume, is_by_inode: bool) -> Result<Option<Arc<FilesystemSink>>> {
         if self.feeds.sources.is_empty() {
             return Ok(None);
         }
@@ -378,7 +431,7 @@ impl ViewSettings {
         bucket: &mut Bucket,
         state: &StateDir,
         settings: &VolumeSettings,
-        also: Option<Arc<FilesystemSink>>,
+        further_sink: Option<Arc<FilesystemSink>>,
         context: &ProcessContext,
     ) -> Result<Option<Arc<MountedViews>>> {
         let Some(rulesets) = self.rulesets.clone() else { return Ok(None) };
@@ -391,7 +444,7 @@ impl ViewSettings {
             buckets: bucket.buckets.clone().unwrap_or_else(only),
             dir: state.root().join("views"),
             store: &settings.store,
-            also: also.map(|also| also as Arc<dyn Sink>),
+            further_sink: further_sink.map(|sink| sink as Arc<dyn Sink>),
             metadata_ttl: settings.fs.metadata_ttl,
             memory_limit_bytes: settings.fs.memory_limit_bytes,
             context,
@@ -438,6 +491,7 @@ fn writeback_options(
     keys_are_used_once: bool,
 ) -> WritebackOptions {
     let prefix = volume.prefix().as_bytes().to_vec();
+    let joins_buckets = volume.is_buckets();
     let root = prefix.clone();
     WritebackOptions {
         limit_bytes: log.limit_bytes,
@@ -445,12 +499,15 @@ fn writeback_options(
         patience: ROOM_TIMEOUT,
         delay: UPLOAD_DELAY,
         checks_at_once: !keys_are_used_once,
-        shared: Arc::new(move |key| !keys_are_used_once && vfs::is_shared(&root, key)),
+        shared: Arc::new(move |key| {
+            !keys_are_used_once && vfs::KeySpace { prefix: &root, record: None, joins_buckets }.is_shared(key)
+        }),
         keys_are_used_once,
         lost: Arc::new(move |key, unique| {
             // If the volume's prefix leaves no room for a name in `lost+found`, return the key itself; the change
             // then keeps waiting.
-            vfs::lost_key(&prefix, key, unique).unwrap_or_else(|_| key.clone())
+            let keys = vfs::KeySpace { prefix: &prefix, record: None, joins_buckets };
+            keys.lost_key(key, unique).unwrap_or_else(|_| key.clone())
         }),
         early_bytes: EARLY_UPLOAD_BYTES,
         memory_bytes: memory_limit_bytes / SEND_MEMORY_SHARE,

@@ -20,7 +20,12 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 /// Interval of checks of a process that is ending.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Takes the lock of a directory. Waits, within bounds, for a process that is ending. Returns `None` if another process has the lock.
+/// The error that another process uses a state directory. The text names that process and says what to do.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct InUse(pub(crate) String);
+
+/// Takes the lock of a directory. Waits, within bounds, for a process that is ending. Returns `None` if another process still has the lock.
 pub(super) fn take(root: &Path) -> Result<Option<File>> {
     let lock = OpenOptions::new()
         .read(true)
@@ -52,25 +57,11 @@ pub(crate) fn wait_until_free(root: &Path) -> Result<()> {
 
 /// Describes the process that has the lock, and what to do.
 pub(super) fn held_message(root: &Path, holder: &Holder) -> String {
-    let (root, pid, volume) = (root.display(), holder.pid, &holder.volume);
-    let at = holder.mount_point.display();
-    if holder.is_served() {
-        return format!(
-            "the state in {root} is in use: process {pid} serves {volume} at {at}; stop it first (`kill {pid}`), or give another --state-dir"
-        );
+    let (root, held) = (root.display(), holder.describe_use());
+    match holder.is_command() {
+        true => format!("the state in {root} is in use: {held}"),
+        false => format!("the state in {root} is in use: {held}, or give another --state-dir"),
     }
-    if holder.is_command() {
-        return format!(
-            "the state in {root} is in use: process {pid} works on {volume}; try again when it has ended"
-        );
-    }
-    let places: Vec<String> = holder.mount_points().map(|path| path.display().to_string()).collect();
-    let umounts: Vec<String> = places.iter().map(|place| format!("`tenon umount {place}`")).collect();
-    format!(
-        "the state in {root} is in use: process {pid} mounts {volume} at {}; {} first, or give another --state-dir",
-        places.join(" and "),
-        umounts.join(" and ")
-    )
 }
 
 /// State of the process that holds a state directory.
@@ -83,6 +74,7 @@ enum HolderState {
     Running,
 }
 
+/// Asks the holder of a state directory what it does.
 fn query_holder(root: &Path) -> HolderState {
     let Some(holder) = Holder::answering(root) else { return HolderState::Silent };
     let mount = LiveMount { state: root.to_owned(), holder: holder.clone() };
@@ -100,7 +92,8 @@ fn is_closed(error: &anyhow::Error) -> bool {
     of_socket.is_some_and(|error| !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut))
 }
 
-/// Takes the lock, unless a process has it that continues to run. Waits, within bounds, for a process that is ending.
+/// Takes the lock, unless a process has it that continues to run. Waits, within bounds, for a process that is ending. Returns whether the
+/// lock was taken.
 fn lock_when_free(lock: &File, root: &Path) -> Result<bool> {
     let (mut silent, mut ending) = (Duration::ZERO, Duration::ZERO);
     loop {

@@ -6,13 +6,14 @@
 pub(crate) mod dead_mounts;
 pub(crate) mod default_user;
 pub(crate) mod lock;
+pub(crate) mod private;
 pub(crate) mod registry;
 
 use crate::control::holder::Holder;
 use crate::control::socket::SOCKET_FILE;
 use crate::volume::{Volume, embedded};
 use anyhow::{Context, Result, bail};
-use lock::RELEASE_TIMEOUT;
+use lock::{InUse, RELEASE_TIMEOUT};
 use staging::mover::Mover;
 use staging::writeback::Writeback;
 use std::fs::{self, File};
@@ -26,7 +27,7 @@ pub(crate) struct StateDir {
     /// Whether this process created the directory.
     is_new: bool,
     /// Dropping the file releases the lock.
-    _lock: File,
+    lock: File,
 }
 
 impl StateDir {
@@ -38,7 +39,16 @@ impl StateDir {
         let lock = lock_as(root, holder)?;
         // Leftovers of a mount that died hold nothing that was acknowledged.
         leftovers(root).iter().for_each(|leftover| drop(fs::remove_file(leftover)));
-        Ok(Self { root: root.to_owned(), is_new, _lock: lock })
+        Ok(Self { root: root.to_owned(), is_new, lock })
+    }
+
+    /// Names the URL at which this process serves the volume in the lock file. Until then, the file names the address of `--listen`, whose
+    /// port may be 0. The control socket must not be open yet: other processes read the file only when it answers.
+    pub(crate) fn name_url(&self, url: &str) -> Result<()> {
+        let holder = Holder { mount_point: url.into(), ..Holder::read(&self.root)? };
+        holder
+            .write(&self.lock)
+            .with_context(|| format!("cannot write the lock file in {}", self.root.display()))
     }
 
     /// Removes the directory if this process created it and it has no names yet: a user who restores a backup to it
@@ -57,7 +67,7 @@ impl StateDir {
         &self.root
     }
 
-    /// Returns the directory of changes that the bucket does not have yet.
+    /// Returns the directory of the write-back log: changes that the bucket does not have yet.
     pub(crate) fn writeback_dir(&self) -> PathBuf {
         writeback_dir(&self.root)
     }
@@ -109,7 +119,7 @@ pub(crate) fn retry_while_busy<T, E>(
     log::when_free(RELEASE_TIMEOUT, open, is_busy)
 }
 
-/// Returns where a state directory keeps changes that the bucket does not have yet.
+/// Returns where a state directory keeps the write-back log: changes that the bucket does not have yet.
 pub(crate) fn writeback_dir(root: &Path) -> PathBuf {
     root.join("writeback")
 }
@@ -155,7 +165,7 @@ pub(crate) fn lock_for_command(root: &Path, volume: &Volume) -> Result<File> {
 /// Takes the lock of a directory for `holder`. The error names the process that has the lock.
 fn lock_as(root: &Path, holder: &Holder) -> Result<File> {
     let Some(lock) = lock::take(root)? else {
-        bail!("{}", lock::held_message(root, &Holder::read(root)?));
+        return Err(InUse(lock::held_message(root, &Holder::read(root)?)).into());
     };
     holder.write(&lock).with_context(|| format!("cannot write the lock file in {}", root.display()))?;
     Ok(lock)
@@ -169,13 +179,14 @@ pub(crate) fn leftovers(root: &Path) -> Vec<PathBuf> {
     cached.chain(socket.exists().then_some(socket)).collect()
 }
 
-/// Creates the directory for its owner only: the cache and the log contain names and bytes.
-fn create_private_dir(root: &Path) -> Result<()> {
+/// Creates a state directory for its owner only, unless it exists: the cache and the log contain names and bytes.
+pub(crate) fn create_private_dir(root: &Path) -> Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(root).with_context(|| {
         format!("cannot make the state directory {}; choose another with --state-dir", root.display())
     })
 }
 
+/// Returns the name of a volume's state directory: readable, and different for different volumes and servers.
 fn dir_name(shown: &str, volume: &Volume, endpoint: Option<&str>) -> String {
     let identity = format!("{}\n{}", volume.url(), endpoint.unwrap_or_default());
     let shown: String =
@@ -183,7 +194,7 @@ fn dir_name(shown: &str, volume: &Volume, endpoint: Option<&str>) -> String {
     format!("{shown}-{:016x}", fnv1a(identity.as_bytes()))
 }
 
-/// FNV-1a: gives the same name for the same volume in every build and on every machine.
+/// Computes the FNV-1a hash, which gives the same name for the same volume in every build and on every machine.
 fn fnv1a(bytes: &[u8]) -> u64 {
     bytes
         .iter()

@@ -46,6 +46,17 @@ impl Registry {
         Ok(Registration(link))
     }
 
+    /// Registers this process; a failure is only logged.
+    pub(crate) fn register_or_warn(&self, state: &Path) -> Option<Registration> {
+        self.register(state)
+            .inspect_err(|error| {
+                tracing::warn!(
+                    "this process cannot be registered, so `tenon status` does not list it and other commands do not find it: {error:#}"
+                );
+            })
+            .ok()
+    }
+
     /// Returns every volume that a live process mounts or serves, sorted by mount point.
     pub(crate) fn mounts(&self) -> Vec<LiveMount> {
         let mut mounts: Vec<LiveMount> =
@@ -91,7 +102,8 @@ pub(crate) fn absolute(text: &str) -> PathBuf {
     path.canonicalize().or_else(|_| resolve_mount_point(path)).unwrap_or_else(|_| text.into())
 }
 
-/// Like `canonicalize`, but works for a dead mount: resolves only the parent, unless the path is a symbolic link.
+/// Returns the absolute path of a mount point, which may be dead: resolves symbolic links only in the parent, unless the path itself is
+/// one.
 pub(crate) fn resolve_mount_point(path: &Path) -> Result<PathBuf> {
     let absolute = std::path::absolute(path).with_context(|| format!("cannot resolve {}", path.display()))?;
     match (absolute.parent(), absolute.file_name()) {
@@ -110,6 +122,7 @@ impl Drop for Registration {
     }
 }
 
+/// Returns the paths of the links in a directory of the registry.
 fn links(dir: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(dir) else { return Vec::new() };
     entries.filter_map(|entry| entry.ok().map(|entry| entry.path())).collect()

@@ -4,6 +4,7 @@ use crate::process::files;
 use anyhow::{Context, Result, anyhow, bail};
 use serde::{Deserialize, Serialize};
 use std::fs;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 /// Name of the record in an embedded volume's directory.
@@ -93,6 +94,26 @@ pub(crate) fn drive_path(root: &Path) -> PathBuf {
 pub(crate) fn new_record(id: u64, created: jiff::Timestamp, objects: ObjectLocation) -> Record {
     let version = record_version(objects);
     Record { version, id: format!("{id:016x}"), created: created.to_string(), objects }
+}
+
+/// The versions of records that this build reads.
+pub(crate) const RECORD_VERSIONS: RangeInclusive<u32> = RECORD_VERSION..=RECORD_VERSION_WITH_OBJECTS;
+
+/// Returns whether a directory is an embedded volume.
+pub(crate) fn is_volume(root: &Path) -> bool {
+    root.join(RECORD_FILE).exists()
+}
+
+/// Reads the version of the record of the embedded volume at `root`, also of one that this build cannot read.
+pub(crate) fn stored_version(root: &Path) -> Result<u32> {
+    #[derive(Deserialize)]
+    struct Version {
+        version: u32,
+    }
+    let path = root.join(RECORD_FILE);
+    let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    let version: Version = toml::from_str(&text).with_context(|| format!("{} is damaged", path.display()))?;
+    Ok(version.version)
 }
 
 /// Reads the record of the embedded volume at `root`.

@@ -1,4 +1,4 @@
-//! Volumes as users name them, and the record of an embedded volume.
+//! Volumes, their objects and the devices of drives as users name them, and the record of an embedded volume.
 //!
 //! | text | volume |
 //! |---|---|
@@ -63,7 +63,7 @@ impl Volume {
         Ok(volume)
     }
 
-    /// Like [`Volume::parse`], but the volume need not exist.
+    /// Parses a volume that need not exist.
     pub(crate) fn parse_unchecked(text: &str) -> Result<Self> {
         match text.split_once("://") {
             Some(("s3", "")) => {

@@ -4,6 +4,7 @@ import errno
 import fcntl
 import mmap
 import os
+import random
 import signal
 import struct
 import sys
@@ -54,8 +55,8 @@ def count():
 
 
 def ranges():
-    """Checks which ranges a process may lock while another process holds bytes 10 to 19 of the first path."""
-    here, there = paths
+    """Checks which ranges a process may lock while another process holds bytes 10 to 19 of the first path. Processes of another machine have no number."""
+    here, there, *is_remote = paths
     ready, done = os.pipe(), os.pipe()
     child = os.fork()
     if child == 0:
@@ -74,7 +75,8 @@ def ranges():
     assert refused(fcntl.lockf, fd, attempt, 0, 20) is None
     asked = struct.pack(LOCK, fcntl.F_WRLCK, os.SEEK_SET, 15, 1, 0)
     kind, _, start, length, pid = struct.unpack(LOCK, fcntl.fcntl(fd, fcntl.F_GETLK, asked))
-    assert (kind, start, length, pid) == (fcntl.F_WRLCK, 10, 10, child), (kind, start, length, pid, child)
+    expected = (fcntl.F_WRLCK, 10, 10, 0 if is_remote else child)
+    assert (kind, start, length, pid) == expected, (kind, start, length, pid, child)
     # A process does not conflict with its own locks, and closing any descriptor of the file releases all of them.
     again = opened(there)
     assert refused(fcntl.lockf, again, attempt, 5, 0) is None
@@ -86,6 +88,73 @@ def ranges():
     os.write(done[1], b".")
     os.waitpid(child, 0)
     fcntl.lockf(fd, fcntl.LOCK_EX, 10, 10)
+
+
+def torture():
+    """Four processes lock ranges of one file at random, and note each lock in a model on a local disk: it never has conflicting locks."""
+    model_path, *mounts = paths
+    length, processes, rounds = 16, 4, 120
+    with open(model_path, "wb") as file:
+        file.write(bytes(length * processes))
+    with open(mounts[0], "wb") as file:
+        file.write(bytes(length))
+    children = []
+    for me in range(processes):
+        child = os.fork()
+        if child == 0:
+            torture_one(model_path, mounts[me % len(mounts)], me, (length, processes, rounds))
+            os._exit(0)
+        children.append(child)
+    ended = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+    assert ended == [0] * processes, ended
+    for path in mounts:
+        fd = opened(path)
+        fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.close(fd)
+
+
+def torture_one(model_path, path, me, sizes):
+    length, processes, rounds = sizes
+    pick = random.Random(me)
+    model, fd = os.open(model_path, os.O_RDWR), opened(path)
+
+    def note(first, count, kind):
+        """Notes own locks, 0: none, 1: shared, 2: exclusive. Returns what was noted before."""
+        fcntl.flock(model, fcntl.LOCK_EX)
+        table = bytearray(os.pread(model, length * processes, 0))
+        before = bytes(table[me * length + first:me * length + first + count])
+        table[me * length + first:me * length + first + count] = kind if isinstance(kind, bytes) else bytes([kind]) * count
+        for byte in range(length):
+            kinds = sorted(table[byte::length])
+            assert kinds[-1] < 2 or kinds[-2] == 0, (byte, kinds)
+        os.pwrite(model, table, 0)
+        fcntl.flock(model, fcntl.LOCK_UN)
+        return before
+
+    for _ in range(rounds):
+        first = pick.randrange(length)
+        count = pick.randrange(1, length - first + 1)
+        action = pick.choice(["exclusive", "shared", "unlock", "exclusive", "close"])
+        if action == "unlock":
+            note(first, count, 0)
+            fcntl.lockf(fd, fcntl.LOCK_UN, count, first)
+        elif action == "close":
+            note(0, length, 0)
+            os.close(fd)
+            fd = opened(path)
+        else:
+            is_shared = action == "shared"
+            # An exclusive lock becomes shared in the model before another process can see it.
+            before = note(first, count, 0) if is_shared else None
+            try:
+                fcntl.lockf(fd, (fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX) | fcntl.LOCK_NB, count, first)
+            except BlockingIOError:
+                if is_shared:
+                    note(first, count, before)
+                continue
+            note(first, count, 1 if is_shared else 2)
+    note(0, length, 0)
+    os.close(fd)
 
 
 def deadlock():

@@ -14,7 +14,7 @@ impl Drive {
         self.bucket_record(name).await?.ok_or_else(|| StoreError::NoSuchBucket(name.to_owned()))
     }
 
-    /// Returns an existing bucket.
+    /// Returns the bucket of this name. Fails with `NoSuchBucket` if there is none.
     pub(crate) async fn bucket(&self, name: &str) -> store::Result<DriveBucket> {
         let record = self.existing_record(name).await?;
         Ok(DriveBucket { frontend: self.0.clone(), name: name.into(), id: record.id })
@@ -75,7 +75,8 @@ impl Buckets for Drive {
 }
 
 impl DriveBucket {
-    /// Returns the bucket's record, or `NoSuchBucket` if the bucket was deleted after it was opened.
+    /// Returns the bucket's record. Fails with `NoSuchBucket` if the bucket was deleted after it was opened, even if
+    /// another bucket has its name now.
     pub(super) async fn bucket_record(&self) -> store::Result<BucketRecord> {
         let drive = Drive(self.frontend.clone());
         let record = drive.existing_record(&self.name).await?;
@@ -85,8 +86,8 @@ impl DriveBucket {
         }
     }
 
-    /// Sets the bucket's versioning state. When this returns, all changes of the bucket that began before have ended, so that none of them
-    /// still overwrites an object under the former state.
+    /// Sets the bucket's versioning state. Waits until all changes of the bucket that began before have ended, so that
+    /// none of them still overwrites an object under the former state.
     pub(crate) async fn set_versioning(&self, versioning: Versioning) -> store::Result<()> {
         let names = self.frontend.locks.lock_names().await;
         let locks = vec![names, self.frontend.locks.lock_bucket(self.id).await];

@@ -1,4 +1,5 @@
-//! Copies of objects. On one drive runs get another owner and no data moves; between drives of a pool, data is read and stored again.
+//! Copies of objects. On one drive the copy shares the runs of the original, as one more owner of them, and only inline
+//! data is copied. Between drives of a pool, all data is read and stored again.
 
 use super::DriveBucket;
 use crate::format::{Body, RunSlice};
@@ -8,7 +9,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use store::{CopyOptions, ObjectKey, ObjectRef, Result, byte_range};
 
-/// Copies a body on its drive: runs get another owner, inline data is written again.
+/// Copies a body on its drive: the copy becomes one more owner of the runs; inline data is stored again.
 pub(super) async fn copy_body(
     frontend: &Arc<Frontend>,
     (write, body): (u64, Body),
@@ -24,7 +25,8 @@ pub(super) async fn copy_body(
     }
 }
 
-/// Returns a range of an object as a body of its own on the same drive. Runs get another owner, inline data is copied to a run.
+/// Returns a range of an object as a body of its own on the same drive. The new body becomes one more owner of the
+/// runs; inline data is copied to a run.
 pub(super) async fn copy_range(bucket: &DriveBucket, from: &ObjectRef, range: Range<u64>) -> Result<Stored> {
     let (record, pins) = bucket.pinned_exact(from).await?;
     let range = byte_range::require_inside(&from.key, range, record.body.len_bytes())?;
@@ -37,6 +39,7 @@ pub(super) async fn copy_range(bucket: &DriveBucket, from: &ObjectRef, range: Ra
     }
 }
 
+/// Returns the slices that hold a range of the bytes that the given slices hold.
 fn slices_within(slices: &[RunSlice], range: Range<u64>) -> Vec<RunSlice> {
     let mut begins = 0;
     let cut = |slice: &RunSlice| {

@@ -1,8 +1,8 @@
 //! Edit of a key: gathers the changes that one commit makes to a key.
 
 use super::DriveBucket;
-use super::key_versions::{KeyVersions, OlderVersion};
-use super::record_view::{RecordView, etag_of};
+use super::key_versions::{FoundVersion, KeyVersions};
+use super::record_metadata::{MetadataContext, etag_of};
 use crate::engine::{InlinePut, Prepared};
 use crate::error::Result;
 use crate::format::{Body, Change, IndexKey, Naming, ObjectRecord};
@@ -15,9 +15,9 @@ use store::{Attributes, Deleted, ETag, ObjectKey, ObjectRef, Precondition, Store
 pub(crate) struct Edit<'a> {
     bucket: &'a DriveBucket,
     key: &'a ObjectKey,
-    /// How records are shown. Its versioning state is the bucket's.
-    pub(super) view: RecordView,
-    /// The current object of the key.
+    /// Derives the metadata of records. Its versioning state is the bucket's when the edit began.
+    pub(super) context: MetadataContext,
+    /// The current object of the key when the edit began.
     pub(crate) current: Option<ObjectRecord>,
     prepared: Prepared,
     locks: Vec<KeyGuard>,
@@ -26,13 +26,14 @@ pub(crate) struct Edit<'a> {
 impl DriveBucket {
     /// Begins a change of a key. `lock` is the key's lock.
     pub(crate) async fn edit<'a>(&'a self, key: &'a ObjectKey, lock: KeyGuard) -> store::Result<Edit<'a>> {
-        let view = self.view().await?;
+        let context = self.metadata_context().await?;
         let current = self.frontend.record(&IndexKey::object(self.id, key)).await?;
         let (prepared, locks) = (Prepared::default(), vec![lock]);
-        Ok(Edit { bucket: self, key, view, current, prepared, locks })
+        Ok(Edit { bucket: self, key, context, current, prepared, locks })
     }
 
-    /// Stores a body as the current object of a key.
+    /// Makes a stored body the current object of a key, in one commit. Fails with `PreconditionFailed` if the current
+    /// object does not meet the precondition.
     pub(crate) async fn put_body(
         &self,
         key: &ObjectKey,
@@ -50,30 +51,33 @@ impl DriveBucket {
 }
 
 impl<'a> Edit<'a> {
+    /// Returns the versions of the key.
     fn versions(&self) -> KeyVersions<'a> {
         KeyVersions { bucket: self.bucket, key: self.key }
     }
 
+    /// Returns the index key of the key's current object.
     fn key_of_current(&self) -> IndexKey {
         IndexKey::object(self.bucket.id, self.key)
     }
 
     /// Checks a precondition against the current object. Fails with `PreconditionFailed`.
     pub(super) fn check_precondition(&self, precondition: &Precondition) -> store::Result<()> {
-        let found = self.current.as_ref().map(|record| etag_of(self.view.drive, record));
+        let found = self.current.as_ref().map(|record| etag_of(self.context.drive, record));
         check_precondition(self.key, found.as_ref(), precondition)
     }
 
-    /// Returns how the id of a version stored now is formed.
+    /// Returns how the id of a version is formed that this edit stores.
     fn naming(&self) -> Naming {
-        match self.view.versioning {
+        match self.context.versioning {
             Versioning::Never => Naming::Unnamed,
             Versioning::Enabled => Naming::Own,
             Versioning::Suspended => Naming::Null,
         }
     }
 
-    /// Stores a body as the current object.
+    /// Makes a stored body the current object once the edit is committed. The former current object is removed or
+    /// becomes an older version.
     pub(crate) async fn set_current(
         &mut self,
         stored: Stored,
@@ -84,7 +88,7 @@ impl<'a> Edit<'a> {
         let (attributes, tags) = description;
         let (write, modified) = (self.bucket.frontend.engine.next_write(), self.bucket.frontend.clock.now());
         let record = ObjectRecord { write, modified, naming: self.naming(), etag, body, attributes, tags };
-        let placed = self.view.object_ref(self.key, &record);
+        let placed = self.context.object_ref(self.key, &record);
         self.prepared.holds.extend(holds);
         let key = self.key_of_current();
         match inline_bytes {
@@ -97,8 +101,8 @@ impl<'a> Edit<'a> {
         Ok(placed)
     }
 
-    /// Deletes the current object. In a bucket with versioning a delete marker is added, and the object becomes an
-    /// older version, unless versioning is suspended and its id is `null`.
+    /// Deletes the current object, if there is one. In a bucket with versioning a delete marker is added in any case,
+    /// and the object becomes an older version, unless versioning is suspended and its id is `null`.
     pub(crate) async fn delete_current(&mut self) -> Result<Deleted> {
         self.retire_current().await?;
         if self.current.is_some() {
@@ -118,18 +122,20 @@ impl<'a> Edit<'a> {
         Ok(Deleted { version: naming.id(write, modified), is_marker: true })
     }
 
-    /// Removes the current object, or makes it an older version, as the versioning state demands.
+    /// Releases the bytes of the current object, or adds it as an older version, as the versioning state demands; the
+    /// caller replaces or deletes its entry. Removes the older version with the id `null` if the next version takes
+    /// this id.
     async fn retire_current(&mut self) -> Result<()> {
         // If the current object has the id `null`, no older version has.
         let is_null = self.current.as_ref().is_some_and(|current| current.naming != Naming::Own);
-        if self.view.versioning == Versioning::Suspended
+        if self.context.versioning == Versioning::Suspended
             && !is_null
             && let Some((entry, record)) = self.versions().older_null().await?
         {
             self.drop_version(entry, &record);
         }
         let Some(current) = self.current.clone() else { return Ok(()) };
-        let stays = match self.view.versioning {
+        let stays = match self.context.versioning {
             Versioning::Never => false,
             Versioning::Enabled => true,
             Versioning::Suspended => current.naming == Naming::Own,
@@ -153,7 +159,8 @@ impl<'a> Edit<'a> {
         Ok(())
     }
 
-    /// Removes an older version. If that was the newest of a deleted key, the one before it may become current.
+    /// Removes an older version or a delete marker. If that was the newest of a key without current object, the version
+    /// before it becomes current, unless that is a delete marker.
     pub(super) async fn remove_older(&mut self, entry: IndexKey, record: &ObjectRecord) -> Result<()> {
         self.prepared.purpose = Purpose::Frees;
         let newest = self.versions().older(2).await?;
@@ -165,13 +172,15 @@ impl<'a> Edit<'a> {
         Ok(())
     }
 
-    fn promote(&mut self, older: Option<OlderVersion>) {
+    /// Makes an older version the current object, unless it is a delete marker.
+    fn promote(&mut self, older: Option<FoundVersion>) {
         if let Some((entry, record)) = older.filter(|(_, record)| record.body != Body::DeleteMarker) {
             self.delete_entry(entry);
             self.put_entry(self.key_of_current(), &record);
         }
     }
 
+    /// Removes a version, and releases its blocks.
     fn drop_version(&mut self, entry: IndexKey, record: &ObjectRecord) {
         self.prepared.release(record);
         self.delete_entry(entry);
@@ -182,6 +191,7 @@ impl<'a> Edit<'a> {
         self.prepared.changes.push(Change::Put { key: key.0, value: record.encode() });
     }
 
+    /// Removes an entry of the index.
     pub(super) fn delete_entry(&mut self, key: IndexKey) {
         self.prepared.changes.push(Change::Delete { key: key.0 });
     }
@@ -201,24 +211,25 @@ impl<'a> Edit<'a> {
         self.bucket.frontend.commit(self.prepared, self.locks).await
     }
 
-    /// Returns the changes, to be committed by the caller.
+    /// Returns the changes, to be committed by the caller. Releases the edit's key lock: the caller must hold another.
     pub(crate) fn into_prepared(self) -> Prepared {
         self.prepared
     }
 
-    /// Commits the changes of two keys together.
+    /// Commits the changes of two edits together.
     pub(super) async fn commit_with(mut self, other: Self) -> Result<()> {
         self.prepared.extend(other.prepared);
         self.locks.extend(other.locks);
         self.commit().await
     }
 
-    /// Returns the entry and the record of the version with this id.
-    pub(super) async fn find_version(&self, id: &str) -> Result<Option<OlderVersion>> {
-        let current = self.current.as_ref().filter(|current| self.view.has_version_id(current, id));
+    /// Returns the entry and the record of the version with this id, which may be the current object; `None` if there
+    /// is none.
+    pub(super) async fn find_version(&self, id: &str) -> Result<Option<FoundVersion>> {
+        let current = self.current.as_ref().filter(|current| self.context.has_version_id(current, id));
         match current {
             Some(current) => Ok(Some((self.key_of_current(), current.clone()))),
-            None => self.versions().older_with_id(self.view, id).await,
+            None => self.versions().older_with_id(self.context, id).await,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Versions of a key: lookups of its current object and its older versions, which may change places between two reads.
 
 use super::DriveBucket;
-use super::record_view::RecordView;
+use super::record_metadata::MetadataContext;
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::format::{IndexKey, Naming, ObjectRecord, decode_record};
@@ -11,8 +11,8 @@ use std::ops::Bound;
 use std::sync::Arc;
 use store::{ObjectKey, Version, version_id};
 
-/// The entry and the record of an older version or a delete marker.
-pub(crate) type OlderVersion = (IndexKey, ObjectRecord);
+/// The index entry and the record of one version of a key: its current object, an older version or a delete marker.
+pub(crate) type FoundVersion = (IndexKey, ObjectRecord);
 
 /// The versions of a key.
 #[derive(Debug, Clone, Copy)]
@@ -22,25 +22,25 @@ pub(super) struct KeyVersions<'a> {
 }
 
 impl KeyVersions<'_> {
-    /// Returns the newest version of a key: the current object, or a delete marker.
-    pub(super) async fn newest(&self, view: RecordView) -> Result<Option<Version>> {
+    /// Returns the newest version of a key: the current object, or a delete marker; `None` if the key has no versions.
+    pub(super) async fn newest(&self, context: MetadataContext) -> Result<Option<Version>> {
         let entry = IndexKey::object(self.bucket.id, self.key);
         let mut current = self.bucket.frontend.record(&entry).await?;
         loop {
             if let Some(record) = &current {
-                return Ok(Some(view.version(self.key, record, true)));
+                return Ok(Some(context.version(self.key, record, true)));
             }
             let older = self.older(1).await?;
             // An older version may have become current meanwhile.
             current = self.bucket.frontend.record(&entry).await?;
             if current.is_none() {
-                return Ok(older.first().map(|(_, record)| view.version(self.key, record, true)));
+                return Ok(older.first().map(|(_, record)| context.version(self.key, record, true)));
             }
         }
     }
 
     /// Returns all versions of a key, newest first.
-    pub(super) async fn all(&self, view: RecordView) -> Result<Vec<Version>> {
+    pub(super) async fn all(&self, context: MetadataContext) -> Result<Vec<Version>> {
         let entry = IndexKey::object(self.bucket.id, self.key);
         let mut current = self.bucket.frontend.record(&entry).await?;
         loop {
@@ -48,21 +48,22 @@ impl KeyVersions<'_> {
             let now = self.bucket.frontend.record(&entry).await?;
             if is_same_write(&current, &now) {
                 let records = newest_first(current, older);
-                return Ok(view.versions_of(self.key, &records).collect());
+                return Ok(context.versions_of(self.key, &records).collect());
             }
             current = now;
         }
     }
 
-    /// Returns the entry and the record of the version with this id.
-    pub(super) async fn find(&self, view: RecordView, id: &str) -> Result<Option<OlderVersion>> {
+    /// Returns the entry and the record of the version with this id, which may be the current object; `None` if there
+    /// is none.
+    pub(super) async fn find(&self, context: MetadataContext, id: &str) -> Result<Option<FoundVersion>> {
         let entry = IndexKey::object(self.bucket.id, self.key);
         let mut current = self.bucket.frontend.record(&entry).await?;
         loop {
-            if let Some(record) = current.as_ref().filter(|record| view.has_version_id(record, id)) {
+            if let Some(record) = current.as_ref().filter(|record| context.has_version_id(record, id)) {
                 return Ok(Some((entry, record.clone())));
             }
-            let older = self.older_with_id(view, id).await?;
+            let older = self.older_with_id(context, id).await?;
             if older.is_some() {
                 return Ok(older);
             }
@@ -76,7 +77,7 @@ impl KeyVersions<'_> {
     }
 
     /// Returns the older versions of a key, newest first, at most `limit`.
-    pub(super) async fn older(&self, limit: usize) -> Result<Vec<OlderVersion>> {
+    pub(super) async fn older(&self, limit: usize) -> Result<Vec<FoundVersion>> {
         let prefix = IndexKey::versions(self.bucket.id, self.key.as_bytes());
         let found = self.bucket.frontend.entries(prefix, limit).await?;
         let decode = |(entry, value): (IndexKey, Bytes)| {
@@ -86,21 +87,27 @@ impl KeyVersions<'_> {
         found.into_iter().map(decode).collect()
     }
 
-    /// Returns the older version of a key with this id. An id that contains a write number names the entry; `null` needs a search.
-    pub(super) async fn older_with_id(&self, view: RecordView, id: &str) -> Result<Option<OlderVersion>> {
+    /// Returns the older version or delete marker of a key with this id; `None` if there is none. An id that contains a
+    /// write number names the entry; `null` needs a search.
+    pub(super) async fn older_with_id(
+        &self,
+        context: MetadataContext,
+        id: &str,
+    ) -> Result<Option<FoundVersion>> {
         let Some(write) = version_id::write_of(id) else {
             let null = self.older_null().await?;
-            return Ok(null.filter(|(_, record)| view.has_version_id(record, id)));
+            return Ok(null.filter(|(_, record)| context.has_version_id(record, id)));
         };
         let entry = IndexKey::version(self.bucket.id, self.key.as_bytes(), write);
         let record =
-            self.bucket.frontend.record(&entry).await?.filter(|record| view.has_version_id(record, id));
+            self.bucket.frontend.record(&entry).await?.filter(|record| context.has_version_id(record, id));
         Ok(record.map(|record| (entry, record)))
     }
 
-    /// Returns the older version of a key with the id `null`. A key has at most one. Costs one seek in the index for each period in which
-    /// the bucket was not versioned, whatever the number of versions.
-    pub(super) async fn older_null(&self) -> Result<Option<OlderVersion>> {
+    /// Returns the older version of a key with the id `null`. A key has at most one. Returns `None` if there is none,
+    /// or if the bucket does not exist any more. Costs one seek in the index for each period in which the bucket was
+    /// not versioned, whatever the number of versions.
+    pub(super) async fn older_null(&self) -> Result<Option<FoundVersion>> {
         let writes = match Drive(self.bucket.frontend.clone()).bucket_record(&self.bucket.name).await? {
             Some(record) if record.id == self.bucket.id => record.writes_of_null(),
             _ => return Ok(None),

@@ -1,7 +1,7 @@
 //! Listing of keys. A common prefix is skipped by a seek, not by reading its keys.
 
 use super::DriveBucket;
-use super::record_view::{RecordView, effective_naming, etag};
+use super::record_metadata::{MetadataContext, effective_naming, etag};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::format::{BucketId, IndexKey, Kind, ObjectRecord, ObjectSummary};
@@ -15,13 +15,14 @@ const ENTRY_PREFIX_BYTES: usize = 9;
 
 impl DriveBucket {
     pub(super) async fn page(&self, scan: Scan) -> store::Result<ListPage> {
-        let (view, bucket) = (self.view().await?, self.id);
-        let page = self.frontend.run_blocking(move |engine| page_of(engine, bucket, &scan, view)).await;
+        let (context, bucket) = (self.metadata_context().await?, self.id);
+        let page = self.frontend.run_blocking(move |engine| page_of(engine, bucket, &scan, context)).await;
         page.map_err(StoreError::from)
     }
 }
 
-fn page_of(engine: &Engine, bucket: BucketId, scan: &Scan, view: RecordView) -> Result<ListPage> {
+/// Returns the page of a listing that `scan` asks for.
+fn page_of(engine: &Engine, bucket: BucketId, scan: &Scan, context: MetadataContext) -> Result<ListPage> {
     let all = IndexKey::prefix(Kind::Object, bucket);
     let prefix = all.clone().append(&scan.prefix);
     let mut entries: Vec<ListEntry> = Vec::new();
@@ -38,7 +39,7 @@ fn page_of(engine: &Engine, bucket: BucketId, scan: &Scan, view: RecordView) -> 
                 }
                 entries.push(match folded {
                     Some(prefix) => ListEntry::Prefix(Bytes::copy_from_slice(prefix)),
-                    None => ListEntry::Object(listed(entry, value, view, scan.with_attributes)?),
+                    None => ListEntry::Object(listed(entry, value, context, scan.with_attributes)?),
                 });
             }
             if let Some(folded) = folded {
@@ -50,20 +51,27 @@ fn page_of(engine: &Engine, bucket: BucketId, scan: &Scan, view: RecordView) -> 
     Ok(ListPage { entries, next: None })
 }
 
-fn listed(entry: &[u8], value: &[u8], view: RecordView, with_attributes: bool) -> Result<ListedObject> {
+/// Returns an object as listings show it, from its index entry.
+fn listed(
+    entry: &[u8],
+    value: &[u8],
+    context: MetadataContext,
+    with_attributes: bool,
+) -> Result<ListedObject> {
     if with_attributes {
         let read = || Some((IndexKey::object_key(entry)?, ObjectRecord::of_entry(entry, value)?));
         let (key, record) = read().ok_or_else(|| Error::damaged_entry("an object's record", entry))?;
-        return Ok(ListedObject::of(view.meta(&key, &record), true));
+        return Ok(ListedObject::of(context.meta(&key, &record), true));
     }
     let (key, head) = decode_summary(entry, value)?;
-    let etag = etag(view.drive, head.write, head.etag.as_ref());
-    let version = effective_naming(head.naming, view.versioning).id(head.write, head.modified);
+    let etag = etag(context.drive, head.write, head.etag.as_ref());
+    let version = effective_naming(head.naming, context.versioning).id(head.write, head.modified);
     let object = ObjectRef { key, etag, version, last_modified: Some(head.modified) };
     Ok(ListedObject::new(object, head.len_bytes))
 }
 
-/// Decodes the key and the leading fields of an object's entry. Inlined, as a listing calls it for each object.
+/// Decodes the key and the leading fields of an object's entry. Fails if the entry is damaged. Inlined, as a listing
+/// calls it for each object.
 #[inline]
 pub(crate) fn decode_summary(entry: &[u8], value: &[u8]) -> Result<(ObjectKey, ObjectSummary)> {
     let read = || Some((IndexKey::object_key(entry)?, ObjectSummary::decode(value)?));

@@ -14,7 +14,7 @@ mod listing;
 mod multipart;
 mod objects;
 mod pool_member;
-mod record_view;
+mod record_metadata;
 mod settings;
 mod uploads;
 mod versions;
@@ -31,7 +31,7 @@ use crate::format::{BucketId, BucketRecord, IndexKey};
 use crate::frontend::{Drive, Frontend};
 use bytes::Bytes;
 use key_versions::KeyVersions;
-use record_view::RecordView;
+use record_metadata::MetadataContext;
 use std::fmt;
 use std::sync::Arc;
 use store::ObjectKey;
@@ -67,8 +67,8 @@ impl DriveBucket {
     }
 
     /// Returns how records are shown at the moment.
-    async fn view(&self) -> store::Result<RecordView> {
-        Ok(RecordView { drive: self.drive_id(), versioning: self.state().await? })
+    async fn metadata_context(&self) -> store::Result<MetadataContext> {
+        Ok(MetadataContext { drive: self.drive_id(), versioning: self.state().await? })
     }
 
     fn key_versions<'a>(&'a self, key: &'a ObjectKey) -> KeyVersions<'a> {

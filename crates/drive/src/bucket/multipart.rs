@@ -1,4 +1,5 @@
-//! Multipart upload of one caller: its parts are not in the index before the upload completes.
+//! Multipart upload of one caller: the bytes of its parts are stored in runs, but the list of parts is in memory only,
+//! and the index has nothing of the upload before it completes.
 
 use super::DriveBucket;
 use super::copy::copy_range;
@@ -13,13 +14,14 @@ use store::{
     Attributes, Multipart, ObjectKey, ObjectRef, Payload, Precondition, Result, StoreError, Tags, part_number,
 };
 
-/// The smallest size of every part but the last, in bytes, as on S3.
+/// The minimum size of every part but the last, in bytes, as on S3.
 pub(super) const PART_BYTES_MIN: u64 = 5 << 20;
 
-/// A multipart upload in memory.
+/// A multipart upload whose list of parts is in memory only. Dropping it frees the runs of its parts.
 pub(crate) struct DriveMultipart {
     bucket: DriveBucket,
     key: ObjectKey,
+    /// The attributes and the tags of the object that the upload creates.
     description: (Attributes, Tags),
     /// The parts by number; `None` after completion or abortion.
     parts: Mutex<Option<BTreeMap<u32, Part>>>,
@@ -31,6 +33,7 @@ pub(crate) struct DriveMultipart {
 #[derive(Debug, Clone)]
 struct Part {
     slices: Vec<RunSlice>,
+    /// Guards that keep the runs of the part allocated.
     holds: Vec<Hold>,
     cache_numbers: Vec<(u64, usize)>,
 }
@@ -56,7 +59,7 @@ impl DriveMultipart {
         self.parts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds or replaces a part.
+    /// Adds or replaces a part. Fails if the upload was completed or aborted.
     pub(crate) fn insert(&self, number: u32, stored: Stored) -> Result<()> {
         let Body::Runs(slices) = stored.body else { return Ok(()) };
         let part = Part { slices, holds: stored.holds, cache_numbers: stored.cache_numbers };
@@ -76,7 +79,7 @@ impl DriveMultipart {
         {
             let found = part.len_bytes();
             return Err(StoreError::Invalid(format!(
-                "part {number} has {found} bytes, at least {PART_BYTES_MIN} are needed"
+                "part {number} has {found} bytes, but every part except the last needs at least {PART_BYTES_MIN}"
             )));
         }
         Ok(parts.values().cloned().collect())

@@ -4,7 +4,7 @@ use super::DriveBucket;
 use super::copy::copy_body;
 use super::edit::check_precondition;
 use super::multipart::DriveMultipart;
-use super::record_view::etag_of;
+use super::record_metadata::etag_of;
 use super::writer::DriveWriter;
 use crate::format::{Body, IndexKey, ObjectRecord};
 use crate::frontend::{Access, Stored};
@@ -17,7 +17,8 @@ use store::{
 };
 
 impl DriveBucket {
-    /// Returns the record of an object or version, and pins on its bytes.
+    /// Returns the record of an object or version, and pins on its bytes. Fails with `NotFound` if there is none, or if
+    /// it is a delete marker.
     pub(super) async fn pinned_record(
         &self,
         key: &ObjectKey,
@@ -32,7 +33,8 @@ impl DriveBucket {
         }
     }
 
-    /// Returns the record of an object or version, and its cached bytes or pins on them.
+    /// Returns the record of an object or version, and its cached bytes or pins on them. Fails with `NotFound` if there
+    /// is none, or if it is a delete marker.
     pub(crate) async fn record_and_access(
         &self,
         key: &ObjectKey,
@@ -47,17 +49,19 @@ impl DriveBucket {
         }
     }
 
-    /// Finds the entry of a version, or of the current object.
+    /// Returns the entry of a version, or the one in which the current object would be. Fails with `NotFound` if there
+    /// is no such version.
     async fn locate<'a>(&self, key: &'a ObjectKey, version: Option<&'a str>) -> Result<Located<'a>> {
         let Some(id) = version else {
             return Ok(Located { key, entry: IndexKey::object(self.id, key), write: None });
         };
-        let found = self.key_versions(key).find(self.view().await?, id).await?;
+        let found = self.key_versions(key).find(self.metadata_context().await?, id).await?;
         let (entry, record) = found.ok_or_else(|| not_found(key))?;
         Ok(Located { key, entry, write: Some(record.write) })
     }
 
-    /// Returns the record of the object with exactly this etag, and pins on its bytes.
+    /// Returns the record of the object or version, and pins on its bytes. Fails with `PreconditionFailed` if its etag
+    /// is another.
     pub(crate) async fn pinned_exact(&self, object: &ObjectRef) -> Result<(ObjectRecord, Pins)> {
         let (record, pins) = self.pinned_record(&object.key, object.version.as_deref()).await?;
         check_precondition(
@@ -88,13 +92,14 @@ fn not_found(key: &ObjectKey) -> StoreError {
 struct Located<'a> {
     key: &'a ObjectKey,
     entry: IndexKey,
-    /// The write number of the version, if a certain version was asked for.
+    /// The write number of the version; `None` if the current object was asked for.
     write: Option<u64>,
 }
 
 impl Located<'_> {
-    /// Checks what was read from the entry. Returns `None` if the version has moved to another entry meanwhile: a current object may have
-    /// become an older version, or the reverse.
+    /// Checks what was read from the entry, and returns it. Fails with `NotFound` for a missing object or a delete
+    /// marker. Returns `None` if the version has moved to another entry meanwhile: a current object may have become an
+    /// older version, or the reverse.
     fn confirm<T>(&self, found: Option<(ObjectRecord, T)>) -> Result<Option<(ObjectRecord, T)>> {
         let is_wanted = |write| self.write.is_none_or(|meant| meant == write);
         match found {
@@ -112,7 +117,7 @@ impl Located<'_> {
 impl ObjectStore for DriveBucket {
     async fn get(&self, key: &ObjectKey, options: GetOptions) -> Result<Object> {
         let (record, access) = self.record_and_access(key, options.version.as_deref()).await?;
-        let meta = self.view().await?.meta(key, &record);
+        let meta = self.metadata_context().await?.meta(key, &record);
         if options.if_match.is_some_and(|etag| etag != meta.object.etag) {
             return Err(StoreError::PreconditionFailed(key.clone()));
         }
@@ -126,7 +131,7 @@ impl ObjectStore for DriveBucket {
     async fn head(&self, key: &ObjectKey) -> Result<ObjectMeta> {
         let record = self.frontend.record(&IndexKey::object(self.id, key)).await?;
         let record = record.ok_or_else(|| not_found(key))?;
-        Ok(self.view().await?.meta(key, &record))
+        Ok(self.metadata_context().await?.meta(key, &record))
     }
 
     async fn put(&self, key: &ObjectKey, body: Payload, options: PutOptions) -> Result<ObjectRef> {
@@ -150,7 +155,9 @@ impl ObjectStore for DriveBucket {
     async fn copy(&self, from: &ObjectRef, to: &ObjectKey, options: CopyOptions) -> Result<ObjectRef> {
         let (record, pins) = self.pinned_exact(from).await?;
         if from.key == *to && options.attributes.is_none() && options.tags.is_none() {
-            return Err(StoreError::Invalid("a copy of an object onto itself changes nothing".into()));
+            return Err(StoreError::Invalid(
+                "a copy of an object to its own key needs new metadata or tags".into(),
+            ));
         }
         let attributes = options.attributes.unwrap_or(record.attributes);
         let description = (attributes, options.tags.unwrap_or(record.tags));

@@ -1,4 +1,4 @@
-//! Pool member: the questions that a pool asks of a bucket on one of its drives.
+//! Pool member: queries that a pool makes to the bucket on one of its drives, to place keys and to find them.
 
 use super::DriveBucket;
 use super::key_versions::KeyVersions;
@@ -22,7 +22,7 @@ impl PoolMember<'_> {
         Ok(self.0.frontend.entry(&IndexKey::object(self.0.id, key)).await?.is_some())
     }
 
-    /// Returns whether the drive has older versions of a key.
+    /// Returns whether the drive has older versions or delete markers of a key.
     pub(crate) async fn has_older_versions(self, key: &ObjectKey) -> Result<bool> {
         Ok(!KeyVersions { bucket: self.0, key }.older(1).await?.is_empty())
     }

@@ -1,4 +1,4 @@
-//! Settings of a bucket.
+//! Settings of a bucket, such as its policy: implements `Settings`. Each is an entry of the index.
 
 use super::DriveBucket;
 use crate::engine::Prepared;

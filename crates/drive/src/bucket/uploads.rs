@@ -2,7 +2,7 @@
 
 use super::DriveBucket;
 use super::edit::Edit;
-use super::record_view::etag;
+use super::record_metadata::etag;
 use crate::codec::{Decoder, Encoder};
 use crate::engine::Prepared;
 use crate::error::Error;
@@ -30,6 +30,7 @@ struct UploadRecord {
 /// The value of a part's index entry.
 #[derive(Debug)]
 struct PartRecord {
+    /// The text that the uploader keeps with the part.
     note: Option<String>,
     stored: ObjectRecord,
 }
@@ -82,11 +83,6 @@ impl PartRecord {
     }
 }
 
-/// Parses the write number in an upload id.
-fn number_of(id: &str) -> Option<u64> {
-    (id.len() == 16).then(|| u64::from_str_radix(id, 16).ok()).flatten()
-}
-
 fn part_number(entry: &IndexKey) -> u32 {
     entry.0.last_chunk().map_or(0, |number| u32::from_be_bytes(*number))
 }
@@ -94,7 +90,7 @@ fn part_number(entry: &IndexKey) -> u32 {
 impl DriveBucket {
     async fn upload(&self, key: &ObjectKey, id: &str) -> Result<(u64, UploadRecord)> {
         let missing = || StoreError::NotFound(key.clone());
-        let number = number_of(id).ok_or_else(missing)?;
+        let number = store::number_of_hex(id).ok_or_else(missing)?;
         let entry = IndexKey::upload(self.id, key, number);
         let value = self.frontend.entry(&entry).await?.ok_or_else(missing)?;
         Ok((number, UploadRecord::decode(&entry, &value)?))
@@ -204,7 +200,9 @@ impl Uploads for DriveBucket {
         for number in numbers {
             let found = parts.iter().find(|(entry, _)| part_number(entry) == *number);
             let (_, part) = found.ok_or_else(|| {
-                StoreError::Invalid("a part does not exist: list the parts of the upload".into())
+                StoreError::Invalid(format!(
+                    "part {number} of the upload does not exist: list the parts of the upload"
+                ))
             })?;
             etags.push(etag(self.drive_id(), part.stored.write, None));
             if let Body::Runs(more) = &part.stored.body {

@@ -3,7 +3,7 @@
 use super::DriveBucket;
 use super::edit::check_precondition;
 use super::key_versions::newest_first;
-use super::record_view::{RecordView, etag_of};
+use super::record_metadata::{MetadataContext, etag_of};
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::format::{Body, BucketId, IndexKey, Kind, ObjectRecord, decode_record};
@@ -18,7 +18,8 @@ use store::{
 };
 
 impl DriveBucket {
-    /// Changes a version that is no delete marker.
+    /// Changes the record of a version in one commit. Fails with `NotFound` if there is no such version, or if it is a
+    /// delete marker.
     async fn change(
         &self,
         key: &ObjectKey,
@@ -39,26 +40,26 @@ impl DriveBucket {
     }
 
     async fn page_of_versions(&self, scan: Scan, after_version: Option<&str>) -> Result<Vec<VersionEntry>> {
-        let view = self.view().await?;
+        let context = self.metadata_context().await?;
         let mut entries = Vec::new();
         if let (Some(after), Some(version)) = (&scan.after, after_version)
             && let Ok(key) = ObjectKey::new(after.clone())
         {
-            let versions = self.key_versions(&key).all(view).await?;
+            let versions = self.key_versions(&key).all(context).await?;
             entries.extend(version_id::after(versions, version).map(entry));
         }
         let bucket = self.id;
-        let work = move |engine: &Arc<Engine>| versions_from(engine, bucket, &scan, view, entries);
+        let work = move |engine: &Arc<Engine>| versions_from(engine, bucket, &scan, context, entries);
         Ok(self.frontend.run_blocking(work).await?)
     }
 }
 
-/// Appends the versions of the keys that the scan covers, up to its limit.
+/// Appends to `entries` the versions of the keys that the scan covers, until there are as many as its limit.
 fn versions_from(
     engine: &Engine,
     bucket: BucketId,
     scan: &Scan,
-    view: RecordView,
+    context: MetadataContext,
     mut entries: Vec<VersionEntry>,
 ) -> crate::Result<Vec<VersionEntry>> {
     let mut from = Some(match &scan.after {
@@ -80,7 +81,7 @@ fn versions_from(
                 break;
             }
             let records = keys.take(&key)?;
-            entries.extend(view.versions_of(&key, &records).map(entry));
+            entries.extend(context.versions_of(&key, &records).map(entry));
         }
     }
     entries.truncate(scan.limit);
@@ -123,7 +124,7 @@ impl VersionedKeys {
         Ok(keys)
     }
 
-    /// Returns the next key.
+    /// Returns the next key without removing it; `None` after the last.
     fn next(&self) -> Option<ObjectKey> {
         self.object.iter().chain(&self.version).map(|(key, _)| key).min().cloned()
     }
@@ -142,12 +143,14 @@ impl VersionedKeys {
         Ok(newest_first(current, older.into_iter()))
     }
 
+    /// Moves to the next current object.
     fn next_object(&mut self) -> crate::Result<()> {
         let read = |entry: &[u8], value: &Bytes| Some((IndexKey::object_key(entry)?, value.clone()));
         self.object = next_of(&mut self.objects, read)?;
         Ok(())
     }
 
+    /// Moves to the next older version.
     fn next_version(&mut self) -> crate::Result<()> {
         let key = |entry: &[u8]| ObjectKey::new(IndexKey::escaped_key(entry)?.0).ok();
         self.version = next_of(&mut self.versions, |entry, value| Some((key(entry)?, value.clone())))?;
@@ -155,6 +158,7 @@ impl VersionedKeys {
     }
 }
 
+/// Returns what `read` makes of the next entry of a scan; `None` at its end.
 fn next_of<T>(
     scan: &mut index::Scan,
     read: impl FnOnce(&[u8], &Bytes) -> Option<T>,
@@ -171,19 +175,21 @@ impl Versions for DriveBucket {
 
     async fn set_state(&self, state: Versioning) -> Result<()> {
         if state == Versioning::Never && DriveBucket::state(self).await? != Versioning::Never {
-            return Err(StoreError::Invalid("a bucket that kept versions cannot forget them".into()));
+            return Err(StoreError::Invalid(
+                "versioning that was enabled once cannot be disabled, only suspended".into(),
+            ));
         }
         self.set_versioning(state).await
     }
 
     async fn find(&self, key: &ObjectKey, id: Option<&str>) -> Result<Version> {
         id.map_or(Ok(()), version_id::check)?;
-        let view = self.view().await?;
+        let context = self.metadata_context().await?;
         let missing = || StoreError::NotFound(key.clone());
-        let Some(id) = id else { return self.key_versions(key).newest(view).await?.ok_or_else(missing) };
-        let (_, record) = self.key_versions(key).find(view, id).await?.ok_or_else(missing)?;
-        let found = view.version(key, &record, false);
-        let newest = self.key_versions(key).newest(view).await?;
+        let Some(id) = id else { return self.key_versions(key).newest(context).await?.ok_or_else(missing) };
+        let (_, record) = self.key_versions(key).find(context, id).await?.ok_or_else(missing)?;
+        let found = context.version(key, &record, false);
+        let newest = self.key_versions(key).newest(context).await?;
         let is_newest = newest.is_some_and(|newest| newest.id == found.id);
         Ok(Version { is_newest, ..found })
     }
@@ -231,7 +237,8 @@ impl Versions for DriveBucket {
     async fn tags(&self, key: &ObjectKey, id: &str) -> Result<Tags> {
         version_id::check(id)?;
         let missing = || StoreError::NotFound(key.clone());
-        let (_, record) = self.key_versions(key).find(self.view().await?, id).await?.ok_or_else(missing)?;
+        let (_, record) =
+            self.key_versions(key).find(self.metadata_context().await?, id).await?.ok_or_else(missing)?;
         if record.body == Body::DeleteMarker { Err(missing()) } else { Ok(record.tags) }
     }
 

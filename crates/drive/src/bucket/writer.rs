@@ -5,15 +5,15 @@ use crate::frontend::RunWriter;
 use bytes::Bytes;
 use store::{ObjectKey, ObjectRef, ObjectWriter, Payload, PutOptions, Result};
 
-/// Bytes of an object that is not committed yet.
+/// A writer of an object whose bytes arrive in pieces. The object appears when `finish` commits it.
 #[derive(Debug)]
 pub(crate) struct DriveWriter {
     bucket: DriveBucket,
     key: ObjectKey,
     len_bytes: Option<u64>,
-    /// The bytes so far, as long as they fit into a frame; then empty.
+    /// The bytes so far, as long as they are few enough for a frame; then empty.
     buffered: Payload,
-    /// The runs that take all bytes once they do not fit into a frame.
+    /// The writer of runs, which takes all bytes once they are too many for a frame.
     runs: Option<RunWriter>,
 }
 

@@ -1,12 +1,12 @@
-//! Alternate reads: read bytes without one of the devices below, for callers that found them wrong.
+//! Alternate reads: read bytes of an array without one of its members, for callers that found the bytes wrong.
 
 use std::fmt;
 use std::io;
 
-/// Reads a device without one of the devices below it, and remembers the ranges that were read.
+/// A reader of a device that leaves out one of the devices below it, and remembers the ranges that were read.
 pub struct AlternateReader<'a> {
     read: &'a dyn Fn(u64, &mut [u8]) -> io::Result<()>,
-    /// Position and length of each range, in bytes.
+    /// Position and length of each range that was read, in bytes.
     ranges: Vec<(u64, usize)>,
 }
 

@@ -64,8 +64,8 @@ impl Io {
         }
     }
 
-    /// Writes the slices one after the other, padded with zeros to whole blocks. A single slice of whole blocks in aligned memory, such as
-    /// a [`Buffer`], is not copied.
+    /// Writes the slices one after the other, padded with zeros to whole blocks. On an array they must fill whole rows.
+    /// A single slice of whole blocks in aligned memory, such as a [`Buffer`], is not copied.
     pub async fn write(&self, at: u64, slices: &[Bytes]) -> io::Result<()> {
         let from = match slices {
             [whole] if Buffer::is_aligned(whole) => whole.clone(),
@@ -93,7 +93,8 @@ impl Io {
         }
     }
 
-    /// Like [`reconstruct`], for async callers.
+    /// Does what [`reconstruct`] does, for async callers. Returns `None` if no attempt returned a value, or if the
+    /// device has no redundancy.
     pub(crate) async fn reconstruct<T: Send + 'static>(
         &self,
         attempt: impl FnMut(&mut AlternateReader<'_>) -> Option<T> + Send + 'static,

@@ -43,17 +43,38 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
     }
 
     /// Reads everything that the devices below hold of a range, also what no other read asks for (parity), and rewrites unreadable
-    /// blocks. Wrong parity is rewritten too, if the data `is_right`. Returns a line for each block that stays unreadable. The range must
-    /// not be written by others meanwhile.
-    fn scrub_rows(&self, at: u64, len_bytes: u64, is_right: bool) -> io::Result<Vec<String>> {
-        let _nothing = (at, len_bytes, is_right);
-        Ok(Vec::new())
+    /// blocks. Wrong parity is rewritten too, if `is_verified`: the data is right as the devices have it. The range must not be written
+    /// by others meanwhile.
+    fn scrub_rows(&self, at: u64, len_bytes: u64, is_verified: bool) -> io::Result<ScrubbedRows> {
+        let _nothing = (at, len_bytes, is_verified);
+        Ok(ScrubbedRows::default())
     }
 
-    /// Returns the number of blocks below that were rewritten since the device was opened.
+    /// Sets whether reads always ask the devices that have the bytes, also devices that have just failed other reads.
+    fn read_directly(&self, always: bool) {
+        let _only_way = always;
+    }
+
+    /// Returns the number of reads since the opening for which devices failed or were avoided, so that the bytes that they have are not
+    /// known to be right if the bytes that were read are.
+    fn indirect_reads(&self) -> u64 {
+        0
+    }
+
+    /// Returns the number of wrong or unreadable blocks of the devices below that were rewritten since the device was
+    /// opened.
     fn repaired_blocks(&self) -> u64 {
         0
     }
+}
+
+/// The outcome of a scrub of some rows.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ScrubbedRows {
+    /// A line for each block that stays unreadable.
+    pub unreadable: Vec<String>,
+    /// Whether parity differs from the data and was not rewritten.
+    pub has_wrong_parity: bool,
 }
 
 /// Checks that a range can be read: `UnexpectedEof` if it does not lie on a device of this length. For implementations of

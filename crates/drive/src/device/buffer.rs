@@ -15,12 +15,15 @@ const KEPT_BYTES_MIN: usize = 64 << 10;
 /// Whole blocks of memory aligned to [`BLOCK_BYTES`], as direct I/O requires. Converts to [`Bytes`] without a copy.
 pub struct Buffer {
     memory: Backing,
+    /// Offset of the aligned bytes in `memory`.
     start: usize,
+    /// Number of bytes of the buffer.
     len: usize,
 }
 
+/// The memory of a buffer.
 enum Backing {
-    /// Longer than the window by the alignment. Never moved or grown, so the window stays aligned.
+    /// Longer than the buffer's bytes by the alignment. Never moved or grown, so these bytes stay aligned.
     Owned(Vec<u8>),
     /// Returned to the pool after use.
     Pooled(Chunk, Weak<BufferPool>),
@@ -119,15 +122,20 @@ impl fmt::Debug for Buffer {
 #[derive(Debug, Clone)]
 pub struct Buffers(Arc<BufferPool>);
 
+/// Aligned memory that buffers leave for later ones.
 #[derive(Debug)]
 struct BufferPool {
+    /// The most bytes of unused memory that are kept.
     keep_bytes: usize,
+    /// The memory that is kept.
     free: Mutex<FreeChunks>,
 }
 
+/// The unused chunks of a pool.
 #[derive(Debug, Default)]
 struct FreeChunks {
     chunks: Vec<Chunk>,
+    /// The length of all of them.
     len_bytes: usize,
 }
 
@@ -137,7 +145,7 @@ impl Buffers {
         Self(Arc::new(BufferPool { keep_bytes, free: Mutex::default() }))
     }
 
-    /// Takes a buffer with arbitrary contents. The length must be a multiple of [`BLOCK_BYTES`].
+    /// Returns a buffer of this length with arbitrary contents. The length must be a multiple of [`BLOCK_BYTES`].
     pub fn take(&self, len: usize) -> Buffer {
         if len < KEPT_BYTES_MIN {
             return Buffer::zeroed(len);
@@ -149,11 +157,13 @@ impl Buffers {
     }
 }
 
-/// Fills a buffer from its beginning on.
+/// A buffer that is being filled from its beginning on.
 #[derive(Debug)]
 pub(crate) struct BufferBuilder {
     buffer: Buffer,
+    /// The number of bytes so far.
     filled: usize,
+    /// The finished buffer is padded to a multiple of this.
     row_bytes: usize,
 }
 
@@ -183,6 +193,7 @@ impl BufferBuilder {
         self.pad_to(ALIGNMENT);
     }
 
+    /// Fills the buffer with zeros up to a multiple of a length.
     fn pad_to(&mut self, multiple: usize) {
         let end = self.filled.next_multiple_of(multiple);
         self.buffer[self.filled..end].fill(0);
@@ -242,7 +253,8 @@ impl FreeChunks {
         self.chunks.push(chunk);
     }
 
-    /// Takes the buffer that was returned last: it is still in the processor's caches.
+    /// Takes the chunk of this length that was returned last: it is still in the processor's caches. Returns `None` if
+    /// there is none.
     fn take(&mut self, len: usize) -> Option<Chunk> {
         let found = self.chunks.iter().rposition(|chunk| chunk.len() == len)?;
         self.len_bytes -= len;

@@ -4,7 +4,7 @@ use super::BlockDevice;
 use crate::error::{Error, Result};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-/// A device for frames, manifests and superblocks.
+/// A device that accepts no writes after the first failure, for frames, manifests and superblocks.
 #[derive(Debug)]
 pub(crate) struct FailStopDevice {
     device: Arc<dyn BlockDevice>,
@@ -28,7 +28,7 @@ impl FailStopDevice {
         self.is_read_only
     }
 
-    /// Fails if the drive is read-only, or if a write failed before.
+    /// Fails if the drive is read-only, or if a write or a flush failed before.
     pub(crate) fn check_writable(&self) -> Result<()> {
         if self.is_read_only {
             return Err(Error::Failed("it was opened read-only".into()));
@@ -50,7 +50,8 @@ impl FailStopDevice {
         self.device.flush().map_err(|error| self.fail(Error::device(at)(error)))
     }
 
-    /// Refuses all further writes, for this reason.
+    /// Makes the device refuse all further writes, and returns the error, which is the reason unless there was an
+    /// earlier one.
     pub(crate) fn fail(&self, error: Error) -> Error {
         let _first = self.failure.set(error.to_string());
         error

@@ -1,7 +1,7 @@
 //! A block device, or a file used as one, accessed by calls that block the caller's thread.
 //!
-//! Owns the exclusive access: no other process writes to the device. A mounted file system keeps its device open exclusively (O_EXCL),
-//! another drive has locked it (flock(2)).
+//! Owns the access, which keeps other processes from writing to the device: a device opened for writing is opened
+//! exclusively (O_EXCL), as a mounted file system does, and locked (flock(2)), as another drive does.
 
 use super::{BLOCK_BYTES, BlockDevice, Buffer, check_read, check_write};
 use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags};
@@ -20,10 +20,10 @@ const COPY_BYTES: usize = 1 << 20;
 /// process with a delay.
 const FREE_WITHIN: Duration = Duration::from_secs(5);
 
-/// Why a device could not be opened.
+/// An error in opening or creating a device.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The kernel refused.
+    /// The kernel refused an operation.
     #[error("cannot {doing} {path}: {source}")]
     Refused {
         /// The operation.
@@ -33,16 +33,16 @@ pub enum OpenError {
         /// The kernel's error.
         source: io::Error,
     },
-    /// A file system on it is mounted, or the kernel uses it in another way.
+    /// A file system on the device is mounted, or the kernel uses the device in another way.
     #[error("{0} is in use by the system: unmount it, or remove it from swap, RAID or LVM, first")]
     Mounted(PathBuf),
-    /// Another process uses it as a drive.
+    /// Another process has locked the device, as every drive does.
     #[error("{0} is locked by another process, such as another tenon: end that process first")]
     InUse(PathBuf),
     /// The path is neither a block device nor a file, but a directory, a terminal, ...
     #[error("{0} is neither a block device nor a regular file")]
     NoDevice(PathBuf),
-    /// Its sectors are larger than [`BLOCK_BYTES`].
+    /// The sectors of the device are larger than [`BLOCK_BYTES`].
     #[error(
         "{path} has sectors of {sector_bytes} bytes; a drive needs sectors of at most {BLOCK_BYTES} bytes"
     )]
@@ -54,7 +54,7 @@ pub enum OpenError {
     },
 }
 
-/// A block device or a regular file, accessed without the page cache.
+/// A block device or a regular file, accessed without the page cache if its file system supports that.
 #[derive(Debug)]
 pub struct FileDevice {
     file: File,
@@ -69,12 +69,12 @@ impl FileDevice {
         Self::open_as(path, OFlags::RDWR)
     }
 
-    /// Opens a device read-only. Several readers are allowed, but no writer beside them.
+    /// Opens a device read-only. Other processes may open it read-only too, but not for writing.
     pub fn open_read_only(path: &Path) -> Result<Self, OpenError> {
         Self::open_as(path, OFlags::RDONLY)
     }
 
-    /// Creates a file, reserves its space, and opens it. It reads as zeros.
+    /// Creates a file, reserves its space, and opens it. The file reads as zeros. Fails if the path exists.
     pub fn create(path: &Path, len_bytes: u64) -> Result<Self, OpenError> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let file = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)
@@ -88,6 +88,7 @@ impl FileDevice {
         Self::open(path)
     }
 
+    /// Opens a block device or a regular file, and locks it.
     fn open_as(path: &Path, access: OFlags) -> Result<Self, OpenError> {
         let writes = access == OFlags::RDWR;
         let kind = std::fs::metadata(path).map_err(|source| refused("open", path, source))?.file_type();
@@ -108,6 +109,7 @@ impl FileDevice {
         Ok(device)
     }
 
+    /// Fails if the device has sectors longer than a block.
     fn check_sectors(&self, path: &Path) -> Result<(), OpenError> {
         let sector_bytes = rustix::fs::ioctl_blksszget(&self.file)
             .map_err(|errno| refused("ask for the sectors of", path, errno))?;
@@ -164,7 +166,8 @@ impl BlockDevice for FileDevice {
     }
 }
 
-/// Opens for direct I/O, or through the page cache if the file system does not support that. Returns which of the two.
+/// Opens for direct I/O, or through the page cache if the file system does not support that. Returns the file, and
+/// whether it is open for direct I/O.
 fn open_direct(path: &Path, flags: OFlags) -> Result<(File, bool), Errno> {
     let open = |flags| rustix::fs::open(path, flags | OFlags::CLOEXEC, Mode::empty()).map(File::from);
     match open(flags | OFlags::DIRECT) {
@@ -179,7 +182,8 @@ fn open_direct(path: &Path, flags: OFlags) -> Result<(File, bool), Errno> {
     }
 }
 
-/// Returns the error for a block device that is open exclusively elsewhere: a drive holds a lock too, the kernel does not.
+/// Returns the error for a block device that is open exclusively elsewhere: [`OpenError::InUse`] if it is also locked,
+/// as by a drive, else [`OpenError::Mounted`], as the kernel locks nothing.
 fn busy_error(path: &Path) -> OpenError {
     let probe = || {
         let file = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;

@@ -16,6 +16,7 @@ const HUGE_PAGE_BYTES: usize = 2 << 20;
 /// mapping are in use; those are in ordinary pages afterwards.
 pub(super) struct Chunk {
     pages: Arc<HugePages>,
+    /// Offset of the chunk in the mapping, in bytes.
     at: usize,
     len: usize,
 }

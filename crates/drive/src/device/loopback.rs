@@ -35,6 +35,7 @@ impl Drop for LoopDevice {
     }
 }
 
+/// A mount point that is unmounted when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Mounted(PathBuf);
 

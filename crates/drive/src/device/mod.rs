@@ -25,9 +25,10 @@ mod verified_read;
 pub use alternate_read::AlternateReader;
 #[cfg(feature = "fuzz")]
 pub(crate) use array::fuzz_label;
+pub(crate) use array::{ARRAY_MAGIC, ARRAY_ROWS_AT, ARRAY_VERSION};
 pub use array::{Array, ArrayInfo, Found, MEMBERS_MAX, MemberState, Rebuilt, Shape};
 pub use async_io::Io;
-pub use block_device::{BLOCK_BYTES, BlockDevice, check_read, check_write};
+pub use block_device::{BLOCK_BYTES, BlockDevice, ScrubbedRows, check_read, check_write};
 pub(crate) use buffer::BufferBuilder;
 pub use buffer::{Buffer, Buffers};
 pub(crate) use fail_stop::FailStopDevice;

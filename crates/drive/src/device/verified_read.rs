@@ -4,8 +4,8 @@ use super::{AlternateReader, BlockDevice};
 use crate::error::Error;
 use crate::verdict::Verdict;
 
-/// Reads blocks, and checks them with `is_right`. If they are wrong, tries the alternatives of the device, which then repairs them. `what`
-/// names the data in errors.
+/// Reads blocks, and checks them with `is_right`. If they are wrong, tries the alternatives of the device, which
+/// repairs them once one is right. A failed read is not tried again. `what` names the data in errors.
 pub(crate) fn read_verified(
     device: &dyn BlockDevice,
     what: &'static str,

@@ -9,7 +9,8 @@ use crate::space::{References, lock};
 use std::collections::BTreeSet;
 use std::ops::Bound;
 
-/// The outcome of a check.
+/// The outcome of a check. If the index is damaged in part, only `problems` and the numbers of readable objects and
+/// parts are set.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Checked {
     /// Violations, one line each.
@@ -22,7 +23,7 @@ pub struct Checked {
     pub free_blocks: u64,
     /// Number of blocks in runs of objects and parts.
     pub object_blocks: u64,
-    /// Number of blocks of the index, and of blocks that are being written or still read.
+    /// Number of blocks of the index and the manifest, and of blocks that are being written or still read.
     pub held_blocks: u64,
     /// Number of blocks in zones of the log.
     pub zone_blocks: u64,
@@ -38,8 +39,8 @@ struct Walk {
 }
 
 impl Engine {
-    /// Compares the index with the space. Commits and checkpoints wait meanwhile. The bytes of objects are not read. If the index is
-    /// damaged in part, counts the readable entries only.
+    /// Compares the index with the space. Commits and checkpoints wait meanwhile. The bytes of objects are not read. If
+    /// the index is damaged in part, counts the readable entries and reports the losses, but does not compare.
     pub(crate) fn check(&self) -> Result<Checked> {
         let damaged = self.verify_tables();
         let _no_checkpoint = self.root.lock();

@@ -36,7 +36,7 @@ impl Engine {
         made
     }
 
-    /// Makes a checkpoint, and sets `log_bytes` to the length of the log that it covers.
+    /// Makes a checkpoint, and sets `log_bytes` to the length of the log that it covers, in bytes.
     fn make_checkpoint(&self, root: &mut Root, log_bytes: &mut u64) -> Result<()> {
         let mut manifest = self.begin_checkpoint(log_bytes)?;
         let BuiltTable { table, short } = match self.build_frozen_table() {
@@ -90,7 +90,8 @@ impl Engine {
         Ok(manifest)
     }
 
-    /// Builds a table of the rotated memtable and of the short tables below it.
+    /// Builds a table of the rotated memtable and of the short tables below it. If a short table is damaged, the table
+    /// has the entries of the memtable only.
     fn build_frozen_table(&self) -> Result<BuiltTable> {
         let tables = self.index.view().tables.clone();
         let short = &tables[..count_short(&mergeable_lengths(&tables))];
@@ -105,11 +106,13 @@ impl Engine {
         }
     }
 
+    /// Builds a table of the rotated memtable and these tables. `is_all` says that the index has no other tables.
     fn build_table_with(&self, short: &[Arc<IndexTable>], is_all: bool) -> Result<Option<Arc<IndexTable>>> {
         self.build_table(self.index.scan_frozen_and(short), self.index.size().frozen_bytes, is_all)
     }
 
-    /// Writes a table of entries. `entries_bytes` is the most that they take, short tables not counted. Returns `None` if there are none.
+    /// Writes a table of entries. `entries_bytes` is the most that they take, short tables not counted. Returns `None`
+    /// if there are none. `drops_deletions` leaves deletions out, which is right if no older table is left.
     fn build_table(
         &self,
         entries: impl sst::Sorted,
@@ -125,7 +128,7 @@ impl Engine {
         TableSink::new(self.device().clone(), self.space.clone(), table_bytes_max(entries_bytes))
     }
 
-    /// Like `build_table`, but writes to room that is allocated already.
+    /// Does what `build_table` does, but writes to room that is allocated already.
     pub(super) fn build_table_in(
         &self,
         sink: TableSink,
@@ -146,10 +149,11 @@ impl Engine {
         self.index.open_table(source).map(Some)
     }
 
+    /// Writes the bytes of a manifest to free blocks, and returns the reservation of these.
     fn write_manifest(&self, bytes: &[u8]) -> Result<Reservation> {
         if bytes.len() as u64 > MANIFEST_BYTES_MAX - self.geometry.row_bytes() {
             return Err(Error::Unsuitable(
-                "the drive is too fragmented: its manifest would be too long".into(),
+                "the drive is too fragmented: its manifest would be too long, so the checkpoint was not written".into(),
             ));
         }
         let run = Reservation::allocate_one_for_index(&self.space, blocks_of(bytes.len() as u64))?;

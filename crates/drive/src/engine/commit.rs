@@ -10,8 +10,8 @@ use crate::space::lock;
 use std::sync::atomic::Ordering;
 
 impl Engine {
-    /// Makes all changes durable, then visible. After [`Error::Full`] (the log has no room) or [`Error::IndexUnwritable`] (the index cannot
-    /// grow) nothing has changed, and the batch is as it was.
+    /// Makes all changes durable, then visible, and empties the batch. After [`Error::Full`] (the log has no room) or
+    /// [`Error::IndexUnwritable`] (the index cannot grow) nothing has changed, and the batch is as it was.
     pub(crate) fn commit(&self, batch: &mut Vec<Prepared>) -> Result<()> {
         self.check_writable()?;
         let mut log = self.log.lock();
@@ -126,6 +126,7 @@ impl Engine {
     }
 }
 
+/// Returns what a batch of changes asks of the log, for admission control.
 fn demand_of(batch: &[Prepared]) -> Demand {
     Demand {
         purpose: batch.iter().map(|prepared| prepared.purpose).max().unwrap_or_default(),
@@ -134,16 +135,19 @@ fn demand_of(batch: &[Prepared]) -> Demand {
     }
 }
 
+/// Returns the error for a batch that the policy refuses.
 fn refused(refusal: Refusal, demand: Demand) -> Error {
     match refusal {
         Refusal::Full => Error::Full,
         Refusal::IndexUnwritable => Error::IndexUnwritable("checkpoints fail one after the other".into()),
-        Refusal::FrameTooLong => {
-            Error::Unsuitable(format!("a change of {} bytes is longer than a zone", demand.frame_bytes))
-        }
+        Refusal::FrameTooLong => Error::Unsuitable(format!(
+            "the changes were not written: they take {} bytes, more than a zone has",
+            demand.frame_bytes
+        )),
     }
 }
 
+/// Adds the bytes of a small object to a frame, and returns the change that stores its record.
 fn encode_inline(frame: &mut FrameWriter, put: InlinePut) -> Change {
     let InlinePut { key, mut record, bytes, frame_bytes } = put;
     let at = frame.push_inline(&bytes, frame_bytes - bytes.len() as u64);
@@ -154,4 +158,35 @@ fn encode_inline(frame: &mut FrameWriter, put: InlinePut) -> Change {
     assert_eq!(inline.len as usize, bytes.len(), "the record has the length of its bytes");
     inline.at = at;
     Change::Put { key: key.0, value: record.encode() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::{BlockDevice, FileDevice};
+    use crate::engine::{FormatOptions, OpenOptions};
+    use crate::format::Run;
+    use std::sync::Arc;
+    use store::Entropy;
+
+    /// The commit released blocks that were free. It was noticed when its frame was on the device, and the drive could not be opened again.
+    #[test]
+    fn s494_a_commit_that_contradicts_the_space_writes_nothing_and_ends_all_writes() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("drive");
+        let device: Arc<dyn BlockDevice> = Arc::new(FileDevice::create(&path, 64 << 20).unwrap());
+        Engine::format(&device, FormatOptions::default(), &Entropy::new(7)).unwrap();
+        let engine = Engine::open(device.clone(), OpenOptions::default()).unwrap();
+        let batch = |change| vec![Prepared { changes: vec![change], ..Prepared::default() }];
+        engine.commit(&mut batch(Change::Delete { key: b"a".to_vec() })).unwrap();
+        let before = std::fs::read(&path).unwrap();
+        let free = Run { start: engine.geometry.blocks / 2, blocks: 5 };
+        let refused = engine.commit(&mut batch(Change::Release(free))).unwrap_err();
+        assert!(refused.to_string().contains("contradict the state of the space"), "{refused}");
+        engine.commit(&mut batch(Change::Delete { key: b"b".to_vec() })).unwrap_err();
+        assert!(std::fs::read(&path).unwrap() == before, "something was written");
+        drop(engine);
+        let engine = Engine::open(device, OpenOptions::default()).unwrap();
+        engine.commit(&mut batch(Change::Delete { key: b"b".to_vec() })).unwrap();
+    }
 }

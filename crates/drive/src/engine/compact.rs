@@ -12,6 +12,7 @@ use std::sync::{Arc, PoisonError};
 
 /// A compaction in progress. Checkpoints do not touch its tables.
 struct Compaction {
+    /// The tables that are merged.
     old: Vec<Arc<IndexTable>>,
     /// Whether `old` has all tables of the index, so that deletions can be dropped.
     is_all: bool,
@@ -19,8 +20,9 @@ struct Compaction {
 }
 
 impl Engine {
-    /// Merges several tables into one, if enough of them are of similar size; returns false if not. The blocks of the old tables become
-    /// free with the next checkpoint. Checkpoints continue meanwhile.
+    /// Merges several tables into one. Returns false if nothing was merged: too few tables are of similar size, there
+    /// is no room, or one of the tables is damaged. The blocks of the old tables become free with the next checkpoint.
+    /// Checkpoints continue meanwhile.
     pub(crate) fn compact(&self) -> Result<bool> {
         self.check_writable()?;
         let _only_compaction = self.compaction_lock.lock().unwrap_or_else(PoisonError::into_inner);

@@ -19,8 +19,10 @@ pub struct FormatOptions {
     pub zone_bytes: Option<u64>,
 }
 
-/// The shortest and the longest zone length that is chosen by default, in bytes.
+/// The shortest zone length, in bytes.
 const ZONE_BYTES_MIN: u64 = 1 << 20;
+
+/// The longest zone length that is chosen by default, in bytes.
 const ZONE_BYTES_MAX: u64 = 64 << 20;
 
 /// The number of zones to aim for when a zone length is chosen.
@@ -30,7 +32,7 @@ const ZONES_TARGET: u64 = 256;
 const ZONES_MIN: u64 = LOG_RESERVE_ZONES + 12;
 
 impl Engine {
-    /// Formats a device. Its previous contents are lost.
+    /// Formats a device as a drive without buckets. Its previous contents are lost. Blocks.
     pub(crate) fn format(
         device: &Arc<dyn BlockDevice>,
         options: FormatOptions,

@@ -9,15 +9,16 @@ use bytes::Bytes;
 /// Key, record and bytes of an object in a frame.
 pub(crate) type FrameObject = (IndexKey, ObjectRecord, Bytes);
 
-/// Objects of consecutive frames.
+/// Inline objects of consecutive frames of a zone.
 pub(crate) struct FrameObjects {
     pub(crate) objects: Vec<FrameObject>,
-    /// The position of the next frame in its zone.
+    /// The position behind these frames, in bytes from the zone's beginning.
     pub(crate) next: u64,
 }
 
 impl Engine {
-    /// Returns the inline objects of the frames from a position of a zone on, as many as are moved at a time.
+    /// Returns the inline objects of the frames from a position of a zone on: about as many bytes as one commit may
+    /// have. Objects that were removed since are included.
     pub(crate) fn objects_of_frames(&self, zone: u64, mut at: u64, used_bytes: u64) -> Result<FrameObjects> {
         let mut reader = FrameReader::new(self.device().clone(), self.drive, self.geometry);
         let mut objects = Vec::new();

@@ -35,7 +35,8 @@ pub struct Area {
 }
 
 impl Engine {
-    /// Returns everything that is in use, ordered by position; the rest is free. Commits wait meanwhile.
+    /// Returns the areas that superblocks, index and log use, ordered by position. The rest is free, or kept by writes
+    /// and reads in progress. Commits and checkpoints wait meanwhile.
     pub(crate) fn layout(&self) -> Result<Vec<Area>> {
         let root = self.root.lock();
         let _no_commit = self.log.lock();
@@ -81,7 +82,7 @@ impl Area {
         Self { at: run.at(), len_bytes: run.len_bytes(), what }
     }
 
-    /// Splits an area. The second part has another use.
+    /// Splits an area after `len_bytes`. The second part gets the use `others`.
     fn split(self, len_bytes: u64, others: Use) -> (Self, Self) {
         let rest = Self { at: self.at + len_bytes, len_bytes: self.len_bytes - len_bytes, what: others };
         (Self { len_bytes, ..self }, rest)

@@ -9,8 +9,8 @@ use std::ops::Bound;
 use store::Timestamp;
 
 impl Engine {
-    /// Gives a name, in memory only, to each bucket that has objects and no entry. Returns one line for each. For drives that are opened
-    /// with `before_damage`.
+    /// Gives a name, in memory only, to each bucket that has objects or versions but no entry of its own. Returns one
+    /// line for each. For drives that are opened with `before_damage`.
     pub(super) fn name_lost_buckets(&self) -> Result<Vec<String>> {
         let (mut named, mut used) = (BTreeSet::new(), BTreeSet::new());
         let mut scan = self.index.scan_readable(Bound::Unbounded, &Losses::default());

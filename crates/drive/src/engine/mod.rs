@@ -56,6 +56,7 @@ pub(crate) struct Engine {
     root: SharedRoot,
     /// Held by a compaction in progress.
     compaction_lock: Mutex<()>,
+    /// The last write number that was given out.
     last_write: AtomicU64,
     /// Losses found by an opening with `before_damage`, one line each.
     pub(crate) losses: Vec<String>,
@@ -72,7 +73,7 @@ impl Engine {
         self.device.device()
     }
 
-    /// Fails if the drive is read-only, or if a write failed before.
+    /// Fails if the drive is read-only, or if a write or a flush failed before.
     pub(crate) fn check_writable(&self) -> Result<()> {
         self.device.check_writable()
     }
@@ -83,12 +84,13 @@ impl Engine {
         self.usage_of(index, &self.log.published(), &lock(&self.space))
     }
 
+    /// Returns the usage of the drive that the policy decides on.
     fn usage_of(&self, index: IndexSize, log: &LogState, space: &Space) -> Usage {
         let failed_checkpoints = self.root.failed_checkpoints();
         Usage { space: space.free_space(), index, log: log.size(), failed_checkpoints }
     }
 
-    /// Returns the zones that objects must leave free.
+    /// Returns the number of zones that objects must leave free.
     pub(crate) fn zones_reserved(&self) -> u64 {
         self.policy.zones_reserved(self.index.size())
     }

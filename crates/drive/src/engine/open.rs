@@ -14,8 +14,8 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 
 impl Engine {
-    /// Opens a drive. All acknowledged changes are there; a commit that was not acknowledged is there as a whole or
-    /// not at all. With `before_damage`, changes may be missing ([`Engine::losses`]).
+    /// Opens a drive. Blocks. All acknowledged changes are there; a commit that was not acknowledged is there as a
+    /// whole or not at all. With `before_damage`, changes may be missing ([`Engine::losses`]).
     pub(crate) fn open(device: Arc<dyn BlockDevice>, options: OpenOptions) -> Result<Self> {
         // Writes to a damaged drive could overwrite objects that can still be saved.
         let is_read_only = options.read_only || options.before_damage;
@@ -39,7 +39,7 @@ impl Engine {
             last_write: AtomicU64::new(manifest.last_write),
             losses,
         };
-        // The end of the checkpoint freed these zones too, and the next frame may be in one of them.
+        // Frees the zones without live bytes, as the end of the checkpoint did: the next frame may be in one of them.
         lock(&engine.space).free_dead_zones();
         let ReplayOutcome { last, loss } = Recovery::new(&engine, options.before_damage).replay()?;
         engine.losses.extend(loss);
@@ -51,7 +51,12 @@ impl Engine {
             return Ok(engine);
         }
         engine.claim_index(&manifest)?;
-        lock(&engine.space).begin_log_reserve();
+        {
+            let mut space = lock(&engine.space);
+            // The log's reserve must not take the blocks that the next checkpoint may need.
+            engine.reserve_for_checkpoint(&mut space, engine.index.size(), 0);
+            space.begin_log_reserve();
+        }
         if !is_read_only {
             engine.make_recovered_durable(last)?;
         }
@@ -59,7 +64,8 @@ impl Engine {
     }
 }
 
-/// Opens the tables of a manifest. With `before_damage`, adds those that cannot be read to `losses`, and loads damaged ones into memory.
+/// Opens the tables of a manifest. With `before_damage`, adds tables that cannot be opened to `losses`, and loads the
+/// readable entries of damaged ones into memory. Without it, such a table is an error.
 fn open_index(
     device: &Arc<dyn BlockDevice>,
     space: &SharedSpace,

@@ -1,6 +1,7 @@
 //! Options for opening a drive.
 
-/// Size of the buffer pool for reads and writes: the size of the read cache divided by the first number, within these bounds in bytes.
+/// Size of the buffer pool for reads and writes: the size of the read cache divided by `BUFFER_POOL_DIVISOR`, within
+/// the following bounds in bytes.
 const BUFFER_POOL_DIVISOR: u64 = 4;
 const BUFFER_POOL_BYTES_MIN: u64 = 64 << 20;
 const BUFFER_POOL_BYTES_MAX: u64 = 256 << 20;

@@ -40,8 +40,9 @@ pub(crate) struct InlinePut {
     pub(crate) key: IndexKey,
     /// A record with an inline body. The commit sets the position in it.
     pub(crate) record: ObjectRecord,
+    /// The bytes of the object.
     pub(crate) bytes: Bytes,
-    /// The most bytes it takes in a frame.
+    /// The most bytes that the object takes in a frame: its own, and those of its entry.
     pub(super) frame_bytes: u64,
 }
 
@@ -50,7 +51,8 @@ impl Prepared {
         self.inline_puts.is_empty() && self.changes.is_empty()
     }
 
-    /// Adds a committed owner of the body. Its bytes are cached under these numbers ([`CacheRekey::old_numbers`]).
+    /// Adds the changes that make a write an owner of the runs of a body. The body's bytes are cached under these
+    /// numbers ([`CacheRekey::old_numbers`]).
     pub(crate) fn retain(&mut self, write: u64, body: &Body, old_numbers: Vec<(u64, usize)>) {
         if let Body::Runs(slices) = body {
             self.changes.extend(slices.iter().map(|slice| Change::Retain(slice.run)));
@@ -60,7 +62,7 @@ impl Prepared {
         }
     }
 
-    /// Removes a committed record as an owner of its body.
+    /// Adds the changes that end a committed record's ownership of its body.
     pub(crate) fn release(&mut self, record: &ObjectRecord) {
         self.dropped.push((record.write, record.body.clone()));
         match &record.body {
@@ -124,6 +126,7 @@ impl InlinePut {
     }
 }
 
+/// Returns the maximum length of a change in a frame, in bytes.
 fn change_bytes(change: &Change) -> u64 {
     CHANGE_BYTES
         + match change {

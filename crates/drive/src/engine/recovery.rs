@@ -9,7 +9,7 @@ use crate::log::{FramePlace, FrameReader, LaterFrame, LogState};
 use crate::space::lock;
 use std::sync::atomic::Ordering;
 
-/// Free zones that are searched for a continuation of the log behind an unreadable frame.
+/// Free zones whose beginnings are searched for a continuation of the log behind an unreadable frame.
 const ZONES_SEARCHED: usize = 16;
 
 /// The outcome of a replay of the log.
@@ -35,7 +35,8 @@ impl<'a> Recovery<'a> {
         Self { engine, reader, ends_at_damage }
     }
 
-    /// Replays the frames that follow the checkpoint.
+    /// Replays the frames that follow the checkpoint. Damage before the log's end is an error or, if `ends_at_damage`,
+    /// a loss.
     pub(super) fn replay(&mut self) -> Result<ReplayOutcome> {
         let engine = self.engine;
         let mut log = engine.log.lock();
@@ -57,7 +58,8 @@ impl<'a> Recovery<'a> {
         Ok(replayed)
     }
 
-    /// Returns the next frame, which lies behind the last one or at the beginning of the log's next zone.
+    /// Returns the next frame, which lies behind the last one or at the beginning of the log's next zone; `None` if
+    /// neither place has an intact frame with the next number.
     fn next_frame(&mut self, log: &LogState) -> Result<Option<(Frame, FramePlace)>> {
         for (zone, in_zone, advances) in self.continuations(log) {
             let frame = self.reader.frame(zone, in_zone).right_or_wrong()?;
@@ -76,7 +78,7 @@ impl<'a> Recovery<'a> {
         [(zones.head(), log.head_at, false), (zones.next(), 0, true)]
     }
 
-    /// Replays a frame.
+    /// Replays a frame. Fails if the frame contradicts earlier ones.
     fn redo(&self, log: &mut LogState, frame: Frame, place: FramePlace) -> Result<()> {
         let Frame { header, changes } = frame;
         let is_next_zone_free = !place.advances || lock(&self.engine.space).claim_zone(place.next_zone);
@@ -118,7 +120,7 @@ impl<'a> Recovery<'a> {
             at,
             later = later.number,
             later_at = later.at,
-            "a frame of the log is damaged, and later frames follow"
+            "a frame of the log is damaged, and later frames follow: the commits from the damaged frame on cannot be read"
         );
         if !self.ends_at_damage {
             return Err(Error::damaged("a frame of the log", at));
@@ -172,7 +174,7 @@ impl Engine {
         write_superblock(&self.device, &superblock, copies)
     }
 
-    /// Reserves the blocks of tables and manifest, which count as free among the blocks of objects.
+    /// Reserves the blocks of tables and manifest, which the manifest lists as free. Fails if some are in use.
     pub(super) fn claim_index(&self, manifest: &Manifest) -> Result<()> {
         let own = self.root.lock().superblock.manifest;
         let of_tables = manifest.tables.iter().flat_map(|table| &table.runs);

@@ -11,7 +11,7 @@ use crate::verdict::Verdict;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The superblock in force, and the tables that its manifest names.
+/// The superblock in force, and those tables of its manifest that the index no longer uses.
 #[derive(Debug)]
 pub(super) struct Root {
     pub(super) superblock: Superblock,
@@ -23,7 +23,7 @@ pub(super) struct Root {
 #[derive(Debug)]
 pub(super) struct SharedRoot {
     root: Mutex<Root>,
-    /// Failed checkpoints since the last successful one.
+    /// Failed checkpoints since the last successful one, without those that failed because the drive is full.
     failed_checkpoints: AtomicU32,
 }
 
@@ -120,7 +120,7 @@ pub(super) fn holds_superblock(device: &dyn BlockDevice, copy: u64, superblock: 
     is_read && Superblock::decode(&block).as_ref() == Some(superblock)
 }
 
-/// Reads the manifest that a superblock names.
+/// Reads the manifest that a superblock names. Fails if it is damaged or contradicts the geometry.
 pub(super) fn read_manifest(device: &dyn BlockDevice, superblock: &Superblock) -> Result<Manifest> {
     let at = superblock.manifest.at();
     let mut buffer = Buffer::zeroed(superblock.manifest.len_bytes() as usize);
@@ -133,7 +133,7 @@ pub(super) fn read_manifest(device: &dyn BlockDevice, superblock: &Superblock) -
         .ok_or(Error::damaged("the manifest", at))
 }
 
-/// Writes and flushes the copies of the superblock in turn, so that one copy is intact at any time.
+/// Writes and flushes the copies of the superblock in the order given, so that one copy is intact at any time.
 pub(super) fn write_superblock(
     device: &FailStopDevice,
     superblock: &Superblock,

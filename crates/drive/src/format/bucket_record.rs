@@ -9,6 +9,7 @@ use store::{Timestamp, Versioning};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct BucketRecord {
     pub(crate) id: BucketId,
+    /// The time at which the bucket was created.
     pub(crate) made: Timestamp,
     pub(crate) versioning: Versioning,
     /// The last changes of `versioning`, oldest first: the state applies to writes from this number on, up to the next change. The list
@@ -16,7 +17,7 @@ pub(crate) struct BucketRecord {
     pub(crate) periods: Vec<(u64, Versioning)>,
 }
 
-/// Changes of versioning to remember.
+/// Maximum number of changes of versioning that a record keeps.
 const PERIODS_MAX: usize = 64;
 
 impl BucketRecord {

@@ -14,7 +14,7 @@ use super::{DriveId, Geometry, Run, blocks_of};
 use crate::codec::{Decoder, Encoder, crc32c};
 use crate::device::{BLOCK_BYTES, Buffer, BufferBuilder};
 
-/// The length of a frame's header.
+/// The length of a frame's header, in bytes.
 pub(crate) const FRAME_HEADER_BYTES: usize = 64;
 
 /// A change that a frame makes to the index or to the space. Changes apply in order.
@@ -75,19 +75,22 @@ impl Change {
 /// The header of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FrameHeader {
+    /// The number of the frame; frames of the log have consecutive ones.
     pub(crate) number: u64,
+    /// The zone in which the log continues when this zone is full.
     pub(crate) next_zone: u64,
     /// The greatest write number assigned when the frame was written. Later writes get greater numbers.
     pub(crate) last_write: u64,
     pub(crate) inline_bytes: u32,
     changes_bytes: u32,
+    /// The checksum of the bytes behind the header.
     sum: u32,
     /// The approximate number of bytes of the changes that are index entries of inline objects.
     pub(crate) entries_bytes: u32,
 }
 
 impl FrameHeader {
-    /// Decodes the header of a frame of this drive.
+    /// Decodes the header of a frame of this drive; `None` if the block does not begin with an intact one.
     pub(crate) fn decode(drive: DriveId, block: &[u8]) -> Option<Self> {
         let (fields, own) = block.get(..FRAME_HEADER_BYTES)?.split_last_chunk::<4>()?;
         let mut from = Decoder(fields);
@@ -132,12 +135,13 @@ impl Geometry {
     }
 }
 
-/// Builds a frame: first the inline data, then the changes.
+/// A frame being built: first the inline data is added, then the changes.
 #[derive(Debug)]
 pub(crate) struct FrameWriter {
     /// The position of the frame, in bytes from the device's beginning.
     at: u64,
     bytes: BufferBuilder,
+    /// The number of bytes of inline data.
     inline_bytes: usize,
     entries_bytes: u64,
 }
@@ -151,10 +155,10 @@ impl FrameWriter {
 
     /// Appends the bytes of a small object, whose index entry takes `entry_bytes` in the changes. Returns the position of the
     /// bytes on the device. Must precede all changes.
-    pub(crate) fn push_inline(&mut self, of: &[u8], entry_bytes: u64) -> u64 {
+    pub(crate) fn push_inline(&mut self, object: &[u8], entry_bytes: u64) -> u64 {
         assert!(self.bytes.len() == FRAME_HEADER_BYTES + self.inline_bytes, "inline data precedes changes");
         let at = self.at + self.bytes.len() as u64;
-        self.bytes.push(of);
+        self.bytes.push(object);
         self.inline_bytes = self.bytes.len() - FRAME_HEADER_BYTES;
         self.entries_bytes += entry_bytes;
         at
@@ -196,7 +200,8 @@ pub(crate) struct Frame {
 }
 
 impl Frame {
-    /// Decodes a frame at the beginning of the bytes, if its checksums match.
+    /// Decodes the frame at the beginning of the bytes; `None` if there is none of this drive or its checksums do not
+    /// match.
     pub(crate) fn decode(drive: DriveId, bytes: &[u8]) -> Option<Self> {
         let header = FrameHeader::decode(drive, bytes)?;
         let bytes = bytes.get(FRAME_HEADER_BYTES..usize::try_from(header.len_bytes()).ok()?)?;

@@ -104,7 +104,8 @@ impl IndexKey {
         self
     }
 
-    /// Returns the bucket and the object key of an entry of kind `Object` or `Version`.
+    /// Returns the bucket and the object key of an entry of kind `Object` or `Version`; `None` for other and for
+    /// invalid entries.
     pub(crate) fn bucket_and_key(&self) -> Option<(BucketId, Vec<u8>)> {
         let bucket = u64::from_be_bytes(*self.0.get(1..)?.first_chunk()?);
         match *self.0.first()? {
@@ -114,7 +115,7 @@ impl IndexKey {
         }
     }
 
-    /// Returns whether an entry is the record of an object or of an older version.
+    /// Returns whether an entry is of kind `Object` or `Version`, given its key.
     pub(crate) fn is_object_or_version(entry: &[u8]) -> bool {
         entry.first().is_some_and(|&kind| kind == Kind::Object as u8 || kind == Kind::Version as u8)
     }

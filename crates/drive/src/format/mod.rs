@@ -1,7 +1,7 @@
 //! The on-device formats, drawn in `docs/format.md`: pure functions between bytes and values.
 //!
-//! Invariants: an encoded value decodes to the same value. Anything else decodes to `None`, without a panic, and its lengths are
-//! checked before memory is allocated.
+//! Invariants: an encoded value decodes to the same value. Invalid bytes decode to `None`, without a panic, and lengths
+//! are checked before memory is allocated.
 
 mod bucket_record;
 mod frame;
@@ -20,7 +20,9 @@ pub(crate) use record::{
     Body, InlineData, Naming, ObjectRecord, ObjectSummary, RunSlice, decode_description, decode_record,
     encode_description,
 };
-pub(crate) use superblock::{DriveId, Geometry, MANIFEST_BYTES_MAX, SUPERBLOCK_BYTES, Superblock, VERSION};
+pub(crate) use superblock::{
+    DriveId, Geometry, MAGIC, MANIFEST_BYTES_MAX, SUPERBLOCK_BYTES, Superblock, VERSION,
+};
 
 use crate::codec::{Decoder, Encoder};
 use crate::device::BLOCK_BYTES;
@@ -28,7 +30,7 @@ use crate::device::BLOCK_BYTES;
 /// End of the range of frame numbers and of write numbers. Both stay below, so that a next number always exists.
 pub(crate) const NUMBER_END: u64 = 1 << 62;
 
-/// Bytes of an object covered by one checksum.
+/// Bytes of inline data or of a run that one checksum covers.
 pub(crate) const SUMMED_BYTES: u64 = 64 << 10;
 
 /// A run: contiguous blocks of the device.

@@ -1,4 +1,5 @@
-//! Object records, the values of the index: metadata of an object, and the place of its bytes.
+//! Object records: the index values that have the metadata of an object, a version or an upload's part, and the place
+//! of its bytes.
 
 use super::{Kind, Run, SUMMED_BYTES, blocks_of, run_blocks_of};
 use crate::codec::{Decoder, Encoder};
@@ -11,6 +12,7 @@ use store::{Attributes, ETag, NULL_VERSION, Tags, Timestamp, VersionId, version_
 pub(crate) struct InlineData {
     /// Position in bytes from the device's beginning.
     pub(crate) at: u64,
+    /// Length in bytes.
     pub(crate) len: u32,
     /// The checksums, one for each [`SUMMED_BYTES`].
     pub(crate) sums: Vec<u32>,
@@ -122,7 +124,7 @@ impl Body {
     }
 }
 
-/// How the id of a version is formed.
+/// The form of a version's id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Naming {
     /// No id: the bucket was not versioned when the object was stored.
@@ -136,7 +138,7 @@ pub(crate) enum Naming {
 /// An object, a delete marker, or a part of an upload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ObjectRecord {
-    /// The number of the write that stored it.
+    /// The number of the write that stored the object.
     pub(crate) write: u64,
     pub(crate) modified: Timestamp,
     pub(crate) naming: Naming,
@@ -181,7 +183,8 @@ impl ObjectRecord {
         to.0
     }
 
-    /// Decodes the record in an entry's value. In the entry of an upload part it follows the part's note.
+    /// Decodes the record in an entry's value, which in the entry of an upload's part follows the part's note. Returns
+    /// `None` if the value is not valid.
     pub(crate) fn of_entry(key: &[u8], value: &[u8]) -> Option<Self> {
         let mut from = Decoder(value);
         if key.first() == Some(&(Kind::Part as u8)) {

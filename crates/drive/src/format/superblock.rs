@@ -7,7 +7,7 @@ use super::Run;
 use crate::codec::{Decoder, Encoder, crc32c};
 use crate::device::BLOCK_BYTES;
 
-/// The length of one copy; zeros fill the rest of its row.
+/// The length of one copy, in bytes; zeros fill the rest of its row.
 pub(crate) const SUPERBLOCK_BYTES: u64 = BLOCK_BYTES;
 
 /// The longest manifest, in bytes. A manifest is read into memory as a whole.
@@ -17,7 +17,7 @@ pub(crate) const MANIFEST_BYTES_MAX: u64 = 4 << 30;
 pub(crate) const VERSION: u8 = 2;
 
 /// The first bytes of every superblock.
-const MAGIC: [u8; 8] = [b't', b'e', b'n', b'o', b'n', b'd', 0, VERSION];
+pub(crate) const MAGIC: [u8; 8] = [b't', b'e', b'n', b'o', b'n', b'd', 0, VERSION];
 
 /// The identity of a drive, drawn at random when it is formatted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

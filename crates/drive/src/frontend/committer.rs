@@ -15,15 +15,18 @@ pub(super) struct Committer {
     commit_lock: Arc<tokio::sync::Mutex<()>>,
 }
 
+/// The commits that wait for the committer, in order.
 #[derive(Debug, Default)]
 struct Queue(Mutex<QueueState>);
 
+/// The state of the queue: its commits, and the number of the last one that was added.
 #[derive(Debug, Default)]
 struct QueueState {
     commits: VecDeque<QueuedCommit>,
     last: u64,
 }
 
+/// A commit in the queue.
 #[derive(Debug)]
 struct QueuedCommit {
     number: u64,
@@ -39,8 +42,9 @@ struct CommitReply {
 }
 
 impl Committer {
-    /// Returns when the changes are durable and visible, or did not happen. If the future is dropped earlier, they may or may not happen,
-    /// and the locks are held until that is decided.
+    /// Makes changes durable and visible, or fails. After an error of the device or an abortion, the changes may be
+    /// found at the next opening; after any other error they did not happen. If the future is dropped earlier, they may
+    /// or may not happen, and the locks are held until that is decided.
     pub(super) async fn commit(
         &self,
         engine: &Arc<Engine>,
@@ -84,6 +88,7 @@ impl Drop for QueueTicket<'_> {
 }
 
 impl Queue {
+    /// Adds a commit at the end of the queue.
     fn push(&self, prepared: Prepared, reply: CommitReply) -> QueueTicket<'_> {
         let mut state = self.lock();
         state.last += 1;
@@ -107,11 +112,11 @@ impl Queue {
             if engine.policy.needs_zone_from_checkpoint(usage.space, usage.log)
                 && let Err(error) = engine.checkpoint()
             {
-                tracing::warn!(%error, "few zones are free for the log, and a checkpoint that could free one failed");
+                tracing::warn!(%error, "few zones are free for the log, and a checkpoint that could free one failed; commits go on until no zone is left, and the next one tries the checkpoint again");
             }
             let outcome = engine.commit(&mut batch);
             let outcomes: Vec<_> = match outcome {
-                // One by one: changes that free space may succeed where others do not.
+                // Commits the changes one by one: those that free space may succeed where others do not.
                 Err(Error::Full | Error::IndexUnwritable(_)) => {
                     batch.into_iter().map(|one| commit_one(engine, one)).collect()
                 }
@@ -145,6 +150,7 @@ impl Queue {
 }
 
 impl CommitReply {
+    /// Releases the locks of the commit, and sends its outcome to the caller.
     fn send(self, outcome: Result<()>) {
         drop(self.locks);
         // The receiver is gone if the caller was cancelled.

@@ -25,7 +25,7 @@ pub struct Info {
     pub tables: Vec<(u64, u64)>,
     /// Approximate memory of the index.
     pub index_memory_bytes: u64,
-    /// Bytes of the log that an opening after a crash would read.
+    /// Bytes of the log since the last checkpoint began, which an opening after a crash would read.
     pub log_bytes: u64,
 }
 
@@ -44,7 +44,7 @@ impl Info {
 /// The use of a zone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ZoneUse {
-    /// No use.
+    /// No data: every block is free, or set aside for the log.
     Free,
     /// Frames of the log, with small objects.
     Pack {

@@ -14,6 +14,7 @@ const BUCKET_LOCKS: usize = 64;
 /// Locks of keys and buckets, striped by hash. Lock order: names, buckets, keys; among buckets and among keys the lesser index first.
 #[derive(Debug)]
 pub(crate) struct KeyLocks {
+    /// The lock of the names of buckets, their versioning states, and the drive's pool membership.
     names: Arc<Mutex<()>>,
     buckets: Vec<Arc<RwLock<()>>>,
     keys: Vec<Arc<Mutex<()>>>,
@@ -23,7 +24,9 @@ pub(crate) struct KeyLocks {
 #[derive(Debug, Default)]
 #[expect(dead_code, reason = "they are held, not used")]
 pub(crate) struct KeyGuard {
+    /// Keeps others from locking the whole bucket.
     bucket: Option<OwnedRwLockReadGuard<()>>,
+    /// The lock of all keys of a bucket.
     whole: Option<OwnedRwLockWriteGuard<()>>,
     key: Option<OwnedMutexGuard<()>>,
 }
@@ -78,21 +81,23 @@ impl KeyLocks {
         held
     }
 
-    /// Locks the set of buckets and their properties.
+    /// Locks the names of buckets, their versioning states, and the drive's pool membership.
     pub(crate) async fn lock_names(&self) -> KeyGuard {
         KeyGuard { key: Some(self.names.clone().lock_owned().await), ..KeyGuard::default() }
     }
 
-    /// Locks all keys of a bucket.
+    /// Locks all keys of a bucket. Waits for the holders of its key locks.
     pub(crate) async fn lock_bucket(&self, bucket: u64) -> KeyGuard {
         KeyGuard { whole: Some(self.bucket(bucket).write_owned().await), ..KeyGuard::default() }
     }
 
+    /// Returns the lock of a bucket, which others may share.
     fn bucket(&self, bucket: u64) -> Arc<RwLock<()>> {
         self.buckets[(bucket % BUCKET_LOCKS as u64) as usize].clone()
     }
 }
 
+/// Returns the index of the lock of a key, which other keys may share.
 fn slot(bucket: u64, key: &[u8]) -> usize {
     let mut hasher = DefaultHasher::new();
     (bucket, key).hash(&mut hasher);

@@ -27,7 +27,8 @@ impl Drive {
         self.0.maintain().await
     }
 
-    /// Makes a checkpoint, so that the next opening need not read the log. When this returns, no maintenance is in progress.
+    /// Makes a checkpoint if anything was committed since the last, so that the next opening need not read the log.
+    /// When this returns, no maintenance is in progress.
     pub async fn close(&self) -> Result<()> {
         let _no_cleaning = self.0.cleaning_lock.lock().await;
         let _only_checkpoint = self.0.checkpoint_lock.lock().await;
@@ -55,6 +56,7 @@ impl Frontend {
         compacted
     }
 
+    /// Merges tables of the index until no merge is due, with a checkpoint after each.
     async fn compact(&self) -> Result<()> {
         while self.compact_once().await? {
             self.checkpoint_if(|_| true).await?;
@@ -62,7 +64,8 @@ impl Frontend {
         Ok(())
     }
 
-    /// Merges tables if that is due; returns false if not. A merge may take long, so checkpoints continue meanwhile.
+    /// Merges tables if that is due; returns false if nothing was merged. A merge may take long, so checkpoints
+    /// continue meanwhile.
     async fn compact_once(&self) -> Result<bool> {
         let mut merging = pin!(self.run_blocking(|engine| engine.compact()));
         loop {
@@ -71,7 +74,7 @@ impl Frontend {
                 merged = &mut merging => return merged,
                 () = self.maintenance_due.notified() => {
                     if let Err(error) = self.checkpoint_if(needs_checkpoint).await {
-                        tracing::warn!(%error, "a checkpoint failed during a compaction");
+                        tracing::warn!(%error, "a checkpoint failed during a compaction; it is tried again when maintenance is next due");
                     }
                 }
             }
@@ -90,23 +93,25 @@ impl Frontend {
         }
     }
 
-    /// Waits while the log or the memtable is nearly full (back-pressure). Must be called before key locks are taken, as cleaning locks
-    /// other keys.
+    /// Waits while the log or the memtable is nearly full (back-pressure), unless the work that would make room fails.
+    /// Must be called before key locks are taken, as cleaning locks other keys.
     pub(crate) async fn wait_for_room(&self) {
         self.wait_for_memtable().await;
         self.wait_for_log_zones().await;
     }
 
+    /// Writes a checkpoint if the index has no memory left for further changes.
     async fn wait_for_memtable(&self) {
         if !self.engine.policy.must_wait_for_checkpoint(&self.engine.usage()) {
             return;
         }
         let is_memory_full = |engine: &Engine| engine.policy.is_memory_full(engine.index.size());
         if let Err(error) = self.checkpoint_if(is_memory_full).await {
-            tracing::warn!(%error, "the memory of the index is full, and the checkpoint that would empty it failed");
+            tracing::warn!(%error, "the memory of the index is full, and the checkpoint that would empty it failed; the next write tries it again");
         }
     }
 
+    /// Cleans zones while the log is nearly full.
     async fn wait_for_log_zones(&self) {
         let is_needed = || Policy::must_wait_for_cleaning(lock(&self.engine.space).free_space());
         if !is_needed() {
@@ -119,7 +124,8 @@ impl Frontend {
         {}
     }
 
-    /// Cleans zones while the log has no room for a small object. Fails with [`Error::Full`] if cleaning gains nothing.
+    /// Cleans zones while the log has no room for a small object. Fails with [`Error::Full`] if no zone is worth
+    /// cleaning.
     pub(super) async fn ensure_log_room(&self, len_bytes: u64) -> Result<()> {
         let has_room = || self.engine.policy.admits_inline(&self.engine.usage(), len_bytes);
         while !has_room() {
@@ -146,7 +152,8 @@ impl Frontend {
         self.engine.policy.needs_cleaning(usage.space, usage.index)
     }
 
-    /// Cleans the zone that gains most. Returns false if the gain is too small for this urgency.
+    /// Cleans the zone that gains most, after a checkpoint if that is needed for a zone to be cleaned. Returns false if
+    /// the gain is too small for this urgency or nothing was gained.
     async fn clean_one(&self, urgency: Urgency) -> Result<bool> {
         let mut found = self.zone_to_clean(urgency);
         if found.is_none() && self.engine.log.published().is_dirty() {
@@ -171,7 +178,8 @@ impl Frontend {
         match Verdict::of(self.move_live_objects(zone, entry).await)? {
             Verdict::Right(is_gain) => Ok(is_gain),
             Verdict::Wrong(error) | Verdict::Unreadable(error) => {
-                // If a write failed, nothing is known of the zone.
+                // If the drive accepts no writes any more, the error may be one of a write, which says nothing about
+                // the zone.
                 self.engine.check_writable().map_err(|_| error.clone())?;
                 tracing::warn!(zone, %error, "a zone cannot be cleaned, as data that this needs is damaged or cannot be read: scrub the drive");
                 lock(&self.engine.space).log_zones_mut().mark_uncleanable(zone);
@@ -180,6 +188,7 @@ impl Frontend {
         }
     }
 
+    /// Writes the live objects of a zone to the log again. Returns whether that gains space.
     async fn move_live_objects(&self, zone: u64, entry: Zone) -> Result<bool> {
         tracing::debug!(zone, live_bytes = entry.live_bytes, "cleaning a zone");
         // The zone must not be reused while it is read, even if none of its bytes are live any more.
@@ -228,6 +237,7 @@ impl Frontend {
     }
 }
 
+/// Returns whether a checkpoint is due.
 fn needs_checkpoint(engine: &Engine) -> bool {
     engine.policy.needs_checkpoint(engine.index.size(), engine.log.published().size())
 }

@@ -12,7 +12,7 @@ impl Drive {
         self.0.engine.drive.id
     }
 
-    /// Returns the pool that the drive belongs to.
+    /// Returns the pool that the drive belongs to; `None` if it belongs to none.
     pub async fn membership(&self) -> Result<Option<Membership>> {
         let entry = IndexKey::membership();
         let Some(value) = self.0.entry(&entry).await? else { return Ok(None) };

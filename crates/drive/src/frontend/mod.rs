@@ -46,10 +46,10 @@ pub struct Drive(pub(crate) Arc<Frontend>);
 /// The front end of an open drive.
 pub(crate) struct Frontend {
     pub(crate) engine: Arc<Engine>,
-    /// For writing data. Commits go through the engine.
+    /// The device, for writing the data of runs. Commits go through the engine.
     io: Io,
     reader: VerifiedReader,
-    /// `None` if disabled.
+    /// The read cache; `None` if it is disabled.
     cache: Option<Arc<ReadCache>>,
     pub(crate) locks: KeyLocks,
     pub(crate) clock: Arc<dyn Clock>,
@@ -72,7 +72,8 @@ impl Drive {
         Engine::format(device, options, entropy)
     }
 
-    /// Opens a drive. Blocks while the log is read: up to 512 MiB, nothing after [`close`](Self::close).
+    /// Opens a drive. Blocks while the log since the last checkpoint is read: usually up to 512 MiB, nothing after
+    /// [`close`](Self::close).
     ///
     /// Errors: [`Error::Foreign`] if the device holds no drive, [`Error::Unsuitable`] if the drive has another format
     /// version or does not fit the device, and errors for which [`Error::is_damage`] is true if the drive is damaged
@@ -113,8 +114,8 @@ impl Drive {
         }
     }
 
-    /// Returns everything that is in use, ordered by position; the rest is free. Blocks while the whole index is read, and stops
-    /// commits meanwhile.
+    /// Returns the areas that superblocks, index and log use, ordered by position. The rest is free, or kept by writes
+    /// and reads in progress. Blocks while the whole index is read, and stops commits and checkpoints meanwhile.
     pub fn layout(&self) -> Result<Vec<Area>> {
         self.0.engine.layout()
     }
@@ -197,7 +198,7 @@ impl Frontend {
         Ok(())
     }
 
-    /// Returns the value of an index entry.
+    /// Returns the value of an index entry; `None` if there is no such entry.
     pub(crate) async fn entry(&self, key: &IndexKey) -> Result<Option<Bytes>> {
         if let Some(known) = self.engine.index.get_in_memory(&key.0) {
             return Ok(known);
@@ -231,7 +232,7 @@ impl Frontend {
         self.run_blocking(gather).await
     }
 
-    /// Returns an object's record.
+    /// Returns the record of an object or a version; `None` if there is no such entry.
     pub(crate) async fn record(&self, key: &IndexKey) -> Result<Option<ObjectRecord>> {
         self.entry(key).await?.map(|value| decode_record(&key.0, &value)).transpose()
     }
@@ -244,7 +245,8 @@ impl Frontend {
             let record = record.ok_or_else(|| Error::damaged_entry("an object's record", &key.0))?;
             let mut pins = Pins::new(&self.engine.space);
             pins.pin_body(&record.body);
-            // Before they were pinned the blocks may have been reused. If the entry is unchanged now, they were not.
+            // The blocks may have been reused before they were pinned. If the entry is still the same now, they were
+            // not.
             found = self.entry(key).await?;
             if found.as_ref() == Some(&value) {
                 return Ok(Some((record, pins)));
@@ -253,7 +255,8 @@ impl Frontend {
         Ok(None)
     }
 
-    /// Returns an object's record, and its cached bytes or pins on them.
+    /// Returns the record of an object or a version, and its cached bytes or pins on them; `None` if there is no such
+    /// entry.
     pub(crate) async fn record_and_access(&self, key: &IndexKey) -> Result<Option<(ObjectRecord, Access)>> {
         let Some(record) = self.record(key).await? else { return Ok(None) };
         if let Some(bytes) = self.cached(record.write, &record.body) {

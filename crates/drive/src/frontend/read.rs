@@ -1,6 +1,7 @@
 //! Reading: returns the bytes that were stored, or an error.
 //!
-//! Small objects are read and cached as a whole, larger ones in ranges of whole checksums.
+//! Inline data is read and cached as a whole, data in runs in ranges of whole checksums. Without the cache, inline data
+//! is read in such ranges too.
 
 use super::Frontend;
 use super::read_cache::{CACHED_BYTES_MAX, CachedRange, ReadCache, copy_if_short};
@@ -18,6 +19,7 @@ use store::StoreError;
 
 /// Length of one read, and the number of reads in flight for one reader.
 const READ_BYTES: u64 = CACHED_BYTES_MAX;
+/// Maximum number of reads of one stream at a time.
 const READS_AT_ONCE: usize = 2;
 
 /// Access to an object's bytes.
@@ -63,7 +65,7 @@ impl ReadStep {
 }
 
 impl Frontend {
-    /// Returns an object's bytes, if all are cached.
+    /// Returns the bytes of an object with inline data, if they are cached. Returns `None` for an object in runs.
     pub(crate) fn cached(&self, write: u64, body: &Body) -> Option<Bytes> {
         let Body::Inline(inline) = body else { return None };
         self.cache.as_ref()?.get(&CachedRange::inline(write, inline.len))
@@ -95,6 +97,7 @@ impl Frontend {
         self.read_stream(None, body, range, pins)
     }
 
+    /// Returns a stream of the bytes of a range, read from the cache or the device.
     fn read_stream(
         self: &Arc<Self>,
         write: Option<u64>,
@@ -123,6 +126,7 @@ impl Frontend {
 }
 
 impl Reader {
+    /// Reads the bytes of one step.
     async fn step(self, step: ReadStep) -> Result<Bytes> {
         let range = step.range_to_read(self.cache.is_some());
         let (from, to) = (step.range.start - range.start, step.range.end - range.start);
@@ -133,6 +137,7 @@ impl Reader {
         Ok(bytes.slice(from as usize..to as usize))
     }
 
+    /// Reads a range from the cache, or from the device into the cache.
     async fn read_through_cache(
         self,
         cache: Arc<ReadCache>,
@@ -191,11 +196,11 @@ fn sources(body: Body) -> impl Iterator<Item = (Source, Range<u64>)> + Send {
     };
     let inline = inline.map(|inline| {
         let range = 0..inline.len.into();
-        (Source::inline(inline), range)
+        (Source::inline_data(inline), range)
     });
     let slices = slices.into_iter().map(|slice| {
         let range = slice.skip_bytes..slice.skip_bytes + slice.len_bytes;
-        (Source::run(slice), range)
+        (Source::in_run(slice), range)
     });
     inline.into_iter().chain(slices)
 }

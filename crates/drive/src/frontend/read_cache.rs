@@ -27,13 +27,16 @@ const SHARD_BYTES_MIN: u64 = 32 * CACHED_BYTES_MAX;
 /// The expected average length of an entry.
 const ENTRY_BYTES_EXPECTED: u64 = 64 << 10;
 
-/// The key of an entry: the write that stored an object, and a range of the object's bytes.
+/// The key of an entry: the write that stored an object, and a range of one of its sources, which are its inline data
+/// or its runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct CachedRange {
     pub(super) write: u64,
     /// The index of the slice among those of the object's body; 0 for inline data.
     pub(super) source: u32,
+    /// Length of the range in bytes.
     pub(super) len: u32,
+    /// Position of the range in the source's data.
     pub(super) from: u64,
 }
 
@@ -87,7 +90,7 @@ impl ReadCache {
         }
     }
 
-    /// Moves cached bytes of runs to the number of the write that was committed.
+    /// Moves cached bytes of runs from their temporary numbers to the number of the write that was committed.
     pub(super) fn rekey(&self, rekey: &CacheRekey) {
         let numbers = rekey
             .old_numbers

@@ -50,7 +50,9 @@ pub(crate) struct RunWriter {
     buffer_permits: Option<Arc<Semaphore>>,
     open: Option<OpenRun>,
     slices: Vec<RunSlice>,
+    /// Runs that nothing is appended to anymore.
     runs: Vec<Reservation>,
+    /// Writes to the device that have not been waited for, the oldest first.
     in_flight: VecDeque<JoinHandle<Result<()>>>,
     /// Whether every push has ended without an error. After a push that failed or was cancelled, bytes are missing.
     is_complete: bool,
@@ -64,6 +66,7 @@ struct OpenRun {
     /// Bytes of content in the run so far, without padding and checksums.
     data_bytes: u64,
     sums: Sums,
+    /// Bytes from the beginning of the run that were handed to the device.
     written_bytes: u64,
     builder: Option<(BufferBuilder, Option<OwnedSemaphorePermit>)>,
 }
@@ -95,7 +98,8 @@ impl Frontend {
 }
 
 impl RunWriter {
-    /// Adds bytes. Waits while the device is behind.
+    /// Adds bytes. Waits while the device is behind, and for memory. Fails with [`Error::Busy`] if no memory becomes
+    /// free in time, and with [`Error::Full`] if the drive is full.
     pub(crate) async fn push(&mut self, mut bytes: &[u8]) -> Result<()> {
         let was_complete = std::mem::take(&mut self.is_complete);
         while !bytes.is_empty() {
@@ -209,6 +213,7 @@ impl RunWriter {
 /// The checksums of a run's data, computed as the data arrives.
 #[derive(Default)]
 struct Sums {
+    /// The completed checksums, encoded.
     done: Vec<u8>,
     /// The checksum of the bytes since the last multiple of [`SUMMED_BYTES`], and their number.
     next: (Crc32c, u64),
@@ -228,6 +233,7 @@ impl Sums {
         }
     }
 
+    /// Ends the checksum in progress and begins the next.
     fn end_one(&mut self) {
         let (sum, _) = std::mem::take(&mut self.next);
         self.done.extend(sum.value().to_le_bytes());

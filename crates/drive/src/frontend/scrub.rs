@@ -1,7 +1,7 @@
 //! Scrub: reads everything on the drive and compares it with its checksums, to find damage before the data is needed.
 
 use super::{Drive, Frontend};
-use crate::device::Pace;
+use crate::device::{BlockDevice, Pace};
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::format::{Body, IndexKey, Kind};
@@ -10,6 +10,8 @@ use futures_util::TryStreamExt as _;
 use std::ops::Bound;
 use std::sync::Arc;
 
+/// How often all data is verified to find out whether parity is wrong.
+const VERIFICATIONS_MAX: usize = 4;
 /// Entries fetched by one index lookup.
 const ENTRIES_AT_ONCE: usize = 256;
 
@@ -26,7 +28,23 @@ pub struct Scrubbed {
     pub damaged: Vec<String>,
 }
 
-/// No limit.
+/// Makes reads always ask the devices that have the bytes, until it is dropped.
+struct DirectReads(Arc<dyn BlockDevice>);
+
+impl DirectReads {
+    fn begin(device: Arc<dyn BlockDevice>) -> Self {
+        device.read_directly(true);
+        Self(device)
+    }
+}
+
+impl Drop for DirectReads {
+    fn drop(&mut self) {
+        self.0.read_directly(false);
+    }
+}
+
+/// A pace without a limit.
 struct Unlimited;
 
 #[async_trait::async_trait]
@@ -46,24 +64,11 @@ impl Drive {
     pub async fn scrub_at(&self, pace: &dyn Pace, mut progress: impl FnMut(&Scrubbed)) -> Result<Scrubbed> {
         let frontend = &self.0;
         let mut repaired_before = frontend.scrub_lock.lock().await;
+        let _direct = DirectReads::begin(frontend.engine.device().clone());
         let mut scrubbed = Scrubbed::default();
-        for table in frontend.engine.tables() {
-            let step = frontend.run_blocking(move |engine| Ok(engine.verify_table(&table))).await?;
-            scrubbed.damaged.extend(step.damaged);
-            pace.after(step.bytes).await;
-        }
-        for zone in frontend.engine.pack_zones() {
-            let step = frontend.run_blocking(move |engine| Ok(engine.verify_frames(zone))).await?;
-            scrubbed.damaged.extend(step.damaged);
-            pace.after(step.bytes).await;
-        }
-        let losses = Losses::default();
-        frontend.scrub_objects(&losses, pace, &mut scrubbed, &mut progress).await?;
-        scrubbed.damaged.extend(losses.lines());
-        // Parity is recomputed only if all data is intact. Unreadable sectors are rewritten in any case.
-        let is_right = scrubbed.damaged.is_empty();
+        let is_verified = frontend.verify_all(pace, &mut scrubbed, &mut progress).await?;
         if frontend.engine.device().has_redundancy() {
-            frontend.scrub_rows(is_right, pace, &mut scrubbed).await?;
+            frontend.scrub_parity(is_verified, pace, &mut scrubbed).await?;
         }
         let repaired = frontend.engine.device().repaired_blocks();
         scrubbed.repaired = repaired - std::mem::replace(&mut *repaired_before, repaired);
@@ -72,31 +77,92 @@ impl Drive {
 }
 
 impl Frontend {
-    /// Reads what each device holds of everything in use, parity included.
-    async fn scrub_rows(
+    /// Reads all data and compares it with its checksums. Returns whether it is right as the devices have it: nothing is damaged, and no
+    /// device was left out of a read because it failed.
+    async fn verify_all(
         self: &Arc<Self>,
-        is_right: bool,
+        pace: &dyn Pace,
+        scrubbed: &mut Scrubbed,
+        progress: &mut impl FnMut(&Scrubbed),
+    ) -> Result<bool> {
+        let indirect_before = self.engine.device().indirect_reads();
+        let root = self.run_blocking(|engine| Ok(engine.verify_root())).await?;
+        scrubbed.damaged.extend(root.damaged);
+        for table in self.engine.tables() {
+            let step = self.run_blocking(move |engine| Ok(engine.verify_table(&table))).await?;
+            scrubbed.damaged.extend(step.damaged);
+            pace.after(step.bytes).await;
+        }
+        for zone in self.engine.pack_zones() {
+            let step = self.run_blocking(move |engine| Ok(engine.verify_frames(zone))).await?;
+            scrubbed.damaged.extend(step.damaged);
+            pace.after(step.bytes).await;
+        }
+        let losses = Losses::default();
+        self.scrub_objects(&losses, pace, scrubbed, progress).await?;
+        scrubbed.damaged.extend(losses.lines());
+        let is_direct = self.engine.device().indirect_reads() == indirect_before;
+        Ok(is_direct && scrubbed.damaged.is_empty())
+    }
+
+    /// Rewrites unreadable blocks, and parity that differs from the data.
+    ///
+    /// If parity differs, either of them may be wrong. Bytes that are right may have been computed from that parity, while the device that
+    /// has them could not be read. So parity is rewritten only after all data was verified as the devices have it.
+    async fn scrub_parity(
+        self: &Arc<Self>,
+        mut is_verified: bool,
         pace: &dyn Pace,
         scrubbed: &mut Scrubbed,
     ) -> Result<()> {
-        let root = self.run_blocking(move |engine| engine.scrub_root(is_right)).await?;
+        for _ in 0..VERIFICATIONS_MAX {
+            let has_wrong_parity = self.scrub_rows(is_verified, pace, scrubbed).await?;
+            if !has_wrong_parity || !scrubbed.damaged.is_empty() || self.engine.check_writable().is_err() {
+                return Ok(());
+            }
+            // Blocks that could not be read are rewritten by now.
+            let mut again = Scrubbed::default();
+            is_verified = self.verify_all(pace, &mut again, &mut |_| ()).await?;
+            scrubbed.damaged.append(&mut again.damaged);
+        }
+        scrubbed.damaged.push(
+            "parity differs from the data and was not rewritten, as devices failed to read: scrub again"
+                .into(),
+        );
+        Ok(())
+    }
+
+    /// Reads what each device holds of everything in use, parity included. Returns whether parity differs from the data, and was not
+    /// rewritten.
+    async fn scrub_rows(
+        self: &Arc<Self>,
+        is_verified: bool,
+        pace: &dyn Pace,
+        scrubbed: &mut Scrubbed,
+    ) -> Result<bool> {
+        let root = self.run_blocking(move |engine| engine.scrub_root(is_verified)).await?;
+        let mut has_wrong_parity = root.has_wrong_parity;
         scrubbed.damaged.extend(root.damaged);
         for table in self.engine.tables() {
-            let step = self.run_blocking(move |engine| engine.scrub_table(&table, is_right)).await?;
+            let step = self.run_blocking(move |engine| engine.scrub_table(&table, is_verified)).await?;
+            has_wrong_parity |= step.has_wrong_parity;
             scrubbed.damaged.extend(step.damaged);
             pace.after(step.bytes).await;
         }
         let mut from = 0;
         while let Some((next, step)) =
-            self.run_blocking(move |engine| engine.scrub_objects_from(from, is_right)).await?
+            self.run_blocking(move |engine| engine.scrub_objects_from(from, is_verified)).await?
         {
+            has_wrong_parity |= step.has_wrong_parity;
             scrubbed.damaged.extend(step.damaged);
             pace.after(step.bytes).await;
             from = next;
         }
-        self.run_blocking(|engine| engine.flush_scrubbed()).await
+        self.run_blocking(|engine| engine.flush_scrubbed()).await?;
+        Ok(has_wrong_parity)
     }
 
+    /// Reads all objects, versions and parts, and counts them in `scrubbed`.
     async fn scrub_objects(
         self: &Arc<Self>,
         losses: &Losses,
@@ -131,6 +197,7 @@ impl Frontend {
         }
     }
 
+    /// Reads the bytes of an index entry, if it has any, and notes them if they are damaged.
     async fn scrub_entry(self: &Arc<Self>, key: IndexKey, scrubbed: &mut Scrubbed) {
         let kinds = [Kind::Object, Kind::Version, Kind::Part].map(|kind| kind as u8);
         if !key.0.first().is_some_and(|kind| kinds.contains(kind)) {
@@ -145,6 +212,7 @@ impl Frontend {
         }
     }
 
+    /// Reads the bytes of an object, version or part. Fails if they are damaged.
     async fn scrub_object(self: &Arc<Self>, key: &IndexKey, scrubbed: &mut Scrubbed) -> store::Result<()> {
         let Some((record, pins)) = self.pinned_record(key).await? else { return Ok(()) };
         if matches!(record.body, Body::DeleteMarker) {

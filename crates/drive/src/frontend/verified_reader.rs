@@ -21,11 +21,13 @@ pub(super) enum Source {
 }
 
 impl Source {
-    pub(super) fn inline(inline: InlineData) -> Self {
+    /// Returns data that is stored beside its record, with its checksums.
+    pub(super) fn inline_data(inline: InlineData) -> Self {
         Self::Inline(Arc::new(inline))
     }
 
-    pub(super) fn run(slice: RunSlice) -> Self {
+    /// Returns the data in a slice of a run. Its checksums are read with the first read.
+    pub(super) fn in_run(slice: RunSlice) -> Self {
         Self::Run(Arc::new((slice, OnceCell::new())))
     }
 
@@ -37,7 +39,7 @@ impl Source {
     }
 }
 
-/// Reads sources.
+/// A reader of sources.
 #[derive(Debug)]
 pub(super) struct VerifiedReader {
     io: Io,
@@ -129,8 +131,9 @@ impl VerifiedReader {
         Verdict::Right(Bytes::from(blocks.buffer).slice(blocks.data))
     }
 
-    /// Reads data of a run and its checksums again until they match, without the same device in both reads: one device may have both
-    /// wrong. The range covers whole checksums, or ends with the data.
+    /// Reads data of a run and its checksums again, without one device after the other, until they match. Both are read
+    /// without the same device, as one device may have both wrong. The range covers whole checksums, or ends with the
+    /// data.
     async fn reconstruct_slice(&self, slice: &RunSlice, range: Range<u64>, damaged: Error) -> Verdict<Bytes> {
         let (slice, len) = (*slice, (range.end - range.start) as usize);
         let read = move |reader: &mut AlternateReader<'_>| {
@@ -154,6 +157,7 @@ struct Blocks {
     /// Position of the first block, in bytes from the device's beginning.
     at: u64,
     buffer: Buffer,
+    /// The bytes asked for, as a range of `buffer`.
     data: Range<usize>,
 }
 

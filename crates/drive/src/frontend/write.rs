@@ -40,7 +40,8 @@ impl Stored {
         Self { body: Body::Runs(slices), inline_bytes: None, holds, etag: None, cache_numbers }
     }
 
-    /// Stores bytes in the frame. They are copied to memory of their own, as they may be cached and receive buffers are longer.
+    /// Returns stored bytes that the commit will write into its frame. They are copied to memory of their own, as they
+    /// may be cached and receive buffers are longer.
     fn inline(bytes: &Payload) -> Self {
         let joined = Bytes::from(bytes.pieces().concat());
         let sums = joined.chunks(SUMMED_BYTES as usize).map(crc32c).collect();
@@ -56,7 +57,8 @@ impl Frontend {
         self.store_as(bytes, inline_bytes_max).await
     }
 
-    /// Stores bytes, in a frame if they have at most `inline_bytes_max`, else in runs.
+    /// Stores bytes: prepares them for the frame of the commit if there are at most `inline_bytes_max`, else writes
+    /// them to runs.
     pub(crate) async fn store_as(self: &Arc<Self>, bytes: Payload, inline_bytes_max: u64) -> Result<Stored> {
         self.engine.check_writable()?;
         match bytes.len() {

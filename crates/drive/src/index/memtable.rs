@@ -6,7 +6,7 @@ use std::ops::Bound;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-/// Memory of an entry beyond its bytes, estimated.
+/// Memory of an entry beyond its key and value, in bytes, estimated.
 pub(crate) const ENTRY_BYTES: usize = 128;
 
 /// Entries that a cursor copies at a time.
@@ -57,7 +57,7 @@ impl sst::ChunkSource for Memtable {
     }
 }
 
-/// Iterates over the entries of a memtable.
+/// A cursor over the entries of a memtable.
 pub(crate) type MemtableCursor = sst::ChunkCursor<Arc<Memtable>>;
 
 /// Returns a cursor over the entries of a memtable.

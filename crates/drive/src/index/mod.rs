@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use table::DeviceCause;
 
-/// A version of the index.
+/// A published state of the index: its memtables and tables.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct View {
     memtable: Arc<Memtable>,
@@ -34,7 +34,7 @@ pub(crate) struct View {
     pub(crate) tables: Vec<Arc<IndexTable>>,
 }
 
-/// All entries.
+/// The index of a drive.
 #[derive(Debug)]
 pub(crate) struct Index {
     view: RwLock<Arc<View>>,
@@ -63,7 +63,7 @@ impl Index {
         self.view.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Returns the current value of a key.
+    /// Returns the current value of a key; `None` if it has none or was deleted.
     pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
         self.view().get(key)
     }
@@ -82,7 +82,7 @@ impl Index {
         self.view().memtable.insert(key, value);
     }
 
-    /// Returns the length of the index in numbers, for the admission policy.
+    /// Returns the lengths of the tables and memtables, for the admission policy.
     pub(crate) fn size(&self) -> IndexSize {
         let view = self.view();
         IndexSize {
@@ -104,19 +104,25 @@ impl Index {
         Ok(self.scan_by(from, prefix, |table| Cursor::Table(table.scan_part(from))))
     }
 
-    /// Like [`scan`](Self::scan), but skips unreadable parts of tables and adds them to `losses`.
+    /// Iterates over all entries from a key on, skips unreadable parts of tables, and adds these parts to `losses`.
     pub(crate) fn scan_readable(&self, from: Bound<&[u8]>, losses: &Losses) -> Scan {
         self.scan_by(from, &[], |table| {
             Cursor::Salvage(SalvageCursor::new(table.clone(), from, losses.clone()))
         })
     }
 
-    fn scan_by(&self, from: Bound<&[u8]>, prefix: &[u8], of: impl Fn(&Arc<IndexTable>) -> Cursor) -> Scan {
+    /// Returns a scan of the entries with a prefix, from a bound on. `cursor_of` opens the cursor of a table.
+    fn scan_by(
+        &self,
+        from: Bound<&[u8]>,
+        prefix: &[u8],
+        cursor_of: impl Fn(&Arc<IndexTable>) -> Cursor,
+    ) -> Scan {
         let view = self.view();
         let owned = from.map(Bytes::copy_from_slice);
         let memories = std::iter::once(&view.memtable).chain(&view.frozen);
         let memories = memories.map(|memory| Cursor::Memtable(scan(memory, owned.clone())));
-        let merge = sst::Merge::new(memories.chain(view.tables.iter().map(of)));
+        let merge = sst::Merge::new(memories.chain(view.tables.iter().map(cursor_of)));
         Scan { merge, prefix: prefix.to_vec() }
     }
 
@@ -169,6 +175,7 @@ impl Index {
         });
     }
 
+    /// Replaces the view, so that reads from now on see the new one.
     fn publish(&self, next: impl FnOnce(&View) -> View) {
         let mut view = self.view.write().unwrap_or_else(PoisonError::into_inner);
         let next = Arc::new(next(&view));
@@ -184,6 +191,7 @@ fn is_among(table: &Arc<IndexTable>, tables: &[Arc<IndexTable>]) -> bool {
 }
 
 impl View {
+    /// Returns the tables of the view other than some.
     fn tables_without(&self, old: &[Arc<IndexTable>]) -> impl Iterator<Item = Arc<IndexTable>> {
         self.tables.iter().filter(move |table| !is_among(table, old)).cloned()
     }
@@ -192,12 +200,13 @@ impl View {
         self.frozen.as_ref().map_or(0, |frozen| frozen.len_bytes() as u64)
     }
 
+    /// Returns the value of a key in the memtables, newest first; `None` if only tables can have it.
     fn in_memory(&self, key: &[u8]) -> Option<Bytes> {
         self.memtable.get(key).or_else(|| self.frozen.as_ref()?.get(key))
     }
 
-    /// Returns the value according to the tables, empty if there is none, or `None` if that needs a read. Damage is reported by readers
-    /// only.
+    /// Returns the value according to the tables, empty if there is none, or `None` if that needs a read from the
+    /// device. A cached block that is damaged counts as unread, as only readers report damage.
     fn in_cached_blocks(&self, key: &[u8]) -> Option<Bytes> {
         for table in &self.tables {
             if let Some(value) = table.get_kept(key).ok()?? {
@@ -220,7 +229,7 @@ impl View {
     }
 }
 
-/// Reads all of a table.
+/// Reads all of a table, and returns whether it is right, damaged or unreadable.
 pub(crate) fn verify(table: &IndexTable) -> Verdict {
     match Verdict::of(table.verify().map_err(table_error)) {
         Ok(verdict) => verdict,

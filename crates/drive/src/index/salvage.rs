@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub(crate) struct Losses(Arc<Mutex<BTreeSet<String>>>);
 
 impl Losses {
+    /// Adds a line about something that was lost.
     fn add(&self, line: String) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(line);
     }
@@ -27,7 +28,7 @@ impl Losses {
     }
 }
 
-/// Iterates over the readable entries of a table.
+/// A cursor over the readable entries of a table.
 #[derive(Debug)]
 pub(crate) struct SalvageCursor {
     table: Arc<IndexTable>,

@@ -1,15 +1,16 @@
 //! Tables of the index, stored in runs of the device.
 
 use crate::device::{BLOCK_BYTES, BlockDevice, Buffer, reconstruct};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::format::{Run, TableEntry};
+use crate::index::table_error;
 use crate::space::{Reservation, SharedSpace, lock};
 use bytes::Bytes;
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The least number of bytes of a table written at a time.
+/// Bytes of a table written at a time, before they are rounded up to whole rows. The last write may be shorter.
 const WRITE_BYTES: usize = 1 << 20;
 
 /// An open table.
@@ -23,6 +24,7 @@ pub(crate) struct TableSource {
     runs: Vec<Run>,
     len_bytes: u64,
     space: SharedSpace,
+    /// Whether a manifest that a recovery may read names the table.
     is_in_manifest: AtomicBool,
     /// Whether a part of the table is unreadable. Such a table is not merged.
     is_damaged: AtomicBool,
@@ -41,13 +43,14 @@ pub(super) struct DeviceCause {
 }
 
 impl DeviceCause {
+    /// Returns an I/O error that tells where the device failed.
     fn error(at: u64, is_read: bool, error: &io::Error) -> io::Error {
         io::Error::new(error.kind(), Self { at, is_read, reason: error.to_string() })
     }
 }
 
 impl TableSource {
-    /// Makes a table of reserved blocks, which it owns from now on.
+    /// Makes the source of a table from reserved blocks, which it owns from now on.
     pub(crate) fn new(device: Arc<dyn BlockDevice>, entry: &TableEntry, space: SharedSpace) -> Self {
         let (runs, len_bytes) = (entry.runs.clone(), entry.len_bytes);
         let [is_in_manifest, is_damaged, is_merging] = [false; 3].map(AtomicBool::new);
@@ -68,6 +71,7 @@ impl TableSource {
         self.is_damaged.load(Ordering::Acquire)
     }
 
+    /// Notes that a part of the table cannot be read.
     pub(crate) fn set_damaged(&self) {
         self.is_damaged.store(true, Ordering::Release);
     }
@@ -154,13 +158,15 @@ fn places(runs: &[Run], first: u64, end: u64) -> impl Iterator<Item = (u64, usiz
     })
 }
 
-/// Writes a table to the device.
+/// A table that is being written to the device.
 #[derive(Debug)]
 pub(crate) struct TableSink {
     device: Arc<dyn BlockDevice>,
     space: SharedSpace,
     runs: Vec<Reservation>,
+    /// Bytes that are not written yet.
     waiting: Vec<u8>,
+    /// The number of bytes of the table that are written.
     written: u64,
     row_bytes: usize,
     /// Bytes written at a time: whole rows.
@@ -177,10 +183,10 @@ impl TableSink {
         Ok(Self { device, space, runs, waiting, written: 0, row_bytes, write_bytes })
     }
 
-    /// Writes the rest and returns the table. The table is not flushed.
+    /// Writes the rest, frees the room that is not needed, and returns the table. The table is not flushed.
     pub(crate) fn finish(mut self, len_bytes: u64) -> Result<TableSource> {
         self.waiting.resize(self.waiting.len().next_multiple_of(self.row_bytes), 0);
-        self.write_waiting().map_err(Error::device(self.written))?;
+        self.write_waiting().map_err(|error| table_error(error.into()))?;
         let mut left = len_bytes.div_ceil(BLOCK_BYTES);
         let mut runs = Vec::new();
         for mut run in self.runs {
@@ -195,6 +201,7 @@ impl TableSink {
         Ok(TableSource::new(self.device, &entry, self.space))
     }
 
+    /// Writes the collected bytes to the table's blocks.
     fn write_waiting(&mut self) -> io::Result<()> {
         let waiting = Buffer::gathered([&self.waiting[..]]);
         let runs: Vec<Run> = self.runs.iter().map(Reservation::run).collect();

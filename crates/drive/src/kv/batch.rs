@@ -15,6 +15,7 @@ use store::{ObjectKey, Payload};
 #[derive(Debug, Default)]
 pub struct Batch(Vec<Change>);
 
+/// A change of one key in a batch.
 #[derive(Debug)]
 struct Change {
     group: Group,
@@ -22,6 +23,7 @@ struct Change {
     kind: Kind,
 }
 
+/// The kind of a change.
 #[derive(Debug)]
 enum Kind {
     Store(Payload, StoreOptions),
@@ -54,7 +56,7 @@ impl Batch {
     }
 }
 
-/// A change whose value is written, except for values that go into the frame.
+/// A change whose value is written to runs, or ready to go into the frame of the commit.
 struct Written {
     group: Group,
     key: ObjectKey,
@@ -99,6 +101,7 @@ impl Frontend {
         self.check_frame(batch.0.iter().map(in_log).sum())
     }
 
+    /// Fails if a batch is too long for one frame of the log.
     fn check_frame(&self, frame_bytes: u64) -> Result<()> {
         let frame_bytes_max = self.engine.policy.frame_bytes_max();
         match frame_bytes <= frame_bytes_max {
@@ -107,6 +110,7 @@ impl Frontend {
         }
     }
 
+    /// Writes the value of a change, unless it goes into the frame of the commit, without making it visible.
     async fn write_change(self: &Arc<Self>, change: Change) -> Result<Written> {
         let Change { group, key, kind } = change;
         let key = key_of(&key)?;
@@ -120,6 +124,7 @@ impl Frontend {
         Ok(Written { group, key, mode, stored })
     }
 
+    /// Makes all changes of a batch visible at once, if the modes of all allow it.
     async fn commit_all(&self, written: Vec<Written>) -> Result<()> {
         let keys = written.iter().map(|change| (change.group.0.id, change.key.as_bytes()));
         let locks = self.lock_keys(keys).await;

@@ -19,14 +19,16 @@ pub struct Pair {
     pub value_bytes: u64,
 }
 
-/// Iterates over the pairs of a group in ascending key order. The iteration is no snapshot. A pair that exists throughout is returned
-/// exactly once, with a length that its value had at some moment of the iteration. A pair stored or deleted meanwhile may or may not be
-/// returned.
+/// An iteration over the pairs of a group in ascending key order. The iteration is no snapshot. A pair that exists
+/// throughout is returned exactly once, with a length that its value had at some moment of the iteration. A pair stored
+/// or deleted meanwhile may or may not be returned.
 #[derive(Debug)]
 pub struct Iterate {
     bucket: DriveBucket,
     prefix: IndexKey,
+    /// The beginning of the next page.
     from: Bound<Vec<u8>>,
+    /// The entries of the present page that were not returned yet.
     found: vec::IntoIter<(IndexKey, Bytes)>,
 }
 

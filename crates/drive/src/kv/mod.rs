@@ -101,11 +101,12 @@ pub enum StoreMode {
 /// A hint about the lifetime of a value, which decides where the value is stored. It does not change the results of calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Lifetime {
-    /// Decide by length: values up to 256 KiB go into the log, which needs no extra write; longer ones go into runs.
+    /// Decide by length: values up to 256 KiB, or an eighth of a zone where that is less, go into the log, which needs
+    /// no extra write; longer ones go into runs.
     #[default]
     Unknown,
-    /// Replaced or deleted soon: values up to 1 MiB go into the log. A zone of the log is freed as a whole once all its values are
-    /// deleted, so no holes remain between runs.
+    /// Replaced or deleted soon: values up to 1 MiB, or an eighth of a zone where that is less, go into the log. A zone
+    /// of the log is freed as a whole once all its values are deleted, so no holes remain between runs.
     Short,
     /// Kept for long: values from 4 KiB on get a run of their own, which cleaning never moves.
     Long,
@@ -181,8 +182,8 @@ impl Group {
         self.drive().execute(batch).await
     }
 
-    /// Reads the value of a key from an offset on, as much as the buffer takes. An offset beyond the value's end is
-    /// [`Error::OffsetInvalid`].
+    /// Reads the value of a key from an offset on, as much as the buffer takes. A missing key is
+    /// [`Error::KeyNotExist`], and an offset beyond the value's end is [`Error::OffsetInvalid`].
     pub async fn retrieve(&self, key: &[u8], offset: u64, into: &mut [u8]) -> Result<Retrieved> {
         let (record, access) = self.0.record_and_access(&key_of(key)?, None).await.map_err(Error::of(key))?;
         let value_bytes = record.body.len_bytes();
@@ -199,7 +200,7 @@ impl Group {
         Ok(Retrieved { filled_bytes, value_bytes })
     }
 
-    /// Returns the whole value of a key.
+    /// Returns the whole value of a key. Fails with [`Error::KeyNotExist`] if there is none.
     pub async fn retrieve_all(&self, key: &[u8]) -> Result<Bytes> {
         let (record, access) = self.0.record_and_access(&key_of(key)?, None).await.map_err(Error::of(key))?;
         let len = record.body.len_bytes();
@@ -253,7 +254,7 @@ impl Group {
     }
 }
 
-/// Converts a key to an object key.
+/// Converts a key to an object key. Fails with [`Error::KeyInvalid`] if it is empty or too long.
 fn key_of(key: &[u8]) -> Result<ObjectKey> {
     ObjectKey::new(Bytes::copy_from_slice(key)).map_err(|error| Error::KeyInvalid(error.to_string()))
 }

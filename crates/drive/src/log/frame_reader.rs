@@ -17,18 +17,21 @@ const BROKEN_BYTES_MIN: usize = 1 << 20;
 /// An intact frame that was found behind the apparent end of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LaterFrame {
+    /// The number of the frame.
     pub(crate) number: u64,
     /// Position in bytes from the device's beginning.
     pub(crate) at: u64,
 }
 
-/// Reads frames, many by one read.
+/// A reader of frames, which reads many by one read.
 #[derive(Debug)]
 pub(crate) struct FrameReader {
     device: Arc<dyn BlockDevice>,
     drive: DriveId,
     geometry: Geometry,
+    /// The bytes that were read last.
     window: Buffer,
+    /// Position of the window on the device.
     window_at: u64,
     /// The number of bytes of a zone that may be read.
     readable_bytes: u64,
@@ -45,7 +48,8 @@ impl FrameReader {
         Self { readable_bytes, ..self }
     }
 
-    /// Reads the frame at a position of a zone. Tries to reconstruct a damaged frame.
+    /// Reads the frame at a position of a zone. Tries to reconstruct a damaged frame. Where there is no frame, the
+    /// verdict is `Wrong`.
     pub(crate) fn frame(&mut self, zone: u64, from: u64) -> Verdict<Frame> {
         match self.read_frame(zone, from) {
             Ok(Some(frame)) => Verdict::Right(frame),
@@ -85,6 +89,7 @@ impl FrameReader {
         Some(frame)
     }
 
+    /// Returns the frame at an offset of a zone; `None` if no whole frame is there.
     fn read_frame(&mut self, zone: u64, from: u64) -> Result<Option<Frame>> {
         if from >= self.readable_bytes {
             return Ok(None);
@@ -128,7 +133,8 @@ impl FrameReader {
         Ok(is_whole.then_some(LaterFrame { number: header.number, at }))
     }
 
-    /// Returns bytes of a zone, as far as the zone goes. Unreadable rows are zeros.
+    /// Returns bytes of a zone: fewer than `len` at the end of what may be read of the zone. Unreadable rows are zeros.
+    /// Fails if the device seems to be broken.
     pub(crate) fn bytes(&mut self, zone: u64, from: u64, len: u64) -> Result<&[u8]> {
         let at = self.geometry.zone_at(zone) + from;
         let window_end = self.window_at + self.window.len() as u64;
@@ -144,7 +150,8 @@ impl FrameReader {
         Ok(&self.window[start..end])
     }
 
-    /// Reads bytes by one read or, if that fails, row by row.
+    /// Reads bytes by one read or, if that fails, row by row. Unreadable rows are zeros. Fails if none of the first
+    /// rows can be read.
     fn read_window(&self, at: u64, len: usize) -> Result<Buffer> {
         let mut window = Buffer::zeroed(len);
         if self.device.read_at(at, &mut window).is_ok() {

@@ -7,9 +7,10 @@ use crate::policy::LogSize;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The position of the next frame.
+/// The position of the next frame, and the growth of the log since the last checkpoint and since the opening.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LogState {
+    /// The number of the next frame.
     pub(crate) next_frame: u64,
     /// Bytes from the beginning of the head zone.
     pub(crate) head_at: u64,
@@ -79,7 +80,7 @@ impl LogState {
     }
 }
 
-/// Growth of the log.
+/// Growth of the log since the drive was opened, or between two moments ([`since`](Self::since)).
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct LogGrowth {
     /// Bytes of the log, padding at the ends of frames and zones included.
@@ -89,6 +90,7 @@ pub(crate) struct LogGrowth {
 }
 
 impl LogGrowth {
+    /// Returns the growth since `before`.
     pub(crate) fn since(&self, before: &Self) -> Self {
         Self {
             log_bytes: self.log_bytes - before.log_bytes,
@@ -105,6 +107,7 @@ impl LogGrowth {
 /// The state of the log, and a copy published when the lock was last released.
 #[derive(Debug)]
 pub(crate) struct SharedLog {
+    /// Held while a frame is written and flushed.
     state: Mutex<LogState>,
     /// Held only for the time of a copy.
     published: Mutex<LogState>,
@@ -121,7 +124,8 @@ impl SharedLog {
         LogGuard { held, shared: self }
     }
 
-    /// Returns the state of the log before the commit in progress. Never waits for the device.
+    /// Returns the state of the log when its lock was last released: before a commit in progress. Never waits for the
+    /// device.
     pub(crate) fn published(&self) -> LogState {
         *self.lock_published()
     }

@@ -38,7 +38,8 @@ const INLINE_BYTES_LIMIT: u64 = 1 << 20;
 /// The overhead of a table beyond its entries, in bytes, for tables of any length.
 pub(crate) const TABLE_BYTES_MIN: u64 = 256 << 10;
 
-/// The most bytes of the log that a recovery reads.
+/// The bytes of the log since the last checkpoint after which a checkpoint is due, at most. A recovery also reads the
+/// frames that are written while the checkpoint is made.
 const LOG_BYTES_MAX: u64 = 512 << 20;
 
 /// Failed checkpoints in a row after which changes that make the index longer are refused.
@@ -54,8 +55,8 @@ const FREE_ZONES_TARGET_DIVISOR: u64 = 8;
 const GAIN_DIVISOR: u64 = 8;
 const GAIN_DIVISOR_WHEN_FULL: u64 = 64;
 
-/// The effect of a change on the space. As space runs out, `Grows` is refused first, then `Moves`: each leaves the room that the
-/// purposes above it may need.
+/// The effect of a change on the space. As space runs out, `Grows` is refused first, then `Moves`: each leaves the room
+/// that the purposes listed before it may need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(crate) enum Purpose {
     /// Removes data. Never refused for lack of space, unless no checkpoint fits any more.
@@ -102,7 +103,7 @@ impl IndexSize {
 pub(crate) struct LogSize {
     /// Bytes written to the head zone.
     pub(crate) head_bytes: u64,
-    /// Bytes that a recovery would read.
+    /// Bytes of the log that a recovery would read.
     pub(crate) since_checkpoint_bytes: u64,
 }
 
@@ -232,13 +233,15 @@ impl Policy {
         usage.failed_checkpoints >= FAILED_CHECKPOINTS_MAX && self.needs_checkpoint(usage.index, usage.log)
     }
 
-    /// Returns the zones that objects must leave free: for the log, and for a checkpoint and a compaction of the whole index.
+    /// Returns the number of zones that objects must leave free: for the log, and for a checkpoint and a compaction of
+    /// the whole index.
     pub(crate) fn zones_reserved(&self, index: IndexSize) -> u64 {
         let rewritten_bytes = 2 * index.total_bytes() + 2 * TABLE_BYTES_MIN;
         LOG_RESERVE_ZONES + rewritten_bytes.div_ceil(self.geometry.zone_bytes())
     }
 
-    /// Returns the blocks that a checkpoint may need if the memtable grew by `more_bytes`, with a manifest of at most `manifest_bytes`.
+    /// Returns the number of blocks that a checkpoint may need if the memtable grew by `more_bytes`, with a manifest of
+    /// at most `manifest_bytes`.
     pub(crate) fn checkpoint_blocks(&self, index: IndexSize, more_bytes: u64, manifest_bytes: u64) -> u64 {
         let in_rows = |bytes| self.geometry.round_up_to_rows(blocks_of(bytes));
         in_rows(table_bytes_max(index.unflushed_bytes() + more_bytes)) + in_rows(manifest_bytes)
@@ -269,7 +272,7 @@ impl Policy {
         INLINE_BYTES_LIMIT.min(self.geometry.zone_bytes() / 8)
     }
 
-    /// Returns the most bytes that are committed together.
+    /// Returns the most bytes that several commits may take in one frame.
     pub(crate) fn frame_bytes_max(&self) -> u64 {
         FRAME_BYTES_MAX.min(self.geometry.zone_bytes() / 2)
     }
@@ -286,8 +289,8 @@ pub(crate) fn table_bytes_max(entries_bytes: u64) -> u64 {
     entries_bytes + entries_bytes / 8 + TABLE_BYTES_MIN
 }
 
-/// Returns the bytes of the index that a purpose leaves to those before it. Deleting everything in the index takes about as many bytes as
-/// the index has.
+/// Returns the bytes that a change of this purpose must leave free for the index, so that changes of the purposes
+/// listed before it fit. Deleting everything in the index takes about as many bytes as the index has.
 fn bytes_left_by(purpose: Purpose, index: IndexSize) -> u64 {
     match purpose {
         Purpose::Frees => 0,

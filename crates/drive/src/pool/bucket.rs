@@ -8,7 +8,7 @@ use std::sync::Arc;
 use store::{ObjectKey, Result, StoreError, Versioning};
 use tokio::sync::OwnedRwLockReadGuard;
 
-/// Free bytes that a drive must have for a new upload, whose length is not known.
+/// Free bytes that a drive must have for a new upload or another object whose length is not known.
 pub(super) const UNKNOWN_BYTES: u64 = 64 << 20;
 
 /// A bucket of a pool.
@@ -23,12 +23,14 @@ pub(super) struct PoolBucket {
 /// A write of a key in progress, and the key's home drive.
 pub(super) struct KeyWrite {
     placement: PlacementLock,
+    /// The number of the drive.
     pub(super) home: usize,
+    /// Keeps buckets and settings from being changed meanwhile.
     _names: OwnedRwLockReadGuard<()>,
 }
 
 impl KeyWrite {
-    /// Keeps only the placement lock, for longer than a call.
+    /// Returns the placement lock, which a write keeps for longer than a call, and releases the rest.
     pub(super) fn into_placement(self) -> PlacementLock {
         self.placement
     }
@@ -41,13 +43,13 @@ impl fmt::Debug for PoolBucket {
 }
 
 impl PoolBucket {
-    /// Returns the bucket on a drive.
+    /// Returns the bucket on a drive; `Unavailable` if the drive is missing.
     pub(super) fn bucket_on(&self, number: usize) -> Result<&DriveBucket> {
         let bucket = self.buckets.get(number).and_then(Option::as_ref);
         bucket.ok_or_else(|| self.pool.missing_drive(number))
     }
 
-    /// Returns the bucket on each drive that is present.
+    /// Returns the bucket on each drive that is present, with the number of the drive.
     pub(super) fn present(&self) -> impl Iterator<Item = (usize, &DriveBucket)> {
         self.buckets.iter().enumerate().filter_map(|(number, bucket)| Some((number, bucket.as_ref()?)))
     }
@@ -62,8 +64,9 @@ impl PoolBucket {
         self.present().next().map(|(_, bucket)| bucket).ok_or_else(|| self.pool.missing_drive(0))
     }
 
-    /// Returns the drive that has the current object of a key. Indexes that can answer from memory are asked first: the filters of
-    /// most other drives exclude the key.
+    /// Returns the number of the drive that has the current object of a key. Returns `None` if no drive has one, and
+    /// `Unavailable` if a drive that is missing may have it. Indexes that can answer from memory are asked first: the
+    /// filters of most other drives exclude the key.
     pub(super) async fn drive_with_current(&self, key: &ObjectKey) -> Result<Option<usize>> {
         let mut unsure = Vec::new();
         for (number, bucket) in self.present() {
@@ -84,7 +87,8 @@ impl PoolBucket {
         failed.map_or(Ok(None), Err)
     }
 
-    /// Returns the drive that has an object or version of the key. Uploads are not considered, as they have placement locks.
+    /// Returns the number of the drive that has an object or a version of the key; `None` if no drive has any. Uploads
+    /// are not considered, as they have placement locks.
     pub(super) async fn home(&self, key: &ObjectKey) -> Result<Option<usize>> {
         let current = self.drive_with_current(key).await;
         if !matches!(current, Ok(Some(_))) && self.first()?.state().await? != Versioning::Never {
@@ -99,12 +103,13 @@ impl PoolBucket {
         current
     }
 
-    /// Returns the bucket on the drive that has a version, or the current object.
+    /// Returns the bucket on the drive that has the current object; with a `version`, on the drive that has any version of the key,
+    /// without looking for this one. Fails with `NotFound` if no drive has such.
     pub(super) async fn bucket_of(&self, key: &ObjectKey, version: Option<&str>) -> Result<&DriveBucket> {
         self.bucket_on(self.drive_of(key, version).await?)
     }
 
-    /// Returns the number of the drive that has a version, or the current object.
+    /// Returns the number of the drive of [`bucket_of`](Self::bucket_of).
     pub(super) async fn drive_of(&self, key: &ObjectKey, version: Option<&str>) -> Result<usize> {
         let home = match version {
             None => self.drive_with_current(key).await?,
@@ -114,6 +119,7 @@ impl PoolBucket {
     }
 
     /// Begins a write of a key. A new key is placed on the drive `preferred`, or on a drive with room for `len_bytes`.
+    /// Fails for a new key if a drive accepts no writes.
     pub(super) async fn begin_write(
         &self,
         key: &ObjectKey,
@@ -159,6 +165,7 @@ impl PoolBucket {
         Ok(())
     }
 
+    /// Returns the number of the drive for a new object.
     fn choose_drive(&self, key: &ObjectKey, len_bytes: u64) -> usize {
         let available_bytes = |bucket: &DriveBucket| PoolMember(bucket).available_bytes();
         let free: Vec<u64> =

@@ -12,10 +12,12 @@ use std::sync::Arc;
 use store::{Buckets, ObjectStore, Result, Settings, StoreError, Timestamp, bucket_name};
 
 impl Pool {
+    /// Returns the first drive that is present.
     fn first(&self) -> Result<&Drive> {
         self.present().next().map(|(_, drive)| drive).ok_or_else(|| self.missing_drive(0))
     }
 
+    /// Opens a bucket on all drives that are present.
     async fn bucket(&self, name: &str) -> Result<PoolBucket> {
         let mut buckets = Vec::new();
         for drive in &self.0.drives {
@@ -62,7 +64,7 @@ impl Pool {
     }
 }
 
-/// Copies versioning and settings of a bucket from the first drive to another.
+/// Copies the versioning state and the settings of a bucket from the first drive to another.
 async fn copy_settings(first: &DriveBucket, other: &DriveBucket) -> Result<()> {
     let versioning = first.state().await?;
     if other.state().await? != versioning {

@@ -23,11 +23,12 @@ impl<'a> Source<'a> {
         Self { bucket, request: request.clone(), entries: VecDeque::new(), is_at_end: false }
     }
 
-    /// Returns the text of the next entry.
+    /// Returns the key or common prefix of the next entry; `None` if entries have to be fetched, or at the end.
     fn next(&self) -> Option<&[u8]> {
         self.entries.front().map(ListEntry::text)
     }
 
+    /// Returns whether the next page of the drive has to be read.
     fn is_drained(&self) -> bool {
         self.entries.is_empty() && !self.is_at_end
     }
@@ -44,7 +45,8 @@ impl<'a> Source<'a> {
     }
 }
 
-/// Removes the least of the next entries from all drives that have it.
+/// Removes the least of the next entries from all drives that have it, and returns it; `None` if no drive has a next
+/// one.
 fn take_least(sources: &mut [Source<'_>]) -> Option<ListEntry> {
     let there = (0..sources.len()).filter(|&at| sources[at].next().is_some());
     let least = there.min_by(|&one, &other| sources[one].next().cmp(&sources[other].next()))?;

@@ -34,7 +34,7 @@ pub async fn join(drives: &[Drive], entropy: &Entropy) -> Result<Membership> {
     Ok(joined)
 }
 
-/// Returns the drives that join. In a new pool one drive may have buckets, and comes first.
+/// Returns the ids of the drives that join. In a new pool one drive may have buckets, and comes first.
 async fn newcomers(drives: &[Drive], pool: &Membership, is_new: bool) -> Result<Vec<u64>> {
     let (mut full, mut empty) = (Vec::new(), Vec::new());
     for drive in drives.iter().filter(|drive| pool.number_of(drive.id()).is_none()) {
@@ -62,7 +62,8 @@ fn check_all_of(found: &[(u64, Option<Membership>)], pool: &Membership) -> Resul
     }
 }
 
-/// Returns the membership in force according to all drives.
+/// Returns the membership in force according to all drives. Fails if the drives are no pool, or belong to different
+/// ones.
 pub(super) async fn agree_on_membership(drives: &[Drive]) -> Result<Membership> {
     let found = memberships(drives).await?;
     let longest = longest(&found);
@@ -78,6 +79,7 @@ pub(super) async fn agree_on_membership(drives: &[Drive]) -> Result<Membership> 
     Ok(longest)
 }
 
+/// Reads the id and the membership record of each drive. Fails if a drive is given twice.
 async fn memberships(drives: &[Drive]) -> Result<Vec<(u64, Option<Membership>)>> {
     let (mut found, mut ids) = (Vec::new(), BTreeSet::new());
     for drive in drives {
@@ -92,6 +94,7 @@ async fn memberships(drives: &[Drive]) -> Result<Vec<(u64, Option<Membership>)>>
     Ok(found)
 }
 
+/// Returns the record that names most drives: the newest, as drives are only added.
 fn longest(found: &[(u64, Option<Membership>)]) -> Option<Membership> {
     let known = found.iter().filter_map(|(_, membership)| membership.as_ref());
     known.max_by_key(|membership| membership.drives.len()).cloned()
@@ -105,6 +108,7 @@ fn check_of(id: u64, known: &Membership, pool: &Membership) -> Result<()> {
     }
 }
 
+/// Returns the error for a drive that is not a member of the pool.
 pub(super) fn foreign(id: u64) -> Error {
     Error::Unsuitable(format!("drive {id:016x} does not belong to the pool: 'tenon drive join' adds it"))
 }

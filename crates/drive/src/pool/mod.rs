@@ -64,8 +64,9 @@ struct Drives {
 type UploadKey = (Arc<str>, ObjectKey, String);
 
 impl Pool {
-    /// Opens the pool that drives belong to, and completes what a crash interrupted: drives that were joining get the membership, and
-    /// buckets and settings are made equal to those of the first drive.
+    /// Opens the pool that drives belong to, and completes what a crash interrupted, if all present drives accept
+    /// writes: drives that were joining get the membership, and buckets and settings are made equal to those of the
+    /// first drive.
     ///
     /// Errors: [`Error::Unsuitable`] if the drives belong to different pools, or if some are missing without [`PoolOptions::degraded`].
     pub async fn open(drives: Vec<Drive>, options: PoolOptions) -> Result<Self> {
@@ -102,6 +103,7 @@ impl Pool {
         self.0.drives.len()
     }
 
+    /// Returns the drives that are present, with their numbers.
     fn present(&self) -> impl Iterator<Item = (usize, &Drive)> {
         self.0.drives.iter().enumerate().filter_map(|(number, drive)| Some((number, drive.as_ref()?)))
     }
@@ -114,6 +116,7 @@ impl Pool {
         }
     }
 
+    /// Returns the error for a drive that is not present.
     fn missing_drive(&self, number: usize) -> StoreError {
         StoreError::Unavailable(format!(
             "drive {} of {} of the pool is missing",
@@ -122,6 +125,7 @@ impl Pool {
         ))
     }
 
+    /// Fails if drives are missing, unless the options permit that.
     fn check_complete(&self, membership: &Membership, options: PoolOptions) -> Result<()> {
         let missing =
             membership.drives.iter().enumerate().filter(|(number, _)| self.0.drives[*number].is_none());
@@ -160,7 +164,7 @@ impl fmt::Debug for Pool {
     }
 }
 
-/// Converts an error that keeps drives from forming a pool.
+/// Converts an error that keeps drives from forming or opening a pool.
 fn unsuitable(error: StoreError) -> Error {
     Error::Unsuitable(error.to_string())
 }

@@ -9,6 +9,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use store::{Multipart, ObjectRef, Payload, Precondition, Result, part_number};
 
+/// A multipart upload to one drive of the pool.
 pub(super) struct PoolMultipart {
     pub(super) bucket: PoolBucket,
     pub(super) home: usize,
@@ -17,6 +18,7 @@ pub(super) struct PoolMultipart {
 }
 
 impl PoolMultipart {
+    /// Returns the bucket on the drive of the upload.
     fn target(&self) -> Result<&DriveBucket> {
         self.bucket.bucket_on(self.home)
     }

@@ -18,7 +18,9 @@ pub(super) struct PlacementLocks(Arc<Mutex<HashMap<BucketKey, SharedHome>>>);
 /// The state shared by all locks of a key.
 #[derive(Debug, Default)]
 struct SharedHome {
+    /// The number of locks of the key.
     count: usize,
+    /// The number of the home drive of the key, once a writer has determined it.
     home: Arc<OnceCell<usize>>,
 }
 
@@ -43,7 +45,8 @@ impl PlacementLocks {
 }
 
 impl PlacementLock {
-    /// Returns the key's home. The first caller determines it by `find`.
+    /// Returns the number of the key's home drive. The first caller determines it by `find`; if that fails, the next
+    /// one does.
     pub(super) async fn home(
         &self,
         find: impl Future<Output = store::Result<usize>> + Send,

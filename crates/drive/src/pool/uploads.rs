@@ -13,7 +13,7 @@ use store::{
 };
 
 impl Pool {
-    /// Acquires placement locks for all uploads in progress.
+    /// Acquires placement locks for all uploads in progress on the present drives.
     pub(super) async fn lock_upload_homes(&self) -> Result<()> {
         for (number, drive) in self.present() {
             for name in Buckets::list(drive).await? {
@@ -31,11 +31,12 @@ impl Pool {
 }
 
 impl PoolBucket {
-    /// Returns the drive of an upload, and the upload's id on that drive.
+    /// Returns the bucket on the drive of an upload, and the upload's id there. Fails with `NotFound` if the id names
+    /// no drive of the pool.
     fn bucket_with<'a>(&self, key: &ObjectKey, id: &'a str) -> Result<(&DriveBucket, &'a str)> {
         let missing = || StoreError::NotFound(key.clone());
-        let (place, id) = id.split_at_checked(2).ok_or_else(missing)?;
-        let number = (0..self.buckets.len()).find(|&number| prefix(number) == place);
+        let (drive_prefix, id) = id.split_at_checked(2).ok_or_else(missing)?;
+        let number = (0..self.buckets.len()).find(|&number| prefix(number) == drive_prefix);
         Ok((self.bucket_on(number.ok_or_else(missing)?)?, id))
     }
 
@@ -43,7 +44,7 @@ impl PoolBucket {
         (self.name.clone(), key.clone(), id.to_owned())
     }
 
-    /// Ends an upload. If the upload does not exist any more, releases its placement lock.
+    /// Completes or aborts an upload by `work`. If the upload does not exist any more, releases its placement lock.
     async fn end<T: Send + 'static>(
         &self,
         upload_key: UploadKey,
@@ -131,10 +132,12 @@ impl Uploads for PoolBucket {
     }
 }
 
+/// Returns the id of an upload in the pool: the drive's number and the id on the drive.
 fn id_on(number: usize, id: &str) -> String {
     prefix(number) + id
 }
 
+/// Returns the number of a drive as it begins the ids of uploads.
 fn prefix(number: usize) -> String {
     format!("{number:02x}")
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 /// Blocks that index entries refer to.
 #[derive(Debug, Default)]
 pub(crate) struct References {
-    /// The number of record ranges that lie in each run.
+    /// The number of slices in records that refer to each run.
     runs: BTreeMap<Run, u64>,
     /// Bytes of inline data, by zone.
     inline: BTreeMap<u64, u64>,

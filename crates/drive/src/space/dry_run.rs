@@ -5,7 +5,7 @@
 use super::{Allocation, Space};
 use crate::format::{Change, Run};
 
-/// How to undo a change.
+/// A change that was applied, with the former state of its run or zone.
 enum Undo {
     /// The run was reserved by this allocation.
     Reserved(Run, Allocation),
@@ -78,6 +78,7 @@ impl Space {
         }
     }
 
+    /// Takes back one step of the dry run.
     fn undo(&mut self, undo: Undo) {
         match undo {
             Undo::Reserved(run, allocation) => {

@@ -7,9 +7,11 @@ use std::ops::Range;
 /// A set of blocks, kept as the fewest possible runs.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct FreeMap {
+    /// Lengths by start.
     by_start: BTreeMap<u64, u64>,
     /// Pairs of length and start.
     by_len: BTreeSet<(u64, u64)>,
+    /// The number of blocks in the set.
     blocks: u64,
     /// The length of a zone in blocks; 0 if whole zones are not counted.
     zone_blocks: u64,
@@ -120,13 +122,13 @@ impl FreeMap {
         true
     }
 
-    /// Returns the runs that have blocks of a range.
+    /// Returns the runs that have blocks of a range, the last first.
     pub(crate) fn overlapping(&self, range: Run) -> impl Iterator<Item = Run> {
         let runs = self.by_start.range(..range.end()).rev().map(|(&start, &blocks)| Run { start, blocks });
         runs.take_while(move |run| run.end() > range.start)
     }
 
-    /// Returns the end of the run that contains a block.
+    /// Returns the end of the run that contains a block; `None` if the block is not in the map.
     pub(crate) fn end_of_run_at(&self, block: u64) -> Option<u64> {
         self.run_at(block).map(|run| run.end())
     }
@@ -137,6 +139,7 @@ impl FreeMap {
         (block < start + blocks).then_some(Run { start, blocks })
     }
 
+    /// Adds a free run to all indexes.
     fn add_run(&mut self, run: Run) {
         let is_new = self.by_start.insert(run.start, run.blocks).is_none();
         // Paired with `drop_run`: an allocation by length must find exactly the runs that exist by position.
@@ -149,6 +152,7 @@ impl FreeMap {
         }
     }
 
+    /// Removes a free run from all indexes.
     fn drop_run(&mut self, run: Run) {
         let by_start = self.by_start.remove(&run.start);
         // Paired with `add_run`.

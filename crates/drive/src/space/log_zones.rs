@@ -121,7 +121,8 @@ impl LogZones {
         };
     }
 
-    /// Records that `len` bytes of inline data in a zone are unused. Returns false if the zone has fewer live bytes.
+    /// Records that `len` bytes of inline data in a zone are unused. Returns false, and records nothing, if the zone is
+    /// not of the log or has fewer live bytes.
     pub(super) fn mark_dead(&mut self, number: u64, len: u32) -> bool {
         let zone = self.zones.get_mut(&number);
         let left = zone.as_ref().and_then(|zone| zone.live_bytes.checked_sub(len.into()));
@@ -148,12 +149,12 @@ impl LogZones {
         self.needed_frame = frame;
     }
 
-    /// Returns the zones that have no live bytes and that no recovery needs.
+    /// Returns the zones that can be freed: they have no live bytes, the log is past them, and no recovery needs them.
     pub(super) fn dead(&self) -> Vec<u64> {
         self.dead_candidates.iter().copied().filter(|&zone| self.is_dead(zone)).collect()
     }
 
-    /// Returns whether a zone has no live bytes and no recovery needs it.
+    /// Returns whether a zone can be freed: it has no live bytes, the log is past it, and no recovery needs it.
     pub(super) fn is_dead(&self, zone: u64) -> bool {
         self.get(zone).is_some_and(|entry| entry.live_bytes == 0 && self.is_cleanable(zone, entry))
     }
@@ -164,7 +165,8 @@ impl LogZones {
         !is_of_log && entry.last_frame < self.needed_frame
     }
 
-    /// Returns the zone whose cleaning would gain most.
+    /// Returns the zone whose cleaning would gain most, among those with live bytes that can be cleaned now; `None` if
+    /// there are none.
     pub(crate) fn best_to_clean(&self) -> Option<(u64, Zone)> {
         let candidates = self.iter().filter(|&(zone, entry)| {
             self.is_cleanable(zone, entry) && entry.live_bytes > 0 && !self.uncleanable.contains(&zone)

@@ -2,9 +2,10 @@
 //!
 //! Owns neither bytes nor the log: `commit` and `open` report the changes of a frame once it is durable.
 //!
-//! Invariants: a block is free, or in one pack zone, or in one run. A run is owned by committed records (one, plus the number in
-//! `shared`), or reserved (allocated, but no committed record refers to it: it is being written, or holds a table or the manifest), or
-//! pending free (without owner, but still being read). Released blocks are not allocated while they are being read.
+//! Invariants: a block is free, in a superblock, set aside for the log, in one pack zone, or in one run. A run is owned
+//! by committed records (one, plus the number in `shared`), or reserved (allocated, but no committed record refers to
+//! it: it is being written, or holds a table or the manifest), or pending free (without owner, but still being read).
+//! Released blocks are not allocated while they are being read.
 
 mod audit;
 mod dry_run;
@@ -39,7 +40,7 @@ pub(crate) struct Space {
     pending_free: BTreeMap<u64, u64>,
     /// Runs with more than one owner, by start, and the number of additional owners.
     shared: HashMap<u64, (Run, u32)>,
-    /// Number of readers, by start of the zone or run.
+    /// Number of pins of readers and writers, by start of the zone or run.
     pins: HashMap<u64, u32>,
     /// The blocks that a scrub compares at the moment.
     scrubbed: Option<Run>,
@@ -121,8 +122,9 @@ impl Space {
         }
     }
 
-    /// Allocates a run of `blocks`, in whole rows, for an object that must leave `zones_left` zones free. If no run is that long, allocates
-    /// the longest one, provided that it has at least `least` blocks.
+    /// Allocates a run of `blocks`, in whole rows, for an object that must leave `zones_left` zones free. If no run is
+    /// that long, allocates the longest one, provided that it has at least `least` blocks. If that would leave too few
+    /// whole zones free, allocates a run outside whole free zones. Fails with [`Error::Full`].
     pub(crate) fn allocate(&mut self, blocks: u64, least: u64, zones_left: u64) -> Result<(Run, Allocation)> {
         let (blocks, least) = (self.geometry.round_up_to_rows(blocks), self.geometry.round_up_to_rows(least));
         let found = match self.free.best_fit(blocks) {
@@ -180,6 +182,7 @@ impl Space {
         scarce.or_else(|| self.free.best_fit(blocks)).or_else(|| self.free.longest())
     }
 
+    /// Takes a free run out of the free map as a new allocation.
     fn reserve(&mut self, run: Run) -> Allocation {
         assert!(self.free.remove(run), "the allocated run was free");
         self.last_allocation += 1;
@@ -210,7 +213,7 @@ impl Space {
         }
     }
 
-    /// Frees a reserved run. It becomes available once no write to it is in flight.
+    /// Frees a reserved run. It becomes available once it is neither pinned nor scrubbed.
     pub(crate) fn free_reserved(&mut self, run: Run) {
         if self.reservations.remove(&run.start).is_some() {
             self.free_run(run);
@@ -226,7 +229,7 @@ impl Space {
         is_free
     }
 
-    /// Adds a committed owner to a run. Returns false if that is impossible.
+    /// Adds a committed owner to a run. Returns false if the run is not on the device or not whole rows.
     pub(crate) fn retain(&mut self, run: Run) -> bool {
         if !self.geometry.contains(run) {
             return false;
@@ -254,6 +257,7 @@ impl Space {
         true
     }
 
+    /// Frees a run, or notes that it becomes free later if it must stay taken. Returns false if it was free already.
     fn free_run(&mut self, run: Run) -> bool {
         match self.must_stay_taken(run) {
             true => self.pending_free.insert(run.start, run.blocks).is_none(),
@@ -261,10 +265,12 @@ impl Space {
         }
     }
 
+    /// Counts a reader of the run or zone that starts at a block, which must not be reused meanwhile.
     fn pin(&mut self, start: u64) {
         *self.pins.entry(start).or_default() += 1;
     }
 
+    /// Ends what [`pin`](Self::pin) began.
     fn unpin(&mut self, start: u64) {
         let readers = self.pins.get(&start).copied().unwrap_or(0);
         // Paired with `pin`: a pin that ends twice would free blocks that another reader still reads.
@@ -301,7 +307,7 @@ impl Space {
         (runs as u64 * 2 + self.log_zones.len() as u64 * 6 + 16) * 10
     }
 
-    /// Returns the free zones set aside for the log.
+    /// Returns the numbers of the free zones set aside for the log.
     pub(crate) fn log_reserve(&self) -> &[u64] {
         &self.log_reserve
     }
@@ -312,6 +318,7 @@ impl Space {
         self.refill_log_reserve();
     }
 
+    /// Sets free zones aside for the log, up to the number that it must have.
     fn refill_log_reserve(&mut self) {
         while self.has_log_reserve
             && (self.log_reserve.len() as u64) < LOG_RESERVE_ZONES
@@ -339,7 +346,8 @@ impl Space {
         Ok(())
     }
 
-    /// Allocates the zone after the log's next: the last free one, far from where runs begin.
+    /// Allocates the zone after the log's next: the last free one, far from where runs begin, or one from the log
+    /// reserve. Fails with [`Error::Full`].
     pub(crate) fn take_zone(&mut self) -> Result<u64> {
         let zone = match self.spare_zone() {
             Some(last) => {
@@ -365,7 +373,8 @@ impl Space {
         is_free
     }
 
-    /// Records that `len` bytes of inline data in the zone at a position are unused. Returns false if the zone has fewer live bytes.
+    /// Records that `len` bytes of inline data are unused in the zone that contains the position `at`. Returns false,
+    /// and records nothing, if the zone is not of the log or has fewer live bytes.
     pub(crate) fn mark_dead(&mut self, at: u64, len: u32) -> bool {
         self.log_zones.mark_dead(at / self.geometry.zone_bytes(), len)
     }
@@ -376,6 +385,7 @@ impl Space {
         self.refill_log_reserve();
     }
 
+    /// Frees a zone of the log if nothing in it is live and it may be reused.
     fn free_if_dead(&mut self, zone: u64) {
         let run = self.geometry.zone_run(zone);
         if self.log_zones.is_dead(zone) && !self.must_stay_taken(run) {

@@ -73,6 +73,7 @@ impl fmt::Debug for Reservation {
 
 /// Pins on blocks that are being read or written: they are not allocated again while this exists.
 pub(crate) struct Pins {
+    /// The first blocks of the pinned runs and zones.
     starts: Vec<u64>,
     space: SharedSpace,
 }
@@ -105,6 +106,7 @@ impl Pins {
         self.add(vec![start]);
     }
 
+    /// Pins further runs or zones.
     fn add(&mut self, starts: Vec<u64>) {
         let mut space = lock(&self.space);
         starts.iter().for_each(|&start| space.pin(start));

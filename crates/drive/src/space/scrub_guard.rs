@@ -11,13 +11,14 @@ use crate::format::Run;
 #[derive(Debug)]
 pub(crate) struct ScrubGuard {
     space: SharedSpace,
+    /// The guarded range, in which `runs` are committed.
     range: Run,
     runs: Vec<Run>,
 }
 
 impl ScrubGuard {
-    /// Guards the next blocks from `from` on that are not free, at most `rows` rows. Returns `None` at the end of the device, or if another
-    /// guard exists.
+    /// Guards a range of at most `rows` rows, which begins at the first block from `from` on that is not free. Returns
+    /// `None` at the end of the device, or if another guard exists.
     pub(crate) fn next(shared: &SharedSpace, from: u64, rows: u64) -> Option<Self> {
         let mut space = lock(shared);
         let (end, row_blocks) = (space.geometry.blocks, space.geometry.row_blocks);

@@ -6,8 +6,10 @@ use super::{DialectError, bytes, check_names, non_empty};
 use crate::{ChangeKind, Hint, ObjectDescription};
 use std::borrow::Cow;
 
+/// The fields of an EventBridge event; empty where the message has none.
 #[derive(Default)]
 pub(super) struct Event<'a> {
+    /// The value of `detail-type`, which is the kind of event.
     pub(super) kind: Cow<'a, str>,
     time: Cow<'a, str>,
     bucket: Cow<'a, str>,

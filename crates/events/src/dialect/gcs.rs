@@ -9,7 +9,7 @@ use std::borrow::Cow;
 /// The metageneration used for deletions: greater than any that the object can have had.
 const DELETION_METAGENERATION: u64 = u64::MAX;
 
-/// The attributes of a message.
+/// The attributes of a Pub/Sub message about an object.
 #[derive(Default)]
 pub(super) struct Attributes<'a> {
     kind: Cow<'a, str>,
@@ -32,7 +32,8 @@ impl<'m> Attributes<'m> {
 }
 
 impl<'a> Attributes<'a> {
-    /// Reads attributes from names and values. Names are compared without case, because transports change it.
+    /// Reads attributes from names and values; `None` if they are not those of Cloud Storage. Names are compared
+    /// without case, because transports change it.
     fn from_pairs<'n>(attributes: impl Iterator<Item = (&'n str, Cow<'a, str>)>) -> Option<Self> {
         let mut all = Self::default();
         for (name, value) in attributes {
@@ -114,11 +115,13 @@ impl<'a> Attributes<'a> {
     }
 }
 
+/// Returns an entry of user metadata with its name in lower case.
 fn named<'a>((name, value): (Cow<'a, str>, Cow<'a, str>)) -> (Cow<'a, str>, Cow<'a, str>) {
     (to_lowercase(name), value)
 }
 
-/// The object's resource. Its etag is left out, because it differs from the etag of the S3 interface.
+/// The fields of the object's resource in the payload. Its etag is left out, because it differs from the etag of the S3
+/// interface.
 #[derive(Default)]
 struct Resource<'a> {
     generation: Option<u64>,

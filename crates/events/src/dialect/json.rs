@@ -19,8 +19,9 @@ pub struct JsonError {
 pub(super) struct Json<'a> {
     text: &'a str,
     at: usize,
-    /// The number of the block of the text that was last scanned, and a bit mask of the quotes and backslashes in it.
+    /// The number of the block of the text that was last scanned.
     block: usize,
+    /// The quotes and backslashes in that block, as a bit mask.
     special: u64,
 }
 
@@ -38,7 +39,7 @@ impl<'a> Json<'a> {
         Ok(Self { text, at: 0, block: usize::MAX, special: 0 })
     }
 
-    /// Skips white space and returns the next byte without consuming it.
+    /// Skips white space and returns the next byte without consuming it; `None` at the end of the text.
     #[inline]
     pub(super) fn peek(&mut self) -> Option<u8> {
         let bytes = self.text.as_bytes();
@@ -89,7 +90,7 @@ impl<'a> Json<'a> {
         }
     }
 
-    /// Reads a string. A number is read as its digits, and `null` as an empty string.
+    /// Reads a string. A number is read as it is written, and `null` as an empty string.
     pub(super) fn text(&mut self) -> Result<Cow<'a, str>, JsonError> {
         if self.peek() == Some(b'"') {
             let (start, end, is_escaped) = self.string()?;
@@ -104,12 +105,14 @@ impl<'a> Json<'a> {
         }
     }
 
-    /// Reads an unsigned integer, as digits or as a string of digits; `None` for anything else.
+    /// Reads an unsigned integer, as digits or as a string of digits; `None` for any other number or string, and for
+    /// `null`.
     pub(super) fn integer(&mut self) -> Result<Option<u64>, JsonError> {
         Ok(self.text()?.parse().ok())
     }
 
     /// Reads names and values from an object, or from an array of objects with the fields `key` and `val` or `value`.
+    /// Any other value is skipped and has no pairs.
     pub(super) fn pairs(&mut self) -> Result<Pairs<'a>, JsonError> {
         let mut pairs = Vec::new();
         match self.peek() {

@@ -32,13 +32,13 @@ pub enum Dialect {
     Detected,
     /// S3 event records: AWS, MinIO and its relatives, Ceph RGW, versitygw, Tenon.
     S3,
-    /// Amazon EventBridge.
+    /// Amazon EventBridge's events of S3.
     EventBridge,
     /// Amazon SNS, wrapped around one of the other formats.
     Sns,
     /// Google Cloud Storage through Pub/Sub.
     Gcs,
-    /// OpenIO SDS.
+    /// Events of OpenIO SDS.
     OpenIo,
 }
 
@@ -54,13 +54,13 @@ pub enum DialectError {
     /// A field is missing or invalid.
     #[error("the field {0} of an event is missing or invalid")]
     Field(&'static str),
-    /// The message is SNS's request to confirm the subscription.
+    /// The message is SNS's request to confirm a subscription or its end.
     #[error("SNS waits for a confirmation of the subscription: open the SubscribeURL in the message")]
     Unconfirmed,
 }
 
 impl Dialect {
-    /// All formats, and detection.
+    /// All values: detection, and each format.
     pub const ALL: [Self; 6] =
         [Self::Detected, Self::S3, Self::EventBridge, Self::Sns, Self::Gcs, Self::OpenIo];
 
@@ -76,7 +76,7 @@ impl Dialect {
         }
     }
 
-    /// Returns the format with this name.
+    /// Returns the format with this name in configurations; `None` if there is none.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|dialect| dialect.name() == name)
     }
@@ -163,6 +163,7 @@ impl Dialect {
         Ok(())
     }
 
+    /// Returns whether messages of the format `other` are read: it is this format, or formats are detected.
     fn is(self, other: Self) -> bool {
         self == other || self == Self::Detected
     }
@@ -185,6 +186,7 @@ struct TopLevel<'a> {
     event_bridge: event_bridge::Event<'a>,
     pushed: Option<gcs::PushMessage<'a>>,
     sns_kind: Cow<'a, str>,
+    /// The message that SNS wraps.
     sns: Option<Cow<'a, str>>,
 }
 

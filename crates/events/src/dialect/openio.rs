@@ -6,10 +6,11 @@ use crate::{ChangeKind, Hint, ObjectDescription, Order};
 use std::borrow::Cow;
 use store::Timestamp;
 
+/// The fields of an OpenIO event; empty where the message has none.
 #[derive(Default)]
 pub(super) struct Event<'a> {
     pub(super) kind: Cow<'a, str>,
-    /// The time in microseconds.
+    /// The time in microseconds since 1970.
     when: Option<u64>,
     /// The number of messages over which the event is spread.
     parts: Option<u64>,

@@ -12,7 +12,8 @@ use std::borrow::Cow;
 
 /// Prefix of user metadata names.
 const USER_PREFIX: &str = "x-amz-meta-";
-/// Beginning of a header value that is not ASCII (RFC 2047). The hint then leaves the metadata out, and the consumer must ask the object.
+/// Beginning of a header value that is not ASCII (RFC 2047). A hint with such a value leaves the metadata out, and its
+/// consumer must read it from the object.
 const ENCODED_WORD: &str = "=?";
 
 /// The records of a message. Their hints are passed on while the records are read.
@@ -51,6 +52,7 @@ impl Records {
         })
     }
 
+    /// Returns whether the message has a list of records, even an empty one.
     pub(super) fn are_present(&self) -> bool {
         self.were_there
     }
@@ -123,7 +125,7 @@ impl<'a> Record<'a> {
         let is_versitygw = self.bucket.is_versitygw();
         let has_order = !is_versitygw && has_order(kind, &self.source);
         let text = std::mem::take(&mut object.key);
-        // versitygw reports length 0 for copies.
+        // versitygw reports length 0 for copies, so 0 says nothing.
         object.size_bytes = object.size_bytes.filter(|size| *size > 0 || !is_versitygw);
         let hint = Hint {
             bucket: self.bucket.name,
@@ -229,12 +231,13 @@ fn has_order(kind: ChangeKind, source: &str) -> bool {
     kind != ChangeKind::Changed || matches!(source, "aws:s3" | "ceph:s3")
 }
 
-/// Parses a `sequencer`: hexadecimal; shorter ones count as padded on the left.
+/// Parses a `sequencer`: hexadecimal; shorter ones count as padded on the left. `None`: it is no number of at most 128
+/// bits.
 pub(super) fn parse_order(sequencer: &str) -> Option<Order> {
     u128::from_str_radix(sequencer, 16).ok().map(Order)
 }
 
-/// Returns an etag without its quotes.
+/// Returns an etag without its quotes; `None` if it is empty.
 pub(super) fn unquote_etag(text: Cow<'_, str>) -> Option<Cow<'_, str>> {
     let text = non_empty(text)?;
     if !text.starts_with('"') {

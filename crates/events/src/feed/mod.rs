@@ -37,7 +37,7 @@ const COUNT_INTERVAL: Duration = Duration::from_secs(5);
 /// The time at which the waiting messages were last counted.
 type LastCounted = Option<Instant>;
 
-/// A consumer of hints.
+/// A consumer of the hints of a feed.
 #[async_trait::async_trait]
 pub trait Sink: Send + Sync + fmt::Debug {
     /// Takes hints in the order of their source. Returns when the information in them can no longer be lost.
@@ -202,7 +202,7 @@ impl Feed {
         }
     }
 
-    /// Asks the source for its number of waiting messages.
+    /// Asks the source for its number of waiting messages, and records it and the time.
     async fn count_waiting(&self, source: &mut dyn Source, last_counted: &mut LastCounted) {
         let waiting = source.waiting().await;
         if let Err(error) = &waiting {

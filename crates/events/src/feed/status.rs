@@ -15,7 +15,7 @@ pub(super) struct Counters {
     repeated: AtomicU64,
     failures: AtomicU64,
     is_connected: AtomicBool,
-    /// The lag in nanoseconds.
+    /// [`FeedCounts::lag`] in nanoseconds.
     lag: AtomicI64,
     waiting: Mutex<Option<u64>>,
     last_error: Mutex<Option<String>>,
@@ -28,9 +28,9 @@ pub struct FeedStatus(pub(super) Arc<Counters>);
 /// The counters of a feed since its start.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FeedCounts {
-    /// Messages received.
+    /// Number of messages that were received from the source.
     pub messages: u64,
-    /// Hints that all sinks have taken.
+    /// Number of hints that all sinks have taken.
     pub hints: u64,
     /// Messages that became dead letters, because they could not be read completely.
     pub unreadable: u64,
@@ -44,7 +44,8 @@ pub struct FeedCounts {
     pub is_connected: bool,
     /// The age of the newest hint of the last batch when all sinks had taken it. It compares the clocks of both sides.
     pub lag: Duration,
-    /// The number of messages that nobody had received yet, a few seconds ago; `None` if the source does not report it.
+    /// The number of messages in the source that no reader had received when they were last counted, a few seconds ago;
+    /// `None` if the source does not or cannot report it.
     pub waiting: Option<u64>,
     /// The text of the last failure.
     pub last_error: Option<String>,

@@ -9,7 +9,7 @@ pub struct WebhookCounts {
     pub queued: u64,
     /// Events that the receiver accepted.
     pub sent: u64,
-    /// Retries.
+    /// Attempts to post an event that failed and were followed by another one.
     pub retried: u64,
     /// Events that became dead letters.
     pub failed: u64,

@@ -103,7 +103,8 @@ impl Lane {
         }
     }
 
-    /// Returns the time at which remaining events are given up: now, if the webhook was dropped.
+    /// Returns the time at which remaining events are given up: now, if the webhook was dropped. `None` while it is in
+    /// use.
     fn deadline(&self) -> Option<Instant> {
         match self.stop_at.has_changed() {
             Ok(_) => *self.stop_at.borrow(),

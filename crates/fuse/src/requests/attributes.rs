@@ -2,15 +2,15 @@
 
 use crate::convert;
 use crate::operations::Operation;
-use crate::reply::log_errno;
 use crate::request_handler::RequestHandler;
 use fuser::{FileHandle, INodeNo, ReplyAttr, ReplyData, ReplyStatfs, Request};
 use std::sync::Arc;
 use vfs::{Changes, Error, Handle};
 
 impl RequestHandler {
-    /// Returns attributes. The kernel passes a handle when a read through it has reached the end of the file as the kernel knows it. If
-    /// that is the end of another version of the object than the handle reads, the result is ESTALE.
+    /// Replies with attributes. The kernel passes a handle when a read through it has reached the end of the file as
+    /// the kernel knows it. If that is the end of another version of the object than the handle reads, the reply is
+    /// ESTALE.
     pub(crate) fn get_attributes(&self, ino: INodeNo, handle: Option<FileHandle>, reply: ReplyAttr) {
         let (fs, with_ttl) = (Arc::clone(&self.fs), self.with_ttl());
         self.answer(Operation::GetAttr, reply, async move {
@@ -49,10 +49,12 @@ impl RequestHandler {
     }
 
     pub(crate) fn describe_file_system(&self, ino: INodeNo, reply: ReplyStatfs) {
-        self.count(Operation::StatFs);
+        let mut request = self.start(Operation::StatFs);
         let s = match self.fs.statfs(convert::ino(ino)) {
             Ok(s) => s,
-            Err(error) => return reply.error(log_errno(&error)),
+            Err(error) => {
+                return reply.error(request.refuse(&error));
+            }
         };
         let fragment_bytes = s.block_size_bytes;
         reply.statfs(

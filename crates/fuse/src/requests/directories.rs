@@ -2,7 +2,7 @@
 
 use crate::convert;
 use crate::operations::Operation;
-use crate::reply::{self, GENERATION, OpenFile};
+use crate::reply::{GENERATION, OpenFile};
 use crate::request_handler::RequestHandler;
 use fuser::{FileHandle, FopenFlags, INodeNo, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyOpen};
 use futures_util::future::join_all;
@@ -35,7 +35,7 @@ impl RequestHandler {
     }
 
     pub(crate) fn release_directory(&self, handle: FileHandle, reply: ReplyEmpty) {
-        self.count(Operation::ReleaseDir);
+        let _request = self.start(Operation::ReleaseDir);
         if let Some(shared) = &self.shared {
             shared.remove_directory(Handle(handle.0));
         }
@@ -43,18 +43,21 @@ impl RequestHandler {
         reply.ok();
     }
 
+    /// Makes all names durable: the directory does not matter.
     pub(crate) fn sync_directory(&self, reply: ReplyEmpty) {
         let fs = Arc::clone(&self.fs);
         self.answer(Operation::FsyncDir, reply, async move { fs.sync_names().await });
     }
 
     pub(crate) fn list_directory(&self, handle: FileHandle, cookie: u64, mut reply: ReplyDirectory) {
-        self.count(Operation::ReadDir);
+        let mut request = self.start(Operation::ReadDir);
         let fs = Arc::clone(&self.fs);
-        self.run(async move {
+        self.run(request.cause(), async move {
             match fill(&fs, Handle(handle.0), cookie, &mut reply).await {
                 Ok(()) => reply.ok(),
-                Err(error) => reply.error(reply::log_errno(&error)),
+                Err(error) => {
+                    reply.error(request.refuse(&error));
+                }
             }
         });
     }
@@ -66,17 +69,20 @@ impl RequestHandler {
         cookie: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
-        self.count(Operation::ReadDirPlus);
+        let mut request = self.start(Operation::ReadDirPlus);
         let fs = Arc::clone(&self.fs);
-        self.run(async move {
+        self.run(request.cause(), async move {
             match fill_plus(&fs, convert::ino(ino), Handle(handle.0), cookie, &mut reply).await {
                 Ok(()) => reply.ok(),
-                Err(error) => reply.error(reply::log_errno(&error)),
+                Err(error) => {
+                    reply.error(request.refuse(&error));
+                }
             }
         });
     }
 }
 
+/// Returns what the kernel may do with its cache of an open directory.
 fn flags(cache: ListingCache) -> FopenFlags {
     match cache {
         ListingCache::None => FopenFlags::empty(),
@@ -85,8 +91,8 @@ fn flags(cache: ListingCache) -> FopenFlags {
     }
 }
 
-/// Adds entries until the reply is full or the directory ends. An error after the first entries is left to the next request, so
-/// that the entries read before it arrive.
+/// Adds entries after the position `from` until the reply is full or the directory ends. An error after the first batch
+/// is left to the next request, so that the entries read before it arrive.
 async fn fill(fs: &Filesystem, handle: Handle, from: u64, reply: &mut ReplyDirectory) -> Result<(), Error> {
     let mut cookie = from;
     loop {
@@ -96,7 +102,7 @@ async fn fill(fs: &Filesystem, handle: Handle, from: u64, reply: &mut ReplyDirec
             Ok(entries) => entries,
         };
         let Some(end) = entries.last().map(|last| last.cookie) else { return Ok(()) };
-        // The transport has no value for an unknown kind, and programs rely on the kind, so every kind is determined here.
+        // `fuser` has no value for an unknown kind, and programs rely on the kind, so every kind is determined here.
         let entries = match fs.with_kinds(entries).await {
             Err(error) if cookie == from => return Err(error),
             Err(_) => return Ok(()),
@@ -112,7 +118,8 @@ async fn fill(fs: &Filesystem, handle: Handle, from: u64, reply: &mut ReplyDirec
     }
 }
 
-/// Like [`fill`], with attributes. The kernel gets a reference for every entry; entries that do not fit are released again.
+/// Like [`fill`], with attributes. The kernel gets a reference for every entry except `.` and `..`; the references of
+/// entries that do not fit are dropped again.
 async fn fill_plus(
     fs: &Filesystem,
     directory: Ino,
@@ -156,10 +163,11 @@ async fn fill_plus(
     }
 }
 
-/// Returns the entries with their attributes. Entries that were removed meanwhile are left out.
+/// Returns the entries with their attributes. Entries whose attributes cannot be read, mostly because they were removed
+/// meanwhile, are left out.
 ///
-/// The kernel accepts an entry without attributes only with inode number 0, which C libraries have taken for a deleted name. Missing
-/// attributes are therefore looked up here, as the kernel would do.
+/// An entry without attributes has node id 0, but `fuser` writes one number both as the node id and as the name's inode number, and C
+/// libraries have taken a name with inode number 0 for a deleted one. Missing attributes are therefore looked up here, as the kernel would do.
 async fn with_attributes(
     fs: &Filesystem,
     directory: Ino,
@@ -176,7 +184,7 @@ async fn with_attributes(
     join_all(looked_up).await.into_iter().flatten().collect()
 }
 
-/// Returns whether the entry is `.` or `..`, for which the kernel gets no reference.
+/// Returns whether an entry of this name is `.` or `..`, for which the kernel gets no reference.
 fn is_dot(name: &[u8]) -> bool {
     matches!(name, b"." | b"..")
 }

@@ -5,6 +5,7 @@ use crate::operations::Operation;
 use crate::reply::{Answer, OpenFile};
 use crate::request_handler::RequestHandler;
 use crate::shared_mount::SharedMount;
+use crate::traced_operation::ReplySummary;
 use bytes::Bytes;
 use fuser::{
     Errno, FileHandle, FopenFlags, INodeNo, LockOwner, OpenFlags, ReplyCreate, ReplyData, ReplyEmpty,
@@ -24,8 +25,8 @@ impl RequestHandler {
         reply: ReplyCreate,
     ) {
         let (fs, name) = (Arc::clone(&self.fs), Bytes::copy_from_slice(name));
-        let found = self.with_entry_ttl(parent, &name);
-        let shared = self.shared.clone();
+        let with_ttl = self.with_entry_ttl(parent, &name);
+        let (shared, needs_flush) = (self.shared.clone(), true);
         self.answer(Operation::Create, reply, async move {
             let made = fs.create(caller, convert::ino(parent), &name, permissions(mode), flags).await;
             let (attr, opened) = match made {
@@ -38,8 +39,8 @@ impl RequestHandler {
                 made => made?,
             };
             // Closing the file stores it, so the kernel must send FLUSH even if the descriptor is read-only.
-            let file = open_file(shared.as_deref(), attr.ino, opened, flags | libc::O_RDWR);
-            Ok((found(attr), file))
+            let file = open_file(shared.as_deref(), attr.ino, opened, needs_flush);
+            Ok((with_ttl(attr), file))
         });
     }
 
@@ -50,6 +51,8 @@ impl RequestHandler {
     pub(crate) fn open_file(&self, request: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let (fs, ino, stale_opens) = (Arc::clone(&self.fs), convert::ino(ino), self.stale_opens.clone());
         let (shared, thread) = (self.shared.clone(), request.pid());
+        // A close may end locks.
+        let needs_flush = self.lock_session.is_some() || flags.0 & libc::O_ACCMODE != libc::O_RDONLY;
         self.answer(Operation::Open, reply, async move {
             let opened = match fs.open(ino, flags.0).await {
                 // With `O_CREAT`, which the kernel does not pass on, the retry opens the file that has the name now, or creates it.
@@ -62,7 +65,7 @@ impl RequestHandler {
                 fs.release(opened.handle).await?;
                 return Err(Error::StaleEntry("the object was replaced after the kernel last looked at it"));
             }
-            Ok(open_file(shared.as_deref(), ino, opened, flags.0))
+            Ok(open_file(shared.as_deref(), ino, opened, needs_flush))
         });
     }
 
@@ -89,23 +92,26 @@ impl RequestHandler {
         let whence = match whence {
             libc::SEEK_DATA => Whence::Data,
             libc::SEEK_HOLE => Whence::Hole,
-            _ => return reply.error(Errno::EINVAL),
+            _ => return reply.error(self.start(Operation::Lseek).refuse_with(Errno::EINVAL)),
         };
-        let Ok(offset) = u64::try_from(offset) else { return reply.error(Errno::ENXIO) };
+        let Ok(offset) = u64::try_from(offset) else {
+            return reply.error(self.start(Operation::Lseek).refuse_with(Errno::ENXIO));
+        };
         self.answer(Operation::Lseek, reply, async move { fs.seek(Handle(handle.0), offset, whence).await });
     }
 
     pub(crate) fn read_bytes(&self, handle: FileHandle, offset: u64, size: u32, reply: ReplyData) {
-        let fs = Arc::clone(&self.fs);
-        self.answer(
-            Operation::Read,
-            reply,
-            async move { fs.read(Handle(handle.0), offset, size as usize).await },
-        );
+        let (fs, meter) = (Arc::clone(&self.fs), Arc::clone(self.meter()));
+        self.answer(Operation::Read, reply, async move {
+            let bytes = fs.read(Handle(handle.0), offset, size as usize).await?;
+            meter.add_read(bytes.len());
+            Ok(bytes)
+        });
     }
 
-    /// Writes bytes. A write that must wait copies its bytes, because the next request overwrites the reader thread's buffer. The offset
-    /// of an appending write is the end of the file as the kernel knows it.
+    /// Writes bytes. A write that must wait copies its bytes, because the next request overwrites the reader thread's
+    /// buffer. The offset of an appending write is the end of the file as the kernel knows it, so `vfs` determines the
+    /// real one.
     pub(crate) fn write_bytes(
         &self,
         (ino, handle): (INodeNo, FileHandle),
@@ -118,7 +124,8 @@ impl RequestHandler {
         // Writing back a memory mapping may use any descriptor of the file, so the flags of that descriptor do not apply.
         let has_flag = |flag: i32| open_flags.0 & flag != 0 && !flags.contains(WriteFlags::FUSE_WRITE_CACHE);
         let appends = has_flag(libc::O_APPEND);
-        // After an asynchronous direct write the kernel does not drop the cached pages of the range, so it is told to.
+        // After an asynchronous direct write the kernel does not drop the cached pages of the range by itself, so it is
+        // told to.
         let passes_cache = has_flag(libc::O_DIRECT) && self.may_cache();
         let is_set_id = match flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
             true => self.fs.drop_set_id(ino),
@@ -126,7 +133,7 @@ impl RequestHandler {
         };
         let is_set_id = match is_set_id {
             Ok(is_set_id) => is_set_id,
-            Err(error) => return reply.answer(Err(error)),
+            Err(error) => return reply.error(self.start(Operation::Write).refuse(&error)),
         };
         let done = match appends {
             _ if passes_cache || is_set_id => None,
@@ -134,10 +141,18 @@ impl RequestHandler {
             false => self.fs.write_now(handle, offset, data),
         };
         if let Some(outcome) = done {
-            self.count(Operation::Write);
+            let mut request = self.start(Operation::Write);
+            match &outcome {
+                Ok(()) => {
+                    self.meter().add_written(written);
+                    request.note_reply(|| ReplySummary { ino: 0, bytes: u64::from(written) });
+                }
+                Err(error) => request.fail(error.errno()),
+            }
             return reply.answer(outcome.map(|()| written));
         }
         let (fs, data) = (Arc::clone(&self.fs), Bytes::copy_from_slice(data));
+        let meter = Arc::clone(self.meter());
         self.answer(Operation::Write, reply, async move {
             let outcome = match appends {
                 true => fs.append(handle, offset, &data).await,
@@ -147,6 +162,7 @@ impl RequestHandler {
                 fs.kernel_caches().forget_attributes(ino).await;
             }
             outcome?;
+            meter.add_written(written);
             if passes_cache {
                 fs.kernel_caches().forget_bytes(ino, offset..offset + u64::from(written)).await;
             }
@@ -172,25 +188,32 @@ impl RequestHandler {
         });
     }
 
-    /// Handles a `close` of any descriptor. With a shared mount, this ends the locks that the closing process has on
-    /// the file.
+    /// Handles a `close` of any descriptor. This ends the locks that the closing process has on the file, if the file system keeps them.
     pub(crate) fn flush_file(&self, ino: INodeNo, handle: FileHandle, owner: LockOwner, reply: ReplyEmpty) {
-        let (fs, shared) = (Arc::clone(&self.fs), self.shared.clone());
+        let (fs, owner) = (Arc::clone(&self.fs), self.lock_owner(owner));
         self.answer(Operation::Flush, reply, async move {
             let flushed = fs.flush(Handle(handle.0)).await;
-            if let Some(shared) = shared {
-                shared.release_owner_locks(&fs, Handle(handle.0), ino, owner);
+            match owner {
+                Some(owner) => {
+                    flushed.and(fs.locks().release_owner(convert::ino(ino), owner, Handle(handle.0)).await)
+                }
+                None => flushed,
             }
-            flushed
         });
     }
 
-    pub(crate) fn release_file(&self, handle: FileHandle, reply: ReplyEmpty) {
-        let fs = Arc::clone(&self.fs);
+    pub(crate) fn release_file(&self, ino: INodeNo, handle: FileHandle, reply: ReplyEmpty) {
+        let (fs, handle, keeps_locks) = (Arc::clone(&self.fs), Handle(handle.0), self.lock_session.is_some());
         if let Some(shared) = &self.shared {
-            shared.remove_file(&fs, Handle(handle.0));
+            shared.remove_file(handle);
         }
-        self.answer(Operation::Release, reply, async move { fs.release(Handle(handle.0)).await });
+        self.answer(Operation::Release, reply, async move {
+            let unlocked = match keeps_locks {
+                true => fs.locks().closed(convert::ino(ino), handle).await,
+                false => Ok(()),
+            };
+            fs.release(handle).await.and(unlocked)
+        });
     }
 
     pub(crate) fn sync_file(&self, handle: FileHandle, reply: ReplyEmpty) {
@@ -207,17 +230,16 @@ async fn drop_set_id(fs: &Filesystem, ino: Ino, is_root: bool) -> Result<(), Err
     Ok(())
 }
 
-/// Makes the reply to an open. A descriptor that cannot write needs no FLUSH, which saves a request per close; with a shared mount it
-/// does, because a close may end locks.
-fn open_file(shared: Option<&SharedMount>, ino: Ino, opened: Opened, flags: i32) -> OpenFile {
+/// Makes the reply to an open. A descriptor whose close does nothing needs no FLUSH, which saves a request per close.
+fn open_file(shared: Option<&SharedMount>, ino: Ino, opened: Opened, needs_flush: bool) -> OpenFile {
     if let Some(shared) = shared {
         shared.add_file(opened.handle, ino);
     }
-    let (is_alone, is_read) = (shared.is_none(), flags & libc::O_ACCMODE == libc::O_RDONLY);
-    let is_cached = is_alone && !opened.is_uncached;
-    let mut kernel = FopenFlags::empty();
-    kernel.set(FopenFlags::FOPEN_KEEP_CACHE, opened.keep_cache && is_alone);
-    kernel.set(FopenFlags::FOPEN_DIRECT_IO, !is_cached);
-    kernel.set(FopenFlags::FOPEN_NOFLUSH, is_read && is_alone);
-    OpenFile { handle: FileHandle(opened.handle.0), flags: kernel }
+    let is_only_mount = shared.is_none();
+    let is_cached = is_only_mount && !opened.is_uncached;
+    let mut reply_flags = FopenFlags::empty();
+    reply_flags.set(FopenFlags::FOPEN_KEEP_CACHE, opened.keep_cache && is_only_mount);
+    reply_flags.set(FopenFlags::FOPEN_DIRECT_IO, !is_cached);
+    reply_flags.set(FopenFlags::FOPEN_NOFLUSH, !needs_flush);
+    OpenFile { handle: FileHandle(opened.handle.0), flags: reply_flags }
 }

@@ -1,22 +1,16 @@
 //! Requests for locks. The kernel keeps locks itself while this is the file system's only mount. If this process has
-//! further mounts of it, the file system keeps them. With [`Locks::Refused`], which callers choose if other machines
-//! mount the volume, locks are refused.
+//! further mounts of it, or other machines share its metadata, the file system keeps them. With [`Locks::Refused`], which callers choose if
+//! other machines mount the volume without sharing its metadata, locks are refused.
 //!
-//! The transport does not say whether a lock is one of fcntl(2) or of flock(2), so both exclude each other, as on NFS.
+//! `fuser` does not say whether a lock is one of fcntl(2) or of flock(2), so both exclude each other, as on NFS.
 
 use crate::locks::Locks;
 use crate::operations::Operation;
-use crate::reply::log_errno;
 use crate::request_handler::RequestHandler;
 use crate::{convert, signals};
 use fuser::{Errno, FileHandle, INodeNo, LockOwner, ReplyEmpty, ReplyLock, Request};
 use std::sync::Arc;
-use std::time::Duration;
-use vfs::{Error, Filesystem, Handle, Ino, Lock, LockKind};
-
-/// Maximum wait of a non-blocking request for a lock whose open file may be closed already. The kernel announces a close in the
-/// background, and the program that closed the file must not find it still locked.
-const TRY_LOCK_TIMEOUT: Duration = Duration::from_millis(500);
+use vfs::{Handle, Lock, LockKind, Locker};
 
 /// The lock in a request: `struct file_lock` of `linux/fuse.h`.
 pub(crate) struct LockRequest {
@@ -29,21 +23,29 @@ pub(crate) struct LockRequest {
 }
 
 impl RequestHandler {
+    /// Replies with a lock that conflicts with the requested one, or that there is none (F_GETLK).
     pub(crate) fn test_lock(&self, ino: INodeNo, lock: &LockRequest, reply: ReplyLock) {
-        self.count(Operation::GetLk);
+        let mut request = self.start(Operation::GetLk);
         if self.locks == Locks::Refused {
-            return reply.error(Errno::ENOLCK);
+            return reply.error(request.refuse_with(Errno::ENOLCK));
         }
-        let Some(wanted) = self.parse_lock(lock) else { return reply.error(Errno::EINVAL) };
-        match self.fs.locks().against(convert::ino(ino), &wanted) {
-            Some(Lock { first, last, kind, pid, .. }) => {
-                let kind = if kind == LockKind::Shared { libc::F_RDLCK } else { libc::F_WRLCK };
-                reply.locked(first, last, kind, pid);
+        let Some(wanted) = self.parse_lock(lock) else {
+            return reply.error(request.refuse_with(Errno::EINVAL));
+        };
+        let (fs, ino, first, last) = (Arc::clone(&self.fs), convert::ino(ino), lock.first, lock.last);
+        self.run(request.cause(), async move {
+            match fs.locks().conflict(ino, &wanted).await {
+                Ok(Some(Lock { first, last, kind, pid, .. })) => {
+                    let kind = if kind == LockKind::Shared { libc::F_RDLCK } else { libc::F_WRLCK };
+                    reply.locked(first, last, kind, pid);
+                }
+                Ok(None) => reply.locked(first, last, libc::F_UNLCK, 0),
+                Err(error) => reply.error(request.refuse(&error)),
             }
-            None => reply.locked(lock.first, lock.last, libc::F_UNLCK, 0),
-        }
+        });
     }
 
+    /// Takes or releases a lock; with `waits` waits until it is free (F_SETLKW).
     pub(crate) fn set_lock(
         &self,
         request: &Request,
@@ -57,49 +59,44 @@ impl RequestHandler {
         if self.locks == Locks::Refused {
             return self.refuse(Errno::ENOLCK, reply);
         }
-        let Some(shared) = &self.shared else { return self.refuse(Errno::ENOSYS, reply) };
+        let Some(owner) = self.lock_owner(lock.owner) else { return self.refuse(Errno::ENOSYS, reply) };
         if lock.kind == libc::F_UNLCK {
-            fs.locks().release(ino, shared.owner(lock.owner), lock.first, lock.last);
-            self.count(operation);
-            return reply.ok();
+            let (handle, range) = (Handle(lock.handle.0), (lock.first, lock.last));
+            return self.answer(operation, reply, async move {
+                fs.locks().release(ino, owner, handle, range).await
+            });
         }
         let Some(wanted) = self.parse_lock(lock) else { return self.refuse(Errno::EINVAL, reply) };
-        self.count(operation);
-        self.run(async move {
-            let taken = match waits {
+        self.answer(operation, reply, async move {
+            match waits {
                 true => fs.locks().take(ino, wanted, signals::wait_for_signal(thread)).await,
-                false => try_lock(&fs, ino, wanted).await,
-            };
-            match taken {
-                Ok(()) => reply.ok(),
-                Err(error) => reply.error(log_errno(&error)),
+                false => fs.locks().try_take(ino, wanted).await,
             }
         });
     }
 
+    /// Returns the lock that a request means; `None` for an unknown kind, a range that ends before it begins, or a
+    /// mount whose kernel keeps the locks.
     fn parse_lock(&self, lock: &LockRequest) -> Option<Lock> {
         let kind = match lock.kind {
             libc::F_RDLCK => LockKind::Shared,
             libc::F_WRLCK => LockKind::Exclusive,
             _ => return None,
         };
-        let owner = self.shared.as_ref()?.owner(lock.owner);
+        let owner = self.lock_owner(lock.owner)?;
         let &LockRequest { first, last, pid, handle, .. } = lock;
         (first <= last).then_some(Lock { owner, handle: Handle(handle.0), first, last, kind, pid })
     }
 
-    fn refuse(&self, errno: Errno, reply: ReplyEmpty) {
-        self.count(Operation::Other);
-        reply.error(errno);
+    /// Returns the file system's id of a lock owner, made of the number of this front end and the kernel's number of the owner; `None` if the
+    /// kernel keeps the locks.
+    pub(crate) fn lock_owner(&self, owner: LockOwner) -> Option<vfs::LockOwner> {
+        let session = self.lock_session?;
+        Some(vfs::LockOwner { locker: Locker::default(), session, id: owner.0 })
     }
-}
 
-async fn try_lock(fs: &Filesystem, ino: Ino, wanted: Lock) -> Result<(), Error> {
-    match fs.locks().try_take(ino, wanted) {
-        Err(error) if error.errno() == libc::EAGAIN && fs.locks().may_be_free_soon(ino, &wanted) => {
-            let taken = fs.locks().take(ino, wanted, tokio::time::sleep(TRY_LOCK_TIMEOUT)).await;
-            taken.map_err(|later| if later.errno() == libc::ENOLCK { later } else { error })
-        }
-        taken => taken,
+    /// Replies with an error, and counts the request as [`Operation::Other`].
+    fn refuse(&self, errno: Errno, reply: ReplyEmpty) {
+        reply.error(self.start(Operation::Other).refuse_with(errno));
     }
 }

@@ -11,9 +11,9 @@ use vfs::Caller;
 impl RequestHandler {
     pub(crate) fn look_up(&self, parent: INodeNo, name: &[u8], reply: ReplyEntry) {
         let (fs, name) = (Arc::clone(&self.fs), Bytes::copy_from_slice(name));
-        let found = self.with_entry_ttl(parent, &name);
+        let with_ttl = self.with_entry_ttl(parent, &name);
         self.answer(Operation::Lookup, reply, async move {
-            fs.lookup(convert::ino(parent), &name).await.map(found)
+            fs.lookup(convert::ino(parent), &name).await.map(with_ttl)
         });
     }
 
@@ -27,13 +27,12 @@ impl RequestHandler {
         reply: ReplyEntry,
     ) {
         let Some(kind) = convert::kind_of_mode(mode) else {
-            self.count(Operation::MkNod);
-            return reply.error(Errno::EINVAL);
+            return reply.error(self.start(Operation::MkNod).refuse_with(Errno::EINVAL));
         };
         let (fs, name) = (Arc::clone(&self.fs), Bytes::copy_from_slice(name));
-        let found = self.with_entry_ttl(parent, &name);
+        let with_ttl = self.with_entry_ttl(parent, &name);
         self.answer(Operation::MkNod, reply, async move {
-            fs.mknod(caller, convert::ino(parent), &name, kind, permissions(mode), rdev).await.map(found)
+            fs.mknod(caller, convert::ino(parent), &name, kind, permissions(mode), rdev).await.map(with_ttl)
         });
     }
 
@@ -46,9 +45,9 @@ impl RequestHandler {
         reply: ReplyEntry,
     ) {
         let (fs, name) = (Arc::clone(&self.fs), Bytes::copy_from_slice(name));
-        let found = self.with_entry_ttl(parent, &name);
+        let with_ttl = self.with_entry_ttl(parent, &name);
         self.answer(Operation::MkDir, reply, async move {
-            fs.mkdir(caller, convert::ino(parent), &name, permissions(mode)).await.map(found)
+            fs.mkdir(caller, convert::ino(parent), &name, permissions(mode)).await.map(with_ttl)
         });
     }
 
@@ -61,18 +60,18 @@ impl RequestHandler {
         reply: ReplyEntry,
     ) {
         let (fs, name) = (Arc::clone(&self.fs), Bytes::copy_from_slice(name));
-        let found = self.with_entry_ttl(parent, &name);
+        let with_ttl = self.with_entry_ttl(parent, &name);
         let target = Bytes::copy_from_slice(target);
         self.answer(Operation::Symlink, reply, async move {
-            fs.symlink(caller, convert::ino(parent), &name, &target).await.map(found)
+            fs.symlink(caller, convert::ino(parent), &name, &target).await.map(with_ttl)
         });
     }
 
     pub(crate) fn add_name(&self, ino: INodeNo, parent: INodeNo, name: &[u8], reply: ReplyEntry) {
         let (fs, name) = (Arc::clone(&self.fs), Bytes::copy_from_slice(name));
-        let found = self.with_entry_ttl(parent, &name);
+        let with_ttl = self.with_entry_ttl(parent, &name);
         self.answer(Operation::Link, reply, async move {
-            fs.link(convert::ino(ino), convert::ino(parent), &name).await.map(found)
+            fs.link(convert::ino(ino), convert::ino(parent), &name).await.map(with_ttl)
         });
     }
 

@@ -1,7 +1,7 @@
 //! Requests for extended attributes.
 
+use crate::meter::InProgress;
 use crate::operations::Operation;
-use crate::reply::log_errno;
 use crate::request_handler::RequestHandler;
 use crate::{convert, requester};
 use fuser::{Errno, INodeNo, ReplyEmpty, ReplyXattr, Request};
@@ -11,8 +11,10 @@ use vfs::Error;
 impl RequestHandler {
     pub(crate) fn get_xattr(&self, ino: INodeNo, name: &[u8], size: u32, reply: ReplyXattr) {
         let (fs, name) = (Arc::clone(&self.fs), name.to_vec());
-        self.count(Operation::GetXattr);
-        self.run(async move { reply_with_value(fs.getxattr(convert::ino(ino), &name).await, size, reply) });
+        let request = self.start(Operation::GetXattr);
+        self.run(request.cause(), async move {
+            reply_with_value(fs.getxattr(convert::ino(ino), &name).await, size, request, reply);
+        });
     }
 
     /// Replies with the names, each followed by a NUL.
@@ -21,9 +23,9 @@ impl RequestHandler {
         let joined = |names: Vec<Box<[u8]>>| {
             names.iter().flat_map(|name| [name, &b"\0"[..]].concat()).collect::<Vec<u8>>()
         };
-        self.count(Operation::ListXattr);
-        self.run(async move {
-            reply_with_value(fs.listxattr(convert::ino(ino)).await.map(joined), size, reply);
+        let request = self.start(Operation::ListXattr);
+        self.run(request.cause(), async move {
+            reply_with_value(fs.listxattr(convert::ino(ino)).await.map(joined), size, request, reply);
         });
     }
 
@@ -53,13 +55,21 @@ impl RequestHandler {
     }
 }
 
-/// Replies with a value. With size 0 the program asks only for the length of the value.
-fn reply_with_value(value: Result<impl AsRef<[u8]>, Error>, size: u32, reply: ReplyXattr) {
+/// Replies with a value, or with ERANGE if it is longer than `size` bytes. With size 0 the program asks only for the
+/// length of the value.
+fn reply_with_value(
+    value: Result<impl AsRef<[u8]>, Error>,
+    size: u32,
+    mut request: InProgress,
+    reply: ReplyXattr,
+) {
     match value {
-        Err(error) => reply.error(log_errno(&error)),
+        Err(error) => {
+            reply.error(request.refuse(&error));
+        }
         Ok(value) => match value.as_ref() {
             value if size == 0 => reply.size(value.len() as u32),
-            value if value.len() > size as usize => reply.error(Errno::ERANGE),
+            value if value.len() > size as usize => reply.error(request.refuse_with(Errno::ERANGE)),
             value => reply.data(value),
         },
     }

@@ -8,6 +8,7 @@ use std::io::{self, BufRead};
 pub(super) struct Head {
     /// The raw bytes, including the empty line at the end.
     pub(super) bytes: Vec<u8>,
+    /// `bytes` as text, in lower case.
     lower: String,
 }
 
@@ -19,7 +20,7 @@ pub(super) enum Length {
 }
 
 impl Head {
-    /// Reads the next head; `None` at the end of the connection.
+    /// Reads the next head; `None` if the connection ends before the head does.
     pub(super) fn read(from: &mut impl BufRead) -> io::Result<Option<Self>> {
         let mut bytes = Vec::new();
         while !bytes.ends_with(b"\r\n\r\n") {
@@ -36,6 +37,7 @@ impl Head {
         lines.find(|(found, _)| *found == name).map(|(_, value)| value.trim())
     }
 
+    /// Returns the length of the body by the headers; 0 bytes if they do not state one.
     pub(super) fn length(&self) -> Length {
         match self.header("transfer-encoding") {
             Some("chunked") => Length::Chunked,
@@ -50,22 +52,22 @@ impl Head {
         RequestKind::classify(method, target, self.header("x-amz-copy-source").is_some())
     }
 
-    /// Whether this request waits for an interim response before it sends its body.
+    /// Returns whether this request waits for an interim response before it sends its body.
     pub(super) fn awaits_continue(&self) -> bool {
         self.header("expect") == Some("100-continue")
     }
 
-    /// Whether this is an interim response, which another response follows.
+    /// Returns whether this is an interim response, which another response follows.
     pub(super) fn is_interim(&self) -> bool {
         self.lower.starts_with("http/1.1 1")
     }
 
-    /// Whether this is a HEAD request, whose response has no body whatever its headers say.
+    /// Returns whether this is a HEAD request, whose response has no body whatever its headers say.
     pub(super) fn is_head(&self) -> bool {
         self.lower.starts_with("head ")
     }
 
-    /// Whether this is a response whose body is an object and not an XML document.
+    /// Returns whether this is a response whose body is an object and not an XML document.
     pub(super) fn is_object(&self) -> bool {
         let is_success = self.lower.starts_with("http/1.1 200") || self.lower.starts_with("http/1.1 206");
         is_success && self.header("etag").is_some() && self.header("content-type") != Some("application/xml")

@@ -2,7 +2,7 @@
 //!
 //! It parses just enough HTTP to tell requests, heads and bodies apart, and passes everything on as it came, the Host header too, so that
 //! signatures hold. It reads the mode again for each piece that it forwards, so that a change of mode takes effect in the middle of a
-//! transfer. Its threads end with the process.
+//! transfer. The thread of a connection ends with the connection, the thread that accepts connections with the process.
 
 mod http;
 mod pacer;
@@ -26,7 +26,7 @@ pub enum Mode {
     /// Forwards everything.
     #[default]
     Pass,
-    /// Closes all connections, new ones immediately.
+    /// Closes new connections immediately, and each existing one at its next request or next piece of a body.
     Refuse,
     /// Accepts connections and bytes, and forwards nothing. Held bytes continue once the mode changes.
     BlackHole,
@@ -98,12 +98,13 @@ impl Proxy {
         format!("http://{}", self.address)
     }
 
-    /// Sets the mode from now on.
+    /// Sets the mode, for new requests and for bodies in transfer.
     pub fn set(&self, mode: Mode) {
         self.state.switch.set(mode);
     }
 
-    /// Returns the number of requests that arrived in a mode other than [`Mode::Pass`].
+    /// Returns the number of requests that were forwarded or answered in a mode other than [`Mode::Pass`]. Requests that [`Mode::Refuse`]
+    /// ends are not counted; requests held by [`Mode::BlackHole`] count by the mode that follows it.
     pub fn struck(&self) -> u64 {
         self.state.switch.lock().struck
     }
@@ -181,7 +182,7 @@ impl ModeSwitch {
         state.mode
     }
 
-    /// Waits while the mode is a black hole. Returns an error if connections are to end.
+    /// Waits while the mode is a black hole, and returns the mode then. Returns an error if the mode is [`Mode::Refuse`].
     fn wait_to_proceed(&self) -> io::Result<Mode> {
         let waiting = self.changed.wait_while(self.lock(), |state| state.mode == Mode::BlackHole);
         match waiting.unwrap_or_else(PoisonError::into_inner).mode {

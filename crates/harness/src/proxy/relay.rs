@@ -21,7 +21,7 @@ pub(super) struct Relay<'s> {
     state: &'s ProxyState,
 }
 
-/// Which faults apply to a body.
+/// The kind of a body. Faults that cut or change bodies apply to objects only.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum BodyKind {
     Other,
@@ -40,7 +40,7 @@ impl<'s> Relay<'s> {
     pub(super) fn run(mut self) -> io::Result<()> {
         while let Some(request) = Head::read(&mut self.client)? {
             self.state.switch.wait_to_proceed()?;
-            // Otherwise a request would be counted that the server never gets.
+            // Reconnect before the request is counted: a request that never reaches the server must not count.
             self.reconnect_if_closed()?;
             self.state.count_request(request.kind());
             match self.state.switch.count_request() {
@@ -118,7 +118,7 @@ fn connect(upstream: SocketAddr) -> io::Result<TcpStream> {
     Ok(server)
 }
 
-/// Whether the other side of an idle connection has closed it.
+/// Returns whether the other side of an idle connection has closed it.
 fn is_closed(stream: &TcpStream) -> io::Result<bool> {
     stream.set_nonblocking(true)?;
     let peeked = stream.peek(&mut [0]);
@@ -148,6 +148,7 @@ impl<'s> Body<'s> {
         }
     }
 
+    /// Forwards a body in chunks. Faults of objects do not apply to it.
     fn forward_chunks(&mut self, from: &mut impl BufRead, to: &mut impl Write) -> io::Result<()> {
         self.kind = BodyKind::Other;
         loop {

@@ -34,11 +34,11 @@ pub enum RequestKind {
 /// Requests and bytes that passed the proxy.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Traffic {
-    /// Number of requests.
+    /// Number of requests of each kind.
     pub requests: BTreeMap<RequestKind, u64>,
-    /// Bytes of request bodies.
+    /// Bytes of request bodies that were forwarded.
     pub uploaded_bytes: u64,
-    /// Bytes of response bodies.
+    /// Bytes of response bodies that were forwarded.
     pub downloaded_bytes: u64,
 }
 
@@ -83,7 +83,7 @@ impl RequestKind {
     }
 }
 
-/// Whether a query asks for the object or bucket itself, and not for one of its properties.
+/// Returns whether a query asks for the object or bucket itself, and not for one of its properties.
 fn query_is_plain(query: &str) -> bool {
     const PROPERTIES: [&str; 13] = [
         "tagging",

@@ -19,19 +19,19 @@ use tokio::time::Instant;
 pub(super) const DIRECT_BYTES_MIN: usize = 1 << 20;
 /// Block size of direct I/O, on disk and in memory.
 const BLOCK_BYTES: usize = 4096;
-/// Bytes of one direct write.
+/// Maximum length of one direct write, in bytes.
 const STAGED_BYTES: usize = 2 << 20;
 /// Minimum speed of direct writes. With a slower disk the page cache is the better place to wait.
 const BYTES_PER_SEC_MIN: u64 = 200 << 20;
-/// Segments to write through the page cache before a slow disk is tried again.
+/// A slow disk is tried again with the segment of this number after those that showed that it is slow.
 const SLOW_DISK_SEGMENTS: u32 = 16;
 
-/// Opens a file for direct I/O; `None` if the file system does not support it.
+/// Opens a file for direct I/O; `None` if that fails, as on file systems that do not support it.
 pub(super) fn open(path: &Path) -> Option<File> {
     File::options().read(true).write(true).custom_flags(OFlags::DIRECT.bits().cast_signed()).open(path).ok()
 }
 
-/// Writes bodies by direct I/O.
+/// Writes the bodies of long records by direct I/O.
 #[derive(Debug, Default)]
 pub(super) struct DirectWriter {
     /// Buffer with room for a block of alignment.
@@ -115,7 +115,7 @@ pub(super) fn read(direct: &File, range: &Range<u64>) -> io::Result<Bytes> {
 struct DiskSpeed {
     bytes: u64,
     took: Duration,
-    /// Number of next segments to write through the page cache.
+    /// The number of segments after which one is written directly again; 0 while segments are written directly.
     skipped: u32,
 }
 

@@ -20,8 +20,26 @@ const MAGIC_V1: [u8; 4] = *b"TWB1";
 pub(super) const HEAD_V1_BYTES: usize = 20;
 /// Length of a head with a checksum of its position, in bytes.
 pub(super) const HEAD_V2_BYTES: usize = 24;
-/// Maximum header length.
+/// Maximum length of a frame's header in bytes.
 const HEADER_BYTES_MAX: usize = 64 << 20;
+
+/// Length of the first frame of a segment of version 2, and of the magic behind it: what [`version_of_segment`] needs.
+pub(super) const VERSION_BYTES: u64 = HEAD_V1_BYTES as u64 + 17 + 4;
+
+/// Returns the version of a segment with these first bytes; `None` if they are not those of a frame of any version. A segment of version 2
+/// begins with a frame that looks like one of version 1.
+pub(super) fn version_of_segment(head: &[u8]) -> Option<u32> {
+    let version_of = |magic: &[u8]| match magic.strip_prefix(b"TWB") {
+        Some([digit @ b'1'..=b'9']) => Some(u32::from(digit - b'0')),
+        _ => None,
+    };
+    let first = version_of(head.get(..4)?)?;
+    if first != 1 || head.get(HEAD_V1_BYTES) != Some(&SEGMENT_START) {
+        return Some(first);
+    }
+    let second = head.get(HEAD_V1_BYTES + 17..).and_then(version_of);
+    Some(second.unwrap_or(2).max(2))
+}
 
 /// Encodes the head and header of a frame with a body. [`set_position`] completes the frame.
 pub(super) fn encode(header: &[u8], body: &[&[u8]]) -> Vec<u8> {
@@ -57,7 +75,8 @@ pub(super) fn encode_segment_start(previous: u64, end: u64) -> Vec<u8> {
     frame
 }
 
-/// Decodes the header of the first frame of a segment: the number of the segment before, and where that ended.
+/// Decodes the header of the first frame of a segment: the number of the segment before, and where that ended. `None`
+/// if it is another frame's header.
 pub(super) fn decode_segment_start(header: &[u8]) -> Option<(u64, u64)> {
     let (previous, rest) = header.strip_prefix(&[SEGMENT_START])?.split_first_chunk()?;
     Some((u64::from_le_bytes(*previous), u64::from_le_bytes(rest.try_into().ok()?)))
@@ -78,20 +97,21 @@ pub(super) struct Head {
     pub(super) header_bytes: usize,
     body_bytes: u64,
     pub(super) checksum: u32,
-    /// The encoded lengths.
+    /// The lengths of header and body as they are encoded in the head.
     pub(super) lengths: [u8; 12],
     /// The head is undamaged and was written for this position.
     pub(super) is_position_valid: bool,
 }
 
 impl Head {
-    /// Returns the end of a frame that begins at an offset.
+    /// Returns the end of a frame that begins at an offset; `None` on overflow.
     pub(super) fn end(&self, at: u64) -> Option<u64> {
         at.checked_add((self.head_bytes + self.header_bytes) as u64)?.checked_add(self.body_bytes)
     }
 }
 
-/// Decodes a head, the likeliest form first: a damaged magic leaves both forms possible.
+/// Decodes a head, the likeliest form first: a damaged magic leaves both forms possible. Returns nothing if the bytes
+/// are too few or the header would be too long.
 pub(super) fn parse_heads(bytes: &[u8], segment: u64, at: u64) -> Vec<Head> {
     let is_position_valid = bytes.get(HEAD_V1_BYTES..HEAD_V2_BYTES).is_some_and(|check| {
         bytes.starts_with(&MAGIC_V2) && *check == position_check(&bytes[..HEAD_V1_BYTES], segment, at)
@@ -116,6 +136,21 @@ pub(super) fn parse_heads(bytes: &[u8], segment: u64, at: u64) -> Vec<Head> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_version_of_a_segment_is_in_its_first_frames() {
+        let start = encode_segment_start(4, 100);
+        assert_eq!(start.len() as u64 + 4, VERSION_BYTES);
+        assert_eq!(version_of_segment(&start), Some(2));
+        let with = |magic: &[u8]| [&start[..], magic].concat();
+        assert_eq!(version_of_segment(&with(&MAGIC_V2)), Some(2));
+        assert_eq!(version_of_segment(&with(b"TWB3")), Some(3));
+        assert_eq!(version_of_segment(&with(&[0; 4])), Some(2));
+        let mut old = start.clone();
+        old[HEAD_V1_BYTES] = 1;
+        assert_eq!((version_of_segment(&old), version_of_segment(b"TWB4")), (Some(1), Some(4)));
+        assert_eq!((version_of_segment(b"other"), version_of_segment(b"")), (None, None));
+    }
 
     #[test]
     fn a_head_counts_at_its_position_only() {

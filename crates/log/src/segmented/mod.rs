@@ -10,12 +10,14 @@
 
 mod direct_io;
 mod frame;
+mod read_faults;
 mod rot;
 mod scan;
 mod segment;
 
 pub use frame::SEGMENT_START;
-pub use rot::rot;
+pub use read_faults::ReadFaults;
+pub use rot::{rot, synced_bodies};
 pub use scan::{Damage, Entry, ScanEvent, scan};
 pub use segment::Segment;
 
@@ -28,8 +30,8 @@ use direct_io::{DIRECT_BYTES_MIN, DirectWriter};
 use scan::{Scanned, TornTail};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{self, ErrorKind};
-use std::ops::Range;
+use std::io::{self, ErrorKind, Read as _};
+use std::ops::{Range, RangeInclusive};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -67,9 +69,9 @@ type Segments = BTreeMap<u64, Arc<Segment>>;
 /// The disk space that a record may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Space {
-    /// All but the space reserved for records that the log's owner needs to go on.
+    /// The free space except the reserve, which is for records that the log's owner needs to go on.
     Unreserved,
-    /// All.
+    /// All free space, with the reserve.
     Any,
 }
 
@@ -80,7 +82,7 @@ pub struct SegmentedLog {
     name: &'static str,
     dir: PathBuf,
     inner: Mutex<Inner>,
-    /// File of the [`SyncMark`].
+    /// The file that keeps the [`SyncMark`].
     mark: File,
     /// Held as long as the log is open.
     _lock: File,
@@ -90,8 +92,9 @@ pub struct SegmentedLog {
     synced: AtomicU64,
     /// Copy of [`Inner::appended`] for readers that must not wait for the disk.
     appended: AtomicU64,
-    /// Length of all segments in bytes.
+    /// Length of all segments in bytes, each but the newest counted as full.
     bytes: AtomicU64,
+    faults: ReadFaults,
 }
 
 #[derive(Debug)]
@@ -111,17 +114,29 @@ struct Inner {
 }
 
 impl SegmentedLog {
-    /// Opens the log in a directory, or creates it, and reads it to its end. The log ends at the first record that is
-    /// damaged and was not synced; that record was never promised to survive.
-    /// Returns `WouldBlock` if another process has the log open.
+    /// Opens the log in a directory, or creates it, and calls `each` for its records and damaged ranges, in order. The
+    /// log ends at the first record that is damaged and is not known to be synced; that record was never promised to
+    /// survive.
+    ///
+    /// Fails with `WouldBlock` if another process has the log open, and with the first error of `each`.
     pub fn open(
         dir: &Path,
         name: &'static str,
         each: impl FnMut(ScanEvent) -> io::Result<()>,
     ) -> io::Result<Self> {
+        Self::open_with(dir, name, ReadFaults::default(), each)
+    }
+
+    /// Like [`open`](Self::open), on a disk on which some reads fail. For simulators.
+    pub fn open_with(
+        dir: &Path,
+        name: &'static str,
+        faults: ReadFaults,
+        each: impl FnMut(ScanEvent) -> io::Result<()>,
+    ) -> io::Result<Self> {
         fs::create_dir_all(dir)?;
         let lock = lock_dir(dir)?;
-        let Scanned { segments, torn } = scan::read(dir, each)?;
+        let Scanned { segments, torn } = scan::read(dir, &faults, each)?;
         if let Some((last, torn)) = segments.last_key_value().zip(torn) {
             truncate_torn_tail(dir, name, last.1, &torn)?;
         }
@@ -141,6 +156,7 @@ impl SegmentedLog {
             synced: AtomicU64::new(0),
             appended: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
+            faults,
         };
         log.begin_segment(&mut log.lock())?;
         log.write_sync_mark(SyncMark::at(next, 0));
@@ -149,7 +165,7 @@ impl SegmentedLog {
 
     fn write_sync_mark(&self, mark: SyncMark) {
         if let Err(error) = mark.write(&self.mark) {
-            tracing::debug!(%error, "cannot record up to which position the {} is synced", self.name);
+            tracing::debug!(%error, "cannot record up to which position the {} is synced; after a crash, damage behind the last recorded one may be taken for writes that were never synced", self.name);
         }
     }
 
@@ -277,7 +293,8 @@ impl SegmentedLog {
         Ok(())
     }
 
-    /// Returns the newest of the oldest segments that are not needed.
+    /// Returns the number of the last of the oldest segments that are not needed; `None` if the oldest is needed. The
+    /// newest segment counts as needed.
     pub fn last_unneeded(&self) -> Option<u64> {
         self.lock().last_unneeded()
     }
@@ -296,7 +313,7 @@ impl SegmentedLog {
         inner.segments.values().map(|one| (one.number, one.synced.load(Ordering::Acquire))).collect()
     }
 
-    /// Returns the length of all segments in bytes.
+    /// Returns the length of all segments in bytes, each but the newest counted as full.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Acquire)
     }
@@ -314,7 +331,7 @@ impl SegmentedLog {
         let file = File::options().read(true).write(true).create_new(true).open(&path)?;
         let direct = if inner.writer.decide_direct() { direct_io::open(&path) } else { None };
         File::open(&self.dir)?.sync_all()?;
-        inner.segments.insert(number, Segment::open(number, file, direct));
+        inner.segments.insert(number, Segment::open(number, file, direct, self.faults.clone()));
         inner.end = 0;
         Ok(())
     }
@@ -370,7 +387,7 @@ impl Inner {
         })
     }
 
-    /// Returns the newest of the oldest segments that are not needed.
+    /// Returns the number of the last of the oldest segments that are not needed, the newest segment excepted.
     fn last_unneeded(&self) -> Option<u64> {
         let old = self.segments.len() - 1;
         let unneeded =
@@ -392,18 +409,19 @@ impl Inner {
     }
 }
 
-/// Locks the log for this process. `WouldBlock`: another process has it.
+/// Locks the log in a directory for this process while the returned file is open. `WouldBlock`: another process has it.
 pub fn lock_dir(dir: &Path) -> io::Result<File> {
     let lock = File::options().create(true).truncate(false).write(true).open(dir.join("lock"))?;
     hold(&lock)?;
     Ok(lock)
 }
 
-/// Ends the log where a power cut tore it. What follows is kept in other files; it was never promised to survive.
+/// Ends the log where a power cut tore it. What follows was never promised to survive; if it may have worth, it is kept
+/// in other files.
 fn truncate_torn_tail(dir: &Path, name: &str, last: &Segment, torn: &TornTail) -> io::Result<()> {
     let end = torn.end;
     let (dir_shown, segment) = (dir.display(), last.number);
-    tracing::warn!(dir = %dir_shown, segment, end, "the {name} has an incomplete or damaged record that is not known to be synced, and is cut there");
+    tracing::warn!(dir = %dir_shown, segment, end, "the {name} has an incomplete or damaged record that is not known to be synced, and ends there; anything of worth behind it is kept in files named *.lost");
     let file = path(dir, last.number);
     if torn.must_be_kept {
         fs::copy(&file, unused_path(&file, LOST))?;
@@ -416,11 +434,34 @@ fn truncate_torn_tail(dir: &Path, name: &str, last: &Segment, torn: &TornTail) -
     last.file.sync_all()
 }
 
-/// Returns the number of damaged files in a directory that no log needs any more.
+/// Returns the number of damaged files in a directory that no log needs any more; 0 if it cannot be read.
 pub fn damaged_files(dir: &Path) -> usize {
     let Ok(entries) = fs::read_dir(dir) else { return 0 };
     let is_damaged = |path: PathBuf| path.extension().is_some_and(|extension| extension == DAMAGED);
     entries.flatten().filter(|entry| is_damaged(entry.path())).count()
+}
+
+/// The versions of logs that this Tenon reads. Version 1 has frames without a checksum of their position.
+pub const VERSIONS: RangeInclusive<u32> = 1..=2;
+
+/// Returns the newest version of the segments in a directory, also if it is unknown; `None` if there is no segment with a frame. Reads only the
+/// beginning of each segment, and takes no lock.
+///
+/// # Errors
+/// `InvalidData`: a file is not a segment.
+pub fn stored_version(dir: &Path) -> io::Result<Option<u32>> {
+    let mut newest = None;
+    for number in numbers(dir)? {
+        let mut head = Vec::new();
+        File::open(path(dir, number))?.take(frame::VERSION_BYTES).read_to_end(&mut head)?;
+        // Zeros are reserved space.
+        if head.iter().all(|byte| *byte == 0) {
+            continue;
+        }
+        let foreign = || io::Error::new(ErrorKind::InvalidData, "a segment does not begin with a frame");
+        newest = newest.max(Some(frame::version_of_segment(&head).ok_or_else(foreign)?));
+    }
+    Ok(newest)
 }
 
 fn path(dir: &Path, number: u64) -> PathBuf {
@@ -446,28 +487,6 @@ fn numbers(dir: &Path) -> io::Result<Vec<u64>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::cell::RefCell;
-
-    thread_local! {
-        /// Range of a segment that cannot be read on this thread.
-        static UNREADABLE: RefCell<Option<(u64, Range<u64>)>> = const { RefCell::new(None) };
-    }
-
-    pub(super) fn fail_if_unreadable(segment: u64, at: u64, len: u64) -> io::Result<()> {
-        let is_hit = UNREADABLE.with_borrow(|bad| {
-            bad.as_ref()
-                .is_some_and(|(number, range)| *number == segment && at < range.end && range.start < at + len)
-        });
-        if is_hit { Err(rustix::io::Errno::IO.into()) } else { Ok(()) }
-    }
-
-    /// Runs a test while a range of a segment cannot be read.
-    pub(super) fn with_unreadable<T>(segment: u64, range: Range<u64>, run: impl FnOnce() -> T) -> T {
-        UNREADABLE.set(Some((segment, range)));
-        let done = run();
-        UNREADABLE.set(None);
-        done
-    }
 
     /// Appends a record with a number.
     pub(super) fn append(log: &SegmentedLog, number: u8, body: Vec<u8>) -> (Arc<Segment>, Range<u64>) {
@@ -478,7 +497,15 @@ mod tests {
         dir: &Path,
         each: impl FnMut(ScanEvent) -> io::Result<()>,
     ) -> io::Result<SegmentedLog> {
-        SegmentedLog::open(dir, "log of the tests", each)
+        open_with(dir, ReadFaults::default(), each)
+    }
+
+    pub(super) fn open_with(
+        dir: &Path,
+        faults: ReadFaults,
+        each: impl FnMut(ScanEvent) -> io::Result<()>,
+    ) -> io::Result<SegmentedLog> {
+        SegmentedLog::open_with(dir, "log of the tests", faults, each)
     }
 
     fn found(dir: &Path) -> (SegmentedLog, Vec<(u8, Bytes)>) {

@@ -1,15 +1,17 @@
-//! Damages a log on purpose, for simulators.
+//! Damages a log on purpose, and finds where it may be damaged, for simulators.
 
 use super::scan::{ScanEvent, read};
-use super::{MARK_FILE, Segment, frame};
+use super::{MARK_FILE, ReadFaults, Segment, frame};
 use crate::sync_mark::SyncMark;
 use std::collections::BTreeMap;
 use std::io;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
 /// Damages a frame of a log so that no record of worth is lost: its magic or the checksum of its position, or any byte
-/// of a frame whose header `is_spare`. `pick` returns a number below its argument. Returns a description of the damage.
+/// of a synced frame whose header `is_spare`. `pick` returns a number below its argument. Returns a description of the
+/// damage; `None` if the log has no frames.
 pub fn rot(
     dir: &Path,
     is_spare: impl Fn(&[u8]) -> bool,
@@ -18,7 +20,7 @@ pub fn rot(
     let mut frames: Vec<(Arc<Segment>, u64, u64, bool)> = Vec::new();
     let mut ends = BTreeMap::new();
     let mark = SyncMark::read(&dir.join(MARK_FILE));
-    read(dir, |event| {
+    read(dir, &ReadFaults::default(), |event| {
         if let ScanEvent::Entry(found) = event {
             let begin = ends.insert(found.segment.number, found.body.end);
             // Damage that no sync covered would end the log.
@@ -40,4 +42,24 @@ pub fn rot(
     };
     segment.flip(at, 1 << pick(8))?;
     Ok(Some(format!("byte {at} of log {}", segment.number)))
+}
+
+/// Reads a log like [`scan`](super::scan). Returns the bodies that the mark of the log says are synced: damage of the others would count as a
+/// torn end of the log. Each is a segment's number and a range.
+pub fn synced_bodies(
+    dir: &Path,
+    mut each: impl FnMut(ScanEvent) -> io::Result<()>,
+) -> io::Result<Vec<(u64, Range<u64>)>> {
+    let mark = SyncMark::read(&dir.join(MARK_FILE));
+    let mut bodies = Vec::new();
+    read(dir, &ReadFaults::default(), |event| {
+        if let ScanEvent::Entry(found) = &event
+            && !found.body.is_empty()
+            && mark.covers(found.segment.number, found.body.end) == Some(true)
+        {
+            bodies.push((found.segment.number, found.body.clone()));
+        }
+        each(event)
+    })?;
+    Ok(bodies)
 }

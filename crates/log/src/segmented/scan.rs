@@ -4,7 +4,7 @@
 //! covers its own position, so that a copy of a log inside an object is not read as part of the log.
 
 use super::frame::{self, HEAD_V2_BYTES, Head};
-use super::{MARK_FILE, Segment, Segments, numbers, path};
+use super::{MARK_FILE, ReadFaults, Segment, Segments, numbers, path};
 use crate::sync_mark::SyncMark;
 use crate::{BadPlace, Crc, Verdict, medium};
 use std::collections::BTreeMap;
@@ -20,9 +20,9 @@ const READ_BYTES: u64 = 1 << 20;
 /// Content of a range of the log.
 #[derive(Debug)]
 pub enum ScanEvent {
-    /// A whole record.
+    /// An undamaged record.
     Entry(Entry),
-    /// A range that was synced and cannot be read back as it was written.
+    /// A range that was synced, or precedes whole records, and cannot be read back as it was written.
     Damaged(Damage),
 }
 
@@ -33,7 +33,7 @@ pub struct Entry {
     pub header: Vec<u8>,
     /// The segment that has the record.
     pub segment: Arc<Segment>,
-    /// The range of its body.
+    /// The range of the record's body in the segment's file.
     pub body: Range<u64>,
 }
 
@@ -42,17 +42,17 @@ pub struct Entry {
 pub struct Damage {
     /// Number of the segment.
     pub segment: u64,
-    /// The range.
+    /// The range of damaged bytes in the segment's file.
     pub range: Range<u64>,
     /// The header of the record that was there, if it can be read. It may be damaged too.
     pub header: Option<Vec<u8>>,
 }
 
-/// Result of reading a log.
+/// The segments of a log that was read, and where it is torn.
 #[derive(Debug)]
 pub(super) struct Scanned {
     pub(super) segments: Segments,
-    /// The torn end of the log, if it does not end with its last file.
+    /// The place where the log is torn; `None` if it ends with its last file.
     pub(super) torn: Option<TornTail>,
 }
 
@@ -73,17 +73,21 @@ enum Frame {
 /// Reads the log in a directory, which may be missing, up to its end. Returns the numbers of its segments. Changes
 /// nothing.
 pub fn scan(dir: &Path, each: impl FnMut(ScanEvent) -> io::Result<()>) -> io::Result<Vec<u64>> {
-    Ok(read(dir, each)?.segments.into_keys().collect())
+    Ok(read(dir, &ReadFaults::default(), each)?.segments.into_keys().collect())
 }
 
 /// Reads the log in a directory, which may be missing. Changes nothing.
-pub(super) fn read(dir: &Path, mut each: impl FnMut(ScanEvent) -> io::Result<()>) -> io::Result<Scanned> {
+pub(super) fn read(
+    dir: &Path,
+    faults: &ReadFaults,
+    mut each: impl FnMut(ScanEvent) -> io::Result<()>,
+) -> io::Result<Scanned> {
     let mark = SyncMark::read(&dir.join(MARK_FILE));
     let mut segments: Segments = BTreeMap::new();
     let numbers = numbers(dir)?;
     for number in numbers.iter().copied() {
         let file = File::options().read(true).write(true).open(path(dir, number))?;
-        let segment = Segment::new(number, file);
+        let segment = Segment::open(number, file, None, faults.clone());
         let len = segment.len_bytes()?;
         let is_last = numbers.last() == Some(&number);
         let mut at = 0;
@@ -98,7 +102,7 @@ pub(super) fn read(dir: &Path, mut each: impl FnMut(ScanEvent) -> io::Result<()>
                     let Some(earlier) = segments.get(&previous) else { continue };
                     let left = earlier.len_bytes()?;
                     if left < end {
-                        // This segment follows what is missing.
+                        // The end of the previous segment is missing, and this segment follows it.
                         let place = BadPlace { is_synced: mark.covers(previous, left), is_followed: true };
                         if let Verdict::Torn { must_be_kept } = place.verdict() {
                             segments.retain(|number, _| *number <= previous);
@@ -237,10 +241,11 @@ fn try_read(segment: &Segment, range: Range<u64>) -> io::Result<Option<Vec<u8>>>
 #[cfg(test)]
 mod tests {
     use super::super::rot::rot;
-    use super::super::tests::{append, open, with_unreadable};
+    use super::super::tests::{append, open, open_with};
     use super::*;
     use crate::medium::SECTOR_BYTES;
     use std::fs;
+    use std::sync::atomic::{AtomicU64, Ordering};
 
     /// Number of the record of the last process.
     const LAST: u8 = 200;
@@ -260,6 +265,10 @@ mod tests {
 
     /// Opens the log. Returns the changes that are read and the damaged ranges.
     fn opened(dir: &Path) -> (Vec<u8>, Vec<Damage>) {
+        opened_with(dir, ReadFaults::default())
+    }
+
+    fn opened_with(dir: &Path, faults: ReadFaults) -> (Vec<u8>, Vec<Damage>) {
         let (mut changes, mut damages) = (Vec::new(), Vec::new());
         let each = |event| {
             match event {
@@ -268,7 +277,7 @@ mod tests {
             }
             Ok(())
         };
-        drop(open(dir, each).unwrap());
+        drop(open_with(dir, faults, each).unwrap());
         (changes, damages)
     }
 
@@ -313,11 +322,39 @@ mod tests {
         let len = fs::metadata(path(dir.path(), 1)).unwrap().len();
         for start in (0..len).step_by(SECTOR_BYTES as usize) {
             let after = copy(dir.path());
-            let (changes, damages) = with_unreadable(1, start..start + SECTOR_BYTES, || opened(after.path()));
+            let sector = start..start + SECTOR_BYTES;
+            let faults = ReadFaults::new(move |segment, range| {
+                segment == 1 && range.start < sector.end && sector.start < range.end
+            });
+            let (changes, damages) = opened_with(after.path(), faults);
             // The next head behind the sector is found. Up to three records have bytes in the sector.
             assert!(changes.len() >= 13 - 3 && changes.last() == Some(&LAST), "{start}: {changes:?}");
             assert!(!damages.is_empty());
             assert_eq!(fs::metadata(path(after.path(), 1)).unwrap().len(), len);
+        }
+    }
+
+    /// Regression: a read that failed once was taken for damage, and at the end of the log for a torn record. So changes were lost that
+    /// the disk could read at the next attempt.
+    #[test]
+    fn s584_a_read_that_fails_once_loses_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        write(dir.path(), &(0..12).map(|n| vec![n; 3000]).collect::<Vec<_>>());
+        let all: Vec<u8> = (0..12).chain([LAST]).collect();
+        for failing in 0..60 {
+            let after = copy(dir.path());
+            let (reads, failed) = (AtomicU64::new(0), Arc::new(AtomicU64::new(0)));
+            let counted = failed.clone();
+            let faults = ReadFaults::new(move |_, _| {
+                let fails = reads.fetch_add(1, Ordering::Relaxed) == failing;
+                counted.fetch_add(u64::from(fails), Ordering::Relaxed);
+                fails
+            });
+            assert_eq!(opened_with(after.path(), faults), (all.clone(), Vec::new()), "read {failing}");
+            assert!(
+                failing > 36 || failed.load(Ordering::Relaxed) == 1,
+                "there are more than {failing} reads"
+            );
         }
     }
 

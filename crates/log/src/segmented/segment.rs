@@ -1,6 +1,8 @@
 //! One file of a segmented log.
 
 use super::direct_io::{self, DIRECT_BYTES_MIN};
+use super::read_faults::ReadFaults;
+use crate::medium;
 use bytes::Bytes;
 use std::fs::File;
 use std::io::{self, ErrorKind};
@@ -22,16 +24,13 @@ pub struct Segment {
     /// The file is kept when the segment is not needed any more, because it has damage and may hold the last copy of
     /// some bytes.
     pub(super) is_preserved: AtomicBool,
+    faults: ReadFaults,
 }
 
 impl Segment {
-    pub(super) fn new(number: u64, file: File) -> Arc<Self> {
-        Self::open(number, file, None)
-    }
-
-    pub(super) fn open(number: u64, file: File, direct: Option<File>) -> Arc<Self> {
+    pub(super) fn open(number: u64, file: File, direct: Option<File>, faults: ReadFaults) -> Arc<Self> {
         let (synced, is_preserved) = (AtomicU64::new(0), AtomicBool::new(false));
-        Arc::new(Self { number, file, direct, synced, is_preserved })
+        Arc::new(Self { number, file, direct, synced, is_preserved, faults })
     }
 
     /// Returns the length of the file in bytes.
@@ -44,8 +43,7 @@ impl Segment {
     }
 
     pub(super) fn read_into(&self, bytes: &mut [u8], at: u64) -> io::Result<()> {
-        #[cfg(test)]
-        super::tests::fail_if_unreadable(self.number, at, bytes.len() as u64)?;
+        self.faults.check(self.number, &(at..at + bytes.len() as u64))?;
         self.file.read_exact_at(bytes, at)
     }
 
@@ -70,8 +68,11 @@ impl Segment {
 
     /// Reads a range.
     pub fn read(&self, range: &Range<u64>) -> io::Result<Bytes> {
-        #[cfg(test)]
-        super::tests::fail_if_unreadable(self.number, range.start, range.end - range.start)?;
+        medium::retry_read(|| self.read_once(range))
+    }
+
+    fn read_once(&self, range: &Range<u64>) -> io::Result<Bytes> {
+        self.faults.check(self.number, range)?;
         let len = usize::try_from(range.end - range.start).map_err(io::Error::other)?;
         if let Some(direct) = self.direct.as_ref().filter(|_| len >= DIRECT_BYTES_MIN) {
             match direct_io::read(direct, range) {

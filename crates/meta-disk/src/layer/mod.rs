@@ -5,6 +5,7 @@
 mod lsm;
 #[cfg(feature = "rocksdb")]
 mod rocks;
+pub(crate) mod stored_format;
 
 use crate::engine_dir::EngineDir;
 use crate::error::OpenError;
@@ -70,7 +71,7 @@ impl Layer {
         }
     }
 
-    /// Returns the last row of a range that is not empty.
+    /// Returns the last row of a range, whose end lies behind its start; `None` if it has no row.
     pub(crate) fn last(&self, range: &KeyRange) -> Result<Option<(Bytes, Bytes)>, EngineError> {
         match self {
             #[cfg(feature = "rocksdb")]
@@ -112,8 +113,12 @@ impl Layer {
         }
     }
 
-    /// Publishes table files, oldest first, and newer changes, all at once. They are durable when this returns. All earlier commits must have
-    /// been synced.
+    /// Returns whether [`ingest`](Self::ingest) makes all earlier writes durable, too. Otherwise they must be durable before.
+    pub(crate) fn makes_all_durable(&self) -> bool {
+        matches!(self, Self::Lsm(_))
+    }
+
+    /// Publishes table files, oldest first, and newer changes, all at once. They are durable when this returns.
     pub(crate) fn ingest(&self, tables: &[FinishedTable], changes: &Changes) -> Result<(), EngineError> {
         match self {
             #[cfg(feature = "rocksdb")]
@@ -125,7 +130,7 @@ impl Layer {
     /// Begins to write the rows in memory to table files, unless it has begun.
     pub(crate) fn begin_flush(&self) -> Result<(), EngineError> {
         match self {
-            // RocksDB does so in `finish_flush`.
+            // With RocksDB, `finish_flush` both begins and ends the flush.
             #[cfg(feature = "rocksdb")]
             Self::Rocks(_) => Ok(()),
             Self::Lsm(tree) => tree.begin_flush_unless_running(),
@@ -312,7 +317,7 @@ impl Snapshot {
         }
     }
 
-    /// Returns the last row of a range that is not empty.
+    /// Returns the last row of a range, whose end lies behind its start; `None` if it has no row.
     pub(crate) fn last(&self, range: &KeyRange) -> Result<Option<(Bytes, Bytes)>, EngineError> {
         match self {
             #[cfg(feature = "rocksdb")]

@@ -12,7 +12,7 @@ use rust_rocksdb::{
     Options, ReadOptions, SstFileWriter, WriteBatch, WriteBufferManager, WriteOptions,
 };
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -42,6 +42,12 @@ const BLOOM_BITS_PER_KEY: f64 = 10.0;
 /// Share of the write buffer used for a Bloom filter. Most keys that a commit reads do not exist, and the filter avoids their search.
 const WRITE_BUFFER_BLOOM_RATIO: f64 = 0.05;
 
+/// Deletions among consecutive rows of a table file at which the file is compacted without delay. A scan has to step over each deletion
+/// until a compaction removes it. A scan steps over fewer deletions in a fraction of a millisecond.
+const DELETIONS_MAX: usize = 2048;
+const DELETIONS_WINDOW_ROWS: usize = 2 * DELETIONS_MAX;
+
+/// Maximum length of the database's own log file, in bytes.
 const INFO_LOG_BYTES_MAX: usize = 1 << 20;
 
 /// An open database.
@@ -282,6 +288,7 @@ impl Snapshot {
     }
 }
 
+/// Returns the last row of an iterator's range; `None` if it has no row.
 fn last_row(mut iterator: DBRawIterator<'_>) -> Result<Option<(Bytes, Bytes)>, EngineError> {
     iterator.seek_to_last();
     let found = iterator.item().map(|(key, row)| (Bytes::copy_from_slice(key), Bytes::copy_from_slice(row)));
@@ -289,6 +296,7 @@ fn last_row(mut iterator: DBRawIterator<'_>) -> Result<Option<(Bytes, Bytes)>, E
     Ok(found)
 }
 
+/// Returns options for reads of keys below `to`.
 fn options_up_to(to: Option<Vec<u8>>) -> ReadOptions {
     let mut options = ReadOptions::default();
     if let Some(to) = to {
@@ -297,6 +305,7 @@ fn options_up_to(to: Option<Vec<u8>>) -> ReadOptions {
     options
 }
 
+/// Returns options for reads of a range.
 fn options_between(range: &KeyRange) -> ReadOptions {
     let mut options = options_up_to(Some(range.to.clone()));
     options.set_iterate_lower_bound(range.from.clone());
@@ -312,6 +321,16 @@ fn cache_of(bytes: usize) -> Cache {
     Cache::new_lru_cache_opts(&options)
 }
 
+/// Reads a row of a database that may be in use, without taking its lock and without writing.
+pub(super) fn read_row(dir: &Path, key: &[u8]) -> Result<Option<Vec<u8>>, EngineError> {
+    let mut options = Options::default();
+    // The database's own log file is not written to.
+    options.set_log_level(LogLevel::Fatal);
+    let _guard = OpenDatabaseGuard::new();
+    let db = DB::open_for_read_only(&options, dir, false).map_err(open_error)?;
+    db.get(key).map_err(read_error)
+}
+
 fn database_options(cache: &Cache, cache_bytes: usize, is_journaled: bool) -> Options {
     let mut options = Options::default();
     if is_journaled {
@@ -325,7 +344,11 @@ fn database_options(cache: &Cache, cache_bytes: usize, is_journaled: bool) -> Op
             false,
             cache.clone(),
         ));
+        // Deletions in the write buffer slow down scans as well. After such a scan, the
+        // second write begins a flush.
+        options.set_memtable_op_scan_flush_trigger(DELETIONS_MAX as u32);
     }
+    options.add_compact_on_deletion_collector_factory_count_only(DELETIONS_WINDOW_ROWS, DELETIONS_MAX);
     options.set_memtable_whole_key_filtering(true);
     options.set_memtable_prefix_bloom_ratio(WRITE_BUFFER_BLOOM_RATIO);
     options.set_block_based_table_factory(&block_options(cache));
@@ -406,6 +429,66 @@ fn resume_error(error: Error) -> EngineError {
     EngineError::Full(one_line(&error))
 }
 
+/// Returns the text of an error without line breaks.
 fn one_line(error: &Error) -> String {
     error.as_ref().replace('\n', " ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rust_rocksdb::WaitForCompactOptions;
+    use rust_rocksdb::perf::{PerfContext, PerfMetric, PerfStatsLevel, set_perf_stats};
+
+    const ROWS: u32 = 200_000;
+
+    fn key(number: u32) -> Vec<u8> {
+        format!("row-{number:08}").into_bytes()
+    }
+
+    fn write_all(database: &Database, row: Option<&[u8]>, is_logged: bool) {
+        for first in (0..ROWS).step_by(1000) {
+            let rows = (first..first + 1000).map(|number| (key(number), row.map(Into::into)));
+            database.write(&rows.collect(), None, is_logged).unwrap();
+        }
+    }
+
+    /// Scans the whole database, and returns the number of deletions that the scan stepped over.
+    fn deletions_scanned(database: &Database) -> u64 {
+        set_perf_stats(PerfStatsLevel::EnableCount);
+        let mut counts = PerfContext::default();
+        counts.reset();
+        let mut cursor = database.cursor(None);
+        cursor.seek(b"");
+        while cursor.item().is_some() {
+            cursor.next();
+        }
+        cursor.finish().unwrap();
+        counts.metric(PerfMetric::InternalDeleteSkippedCount)
+    }
+
+    /// Regression: deletions of many rows stayed in the tables until other writes caused a compaction, and each scan read all of them.
+    #[test]
+    fn scans_after_many_deletions_step_over_few_of_them() {
+        for is_journaled in [false, true] {
+            let folder = tempfile::tempdir().unwrap();
+            let dir = EngineDir::lock(folder.path()).unwrap();
+            let database = Database::open(&dir, 64 << 20, true, is_journaled).unwrap();
+            write_all(&database, Some(&[7; 100]), !is_journaled);
+            database.flush(0).unwrap();
+            write_all(&database, None, !is_journaled);
+            if is_journaled {
+                // Only a checkpoint writes table files.
+                database.flush(0).unwrap();
+            } else {
+                deletions_scanned(&database);
+                for number in 0..2 {
+                    database.write(&[(key(number), Some(Vec::new()))].into(), None, true).unwrap();
+                }
+            }
+            database.db.wait_for_compact(&WaitForCompactOptions::default()).unwrap();
+            let scanned = deletions_scanned(&database);
+            assert!(scanned <= DELETIONS_MAX as u64, "{scanned} deletions, journal: {is_journaled}");
+        }
+    }
 }

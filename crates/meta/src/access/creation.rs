@@ -29,7 +29,7 @@ impl<'c> CreationRight<'c> {
         Ok(Self { caller, parent })
     }
 
-    /// Returns the mode of a new inode, without the set-id bits that Linux would remove. The name must be free.
+    /// Returns the mode of a new inode, without the set-group-id bit if Linux would remove it. The name must be free.
     ///
     /// # Errors
     ///

@@ -105,7 +105,9 @@ pub fn authorize(state: &dyn Reader, caller: &Caller, now: Timestamp, op: &Op) -
         | Op::SetQuota { .. }
         | Op::AwaitExport { .. }
         | Op::Exported { .. }
-        | Op::Purge { .. } => return Err(AccessError::NotPermitted),
+        | Op::Purge { .. }
+        | Op::SetBatch { .. }
+        | Op::SetRefusedOp { .. } => return Err(AccessError::NotPermitted),
     }
     Ok(op)
 }
@@ -134,6 +136,7 @@ struct Check<'a> {
 }
 
 impl Check<'_> {
+    /// Returns an inode. Fails with `NotFound` if it does not exist.
     fn inode(&self, ino: Ino) -> Result<Inode> {
         Ok(namespace::read_inode(self.state, ino)?.ok_or(FsError::NotFound)?)
     }
@@ -161,7 +164,8 @@ impl Check<'_> {
         Err(error)
     }
 
-    /// Fails unless the caller may search a directory and all directories above it. The error is that of the uppermost one.
+    /// Fails unless the caller may search a directory and all directories above it. The error is that of the uppermost
+    /// one that fails.
     fn require_search(&self, dir: Ino) -> Result<()> {
         let line = namespace::read_line(self.state, dir)?;
         let is_below_root = line.last().is_none_or(|uppermost| uppermost.home.is_some());
@@ -175,11 +179,13 @@ impl Check<'_> {
         Ok(())
     }
 
+    /// Returns the inode of a name; `None` if there is no such name.
     fn entry(&self, parent: &Inode, name: &Name) -> Result<Option<Inode>> {
         let found = namespace::read_entry(self.state, parent.ino, name)?;
         found.map(|dentry| self.inode(dentry.ino)).transpose()
     }
 
+    /// Fails with `Exists` if a name is taken.
     fn require_free_name(&self, parent: &Inode, name: &Name) -> Result<()> {
         match self.entry(parent, name)? {
             Some(_) => Err(FsError::Exists.into()),

@@ -18,9 +18,9 @@ const EXECUTE_ANY: u16 = 0o111;
 pub struct Caller {
     /// User id. 0 is the superuser, who has all capabilities.
     pub uid: u32,
-    /// Group id.
+    /// Id of the primary group.
     pub gid: u32,
-    /// Supplementary groups.
+    /// Ids of the supplementary groups.
     pub groups: Box<[u32]>,
 }
 
@@ -35,6 +35,7 @@ impl Caller {
         self.gid == gid || self.groups.contains(&gid)
     }
 
+    /// Returns whether the caller has the rights of an inode's owner.
     pub(super) fn owns(&self, inode: &Inode) -> bool {
         self.uid == inode.uid || self.is_superuser()
     }
@@ -44,6 +45,7 @@ impl Caller {
         self.is_in(gid) || self.is_superuser()
     }
 
+    /// Returns whether the caller has all wanted permissions, if need be by the superuser's capabilities.
     pub(super) fn has_permission(&self, inode: &Inode, acl: Option<&Acl>, wanted: u16) -> bool {
         self.is_granted(inode, acl, wanted) || self.is_superuser() && may_override(inode, wanted)
     }

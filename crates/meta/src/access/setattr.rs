@@ -28,6 +28,7 @@ pub(super) fn check(
     Ok(())
 }
 
+/// Fails unless the caller may set the size of an inode.
 fn require_truncatable(check: &Check<'_>, inode: &Inode) -> Result<()> {
     match inode.kind {
         Kind::Directory => Err(FsError::IsDirectory.into()),
@@ -36,18 +37,20 @@ fn require_truncatable(check: &Check<'_>, inode: &Inode) -> Result<()> {
     }
 }
 
-/// Only the superuser may give a file away (`chown_ok`).
+/// Returns whether the caller may set the owner to `uid`: only the superuser may give a file away (`chown_ok`).
 fn may_give_to(check: &Check<'_>, inode: &Inode, uid: u32) -> bool {
     check.caller.is_superuser() || check.caller.uid == inode.uid && uid == inode.uid
 }
 
-/// The owner may give a file to one of the groups that they are in (`chgrp_ok`).
+/// Returns whether the caller may set the group to `gid`: the owner may give a file to one of the groups that they are
+/// in (`chgrp_ok`).
 fn may_give_to_group(check: &Check<'_>, inode: &Inode, gid: u32) -> bool {
     let is_own_group = gid == inode.gid || check.caller.is_in(gid);
     check.caller.is_superuser() || check.caller.uid == inode.uid && is_own_group
 }
 
-/// The owner may set any time. Who may write to the inode may set the present time. A change of the size sets times by itself.
+/// Fails unless the caller may set the times: the owner may set any time, a caller with write permission only the
+/// present time. A change of the size sets times by itself.
 fn require_time_rights(
     check: &Check<'_>,
     inode: &Inode,
@@ -64,7 +67,8 @@ fn require_time_rights(
     }
 }
 
-/// Returns the new mode, if it changes.
+/// Returns the mode to set: the requested one without bits that the caller may not set or, after a change of owner or
+/// content, the present one without set-id bits. `None`: the mode stays.
 fn mode_after(check: &Check<'_>, inode: &Inode, changes: &AttrChanges) -> Option<u16> {
     let gid = changes.gid.unwrap_or(inode.gid);
     let may_set_group_id = check.caller.may_set_group_id(gid);

@@ -2,11 +2,15 @@
 
 use super::{DecodeError, Decoder, Encoder};
 use crate::record::Seqno;
+use std::ops::RangeInclusive;
 
 const VERSION: u8 = 2;
 
 /// The version without runs in the log, which earlier builds can open.
 const VERSION_WITHOUT_RUNS: u8 = 1;
+
+/// The versions of head records that this Tenon reads.
+pub const HEAD_VERSIONS: RangeInclusive<u8> = VERSION_WITHOUT_RUNS..=VERSION;
 
 /// The state of a persistent engine. The version of this record is the version of the whole database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

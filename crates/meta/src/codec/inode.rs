@@ -118,6 +118,7 @@ fn flags(inode: &Inode, has_rows: bool) -> u8 {
         | flag(has_moment(inode), MOMENT)
 }
 
+/// Returns whether the record has the moment of the last observation, which is not the default one.
 fn has_moment(inode: &Inode) -> bool {
     inode.observed_at != Moment::default()
 }
@@ -203,7 +204,7 @@ fn read_extents(
     Ok(content)
 }
 
-/// Applies a merge to an inode record.
+/// Applies a merge to an inode record: adds `nlink` to the link count, and raises the times to `mtime` and `ctime`.
 pub(crate) fn merge_inode(
     bytes: &[u8],
     nlink: i32,

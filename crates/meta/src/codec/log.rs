@@ -12,10 +12,13 @@ const VERSION: u8 = 3;
 
 const RUN_VERSION: u8 = 1;
 
-/// Bits of the byte for origin and effects: origin, presence of the two inodes, refreshed.
+/// The bits of the origin in the byte for origin and effects.
 const ORIGIN_BITS: u8 = 0b11;
+/// Bit of that byte: the effects have an inode.
 const HAS_INODE: u8 = 1 << 2;
+/// Bit of that byte: the effects have a second inode.
 const HAS_OTHER: u8 = 1 << 3;
+/// Number of the first bit of [`Refreshed`] in that byte.
 const REFRESHED_SHIFT: u32 = 4;
 
 /// Encodes an op for the log.
@@ -45,6 +48,7 @@ pub fn decode_log_record(bytes: &[u8]) -> Result<OpRecord, DecodeError> {
     Ok(OpRecord { context: OpContext { now, at, uid, gid, origin }, op, effect })
 }
 
+/// Returns the byte with the origin of an op, the kind of its refresh, and the presence of its other effects.
 fn flags(origin: Origin, effect: &Effect) -> u8 {
     let origin = match origin {
         Origin::Other => 0,
@@ -66,13 +70,13 @@ fn read_effects(decoder: &mut Decoder<'_>) -> Result<(Origin, Effect), DecodeErr
         0 => Origin::Other,
         1 => Origin::FrontEnd,
         2 => Origin::Bookkeeping,
-        _ => return Err(DecodeError::Field("an origin")),
+        _ => return Err(DecodeError::Field("an invalid origin")),
     };
     let refreshed = match flags >> REFRESHED_SHIFT {
         0 => Refreshed::Nothing,
         1 => Refreshed::Attributes,
         2 => Refreshed::Content,
-        _ => return Err(DecodeError::Field("the change by an observation")),
+        _ => return Err(DecodeError::Field("an invalid change by an observation")),
     };
     let mut read = |bit| if flags & bit != 0 { decoder.ino().map(Some) } else { Ok(None) };
     Ok((origin, Effect { inode: read(HAS_INODE)?, other: read(HAS_OTHER)?, refreshed }))

@@ -1,4 +1,4 @@
-//! The persistent format of inodes, dentries, extents, ops and log records.
+//! The persistent format of inodes, dentries, extents, quotas, numbers, ops, log records and the head record.
 //!
 //! Every record begins with a version byte. Numbers are varints (LEB128), signed numbers in zigzag encoding. Byte strings are
 //! preceded by their length, optional values by 0 or 1. Decoding does not trust its input: any bytes give a value or a
@@ -6,6 +6,7 @@
 //!
 //! Invariants: `decode(encode(x)) == x`; every version ever written can be decoded, which golden tests check.
 
+mod batch;
 mod dentry;
 mod head;
 mod inode;
@@ -17,8 +18,9 @@ mod quota;
 mod stored;
 
 pub use crate::content::INLINE_EXTENTS_MAX;
+pub use batch::{decode_batch, decode_refused_op, encode_batch, encode_refused_op};
 pub use dentry::{decode_dentry, encode_dentry};
-pub use head::{HeadRecord, decode_head, encode_head};
+pub use head::{HEAD_VERSIONS, HeadRecord, decode_head, encode_head};
 pub use inode::{InodeRecord, decode_extent, decode_inode, encode_extent, encode_inode};
 pub use log::{
     append_to_log_page, decode_log_page, decode_log_record, decode_logged_run, encode_log_record,
@@ -40,9 +42,9 @@ pub enum DecodeError {
     Version {
         /// The kind of record.
         what: &'static str,
-        /// The version found.
+        /// The version that the record has.
         found: u8,
-        /// The newest version known.
+        /// The newest version that this Tenon can decode.
         known: u8,
     },
     /// No version has this tag.
@@ -50,10 +52,10 @@ pub enum DecodeError {
     Tag {
         /// The kind of record or field.
         what: &'static str,
-        /// The tag found.
+        /// The tag that the record has.
         found: u8,
     },
-    /// The record is truncated.
+    /// The record ends too early.
     #[error("a record is truncated")]
     Truncated,
     /// The record is followed by other bytes.

@@ -1,11 +1,12 @@
 //! The format of ops: a version byte, a tag, and the fields in the order of their declaration. Fields added in a later version are
 //! at the end.
 
+use super::batch::{read_batch, read_refused_op, write_batch, write_refused_op};
 use super::primitives::{kind_from, kind_number};
 use super::quota::{read_limits, write_limits};
 use super::stored::{read_etag, read_extent, read_stored, write_etag, write_extent, write_stored};
 use super::{DecodeError, Decoder, Encoder};
-use crate::{AttrChanges, Extent, Ino, Moment, Name, Observed, Op, RenameHow, XattrHow};
+use crate::{AttrChanges, BatchId, Extent, Ino, Moment, Name, Observed, Op, RenameHow, XattrHow};
 use std::ops::Range;
 use store::Timestamp;
 
@@ -18,7 +19,7 @@ const VERSION_OBSERVATION: u8 = 2;
 /// Highest version of any op.
 const VERSION_MAX: u8 = 2;
 
-/// Tags are never reused.
+/// The tags that identify ops in their encoding. A tag is never reused for another op.
 mod tag {
     pub(super) const ROOT: u8 = 1;
     pub(super) const LEASE: u8 = 2;
@@ -43,6 +44,8 @@ mod tag {
     pub(super) const SET_QUOTA: u8 = 21;
     pub(super) const AWAIT_EXPORT: u8 = 22;
     pub(super) const EXPORTED: u8 = 23;
+    pub(super) const SET_BATCH: u8 = 24;
+    pub(super) const SET_REFUSED_OP: u8 = 25;
 }
 
 /// Encodes an op.
@@ -196,6 +199,17 @@ pub(super) fn write_op(encoder: &mut Encoder, op: &Op) {
             encoder.byte(tag::PURGE);
             encoder.ino(*ino);
         }
+        Op::SetBatch { id, record } => {
+            encoder.byte(tag::SET_BATCH);
+            encoder.number(id.0);
+            encoder.option(record.as_ref(), write_batch);
+        }
+        Op::SetRefusedOp { batch, index, record } => {
+            encoder.byte(tag::SET_REFUSED_OP);
+            encoder.number(batch.0);
+            encoder.number(*index);
+            encoder.option(record.as_ref(), write_refused_op);
+        }
     }
 }
 
@@ -283,6 +297,14 @@ pub(super) fn read_op(decoder: &mut Decoder<'_>) -> Result<Op, DecodeError> {
         tag::AWAIT_EXPORT => Ok(Op::AwaitExport { ino: decoder.ino()? }),
         tag::EXPORTED => Ok(Op::Exported { ino: decoder.ino()?, change: decoder.number()? }),
         tag::PURGE => Ok(Op::Purge { ino: decoder.ino()? }),
+        tag::SET_BATCH => {
+            Ok(Op::SetBatch { id: BatchId(decoder.number()?), record: decoder.option(read_batch)? })
+        }
+        tag::SET_REFUSED_OP => Ok(Op::SetRefusedOp {
+            batch: BatchId(decoder.number()?),
+            index: decoder.number()?,
+            record: decoder.option(read_refused_op)?,
+        }),
         found => Err(DecodeError::Tag { what: "an op", found }),
     }
 }

@@ -38,10 +38,10 @@ pub(super) fn read_limits(decoder: &mut Decoder<'_>) -> Result<Limits, DecodeErr
     Ok(Limits { bytes: decoder.option(Decoder::number)?, files: decoder.option(Decoder::number)? })
 }
 
-/// Applies a merge to a quota record.
-pub(crate) fn merge_quota(bytes: &[u8], more: Usage) -> Result<Value, DecodeError> {
+/// Applies a merge to a quota record: adds `amount` to the usage. Fails if the usage would become negative.
+pub(crate) fn merge_quota(bytes: &[u8], amount: Usage) -> Result<Value, DecodeError> {
     let quota = decode_quota(bytes)?;
-    let used = quota.used.plus(more);
+    let used = quota.used.plus(amount);
     if used.bytes < 0 || used.files < 0 {
         return Err(DecodeError::Field("a quota whose usage is negative"));
     }

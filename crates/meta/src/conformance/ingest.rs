@@ -67,7 +67,7 @@ fn a_run_is_one_commit(factory: &Factory<'_>) -> Outcome {
         let engine = fresh(factory)?;
         let begin = engine.head();
         engine.register("c", begin)?;
-        let before = engine.snapshot();
+        let before = engine.snapshot()?;
         let seqno = build(&*engine, rows, 2)?.ingest(&RunRecord::default())?;
         equal("rows", count(&*engine)?, rows)?;
         equal("the last row", text_of(&*engine, &key(rows - 1))?, Some((rows - 1).to_string()))?;

@@ -18,6 +18,9 @@ mod log;
 mod merges;
 mod races;
 mod reads;
+mod replay;
+
+pub use replay::{equals_replay, replayed};
 
 use crate::engine::{Commit, Condition, Engine, LogCap, OpRecord};
 use crate::record::{Seqno, Value};

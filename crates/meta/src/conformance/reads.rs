@@ -108,7 +108,7 @@ fn a_snapshot_does_not_change(factory: &Factory<'_>) -> Outcome {
     let engine = fresh(factory)?;
     engine.commit(put("a", "1"))?;
     engine.commit(put("b", "1"))?;
-    let snapshot = engine.snapshot();
+    let snapshot = engine.snapshot()?;
     engine.commit(put("a", "2"))?;
     engine.commit(put("c", "2"))?;
     engine.commit(delete("b"))?;

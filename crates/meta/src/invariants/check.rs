@@ -3,7 +3,8 @@
 use super::Violation;
 use crate::acl::{self, Acl};
 use crate::codec::{
-    DecodeError, decode_dentry, decode_extent_row, decode_inode, decode_number, decode_quota,
+    DecodeError, decode_batch, decode_dentry, decode_extent_row, decode_inode, decode_number, decode_quota,
+    decode_refused_op,
 };
 use crate::engine::Reader;
 use crate::error::EngineError;
@@ -63,6 +64,7 @@ struct Tables {
     violations: Vec<Violation>,
 }
 
+/// The records about quotas.
 #[derive(Debug, Default)]
 struct QuotaRows {
     /// Quotas by directory.
@@ -71,6 +73,7 @@ struct QuotaRows {
     trees: BTreeMap<Ino, Ino>,
 }
 
+/// The records of extended attributes.
 #[derive(Debug, Default)]
 struct XattrRows {
     owners: BTreeSet<Ino>,
@@ -79,6 +82,7 @@ struct XattrRows {
 }
 
 impl Tables {
+    /// Adds a violation of the invariant with a number.
     fn report(&mut self, number: u32, what: String) {
         self.violations.push(Violation { number, what });
     }
@@ -112,6 +116,7 @@ impl Tables {
         self.load_other_families(reader)
     }
 
+    /// Reads the records of the families that [`load`](Self::load) does not read itself.
     fn load_other_families(&mut self, reader: &(impl Reader + ?Sized)) -> Result<(), EngineError> {
         self.for_each_row(reader, schema::orphans(), |tables, key, _| {
             tables.orphans.insert(schema::ino_of(key)?);
@@ -143,6 +148,10 @@ impl Tables {
             tables.waiting_exports.insert(schema::ino_of(key)?);
             Ok(())
         })?;
+        self.for_each_row(reader, schema::batches(), |_, key, value| match schema::batch_of(key)?.1 {
+            None => decode_batch(value).map(drop),
+            Some(_) => decode_refused_op(value).map(drop),
+        })?;
         if let Some(found) = reader.get(&schema::next_ino())? {
             match decode_number(&found.value) {
                 Ok(next) => self.next_ino = Some(next),
@@ -152,6 +161,7 @@ impl Tables {
         Ok(())
     }
 
+    /// Visits the records of a range, page by page. A record that `visit` cannot decode is a violation.
     fn for_each_row(
         &mut self,
         reader: &(impl Reader + ?Sized),
@@ -453,13 +463,13 @@ impl Tables {
             }
         }
         let counts = |dir: &Ino| used.get(dir).copied().unwrap_or_default();
-        let find_violation = self.quotas.by_directory.iter().filter(|(dir, quota)| quota.used != counts(dir));
-        let find_violation: Vec<String> = find_violation
+        let wrong = self.quotas.by_directory.iter().filter(|(dir, quota)| quota.used != counts(dir));
+        let wrong: Vec<String> = wrong
             .map(|(dir, quota)| {
                 format!("the quota of {dir} has the usage {:?}, expected {:?}", quota.used, counts(dir))
             })
             .collect();
-        for what in find_violation {
+        for what in wrong {
             self.report(16, what);
         }
         self.check_inodes(16, |tables, inode, _| {

@@ -11,6 +11,7 @@ use std::collections::VecDeque;
 /// Memory that a record takes in the queue and in the span, besides its bytes.
 const RECORD_BYTES: u64 = 72;
 
+/// A log of ops in memory, with its consumers.
 #[derive(Debug, Clone)]
 pub(super) struct Log {
     span: LogSpan,
@@ -50,6 +51,7 @@ impl Log {
         Ok(())
     }
 
+    /// Returns about `limit` ops after a cursor, in whole commits.
     pub(super) fn read_after(
         &self,
         cursor: Seqno,
@@ -93,6 +95,7 @@ impl Log {
         self.span.bytes()
     }
 
+    /// Drops the records that are cut off from the log.
     fn drop_cut_records(&mut self) {
         let cut = self.span.cut();
         while self.records.pop_front_if(|(seqno, _)| *seqno <= cut).is_some() {}

@@ -15,6 +15,7 @@ pub(super) struct MemoryRun<'e> {
     rows: Vec<(Vec<u8>, Option<Value>)>,
     pager: LogPager,
     pages: Vec<Vec<u8>>,
+    /// Whether the run was added to an engine.
     is_ingested: bool,
 }
 

@@ -17,6 +17,7 @@ type Records = BTreeMap<Box<[u8]>, (Value, Seqno)>;
 #[derive(Debug, Clone, Default)]
 pub(super) struct Table {
     rows: Arc<Records>,
+    /// Approximate memory of the rows, in bytes.
     bytes: u64,
 }
 

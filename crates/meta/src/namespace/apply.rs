@@ -1,6 +1,6 @@
 //! Dispatch of every op to the function that applies it.
 
-use super::{attr, create, export, foreign, publish, quota, rename, unlink, volume, xattr};
+use super::{attr, batch, create, export, foreign, publish, quota, rename, unlink, volume, xattr};
 use crate::{Applied, FsError, Inode, Kind, Op, OpContext, Txn};
 
 /// Applies an op to a transaction.
@@ -55,5 +55,7 @@ pub fn apply(txn: &mut impl Txn, context: &OpContext, op: &Op) -> Result<Applied
         Op::AwaitExport { ino } => export::mark_waiting(txn, context, *ino),
         Op::Exported { ino, change } => export::mark_done(txn, *ino, *change),
         Op::Purge { ino } => unlink::purge(txn, *ino),
+        Op::SetBatch { id, record } => batch::set(txn, *id, record.as_ref()),
+        Op::SetRefusedOp { batch, index, record } => batch::set_refused(txn, *batch, *index, record.as_ref()),
     }
 }

@@ -1,4 +1,4 @@
-//! Ops that add names: create and link.
+//! Ops that create inodes or add names: create, create an orphan, link.
 
 use super::attr::LINKS_MAX;
 use super::records::{self, parent_links, put_entry, require_dir, require_free_name, require_unused_ino};
@@ -90,6 +90,7 @@ fn inherit_acl(txn: &mut impl Txn, parent: Ino, inode: &mut Inode, umask: u16) -
     Ok(())
 }
 
+/// Gives a new inode the group of a directory with the set-group-id bit, and that bit to a new directory.
 fn inherit_group(txn: &mut impl Txn, parent: Ino, inode: &mut Inode) -> Result<(), FsError> {
     if let Some(group) = txn.get(&schema::set_group(parent))? {
         inode.gid = decode_number(&group)? as u32;

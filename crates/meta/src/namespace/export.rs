@@ -33,6 +33,7 @@ pub(super) fn remove_record(txn: &mut impl Txn, ino: Ino) -> Result<(), FsError>
     Ok(())
 }
 
+/// Returns the number of the last change that waits to be exported; `None` if none waits.
 fn read_change_number(txn: &mut impl Txn, ino: Ino) -> Result<Option<u64>, FsError> {
     let found = txn.get(&schema::waiting_export(ino))?;
     Ok(found.map(|value| decode_number(&value)).transpose()?)

@@ -6,7 +6,6 @@
 //!
 //! The op must depend on the inode (see `records::load`), because rows change only together with the inode.
 
-use super::records::delete_range;
 use crate::codec::{INLINE_EXTENTS_MAX, decode_extent_row, decode_number, encode_extent, encode_number};
 use crate::content::{Content, Summary, count_at_path, data_bytes};
 use crate::extent::splice_extents;
@@ -105,8 +104,9 @@ pub(super) fn erase(txn: &mut impl Txn, inode: &Inode) -> Result<Released, FsErr
         _ => released_objects(&read_all(txn, inode)?, &[]),
     };
     if let Content::Rows(_) = &inode.content {
-        delete_range(txn, &schema::extents(inode.ino))?;
-        delete_range(txn, &schema::objects_used(inode.ino))?;
+        for range in [schema::extents(inode.ino), schema::objects_used(inode.ino)] {
+            txn.scan(&range, usize::MAX)?.into_iter().for_each(|(key, _)| txn.delete(key));
+        }
     }
     Ok(released)
 }
@@ -119,9 +119,11 @@ struct Change<'a> {
     replacement: Vec<Extent>,
     /// Whether an extent begins before the changed ranges.
     has_earlier: bool,
-    /// The ranges and the extents given by the op.
+    /// The replaced ranges of the file, as the op gives them.
     ranges: &'a [Range<u64>],
+    /// The extents that the op puts into the ranges.
     new: &'a [Extent],
+    /// The size of the file after the change.
     size_bytes: u64,
 }
 
@@ -131,8 +133,17 @@ impl Change<'_> {
     fn keeps_object(&self, before: &Summary, at_path: u64) -> bool {
         match before.at_path {
             0 => at_path == 0 && self.has_earlier,
-            _ => at_path > 0 && count_at_path(self.new) == 0,
+            _ => at_path > 0 && count_at_path(self.new) == 0 && self.keeps_first_at_path(),
         }
+    }
+
+    /// Returns whether the change affects no extent at the path key, or leaves a part of the first one that it affects. Extents at the path
+    /// key may be of different versions of the object, so that a later one does not say which object the first was in.
+    fn keeps_first_at_path(&self) -> bool {
+        let is_at_path = |extent: &&Extent| extent.object.key.is_none();
+        let first = self.old.iter().find(is_at_path);
+        let next = self.replacement.iter().find(is_at_path);
+        first.is_none_or(|first| next.is_some_and(|next| next.offset < first.end()))
     }
 }
 
@@ -211,6 +222,7 @@ fn read_overlapping(txn: &mut impl Txn, ino: Ino, ranges: &[Range<u64>]) -> Resu
 }
 
 /// Returns the object of the first extent; with `is_at_path`, that of the first extent in the object at the path key.
+/// `None` if there is no such extent.
 fn first_object(txn: &mut impl Txn, ino: Ino, is_at_path: bool) -> Result<Option<crate::Stored>, FsError> {
     let mut range = schema::extents(ino);
     loop {
@@ -280,7 +292,7 @@ fn released_objects(old: &[Extent], new: &[Extent]) -> Released {
     old.into_keys().filter(|key| !new.contains_key(*key)).cloned().collect()
 }
 
-/// Replaces all use counts of an inode.
+/// Replaces all use counts of an inode, which are `old`, by `new`.
 fn replace_use_counts(
     txn: &mut impl Txn,
     ino: Ino,
@@ -295,18 +307,19 @@ fn replace_use_counts(
     }
 }
 
-/// Updates the use counts of an inode for a change of its extents. Returns the objects whose use count becomes 0.
+/// Updates the use counts of an inode for a change of its extents. `removed` and `added` count the extents that the
+/// change takes away and adds, by object. Returns the objects whose use count becomes 0.
 fn update_use_counts(
     txn: &mut impl Txn,
     ino: Ino,
-    old: &BTreeMap<&ObjectKey, u64>,
-    new: &BTreeMap<&ObjectKey, u64>,
+    removed: &BTreeMap<&ObjectKey, u64>,
+    added: &BTreeMap<&ObjectKey, u64>,
 ) -> Result<Released, FsError> {
     let mut released = Released::new();
-    for key in old.keys().chain(new.keys().filter(|key| !old.contains_key(**key))) {
+    for key in removed.keys().chain(added.keys().filter(|key| !removed.contains_key(**key))) {
         let count = |counts: &BTreeMap<&ObjectKey, u64>| counts.get(*key).copied().unwrap_or_default();
-        let (removed, added) = (count(old), count(new));
-        if added == removed {
+        let (removed_count, added_count) = (count(removed), count(added));
+        if added_count == removed_count {
             continue;
         }
         let row = schema::object_uses(ino, key);
@@ -314,7 +327,7 @@ fn update_use_counts(
             Some(value) => decode_number(&value)?,
             None => 0,
         };
-        let uses = (uses + added).checked_sub(removed).ok_or_else(|| {
+        let uses = (uses + added_count).checked_sub(removed_count).ok_or_else(|| {
             FsError::Corrupt(format!(
                 "inode {ino} has more extents in the object {key} than it counts; run `tenon fsck`"
             ))

@@ -30,6 +30,7 @@ pub(super) fn import(
     Ok(Applied { inode: Some(inode), ..Applied::default() })
 }
 
+/// Changes an inode as an observation of its object says. Fails with `Late` if the observation is not newer and completes no listing.
 pub(super) fn refresh(txn: &mut impl Txn, ino: Ino, seen: &Observed) -> Result<Applied, FsError> {
     let before = records::load(txn, ino)?;
     if before.is_dir() != (seen.kind == Kind::Directory) {
@@ -119,7 +120,7 @@ fn set_attributes(inode: &mut Inode, seen: &Observed) {
     inode.exact = seen.exact;
 }
 
-/// Returns the content under the mapping `Whole`: the observed object as a single extent.
+/// Returns the content under the mapping `Whole`: the observed object as a single extent, or none without an object.
 fn whole(seen: &Observed, len: u64) -> Vec<Extent> {
     let extent = |object: &crate::Stored| Extent { offset: 0, len, object: object.clone(), object_offset: 0 };
     seen.object.iter().map(extent).collect()
@@ -139,6 +140,7 @@ fn update_dentry_kinds(txn: &mut impl Txn, inode: &Inode) -> Result<(), FsError>
     Ok(())
 }
 
+/// Removes a name whose object is gone, unless the inode was observed later.
 pub(super) fn vanish(
     txn: &mut impl Txn,
     context: &OpContext,
@@ -156,6 +158,7 @@ pub(super) fn vanish(
     }
 }
 
+/// Removes a name and its inode from the tables only; the object stays in the bucket.
 pub(super) fn evict(txn: &mut impl Txn, parent: Ino, name: &Name) -> Result<Applied, FsError> {
     let dentry = require_entry(txn, parent, name)?;
     let applied = if dentry.kind == Kind::Directory {

@@ -8,6 +8,7 @@
 
 mod apply;
 mod attr;
+mod batch;
 mod create;
 mod export;
 mod extents;
@@ -35,6 +36,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 pub use apply::apply;
 pub use attr::LINKS_MAX;
+pub use batch::{read_batch, read_batches, read_refused_ops};
 pub(crate) use quota::usage;
 pub use xattr::{XATTR_NAME_BYTES_MAX, XATTR_VALUE_BYTES_MAX};
 
@@ -49,10 +51,31 @@ const CONFLICTS_MAX: usize = 64;
 pub struct Namespace {
     engine: Arc<dyn Engine>,
     allocator: Mutex<Allocator>,
+    /// The number of this opening of the engine.
     mount: u64,
     /// Prevents starvation: held shared by every commit, and exclusively by a commit after too many conflicts.
     starvation_lock: RwLock<()>,
+    /// Whether any quota is set, as far as this process knows.
     has_quotas: AtomicBool,
+}
+
+/// How an attempt to commit ops is made.
+#[derive(Debug, Clone, Copy)]
+struct Attempt<'a> {
+    /// Whether the first op that fails ends the attempt, and the writes of the ops before it are undone.
+    is_all_or_nothing: bool,
+    /// Whether keys that are almost certainly absent are assumed to be absent, instead of being read across a network. The commit checks
+    /// the assumption.
+    is_optimistic: bool,
+    /// An inode whose content must not have changed since it was read; `None` if no content matters.
+    seen: Option<&'a Inode>,
+}
+
+impl Attempt<'_> {
+    /// Returns an attempt that commits all ops or none, after a number of conflicts. It is optimistic if there was no conflict.
+    fn all_or_nothing(conflicts: usize) -> Self {
+        Self { is_all_or_nothing: true, is_optimistic: conflicts == 0, seen: None }
+    }
 }
 
 impl Namespace {
@@ -90,14 +113,22 @@ impl Namespace {
 
     /// Applies an op and commits it.
     pub fn commit(&self, context: &OpContext, op: &Op) -> Result<Applied, FsError> {
-        let mut applied = self.commit_all(context, std::slice::from_ref(op))?;
-        applied.pop().unwrap_or_else(|| Err(FsError::Corrupt("a commit without a result".into())))
+        only(self.commit_all(context, std::slice::from_ref(op))?)
     }
 
     /// Applies ops in order in one commit. If an op fails, nothing is committed and its error is returned.
     pub fn commit_together(&self, context: &OpContext, ops: &[Op]) -> Result<Vec<Applied>, FsError> {
-        let results = self.retry_conflicts(|| self.try_commit(context, ops, true))?;
+        let results =
+            self.retry_conflicts(|attempt| self.try_commit(context, ops, Attempt::all_or_nothing(attempt)))?;
         results.into_iter().collect()
+    }
+
+    /// Like [`Namespace::commit`], for an op that only stores the content of `seen` in other objects. Fails with `StaleBase` if the
+    /// inode has other content by now.
+    pub fn commit_rewrite(&self, context: &OpContext, seen: &Inode, op: &Op) -> Result<Applied, FsError> {
+        let ops = std::slice::from_ref(op);
+        let attempt = |number| Attempt { seen: Some(seen), ..Attempt::all_or_nothing(number) };
+        only(self.retry_conflicts(|number| self.try_commit(context, ops, attempt(number)))?)
     }
 
     /// Applies ops in order in one commit. An op that fails changes nothing, and its error is the result in its place. After an
@@ -107,18 +138,24 @@ impl Namespace {
         context: &OpContext,
         ops: &[Op],
     ) -> Result<Vec<Result<Applied, FsError>>, FsError> {
-        self.retry_conflicts(|| self.try_commit(context, ops, false))
+        self.retry_conflicts(|attempt| {
+            let is_all_or_nothing = false;
+            self.try_commit(context, ops, Attempt { is_all_or_nothing, ..Attempt::all_or_nothing(attempt) })
+        })
     }
 
-    /// Retries `attempt` until it does not conflict. `attempt` returns `None` after a conflict.
-    fn retry_conflicts<T>(&self, attempt: impl Fn() -> Result<Option<T>, FsError>) -> Result<T, FsError> {
+    /// Retries `attempt` until it does not conflict. `attempt` gets the number of conflicts so far, and returns `None` after a conflict.
+    fn retry_conflicts<T>(
+        &self,
+        attempt: impl Fn(usize) -> Result<Option<T>, FsError>,
+    ) -> Result<T, FsError> {
         for conflicts in 0..CONFLICTS_MAX {
             let outcome = if conflicts < CONFLICTS_BEFORE_EXCLUSION {
                 let _shared = self.starvation_lock.read().unwrap_or_else(PoisonError::into_inner);
-                attempt()
+                attempt(conflicts)
             } else {
                 let _exclusive = self.starvation_lock.write().unwrap_or_else(PoisonError::into_inner);
-                attempt()
+                attempt(conflicts)
             };
             if let Some(done) = outcome? {
                 return Ok(done);
@@ -127,17 +164,24 @@ impl Namespace {
         Err(FsError::Conflict)
     }
 
-    /// Applies ops and commits them. Returns `None` after a conflict. With `is_all_or_nothing`, the first op that fails ends the
-    /// attempt, and the writes of the ops before it are undone.
+    /// Applies ops and commits them. Returns `None` after a conflict.
     fn try_commit(
         &self,
         context: &OpContext,
         ops: &[Op],
-        is_all_or_nothing: bool,
+        attempt: Attempt<'_>,
     ) -> Result<Option<Vec<Result<Applied, FsError>>>, FsError> {
         let mut txn = Staged::new(&*self.engine);
         if self.engine.is_remote() {
+            if attempt.is_optimistic {
+                txn.assume_absent(ops.iter().flat_map(read_ahead::keys_probably_absent).collect());
+            }
             txn.read_ahead(ops.iter().flat_map(read_ahead::keys_read_by).collect())?;
+        }
+        if let Some(seen) = attempt.seen
+            && records::load(&mut txn, seen.ino)?.content != seen.content
+        {
+            return Err(FsError::StaleBase);
         }
         let mut results = Vec::with_capacity(ops.len());
         for op in ops {
@@ -147,7 +191,7 @@ impl Namespace {
                 Err(FsError::Engine(error)) => return Err(error.clone().into()),
                 Err(_) => txn.drop_op(),
             }
-            let is_aborted = is_all_or_nothing && result.is_err();
+            let is_aborted = attempt.is_all_or_nothing && result.is_err();
             results.push(result);
             if is_aborted {
                 txn.drop_all();
@@ -167,14 +211,20 @@ impl Namespace {
         read_inode(&*self.engine, ino)?.ok_or(FsError::NotFound)
     }
 
+    /// Like [`Namespace::inode`], from the newest state, which a remote engine reads across the network.
+    pub fn newest_inode(&self, ino: Ino) -> Result<Inode, FsError> {
+        self.engine.get_newest(&schema::inode(ino))?;
+        self.inode(ino)
+    }
+
     /// Returns an inode and all extents of its content, from one state.
     pub fn content(&self, ino: Ino) -> Result<(Inode, Vec<Extent>), FsError> {
         read_content(&*self.engine, ino)?.ok_or(FsError::NotFound)
     }
 
-    /// Returns a view of the tables that no later commit changes.
-    pub fn snapshot(&self) -> Arc<dyn Reader> {
-        self.engine.snapshot()
+    /// Returns a view of the tables that no later commit changes. Fails with an engine without snapshots.
+    pub fn snapshot(&self) -> Result<Arc<dyn Reader>, FsError> {
+        Ok(self.engine.snapshot()?)
     }
 
     /// Returns the extents of an inode that was read earlier. Fails with `StaleBase` if its content has changed since, and with
@@ -187,7 +237,7 @@ impl Namespace {
         if now.content == inode.content { Ok(extents) } else { Err(FsError::StaleBase) }
     }
 
-    /// Returns the inodes with the given numbers, in the order of the numbers.
+    /// Returns the inodes with the given numbers, in the order of the numbers; `None` for those that do not exist.
     pub fn inodes(&self, inos: &[Ino]) -> Result<Vec<Option<Inode>>, FsError> {
         let keys: Vec<_> = inos.iter().map(|ino| schema::inode(*ino)).collect();
         let found = self.engine.multi_get(&keys)?;
@@ -201,15 +251,26 @@ impl Namespace {
         inos.iter().zip(found).map(decode).collect()
     }
 
-    /// Returns the inode that a name refers to.
+    /// Returns the inode that a name refers to; `None` if there is no such name.
     pub fn lookup(&self, parent: Ino, name: &Name) -> Result<Option<Inode>, FsError> {
-        let mut seen = None;
+        let (key, mut seen) = (schema::dentry(parent, name), None);
         loop {
-            let Some(dentry) = self.entry(parent, name)? else { return Ok(None) };
-            if let Some(inode) = read_inode(&*self.engine, dentry.ino)? {
-                return Ok(Some(inode));
+            let found = self.engine.get_dentry(&key)?;
+            let Some((dentry, inode)) = found else { return Ok(None) };
+            let dentry = decode_dentry(&dentry.value)?;
+            if let Some(inode) = inode {
+                let record = decode_inode(dentry.ino, &inode.value)?;
+                return if record.unsummed > 0 {
+                    read_inode(&*self.engine, dentry.ino)
+                } else {
+                    Ok(Some(record.inode))
+                };
             }
-            // The name was removed between the two reads. If the name is still there, the tables are damaged.
+            // The name was removed between the two reads, or a cache has an old name. If the next attempt finds the same name without its
+            // inode, the tables are damaged.
+            if self.engine.get_newest(&key)?.is_none() {
+                return Ok(None);
+            }
             if seen.replace(dentry.ino) == Some(dentry.ino) {
                 return Err(FsError::Corrupt(format!(
                     "a name refers to inode {}, which does not exist",
@@ -219,7 +280,7 @@ impl Namespace {
         }
     }
 
-    /// Returns the dentry of a name.
+    /// Returns the dentry of a name; `None` if there is no such name.
     pub fn entry(&self, parent: Ino, name: &Name) -> Result<Option<Dentry>, FsError> {
         read_entry(&*self.engine, parent, name)
     }
@@ -245,7 +306,7 @@ impl Namespace {
         rows.iter().map(entry).collect()
     }
 
-    /// Returns the first directory that has entries and a number of at least `from`.
+    /// Returns the first directory that has entries and a number of at least `from`; `None` if there is none.
     pub fn directory_from(&self, from: Ino) -> Result<Option<Ino>, FsError> {
         let (first, all) = (schema::dentries(from), schema::all_dentries());
         let rows = self.engine.scan(Bound::Included(&first.from), Bound::Excluded(&all.to), 1)?;
@@ -285,13 +346,25 @@ impl Namespace {
         Ok(names)
     }
 
-    /// Sets or removes a quota. Counts the current usage while no other op of this `Namespace` is committed; the engine must have
-    /// no other writers.
+    /// Sets or removes a quota. Counts the current usage while no other op of this `Namespace` is committed. Fails with `Invalid` while
+    /// another session is alive.
     pub fn set_quota(&self, context: &OpContext, dir: Ino, limits: Option<Limits>) -> Result<(), FsError> {
         let _exclusive = self.starvation_lock.write().unwrap_or_else(PoisonError::into_inner);
-        let done =
-            self.try_commit(context, &[Op::SetQuota { dir, limits }], true)?.ok_or(FsError::Conflict)?;
+        if !self.engine.is_alone()? {
+            return Err(FsError::Invalid(
+                "a quota can only be set while no other machine has the volume mounted",
+            ));
+        }
+        let done = self
+            .try_commit(context, &[Op::SetQuota { dir, limits }], Attempt::all_or_nothing(1))?
+            .ok_or(FsError::Conflict)?;
         done.into_iter().collect::<Result<Vec<_>, _>>()?;
+        self.has_quotas.store(self.read_has_quotas()?, Ordering::Release);
+        Ok(())
+    }
+
+    /// Reads again whether any quota is set, because another session may have set or removed one.
+    pub fn refresh_quotas(&self) -> Result<(), FsError> {
         self.has_quotas.store(self.read_has_quotas()?, Ordering::Release);
         Ok(())
     }
@@ -305,7 +378,7 @@ impl Namespace {
         Ok(self.engine.get(&schema::quotas_set())?.is_some())
     }
 
-    /// Returns a directory's own quota.
+    /// Returns a directory's own quota; `None` if it has none.
     pub fn quota(&self, dir: Ino) -> Result<Option<Quota>, FsError> {
         let found = self.engine.get(&schema::quota(dir))?;
         Ok(found.map(|found| decode_quota(&found.value)).transpose()?)
@@ -389,6 +462,11 @@ impl Namespace {
     }
 }
 
+/// Returns the only result of a commit of one op.
+fn only(mut results: Vec<Result<Applied, FsError>>) -> Result<Applied, FsError> {
+    results.pop().unwrap_or_else(|| Err(FsError::Corrupt("a commit without a result".into())))
+}
+
 /// Returns the path of an inode's primary name, as names from the root down; empty for the root. Fails with `NotFound` for
 /// orphans.
 pub fn read_path(reader: &(impl Reader + ?Sized), ino: Ino) -> Result<Vec<Name>, FsError> {
@@ -412,7 +490,7 @@ pub(crate) fn read_line(reader: &(impl Reader + ?Sized), ino: Ino) -> Result<Vec
     Ok(line)
 }
 
-/// Returns the dentry of a name.
+/// Returns the dentry of a name; `None` if there is no such name.
 pub(crate) fn read_entry(
     reader: &(impl Reader + ?Sized),
     parent: Ino,
@@ -422,13 +500,13 @@ pub(crate) fn read_entry(
     Ok(found.map(|found| decode_dentry(&found.value)).transpose()?)
 }
 
-/// Returns the number of the opening that reserved a lease. The leases of openings have equal lengths. Others may be in between, so
-/// that numbers are left out.
+/// Returns the number of the opening that reserved a lease. The leases of openings have equal lengths. Other leases may
+/// be in between, so that numbers are left out.
 fn mount_number(lease: &Range<Ino>) -> u64 {
     lease.start.0.saturating_sub(FIRST_INO.0) / LEASE_INOS + 1
 }
 
-/// Returns the inode with the given number.
+/// Returns the inode with the given number; `None` if there is none.
 pub fn read_inode(reader: &(impl Reader + ?Sized), ino: Ino) -> Result<Option<Inode>, FsError> {
     let Some(found) = reader.get(&schema::inode(ino))? else { return Ok(None) };
     let record = decode_inode(ino, &found.value)?;
@@ -438,7 +516,7 @@ pub fn read_inode(reader: &(impl Reader + ?Sized), ino: Ino) -> Result<Option<In
     }
 }
 
-/// Returns an inode and all extents of its content, from one state.
+/// Returns an inode and all extents of its content, from one state; `None` if there is no such inode.
 pub fn read_content(
     reader: &(impl Reader + ?Sized),
     ino: Ino,
@@ -459,7 +537,7 @@ pub fn read_content(
         let (from, to) = range.bounds();
         let rows = reader.scan(from, to, usize::MAX)?;
         // Extent rows change only together with their inode, so an unchanged version means that the rows belong to it.
-        if reader.get(&key)?.map(|again| again.version) != Some(found.version) {
+        if reader.get_newest(&key)?.map(|again| again.version) != Some(found.version) {
             continue;
         }
         if rows.len() as u64 != expected {

@@ -15,6 +15,7 @@ pub(super) struct NewContent<'a> {
     pub(super) mtime: Option<Timestamp>,
 }
 
+/// Replaces the whole content of a file. Fails with `StaleBase` unless its content is in the object that the op names as its base.
 pub(super) fn publish(
     txn: &mut impl Txn,
     context: &OpContext,
@@ -36,6 +37,7 @@ pub(super) fn publish(
     save(txn, &before, inode, released)
 }
 
+/// Replaces ranges of the content of a file.
 pub(super) fn splice(
     txn: &mut impl Txn,
     context: &OpContext,
@@ -70,6 +72,7 @@ fn with_content_times(context: &OpContext, before: &Inode, mtime: Option<Timesta
     }
 }
 
+/// Writes a changed inode, and returns it as the result of the op.
 fn save(
     txn: &mut impl Txn,
     before: &Inode,

@@ -46,24 +46,27 @@ pub(super) fn charge(
     to.map_or(Ok(()), |tree| add_usage(txn, tree, new))
 }
 
-/// Adds to the usage of a directory's quota, if it has one. Fails with `VolumeFull` or `OverQuota`.
-fn add_usage(txn: &mut impl Txn, dir: Ino, more: Usage) -> Result<(), FsError> {
+/// Adds an amount, which may be negative, to the usage of a directory's quota, if it has one. Fails with `VolumeFull`
+/// for the root or `OverQuota` if a limit would be exceeded.
+fn add_usage(txn: &mut impl Txn, dir: Ino, amount: Usage) -> Result<(), FsError> {
     let key = schema::quota(dir);
-    let Some(value) = txn.peek(&key)?.filter(|_| more != Usage::default()) else { return Ok(()) };
-    let many =
-        Usage { bytes: more.bytes.saturating_mul(HEADROOM_CHANGES), files: more.files * HEADROOM_CHANGES };
-    if !decode_quota(&value)?.has_room(many) {
+    let Some(value) = txn.peek(&key)?.filter(|_| amount != Usage::default()) else { return Ok(()) };
+    let with_headroom = Usage {
+        bytes: amount.bytes.saturating_mul(HEADROOM_CHANGES),
+        files: amount.files * HEADROOM_CHANGES,
+    };
+    if !decode_quota(&value)?.has_room(with_headroom) {
         let current = txn.get(&key)?.ok_or(FsError::NotFound)?;
-        if !decode_quota(&current)?.has_room(more) {
+        if !decode_quota(&current)?.has_room(amount) {
             return Err(if dir == Ino::ROOT { FsError::VolumeFull } else { FsError::OverQuota });
         }
         // Writing the number of quotas makes all concurrent changes conflict, also those that found enough headroom.
         change_quota_count(txn, 0)?;
     }
-    Ok(txn.merge(key, Merge::Usage(more))?)
+    Ok(txn.merge(key, Merge::Usage(amount))?)
 }
 
-/// Returns the tree in which an inode is counted.
+/// Returns the tree in which an inode is counted; `None` if it is in no tree.
 fn tree_of_inode(txn: &mut impl Txn, inode: Option<&Inode>) -> Result<Option<Ino>, FsError> {
     match inode.and_then(|inode| inode.home.as_ref()) {
         Some((parent, _)) => tree_of_entries(txn, *parent),
@@ -71,7 +74,8 @@ fn tree_of_inode(txn: &mut impl Txn, inode: Option<&Inode>) -> Result<Option<Ino
     }
 }
 
-/// Returns the tree in which a directory's entries are counted, and makes the op depend on it.
+/// Returns the tree in which a directory's entries are counted, and makes the op depend on it. `None`: they are in no
+/// tree.
 pub(super) fn tree_of_entries(txn: &mut impl Txn, dir: Ino) -> Result<Option<Ino>, FsError> {
     let found = txn.get(&schema::tree(dir))?;
     Ok(found.map(|value| decode_number(&value)).transpose()?.map(Ino))
@@ -109,13 +113,13 @@ pub(super) fn remove_dir(txn: &mut impl Txn, dir: Ino) -> Result<(), FsError> {
 }
 
 /// Adds to the number of quotas. Every op that changes usage depends on this number.
-fn change_quota_count(txn: &mut impl Txn, more: i64) -> Result<(), FsError> {
+fn change_quota_count(txn: &mut impl Txn, added: i64) -> Result<(), FsError> {
     let key = schema::quotas_set();
     let count = match txn.get(&key)? {
         Some(value) => decode_number(&value)?,
         None => 0,
     };
-    match count.saturating_add_signed(more) {
+    match count.saturating_add_signed(added) {
         0 => txn.delete(key),
         count => txn.put(key, encode_number(count)),
     }
@@ -161,7 +165,8 @@ fn count_all(txn: &mut impl Txn) -> Result<Usage, FsError> {
     Ok(used)
 }
 
-/// Marks every directory of a new tree and returns the usage of the tree.
+/// Marks every directory of a new tree and returns the usage of the tree. `Invalid`: trees would be nested, or a file
+/// also has a name outside the tree.
 fn mark_tree(txn: &mut impl Txn, dir: Ino) -> Result<Usage, FsError> {
     if tree_of_entries(txn, dir)?.is_some() {
         return Err(FsError::Invalid("a directory above has a quota"));
@@ -197,6 +202,7 @@ struct Tree {
 }
 
 impl Tree {
+    /// Finds the directories and inodes below a directory.
     fn walk(txn: &mut impl Txn, dir: Ino) -> Result<Self, FsError> {
         let mut tree = Self { dirs: BTreeSet::from([dir]), inodes: BTreeSet::new() };
         let mut pending = vec![dir];
@@ -235,7 +241,7 @@ fn for_each_row<T: Txn>(
             visit(txn, key, value)?;
         }
         let Some((last, _)) = rows.into_iter().next_back() else { return Ok(()) };
-        // The successor of the last key.
+        // The next scan begins at the successor of the last key.
         range.from = last;
         range.from.push(0);
     }

@@ -25,6 +25,18 @@ pub(super) fn keys_read_by(op: &Op) -> Vec<Vec<u8>> {
         Op::SetXattr { ino, name, .. } | Op::RemoveXattr { ino, name } => {
             vec![schema::inode(*ino), schema::xattr(*ino, name)]
         }
+        Op::Purge { ino } => [keys_of_change(*ino), vec![schema::orphan(*ino)]].concat(),
+        Op::SetBatch { id, .. } | Op::SetRefusedOp { batch: id, .. } => vec![schema::batch(*id)],
+        _ => Vec::new(),
+    }
+}
+
+/// Returns the keys of records that applying an op reads, and that almost certainly do not exist: the inode of a new number, and the waiting
+/// export of a removed file.
+pub(super) fn keys_probably_absent(op: &Op) -> Vec<Vec<u8>> {
+    match op {
+        Op::Create { ino, .. } | Op::CreateOrphan { ino, .. } => vec![schema::inode(*ino)],
+        Op::Purge { ino } => vec![schema::waiting_export(*ino)],
         _ => Vec::new(),
     }
 }

@@ -10,7 +10,7 @@ use crate::{Dentry, FsError, Ino, Inode, Kind, Name, SETGID, Txn, schema};
 /// Maximum depth of a path. A walk to the root that is longer has met a cycle.
 pub(super) const DEPTH_MAX: usize = 1 << 20;
 
-/// Reads an inode and makes the op depend on it.
+/// Reads an inode and makes the op depend on it. Fails with `NotFound`.
 pub(super) fn load(txn: &mut impl Txn, ino: Ino) -> Result<Inode, FsError> {
     let value = txn.get(&schema::inode(ino))?.ok_or(FsError::NotFound)?;
     decode_complete(txn, ino, &value)
@@ -57,7 +57,8 @@ pub(super) fn inherited_group(dir: &Inode) -> Option<u32> {
     (dir.kind == Kind::Directory && dir.mode & SETGID != 0).then_some(dir.gid)
 }
 
-/// Removes an inode and all its records. The op must depend on the inode. Returns the objects in which the inode's extents were.
+/// Removes an inode and its records, except its names and its orphan record. The op must depend on the inode. Returns
+/// the objects in which the inode's extents were.
 pub(super) fn erase(txn: &mut impl Txn, inode: &Inode) -> Result<extents::Released, FsError> {
     let released = extents::erase(txn, inode)?;
     delete_range(txn, &schema::xattrs(inode.ino))?;
@@ -75,13 +76,13 @@ pub(super) fn erase(txn: &mut impl Txn, inode: &Inode) -> Result<extents::Releas
 
 /// Removes all records of a range.
 pub(super) fn delete_range(txn: &mut impl Txn, range: &KeyRange) -> Result<(), FsError> {
-    for (key, _) in txn.scan(range, usize::MAX)? {
+    for (key, _) in txn.scan_sparse(range)? {
         txn.delete(key);
     }
     Ok(())
 }
 
-/// Reads the dentry of a name and makes the op depend on it.
+/// Reads the dentry of a name and makes the op depend on it; `None` if there is no such name.
 pub(super) fn find_entry(txn: &mut impl Txn, dir: Ino, name: &Name) -> Result<Option<Dentry>, FsError> {
     let found = txn.get(&schema::dentry(dir, name))?;
     Ok(found.map(|value| decode_dentry(&value)).transpose()?)
@@ -105,8 +106,8 @@ pub(super) fn load_entry_inode(txn: &mut impl Txn, dentry: Dentry) -> Result<Ino
     })
 }
 
-/// Fails unless the parent of a new entry is a directory. The op depends on the existence of the directory only, so creates in one
-/// directory do not conflict.
+/// Fails with `NotFound` or `NotDirectory` unless the parent of an entry is a directory. The op depends on the
+/// existence of the directory only, so creates in one directory do not conflict.
 pub(super) fn require_dir(txn: &mut impl Txn, dir: Ino) -> Result<(), FsError> {
     let key = schema::inode(dir);
     let value = txn.peek(&key)?.ok_or(FsError::NotFound)?;

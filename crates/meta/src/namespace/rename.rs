@@ -38,6 +38,7 @@ pub(super) fn rename(
     }
 }
 
+/// Renames an entry, and removes the entry that has its new name.
 fn replace(
     txn: &mut impl Txn,
     context: &OpContext,
@@ -66,6 +67,7 @@ fn replace(
     Ok(Applied { inode: Some(inode), also, ..replaced })
 }
 
+/// Exchanges two entries.
 fn exchange(
     txn: &mut impl Txn,
     context: &OpContext,

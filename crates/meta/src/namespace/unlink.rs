@@ -115,6 +115,7 @@ pub(super) fn remove_empty_dir(txn: &mut impl Txn, dentry: Dentry) -> Result<App
     Ok(Applied { removed: Some(before), released, ..Applied::default() })
 }
 
+/// Removes an orphan, an inode without a name.
 pub(super) fn purge(txn: &mut impl Txn, ino: Ino) -> Result<Applied, FsError> {
     let key = schema::orphan(ino);
     if txn.get(&key)?.is_none() {

@@ -66,7 +66,7 @@ fn set_acl(
     Ok(Applied { inode: Some(inode), ..Applied::default() })
 }
 
-/// Reads an ACL of an inode and makes the op depend on it.
+/// Reads an ACL of an inode and makes the op depend on it; `None` if the inode has no such ACL.
 pub(super) fn load_acl(txn: &mut impl Txn, ino: Ino, name: &[u8]) -> Result<Option<Acl>, FsError> {
     let Some(value) = txn.get(&schema::xattr(ino, name))? else { return Ok(None) };
     let damaged = || FsError::Corrupt(format!("inode {ino} has an invalid ACL"));

@@ -35,9 +35,10 @@ const WAIT_MAX: Duration = Duration::from_secs(60);
 pub(crate) const REQUESTS: usize = 256;
 /// The default memory budget for bodies: 32 parts of 8 MiB, and 64 MiB for short bodies.
 pub(crate) const BODY_BYTES: u64 = 320 << 20;
-/// The minimum budget for long bodies: with less than two parts of 8 MiB no body could be sent while its next part is
-/// read.
+/// The minimum budget for long bodies, in bytes: with less than two parts of 8 MiB no body could be sent while its next
+/// part is read.
 const LONG_BYTES_MIN: u64 = 16 << 20;
+/// The minimum budget for short bodies, in bytes.
 const SHORT_BYTES_MIN: u64 = 4 << 20;
 /// Short bodies get one part in this many of the budget.
 const SHORT_DIVISOR: u64 = 5;
@@ -45,8 +46,11 @@ const SHORT_DIVISOR: u64 = 5;
 /// The admission control of an endpoint.
 #[derive(Debug)]
 pub(crate) struct Admission {
+    /// Request slots.
     requests: Pool,
+    /// Bytes for short bodies and the beginnings of longer ones.
     short: Pool,
+    /// Bytes for the parts of longer bodies.
     long: Pool,
     pre_auth_bodies: PreAuthBodies,
 }
@@ -94,13 +98,14 @@ impl AdmittedClient {
         self.admission.requests.try_take(&self.client, 1).ok_or_else(slow_down)
     }
 
-    /// Acquires memory for a short body, or for the beginning of a longer one. Error: `SlowDown`.
+    /// Acquires memory for a short body, or for the beginning of a longer one; `None` if the body is announced as
+    /// empty. Waits for at most [`WAIT_MAX`]. Error: `SlowDown`.
     pub(crate) async fn acquire_short(&self, announced: Option<u64>) -> S3Result<Option<Permit>> {
         let bytes = announced.map_or(SMALL_BYTES, |announced| announced.min(SMALL_BYTES));
         acquire(&self.admission.short, &self.client, bytes).await
     }
 
-    /// Acquires memory for a part of a body. Error: `SlowDown`.
+    /// Acquires memory for a part of a body; `None` if it is empty. Waits for at most [`WAIT_MAX`]. Error: `SlowDown`.
     pub(crate) async fn acquire_part(&self, bytes: u64) -> S3Result<Option<Permit>> {
         acquire(&self.admission.long, &self.client, bytes).await
     }
@@ -118,6 +123,7 @@ impl AdmittedClient {
     }
 }
 
+/// Takes bytes from a pool; `None` for no bytes. Fails with `SlowDown` if there are none in time.
 async fn acquire(pool: &Pool, client: &Client, bytes: u64) -> S3Result<Option<Permit>> {
     match bytes {
         0 => Ok(None),

@@ -37,6 +37,7 @@ pub(crate) struct Client {
 #[derive(Debug, Clone)]
 pub(crate) struct Pool(Arc<PoolInner>);
 
+/// The state of a pool, and the notification of its waiters.
 #[derive(Debug)]
 struct PoolInner {
     state: Mutex<State>,
@@ -44,6 +45,7 @@ struct PoolInner {
     freed: Notify,
 }
 
+/// The amounts of a pool: in total, free, and held by each account and client.
 #[derive(Debug)]
 struct State {
     total: u64,
@@ -56,6 +58,7 @@ struct State {
 #[derive(Debug)]
 pub(crate) struct Permit {
     pool: Pool,
+    /// The client to whom the amount is charged.
     client: Client,
     amount: u64,
 }
@@ -84,14 +87,15 @@ impl Pool {
         (state.total, state.free) = (total, total);
     }
 
-    /// Takes an amount now, or returns `None`. An amount greater than half of the pool is reduced to that half.
+    /// Takes an amount now; returns `None` if it is not free or exceeds what the client may hold. An amount greater
+    /// than half of the pool is reduced to that half.
     pub(crate) fn try_take(&self, client: &Client, amount: u64) -> Option<Permit> {
         let mut state = self.lock();
         let amount = state.clamp_amount(amount);
         state.take(client, amount).then(|| Permit { pool: self.clone(), client: client.clone(), amount })
     }
 
-    /// Like [`Pool::try_take`], but waits for at most `patience`.
+    /// Does what [`Pool::try_take`] does, but waits until that succeeds; `None` after `patience`.
     pub(crate) async fn take(&self, client: &Client, amount: u64, patience: Duration) -> Option<Permit> {
         let taken = async {
             loop {
@@ -113,6 +117,7 @@ impl State {
         if amount > self.total / 2 { amount.min((self.total / 2).max(1)) } else { amount }
     }
 
+    /// Takes an amount for a client, if that is free and within the fair share. Returns whether it did.
     fn take(&mut self, client: &Client, amount: u64) -> bool {
         let held_by_holder = self.by_holder.get(&client.holder).copied().unwrap_or(0);
         let held_by_client = self.by_client.get(client).copied().unwrap_or(0);

@@ -21,8 +21,10 @@ const READ_WITHIN: Duration = Duration::from_secs(20);
 #[derive(Debug, Default)]
 pub(super) struct PreAuthBodies(Mutex<State>);
 
+/// The bodies that are being read before their sender is known.
 #[derive(Debug, Default)]
 struct State {
+    /// The number of the next body.
     next: u64,
     /// The bodies in order of arrival, with the sender's address and the signal that cuts the body off.
     bodies: BTreeMap<u64, (Option<IpAddr>, Arc<Notify>)>,
@@ -32,6 +34,7 @@ struct State {
 struct Entry<'a> {
     bodies: &'a PreAuthBodies,
     number: u64,
+    /// Notified when the body gives way to another one.
     evicted: Arc<Notify>,
 }
 
@@ -61,6 +64,7 @@ impl PreAuthBodies {
         }
     }
 
+    /// Adds a body. Cuts off another one if there are too many.
     fn register(&self, peer: Option<IpAddr>) -> Entry<'_> {
         let mut state = self.lock();
         if state.bodies.len() >= BODIES_MAX {
@@ -74,6 +78,7 @@ impl PreAuthBodies {
 }
 
 impl State {
+    /// Cuts off the oldest body of the address that has most of them.
     fn evict_one(&mut self) {
         let mut counts: HashMap<Option<IpAddr>, usize> = HashMap::new();
         self.bodies.values().for_each(|(peer, _)| *counts.entry(*peer).or_default() += 1);

@@ -1,4 +1,5 @@
-//! Lifecycle rules: deletion of objects that are old enough (S3 User Guide, "Managing the lifecycle of objects").
+//! Lifecycle rules: deletion of objects, noncurrent versions, delete markers and incomplete uploads that are old enough
+//! (S3 User Guide, "Managing the lifecycle of objects").
 //!
 //! Owns the validation of rules, their due times, the header `x-amz-expiration`, and the worker that applies the rules.
 //! Rules with transitions to other storage classes are refused.
@@ -26,7 +27,7 @@ use rule::Rule;
 /// Characters that a rule id keeps unencoded in a header.
 const UNENCODED: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
-/// Sets a bucket's rules. Rules without an id get one.
+/// Validates and stores a bucket's rules. Rules without an id get one.
 pub(crate) async fn put(bucket: &Bucket, mut rules: Vec<LifecycleRule>, entropy: &Entropy) -> S3Result<()> {
     validation::check(&rules)?;
     for rule in &mut rules {
@@ -53,7 +54,8 @@ pub(crate) struct ExpirationInput<'a> {
     pub(crate) modified: Option<Timestamp>,
 }
 
-/// Returns the header `x-amz-expiration` of a key's current object.
+/// Returns the header `x-amz-expiration` of a key's current object; `None` if no rule expires the object, or if the
+/// rules cannot be read.
 pub(crate) async fn expiration_header(bucket: &Bucket, meta: &ObjectMeta) -> Option<String> {
     let input = ExpirationInput {
         key: meta.object.key.as_bytes(),
@@ -71,10 +73,10 @@ pub(crate) async fn expiration_header(bucket: &Bucket, meta: &ObjectMeta) -> Opt
 /// Returns the header for an object that was just stored with the given tags.
 pub(crate) async fn expiration_header_of_new(
     bucket: &Bucket,
-    new: ExpirationInput<'_>,
+    object: ExpirationInput<'_>,
     tags: &Tags,
 ) -> Option<String> {
-    format_expiration(&enabled_rules(bucket).await.ok()?, &new, Some(tags))
+    format_expiration(&enabled_rules(bucket).await.ok()?, &object, Some(tags))
 }
 
 /// Returns the header for an object that was just created by a copy or a completed upload.

@@ -20,12 +20,12 @@ pub(super) struct Rule {
     pub(super) aborts_after_days: Option<i64>,
 }
 
-/// When an object expires.
+/// The time at which an object expires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Expiry {
-    /// This many days after it was stored, rounded up to the next midnight.
+    /// This many days after the object was stored, rounded up to the next midnight (UTC).
     Days(i64),
-    /// At this time, no matter when it was stored.
+    /// At this time, no matter when the object was stored.
     Date(Timestamp),
 }
 
@@ -44,7 +44,7 @@ impl Expiry {
 pub(super) struct Noncurrent {
     /// Days for which a version is kept after it became noncurrent.
     pub(super) days: i64,
-    /// The number of newest noncurrent versions that are kept longer.
+    /// The number of newest noncurrent versions that are kept however old they are.
     pub(super) newer: usize,
 }
 
@@ -54,7 +54,7 @@ pub(super) fn midnight_after(since: Timestamp, days: i64) -> Timestamp {
     Timestamp::from_secs(days.saturating_mul(DAY_SECS), 0)
 }
 
-/// The filter of a rule.
+/// The filter of a rule. An object matches if it meets all parts: sizes are in bytes, and the bounds are exclusive.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Filter {
     pub(super) prefix: String,
@@ -85,7 +85,7 @@ impl Filter {
         self.tags.iter().all(|(key, value)| tags.get(key) == Some(value))
     }
 
-    /// Whether the filter depends on keys alone.
+    /// Returns whether the filter depends on keys alone.
     pub(super) fn is_by_key_only(&self) -> bool {
         !self.needs_size() && !self.needs_tags()
     }

@@ -37,7 +37,7 @@ pub struct Expired {
     pub marks: u64,
     /// Aborted uploads.
     pub uploads: u64,
-    /// Items that were due and could not be deleted.
+    /// Items that were due and could not be deleted, and buckets that could not be read.
     pub failures: u64,
 }
 
@@ -62,6 +62,7 @@ pub(super) struct Sweep {
     counts: Counts,
 }
 
+/// The counts of a sweep in progress, in the order of [`Expired`].
 #[derive(Default)]
 struct Counts {
     objects: AtomicU64,
@@ -87,7 +88,7 @@ impl Sweep {
         Self { bucket, rules, now, notifier, counts: Counts::default() }
     }
 
-    /// Sweeps the bucket.
+    /// Sweeps the bucket, until it is done or too many deletions have failed. Fails if the bucket cannot be read.
     pub(super) async fn run(&self) -> S3Result<Expired> {
         for prefix in self.prefixes(|rule| rule.aborts_after_days.is_some()) {
             self.uploads(&prefix).await?;
@@ -137,6 +138,7 @@ impl Sweep {
         all
     }
 
+    /// Deletes the expired objects of a bucket without versioning.
     async fn objects(&self, prefix: &str) -> S3Result<()> {
         let prefix = prefix.to_owned().into();
         let request = ListRequest { prefix, limit: PAGE_ENTRIES, ..ListRequest::default() };
@@ -153,13 +155,14 @@ impl Sweep {
         Ok(())
     }
 
-    /// Whether a rule expires the object, tags aside.
+    /// Returns whether a rule expires the object, tags aside.
     fn may_be_due(&self, object: &ObjectRef, size_bytes: u64) -> bool {
         object
             .last_modified
             .is_some_and(|stored| self.expiring_rules(object, size_bytes, stored).next().is_some())
     }
 
+    /// Returns the rules that expire an object stored at `stored`, tags aside.
     fn expiring_rules(
         &self,
         object: &ObjectRef,
@@ -173,6 +176,7 @@ impl Sweep {
         })
     }
 
+    /// Deletes the expired objects and versions of a bucket with versioning.
     async fn versions(&self, versions: &dyn Versions, prefix: &str) -> S3Result<()> {
         let mut request =
             ListVersions { prefix: prefix.to_owned().into(), limit: PAGE_ENTRIES, ..ListVersions::default() };
@@ -265,6 +269,7 @@ impl Sweep {
         })
     }
 
+    /// Aborts the uploads that are too old.
     async fn uploads(&self, prefix: &str) -> S3Result<()> {
         let Some(uploads) = self.bucket.store.uploads() else { return Ok(()) };
         let listed = uploads.list(prefix.as_bytes()).await.map_err(from_store)?;
@@ -281,6 +286,7 @@ impl Sweep {
         Ok(())
     }
 
+    /// Deletes what is due, several at a time.
     async fn delete_all(&self, due: Vec<Due>) {
         let deletions = due.into_iter().map(|due| self.delete(due));
         futures_util::stream::iter(deletions)
@@ -328,8 +334,8 @@ impl Sweep {
         self.notifier.observe(self.bucket.clone(), cause)
     }
 
-    /// Whether the candidate still exists and is due. The etag alone does not tell, since a newer object with the same
-    /// bytes has the same etag: the rules are evaluated again for the object's current time.
+    /// Returns whether the candidate still exists and is due. The etag alone does not tell, since a newer object with
+    /// the same bytes has the same etag: the rules are evaluated again for the object's current time.
     async fn is_still_due(&self, candidate: &ObjectRef) -> store::Result<bool> {
         let Some(found) = self.bucket.store.find(&candidate.key).await? else { return Ok(false) };
         let Some(stored) = found.object.last_modified else { return Ok(false) };
@@ -358,6 +364,7 @@ impl Sweep {
         Ok(is_due)
     }
 
+    /// Removes a version that is not the newest, if a rule says so. Returns whether it did.
     async fn delete_noncurrent(
         &self,
         version: &Version,
@@ -375,7 +382,7 @@ impl Sweep {
         Ok(is_due && self.remove_version(&version.key, &version.id).await?)
     }
 
-    /// Whether the object has the tags that some of the rules require.
+    /// Returns whether the object has the tags that some of the rules require.
     async fn matches_any_tags(&self, rules: &[&Rule], object: &ObjectRef) -> store::Result<bool> {
         if rules.iter().any(|rule| !rule.filter.needs_tags()) {
             return Ok(true);
@@ -404,6 +411,7 @@ impl Sweep {
 /// The state of a scan over one key's versions, the newest first.
 #[derive(Default)]
 struct KeyScan {
+    /// The key whose versions are scanned; `None` at first.
     key: Option<ObjectKey>,
     /// When the previous, newer version was stored.
     newer_at: Option<Timestamp>,

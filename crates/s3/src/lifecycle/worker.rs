@@ -1,6 +1,7 @@
 //! The worker that applies lifecycle rules.
 //!
-//! A bucket is swept once a day, since items become due at midnight (UTC), and when its rules have changed.
+//! A bucket is swept once a day, since items become due at midnight (UTC), when its rules have changed, and again after
+//! a sweep with failures.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use super::rule::Rule;
 use super::sweep::{Expired, Sweep};
 use crate::context::EndpointContext;
 
-/// How often the worker checks which buckets are due for a sweep.
+/// The interval at which the worker checks which buckets are due for a sweep.
 const CHECK_INTERVAL: Duration = Duration::from_secs(600);
 /// The delay of the first check, so that an endpoint started for a short query does not sweep.
 const FIRST_CHECK_DELAY: Duration = Duration::from_secs(5);
@@ -43,6 +44,7 @@ pub(crate) async fn expire_all(context: &EndpointContext) -> Expired {
     sweep_due_buckets(context, &mut HashMap::new()).await
 }
 
+/// Applies the lifecycle rules of the buckets whose next sweep is due.
 async fn sweep_due_buckets(
     context: &EndpointContext,
     last_sweeps: &mut HashMap<String, LastSweep>,
@@ -69,7 +71,8 @@ async fn sweep_due_buckets(
     expired
 }
 
-/// Sweeps a bucket unless it was swept today by the same rules. Returns the sweep's day and rules, and its results.
+/// Sweeps a bucket unless it was swept today by the same rules. Returns the sweep's day and rules, and its results;
+/// `None` if there was no sweep, as for a bucket without enabled rules.
 async fn sweep(
     context: &EndpointContext,
     name: &str,

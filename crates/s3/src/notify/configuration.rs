@@ -49,6 +49,7 @@ const NEVER_EMITTED: [&str; 11] = [
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct NotificationRule {
     pub(crate) id: Arc<str>,
+    /// The name of a webhook.
     pub(crate) destination: String,
     /// Event names, or prefixes of names that end in `*`.
     events: Vec<String>,
@@ -57,7 +58,7 @@ pub(crate) struct NotificationRule {
 }
 
 impl NotificationRule {
-    /// Whether the rule's filter matches the key.
+    /// Returns whether the rule's filter matches the key.
     pub(crate) fn matches_key(&self, key: &ObjectKey) -> bool {
         let key = key.as_bytes();
         key.starts_with(self.prefix.as_bytes()) && key.ends_with(self.suffix.as_bytes())
@@ -67,7 +68,7 @@ impl NotificationRule {
         self.events.iter().any(|event| matches(event, kind.name()))
     }
 
-    /// Whether an event could match both rules.
+    /// Returns whether an event could match both rules.
     fn overlaps(&self, other: &Self) -> bool {
         let begin = |one: &str, other: &str| one.starts_with(other) || other.starts_with(one);
         let end = |one: &str, other: &str| one.ends_with(other) || other.ends_with(one);
@@ -78,7 +79,7 @@ impl NotificationRule {
     }
 }
 
-/// Whether an event pattern matches a name. A pattern that ends in `*` matches by prefix.
+/// Returns whether an event pattern matches a name. A pattern that ends in `*` matches by prefix.
 fn matches(event: &str, name: &str) -> bool {
     match event.strip_suffix('*') {
         Some(family) => name.starts_with(family),
@@ -86,17 +87,18 @@ fn matches(event: &str, name: &str) -> bool {
     }
 }
 
+/// Returns an event name without its wildcard.
 fn stem(event: &str) -> &str {
     event.trim_end_matches('*')
 }
 
-/// Returns the rules of a validated configuration.
+/// Returns the rules of a stored configuration. Entries that are not valid are left out.
 pub(crate) fn parse_rules(configuration: NotificationConfiguration) -> Vec<NotificationRule> {
     let queues = configuration.queue_configurations.unwrap_or_default();
     queues.iter().filter_map(|queue| parse_rule(queue).ok()).collect()
 }
 
-/// Sets a bucket's configuration. Entries without an id get one.
+/// Validates and stores a bucket's configuration. Entries without an id get one.
 pub(crate) async fn put(
     bucket: &Bucket,
     mut configuration: NotificationConfiguration,

@@ -10,6 +10,7 @@ pub(super) struct InFlight(Mutex<HashMap<BucketKey, Calls>>);
 
 type BucketKey = (String, ObjectKey);
 
+/// The calls of one key in progress.
 #[derive(Debug, Default)]
 struct Calls {
     count: usize,
@@ -34,7 +35,7 @@ impl InFlight {
     }
 }
 
-/// A registered call. It ends when its change has a sequence.
+/// A registered call. It ends when the guard is dropped: after the change got its sequence, or when the call failed.
 #[derive(Debug)]
 pub(super) struct CallGuard {
     in_flight: Arc<InFlight>,
@@ -46,7 +47,7 @@ impl CallGuard {
         &self.bucket_key.1
     }
 
-    /// Whether calls of the key have overlapped since it was last idle; this call may not be among them.
+    /// Returns whether calls of the key have overlapped since it was last idle; this call may not be among them.
     pub(super) fn is_concurrent(&self) -> bool {
         self.in_flight.calls().get(&self.bucket_key).is_some_and(|calls| calls.has_overlapped)
     }

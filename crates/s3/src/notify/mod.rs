@@ -71,6 +71,7 @@ impl Mutation {
 pub(crate) struct Cause {
     pub(crate) mutation: Mutation,
     pub(crate) principal: String,
+    /// The address of the client; `None` if it is not known, and for a lifecycle rule.
     pub(crate) source: Option<IpAddr>,
     pub(crate) request_id: String,
 }
@@ -91,6 +92,7 @@ impl Cause {
 #[derive(Debug)]
 struct Change {
     kind: EventKind,
+    /// The properties of the object that the call itself tells.
     known: Described,
     /// Whether the object must be read to complete the event.
     needs_read: bool,
@@ -104,22 +106,26 @@ struct PendingChange {
     cause: Cause,
     kind: EventKind,
     key: ObjectKey,
+    /// The properties of the object that the store call itself told.
     known: Described,
+    /// Whether the object must be read to complete the event.
     needs_read: bool,
     /// Whether another call of the key overlapped.
     is_concurrent: bool,
+    /// When the change was made.
     time: Timestamp,
     /// The change's sequence. The next sequence is reserved for a correction.
     sequence: Sequence,
 }
 
+/// A message to an event worker.
 enum Message {
     Change(Box<PendingChange>),
     /// A request to signal when all earlier messages are processed.
     Flush(oneshot::Sender<()>),
 }
 
-/// The receiver of changes; owns the workers' queues.
+/// The queue of changes: passes each to a worker, which sends its events.
 #[derive(Debug)]
 pub(crate) struct Notifier {
     dispatcher: Arc<Dispatcher>,
@@ -128,6 +134,7 @@ pub(crate) struct Notifier {
     clock: Arc<dyn Clock>,
     /// Makes taking a sequence and enqueueing the change one step, so that queues are in sequence order.
     order: Mutex<Sequencer>,
+    /// The number of events that were dropped.
     lost: AtomicU64,
 }
 
@@ -177,7 +184,8 @@ impl Notifier {
         self.lost.load(Ordering::Relaxed)
     }
 
-    /// Waits until all events are dispatched and delivered, or until `patience` has passed.
+    /// Waits until all events are dispatched and delivered, or until `patience` has passed. Webhooks accept no events
+    /// afterwards.
     pub(crate) async fn shut_down(&self, patience: Duration) {
         let until = Instant::now() + patience;
         let flushed = async {
@@ -189,14 +197,17 @@ impl Notifier {
             }
         };
         if tokio::time::timeout_at(until, flushed).await.is_err() {
-            tracing::warn!("the endpoint stops although some events are not sent to their destinations yet");
+            tracing::warn!(
+                "the endpoint stops before all changes have become events; the events of the remaining changes are lost"
+            );
         }
         let left = until.saturating_duration_since(Instant::now());
         let stopped = self.dispatcher.webhooks.values().map(|webhook| webhook.stop(left));
         futures_util::future::join_all(stopped).await;
     }
 
-    /// Enqueues changes. If a queue is full, the change is dropped, and subscribers get a loss notice.
+    /// Enqueues changes. If a queue is full, the change is dropped, and subscribers get a loss notice. Without webhooks
+    /// and subscribers, does nothing.
     fn enqueue(&self, bucket: &Bucket, cause: &Cause, changes: Vec<Change>) {
         if self.dispatcher.webhooks.is_empty() && !self.dispatcher.channel.has_subscribers() {
             return;
@@ -221,6 +232,7 @@ impl Notifier {
         }
     }
 
+    /// Returns the queue of the worker for the key of a change, so that the events of a key stay in order.
     fn queue_of(&self, pending: &PendingChange) -> &mpsc::Sender<Message> {
         let mut hasher = DefaultHasher::new();
         (&pending.bucket.name, &pending.key).hash(&mut hasher);
@@ -231,7 +243,10 @@ impl Notifier {
         let lost = self.lost.fetch_add(1, Ordering::Relaxed) + 1;
         // Log rarely: losses come by the thousand or not at all.
         if lost.is_power_of_two() {
-            tracing::warn!(lost, "events are lost: the queue of changes whose events are to be sent is full");
+            tracing::warn!(
+                lost,
+                "events are lost: objects change faster than the endpoint can send events, and its queue is full"
+            );
         }
         self.dispatcher.channel.publish(ChannelItem::Lost(1));
     }
@@ -263,7 +278,7 @@ impl Dispatcher {
             return;
         }
         let found = match pending.needs_read || pending.is_concurrent {
-            true => read_current(&pending).await,
+            true => read_object_of(&pending).await,
             false => CurrentState::Unknown,
         };
         if pending.is_concurrent && matches!(found, CurrentState::Unknown) {
@@ -281,6 +296,7 @@ impl Dispatcher {
         }
     }
 
+    /// Returns the rules by which a bucket's events go to webhooks; none without webhooks.
     async fn rules(&self, bucket: &Bucket) -> Vec<configuration::NotificationRule> {
         if self.webhooks.is_empty() {
             return Vec::new();
@@ -298,6 +314,7 @@ impl Dispatcher {
         }
     }
 
+    /// Sends an event to subscribers and to the webhooks whose rules match.
     fn send(
         &self,
         pending: &PendingChange,
@@ -335,7 +352,9 @@ enum CurrentState {
     Unknown,
 }
 
-async fn read_current(pending: &PendingChange) -> CurrentState {
+/// Reads the object that a change is about: the version that the change stored, or the current object if the store has no versions or calls
+/// overlapped.
+async fn read_object_of(pending: &PendingChange) -> CurrentState {
     let read = async {
         let (bucket, key) = (&pending.bucket, &pending.key);
         // After overlapping calls only the current object shows which call was last.

@@ -1,7 +1,7 @@
 //! A store wrapper that records changes and emits their events.
 //!
-//! The wrapper lives as long as a request, and emits the events when it is dropped, so that they show the objects as
-//! the request left them.
+//! The wrapper lives as long as a request or one deletion by a lifecycle rule, and emits the events when it is dropped,
+//! so that they show the objects as the request left them.
 //!
 //! Invariant: a call that has begun runs to its end and has its event, even if the client disconnects.
 
@@ -23,7 +23,7 @@ use super::{Cause, Change, Notifier, describe_attributes, shown_version};
 use crate::bucket::Bucket;
 use crate::operations::Mutation;
 
-/// A bucket's store in a request that changes objects.
+/// A bucket's store that records the changes made through it.
 #[derive(Debug)]
 pub(super) struct ObservedStore {
     changes: Arc<RecordedChanges>,
@@ -35,6 +35,7 @@ struct RecordedChanges {
     bucket: Bucket,
     cause: Cause,
     notifier: Arc<Notifier>,
+    /// Changes whose events are queued when this is dropped.
     made: Mutex<Vec<Change>>,
 }
 
@@ -62,6 +63,7 @@ impl RecordedChanges {
         self.notifier.in_flight.begin(&self.bucket.name, key)
     }
 
+    /// Adds a change. Its event is queued when this is dropped.
     fn record(&self, change: Change) {
         self.made.lock().unwrap_or_else(PoisonError::into_inner).push(change);
     }
@@ -77,6 +79,7 @@ impl RecordedChanges {
         self.record(Change { kind: self.cause.mutation.created_kind(), known, needs_read, guard });
     }
 
+    /// Adds the change of a deletion.
     fn record_removed(&self, guard: CallGuard, leaves_marker: bool, deleted: &Deleted) {
         let known = Described { version: shown_version(deleted.version.clone()), ..Described::default() };
         let kind = self.cause.mutation.removed_kind(leaves_marker);
@@ -115,6 +118,7 @@ impl ObservedStore {
     }
 }
 
+/// Runs work that continues if its caller is dropped, so that a change that was made has its event.
 async fn run_to_completion<T: Send + 'static>(
     work: impl Future<Output = Result<T>> + Send + 'static,
 ) -> Result<T> {
@@ -264,6 +268,7 @@ struct ObservedWriter {
     inner: Box<dyn ObjectWriter>,
     changes: Arc<RecordedChanges>,
     key: ObjectKey,
+    /// Bytes written so far.
     size_bytes: u64,
 }
 
@@ -293,7 +298,9 @@ struct ObservedUpload {
     upload: Arc<dyn Multipart>,
     changes: Arc<RecordedChanges>,
     key: ObjectKey,
+    /// The properties of the object that the call that began the upload told.
     known: Described,
+    /// Bytes of the parts so far.
     size_bytes: AtomicU64,
 }
 

@@ -38,22 +38,23 @@ pub(crate) struct Operation {
     pub(crate) method: &'static str,
     pub(crate) kind: ResourceKind,
     /// The sub-resource in the query; empty if there is none.
-    pub(crate) word: &'static str,
+    pub(crate) sub_resource: &'static str,
     variant: Variant,
     pub(crate) handler: Handler,
     pub(crate) body: BodyKind,
-    /// The IAM action that the request needs.
+    /// The IAM action that the request needs; `None` if it needs no permission.
     permission: Option<Permission>,
-    /// Actions that it needs as well.
+    /// IAM actions that the request needs as well.
     further_permissions: &'static [Permission],
     /// The parameters that a write takes besides its sub-resource. Reads take all, since a read that ignores a
     /// parameter changes nothing.
     parameters: &'static [&'static str],
     pub(crate) mutation: Option<Mutation>,
-    pub(crate) reply: Reply,
+    pub(crate) response_fix: ResponseFix,
 }
 
-/// A further difference between operations with the same method, resource and sub-resource. The first row wins.
+/// A further difference between operations with the same method, resource and sub-resource. The first row that fits is
+/// the operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Variant {
     Any,
@@ -72,7 +73,7 @@ pub(crate) enum Handler {
     Route,
     /// The response to a CORS preflight request. It needs no signature.
     Preflight,
-    /// None: S3 has the operation, and this endpoint does not implement it.
+    /// No code: S3 has the operation, and this endpoint does not implement it.
     Missing,
 }
 
@@ -129,13 +130,13 @@ pub(crate) enum Mutation {
 
 /// The correction that a successful response of `s3s` needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Reply {
+pub(crate) enum ResponseFix {
     AsIs,
     /// The status is 204.
     NoContent,
     /// The document has checksums that `s3s` does not know.
     Checksums,
-    /// GetObjectAttributes: like [`Reply::Checksums`], and unlike everywhere else its etag has no quotes.
+    /// GetObjectAttributes: like [`ResponseFix::Checksums`], and unlike everywhere else its etag has no quotes.
     Attributes,
 }
 
@@ -151,10 +152,10 @@ impl Operation {
         if *method == Method::OPTIONS {
             return Ok(&PREFLIGHT);
         }
-        let word = sub_resource(query)?;
-        let mut rows = OPERATIONS
-            .iter()
-            .filter(|row| row.method == method.as_str() && row.kind == kind && row.word == word);
+        let sub_resource = sub_resource(query)?;
+        let mut rows = OPERATIONS.iter().filter(|row| {
+            row.method == method.as_str() && row.kind == kind && row.sub_resource == sub_resource
+        });
         let row = rows.find(|row| row.variant.fits(query, headers));
         let row = row.ok_or_else(|| s3_error!(MethodNotAllowed))?;
         if row.handler == Handler::Missing {
@@ -165,9 +166,9 @@ impl Operation {
     }
 
     fn not_implemented(&self) -> S3Error {
-        match self.word {
+        match self.sub_resource {
             "" => not_implemented(self.name),
-            word => not_implemented(&format!("{} of {word}", self.method)),
+            sub_resource => not_implemented(&format!("{} of {sub_resource}", self.method)),
         }
     }
 
@@ -184,30 +185,31 @@ impl Operation {
         self.permission.into_iter().chain(self.further_permissions.iter().copied())
     }
 
-    /// Whether the response says how the object is encrypted: if the operation stores an object or reads its bytes.
+    /// Returns whether the response says how the object is encrypted: if the operation stores an object or reads its
+    /// bytes.
     pub(crate) fn shows_encryption(&self) -> bool {
         let stores_or_reads =
             matches!(self.permission, Some((_, Subject::NewObject) | ("s3:GetObject", Subject::Target)));
         stores_or_reads && self.kind == ResourceKind::Object
     }
 
-    /// Whether the request's body is read whole after authorization.
+    /// Returns whether the request's body is read whole after authorization.
     pub(crate) fn has_document(&self) -> bool {
         matches!(self.body, BodyKind::Document { .. })
     }
 
-    /// Whether the operation copies an object or a part of one.
+    /// Returns whether the operation copies an object or a part of one.
     pub(crate) fn is_copy(&self) -> bool {
         self.variant == Variant::Copy
     }
 
-    /// Whether the request must say how long its body is.
+    /// Returns whether the request must say how long its body is.
     pub(crate) fn needs_length(&self) -> bool {
         let has_body = self.has_document() || self.body == BodyKind::Stream;
         self.method == table::PUT && self.kind == ResourceKind::Object && has_body
     }
 
-    /// Whether the request's bucket must exist before anything else is looked at.
+    /// Returns whether the request's bucket must exist before anything else is looked at.
     pub(crate) fn needs_bucket_first(&self) -> bool {
         self.is_copy() || (self.has_document() && !self.is_create_bucket())
     }
@@ -216,7 +218,7 @@ impl Operation {
         self.name == "CreateBucket"
     }
 
-    /// Whether the operation may change the bytes of objects.
+    /// Returns whether the operation may change the bytes of objects.
     #[cfg(feature = "fuzz")]
     pub(crate) fn writes_bytes(&self) -> bool {
         let is_tagging = matches!(self.mutation, Some(Mutation::PutTags | Mutation::DeleteTags));
@@ -238,7 +240,7 @@ impl Operation {
         // The signature of a form is among its fields.
         let takes_common = self.body != BodyKind::BrowserForm;
         let takes = |name: &str| {
-            name == self.word
+            name == self.sub_resource
                 || self.parameters.contains(&name)
                 || (takes_common && (is_amz(name) || COMMON_PARAMETERS.contains(&name)))
         };
@@ -250,6 +252,7 @@ impl Operation {
 }
 
 impl Variant {
+    /// Returns whether a request is of this variant.
     fn fits(self, query: &Query, headers: &HeaderMap) -> bool {
         match self {
             Self::Any => true,
@@ -328,7 +331,7 @@ fn is_amz(name: &str) -> bool {
 }
 
 fn is_sub_resource(name: &str) -> bool {
-    OPERATIONS.iter().any(|row| row.word == name && !row.word.is_empty())
+    OPERATIONS.iter().any(|row| row.sub_resource == name && !row.sub_resource.is_empty())
 }
 
 /// Returns a parameter that occurs twice. Names that begin with `x-amz-` are compared without regard to case.

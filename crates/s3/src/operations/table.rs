@@ -2,7 +2,9 @@
 
 use super::ResourceKind::{Bucket, Object, Service};
 use super::Subject::{CopiedTags, CopySource, EachKey, NewObject, RenameSource, Target, Upload};
-use super::{BodyKind, Handler, Mutation, Operation, Permission, Reply, ResourceKind, Subject, Variant};
+use super::{
+    BodyKind, Handler, Mutation, Operation, Permission, ResourceKind, ResponseFix, Subject, Variant,
+};
 
 pub(super) const GET: &str = "GET";
 pub(super) const HEAD: &str = "HEAD";
@@ -69,7 +71,9 @@ pub(crate) static OPERATIONS: &[Operation] = &[
     op(DELETE, Bucket, "policy", "DeleteBucketPolicy", "s3:DeleteBucketPolicy"),
     op(GET, Bucket, "policyStatus", "GetBucketPolicyStatus", "s3:GetBucketPolicyStatus"),
     op(GET, Bucket, "tagging", "GetBucketTagging", "s3:GetBucketTagging"),
-    op(PUT, Bucket, "tagging", "PutBucketTagging", "s3:PutBucketTagging").document().reply(Reply::NoContent),
+    op(PUT, Bucket, "tagging", "PutBucketTagging", "s3:PutBucketTagging")
+        .document()
+        .response_fix(ResponseFix::NoContent),
     op(DELETE, Bucket, "tagging", "DeleteBucketTagging", "s3:PutBucketTagging"),
     op(GET, Bucket, "uploads", "ListMultipartUploads", "s3:ListBucketMultipartUploads"),
     op(GET, Bucket, "versioning", "GetBucketVersioning", "s3:GetBucketVersioning"),
@@ -87,7 +91,7 @@ pub(crate) static OPERATIONS: &[Operation] = &[
         .and(&[("s3:GetObject", CopySource), ("s3:GetObjectTagging", CopiedTags)])
         .when(Variant::Copy)
         .mutates(Mutation::Copy)
-        .reply(Reply::Checksums),
+        .response_fix(ResponseFix::Checksums),
     op(PUT, Object, "", "PutObject", "s3:PutObject")
         .on(NewObject)
         .body(BodyKind::Stream)
@@ -95,7 +99,8 @@ pub(crate) static OPERATIONS: &[Operation] = &[
     op(DELETE, Object, "", "DeleteObject", "s3:DeleteObject").mutates(Mutation::Delete).takes(&["versionId"]),
     op(GET, Object, "acl", "GetObjectAcl", "s3:GetObjectAcl"),
     op(PUT, Object, "acl", "PutObjectAcl", "s3:PutObjectAcl").document().takes(&["versionId"]),
-    op(GET, Object, "attributes", "GetObjectAttributes", "s3:GetObjectAttributes").reply(Reply::Attributes),
+    op(GET, Object, "attributes", "GetObjectAttributes", "s3:GetObjectAttributes")
+        .response_fix(ResponseFix::Attributes),
     op(GET, Object, "legal-hold", "GetObjectLegalHold", "s3:GetObjectLegalHold"),
     op(PUT, Object, "legal-hold", "PutObjectLegalHold", "s3:PutObjectLegalHold")
         .document()
@@ -123,7 +128,7 @@ pub(crate) static OPERATIONS: &[Operation] = &[
         .and(&[("s3:GetObject", CopySource)])
         .when(Variant::Copy)
         .takes(&["partNumber"])
-        .reply(Reply::Checksums),
+        .response_fix(ResponseFix::Checksums),
     op(PUT, Object, "uploadId", "UploadPart", "s3:PutObject")
         .on(NewObject)
         .body(BodyKind::Stream)
@@ -132,10 +137,10 @@ pub(crate) static OPERATIONS: &[Operation] = &[
         .on(NewObject)
         .document()
         .mutates(Mutation::Complete)
-        .reply(Reply::Checksums),
+        .response_fix(ResponseFix::Checksums),
     op(GET, Object, "uploadId", "ListParts", "s3:ListMultipartUploadParts")
         .on(Upload)
-        .reply(Reply::Checksums),
+        .response_fix(ResponseFix::Checksums),
     op(DELETE, Object, "uploadId", "AbortMultipartUpload", "s3:AbortMultipartUpload").on(Upload),
     // Operations of S3 that this endpoint does not implement.
     missing(GET, Bucket, "abac", "GetBucketAbac"),
@@ -186,20 +191,25 @@ pub(crate) static OPERATIONS: &[Operation] = &[
 const fn op(
     method: &'static str,
     kind: ResourceKind,
-    word: &'static str,
+    sub_resource: &'static str,
     name: &'static str,
     action: &'static str,
 ) -> Operation {
-    Operation { permission: Some((action, Target)), ..open(method, kind, word, name) }
+    Operation { permission: Some((action, Target)), ..open(method, kind, sub_resource, name) }
 }
 
-/// Like [`op`], for an operation that needs no permission.
-const fn open(method: &'static str, kind: ResourceKind, word: &'static str, name: &'static str) -> Operation {
+/// Returns a row as [`op`] does, for an operation that needs no permission.
+const fn open(
+    method: &'static str,
+    kind: ResourceKind,
+    sub_resource: &'static str,
+    name: &'static str,
+) -> Operation {
     Operation {
         name,
         method,
         kind,
-        word,
+        sub_resource,
         variant: Variant::Any,
         handler: Handler::Service(name),
         body: BodyKind::None,
@@ -207,24 +217,27 @@ const fn open(method: &'static str, kind: ResourceKind, word: &'static str, name
         further_permissions: &[],
         parameters: &[],
         mutation: None,
-        reply: Reply::AsIs,
+        response_fix: ResponseFix::AsIs,
     }
 }
 
+/// Returns a row for an operation of S3 that this endpoint does not implement.
 const fn missing(
     method: &'static str,
     kind: ResourceKind,
-    word: &'static str,
+    sub_resource: &'static str,
     name: &'static str,
 ) -> Operation {
-    Operation { handler: Handler::Missing, ..open(method, kind, word, name) }
+    Operation { handler: Handler::Missing, ..open(method, kind, sub_resource, name) }
 }
 
 impl Operation {
+    /// Limits the row to a variant of the request.
     const fn when(self, variant: Variant) -> Self {
         Self { variant, ..self }
     }
 
+    /// Sets the subject of the row's first permission.
     const fn on(self, subject: Subject) -> Self {
         let permission = match self.permission {
             Some((action, _)) => Some((action, subject)),
@@ -233,14 +246,17 @@ impl Operation {
         Self { permission, ..self }
     }
 
+    /// Sets further permissions that the operation needs.
     const fn and(self, further_permissions: &'static [Permission]) -> Self {
         Self { further_permissions, ..self }
     }
 
+    /// Sets the method of `Service` that serves the operation, if it has another name.
     const fn served_as(self, name: &'static str) -> Self {
         Self { handler: Handler::Service(name), ..self }
     }
 
+    /// Has a route of this endpoint serve the operation, since `s3s` does not know it.
     const fn route(self) -> Self {
         Self { handler: Handler::Route, ..self }
     }
@@ -249,19 +265,22 @@ impl Operation {
         Self { body, ..self }
     }
 
+    /// Notes that the request body is a document, which is read whole.
     const fn document(self) -> Self {
         self.body(BodyKind::Document { bytes_max: DOCUMENT_BYTES_MAX })
     }
 
+    /// Sets the query parameters that the operation understands.
     const fn takes(self, parameters: &'static [&'static str]) -> Self {
         Self { parameters, ..self }
     }
 
+    /// Sets the mutation that the operation makes, for events.
     const fn mutates(self, mutation: Mutation) -> Self {
         Self { mutation: Some(mutation), ..self }
     }
 
-    const fn reply(self, reply: Reply) -> Self {
-        Self { reply, ..self }
+    const fn response_fix(self, response_fix: ResponseFix) -> Self {
+        Self { response_fix, ..self }
     }
 }

@@ -27,6 +27,7 @@ struct Grant {
     permission: String,
 }
 
+/// The users to whom a grant gives a permission.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 enum Grantee {
     Everybody,
@@ -54,7 +55,7 @@ impl Grantee {
     }
 }
 
-/// Whether the bucket's ACL allows the user an action on the bucket.
+/// Returns whether the bucket's ACL allows the user an action on the bucket.
 pub(crate) async fn allows(bucket: &Bucket, user: Option<&str>, action: &str) -> S3Result<bool> {
     let permission = match action {
         "s3:ListBucket" | "s3:ListBucketVersions" | "s3:ListBucketMultipartUploads" => "READ",
@@ -70,11 +71,12 @@ pub(crate) async fn allows(bucket: &Bucket, user: Option<&str>, action: &str) ->
     Ok(grants.iter().any(allows) && !is_acl_disabled(bucket).await?)
 }
 
+/// Returns the grants that a bucket stores.
 async fn grants(bucket: &Bucket) -> S3Result<Vec<Grant>> {
     Ok(bucket.setting(SETTING).await?.unwrap_or_default())
 }
 
-/// Whether ACLs are disabled for the bucket, which is the default.
+/// Returns whether ACLs are disabled for the bucket, which is the default.
 async fn is_acl_disabled(bucket: &Bucket) -> S3Result<bool> {
     let ownership: Option<String> = bucket.setting(OWNERSHIP).await?;
     Ok(ownership.is_none_or(|ownership| ownership == ENFORCED))
@@ -115,9 +117,11 @@ fn owner_grant(owner: &dto::Owner) -> dto::Grant {
 /// An ACL in a request: a canned ACL, grant headers, or a document.
 #[derive(Debug, Default)]
 pub(crate) struct AclRequest {
+    /// The name of a canned ACL.
     pub(crate) canned: Option<String>,
     /// Grantees by permission.
     pub(crate) headers: Vec<(&'static str, String)>,
+    /// The ACL of the document.
     pub(crate) policy: Option<AccessControlPolicy>,
 }
 
@@ -147,7 +151,7 @@ impl AclRequest {
         self.canned.is_none() && self.headers.is_empty() && self.policy.is_none()
     }
 
-    /// Returns the grants other than the owner's own.
+    /// Returns the requested grants, without the owner's own.
     fn grants(self, users: &Users, owner: &str) -> S3Result<Vec<Grant>> {
         let mut grants = match (self.canned, self.headers.is_empty(), self.policy) {
             (None, true, None) => {
@@ -174,6 +178,7 @@ impl AclRequest {
     }
 }
 
+/// Returns the grants of a canned ACL.
 fn canned_grants(name: &str) -> S3Result<Vec<Grant>> {
     let grant = |grantee: &Grantee, permission: &str| Grant {
         grantee: grantee.clone(),
@@ -208,6 +213,7 @@ fn header_grants(headers: Vec<(&'static str, String)>, users: &Users) -> S3Resul
     Ok(grants)
 }
 
+/// Returns the grants of an ACL document. Fails if it names another owner.
 fn document_grants(policy: AccessControlPolicy, users: &Users, owner: &str) -> S3Result<Vec<Grant>> {
     let named = policy.owner.and_then(|owner| owner.id).filter(|id| !id.is_empty()).ok_or_else(malformed)?;
     if named != owner {
@@ -279,7 +285,7 @@ pub(crate) async fn put_initial(
     bucket.set(SETTING, Some(&grants)).await
 }
 
-/// Refuses the ACL headers of a new object, unless they only say what holds anyway.
+/// Refuses the ACL headers of a new object, unless they ask for the ACL that every object has anyway.
 pub(crate) async fn check_object(bucket: &Bucket, headers: &http::HeaderMap) -> S3Result<()> {
     let canned = headers.get("x-amz-acl").map(http::HeaderValue::as_bytes);
     let is_granted = headers.keys().any(|name| name.as_str().starts_with("x-amz-grant-"));
@@ -293,7 +299,8 @@ pub(crate) async fn check_object(bucket: &Bucket, headers: &http::HeaderMap) -> 
     }
 }
 
-/// Like [`check_object`], for an existing object. Programs that copy objects send back the ACL that they read.
+/// Refuses an ACL for an existing object, unless it is the one that every object has, or a canned ACL that
+/// [`check_object`] accepts. Programs that copy objects send back the ACL that they read.
 pub(crate) async fn put_object(
     bucket: &Bucket,
     owner: &dto::Owner,

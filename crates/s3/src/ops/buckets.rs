@@ -50,6 +50,7 @@ pub(crate) async fn list(
     Ok(ListBucketsOutput { buckets: Some(page), continuation_token, owner, prefix: input.prefix })
 }
 
+/// Returns whether a user sees a bucket in the list of buckets.
 async fn is_visible(context: &EndpointContext, user: Option<&str>, bucket: &str) -> S3Result<bool> {
     let found = user.and_then(|user| context.users.get(user));
     if found.is_some_and(|user| sees_all_buckets(user.role)) {
@@ -69,7 +70,7 @@ async fn to_dto(context: &EndpointContext, name: String) -> S3Result<Bucket> {
     })
 }
 
-/// Creates a bucket, which then belongs to its creator.
+/// Creates a bucket, which then belongs to its creator, unless the list of users assigns it to another user.
 pub(crate) async fn create(
     context: &EndpointContext,
     input: &CreateBucketInput,
@@ -112,6 +113,7 @@ pub(crate) async fn delete(context: &EndpointContext, bucket: &crate::bucket::Bu
     })
 }
 
+/// Checks the ownership setting and the region of a new bucket.
 fn check(input: &CreateBucketInput, own_region: &str) -> S3Result<()> {
     if let Some(wanted) = &input.object_ownership
         && !settings::OWNERSHIPS.contains(&wanted.as_str())

@@ -28,8 +28,8 @@ pub(crate) struct Source {
     pub(crate) meta: ObjectMeta,
 }
 
-/// Looks the source up. `NoSuchKey` or `NoSuchVersion` if there is none, `PreconditionFailed` if it does not satisfy
-/// the conditions.
+/// Returns the source of a copy. `NoSuchKey` or `NoSuchVersion` if there is none, `PreconditionFailed` if it does not
+/// satisfy the conditions.
 pub(crate) async fn find_source(
     bucket: Bucket,
     key: &ObjectKey,
@@ -58,7 +58,7 @@ pub(crate) async fn copy(
     from: Bucket,
     to: Bucket,
     input: CopyObjectInput,
-    request: &http::HeaderMap,
+    request_headers: &http::HeaderMap,
     now: store::Timestamp,
     admitted: Option<AdmittedClient>,
 ) -> S3Result<CopyObjectOutput> {
@@ -91,8 +91,8 @@ pub(crate) async fn copy(
             "The specified copy source is larger than the maximum allowable size for a copy source: 5368709120"
         ));
     }
-    let precondition = conditions::header_precondition(request)?;
-    let given = given_attributes!(input, request)?;
+    let precondition = conditions::header_precondition(request_headers)?;
+    let given = given_attributes!(input, request_headers)?;
     let mut attributes = if replaces { given } else { source.meta.attributes.clone() };
     // Website redirects and locks are not copied.
     let redirect = input.website_redirect_location.clone();
@@ -147,6 +147,7 @@ pub(crate) async fn copy(
     })
 }
 
+/// Returns whether a directive of a copy is `REPLACE`; without one it is `COPY`.
 fn is_replace(given: Option<&str>, name: &str, unknown: &str) -> S3Result<bool> {
     match given {
         None | Some("COPY") => Ok(false),
@@ -182,7 +183,7 @@ async fn copy_across_stores(
     Ok(body::put(reader, target).await?.object)
 }
 
-/// Reads an object, or a range of it, to compute a checksum.
+/// Returns the checksum of an object, or of a range of it, computed from the bytes.
 pub(crate) async fn compute_checksum(
     bucket: &Bucket,
     meta: &ObjectMeta,

@@ -102,6 +102,7 @@ impl DeleteConditions<'_> {
         self.etag.is_none() && self.size.is_none() && self.modified.is_none()
     }
 
+    /// Returns whether an object satisfies the conditions.
     fn matches(&self, found: &ObjectMeta) -> bool {
         let seconds = found.object.last_modified.map(store::Timestamp::secs);
         self.size.is_none_or(|size| u64::try_from(size) == Ok(found.size_bytes))
@@ -110,6 +111,7 @@ impl DeleteConditions<'_> {
     }
 }
 
+/// Deletes an object, or the version that is named, if the conditions hold.
 async fn delete_one(
     bucket: &Bucket,
     name: &str,

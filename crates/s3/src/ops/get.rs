@@ -48,6 +48,7 @@ impl RequestedRange {
         }
     }
 
+    /// Returns the number of the object's parts, if the request asks for one of them.
     fn parts_count(&self) -> Option<i32> {
         match self {
             Self::Part(part) => i32::try_from(part.count).ok(),
@@ -269,8 +270,9 @@ fn object_parts(
     })
 }
 
-/// Returns the checksum of the object, or of the requested part, if the client asks for it. `None` for a range, and
-/// for a long part whose checksum is not kept. Clients compare it with the bytes that they read.
+/// Returns the checksum of the object, or of the requested part, if the client asks for it. `None` if the object has no
+/// checksum, for a range, and for a long part whose checksum is not kept. Clients compare the checksum with the bytes
+/// that they read.
 async fn requested_checksum(
     bucket: &Bucket,
     meta: &ObjectMeta,
@@ -294,7 +296,7 @@ async fn requested_checksum(
     Ok(of_part.map(|of_part| Checksum { is_composite: whole.is_composite, ..of_part }))
 }
 
-/// Returns the checksums of an object's parts, if they are kept with it.
+/// Returns the checksums of an object's parts, if those of so many parts are kept with it.
 fn part_checksums(meta: &ObjectMeta, parts: usize) -> Option<Vec<Checksum>> {
     part_metadata::checksums_from_text(meta.attributes.user.get(PART_CHECKSUMS)?, parts)
 }
@@ -360,6 +362,7 @@ fn range_not_satisfiable(meta: &ObjectMeta, asked: Option<&dto::Range>) -> S3Err
     error
 }
 
+/// Returns the length of the requested range.
 fn length(meta: &ObjectMeta, requested: &RequestedRange) -> i64 {
     let len = requested.range().map_or(meta.size_bytes, |range| range.end - range.start);
     i64::try_from(len).unwrap_or(i64::MAX)

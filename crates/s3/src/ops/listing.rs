@@ -28,6 +28,7 @@ impl Encoding {
         }
     }
 
+    /// Returns a key or prefix as a listing with this encoding shows it.
     pub(crate) fn text(self, bytes: &[u8]) -> String {
         match self.0 {
             true => percent_encode(bytes, UNENCODED).to_string(),
@@ -66,6 +67,7 @@ pub(crate) fn non_empty<T>(list: Vec<T>) -> Option<Vec<T>> {
     (!list.is_empty()).then_some(list)
 }
 
+/// Lists objects as ListObjects (version 1) does.
 pub(crate) async fn v1(
     bucket: &Bucket,
     owner: &dto::Owner,
@@ -167,6 +169,7 @@ fn from_token(bucket: &str, token: &str) -> S3Result<Bytes> {
     }
 }
 
+/// Returns the checksum of a continuation token, which ties it to its bucket.
 fn token_checksum(bucket: &str, last: &[u8]) -> [u8; TOKEN_CHECKSUM_BYTES] {
     let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
     digest.update(bucket.as_bytes());

@@ -20,7 +20,9 @@ const DAY_NANOS: i64 = 86_400 * 1_000_000_000;
 /// The lock that a write asks for.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct LockRequest {
+    /// The mode of the retention, as the request spells it.
     pub(crate) mode: Option<String>,
+    /// The end of the retention.
     pub(crate) until: Option<Timestamp>,
     pub(crate) legal_hold: Option<String>,
 }
@@ -64,7 +66,7 @@ impl LockRequest {
     }
 }
 
-/// Converts a time that must lie in the future.
+/// Converts a time that must lie in the future. Error: `InvalidArgument`.
 fn check_future(until: &Timestamp, now: store::Timestamp) -> S3Result<store::Timestamp> {
     let time = headers::store_timestamp(until);
     if time > now {
@@ -75,7 +77,8 @@ fn check_future(until: &Timestamp, now: store::Timestamp) -> S3Result<store::Tim
     Err(invalid_argument("The retain until date must be in the future!", name, &shown))
 }
 
-/// Adds the lock of a new object to its attributes: the requested one, or the bucket's default.
+/// Adds the lock of a new object to its attributes: the requested one, or the bucket's default retention. Fails with
+/// `InvalidRequest` if a lock is requested in a bucket without Object Lock.
 pub(crate) async fn apply_lock(
     bucket: &Bucket,
     attributes: &mut Attributes,
@@ -105,7 +108,7 @@ async fn configuration(bucket: &Bucket) -> S3Result<Option<ObjectLockConfigurati
     bucket.setting(SETTING).await
 }
 
-/// Whether objects of the bucket can be locked.
+/// Returns whether objects of the bucket can be locked.
 pub(crate) async fn is_enabled(bucket: &Bucket) -> S3Result<bool> {
     Ok(configuration(bucket).await?.is_some())
 }

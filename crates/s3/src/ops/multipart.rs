@@ -1,4 +1,4 @@
-//! Multipart uploads.
+//! Multipart uploads: the operations that begin, fill, complete, abort and list them.
 
 use s3s::dto::{self, CompletedPart};
 use s3s::{S3Error, S3Result, s3_error};
@@ -33,14 +33,14 @@ const PART_NUMBERS: std::ops::RangeInclusive<i32> = 1..=10_000;
 pub(crate) async fn create(
     bucket: &Bucket,
     input: dto::CreateMultipartUploadInput,
-    request: &http::HeaderMap,
+    request_headers: &http::HeaderMap,
     initiator: Option<String>,
     now: store::Timestamp,
 ) -> S3Result<dto::CreateMultipartUploadOutput> {
     let key = key(&input.key)?;
     let algorithm = input.checksum_algorithm.as_ref().map(|algorithm| algorithm.as_str());
     let kind = ChecksumKind::of(algorithm, input.checksum_type.as_ref().map(|kind| kind.as_str()))?;
-    let mut attributes = given_attributes!(input, request)?;
+    let mut attributes = given_attributes!(input, request_headers)?;
     if let Some(kind) = kind {
         attributes.user.insert(CHECKSUM.to_owned(), kind.to_text());
     }
@@ -61,7 +61,7 @@ pub(crate) async fn create(
 pub(crate) async fn upload_part(
     bucket: &Bucket,
     input: dto::UploadPartInput,
-    request: &http::HeaderMap,
+    request_headers: &http::HeaderMap,
     (trailer, admitted): (Option<Trailer>, Option<AdmittedClient>),
     with_md5: bool,
 ) -> S3Result<(dto::UploadPartOutput, Option<Checksum>)> {
@@ -69,8 +69,13 @@ pub(crate) async fn upload_part(
     let uploads = bucket.uploads()?;
     let upload = uploads.find(&key, &input.upload_id).await.map_err(from_upload)?;
     let algorithm = input.checksum_algorithm.as_ref().map(|algorithm| algorithm.as_str());
-    let declared =
-        put::declared(given_checksums!(input), algorithm, input.content_md5.clone(), request, trailer)?;
+    let declared = put::declared(
+        given_checksums!(input),
+        algorithm,
+        input.content_md5.clone(),
+        request_headers,
+        trailer,
+    )?;
     let kind = ChecksumKind::of_upload(&upload);
     check_part_algorithm(kind, &declared)?;
     let announced = put::announced(input.content_length)?;
@@ -178,7 +183,7 @@ fn source_range(text: &str, size: u64) -> S3Result<std::ops::Range<u64>> {
 pub(crate) async fn complete(
     bucket: &Bucket,
     input: dto::CompleteMultipartUploadInput,
-    request: &http::HeaderMap,
+    request_headers: &http::HeaderMap,
 ) -> S3Result<dto::CompleteMultipartUploadOutput> {
     let key = key(&input.key)?;
     let uploads = bucket.uploads()?;
@@ -193,7 +198,7 @@ pub(crate) async fn complete(
         ));
     }
     let stored_parts = uploads.parts(&key, &input.upload_id).await.map_err(from_upload)?;
-    let given = single_object_checksum(checksums::with_headers(given_checksums!(input), request))?;
+    let given = single_object_checksum(checksums::with_headers(given_checksums!(input), request_headers))?;
     let chosen = input.multipart_upload.and_then(|list| list.parts).unwrap_or_default();
     let kind = ChecksumKind::of_upload(&upload);
     check_checksum_type(kind, input.checksum_type.as_ref())?;
@@ -267,7 +272,8 @@ fn completed_output(
     output
 }
 
-/// Returns the parts that the client lists, in its order.
+/// Returns the parts that the client lists in its completion. Fails if one is missing or differs, if they are not in
+/// ascending order, or if one but the last is too small.
 fn select_parts(
     chosen: &[CompletedPart],
     stored_parts: &[Part],
@@ -395,7 +401,8 @@ fn check_object_checksum(
     Ok(())
 }
 
-/// Computes the object's checksum from those of its parts; CRC64NVME of the whole object by default.
+/// Computes the object's checksum from those of its parts; CRC64NVME of the whole object by default. `None` if a part
+/// has no checksum of the algorithm.
 fn object_checksum(kind: Option<ChecksumKind>, parts: &[Part]) -> Option<Checksum> {
     let kind = kind.unwrap_or(ChecksumKind { algorithm: Algorithm::Crc64Nvme, is_composite: false });
     let noted = parts.iter().map(|part| {
@@ -410,7 +417,7 @@ fn object_checksum(kind: Option<ChecksumKind>, parts: &[Part]) -> Option<Checksu
     }
 }
 
-/// Whether the user began the upload, if it exists.
+/// Returns whether the user began the upload, if it exists.
 pub(crate) async fn is_initiator(bucket: &Bucket, name: &str, id: &str, user: &str) -> S3Result<bool> {
     match bucket.uploads()?.find(&key(name)?, id).await {
         Ok(upload) => Ok(upload.attributes.user.get(INITIATOR).is_some_and(|initiator| initiator == user)),
@@ -580,7 +587,7 @@ fn after_markers(uploads: Vec<Upload>, key: Option<&str>, id: Option<&str>) -> S
     }
 }
 
-/// Whether a text can be an upload id of some store: at least 16 hexadecimal digits.
+/// Returns whether a text can be an upload id of some store: at least 16 hexadecimal digits.
 fn is_upload_id(text: &str) -> bool {
     text.len() >= 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }

@@ -1,4 +1,4 @@
-//! PutObject. POST Object ends here too.
+//! PutObject, and POST Object, which was rewritten to a PUT before.
 
 use s3s::dto::{PutObjectInput, PutObjectOutput};
 use s3s::{S3Result, s3_error};
@@ -61,14 +61,15 @@ pub(crate) fn announced(length: Option<i64>) -> S3Result<Option<u64>> {
 pub(crate) async fn put(
     bucket: Bucket,
     input: PutObjectInput,
-    request: &http::HeaderMap,
+    request_headers: &http::HeaderMap,
     (trailer, admitted): (Option<Trailer>, Option<AdmittedClient>),
     context: &EndpointContext,
 ) -> S3Result<(PutObjectOutput, Option<Checksum>)> {
     let (key, now) = (key(&input.key)?, context.clock.now());
     let algorithm = input.checksum_algorithm.as_ref().map(|algorithm| algorithm.as_str());
-    let declared = declared(given_checksums!(input), algorithm, input.content_md5.clone(), request, trailer)?;
-    let mut attributes = given_attributes!(input, request)?;
+    let declared =
+        declared(given_checksums!(input), algorithm, input.content_md5.clone(), request_headers, trailer)?;
+    let mut attributes = given_attributes!(input, request_headers)?;
     lock::apply_lock(&bucket, &mut attributes, lock::lock_request!(input), now).await?;
     let tags = headers::tags_of_header(input.tagging.as_deref())?;
     let new_object = NewObject {
@@ -94,7 +95,7 @@ pub(crate) async fn put(
         ..Default::default()
     };
     show_checksum!(output, made.checksum);
-    let new = ExpirationInput { key: key.as_bytes(), size_bytes: announced, modified: Some(now) };
-    output.expiration = lifecycle::expiration_header_of_new(&bucket, new, &tags).await;
+    let object = ExpirationInput { key: key.as_bytes(), size_bytes: announced, modified: Some(now) };
+    output.expiration = lifecycle::expiration_header_of_new(&bucket, object, &tags).await;
     Ok((output, made.checksum))
 }

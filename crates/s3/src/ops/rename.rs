@@ -15,8 +15,9 @@ use crate::headers;
 pub(crate) struct RenameRequest {
     pub(crate) from: String,
     to: String,
-    source: Option<ETag>,
-    target: Precondition,
+    /// The etag that the source must have, if the request names one.
+    source_etag: Option<ETag>,
+    target_precondition: Precondition,
 }
 
 impl RenameRequest {
@@ -32,15 +33,15 @@ impl RenameRequest {
         let source = source.trim_start_matches('/');
         let from = source.strip_prefix(bucket).and_then(|rest| rest.strip_prefix('/')).unwrap_or(source);
         let etag = |name: &str| text(name).map(ETag::new);
-        let target = conditions::header_precondition(headers)?;
+        let target_precondition = conditions::header_precondition(headers)?;
         if text("x-amz-rename-source-if-none-match").is_some() {
             return Err(s3_error!(
                 NotImplemented,
                 "x-amz-rename-source-if-none-match is not implemented here"
             ));
         }
-        let source = etag("x-amz-rename-source-if-match");
-        Ok(Self { from: from.to_owned(), to: to.to_owned(), source, target })
+        let source_etag = etag("x-amz-rename-source-if-match");
+        Ok(Self { from: from.to_owned(), to: to.to_owned(), source_etag, target_precondition })
     }
 }
 
@@ -51,8 +52,8 @@ pub(crate) async fn rename(bucket: &Bucket, request: RenameRequest) -> S3Result<
         return Err(s3_error!(InvalidRequest, "the source and the target of a rename are the same"));
     }
     let found = bucket.store.head(&from).await.map_err(from_store)?;
-    if request.source.is_some_and(|wanted| wanted != found.object.etag) {
+    if request.source_etag.is_some_and(|wanted| wanted != found.object.etag) {
         return Err(precondition_failed());
     }
-    bucket.store.rename(&found.object, &to, request.target).await.map_err(from_store)
+    bucket.store.rename(&found.object, &to, request.target_precondition).await.map_err(from_store)
 }

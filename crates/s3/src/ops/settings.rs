@@ -18,7 +18,7 @@ pub(crate) const LIFECYCLE: &str = "lifecycle";
 const NOTIFICATION: &str = "notification";
 pub(crate) const OWNERSHIP: &str = "ownership";
 
-/// Disables ACLs: everything in the bucket belongs to its owner.
+/// The object ownership that disables ACLs: everything in the bucket belongs to its owner.
 pub(crate) const ENFORCED: &str = "BucketOwnerEnforced";
 /// S3's values of object ownership.
 pub(crate) const OWNERSHIPS: [&str; 3] = ["BucketOwnerPreferred", "ObjectWriter", ENFORCED];
@@ -46,7 +46,7 @@ pub(crate) async fn get_policy(bucket: &Bucket) -> S3Result<String> {
     Ok(String::from_utf8_lossy(&policy).into_owned())
 }
 
-/// Whether the bucket's policy allows something to everybody without a condition.
+/// Returns whether the bucket's policy allows something to everybody without a condition.
 pub(crate) async fn is_policy_public(bucket: &Bucket) -> S3Result<bool> {
     Ok(Policy::parse(&get_policy(bucket).await?, &bucket.name)?.is_public())
 }

@@ -25,7 +25,7 @@ pub(crate) async fn read(bucket: &Bucket, object: &ObjectRef) -> S3Result<Tags> 
     read_from_store(bucket, object).await.map_err(from_store)
 }
 
-/// Like [`read`], with the store's errors.
+/// Returns the tags of an object as [`read`] does, but fails with the store's errors.
 pub(crate) async fn read_from_store(bucket: &Bucket, object: &ObjectRef) -> store::Result<Tags> {
     match (bucket.store.versions(), &object.version) {
         (Some(versions), Some(id)) => versions.tags(&object.key, id).await,

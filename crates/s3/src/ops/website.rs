@@ -11,7 +11,7 @@ pub(crate) const SETTING: &str = "website";
 /// S3's maximum number of routing rules.
 const RULES_MAX: usize = 50;
 const REDIRECT_CODES: std::ops::RangeInclusive<u16> = 301..=308;
-/// Reserved (RFC 9110 section 15.4.7).
+/// A redirect code that is reserved (RFC 9110 section 15.4.7).
 const UNUSED_CODE: u16 = 306;
 /// HTTP error statuses (IANA's registry) that a rule can match.
 const ERROR_CODES: [std::ops::RangeInclusive<u16>; 2] = [400..=417, 500..=505];
@@ -35,6 +35,7 @@ pub(crate) async fn put(bucket: &Bucket, given: &WebsiteConfiguration) -> S3Resu
     bucket.set(SETTING, Some(given)).await
 }
 
+/// Fails unless the configuration of a website is valid.
 fn check(given: &WebsiteConfiguration) -> S3Result<()> {
     let rules = given.routing_rules.as_deref().unwrap_or_default();
     if let Some(all) = &given.redirect_all_requests_to {
@@ -89,9 +90,9 @@ fn check_rule(rule: &RoutingRule) -> S3Result<()> {
             "The provided HTTP redirect code ({code}) is not valid. Valid codes are 3XX except 300."
         ));
     }
-    let waited =
+    let error_code =
         rule.condition.as_ref().and_then(|condition| condition.http_error_code_returned_equals.as_deref());
-    match code(waited)? {
+    match code(error_code)? {
         Some(code) if !ERROR_CODES.iter().any(|codes| codes.contains(&code)) => Err(s3_error!(
             InvalidRequest,
             "The provided HTTP error code ({code}) is not valid. Valid codes are 4XX or 5XX."
@@ -100,6 +101,7 @@ fn check_rule(rule: &RoutingRule) -> S3Result<()> {
     }
 }
 
+/// Parses the status code of a redirection, if there is one.
 fn code(text: Option<&str>) -> S3Result<Option<u16>> {
     text.map(|text| text.parse().map_err(|_| malformed_xml())).transpose()
 }

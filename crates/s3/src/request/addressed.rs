@@ -46,7 +46,7 @@ pub(crate) struct Addressed {
 }
 
 impl Received {
-    /// `id`: the request id that the response will show.
+    /// Returns a request as received. `id` is the request id that the response will show.
     pub(crate) fn new(request: Request<Body>, id: String) -> Self {
         let (head, body) = request.into_parts();
         Self { id, head, body }
@@ -130,8 +130,8 @@ impl Addressed {
         self.target.bucket_url(&self.head.headers, is_tls)
     }
 
-    fn connection(&self) -> Option<Connection> {
-        self.head.extensions.get().copied()
+    pub(super) fn connection(&self) -> Option<&Connection> {
+        self.head.extensions.get()
     }
 }
 

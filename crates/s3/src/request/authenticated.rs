@@ -8,11 +8,12 @@ use crate::access_log::RequestFacts;
 use crate::admission::Permit;
 use crate::authentication::{self, SigningContext};
 use crate::context::EndpointContext;
+use crate::identity::Identity;
 use crate::operations::BodyKind;
 use crate::scope::RequestScope;
 use crate::wire::{self, FormPost, FormResponse, Framing, Verifier};
 
-/// A request whose signature was verified, or that has none.
+/// A request whose signature was verified, that has none, or that this process sends in the name of a user.
 pub(crate) struct Authenticated {
     pub(super) head: Parts,
     pub(super) body: Body,
@@ -28,17 +29,31 @@ pub(crate) struct Authenticated {
 pub(crate) struct Admitted(pub(super) Authenticated);
 
 impl Addressed {
-    /// Verifies the signature of a request. The body is read only if it is a form whose signature covers it or lies in
-    /// it.
+    /// Verifies the signature of a request, or accepts the identity of one from this process. The body is read only if it
+    /// is a form whose signature covers it or lies in it.
     pub(crate) async fn authenticate(
         self,
         verifier: &Verifier,
         context: &EndpointContext,
     ) -> Result<Authenticated, Refusal> {
-        match self.operation.body {
-            BodyKind::BrowserForm => Ok(self.authenticate_form(context).await?),
-            _ => self.authenticate_head(verifier, context).await,
+        let identity = self.connection().and_then(|connection| connection.identity.clone());
+        match (self.operation.body, identity) {
+            (BodyKind::BrowserForm, _) => Ok(self.authenticate_form(context).await?),
+            (_, Some(identity)) => Ok(self.accept_identity(&identity, context)?),
+            (_, None) => self.authenticate_head(verifier, context).await,
         }
+    }
+
+    /// Accepts the sender of a request from this process, unless the user was removed or got another secret since the
+    /// secret was checked.
+    fn accept_identity(self, identity: &Identity, context: &EndpointContext) -> S3Result<Authenticated> {
+        if !identity.is_current(&context.users) {
+            return Err(s3_error!(AccessDenied, "Access Denied."));
+        }
+        let framing = Framing::of(&self.head, &self.body, None)?;
+        let scope = self.scope(Some(identity.access_key().to_owned()), context);
+        let Self { head, body, facts, .. } = self;
+        Ok(Authenticated { head, body, scope, framing, form: None, facts })
     }
 
     async fn authenticate_head(

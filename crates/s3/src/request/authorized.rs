@@ -17,7 +17,7 @@ use crate::operations::{BodyKind, Handler};
 use crate::scope::RequestScope;
 use crate::wire;
 
-/// A request whose operation was authorized. Its body is still unread.
+/// A request whose operation was authorized. Its body is still unread, except for a form.
 pub(crate) struct Authorized(Authenticated);
 
 impl Admitted {

@@ -85,7 +85,7 @@ impl Asked {
 
     /// Returns the request for a row of the table.
     fn of(row: &Operation) -> Self {
-        let mut asked = Self::new(row.method, row.kind, row.word, row.is_copy());
+        let mut asked = Self::new(row.method, row.kind, row.sub_resource, row.is_copy());
         if row.name == "ListObjectsV2" {
             asked.query = "list-type=2".to_owned();
         }
@@ -116,7 +116,7 @@ impl Asked {
 
 /// Returns every method × resource × sub-resource, with and without a copy source.
 fn requests() -> impl Iterator<Item = Asked> {
-    let words: BTreeSet<&str> = OPERATIONS.iter().map(|row| row.word).collect();
+    let words: BTreeSet<&str> = OPERATIONS.iter().map(|row| row.sub_resource).collect();
     let kinds = METHODS.into_iter().flat_map(|method| KINDS.map(|kind| (method, kind)));
     let words =
         kinds.flat_map(move |(method, kind)| words.clone().into_iter().map(move |word| (method, kind, word)));

@@ -27,8 +27,10 @@ const SIGNATURE_CHARS: usize = 64;
 /// The chain of chunk signatures, each of which covers the one before.
 pub(crate) struct SignatureChain {
     key: SigningKey,
+    /// The time of the request, as its signature covers it.
     time: String,
     scope: Scope,
+    /// The last verified signature.
     last: String,
 }
 
@@ -38,6 +40,7 @@ impl SignatureChain {
         Self { key, time: time.to_owned(), scope, last: seed.to_owned() }
     }
 
+    /// Checks the signature of a chunk or trailer, which covers the signature before it.
     fn check(&mut self, kind: &str, rest: &str, given: &str) -> S3Result<()> {
         let (time, scope, last) = (&self.time, self.scope.text(), &self.last);
         let right = self.key.sign(&format!("AWS4-HMAC-SHA256-{kind}\n{time}\n{scope}\n{last}\n{rest}"));
@@ -56,6 +59,7 @@ impl SignatureChain {
 pub(crate) struct Trailers {
     /// The trailer announced by `x-amz-trailer`.
     pub(super) name: Option<String>,
+    /// The checksum of the trailer, once it has arrived.
     pub(super) found: Trailer,
 }
 
@@ -68,8 +72,11 @@ pub(super) struct Chunked {
     trailers: Option<Trailers>,
     /// The declared length of the decoded body.
     announced: u64,
+    /// Bytes decoded so far, those beyond the declared length included.
     decoded: u64,
+    /// The chunk that is being read.
     chunk: Option<Chunk>,
+    /// The number of chunks that have begun.
     chunks: u64,
     /// The length of the chunk before.
     size_before: u64,
@@ -78,7 +85,9 @@ pub(super) struct Chunked {
 
 /// A chunk that is being decoded.
 struct Chunk {
+    /// The announced length in bytes.
     size: u64,
+    /// The number of bytes that have not arrived yet.
     left: u64,
     signature: String,
     digest: digest::Context,
@@ -123,7 +132,7 @@ impl Chunked {
         }
     }
 
-    /// Reads a chunk header.
+    /// Reads a chunk header and, if the chunk is the last one, the rest of the body.
     async fn begin_chunk(&mut self) -> S3Result<()> {
         let line = self.read_line().await?;
         let (size, signature) = match line.split_once(';') {
@@ -174,6 +183,7 @@ impl Chunked {
         Ok(piece)
     }
 
+    /// Reads the line break behind a chunk, and checks the length so far and the chunk's signature.
     async fn end_chunk(&mut self, chunk: Chunk) -> S3Result<()> {
         for expected in *b"\r\n" {
             if self.read_byte().await? != Some(expected) {
@@ -195,7 +205,7 @@ impl Chunked {
         chain.check("PAYLOAD", &format!("{}\n{data}", sha256(b"")), &chunk.signature)
     }
 
-    /// Reads the trailers, to the end of the body.
+    /// Reads the trailers, to the end of the body, and checks the length of the whole body.
     async fn finish(&mut self) -> S3Result<()> {
         let mut rest = BytesMut::new();
         while self.fill().await? {

@@ -57,7 +57,7 @@ pub(super) fn parse_tags(xml: &str) -> S3Result<Vec<Tag>> {
     tagging.map(|tagging| tagging.tag_set).map_err(|_| malformed_xml())
 }
 
-/// Parses the tags in a CreateBucket document, which `s3s` ignores.
+/// Parses the tags in a CreateBucket document, which `s3s` ignores; `None` if it has none.
 pub(super) fn parse_bucket_tags(xml: &[u8]) -> S3Result<Option<BucketTags>> {
     let xml = String::from_utf8_lossy(xml);
     let inside = xml.split_once("<Tags>").and_then(|(_, rest)| rest.split_once("</Tags>"));

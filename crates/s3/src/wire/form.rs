@@ -10,7 +10,7 @@ use crate::error::{body_error, custom, invalid_argument};
 /// The maximum length of all fields with their headers, in bytes. They are read before their sender is known. S3 takes
 /// 20 KB (S3 API Reference, "POST Object").
 const FIELDS_BYTES_MAX: usize = 64 << 10;
-/// How much is read and discarded after the file, in bytes.
+/// The number of bytes after which no more is read and discarded behind the file.
 const DRAIN_BYTES_MAX: usize = 64 << 10;
 /// The name of the field that holds the object.
 const FILE: &str = "file";
@@ -84,7 +84,7 @@ impl Head {
     }
 }
 
-/// Returns a parameter of a header's value, quoted or not.
+/// Returns a parameter of a header's value, quoted or not; `None` if there is none.
 pub(super) fn header_parameter(value: &str, wanted: &str) -> Option<String> {
     let mut rest = value;
     loop {
@@ -122,8 +122,10 @@ pub(super) struct FormFile {
     reader: Reader,
     delimiter: Vec<u8>,
     has_ended: bool,
+    /// The least and the greatest length that the policy of the form allows.
     len_min: u64,
     len_max: u64,
+    /// The number of bytes of the file so far.
     len: u64,
 }
 
@@ -174,7 +176,7 @@ enum Piece {
 }
 
 impl Reader {
-    /// Reads up to a delimiter and skips the delimiter.
+    /// Returns the bytes before a delimiter, and skips the delimiter. Fails if the fields become too long.
     async fn read_until(&mut self, text: &[u8]) -> S3Result<Bytes> {
         let mut from = 0;
         loop {
@@ -219,7 +221,7 @@ impl Reader {
         if blanks.iter().all(|byte| b" \t".contains(byte)) { Ok(false) } else { Err(malformed()) }
     }
 
-    /// Reads and discards the data after the file, so that the client gets the response.
+    /// Reads and discards the data after the file, up to [`DRAIN_BYTES_MAX`], so that the client gets the response.
     async fn drain(&mut self) -> S3Result<()> {
         let mut read = 0;
         while read < DRAIN_BYTES_MAX
@@ -230,6 +232,7 @@ impl Reader {
         Ok(())
     }
 
+    /// Reads another piece of the body into the buffer.
     async fn fill(&mut self) -> S3Result<()> {
         let piece = self.body.next().await.ok_or_else(malformed)?;
         self.buffer.extend_from_slice(&piece.map_err(body_error)?);

@@ -23,6 +23,7 @@ pub(crate) enum Framing {
     Plain,
     /// The body's SHA-256 in hexadecimal.
     Hashed(String),
+    /// Chunks, with the length of the decoded body in bytes.
     Chunked {
         length: u64,
         chain: Option<Box<SignatureChain>>,
@@ -99,6 +100,7 @@ pub(super) trait PieceSource: Send + 'static {
     fn next(&mut self) -> impl Future<Output = S3Result<Option<Bytes>>> + Send;
 }
 
+/// Returns a body of the pieces of a source.
 pub(super) fn streamed(source: impl PieceSource) -> Body {
     let pieces = futures_util::stream::try_unfold(source, |mut source| async move {
         let piece = source.next().await?;
@@ -110,7 +112,9 @@ pub(super) fn streamed(source: impl PieceSource) -> Body {
 /// A body that must match a hash given in advance.
 struct HashedBody {
     body: Body,
+    /// `None` once the body has ended.
     digest: Option<digest::Context>,
+    /// The given hash, in hexadecimal.
     expected: String,
 }
 
@@ -154,7 +158,7 @@ fn signature_chain(head: &Parts, signer: Option<&Credentials>) -> S3Result<Signa
     Ok(SignatureChain::new(key, text("x-amz-date").unwrap_or_default(), scope, seed))
 }
 
-/// Returns the name of the trailer that the request announces. Only checksums are allowed.
+/// Returns the name of the trailer that the request announces; `None` if it announces none. Only checksums are allowed.
 fn announced_trailer(head: &Parts) -> S3Result<Option<String>> {
     let Some(value) = head.headers.get("x-amz-trailer") else { return Ok(None) };
     let name = value.to_str().unwrap_or_default().trim().to_ascii_lowercase();

@@ -22,8 +22,9 @@ pub(super) const SIGNATURE_PARAMETERS: [&str; 8] = [
     "X-Amz-SignedHeaders",
 ];
 
-/// Headers about the body's framing. They are never moved back, since the form of the signature depends on them.
-const OF_FRAMING: [&str; 4] =
+/// Headers that tell how a request is signed and how its body is framed. They are never moved back, because the signature would then be
+/// verified as one of another form.
+const OF_SIGNING: [&str; 4] =
     ["x-amz-content-sha256", "x-amz-date", "x-amz-decoded-content-length", "x-amz-trailer"];
 
 /// Turns hoisted parameters back into headers. A header given in both places is refused.
@@ -32,7 +33,7 @@ pub(crate) fn unhoist(head: &mut Parts) -> S3Result<()> {
         let name = parameter.to_ascii_lowercase();
         let is_hoisted = name.starts_with("x-amz-")
             && !SIGNATURE_PARAMETERS.contains(&parameter)
-            && !OF_FRAMING.contains(&name.as_str());
+            && !OF_SIGNING.contains(&name.as_str());
         if !is_hoisted {
             continue;
         }

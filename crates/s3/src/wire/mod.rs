@@ -1,7 +1,7 @@
 //! The layer between an HTTP connection and `s3s`.
 //!
 //! Owns the forms of requests: signatures, the framing of bodies (plain, hashed, in chunks, as a browser's form), and
-//! the many ways in which clients write headers. `s3s` gets requests in one plain form.
+//! the many ways in which clients write headers. `s3s` gets requests in one plain form. Also makes presigned URLs.
 //!
 //! Refuses: to change a request before the signature over its received form is verified; to hold a body, except a
 //! document.
@@ -17,6 +17,7 @@ mod hoisted;
 mod normalize;
 mod post_object;
 mod post_policy;
+mod presigned_url;
 mod signing_key;
 mod verifier;
 
@@ -34,9 +35,10 @@ pub(crate) use framing::Framing;
 pub(crate) use hoisted::unhoist;
 pub(crate) use normalize::check_head;
 pub(crate) use post_object::{FormPost, FormResponse, read as read_form};
+pub(crate) use presigned_url::presigned_url;
 pub(crate) use verifier::Verifier;
 
-/// How much of an unneeded body is read and discarded, in bytes.
+/// The number of bytes after which no more of an unneeded body is read and discarded.
 const DRAIN_BYTES_MAX: usize = 1 << 20;
 
 /// Converts a request to the plain form: its body without framing, its headers as `s3s` parses them. A document is read

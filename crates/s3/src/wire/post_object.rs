@@ -23,9 +23,9 @@ use crate::headers;
 use crate::scope::object_url;
 use crate::sessions::Sessions;
 
-/// How long a signature is valid after its date (one week), in seconds.
+/// The time for which a signature is valid after its date (one week), in seconds.
 const SIGNED_SECS_MAX: i64 = 7 * 24 * 3600;
-/// How far a client's clock may be ahead, in seconds.
+/// The time by which a client's clock may be ahead, in seconds.
 const AHEAD_SECS_MAX: i64 = 15 * 60;
 
 /// The signature fields of a form.
@@ -187,7 +187,7 @@ async fn find_secret(access_key: &str, sessions: &Sessions) -> S3Result<s3s::aut
     secret.map_err(|error| with_details(error, &[("AWSAccessKeyId", access_key)]))
 }
 
-/// Returns the headers of the PUT.
+/// Returns the headers of the PUT: those of the form's fields, and a few of the request's.
 fn put_headers(form: &Form, request: &HeaderMap) -> S3Result<HeaderMap> {
     let mut headers = HeaderMap::new();
     for name in

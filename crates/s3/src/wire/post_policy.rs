@@ -19,12 +19,14 @@ pub(super) struct PostPolicy {
     conditions: Vec<Condition>,
 }
 
+/// A condition of a form's policy.
 struct Condition {
     test: Test,
     /// The condition as an error message shows it.
     shown: String,
 }
 
+/// The test of a condition: on the value of a field, or on the length of the file.
 enum Test {
     Equals(String, String),
     StartsWith(String, String),
@@ -62,7 +64,7 @@ impl PostPolicy {
         Ok(Self { expires, conditions })
     }
 
-    /// Returns `AccessDenied` if the form violates the policy or the policy has expired.
+    /// Fails with `AccessDenied` if the form violates the policy or the policy has expired.
     pub(super) fn check(&self, form: &Form, bucket: &str, now: store::Timestamp) -> S3Result<()> {
         if headers::store_timestamp(&self.expires) <= now {
             return Err(expired());
@@ -84,7 +86,7 @@ impl PostPolicy {
         }
     }
 
-    /// Returns the minimum and maximum length of the file.
+    /// Returns the minimum and maximum length of the file, in bytes.
     pub(super) fn length_range(&self) -> (u64, u64) {
         let lengths = self.conditions.iter().filter_map(|condition| match condition.test {
             Test::Length(min, max) => Some((min, max)),
@@ -103,6 +105,7 @@ impl Condition {
         }
     }
 
+    /// Parses a condition of the form `{"field": "value"}`.
     fn simple(fields: &Map<String, Value>) -> S3Result<Self> {
         let mut fields = fields.iter();
         let (Some((name, value)), None) = (fields.next(), fields.next()) else {
@@ -117,6 +120,7 @@ impl Condition {
         Ok(Self { test: Test::Equals(name.to_ascii_lowercase(), value.clone()), shown })
     }
 
+    /// Parses a condition of the form `["operator", first, second]`.
     fn list(items: &[Value]) -> S3Result<Self> {
         let shown = Value::from(items.to_vec()).to_string();
         let Some((operator, arguments)) = items.split_first() else {
@@ -162,12 +166,13 @@ impl Test {
         }
     }
 
+    /// Returns whether the test is on the value of a field.
     fn is_about(&self, field: &str) -> bool {
         matches!(self, Self::Equals(name, _) | Self::StartsWith(name, _) if name == field)
     }
 }
 
-/// Whether a time is written as `2030-01-01T00:00:00Z`, with or without a fraction.
+/// Returns whether a time is written as `2030-01-01T00:00:00Z`, with or without a fraction.
 fn is_iso_8601(text: &str) -> bool {
     let bytes = text.as_bytes();
     let rest = bytes.get(19..).and_then(|rest| rest.strip_suffix(b"Z"));

@@ -10,7 +10,7 @@ pub(super) const ALGORITHM: &str = "AWS4-HMAC-SHA256";
 pub(super) struct Scope(String);
 
 impl Scope {
-    /// Returns the scope in `access-key/date/region/service/aws4_request`.
+    /// Returns the part of a credential, `access-key/date/region/service/aws4_request`, behind the access key.
     pub(super) fn of(credential: &str) -> Option<Self> {
         credential.split_once('/').map(|(_, scope)| Self(scope.to_owned()))
     }
@@ -42,6 +42,7 @@ pub(super) fn is_equal_constant_time(one: &str, other: &str) -> bool {
     constant_time::verify_slices_are_equal(one.as_bytes(), other.as_bytes()).is_ok()
 }
 
+/// Returns the SHA-256 of bytes, in hexadecimal.
 pub(super) fn sha256(bytes: &[u8]) -> String {
     hex(digest::digest(&digest::SHA256, bytes).as_ref())
 }

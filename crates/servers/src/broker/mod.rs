@@ -17,7 +17,7 @@ pub use beanstalkd::{beanstalkd, beanstalkd_synced_every};
 pub use kafka::kafka;
 pub use nats::{nats, nats_with_tls};
 pub use rabbitmq::rabbitmq;
-pub use redis::redis;
+pub use redis::{redis, redis_sentinel, redis_sentinel_with_password, redis_with};
 
 const USER: &str = "tenon";
 const PASSWORD: &str = "no-secret-either";

@@ -73,6 +73,11 @@ impl Write {
     }
 }
 
+/// Splits bytes at a position on the device into blocks with their numbers.
+fn numbered_blocks(at: u64, bytes: &[u8]) -> impl Iterator<Item = (u64, Block)> + use<'_> {
+    (at / BLOCK_BYTES..).zip(bytes.chunks_exact(BLOCK)).map(|(number, block)| (number, block.into()))
+}
+
 /// Omits the bytes, which can be hundreds of megabytes.
 impl fmt::Debug for Medium {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -104,8 +109,10 @@ impl Medium {
     }
 
     pub(super) fn write(&mut self, at: u64, from: &[u8]) {
-        let numbered = (at / BLOCK_BYTES..).zip(from.chunks_exact(BLOCK));
-        let blocks: Vec<(u64, Block)> = numbered.map(|(number, bytes)| (number, bytes.into())).collect();
+        self.write_blocks(numbered_blocks(at, from).collect());
+    }
+
+    fn write_blocks(&mut self, blocks: Vec<(u64, Block)>) {
         for (number, block) in &blocks {
             self.visible.put(*number, block.clone());
             self.unreadable.remove(number);
@@ -115,7 +122,8 @@ impl Medium {
         self.written += 1;
     }
 
-    /// Applies a failed write: a random part of its sectors is written.
+    /// Applies a failed write: a random part of its sectors is written. An unreadable block stays unreadable unless all of its
+    /// sectors are.
     pub(super) fn write_torn(&mut self, at: u64, from: &[u8], seed: u64) {
         let mut torn = vec![0; from.len()];
         self.read(at, &mut torn);
@@ -124,7 +132,12 @@ impl Medium {
             let sector = n * SECTOR..(n + 1) * SECTOR;
             torn[sector.clone()].copy_from_slice(&from[sector]);
         }
-        self.write(at, &torn);
+        let is_whole =
+            survives.chunks(BLOCK / SECTOR).map(|sectors| sectors.iter().all(|survives| *survives));
+        let written = numbered_blocks(at, &torn).zip(is_whole);
+        let written =
+            written.filter(|((number, _), is_whole)| *is_whole || !self.unreadable.contains(number));
+        self.write_blocks(written.map(|(block, _)| block).collect());
     }
 
     /// Returns the id that the next returning write will get.

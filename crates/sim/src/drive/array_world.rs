@@ -52,7 +52,7 @@ async fn maintain_under_load(
         };
     };
     let array = drive.array().ok_or("no array")?;
-    match array.rebuild_at(number.to_string(), &device, entropy, &YieldPace, |_, _| ()).await {
+    match array.rebuild_in_use(number.to_string(), &device, entropy, &YieldPace, |_, _| ()).await {
         Ok(_) => {
             report.count("rebuilds under load");
             Ok(())
@@ -115,7 +115,7 @@ impl SimulatedWorld for ArrayWorld {
         require_ok("array", Array::format(world.named_devices(), shape, &world.entropy))?;
         let device: Arc<dyn BlockDevice> =
             Arc::new(require_ok("open", Found::look(world.named_devices()).open(false))?);
-        format_drive(&device, &world.entropy)?;
+        format_drive(&device, MIB, &world.entropy)?;
         Ok(world)
     }
 

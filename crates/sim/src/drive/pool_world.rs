@@ -85,7 +85,7 @@ impl SimulatedWorld for PoolWorld {
 impl PoolWorld {
     fn format(&self, device: &SimDevice) -> Result<(), String> {
         let device: Arc<dyn BlockDevice> = Arc::new(device.clone());
-        format_drive(&device, &self.entropy)
+        format_drive(&device, MIB, &self.entropy)
     }
 
     fn open_one(&self, device: &SimDevice, options: OpenOptions) -> drive::Result<Drive> {

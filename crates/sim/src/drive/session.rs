@@ -29,9 +29,13 @@ pub(super) fn draw_clients(
     (clients, OpenOptions { index_bytes, ..OpenOptions::default() })
 }
 
-/// Formats a device as a drive with zones of 1 MiB.
-pub(super) fn format_drive(device: &Arc<dyn BlockDevice>, entropy: &Entropy) -> Result<(), String> {
-    require_ok("format", Drive::format(device, FormatOptions { zone_bytes: Some(MIB) }, entropy))
+/// Formats a device as a drive with zones of a given length.
+pub(super) fn format_drive(
+    device: &Arc<dyn BlockDevice>,
+    zone_bytes: u64,
+    entropy: &Entropy,
+) -> Result<(), String> {
+    require_ok("format", Drive::format(device, FormatOptions { zone_bytes: Some(zone_bytes) }, entropy))
 }
 
 /// The end of a session.

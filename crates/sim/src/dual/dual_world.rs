@@ -108,6 +108,9 @@ impl DualWorld {
         if self.machine.corrupt_log()? {
             self.shared.count("corrupted logs");
         }
+        if self.machine.corrupt_moves()? {
+            self.shared.count("corrupted journals of moves");
+        }
         Ok(())
     }
 
@@ -248,6 +251,10 @@ impl DualWorld {
         )?;
         let found = quiescent_check::check_final(&self.shared, &objects)?;
         mount.audit().await?;
+        let (open, expected) = (mount.fs.admin().open_files(), self.file_client.open_files());
+        if open > expected {
+            return Err(format!("{open} files are open, of which the clients have {expected}"));
+        }
         self.shared.conditional_writes.take();
         let now = self.shared.now();
         self.shared.inner.borrow_mut().history.reset(found, now);

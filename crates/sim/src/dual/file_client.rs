@@ -60,7 +60,13 @@ impl FileClient {
 
     /// Returns the kernel of a mount.
     pub(super) fn kernel(&mut self, mount: &Mount) -> Rc<KernelCache> {
-        self.kernel.get_or_insert_with(|| KernelCache::new(&mount.fs)).clone()
+        let queue_max = || self.shared.short_queue();
+        self.kernel.get_or_insert_with(|| KernelCache::new(&mount.fs, queue_max())).clone()
+    }
+
+    /// Returns the number of open files, each counted once.
+    pub(super) fn open_files(&self) -> usize {
+        self.open.iter().map(|open| open.ino).collect::<BTreeSet<_>>().len()
     }
 
     /// Forgets the kernel's cache at the end of a mount.

@@ -40,7 +40,7 @@ impl ForeignWriter {
             tokio::time::sleep(Duration::from_millis(self.shared.below(PAUSE_MS))).await;
             self.shared.count_step();
             match self.shared.below(10) {
-                0..=3 => self.change().await?,
+                0..=3 => self.change(mount).await?,
                 4 => self.change_marker().await?,
                 5..=6 => self.observe().await?,
                 _ => self.deliver_hint(mount).await?,
@@ -57,10 +57,10 @@ impl ForeignWriter {
         Ok(())
     }
 
-    async fn change(&mut self) -> Result<(), String> {
+    async fn change(&mut self, mount: &Mount) -> Result<(), String> {
         let key = self.shared.random_key();
         let done = match self.shared.below(6) {
-            0..=2 => self.put(&key).await,
+            0..=2 => self.put(mount, &key).await,
             3 => self.copy(&key).await,
             _ => self.delete(&key).await,
         };
@@ -68,11 +68,18 @@ impl ForeignWriter {
         if self.shared.below(2) == 0 { self.observe_key(&key).await } else { Ok(()) }
     }
 
-    async fn put(&self, key: &str) -> store::Result<()> {
-        let content = self.shared.fresh_bytes();
+    async fn put(&self, mount: &Mount, key: &str) -> store::Result<()> {
+        let (mut content, mut options) = (self.shared.fresh_bytes(), PutOptions::default());
+        if self.shared.draw_lookalike()
+            && let Ok(Some(like)) = mount.store.find(&store_key(key)?).await
+        {
+            self.shared.count("foreign objects of equal length and metadata");
+            content = self.shared.fresh_bytes_of_len(like.size_bytes);
+            options.attributes = like.attributes;
+        }
         self.shared.trace_line(format!("foreign writer puts '{key}' {}", describe_bytes(&content)));
         let id = self.shared.begin_set(Actor::Foreign, key, Some(content.clone()));
-        self.bucket.put(&store_key(key)?, Payload::from(content), PutOptions::default()).await?;
+        self.bucket.put(&store_key(key)?, Payload::from(content), options).await?;
         self.shared.complete(id, true);
         Ok(())
     }

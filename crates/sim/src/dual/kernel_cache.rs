@@ -37,9 +37,11 @@ struct CacheState {
 }
 
 impl KernelCache {
-    pub(super) fn new(fs: &Arc<Filesystem>) -> Rc<Self> {
+    /// Makes an empty cache. `queue_max` is the length of its queue of invalidations; `None`: that of a real mount.
+    pub(super) fn new(fs: &Arc<Filesystem>, queue_max: Option<usize>) -> Rc<Self> {
+        let caches = fs.kernel_caches();
         let state = CacheState {
-            queue: fs.kernel_caches().invalidations(),
+            queue: queue_max.map_or_else(|| caches.invalidations(), |max| caches.invalidations_in(max)),
             entries: BTreeMap::new(),
             attributes: BTreeMap::new(),
             open: HashMap::new(),

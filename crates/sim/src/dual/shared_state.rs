@@ -33,11 +33,38 @@ const DISCONNECT_SALT: u64 = 89 << 32;
 const DISCONNECT_ONE_IN_WORLDS: u64 = 3;
 const DISCONNECT_ONE_IN_REQUESTS: u64 = 6;
 const DISCONNECT_MICROS_MAX: u64 = 8000;
+/// In one of this many worlds the kernel's queue of invalidations is so short that it overflows.
+const SHORT_QUEUE_ONE_IN_WORLDS: u64 = 3;
+const SHORT_QUEUE_SALT: u64 = 97 << 32;
+/// In one of this many worlds some objects of the foreign writer have the length and the metadata of the object that the mount shows.
+const LOOKALIKE_ONE_IN_WORLDS: u64 = 3;
+const LOOKALIKE_ONE_IN_PUTS: u64 = 2;
+const LOOKALIKE_SALT: u64 = 101 << 32;
 
 /// Returns the entropy of an event that occurs in one of `one_in` worlds, if it occurs in this one.
 fn draw_entropy(seed: u64, salt: u64, one_in: u64) -> Option<Rc<Entropy>> {
     let entropy = Entropy::new(!seed ^ salt);
     (entropy.below(one_in) == 0).then(|| Rc::new(entropy))
+}
+
+/// The entropies of events that occur in some worlds only. `None`: not in this one.
+#[derive(Clone)]
+struct RareEvents {
+    clock_changes: Option<Rc<Entropy>>,
+    disconnections: Option<Rc<Entropy>>,
+    lookalikes: Option<Rc<Entropy>>,
+    short_queues: Option<Rc<Entropy>>,
+}
+
+impl RareEvents {
+    fn draw(seed: u64) -> Self {
+        Self {
+            clock_changes: draw_entropy(seed, CLOCK_SALT, CLOCK_SET_ONE_IN_WORLDS),
+            disconnections: draw_entropy(seed, DISCONNECT_SALT, DISCONNECT_ONE_IN_WORLDS),
+            lookalikes: draw_entropy(seed, LOOKALIKE_SALT, LOOKALIKE_ONE_IN_WORLDS),
+            short_queues: draw_entropy(seed, SHORT_QUEUE_SALT, SHORT_QUEUE_ONE_IN_WORLDS),
+        }
+    }
 }
 
 /// The shared state. It stays on one thread, and no borrow is held across an await.
@@ -51,9 +78,7 @@ pub(super) struct SharedState {
     pub(super) has_repeats: bool,
     has_shadowed_key: bool,
     clock: Arc<RuntimeClock>,
-    /// Entropy for changes of the wall clock, in worlds that have them.
-    clock_entropy: Option<Rc<Entropy>>,
-    disconnect_entropy: Option<Rc<Entropy>>,
+    rare_events: RareEvents,
     pub(super) entropy: Rc<Entropy>,
     pub(super) trace: Trace,
     pub(super) inner: Rc<RefCell<SharedInner>>,
@@ -111,8 +136,7 @@ impl SharedState {
             has_repeats: scenario.rates.repeats > 0,
             has_shadowed_key: entropy.below(6) == 0,
             clock,
-            clock_entropy: draw_entropy(seed, CLOCK_SALT, CLOCK_SET_ONE_IN_WORLDS),
-            disconnect_entropy: draw_entropy(seed, DISCONNECT_SALT, DISCONNECT_ONE_IN_WORLDS),
+            rare_events: RareEvents::draw(seed),
             entropy: Rc::new(entropy),
             trace,
             inner: Rc::new(RefCell::new(inner)),
@@ -127,13 +151,13 @@ impl SharedState {
 
     /// Whether the wall clock is changed in this world.
     pub(super) fn has_clock_jumps(&self) -> bool {
-        self.clock_entropy.is_some()
+        self.rare_events.clock_changes.is_some()
     }
 
     /// Awaits an S3 request, unless its client disconnects first: then the request is dropped, and it may take effect now or later,
     /// like one that a crash interrupts.
     pub(super) async fn unless_disconnected<T>(&self, request: impl Future<Output = T>) -> Option<T> {
-        let entropy = self.disconnect_entropy.as_ref();
+        let entropy = self.rare_events.disconnections.as_ref();
         let Some(entropy) = entropy.filter(|entropy| entropy.below(DISCONNECT_ONE_IN_REQUESTS) == 0) else {
             return Some(request.await);
         };
@@ -144,6 +168,17 @@ impl SharedState {
             self.trace_line(format!("the client disconnects after {patience:?}"));
         }
         outcome
+    }
+
+    /// Draws whether the foreign writer stores an object that looks like the one that the mount shows.
+    pub(super) fn draw_lookalike(&self) -> bool {
+        let entropy = self.rare_events.lookalikes.as_ref();
+        entropy.is_some_and(|entropy| entropy.below(LOOKALIKE_ONE_IN_PUTS) == 0)
+    }
+
+    /// Returns the length of the kernel's queue of invalidations in a mount; `None`: the queue of a real mount.
+    pub(super) fn short_queue(&self) -> Option<usize> {
+        self.rare_events.short_queues.as_ref().map(|entropy| 1 + entropy.below(3) as usize)
     }
 
     pub(super) fn monotonic(&self) -> Duration {
@@ -168,7 +203,7 @@ impl SharedState {
 
     pub(super) fn count_step(&self) {
         self.inner.borrow_mut().steps += 1;
-        if let Some(clock_entropy) = &self.clock_entropy
+        if let Some(clock_entropy) = &self.rare_events.clock_changes
             && clock_entropy.below(CLOCK_SET_ONE_IN_STEPS) == 0
         {
             let minutes =

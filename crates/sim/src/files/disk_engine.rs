@@ -165,10 +165,6 @@ impl Reader for DiskEngine {
 }
 
 impl Engine for DiskEngine {
-    fn snapshot(&self) -> Arc<dyn Reader> {
-        self.tables.snapshot()
-    }
-
     fn snapshot_with_head(&self) -> Result<(Arc<dyn Reader>, Seqno), EngineError> {
         self.tables.snapshot_with_head()
     }

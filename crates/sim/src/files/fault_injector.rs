@@ -14,6 +14,12 @@ use tokio::sync::Notify;
 
 /// Maximum latency before a call and again after it, in milliseconds.
 const LATENCY_MS_MAX: u64 = 4;
+/// Name of the bucket in the trace.
+pub(super) const BUCKET: &str = "bucket";
+/// Duration of a stalled upload.
+pub(super) const STALL: Duration = Duration::from_secs(3600);
+/// Prefix of the keys of the first program, which are stalled or refused.
+const FIRST_PROGRAM: &[u8] = b"p0/";
 /// A body that is cut ends before this byte.
 const BODY_BYTES_CUT: u64 = 7;
 
@@ -36,7 +42,18 @@ pub(crate) struct FaultInjector {
     reported_failures: AtomicU64,
     /// Number of begins and ends of file system syncs by any program.
     syncs: AtomicU64,
+    /// Events of the first program's uploads.
+    first_program: FirstProgram,
     trace: Trace,
+}
+
+/// Events of the first program's uploads, which no other program must notice.
+#[derive(Debug, Default)]
+struct FirstProgram {
+    /// One of its uploads takes [`STALL`].
+    stalls: AtomicBool,
+    /// The bucket refuses all its changes, and would refuse them again.
+    is_refused: AtomicBool,
 }
 
 /// Where the crash is relative to a call.
@@ -67,6 +84,7 @@ impl FaultInjector {
             disk_failures: AtomicU64::new(0),
             reported_failures: AtomicU64::new(0),
             syncs: AtomicU64::new(0),
+            first_program: FirstProgram::default(),
             trace,
         })
     }
@@ -136,6 +154,37 @@ impl FaultInjector {
         let fails = self.draw_unless_paused(|| self.entropy.below(1000) < self.rates.disk_failures);
         self.disk_failures.fetch_add(u64::from(fails), Ordering::SeqCst);
         fails
+    }
+
+    /// Makes the next upload of the first program take [`STALL`].
+    pub(super) fn stall_first_program(&self) {
+        self.first_program.stalls.store(true, Ordering::SeqCst);
+    }
+
+    /// Sets whether the bucket refuses all changes of the first program.
+    pub(super) fn refuse_first_program(&self, is_refused: bool) {
+        self.first_program.is_refused.store(is_refused, Ordering::SeqCst);
+    }
+
+    /// Returns whether a call changes an object of the first program in the bucket.
+    fn is_of_first_program(&self, target: &str, call: &Call) -> bool {
+        let is_read = matches!(
+            call.operation,
+            Operation::Get | Operation::Head | Operation::List | Operation::GetTags | Operation::Abort
+        );
+        target == BUCKET && !is_read && call.subject.starts_with(FIRST_PROGRAM)
+    }
+
+    /// Waits if this is the call that is stalled.
+    async fn stall(&self, target: &str, call: &Call) {
+        if self.is_of_first_program(target, call) && self.first_program.stalls.swap(false, Ordering::SeqCst) {
+            self.trace.push(format!("    an upload takes {STALL:?}"));
+            tokio::time::sleep(STALL).await;
+        }
+    }
+
+    fn is_refused(&self, target: &str, call: &Call) -> bool {
+        self.first_program.is_refused.load(Ordering::SeqCst) && self.is_of_first_program(target, call)
     }
 
     fn draw_unless_paused(&self, happens: impl FnOnce() -> bool) -> bool {
@@ -214,6 +263,7 @@ impl Layer for FaultLayer {
         let injector = &*self.injector;
         injector.hang_if_crashed().await;
         injector.delay().await;
+        injector.stall(self.target, call).await;
         injector.hang_if_crashed().await;
         let describe = || {
             let key = String::from_utf8_lossy(&call.subject);
@@ -229,7 +279,10 @@ impl Layer for FaultLayer {
             }
         }
         injector.hang_if_crashed().await;
-        let done = work.await;
+        let done = match injector.is_refused(self.target, call) {
+            true => Err(StoreError::Denied("refused (injected)".into())),
+            false => work.await,
+        };
         injector.hang_if_crashed().await;
         injector.delay().await;
         injector.hang_if_crashed().await;

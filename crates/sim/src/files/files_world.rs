@@ -1,5 +1,7 @@
 //! The files world: sessions that each end in a crash or a clean shutdown. The next session checks what is left.
 
+use super::bystanders::Bystanders;
+use super::log_disk::FiredReads;
 use super::machine::{CrashKind, Machine, Mount, in_paused_runtime, require_ok};
 use super::program::{Program, REVALIDATION_WAIT};
 use super::scenario::Scenario;
@@ -27,6 +29,7 @@ pub(super) struct FilesWorld {
     programs: Vec<Program>,
     /// The crash at the end of the previous session, if any.
     last_crash: Option<CrashKind>,
+    bystanders: Bystanders,
     report: Report,
 }
 
@@ -39,7 +42,8 @@ impl SimulatedWorld for FilesWorld {
         let programs = (0..machine.scenario.programs)
             .map(|number| Program::new(number, machine.scenario, machine.entropy.next_u64(), trace.clone()))
             .collect();
-        Ok(Self { machine, programs, last_crash: None, report: Report::default() })
+        let bystanders = Bystanders::draw(seed, machine.scenario);
+        Ok(Self { machine, programs, last_crash: None, bystanders, report: Report::default() })
     }
 
     fn steps(&self) -> u64 {
@@ -48,6 +52,15 @@ impl SimulatedWorld for FilesWorld {
 
     fn into_report(mut self) -> Report {
         self.programs.iter().for_each(|program| self.report.add(&program.report));
+        let FiredReads { passing, lasting } = self.machine.fired_log_reads();
+        for (fired, event) in [
+            (passing, "worlds with log reads that failed once"),
+            (lasting, "worlds with reads of unreadable ranges of logs"),
+        ] {
+            if fired > 0 {
+                self.report.count(event);
+            }
+        }
         self.report
     }
 
@@ -81,8 +94,14 @@ impl FilesWorld {
                 None
             }
         };
+        if self.machine.spoil_log()? {
+            self.report.count("unreadable ranges of logs");
+        }
         if self.machine.corrupt_log()? {
             self.report.count("corrupted logs");
+        }
+        if self.machine.corrupt_moves()? {
+            self.report.count("corrupted journals of moves");
         }
         Ok(())
     }
@@ -121,6 +140,7 @@ impl FilesWorld {
             false => CrashKind::Power,
         };
         mount.injector.start(calls_to_crash);
+        self.bystanders.begin(mount, &mut self.report);
         let programs = self.programs.iter_mut().map(|program| program.run_ops(mount, scenario.ops));
         let has_crashed = tokio::select! {
             biased;
@@ -148,6 +168,7 @@ impl FilesWorld {
             program.check(&mount.fs, &mount.injector).await?;
             program.model.record_sync(mount.injector.fault_count());
         }
+        self.bystanders.end(&self.machine, mount, &mut self.report).await?;
         mount.audit().await?;
         if let Some(log) = &mount.writeback
             && self.machine.entropy.below(2) == 0
@@ -171,6 +192,7 @@ impl FilesWorld {
         for program in &mut self.programs {
             program.check(&mount.fs, &mount.injector).await?;
         }
+        self.bystanders.check_imported(&mount).await?;
         mount.audit().await?;
         if self.machine.scenario.by_path() {
             let other_mount = self.machine.mount_elsewhere(mount.record.clone())?;

@@ -1,7 +1,8 @@
 //! The machine with the mounted volume and its bucket: mounts, crashes, and the state that survives them.
 
 use super::disk_engine::{DiskEngine, DiskState};
-use super::fault_injector::{FaultInjector, FaultLayer};
+use super::fault_injector::{BUCKET, FaultInjector, FaultLayer};
+use super::log_disk::{FiredReads, LogDisk};
 use super::repeating_store::RepeatingStore;
 use super::scenario::Scenario;
 use crate::RuntimeClock;
@@ -19,6 +20,12 @@ use store::wrap::{Faulty, Wrapped};
 use store::{Clock as _, Entropy, ObjectStore};
 use tempfile::TempDir;
 use vfs::{AttributeSource, Audit, Config, Dependencies, Filesystem, Naming, VolumeRecord};
+
+/// Distinguishes the entropy of the log's disk, so that worlds are otherwise the same with and without its faults.
+const LOG_DISK_SALT: u64 = 0x6c6f_6764_6973_6b00;
+
+/// Distinguishes the entropy of the corruption of the journal of moves.
+const MOVES_SALT: u64 = 0x6d6f_7665_7300_0000;
 
 /// A file system in memory, where fsync is free.
 const MEMORY_FS_DIR: &str = "/dev/shm";
@@ -38,10 +45,13 @@ pub(crate) struct Machine {
     pub(crate) entropy: Entropy,
     /// Draws the corruption of the log. It has its own entropy so that worlds are otherwise the same with and without corruption.
     corruption_entropy: Entropy,
+    /// Draws the corruption of the journal of moves.
+    moves_entropy: Entropy,
     pub(crate) trace: Trace,
     pub(crate) clock: Arc<RuntimeClock>,
     pub(crate) bucket: MemoryStore,
     disk: Arc<Mutex<DiskState>>,
+    log_disk: LogDisk,
     /// The directory of the cache and the write-back log.
     dir: TempDir,
     /// Synced bytes per file of the write-back log.
@@ -75,9 +85,11 @@ impl Machine {
             scenario,
             entropy,
             corruption_entropy: Entropy::new(!seed),
+            moves_entropy: Entropy::new(seed ^ MOVES_SALT),
             trace,
             clock,
             disk: Arc::new(Mutex::new(DiskState::empty())),
+            log_disk: LogDisk::new(seed ^ LOG_DISK_SALT),
             synced: BTreeMap::new(),
             synced_moves: 0,
             dir: dir.map_err(|error| format!("cannot make the cache directory: {error}"))?,
@@ -95,7 +107,7 @@ impl Machine {
         let bucket = RepeatingStore { store: self.bucket.clone(), injector: injector.clone() };
         let bucket = Faulty::new(bucket, injector.faults());
         let bucket: Arc<dyn ObjectStore> =
-            Arc::new(Wrapped::new(bucket, FaultLayer { injector: injector.clone(), target: "bucket" }));
+            Arc::new(Wrapped::new(bucket, FaultLayer { injector: injector.clone(), target: BUCKET }));
         let writeback = match scenario.write_back {
             true => Some(
                 self.open_log(bucket.clone())
@@ -152,6 +164,40 @@ impl Machine {
         Ok(corrupted.is_some())
     }
 
+    /// Corrupts a byte of a record of the journal of moves that no unfinished move needs, with probability 1/2. Returns whether a byte
+    /// was corrupted.
+    pub(crate) fn corrupt_moves(&mut self) -> Result<bool, String> {
+        if !self.scenario.by_path() || self.moves_entropy.below(2) == 0 {
+            return Ok(false);
+        }
+        let pick = |below| self.moves_entropy.below(below);
+        let corrupted = staging::mover::rot(&self.moves_path(), self.synced_moves, pick);
+        let corrupted = corrupted.map_err(|error| format!("cannot corrupt the journal of moves: {error}"))?;
+        if let Some(what) = &corrupted {
+            self.trace.push(format!("corrupted: {what}"));
+        }
+        Ok(corrupted.is_some())
+    }
+
+    /// Makes some bytes of the write-back log unreadable that no pending change needs. Returns whether there were any.
+    pub(crate) fn spoil_log(&mut self) -> Result<bool, String> {
+        if !self.scenario.write_back {
+            return Ok(false);
+        }
+        let unused = staging::writeback::unused_bodies(&self.log_dir());
+        let unused = unused.map_err(|error| format!("cannot read the log: {error}"))?;
+        let spoiled = self.log_disk.spoil_one(unused);
+        if let Some((segment, range)) = &spoiled {
+            self.trace.push(format!("unreadable: bytes {range:?} of log {segment}"));
+        }
+        Ok(spoiled.is_some())
+    }
+
+    /// Returns the numbers of reads of the log that failed.
+    pub(crate) fn fired_log_reads(&self) -> FiredReads {
+        self.log_disk.fired()
+    }
+
     /// Records how much of the write-back log and of the journal of moves is synced.
     pub(crate) fn record_synced(&mut self, synced: Vec<(u64, u64)>, moves: u64) {
         self.synced_moves = moves;
@@ -205,16 +251,19 @@ impl Machine {
             delay: Duration::from_secs(1),
             checks_at_once: self.scenario.by_path(),
             shared: match self.scenario.by_path() {
-                true => Arc::new(|key| vfs::is_shared(b"", key)),
+                true => Arc::new(|key| vfs::KeySpace::default().is_shared(key)),
                 false => Arc::new(|_| false),
             },
             keys_are_used_once: !self.scenario.by_path(),
-            lost: Arc::new(|key, unique| vfs::lost_key(b"", key, unique).unwrap_or_else(|_| key.clone())),
+            lost: Arc::new(|key, unique| {
+                vfs::KeySpace::default().lost_key(key, unique).unwrap_or_else(|_| key.clone())
+            }),
             early_bytes: 1,
             memory_bytes: 1 << 20,
         };
         let entropy = Arc::new(Entropy::new(self.entropy.next_u64()));
-        Writeback::open(&self.log_dir(), bucket, options, self.clock.clone(), entropy)
+        let faults = self.log_disk.faults();
+        staging::writeback::open_with(&self.log_dir(), bucket, options, self.clock.clone(), entropy, faults)
     }
 
     fn open_engine(
@@ -288,7 +337,11 @@ impl Mount {
             return Err(violations.join("; "));
         }
         let record = self.record.as_ref();
-        let audit = require_ok("audit", Audit::make(self.engine(), &*self.store, record, b"").await)?;
+        let audit = require_ok(
+            "audit",
+            Audit::make(self.engine(), &*self.store, vfs::KeySpace { record, ..vfs::KeySpace::default() })
+                .await,
+        )?;
         match audit.missing.first() {
             Some((ino, key)) => Err(format!("{key}, the content of inode {ino}, is missing")),
             None => Ok(()),

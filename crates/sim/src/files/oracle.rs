@@ -210,17 +210,6 @@ pub(super) fn with_crash<T>(
     })
 }
 
-/// Calls `check` with the states that another mount may see. Modes may be old: a crash may have interrupted their export.
-pub(super) fn with_other_mount<T>(model: &FsModel, check: impl FnOnce(&AllowedState<'_>) -> T) -> T {
-    with_current(model, |allowed| {
-        check(&AllowedState {
-            allows_mode: &|_, _| true,
-            name_states: allowed.name_states.clone(),
-            ..*allowed
-        })
-    })
-}
-
 /// Calls `check` with the current state of the model as the only one.
 pub(super) fn with_current<T>(model: &FsModel, check: impl FnOnce(&AllowedState<'_>) -> T) -> T {
     let nodes = &model.nodes;

@@ -3,7 +3,7 @@
 //! After a call that fails because of an injected fault, the outcome is uncertain. Faults are then paused, and the observed state
 //! must be the old or the new one. The model adopts it.
 
-use super::fault_injector::FaultInjector;
+use super::fault_injector::{FaultInjector, STALL};
 use super::fs_model::{Effect, FsModel, Names, NodeId};
 use super::machine::{CrashKind, Mount};
 use super::op::{AllocateMode, Op, OpGenerator, OpenSlot, RenameMode};
@@ -17,11 +17,14 @@ use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
 use store::Entropy;
+use tokio::time::Instant;
 use vfs::{Caller, Changes, Error, Filesystem, Ino, Result};
 
 const CALLER: Caller = Caller { uid: 1000, gid: 100, umask: 0 };
 /// Time after which cached knowledge of the bucket has expired and is revalidated.
 pub(super) const REVALIDATION_WAIT: Duration = Duration::from_secs(6);
+/// The directory of the first program.
+const FIRST_ROOT: &str = "p0";
 /// Maximum attempts of a call while faults are paused: faults from before the pause may be reported late.
 const ATTEMPTS: u32 = 3;
 
@@ -103,10 +106,12 @@ impl Program {
             let before = self.state_before(effect);
             self.model.begin(effect, injector.syncs());
             self.pending_effect = Some(effect.clone());
+            let began = Instant::now();
             let reply = self.call(mount, op).await;
             if injector.has_crashed() {
                 return Ok(());
             }
+            self.check_duration(op, began.elapsed())?;
             match reply {
                 Ok(_) if self.close_drops_writes(op) => {
                     self.resolve_uncertain(mount, op, effect, before).await?
@@ -122,6 +127,14 @@ impl Program {
         }
         let reply = self.call(mount, op).await;
         self.check_refusal(op, &prediction.err().unwrap_or_default(), reply, faults_before, injector)
+    }
+
+    /// Checks that an op did not wait for another program's upload. A sync stores the files of all programs.
+    fn check_duration(&self, op: &Op, duration: Duration) -> Result<(), String> {
+        match duration >= STALL && self.root != FIRST_ROOT && !matches!(op, Op::Sync) {
+            true => Err(format!("{op:?} took {duration:?}: it waited for another program's upload")),
+            false => Ok(()),
+        }
     }
 
     /// Whether a close drops writes: those that a failed `close` left are dropped with the last handle, even a read-only one.
@@ -262,10 +275,10 @@ impl Program {
         self.check_tree(&tree)
     }
 
-    /// Checks the directory as another mount sees it.
+    /// Checks the directory as another mount sees it after a sync: modes are stored with the objects by then.
     pub(super) async fn check_other_mount(&self, fs: &Filesystem) -> Result<(), String> {
         let tree = self.walk_without_faults(fs).await?;
-        oracle::with_other_mount(&self.model, |allowed| allowed.check(&tree)).map(drop)
+        oracle::with_current(&self.model, |allowed| allowed.check(&tree)).map(drop)
     }
 
     async fn walk_without_faults(&self, fs: &Filesystem) -> Result<ObservedTree, String> {

@@ -4,39 +4,49 @@ use meta::{
     Commit, CommitError, Engine, EngineError, KeyRange, LogError, LoggedOp, MemoryEngine, OpRecord, Reader,
     Rows, Run, RunBuilder, RunRecord, Seqno, Versioned,
 };
+use std::fmt;
 use std::ops::Bound;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use store::Entropy;
 
 /// Fault rates per thousand calls.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct EngineFaultRates {
+pub(crate) struct EngineFaultRates {
     /// A commit conflicts with another one.
-    pub(super) conflict: u64,
+    pub(crate) conflict: u64,
     /// A call fails without effect.
-    pub(super) unavailable: u64,
+    pub(crate) unavailable: u64,
     /// A commit takes effect and its reply is lost.
-    pub(super) lost_reply: u64,
+    pub(crate) lost_reply: u64,
     /// The machine crashes in a call, before or after the effect.
-    pub(super) crash: u64,
+    pub(crate) crash: u64,
 }
 
 /// A memory engine behind injected faults. After a crash all calls fail.
-#[derive(Debug)]
-pub(super) struct FaultyEngine {
+pub(crate) struct FaultyEngine {
     inner: Arc<MemoryEngine>,
     entropy: Entropy,
     rates: EngineFaultRates,
     crashed: AtomicBool,
+    /// Called before each ingestion of a run, as another client that commits meanwhile.
+    rival: Mutex<Option<Rival>>,
 }
 
+/// A client that commits to the tables below the faults.
+pub(crate) type Rival = Box<dyn Fn(&Arc<MemoryEngine>) + Send>;
+
 impl FaultyEngine {
-    pub(super) fn new(inner: Arc<MemoryEngine>, seed: u64, rates: EngineFaultRates) -> Self {
-        Self { inner, entropy: Entropy::new(seed), rates, crashed: AtomicBool::new(false) }
+    pub(crate) fn new(inner: Arc<MemoryEngine>, seed: u64, rates: EngineFaultRates) -> Self {
+        let (crashed, rival) = Default::default();
+        Self { inner, entropy: Entropy::new(seed), rates, crashed, rival }
     }
 
-    pub(super) fn has_crashed(&self) -> bool {
+    pub(crate) fn set_rival(&self, rival: Rival) {
+        *self.rival.lock().unwrap_or_else(PoisonError::into_inner) = Some(rival);
+    }
+
+    pub(crate) fn has_crashed(&self) -> bool {
         self.crashed.load(Ordering::SeqCst)
     }
 
@@ -79,6 +89,12 @@ impl FaultyEngine {
     }
 }
 
+impl fmt::Debug for FaultyEngine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FaultyEngine").field("rates", &self.rates).finish_non_exhaustive()
+    }
+}
+
 impl Reader for FaultyEngine {
     fn get(&self, key: &[u8]) -> Result<Option<Versioned>, EngineError> {
         self.inject_before()?;
@@ -102,10 +118,6 @@ impl Reader for FaultyEngine {
 }
 
 impl Engine for FaultyEngine {
-    fn snapshot(&self) -> Arc<dyn Reader> {
-        self.inner.snapshot()
-    }
-
     fn snapshot_with_head(&self) -> Result<(Arc<dyn Reader>, Seqno), EngineError> {
         self.inner.snapshot_with_head()
     }
@@ -181,6 +193,9 @@ impl<'e> RunBuilder<'e> for FaultyRun<'e, Box<dyn RunBuilder<'e> + 'e>> {
 
 impl<'e> Run for FaultyRun<'e, Box<dyn Run + 'e>> {
     fn ingest(&mut self, record: &RunRecord) -> Result<Seqno, CommitError> {
+        if let Some(rival) = &*self.engine.rival.lock().unwrap_or_else(PoisonError::into_inner) {
+            rival(&self.engine.inner);
+        }
         self.engine.write(|| self.inner.ingest(record))
     }
 }

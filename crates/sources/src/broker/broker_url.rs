@@ -1,4 +1,4 @@
-//! The parsed URL of a broker, and the login.
+//! The parsed URL of a broker, and the settings of a source that are not in it: login, TLS, directory of positions.
 
 use events::SourceError;
 use percent_encoding::percent_decode_str;
@@ -61,7 +61,9 @@ pub(super) struct UrlForm {
     /// The scheme without TLS. `tls_scheme` is the one with TLS, if there is one.
     pub(super) scheme: &'static str,
     pub(super) tls_scheme: Option<&'static str>,
+    /// The default port.
     pub(super) port: u16,
+    /// The names of the query parameters; others are refused.
     pub(super) parameters: &'static [&'static str],
     /// An example for error messages.
     pub(super) example: &'static str,
@@ -86,12 +88,12 @@ impl BrokerUrl {
         })
     }
 
-    /// Returns an optional parameter.
+    /// Returns an optional parameter; `None` if the URL does not have it.
     pub(super) fn parameter(&self, name: &str) -> Option<&str> {
         self.parameters.get(name).map(String::as_str)
     }
 
-    /// Returns a mandatory parameter.
+    /// Returns a mandatory parameter; `Refused` if it is missing.
     pub(super) fn required(&self, name: &str, form: &UrlForm) -> Result<&str, SourceError> {
         self.parameter(name).ok_or_else(|| form.refuse(&format!("the parameter '{name}' is missing")))
     }

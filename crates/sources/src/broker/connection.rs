@@ -12,8 +12,9 @@ use tokio_rustls::TlsConnector;
 /// Timeout for connecting, and for responses that a broker sends at once. A broker that exceeds it counts as gone.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Returns `first` and the items of a stream that are ready without waiting, at most `max` in all. An error or the end of the stream is
-/// not reported here, but at the next call.
+/// Returns `first` and the items of a stream that are ready without waiting, at most `max` in all. An error or the end
+/// of the stream ends the items and is not reported here: the next call reports what the stream yields then, usually
+/// that it has ended.
 pub(super) fn take_ready<T, E>(
     first: T,
     stream: &mut (impl Stream<Item = Result<T, E>> + Unpin),

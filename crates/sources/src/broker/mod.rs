@@ -1,7 +1,8 @@
 //! Brokers, which store messages until they are fetched: the common parts of their sources, and the URL schemes.
 //!
-//! All sources connect at the first call, close the connection at the first error, and connect anew at the next call. The caller
-//! therefore decides how often to retry; the retries of the client libraries are off. Users and passwords in URLs are never shown.
+//! All sources connect at the first call, close the connection at the first error of receiving or acknowledging, and
+//! connect anew at the next call. The caller therefore decides how often to retry; the retries of the client libraries
+//! are off, or end after a few seconds. Users and passwords in URLs are never shown.
 
 mod amqp;
 mod broker_url;

@@ -118,6 +118,39 @@ async fn records_removed_unread_are_reported_as_lost() {
     assert_eq!(drain(&mut *source, 15..20).await, Vec::from_iter(15..20));
 }
 
+/// Regression: a topic that was deleted, created again and then longer than before was read on from the old position.
+#[tokio::test]
+async fn s583_a_topic_that_was_created_again_is_reported_as_lost_and_read_from_its_beginning() {
+    let mut queue = topic(1).await;
+    queue.publish(0..10).await;
+    let mut source = open(&queue);
+    drain(&mut *source, 0..10).await;
+    drop(source);
+    queue.publish(10..11).await;
+    let mut source = open(&queue);
+    drain(&mut *source, 10..11).await;
+    assert!(!source.take_lost(), "the topic is the same");
+    drop(source);
+
+    let controller = queue.client().await.controller_client().unwrap();
+    controller.delete_topic("events", 5_000).await.unwrap();
+    // The broker refuses the name until it has removed the topic.
+    while controller.create_topic("events", 1, 1, 5_000).await.is_err() {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    queue.publish(100..120).await;
+    let mut source = open(&queue);
+    assert!(source.receive(1).await.unwrap().is_empty());
+    assert!(source.take_lost());
+    source.acknowledge().await.unwrap();
+    assert_eq!(drain(&mut *source, 100..120).await, Vec::from_iter(100..120));
+    drop(source);
+    queue.publish(120..121).await;
+    let mut source = open(&queue);
+    drain(&mut *source, 120..121).await;
+    assert!(!source.take_lost(), "the loss is reported once");
+}
+
 #[tokio::test]
 async fn errors_state_the_remedy() {
     let mut queue = topic(1).await;

@@ -25,8 +25,8 @@ const ATTEMPTS_MAX: usize = 8;
 /// Maximum passes over a tree. An object that was on its way into the tree can land behind the first pass. Objects
 /// that another client keeps storing at the old prefix stay there.
 const PASSES_MAX: usize = 4;
-/// First and longest delay after a failure; the store's client has retried for a while by then. A new rename ends the
-/// delay, but not the first.
+/// First and longest delay after a failure; the store's client has retried for a while by then. A new rename ends a
+/// delay, but not before the first one has passed.
 const RETRY_DELAYS: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
 
 impl Executor {
@@ -42,8 +42,8 @@ impl Executor {
         }
     }
 
-    /// Attempts every move once, in order, objects of adjacent moves concurrently. Returns false if any attempt
-    /// failed.
+    /// Attempts every move once, in order; adjacent moves of single objects run concurrently. Returns false if any
+    /// attempt failed.
     async fn execute_all(&self) -> bool {
         let numbers: Vec<(u64, bool)> =
             self.state().moves.all().map(|(number, mv)| (number, mv.is_tree)).collect();
@@ -275,7 +275,8 @@ impl Executor {
         objects_of(entries).filter(is_own).collect()
     }
 
-    /// Copies the objects of a page. Returns those that are at their new keys.
+    /// Copies the objects of a page. Returns those that are at their new keys. If a copy fails, deletes their old keys
+    /// instead and returns the error.
     async fn copy_page(&self, number: u64, objects: Vec<SourceObject>) -> Result<Vec<CopiedObject>> {
         let existing = self.existing_targets(number, &objects).await?;
         let copies: Vec<_> =
@@ -297,6 +298,7 @@ impl Executor {
         Ok(moved)
     }
 
+    /// Copies an object that a listing of a moving tree has found. `existing` are keys at the target that are not free.
     async fn copy_listed(
         &self,
         number: u64,
@@ -362,7 +364,7 @@ impl Executor {
     }
 
     /// Copies an object and resolves a conflict with another client's object at the target. Returns `None` if the
-    /// object to copy is gone or was changed.
+    /// object to copy is gone, or if either object was changed meanwhile.
     async fn copy_resolving_conflict(
         &self,
         source: &SourceObject,
@@ -417,6 +419,7 @@ impl Executor {
         }
     }
 
+    /// Copies an object in the bucket under a condition on the target, and remembers the etag of the copy.
     pub(super) async fn copy_on_condition(
         &self,
         source: &SourceObject,
@@ -428,6 +431,7 @@ impl Executor {
         Ok(copy)
     }
 
+    /// Remembers the etag of a copy for callers that know the object by its earlier etag, and counts the copy.
     fn record_copy(&self, from: &ObjectRef, copy: ObjectRef) {
         let mut aliases = self.aliases();
         let issued = aliases.with_issued_tag(from.clone()).etag;
@@ -453,6 +457,7 @@ impl Executor {
         }
     }
 
+    /// Reads two objects and returns whether their bytes are equal.
     async fn has_same_bytes(&self, ours: &ObjectMeta, theirs: &ObjectMeta) -> Result<bool> {
         let mut bytes = [Vec::new(), Vec::new()];
         let body = |meta: &ObjectMeta| {
@@ -484,6 +489,7 @@ impl Executor {
         }
     }
 
+    /// Deletes objects at their old keys after they have arrived at their new keys, several at a time.
     async fn delete_sources(&self, copied: Vec<CopiedObject>) -> Result<()> {
         let deletions: Vec<_> = copied.iter().map(|copied| self.delete_source(copied)).collect();
         futures_util::stream::iter(deletions).buffer_unordered(CONCURRENT_OBJECTS).try_collect().await
@@ -523,12 +529,18 @@ impl Executor {
     }
 
     /// Reports to the observer the current etags of objects at a key, or below a prefix, that callers know by other
-    /// etags.
+    /// etags. An object that was renamed again while it moved is not reported: the observer does not know it by this
+    /// key, and the next move passes the issued etag on to the next key.
     fn report_arrival(&self, place: &[u8]) {
         if let Some(observer) = self.observer.get() {
             self.aliases().report_changes(place, |key, issued, bucket| {
-                (observer.has_arrived)(key, issued, bucket);
+                if !(observer.has_arrived)(key, issued, bucket)
+                    && self.state().moves.owner(key.as_bytes()).is_some()
+                {
+                    return false;
+                }
                 self.durability.etags_reported.fetch_add(1, Ordering::AcqRel);
+                true
             });
         }
     }
@@ -555,6 +567,7 @@ impl Executor {
     }
 }
 
+/// Returns the objects of a listing, without its prefixes.
 fn objects_of(entries: Vec<ListEntry>) -> impl Iterator<Item = SourceObject> {
     let objects = entries.into_iter().filter_map(ListEntry::into_object);
     objects.map(|(object, size_bytes)| SourceObject { object, size_bytes: Some(size_bytes) })

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use store::{ETag, KeyedLocks, ObjectKey, ObjectMeta, ObjectStore, Result, blocking};
 use tokio::sync::Notify;
 
-/// Executes moves.
+/// Executes moves in the store below the mover.
 #[derive(Debug)]
 pub(super) struct Executor {
     pub(super) me: Weak<Self>,
@@ -33,10 +33,11 @@ pub(super) struct Executor {
 /// How much of the journal, and of the etags reported to the observer, is known to survive a loss of power.
 #[derive(Debug, Default)]
 pub(super) struct Durability {
-    /// Length of the journal up to which moves may be executed, because it and the namespace are durable.
+    /// Bytes appended to the journal up to which moves may be executed, because it and the namespace are durable.
     pub(super) up_to: AtomicU64,
-    /// Number of new etags reported to the observer, and the part of them that the observer has made durable.
+    /// Number of new etags that were reported to the observer.
     pub(super) etags_reported: AtomicU64,
+    /// Number of these that the observer has made durable.
     pub(super) etags_durable: AtomicU64,
 }
 
@@ -51,7 +52,7 @@ pub(super) struct Activity {
     failure: Mutex<Option<String>>,
     /// Notified when a move completes or an attempt fails.
     pub(super) progress: Notify,
-    /// Notified when something is renamed.
+    /// Notified when a rename adds moves.
     pub(super) renamed: Arc<Notify>,
 }
 
@@ -61,7 +62,7 @@ impl Activity {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Notes the end of an attempt.
+    /// Notes that a move completed (`None`), or the error of an attempt.
     pub(super) fn note(&self, failure: Option<String>) {
         *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = failure;
         self.progress.notify_waiters();
@@ -77,6 +78,7 @@ impl Executor {
         self.aliases.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Returns whether there are no unfinished moves.
     pub(super) fn is_idle(&self) -> bool {
         self.state().moves.len() == 0
     }

@@ -1,7 +1,8 @@
 //! The journal of moves on disk: steps appended to one file, in frames of steps that take effect together.
 //!
-//! The steps of a frame are their number, then one after the other; `docs/format.md` describes the fields. Invariant:
-//! the file holds no more than about twice the unfinished moves, except while one of them may find a duplicate.
+//! A frame holds the number of its steps, then the steps; `docs/format.md` describes their fields. Invariant: a file of
+//! more than 1 MiB is at most about twice as long as when it was last rewritten with the unfinished moves only, except
+//! while one of them may find a duplicate.
 //!
 //! Records after a damaged one are replayed. A lost rename leaves its object under the old name. A lost `Done` step
 //! makes its move run once more. Later steps of a move whose `Begin` step is lost are ignored, and a move that finds
@@ -9,14 +10,16 @@
 
 use super::moves::{Move, Moves, Step, Target};
 use crate::log_encoding::{Decoder, Encoder};
-use log::{FileLog, FileLogFormat, OpenedFileLog};
+use log::{FileLog, FileLogFormat, FrameReader, NextFrame, OpenedFileLog};
+use std::fs::File;
 use std::io;
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use store::ETag;
 
 const FORMAT: FileLogFormat = FileLogFormat { name: "journal of moves", header: b"", is_locked: true };
 
-/// The journal of moves.
+/// The journal of moves, open for appending.
 #[derive(Debug)]
 pub(super) struct Journal {
     pub(super) log: FileLog,
@@ -62,6 +65,36 @@ impl Journal {
     fn rewrite(&mut self, moves: &Moves) -> io::Result<()> {
         self.log.rewrite([encode(&begins(moves)).as_slice()])
     }
+}
+
+/// Damages a frame of a journal that no unfinished move needs, for simulators: one whose moves have all ended later. Only the first
+/// `synced_bytes` of the file are damaged, as damage behind them would count as a torn end. `pick` returns a number below its argument.
+/// Returns a description of the damage; `None` if there is no such frame.
+pub fn rot(path: &Path, synced_bytes: u64, mut pick: impl FnMut(u64) -> u64) -> io::Result<Option<String>> {
+    let Ok(file) = File::options().read(true).write(true).open(path) else { return Ok(None) };
+    let mut reader = FrameReader::new(file.try_clone()?, FORMAT.header.len() as u64)?;
+    let (mut moves, mut frames, mut at) = (Moves::default(), Vec::new(), reader.position());
+    while let NextFrame::Frame(body) = reader.next()? {
+        let steps = decode(body).unwrap_or_default();
+        steps.iter().for_each(|step| moves.apply(step.clone()));
+        frames.push((at, reader.position(), steps));
+        at = reader.position();
+    }
+    let is_over = |step: &Step| match step {
+        Step::Begin { number, .. } | Step::Retarget { number, .. } => moves.get(*number).is_none(),
+        // The move would run once more.
+        Step::Done { .. } => false,
+    };
+    frames.retain(|(_, end, steps)| *end <= synced_bytes && steps.iter().all(is_over));
+    if frames.is_empty() || moves.has_possible_duplicates() {
+        return Ok(None);
+    }
+    let (begin, end, _) = frames.swap_remove(pick(frames.len() as u64) as usize);
+    let at = begin + pick(end - begin);
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, at)?;
+    file.write_all_at(&[byte[0] ^ (1 << pick(8))], at)?;
+    Ok(Some(format!("byte {at} of the journal of moves")))
 }
 
 /// Returns the steps that begin all unfinished moves.

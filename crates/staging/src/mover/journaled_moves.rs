@@ -10,6 +10,7 @@ use store::{Result, StoreError};
 /// Completed moves to remember. Must exceed the number that can complete during one LIST request.
 const RECENTLY_DONE_MAX: usize = 4096;
 
+/// The unfinished moves, and the journal that has each step before it is applied.
 #[derive(Debug)]
 pub(super) struct JournaledMoves {
     pub(super) moves: Moves,
@@ -18,9 +19,10 @@ pub(super) struct JournaledMoves {
     /// synced before a new object is stored at their physical keys: after a loss of power the move would otherwise
     /// run again and take the new object away.
     unsynced_done: Vec<(Move, u64)>,
-    /// The last completed moves, by number, and the number of completed moves before them. A LIST request that ran
-    /// while a move completed may show the object at its old key.
+    /// The last completed moves, each with its number. They are kept because a LIST request that ran while a move
+    /// completed may show the object at its old key.
     recently_done: VecDeque<(u64, Move)>,
+    /// The number of moves that were completed before those and are forgotten.
     forgotten_done: u64,
 }
 
@@ -30,14 +32,16 @@ impl JournaledMoves {
         Self { moves, journal, unsynced_done, recently_done, forgotten_done }
     }
 
+    /// Appends steps to the journal and applies them. Nothing is applied if appending fails.
     pub(super) fn record(&mut self, steps: Vec<Step>) -> Result<()> {
         self.append(&steps)?;
         self.apply(steps);
         Ok(())
     }
 
+    /// Appends steps to the journal without applying them.
     fn append(&mut self, steps: &[Step]) -> Result<()> {
-        // A replay refuses other journals.
+        // A replay refuses a journal whose steps are out of order, so none may be written.
         assert!(
             steps.iter().all(|step| self.moves.is_in_order(step)),
             "renames are journaled in their order"
@@ -45,6 +49,7 @@ impl JournaledMoves {
         self.journal.append(steps).map_err(failed)
     }
 
+    /// Applies steps that are in the journal, and shortens the journal if it is worthwhile.
     fn apply(&mut self, steps: Vec<Step>) {
         for step in steps {
             if let Step::Begin { number, mv } = &step
@@ -91,6 +96,7 @@ impl JournaledMoves {
         self.unsynced_done.iter().any(|(mv, _)| mv.overlaps(place))
     }
 
+    /// Notes that the first `appended` bytes that this process appended to the journal are synced.
     pub(super) fn mark_synced(&mut self, appended: u64) {
         self.journal.log.mark_synced(appended);
         self.unsynced_done.retain(|(_, at)| *at > appended);

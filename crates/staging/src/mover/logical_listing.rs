@@ -21,6 +21,7 @@ struct PartialListing {
 }
 
 impl Mover {
+    /// Lists objects by their logical keys: those that move are at their new keys already.
     pub(super) async fn list_logical(&self, request: ListRequest) -> Result<ListPage> {
         let (numbers, before) = {
             let moves = &self.executor.state().moves;
@@ -167,6 +168,7 @@ impl Mover {
         Ok(Some(PartialListing { entries, complete_up_to: complete_up_to.map(|text| outside(&text)) }))
     }
 
+    /// Lists the target of a moving object; `None` if it is not in the listing.
     async fn list_object_move(&self, from: &[u8], to: &[u8], scan: &Scan) -> Result<Option<PartialListing>> {
         let Ok(key) = ObjectKey::new(to.to_vec()) else { return Ok(None) };
         let text = scan.fold(to).unwrap_or(to).to_vec();
@@ -189,6 +191,7 @@ impl Mover {
         Ok(Some(PartialListing { entries: BTreeMap::from([(text, entry)]), complete_up_to: None }))
     }
 
+    /// Lists a moving tree that a delimiter folds into one prefix; `None` if it is not in the listing or has no object.
     async fn list_folded_tree(
         &self,
         number: u64,

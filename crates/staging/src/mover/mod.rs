@@ -28,6 +28,7 @@ mod moves;
 mod resolved_conflicts;
 mod wait_for_moves;
 
+pub use journal::rot;
 pub use move_observer::{MoveObserver, NamingError};
 
 use crate::conflict::{Decisions, LostKey};
@@ -95,7 +96,7 @@ pub struct Moving {
 pub struct Renamed {
     /// Physical key, or a prefix that ends in `/`.
     pub from: Vec<u8>,
-    /// Logical key or prefix.
+    /// Logical key, or a prefix that ends in `/`, to which the objects move.
     pub to: Vec<u8>,
     /// Etag of the object; `None` for a prefix.
     pub etag: Option<ETag>,
@@ -311,10 +312,12 @@ impl Mover {
         self.resume();
     }
 
+    /// Returns the physical keys at which the object of a logical key may be.
     fn candidates(&self, key: &ObjectKey) -> Vec<Candidate> {
         self.executor.state().moves.candidates(key)
     }
 
+    /// Waits until fewer than [`MOVES_MAX`] moves are unfinished. Fails if moves are failing.
     async fn wait_for_capacity(&self) -> Result<()> {
         loop {
             let progress = self.executor.activity.progress.notified();
@@ -400,6 +403,7 @@ impl Mover {
         ObjectMeta { object: ObjectRef { key: key.clone(), ..object }, ..meta }
     }
 
+    /// Reads the object at a candidate's key. Fails with `NotFound` if another object is there.
     async fn get_candidate(&self, candidate: &Candidate, options: &GetOptions) -> Result<Object> {
         let requested =
             options.if_match.as_ref().map(|etag| self.executor.aliases().bucket_tag(&candidate.key, etag));
@@ -414,6 +418,7 @@ impl Mover {
         }
     }
 
+    /// Returns the metadata of the object at a candidate's key. Fails with `NotFound` if another object is there.
     async fn head_candidate(&self, key: &ObjectKey, candidate: &Candidate) -> Result<ObjectMeta> {
         let meta = self.executor.store.head(&candidate.key).await?;
         match self.executor.is_same_object(key, candidate.etag.as_ref(), &meta)

@@ -9,7 +9,8 @@ use super::resolved_conflicts::{CopiedObject, SourceObject};
 use crate::conflict::{KeyConflict, Outcome, Resolution, require_other_key};
 use store::{CopyOptions, ObjectKey, ObjectRef, ObjectStore as _, Precondition, Result, StoreError};
 
-/// Attempts to replace their object, while they keep changing it, before this move fails.
+/// Maximum number of attempts to replace another client's object at the target key, if that client changes it between
+/// lookup and copy each time. Then this attempt at the move fails, and another one follows later.
 const ATTEMPTS_MAX: usize = 5;
 
 impl Executor {
@@ -28,6 +29,7 @@ impl Executor {
         Ok(copied)
     }
 
+    /// Resolves the conflict of a moving object with another object at its target, as the callbacks decide.
     async fn resolve_new_conflict(
         &self,
         source: &SourceObject,

@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use store::{Multipart, ObjectKey, ObjectRef, Payload, Precondition, Result};
 
+/// A multipart upload to a logical key.
 #[derive(Debug)]
 pub(super) struct MoverUpload {
     mover: Arc<Mover>,

@@ -22,17 +22,18 @@ pub(super) struct Move {
     pub(super) is_tree: bool,
     /// The etag that the object must have in the bucket; `None`: any.
     pub(super) etag: Option<ETag>,
+    /// The key or prefix that the objects get, or their removal.
     pub(super) to: Target,
 }
 
 /// Outcome planned for the object of a move.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Target {
-    /// It moves to this key or prefix if the precondition holds for what the bucket has there.
+    /// The object moves to this key or prefix if the precondition holds for what the bucket has there.
     Key(Vec<u8>, Precondition),
-    /// It is deleted.
+    /// The object is deleted.
     Deleted,
-    /// It is deleted, and so is the copy at this key that an attempt of unknown outcome may have made.
+    /// The object is deleted, and so is the copy at this key that an attempt of unknown outcome may have made.
     DeletedWithCopy(Vec<u8>),
 }
 
@@ -91,6 +92,7 @@ pub(super) struct Moves {
     /// Moves of one object whose physical key may hold a mere copy: an earlier move with the same target may have
     /// copied its object there before both were renamed.
     possible_duplicates: BTreeSet<u64>,
+    /// The number of the next move.
     next: u64,
 }
 
@@ -103,6 +105,7 @@ impl Moves {
         self.all.get(&number)
     }
 
+    /// Returns the unfinished moves by number.
     pub(super) fn all(&self) -> impl Iterator<Item = (u64, &Move)> {
         self.all.iter().map(|(number, mv)| (*number, mv))
     }
@@ -122,6 +125,7 @@ impl Moves {
         !matches!(step, Step::Begin { number, .. } if *number < self.next)
     }
 
+    /// Changes the moves as a step of the journal says.
     pub(super) fn apply(&mut self, step: Step) {
         match step {
             Step::Begin { number, mv } => {
@@ -157,6 +161,7 @@ impl Moves {
         }
     }
 
+    /// Adds the target of a move to the indexes.
     fn index_target(&mut self, number: u64, to: &Target) {
         match to {
             Target::Key(to, _) => {
@@ -169,6 +174,7 @@ impl Moves {
         }
     }
 
+    /// Removes the target of a move from the indexes.
     fn unindex_target(&mut self, number: u64, to: Target) {
         match to {
             Target::Key(to, _) => {
@@ -247,7 +253,7 @@ impl Moves {
         earlier
     }
 
-    /// Returns the move that takes away what is stored at a key, or everything below a prefix.
+    /// Returns the move that takes away what is stored at a key, or everything below a prefix; `None` if no move does.
     pub(super) fn owner(&self, place: &[u8]) -> Option<u64> {
         let whole = last_at(&self.objects, place);
         whole.or_else(|| enclosing_prefixes(place).find_map(|prefix| last_at(&self.trees, prefix)))
@@ -326,7 +332,7 @@ impl Moves {
         places
     }
 
-    /// Returns the physical key from which a move takes the object visible under `text`.
+    /// Returns the physical key from which a move takes the object visible under `text`; `None` if this move does not.
     fn candidate_of(&self, number: u64, text: &[u8]) -> Option<Candidate> {
         let mv = self.all.get(&number)?;
         let Target::Key(to, _) = &mv.to else { return None };
@@ -336,6 +342,7 @@ impl Moves {
         is_its_own.then(|| Candidate { key, by_move: Some(number), etag: mv.etag.clone(), replaced: None })
     }
 
+    /// Returns the numbers of the moves whose target is exactly `to`.
     fn targeting<'m>(&'m self, to: &'m [u8]) -> impl Iterator<Item = u64> + 'm {
         self.below(to).take_while(move |(target, _)| *target == to).map(|(_, number)| number)
     }
@@ -410,8 +417,8 @@ impl Moves {
         plan.steps
     }
 
-    /// Returns the target of a move that replaces another object and was attempted: either object may be stored
-    /// there.
+    /// Returns the target of a move of one object that replaces another one and may have been attempted: either object
+    /// may be stored there. `None` for any other move.
     pub(super) fn uncertain_target(&self, number: u64) -> Option<ObjectKey> {
         let mv = self.object_move(number).filter(|_| !self.untried.contains(&number))?;
         match &mv.to {
@@ -485,8 +492,8 @@ impl Move {
         is_inside || place.ends_with(b"/") && self.from.starts_with(place)
     }
 
-    /// Returns the etag of the object that the move replaces. Two objects with equal etags cannot be told apart and
-    /// need not be.
+    /// Returns the etag of the object that the move replaces; `None` if it replaces none. Two objects with equal etags
+    /// cannot be told apart and need not be.
     fn replaced(&self) -> Option<&ETag> {
         match &self.to {
             Target::Key(_, Precondition::Matches(etag)) if self.etag.as_ref() != Some(etag) => Some(etag),
@@ -494,10 +501,12 @@ impl Move {
         }
     }
 
+    /// Returns the move of one object.
     fn of_object(from: &ObjectKey, etag: Option<ETag>, to: Target) -> Self {
         Self { from: from.as_bytes().to_vec(), is_tree: false, etag, to }
     }
 
+    /// Returns the move of all objects below a prefix.
     fn of_tree(from: Vec<u8>, to: &[u8]) -> Self {
         Self { from, is_tree: true, etag: None, to: Target::Key(to.to_vec(), Precondition::Absent) }
     }
@@ -505,11 +514,13 @@ impl Move {
 
 /// Steps that take effect together.
 struct Plan {
+    /// The number of the next move.
     next: u64,
     steps: Vec<Step>,
 }
 
 impl Plan {
+    /// Adds the step that begins a move.
     fn begin(&mut self, mv: Move) {
         self.steps.push(Step::Begin { number: self.next, mv });
         self.next += 1;

@@ -50,7 +50,7 @@ impl ResolvedConflicts {
     }
 
     /// Returns the remembered resolution for an object and a target, so that a retry does not resolve the conflict
-    /// again.
+    /// again; `None` if there is none.
     pub(super) fn find(&self, source: &SourceObject, to: &ObjectKey) -> Option<CopiedObject> {
         let known = self.all().get(&source.object.key).cloned();
         known.filter(|known| known.from.etag == source.object.etag && known.to == *to)
@@ -61,6 +61,7 @@ impl ResolvedConflicts {
         self.all().remove(&from.key);
     }
 
+    /// Returns the copies of resolved conflicts, by the key of their source.
     fn all(&self) -> MutexGuard<'_, HashMap<ObjectKey, CopiedObject>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

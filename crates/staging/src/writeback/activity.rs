@@ -7,13 +7,14 @@ use tokio::sync::Notify;
 /// The state of the uploads.
 #[derive(Debug, Default)]
 pub(super) struct Activity {
-    /// Wakes the upload task: a first change is pending, or a caller wants everything uploaded now.
+    /// Wakes the upload task, which looks what is due: a first change is pending, uploads are urgent (a caller waits for them or for space, or
+    /// the log is half full), sources of copies were released, or the store was dropped, which ends the task.
     pub(super) wake: Arc<Notify>,
     /// Notified when a change was uploaded or an attempt failed.
     pub(super) progress: Notify,
-    /// Attempts in progress. They hold the segments that they read.
+    /// Number of upload attempts in progress. They hold the segments that they read.
     pub(super) in_flight: AtomicU64,
-    /// Number of changes uploaded.
+    /// Number of changes that this process has uploaded.
     pub(super) uploaded: AtomicU64,
     /// Number of callers that want everything uploaded now.
     pub(super) urgent_callers: AtomicU64,

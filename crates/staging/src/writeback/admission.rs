@@ -9,6 +9,7 @@ use tokio::time::Instant;
 
 /// A wait for room, measured from the last upload.
 pub(super) struct SpaceWait {
+    /// The time of the last upload, or of the beginning of the wait.
     since: Instant,
     uploaded: u64,
     has_trimmed_notes: bool,
@@ -32,7 +33,7 @@ impl Writeback {
         }
     }
 
-    /// Begins a wait for room.
+    /// Returns the state at the beginning of a wait for room in the log.
     pub(super) fn begin_wait(&self) -> SpaceWait {
         SpaceWait {
             since: Instant::now(),

@@ -43,6 +43,8 @@ impl BucketSide {
         }
     }
 
+    /// Stores an object in the bucket, if the bucket's object is as `base` requires: by a copy, by an upload that was
+    /// begun early, by one request, or in parts.
     pub(super) async fn store_object(
         &self,
         key: &ObjectKey,
@@ -78,7 +80,7 @@ impl BucketSide {
         outcome
     }
 
-    /// Copies an object inside the bucket if it consists of another whole object.
+    /// Copies an object inside the bucket if it consists of another whole object; `None` if it does not.
     async fn copy_whole(
         &self,
         from: &ObjectRef,
@@ -101,6 +103,7 @@ impl BucketSide {
         self.store.copy(from, to, options).await.map(Some)
     }
 
+    /// Uploads all parts of an object, several at a time.
     async fn send_parts(&self, object: &PendingObject, upload: &dyn Multipart) -> Result<()> {
         let size = object.size_bytes();
         let part_bytes = part_bytes(size);
@@ -114,6 +117,7 @@ impl BucketSide {
         parts.try_for_each_concurrent(CONCURRENT_PARTS, |part| part).await
     }
 
+    /// Uploads one part: by a copy in the bucket if its bytes are there, otherwise from the log.
     pub(super) async fn send_part(
         &self,
         object: &PendingObject,

@@ -19,6 +19,7 @@ pub(super) struct BucketRead<'w> {
 }
 
 impl<'w> BucketRead<'w> {
+    /// Begins a read of the bucket. Changes that are done meanwhile are remembered until it ends.
     pub(super) fn begin(writeback: &'w Writeback) -> Self {
         writeback.pending().begin_bucket_read();
         Self { writeback, found: Precondition::None }

@@ -17,13 +17,16 @@ use tokio::time::Instant;
 /// After a change, programs are assumed to write for this long, and they need the processors. Meanwhile one change is
 /// uploaded at a time, as long as no change is older than `BUSY_AGE_MAX`.
 const BUSY_FOR: Duration = Duration::from_millis(200);
+/// Age of the oldest change that was not tried yet from which several changes are uploaded at a time although programs
+/// write.
 const BUSY_AGE_MAX: Duration = Duration::from_secs(10);
 /// Minimum and maximum number of changes uploaded concurrently.
 const CONCURRENT_UPLOADS: (usize, usize) = (4, 16);
 /// Pending changes for which one more upload runs concurrently.
 const CHANGES_PER_EXTRA_UPLOAD: usize = 2048;
-/// Minimum and maximum sleep of the upload task.
+/// Minimum sleep of the upload task when nothing can be uploaded.
 const IDLE_MIN: Duration = Duration::from_millis(1);
+/// Maximum sleep of the upload task.
 const IDLE_MAX: Duration = Duration::from_secs(30);
 /// First and longest delay after a failure; the store's client has retried for a while by then.
 const RETRY_DELAYS: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(5));
@@ -39,7 +42,7 @@ enum Attempt {
     Uploaded,
     /// The bucket refused this change; other changes are not affected.
     Refused,
-    /// Other changes would fail as well.
+    /// The attempt failed for a reason that lets attempts at other changes fail as well.
     Failed,
 }
 
@@ -90,6 +93,7 @@ impl Writeback {
         Ok(())
     }
 
+    /// Records in the log that a change was uploaded, so that a restart does not upload it again.
     fn note_done(&self, key: &ObjectKey, change: &Change, etag: Option<ETag>) {
         let done = Record::Done { change: change.number, key: key.clone(), etag };
         if let Err(error) = log_record::append(&self.log, &done, &Payload::default()) {
@@ -143,11 +147,12 @@ impl Writeback {
         Ok(())
     }
 
+    /// Removes segments of the log that no change needs, if that is worthwhile.
     async fn reclaim(&self) {
         let is_due = self.log.is_worth_reclaiming() || self.log.bytes() > self.options.limit_bytes / 2;
         let Some(me) = self.me.upgrade().filter(|_| is_due) else { return };
         if let Err(error) = blocking(move || me.log.reclaim()).await {
-            tracing::warn!(%error, "cannot remove segments of the write-back log that are not needed any more");
+            tracing::warn!(%error, "cannot remove segments of the write-back log that are not needed any more; they take disk space until a later try");
         }
     }
 }
@@ -156,7 +161,7 @@ impl Writeback {
 struct Schedule<'w>(&'w Writeback);
 
 impl Schedule<'_> {
-    /// Returns the time until the next change is due.
+    /// Returns the time until the next change is due; `None` if none is pending or all are being uploaded.
     fn due_in(&self) -> Option<Duration> {
         let pending = self.0.pending();
         let fresh = pending.oldest_untried_at().map(|oldest| match self.0.is_urgent(pending.len()) {
@@ -167,6 +172,7 @@ impl Schedule<'_> {
         fresh.into_iter().chain(again).min()
     }
 
+    /// Returns how many uploads may run now: few while changes are still coming, many if the log fills up.
     fn upload_limit(&self) -> usize {
         let (now, pending) = (self.0.stamps.clock.now(), self.0.pending());
         let is_since = |at: Option<Timestamp>, age: Duration| at.is_some_and(|at| now.since(at) < age);
@@ -181,13 +187,14 @@ impl Schedule<'_> {
         }
     }
 
-    /// Returns the oldest due change of a deadlock, in which all changes wait for each other's sources.
+    /// Returns the oldest change of a deadlock, in which all changes wait for each other's sources; `None` if no change
+    /// is due or there is no deadlock.
     fn find_due_deadlock(&self) -> Option<(ObjectKey, Change)> {
         self.due_in().filter(Duration::is_zero)?;
         self.0.pending().find_deadlocked()
     }
 
-    /// Takes the change to upload next.
+    /// Takes the change to upload next; `None` if none can be uploaded now.
     fn take_next_due(&self) -> Option<(ObjectKey, Change)> {
         let _lock = self.0.lock_changes();
         self.0.pending().take_next(Instant::now())
@@ -210,6 +217,7 @@ impl Schedule<'_> {
     }
 }
 
+/// Uploads pending changes when they are due, until the store is dropped.
 async fn drain(me: Weak<Writeback>) {
     let mut sending = JoinSet::new();
     let mut wait = RETRY_DELAYS.0;

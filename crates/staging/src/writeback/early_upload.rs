@@ -20,6 +20,7 @@ const CONCURRENT_PARTS: usize = 4;
 pub(super) struct EarlyUploadSlot(Arc<Mutex<Option<EarlyUpload>>>);
 
 impl EarlyUploadSlot {
+    /// Returns a slot with an upload that was begun, or an empty one.
     pub(super) fn of(upload: Option<EarlyUpload>) -> Self {
         Self(Arc::new(Mutex::new(upload)))
     }
@@ -35,6 +36,7 @@ impl EarlyUploadSlot {
 #[derive(Debug)]
 pub(super) struct EarlyUpload {
     key: ObjectKey,
+    /// Requests to the task that sends the parts.
     steps: mpsc::UnboundedSender<UploadStep>,
     /// Number of parts that the bucket does not have yet.
     outstanding: Arc<AtomicUsize>,
@@ -42,12 +44,14 @@ pub(super) struct EarlyUpload {
     _alive: oneshot::Sender<()>,
 }
 
+/// A request to the task of an early upload.
 #[derive(Debug)]
 enum UploadStep {
     Part(EarlyPart),
     Finish(oneshot::Sender<Result<Arc<dyn Multipart>>>),
 }
 
+/// A part to upload early.
 #[derive(Debug)]
 struct EarlyPart {
     number: u32,
@@ -104,10 +108,12 @@ struct UploadTask {
     upload: Result<Arc<dyn Multipart>>,
     memory: SendMemory,
     outstanding: Arc<AtomicUsize>,
+    /// The parts that are being sent.
     parts: JoinSet<Result<()>>,
 }
 
 impl UploadTask {
+    /// Uploads the parts that are requested, until the upload is finished or its owner is dropped; aborts it then.
     async fn run(
         mut self,
         mut steps: mpsc::UnboundedReceiver<UploadStep>,
@@ -127,6 +133,7 @@ impl UploadTask {
         }
     }
 
+    /// Begins to upload a part. Does nothing after a failure.
     fn send(&mut self, part: EarlyPart) {
         let Ok(upload) = self.upload.clone() else { return };
         let memory = self.memory.clone();
@@ -154,6 +161,7 @@ impl UploadTask {
         }
     }
 
+    /// Waits for the parts and replies with the upload, or with the first error.
     async fn finish(mut self, reply: oneshot::Sender<Result<Arc<dyn Multipart>>>) {
         while let Some(sent) = self.parts.join_next().await {
             self.handle_sent(sent).await;
@@ -163,6 +171,7 @@ impl UploadTask {
         }
     }
 
+    /// Aborts the upload, with the parts that are being sent.
     async fn abort(mut self) {
         self.parts.shutdown().await;
         if let Ok(upload) = self.upload {
@@ -171,6 +180,7 @@ impl UploadTask {
     }
 }
 
+/// Reads the bytes of a part from the log.
 fn read(extents: &[Extent]) -> Result<Payload> {
     let read = |extent: &Extent| match extent {
         Extent::Log(segment, range) => segment.read(range).map_err(failed),

@@ -29,10 +29,12 @@ impl fmt::Debug for TrimCallback {
 }
 
 impl Notes {
+    /// Returns the notes that a replay of the log has found.
     pub(super) fn of(kept: NoteLocations) -> Self {
         Self { kept: Mutex::new(kept), ..Self::default() }
     }
 
+    /// Returns the locations of the notes that are kept.
     pub(super) fn kept(&self) -> MutexGuard<'_, NoteLocations> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -9,13 +9,13 @@ use store::ObjectKey;
 /// Losses that damage of the disk caused in a log, as found when it was opened.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LogDamage {
-    /// Damaged ranges of the log.
+    /// Number of damaged ranges of the log.
     pub ranges: usize,
-    /// Their length in bytes.
+    /// Total length of the damaged ranges in bytes.
     pub bytes: u64,
     /// Keys of changes whose record or bytes were in a damaged range, as far as they are known.
     pub keys: Vec<ObjectKey>,
-    /// Damaged segments that are not needed any more, kept as `*.damaged` in the log's directory.
+    /// Number of damaged segments that are not needed any more, kept as `*.damaged` in the log's directory.
     pub files: usize,
 }
 

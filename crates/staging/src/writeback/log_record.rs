@@ -16,7 +16,7 @@ use store::{Attributes, ETag, ObjectKey, ObjectRef, Payload, Precondition, Tags,
 pub(super) enum Record {
     /// The body holds bytes that a later record refers to.
     Bytes,
-    /// An object was stored.
+    /// The change stores an object.
     Put {
         /// Number of the change.
         change: u64,
@@ -26,13 +26,14 @@ pub(super) enum Record {
         object: ObjectDescription,
         extents: Vec<ExtentRecord>,
     },
-    /// A key was deleted.
+    /// The change deletes a key.
     Delete { change: u64, key: ObjectKey, base: Precondition },
     /// The body is a note of another component, kept in order with the changes.
     Note { number: u64 },
     /// Notes up to this one are not needed any more.
     NotesDone { number: u64 },
-    /// A change is not pending any more: the bucket has it, and the object has this etag there.
+    /// A change is not pending any more: the bucket has it, and the object has this etag there. Without an etag the
+    /// change is a deletion, was set aside, or was cancelled by a later one.
     Done { change: u64, key: ObjectKey, etag: Option<ETag> },
 }
 
@@ -77,7 +78,7 @@ pub(super) fn append(
     log.append(&encode(record), body.pieces(), space)
 }
 
-/// Decodes the header of a whole record.
+/// Decodes the header of a whole record. `InvalidData`: it is of a newer version.
 pub(super) fn decode_whole(header: &[u8]) -> io::Result<Record> {
     let newer = "the write-back log was written by a newer version of Tenon";
     decode(header).ok_or_else(|| io::Error::new(ErrorKind::InvalidData, newer))
@@ -91,6 +92,7 @@ pub(super) fn decode(header: &[u8]) -> Option<Record> {
 }
 
 impl Encoder {
+    /// Appends a record.
     fn record(&mut self, record: &Record) {
         match record {
             Record::Bytes => self.0.push(0),
@@ -120,6 +122,7 @@ impl Encoder {
         }
     }
 
+    /// Appends a record that has only a kind and a number.
     fn numbered(&mut self, kind: u8, number: u64) {
         self.0.push(kind);
         self.number(number);

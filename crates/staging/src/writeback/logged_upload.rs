@@ -20,22 +20,25 @@ use store::{
     byte_range,
 };
 
+/// A multipart upload whose parts go to the log, or to the bucket if the log has no room.
 #[derive(Debug)]
 pub(super) struct LoggedUpload {
     writeback: Arc<Writeback>,
     key: ObjectKey,
     attributes: Attributes,
     tags: Tags,
+    /// The parts by number; `None` once the upload has ended.
     parts: Mutex<Option<BTreeMap<u32, LoggedPart>>>,
     /// The upload in the bucket, if the log had no room.
     bucket_upload: tokio::sync::Mutex<Option<Arc<dyn Multipart>>>,
+    /// The state of the early upload, which sends parts to the bucket before the completion.
     early: Mutex<EarlyState>,
 }
 
 /// Whether parts are uploaded before the object is complete.
 #[derive(Debug, Default)]
 enum EarlyState {
-    /// The object is short so far.
+    /// The object is still too short for an early upload.
     #[default]
     Short,
     Begun(EarlyUpload),
@@ -62,6 +65,7 @@ impl LoggedPart {
         self.extents.iter().map(place).eq(other.extents.iter().map(place))
     }
 
+    /// Returns a part that was sent to the bucket, so that the log does not have it.
     fn sent() -> Self {
         Self { extents: Vec::new(), _held: None }
     }
@@ -73,7 +77,8 @@ impl LoggedUpload {
         Self { writeback, key, attributes, tags, parts, bucket_upload, early: Mutex::default() }
     }
 
-    /// Begins the upload in the bucket if there is none, and sends the parts that are in the log.
+    /// Begins the upload in the bucket if there is none, and sends it the parts that are in the log. Returns the
+    /// upload.
     async fn switch_to_bucket(&self) -> Result<Arc<dyn Multipart>> {
         let mut bucket_upload = self.bucket_upload.lock().await;
         let upload = match &*bucket_upload {
@@ -142,6 +147,7 @@ impl LoggedUpload {
         self.parts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Adds a part, in place of an earlier one of its number. Fails if the upload has ended.
     fn keep(&self, number: u32, part: LoggedPart) -> Result<()> {
         match self.parts().as_mut() {
             Some(parts) => {
@@ -156,7 +162,8 @@ impl LoggedUpload {
         self.early.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the early upload once the bucket has the parts that were given to it.
+    /// Returns the early upload once the bucket has the parts that were given to it; `None` if there is none or it
+    /// failed.
     async fn adopt_early_upload(&self) -> Option<Arc<dyn Multipart>> {
         let (early, given) = {
             let mut state = self.early_state();
@@ -175,6 +182,7 @@ impl LoggedUpload {
         Some(upload)
     }
 
+    /// Takes the early upload, if one was begun. None begins later.
     fn take_early(&self) -> Option<EarlyUpload> {
         match std::mem::replace(&mut *self.early_state(), EarlyState::Off) {
             EarlyState::Begun(upload) => Some(upload),
@@ -282,5 +290,5 @@ fn check_number(number: u32) -> Result<()> {
 }
 
 fn upload_ended() -> StoreError {
-    StoreError::Invalid("the upload has upload_ended".into())
+    StoreError::Invalid("the upload has ended".into())
 }

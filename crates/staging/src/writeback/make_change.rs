@@ -79,6 +79,8 @@ impl Writeback {
         }
     }
 
+    /// Adds a change of a key to the log and to the pending changes, if the condition holds. Without `object` it is a
+    /// deletion.
     fn try_make_change(
         &self,
         key: &ObjectKey,

@@ -21,6 +21,7 @@ struct MergedListing<'w> {
 }
 
 impl Writeback {
+    /// Lists the bucket as it will be once the pending changes are uploaded.
     pub(super) async fn list_merged(&self, request: ListRequest) -> Result<ListPage> {
         let scan = Scan::new(request, PAGE_ENTRIES_MAX)?;
         MergedListing { writeback: self, scan, _read: BucketRead::begin(self) }.page().await
@@ -28,6 +29,7 @@ impl Writeback {
 }
 
 impl MergedListing<'_> {
+    /// Returns the page of the merged listing that the request asks for.
     async fn page(&self) -> Result<ListPage> {
         let scan = &self.scan;
         let mut after = scan.after.clone();
@@ -56,6 +58,7 @@ impl MergedListing<'_> {
         }
     }
 
+    /// Lists a page of the bucket, without pending changes.
     async fn bucket_page(&self, after: Option<Bytes>) -> Result<ListPage> {
         let request = ListRequest {
             prefix: self.scan.prefix.clone(),
@@ -107,6 +110,7 @@ impl MergedListing<'_> {
         }
     }
 
+    /// Returns whether a key has a change that the listing of the bucket may have missed.
     fn is_changed(&self, key: &ObjectKey) -> bool {
         self.writeback.pending().overlay(key).is_some()
     }
@@ -130,7 +134,7 @@ impl MergedListing<'_> {
         let mut from = after.unwrap_or_default().max(&scan.prefix).to_vec();
         let mut added = 0;
         while added <= scan.limit {
-            // Deletions show nothing.
+            // A pending deletion adds no entry to the listing.
             let first = pending.overlay_from(&from).find(|(_, change)| change.object.is_some());
             let Some((key, change)) = first.filter(|(key, _)| key.as_bytes().starts_with(&scan.prefix))
             else {
@@ -154,6 +158,7 @@ impl MergedListing<'_> {
     }
 }
 
+/// Returns the entry by which a listing shows a change, folded if it has a prefix to fold into.
 fn shown(key: &ObjectKey, change: &Change, folded: Option<&[u8]>, with_attributes: bool) -> ListEntry {
     match (folded, &change.object) {
         (None, Some(object)) => ListEntry::Object(ListedObject::of(object.meta(key), with_attributes)),

@@ -41,6 +41,7 @@ mod unsynced_keys;
 mod upload_conflict;
 mod upload_result;
 
+pub use log::segmented::{ReadFaults, VERSIONS, stored_version};
 pub use log_damage::LogDamage;
 pub use options::{SharedKeys, WritebackOptions};
 
@@ -49,6 +50,7 @@ use crate::etag_aliases::EtagAliases;
 use activity::Activity;
 use bucket_side::BucketSide;
 use errors::{closed, failed};
+use extent::Extent;
 use kept_notes::Notes;
 use log::{SegmentedLog, segmented};
 use log_record::{ObjectDescription, Record};
@@ -56,6 +58,7 @@ use pending::Pending;
 use replay::{Replay, Replayed};
 use send_memory::SendMemory;
 use std::io;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -65,11 +68,11 @@ use tokio::time::Instant;
 /// The changes that are still to be uploaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Backlog {
-    /// Pending changes.
+    /// Number of pending changes.
     pub changes: usize,
-    /// Their bytes.
+    /// Number of bytes in the log that are still to be uploaded.
     pub bytes: u64,
-    /// Changes that the bucket refuses, as far as is known.
+    /// Number of changes that the bucket refuses, as far as is known.
     pub refused: usize,
 }
 
@@ -99,18 +102,76 @@ struct Stamps {
 }
 
 impl Stamps {
+    /// Returns the description of an object that is stored now, with a new provisional etag.
     fn describe(&self, attributes: Attributes, tags: Tags) -> ObjectDescription {
         let etag = ETag::provisional(self.entropy.next_u64());
         ObjectDescription { etag, stored_at: self.clock.now(), attributes, tags }
     }
 }
 
-/// Damages a frame of a log so that no change is lost, for simulators: its magic or the checksum of its position, or any
-/// byte of a frame that only says that something is done. `pick` returns a number below its argument. Returns a
-/// description of the damage.
+/// Damages a frame of a log so that no change is lost, for simulators: its magic or the checksum of its position, or
+/// any byte of a frame that only says which notes are not needed any more. `pick` returns a number below its argument.
+/// Returns a description of the damage; `None` if the log has no frames.
 pub fn rot(dir: &Path, pick: impl FnMut(u64) -> u64) -> io::Result<Option<String>> {
     let is_spare = |header: &[u8]| matches!(log_record::decode(header), Some(Record::NotesDone { .. }));
     segmented::rot(dir, is_spare, pick)
+}
+
+/// Returns the synced bodies in a log that no pending change and no note refers to, for simulators: such a body may become unreadable. Each
+/// is a segment's number and a range.
+pub fn unused_bodies(dir: &Path) -> io::Result<Vec<(u64, Range<u64>)>> {
+    let mut replay = Replay::default();
+    let mut bodies = segmented::synced_bodies(dir, |event| replay.apply(event))?;
+    let Replayed { pending, notes, .. } = replay.finish();
+    let objects = pending.overlay_from(&[]).filter_map(|(_, change)| change.object.as_ref());
+    let extents = objects.flat_map(|object| &object.extents).chain(notes.iter().map(|(_, extent)| extent));
+    let used: Vec<(u64, Range<u64>)> = extents
+        .filter_map(|extent| match extent {
+            Extent::Log(segment, range) => Some((segment.number, range.clone())),
+            Extent::Bucket(..) => None,
+        })
+        .collect();
+    bodies.retain(|(number, body)| {
+        let reads = |(other, range): &(u64, Range<u64>)| {
+            other == number && range.start < body.end && body.start < range.end
+        };
+        !used.iter().any(reads)
+    });
+    Ok(bodies)
+}
+
+/// Like [`Writeback::open`], on a disk on which some reads fail. For simulators.
+pub fn open_with(
+    dir: &Path,
+    bucket: Arc<dyn ObjectStore>,
+    options: WritebackOptions,
+    clock: Arc<dyn Clock>,
+    entropy: Arc<Entropy>,
+    faults: ReadFaults,
+) -> io::Result<Arc<Writeback>> {
+    let mut replay = Replay::default();
+    let log = SegmentedLog::open_with(dir, "write-back log", faults, |event| replay.apply(event))?;
+    let replayed = replay.finish();
+    let damage = LogDamage::of(dir, &replayed);
+    let Replayed { pending, last_change, notes, .. } = replayed;
+    log.reclaim()?;
+    let conflicts = Decisions::new(options.lost.clone(), entropy.clone());
+    let writeback = Arc::new_cyclic(|me| Writeback {
+        me: me.clone(),
+        bucket: BucketSide { store: bucket, memory: SendMemory::new(options.memory_bytes) },
+        log,
+        pending: Mutex::new(pending),
+        next_change: Mutex::new(last_change + 1),
+        notes: Notes::of(notes),
+        aliases: Mutex::default(),
+        stamps: Stamps { clock, entropy },
+        options,
+        activity: Activity::default(),
+        conflicts,
+        damage,
+    });
+    writeback.start();
+    Ok(writeback)
 }
 
 impl Writeback {
@@ -123,29 +184,7 @@ impl Writeback {
         clock: Arc<dyn Clock>,
         entropy: Arc<Entropy>,
     ) -> io::Result<Arc<Self>> {
-        let mut replay = Replay::default();
-        let log = SegmentedLog::open(dir, "write-back log", |event| replay.apply(event))?;
-        let replayed = replay.finish();
-        let damage = LogDamage::of(dir, &replayed);
-        let Replayed { pending, last_change, notes, .. } = replayed;
-        log.reclaim()?;
-        let conflicts = Decisions::new(options.lost.clone(), entropy.clone());
-        let writeback = Arc::new_cyclic(|me| Self {
-            me: me.clone(),
-            bucket: BucketSide { store: bucket, memory: SendMemory::new(options.memory_bytes) },
-            log,
-            pending: Mutex::new(pending),
-            next_change: Mutex::new(last_change + 1),
-            notes: Notes::of(notes),
-            aliases: Mutex::default(),
-            stamps: Stamps { clock, entropy },
-            options,
-            activity: Activity::default(),
-            conflicts,
-            damage,
-        });
-        writeback.start();
-        Ok(writeback)
+        open_with(dir, bucket, options, clock, entropy, ReadFaults::default())
     }
 
     /// Returns how many changes and notes a log in `dir`, which may be missing, holds that the bucket does not have.

@@ -25,7 +25,7 @@ impl Writeback {
             Err(error) => {
                 drop(kept);
                 if error.kind() == ErrorKind::StorageFull {
-                    // This note fails all the same.
+                    // Trimming makes room for later notes; this one fails all the same.
                     self.trim_notes_in_background();
                 }
                 return Err(error);
@@ -47,7 +47,9 @@ impl Writeback {
     pub fn forget_notes(&self, up_to: u64) -> io::Result<()> {
         match log_record::append(&self.log, &Record::NotesDone { number: up_to }, &Payload::default()) {
             Err(error) if error.kind() == ErrorKind::StorageFull => {
-                tracing::debug!("the write-back log has no room to record which notes it can forget");
+                tracing::debug!(
+                    "the write-back log has no room to record that notes are not needed any more; a restart finds them again"
+                );
             }
             appended => drop(appended?),
         }
@@ -73,6 +75,7 @@ impl Writeback {
         }
     }
 
+    /// Asks the owner of the notes to forget them, in a task of its own.
     fn trim_notes_in_background(&self) {
         if let (Some(me), Ok(runtime)) = (self.me.upgrade(), tokio::runtime::Handle::try_current()) {
             runtime.spawn(async move { me.request_trim().await });

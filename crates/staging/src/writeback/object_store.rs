@@ -23,7 +23,7 @@ impl ObjectStore for Writeback {
             return self.get_from_bucket(key, options).await;
         }
         let (Some(object), held) = self.hold_object(key).await? else {
-            // The object was uploaded in between.
+            // The object was uploaded between the two lookups, so the bucket has it.
             return self.get_from_bucket(key, options).await;
         };
         if options.version.is_some() {
@@ -149,6 +149,8 @@ impl Writeback {
         Ok(object)
     }
 
+    /// Returns the pending object of a key, or `NotFound` if the key's pending change is a deletion; `None` if no
+    /// change of the key is pending.
     fn pending_object(&self, key: &ObjectKey) -> Option<Result<Arc<PendingObject>>> {
         let pending = self.pending();
         let change = pending.get(key)?;

@@ -15,7 +15,8 @@ pub struct WritebackOptions {
     pub limit_changes: usize,
     /// A change that waits for room fails when nothing was uploaded for this long.
     pub patience: Duration,
-    /// Age at which a change is uploaded, unless the log is half full. Much is replaced or deleted before that age.
+    /// Age at which a change is uploaded: much is replaced or deleted before. While the log is more than half full, or
+    /// a caller waits for the uploads, changes are uploaded at once.
     pub delay: Duration,
     /// Checks a condition on a key without a pending change against the bucket at once, for one more request.
     pub checks_at_once: bool,
@@ -34,7 +35,7 @@ pub struct WritebackOptions {
     pub memory_bytes: u64,
 }
 
-/// Returns whether other clients change a key.
+/// A function that returns whether other clients change a key too.
 pub type SharedKeys = Arc<dyn Fn(&ObjectKey) -> bool + Send + Sync>;
 
 impl fmt::Debug for WritebackOptions {

@@ -26,6 +26,7 @@ pub(super) struct PendingObject {
 }
 
 impl PendingObject {
+    /// Returns the length of the object.
     pub(super) fn size_bytes(&self) -> u64 {
         self.extents.iter().map(Extent::len).sum()
     }
@@ -69,6 +70,7 @@ impl PendingObject {
         self.log_bytes() > 0
     }
 
+    /// Returns how many bytes of the object are in the log.
     fn log_bytes(&self) -> u64 {
         let logged = self.extents.iter().filter(|extent| matches!(extent, Extent::Log(..)));
         logged.map(Extent::len).sum()
@@ -78,12 +80,13 @@ impl PendingObject {
 /// The newest change of a key.
 #[derive(Debug, Clone)]
 pub(super) struct Change {
+    /// Number of the change; later changes have greater ones.
     pub(super) number: u64,
     /// `None`: the key is deleted.
     pub(super) object: Option<Arc<PendingObject>>,
     /// Condition for the upload: what the bucket must have under the key.
     pub(super) base: Precondition,
-    /// Time of the change.
+    /// Time of the change; 1970 for a change that an earlier process made.
     pub(super) made_at: Timestamp,
     /// Segment of the record, held while the record is needed, and the record's end. `None`: the record is not needed
     /// any more.
@@ -95,15 +98,16 @@ pub(super) struct Change {
     was_tried: bool,
     /// Earlier changes of the key that may be in the bucket; `None`: a deletion.
     earlier_attempts: Vec<Option<Arc<PendingObject>>>,
-    /// Number of failed attempts.
+    /// Number of failed attempts to upload the change.
     pub(super) failures: u32,
-    /// Delay after a failed attempt.
+    /// Delay of the next attempt after a failed one; `None` if none is delayed.
     retry: Option<Delay>,
 }
 
 /// Delay until the next attempt.
 #[derive(Debug, Clone, Copy)]
 struct Delay {
+    /// Time of the next attempt.
     until: Instant,
     /// The bucket refused the change and would refuse it again.
     is_refused: bool,
@@ -189,6 +193,7 @@ pub(super) struct Pending {
     readers: HashMap<ObjectKey, usize>,
     /// Changes being uploaded: the bucket has them, or will have them, unless the attempt fails.
     in_flight: HashMap<ObjectKey, Change>,
+    /// Bytes in the log that are still to be uploaded.
     bytes: u64,
     /// Number of bucket reads in progress. A read may have been answered before a change was uploaded.
     bucket_reads: usize,
@@ -212,6 +217,7 @@ impl Pending {
         self.bucket_reads += 1;
     }
 
+    /// Ends a read of the bucket. After the last one, the changes that were done meanwhile are forgotten.
     pub(super) fn end_bucket_read(&mut self) {
         assert!(self.bucket_reads > 0, "a read of the bucket ends that has not begun");
         self.bucket_reads -= 1;
@@ -265,6 +271,7 @@ impl Pending {
         self.delayed.values().filter(|key| self.is_refused(key)).count()
     }
 
+    /// Returns whether the bucket has refused the newest change of a key, and no try is in progress.
     fn is_refused(&self, key: &ObjectKey) -> bool {
         let delay = self.keys.get(key).and_then(|change| change.retry);
         delay.is_some_and(|delay| delay.is_refused) && !self.in_flight.contains_key(key)
@@ -287,19 +294,20 @@ impl Pending {
         }
     }
 
-    /// Returns the number of the oldest change that the bucket may not have.
+    /// Returns the number of the oldest change that the bucket may not have; `None` if it has all.
     pub(super) fn oldest_number(&self) -> Option<u64> {
         let in_flight = self.in_flight.values().map(|change| change.number);
         in_flight.chain(self.queue.keys().next().copied()).min()
     }
 
-    /// Returns the time of the oldest change that has no failed attempt and is not being uploaded.
+    /// Returns the time of the oldest change that has no failed attempt and is not being uploaded; `None` if there is
+    /// none.
     pub(super) fn oldest_untried_at(&self) -> Option<Timestamp> {
         let key = self.fresh.values().find(|key| !self.in_flight.contains_key(*key))?;
         Some(self.keys.get(key)?.made_at)
     }
 
-    /// Returns the time of the next retry.
+    /// Returns the time of the next retry; `None` if no change waits for one.
     pub(super) fn retry_at(&self) -> Option<Instant> {
         let next = self.delayed.iter().find(|(_, key)| !self.in_flight.contains_key(*key));
         next.map(|((until, _), _)| *until)
@@ -310,8 +318,8 @@ impl Pending {
         Some(self.keys.get(self.queue.values().next_back()?)?.made_at)
     }
 
-    /// Returns the number of a key's newest change if no change of the key was ever sent to the bucket. Deleting such
-    /// a key leaves nothing to upload.
+    /// Returns the number of a key's newest change if no change of the key was ever sent to the bucket, and the bucket
+    /// has no object under it; otherwise `None`. Deleting such a key leaves nothing to upload.
     pub(super) fn never_uploaded(&self, key: &ObjectKey, keys_are_used_once: bool) -> Option<u64> {
         let newest = self.keys.get(key)?;
         // A deletion without a condition may be meant for an object in the bucket.
@@ -347,8 +355,9 @@ impl Pending {
         self.keys.insert(key, change);
     }
 
-    /// Takes the change to upload next: the oldest, or a due retry. At least one of each kind can be in progress: a
-    /// retry comes first while no retry is in progress, so that neither kind waits for the other.
+    /// Takes the change to upload next: the oldest, or a due retry; `None` if all wait or are being uploaded. At least
+    /// one of each kind can be in progress: a retry comes first while no retry is in progress, so that neither kind
+    /// waits for the other.
     pub(super) fn take_next(&mut self, now: Instant) -> Option<(ObjectKey, Change)> {
         let is_ready =
             |key: &&ObjectKey| !self.in_flight.contains_key(*key) && !self.readers.contains_key(*key);
@@ -369,6 +378,7 @@ impl Pending {
         self.is_newest(key, number) && !self.in_flight.contains_key(key)
     }
 
+    /// Returns whether a change is the newest one of its key.
     fn is_newest(&self, key: &ObjectKey, number: u64) -> bool {
         self.keys.get(key).is_some_and(|newest| newest.number == number)
     }
@@ -385,11 +395,11 @@ impl Pending {
     }
 
     /// Removes a change that is in the bucket, where the object has this etag. A newer change of the key is then
-    /// uploaded over that object.
+    /// uploaded over that object. An older one, left by a log whose record of the change is damaged, is obsolete.
     pub(super) fn complete(&mut self, key: &ObjectKey, number: u64, etag: Option<ETag>) {
         self.end_attempt(key);
         match self.keys.get_mut(key) {
-            Some(newest) if newest.number == number => {
+            Some(newest) if newest.number <= number => {
                 let done = self.drop_newest(key);
                 if self.bucket_reads > 0 {
                     let done = done.map(|done| (key.clone(), done.into_stored(key, etag.as_ref())));
@@ -445,10 +455,12 @@ impl Pending {
         is_free
     }
 
+    /// Ends the use of keys as sources of a copy, so that their changes may be uploaded.
     pub(super) fn release_sources(&mut self, keys: &HashSet<ObjectKey>) {
         self.count_readers(keys, -1);
     }
 
+    /// Removes the newest change of a key and returns it.
     fn drop_newest(&mut self, key: &ObjectKey) -> Option<Change> {
         let change = self.keys.remove(key)?;
         self.queue.remove(&change.number);
@@ -461,6 +473,7 @@ impl Pending {
         Some(change)
     }
 
+    /// Changes the number of readers of the keys that a change copies from by `by`.
     fn count_reader(&mut self, key: &ObjectKey, change: &Change, by: isize) {
         let mut sources = change.object.as_ref().map(|object| object.sources()).unwrap_or_default();
         // A change does not wait for itself.
@@ -468,6 +481,7 @@ impl Pending {
         self.count_readers(&sources, by);
     }
 
+    /// Changes the number of readers of keys by `by`.
     fn count_readers(&mut self, sources: &HashSet<ObjectKey>, by: isize) {
         for source in sources {
             let count = self.readers.entry(source.clone()).or_default();

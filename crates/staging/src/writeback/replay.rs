@@ -13,7 +13,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use store::{ObjectKey, Timestamp};
 
-/// State of a replay.
+/// State of a replay, which rebuilds what is pending from the records of the log.
 #[derive(Debug, Default)]
 pub(super) struct Replay {
     pending: Pending,
@@ -29,7 +29,7 @@ pub(super) struct Replay {
     damages: Vec<Damage>,
 }
 
-/// Result of a replay.
+/// The pending changes and notes that a replay of the whole log has found.
 pub(super) struct Replayed {
     pub(super) pending: Pending,
     pub(super) last_change: u64,
@@ -51,6 +51,7 @@ impl Replay {
         Ok(())
     }
 
+    /// Applies a record of the log to the state that the replay builds.
     fn apply_record(&mut self, record: Record, entry: Entry) -> io::Result<()> {
         let Entry { segment, body, .. } = entry;
         self.segments.insert(segment.number, segment.clone());
@@ -84,10 +85,14 @@ impl Replay {
         Ok(())
     }
 
+    /// Makes a change the newest of its key. Fails if changes are out of order.
     fn set(&mut self, key: ObjectKey, change: Change) -> io::Result<()> {
         if let Some(before) = self.last_made.replace(change.number).filter(|before| *before >= change.number)
         {
-            let text = format!("change {} follows change {before} in the write-back log", change.number);
+            let text = format!(
+                "the write-back log is out of order: change {} follows change {before}",
+                change.number
+            );
             return Err(io::Error::new(io::ErrorKind::InvalidData, text));
         }
         self.last_change = self.last_change.max(change.number);
@@ -95,6 +100,7 @@ impl Replay {
         Ok(())
     }
 
+    /// Returns where the bytes of an extent are; `None` if the log no longer has all of them.
     fn extent(&self, place: ExtentRecord, segment: &Arc<Segment>, body: &Range<u64>) -> Option<Extent> {
         match place {
             ExtentRecord::Body => Some(Extent::Log(segment.clone(), body.clone())),

@@ -4,12 +4,13 @@ use std::sync::Arc;
 use store::{Result, StoreError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Unit of [`SendMemory`], in bytes.
+/// Unit in which [`SendMemory`] counts memory, in bytes.
 const UNIT_BYTES: u64 = 64 << 10;
 
 /// Memory for bodies that are being uploaded.
 #[derive(Debug, Clone)]
 pub(super) struct SendMemory {
+    /// Units of [`UNIT_BYTES`] that are free.
     free: Arc<Semaphore>,
     units: u32,
 }
@@ -25,7 +26,7 @@ impl SendMemory {
         u32::try_from(bytes.div_ceil(UNIT_BYTES)).unwrap_or(u32::MAX).clamp(1, self.units)
     }
 
-    /// Waits for memory for a body.
+    /// Waits until there is memory for a body of this length, and takes it until the permit is dropped.
     pub(super) async fn take(&self, bytes: u64) -> Result<OwnedSemaphorePermit> {
         let taken = self.free.clone().acquire_many_owned(self.units(bytes)).await;
         taken.map_err(|_| StoreError::Unavailable("the write-back log is closed".into()))

@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use store::{Attributes, ObjectKey, ObjectRef, Result, StoreError, Tags};
 
-/// The source of a copy.
+/// The bytes and metadata that a copy begins with.
 pub(super) struct CopySource {
     pub(super) extents: Vec<Extent>,
     pub(super) attributes: Attributes,

@@ -15,6 +15,7 @@ const KEYS_MAX: usize = 1 << 16;
 /// sync.
 #[derive(Debug, Default)]
 pub(super) struct UnsyncedKeys {
+    /// Length of the log after the newest record of a key, by the hash of the key.
     ends: HashMap<u64, u64>,
     /// Length of the log after the newest record that found no room in `ends`.
     overflow: u64,

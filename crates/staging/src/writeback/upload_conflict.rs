@@ -21,7 +21,7 @@ impl Writeback {
         self.conflicts.await_callbacks();
     }
 
-    /// Sets the callbacks of conflicts.
+    /// Sets the callbacks that decide conflicts; conflicts that wait for them go on.
     pub fn set_conflict_callbacks(&self, callbacks: ConflictCallbacks) {
         self.conflicts.set_callbacks(callbacks);
     }
@@ -164,7 +164,8 @@ impl Writeback {
     }
 }
 
-/// Returns the object of a change if its bytes must be kept. A directory marker has none.
+/// Returns the object of a change if its bytes must be kept; `None` for a deletion and for a directory marker, which
+/// has no bytes.
 fn object_to_keep<'c>(key: &ObjectKey, change: &'c Change) -> Option<&'c PendingObject> {
     change.object.as_deref().filter(|object| !(key.as_bytes().ends_with(b"/") && object.size_bytes() == 0))
 }

@@ -47,6 +47,34 @@ async fn s445_damage_affects_only_the_damaged_record_and_is_reported() {
     assert_eq!(world.writeback.damage().files, 1);
 }
 
+/// Regression (world 343 of files): a record was damaged whose change was in the bucket already. The older change of the key, which it had
+/// replaced, was taken for pending and uploaded over the newer object.
+#[tokio::test(start_paused = true)]
+async fn s445_damage_of_an_uploaded_change_does_not_revive_an_older_one() {
+    let mut world = World::new(options(LATER));
+    let away = Fault::Before(|| StoreError::Denied("refused".into()));
+    world.faults.add(Rule::new(away).on(Operation::Put).at(&key("waits")).always());
+    world.put("waits", "x", Precondition::None).await.unwrap();
+    for fill in [1, 2] {
+        let body = Payload::from(vec![fill; 1000]);
+        world.writeback.put(&key("replaced"), body, PutOptions::default()).await.unwrap();
+    }
+    world.writeback.drained().await;
+    assert_eq!(world.writeback.backlog().changes, 1, "the other change is uploaded");
+    world.writeback.sync().await.unwrap();
+    let log = world.dir.path().join(format!("{:016x}.log", 1));
+    let mut bytes = std::fs::read(&log).unwrap();
+    let hit = bytes.windows(1000).position(|window| window == [2; 1000]).unwrap() + 500;
+    bytes[hit] ^= 1;
+    std::fs::write(&log, &bytes).unwrap();
+    world.faults.clear();
+    world.reopen();
+    assert_eq!((world.writeback.damage().ranges, world.writeback.backlog().changes), (1, 1));
+    world.writeback.drained().await;
+    let found = contents(&world.memory).await;
+    assert!(found["replaced"] == vec![2; 1000] && found["waits"] == "x");
+}
+
 /// If the record of an object's bytes is damaged, the object is not uploaded with zeros, and the bucket's object stays.
 #[tokio::test]
 async fn s445_a_damaged_object_is_not_uploaded() {

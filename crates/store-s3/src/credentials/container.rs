@@ -15,13 +15,16 @@ const ECS: &str = "http://169.254.170.2";
 /// The agents of ECS and EKS, for which plain HTTP is allowed.
 const AGENTS: [&str; 3] = ["169.254.170.2", "169.254.170.23", "fd00:ec2::23"];
 
+/// Time limits of connecting and of a whole exchange.
 const WITHIN: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(5));
 
+/// A service that gives credentials to containers.
 pub(super) struct Container {
     url: Uri,
     token: Option<Token>,
 }
 
+/// The token that authorizes requests to the agent.
 #[derive(Debug)]
 pub(super) enum Token {
     /// A file that another program keeps up to date.
@@ -35,12 +38,13 @@ impl Container {
         Self::at("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", &format!("{ECS}{path}"), token)
     }
 
-    /// Makes a provider at a URL. Refuses plain HTTP to other machines, so that the variable cannot make this client send the
-    /// token unencrypted.
+    /// Makes a provider at a URL. Refuses plain HTTP to machines other than this one and the agents, so that the
+    /// variable cannot make this client send the token unencrypted.
     pub(super) fn full(url: &str, token: Option<Token>) -> Result<Self, CredentialsError> {
         Self::at("AWS_CONTAINER_CREDENTIALS_FULL_URI", url, token)
     }
 
+    /// Makes a provider at a URL. `place` is the variable that errors name.
     fn at(place: &str, url: &str, token: Option<Token>) -> Result<Self, CredentialsError> {
         let malformed = |reason: &str| CredentialsError::malformed(place, reason);
         let url: Uri = url.parse().map_err(|_| malformed("not a URL"))?;
@@ -81,6 +85,7 @@ impl Token {
     }
 }
 
+/// Returns whether a host is this machine or an agent.
 fn is_local(host: &str) -> bool {
     let host = host.trim_start_matches('[').trim_end_matches(']');
     host == "localhost"

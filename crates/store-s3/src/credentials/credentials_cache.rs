@@ -2,11 +2,11 @@
 //!
 //! Invariants: at most one renewal runs at a time; no caller waits for a renewal while the cached credentials are
 //! valid; credentials from a provider that a server reports as expired are not used again, unless they are new (see
-//! [`ExpiryHint`]). A renewal runs in a task of its own, so that it survives the request that began it.
+//! [`ExpiryCertainty`]). A renewal runs in a task of its own, so that it survives the request that began it.
 
 use super::provider::Provider;
 use super::provider_request::ProviderContext;
-use super::{Credentials, CredentialsError, CredentialsSource, ExpiringCredentials, ExpiryHint};
+use super::{Credentials, CredentialsError, CredentialsSource, ExpiringCredentials, ExpiryCertainty};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,6 +17,7 @@ use store::{Entropy, Timestamp};
 /// adds up to half of it, so that machines started together do not renew together. Instances and containers offer new
 /// credentials at least five minutes before the old credentials expire.
 const RENEW_BEFORE: Duration = Duration::from_secs(5 * 60);
+/// Divisor of the remaining lifetime of credentials that live too short for [`RENEW_BEFORE`].
 const RENEW_BEFORE_SHARE: u32 = 4;
 
 /// Delay of the next renewal after a failed renewal, while the old credentials are valid.
@@ -25,7 +26,7 @@ const RETRY_AFTER: Duration = Duration::from_secs(30);
 /// Time for which a provider's failure is cached: many calls may need credentials at once.
 const FAILURE_CACHED: Duration = Duration::from_secs(1);
 
-impl ExpiryHint {
+impl ExpiryCertainty {
     /// Returns the age below which credentials are kept: newly renewed credentials would be no better, and the provider must
     /// not be called for every refusal.
     fn age_min(self) -> Duration {
@@ -36,6 +37,7 @@ impl ExpiryHint {
     }
 }
 
+/// A renewal in progress, for which several callers may wait.
 type Renewal = Shared<BoxFuture<'static, Result<Arc<Credentials>, CredentialsError>>>;
 
 /// The credentials of a client, cached and renewed if they come from a provider.
@@ -45,6 +47,7 @@ pub(crate) struct CredentialsCache {
     inner: Arc<CacheInner>,
 }
 
+/// The parts of the cache that renewals in the background share.
 #[derive(Debug)]
 struct CacheInner {
     context: ProviderContext,
@@ -52,18 +55,24 @@ struct CacheInner {
     state: Mutex<State>,
 }
 
+/// The cached credentials, the last failure, and the renewal in progress.
 #[derive(Debug, Default)]
 struct State {
     cached: Option<CachedCredentials>,
+    /// The last failure of a renewal, and its time.
     failed: Option<(Timestamp, CredentialsError)>,
     renewal: Option<Renewal>,
 }
 
+/// Credentials with the times of their receipt, renewal and end.
 #[derive(Debug)]
 struct CachedCredentials {
     credentials: Arc<Credentials>,
+    /// When they were received.
     since: Timestamp,
+    /// When new ones are asked for; `None` if these do not end.
     renew_at: Option<Timestamp>,
+    /// When they end; `None` if they do not.
     ends: Option<Timestamp>,
 }
 
@@ -82,7 +91,7 @@ impl CredentialsCache {
     }
 
     /// Reports that a server considers credentials expired. Returns whether [`Self::current`] may return other credentials.
-    pub(crate) fn report_expired(&self, used: &Arc<Credentials>, expiry_hint: ExpiryHint) -> bool {
+    pub(crate) fn report_expired(&self, used: &Arc<Credentials>, certainty: ExpiryCertainty) -> bool {
         if !matches!(self.source, CredentialsSource::Provider(_)) {
             return false;
         }
@@ -90,7 +99,7 @@ impl CredentialsCache {
         let mut state = self.inner.lock();
         match &state.cached {
             Some(cached) if !Arc::ptr_eq(&cached.credentials, used) => true,
-            Some(cached) if now.since(cached.since) < expiry_hint.age_min() => false,
+            Some(cached) if now.since(cached.since) < certainty.age_min() => false,
             _ => {
                 state.cached = None;
                 true
@@ -98,6 +107,8 @@ impl CredentialsCache {
         }
     }
 
+    /// Returns the cached credentials, and renews them in the background when due; waits for new ones if they have
+    /// ended.
     async fn get_or_renew(&self, provider: &Arc<Provider>) -> Result<Arc<Credentials>, CredentialsError> {
         let renewal = {
             let now = self.inner.context.clock.now();
@@ -140,6 +151,7 @@ impl CacheInner {
         state.renewal.insert(renewal.boxed().shared()).clone()
     }
 
+    /// Asks the provider for credentials and caches them.
     async fn run_renewal(&self, provider: &Provider) -> Result<Arc<Credentials>, CredentialsError> {
         let received = provider.get_credentials(&self.context).await;
         let now = self.context.clock.now();
@@ -155,7 +167,13 @@ impl CacheInner {
             }
             Err(error) => {
                 if let Some(cached) = &mut state.cached {
-                    tracing::warn!(%error, "could not renew the credentials; the old ones are used until they expire");
+                    let state = match cached.ends {
+                        Some(ends) if ends <= now => {
+                            "the old ones have expired, so requests fail until it succeeds"
+                        }
+                        _ => "the old ones are used until they expire",
+                    };
+                    tracing::warn!(%error, "could not renew the credentials, which is tried again; {state}");
                     cached.renew_at = Some(now.after(RETRY_AFTER));
                 }
                 state.failed = Some((now, error.clone()));
@@ -191,6 +209,8 @@ impl CacheInner {
         })
     }
 
+    /// Returns when credentials are renewed: some time before they end, at random so that clients do not do so
+    /// together.
     fn renew_at(&self, now: Timestamp, ends: Timestamp) -> Timestamp {
         let left = ends.since(now);
         let ahead = RENEW_BEFORE.min(left / RENEW_BEFORE_SHARE);

@@ -15,7 +15,8 @@ pub(super) struct Names {
     pub(super) ends: &'static str,
 }
 
-/// The names of `credential_process` (AWS SDKs and Tools Reference Guide, "Process credential provider").
+/// The names of fields in the output of `credential_process` (AWS SDKs and Tools Reference Guide, "Process credential
+/// provider").
 pub(super) const PROCESS: Names = Names {
     access_key: "AccessKeyId",
     secret_key: "SecretAccessKey",
@@ -23,7 +24,7 @@ pub(super) const PROCESS: Names = Names {
     ends: "Expiration",
 };
 
-/// The names of containers and instances.
+/// The names of fields in the documents of containers' and instances' metadata services.
 pub(super) const METADATA: Names = Names { token: "Token", ..PROCESS };
 
 /// The names of the SSO portal (GetRoleCredentials), inside `roleCredentials`.

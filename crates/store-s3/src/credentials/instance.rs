@@ -10,12 +10,13 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// The service's URLs by IPv4 and IPv6.
+/// The URL of the instance metadata service by IPv4.
 pub(super) const IPV4: &str = "http://169.254.169.254";
+/// The URL of the instance metadata service by IPv6.
 pub(super) const IPV6: &str = "http://[fd00:ec2::254]";
 
-/// Time limits; short, because the service is on the machine itself. Behind a router (a container's bridge), the
-/// response with the session may be lost because of its hop limit.
+/// Time limits of connecting and of a whole exchange; short, because the service is on the machine itself. Behind a
+/// router (a container's bridge), the response with the session may be lost because of its hop limit.
 const WITHIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(2));
 
 /// Lifetime of a session, which is used for one lookup only.
@@ -23,6 +24,7 @@ const SESSION_SECS: &str = "60";
 
 const ROLES: &str = "/latest/meta-data/iam/security-credentials/";
 
+/// The metadata service of an EC2 instance.
 #[derive(Debug)]
 pub(super) struct Instance {
     endpoint: Endpoint,
@@ -72,6 +74,7 @@ impl Instance {
         read(answer.as_bytes())
     }
 
+    /// Begins a session with the metadata service, and returns its token.
     async fn session(&self, context: &ProviderContext) -> Result<String, ProviderError> {
         let mut request = ProviderRequest::get(&format!("{}/latest/api/token", self.endpoint), WITHIN)?;
         request = request.secret("x-aws-ec2-metadata-token-ttl-seconds", SESSION_SECS)?;
@@ -90,7 +93,8 @@ impl Instance {
     }
 }
 
-/// Returns whether there is no such service, or no role for this machine.
+/// Returns whether an error may mean that there is no such service, or no role for this machine: there was no usable
+/// response, or its status is 403 or 404.
 fn is_absent(error: &ProviderError) -> bool {
     matches!(error.status, None | Some(StatusCode::NOT_FOUND | StatusCode::FORBIDDEN))
 }

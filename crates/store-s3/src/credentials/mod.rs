@@ -45,8 +45,8 @@ pub struct Credentials {
 
 /// How certain it is from a server's response that credentials have expired.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ExpiryHint {
-    /// The error code says so.
+pub(crate) enum ExpiryCertainty {
+    /// The server's error code says that the credentials have expired or are invalid.
     Certain,
     /// A refusal may have other reasons: responses to HEAD have no error code.
     Possible,
@@ -63,7 +63,7 @@ pub enum CredentialsError {
     /// Incomplete or malformed credentials or settings.
     #[error("{place}: {reason}")]
     Malformed {
-        /// The file or variable.
+        /// The file or environment variable with the error.
         place: String,
         /// The error in the file or variable.
         reason: String,
@@ -73,13 +73,13 @@ pub enum CredentialsError {
     NoSuchProfile {
         /// The profile's name.
         name: String,
-        /// The files searched.
+        /// The files that were searched for the profile.
         files: String,
     },
     /// A provider returned no credentials.
     #[error("no credentials from {provider}: {reason}")]
     Failed {
-        /// The provider.
+        /// Name of the provider that failed.
         provider: String,
         /// The reason, and what to do about it.
         reason: String,
@@ -135,7 +135,8 @@ impl Credentials {
         })
     }
 
-    /// Makes credentials of optional parts; an access key without a secret key, or the reverse, is an error.
+    /// Makes credentials of optional parts; `None` without both keys. An access key without a secret key, or the
+    /// reverse, is an error that names `place`.
     fn pair(
         place: &str,
         access_key: Option<String>,

@@ -16,6 +16,7 @@ const WITHIN: Duration = Duration::from_secs(60);
 /// Maximum length of the output, in bytes.
 const OUTPUT_BYTES_MAX: u64 = 256 << 10;
 
+/// A command that prints credentials (`credential_process`).
 pub(super) struct Process {
     pub(super) profile: String,
     pub(super) command: String,
@@ -32,6 +33,7 @@ impl Process {
         found.map_err(|error| error.for_provider(self))
     }
 
+    /// Runs the command, and returns what it prints.
     async fn run(&self) -> Result<Vec<u8>, ProviderError> {
         let broken = |error: std::io::Error| ProviderError::permanent(format!("cannot be run: {error}"));
         let mut child = tokio::process::Command::new("/bin/sh")

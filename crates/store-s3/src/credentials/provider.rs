@@ -13,6 +13,7 @@ use super::{Credentials, CredentialsError, ExpiringCredentials};
 #[derive(Debug)]
 pub struct Provider(pub(super) Kind);
 
+/// The kind of a source of credentials.
 #[derive(Debug)]
 pub(super) enum Kind {
     Fixed(Credentials),

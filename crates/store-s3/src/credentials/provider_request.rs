@@ -16,7 +16,7 @@ use store::{Clock, Payload};
 /// Maximum length of a response in bytes; a session token has a few kilobytes.
 const ANSWER_BYTES_MAX: usize = 256 << 10;
 
-/// The context of providers.
+/// The trusted certificates and the clock that all providers use.
 #[derive(Debug)]
 pub(crate) struct ProviderContext {
     /// A PEM file of additional trusted certificates.
@@ -39,6 +39,7 @@ pub(super) struct ProviderRequest {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ProviderError {
     pub(super) reason: String,
+    /// Whether the error may be transient.
     pub(super) may_pass: bool,
     /// The status of the response; `None` without a response.
     pub(super) status: Option<StatusCode>,
@@ -55,6 +56,7 @@ impl ProviderError {
         Self { reason: reason.into(), may_pass: true, status: None }
     }
 
+    /// Returns the error as that of a provider.
     pub(super) fn for_provider(self, provider: &impl std::fmt::Display) -> CredentialsError {
         CredentialsError::Failed {
             provider: provider.to_string(),

@@ -6,7 +6,7 @@ use super::sts::Sts;
 use super::{CredentialsError, ExpiringCredentials};
 use std::fmt;
 
-/// The default session name.
+/// Name of the session of an assumed role if the configuration has none.
 pub(super) const SESSION_NAME: &str = "tenon";
 
 /// A role, and the source of the credentials that assume it.

@@ -23,7 +23,7 @@ pub struct Search<'a> {
     pub profile: Option<String>,
     /// The region named by the user, used for STS. It is not returned in [`Found::region`].
     pub region: Option<String>,
-    /// Reads an environment variable.
+    /// Returns the value of an environment variable; `None` if it is not set.
     pub env: &'a dyn Fn(&str) -> Option<String>,
 }
 
@@ -68,11 +68,13 @@ impl Search<'_> {
         Ok(Found { credentials, region, endpoint })
     }
 
+    /// Returns the keys in the environment, if there are any.
     fn env_keys(&self) -> Result<Option<Credentials>, CredentialsError> {
         let (access, secret) = (self.var("AWS_ACCESS_KEY_ID"), self.var("AWS_SECRET_ACCESS_KEY"));
         Credentials::pair("environment", access, secret, self.var("AWS_SESSION_TOKEN"))
     }
 
+    /// Returns the paths of the files with profiles.
     fn files(&self) -> Vec<PathBuf> {
         let file = |variable: &str, name: &str| {
             self.var(variable).map_or_else(|| self.aws_dir().join(name), PathBuf::from)
@@ -90,7 +92,7 @@ impl Search<'_> {
     }
 }
 
-/// The search order: environment, web identity, profile, container, instance.
+/// A search for credentials in this order: environment, web identity, profile, container, instance.
 struct Chain<'a> {
     search: &'a Search<'a>,
     profiles: &'a Profiles,
@@ -128,7 +130,8 @@ impl Chain<'_> {
         Ok(Some(WebIdentity { token_file, arn, session_name, sts }))
     }
 
-    /// Returns the container's agent, or the instance metadata service.
+    /// Returns the container's agent, or the instance metadata service; `Missing` if that is disabled. `named` is the
+    /// profile that was searched before.
     fn of_machine(&self, named: Option<&str>) -> Result<Kind, CredentialsError> {
         if let Some(container) = self.container()? {
             return Ok(Kind::Container(container));
@@ -252,6 +255,7 @@ impl Chain<'_> {
         }))
     }
 
+    /// Returns the credentials source of the profile that another one names as its `source_profile`.
     fn source_profile(
         &self,
         name: &str,
@@ -268,6 +272,7 @@ impl Chain<'_> {
         found.ok_or_else(|| wrong(&format!("its source_profile '{source}' has no credentials")))
     }
 
+    /// Returns the credentials source that a profile's `credential_source` names.
     fn credential_source(&self, source: &str) -> Result<Kind, String> {
         match source {
             "Environment" => match self.search.env_keys().map_err(|error| error.to_string())? {
@@ -285,7 +290,7 @@ impl Chain<'_> {
         }
     }
 
-    /// Returns the SSO provider of a profile that has an SSO account and role.
+    /// Returns the SSO provider of a profile; `None` if the profile has no SSO account or no SSO role.
     fn sso(&self, name: &str, settings: &Settings) -> Result<Option<Sso>, CredentialsError> {
         let text =
             |settings: &Settings, key: &str| settings.get(key).filter(|text| !text.is_empty()).cloned();
@@ -316,6 +321,7 @@ impl Chain<'_> {
         Ok(Some(Sso { profile: name.to_owned(), session, cache, account_id, role_name, portal }))
     }
 
+    /// Returns the name of a profile and its files, for messages.
     fn place(&self, name: &str) -> String {
         self.profiles.describe(Some(name))
     }

@@ -12,14 +12,16 @@ use std::path::PathBuf;
 use std::time::Duration;
 use store::Timestamp;
 
+/// Time limits of connecting and of a whole exchange.
 const WITHIN: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(20));
 
+/// A login by AWS IAM Identity Center.
 #[derive(Debug)]
 pub(super) struct Sso {
     pub(super) profile: String,
     /// The session's name, or the start URL if the profile has no session. Determines the name of the cache file.
     pub(super) session: String,
-    /// `~/.aws/sso/cache`.
+    /// The directory with the cached tokens, `~/.aws/sso/cache`.
     pub(super) cache: PathBuf,
     pub(super) account_id: String,
     pub(super) role_name: String,
@@ -53,6 +55,7 @@ impl Sso {
         Ok(document::parse_credentials(object, document::SSO)?)
     }
 
+    /// Returns the token of the login, from the file in which `aws sso login` keeps it.
     async fn token(&self, now: Timestamp) -> Result<Secret, ProviderError> {
         let text = tokio::fs::read(self.cache.join(file_name(&self.session))).await;
         let text =
@@ -74,6 +77,7 @@ impl Sso {
         }
     }
 
+    /// Returns the command by which the user logs in.
     fn advice(&self) -> String {
         match self.profile.as_str() {
             "default" => "run `aws sso login`".to_owned(),

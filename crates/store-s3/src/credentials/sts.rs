@@ -29,12 +29,12 @@ impl Sts {
         Ok(Self { endpoint, region: region.to_owned() })
     }
 
-    /// Sends a form, signed if there are credentials.
+    /// Sends the form of an action, signed if `credentials` are given, and returns the credentials in the response.
     pub(super) async fn send(
         &self,
         action: &str,
         fields: &[(&str, &str)],
-        who: Option<&Credentials>,
+        credentials: Option<&Credentials>,
         context: &ProviderContext,
     ) -> Result<ExpiringCredentials, ProviderError> {
         let body = Bytes::from(form(action, fields));
@@ -45,10 +45,15 @@ impl Sts {
         )?;
         request.method = Method::POST;
         request.headers = self.headers(body.len())?;
-        if let Some(who) = who {
+        if let Some(credentials) = credentials {
             let payload = sign::sha256_hex([body.as_ref()]);
             let signable = Signable { method: "POST", path: path.as_bytes(), query: b"", payload: &payload };
-            Signer::new(&self.region, "sts").sign(signable, &mut request.headers, who, context.clock.now());
+            Signer::new(&self.region, "sts").sign(
+                signable,
+                &mut request.headers,
+                credentials,
+                context.clock.now(),
+            );
         }
         request.body = body;
         Ok(document::parse_sts(&request.send(context).await?, action)?)

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 /// Maximum length of a token, in bytes (STS takes 20,000 characters).
 const TOKEN_BYTES_MAX: usize = 20_000;
 
+/// A role that is assumed with the token of another identity provider.
 #[derive(Debug)]
 pub(super) struct WebIdentity {
     pub(super) token_file: PathBuf,
@@ -26,6 +27,7 @@ impl WebIdentity {
         self.assume(context).await.map_err(|error| error.for_provider(self))
     }
 
+    /// Assumes the role with the present token.
     async fn assume(&self, context: &ProviderContext) -> Result<ExpiringCredentials, ProviderError> {
         let token = read_token(&self.token_file).await?;
         let fields = [
@@ -37,14 +39,18 @@ impl WebIdentity {
     }
 }
 
-/// Reads a token from a file.
+/// Reads a token from a file, without the white space around it. The error is transient, because another program may be
+/// writing the file.
 pub(super) async fn read_token(file: &std::path::Path) -> Result<String, ProviderError> {
     let text = tokio::fs::read_to_string(file).await;
     let text =
         text.map_err(|error| ProviderError::transient(format!("cannot read {}: {error}", file.display())))?;
     let token = text.trim();
     if token.is_empty() || token.len() > TOKEN_BYTES_MAX {
-        return Err(ProviderError::transient(format!("{} contains no token", file.display())));
+        return Err(ProviderError::transient(format!(
+            "{} contains no token, or one that is too long",
+            file.display()
+        )));
     }
     Ok(token.to_owned())
 }

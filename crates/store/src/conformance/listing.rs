@@ -4,6 +4,7 @@ use super::world::{Outcome, World, everything, holds, level, same};
 use crate::{ListEntry, ListRequest, ListedObject};
 use bytes::Bytes;
 
+/// Checks that listings without matching keys are empty.
 pub(super) async fn nothing(world: World) -> Outcome {
     same(world.store.list(everything()).await?, Default::default())?;
     same(world.store.list(level("")).await?, Default::default())?;
@@ -34,6 +35,29 @@ pub(super) async fn prefixes(world: World) -> Outcome {
     same(world.texts(prefix("x/y/z")).await?, [""; 0])
 }
 
+/// A prefix is bytes, and may end inside a character of the keys.
+pub(super) async fn prefixes_inside_characters(world: World) -> Outcome {
+    let names = world.possible(["a", "d/é", "d/ê/1", "d/ê/2", "d/ëx", "d/z", "d/日本", "é"]);
+    world.fill(names.iter()).await?;
+    for limit in [1, 2, 1000] {
+        let prefix = |bytes: &'static [u8]| {
+            let prefix = Bytes::from_static(bytes);
+            ListRequest { prefix, limit, ..everything() }
+        };
+        same(world.texts(prefix(b"d/\xc3")).await?, ["d/é", "d/ê/1", "d/ê/2", "d/ëx"])?;
+        same(world.texts(prefix(b"d/\xe6\x97")).await?, ["d/日本"])?;
+        same(world.texts(prefix(b"\xc3")).await?, ["é"])?;
+        let folded = ListRequest { delimiter: Some(b'/'), ..prefix(b"d/\xc3") };
+        same(world.texts(folded.clone()).await?, ["d/é", "d/ê/", "d/ëx"])?;
+        same(world.texts(from("d/é", folded)).await?, ["d/ê/", "d/ëx"])?;
+        for none in [b"d/\xc5".as_slice(), b"\xff", b"d/\xff\xc3", b"d/\xe6\x98"] {
+            same(world.texts(prefix(none)).await?, [""; 0])?;
+        }
+    }
+    Ok(())
+}
+
+/// Checks that a delimiter folds keys into prefixes.
 pub(super) async fn folding(world: World) -> Outcome {
     world.fill(["a", "dir/x", "dir/y/z", "dir2/x", "e/f/g/h", "e/f/i"]).await?;
     same(world.texts(level("")).await?, ["a", "dir/", "dir2/", "e/"])?;
@@ -149,6 +173,7 @@ pub(super) async fn changes_between_pages(world: World) -> Outcome {
     same(rest, ["k05", "k06", "k08", "k09", "k10", "k11"])
 }
 
+/// Returns a request that lists keys after `start_after`.
 fn from(start_after: &str, request: ListRequest) -> ListRequest {
     ListRequest { start_after: Some(Bytes::copy_from_slice(start_after.as_bytes())), ..request }
 }

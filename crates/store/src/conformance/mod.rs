@@ -191,7 +191,7 @@ fn object_cases() -> Vec<Case<World>> {
             rename_under_conditions,
         }
         listing::{
-            nothing, byte_order, prefixes, folding, objects_and_prefixes_in_one_order, start_after,
+            nothing, byte_order, prefixes, prefixes_inside_characters, folding, objects_and_prefixes_in_one_order, start_after,
             start_after_while_folding, start_after_inside_a_folded_prefix, pages_of_any_size,
             many_keys, entries_describe_objects, another_delimiter, changes_between_pages,
         }
@@ -221,6 +221,7 @@ async fn finish(case: BoxFuture<'static, Outcome>) -> Outcome {
     }
 }
 
+/// Returns the number of cases, or those that failed.
 fn verdict(results: Vec<(&'static str, Outcome)>) -> Result<usize, Failures> {
     let total = results.len();
     let failed: Vec<_> =

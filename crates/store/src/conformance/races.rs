@@ -5,6 +5,7 @@ use crate::{ETag, ObjectRef, Precondition, Result, StoreError};
 use bytes::Bytes;
 use tokio::task::JoinSet;
 
+/// Number of concurrent writers of one key.
 const WRITERS: u64 = 20;
 
 pub(super) async fn one_creator_wins(world: World) -> Outcome {
@@ -98,6 +99,7 @@ pub(super) async fn creating_and_deleting_neighbours(world: World) -> Outcome {
     same(world.texts(everything()).await?, [""; 0])
 }
 
+/// Stores an object, reads its metadata and deletes it.
 async fn come_and_go(world: &World, name: &str) -> Result<()> {
     world.put(name, "x").await?;
     world.head(name).await?;

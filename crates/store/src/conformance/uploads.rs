@@ -212,6 +212,7 @@ pub(super) async fn settings_are_kept(world: World) -> Outcome {
     same(world.all_keys().await?, [])
 }
 
+/// Returns the store's interface to uploads by id.
 fn of(world: &World) -> Result<&dyn Uploads> {
     world.store.uploads().ok_or_else(|| StoreError::Unsupported("uploads that outlast a call".into()))
 }

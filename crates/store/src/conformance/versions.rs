@@ -34,6 +34,7 @@ fn version_cases() -> Vec<Case<World>> {
     }
 }
 
+/// Checks that a bucket has no versions before versioning is enabled.
 pub(super) async fn none_at_first(world: World) -> Outcome {
     let versions = of(&world)?;
     same(versions.state().await?, Versioning::Never)?;
@@ -139,6 +140,7 @@ pub(super) async fn conditions_look_at_the_newest(world: World) -> Outcome {
     same(world.read("a").await?, "4")
 }
 
+/// Checks the errors for ids of versions that are invalid or do not exist.
 pub(super) async fn ids_that_are_none(world: World) -> Outcome {
     let versions = enabled(&world).await?;
     let there = named(world.put("a", "1").await?)?;
@@ -222,6 +224,7 @@ pub(super) async fn listed_while_removed(world: World) -> Outcome {
     same(ids(versions, "").await?, [])
 }
 
+/// Checks that a delimiter folds a listing of versions.
 pub(super) async fn folded(world: World) -> Outcome {
     let versions = enabled(&world).await?;
     for name in ["a/1", "a/2", "a/1", "b", "c/d/e"] {
@@ -309,24 +312,29 @@ fn far() -> Timestamp {
     Timestamp::from_secs(4_000_000_000, 0)
 }
 
+/// Returns the store's interface to versions.
 fn of(world: &World) -> Result<&dyn Versions> {
     world.store.versions().ok_or_else(|| StoreError::Unsupported("versions".into()))
 }
 
+/// Enables versioning, and returns the store's interface to versions.
 async fn enabled(world: &World) -> Result<&dyn Versions> {
     let versions = of(world)?;
     versions.set_state(Versioning::Enabled).await?;
     Ok(versions)
 }
 
+/// Returns the error for a version without an id.
 fn unnamed() -> StoreError {
     StoreError::Corrupt("a version without a name".into())
 }
 
+/// Returns the id of an object's version.
 fn named(object: ObjectRef) -> Result<String> {
     object.version.map(String::from).ok_or_else(unnamed)
 }
 
+/// Returns options that read a version.
 fn at(version: &str) -> GetOptions {
     GetOptions { version: Some(version.into()), ..GetOptions::default() }
 }
@@ -335,6 +343,7 @@ async fn read(world: &World, name: &str, version: &str) -> Result<Bytes> {
     world.get(name, at(version)).await
 }
 
+/// Checks that an operation has failed because of a lock.
 #[track_caller]
 fn locked<T>(result: Result<T>) -> Outcome {
     holds(matches!(result, Err(StoreError::Locked(_))), "a lock was overlooked")
@@ -343,10 +352,12 @@ fn locked<T>(result: Result<T>) -> Outcome {
 /// A version's key, its id, and whether it is the newest version.
 type Shown = (String, String, bool);
 
+/// Returns an expected entry in the form of [`Shown`].
 fn owned((name, id, is_newest): (&str, String, bool)) -> Shown {
     (name.to_owned(), id, is_newest)
 }
 
+/// Returns what a listing shows of a version; `None` for a prefix.
 fn shown(entry: VersionEntry) -> Option<Shown> {
     match entry {
         VersionEntry::Version(version) => {
@@ -356,6 +367,7 @@ fn shown(entry: VersionEntry) -> Option<Shown> {
     }
 }
 
+/// Lists the versions below a prefix.
 async fn ids(versions: &dyn Versions, prefix: &str) -> Result<Vec<Shown>> {
     let prefix = Bytes::copy_from_slice(prefix.as_bytes());
     let request = ListVersions { prefix, limit: 1000, ..ListVersions::default() };

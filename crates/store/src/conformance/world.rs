@@ -140,6 +140,7 @@ impl World {
         self.store.put(&key(name), body.into(), PutOptions::default()).await
     }
 
+    /// Stores an object under a precondition.
     pub(super) async fn put_when(
         &self,
         name: &str,

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
+/// Returns the page of a listing that `scan` asks for.
 pub(super) fn page(objects: &BTreeMap<ObjectKey, Stored>, scan: &Scan) -> ListPage {
     let mut entries = Vec::new();
     let mut from = first_bound(scan);
@@ -51,6 +52,7 @@ fn listed(key: &ObjectKey, stored: &Stored, scan: &Scan) -> ListedObject {
     }
 }
 
+/// Returns the token of the page after an entry.
 fn token(last: &ListEntry) -> String {
     token_after(last.text())
 }

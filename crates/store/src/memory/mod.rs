@@ -59,6 +59,7 @@ impl Default for MemoryLimits {
 #[derive(Clone)]
 pub struct MemoryStore(Arc<Shared>);
 
+/// The state that clones of a store share.
 struct Shared {
     objects: RwLock<Objects>,
     last_write: AtomicU64,
@@ -154,7 +155,9 @@ impl ObjectStore for MemoryStore {
         let source = self.0.find_exactly(from)?;
         let description = match (options.attributes, options.tags) {
             (None, None) if from.key == *to => {
-                return Err(StoreError::Invalid("a copy of an object onto itself changes nothing".into()));
+                return Err(StoreError::Invalid(
+                    "a copy of an object to its own key needs new metadata or tags".into(),
+                ));
             }
             (None, None) => source.description,
             (attributes, tags) => {
@@ -224,7 +227,8 @@ impl Shared {
         found.cloned().ok_or_else(|| StoreError::NotFound(key.clone()))
     }
 
-    /// Returns the object with the ref's etag, or `PreconditionFailed`.
+    /// Returns the object with the ref's etag. Fails with `PreconditionFailed` if the object has another, and with
+    /// `NotFound` if there is none.
     fn find_exactly(&self, object: &ObjectRef) -> Result<Stored> {
         let stored = self.find(&object.key, object.version.as_ref())?;
         if stored.etag() != object.etag {
@@ -259,16 +263,18 @@ impl Shared {
         Ok(objects.mark(key, self.next_write(), modified))
     }
 
+    /// Returns the number of a new write, which orders versions and makes etags unique.
     fn next_write(&self) -> u64 {
         self.last_write.fetch_add(1, Ordering::Relaxed) + 1
     }
 
+    /// Checks attributes and tags against the limits; returns `None` if an object has neither.
     fn describe(&self, attributes: Attributes, tags: Tags) -> Result<Option<Arc<Description>>> {
         let metadata_bytes: usize =
             attributes.user.iter().map(|(name, value)| name.len() + value.len()).sum();
         if metadata_bytes > self.limits.user_metadata_bytes_max {
             return Err(StoreError::Invalid(format!(
-                "{metadata_bytes} bytes of user metadata, at most {} are allowed",
+                "the user metadata has {metadata_bytes} bytes, but at most {} are allowed",
                 self.limits.user_metadata_bytes_max
             )));
         }
@@ -279,7 +285,9 @@ impl Shared {
     fn check_tags(&self, tags: &Tags) -> Result<()> {
         if tags.len() > self.limits.tags_max {
             let (found, most) = (tags.len(), self.limits.tags_max);
-            return Err(StoreError::Invalid(format!("{found} tags, at most {most} are allowed")));
+            return Err(StoreError::Invalid(format!(
+                "the object has {found} tags, but at most {most} are allowed"
+            )));
         }
         Ok(())
     }
@@ -291,6 +299,7 @@ fn etag_of(write: u64) -> ETag {
 }
 
 impl Description {
+    /// Returns the description for objects to share; `None` for an empty one.
     fn shared(self) -> Option<Arc<Self>> {
         (self != Self::default()).then(|| Arc::new(self))
     }
@@ -314,6 +323,7 @@ impl Stored {
     }
 }
 
+/// Fails unless a precondition holds for the object that was found.
 fn check(key: &ObjectKey, found: Option<&Stored>, precondition: &Precondition) -> Result<()> {
     let holds = match (precondition, found) {
         (Precondition::None, _) | (Precondition::Absent, None) => true,
@@ -323,7 +333,7 @@ fn check(key: &ObjectKey, found: Option<&Stored>, precondition: &Precondition) -
     if holds { Ok(()) } else { Err(StoreError::PreconditionFailed(key.clone())) }
 }
 
-/// Returns a range of a body without copying.
+/// Returns a range of a body without copying, cut to the body's end. Fails as [`byte_range::clamp`] does.
 fn slice(key: &ObjectKey, body: &Payload, range: Range<u64>) -> Result<Payload> {
     let range = byte_range::clamp(key, range, body.len())?;
     Ok(body.slice(range))

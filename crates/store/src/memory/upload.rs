@@ -1,4 +1,4 @@
-//! Multipart uploads in memory.
+//! Multipart upload of one caller, in memory: implements `Multipart`.
 
 use super::{Description, Shared, slice};
 use crate::part_number;
@@ -9,6 +9,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+/// A multipart upload whose id only its caller has: [`ObjectStore::multipart`](crate::ObjectStore::multipart).
 pub(super) struct MemoryUpload {
     store: Arc<Shared>,
     key: ObjectKey,
@@ -34,6 +35,7 @@ impl MemoryUpload {
         Ok(())
     }
 
+    /// Returns the parts as one body. Fails if there are none, or one but the last is too short.
     fn joined(&self, parts: &BTreeMap<u32, Payload>) -> Result<Payload> {
         let Some((last, _)) = parts.last_key_value() else {
             return Err(StoreError::Invalid("an upload without parts cannot be completed".into()));
@@ -44,7 +46,7 @@ impl MemoryUpload {
         {
             let found = part.len();
             return Err(StoreError::Invalid(format!(
-                "part {number} has {found} bytes, at least {least} are needed"
+                "part {number} has {found} bytes, but every part except the last needs at least {least}"
             )));
         }
         Ok(parts.values().flat_map(Payload::pieces).map(Bytes::clone).collect())
@@ -86,6 +88,7 @@ impl Multipart for MemoryUpload {
     }
 }
 
+/// Returns the error for an upload that was completed or aborted.
 fn ended() -> StoreError {
     StoreError::Invalid("the upload was completed or aborted before".into())
 }

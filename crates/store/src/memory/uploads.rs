@@ -19,12 +19,14 @@ pub(super) struct UploadsAndSettings {
     settings: Mutex<BTreeMap<String, Bytes>>,
 }
 
+/// An upload in progress.
 struct Begun {
     began: Timestamp,
     description: Option<Arc<Description>>,
     parts: BTreeMap<u32, Sent>,
 }
 
+/// A stored part of an upload, and its bytes.
 struct Sent {
     part: Part,
     body: Payload,
@@ -39,6 +41,7 @@ impl UploadsAndSettings {
         self.settings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Calls `work` with an upload. Fails with `NotFound` if there is no such upload.
     fn with<T>(&self, key: &ObjectKey, id: &str, work: impl FnOnce(&mut Begun) -> Result<T>) -> Result<T> {
         let mut uploads = self.uploads();
         let begun = uploads.get_mut(&(key.clone(), id.to_owned()));
@@ -105,7 +108,11 @@ impl Uploads for MemoryStore {
         options: CompleteOptions,
     ) -> Result<ObjectRef> {
         let (body, description) = self.0.uploads_and_settings.with(key, id, |begun| {
-            let missing = || StoreError::Invalid("a part that is not there".into());
+            let missing = || {
+                StoreError::Invalid(
+                    "a part of the upload does not exist: list the parts of the upload".into(),
+                )
+            };
             let sent = numbers.iter().map(|number| begun.parts.get(number).ok_or_else(missing));
             let sent = sent.collect::<Result<Vec<_>>>()?;
             options.check(sent.iter().map(|sent| &sent.part.etag))?;

@@ -17,6 +17,7 @@ use std::ops::Bound;
 pub(super) struct Objects {
     pub(super) current: BTreeMap<ObjectKey, Stored>,
     older: BTreeMap<ObjectKey, Vec<OlderVersion>>,
+    /// Whether writes make versions.
     state: Versioning,
 }
 
@@ -38,6 +39,7 @@ pub(super) enum Naming {
 }
 
 impl Naming {
+    /// Returns the id of a version with this naming; `None` if the bucket never had versioning.
     pub(super) fn id(self, write: u64, modified: Timestamp) -> Option<VersionId> {
         match self {
             Self::Unnamed => None,
@@ -46,6 +48,7 @@ impl Naming {
         }
     }
 
+    /// Returns whether a version with this naming has an id.
     fn is(self, wanted: &str, write: u64, modified: Timestamp) -> bool {
         match self {
             Self::Unnamed | Self::Null => wanted == NULL_VERSION,
@@ -62,6 +65,7 @@ impl OlderVersion {
         }
     }
 
+    /// Returns the object of the version; `None` for a delete marker.
     fn object(&self) -> Option<&Stored> {
         match self {
             Self::Object(stored) => Some(stored),
@@ -95,6 +99,7 @@ impl Stored {
         self.description.as_ref().map(|found| Lock::of(&found.attributes)).unwrap_or_default()
     }
 
+    /// Changes the attributes or tags of an object, without an effect on others that share them.
     fn change(&mut self, change: impl FnOnce(&mut Description)) {
         let mut description = self.description.as_deref().cloned().unwrap_or_default();
         change(&mut description);
@@ -116,7 +121,8 @@ impl Objects {
         self.current.is_empty() && self.older.is_empty()
     }
 
-    /// Returns a version of an object, the newest or an older version.
+    /// Returns the version of an object with this id, the newest or an older one; `None` if there is none, or if it is
+    /// a delete marker.
     pub(super) fn find(&self, key: &ObjectKey, wanted: &str) -> Option<&Stored> {
         let newest = self.current.get(key).filter(|stored| stored.is(wanted));
         newest.or_else(|| self.older.get(key)?.iter().find(|kept| kept.is(wanted))?.object())
@@ -228,7 +234,7 @@ impl Objects {
         newest.into_iter().chain(older).collect()
     }
 
-    /// Returns the first key from a bound on that has any version.
+    /// Returns the first key from a bound on that has a version or a delete marker.
     fn first(&self, from: Bound<&[u8]>) -> Option<&ObjectKey> {
         let range = (from, Bound::Unbounded);
         let current = self.current.range::<[u8], _>(range).next().map(|(key, _)| key);
@@ -289,7 +295,9 @@ impl Versions for MemoryStore {
     async fn set_state(&self, state: Versioning) -> Result<()> {
         let mut objects = self.0.write();
         if state == Versioning::Never && objects.state != Versioning::Never {
-            return Err(StoreError::Invalid("a bucket that kept versions cannot forget them".into()));
+            return Err(StoreError::Invalid(
+                "versioning that was enabled once cannot be disabled, only suspended".into(),
+            ));
         }
         if state != Versioning::Never {
             let unnamed = objects.current.values_mut().filter(|stored| stored.naming == Naming::Unnamed);

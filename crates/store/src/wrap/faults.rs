@@ -58,8 +58,11 @@ pub struct Rule {
     fault: Fault,
     operation: Option<Operation>,
     prefix: Bytes,
+    /// Whether `prefix` is a whole key.
     exact: bool,
+    /// Number of matching calls that still pass.
     skip: u64,
+    /// Number of calls that fail, after those that are skipped.
     times: u64,
 }
 
@@ -104,6 +107,7 @@ impl Rule {
         self.times(u64::MAX)
     }
 
+    /// Returns whether the rule applies to a call.
     fn fits(&self, call: &Call) -> bool {
         let operation = self.operation.is_none_or(|operation| operation == call.operation);
         let body = !self.fault.affects_body() || call.operation == Operation::Get;
@@ -112,7 +116,7 @@ impl Rule {
         operation && body && key
     }
 
-    /// Counts a matching call. Returns whether the call fails.
+    /// Counts a matching call. Returns whether the rule's fault applies to the call.
     fn count_call(&mut self) -> bool {
         if self.skip > 0 {
             self.skip -= 1;
@@ -134,16 +138,20 @@ struct State {
     released: watch::Sender<u64>,
 }
 
+/// The planned faults, and the counts of those that happened.
 #[derive(Default)]
 struct Plan {
+    /// Whether the store is down: all calls fail.
     down: bool,
     rules: Vec<Rule>,
     random: Option<Random>,
     fault_counts: BTreeMap<Operation, u64>,
 }
 
+/// Faults at random.
 struct Random {
     entropy: Arc<Entropy>,
+    /// Faults per thousand calls.
     per_thousand: u64,
     faults: Vec<Fault>,
 }
@@ -172,7 +180,7 @@ impl Faults {
         plan.random = None;
     }
 
-    /// While the store is down, every call fails with `Unavailable` before it takes effect.
+    /// Makes every call fail with `Unavailable`, before it takes effect, as long as the store is set down.
     pub fn set_down(&self, down: bool) {
         self.plan().down = down;
     }
@@ -182,7 +190,8 @@ impl Faults {
         self.0.released.send_modify(|count| *count += 1);
     }
 
-    /// Returns how many calls of this kind have failed on purpose.
+    /// Returns how many calls of this kind got an injected fault, those of the body included. Calls that failed because
+    /// the store is down do not count.
     pub fn struck(&self, operation: Operation) -> u64 {
         self.plan().fault_counts.get(&operation).copied().unwrap_or(0)
     }
@@ -206,7 +215,8 @@ impl fmt::Debug for Faults {
 }
 
 impl Plan {
-    /// Returns the fault of a call, if any. Faults of the body are picked separately, after the call.
+    /// Returns the fault of a call, if any, and counts it. Faults of the body are picked separately (`body_only`),
+    /// after the call.
     fn pick_fault(&mut self, call: &Call, body_only: bool) -> Option<Fault> {
         let rule = self
             .rules
@@ -283,6 +293,7 @@ fn cut(body: Body, after: u64) -> Body {
     beginning.chain(stream::once(async move { Err(error()) })).boxed()
 }
 
+/// Returns a body in which the byte at an offset is wrong.
 fn with_wrong_byte(body: Body, at: u64) -> Body {
     body.scan(at, |left, chunk| {
         let chunk = chunk.map(|chunk| {
@@ -295,6 +306,7 @@ fn with_wrong_byte(body: Body, at: u64) -> Body {
     .boxed()
 }
 
+/// Returns a chunk with all bits of one byte inverted, and notes that this is done.
 fn flipped(chunk: &Bytes, at: usize, left: &mut u64) -> Bytes {
     *left = u64::MAX;
     let mut bytes = chunk.to_vec();
@@ -302,6 +314,7 @@ fn flipped(chunk: &Bytes, at: usize, left: &mut u64) -> Bytes {
     bytes.into()
 }
 
+/// Returns an object with another etag than it has in the store.
 fn with_other_etag(mut object: Object) -> Object {
     let etag = format!("{}-other", object.meta.object.etag);
     object.meta.object.etag = ETag::new(&etag);

@@ -9,11 +9,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until};
 
-/// Delays calls by tokio's clock, so that a paused runtime does not really wait. Clones share the link.
+/// A layer that delays calls by tokio's clock, so that a paused runtime does not really wait. Clones share the link.
 #[derive(Debug, Clone)]
 pub struct Latency {
+    /// Delay of calls whose kind is not in `by_operation`.
     usual: Duration,
     by_operation: BTreeMap<Operation, Duration>,
+    /// Throughput of the link; `None` if it is unlimited.
     bytes_per_second: Option<u64>,
     /// Time at which the link has transferred everything given to it.
     free_at: Arc<Mutex<Option<Instant>>>,
@@ -37,7 +39,8 @@ impl Latency {
         self
     }
 
-    /// Reserves the link for these bytes, after those before. Returns the time at which they are transferred.
+    /// Reserves the link for these bytes, after those before. Returns the time at which they are transferred; `None` if
+    /// the bandwidth is not limited.
     fn reserve_link(&self, bytes: u64) -> Option<Instant> {
         let rate = self.bytes_per_second.filter(|_| bytes > 0)?;
         let mut free_at = self.free_at.lock().unwrap_or_else(PoisonError::into_inner);
@@ -48,6 +51,7 @@ impl Latency {
         Some(ends)
     }
 
+    /// Waits until the simulated link has transferred the bytes.
     async fn wait_for_link(&self, bytes: u64) {
         if let Some(done_at) = self.reserve_link(bytes) {
             sleep_until(done_at).await;

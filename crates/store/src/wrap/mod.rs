@@ -1,9 +1,9 @@
 //! Wrappers of stores that inject faults, add latency, or count and trace calls: for tests, benchmarks and diagnosis.
 //!
-//! Owns one interface that wraps calls ([`Layer`]) and three layers. `sync` and settings bypass the layer; a wrapped
-//! store has no writer, no uploads by id and no versions, and its rename is a copy and a deletion. A wrapped store is
-//! an [`ObjectStore`] itself, so layers can be stacked. Their handles are cheap to clone and can be used while the
-//! store is in use.
+//! Owns one interface that wraps calls ([`Layer`]) and three layers. `sync`, settings, uploads by id and versions bypass
+//! the layer. To a layer, a rename inside the store is a copy to the target, and the end of a writer is a put. A wrapped
+//! store is an [`ObjectStore`] itself, so layers can be stacked. Their handles are cheap to clone and can be used while
+//! the store is in use.
 //!
 //! Refuses: to change what a call does in the store. A layer may delay a call, count it, or make it fail as a real
 //! server can.
@@ -70,6 +70,25 @@ impl Operation {
         Self::Complete,
         Self::Abort,
     ];
+
+    /// Returns the name of the S3 request that corresponds to the call, as metrics and traces show it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Get => "GET",
+            Self::Head => "HEAD",
+            Self::Put => "PUT",
+            Self::Copy => "COPY",
+            Self::Delete => "DELETE",
+            Self::List => "LIST",
+            Self::GetTags => "GET-TAGS",
+            Self::SetTags => "PUT-TAGS",
+            Self::BeginMultipart => "MULTIPART",
+            Self::PutPart => "PART",
+            Self::CopyPart => "PART-COPY",
+            Self::Complete => "COMPLETE",
+            Self::Abort => "ABORT",
+        }
+    }
 }
 
 /// A call that passes through a layer.
@@ -79,7 +98,7 @@ pub struct Call {
     pub operation: Operation,
     /// The key (of a copy: the target's), or the prefix of a listing.
     pub subject: Bytes,
-    /// Length of the body that is sent to the store.
+    /// Length of the body that is sent to the store, in bytes.
     pub sent_bytes: u64,
 }
 
@@ -92,14 +111,14 @@ pub trait Layer: Send + Sync + fmt::Debug + Clone + 'static {
         work: impl Future<Output = Result<T>> + Send,
     ) -> impl Future<Output = Result<T>> + Send;
 
-    /// Inspects or replaces an object whose body is about to be read.
+    /// Inspects or replaces an object that a `get` has returned, before the caller reads its body.
     fn received(&self, call: &Call, object: Object) -> Object {
         let _ = call;
         object
     }
 }
 
-/// A store with a layer around its calls, except `sync` and settings.
+/// A store with a layer around its calls, except `sync`, settings, uploads by id and versions.
 #[derive(Debug, Clone)]
 pub struct Wrapped<S, L> {
     store: S,
@@ -118,10 +137,12 @@ impl<S: ObjectStore, L: Layer> Wrapped<S, L> {
     }
 }
 
+/// Returns a call about a key that sends no body.
 fn call_of(operation: Operation, key: &ObjectKey) -> Call {
     call_with_body(operation, key, 0)
 }
 
+/// Returns a call about a key that sends a body.
 fn call_with_body(operation: Operation, key: &ObjectKey, sent_bytes: u64) -> Call {
     Call { operation, subject: Bytes::copy_from_slice(key.as_bytes()), sent_bytes }
 }
@@ -143,6 +164,12 @@ impl<S: ObjectStore, L: Layer> ObjectStore for Wrapped<S, L> {
         self.layer.around(&call, self.store.put(key, body, options)).await
     }
 
+    async fn writer(&self, key: &ObjectKey, len_bytes: Option<u64>) -> Result<Option<Box<dyn ObjectWriter>>> {
+        let Some(writer) = self.store.writer(key, len_bytes).await? else { return Ok(None) };
+        let call = call_of(Operation::Put, key);
+        Ok(Some(Box::new(WrappedWriter { writer, layer: self.layer.clone(), call })))
+    }
+
     async fn multipart(
         &self,
         key: &ObjectKey,
@@ -156,6 +183,11 @@ impl<S: ObjectStore, L: Layer> ObjectStore for Wrapped<S, L> {
 
     async fn copy(&self, from: &ObjectRef, to: &ObjectKey, options: CopyOptions) -> Result<ObjectRef> {
         self.layer.around(&call_of(Operation::Copy, to), self.store.copy(from, to, options)).await
+    }
+
+    async fn rename(&self, from: &ObjectRef, to: &ObjectKey, precondition: Precondition) -> Result<()> {
+        let renamed = self.store.rename(from, to, precondition);
+        self.layer.around(&call_of(Operation::Copy, to), renamed).await
     }
 
     async fn delete(&self, key: &ObjectKey, precondition: Precondition) -> Result<()> {
@@ -179,8 +211,37 @@ impl<S: ObjectStore, L: Layer> ObjectStore for Wrapped<S, L> {
         self.store.sync().await
     }
 
+    fn uploads(&self) -> Option<&dyn Uploads> {
+        self.store.uploads()
+    }
+
     fn settings(&self) -> Option<&dyn Settings> {
         self.store.settings()
+    }
+
+    fn versions(&self) -> Option<&dyn Versions> {
+        self.store.versions()
+    }
+}
+
+/// A writer with a layer around its end, at which the object is stored.
+#[derive(Debug)]
+struct WrappedWriter<L> {
+    writer: Box<dyn ObjectWriter>,
+    layer: L,
+    call: Call,
+}
+
+#[async_trait::async_trait]
+impl<L: Layer> ObjectWriter for WrappedWriter<L> {
+    async fn write(&mut self, piece: Bytes) -> Result<()> {
+        self.call.sent_bytes += piece.len() as u64;
+        self.writer.write(piece).await
+    }
+
+    async fn finish(self: Box<Self>, options: PutOptions) -> Result<ObjectRef> {
+        let Self { writer, layer, call } = *self;
+        layer.around(&call, writer.finish(options)).await
     }
 }
 

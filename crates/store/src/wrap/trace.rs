@@ -1,23 +1,32 @@
-//! Counts and traces calls: tests compare request counts, and traces show where time is spent.
+//! Counts, traces and reports calls: tests compare request counts, and traces show where time is spent.
 
 use super::{Call, Layer, Operation};
-use crate::{Object, ObjectKey, Result};
+use crate::{Object, ObjectKey, Outcome, Result, StoreRequest, report_request};
 use bytes::Bytes;
 use futures_util::StreamExt;
+use metrics::{Histogram, HistogramSnapshot, Observers};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::time::Instant;
 
+/// Number of kinds of calls.
 const OPERATIONS: usize = Operation::ALL.len();
 
-/// Counts every call and emits a `tracing` event of level `DEBUG` for it. Clones share the counts.
+/// A layer that counts every call, emits a `tracing` event of level `DEBUG` for it, and reports it to the operation that caused it
+/// ([`report_request`]) or to observers. Clones share the counts and the observers.
 #[derive(Debug, Clone, Default)]
 pub struct Trace(Arc<Counters>);
 
 #[derive(Debug, Default)]
 struct Counters {
+    /// Calls that began, by operation.
     requests: [AtomicU64; OPERATIONS],
+    /// Calls that ended, by operation and outcome.
+    outcomes: [[AtomicU64; Outcome::ALL.len()]; OPERATIONS],
+    latencies: [Histogram; OPERATIONS],
+    observers: Observers<StoreRequest>,
+    /// Calls that failed.
     failures: AtomicU64,
     sent_bytes: AtomicU64,
     received_bytes: AtomicU64,
@@ -29,7 +38,8 @@ impl Trace {
         Self::default()
     }
 
-    /// Returns the counts so far. A call is counted when it begins, its bytes when they are transferred.
+    /// Returns the counts so far. A call is counted when it begins, the bytes that it sends when the store has accepted them, and
+    /// those that it receives when they arrive.
     pub fn counts(&self) -> RequestCounts {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         RequestCounts {
@@ -41,13 +51,45 @@ impl Trace {
     }
 }
 
+impl Trace {
+    /// Returns how many calls of an operation ended with an outcome.
+    pub fn outcomes(&self, operation: Operation, outcome: Outcome) -> u64 {
+        self.0.outcomes[operation as usize][outcome as usize].load(Ordering::Relaxed)
+    }
+
+    /// Returns the observers of calls that have ended, apart from those that a traced operation collects.
+    pub fn observers(&self) -> &Observers<StoreRequest> {
+        &self.0.observers
+    }
+
+    /// Returns the durations of the calls of an operation, failed ones included.
+    pub fn latencies(&self, operation: Operation) -> HistogramSnapshot {
+        self.0.latencies[operation as usize].snapshot()
+    }
+}
+
 impl Layer for Trace {
     async fn around<T: Send>(&self, call: &Call, work: impl Future<Output = Result<T>> + Send) -> Result<T> {
         self.0.requests[call.operation as usize].fetch_add(1, Ordering::Relaxed);
-        self.0.sent_bytes.fetch_add(call.sent_bytes, Ordering::Relaxed);
         let began = Instant::now();
         let result = work.await;
-        let elapsed_us = began.elapsed().as_micros() as u64;
+        let elapsed = began.elapsed();
+        let outcome = Outcome::of(result.as_ref().err());
+        if outcome == Outcome::Ok {
+            self.0.sent_bytes.fetch_add(call.sent_bytes, Ordering::Relaxed);
+        }
+        self.0.outcomes[call.operation as usize][outcome as usize].fetch_add(1, Ordering::Relaxed);
+        self.0.latencies[call.operation as usize].record(elapsed);
+        let elapsed_us = elapsed.as_micros() as u64;
+        report_request(&self.0.observers, || StoreRequest {
+            operation: 0,
+            kind: call.operation.name(),
+            key: call.subject.clone(),
+            sent_bytes: call.sent_bytes,
+            began,
+            took: elapsed,
+            outcome,
+        });
         let (operation, key) = (call.operation, DisplayKey(&call.subject));
         match &result {
             Ok(_) => tracing::debug!(?operation, %key, elapsed_us, sent_bytes = call.sent_bytes, "store"),
@@ -76,7 +118,7 @@ pub struct RequestCounts {
     requests: [u64; OPERATIONS],
     /// Calls that returned an error.
     pub failures: u64,
-    /// Bytes of bodies given to the store.
+    /// Bytes of bodies that the store accepted.
     pub sent_bytes: u64,
     /// Bytes of bodies read from the store.
     pub received_bytes: u64,

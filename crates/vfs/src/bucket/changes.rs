@@ -1,8 +1,8 @@
-//! Names that this mount is changing, or changed a moment ago.
+//! Names that this mount is changing, or changed lately.
 //!
-//! A change of a name and of its object are two steps. A listing or HEAD that ran meanwhile may show the state before the
-//! change. Such a look is not valid for these names: it must not bring back a removed object, nor take an object that is being
-//! stored here for another client's.
+//! A change of a name and of its object are two steps. A look at the bucket (a listing or HEAD) that ran meanwhile may
+//! show the state before the change. Such a look is not valid for these names: it must not bring back a removed object,
+//! nor take an object that is being stored here for another client's.
 
 use meta::{Ino, Moment, Name};
 use std::collections::HashMap;
@@ -17,10 +17,12 @@ use crate::moments::Moments;
 /// is invalid for all names.
 const NAMES_MAX: usize = 1 << 16;
 
-/// Maximum steps to wait for the callers that wait for the table, of which the first are yields and the others this pause. Callers may
-/// come without end, and the task that lets them pass must go on.
+/// Maximum steps of [`Changes::let_waiters_pass`]: callers may come without end, and the task that lets them pass must
+/// go on.
 const PASSES_MAX: usize = 48;
+/// The number of first steps, which only yield to other tasks.
 const YIELDS_MAX: usize = 32;
+/// The pause of each later step.
 const PASS: Duration = Duration::from_millis(1);
 
 /// Directory and name.
@@ -33,21 +35,26 @@ pub(crate) struct Changes {
     /// Whether there are looks at the bucket that a change could make invalid; otherwise no name is recorded.
     records_names: bool,
     known: Mutex<ChangeTable>,
-    /// Number of callers that wait for the table.
+    /// Number of callers that wait for the lock of the table.
     waiting: AtomicUsize,
+    /// Notified when a change ends.
     settled: Notify,
 }
 
 #[derive(Debug, Default)]
 struct ChangeTable {
+    /// Names that are being changed, or were changed lately.
     names: HashMap<DentryKey, Change>,
     /// When settled names were last forgotten. No look from before this moment is valid.
     forgotten_at: Option<Moment>,
 }
 
+/// The changes of one name.
 #[derive(Debug, Clone, Copy, Default)]
 struct Change {
+    /// Number of changes that have begun and not ended.
     under_way: usize,
+    /// When the last change ended.
     ended_at: Moment,
 }
 
@@ -64,6 +71,7 @@ impl Changes {
         Self { moments, records_names, known, waiting, settled: Notify::new() }
     }
 
+    /// Begins a change of a name, which ends when the guard is dropped.
     pub(crate) fn begin(&self, parent: Ino, name: &Name) -> ChangeGuard<'_> {
         let key = (parent, name.clone());
         if self.records_names {
@@ -102,8 +110,8 @@ impl Changes {
         }
     }
 
-    /// Waits until the callers that wait for the table have had it. A task that freezes changes again and again calls this in between,
-    /// because a mutex favours the thread that has just released it.
+    /// Waits until no caller waits for the lock of the table, at most [`PASSES_MAX`] steps. A task that freezes changes
+    /// again and again calls this in between, because a mutex favours the thread that has just released it.
     pub(crate) async fn let_waiters_pass(&self) {
         tokio::task::yield_now().await;
         for pass in 0..PASSES_MAX {

@@ -14,11 +14,12 @@ use std::time::Duration;
 
 use crate::fail_fast::FailFastSemaphore;
 
-/// Pages that lookups list in any directory, one page each. Names after these pages are probed one by one.
+/// Pages that lookups list in any directory, one page each. Names behind these pages are probed one by one.
 const LOOKUP_PAGES: u32 = 8;
 
-/// Probes that cost as much as a page. After so many, lookups list one more page: a program that looks up all names of a large directory
-/// soon has all its pages, whatever its order, and pages at most double the cost of any lookups.
+/// Number of probes that cost as much as a page. After each such number, lookups list one more page: a program that
+/// looks up all names of a large directory soon has all its pages, whatever its order, and pages at most double the
+/// cost of any lookups.
 const PROBES_PER_PAGE: u32 = 32;
 
 /// Maximum directories with state, about 16 MiB.
@@ -29,14 +30,15 @@ const DIRECTORIES_MAX: usize = 1 << 16;
 pub(crate) struct Directory {
     /// Held while a page is fetched, so that concurrent lookups share one request.
     pub(crate) listing: FailFastSemaphore,
+    /// The part of the directory that is listed.
     known: Mutex<ListedRange>,
-    /// Names that were probed since the range began.
+    /// Number of names that were probed since the range began.
     probes: AtomicU32,
     /// Number of times that the range was forgotten, in part or as a whole.
     forgotten: AtomicU64,
     /// Number of changes in the directory. A page that was requested before a change may not show it.
     changes: AtomicU64,
-    /// Observations made at or before this time are stale, in nanoseconds.
+    /// Observations made at or before this time are stale, in nanoseconds since the mount began.
     stale_at: AtomicU64,
     /// Sequence number of the last use, for eviction.
     used_at: AtomicU64,
@@ -50,6 +52,7 @@ pub(crate) struct ListedRange {
     pub(crate) is_complete: bool,
     /// When the oldest page of the range was requested.
     since: Moment,
+    /// Number of pages in the range.
     pub(crate) pages: u32,
     /// Whether the directory changed while a page was being listed. The page may miss that change, so it answers only requests
     /// from before the page was requested.
@@ -57,8 +60,8 @@ pub(crate) struct ListedRange {
 }
 
 impl ListedRange {
-    /// Returns whether the range is within its TTL. The TTL of a range of many pages is proportionally longer, so that listing
-    /// takes a bounded share of the requests.
+    /// Returns whether the range is within its TTL and misses no change. The TTL of a range of many pages is
+    /// proportionally longer, so that listing takes a bounded share of the requests.
     pub(crate) fn is_fresh(&self, now: Moment, ttl: Duration) -> bool {
         (self.pages > 0 || self.is_complete)
             && !self.has_missed_change
@@ -70,7 +73,8 @@ impl ListedRange {
         self.is_fresh(now, ttl) || (self.pages > 0 || self.is_complete) && self.since >= asked_at
     }
 
-    /// Returns whether the range was listed within the TTL, or since `asked_at`.
+    /// Returns whether the range was listed since `asked_at`, or within the TTL without missing a change. The TTL is
+    /// the same for a range of any number of pages.
     pub(crate) fn is_recent(&self, asked_at: Moment, now: Moment, ttl: Duration) -> bool {
         self.since >= asked_at || !self.has_missed_change && now.since(self.since) < ttl
     }
@@ -87,7 +91,8 @@ impl ListedRange {
         (self.pages > 0 || self.is_complete) && self.since > looked_at
     }
 
-    /// Returns whether the range has entries that directly follow `sort_key`.
+    /// Returns whether the range answers what directly follows `sort_key`: an entry in the range, or the end of the
+    /// directory.
     pub(crate) fn continues_after(&self, sort_key: &[u8]) -> bool {
         (self.pages > 0 || self.is_complete)
             && self.from.as_slice() <= sort_key
@@ -110,12 +115,14 @@ impl Directory {
         self.probes.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Returns whether lookups may extend a range of so many pages.
+    /// Returns whether lookups may extend a range of `pages` pages by one more.
     pub(crate) fn may_list_more(&self, pages: u32) -> bool {
         pages < LOOKUP_PAGES + self.probes.load(Ordering::Relaxed) / PROBES_PER_PAGE
     }
 
-    /// Records a listed page: the entries after `after`, up to `end` or to the end of the directory.
+    /// Records a page requested at `at`: the entries after `after`, up to `end` or to the end of the directory. The
+    /// page extends the range if it directly follows, otherwise it becomes the range. `changes` is the change counter
+    /// from before the request.
     pub(crate) fn note_page(&self, after: &[u8], end: Option<&[u8]>, at: Moment, changes: u64) {
         let mut known = self.lock();
         let extends = known.pages > 0 && !known.is_complete && known.up_to == after;
@@ -129,8 +136,8 @@ impl Directory {
         known.up_to = end.unwrap_or_default().to_vec();
     }
 
-    /// Records that the directory was created here and is empty, unless something changed in it already.
-    pub(crate) fn mark_complete(&self, at: Moment) {
+    /// Records that the directory was created here and had been empty at `at`, unless something changed in it already.
+    fn mark_complete(&self, at: Moment) {
         let mut known = self.lock();
         if self.changes() == 0 {
             *known = ListedRange { is_complete: true, since: at, ..ListedRange::default() };
@@ -154,7 +161,7 @@ impl Directory {
         self.forgotten.load(Ordering::SeqCst)
     }
 
-    /// Forgets the range.
+    /// Forgets the range. A page that is being listed counts as missing a change.
     pub(crate) fn forget(&self) {
         self.forgotten.fetch_add(1, Ordering::SeqCst);
         self.changes.fetch_add(1, Ordering::SeqCst);
@@ -166,6 +173,14 @@ impl Directory {
     }
 }
 
+/// A directory in which a name is about to be looked up and created, as it was before the lookup.
+#[derive(Debug)]
+pub(crate) struct ParentBefore {
+    directory: Arc<Directory>,
+    changes: u64,
+    at: Moment,
+}
+
 /// The listing states of directories. The least recently used ones are dropped.
 #[derive(Debug)]
 pub(crate) struct Directories {
@@ -174,8 +189,9 @@ pub(crate) struct Directories {
     known: Mutex<HashMap<Ino, Arc<Directory>>>,
     /// Sequence number of the next use.
     uses: AtomicU64,
-    /// When a directory was last marked stale, and when all were, in nanoseconds.
+    /// When any directory was last marked stale, in nanoseconds since the mount began.
     stale_at: AtomicU64,
+    /// When all directories were last marked stale, in nanoseconds since the mount began.
     all_stale_at: AtomicU64,
 }
 
@@ -190,6 +206,7 @@ impl Directories {
         }
     }
 
+    /// Returns the listing state of a directory, a new one if none is known.
     pub(crate) fn get(&self, ino: Ino) -> Arc<Directory> {
         if !self.keeps_state {
             return Arc::default();
@@ -201,6 +218,21 @@ impl Directories {
         let directory = known.entry(ino).or_default().clone();
         directory.used_at.store(self.uses.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
         directory
+    }
+
+    /// Returns the state of a directory before a name in it is looked up, for [`Directories::mark_empty`].
+    pub(crate) fn before_lookup(&self, parent: Ino, now: Moment) -> ParentBefore {
+        let directory = self.get(parent);
+        let changes = directory.changes();
+        ParentBefore { directory, changes, at: now }
+    }
+
+    /// Records that a directory that was created here was empty at `before`, unless since then something changed in it
+    /// or, while it was not yet known, in the directory above.
+    pub(crate) fn mark_empty(&self, created: Ino, before: &ParentBefore) {
+        if before.directory.changes() == before.changes {
+            self.get(created).mark_complete(before.at);
+        }
     }
 
     /// Drops the less recently used half of the unused states. If a dropped directory was marked stale, all directories are
@@ -252,6 +284,7 @@ impl Directories {
                 || self.lock().get(&ino).is_some_and(|directory| since(&directory.stale_at)))
     }
 
+    /// Drops the listing state of a directory.
     pub(crate) fn remove(&self, ino: Ino) {
         self.lock().remove(&ino);
     }
@@ -353,6 +386,26 @@ mod tests {
         );
         assert!(!directories.get(Ino(3)).listed_range().is_complete);
         assert!(directories.is_marked_stale(Ino(2), NOW), "a dropped state stays stale");
+    }
+
+    /// Regression: a directory was taken for empty since the moment at which its creation ended, although an object had been
+    /// put into it through the endpoint shortly before.
+    #[test]
+    fn a_created_directory_was_empty_when_its_name_was_looked_up() {
+        let directories = Directories::new(true);
+        let before = directories.before_lookup(Ino(1), NOW);
+        directories.mark_empty(Ino(2), &before);
+        let created = directories.get(Ino(2)).listed_range();
+        assert!(created.is_fresh(NOW, TTL) && created.covers(b"new", b"new/"));
+        let put_at = Moment { nanos: NOW.nanos + 1, ..NOW };
+        assert!(!created.is_newer_than(put_at), "an object seen since then is news");
+        let before = directories.before_lookup(Ino(1), NOW);
+        directories.note_change(Ino(1));
+        directories.mark_empty(Ino(3), &before);
+        assert!(
+            !directories.get(Ino(3)).listed_range().is_complete,
+            "an object may have been put below the name"
+        );
     }
 
     #[test]

@@ -17,7 +17,7 @@ use crate::bucket::metadata::object_metadata::Metadata;
 use crate::bucket::parts::BucketParts;
 use crate::bucket::reconcile::Reconciler;
 use crate::content::Content;
-use crate::layout::{is_reserved, object_key};
+use crate::layout::object_key;
 use crate::mount::Mount;
 use crate::names::{Names, name};
 use crate::{Error, Result};
@@ -69,13 +69,14 @@ pub(in crate::bucket) struct Page {
 pub(crate) const PAGE_ENTRIES: usize = 1000;
 /// Objects up to this size are fetched as a whole when their metadata is needed: HEAD and GET cost one request each.
 const SMALL_BYTES: u64 = 128 << 10;
-/// HEAD requests in flight.
+/// Maximum inodes whose attributes are requested at the same time.
 const DESCRIBED_AT_ONCE: usize = 32;
 /// The greatest character. A listing that starts after `dir/` plus this character starts after the directory.
 const LAST: &str = "\u{10FFFF}";
 
 impl Discovery {
-    /// Looks up a name. The answer is at most as old as the revalidation time.
+    /// Looks up a name. The answer is at most as old as the revalidation time, or the proportionally longer time for
+    /// which the listing of a large directory counts.
     pub(crate) async fn find(&self, parent: Ino, name: &Name) -> Result<Option<Inode>> {
         let found = self.find_name(parent, name).await?;
         match found.as_ref().and_then(|inode| inode.home.as_ref()) {
@@ -91,8 +92,9 @@ impl Discovery {
         }
     }
 
+    /// Looks up a name in the tables, and in the bucket if the tables may be outdated there.
     async fn find_name(&self, parent: Ino, name: &Name) -> Result<Option<Inode>> {
-        if is_reserved(parent, name.as_bytes()) {
+        if self.mount.layout.is_reserved(self.names.tables(), parent, name.as_bytes())? {
             return Ok(None);
         }
         let mut local = self.names.tables().lookup(parent, name)?;
@@ -125,7 +127,8 @@ impl Discovery {
         }
     }
 
-    /// Reads the object of a closed file if a write of it was ambiguous (its answer was lost). Returns whether one was.
+    /// Reads the object of a closed file if a write or deletion of it was ambiguous (its answer was lost). Returns
+    /// whether one was.
     pub(crate) async fn resolve_ambiguous_write(&self, ino: Ino) -> Result<bool> {
         if !self.content.files().take_unconfirmed(ino) {
             return Ok(false);
@@ -141,8 +144,8 @@ impl Discovery {
         }
     }
 
-    /// Returns the inode with authoritative attributes. Reads the object's headers if the inode has attributes from a listing
-    /// only.
+    /// Returns the inode with authoritative attributes. Reads the object's headers if the inode has attributes from a
+    /// listing only, or another mount may have changed them.
     pub(crate) async fn with_exact_attributes(&self, inode: Inode) -> Result<Inode> {
         if !self.known.reads_headers() || inode.home.is_none() || inode.ino == Ino::ROOT {
             return Ok(inode);
@@ -154,7 +157,8 @@ impl Discovery {
         self.revalidate(&inode).await
     }
 
-    /// Reads an inode's object again, however fresh the known state is.
+    /// Reads an inode's object again, however fresh the known state is. An inode that is not at its path is returned as
+    /// known.
     pub(crate) async fn revalidate(&self, inode: &Inode) -> Result<Inode> {
         if let Some((parent, name)) = &inode.home {
             let looked_at = self.mount.moment();
@@ -211,8 +215,8 @@ impl Discovery {
         Ok(Page { entries, end: Some(end), requests })
     }
 
-    /// Returns directories that share the name of an object on a page that is not the last, but are listed on a later page: `a/` sorts
-    /// after every `a-…`.
+    /// Returns directories that share the name of an object on a page, but are listed on a later page: `a/` sorts after
+    /// every `a-…`.
     async fn directories_beyond(&self, entries: &[ListEntry]) -> Result<Vec<ListEntry>> {
         let mut found = Vec::new();
         let Some(end) = entries.last() else { return Ok(found) };
@@ -233,7 +237,8 @@ impl Discovery {
         Ok(!page.entries.is_empty())
     }
 
-    /// Reads the metadata of an inode's object. The bytes of a small object come along and are cached.
+    /// Reads the metadata of an inode's object; `None` if a file's object is missing. The bytes of a small object come
+    /// along and are cached.
     async fn describe(&self, inode: &Inode, looked_at: Moment) -> Result<Option<Observed>> {
         let key = match self.mount.layout.key(self.names.tables(), inode) {
             Ok(key) => key,
@@ -268,7 +273,8 @@ impl Discovery {
         Ok((self.mount.store.head(key).await?, None))
     }
 
-    /// Sends a GET instead of a HEAD, as programs often read a small file after `stat`.
+    /// Sends a GET instead of a HEAD, as programs often read a small file after `stat`. Returns no bytes if the object
+    /// has become large.
     async fn fetch_small(
         &self,
         ino: Ino,
@@ -292,6 +298,7 @@ impl Discovery {
         Ok((object.meta, Some(bytes)))
     }
 
+    /// Returns what is seen of a directory that exists only by the keys below it.
     fn implicit_directory(&self, inode: &Inode, looked_at: Moment) -> Observed {
         headers::implicit_directory(inode.mtime, looked_at, &self.mount.defaults, true)
     }
@@ -330,8 +337,8 @@ impl Discovery {
             }
             let is_fresh = known.is_fresh_for(asked_at, self.mount.moment(), self.mount.config.metadata_ttl);
             let goes_on = is_fresh && known.from.is_empty() && !known.is_complete;
-            // One page covers a small directory. In a large directory each lookup lists only one page, so that the first
-            // lookup does not wait for all of them.
+            // One page covers a small directory. In a large directory a lookup lists at most one page, so that it does
+            // not wait for all of them, and none once lookups have listed enough pages: then its name is probed.
             let has_enough = has_listed || !directory.may_list_more(known.pages);
             if goes_on && has_enough || is_fresh && !known.from.is_empty() {
                 return Ok(false);
@@ -342,7 +349,7 @@ impl Discovery {
         }
     }
 
-    /// Looks up one name of a directory that is too large to list for it.
+    /// Asks the bucket for one name, its object and its directory, without listing the directory that contains it.
     pub(crate) async fn probe(&self, dir: Ino, name: &Name) -> Result<()> {
         let plain = match names::plain(name.as_bytes()) {
             Some(plain) => Name::new(plain)?,
@@ -361,6 +368,7 @@ impl Discovery {
         }
     }
 
+    /// Asks the bucket for the object of a name; `None` if there is none.
     async fn probe_object(
         &self,
         prefix: &KeyPrefix,
@@ -372,6 +380,7 @@ impl Discovery {
         Ok(found.map(|meta| headers::observed(&meta, false, &self.mount.defaults, looked_at)))
     }
 
+    /// Asks the bucket whether keys begin with the path of a directory of this name; `None` if none does.
     async fn probe_directory(
         &self,
         prefix: &KeyPrefix,
@@ -396,6 +405,7 @@ impl KnownState {
         Ok(())
     }
 
+    /// Returns whether an inode in a directory is known recently enough to answer a lookup without the bucket.
     fn is_current(&self, parent: Ino, inode: &Inode) -> bool {
         if !self.mount.rules.follows_bucket {
             return true;
@@ -409,12 +419,14 @@ impl KnownState {
         }
     }
 
+    /// Returns whether a listed range covers a name and is fresh for a request made at `asked_at`.
     fn is_answered(&self, known: &ListedRange, sort_keys: &SortKeys, asked_at: Moment) -> bool {
         known.is_fresh_for(asked_at, self.mount.moment(), self.mount.config.metadata_ttl)
             && known.covers(&sort_keys.object, &sort_keys.directory)
     }
 
-    /// Returns whether the directory was listed recently enough to tell that a name exists, or that it does not.
+    /// Returns whether the part of the directory with this name was listed recently enough to tell whether the name
+    /// exists.
     pub(crate) fn is_listed(&self, dir: Ino, name: &Name) -> Result<bool> {
         Ok(self.is_answered(
             &self.directories.get(dir).listed_range(),
@@ -423,7 +435,8 @@ impl KnownState {
         ))
     }
 
-    /// Returns whether the directory was listed after `looked_at` and the name is not in it.
+    /// Returns whether the part of the directory with this name was listed after `looked_at`, and the name is not in
+    /// it.
     pub(crate) fn is_missing_since(&self, dir: Ino, name: &Name, looked_at: Moment) -> Result<bool> {
         let known = self.directories.get(dir).listed_range();
         let sort_keys = SortKeys::of(name)?;
@@ -460,7 +473,7 @@ fn start_after(prefix: &KeyPrefix, after: &[u8]) -> Bytes {
 }
 
 impl Discovery {
-    /// Fails if the bucket has anything in the directory besides its marker.
+    /// Fails with ENOTEMPTY if the directory has entries, in the tables or in the bucket besides its marker.
     pub(crate) async fn check_empty(&self, inode: &Inode) -> Result<()> {
         let prefix = self.mount.layout.directory(self.names.tables(), inode.ino)?;
         if !self.mount.layout.can_list(&prefix) {
@@ -487,13 +500,12 @@ impl Discovery {
         }
     }
 
-    /// Returns a name that may be created: valid, not reserved, and not taken according to the bucket.
+    /// Returns a name that may be created: valid, not reserved, and not taken according to the bucket. Fails on a
+    /// read-only mount.
     pub(crate) async fn free_name(&self, parent: Ino, bytes: &[u8], kind: Kind) -> Result<Name> {
         self.mount.check_writable()?;
         let name = name(bytes)?;
-        if is_reserved(parent, bytes) {
-            return Err(Error::new(libc::EPERM, "'.tenon' at the volume's root is reserved for Tenon"));
-        }
+        self.mount.layout.check_not_reserved(self.names.tables(), parent, bytes)?;
         match self.find(parent, &name).await? {
             Some(_) => Err(Error::EXISTS),
             None => self.names.check_not_escape(parent, &name, kind).map(|()| name),
@@ -515,7 +527,7 @@ impl Discovery {
         futures_util::stream::iter(exact).buffered(DESCRIBED_AT_ONCE).try_collect().await
     }
 
-    /// Returns the inode at a path below the volume's root.
+    /// Returns the inode at a path below the volume's root; ENOENT if there is none.
     pub(crate) async fn at_path(&self, path: &[u8]) -> Result<Inode> {
         let mut inode = self.names.tables().inode(Ino::ROOT)?;
         for component in path.split(|byte| *byte == b'/').filter(|component| !component.is_empty()) {

@@ -36,6 +36,7 @@ pub(crate) struct NameEvictor {
     pub(in crate::bucket) content: Arc<Content>,
     pub(in crate::bucket) known: Arc<KnownState>,
     pub(in crate::bucket) derived: Arc<Views>,
+    /// The sweep over the entries that are known.
     pub(in crate::bucket) hand: ClockHand,
 }
 
@@ -68,22 +69,25 @@ pub(crate) struct ClockHand {
     position: Mutex<Position>,
     /// Entries learned or looked up since the last sweep.
     entries: AtomicUsize,
-    /// Inodes that the kernel forgot while memory was short, to be evicted together. A sweep finds those that are not.
+    /// Inodes that the kernel forgot while memory was short, to be evicted together. A sweep evicts those that are left
+    /// here.
     forgotten: Mutex<Vec<Ino>>,
 }
 
 /// Where the next sweep continues.
 #[derive(Debug, Default)]
 struct Position {
+    /// The directory to sweep next; `None`: the first one.
     dir: Option<Ino>,
+    /// The name in that directory after which to continue.
     after: Option<Name>,
     /// The last inode that the kernel was asked to forget.
     asked: Option<Ino>,
 }
 
 impl NameEvictor {
-    /// Counts entries that were learned or looked up. If the tables exceed their share of memory, evicts down to three quarters
-    /// of it, as far as one sweep gets.
+    /// Counts entries that were learned or looked up while the names exceed their share of memory. After each
+    /// [`ENTRIES_PER_SWEEP`] of them evicts down to three quarters of the share, as far as one sweep gets.
     pub(crate) fn evict_if_needed(&self, entries: usize) -> Result<()> {
         if !self.is_over_share() {
             return Ok(());
@@ -99,6 +103,7 @@ impl NameEvictor {
         if self.is_over_share() { self.run_sweep() } else { Ok(()) }
     }
 
+    /// Returns whether names, or the references of the kernel, exceed their share of memory.
     fn is_over_share(&self) -> bool {
         match self.mount.rules.evicted {
             Evicted::Names => self.names_bytes() > self.share_bytes(),
@@ -107,6 +112,7 @@ impl NameEvictor {
         }
     }
 
+    /// Moves the hand on, and evicts; does nothing while another task sweeps.
     fn run_sweep(&self) -> Result<()> {
         // A sweep of another task is running.
         let Ok(mut position) = self.hand.position.try_lock() else { return Ok(()) };
@@ -117,7 +123,7 @@ impl NameEvictor {
         }
     }
 
-    /// Asks the kernel to forget inodes that it holds.
+    /// Asks the kernel to forget a bounded number of the inodes that it holds, beginning after `asked`.
     fn ask_kernel_to_forget(&self, asked: &mut Option<Ino>) -> Result<()> {
         for _ in 0..BATCHES_MAX {
             let held = self.names.references().after(*asked, BATCH);
@@ -134,7 +140,8 @@ impl NameEvictor {
         Ok(())
     }
 
-    /// Handles an inode that the kernel has forgotten. While memory is short such inodes are evicted in batches.
+    /// Handles an inode that the kernel has forgotten. While memory is short, such inodes are gathered and evicted in
+    /// batches.
     pub(crate) fn evict_forgotten(&self, ino: Ino) -> Result<()> {
         if self.mount.rules.evicted == Evicted::References || !self.is_above_target() {
             return Ok(());
@@ -165,6 +172,7 @@ impl NameEvictor {
         self.forget_below(Ino::ROOT)
     }
 
+    /// Evicts what can be read from the bucket again in a directory and all below.
     fn forget_below(&self, dir: Ino) -> Result<()> {
         let prefix = self.mount.layout.directory(self.names.tables(), dir)?;
         let mut after = None;
@@ -185,35 +193,39 @@ impl NameEvictor {
         }
     }
 
+    /// Returns the bytes of memory of the names, with what front ends hold of them.
     fn names_bytes(&self) -> u64 {
         self.names.tables().engine().memory_bytes() + self.references_bytes()
     }
 
+    /// Returns the memory that names may take, in bytes.
     fn share_bytes(&self) -> u64 {
         self.mount.memory.share_bytes(Share::Names)
     }
 
-    /// Returns the memory of what front ends hold.
+    /// Returns the memory of what front ends hold, in bytes.
     fn references_bytes(&self) -> u64 {
         self.names.references().memory_bytes() as u64
             + self.derived.attached().map_or(0, |views| views.memory_bytes() as u64)
     }
 
+    /// Returns whether the names exceed three quarters of their share, down to which a sweep evicts.
     fn is_above_target(&self) -> bool {
         self.names_bytes() > self.share_bytes() / 4 * 3
     }
 
+    /// Sweeps directories from the position of the hand on, until the sweep is over or has covered all of them.
     fn sweep(&self, hand: &mut Position) -> Result<()> {
         let begun = hand.dir.unwrap_or(Ino(0));
         let (mut from, mut has_wrapped) = (begun, false);
-        let mut left = BATCHES_MAX;
+        let mut steps_left = BATCHES_MAX;
         loop {
             match self.names.tables().directory_from(from)? {
                 Some(dir) if !has_wrapped || dir < begun => {
                     if hand.dir != Some(dir) {
                         *hand = Position { dir: Some(dir), ..Position::default() };
                     }
-                    if self.sweep_directory(dir, &mut hand.after, &mut left)?.is_break() {
+                    if self.sweep_directory(dir, &mut hand.after, &mut steps_left)?.is_break() {
                         return Ok(());
                     }
                     from = Ino(dir.0 + 1);
@@ -232,14 +244,14 @@ impl NameEvictor {
         &self,
         dir: Ino,
         after: &mut Option<Name>,
-        left: &mut usize,
+        steps_left: &mut usize,
     ) -> Result<ControlFlow<()>> {
         let prefix = self.mount.layout.directory(self.names.tables(), dir)?;
         loop {
-            if *left == 0 || !self.is_above_target() || self.names.front_ends().is_busy() {
+            if *steps_left == 0 || !self.is_above_target() || self.names.front_ends().is_busy() {
                 return Ok(ControlFlow::Break(()));
             }
-            *left -= 1;
+            *steps_left -= 1;
             let batch = self.names.tables().entries(dir, after.as_ref(), BATCH)?;
             let inos: Vec<Ino> = batch.iter().map(|(_, entry)| entry.ino).collect();
             let last = batch.last().map(|(name, _)| name.clone());
@@ -255,7 +267,8 @@ impl NameEvictor {
         }
     }
 
-    /// Evicts unreferenced entries of a directory, and asks the kernel to forget the others.
+    /// Evicts the entries of a directory that can be read from the bucket again and are unreferenced, and asks the
+    /// kernel to forget those that it references. Does nothing while the directory is being listed.
     fn evict_unused(&self, dir: Ino, prefix: &KeyPrefix, entries: &[(Name, Inode)]) -> Result<()> {
         let directory = self.known.directories().get(dir);
         // A listing under way would take evicted names for missing ones.
@@ -329,7 +342,7 @@ impl NameEvictor {
     pub(crate) fn refer(&self, ino: Ino) -> bool {
         self.names.references().add(ino);
         if let Err(error) = self.evict_if_needed(1) {
-            tracing::debug!(%error, "evicting inodes failed");
+            tracing::debug!(%error, "cannot evict inodes; they stay in memory");
         }
         let is_known = self.names.tables().inode(ino).is_ok();
         if !is_known {
@@ -342,7 +355,7 @@ impl NameEvictor {
     pub(crate) fn refer_all(&self, inos: &[Ino]) -> Result<Vec<bool>> {
         inos.iter().for_each(|ino| self.names.references().add(*ino));
         if let Err(error) = self.evict_if_needed(inos.len()) {
-            tracing::debug!(%error, "evicting inodes failed");
+            tracing::debug!(%error, "cannot evict inodes; they stay in memory");
         }
         let known = self.names.tables().inodes(inos);
         let known: Vec<bool> = match known {
@@ -372,7 +385,7 @@ impl NameEvictor {
             views.forget_file(ino);
         }
         if let Err(error) = self.evict_forgotten(ino) {
-            tracing::debug!(%error, "evicting an inode failed; it stays in memory");
+            tracing::debug!(%error, "cannot evict an inode; it stays in memory");
         }
     }
 }

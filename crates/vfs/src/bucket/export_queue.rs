@@ -1,4 +1,5 @@
-//! Exports that wait: a bounded window in memory on the list that the tables keep.
+//! Pending exports: inodes whose attributes, metadata or tags wait to be stored with their objects. A bounded window in
+//! memory on the list that the tables keep.
 
 use meta::{Ino, Op, Origin};
 use std::collections::BTreeMap;
@@ -6,18 +7,22 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::Result;
 use crate::base::Base;
+use crate::bucket::rewrites::Rewrites;
 use crate::content::Content;
 use crate::mount::Mount;
 use crate::names::Names;
 
-/// The exports that wait, and the task that makes them.
+/// The pending exports, and the function that starts the task that makes them.
 #[derive(Debug)]
 pub(crate) struct ExportQueue {
     pub(in crate::bucket) mount: Arc<Mount>,
     pub(in crate::bucket) names: Arc<Names>,
     pub(in crate::bucket) content: Arc<Content>,
+    /// Inodes whose attributes wait to be exported, as far as they are in memory.
     pub(in crate::bucket) window: Exports,
-    /// Starts the exporter.
+    /// The objects that are being copied onto themselves.
+    pub(in crate::bucket) rewrites: Rewrites,
+    /// The function that starts the exporter's task; set once.
     pub(in crate::bucket) starter: OnceLock<Starter>,
 }
 
@@ -28,6 +33,7 @@ impl ExportQueue {
             names: base.names.clone(),
             content: base.content.clone(),
             window: Exports::default(),
+            rewrites: Rewrites::default(),
             starter: OnceLock::new(),
         })
     }
@@ -36,9 +42,14 @@ impl ExportQueue {
     pub(crate) fn window(&self) -> &Exports {
         &self.window
     }
+
+    /// Returns the objects that are being copied onto themselves.
+    pub(crate) fn rewrites(&self) -> &Rewrites {
+        &self.rewrites
+    }
 }
 
-/// Inodes that `sync` reads from the tables in one step.
+/// Inodes to read from the tables at once when the pending exports are counted.
 const BATCH: usize = 1024;
 
 /// Maximum inodes in the exporter's window. Further pending inodes are only in the tables.
@@ -53,7 +64,9 @@ pub(crate) struct Exports(Mutex<Window>);
 struct Window {
     /// Pending inodes, each with the tick in which it last changed.
     inodes: BTreeMap<Ino, u64>,
+    /// Number of ticks that have begun.
     tick: u64,
+    /// Whether the exporter's task runs, or is about to be started.
     has_exporter: bool,
     /// Whether the window had no space for some inodes, so that the tables must be walked from the beginning.
     is_overfull: bool,
@@ -145,8 +158,8 @@ impl Exports {
 }
 
 impl ExportQueue {
-    /// Records in the tables that an inode's attributes must be exported, and schedules the export. The record survives a
-    /// crash, and `sync` reads it.
+    /// Records in the tables that an inode's attributes must be exported, and schedules the export. The record survives
+    /// a crash, and `sync` reads it. Does nothing for an inode that has no object with headers.
     pub(crate) fn export_later(&self, ino: Ino) -> Result<()> {
         if !self.mount.rules.exports_attributes
             || !self.names.has_headers(&self.names.tables().inode(ino)?)?
@@ -157,7 +170,7 @@ impl ExportQueue {
         self.export_soon(ino)
     }
 
-    /// Schedules the export of an inode that has a record in the tables.
+    /// Schedules the export of an inode that has a record in the tables, unless a commit of its writes will export it.
     pub(crate) fn export_soon(&self, ino: Ino) -> Result<()> {
         // Pending writes export the attributes when they are published.
         let is_dirty = self.content.files().get(ino).is_some_and(|file| file.pending().is_dirty);
@@ -180,14 +193,15 @@ impl ExportQueue {
 
     /// Resumes exports that were pending when the last mount ended.
     pub(crate) fn resume_exports(&self) -> Result<()> {
-        let waits = !self.mount.config.read_only && !self.names.tables().waiting_exports(None, 1)?.is_empty();
-        if waits && self.window.start_walk() {
+        let is_any_pending =
+            !self.mount.config.read_only && !self.names.tables().waiting_exports(None, 1)?.is_empty();
+        if is_any_pending && self.window.start_walk() {
             self.start_exporter();
         }
         Ok(())
     }
 
-    /// Sets what starts the exporter.
+    /// Sets the function that starts the exporter's task.
     pub(crate) fn serve(&self, start: impl Fn() + Send + Sync + 'static) {
         let is_first = self.starter.set(Starter(Box::new(start))).is_ok();
         assert!(is_first, "a queue of exports has one exporter");
@@ -199,7 +213,8 @@ impl ExportQueue {
         }
     }
 
-    /// Removes the record of a pending export up to this change, after the object's headers were stored.
+    /// Removes the record of a pending export, after the object's headers were stored with the inode's `change` and all
+    /// before. Later changes stay pending. Does nothing for `None`, which means that no export was pending.
     pub(crate) fn note_exported(&self, ino: Ino, change: Option<u64>) -> Result<()> {
         let Some(change) = change else { return Ok(()) };
         self.names.commit(Origin::Bookkeeping, &Op::Exported { ino, change })?;
@@ -207,7 +222,7 @@ impl ExportQueue {
     }
 }
 
-/// Starts the task that exports.
+/// The function that starts the exporter's task.
 pub(in crate::bucket) struct Starter(Box<dyn Fn() + Send + Sync>);
 
 impl std::fmt::Debug for Starter {

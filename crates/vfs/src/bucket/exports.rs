@@ -69,7 +69,8 @@ const EXPORTED_AT_ONCE: usize = 16;
 const BATCH: usize = 1024;
 
 impl Exporter {
-    /// Exports all pending inodes. Tries all of them, unless the store stops answering. Returns the first error.
+    /// Exports all pending inodes. Tries all of them, unless the store stops answering. Returns the first error. Does
+    /// nothing on a read-only mount.
     pub(crate) async fn export_all(&self) -> Result<()> {
         let (mut after, mut outcome) = (None, Ok(()));
         if self.mount.config.read_only {
@@ -86,7 +87,7 @@ impl Exporter {
             };
             futures_util::stream::iter(found).for_each_concurrent(EXPORTED_AT_ONCE, export).await;
             outcome = outcome.and(outcomes.into_result());
-            if outcome.as_ref().is_err_and(Error::is_unanswered) {
+            if outcome.as_ref().is_err_and(Error::gave_no_usable_answer) {
                 return outcome;
             }
         }
@@ -98,18 +99,19 @@ impl Exporter {
         match self.names.tables().waiting_exports(after, room) {
             Ok(found) => self.exports.window().refill(&found, room),
             Err(error) => {
-                tracing::warn!(%error, "cannot read from the metadata which files and directories have attributes to export")
+                tracing::warn!(%error, "cannot read from the metadata which files and directories have attributes to export; retrying")
             }
         }
     }
 
+    /// Exports an inode, and logs a failure, which schedules a retry.
     pub(crate) async fn try_export(&self, ino: Ino) {
         if let Err(error) = self.export_now(ino).await {
             tracing::warn!(%ino, %error, "cannot store the attributes of a file or directory in the bucket; retrying later");
         }
     }
 
-    /// Exports an inode's attributes now, if an export is pending.
+    /// Exports an inode's attributes now, if an export is pending. Schedules a retry on failure.
     pub(crate) async fn export_now(&self, ino: Ino) -> Result<()> {
         self.exports.window().remove(ino);
         // Read this before the attributes: a later change has another number, and its record stays.
@@ -144,17 +146,19 @@ impl Exporter {
         }
         let file = self.opener.open_file(ino)?;
         let outcome = {
-            let mut work = file.write_state.lock().await;
-            match work.is_published() {
+            let mut state = file.write_state.lock().await;
+            match state.is_published() {
                 true if inode.is_beside() || inode.is_ahead() => {
-                    match self.publisher.try_show_at_path(&file, &mut work).await {
+                    match self.publisher.try_show_at_path(&file, &mut state).await {
                         // Another client's object is at the path and this file's bytes are in `lost+found`, or the server does
                         // not support such keys.
                         Err(Error::Stale(_) | Error::Store(StoreError::InvalidKey { .. })) => Ok(true),
                         shown => shown.map(|()| true),
                     }
                 }
-                true => self.copy_onto_itself(&file).await.map(|()| work.rebase_on_pin(&file)).map(|()| true),
+                true => {
+                    self.copy_onto_itself(&file).await.map(|()| state.rebase_on_pin(&file)).map(|()| true)
+                }
                 false => Ok(false),
             }
         };
@@ -162,14 +166,18 @@ impl Exporter {
         outcome
     }
 
+    /// Stores a file's attributes by copying its object onto itself with new headers. Does nothing if the object at the
+    /// key is another client's.
     async fn copy_onto_itself(&self, file: &crate::content::open_file::OpenFile) -> Result<()> {
         let _path = self.locks.lock_path(file.ino).await?;
         let Some(object) = self.names.object(&self.names.tables().inode(file.ino)?)? else { return Ok(()) };
-        // The lock keeps the endpoint from storing another object under the key, which would be taken for this one.
+        // The lock keeps Tenon's S3 endpoint from storing another object under the key, which would be taken for this
+        // one.
         let _key_lock = self.locks.key_locks().lock(&object.key).await;
         let inode = self.names.tables().inode(file.ino)?;
         let Some(old) = self.names.object(&inode)?.filter(|_| inode.home.is_some()) else { return Ok(()) };
         self.publisher.ensure_volume_record().await?;
+        let _rewriting = self.exports.rewrites().begin(file.ino, &self.mount.moments);
         let described = match self.mount.store.head(&old.key).await {
             Ok(meta) if meta.object.etag == old.etag => meta,
             // An earlier attempt succeeded, but its answer was lost.
@@ -220,7 +228,14 @@ impl Exporter {
             None => None,
         };
         let Some(marker) = marker.filter(|marker| marker.size_bytes > 0) else {
-            return self.publisher.store_new(inode, bytes::Bytes::new(), Precondition::None).await;
+            return match self.publisher.store_new(inode, bytes::Bytes::new(), Precondition::None).await {
+                // The server can store no object of this name, as for a bucket that is shown as a directory.
+                Err(Error::Store(error @ StoreError::InvalidKey { .. })) => {
+                    tracing::warn!(%error, "the attributes of a directory are only kept on this machine");
+                    Ok(())
+                }
+                stored => stored,
+            };
         };
         let _path = self.locks.lock_path(inode.ino).await?;
         let _key_lock = self.locks.key_locks().lock(&marker.object.key).await;
@@ -239,7 +254,7 @@ impl Exporter {
         }
     }
 
-    /// Replaces an object's headers by copying it onto itself.
+    /// Replaces an object's headers by copying it onto itself, if they differ from the wanted ones.
     async fn redescribe(
         &self,
         there: &ObjectMeta,
@@ -262,7 +277,8 @@ impl Exporter {
         }
     }
 
-    /// Replaces the tags of an object that has the wanted headers, and clears the pending changes.
+    /// Replaces the tags of an object that has the wanted headers already, if they differ, and clears the pending
+    /// changes. Schedules another export if other changes are pending.
     async fn retag(&self, inode: &Inode, key: &ObjectKey, had: &Described, wanted: &Described) -> Result<()> {
         self.metadata.cache().forget(inode.ino);
         if wanted.tags != had.tags {

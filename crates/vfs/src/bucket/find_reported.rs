@@ -53,7 +53,8 @@ impl Discovery {
         Ok(found)
     }
 
-    /// Asks the bucket for a name. If it is a directory on the path, also asks for the file's own name.
+    /// Asks the bucket for a name on the path of a key. If it is that of a directory, also asks for the file's own
+    /// name. Returns the file; `None` if there is none.
     async fn probe_path(&self, dir: Ino, name: Name, key: &ObjectKey) -> Result<Option<Inode>> {
         self.probe(dir, &name).await?;
         let Some(known) = self.names.known_path(key)? else { return Ok(None) };
@@ -68,11 +69,13 @@ impl Discovery {
         }
     }
 
-    /// Returns the directory for a file to create, and imports missing directories as implicit ones.
+    /// Returns the directory with this path, and imports missing directories as implicit ones. Fails with ENOTDIR if a
+    /// name on the path is a file's.
     pub(crate) async fn make_parent_directories(&self, path: &[Vec<u8>]) -> Result<Ino> {
         let mut dir = Ino::ROOT;
         for name in path {
             let name = Name::new(name)?;
+            let before = self.known.directories().before_lookup(dir, self.mount.moment());
             dir = match self.find(dir, &name).await? {
                 Some(inode) if inode.is_dir() => inode.ino,
                 Some(_) => return Err(crate::Error::NOT_DIRECTORY),
@@ -80,7 +83,7 @@ impl Discovery {
                     let _changing = self.known.changes().begin(dir, &name);
                     self.names.check_not_escape(dir, &name, Kind::Directory)?;
                     let made = self.reconciler.import_implicit_directory(dir, name, self.mount.moment())?;
-                    self.known.directories().get(made).mark_complete(self.mount.moment());
+                    self.known.directories().mark_empty(made, &before);
                     made
                 }
             };

@@ -15,6 +15,7 @@ use percent_encoding::percent_decode_str;
 use std::collections::BTreeMap;
 use store::{Attributes, ListedObject, ObjectMeta, ObjectRef, Timestamp};
 
+use crate::attr::type_bits;
 use crate::bucket::metadata;
 use crate::layout::stored;
 
@@ -72,7 +73,7 @@ pub(crate) struct Defaults {
     pub(crate) dir_mode: u16,
 }
 
-/// Returns `attributes` with the inode's POSIX attributes set. Other headers are kept.
+/// Returns `attributes` with the inode's POSIX attributes set, as far as there is space. Other headers are kept.
 pub(crate) fn with_posix(mut attributes: Attributes, inode: &Inode) -> Attributes {
     attributes.user.retain(|name, _| !WRITTEN.contains(&name.as_str()));
     let nanos = |time: Timestamp| format!("{}ns", time.0);
@@ -96,9 +97,9 @@ pub(crate) fn with_posix(mut attributes: Attributes, inode: &Inode) -> Attribute
     attributes
 }
 
-/// Prefix of user metadata that the endpoint stores about an object's bytes, such as their checksum.
+/// Prefix of user metadata that Tenon's S3 endpoint stores about an object's bytes, such as their checksum.
 const CONTENT_PREFIX: &str = "tenon-";
-/// User metadata with that prefix that does not describe the bytes: the directory of an object in its views.
+/// User metadata with [`CONTENT_PREFIX`] that does not describe the bytes: the directory of an object in its views.
 const DIRECTORY: &str = "tenon-directory";
 
 /// Returns whether user metadata describes the object's bytes, so that it is invalid for other bytes.
@@ -106,19 +107,20 @@ pub(crate) fn describes_content(name: &str) -> bool {
     name.starts_with(CONTENT_PREFIX) && name != DIRECTORY
 }
 
-/// Returns the headers for an object whose bytes are replaced.
+/// Returns the headers that an object keeps when its bytes are replaced: those that do not describe the bytes.
 pub(crate) fn without_content_metadata(mut attributes: Attributes) -> Attributes {
     attributes.user.retain(|name, _| !describes_content(name));
     attributes
 }
 
-/// Returns the headers of a new object of this kind, if it is no regular file.
+/// Returns the initial headers of a new object that belongs to no regular file, or to a file without a name to derive a
+/// type from.
 pub(crate) fn for_kind(kind: Kind) -> Attributes {
     let content_type = (kind == Kind::Directory).then(|| "application/x-directory".to_owned());
     Attributes { content_type, ..Attributes::default() }
 }
 
-/// Returns the initial headers of a new object.
+/// Returns the initial headers of a new object: its content type.
 pub(crate) fn new(inode: &Inode) -> Attributes {
     match (inode.kind, &inode.home) {
         (Kind::File, Some((_, name))) => {
@@ -134,14 +136,14 @@ pub(crate) fn has_mtime(attributes: &Attributes) -> bool {
     attributes.user.contains_key(MTIME)
 }
 
-/// Returns whether an object has the current bytes of an inode, judged by its length and mtime. The length does not matter
-/// while the inode has deltas.
+/// Returns whether an object has the current bytes of an inode, judged by its length and the mtime in its headers. The
+/// length does not matter while the inode has deltas.
 pub(crate) fn matches_inode(inode: &Inode, meta: &ObjectMeta) -> bool {
     let written = meta.attributes.user.get(MTIME).and_then(|text| time(text));
     written == Some(inode.mtime) && (meta.size_bytes == inode.size_bytes || inode.is_ahead())
 }
 
-/// Returns what the headers of an object tell about its file.
+/// Returns what the headers of an object tell about its file, or about its directory if it is a marker.
 pub(crate) fn observed(
     meta: &ObjectMeta,
     is_marker: bool,
@@ -152,14 +154,18 @@ pub(crate) fn observed(
     with_headers(plain, &meta.attributes, is_marker)
 }
 
+/// Returns what an object with these headers is as a file, if it is no marker of a directory.
+pub(crate) fn kind_of(attributes: &Attributes) -> Kind {
+    PosixHeaders::parse(&attributes.user).kind()
+}
+
 /// Returns an observation with the attributes that headers contain.
 fn with_headers(mut seen: Observed, attributes: &Attributes, is_marker: bool) -> Observed {
     let found = PosixHeaders::parse(&attributes.user);
     let mode = found.mode.unwrap_or(0);
     if !is_marker {
-        seen.kind = kind(mode).filter(|kind| *kind != Kind::Directory).unwrap_or(Kind::File);
+        seen.kind = found.kind();
         if found.is_symlink {
-            seen.kind = Kind::Symlink;
             seen.target = found.target;
         }
     }
@@ -256,6 +262,7 @@ pub(crate) fn implicit_directory(
     }
 }
 
+/// The POSIX attributes that user metadata contains.
 #[derive(Debug, Default, PartialEq)]
 struct PosixHeaders {
     mode: Option<u32>,
@@ -287,14 +294,21 @@ impl PosixHeaders {
             target: target.filter(|target| !target.is_empty()),
         }
     }
+
+    fn kind(&self) -> Kind {
+        match self.is_symlink {
+            true => Kind::Symlink,
+            false => self.mode.and_then(kind).filter(|kind| *kind != Kind::Directory).unwrap_or(Kind::File),
+        }
+    }
 }
 
 fn octal(text: &str) -> Option<u32> {
     u32::from_str_radix(text.trim_start_matches("0o"), 8).ok()
 }
 
-/// Parses a mode. s3fs writes decimal; rclone writes octal, sometimes with a leading 0. If both readings are numbers, only one
-/// of them is a valid mode.
+/// Parses a mode. s3fs writes decimal; rclone writes octal, sometimes with a leading 0. A number that is a valid mode
+/// in decimal is read as decimal.
 fn decimal_or_octal(text: &str) -> Option<u32> {
     if text.len() > 1 && text.starts_with('0') {
         return octal(text);
@@ -303,7 +317,8 @@ fn decimal_or_octal(text: &str) -> Option<u32> {
     text.parse().ok().filter(is_mode).or_else(|| octal(text).filter(is_mode))
 }
 
-/// Parses `1595002920000000000ns`, `1595002920`, `1595002920.123456789` or `2020-07-17T16:22:00.123456789Z`.
+/// Parses `1595002920000000000ns`, `1595002920`, `1595002920.123456789` or `2020-07-17T16:22:00.123456789Z`. Returns
+/// `None` for any other format.
 fn time(text: &str) -> Option<Timestamp> {
     if let Some(nanos) = text.strip_suffix("ns") {
         return nanos.parse().ok().map(Timestamp);
@@ -319,18 +334,7 @@ fn rfc3339(text: &str) -> Option<Timestamp> {
     i64::try_from(at.as_nanosecond()).ok().map(Timestamp)
 }
 
-fn type_bits(kind: Kind) -> u32 {
-    match kind {
-        Kind::File => libc::S_IFREG,
-        Kind::Directory => libc::S_IFDIR,
-        Kind::Symlink => libc::S_IFLNK,
-        Kind::Fifo => libc::S_IFIFO,
-        Kind::Socket => libc::S_IFSOCK,
-        Kind::CharDevice => libc::S_IFCHR,
-        Kind::BlockDevice => libc::S_IFBLK,
-    }
-}
-
+/// Returns the kind in the type bits of a mode; `None` without type bits.
 fn kind(mode: u32) -> Option<Kind> {
     match mode & libc::S_IFMT {
         libc::S_IFREG => Some(Kind::File),

@@ -54,8 +54,8 @@ impl Hints {
     }
 }
 
-/// Maximum objects to look up for hints that arrive together. For more it is cheaper to list, and only directories that are
-/// used.
+/// Maximum objects to look up for hints that arrive together. For more it is cheaper to mark their directories stale,
+/// of which only those that programs use are then listed.
 const LOOKS_MAX: usize = 128;
 /// Maximum concurrent lookups.
 const LOOKS_AT_ONCE: usize = 32;
@@ -91,9 +91,11 @@ pub enum ReportedState {
 
 /// The action that a hint requires.
 enum HintAction {
+    /// The hint is no news, or about a name that nothing here depends on.
     Ignore,
     /// Lookups will ask the bucket anyway, but the kernel may have cached an old answer.
     Invalidate,
+    /// The key must be looked up in the bucket.
     Look,
 }
 
@@ -102,11 +104,11 @@ impl Hints {
     /// names that nothing here depends on are free. Other hints that differ from the known state cost one request each, unless
     /// they are too many. Does nothing in a volume named by inode, where keys have no names.
     pub async fn process(&self, hints: Vec<Hint>) -> Result<()> {
-        let (mut wanted, mut news) = (Vec::new(), Vec::new());
+        let (mut wanted, mut invalidations) = (Vec::new(), Vec::new());
         for hint in merge_by_key(hints) {
             match self.action_for(&hint)? {
                 HintAction::Ignore => {}
-                HintAction::Invalidate => self.invalidate_key(&hint.key, &mut news)?,
+                HintAction::Invalidate => self.invalidate_key(&hint.key, &mut invalidations)?,
                 HintAction::Look => wanted.push(hint),
             }
         }
@@ -116,9 +118,9 @@ impl Hints {
         };
         let mut done = BTreeSet::new();
         for hint in &unresolved {
-            self.mark_stale(hint, &mut done, &mut news)?;
+            self.mark_stale(hint, &mut done, &mut invalidations)?;
         }
-        self.names.deliver_patiently(&news).await;
+        self.names.deliver_patiently(&invalidations).await;
         Ok(())
     }
 
@@ -127,12 +129,13 @@ impl Hints {
         self.known.directories().mark_all_stale(self.mount.moment());
         self.metadata.cache().forget_all();
         let mut after = None;
-        while let Some((last, news)) = self.names.invalidations_after(after, push_invalidations) {
+        while let Some((last, invalidations)) = self.names.invalidations_after(after, push_invalidations) {
             after = Some(last);
-            self.names.deliver_patiently(&news).await;
+            self.names.deliver_patiently(&invalidations).await;
         }
     }
 
+    /// Returns what a hint requires. Forgets cached state that the hint shows to be outdated.
     fn action_for(&self, hint: &Hint) -> Result<HintAction> {
         let Some(path) = self.names.known_path(&hint.key)? else { return Ok(HintAction::Ignore) };
         // The key is the marker of a known directory.
@@ -156,7 +159,8 @@ impl Hints {
         Ok(if is_trusted || is_open { HintAction::Look } else { HintAction::Invalidate })
     }
 
-    /// Returns whether a hint confirms the known state. Most hints report changes made by this mount.
+    /// Returns whether a hint confirms the known state of an inode. Most hints do, as they report changes made by this
+    /// mount.
     fn confirms_known_state(&self, inode: &Inode, hint: &Hint) -> bool {
         let ReportedState::Stored { etag: Some(etag), size_bytes, user } = &hint.state else { return false };
         let Some(object) = inode.object().filter(|object| object.etag == *etag) else { return false };
@@ -173,12 +177,12 @@ impl Hints {
         let object = ObjectRef { last_modified, ..ObjectRef::new(hint.key.clone(), etag.clone()) };
         let attributes = Attributes { user, ..Attributes::default() };
         let meta = ObjectMeta { object, size_bytes: inode.size_bytes, attributes, tag_count: None };
-        let said = headers::observed(&meta, false, &self.mount.defaults, inode.observed_at);
-        (said.kind, said.mode, said.uid, said.gid, said.mtime)
+        let reported = headers::observed(&meta, false, &self.mount.defaults, inode.observed_at);
+        (reported.kind, reported.mode, reported.uid, reported.gid, reported.mtime)
             == (inode.kind, inode.mode, inode.uid, inode.gid, inode.mtime)
     }
 
-    /// Looks up the keys of hints. Returns the hints whose keys the bucket did not answer for.
+    /// Looks up the keys of hints. Returns the hints whose lookup failed.
     async fn look_up_all(&self, hints: Vec<Hint>) -> Vec<Hint> {
         let look = |hint: Hint| async move { (self.look_up_once_settled(&hint).await, hint) };
         let mut looks = stream::iter(hints.into_iter().map(look)).buffer_unordered(LOOKS_AT_ONCE);
@@ -205,16 +209,23 @@ impl Hints {
         }
     }
 
-    /// Marks the directory of a hinted key as stale, so that the next lookup asks the bucket.
-    fn mark_stale(&self, hint: &Hint, done: &mut BTreeSet<Ino>, news: &mut Vec<Invalidation>) -> Result<()> {
+    /// Marks the directory of a hinted key as stale, so that the next lookup asks the bucket; also the directories
+    /// above, unless the hint says that the object exists. `done` has the directories marked so far, `invalidations`
+    /// collects what kernels must drop.
+    fn mark_stale(
+        &self,
+        hint: &Hint,
+        done: &mut BTreeSet<Ino>,
+        invalidations: &mut Vec<Invalidation>,
+    ) -> Result<()> {
         let Some(path) = self.names.known_path(&hint.key)? else { return Ok(()) };
-        self.invalidate_key(&hint.key, news)?;
+        self.invalidate_key(&hint.key, invalidations)?;
         let mut dir = path.dir;
         loop {
             let now = self.mount.moment();
             if done.insert(dir) {
                 self.known.directories().mark_stale(dir, now);
-                news.push(Invalidation::Attributes(dir));
+                invalidations.push(Invalidation::Attributes(dir));
             }
             // A directory may have been removed together with its last object.
             match self.names.tables().inode(dir)?.home {
@@ -225,13 +236,13 @@ impl Hints {
     }
 
     /// Adds invalidations of what kernels know under a key's name.
-    fn invalidate_key(&self, key: &ObjectKey, news: &mut Vec<Invalidation>) -> Result<()> {
+    fn invalidate_key(&self, key: &ObjectKey, invalidations: &mut Vec<Invalidation>) -> Result<()> {
         let Some(path) = self.names.known_path(key)? else { return Ok(()) };
         let Some(name) = &path.next else { return Ok(()) };
         let shown = self.visible_name_of(&path, name)?;
         match self.names.tables().lookup(path.dir, &shown)? {
-            Some(inode) => push_invalidations(&inode, news),
-            None => news.push(Invalidation::entry(path.dir, shown.as_bytes())),
+            Some(inode) => push_invalidations(&inode, invalidations),
+            None => invalidations.push(Invalidation::entry(path.dir, shown.as_bytes())),
         }
         Ok(())
     }

@@ -50,7 +50,7 @@ impl Importer {
         Ok(imported)
     }
 
-    /// Makes files below `lost+found` of content that no file refers to. Returns their paths.
+    /// Makes files in `lost+found` of content objects that no file refers to. Returns their paths.
     pub(crate) async fn name_content(&self, keys: &[ObjectKey]) -> Result<Vec<Bytes>> {
         let mut named = Vec::new();
         for key in keys {
@@ -63,6 +63,8 @@ impl Importer {
         Ok(named)
     }
 
+    /// Imports the objects that a listing of `prefix` shows, except content and Tenon's own. Appends the paths to
+    /// `imported`.
     async fn import_listed(
         &self,
         prefix: Bytes,
@@ -79,7 +81,7 @@ impl Importer {
                         imported.extend(self.import(&object.key).await?)
                     }
                     ListEntry::Prefix(inside)
-                        if inside == self.mount.layout.content_prefix() || inside == reserved => {}
+                        if inside == self.mount.layout.content_prefix(None) || inside == reserved => {}
                     ListEntry::Prefix(inside) => {
                         Box::pin(self.import_listed(inside, None, imported)).await?;
                     }
@@ -127,7 +129,8 @@ impl Importer {
         Ok(Some(path.iter().map(Name::as_bytes).collect::<Vec<_>>().join(&b'/').into()))
     }
 
-    /// Returns the directory of a path, and creates missing ones. `marker` has the attributes of the last one.
+    /// Returns the directory of a path, and creates missing ones. `marker` has the attributes of the last one. A
+    /// directory whose name a file has gets another name.
     fn directory_of(&self, path: &[Vec<u8>], marker: Option<&ObjectMeta>) -> Result<Ino> {
         let (now, looked_at) = (self.mount.now(), self.mount.moment());
         let mut dir = Ino::ROOT;
@@ -147,6 +150,8 @@ impl Importer {
         Ok(dir)
     }
 
+    /// Copies an object's bytes and names the copy. Returns the file's inode; `None` if the file with this name is
+    /// probably a copy of the object already.
     async fn import_file(&self, dir: Ino, name: Name, meta: &ObjectMeta) -> Result<Option<Ino>> {
         let taken = self.names.tables().lookup(dir, &name)?;
         let mut seen = headers::observed(meta, false, &self.mount.defaults, self.mount.moment());
@@ -169,7 +174,7 @@ impl Importer {
             Kind::File if meta.size_bytes > 0 => {
                 let ino = self.names.new_ino(dir)?;
                 _stores = StoringGuard::begin(self.content.storing(), ino);
-                let key = self.mount.content_key(ino)?;
+                let key = self.content.new_key(ino)?;
                 let copy = self.mount.store.copy(&meta.object, &key, CopyOptions::default()).await?;
                 seen.object = Some(stored_at(&copy));
             }
@@ -184,7 +189,7 @@ impl Importer {
         self.import_as(dir, name, taken, seen).map(Some)
     }
 
-    /// Creates an imported file under its name, or under another one if the name is taken.
+    /// Creates an imported file or directory under its name, or with a random suffix if the name is taken.
     fn import_as(&self, parent: Ino, name: Name, taken: Option<Inode>, seen: Observed) -> Result<Ino> {
         let mut free = name.clone();
         let mut is_taken = taken.is_some();

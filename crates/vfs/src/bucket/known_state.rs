@@ -2,6 +2,7 @@
 
 use meta::{Ino, Inode, Kind, Moment, Name, Op, Origin};
 use std::sync::Arc;
+use store::ObjectKey;
 
 use crate::base::Base;
 use crate::bucket::changes::Changes;
@@ -22,7 +23,9 @@ pub(crate) struct KnownState {
     pub(in crate::bucket) content: Arc<Content>,
     pub(in crate::bucket) directories: Directories,
     pub(in crate::bucket) changes: Changes,
+    /// State for a bucket that other machines may mount too; `None` if none may.
     pub(in crate::bucket) sharing: Option<Sharing>,
+    /// Whether attributes come from objects' headers instead of from the listing.
     pub(in crate::bucket) reads_headers: bool,
 }
 
@@ -49,12 +52,12 @@ impl KnownState {
         self.reads_headers
     }
 
-    /// Returns the changes of this mount that are under way.
+    /// Returns the names that this mount is changing, or changed lately.
     pub(crate) fn changes(&self) -> &Changes {
         &self.changes
     }
 
-    /// Returns what is known of directories.
+    /// Returns the listing states of directories.
     pub(crate) fn directories(&self) -> &Directories {
         &self.directories
     }
@@ -74,6 +77,8 @@ impl KnownState {
         self.names.references().note_removed(Attr { nlink: 0, ctime, ..Attr::from(directory) });
     }
 
+    /// Removes the name of an inode that was created here and could not be stored. Does nothing if the name leads
+    /// elsewhere by now.
     pub(crate) fn roll_back_create(&self, parent: Ino, name: &Name, inode: &Inode) -> Result<()> {
         if self.names.tables().lookup(parent, name)?.is_none_or(|there| there.ino != inode.ino) {
             return Ok(());
@@ -103,17 +108,30 @@ impl KnownState {
         Ok(())
     }
 
-    /// Forgets the cached listing of `lost+found`, which has a new entry.
-    pub(crate) fn invalidate_lost_and_found(&self) -> Result<()> {
-        self.directories.get(Ino::ROOT).forget();
-        if let Some(dir) = self.names.tables().entry(Ino::ROOT, &Name::new(LOST_AND_FOUND.as_bytes())?)? {
+    /// Forgets the cached listings of `lost+found`, which has changed after a conflict about the object at `key`, and of the directory
+    /// that it is in: the root, or the key's bucket.
+    pub(crate) fn invalidate_lost_and_found(&self, key: &ObjectKey) -> Result<()> {
+        let above = match self.mount.layout.joins_buckets() {
+            true => self.bucket_of(key)?.unwrap_or(Ino::ROOT),
+            false => Ino::ROOT,
+        };
+        self.directories.get(above).forget();
+        if let Some(dir) = self.names.tables().entry(above, &Name::new(LOST_AND_FOUND.as_bytes())?)? {
             self.directories.get(dir.ino).forget();
         }
         Ok(())
     }
 
-    /// Returns whether the known state of a file is new enough for an open: within the revalidation time, or on a shared bucket
-    /// newer than the request. A directory whose listing took many pages is trusted longer, but not for an open.
+    /// Returns the directory that is the bucket of a key.
+    fn bucket_of(&self, key: &ObjectKey) -> Result<Option<Ino>> {
+        let first = store::names::key_to_path(key).into_iter().next().unwrap_or_default();
+        let entry = self.names.tables().entry(Ino::ROOT, &Name::new(&first)?)?;
+        Ok(entry.map(|entry| entry.ino))
+    }
+
+    /// Returns whether the known state of a file is new enough for an open requested at `asked_at`: within the
+    /// revalidation time, or on a shared bucket newer than the request. A directory whose listing took many pages is
+    /// trusted longer, but not for an open.
     pub(crate) fn is_recent(&self, parent: Ino, inode: &Inode, asked_at: Moment) -> bool {
         let (now, ttl) = (self.mount.moment(), self.mount.config.metadata_ttl);
         inode.observed_at >= asked_at

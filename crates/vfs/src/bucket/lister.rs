@@ -25,7 +25,6 @@ use crate::bucket::sort_keys;
 use crate::layout::{etag, is_reserved};
 use crate::mount::Mount;
 use crate::names::Names;
-use crate::objects::from_hex;
 
 /// Compares known directories with the bucket, one page after the other.
 #[derive(Debug)]
@@ -57,7 +56,7 @@ impl BackgroundLister {
         })
     }
 
-    /// Returns the progress.
+    /// Returns the state that other tasks access.
     pub(crate) fn state(&self) -> &Lister {
         &self.state
     }
@@ -69,9 +68,10 @@ const POSITION: &[u8] = b"tenon.lister";
 const VERSION: u32 = 1;
 /// Requests between two writes of the position. It is also written after each round.
 const REQUESTS_PER_WRITE: u32 = 10;
-/// A mount is idle if there was no request for this long plus the time for which the kernel may cache answers.
+/// A mount is idle if no file is open and there was no request for this long plus the time for which the kernel may
+/// cache answers.
 const IDLE_AFTER: Duration = Duration::from_secs(60);
-/// Wait of an idle lister, and after a round in which there was nothing to list.
+/// Minimum wait of an idle lister, and after a round that ended without a request for its last directories.
 const IDLE_WAIT: Duration = Duration::from_secs(1);
 /// First and longest wait after a failed request, which the store's client has already retried.
 const BACKOFF: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(300));
@@ -83,7 +83,7 @@ const BATCH: usize = 256;
 /// State of the background lister, and its counters since the mount began.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ListerStatus {
-    /// Interval between requests; `None` if the lister is off.
+    /// The time that the lister takes for each request; `None` if it is off.
     pub every: Option<Duration>,
     /// Whether the lister pauses because no program could see a difference.
     pub is_idle: bool,
@@ -91,7 +91,7 @@ pub struct ListerStatus {
     pub dir: Vec<u8>,
     /// When the last full round ended.
     pub finished_at: Option<Timestamp>,
-    /// Number of requests.
+    /// Number of requests that the lister has sent.
     pub requests: u64,
     /// Number of names that were found changed or removed.
     pub changes: u64,
@@ -100,9 +100,11 @@ pub struct ListerStatus {
 /// Position of a round.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Position {
+    /// Path of the current directory from the volume's root.
     dir: Vec<Name>,
     /// Sort key up to which the directory was compared.
     after: Vec<u8>,
+    /// When the last full round ended.
     finished_at: Option<Timestamp>,
 }
 
@@ -131,16 +133,17 @@ impl Lister {
 
 /// Result of one step.
 enum Step {
-    /// Number of requests sent.
+    /// A page was compared with the known names. Has the number of requests sent.
     Listed(u32),
-    /// The directory has no known names left.
+    /// The directory has no known names left to compare.
     Skipped,
     /// The round has ended.
     Ended,
 }
 
 impl BackgroundLister {
-    /// Starts the background lister, with the time `every` for each request. It runs until the file system is dropped.
+    /// Starts the background lister, with the time `every` for each request, unless that is zero. It runs until the
+    /// file system is dropped.
     pub(crate) fn start(&self, every: Duration) {
         if !every.is_zero() {
             self.state.lock().every = Some(every);
@@ -185,7 +188,7 @@ impl BackgroundLister {
         Ok(Step::Listed(requests))
     }
 
-    /// Reconciles known names with a page, and counts those that had changed.
+    /// Reconciles known names with a page of the listing between two sort keys, and counts those that had changed.
     async fn compare(
         &self,
         (dir, prefix): (Ino, &KeyPrefix),
@@ -277,6 +280,7 @@ impl BackgroundLister {
         }
     }
 
+    /// Returns the known directory at a path; `None` if there is none.
     fn directory_at(&self, path: &[Name]) -> Result<Option<Ino>> {
         let mut dir = Ino::ROOT;
         for name in path {
@@ -313,6 +317,7 @@ impl BackgroundLister {
         Ok(None)
     }
 
+    /// Returns the name of the first known directory in a directory after a name.
     fn first_directory(&self, dir: Ino, mut after: Option<Name>) -> Result<Option<Name>> {
         loop {
             let batch = self.names.tables().entries(dir, after.as_ref(), BATCH)?;
@@ -329,6 +334,7 @@ impl BackgroundLister {
         }
     }
 
+    /// Returns the stored position; the beginning of a round if there is none or it cannot be read.
     fn position(&self) -> Position {
         let read = match self.names.tables().xattr(Ino::ROOT, POSITION) {
             Ok(text) => Position::decode(&text),
@@ -348,6 +354,7 @@ impl BackgroundLister {
         Ok(())
     }
 
+    /// Shows a position in the status.
     fn show_position(&self, at: &Position) {
         let mut status = self.state.lock();
         status.dir = at.dir.iter().map(Name::as_bytes).collect::<Vec<_>>().join(&b'/');
@@ -355,27 +362,28 @@ impl BackgroundLister {
     }
 }
 
+/// Compares pages, round after round, until the lister is dropped.
 async fn list_rounds(me: Weak<BackgroundLister>, every: Duration) {
-    let Some(mut at) = me.upgrade().map(|fs| fs.position()) else { return };
+    let Some(mut at) = me.upgrade().map(|lister| lister.position()) else { return };
     let (mut wait, mut skipped, mut unwritten) = (BACKOFF.0, 0, 0);
     loop {
-        let Some(fs) = me.upgrade() else { return };
-        let is_idle = !fs.is_needed();
-        fs.state.lock().is_idle = is_idle;
+        let Some(lister) = me.upgrade() else { return };
+        let is_idle = !lister.is_needed();
+        lister.state.lock().is_idle = is_idle;
         let finished_at = at.finished_at;
-        let step = if is_idle { Ok(Step::Skipped) } else { fs.check_next_page(&mut at).await };
-        fs.show_position(&at);
+        let step = if is_idle { Ok(Step::Skipped) } else { lister.check_next_page(&mut at).await };
+        lister.show_position(&at);
         let has_ended = at.finished_at != finished_at;
         if let Ok(Step::Listed(requests)) = step {
             unwritten += requests;
         }
-        if !fs.mount.config.read_only && (has_ended && unwritten > 0 || unwritten >= REQUESTS_PER_WRITE) {
+        if !lister.mount.config.read_only && (has_ended && unwritten > 0 || unwritten >= REQUESTS_PER_WRITE) {
             unwritten = 0;
-            if let Err(error) = fs.write_position(&at) {
+            if let Err(error) = lister.write_position(&at) {
                 tracing::warn!(%error, "cannot save the position of the background lister; after a restart it goes on from an earlier position");
             }
         }
-        drop(fs);
+        drop(lister);
         match step {
             Ok(Step::Listed(requests)) => {
                 (wait, skipped) = (BACKOFF.0, 0);
@@ -433,10 +441,10 @@ impl Position {
     fn decode(text: &[u8]) -> Option<Self> {
         let written: PositionRecord =
             serde_json::from_slice(text).ok().filter(|found: &PositionRecord| found.v == VERSION)?;
-        let name = |text: &String| Name::new(&from_hex(text)?).ok();
+        let name = |text: &String| Name::new(&store::unhex(text)?).ok();
         Some(Self {
             dir: written.dir.iter().map(name).collect::<Option<_>>()?,
-            after: from_hex(&written.after)?,
+            after: store::unhex(&written.after)?,
             finished_at: written.finished.map(Timestamp),
         })
     }

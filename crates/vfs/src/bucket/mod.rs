@@ -1,6 +1,6 @@
 //! Synchronization of a volume named by path with its bucket: listings, changes by other clients, attributes in
-//! headers, conflicts, renames, mounts on other machines. Also the import of foreign objects into a volume named by
-//! inode.
+//! headers, conflicts, renames, mounts on other machines, and the eviction of names that the bucket can restore. Also
+//! the import of foreign objects into a volume named by inode.
 
 pub(crate) mod changes;
 pub(crate) mod conflicts;
@@ -22,6 +22,7 @@ pub(crate) mod observe;
 pub(crate) mod parts;
 pub(crate) mod path_locks;
 pub(crate) mod reconcile;
+pub(crate) mod rewrites;
 pub(crate) mod sharing;
 pub(crate) mod sort_keys;
 mod store_all;
@@ -52,6 +53,7 @@ pub(crate) struct BucketServices {
     pub(crate) discovery: Arc<Discovery>,
     pub(crate) name_evictor: Arc<NameEvictor>,
     pub(crate) hints: Arc<Hints>,
+    /// Finds changes of known names that events, lookups and open files missed.
     pub(crate) lister: Arc<BackgroundLister>,
     pub(crate) resolver: Arc<ConflictResolver>,
     pub(crate) exporter: Arc<Exporter>,

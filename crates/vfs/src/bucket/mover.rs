@@ -17,12 +17,12 @@ use crate::bucket::known_state::KnownState;
 use crate::bucket::parts::BucketParts;
 use crate::config::Config;
 use crate::content::Content;
-use crate::layout::lost_key;
+use crate::layout::KeySpace;
 use crate::mount::Mount;
 use crate::names::Names;
 use crate::names::inodes::KnownPath;
 
-/// Renames whose objects have not moved in the bucket yet.
+/// Keeps renames whose objects have not moved in the bucket yet, and the names, in agreement.
 #[derive(Debug)]
 pub struct Moves {
     pub(in crate::bucket) me: Weak<Self>,
@@ -59,19 +59,22 @@ pub(crate) fn open(
     entropy: &Arc<Entropy>,
     config: &Config,
 ) -> Result<Arc<Mover>> {
-    let prefix = config.prefix.clone();
+    let (prefix, joins_buckets) = (config.prefix.clone(), config.joins_buckets);
     let options = MoverOptions {
         copies_at_once: config.write_back,
         is_shared: config.is_shared,
         // If the volume's prefix leaves no space for a key in `lost+found`, this is the key itself, which the mover
         // refuses: the move stays pending.
-        lost: Arc::new(move |key, unique| lost_key(&prefix, key, unique).unwrap_or_else(|_| key.clone())),
+        lost: Arc::new(move |key, unique| {
+            let keys = KeySpace { prefix: &prefix, record: None, joins_buckets };
+            keys.lost_key(key, unique).unwrap_or_else(|_| key.clone())
+        }),
     };
     Ok(Mover::open(&config.moves_path, store.clone(), options, entropy.clone())?)
 }
 
 impl Moves {
-    /// Returns the store that renames, in a volume named by path.
+    /// Returns the store that renames; `None` in a volume named by inode, where renames move no objects.
     pub(crate) fn mover(&self) -> Option<&Arc<Mover>> {
         self.mover.as_ref()
     }
@@ -80,10 +83,11 @@ impl Moves {
     pub(crate) fn install_mover_callbacks(&self) {
         let Some(mover) = &self.mover else { return };
         let me = || self.me.clone();
-        let (makes_safe, knows, has_arrived, has_left, is_void) = (me(), me(), me(), me(), me());
+        let (me_for_make_safe, me_for_knows, me_for_has_arrived, me_for_has_left, me_for_is_void) =
+            (me(), me(), me(), me(), me());
         mover.set_observer(MoveObserver {
             make_safe: Box::new(move || {
-                let me = makes_safe.upgrade();
+                let me = me_for_make_safe.upgrade();
                 Box::pin(async move {
                     let closed = || StoreError::Unavailable("the volume is closed".into());
                     let synced = me.ok_or_else(closed)?.names.sync_names().await;
@@ -91,24 +95,24 @@ impl Moves {
                 })
             }),
             knows: Box::new(move |key, found| {
-                knows.upgrade().is_some_and(|me| me.is_known_object(key, found).unwrap_or(false))
+                me_for_knows.upgrade().is_some_and(|me| me.is_known_object(key, found).unwrap_or(false))
             }),
             has_arrived: Box::new(move |key, given, there| {
-                if let Some(me) = has_arrived.upgrade()
-                    && let Err(error) = me.update_moved_etag(key, given, there)
-                {
+                let Some(me) = me_for_has_arrived.upgrade() else { return false };
+                me.update_moved_etag(key, given, there).unwrap_or_else(|error| {
                     // The next look finds the new etag, as if another client had stored the object.
                     tracing::debug!(%key, %error, "cannot record the new etag of a moved object; it will look as if another client had stored it");
-                }
+                    true
+                })
             }),
             has_left: Box::new(move |object| {
-                if let Some(me) = has_left.upgrade() {
+                if let Some(me) = me_for_has_left.upgrade() {
                     // On an error the object is found missing when it is opened.
                     me.known.forget_moved_object(object).ok();
                 }
             }),
             is_void: Box::new(move |from, to| {
-                if let Some(me) = is_void.upgrade() {
+                if let Some(me) = me_for_is_void.upgrade() {
                     if let Some(sharing) = me.known.sharing() {
                         sharing.mark_void(to);
                     }
@@ -122,13 +126,14 @@ impl Moves {
         });
     }
 
-    /// Records the new etag of an object at the key to which it was moved.
-    fn update_moved_etag(&self, key: &ObjectKey, given: &ETag, there: &ETag) -> Result<()> {
+    /// Records the etag `there` of an object at the key to which it was moved, in place of `given`, which the names
+    /// have. Returns false if the names know no object by this key.
+    fn update_moved_etag(&self, key: &ObjectKey, given: &ETag, there: &ETag) -> Result<bool> {
         let inode = match self.mount.layout.content_owner(key) {
             Some(ino) => Some(self.names.tables().inode(ino)?),
             None => self.known_object(key)?,
         };
-        let Some(inode) = inode else { return Ok(()) };
+        let Some(inode) = inode else { return Ok(false) };
         let lies_there = |extent: &Extent| {
             extent.object.etag == *given
                 && extent
@@ -145,7 +150,7 @@ impl Moves {
         };
         let (inode, stored) = self.names.tables().content(inode.ino)?;
         if !stored.iter().any(lies_there) {
-            return Ok(());
+            return Ok(true);
         }
         let (ino, size_bytes) = (inode.ino, inode.size_bytes);
         let base = inode.object().map(|object| object.etag.clone());
@@ -154,13 +159,14 @@ impl Moves {
             .commit(Origin::Bookkeeping, &Op::Publish { ino, base, content, size_bytes, mtime: None })?;
         self.names.references().change_etag(ino, given, there);
         self.content.blocks().retag(ino, given, there);
-        match self.content.files().get(ino) {
-            Some(file) => file.repin(|| self.names.pin_of(ino)),
-            None => Ok(()),
+        if let Some(file) = self.content.files().get(ino) {
+            file.repin(|| self.names.pin_of(ino))?;
         }
+        Ok(true)
     }
 
-    /// Returns the known inode of a key: a file, or the directory whose marker it is.
+    /// Returns the known inode of a key: a file, or the directory whose marker it is. `None` if the key has no known
+    /// name.
     fn known_object(&self, key: &ObjectKey) -> Result<Option<Inode>> {
         let Some(known) = self.names.known_path(key)?.filter(|known| known.is_last) else { return Ok(None) };
         match known.next {
@@ -250,7 +256,7 @@ impl Moves {
         }
     }
 
-    /// Waits until each renamed object is at its new key in the bucket.
+    /// Waits until each renamed object is at its new key in the bucket. A read-only mount does not wait.
     pub async fn wait_until_complete(&self) {
         if let Some(mover) = self.active_mover() {
             mover.wait_until_all_moved().await;

@@ -13,8 +13,8 @@ impl Discovery {
     /// Returns the metadata of an inode's object, at most as old as the revalidation time. Returns empty metadata if no object
     /// is stored.
     pub(crate) async fn description_of(&self, inode: &Inode) -> Result<Described> {
-        let is_any = matches!(inode.kind, Kind::File | Kind::Directory);
-        let Some(object) = self.names.object(inode)?.filter(|_| is_any) else {
+        let may_have_object = matches!(inode.kind, Kind::File | Kind::Directory);
+        let Some(object) = self.names.object(inode)?.filter(|_| may_have_object) else {
             return Ok(Described::default());
         };
         let now = self.mount.moment();
@@ -43,14 +43,15 @@ impl Discovery {
 }
 
 impl Discovery {
-    /// Returns the value of an attribute that belongs to the object.
+    /// Returns the value of an attribute that belongs to the object; `None` if there is none. EOPNOTSUPP for a tag if
+    /// the store has no tags.
     pub(crate) async fn object_xattr(&self, inode: &Inode, name: &[u8]) -> Result<Option<Bytes>> {
         if name.starts_with(TAG) {
             self.metadata.ensure_store_has_tags().await?;
         }
-        if let Some(waits) = self.metadata.pending_changes(inode.ino)?.remove(name) {
+        if let Some(pending) = self.metadata.pending_changes(inode.ino)?.remove(name) {
             self.resume_export(inode.ino)?;
-            return Ok(waits);
+            return Ok(pending);
         }
         if let Some(value) = self.description_of(inode).await?.xattrs().remove(name) {
             return Ok(Some(value));

@@ -1,4 +1,4 @@
-//! Processes observations of single keys, from events, the lister, or changes through the endpoint.
+//! Processes observations of single keys, from events, conflicts, or changes through Tenon's S3 endpoint.
 //!
 //! Level-triggered like all of `reconcile`, which they end in: late, lost and repeated observations do no harm.
 
@@ -12,7 +12,7 @@ use crate::bucket::discovery::Discovery;
 use crate::bucket::headers;
 use crate::bucket::known_state::KnownState;
 
-/// Maximum looks at a key whose name programs keep changing.
+/// Maximum lookups of a key whose name programs keep changing.
 const LOOKS_MAX: u32 = 8;
 
 impl Discovery {
@@ -86,6 +86,7 @@ impl Discovery {
         Ok(())
     }
 
+    /// Processes an observation of the object that a known directory has under a name.
     async fn observe_object(
         &self,
         dir: Ino,

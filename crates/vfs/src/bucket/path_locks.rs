@@ -18,16 +18,17 @@ use crate::mount::Mount;
 use crate::names::Names;
 use crate::{Error, Result};
 
-/// Locks of paths, and of keys that are about to change.
+/// Locks of paths, keys and multipart uploads that are being changed.
 #[derive(Debug)]
 pub(crate) struct ChangeLocks {
     pub(in crate::bucket) mount: Arc<Mount>,
     pub(in crate::bucket) names: Arc<Names>,
     pub(in crate::bucket) paths: PathLocks,
-    /// Storing an object and naming it are two steps; two changes of one mount under one key must not take each other's objects
-    /// for foreign ones. Taken after a file's `write_state` and path.
+    /// Keys that are being changed. Storing an object and naming it are two steps, and two changes of one mount under
+    /// one key must not take each other's objects for foreign ones. Taken after a file's `write_state` and path.
     pub(in crate::bucket) key_locks: KeyedLocks<ObjectKey>,
-    /// Keys that the endpoint changes, locked until the namespace shows the outcome. Taken before any other lock.
+    /// Keys that Tenon's S3 endpoint changes, locked until the namespace shows the outcome. Taken before any other
+    /// lock.
     pub(in crate::bucket) endpoint_key_locks: KeyedLocks<ObjectKey>,
     /// Multipart uploads that are being changed, by upload id.
     pub(in crate::bucket) upload_locks: KeyedLocks<ObjectKey>,
@@ -55,25 +56,29 @@ impl ChangeLocks {
         &self.upload_locks
     }
 
-    /// Returns the locks of keys that the endpoint changes.
+    /// Returns the locks of keys that Tenon's S3 endpoint changes.
     pub(crate) fn endpoint_key_locks(&self) -> &KeyedLocks<ObjectKey> {
         &self.endpoint_key_locks
     }
 }
 
+/// The held and the waiting locks of paths.
 #[derive(Debug)]
 pub(crate) struct PathLocks {
     /// Whether keys are paths; otherwise the locks cover no path.
     covers_paths: bool,
     state: Mutex<State>,
+    /// Notified when a lock is released.
     freed: Notify,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// Held and waiting locks, in the order of request.
+    /// Held and waiting locks for stores, by number in the order of request, each with its paths.
     stores: BTreeMap<u64, Vec<Vec<u8>>>,
+    /// Held and waiting locks for moves, each with the roots of its trees.
     trees: BTreeMap<u64, Vec<Vec<u8>>>,
+    /// Number of the next lock.
     next: u64,
     /// Number of completed tree moves. A path that was resolved before the last one may be outdated.
     moves: u64,
@@ -82,6 +87,7 @@ struct State {
 /// A lock of paths, held or waiting. Released when dropped.
 #[derive(Debug)]
 pub(crate) struct PathLock<'l> {
+    /// The locks to which this one belongs, and its number in their queue.
     locks: &'l PathLocks,
     number: u64,
 }
@@ -91,7 +97,8 @@ impl PathLocks {
         Self { covers_paths, state: Mutex::default(), freed: Notify::new() }
     }
 
-    /// Locks paths for a store. `find_paths` resolves them, and is called again if a tree was moved meanwhile.
+    /// Locks paths under which objects are to be stored or removed. `find_paths` resolves them, and is called again if
+    /// a tree was moved meanwhile.
     pub(crate) async fn store(&self, find_paths: impl Fn() -> Result<Vec<Vec<u8>>>) -> Result<PathLock<'_>> {
         self.lock(find_paths, false).await
     }
@@ -150,6 +157,7 @@ impl PathLock<'_> {
 }
 
 impl State {
+    /// Returns whether a lock must wait for one that was requested earlier.
     fn is_blocked(&self, number: u64) -> bool {
         let earlier_trees = || self.trees.range(..number).flat_map(|(_, roots)| roots);
         if let Some(paths) = self.stores.get(&number) {
@@ -184,7 +192,7 @@ impl Drop for PathLock<'_> {
 
 /// Path locks of files and names. An inode without a name has no path.
 impl ChangeLocks {
-    /// Locks the path of a file or directory.
+    /// Locks the path of a file or directory; locks nothing for an inode without a name.
     pub(crate) async fn lock_path(&self, ino: Ino) -> Result<PathLock<'_>> {
         let home = || match self.names.tables().inode(ino) {
             Ok(inode) => Ok(inode.home),
@@ -215,6 +223,7 @@ impl ChangeLocks {
         self.paths.move_trees(|| self.paths_of([from, to])).await
     }
 
+    /// Returns the paths of directory entries. Leaves out those whose directory is gone.
     fn paths_of<'e>(&self, entries: impl IntoIterator<Item = &'e (Ino, Name)>) -> Result<Vec<Vec<u8>>> {
         let mut paths = Vec::new();
         for (dir, name) in entries {

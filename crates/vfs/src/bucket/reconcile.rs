@@ -72,10 +72,10 @@ struct PageNames {
     objects: BTreeSet<Name>,
 }
 
-/// Returns whether a look made at a moment is valid for a name, see `changes`.
+/// A function that returns whether a look at the bucket made at a moment is valid for a name, see `changes`.
 type IsValidLook<'c> = &'c dyn Fn(Ino, &Name, Moment) -> bool;
 
-/// Where a look was made: a directory, and its key prefix at that time.
+/// The place of a look at the bucket: a directory, and its key prefix at that time.
 pub(crate) type PrefixedDirectory<'p> = (Ino, &'p KeyPrefix);
 
 impl Reconciler {
@@ -196,7 +196,8 @@ impl Reconciler {
         }
     }
 
-    /// Reconciles one visible name with the object seen at its key; `None`: no object.
+    /// Reconciles one visible name with the object seen at its key; `None`: no object. Returns false if the look is not
+    /// valid.
     pub(crate) async fn reconcile_visible_name(
         &self,
         place: PrefixedDirectory<'_>,
@@ -207,21 +208,22 @@ impl Reconciler {
         self.reconcile_entries(place, Observations::from([(name.clone(), seen)]), looked_at, Look::Name).await
     }
 
-    /// Reconciles an inode with the headers of its object, if it still has these bytes.
+    /// Reconciles an inode with the headers of its object, if it still has these bytes and no unpublished writes.
     pub(crate) fn reconcile_headers(&self, ino: Ino, seen: Observed) -> Result<()> {
         let inode = self.names.tables().inode(ino)?;
         if has_other_bytes(&inode, &seen) || self.content.has_unpublished_writes(ino) {
             return Ok(());
         }
         let seen = headers::with_known_precision(stored_at(&inode), seen);
-        let _untold = self.names.follower().hold();
+        let _telling_paused = self.names.follower().hold();
         match self.names.commit(Origin::Other, &Op::Refresh { ino, seen }) {
             Ok(Applied { inode: Some(after), .. }) => self.propagate_refresh(&inode, &after),
             outcome => is_too_late(outcome).map(drop),
         }
     }
 
-    /// Sorts entries of a listing into objects and directories. Tenon's own entries are left out.
+    /// Sorts entries of a listing into objects and directories. Leaves out Tenon's own entries, and the directory's own
+    /// marker, which is processed at once.
     #[expect(clippy::type_complexity, reason = "two lists of one loop")]
     fn sort(
         &self,
@@ -412,7 +414,7 @@ impl Reconciler {
             }
         }
         // A front end that was told before an open file has the new bytes would mix them with the old ones.
-        let _untold = self.names.follower().hold();
+        let _telling_paused = self.names.follower().hold();
         self.known.commit_observations(&ops)?;
         for before in refreshed {
             match self.names.tables().inode(before.ino) {
@@ -456,7 +458,7 @@ impl Reconciler {
                 }
             }
             {
-                let _untold = self.names.follower().hold();
+                let _telling_paused = self.names.follower().hold();
                 self.known.commit_observations(&ops)?;
             }
             let mut escaped = Vec::new();
@@ -524,7 +526,8 @@ impl Reconciler {
         Some(Observed { mode: local.mode, uid: local.uid, gid: local.gid, ..seen })
     }
 
-    /// Passes on that an inode was refreshed to its open handles.
+    /// If a refresh gave an inode other bytes, discards its pending metadata changes and pins its open file to the new bytes: reads
+    /// through handles that have read the old bytes fail with ESTALE.
     fn propagate_refresh(&self, before: &Inode, after: &Inode) -> Result<()> {
         if etag(before) != etag(after) {
             self.metadata.forget_pending(after.ino)?;
@@ -544,8 +547,11 @@ impl Reconciler {
         local: &Inode,
         looked_at: Moment,
     ) -> Result<bool> {
-        let is_told = self.mount.layout.would_show(place, name, local);
-        if !is_told || local.observed_at >= looked_at || self.content.has_unpublished_writes(local.ino) {
+        let is_shown = self.mount.layout.would_show(place, name, local);
+        if !is_shown || local.observed_at >= looked_at || self.content.has_unpublished_writes(local.ino) {
+            return Ok(false);
+        }
+        if self.exports.rewrites().may_hide(local.ino, looked_at) {
             return Ok(false);
         }
         // A file that is neither stored nor open was being created when the last mount ended abnormally.
@@ -602,7 +608,7 @@ impl KnownState {
                 }
                 (_, Ok(_)) => {}
                 (_, Err(error)) => {
-                    tracing::debug!(%error, "an observation of the bucket was not applied to the metadata")
+                    tracing::debug!(%error, "an observation of the bucket was not applied to the metadata; the known state stays until the next one")
                 }
             }
         }
@@ -628,7 +634,7 @@ impl KnownState {
         let keep = self.content.files().get(local.ino).is_some();
         let op = Op::Vanish { parent: dir, name: name.clone(), looked_at, keep };
         // A front end that is told before the directory is forgotten could find it again.
-        let _untold = self.names.follower().hold();
+        let _telling_paused = self.names.follower().hold();
         if is_too_late(self.names.commit(Origin::Other, &op))? {
             return Ok(false);
         }
@@ -647,7 +653,8 @@ fn covers(after: &[u8], end: Option<&[u8]>, name: &Name) -> bool {
         .is_some_and(|text| after < text.as_slice() && end.is_none_or(|end| text.as_slice() <= end))
 }
 
-/// Returns whether an observation came after a conflicting change made here, so that it has no effect.
+/// Returns whether the op of an observation was refused because the names have changed since, so that it has no effect.
+/// Fails for any other error.
 fn is_too_late<T>(outcome: Result<T, FsError>) -> Result<bool> {
     match outcome {
         Ok(_) => Ok(false),
@@ -663,6 +670,7 @@ fn has_other_bytes(local: &Inode, seen: &Observed) -> bool {
     etag(local) != seen.object.as_ref().map(|object| &object.etag)
 }
 
+/// Returns when an inode's object was stored, if known.
 fn stored_at(inode: &Inode) -> Option<Timestamp> {
     inode.object().and_then(|object| object.last_modified)
 }

@@ -15,7 +15,7 @@ use crate::layout::Layout;
 use crate::volumes::rules::VolumeRules;
 use crate::{Error, Result};
 
-/// Maximum files to remember. Above it all are forgotten; the next listing finds them again.
+/// Maximum files to remember as unsure. Above it all are forgotten; the next listing finds them again.
 const UNSURE_MAX: usize = 1 << 16;
 
 /// Headers that were read within this time after the object was stored may be outdated: S3 times have a resolution of one
@@ -26,6 +26,7 @@ const SETTLED_AFTER: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub(crate) struct Sharing {
     pub(crate) leases: Leases,
+    /// Files whose attributes another mount may have changed.
     unsure: Mutex<HashSet<Ino>>,
     /// Destination keys of renames under way, each with whether the rename turned out void.
     arriving: Mutex<HashMap<ObjectKey, bool>>,
@@ -39,7 +40,8 @@ pub(crate) struct Arriving<'s> {
 }
 
 impl Sharing {
-    /// Returns the sharing state, or `None` if the mount is configured as the only one.
+    /// Returns the sharing state, or `None` if the mount is configured as the only one. Fails for a volume that cannot
+    /// be shared, or with write-back.
     pub(crate) fn of(
         store: &Arc<dyn ObjectStore>,
         entropy: &Arc<Entropy>,
@@ -79,9 +81,10 @@ impl Sharing {
         }
     }
 
-    /// Returns the attributes in the headers of unchanged bytes if another mount may have stored them. Returns `None` if
-    /// attributes were changed here after the look, by the wall clock. Attributes that only this mount knows are kept. A ctime
-    /// in the future was set before the clock was set back, or by another machine, and does not count as a later change.
+    /// Returns the attributes in the headers of unchanged bytes if another mount may have stored them. Returns `None`
+    /// if they are known, the look has no headers or is from an earlier mount, or attributes were changed here after
+    /// the look, by the wall clock. Attributes that only this mount knows are kept. A ctime in the future was set
+    /// before the clock was set back, or by another machine, and does not count as a later change.
     pub(crate) fn attributes(
         &self,
         known: &Inode,
@@ -104,6 +107,7 @@ impl Sharing {
         }
     }
 
+    /// Notes that another mount may have changed a file's attributes.
     fn mark_unsure(&self, ino: Ino) {
         let mut unsure = self.unsure.lock().unwrap_or_else(PoisonError::into_inner);
         if unsure.len() >= UNSURE_MAX {
@@ -132,6 +136,7 @@ impl Sharing {
     }
 }
 
+/// Returns when an object was stored, if known.
 fn stored_at(object: Option<&Stored>) -> Option<Timestamp> {
     object.and_then(|object| object.last_modified)
 }
@@ -143,6 +148,7 @@ fn is_stored_in_same_second(known: &Inode, seen: &Observed) -> bool {
 }
 
 impl Arriving<'_> {
+    /// Returns whether the rename had no effect.
     pub(crate) fn is_void(&self) -> bool {
         self.sharing.arriving.lock().unwrap_or_else(PoisonError::into_inner).get(&self.key) == Some(&true)
     }

@@ -15,7 +15,7 @@ const SHADOWED: &[u8] = b"%=";
 /// The prefix of a directory in which an overlong name continues.
 const CONTINUED: &[u8] = b"%+";
 /// The prefixes of names that are components in percent form. Their sort keys are nearly in the order of their names, see
-/// [`lowest_after`].
+/// [`lowest_from`].
 const ESCAPES: [&[u8]; 3] = [CONTINUED, b"%!", b"%=%!"];
 /// Greatest byte that sorts before `%`, with which NUL begins in percent form.
 const BELOW_PERCENT: u8 = b'%' - 1;
@@ -76,12 +76,12 @@ pub(crate) fn entries_between(
 ) -> Result<Vec<Entry>> {
     let mut limit = limit.max(1);
     loop {
-        let (mut entries, plain_bound) = plain(names, dir, after, end, limit)?;
+        let (mut entries, plain_bound) = plain_entries(names, dir, after, end, limit)?;
         let (objects, object_bound) = shadowed_objects(names, dir, after, end, limit)?;
         entries.extend(objects);
         let mut bound = plain_bound.into_iter().chain(object_bound).min();
         for beginning in ESCAPES {
-            let (escaped, escape_bound) = escaped(names, (dir, beginning), after, end, limit)?;
+            let (escaped, escape_bound) = escaped_entries(names, (dir, beginning), after, end, limit)?;
             entries.extend(escaped);
             bound = bound.into_iter().chain(escape_bound).min();
         }
@@ -101,7 +101,7 @@ pub(crate) fn entries_between(
 
 /// Returns entries with plain names that may sort after `after`. If the scan stopped at `limit`, also returns the name before
 /// which it is complete.
-fn plain(
+fn plain_entries(
     names: &Namespace,
     dir: Ino,
     after: &[u8],
@@ -118,7 +118,7 @@ fn plain(
             entries.extend(Entry::new(name, dentry).filter(is_plain));
         }
     }
-    let bound = each(names, dir, after, limit, |name, dentry| {
+    let bound = visit_entries(names, dir, after, limit, |name, dentry| {
         if end.is_some_and(|end| name.as_bytes() > end) {
             return Step::Stop;
         }
@@ -149,7 +149,7 @@ fn shadowed_objects(
 ) -> Result<(Vec<Entry>, Option<Vec<u8>>)> {
     let mut entries = Vec::new();
     let from = [SHADOWED, after].concat();
-    let bound = each(names, dir, &from, limit, |name, dentry| {
+    let bound = visit_entries(names, dir, &from, limit, |name, dentry| {
         let plain = name.as_bytes().strip_prefix(SHADOWED);
         let Some(plain) = plain.filter(|plain| end.is_none_or(|end| *plain <= end)) else {
             return Step::Stop;
@@ -163,7 +163,7 @@ fn shadowed_objects(
 
 /// Returns entries whose names are components in percent form after `beginning`, and that may sort after `after`. If the scan stopped at
 /// `limit`, also returns the sort key before which it is complete.
-fn escaped(
+fn escaped_entries(
     names: &Namespace,
     (dir, beginning): (Ino, &[u8]),
     after: &[u8],
@@ -203,8 +203,9 @@ fn escaped(
     }
 }
 
-/// Returns a lower bound of the sort keys of the names from `beginning` and `text` on. `a\0` is `a%00`, which is after `a!`, although it
-/// sorts before it.
+/// Returns a lower bound of the sort keys of the names in `dir` that begin with the escape `beginning` and are not before `beginning` followed
+/// by `text`. It need not be the sort key of the first of these names: the component `a\0` sorts before `a!`, but its name has `a%00`, which
+/// is after `a!`.
 fn lowest_from(names: &Namespace, (dir, beginning): (Ino, &[u8]), text: &[u8]) -> Result<Vec<u8>> {
     let component = names::percent_decode_beginning(text);
     for at in (0..component.len()).filter(|at| (1..=BELOW_PERCENT).contains(&component[*at])) {
@@ -258,7 +259,7 @@ enum Step {
 
 /// Visits the entries of a directory after a name, in the order of names. Returns the next name if it stops after `limit`
 /// entries.
-fn each(
+fn visit_entries(
     names: &Namespace,
     dir: Ino,
     after: &[u8],
@@ -293,7 +294,8 @@ fn each(
     }
 }
 
-/// Returns the name that sorts directly before names that begin with these bytes, as far as they fit into a name.
+/// Returns the name of these bytes, as far as they fit into one: all longer names that begin with them sort after it.
+/// `None`, the beginning of a directory, if they are no name.
 fn first_name(bytes: &[u8]) -> Option<Name> {
     Name::new(&bytes[..bytes.len().min(NAME_BYTES_MAX)]).ok()
 }
@@ -387,7 +389,7 @@ mod tests {
         let names = namespace(&(0..1000).map(head).collect::<Vec<_>>());
         let (mut after, mut pages) = (Vec::new(), 0);
         loop {
-            let (page, bound) = escaped(&names, (Ino::ROOT, CONTINUED), &after, None, 10).unwrap();
+            let (page, bound) = escaped_entries(&names, (Ino::ROOT, CONTINUED), &after, None, 10).unwrap();
             assert!(page.len() <= 10, "{} entries", page.len());
             let Some(last) = page.last() else { break };
             after.clone_from(&last.sort_key);

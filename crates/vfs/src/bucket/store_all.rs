@@ -1,6 +1,8 @@
 //! Storing of everything that waits: unpublished writes, attributes, deletions, and files that an earlier mount left in pieces.
 
+use bytes::Bytes;
 use futures_util::StreamExt as _;
+use meta::{Ino, Name};
 use std::sync::Arc;
 use store::{ListEntry, ListRequest, ListedObject, Pages};
 
@@ -17,18 +19,20 @@ use crate::{Error, Result};
 const PUBLISHED_AT_ONCE: usize = 16;
 
 impl Exporter {
-    /// Publishes all unpublished writes, exports all pending attributes, deletes unused objects, and makes the store
-    /// and the names durable. Tries everything unless the store does not answer; returns the first error.
+    /// Publishes all unpublished writes, exports all pending attributes, records access times, deletes unused objects,
+    /// and makes the store and the names durable. Tries everything unless the store does not answer; returns the first
+    /// error.
     pub(crate) async fn sync(&self, when: When) -> Result<()> {
         let mut outcome = self.publish_all(when).await;
         outcome = outcome.and(self.names.flush_access_times());
-        if !outcome.as_ref().is_err_and(Error::is_unanswered) {
+        if !outcome.as_ref().is_err_and(Error::gave_no_usable_answer) {
             self.content.discards().wait_until_drained().await;
             outcome = outcome.and(self.mount.store.sync().await.map_err(Error::from));
         }
         outcome.and(self.names.sync_names().await)
     }
 
+    /// Publishes all unpublished writes and exports all pending attributes.
     async fn publish_all(&self, when: When) -> Result<()> {
         let outcomes = Outcomes::default();
         let publish = |file: Arc<OpenFile>| {
@@ -39,20 +43,46 @@ impl Exporter {
             .for_each_concurrent(PUBLISHED_AT_ONCE, publish)
             .await;
         let published = outcomes.into_result();
-        if published.as_ref().is_err_and(Error::is_unanswered) {
+        if published.as_ref().is_err_and(Error::gave_no_usable_answer) {
             return published;
         }
         published.and(self.export_all().await)
     }
 
-    /// Assembles files that have objects under keys of their own, found by listing these keys. Files that belong there are not
-    /// changed.
+    /// Stores files at their paths that have objects under keys of their own, found by listing these keys. Files that
+    /// belong there are not changed.
     pub(crate) async fn assemble_interrupted(&self) -> Result<()> {
-        let request = ListRequest {
-            prefix: self.mount.layout.content_prefix(),
-            limit: PAGE_ENTRIES,
-            ..ListRequest::default()
-        };
+        if !self.mount.layout.joins_buckets() {
+            return self.assemble_interrupted_below(self.mount.layout.content_prefix(None)).await;
+        }
+        for bucket in self.visited_buckets()? {
+            match self.assemble_interrupted_below(self.mount.layout.content_prefix(Some(&bucket))).await {
+                Err(error) if error.is_of_one_bucket() => {
+                    tracing::warn!(%bucket, %error, "files that were being written when the last mount ended cannot be completed in this bucket");
+                }
+                assembled => assembled?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the buckets in which the metadata knows something. Only these can have content of an earlier mount.
+    fn visited_buckets(&self) -> Result<Vec<Name>> {
+        let (mut visited, mut after) = (Vec::new(), None);
+        loop {
+            let buckets = self.names.tables().entries(Ino::ROOT, after.as_ref(), PAGE_ENTRIES)?;
+            let Some((last, _)) = buckets.last() else { return Ok(visited) };
+            after = Some(last.clone());
+            for (name, bucket) in buckets {
+                if !self.names.tables().entries(bucket.ino, None, 1)?.is_empty() {
+                    visited.push(name);
+                }
+            }
+        }
+    }
+
+    async fn assemble_interrupted_below(&self, prefix: Bytes) -> Result<()> {
+        let request = ListRequest { prefix, limit: PAGE_ENTRIES, ..ListRequest::default() };
         let mut pages = Pages::new(self.mount.store.as_ref(), request);
         while let Some(entries) = pages.next().await? {
             for entry in entries {

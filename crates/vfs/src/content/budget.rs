@@ -1,4 +1,4 @@
-//! The bytes held of a share of the memory limit. Callers never wait for memory that an idle holder keeps.
+//! The bytes held of a share of the memory limit. A caller that gets none does not wait, as the holders may be idle.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +12,9 @@ pub(crate) struct Budget(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     memory: Arc<MemoryLimit>,
+    /// The share of the memory limit that bounds the bytes held.
     share: Share,
+    /// Bytes held now.
     held: AtomicU64,
 }
 
@@ -28,7 +30,7 @@ impl Budget {
         Self(Arc::new(Inner { memory, share, held: AtomicU64::new(0) }))
     }
 
-    /// Takes the bytes if they are free.
+    /// Takes the bytes; `None` if the share has fewer left.
     pub(crate) fn try_hold(&self, bytes: u64) -> Option<Held> {
         let limit = self.limit_bytes();
         let take = |held: u64| held.checked_add(bytes).filter(|sum| *sum <= limit);
@@ -42,6 +44,7 @@ impl Budget {
         Held { budget: self.clone(), bytes }
     }
 
+    /// Returns the bytes held by all holders.
     pub(crate) fn held_bytes(&self) -> u64 {
         self.0.held.load(Ordering::Acquire)
     }
@@ -61,9 +64,8 @@ impl Held {
     pub(crate) fn try_grow(&mut self, to_bytes: u64) -> bool {
         let Some(more) = to_bytes.checked_sub(self.bytes) else { return true };
         match self.budget.try_hold(more) {
-            Some(extra) => {
-                self.bytes += extra.bytes;
-                std::mem::forget(extra);
+            Some(mut extra) => {
+                self.bytes += std::mem::take(&mut extra.bytes);
                 true
             }
             None => false,
@@ -95,5 +97,15 @@ mod tests {
         assert!(budget.try_hold(1).is_none());
         drop(first);
         assert_eq!(budget.held_bytes(), 0);
+    }
+
+    /// Bytes that were added to held ones kept a reference to the budget for ever, so that each closed file system left some memory behind.
+    #[test]
+    fn a_budget_is_dropped_after_its_bytes() {
+        let budget = Budget::new(Arc::new(MemoryLimit::new(4400)), Share::Reads);
+        let mut held = budget.try_hold(600).unwrap();
+        assert!(held.try_grow(900));
+        drop(held);
+        assert_eq!(Arc::strong_count(&budget.0), 1);
     }
 }

@@ -12,10 +12,10 @@ pub struct DiskSpace {
     pub available_bytes: u64,
 }
 
-/// Returns the current space; `None` if it cannot be determined. Must not block.
+/// A function that returns the current space; `None` if it cannot be determined. Must not block.
 pub type MeasureDiskSpace = Box<dyn Fn() -> Option<DiskSpace> + Send + Sync>;
 
-/// Where space is measured; unset for a store without a size limit.
+/// The function that measures space; unset for a store without a size limit.
 #[derive(Default)]
 pub(crate) struct SpaceSource(OnceLock<MeasureDiskSpace>);
 

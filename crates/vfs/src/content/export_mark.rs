@@ -7,7 +7,9 @@ use tokio::sync::{Notify, watch};
 /// that released it is in the backup.
 #[derive(Debug)]
 pub struct ExportMark {
+    /// The newest commit that is in a backup of the names.
     exported: watch::Sender<Seqno>,
+    /// Notified when a backup is wanted before its time.
     requested: Notify,
 }
 

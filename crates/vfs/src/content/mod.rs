@@ -1,4 +1,5 @@
-//! The bytes of files: open files, snapshots that handles read, unpublished writes, and memory for both.
+//! The bytes of files: open files, snapshots that handles read, unpublished writes, the memory for both, and the
+//! deletion of objects that no file uses.
 
 pub(crate) mod audit;
 pub(crate) mod budget;
@@ -10,6 +11,7 @@ pub(crate) mod invariants;
 pub(crate) mod io;
 pub(crate) mod open_file;
 pub(crate) mod opener;
+pub(crate) mod pack_census;
 pub(crate) mod pin;
 pub(crate) mod publishing;
 pub(crate) mod ranges;
@@ -19,17 +21,19 @@ pub(crate) mod storing;
 pub(crate) mod version;
 pub(crate) mod write;
 
-use meta::{Ino, Inode};
+use meta::{FsError, Ino, Inode, Name};
 use std::sync::{Arc, Weak};
 use store::{ObjectKey, ObjectRef, Precondition, StoreError};
 
 use crate::content::budget::Budget;
 use crate::content::discards::Discards;
 use crate::content::disk_space::SpaceSource;
-use crate::content::open_file::{OpenFile, OpenFiles};
+use crate::content::open_file::{OpenFile, OpenFiles, Pending};
 use crate::content::read::blocks::Blocks;
+use crate::content::read::tiers::Tiers;
 use crate::content::slab::SlabPool;
 use crate::content::storing::StoringInodes;
+use crate::content::write::WriteState;
 use crate::memory_limit::Share;
 use crate::mount::Mount;
 use crate::names::Names;
@@ -45,18 +49,22 @@ pub(crate) struct Content {
     files: OpenFiles,
     slabs: SlabPool,
     blocks: Blocks,
+    tiers: Arc<Tiers>,
     write_budget: Budget,
     discards: Discards,
     storing: Arc<StoringInodes>,
     disk_space: SpaceSource,
+    /// Held by a garbage collection.
+    collecting: tokio::sync::Mutex<()>,
 }
 
 impl Content {
-    /// Creates the part with the memory that the settings allow.
+    /// Creates the content of a mount without open files, which takes at most the memory that the settings allow.
     pub(crate) fn new(mount: Arc<Mount>, names: Arc<Names>) -> Arc<Self> {
         Arc::new_cyclic(|me| Self {
             me: me.clone(),
             slabs: SlabPool::new(mount.memory.clone()),
+            tiers: Tiers::new(mount.config.disk_cache.clone(), mount.config.shared_cache.clone()),
             blocks: Blocks::new(Budget::new(mount.memory.clone(), Share::Reads)),
             write_budget: Budget::new(mount.memory.clone(), Share::Writes),
             mount,
@@ -65,6 +73,7 @@ impl Content {
             discards: Discards::default(),
             storing: Arc::default(),
             disk_space: SpaceSource::default(),
+            collecting: tokio::sync::Mutex::default(),
         })
     }
 
@@ -79,12 +88,17 @@ impl Content {
         &self.blocks
     }
 
+    /// Returns the caches below memory.
+    pub(crate) fn tiers(&self) -> &Arc<Tiers> {
+        &self.tiers
+    }
+
     /// Returns the queue of deletions.
     pub(crate) fn discards(&self) -> &Discards {
         &self.discards
     }
 
-    /// Returns the source of free space.
+    /// Returns the measurement of the store's free space.
     pub(crate) fn disk_space(&self) -> &SpaceSource {
         &self.disk_space
     }
@@ -92,6 +106,11 @@ impl Content {
     /// Returns the open files.
     pub(crate) fn files(&self) -> &OpenFiles {
         &self.files
+    }
+
+    /// Returns the lock that a garbage collection holds.
+    pub(crate) fn collecting(&self) -> &tokio::sync::Mutex<()> {
+        &self.collecting
     }
 
     /// Returns the pool of buffers.
@@ -111,6 +130,28 @@ impl Content {
 }
 
 impl Content {
+    /// Returns an unused key for content of an inode.
+    pub(crate) fn new_key(&self, ino: Ino) -> Result<ObjectKey, StoreError> {
+        let bucket = self.bucket_of(ino).map_err(|error| StoreError::Invalid(error.to_string()))?;
+        self.mount.content_key(bucket.as_ref(), ino)
+    }
+
+    /// Returns the bucket that a file is in if the directories at the root are buckets. An open file that has lost its name stays in its
+    /// bucket.
+    pub(crate) fn bucket_of(&self, ino: Ino) -> Result<Option<Name>> {
+        if !self.mount.layout.joins_buckets() {
+            return Ok(None);
+        }
+        let bucket = match self.names.tables().path(ino) {
+            Err(FsError::NotFound) => None,
+            path => path?.into_iter().next(),
+        };
+        Ok(match self.files.get(ino) {
+            Some(file) => file.keep_bucket(bucket),
+            None => bucket,
+        })
+    }
+
     /// Returns the attributes that programs see, unpublished writes included.
     pub(crate) fn attr(&self, inode: Inode) -> Attr {
         let pending =
@@ -131,7 +172,42 @@ impl Content {
         }
     }
 
-    /// Drops cached blocks that a sequential reader has passed.
+    /// Has the open file of an inode read its newest content, unless it has unpublished writes. A file that is being
+    /// stored anew is left as it is: the next open takes in the newest content.
+    pub(crate) fn read_newest(&self, ino: Ino) -> Result<()> {
+        match self.files().get(ino) {
+            Some(file) if !file.pending().is_edited => file.repin(|| self.names.pin_of(ino)),
+            Some(file) => match file.write_state.try_lock() {
+                Ok(mut state) => self.drop_published_edits(&file, &mut state),
+                Err(_) => Ok(()),
+            },
+            None => Ok(()),
+        }
+    }
+
+    /// Like [`Content::read_newest`], for an open: waits while the file is being stored anew, if it has other content
+    /// by now.
+    pub(crate) async fn read_newest_at_open(&self, ino: Ino) -> Result<()> {
+        match self.files().get(ino).filter(|file| file.pending().is_edited && !file.pending().is_dirty) {
+            Some(file) if file.pin().0.as_deref() != self.names.pin_of(ino)?.as_ref() => {
+                self.drop_published_edits(&file, &mut *file.write_state.lock().await)
+            }
+            _ => self.read_newest(ino),
+        }
+    }
+
+    /// Drops edits that are published and that other content has replaced.
+    fn drop_published_edits(&self, file: &OpenFile, state: &mut WriteState) -> Result<()> {
+        let newest = self.names.pin_of(file.ino)?;
+        if !state.is_published() || file.pin().0.as_deref() == newest.as_ref() {
+            return Ok(());
+        }
+        *state = WriteState::Clean;
+        file.set_pending(Pending::default());
+        file.repin(|| Ok(newest))
+    }
+
+    /// Drops cached blocks before `end`, which a sequential reader has passed, if a page cache above keeps their bytes.
     pub(crate) fn drop_passed_blocks(&self, file: &OpenFile, end: u64) {
         let (true, (Some(pin), _)) = (self.mount.config.page_cache_above && end > 0, file.pin()) else {
             return;
@@ -143,6 +219,7 @@ impl Content {
         }
     }
 
+    /// Deletes an object. A missing object is no error.
     pub(crate) async fn delete(&self, key: &ObjectKey) -> Result<()> {
         match self.mount.store.delete(key, Precondition::None).await {
             Ok(()) | Err(StoreError::NotFound(_)) => Ok(()),
@@ -178,12 +255,13 @@ impl Content {
         self.files.get(ino).is_some_and(|file| file.has_unconfirmed_upload())
     }
 
-    /// Returns whether the file's write state is not clean: it has unpublished writes, or published ones in deltas.
+    /// Returns whether the file is open and its write state is not clean: it has unpublished writes, or published ones
+    /// in deltas.
     pub(crate) fn has_unpublished_writes(&self, ino: Ino) -> bool {
         self.files.get(ino).is_some_and(|file| file.pending().is_edited)
     }
 
-    /// Records a read of an inode. Returns whether it changes the access time.
+    /// Records a read of an inode. Returns whether it changes the access time, which the setting [`Atime`] decides.
     pub(crate) fn record_access(&self, ino: Ino) -> bool {
         let now = self.mount.now();
         let is_due = match self.mount.config.atime {
@@ -199,7 +277,7 @@ impl Content {
         }
         match self.names.access_times().record(ino, now) {
             1 => self.names.flush_access_times_later(),
-            pending if pending >= PENDING_MAX => self.names.try_flush_access_times(),
+            pending if pending >= PENDING_MAX => drop(self.names.try_flush_access_times()),
             _ => {}
         }
         true

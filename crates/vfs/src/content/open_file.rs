@@ -6,7 +6,7 @@
 //! Invariant: `pending.is_edited` is set exactly while `write_state` is not `Clean`; while the file's path is not locked for a store,
 //! `pending.is_stream` is set exactly while `write_state` is a stream.
 
-use meta::{Ino, Inode, Moment};
+use meta::{Ino, Inode, Moment, Name};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -34,6 +34,7 @@ pub(crate) struct Pending {
     pub(crate) is_dirty: bool,
     /// Whether a multipart upload is in progress under the file's key.
     pub(crate) is_stream: bool,
+    /// Length of the file with these writes.
     pub(crate) size_bytes: u64,
     /// Upper bound of the bytes that are not holes.
     pub(crate) data_bytes: u64,
@@ -49,20 +50,27 @@ pub(crate) struct OpenFile {
     pub(crate) write_state: tokio::sync::Mutex<WriteState>,
     /// Queue of commits, so that many callers share one failing attempt.
     pub(crate) publishing: FailFastSemaphore,
+    /// State that is locked only briefly, apart from the write state.
     shared: Mutex<Shared>,
     /// Whether content was named by an op that need not survive the loss of power yet.
     has_unsynced_names: AtomicBool,
-    /// Handles of an older lineage may have lost writes in a conflict during a commit that they did not ask for.
+    /// Whether all handles bypass the page cache above, because one of them writes past it.
+    bypasses_page_cache: AtomicBool,
+    /// The lineage that began when writes lost in a conflict during a commit that no handle asked for. Handles opened
+    /// before it may have made these writes.
     lost_lineage: AtomicU64,
 }
 
 #[derive(Debug, Default)]
 struct Shared {
+    /// The stored content that the file has; `None` before any is stored.
     pin: Option<Arc<Pin>>,
-    /// Counts foreign overwrites: a handle that has read bytes of an older lineage must not read on.
+    /// Number of replacements of the bytes by foreign ones: a handle that has read bytes of an older lineage must not
+    /// read on.
     lineage: u64,
     /// The versions that open handles read.
     versions: Vec<Weak<Version>>,
+    /// The unpublished writes, as programs see them.
     pending: Pending,
     /// Time of the first unpublished write, or of the last background attempt to store these writes.
     edited_since: Option<Timestamp>,
@@ -70,9 +78,11 @@ struct Shared {
     is_new: bool,
     /// Whether the file was created without a name (`O_TMPFILE`) and may get one.
     is_linkable: bool,
-    /// The headers of the object that we stored last, which saves a HEAD.
+    /// The bucket that the file was last seen in, if the directories at the root are buckets.
+    bucket: Option<Name>,
+    /// The headers and tags of the object that this mount stored last, which saves a HEAD.
     stored_description: Option<StoredDescription>,
-    /// The conflict in which the file's writes lost.
+    /// The id of the last conflict in which the file's writes lost.
     conflict: Option<String>,
     /// Whether a foreign object was seen under the file's name while it had unpublished writes.
     is_concurrently_modified: bool,
@@ -82,8 +92,10 @@ struct Shared {
     may_be_removed: bool,
 }
 
+/// The headers and tags of an object that this mount stored.
 #[derive(Debug)]
 struct StoredDescription {
+    /// The etag of the object.
     of: ETag,
     described: Described,
     stored_at: Moment,
@@ -97,18 +109,29 @@ const UNCONFIRMED_FILES_MAX: usize = 1 << 16;
 
 impl OpenFile {
     fn new(ino: Ino) -> Self {
-        let (publishing, shared, has_unsynced_names, lost_lineage) = Default::default();
+        let (publishing, shared, has_unsynced_names, bypasses_page_cache, lost_lineage) = Default::default();
         let write_state = tokio::sync::Mutex::new(WriteState::Clean);
-        Self { ino, write_state, publishing, shared, has_unsynced_names, lost_lineage }
+        Self { ino, write_state, publishing, shared, has_unsynced_names, bypasses_page_cache, lost_lineage }
     }
 
+    /// Makes all handles bypass the page cache above, until the last one is closed.
+    pub(crate) fn bypass_page_cache(&self) {
+        self.bypasses_page_cache.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns whether a new handle must bypass the page cache above, because another handle writes past it.
+    pub(crate) fn bypasses_page_cache(&self) -> bool {
+        self.bypasses_page_cache.load(Ordering::Relaxed)
+    }
+
+    /// Returns the published bytes, `None` for a file without any, and their lineage.
     pub(crate) fn pin(&self) -> (Option<Arc<Pin>>, u64) {
         let shared = self.shared();
         (shared.pin.clone(), shared.lineage)
     }
 
-    /// Replaces the pin by our own bytes, or by the same bytes elsewhere: handles read on. `pin` runs under the lock, so that
-    /// no other pin comes in between.
+    /// Replaces the pin by bytes written here, or by the same bytes elsewhere: handles read on. `pin` runs under the
+    /// lock, so that no other pin comes in between.
     pub(crate) fn repin<E>(&self, pin: impl FnOnce() -> Result<Option<Pin>, E>) -> Result<(), E> {
         let mut shared = self.shared();
         shared.pin = pin()?.map(Arc::new);
@@ -126,20 +149,20 @@ impl OpenFile {
         Ok(())
     }
 
-    /// Returns the version that a new handle reads, if the file still has this lineage. `is_above`: the page cache above holds
-    /// pages of these bytes and of no others.
-    pub(crate) fn join(&self, lineage: u64, is_above: bool) -> Option<Arc<Version>> {
+    /// Returns the version that a new handle reads; `None` if the file has another lineage by now. `is_in_page_cache`
+    /// says that the page cache above holds pages of these bytes and of no others.
+    pub(crate) fn join(&self, lineage: u64, is_in_page_cache: bool) -> Option<Arc<Version>> {
         let mut shared = self.shared();
         if shared.lineage != lineage {
             return None;
         }
         shared.versions.retain(|version| version.strong_count() > 0);
-        let open: Vec<Arc<Version>> = shared.versions.iter().filter_map(Weak::upgrade).collect();
-        let has_cache = open.iter().all(|version| version.lineage() == lineage);
-        if let Some(cached) = open.into_iter().find(|version| version.is_cached && has_cache) {
+        let open_versions: Vec<Arc<Version>> = shared.versions.iter().filter_map(Weak::upgrade).collect();
+        let has_cache = open_versions.iter().all(|version| version.lineage() == lineage);
+        if let Some(cached) = open_versions.into_iter().find(|version| version.is_cached && has_cache) {
             return Some(cached);
         }
-        let version = Arc::new(Version::new(lineage, has_cache, has_cache && is_above));
+        let version = Arc::new(Version::new(lineage, has_cache, has_cache && is_in_page_cache));
         shared.versions.push(Arc::downgrade(&version));
         Some(version)
     }
@@ -155,15 +178,18 @@ impl OpenFile {
     fn begin_read(&self, version: &Version) -> (Begin, Option<Arc<Pin>>) {
         let shared = self.shared();
         // Pages that another handle mapped could otherwise be mixed with the bytes of the new lineage.
-        let is_alone = || shared.versions.iter().filter(|version| version.strong_count() > 0).count() == 1;
-        let may_follow = !version.is_cached || is_alone();
+        let is_only_version =
+            || shared.versions.iter().filter(|version| version.strong_count() > 0).count() == 1;
+        let may_follow = !version.is_cached || is_only_version();
         (version.begin(shared.lineage, may_follow), shared.pin.clone())
     }
 
+    /// Returns the state of the unpublished writes that programs see.
     pub(crate) fn pending(&self) -> Pending {
         self.shared().pending
     }
 
+    /// Sets the state of the unpublished writes that programs see.
     pub(crate) fn set_pending(&self, pending: Pending) {
         let mut shared = self.shared();
         shared.is_concurrently_modified &= pending.is_edited;
@@ -172,7 +198,7 @@ impl OpenFile {
         shared.pending = pending;
     }
 
-    /// Notes that a foreign object was seen under the file's name.
+    /// Notes that a foreign object was seen under the file's name, if the file has unpublished writes.
     pub(crate) fn mark_concurrently_modified(&self) {
         let mut shared = self.shared();
         shared.is_concurrently_modified = shared.pending.is_edited;
@@ -212,8 +238,18 @@ impl OpenFile {
         self.shared().is_linkable = is_linkable;
     }
 
+    /// Returns whether the file was created without a name and may get one.
     pub(crate) fn is_linkable(&self) -> bool {
         self.shared().is_linkable
+    }
+
+    /// Notes the bucket that the file is in, if it has a name. Returns the bucket that was noted last.
+    pub(crate) fn keep_bucket(&self, bucket: Option<Name>) -> Option<Name> {
+        let mut shared = self.shared();
+        if bucket.is_some() {
+            shared.bucket = bucket;
+        }
+        shared.bucket.clone()
     }
 
     /// Notes that content was named: the next `close` or `fsync` syncs the names.
@@ -236,7 +272,8 @@ impl OpenFile {
         self.shared().stored_description = Some(StoredDescription { of: etag.clone(), described, stored_at });
     }
 
-    /// Returns the headers and tags of an object and when they were stored, if we stored that object last.
+    /// Returns the headers and tags of an object and when they were stored; `None` unless this mount stored that object
+    /// last.
     pub(crate) fn stored_description(&self, etag: &ETag) -> Option<(Described, Moment)> {
         let shared = self.shared();
         let stored_description =
@@ -244,7 +281,7 @@ impl OpenFile {
         Some((stored_description.described.clone(), stored_description.stored_at))
     }
 
-    /// Notes the conflict in which the file's writes lost.
+    /// Notes the id of the conflict in which the file's writes lost.
     pub(crate) fn set_conflict(&self, conflict: &str) {
         self.shared().conflict = Some(conflict.to_owned());
     }
@@ -256,7 +293,7 @@ impl OpenFile {
         self.lost_lineage.store(shared.lineage, Ordering::Release);
     }
 
-    /// Returns the last conflict in which the file's writes lost.
+    /// Returns the id of the last conflict in which the file's writes lost.
     pub(crate) fn conflict(&self) -> Option<String> {
         self.shared().conflict.clone()
     }
@@ -269,7 +306,7 @@ impl OpenFile {
         shared.unconfirmed_uploads.push((size_bytes, attributes.user.clone()));
     }
 
-    /// Returns whether an object matches an unconfirmed upload.
+    /// Returns whether an object has the length and user metadata of an unconfirmed upload.
     pub(crate) fn is_unconfirmed_upload(&self, attributes: &Attributes, size_bytes: u64) -> bool {
         let is = |(size, user): &(u64, _)| *size == size_bytes && *user == attributes.user;
         // An object without a write time in its headers may have been stored by anybody.
@@ -323,6 +360,7 @@ impl OpenFile {
 /// All open files of the mount.
 #[derive(Debug, Default)]
 pub(crate) struct OpenFiles {
+    /// Open files by inode, each with its number of users.
     open: Mutex<BTreeMap<Ino, (Arc<OpenFile>, usize)>>,
     /// Files without a handle, or with a kept name, whose last upload or deletion is unconfirmed. At most [`UNCONFIRMED_FILES_MAX`].
     unconfirmed: Mutex<BTreeSet<Ino>>,
@@ -346,16 +384,17 @@ impl OpenFiles {
         Ok(file)
     }
 
+    /// Returns the open file of an inode; `None` if it has no user.
     pub(crate) fn get(&self, ino: Ino) -> Option<Arc<OpenFile>> {
         self.lock().get(&ino).map(|(file, _)| file.clone())
     }
 
-    /// Returns how often the inode is open.
+    /// Returns how many users have the inode open: handles, and operations that need its open file for a moment.
     pub(crate) fn users(&self, ino: Ino) -> usize {
         self.lock().get(&ino).map_or(0, |(_, count)| *count)
     }
 
-    /// Closes a file once; returns whether that was the last handle.
+    /// Closes a file once; returns whether that was its last user.
     pub(crate) fn close(&self, ino: Ino) -> bool {
         let mut files = self.lock();
         let Some((_, count)) = files.get_mut(&ino) else { return false };
@@ -376,7 +415,8 @@ impl OpenFiles {
         }
     }
 
-    /// Returns whether the outcome was unknown and clears that: the caller resolves it.
+    /// Returns whether the outcome of a file's last upload or deletion was unknown, and clears that: the caller
+    /// resolves it.
     pub(crate) fn take_unconfirmed(&self, ino: Ino) -> bool {
         self.unconfirmed.lock().unwrap_or_else(PoisonError::into_inner).remove(&ino)
     }
@@ -427,12 +467,14 @@ impl FileHandle {
         }
     }
 
-    /// Begins a read: returns the bytes to read, and a guard that records whether they were returned.
+    /// Begins a read: returns the bytes to read, and a guard that records whether they were returned. ESTALE if the
+    /// bytes were replaced after this handle had read some.
     pub(crate) async fn begin_read(&self) -> Result<(Reading<'_>, Option<Arc<Pin>>)> {
         match self.version.wait(|| self.file.begin_read(&self.version)).await {
             (Begin::Now, pin) => Ok((Reading::of(&self.version), pin)),
             (Begin::Later | Begin::Stale, _) => Err(Error::Stale(
-                "it was overwritten in the bucket after this handle had read it; open it again".into(),
+                "the object was overwritten in the bucket after this handle had read it; open the file again"
+                    .into(),
             )),
         }
     }
@@ -446,8 +488,8 @@ impl FileHandle {
         }
     }
 
-    /// Returns whether a length belongs to other bytes than this handle reads: the namespace has a new length shortly before
-    /// the file is pinned to the new bytes.
+    /// Returns whether this handle has read bytes of another length: the namespace has a new length shortly before the
+    /// file is pinned to the new bytes.
     pub(crate) fn has_other_length(&self, size_bytes: u64) -> bool {
         let pin = self.file.pin().0;
         !self.file.pending().is_edited

@@ -1,6 +1,7 @@
 //! Opening and closing of the files behind handles.
 
 use meta::{Applied, FsError, Ino, Op, Origin};
+use staging::packs::is_pack;
 use std::ops::Deref;
 use std::sync::{Arc, Weak};
 
@@ -47,7 +48,13 @@ impl FileOpener {
 impl FileOpener {
     /// Adds a user of an inode's open file.
     pub(crate) fn open_file(&self, ino: Ino) -> Result<FileUser> {
+        if self.names.tables().engine().is_remote() && self.content.files().get(ino).is_none() {
+            // Other opens wait while the content is read below, which is not to take as long as the network does.
+            self.names.tables().inode(ino)?;
+        }
         let file = self.content.files().open(ino, || self.names.pin_of(ino))?;
+        // Noted while the file has its name.
+        self.content.bucket_of(ino)?;
         Ok(FileUser::new(self.me.clone(), file))
     }
 
@@ -106,12 +113,15 @@ impl FileOpener {
         }
     }
 
+    /// Adds a handle of an open file. Decides whether the kernel may use its page cache for the handle, and keep its
+    /// pages.
     pub(crate) fn new_handle(&self, file: Arc<OpenFile>, flags: i32) -> Opened {
         let ino = file.ino;
         let version = loop {
             let (pin, lineage) = file.pin();
-            let is_above = self.names.references().holds(ino, pin.map(|pin| pin.identity()).as_ref());
-            if let Some(version) = file.join(lineage, is_above) {
+            // Whether the page cache above holds pages of these bytes only.
+            let is_in_page_cache = self.names.references().holds(ino, pin.map(|pin| pin.identity()).as_ref());
+            if let Some(version) = file.join(lineage, is_in_page_cache) {
                 break version;
             }
         };
@@ -124,11 +134,17 @@ impl FileOpener {
                 false
             }
         };
+        let bypasses = file.bypasses_page_cache();
+        if bypasses && matches!(flags & libc::O_ACCMODE, libc::O_RDONLY | libc::O_RDWR) {
+            // A memory mapping through this handle fills the page cache, which writes past it leave as it is.
+            self.names.references().mark_mixed(ino);
+        }
         // The page cache holds pages of older handles, so this handle bypasses it.
         let is_beside = !is_cached;
         let keep_cache = is_beside || holds && self.mount.config.atime != Atime::Strict;
         let handle = FileHandle::new(file, version, flags);
-        // Cached reads never reach us, and nothing else tells the kernel that the access time changed.
+        // Reads from the page cache never reach this process, and nothing else tells the kernel that the access time
+        // changed.
         if keep_cache
             && !is_beside
             && handle.is_readable
@@ -140,18 +156,20 @@ impl FileOpener {
         let handle = self.names.handles().add_file(handle);
         let is_uncached = self.mount.config.is_uncached;
         let keep_cache = keep_cache && !is_uncached;
-        Opened { handle, keep_cache, is_uncached: is_uncached || is_beside, was_replaced }
+        Opened { handle, keep_cache, is_uncached: is_uncached || is_beside || bypasses, was_replaced }
     }
 
+    /// Deletes an inode without a name, and its objects.
     pub(crate) async fn purge(&self, orphan: &meta::Inode) -> Result<()> {
         self.content.blocks().forget(orphan.ino);
         self.metadata.cache().forget(orphan.ino);
         self.metadata.renamed().forget(orphan.ino);
         let objects = self.names.own_objects(orphan.ino)?;
-        let (content, aside): (Vec<_>, Vec<_>) =
-            objects.into_iter().partition(|key| self.mount.layout.content_owner(key).is_some());
+        let (content, preserved): (Vec<_>, Vec<_>) = objects
+            .into_iter()
+            .partition(|key| self.mount.layout.content_owner(key).is_some() || is_pack(key));
         // Preserved copies of removed files belong to this mount alone and are deleted at once.
-        for key in aside {
+        for key in preserved {
             self.content.delete(&key).await?;
         }
         match self.names.commit(Origin::FrontEnd, &Op::Purge { ino: orphan.ino }) {
@@ -167,7 +185,7 @@ impl FileOpener {
         }
     }
 
-    /// Deletes an inode that lost its last name, unless it is open: then its last close deletes it.
+    /// Deletes an inode that lost its last name by the op `removed`, unless it is open: then its last close deletes it.
     pub(crate) async fn release_orphan(&self, removed: &Applied) -> Result<()> {
         let Some(orphan) = removed.removed.as_ref().filter(|_| removed.orphaned) else { return Ok(()) };
         match self.open_file(orphan.ino) {
@@ -185,6 +203,7 @@ impl FileOpener {
 pub(crate) struct FileUser {
     opener: Weak<FileOpener>,
     file: Arc<OpenFile>,
+    /// Whether the file must be closed when this user is dropped.
     is_open: bool,
 }
 
@@ -225,10 +244,11 @@ impl Drop for FileUser {
             return;
         };
         let file = self.file.clone();
-        runtime.spawn(async move {
+        let work = async move {
             if let Err(error) = opener.close_file(&file).await {
                 tracing::warn!(ino = %file.ino, %error, "cannot clean up after the last use of a file: unused objects, the name of a file that was never stored, or attributes that are not exported may remain");
             }
-        });
+        };
+        runtime.spawn(store::work_for(store::current_cause(), work));
     }
 }

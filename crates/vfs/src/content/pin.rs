@@ -2,6 +2,7 @@
 
 use meta::namespace::{last_rows, read_rows};
 use meta::{Extent, FsError, Ino, Reader, Summary};
+use staging::packs::is_pack;
 use std::borrow::Cow;
 use std::fmt;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -15,6 +16,7 @@ use crate::content::invariants::assert_can_be_read;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Pin {
     pieces: Pieces,
+    /// Length of the file.
     pub(crate) size_bytes: u64,
 }
 
@@ -40,11 +42,12 @@ struct Rows {
 /// A range of a file and the object that holds it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Piece {
+    /// The range of the file.
     pub(crate) range: Range<u64>,
     pub(crate) object: Arc<ObjectRef>,
     /// Offset in the object at which the range begins.
     pub(crate) object_offset: u64,
-    /// The tag that the object must have.
+    /// The tag that the object must have; `None` if its key alone identifies it.
     pub(crate) if_match: Option<ETag>,
 }
 
@@ -70,7 +73,7 @@ impl Pin {
         Self { pieces: Pieces::Loaded(vec![piece]), size_bytes }
     }
 
-    /// Returns the snapshot of a file by its extents; those without a key are at `path`.
+    /// Returns the snapshot of a file by its extents; those without a key are at `path`, or left out if there is none.
     pub(crate) fn of_extents(content: &[Extent], size_bytes: u64, path: Option<&ObjectKey>) -> Self {
         Self { pieces: Pieces::Loaded(pieces(content, path)), size_bytes }
     }
@@ -123,18 +126,21 @@ impl Pin {
         }
     }
 
-    /// Returns the object of a file that is one whole object.
+    /// Returns the object of a file that is one whole object; `None` for any other file. A file in a pack is a part of an object, wherever it
+    /// begins.
     pub(crate) fn object(&self) -> Option<&ObjectRef> {
         match &self.pieces {
             Pieces::Loaded(pieces) => match pieces.as_slice() {
-                [one] if one.object_offset == 0 && one.range == (0..self.size_bytes) => Some(&one.object),
+                [one] if one.object_offset == 0 && one.range == (0..self.size_bytes) => {
+                    Some(&*one.object).filter(|object| !is_pack(&object.key))
+                }
                 _ => None,
             },
             Pieces::Rows(_) => None,
         }
     }
 
-    /// Returns the object at `key`, if `key` is the file's path and the file uses a part of that object.
+    /// Returns the object at the file's path `key`, if the file uses a part of that object.
     pub(crate) fn object_at(&self, key: &ObjectKey) -> Option<ObjectRef> {
         match &self.pieces {
             Pieces::Loaded(pieces) => {
@@ -147,7 +153,8 @@ impl Pin {
         }
     }
 
-    /// Returns the object at the file's path, otherwise the object of its first stored bytes.
+    /// Returns the object of the file's first stored bytes. If the pieces are in the tables, returns the object that
+    /// the tables prefer: the one at the file's path, if any.
     pub(crate) fn first_object(&self) -> Option<ObjectRef> {
         match &self.pieces {
             Pieces::Loaded(pieces) => pieces.first().map(|piece| (*piece.object).clone()),
@@ -174,7 +181,8 @@ impl Pin {
         ETag::new(&format!("pieces-{:016x}", hasher.finish()))
     }
 
-    /// Returns a range of the file as content of another file, in which the range begins at `at` after a hole.
+    /// Returns a range of the file as content of another file, in which the range begins at `at` and ends the file.
+    /// Before it is a hole.
     pub(crate) fn slice_at(&self, range: &Range<u64>, at: u64) -> Result<Self, StoreError> {
         let cuts = self.cut(range.clone())?.into_iter();
         let pieces = cuts.filter_map(|cut| match cut {
@@ -231,6 +239,7 @@ impl Pin {
 }
 
 impl Rows {
+    /// Returns the object of the summary; `None` if its key is the file's path and the file has none.
     fn object(&self) -> Option<ObjectRef> {
         let key = self.summary.object.key.as_ref().or(self.path.as_ref())?;
         let meta::Stored { etag, version, .. } = self.summary.object.clone();
@@ -262,10 +271,12 @@ impl Piece {
     }
 }
 
+/// Returns the pieces for some extents of the rows.
 fn pieces_of(rows: &Rows, extents: Vec<Extent>) -> Vec<Piece> {
     pieces(&extents, rows.path.as_ref())
 }
 
+/// Returns the pieces for extents; those without a key are at `path`, or left out if there is none.
 fn pieces(content: &[Extent], path: Option<&ObjectKey>) -> Vec<Piece> {
     let mut pieces: Vec<Piece> = Vec::with_capacity(content.len());
     for extent in content {
@@ -286,6 +297,7 @@ fn pieces(content: &[Extent], path: Option<&ObjectKey>) -> Vec<Piece> {
     pieces
 }
 
+/// Returns the object of an extent, at this key.
 fn object_of(key: &ObjectKey, extent: &Extent) -> ObjectRef {
     ObjectRef {
         key: key.clone(),
@@ -295,6 +307,7 @@ fn object_of(key: &ObjectKey, extent: &Extent) -> ObjectRef {
     }
 }
 
+/// Returns the error of reading extents as one of the store, so that readers handle it like any other.
 fn unreadable(error: FsError) -> StoreError {
     match error {
         FsError::Engine(meta::EngineError::Unavailable(why)) => StoreError::Unavailable(why),

@@ -18,7 +18,8 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 const FILES_AT_ONCE: usize = 4;
 
 impl Publisher {
-    /// Starts storing the writes of open files once they are `after` old, until the file system is dropped.
+    /// Starts storing the writes of open files once they are `after` old, until the file system is dropped. Does
+    /// nothing if `after` is zero.
     pub fn publish_in_background(&self, after: Duration) {
         if !after.is_zero() {
             let me = self.me.clone();
@@ -38,11 +39,12 @@ impl Publisher {
         futures_util::stream::iter(due).for_each_concurrent(FILES_AT_ONCE, publish).await;
     }
 
-    /// Stores an open file as `close` does. An `fsync` would not do: other clients do not see the deltas that it stores.
+    /// Stores an open file as `close` does. To store it as `fsync` does would not be enough: other clients do not see
+    /// the deltas that an `fsync` stores.
     async fn publish_open(&self, file: &OpenFile) {
         if let Err(error) = self.commit(file, When::Closed).await {
             let path = self.names.path_for_log(file.ino);
-            tracing::warn!(path, %error, "storing an open file in the background failed");
+            tracing::warn!(path, %error, "cannot store an open file in the background; its writes, unless they lost in a conflict, are kept and stored later");
             if matches!(error, Error::Stale(_)) && !file.pending().is_edited {
                 file.mark_lost_unreported();
             }
@@ -51,16 +53,17 @@ impl Publisher {
     }
 }
 
-/// Fails if the handle's writes lost in a conflict that was not reported to it.
+/// Fails with ESTALE if the handle's writes may have lost in a conflict that was not reported to it.
 pub(crate) fn check_not_lost(handle: &FileHandle) -> Result<()> {
     match handle.has_unreported_loss() {
         true => Err(Error::Stale(
-            "the object was changed in the bucket while its file was written; open it again".into(),
+            "the object was changed in the bucket while its file was written, and the writes lost; open the file again".into(),
         )),
         false => Ok(()),
     }
 }
 
+/// Stores, again and again, the writes that are older than `after`, until the publisher is gone.
 async fn run_publishing(publisher: Weak<Publisher>, after: Duration) {
     loop {
         tokio::time::sleep(after.min(CHECK_INTERVAL)).await;

@@ -18,7 +18,7 @@ pub(crate) fn push_zeros(payload: &mut Payload, range: &Range<u64>) {
     }
 }
 
-/// Returns the zeros of a hole in one buffer, for a range no longer than a read.
+/// Returns the zeros of a hole in one new buffer. The range must not be longer than a read.
 pub(crate) fn zeros(range: &Range<u64>) -> Bytes {
     Bytes::from(vec![0; (range.end - range.start) as usize])
 }
@@ -54,7 +54,7 @@ impl RangeSet {
         self.0.iter().map(|(start, end)| *start..*end)
     }
 
-    /// Removes everything from `end` on.
+    /// Removes all bytes from `end` on from the set.
     pub(crate) fn truncate(&mut self, end: u64) {
         self.0.split_off(&end);
         if let Some(mut last) = self.0.last_entry() {

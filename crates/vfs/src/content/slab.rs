@@ -21,7 +21,9 @@ pub(crate) struct SlabPool {
 /// A buffer of [`SLAB_BYTES`] with a filled prefix.
 #[derive(Debug)]
 pub(crate) struct Slab {
+    /// The buffer; `None` only while it is dropped.
     bytes: Option<Box<[u8]>>,
+    /// Length of the filled prefix.
     filled: usize,
     pool: SlabPool,
 }
@@ -31,25 +33,28 @@ impl SlabPool {
         Self { free: Arc::default(), memory }
     }
 
+    /// Returns an empty slab: a recycled one, or a new one if none is free.
     pub(crate) fn take(&self) -> Slab {
         let recycled = self.free().pop();
         let bytes = recycled.unwrap_or_else(|| vec![0; SLAB_BYTES].into_boxed_slice());
         Slab { bytes: Some(bytes), filled: 0, pool: self.clone() }
     }
 
+    /// Keeps the memory of a slab for the next one, unless enough is free.
     fn put_back(&self, bytes: Box<[u8]>) {
         let mut free = self.free();
-        if free.len() < self.keep() {
+        if free.len() < self.free_max() {
             free.push(bytes);
         }
     }
 
     /// Drops free slabs beyond what the shares allow.
     pub(crate) fn trim(&self) {
-        self.free().truncate(self.keep());
+        self.free().truncate(self.free_max());
     }
 
-    fn keep(&self) -> usize {
+    /// Returns the maximum number of free slabs.
+    fn free_max(&self) -> usize {
         let bytes = self.memory.share_bytes(Share::Reads) + self.memory.share_bytes(Share::Writes);
         (bytes as usize / SLAB_BYTES).max(1)
     }
@@ -78,6 +83,13 @@ impl Slab {
         }
         bytes[offset..offset + data.len()].copy_from_slice(data);
         self.filled = self.filled.max(offset + data.len());
+    }
+
+    /// Makes the filled prefix `len` bytes long, which `read` writes. Returns whether it did; if not, nothing is filled.
+    pub(crate) fn fill_by(&mut self, len: usize, read: impl FnOnce(&mut [u8]) -> bool) -> bool {
+        let is_filled = self.bytes.as_deref_mut().is_some_and(|bytes| read(&mut bytes[..len]));
+        self.filled = if is_filled { len } else { 0 };
+        is_filled
     }
 
     /// Truncates the filled prefix, or extends it with zeros.

@@ -27,6 +27,7 @@ impl StoringInodes {
 }
 
 impl StoringGuard {
+    /// Begins an operation that stores content for an inode.
     pub(crate) fn begin(storing: &Arc<StoringInodes>, ino: Ino) -> Self {
         *storing.lock().entry(ino).or_default() += 1;
         Self { storing: storing.clone(), ino }

@@ -22,8 +22,10 @@ pub(crate) struct Version {
 
 #[derive(Debug)]
 struct State {
+    /// The lineage of the bytes: the number of replacements by foreign bytes before them.
     lineage: u64,
     reads_in_flight: u32,
+    /// Whether a read of these bytes has succeeded.
     is_read: bool,
 }
 
@@ -39,12 +41,13 @@ pub(crate) enum Begin {
 }
 
 impl Version {
-    /// Creates a version of this lineage. `is_read`: the page cache above already holds pages of it.
+    /// Creates a version of this lineage. `is_read` says that the page cache above already holds pages of it.
     pub(crate) fn new(lineage: u64, is_cached: bool, is_read: bool) -> Self {
         let state = Mutex::new(State { lineage, reads_in_flight: 0, is_read });
         Self { is_cached, state, idle: Notify::new() }
     }
 
+    /// Returns the lineage of the bytes: the number of replacements by foreign bytes before them.
     pub(crate) fn lineage(&self) -> u64 {
         self.state().lineage
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::nodes::DentryKey;
 
-/// Maximum files to remember. Above it all are forgotten, and shown again when their view knows them.
+/// Maximum files to remember. Above it all are forgotten, and shown again once their view knows them.
 const FILES_MAX: usize = 1 << 16;
 
 /// Maximum time, in addition to the view's recency, until a view knows a stored file.
@@ -21,7 +21,7 @@ pub(super) struct CreatedFiles(Mutex<BTreeMap<DentryKey, CreatedFile>>);
 #[derive(Debug, Clone, Copy)]
 struct CreatedFile {
     ino: Ino,
-    /// When the view alone decides whether the file is shown. Set once the file is stored.
+    /// From when on the view alone decides whether the file is shown. Set when the file is first found stored.
     until: Option<Moment>,
 }
 
@@ -42,7 +42,8 @@ impl CreatedFiles {
         self.files().remove(place);
     }
 
-    /// Returns whether a stored file is still shown although its view does not list it. Forgets the file if not.
+    /// Returns whether a stored file is still shown although its view does not list it: until `recency` and some time
+    /// have passed since the first call. Forgets the file if not.
     pub(super) fn is_pending(&self, place: &DentryKey, now: Moment, recency: Duration) -> bool {
         let mut files = self.files();
         let Some(created_file) = files.get_mut(place) else { return false };

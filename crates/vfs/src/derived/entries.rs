@@ -14,7 +14,7 @@ use crate::names::handles::Opened;
 use crate::names::name;
 use crate::{Attr, Error, Result};
 
-/// The error for other file types.
+/// The error of creating something else than a file or directory in a view, or anything under the name of all views.
 const ONLY_FILES: Error = Error::new(libc::EPERM, "a view can contain only files and directories");
 
 impl Views {
@@ -140,6 +140,7 @@ impl ViewRouter {
         Ok(false)
     }
 
+    /// Creates and opens a file of the volume, with the metadata that its view requires. On failure no file stays.
     async fn create_described(
         &self,
         caller: Caller,

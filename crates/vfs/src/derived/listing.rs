@@ -10,7 +10,7 @@ use crate::Result;
 use crate::derived::router::ViewRouter;
 use crate::ops::DirectoryEntry;
 
-/// An entry of a derived directory; `None` for a directory.
+/// An entry of a derived directory: its name, and its inode, which is `None` for a directory.
 type Entry = (Name, Option<Inode>);
 
 impl ViewRouter {
@@ -28,9 +28,9 @@ impl ViewRouter {
         let asked_at = self.mount.moment();
         let reported = views.tree.list(&path, after, limit).await?;
         let end = reported.last().map(|(name, _)| name.clone());
-        let own = self.created_files(views, dir, after, end.as_ref())?;
-        let last = end.or_else(|| own.keys().next_back().cloned());
-        let mut entries = self.listed_entries(reported, own, asked_at).await?;
+        let created = self.created_files(views, dir, after, end.as_ref())?;
+        let last = end.or_else(|| created.keys().next_back().cloned());
+        let mut entries = self.listed_entries(reported, created, asked_at).await?;
         if plus && self.known.reads_headers() {
             entries = self.exact_entries(entries).await?;
         }
@@ -44,7 +44,8 @@ impl ViewRouter {
         Ok((listed.collect(), last))
     }
 
-    /// Returns files that were created here and that the view does not know yet.
+    /// Returns the files that were created in a directory and that the view does not know yet, with names after one and
+    /// up to another.
     fn created_files(
         &self,
         views: &DerivedDirectories,
@@ -52,19 +53,21 @@ impl ViewRouter {
         after: Option<&Name>,
         to: Option<&Name>,
     ) -> Result<BTreeMap<Name, Inode>> {
-        let mut own = BTreeMap::new();
+        let mut created = BTreeMap::new();
         for name in views.created.names(dir, after, to) {
             if let Some(inode) = self.created_file(views, &(dir, name.clone()))? {
-                own.insert(name, inode);
+                created.insert(name, inode);
             }
         }
-        Ok(own)
+        Ok(created)
     }
 
+    /// Returns the reported entries and the files in `created` that are not reported, in the order of names. Leaves out reported files that
+    /// do not exist.
     async fn listed_entries(
         &self,
         reported: Vec<(Name, DerivedEntry)>,
-        mut own: BTreeMap<Name, Inode>,
+        mut created: BTreeMap<Name, Inode>,
         asked_at: Moment,
     ) -> Result<Vec<Entry>> {
         let files = reported.iter().filter_map(|(_, entry)| match entry {
@@ -73,9 +76,9 @@ impl ViewRouter {
         });
         let files: Vec<&DerivedFile> = files.collect();
         let mut inodes = self.discovery.resolve_reported(&files, asked_at).await?.into_iter();
-        let mut entries = Vec::with_capacity(reported.len() + own.len());
+        let mut entries = Vec::with_capacity(reported.len() + created.len());
         for (name, entry) in &reported {
-            own.remove(name);
+            created.remove(name);
             match entry {
                 DerivedEntry::Directory => entries.push((name.clone(), None)),
                 DerivedEntry::File(_) => {
@@ -85,8 +88,8 @@ impl ViewRouter {
                 }
             }
         }
-        if !own.is_empty() {
-            entries.extend(own.into_iter().map(|(name, inode)| (name, Some(inode))));
+        if !created.is_empty() {
+            entries.extend(created.into_iter().map(|(name, inode)| (name, Some(inode))));
             entries.sort_by(|(one, _), (other, _)| one.cmp(other));
         }
         Ok(entries)
@@ -103,6 +106,7 @@ impl ViewRouter {
         Ok(entries.filter(is_there).map(|(entry, _)| entry).collect())
     }
 
+    /// Returns the listing entry of a derived directory; with `plus` the kernel gets a reference to it.
     fn listed_directory(&self, views: &DerivedDirectories, place: DentryKey, plus: bool) -> DirectoryEntry {
         let name = Bytes::copy_from_slice(place.1.as_bytes());
         let ino = if plus { views.refer(place) } else { views.number(&place) };
@@ -110,6 +114,7 @@ impl ViewRouter {
         DirectoryEntry { name, ino, kind: Some(Kind::Directory), cookie: 0, attr, is_awaited: false }
     }
 
+    /// Returns the listing entry of a file; with its attributes if the kernel has got a reference to it.
     fn listed_file(
         &self,
         views: &DerivedDirectories,

@@ -63,16 +63,20 @@ impl ViewRouter {
         }
     }
 
+    /// Returns how long a front end may cache what it found in a directory, by its view; zero if it is unknown.
     fn lifetime_in(&self, views: &DerivedDirectories, dir: Ino) -> Duration {
         views.path(dir).map_or(Duration::ZERO, |path| views.tree.lifetime(&path))
     }
 
-    /// Returns what a front end may do with its cache of the listing that it reads through a handle.
+    /// Returns what a front end may do with its cache of the listing that it reads through a handle: nothing for a
+    /// directory that is not derived.
     pub fn listing_cache(&self, handle: Handle) -> ListingCache {
         let handle = self.names.handles().directory(handle).ok();
         handle.and_then(|handle| Some(handle.kept.as_ref()?.cache)).unwrap_or(ListingCache::None)
     }
 
+    /// Returns the share that a new handle has in the cached listing of its directory; `None` if the listing must not
+    /// be cached.
     pub(crate) async fn open_derived(
         &self,
         views: &DerivedDirectories,

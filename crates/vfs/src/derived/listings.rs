@@ -31,12 +31,12 @@ pub(crate) struct ListingReader {
 }
 
 impl ListingReader {
-    /// Records the name of the entry with this number.
+    /// Records the name of the entry with this number, if it is the next one.
     pub(crate) fn note(&self, number: usize, name: &[u8]) {
         self.names.note(number, name);
     }
 
-    /// Returns the name of the entry with this number.
+    /// Returns the name of the entry with this number; `None` if it is not recorded.
     pub(crate) fn name(&self, number: usize) -> Option<Name> {
         let name = self.names.lock().get(number)?;
         Name::new(&name).ok()
@@ -46,6 +46,7 @@ impl ListingReader {
 /// The names of a listing, which are counted in the memory of all listings.
 #[derive(Debug)]
 struct ListedNames {
+    /// The names in order, and the bytes that the names of all listings take.
     run: Mutex<KeyRun>,
     all_bytes: Arc<AtomicUsize>,
 }
@@ -89,14 +90,16 @@ pub(crate) struct Listings {
 /// The listing of a directory that a front end may have cached.
 #[derive(Debug)]
 struct Listing {
+    /// Number of open handles of the directory.
     open: usize,
     /// The whole listing is of this version of the directory or of a later one. `None` if it must not be cached.
     version: Option<u64>,
+    /// Names in the order in which front ends read them.
     names: Arc<ListedNames>,
 }
 
 impl Listings {
-    /// Opens a directory at its current version.
+    /// Adds a handle of a directory that has this version now. Returns the handle's share in the listing.
     pub(super) fn open(&self, dir: Ino, version: u64) -> ListingReader {
         let mut listings = self.listings();
         let names = || ListedNames::new(&self.names_bytes);
@@ -113,6 +116,7 @@ impl Listings {
         ListingReader { cache, names: Arc::clone(&listing.names) }
     }
 
+    /// Removes a handle of a directory.
     pub(crate) fn close(&self, dir: Ino) {
         if let Some(listing) = self.listings().get_mut(&dir) {
             listing.open = listing.open.saturating_sub(1);

@@ -18,7 +18,7 @@ pub(super) enum Target {
 }
 
 impl Views {
-    /// Sets the derived directories. EBUSY if there are some already.
+    /// Sets the derived directories. Fails with EBUSY if there are some already.
     fn attach(&self, derived: DerivedDirectories) -> Result<()> {
         let outcome = self.derived.set(derived);
         outcome.map_err(|_| Error::new(libc::EBUSY, "derived directories are shown already"))
@@ -48,7 +48,7 @@ impl Views {
         self.derived_at(ino).is_some()
     }
 
-    /// Returns an error for changes of attributes, which derived directories do not store.
+    /// Fails with EPERM if an inode is a derived directory, which stores no changes of attributes.
     pub(crate) fn check_not_derived_directory(&self, ino: Ino) -> Result<()> {
         match self.is_derived_directory(ino) {
             true => Err(Error::new(libc::EPERM, "cannot change the attributes of a directory of a view")),
@@ -58,17 +58,19 @@ impl Views {
 }
 
 impl ViewRouter {
-    /// Shows a tree of derived directories at a name of the root, or in place of all other names.
+    /// Shows a tree of derived directories under the name `at` in the root, or in place of all other names. Fails with
+    /// EBUSY if one is shown already.
     pub(crate) fn attach(
         &self,
         at: Option<Name>,
         tree: Arc<dyn Derived>,
         top_mode: Option<u16>,
     ) -> Result<()> {
-        let derivation = DerivedDirectories::new(tree, at, top_mode, self.mount.now());
-        self.derived.attach(derivation)
+        let directories = DerivedDirectories::new(tree, at, top_mode, self.mount.now());
+        self.derived.attach(directories)
     }
 
+    /// Looks up a name in a derived directory, or the name of the derived directories in the root.
     pub(crate) async fn lookup_derived(
         &self,
         views: &DerivedDirectories,
@@ -101,7 +103,7 @@ impl ViewRouter {
         is_referred
     }
 
-    /// Returns the entry under a name.
+    /// Returns the entry under a name of a derived directory; `None` if there is none.
     pub(super) async fn resolve_derived(
         &self,
         views: &DerivedDirectories,
@@ -120,7 +122,8 @@ impl ViewRouter {
         }
     }
 
-    /// Returns a file that was created here and that the view does not know yet.
+    /// Returns the file that was created under a name and that the view does not know yet; `None` if there is none, or
+    /// it has had enough time to become known.
     pub(crate) fn created_file(
         &self,
         views: &DerivedDirectories,
@@ -140,7 +143,7 @@ impl ViewRouter {
         Ok(Some(inode))
     }
 
-    /// Returns a file that was found in a view, if the view still shows it.
+    /// Returns a file that was found in a view, if the view still shows it there; otherwise `None`.
     pub(crate) async fn revalidate_shown(&self, ino: Ino) -> Result<Option<Inode>> {
         let Some(views) = self.derived.attached() else { return Ok(None) };
         let Some(place) = views.shown_at(ino) else { return Ok(None) };
@@ -156,7 +159,7 @@ impl ViewRouter {
         }
     }
 
-    /// Returns the attributes of a derived directory.
+    /// Returns the attributes of a derived directory; ENOENT if the view no longer has it.
     pub(crate) async fn derived_attr(&self, views: &DerivedDirectories, ino: Ino) -> Result<Attr> {
         let path = views.path(ino)?;
         if !path.is_empty() && !matches!(views.tree.find(&path).await?, Some(DerivedEntry::Directory)) {

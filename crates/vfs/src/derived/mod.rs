@@ -1,4 +1,5 @@
-//! Derived directories: directories without names of their own. They show files of the volume, found by their keys.
+//! Derived directories (views): directories that are not in the namespace. They show files of the volume, found by
+//! their keys.
 //!
 //! Owns their inode numbers, which no namespace has ([`nodes`]), and the operations in them. A file found there is
 //! the volume's inode for its key. So it is the same file under each of its names, and only lookup, listing,
@@ -35,10 +36,10 @@ use crate::Result;
 /// Implemented in the crate that connects views and volumes, as neither knows the other.
 #[async_trait::async_trait]
 pub trait Derived: Send + Sync + fmt::Debug {
-    /// Returns the entry at a path.
+    /// Returns the entry at a path; `None` if there is none.
     async fn find(&self, path: &[Name]) -> Result<Option<DerivedEntry>>;
 
-    /// Returns entries of a directory after a name, in the order of names; empty at the end.
+    /// Returns up to `limit` entries of a directory after a name, in the order of names; empty at the end.
     async fn list(
         &self,
         directory: &[Name],
@@ -65,7 +66,7 @@ pub trait Derived: Send + Sync + fmt::Debug {
     /// Returns how long a front end may cache what it found in a directory. Unlimited if the front end is told of stale names.
     fn lifetime(&self, directory: &[Name]) -> Duration;
 
-    /// Returns the version of a directory's contents. Other contents never have the same number.
+    /// Returns the version of a directory's contents. Different contents never have the same version.
     async fn version(&self, directory: &[Name]) -> Result<u64>;
 
     /// Takes names that no longer lead to the same entry, about `limit` at most. Returns none once all were taken, and always in a

@@ -15,6 +15,7 @@ use super::{Derived, DerivedStale};
 use crate::bucket::headers::Defaults;
 use crate::{Attr, Error, Result};
 
+/// The bit that only the numbers of derived directories have.
 const DERIVED_BIT: u64 = 1 << 63;
 
 /// Returns whether a number is that of a derived directory.
@@ -28,9 +29,11 @@ pub(super) type DentryKey = (Ino, Name);
 /// The derived directories of a file system.
 #[derive(Debug)]
 pub(crate) struct DerivedDirectories {
+    /// The source of the directories, such as the views of a mount.
     pub(super) tree: Arc<dyn Derived>,
     /// The name of the top directory in the root; `None` if the derived directories replace the root.
     pub(crate) at: Option<Name>,
+    /// The number of the top directory.
     pub(crate) root: Ino,
     /// The mode of the top directory, if it differs from the default mode.
     top_mode: Option<u16>,
@@ -47,7 +50,9 @@ pub(crate) struct DerivedDirectories {
 
 #[derive(Debug, Default)]
 struct Nodes {
+    /// Directories that the kernel references, by number.
     by_ino: HashMap<Ino, Node>,
+    /// The numbers of these directories, by place.
     by_place: HashMap<DentryKey, Ino>,
     /// Referenced files, each with the name under which the kernel last found it.
     files: HashMap<Ino, DentryKey>,
@@ -57,14 +62,16 @@ struct Nodes {
     before: HashMap<Ino, Vec<DentryKey>>,
 }
 
-/// Memory of a file that the kernel found in a view: two places in hash tables, and its name.
+/// Bytes of memory of a file that the kernel found in a view: two places in hash tables, and its name.
 const FILE_BYTES: usize = 2 * 48 + 80;
-/// Memory of a directory that the kernel references.
+/// Bytes of memory of a directory that the kernel references.
 const DIRECTORY_BYTES: usize = 2 * 64 + 80;
 
 #[derive(Debug)]
 struct Node {
+    /// The directory above, and the name in it.
     place: DentryKey,
+    /// Number of references of the kernel.
     references: u64,
 }
 
@@ -81,7 +88,7 @@ impl DerivedDirectories {
         Self { tree, at, root, top_mode, attached_at, nodes, created, listings, untold }
     }
 
-    /// Returns the path of a derived directory.
+    /// Returns the path of a derived directory; ENOENT if the kernel does not reference it.
     pub(super) fn path(&self, mut dir: Ino) -> Result<Vec<Name>> {
         let nodes = self.nodes();
         let mut path = Vec::new();
@@ -94,13 +101,15 @@ impl DerivedDirectories {
         Ok(path)
     }
 
+    /// Returns the path of a name in a derived directory.
     pub(super) fn path_of(&self, (dir, name): (Ino, &Name)) -> Result<Vec<Name>> {
         let mut path = self.path(dir)?;
         path.push(name.clone());
         Ok(path)
     }
 
-    /// Returns the parent of a directory.
+    /// Returns the parent of a directory; the volume's root for the top directory and for a directory that is not
+    /// referenced.
     pub(crate) fn parent(&self, dir: Ino) -> Ino {
         self.nodes().by_ino.get(&dir).map_or(Ino::ROOT, |node| node.place.0)
     }
@@ -208,7 +217,7 @@ impl DerivedDirectories {
         }
     }
 
-    /// Returns the memory of what the kernel references, and of the listings that it caches.
+    /// Returns the bytes of memory of what the kernel references, and of the listings that it caches.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.nodes().memory_bytes() + self.listings.memory_bytes()
     }
@@ -223,6 +232,7 @@ impl Nodes {
         self.by_name.len() * FILE_BYTES + self.by_ino.len() * DIRECTORY_BYTES
     }
 
+    /// Records that a file is shown at a place.
     fn record_shown(&mut self, ino: Ino, place: DentryKey) {
         self.by_name.insert(place.clone(), ino);
         if let Some(before) = self.files.insert(ino, place)
@@ -244,6 +254,7 @@ impl Nodes {
         }
     }
 
+    /// Returns the number of a directory at this place: the present one, or one that is free.
     fn number(&self, place: &DentryKey) -> Ino {
         if let Some(ino) = self.by_place.get(place) {
             return *ino;

@@ -11,6 +11,7 @@ use crate::derived::router::ViewRouter;
 use crate::names::name;
 use crate::{Error, Result};
 
+/// The error of a rename that the view cannot make; programs then copy.
 const ELSEWHERE: Error = Error::new(libc::EXDEV, "cannot move entries out of or into a view: copy them");
 
 impl ViewRouter {
@@ -31,11 +32,11 @@ impl ViewRouter {
             return Err(Error::new(libc::EINVAL, "entries of a view cannot be exchanged"));
         }
         let (from, to) = ((from.0, name(from.1)?), (to.0, name(to.1)?));
-        let (old, new) = (views.path_of((from.0, &from.1))?, views.path_of((to.0, &to.1))?);
-        if old.len() < 2 || new.len() < 2 {
+        let (old_path, new_path) = (views.path_of((from.0, &from.1))?, views.path_of((to.0, &to.1))?);
+        if old_path.len() < 2 || new_path.len() < 2 {
             return Err(Error::new(libc::EPERM, "views are named by their rulesets"));
         }
-        if old[0] != new[0] {
+        if old_path[0] != new_path[0] {
             return Err(ELSEWHERE);
         }
         let source = self.resolve_derived(views, &from).await?.ok_or(Error::NOT_FOUND)?;
@@ -46,8 +47,12 @@ impl ViewRouter {
         match (source, target) {
             (Target::Directory, Some(Target::File(_))) => Err(Error::NOT_DIRECTORY),
             (Target::File(_), Some(Target::Directory)) => Err(Error::IS_DIRECTORY),
-            (Target::Directory, _) => self.move_shown_directory(views, (&from, &old), (&to, &new)).await,
-            (Target::File(file), None) => self.move_shown(views, *file, (&from, &old), (&to, &new)).await,
+            (Target::Directory, _) => {
+                self.move_shown_directory(views, (&from, &old_path), (&to, &new_path)).await
+            }
+            (Target::File(file), None) => {
+                self.move_shown(views, *file, (&from, &old_path), (&to, &new_path)).await
+            }
             (Target::File(file), Some(Target::File(other))) => {
                 self.replace_shown(views, *file, *other, &from, &to).await
             }
@@ -57,27 +62,28 @@ impl ViewRouter {
     async fn move_shown_directory(
         &self,
         views: &DerivedDirectories,
-        (from, old): (&DentryKey, &[Name]),
-        (to, new): (&DentryKey, &[Name]),
+        (from, old_path): (&DentryKey, &[Name]),
+        (to, new_path): (&DentryKey, &[Name]),
     ) -> Result<()> {
-        if new.starts_with(old) && new.len() > old.len() {
+        if new_path.starts_with(old_path) && new_path.len() > old_path.len() {
             return Err(Error::new(libc::EINVAL, "cannot move a directory into itself"));
         }
-        views.tree.rename(old, new).await?;
+        views.tree.rename(old_path, new_path).await?;
         views.rename(from, to);
         Ok(())
     }
 
+    /// Moves a file of a view to a free name in its directory, or to another directory under its name.
     async fn move_shown(
         &self,
         views: &DerivedDirectories,
         file: Inode,
-        (from, old): (&DentryKey, &[Name]),
-        (to, new): (&DentryKey, &[Name]),
+        (from, old_path): (&DentryKey, &[Name]),
+        (to, new_path): (&DentryKey, &[Name]),
     ) -> Result<()> {
         if from.0 == to.0 {
             // Fails if the view could not show the new name.
-            views.tree.place(new).await?;
+            views.tree.place(new_path).await?;
             let (dir, home) = file.home.clone().ok_or(Error::NOT_FOUND)?;
             self.renamer
                 .rename_in_volume(
@@ -88,7 +94,7 @@ impl ViewRouter {
                 )
                 .await?;
         } else if from.1 == to.1 {
-            views.tree.rename(old, new).await?;
+            views.tree.rename(old_path, new_path).await?;
         } else {
             return Err(ELSEWHERE);
         }

@@ -1,4 +1,4 @@
-//! Tells front ends of stale names in derived directories, whose names no op of the log changes.
+//! Tells front ends of stale names in derived directories, where names change without an op in the op log.
 //!
 //! Invariants: every stale name that was taken from the views is told, however long a front end is busy: what finds no room in its queue
 //! waits until the front end asks for its next invalidation. A change through this mount is told before its caller learns that it
@@ -16,7 +16,7 @@ use crate::followers::invalidation::Invalidation;
 const NAMES_MAX: usize = 512;
 
 impl ViewRouter {
-    /// Has the follower of the op log tell what waits for room.
+    /// Makes the follower of the op log tell front ends of the stale names that wait for room in a queue.
     pub(crate) fn follow_changes(self: &Arc<Self>) {
         let me = Arc::downgrade(self);
         self.names.follower().serve_views(move || {
@@ -53,13 +53,13 @@ impl ViewRouter {
         let Some(views) = self.derived.attached() else { return true };
         views.listings.stale_reports.fetch_add(1, Ordering::AcqRel);
         let Some(dir) = views.held(&stale.directory) else { return true };
-        let mut news = vec![Invalidation::Inode(dir)];
+        let mut invalidations = vec![Invalidation::Inode(dir)];
         for name in &stale.names {
             // This order matters: a lookup that is under way ends before the front end drops the entry.
-            news.push(Invalidation::entry(dir, name.as_bytes()));
-            news.extend(views.held_file(&(dir, name.clone())).map(Invalidation::Attributes));
+            invalidations.push(Invalidation::entry(dir, name.as_bytes()));
+            invalidations.extend(views.held_file(&(dir, name.clone())).map(Invalidation::Attributes));
         }
-        self.names.front_ends().try_tell_all(&news)
+        self.names.front_ends().try_tell_all(&invalidations)
     }
 
     /// Returns everything that front ends may have cached of a directory and those below, in pieces of bounded size.

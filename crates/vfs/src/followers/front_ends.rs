@@ -1,7 +1,8 @@
 //! The queues of invalidations for front ends.
 //!
-//! The queue of each front end is bounded. What does not fit is replaced by the directories and inodes that it is about, and these, if they
-//! are many or front ends hold little, by one [`Invalidation::Everything`]. So a front end never misses a change.
+//! The queue of each front end is bounded. An invalidation that does not fit is replaced by the directory or inode that
+//! it is about, and these, if they are many or front ends hold little, by one [`Invalidation::Everything`]. So a front
+//! end never misses a change.
 
 use futures_util::future::join_all;
 use meta::{Ino, Inode, Kind, Origin};
@@ -14,11 +15,12 @@ use tokio::sync::{Notify, mpsc};
 use super::invalidation::{DeliveryMarker, Invalidation};
 use crate::names::Names;
 
-/// Inodes in the kernel to invalidate at once.
+/// Maximum inodes that the kernel holds to invalidate at once.
 const BATCH: usize = 1024;
 /// Maximum queued invalidations of a front end.
-const QUEUE_MAX: usize = 4096;
-/// Maximum directories and inodes that replace what did not fit into a queue.
+pub(crate) const QUEUE_MAX: usize = 4096;
+/// Maximum directories and inodes that replace invalidations that did not fit into a queue; above it, everything is
+/// invalidated.
 const OVERFLOW_MAX: usize = 256;
 
 /// Maximum wait for front ends to process invalidations while a caller waits.
@@ -52,7 +54,7 @@ impl InvalidationQueue {
         }
     }
 
-    /// Returns the next invalidation if there is one.
+    /// Returns the next invalidation if there is one now. Reads the op log first, as far as it is unread.
     pub fn try_recv(&mut self) -> Result<Invalidation, mpsc::error::TryRecvError> {
         loop {
             // Read first: an op that is unread now is unread no longer if a task reads it meanwhile.
@@ -76,8 +78,10 @@ struct Overflow {
     wake: Notify,
 }
 
+/// Directories and inodes that replace invalidations which did not fit into a queue.
 #[derive(Debug, Default)]
 struct Lost {
+    /// Whether everything is to be dropped.
     is_everything: bool,
     directories: BTreeSet<Ino>,
     /// Inodes, each with whether its data is to be dropped too.
@@ -85,7 +89,7 @@ struct Lost {
 }
 
 impl Overflow {
-    /// Replaces an invalidation. `held` returns how many inodes front ends hold.
+    /// Adds the replacement of an invalidation that did not fit. `held` returns how many inodes front ends hold.
     fn note(&self, lost: Invalidation, held: impl FnOnce() -> usize) {
         self.lost().add(lost, held);
         self.wake.notify_one();
@@ -101,6 +105,7 @@ impl Overflow {
 }
 
 impl Lost {
+    /// Adds the replacement of an invalidation.
     fn add(&mut self, lost: Invalidation, held: impl FnOnce() -> usize) {
         if self.is_everything {
             return;
@@ -200,9 +205,14 @@ impl FrontEnds {
         self.listeners().iter().for_each(|listener| listener.overflow.wake.notify_one());
     }
 
-    /// Returns whether any queue is at least half full.
+    /// Returns whether any queue is more than half full.
     pub(crate) fn is_busy(&self) -> bool {
-        self.listeners().iter().any(|listener| listener.queue.capacity() < QUEUE_MAX / 2)
+        self.listeners().iter().any(|listener| listener.queue.capacity() < listener.queue.max_capacity() / 2)
+    }
+
+    /// Returns whether an invalidation waits in any queue.
+    pub(super) fn has_waiting(&self) -> bool {
+        self.listeners().iter().any(|listener| listener.queue.capacity() < listener.queue.max_capacity())
     }
 
     /// Queues all of `drops` for every front end, or nothing. Returns false if a queue lacks the space.
@@ -226,8 +236,8 @@ impl FrontEnds {
 
 impl Names {
     /// Subscribes a front end to invalidations from now on.
-    pub(crate) fn listen(&self) -> InvalidationQueue {
-        let (sender, receiver) = mpsc::channel(QUEUE_MAX);
+    pub(crate) fn listen(&self, queue_max: usize) -> InvalidationQueue {
+        let (sender, receiver) = mpsc::channel(queue_max);
         let overflow = Arc::<Overflow>::default();
         let mut listeners = self.front_ends().listeners();
         listeners.push(Listener { queue: sender, overflow: overflow.clone() });
@@ -266,7 +276,8 @@ impl Names {
         }
     }
 
-    /// Waits until front ends have processed all changes that were committed before this call, one second at most.
+    /// Waits until front ends have processed all changes that were committed before this call, at most
+    /// [`DELIVERY_TIMEOUT`].
     pub(crate) async fn delivered(&self) {
         self.deliver(&[]).await;
     }
@@ -280,7 +291,8 @@ impl Names {
         }
     }
 
-    /// Like `deliver`, for background tasks: waits as long as operations of front ends on the changed inodes may take.
+    /// Like `deliver`, for background tasks: waits as long as operations of front ends on the changed inodes may take,
+    /// at most [`BACKGROUND_DELIVERY_TIMEOUT`].
     pub(crate) async fn deliver_patiently(&self, drops: &[Invalidation]) {
         if !deliver_within(self, drops, BACKGROUND_DELIVERY_TIMEOUT).await {
             tracing::warn!(
@@ -318,8 +330,8 @@ async fn send_to(queue: &mpsc::Sender<Invalidation>, drops: &[Invalidation], que
 }
 
 impl Names {
-    /// Returns what `invalidate` adds for a bounded number of the inodes that front ends hold, starting after `after`. Also returns
-    /// the last of these inodes, to continue from.
+    /// Returns what `invalidate` adds for a bounded number of the inodes that front ends hold, starting after `after`.
+    /// Also returns the last of these inodes, to continue from; `None` if there are no more.
     pub(crate) fn invalidations_after(
         &self,
         after: Option<Ino>,

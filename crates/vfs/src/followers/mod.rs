@@ -6,11 +6,12 @@
 //! Invariants: whoever commits an op notifies nobody; every drop follows from a committed op, or is one of the few requests that no
 //! op stands for. If a front end cannot be told of a change in time, it drops a whole directory or everything.
 //!
-//! Seams: an op of another mount of a shared engine is told apart by its mount number ([`op_log::OpLogFollower`]).
-//! Changes that do not fit into a queue become one [`Invalidation::Directory`](invalidation::Invalidation::Directory)
+//! An op of another mount of a shared engine is told apart by its mount number ([`op_log::OpLogFollower`]), and also concerns open files
+//! ([`other_sessions`]). Changes that do not fit into a queue become one [`Invalidation::Directory`](invalidation::Invalidation::Directory)
 //! for each directory.
 
 pub(crate) mod front_ends;
 pub(crate) mod invalidation;
 pub(crate) mod op_invalidations;
 pub(crate) mod op_log;
+pub(crate) mod other_sessions;

@@ -18,7 +18,9 @@ pub(crate) fn invalidations(op: &Op, effect: &Effect) -> Vec<Invalidation> {
         | Op::SetQuota { .. }
         | Op::AwaitExport { .. }
         | Op::Exported { .. }
-        | Op::Purge { .. } => Vec::new(),
+        | Op::Purge { .. }
+        | Op::SetBatch { .. }
+        | Op::SetRefusedOp { .. } => Vec::new(),
         Op::Create { parent, name, .. } => names_of(&[(*parent, name)], &[]),
         Op::Link { ino, parent, name } => names_of(&[(*parent, name)], &[*ino]),
         // A file that is gone has no attributes. It stays if it has further names or is open.
@@ -87,7 +89,9 @@ pub(crate) fn lost_names<'o>(op: &'o Op, effect: &Effect) -> Vec<(Ino, (Ino, &'o
         | Op::SetQuota { .. }
         | Op::AwaitExport { .. }
         | Op::Exported { .. }
-        | Op::Purge { .. } => Vec::new(),
+        | Op::Purge { .. }
+        | Op::SetBatch { .. }
+        | Op::SetRefusedOp { .. } => Vec::new(),
     }
 }
 
@@ -99,6 +103,7 @@ fn names_of(names: &[(Ino, &Name)], inodes: &[Ino]) -> Vec<Invalidation> {
     entries.chain(directories).chain(inodes).collect()
 }
 
+/// Returns the inodes that an op affected.
 fn inodes_of(effect: &Effect) -> Vec<Ino> {
     effect.inode.into_iter().chain(effect.other).collect()
 }
@@ -106,7 +111,7 @@ fn inodes_of(effect: &Effect) -> Vec<Ino> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use meta::{AttrChanges, Moment, Observed, RenameHow, XattrHow};
+    use meta::{AttrChanges, BatchId, Moment, Observed, RenameHow, XattrHow};
     use store::Timestamp;
 
     const DIR: Ino = Ino(10);
@@ -224,6 +229,8 @@ mod tests {
             (Op::AwaitExport { ino: FILE }, none, vec![]),
             (Op::Exported { ino: FILE, change: 1 }, none, vec![]),
             (Op::Purge { ino: FILE }, none, vec![]),
+            (Op::SetBatch { id: BatchId(7), record: None }, none, vec![]),
+            (Op::SetRefusedOp { batch: BatchId(7), index: 1, record: None }, none, vec![]),
         ]
     }
 
@@ -236,7 +243,7 @@ mod tests {
         }
         let kinds: std::collections::HashSet<_> =
             cases.iter().map(|(op, ..)| std::mem::discriminant(op)).collect();
-        assert_eq!(kinds.len(), 23, "one case at least for each kind of op");
+        assert_eq!(kinds.len(), 25, "one case at least for each kind of op");
     }
 
     #[test]

@@ -1,18 +1,20 @@
 //! The follower of the op log: reads committed ops, and tells front ends what to drop from their caches.
 //!
-//! It has a cursor only while ops are unread. A commit that may make caches stale notes the range of the log in which it is; ops of the
-//! only front end are never noted, so they cost no read. A turn reads one page of the log. Turns are taken by a task that the
-//! commit starts, and by every front end that asks for its next invalidation, so that nothing depends on a runtime.
+//! The follower has a cursor only while ops are unread. A commit that may make caches stale notes the range of the log
+//! in which it is; ops of the only front end are not noted, unless they fail half-way, so they cost no read. A turn
+//! reads one page of the log. Turns are taken by a task that the commit starts unless one is at work, and by every front end that asks for
+//! its next invalidation, so that nothing depends on a runtime.
 //!
 //! Invariants: an op is read after it is committed; turns do not overlap; a range of the log that was cut off before it was read, or
 //! that cannot be read, ends in [`Invalidation::Everything`].
 
 use bytes::Bytes;
-use meta::{Applied, Effect, FsError, Ino, LogError, LoggedOp, Op, OpContext, Origin, Seqno};
+use meta::{Applied, Effect, FsError, Ino, Inode, LogError, LoggedOp, Op, OpContext, Origin, Seqno};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use tokio::runtime::Handle;
 
 use super::invalidation::Invalidation;
 use super::op_invalidations::{invalidations, lost_names, may_invalidate};
@@ -21,18 +23,58 @@ use crate::names::Names;
 /// Ops to read in one turn.
 const PAGE_OPS: usize = 512;
 
-/// The unread part of the log.
+/// The follower's state: the unread part of the op log, and changes of views to tell.
 #[derive(Debug, Default)]
 pub(crate) struct OpLogFollower {
     unread: Mutex<Option<LogRange>>,
     /// Held during a turn, and while ops must not be told.
     turn: Mutex<()>,
+    /// Whether a task takes turns until nothing is unread.
+    has_task: AtomicBool,
     views: ViewChanges,
+    others: OtherSessions,
+}
+
+/// A change of other sessions.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Foreign<'l> {
+    /// An op.
+    Op(&'l LoggedOp),
+    /// Anything: their ops cannot be read, or the engine has lost commits.
+    Everything,
+}
+
+/// A function that takes in what other sessions have changed.
+type TakeIn = Box<dyn Fn(Foreign<'_>) + Send + Sync>;
+
+/// Changes of other sessions: the function that takes them in before front ends are told of them, and whether some are still to be told.
+#[derive(Default)]
+struct OtherSessions {
+    take_in: OnceLock<TakeIn>,
+    /// The commit up to which anything may have changed since the last turn.
+    everything_changed: Mutex<Option<Seqno>>,
+    /// The last commit of other sessions of which the engine has told.
+    told: AtomicU64,
+    /// Whether reads may show changes that the engine has not told yet.
+    is_news_coming: AtomicBool,
+}
+
+impl OtherSessions {
+    fn everything_changed(&self) -> MutexGuard<'_, Option<Seqno>> {
+        self.everything_changed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for OtherSessions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OtherSessions").finish_non_exhaustive()
+    }
 }
 
 /// Changes of views, the other kind of change that front ends are told of.
 #[derive(Default)]
 struct ViewChanges {
+    /// The function that tells front ends of them.
     tell: OnceLock<Box<dyn Fn() + Send + Sync>>,
     /// Whether changes wait for room in a queue.
     awaits_room: AtomicBool,
@@ -67,27 +109,57 @@ impl OpLogFollower {
         });
     }
 
-    /// Keeps front ends from being told of ops until the guard is dropped. What they ask for next must be in place by then.
+    /// Has front ends told of the commits after one that were not made through this file system.
+    pub(crate) fn follow_commits_after(names: &Names, after: Seqno) {
+        if names.front_ends().count() > 0 {
+            let to = names.tables().engine().head();
+            names.follow(LogRange { after, to, has_failures: false });
+        }
+    }
+
+    /// Keeps front ends from being told of ops until the guard is dropped. Told of an op, a front end asks for the
+    /// changed state at once, so the caller brings it in place before.
     pub(crate) fn hold(&self) -> MutexGuard<'_, ()> {
         self.turn.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sets what tells front ends of changes of views.
+    /// Sets the function that tells front ends of changes of views.
     pub(crate) fn serve_views(&self, tell: impl Fn() + Send + Sync + 'static) {
         self.views.tell.get_or_init(|| Box::new(tell));
     }
 
-    /// Has changes of views told again in the next turn, when queues may have room.
+    /// Sets the function that takes in the changes of other sessions.
+    pub(super) fn serve_other_sessions(&self, take_in: impl Fn(Foreign<'_>) + Send + Sync + 'static) {
+        self.others.take_in.get_or_init(|| Box::new(take_in));
+    }
+
+    /// Makes the next turn tell front ends of changes of views again, as queues may have room then.
     pub(crate) fn await_room(&self) {
         self.views.awaits_room.store(true, Ordering::Release);
     }
 
+    /// Tells front ends of changes of views, if some wait for room in a queue.
     fn tell_views(&self) {
         if self.views.awaits_room.swap(false, Ordering::AcqRel)
             && let Some(tell) = self.views.tell.get()
         {
             tell();
         }
+    }
+
+    /// Notes that reads may show changes of other sessions that the engine will tell next.
+    pub(super) fn expect_news(&self) {
+        self.others.is_news_coming.store(true, Ordering::Release);
+    }
+
+    /// Returns whether reads may show changes that no turn has told yet.
+    pub(super) fn is_behind(&self) -> bool {
+        self.others.is_news_coming.load(Ordering::Acquire) || self.has_work() || self.turn.try_lock().is_err()
+    }
+
+    /// Returns whether a turn has something to tell.
+    fn has_work(&self) -> bool {
+        self.unread().is_some() || self.others.everything_changed().is_some()
     }
 
     fn unread(&self) -> MutexGuard<'_, Option<LogRange>> {
@@ -140,6 +212,7 @@ impl Names {
         commit: impl FnOnce() -> Result<Vec<T>, FsError>,
         applied: impl Fn(&T) -> Option<&Applied>,
     ) -> Result<Vec<T>, FsError> {
+        let commit = || store::measure_commit(commit);
         if !self.front_ends().must_be_told(origin) || !ops.iter().any(may_invalidate) {
             return commit();
         }
@@ -148,7 +221,8 @@ impl Names {
         let outcome = commit();
         for (op, result) in ops.iter().zip(outcome.iter().flatten()) {
             let Some(applied) = applied(result) else { continue };
-            // They are remembered until they are told: a front end that has to drop everything must find them.
+            // Names that inodes lost are remembered until front ends are told: one that has to drop everything must
+            // find them.
             for (ino, (parent, name)) in lost_names(op, &Effect::of(op, applied)) {
                 self.references().note_lost_name(ino, parent, name);
             }
@@ -158,30 +232,121 @@ impl Names {
         outcome
     }
 
-    /// Has a range of the log read soon: by a task, or without a runtime by the front ends when they ask.
+    /// Arranges that a range of the log is read soon: by a task, or without a runtime by the front ends when they ask.
     fn follow(&self, range: LogRange) {
-        self.follower().note(range);
-        self.front_ends().wake();
-        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-        let me = self.weak();
-        runtime.spawn(async move {
-            while me.upgrade().is_some_and(|names| names.follow_page()) {
-                tokio::task::yield_now().await;
-            }
-        });
+        match Handle::try_current() {
+            Ok(runtime) => follow_on(self, range, &runtime),
+            Err(_) => note_commits(self, range),
+        }
     }
 
     /// Takes a turn: tells front ends what a page of the log makes stale, and what waits for room. Returns whether more is unread.
     pub(super) fn follow_page(&self) -> bool {
         let turn = Turn { names: self, _exclusive: self.follower().hold() };
         self.follower().tell_views();
+        let others = &self.follower().others;
+        let (told, everything) = (others.told.load(Ordering::Acquire), others.everything_changed().take());
+        if everything.is_some() {
+            turn.tell_everything();
+        }
         let range = self.follower().unread().take();
-        range.is_some_and(|range| turn.tell_page(range))
+        let goes_on = range.is_some_and(|range| turn.tell_page(range));
+        if !goes_on && told > 0 {
+            // All of which the engine had told before this turn is taken in.
+            self.tables().engine().acknowledge(Seqno(told.max(everything.map_or(0, |to| to.0))));
+        }
+        goes_on
     }
 }
 
-/// A change of a front end. If it does not succeed after a commit, it is partly made, and the front end does not know how far: it is told of
-/// all ops since the change began, also of its own.
+/// Commits an op of this mount that stores the content of `seen` in other objects. Fails with `StaleBase` if the inode
+/// has other content by now.
+pub(crate) fn commit_rewrite(names: &Names, seen: &Inode, op: &Op) -> Result<Applied, FsError> {
+    let context = names.context(Origin::FrontEnd);
+    let commit = || Ok(vec![names.tables().commit_rewrite(&context, seen, op)?]);
+    let mut applied =
+        names.followed(context.origin, std::slice::from_ref(op), commit, |applied| Some(applied))?;
+    applied.pop().ok_or_else(|| FsError::Corrupt("a commit without a result".into()))
+}
+
+/// Notes commits that are to be read soon.
+fn note_commits(names: &Names, range: LogRange) {
+    names.follower().note(range);
+    names.front_ends().wake();
+}
+
+/// Has commits of other sessions read soon, by a task on `runtime`.
+pub(super) fn follow_others(names: &Names, (after, to): (Seqno, Seqno), runtime: &Handle) {
+    names.follower().note(LogRange { after, to, has_failures: false });
+    // Noted first: a turn that sees this number sees the range.
+    names.follower().others.told.fetch_max(to.0, Ordering::AcqRel);
+    names.front_ends().wake();
+    start_task(names, runtime);
+    names.follower().others.is_news_coming.store(false, Ordering::Release);
+}
+
+/// Has front ends told soon, by a task on `runtime`, that anything may have changed.
+pub(super) fn follow_everything(names: &Names, to: Seqno, runtime: &Handle) {
+    let others = &names.follower().others;
+    *others.everything_changed() = Some(to);
+    // The database may have lost commits of which the engine has told.
+    others.told.store(to.0, Ordering::Release);
+    others.is_news_coming.store(false, Ordering::Release);
+    names.front_ends().wake();
+    start_task(names, runtime);
+}
+
+/// Notes a range of the log, and has a task read it.
+fn follow_on(names: &Names, range: LogRange, runtime: &Handle) {
+    note_commits(names, range);
+    start_task(names, runtime);
+}
+
+/// Starts the task that takes turns unless it is at work.
+fn start_task(names: &Names, runtime: &Handle) {
+    if names.follower().has_task.swap(true, Ordering::AcqRel) {
+        return;
+    }
+    let mut task = FollowerTask(names.weak());
+    runtime.spawn(async move {
+        while task.take_turn() {
+            tokio::task::yield_now().await;
+        }
+    });
+}
+
+/// The task that takes turns. Dropping it, also with its runtime, lets the next commit start another.
+struct FollowerTask(Weak<Names>);
+
+impl FollowerTask {
+    /// Takes a turn. Returns whether more is unread, also of commits that found this task at work.
+    fn take_turn(&mut self) -> bool {
+        let Some(names) = self.0.upgrade() else { return false };
+        if names.follow_page() {
+            return true;
+        }
+        let follower = names.follower();
+        // A swap, so that this task sees what was noted before a commit found it at work.
+        follower.has_task.swap(false, Ordering::AcqRel);
+        let goes_on = follower.has_work() && !follower.has_task.swap(true, Ordering::AcqRel);
+        if !goes_on {
+            // Another task may be at work by now, whose mark is not this one's to clear.
+            self.0 = Weak::new();
+        }
+        goes_on
+    }
+}
+
+impl Drop for FollowerTask {
+    fn drop(&mut self) {
+        if let Some(names) = self.0.upgrade() {
+            names.follower().has_task.store(false, Ordering::Release);
+        }
+    }
+}
+
+/// A change that a front end requested. If it fails after a commit, it is partly made, and the front end does not know
+/// how far: it is told of all ops since the change began, also of its own.
 #[derive(Debug)]
 pub(crate) struct FrontEndChange<'n> {
     names: &'n Names,
@@ -228,16 +393,30 @@ impl Turn<'_> {
                     ),
                     error => tracing::warn!(%error, "the op log cannot be read: kernels drop their caches"),
                 }
-                self.names.tell(Invalidation::Everything);
+                self.tell_everything();
                 return false;
             }
         };
         let last = page.last().map(|logged| logged.seqno);
+        let due = || page.iter().filter(|logged| logged.seqno <= range.to);
+        if let Some(take_in) = self.names.follower().others.take_in.get() {
+            let own = self.names.tables().mount();
+            let foreign = due().filter(|logged| logged.context.at.mount != own);
+            foreign.for_each(|logged| take_in(Foreign::Op(logged)));
+        }
         let is_news = |logged: &&LoggedOp| range.has_failures || self.is_news(logged);
-        self.tell_ops(page.iter().filter(|logged| logged.seqno <= range.to).filter(is_news));
+        self.tell_ops(due().filter(is_news));
         let Some(last) = last.filter(|last| *last < range.to) else { return false };
         self.names.follower().note(LogRange { after: last, ..range });
         true
+    }
+
+    /// Tells front ends that anything may be stale, after open files have their newest content.
+    fn tell_everything(&self) {
+        if let Some(take_in) = self.names.follower().others.take_in.get() {
+            take_in(Foreign::Everything);
+        }
+        self.names.tell(Invalidation::Everything);
     }
 
     /// Tells front ends what ops make stale, each drop once.
@@ -247,6 +426,10 @@ impl Turn<'_> {
             drops.extend(invalidations(&logged.op, &logged.effect));
             lost.extend(lost_names(&logged.op, &logged.effect));
         }
+        // The lost names of a commit that was made beside this file system are not known yet.
+        for (ino, (parent, name)) in &lost {
+            self.names.references().note_lost_name(*ino, *parent, name);
+        }
         if self.names.tell_all(drops.into_ordered()) {
             for (ino, (parent, name)) in lost {
                 self.names.references().forget_lost_name(ino, parent, name);
@@ -254,7 +437,8 @@ impl Turn<'_> {
         }
     }
 
-    /// Returns whether a front end must be told of a logged op. Ops of other mounts of a shared engine always are.
+    /// Returns whether a front end must be told of a logged op. Ops of other mounts of a shared metadata engine always
+    /// are.
     fn is_news(&self, logged: &LoggedOp) -> bool {
         logged.context.at.mount != self.names.tables().mount()
             || self.names.front_ends().must_be_told(logged.context.origin)
@@ -271,6 +455,7 @@ struct Drops {
 }
 
 impl Drops {
+    /// Adds invalidations. Repeated ones count once.
     fn extend(&mut self, all: Vec<Invalidation>) {
         for one in all {
             match one {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::Result;
 use crate::names::Names;
 
-/// Interval between commits, which bounds what a crash loses.
+/// Interval between commits of access times, which bounds how many a crash loses.
 const FLUSH_INTERVAL: Duration = Duration::from_secs(60);
 
 impl Names {
@@ -18,18 +18,25 @@ impl Names {
         Ok(())
     }
 
-    pub(crate) fn try_flush_access_times(&self) {
-        if let Err(error) = self.flush_access_times() {
-            tracing::warn!(%error, "cannot commit access times to the metadata; retrying later");
+    /// Commits all pending access times, and returns whether that succeeded. Logs a failure; the times then stay pending.
+    pub(crate) fn try_flush_access_times(&self) -> bool {
+        let flushed = self.flush_access_times();
+        if let Err(error) = &flushed {
+            tracing::warn!(%error, "cannot commit access times to the metadata; they stay in memory, and the next commit of access times includes them");
         }
+        flushed.is_ok()
     }
 
+    /// Commits all pending access times after [`FLUSH_INTERVAL`], and after a failure again.
     pub(crate) fn flush_access_times_later(&self) {
         let me = self.me.clone();
         tokio::spawn(async move {
-            tokio::time::sleep(FLUSH_INTERVAL).await;
-            if let Some(me) = me.upgrade() {
-                me.try_flush_access_times();
+            loop {
+                tokio::time::sleep(FLUSH_INTERVAL).await;
+                let Some(me) = me.upgrade() else { return };
+                if me.try_flush_access_times() {
+                    return;
+                }
             }
         });
     }

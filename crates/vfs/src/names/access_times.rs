@@ -11,7 +11,7 @@ use store::Timestamp;
 
 /// Maximum pending times. At this number they are committed at once.
 pub(crate) const PENDING_MAX: usize = 8192;
-/// Times to commit at once, while no other can be recorded.
+/// Maximum times to commit at once. No other can be recorded meanwhile.
 const BATCH: usize = 256;
 /// Age at which [`Atime::Relatime`] renews an access time (mount(8)).
 const RENEWED_AFTER: Duration = Duration::from_secs(24 * 60 * 60);
@@ -21,7 +21,7 @@ const RENEWED_AFTER: Duration = Duration::from_secs(24 * 60 * 60);
 pub(crate) struct AccessTimes(Mutex<BTreeMap<Ino, Timestamp>>);
 
 impl AccessTimes {
-    /// Records an access time. Returns the number of pending ones.
+    /// Records an access time. Returns the number of pending times.
     pub(crate) fn record(&self, ino: Ino, at: Timestamp) -> usize {
         let mut pending = self.lock();
         pending.insert(ino, at);
@@ -61,6 +61,7 @@ impl AccessTimes {
     }
 }
 
+/// Returns whether [`crate::Atime::Relatime`] renews the access time of an inode that is read at `now`.
 pub(crate) fn is_due(inode: &Inode, now: Timestamp) -> bool {
     inode.atime <= inode.mtime || inode.atime <= inode.ctime || now.since(inode.atime) >= RENEWED_AFTER
 }

@@ -11,7 +11,8 @@ use crate::names::positions::Positions;
 pub(crate) struct DirectoryHandle {
     pub(crate) ino: Ino,
     positions: Mutex<Positions>,
-    /// For a derived directory: a listing that the front end may cache.
+    /// The share in the directory's cached listing; `None` if the directory is not derived, or its listing must not be
+    /// cached.
     pub(crate) kept: Option<ListingReader>,
 }
 
@@ -20,7 +21,7 @@ impl DirectoryHandle {
         Self { ino, positions: Mutex::default(), kept }
     }
 
-    /// Returns the cookies given out so far.
+    /// Returns the positions given out so far. A cookie is a position.
     pub(crate) fn positions(&self) -> std::sync::MutexGuard<'_, Positions> {
         self.positions.lock().unwrap_or_else(PoisonError::into_inner)
     }

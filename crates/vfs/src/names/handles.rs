@@ -29,6 +29,7 @@ pub struct Opened {
 /// The open handles of files and directories, by number.
 #[derive(Debug, Default)]
 pub(crate) struct Handles {
+    /// The number of the newest handle.
     next: AtomicU64,
     files: Mutex<HashMap<u64, Arc<FileHandle>>>,
     directories: Mutex<HashMap<u64, Arc<DirectoryHandle>>>,
@@ -39,6 +40,7 @@ impl Handles {
         insert(&self.files, self.number(), file)
     }
 
+    /// Returns the handle of a file; EBADF if there is none with this number.
     pub(crate) fn file(&self, handle: Handle) -> Result<Arc<FileHandle>> {
         get(&self.files, handle)
     }
@@ -51,6 +53,7 @@ impl Handles {
         insert(&self.directories, self.number(), directory)
     }
 
+    /// Returns the handle of a directory; EBADF if there is none with this number.
     pub(crate) fn directory(&self, handle: Handle) -> Result<Arc<DirectoryHandle>> {
         get(&self.directories, handle)
     }
@@ -64,6 +67,7 @@ impl Handles {
         self.files.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
+    /// Returns the number of a new handle.
     fn number(&self) -> u64 {
         self.next.fetch_add(1, Ordering::Relaxed) + 1
     }

@@ -8,7 +8,7 @@ use store::names;
 use store::{ObjectKey, ObjectRef};
 
 use crate::content::pin::Pin;
-use crate::layout::{content_keys, is_reserved, relocated, stored, whole};
+use crate::layout::{content_keys, relocated, stored, whole};
 use crate::names::Names;
 use crate::{Error, Result};
 
@@ -23,16 +23,16 @@ pub(crate) struct KnownPath {
     pub(crate) is_last: bool,
 }
 
-/// The extents of an inode that have rows.
+/// The extents of an inode's content, if they are in rows of their own and not in the inode record.
 enum Extents {
     /// Rows of a snapshot of the tables.
     Rows(Arc<dyn Reader>),
-    /// Read, because a snapshot of a remote engine must not exist for long.
+    /// The extents themselves, because the engine has no snapshots that may exist for long.
     Loaded(Vec<Extent>),
 }
 
 impl Names {
-    /// Allocates an inode number for a child of `parent`.
+    /// Allocates an inode number for a child of `parent`; ENOSPC if none is left.
     pub(crate) fn new_ino(&self, parent: Ino) -> Result<Ino> {
         self.tables
             .allocate(parent, 1)
@@ -53,12 +53,12 @@ impl Names {
             let pin = self.pin(&inode)?;
             return Ok((inode, pin));
         }
-        if self.tables.engine().is_remote() {
+        if !self.tables.engine().has_lasting_snapshots() {
             let (inode, extents) = self.tables.content(ino)?;
             let pin = self.pin_with(&inode, || Ok(Extents::Loaded(extents)))?;
             return Ok((inode, pin));
         }
-        let tables = self.tables.snapshot();
+        let tables = self.tables.snapshot()?;
         let inode = read_inode(&*tables, ino)?.ok_or(FsError::NotFound)?;
         let pin = self.pin_with(&inode, || Ok(Extents::Rows(tables)))?;
         Ok((inode, pin))
@@ -68,10 +68,10 @@ impl Names {
     /// extents are not in the inode record.
     pub(crate) fn pin(&self, inode: &Inode) -> Result<Option<Pin>> {
         self.pin_with(inode, || {
-            if self.tables.engine().is_remote() {
+            if !self.tables.engine().has_lasting_snapshots() {
                 return Ok(Extents::Loaded(self.tables.content_of(inode)?));
             }
-            let tables = self.tables.snapshot();
+            let tables = self.tables.snapshot()?;
             let is_same = read_inode(&*tables, inode.ino)?.is_some_and(|now| now.content == inode.content);
             if is_same { Ok(Extents::Rows(tables)) } else { Err(FsError::StaleBase.into()) }
         })
@@ -126,11 +126,11 @@ impl Names {
 
     /// Fails if a new name is the escaped form of a key that is no path.
     pub(crate) fn check_not_escape(&self, parent: Ino, name: &Name, kind: Kind) -> Result<()> {
-        Ok(self.mount.layout.check_not_escape(
-            &self.mount.layout.directory(&self.tables, parent)?,
-            name,
-            kind,
-        )?)
+        let layout = &self.mount.layout;
+        if !layout.can_have_keys() {
+            return Ok(());
+        }
+        Ok(layout.check_not_escape(&layout.directory(&self.tables, parent)?, name, kind)?)
     }
 
     /// Returns whether a listing of the bucket shows an inode under a name, once it is stored.
@@ -138,7 +138,8 @@ impl Names {
         self.mount.layout.would_show_in(&self.tables, parent, name, inode)
     }
 
-    /// Returns the object of a file in a volume named by path.
+    /// Returns the object that has an inode's bytes, or is its directory's marker. `None` if nothing is stored, or the
+    /// object went together with the name.
     pub(crate) fn object(&self, inode: &Inode) -> Result<Option<ObjectRef>> {
         let Some(stored) = inode.object() else { return Ok(None) };
         if inode.home.is_none() && stored.key.is_none() {
@@ -160,14 +161,17 @@ impl Names {
         path.unwrap_or_else(|_| format!("inode {ino}"))
     }
 
-    /// Returns the op that gives a shadowed file (`%=name`) its plain name back when the directory of that name goes.
+    /// Returns the op that gives a shadowed file (`%=name`) its plain name back when the directory of that name goes;
+    /// `None` if there is no such file.
     pub(crate) fn op_to_unshadow(&self, parent: Ino, name: &Name) -> Result<Option<Op>, FsError> {
-        let Ok(beside) = Name::new(&names::colliding(name.as_bytes())) else { return Ok(None) };
-        let is_there = self.tables.entry(parent, &beside)?.is_some_and(|entry| entry.kind != Kind::Directory);
-        let (from, to) = ((parent, beside), (parent, name.clone()));
+        let Ok(shadowed) = Name::new(&names::colliding(name.as_bytes())) else { return Ok(None) };
+        let is_there =
+            self.tables.entry(parent, &shadowed)?.is_some_and(|entry| entry.kind != Kind::Directory);
+        let (from, to) = ((parent, shadowed), (parent, name.clone()));
         Ok(is_there.then_some(Op::Rename { from, to, how: RenameHow::NoReplace, keep: true }))
     }
 
+    /// Returns whether a directory is `ancestor` or below it.
     pub(crate) fn is_below(&self, mut dir: Ino, ancestor: Ino) -> Result<bool> {
         loop {
             if dir == ancestor {
@@ -200,12 +204,13 @@ impl Names {
             .map_err(|error| meta::FsError::from(error).into())
     }
 
-    /// Like `sync_names`, before a deletion or an answer that relies on the names. Returns at once in write-back mode, whose
-    /// log keeps the order.
+    /// Like `sync_names`, before a deletion or an answer that relies on the names. Returns at once in write-back mode,
+    /// as the write-back log keeps names and deletions in order.
     pub(crate) async fn sync_names_unless_write_back(&self) -> Result<()> {
         if self.mount.config.write_back { Ok(()) } else { self.sync_names().await }
     }
 
+    /// Returns whether an inode has its primary name below a directory.
     pub(crate) fn is_inside(&self, ino: Ino, dir: Ino) -> Result<bool> {
         match self.tables.inode(ino).ok().and_then(|inode| inode.home) {
             Some((parent, _)) => self.is_below(parent, dir),
@@ -222,23 +227,24 @@ impl Names {
         Ok(ops)
     }
 
-    /// Returns whether an inode has an object whose headers hold its attributes.
+    /// Returns whether an inode has, or as a directory can get, an object whose headers hold its attributes.
     pub(crate) fn has_headers(&self, inode: &Inode) -> Result<bool> {
         let is_stored = inode.object().is_some() || inode.kind == Kind::Directory;
         Ok(is_stored && inode.ino != Ino::ROOT && self.has_path_key(inode)?)
     }
 
-    /// Returns whether an inode's attributes are newer than the headers of its object. Returns true if the tables cannot be
-    /// read.
+    /// Returns whether an inode's attributes are newer than the headers of its object, so that their export is pending.
+    /// Returns true if the tables cannot be read.
     pub(crate) fn awaits_export(&self, ino: Ino) -> bool {
         self.mount.rules.exports_attributes && !matches!(self.tables.waiting_export(ino), Ok(None))
     }
 
-    /// Returns the part of a key's path that the tables know; `None` for a key without a name.
+    /// Returns the part of a key's path that the tables know. Returns `None` for a key that has no path: it is outside
+    /// the volume or Tenon's own, or keys are no paths.
     pub(crate) fn known_path(&self, key: &ObjectKey) -> Result<Option<KnownPath>> {
         let Some(inside) = self.mount.layout.path_in_volume(key) else { return Ok(None) };
         let mut path = names::key_to_path(&inside);
-        if path.first().is_some_and(|first| is_reserved(Ino::ROOT, first)) {
+        if self.mount.layout.has_own_path(key, &path) {
             return Ok(None);
         }
         let last = path.pop().unwrap_or_default();
@@ -254,7 +260,8 @@ impl Names {
         Ok(Some(KnownPath { dir, next, is_last: true }))
     }
 
-    /// Returns the directory and the visible name of a key's object, if all directories above are known.
+    /// Returns the directory and the visible name of a key's object. Returns `None` if a directory above is not known,
+    /// or the key has no path or is that of a marker.
     pub(crate) fn visible_entry(&self, key: &ObjectKey) -> Result<Option<(Ino, Name)>> {
         let Some(known) = self.known_path(key)?.filter(|known| known.is_last) else { return Ok(None) };
         let Some(name) = known.next else { return Ok(None) };

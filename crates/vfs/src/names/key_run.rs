@@ -13,6 +13,7 @@ pub(crate) struct KeyRun {
     bytes: Vec<u8>,
     /// Offset of each group in `bytes`. The first key of a group shares no bytes.
     groups: Vec<usize>,
+    /// Number of keys, and the last key.
     len: usize,
     last: Vec<u8>,
 }
@@ -31,7 +32,7 @@ impl KeyRun {
         &self.last
     }
 
-    /// Returns the memory that the keys take.
+    /// Returns the bytes of memory that the keys take.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.bytes.capacity() + self.groups.capacity() * size_of::<usize>() + self.last.capacity()
     }
@@ -53,7 +54,7 @@ impl KeyRun {
         sort_key.clone_into(&mut self.last);
     }
 
-    /// Returns the key with this number.
+    /// Returns the key with this number; `None` if there are fewer keys.
     pub(crate) fn get(&self, index: usize) -> Option<Vec<u8>> {
         if index >= self.len {
             return None;
@@ -66,7 +67,7 @@ impl KeyRun {
         Some(sort_key)
     }
 
-    /// Returns the number of a key.
+    /// Returns the number of a key; `None` if it was not added. All keys must have been added in ascending order.
     pub(crate) fn find(&self, wanted: &[u8]) -> Option<usize> {
         let begins_before = |at: &usize| {
             let mut sort_key = Vec::new();
@@ -84,7 +85,7 @@ impl KeyRun {
         None
     }
 
-    /// Turns the sort key before the one at `at` into that one. Returns the offset of the next key.
+    /// Turns the key before the one at the offset `at` into that one. Returns the offset of the next key.
     fn next(&self, at: usize, sort_key: &mut Vec<u8>) -> usize {
         let shared = usize::from(self.bytes[at]);
         let len = usize::from(u16::from_le_bytes([self.bytes[at + 1], self.bytes[at + 2]]));

@@ -1,4 +1,5 @@
-//! State of front ends about names: kernel references, handles, locks, access times, invalidations and quotas.
+//! The names of a volume: the namespace tables and the paths, keys and content of inodes in them; and what front ends
+//! hold of them: kernel references, handles, locks and access times.
 
 mod access_time_commits;
 pub(crate) mod access_times;
@@ -20,7 +21,7 @@ use crate::followers::op_log::OpLogFollower;
 use crate::mount::Mount;
 use crate::names::access_times::AccessTimes;
 use crate::names::handles::Handles;
-use crate::names::locks::Locks;
+use crate::names::locks::LockTables;
 use crate::names::references::References;
 
 /// The names of a volume, and what the kernel and programs hold of them.
@@ -32,14 +33,15 @@ pub(crate) struct Names {
     references: References,
     handles: Handles,
     access_times: AccessTimes,
-    locks: Locks,
+    locks: LockTables,
     front_ends: FrontEnds,
     follower: OpLogFollower,
 }
 
 impl Names {
-    /// Creates the part over the tables of a namespace.
+    /// Creates the names of a mount over the tables of a namespace.
     pub(crate) fn new(mount: Arc<Mount>, tables: Namespace) -> Arc<Self> {
+        let locks = LockTables::new(tables.engine());
         Arc::new_cyclic(|me| Self {
             me: me.clone(),
             mount,
@@ -47,7 +49,7 @@ impl Names {
             references: References::default(),
             handles: Handles::default(),
             access_times: AccessTimes::default(),
-            locks: Locks::default(),
+            locks,
             front_ends: FrontEnds::default(),
             follower: OpLogFollower::default(),
         })
@@ -73,7 +75,7 @@ impl Names {
         &self.follower
     }
 
-    /// Returns a reference for tasks, which do not keep the mount alive.
+    /// Returns a weak reference for tasks, which must not keep the mount alive.
     pub(crate) fn weak(&self) -> Weak<Self> {
         self.me.clone()
     }
@@ -84,7 +86,7 @@ impl Names {
     }
 
     /// Returns the locks that programs hold.
-    pub(crate) fn locks(&self) -> &Locks {
+    pub(crate) fn locks(&self) -> &LockTables {
         &self.locks
     }
 
@@ -99,7 +101,7 @@ impl Names {
     }
 }
 
-/// Validates a name given by a program.
+/// Returns a name given by a program, if it is valid.
 pub(crate) fn name(bytes: &[u8]) -> Result<Name> {
     Ok(Name::new(bytes)?)
 }

@@ -20,8 +20,11 @@ const INSERTED: u64 = 1 << 48;
 pub(crate) struct Positions {
     /// Number of entries before the run, whose sort keys only another open directory knows.
     first: u64,
+    /// Sort keys of entries whose positions are consecutive.
     run: KeyRun,
+    /// Positions of entries that were inserted between these, by sort key.
     inserted: BTreeMap<Vec<u8>, u64>,
+    /// Sort keys of inserted entries, by position.
     inserted_keys: HashMap<u64, Vec<u8>>,
 }
 

@@ -7,8 +7,8 @@ use crate::Result;
 use crate::names::Names;
 
 impl Names {
-    /// Returns an error if a quota has no space for a file of `size_bytes`. Unpublished writes of other files do not count;
-    /// storing them may still fail.
+    /// Fails with ENOSPC or EDQUOT if the quota of the volume or of the inode's tree has no space for a file of
+    /// `size_bytes`. Unpublished writes of other files do not count, so storing the file may still fail.
     pub(crate) fn check_quota(&self, ino: Ino, size_bytes: u64) -> Result<()> {
         if !self.tables.has_quotas() {
             return Ok(());
@@ -26,7 +26,8 @@ impl Names {
         }
     }
 
-    /// Returns the quota that applies to an inode: that of its tree, or else that of the volume.
+    /// Returns the quota that applies to an inode: that of its tree, or else that of the volume; `None` if neither has
+    /// one.
     pub(crate) fn quota_at(&self, ino: Ino) -> Result<Option<Quota>> {
         if !self.tables.has_quotas() {
             return Ok(None);

@@ -23,6 +23,7 @@ struct Table {
 /// A reference. Kept small, because a kernel references a million inodes.
 #[derive(Debug, Default)]
 struct Reference {
+    /// Number of references that front ends have.
     count: u64,
     /// State that few references have.
     details: Option<Box<Details>>,
@@ -35,15 +36,15 @@ struct Details {
     /// Whether the page cache may hold pages of two versions, because handles of both are open, or were when it was last
     /// dropped.
     is_mixed: bool,
-    /// Attributes of a removed directory that is still open.
+    /// Attributes of a removed directory that the kernel still references.
     removed: Option<Attr>,
     /// Names that led to the inode, and that front ends have not been told of.
     lost_names: Vec<DentryKey>,
 }
 
-/// Memory of a reference in the tree, whose nodes are half full after inodes were added in ascending order.
+/// Bytes of memory of a reference in the tree, whose nodes are half full after inodes were added in ascending order.
 const REFERENCE_BYTES: usize = 56;
-/// Memory of the details, with an etag.
+/// Bytes of memory of the details, with an etag.
 const DETAILS_BYTES: usize = size_of::<Details>() + 80;
 
 /// Directory and name.
@@ -54,14 +55,14 @@ impl Table {
         self.by_ino.get(&ino)?.details.as_deref()
     }
 
-    /// Returns the details of an inode that is referenced, and adds them if it has none.
+    /// Returns the details of an inode, and adds them if it has none; `None` if it is not referenced.
     fn details_mut(&mut self, ino: Ino) -> Option<&mut Details> {
         let details = &mut self.by_ino.get_mut(&ino)?.details;
         self.detailed += usize::from(details.is_none());
         Some(details.get_or_insert_default())
     }
 
-    /// Returns the details of an inode that has some.
+    /// Returns the details of an inode; `None` if it has none.
     fn known_details_mut(&mut self, ino: Ino) -> Option<&mut Details> {
         self.by_ino.get_mut(&ino)?.details.as_deref_mut()
     }
@@ -77,7 +78,7 @@ impl References {
         self.lock().by_ino.entry(ino).or_default().count += 1;
     }
 
-    /// Removes `count` references. Returns true if none is left.
+    /// Removes `count` references of an inode. Returns true if none is left.
     pub(crate) fn forget(&self, ino: Ino, count: u64) -> bool {
         let mut references = self.lock();
         let Some(reference) = references.by_ino.get_mut(&ino) else { return true };
@@ -122,7 +123,7 @@ impl References {
             .unwrap_or_default()
     }
 
-    /// Returns the attributes of a removed directory that the kernel still references.
+    /// Returns the attributes of a removed directory that the kernel still references; `None` for any other inode.
     pub(crate) fn removed_directory(&self, ino: Ino) -> Option<Attr> {
         self.lock().details(ino).and_then(|details| details.removed.clone())
     }
@@ -150,8 +151,8 @@ impl References {
         }
     }
 
-    /// Records that the kernel drops its pages because it opens the file. Returns whether the pages were of one version. The
-    /// file has another version now, and the kernel may use the old version's length.
+    /// Records that the kernel drops its pages of an inode, because it opens the file. Returns whether the pages were
+    /// known to be of one version, which is then an older one, whose length the kernel may still use.
     pub(crate) fn drop_cached(&self, ino: Ino) -> bool {
         self.lock().known_details_mut(ino).is_some_and(|details| {
             details.is_mixed = false;
@@ -182,11 +183,12 @@ impl References {
         self.lock().by_ino.range((from, Bound::Unbounded)).take(limit).map(|(ino, _)| *ino).collect()
     }
 
+    /// Returns the number of inodes that front ends reference.
     pub(crate) fn len(&self) -> usize {
         self.lock().by_ino.len()
     }
 
-    /// Returns the memory that the references take.
+    /// Returns the bytes of memory that the references take.
     pub(crate) fn memory_bytes(&self) -> usize {
         let references = self.lock();
         references.by_ino.len() * REFERENCE_BYTES + references.detailed * DETAILS_BYTES

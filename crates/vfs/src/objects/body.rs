@@ -31,6 +31,7 @@ struct Body {
     rest: Range<u64>,
     /// End of the ranges requested so far.
     requested: u64,
+    /// Whether the range is too long to stay in the cache after it is read.
     is_long: bool,
 }
 
@@ -114,6 +115,7 @@ impl Body {
     }
 }
 
+/// Returns the error for a file whose bytes are no longer those that were pinned.
 fn stale() -> Error {
     Error::Stale("the file was overwritten while it was read; try again".to_owned())
 }

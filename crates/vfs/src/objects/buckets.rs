@@ -6,8 +6,10 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use store::{Buckets, ListRequest, ObjectKey, ObjectStore, StoreError, Timestamp, Uploads as _, bucket_name};
 
-use super::directory_objects::{ByInode, ByPath, DirectoryObjects, ObjectNaming};
+use super::at_path::ObjectsAtPath;
+use super::directory_objects::{DirectoryObjects, ObjectNaming};
 use super::errors::error_about;
+use super::named::NamedObjects;
 use crate::attr::Caller;
 use crate::volumes::Volume;
 use crate::{Error, Filesystem};
@@ -22,8 +24,8 @@ struct DirectoryBuckets<N> {
 /// Serves the directories at the root of a volume as buckets.
 pub fn directory_buckets(fs: &Arc<Filesystem>) -> Arc<dyn Buckets> {
     match fs.volume {
-        Volume::ByPath(_) => Arc::new(DirectoryBuckets::<ByPath>::new(fs)),
-        Volume::ByInode(_) => Arc::new(DirectoryBuckets::<ByInode>::new(fs)),
+        Volume::ByPath(_) => Arc::new(DirectoryBuckets::<ObjectsAtPath>::new(fs)),
+        Volume::ByInode(_) => Arc::new(DirectoryBuckets::<NamedObjects>::new(fs)),
     }
 }
 
@@ -36,6 +38,7 @@ impl<N: ObjectNaming> DirectoryBuckets<N> {
         DirectoryObjects::new(&self.fs, name.as_bytes())
     }
 
+    /// Returns the directory that is a bucket. Fails if there is none of this name.
     async fn find(&self, name: &str) -> store::Result<Inode> {
         bucket_name::check(name).map_err(|_| no_such_bucket(name))?;
         let (key, bytes) = (key_of(name)?, Name::new(name.as_bytes()).map_err(|_| no_such_bucket(name))?);
@@ -76,7 +79,7 @@ where
         self.fs.names.sync_names_unless_write_back().await.map_err(error_about(&key_of(name)?))?;
         // Clears settings that remain of a directory of this name which was removed through the mount or by another machine.
         let objects = self.objects(name);
-        objects.forget_settings(N::remaining_documents(&objects)?).await?;
+        objects.forget_settings(objects.remaining_documents()?).await?;
         Box::pin(self.fs.settings.move_pending_settings()).await?;
         self.fs.names.delivered().await;
         Ok(())
@@ -93,7 +96,7 @@ where
         for upload in store::Uploads::list(&objects, b"").await? {
             objects.abort(&upload.key, &upload.id).await?;
         }
-        let settings = N::remaining_documents(&objects)?;
+        let settings = objects.remaining_documents()?;
         let gone = Box::pin(self.fs.rmdir_by(Origin::Other, Ino::ROOT, name.as_bytes())).await;
         match gone {
             Ok(()) => {}
@@ -125,6 +128,7 @@ fn no_such_bucket(name: &str) -> StoreError {
     StoreError::NoSuchBucket(name.to_owned())
 }
 
+/// Returns a bucket's name as a key, for errors.
 fn key_of(name: &str) -> store::Result<ObjectKey> {
     Ok(ObjectKey::try_from(name)?)
 }

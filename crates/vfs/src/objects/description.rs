@@ -47,12 +47,14 @@ pub(super) struct Record {
     /// User metadata that the endpoint computed from the bytes with the etag `of`.
     #[serde(rename = "e", default, skip_serializing_if = "BTreeMap::is_empty")]
     endpoints: BTreeMap<String, String>,
+    /// Etag of the bytes that the description was stored with.
     #[serde(rename = "o", default, skip_serializing_if = "String::is_empty")]
     of: String,
     /// Mode, owner, group and mtime that the user metadata was stored with; while the inode still has them, it describes the
     /// inode.
     #[serde(rename = "p", default, skip_serializing_if = "Option::is_none")]
     posix: Option<(u16, u32, u32, i64)>,
+    /// The etag that was assigned to the content, if one was.
     #[serde(rename = "w", default, skip_serializing_if = "Option::is_none")]
     pub(super) given: Option<AssignedEtag>,
     /// Time at which a directory's marker was stored.

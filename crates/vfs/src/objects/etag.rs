@@ -18,6 +18,7 @@ const TAG_BYTES: usize = 16;
 pub(super) struct AssignedEtag {
     #[serde(rename = "e")]
     etag: String,
+    /// Fingerprint of the content that has the etag.
     #[serde(rename = "c")]
     content: String,
 }
@@ -45,6 +46,11 @@ impl AssignedEtag {
         Self { etag: etag.as_str().to_owned(), content: fingerprint(inode) }
     }
 
+    /// Returns whether the inode still has the content that has the etag.
+    pub(super) fn is_of(&self, inode: &Inode) -> bool {
+        self.content == fingerprint(inode)
+    }
+
     pub(super) fn etag(&self) -> ETag {
         ETag::new(&self.etag)
     }
@@ -57,7 +63,7 @@ pub(super) fn of(inode: &Inode, given: Option<&AssignedEtag>) -> ETag {
         return of_link(inode.target.as_ref());
     }
     if let Some(given) = given
-        && given.content == fingerprint(inode)
+        && given.is_of(inode)
     {
         return given.etag();
     }
@@ -68,6 +74,7 @@ pub(super) fn of(inode: &Inode, given: Option<&AssignedEtag>) -> ETag {
     tag(digest, 1)
 }
 
+/// Returns a text that differs for different contents.
 fn fingerprint(inode: &Inode) -> String {
     inode.content.fingerprint(inode.size_bytes).to_string()
 }
@@ -93,6 +100,7 @@ fn add_text(digest: &mut Context, text: &[u8]) {
     digest.update(text);
 }
 
+/// Returns the etag of content in a number of pieces.
 fn tag(digest: Context, pieces: usize) -> ETag {
     ETag::new(&format!("{}-{}", short_hex(digest), pieces.max(1)))
 }

@@ -155,6 +155,7 @@ impl BucketSettings {
         Ok(done)
     }
 
+    /// Starts a task that moves the documents of all notes, unless one is at work.
     fn move_in_background(&self) {
         if let Some(task) = self.me.upgrade().and_then(MovingTask::begin) {
             tokio::spawn(task.run());
@@ -188,6 +189,7 @@ impl BucketSettings {
         }
     }
 
+    /// Returns the name under which the documents of a bucket are stored; `None` if there is no note of it.
     fn settings_note(&self, bucket: &[u8]) -> Result<Option<Vec<u8>>> {
         match self.names.tables().xattr(Ino::ROOT, &attribute(bucket)) {
             Ok(source) => Ok(Some(source.to_vec())),
@@ -294,6 +296,7 @@ impl BucketSettings {
         self.mount.store.sync().await
     }
 
+    /// Returns the keys of the documents below a prefix.
     async fn documents(&self, prefix: &Bytes) -> store::Result<Vec<ObjectKey>> {
         let request = ListRequest { prefix: prefix.clone(), limit: 1000, ..ListRequest::default() };
         let entries = Pages::new(self.mount.store.as_ref(), request).collect().await?;
@@ -362,10 +365,12 @@ fn next_step(notes: &Notes, may_have_documents: impl Fn(&[u8]) -> bool) -> NextS
     }
 }
 
+/// Returns the name of the root's attribute that is the note of a bucket.
 fn attribute(bucket: &[u8]) -> Box<[u8]> {
     [PREFIX, bucket].concat().into()
 }
 
+/// Returns the op that notes under which name the documents of a bucket are stored.
 fn note(bucket: &[u8], source: Vec<u8>) -> Op {
     Op::SetXattr { ino: Ino::ROOT, name: attribute(bucket), value: source.into(), how: XattrHow::Set }
 }

@@ -9,15 +9,14 @@
 
 use bytes::Bytes;
 use futures_util::TryStreamExt as _;
-use meta::{Ino, Name};
 use std::time::Duration;
 use store::{
     GetOptions, ListRequest, ObjectKey, Pages, Payload, Precondition, PutOptions, Settings, StoreError,
 };
 
-use super::directory_objects::{DirectoryObjects, InodeObjects, ObjectNaming};
+use super::directory_objects::{DirectoryObjects, ObjectNaming};
 use super::document::Document;
-use super::errors::{error_about, namespace_error_about};
+use super::errors::error_about;
 use super::settings_cache::CACHE_LIFETIME;
 use crate::objects::moved_settings::BucketSettings;
 
@@ -29,29 +28,30 @@ impl<N: ObjectNaming> DirectoryObjects<N> {
         let Ok(asked) = ObjectKey::try_from(name) else {
             return Err(StoreError::Invalid("invalid name of a setting".to_owned()));
         };
-        let bucket = self.bucket().unwrap_or_default();
-        let noted = self.fs.settings.settings_source(bucket).map_err(error_about(&asked))?;
+        let bucket = self.directory.path().unwrap_or_default();
+        let noted = self.directory.fs.settings.settings_source(bucket).map_err(error_about(&asked))?;
         if let Some(noted) = &noted
             && noted.is_empty()
         {
             return Err(StoreError::NoSuchBucket(String::from_utf8_lossy(bucket).into_owned()));
         }
         let bucket = noted.as_deref().unwrap_or(bucket);
-        let by_name = self.fs.mount.layout.setting_key(bucket, name).map_err(error_about(&asked))?;
+        let by_name =
+            self.directory.fs.mount.layout.setting_key(bucket, name).map_err(error_about(&asked))?;
         match bucket.is_empty() {
             true => Ok(Document::at(by_name)),
-            false => N::document(self, bucket, name, by_name),
+            false => self.naming.document(bucket, name, by_name),
         }
     }
 
     /// Reads a document. A document that an earlier version stored under the directory's name is moved to its new key, unless
     /// it is older than the directory and so belonged to another one.
     async fn read_at(&self, location: &Document) -> store::Result<Option<Bytes>> {
-        if let Some(text) = self.fs.settings.read_setting(&location.key).await? {
+        if let Some(text) = self.directory.fs.settings.read_setting(&location.key).await? {
             return Ok(Some(text));
         }
         let Some((before, made)) = &location.before else { return Ok(None) };
-        let stored = match self.fs.mount.store.head(before).await {
+        let stored = match self.directory.fs.mount.store.head(before).await {
             Ok(meta) => meta.object.last_modified,
             Err(StoreError::NotFound(_)) => return Ok(None),
             Err(error) => return Err(error),
@@ -59,19 +59,22 @@ impl<N: ObjectNaming> DirectoryObjects<N> {
         if stored.is_none_or(|stored| stored.after(CLOCK_SKEW_MAX) < *made) {
             return Ok(None);
         }
-        let text = self.fs.settings.read_setting(before).await?;
+        let text = self.directory.fs.settings.read_setting(before).await?;
         if let Some(text) = &text
-            && self.check_writable().is_ok()
+            && self.directory.check_writable().is_ok()
         {
             let body = Payload::from(text.clone());
-            self.fs.mount.store.put(&location.key, body, PutOptions::default()).await?;
-            self.fs.settings.remove_setting(before).await?;
+            self.directory.fs.mount.store.put(&location.key, body, PutOptions::default()).await?;
+            self.directory.fs.settings.remove_setting(before).await?;
         }
         Ok(text)
     }
 
-    /// Returns the key prefixes of all documents of the bucket.
-    pub(super) fn settings_prefixes(&self) -> store::Result<Vec<Bytes>> {
+    /// Returns the key prefixes of the documents that remain when the directory is removed.
+    pub(super) fn remaining_documents(&self) -> store::Result<Vec<Bytes>> {
+        if !N::DOCUMENTS_REMAIN {
+            return Ok(Vec::new());
+        }
         let location = self.setting("/")?;
         let keys = std::iter::once(&location.key).chain(location.before.as_ref().map(|(key, _)| key));
         Ok(keys.map(|key| Bytes::copy_from_slice(&key.as_bytes()[..key.as_bytes().len() - 1])).collect())
@@ -81,11 +84,11 @@ impl<N: ObjectNaming> DirectoryObjects<N> {
     pub(super) async fn forget_settings(&self, prefixes: Vec<Bytes>) -> store::Result<()> {
         for prefix in prefixes {
             let request = ListRequest { prefix, limit: 1000, ..ListRequest::default() };
-            for entry in Pages::new(self.fs.mount.store.as_ref(), request).collect().await? {
+            for entry in Pages::new(self.directory.fs.mount.store.as_ref(), request).collect().await? {
                 let key = ObjectKey::try_from(entry.text())?;
-                let _key_lock = self.fs.bucket.locks.key_locks().lock(&key).await;
-                self.fs.settings.remove_setting(&key).await?;
-                self.fs.settings.cache().insert(key, None);
+                let _key_lock = self.directory.fs.bucket.locks.key_locks().lock(&key).await;
+                self.directory.fs.settings.remove_setting(&key).await?;
+                self.directory.fs.settings.cache().insert(key, None);
             }
         }
         Ok(())
@@ -93,6 +96,7 @@ impl<N: ObjectNaming> DirectoryObjects<N> {
 }
 
 impl BucketSettings {
+    /// Returns the document at a key; `None` if there is none, or it is empty.
     pub(crate) async fn read_setting(&self, key: &ObjectKey) -> store::Result<Option<Bytes>> {
         match self.mount.store.get(key, GetOptions::default()).await {
             Ok(object) => {
@@ -117,73 +121,53 @@ impl BucketSettings {
 #[async_trait::async_trait]
 impl<N: ObjectNaming> Settings for DirectoryObjects<N> {
     async fn get(&self, name: &str) -> store::Result<Option<Bytes>> {
-        if self.fs.mount.check_writable().is_ok() {
-            Box::pin(self.fs.settings.move_pending_settings()).await?;
+        if self.directory.fs.mount.check_writable().is_ok() {
+            Box::pin(self.directory.fs.settings.move_pending_settings()).await?;
         }
         let location = match self.setting(name) {
             Ok(location) => location,
             Err(StoreError::NoSuchBucket(_)) => return Ok(None),
             Err(error) => return Err(error),
         };
-        let known = self.fs.settings.cache().get(&location.key);
+        let known = self.directory.fs.settings.cache().get(&location.key);
         if let Some(known) = &known
             && known.at.elapsed() < CACHE_LIFETIME
         {
             return Ok(known.text.clone());
         }
         // The lock keeps the document from being written between the read and the entry in the cache.
-        let _key_lock = self.fs.bucket.locks.key_locks().lock(&location.key).await;
+        let _key_lock = self.directory.fs.bucket.locks.key_locks().lock(&location.key).await;
         let found = match (Box::pin(self.read_at(&location)).await, known) {
             (Ok(found), _) => found,
             // While the store does not answer, the cached document stays valid.
             (Err(StoreError::Unavailable(_)), Some(known)) => return Ok(known.text),
             (Err(error), _) => return Err(error),
         };
-        self.fs.settings.cache().insert(location.key, found.clone());
+        self.directory.fs.settings.cache().insert(location.key, found.clone());
         Ok(found)
     }
 
     async fn set(&self, name: &str, value: Option<Bytes>) -> store::Result<()> {
-        self.check_writable()?;
-        Box::pin(self.fs.settings.move_pending_settings()).await?;
+        self.directory.check_writable()?;
+        Box::pin(self.directory.fs.settings.move_pending_settings()).await?;
         let Document { key, before } = self.setting(name)?;
-        let _key_lock = self.fs.bucket.locks.key_locks().lock(&key).await;
+        let _key_lock = self.directory.fs.bucket.locks.key_locks().lock(&key).await;
         // If the write fails, the next read finds out what is stored.
-        self.fs.settings.cache().remove(&key);
+        self.directory.fs.settings.cache().remove(&key);
         match &value {
             Some(value) => {
                 let body = Payload::from(value.clone());
-                self.fs.mount.store.put(&key, body, PutOptions::default()).await.map(drop)?;
+                self.directory.fs.mount.store.put(&key, body, PutOptions::default()).await.map(drop)?;
             }
             None => {
                 if let Some((before, _)) = &before {
-                    self.fs.settings.remove_setting(before).await?;
+                    self.directory.fs.settings.remove_setting(before).await?;
                 }
-                self.fs.settings.remove_setting(&key).await?;
+                self.directory.fs.settings.remove_setting(&key).await?;
             }
         }
-        self.fs.mount.store.sync().await?;
-        self.fs.settings.cache().insert(key, value);
+        self.directory.fs.mount.store.sync().await?;
+        self.directory.fs.settings.cache().insert(key, value);
         Ok(())
-    }
-}
-
-impl InodeObjects {
-    /// Returns the document of a directory, which is stored under its inode number.
-    pub(super) fn document_by_inode(
-        &self,
-        bucket: &[u8],
-        name: &str,
-        by_name: ObjectKey,
-    ) -> store::Result<Document> {
-        let asked = ObjectKey::try_from(name)?;
-        let gone = || StoreError::NoSuchBucket(String::from_utf8_lossy(bucket).into_owned());
-        let bucket = Name::new(bucket).map_err(|_| gone())?;
-        let directory = self.fs.names.tables().lookup(Ino::ROOT, &bucket);
-        let directory = directory.map_err(namespace_error_about(&asked))?.ok_or_else(gone)?;
-        // No bucket name contains this character.
-        let by_ino = format!("#{:016x}", directory.ino.0);
-        let key = self.fs.mount.layout.setting_key(by_ino.as_bytes(), name).map_err(error_about(&asked))?;
-        Ok(Document { key, before: Some((by_name, directory.btime)) })
     }
 }

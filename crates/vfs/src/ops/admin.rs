@@ -1,5 +1,5 @@
-//! Operations for the operator of a volume: imports, garbage collection, the background lister, the memory limit, the
-//! free space, listing of the whole bucket.
+//! Operations for the operator of a volume: imports, eviction, garbage collection and deletions, the background lister,
+//! the memory limit, the free space, listing of the whole bucket.
 
 use bytes::Bytes;
 use meta::{Ino, Kind};
@@ -36,17 +36,23 @@ impl Admin<'_> {
         self.fs.volume.import_foreign().await
     }
 
-    /// Makes files below `lost+found` of content that no file refers to. Returns their paths. For a volume named by inode whose
-    /// metadata was restored, and is older than the content. Does nothing in a volume named by path.
+    /// Makes files in `lost+found` of content that no file refers to. Returns their paths. Serves a volume named by
+    /// inode whose metadata was restored and is older than the content. Does nothing in a volume named by path.
     pub async fn name_content(&self, keys: &[ObjectKey]) -> Result<Vec<Bytes>> {
         self.fs.volume.name_content(keys).await
     }
 
-    /// Finds content that belongs to no file and expired leases; deletes them unless `only_find`.
+    /// Returns the keys of content that belongs to no file and of expired leases; deletes these objects unless
+    /// `only_find`.
     pub async fn collect_garbage(&self, only_find: bool) -> Result<Vec<ObjectKey>> {
         let mut found = self.fs.content.collect_garbage(only_find).await?;
         found.extend(self.fs.volume.collect_leases(only_find).await?);
         Ok(found)
+    }
+
+    /// Returns the number of files that handles, requests or background work have open, each counted once.
+    pub fn open_files(&self) -> usize {
+        self.fs.content.files().len()
     }
 
     /// Starts the background lister, with the time `every` for each request. It runs until the file system is dropped. Does
@@ -69,7 +75,8 @@ impl Admin<'_> {
         self.fs.content.discards().wait_for_exports(mark);
     }
 
-    /// Waits until all content that is no longer used has been deleted, or the bucket does not answer.
+    /// Waits until all content that is no longer used has been deleted, also where that needs a backup of the names, or
+    /// the bucket does not answer.
     pub async fn wait_for_deletions(&self) {
         self.fs.content.discards().wait_until_empty().await;
     }

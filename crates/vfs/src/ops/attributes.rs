@@ -58,6 +58,7 @@ impl Filesystem {
         Ok(false)
     }
 
+    /// Truncates or extends a file, through a handle if one is given.
     async fn set_size(&self, ino: Ino, size: u64, handle: Option<Handle>) -> Result<()> {
         if let Some(handle) = handle {
             let handle = self.names.handles().file(handle)?;
@@ -79,7 +80,8 @@ impl Filesystem {
     }
 }
 
-/// Adds the removal of the set-id bits to a change of owner, and to a change of length by anybody but root.
+/// Returns the changes, with the removal of the set-id bits added to a change of owner, and to a change of length by
+/// anybody but root. Changes that set the mode, and those of a directory, stay as they are.
 fn with_set_id_dropped(names: &Names, caller: Caller, ino: Ino, changes: Changes) -> Result<Changes> {
     let changes_owner = changes.uid.is_some() || changes.gid.is_some();
     let keeps = !changes_owner && (changes.size_bytes.is_none() || caller.uid == 0);

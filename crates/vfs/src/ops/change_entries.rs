@@ -93,9 +93,13 @@ impl Filesystem {
         mode: u16,
     ) -> Result<Attr> {
         self.views.derived.check_not_derived(parent, name_bytes)?;
-        let name = self.bucket.discovery.free_name(parent, name_bytes, Kind::Directory).await?;
-        let kind = Kind::Directory;
-        self.entries.creator.make_stored(origin, caller, parent, &name, kind, mode, 0, None).await
+        let (kind, directories) = (Kind::Directory, self.bucket.known.directories());
+        let before = directories.before_lookup(parent, self.mount.moment());
+        let name = self.bucket.discovery.free_name(parent, name_bytes, kind).await?;
+        let made =
+            self.entries.creator.make_stored(origin, caller, parent, &name, kind, mode, 0, None).await?;
+        directories.mark_empty(made.ino, &before);
+        Ok(made)
     }
 
     /// Creates a symbolic link: an object whose body is the target.
@@ -125,8 +129,8 @@ impl Filesystem {
         Ok(made)
     }
 
-    /// Gives a file a further name, or its first one, in which case its content is stored now. In a volume named by path the
-    /// bucket still shows the file under its primary name only.
+    /// Gives a file a further name, or its first one, in which case its content is stored now. In a volume named by
+    /// path the bucket still shows the file under its primary name only. EPERM for a directory and on a shared bucket.
     pub async fn link(&self, ino: Ino, parent: Ino, name_bytes: &[u8]) -> Result<Attr> {
         let change = FrontEndChange::begin(&self.names);
         self.views.derived.check_not_derived(parent, name_bytes)?;
@@ -167,7 +171,7 @@ impl Filesystem {
 }
 
 impl Filesystem {
-    /// Removes a file; open handles keep reading and writing it.
+    /// Removes a name of a file; open handles keep reading and writing the file.
     pub async fn unlink(&self, parent: Ino, name_bytes: &[u8]) -> Result<()> {
         if let Some(views) = self.views.derived.derived_at(parent) {
             return Box::pin(self.views.unlink_derived(views, parent, name_bytes)).await;

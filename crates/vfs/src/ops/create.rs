@@ -63,8 +63,9 @@ impl Creator {
 }
 
 impl Creator {
-    /// Creates a file on a bucket that other machines mount too. For `O_EXCL` a conditional PUT of an empty object decides
-    /// which mount creates the file; otherwise a file that another mount has created is opened.
+    /// Creates and opens a file on a bucket that other machines mount too. For `O_EXCL` a conditional PUT of an empty
+    /// object decides which mount creates the file. Otherwise ESTALE tells the front end to look up and open a file
+    /// that another mount has created.
     pub(crate) async fn create_shared(
         &self,
         caller: Caller,
@@ -97,6 +98,7 @@ impl Creator {
         self.conflicts.check_not_in_conflict_at(parent, name)
     }
 
+    /// Creates and opens a file, which is stored when it is closed.
     pub(crate) async fn create_here(
         &self,
         origin: Origin,
@@ -121,6 +123,10 @@ impl Creator {
             return Err(error);
         }
         self.names.references().add(inode.ino);
+        let is_write_only = flags & libc::O_ACCMODE == libc::O_WRONLY;
+        if is_write_only && self.mount.config.bypasses_page_cache_for_new_files {
+            file.bypass_page_cache();
+        }
         // The creator stores the file at close, even through a read-only descriptor.
         Ok((
             Attr::from(&file.overlay(inode)),
@@ -135,7 +141,7 @@ impl Creator {
         Ok(())
     }
 
-    /// Returns the open file of an inode without a name, if the inode may be linked.
+    /// Returns the open file of an inode without a name, if the inode may be linked; otherwise ENOENT.
     pub(crate) fn file_to_link(&self, ino: Ino) -> Result<Arc<OpenFile>> {
         let file = self.content.files().get(ino).filter(|file| file.is_linkable());
         file.ok_or(Error::new(
@@ -144,6 +150,7 @@ impl Creator {
         ))
     }
 
+    /// Creates an inode with a name in the namespace alone.
     #[expect(clippy::too_many_arguments, reason = "a new inode has so many properties")]
     fn make(
         &self,
@@ -173,7 +180,8 @@ impl Creator {
         made.ok_or(Error::new(libc::EIO, "the namespace created no inode"))
     }
 
-    /// Creates an inode that is stored at once; if it cannot be stored, the creation is undone.
+    /// Creates an inode that is stored at once; if it cannot be stored, the creation is undone. EEXIST if another
+    /// client has stored an object under the name. Counts one kernel reference.
     #[expect(clippy::too_many_arguments, reason = "a new inode has so many properties")]
     pub(crate) async fn make_stored(
         &self,
@@ -196,7 +204,6 @@ impl Creator {
             return Err(if error.errno() == libc::ESTALE { Error::EXISTS } else { error });
         }
         if kind == Kind::Directory {
-            self.known.directories().get(inode.ino).mark_complete(self.mount.moment());
             self.settings.forget_settings_of(parent, name)?;
         }
         self.names.references().add(inode.ino);

@@ -43,11 +43,13 @@ impl Filesystem {
 
     /// Writes all of `data` at `offset`.
     pub async fn write(&self, handle: Handle, offset: u64, data: &[u8]) -> Result<()> {
+        self.locks().check_handle(handle)?;
         self.io.editor.write_at(handle, Some(offset), data).await.map(drop)
     }
 
     /// Writes all of `data` at the end of the file; `expected` is where the front end believes the end to be.
     pub async fn append(&self, handle: Handle, expected: u64, data: &[u8]) -> Result<()> {
+        self.locks().check_handle(handle)?;
         if self.io.editor.write_at(handle, None, data).await? != expected {
             // The front end caches the written bytes at the wrong offset.
             self.names.tell(Invalidation::Inode(self.names.handles().file(handle)?.file.ino));
@@ -61,12 +63,14 @@ impl Filesystem {
         self.io.editor.write_now_if(handle, offset, data, |_, _| true)
     }
 
-    /// Appends like [`Filesystem::append`] if that needs no waiting.
+    /// Appends like [`Filesystem::append`], if that needs no waiting and the file ends at `expected`. `None`: nothing
+    /// was written, call [`Filesystem::append`].
     pub fn append_now(&self, handle: Handle, expected: u64, data: &[u8]) -> Option<Result<()>> {
         self.io.editor.write_now_if(handle, expected, data, |file, state| end_of(file, state) == expected)
     }
 
-    /// Copies up to `len` bytes from one open file to another; returns how many.
+    /// Copies up to `len` bytes from one open file to another, inside the store; returns how many. EOPNOTSUPP if that
+    /// is not possible or not worthwhile: the caller then reads and writes.
     pub async fn copy_range(
         &self,
         (from, from_offset): (Handle, u64),
@@ -93,7 +97,7 @@ impl Filesystem {
         if lineage != source.version.lineage() {
             return Err(unsupported("the source has changed"));
         }
-        let Some(pin) = pin else { return Err(unsupported("nothing is stored")) };
+        let Some(pin) = pin else { return Err(unsupported("nothing of the source is stored")) };
         let range = from_offset..from_offset.saturating_add(len).min(pin.size_bytes);
         if range.start >= range.end {
             return Ok(0);
@@ -122,6 +126,7 @@ impl Filesystem {
 
     /// Reads `len` bytes at `offset`; fewer only at the end of the file.
     pub async fn read(&self, handle: Handle, offset: u64, len: usize) -> Result<Bytes> {
+        self.locks().check_current()?;
         let handle = self.names.handles().file(handle)?;
         if handle.take_atime_check(self.mount.config.atime, self.mount.now()) {
             self.content.record_access(handle.file.ino);

@@ -48,8 +48,9 @@ impl DirectoryReader {
     }
 }
 
-/// Minimum length of an object that cannot be a symbolic link (whose target is shorter than `PATH_MAX`) or a special file.
+/// Objects shorter than this may be a symbolic link (whose target is shorter than `PATH_MAX`) or a special file.
 const SPECIAL_BYTES_MAX: u64 = 4096;
+/// The error of a cookie that the handle has not returned.
 const LOST_POSITION: Error =
     Error::new(libc::EINVAL, "invalid directory offset: this handle has returned no such cookie");
 
@@ -64,15 +65,17 @@ pub struct DirectoryEntry {
     pub kind: Option<Kind>,
     /// Cookie that resumes the listing after this entry.
     pub cookie: u64,
-    /// The attributes, if `plus` was requested. Counts as a lookup.
+    /// The attributes, if `plus` was requested; they count as a lookup. `None` for `.` and `..`, and for an entry that
+    /// was evicted meanwhile.
     pub attr: Option<Attr>,
     /// Whether the entry may disappear without an invalidation, so that it must not be cached.
     pub is_awaited: bool,
 }
 
 impl DirectoryReader {
-    /// Returns entries after `cookie` (0: from the beginning), `.` and `..` first; an empty result is the end. Entries created
-    /// or removed meanwhile do not affect the others.
+    /// Returns entries after `cookie` (0: from the beginning), `.` and `..` first; an empty result is the end. Entries
+    /// created or removed meanwhile do not affect the others. With `plus` entries have attributes, which count as
+    /// lookups.
     pub(super) async fn read(
         &self,
         handle: Handle,
@@ -167,8 +170,8 @@ impl DirectoryReader {
         }
     }
 
-    /// Returns the name after which a listing of a derived directory continues. It may come from a listing that another handle
-    /// read and the front end cached.
+    /// Returns the name after which a listing of a derived directory continues; `None` for its beginning. The name may
+    /// come from a listing that another handle read and the front end cached.
     fn resume_after(&self, handle: &DirectoryHandle, cookie: u64) -> Result<Option<Name>> {
         let Some(last) = cookie.checked_sub(DOTS + 1) else { return Ok(None) };
         if let Some(text) = handle.positions().sort_key(cookie) {
@@ -179,6 +182,7 @@ impl DirectoryReader {
         Ok(Some(kept))
     }
 
+    /// Returns the entries `.` and `..`, if they are after `cookie`.
     fn dot_entries(&self, dir: Ino, cookie: u64) -> Result<Vec<DirectoryEntry>> {
         let parent = match self.views.derived.derived_at(dir) {
             Some(views) => views.parent(dir),
@@ -195,7 +199,8 @@ impl DirectoryReader {
         Ok([dot(b".", dir, 1), dot(b"..", parent, 2)].into_iter().filter(|dot| dot.cookie > cookie).collect())
     }
 
-    /// Returns the next entries after a sorting key; lists them from the bucket first if they are not known.
+    /// Returns the next entries after a sort key, none at the end; lists them from the bucket first if they are not
+    /// known.
     async fn entries_after(&self, dir: Ino, after: &[u8], limit: usize) -> Result<Vec<Entry>> {
         if !self.mount.layout.can_list_in(self.names.tables(), dir)? {
             return sort_keys::entries_by_name(self.names.tables(), dir, after, limit);
@@ -232,7 +237,8 @@ impl DirectoryReader {
         }
     }
 
-    /// Returns the inodes of entries; with `plus`, with authoritative attributes, many at a time.
+    /// Returns the inodes of entries, `None` for those that are gone. With `plus` requests authoritative attributes,
+    /// many at a time.
     async fn described(&self, entries: &[Entry], plus: bool) -> Result<Vec<Option<Inode>>> {
         let inos: Vec<Ino> = entries.iter().map(|entry| entry.dentry.ino).collect();
         let inodes = self.names.tables().inodes(&inos)?;

@@ -88,11 +88,11 @@ impl Renamer {
         }
         let _key_lock = self.locks.key_locks().lock(&old.key).await;
         let _changing = self.known.changes().begin(*dir, name);
-        let beside =
-            self.mount.store.copy(&old, &self.mount.content_key(file.ino)?, CopyOptions::default()).await?;
+        let own_copy =
+            self.mount.store.copy(&old, &self.content.new_key(file.ino)?, CopyOptions::default()).await?;
         // A pending rename that completed meanwhile may have given the object another tag.
         let old = self.names.object(&self.names.tables().inode(file.ino)?)?.unwrap_or(old);
-        self.names.relocate(&inode, &stored_at(&beside))?;
+        self.names.relocate(&inode, &stored_at(&own_copy))?;
         file.repin(|| self.names.pin_of(file.ino))?;
         state.rebase(file.pin().0);
         let deleted = async {
@@ -102,7 +102,7 @@ impl Renamer {
         let deleted = deleted.await;
         match (deleted, self.names.tables().inode(file.ino)) {
             (Err(error), Ok(inode)) => {
-                match self.reattach_object(&inode, &old, beside.key, file, state).await? {
+                match self.reattach_object(&inode, &old, own_copy.key, file, state).await? {
                     true => Err(error),
                     // The deletion succeeded, only its answer was lost.
                     false => Ok(()),
@@ -117,7 +117,7 @@ impl Renamer {
         &self,
         inode: &Inode,
         old: &ObjectRef,
-        beside: ObjectKey,
+        own_key: ObjectKey,
         file: &OpenFile,
         state: &mut WriteState,
     ) -> Result<bool> {
@@ -128,7 +128,7 @@ impl Renamer {
         self.names.publish(inode, old, inode.size_bytes, None)?;
         file.repin(|| self.names.pin_of(file.ino))?;
         state.rebase(file.pin().0);
-        self.content.discard(beside).await;
+        self.content.discard(own_key).await;
         Ok(true)
     }
 }

@@ -19,8 +19,9 @@ impl Filesystem {
         Ok(self.names.handles().add_directory(DirectoryHandle::new(ino, kept)))
     }
 
-    /// Returns entries after `cookie` (0: from the beginning), `.` and `..` first; an empty result is the end. Entries created
-    /// or removed meanwhile do not affect the others.
+    /// Returns entries after `cookie` (0: from the beginning), `.` and `..` first; an empty result is the end. Entries
+    /// created or removed meanwhile do not affect the others. With `plus` entries have attributes, which count as
+    /// lookups.
     pub async fn readdir(
         &self,
         handle: Handle,

@@ -26,7 +26,8 @@ pub struct FileLocation {
 }
 
 impl Admin<'_> {
-    /// Finds the object of a path relative to the volume's root, such as `dir/file`.
+    /// Returns where the bytes of a path relative to the volume's root are, such as `dir/file`. ENOENT if there is no
+    /// such file.
     pub async fn locate(&self, path: &[u8]) -> Result<FileLocation> {
         let inode = self.fs.content.seen(self.fs.bucket.discovery.at_path(path).await?);
         let is_implicit = inode.kind == Kind::Directory && inode.object().is_none();
@@ -49,12 +50,18 @@ impl Admin<'_> {
         })
     }
 
-    /// Returns the path that shows a key, or the path of the file whose content the key holds; `None` if no file has it.
+    /// Returns the path of an inode from the volume's root, empty for the root. `None` for an inode without a name.
+    pub fn path_of_inode(&self, ino: Ino) -> Option<Bytes> {
+        let names = self.fs.names.tables().path(ino).ok()?;
+        let names: Vec<&[u8]> = names.iter().map(|name| name.as_bytes()).collect();
+        Some(Bytes::from(names.join(&b'/')))
+    }
+
+    /// Returns the path under which a key is shown, whether or not the object exists, or the path of the file that a
+    /// content key belongs to. `None` for a key that has no path, or belongs to no file with a name.
     pub fn path_of(&self, key: &ObjectKey) -> Option<Bytes> {
         if let Some(ino) = self.fs.mount.layout.content_owner(key) {
-            let names = self.fs.names.tables().path(ino).ok()?;
-            let names: Vec<&[u8]> = names.iter().map(|name| name.as_bytes()).collect();
-            return Some(Bytes::from(names.join(&b'/')));
+            return self.path_of_inode(ino);
         }
         let path = store::names::key_to_path(&self.fs.mount.layout.path_in_volume(key)?);
         Some(Bytes::from(path.join(&b'/')))

@@ -34,7 +34,8 @@ impl Filesystem {
         self.bucket.name_evictor.forget(ino, count);
     }
 
-    /// Returns the attributes of an inode, not older than the revalidation time.
+    /// Returns the attributes of an inode, which are at most as old as an answer of a lookup. ENOENT if its name leads
+    /// elsewhere by now.
     pub async fn getattr(&self, ino: Ino) -> Result<Attr> {
         if let Some(views) = self.views.derived.derived_at(ino).filter(|_| ino != Ino::ROOT) {
             return self.views.derived_attr(views, ino).await;
@@ -46,11 +47,14 @@ impl Filesystem {
             inode => inode?,
         };
         if ino != Ino::ROOT {
-            // `mount` and health checks stat the root to see whether the mount answers; that is no sign of use.
+            // The command `mount` and health checks stat the root to see whether the mount answers; that is no sign of
+            // use.
             self.bucket.lister.state().note_request(self.mount.moment());
         }
         let inode = match inode.home.clone() {
-            Some((parent, name)) if !self.content.has_unpublished_writes(ino) => {
+            Some((parent, name))
+                if self.mount.rules.follows_bucket && !self.content.has_unpublished_writes(ino) =>
+            {
                 match Box::pin(self.views.revalidate_shown(ino)).await? {
                     Some(inode) => inode,
                     None => {

@@ -2,6 +2,7 @@
 
 mod admin;
 mod attributes;
+mod batches;
 mod change_entries;
 pub(crate) mod create;
 mod data;
@@ -10,9 +11,11 @@ pub(crate) mod entries;
 mod exchange;
 mod list;
 mod locate;
+mod locks;
 mod lookup;
 mod maintenance;
 mod open;
+mod packs;
 mod quotas;
 mod recover;
 pub(crate) mod remove;
@@ -20,14 +23,18 @@ pub(crate) mod rename;
 mod seek;
 mod status;
 mod sync;
+mod warm;
 mod xattrs;
 
 pub use admin::Admin;
 pub(crate) use attributes::without_set_id;
+pub use batches::Batches;
 pub use directory::DirectoryEntry;
 pub use locate::FileLocation;
+pub use locks::FileLocks;
 pub use seek::Whence;
 pub use status::{Statfs, Status};
+pub use warm::Warmed;
 
 #[cfg(test)]
 mod tests {
@@ -59,6 +66,7 @@ mod tests {
         is_send(fs.open(ino, 0));
         is_send(fs.read(handle, 0, 1));
         is_send(fs.write(handle, 0, b"a"));
+        is_send(fs.admin().warm(ino));
         is_send(fs.flush(handle));
         is_send(fs.fsync(handle));
         is_send(fs.release(handle));

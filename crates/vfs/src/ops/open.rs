@@ -1,28 +1,30 @@
 //! Opening and closing of files.
 
-use meta::{Ino, Kind};
+use meta::{Ino, Inode, Kind};
 
 use crate::content::publishing::check_not_lost;
 use crate::content::write::When;
+use crate::followers::other_sessions::is_ahead_of_front_ends;
 use crate::layout::etag;
 use crate::names::handles::{Handle, Opened};
 use crate::{Attr, Error, Filesystem, Result};
 
 impl Filesystem {
-    /// Opens a file after checking whether its object is unchanged.
+    /// Opens a file. Asks the bucket for its object first, unless the known state is recent enough.
     pub async fn open(&self, ino: Ino, flags: i32) -> Result<Opened> {
         if flags & libc::O_ACCMODE != libc::O_RDONLY || flags & libc::O_TRUNC != 0 {
             self.mount.check_writable()?;
             self.bucket.conflicts.check_not_in_conflict(ino)?;
         }
-        let inode = self.names.tables().inode(ino)?;
+        let (inode, mut was_replaced) = newest_for_open(self, ino).await?;
         match inode.kind {
             Kind::File => {}
             Kind::Directory => return Err(Error::IS_DIRECTORY),
             _ => return Err(Error::new(libc::ELOOP, "not a regular file")),
         }
-        let mut was_replaced = false;
-        if let Some((parent, name)) = &inode.home {
+        if let Some((parent, name)) = &inode.home
+            && self.mount.rules.follows_bucket
+        {
             let asked_at = self.mount.moment();
             let found = self.bucket.discovery.find(*parent, name).await?;
             let mut found = self.bucket.discovery.must(found.filter(|found| found.ino == ino))?;
@@ -48,7 +50,8 @@ impl Filesystem {
     }
 
     /// Publishes all unpublished writes of the file: `close` returns once they are stored and named. Does nothing for
-    /// a handle that is open for reading only. Fails if writes were lost to a conflict.
+    /// a handle that is open for reading only. Fails if writes were lost to a conflict, or an unresolved one blocks the
+    /// file.
     pub async fn flush(&self, handle: Handle) -> Result<()> {
         let handle = self.names.handles().file(handle)?;
         if !handle.is_writable {
@@ -60,8 +63,9 @@ impl Filesystem {
     }
 
     /// Publishes all unpublished writes of the file and its pending attributes, and makes objects and names durable.
-    /// Fails through a writable handle whose writes were lost to a conflict.
+    /// Fails through a writable handle whose writes were lost to a conflict, or whose file an unresolved one blocks.
     pub async fn fsync(&self, handle: Handle) -> Result<()> {
+        self.locks().check_handle(handle)?;
         let handle = self.names.handles().file(handle)?;
         self.io.publisher.commit(&handle.file, When::Open).await?;
         if handle.is_writable {
@@ -73,7 +77,7 @@ impl Filesystem {
         self.names.sync_names().await
     }
 
-    /// Closes a handle whose last reference is gone.
+    /// Closes a handle whose last descriptor was closed, and stores the file's writes if the handle is writable.
     pub async fn release(&self, handle: Handle) -> Result<()> {
         self.io.editor.release(handle).await
     }
@@ -83,10 +87,27 @@ impl Filesystem {
     pub async fn getattr_through(&self, handle: Handle, ino: Ino) -> Result<Attr> {
         let attr = self.getattr(ino).await?;
         match self.names.handles().file(handle) {
-            Ok(handle) if handle.is_stale() || handle.has_other_length(attr.size_bytes) => {
-                Err(Error::Stale("it was overwritten in the bucket while it was read; open it again".into()))
-            }
+            Ok(handle) if handle.is_stale() || handle.has_other_length(attr.size_bytes) => Err(Error::Stale(
+                "the object was overwritten in the bucket while it was read; open the file again".into(),
+            )),
             _ => Ok(attr),
         }
     }
+}
+
+/// Returns the inode of a file that is being opened, and whether the front end may have attributes of another content.
+/// On a shared engine the inode is the newest one, whose content the open file then reads.
+async fn newest_for_open(fs: &Filesystem, ino: Ino) -> Result<(Inode, bool)> {
+    let tables = fs.names.tables();
+    let known = tables.inode(ino)?;
+    if !tables.engine().is_shared() {
+        return Ok((known, false));
+    }
+    let newest = tables.newest_inode(ino)?;
+    // The cache of records may be newer than what the front end knows.
+    let was_replaced = known.content != newest.content
+        || known.size_bytes != newest.size_bytes
+        || is_ahead_of_front_ends(&fs.names);
+    fs.content.read_newest_at_open(ino).await?;
+    Ok((newest, was_replaced))
 }

@@ -15,7 +15,7 @@ impl Admin<'_> {
         Ok(self.fs.names.tables().set_quota(&self.fs.mount.context(Origin::Bookkeeping), dir.ino, limits)?)
     }
 
-    /// Returns a directory's own quota.
+    /// Returns a directory's own quota; `None` if it has none.
     pub async fn quota(&self, path: &[u8]) -> Result<Option<Quota>> {
         let dir = self.fs.bucket.discovery.at_path(path).await?;
         Ok(self.fs.names.tables().quota(dir.ino)?)

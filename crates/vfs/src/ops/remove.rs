@@ -81,16 +81,16 @@ impl Remover {
             // Otherwise a loss of power would restore the name, leading to whatever is at the file's path then.
             return self.names.sync_names_unless_write_back().await;
         }
-        let aside = match self.content.files().users(file.ino) {
+        let preserved = match self.content.files().users(file.ino) {
             0 | 1 => None,
             _ => self.publisher.preserve_object(file, &mut state).await?,
         };
-        let taken = self.delete_and_unlink(origin, parent, name, file).await;
-        self.publisher.finish_preserving(file, &mut state, aside, taken.is_ok()).await?;
-        taken
+        let removed = self.delete_and_unlink(origin, parent, name, file).await;
+        self.publisher.finish_preserving(file, &mut state, preserved, removed.is_ok()).await?;
+        removed
     }
 
-    /// Deletes the object, then the name. The file is open, at least by this call: its last close purges it.
+    /// Deletes a file's object, then its name. The file is open, at least by this call: its last close purges it.
     async fn delete_and_unlink(
         &self,
         origin: Origin,
@@ -121,7 +121,7 @@ impl Remover {
         }
     }
 
-    /// Deletes the marker, then the name.
+    /// Deletes a directory's marker, then its name.
     pub(crate) async fn delete_and_rmdir(
         &self,
         origin: Origin,
@@ -147,17 +147,18 @@ impl Remover {
         self.forget_directory(origin, parent, name)
     }
 
+    /// Removes a directory from the namespace, with its settings. A file that shared its name gets its plain name back.
     pub(crate) fn forget_directory(&self, origin: Origin, parent: Ino, name: Name) -> Result<()> {
-        let again = self.names.op_to_unshadow(parent, &name)?;
-        let has_beside = again.is_some();
+        let unshadow = self.names.op_to_unshadow(parent, &name)?;
+        let has_shadowed_file = unshadow.is_some();
         // A front end knows nothing of the file that gets its name back.
-        let origin = if has_beside { Origin::Other } else { origin };
+        let origin = if has_shadowed_file { Origin::Other } else { origin };
         let rmdir = Op::Rmdir { parent, name: name.clone() };
         self.settings.commit_with_settings(Some((parent, &name)), None, |notes| {
-            let ops: Vec<Op> = [rmdir.clone()].into_iter().chain(again).chain(notes.clone()).collect();
+            let ops: Vec<Op> = [rmdir.clone()].into_iter().chain(unshadow).chain(notes.clone()).collect();
             match self.names.commit_together(origin, &ops) {
                 // The shadowed file was removed in between.
-                Err(FsError::NotFound) if has_beside => {
+                Err(FsError::NotFound) if has_shadowed_file => {
                     let ops: Vec<Op> = [rmdir].into_iter().chain(notes).collect();
                     Ok(self.names.commit_together(origin, &ops).map(drop)?)
                 }

@@ -27,7 +27,7 @@ use crate::content::open_file::OpenFile;
 use crate::content::opener::FileOpener;
 use crate::content::write::publisher::Publisher;
 use crate::content::write::{When, WriteState};
-use crate::layout::{is_reserved, object_key, stored, stored_at};
+use crate::layout::{object_key, stored, stored_at};
 use crate::mount::Mount;
 use crate::names::{Names, name};
 use crate::objects::moved_settings::BucketSettings;
@@ -77,7 +77,7 @@ impl Renamer {
     }
 }
 
-/// Attempts to rename to a name that others keep changing.
+/// Maximum attempts of an operation on names or files that others keep changing.
 const ATTEMPTS_MAX: u32 = 8;
 
 /// Directory and name.
@@ -123,9 +123,6 @@ impl Move {
     /// Parses the arguments of a rename; `flags` are those of `renameat2`.
     pub(crate) fn parse(from: (Ino, &[u8]), to: (Ino, &[u8]), flags: u32) -> Result<Self> {
         let (how, leaves_whiteout) = parse_flags(flags)?;
-        if is_reserved(to.0, to.1) {
-            return Err(Error::new(libc::EPERM, "'.tenon' at the volume's root is reserved for Tenon"));
-        }
         let (from, to) = ((from.0, name(from.1)?), (to.0, name(to.1)?));
         Ok(Self { from, to, how, leaves_whiteout })
     }
@@ -141,6 +138,7 @@ impl Renamer {
         flags: u32,
     ) -> Result<()> {
         let Move { from, to, how, leaves_whiteout } = Move::parse(from, to, flags)?;
+        self.mount.layout.check_not_reserved(self.names.tables(), to.0, to.1.as_bytes())?;
         if leaves_whiteout {
             return Err(Error::new(
                 libc::EINVAL,
@@ -158,6 +156,7 @@ impl Renamer {
         }
     }
 
+    /// Renames a name, and tries again while the new name keeps changing.
     pub(crate) async fn rename_here(
         &self,
         origin: Origin,
@@ -191,7 +190,7 @@ impl Renamer {
         match plan.source.kind {
             Kind::Directory => self.move_tree(&plan).await?,
             _ => {
-                let _seen = self.wait_for_endpoint(&plan).await?;
+                let _endpoint_locks = self.wait_for_endpoint(&plan).await?;
                 self.move_file(&plan).await?;
             }
         }
@@ -202,6 +201,7 @@ impl Renamer {
         Ok(())
     }
 
+    /// Looks up the source and the target of a rename.
     async fn plan_rename(
         &self,
         origin: Origin,
@@ -238,8 +238,8 @@ impl Renamer {
         }
     }
 
-    /// Waits until the namespace shows what the endpoint did to either key, and blocks the endpoint from changing them: an
-    /// object is moved by its known tag.
+    /// Waits until the namespace shows what Tenon's S3 endpoint did to either key, and blocks the endpoint from
+    /// changing them while the locks are held: an object is moved by its known tag.
     async fn wait_for_endpoint(
         &self,
         plan: &RenamePlan,
@@ -260,6 +260,7 @@ impl Renamer {
         })
     }
 
+    /// Renames a file, over the target if there is one.
     async fn move_file(&self, plan: &RenamePlan) -> Result<()> {
         let source = self.opener.open_file(plan.source.ino)?;
         let outcome = match &plan.target {
@@ -270,6 +271,7 @@ impl Renamer {
         outcome.and(closed)
     }
 
+    /// Renames an open file over another one, which is opened meanwhile.
     async fn move_over(&self, plan: &RenamePlan, source: &OpenFile, target: Ino) -> Result<()> {
         let target = self.opener.open_file(target)?;
         let outcome = self.move_open_file(plan, source, Some(&target)).await;
@@ -299,13 +301,13 @@ impl Renamer {
                 self.content.begin_new(source, &mut state)?;
                 self.publisher.commit_locked(source, &mut state, When::Closed).await?;
                 was_shared = self.names.tables().inode(target.ino)?.nlink > 1;
-                let aside = match self.content.files().users(target.ino) {
+                let preserved = match self.content.files().users(target.ino) {
                     0 | 1 => None,
                     _ if was_shared => None,
                     _ => self.publisher.preserve_object(target, &mut replaced).await?,
                 };
                 let moved = self.move_object(plan, source, &mut state).await;
-                self.publisher.finish_preserving(target, &mut replaced, aside, moved.is_ok()).await?;
+                self.publisher.finish_preserving(target, &mut replaced, preserved, moved.is_ok()).await?;
                 moved?
             }
         };
@@ -382,7 +384,7 @@ impl Renamer {
         };
         let key = match is_shown {
             true => object_key(&prefix, plan.to.1.as_bytes())?,
-            false => self.mount.content_key(source.ino)?,
+            false => self.content.new_key(source.ino)?,
         };
         if key == old.key {
             return self.rename_entry(plan, None).map(|()| None);
@@ -443,6 +445,7 @@ impl Renamer {
         }
     }
 
+    /// Returns the store that moves objects; EXDEV in a volume named by inode.
     pub(crate) fn mover(&self) -> Result<&Mover> {
         self.moves
             .mover()
@@ -470,6 +473,8 @@ impl Renamer {
         )
     }
 
+    /// Fails if the new name leads to another inode than planned: with EEXIST if it must not be replaced, otherwise
+    /// with `Conflict`.
     fn check_target_unchanged(&self, plan: &RenamePlan) -> Result<()> {
         let there = self.names.tables().entry(plan.to.0, &plan.to.1)?.map(|entry| entry.ino);
         match plan.target.as_ref().map(|target| target.ino) == there {

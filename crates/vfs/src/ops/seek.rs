@@ -26,7 +26,7 @@ impl Filesystem {
         let handle = self.names.handles().file(handle)?;
         if handle.is_stale() {
             return Err(Error::Stale(
-                "it was overwritten in the bucket while it was read; open it again".into(),
+                "the object was overwritten in the bucket while it was read; open the file again".into(),
             ));
         }
         let file = &handle.file;
@@ -37,14 +37,14 @@ impl Filesystem {
             _ if range.is_empty() => Ok(RangeSet::default()),
             (WriteState::Memory(_) | WriteState::Stream(_), _) => Ok(RangeSet::from_iter([range])),
             (WriteState::Local(local), _) => Ok(local.data(range)?),
-            (WriteState::Clean, Some(pin)) => stored(pin, range),
+            (WriteState::Clean, Some(pin)) => stored_ranges(pin, range),
             (WriteState::Clean, None) => Ok(RangeSet::default()),
         };
         // A file may have very many holes, and the first match ends the search.
         let mut len = FIRST_BYTES;
         loop {
             let part = offset..offset.saturating_add(len).min(size);
-            let found = find(&data(part.clone())?, part.clone(), whence);
+            let found = find_target(&data(part.clone())?, part.clone(), whence);
             match found {
                 Some(at) if at < part.end || part.end == size => return Ok(at),
                 _ if part.end >= size => {
@@ -56,7 +56,8 @@ impl Filesystem {
     }
 }
 
-fn stored(pin: &Pin, range: Range<u64>) -> Result<RangeSet> {
+/// Returns the parts of a range that are in objects.
+fn stored_ranges(pin: &Pin, range: Range<u64>) -> Result<RangeSet> {
     let stored = pin.cut(range)?.into_iter().filter_map(|cut| match cut {
         Cut::Stored(range, _) => Some(range),
         Cut::Hole(_) => None,
@@ -64,8 +65,9 @@ fn stored(pin: &Pin, range: Range<u64>) -> Result<RangeSet> {
     Ok(stored.collect())
 }
 
-/// Searches `rest`, the range from the offset to the end; `data` lies within it.
-fn find(data: &RangeSet, rest: Range<u64>, whence: Whence) -> Option<u64> {
+/// Returns the first offset in `rest`, the range searched, that has the target; its end if no hole begins before.
+/// `None` for data if there is none, and for an empty range. `data` has the stored bytes within `rest`.
+fn find_target(data: &RangeSet, rest: Range<u64>, whence: Whence) -> Option<u64> {
     let first = data.iter().next();
     match whence {
         _ if rest.is_empty() => None,
@@ -81,13 +83,13 @@ mod tests {
     #[test]
     fn data_and_holes_alternate_and_the_end_is_a_hole() {
         let data = RangeSet::from_iter([10..20, 30..40]);
-        assert_eq!(find(&data, 0..50, Whence::Data), Some(10));
-        assert_eq!(find(&data, 0..50, Whence::Hole), Some(0));
+        assert_eq!(find_target(&data, 0..50, Whence::Data), Some(10));
+        assert_eq!(find_target(&data, 0..50, Whence::Hole), Some(0));
         let data = RangeSet::from_iter([15..20, 30..40]);
-        assert_eq!(find(&data, 15..40, Whence::Hole), Some(20));
+        assert_eq!(find_target(&data, 15..40, Whence::Hole), Some(20));
         let data = RangeSet::from_iter([35..40]);
-        assert_eq!(find(&data, 35..40, Whence::Hole), Some(40));
-        assert_eq!(find(&RangeSet::default(), 40..50, Whence::Data), None);
-        assert_eq!(find(&RangeSet::default(), 50..50, Whence::Hole), None);
+        assert_eq!(find_target(&data, 35..40, Whence::Hole), Some(40));
+        assert_eq!(find_target(&RangeSet::default(), 40..50, Whence::Data), None);
+        assert_eq!(find_target(&RangeSet::default(), 50..50, Whence::Hole), None);
     }
 }

@@ -29,8 +29,18 @@ pub struct Status {
     pub write_bytes: u64,
     /// Bytes held by the block cache.
     pub read_bytes: u64,
-    /// Bytes used by the namespace tables.
+    /// Bytes of reads that were in the block cache.
+    pub read_hit_bytes: u64,
+    /// Bytes of reads that had to wait for the store.
+    pub read_missed_bytes: u64,
+    /// Figures of the disk cache, if there is one.
+    pub disk_cache: Option<cache::Counts>,
+    /// Figures of the shared cache, if there is one.
+    pub shared_cache: Option<cache::SharedCounts>,
+    /// Bytes of memory used by the metadata engine.
     pub metadata_bytes: u64,
+    /// Failure after which the metadata engine refuses all changes until the volume is mounted again.
+    pub metadata_failure: Option<String>,
     /// Inodes that the kernel references.
     pub kernel_inodes: usize,
     /// Inodes whose attributes wait to be exported to headers.
@@ -43,14 +53,15 @@ pub struct Status {
     pub conflicts: usize,
     /// State of the background lister.
     pub lister: crate::ListerStatus,
-    /// Ops committed to the namespace.
+    /// Sequence number of the newest commit to the namespace.
     pub ops: u64,
     /// The memory limit in bytes.
     pub memory_limit_bytes: u64,
 }
 
-/// Figure where nothing is limited: more than any program asks for.
+/// The number of blocks or files that is reported where nothing is limited: more than any program asks for.
 const UNLIMITED: u64 = 1 << 40;
+/// The block size that `statfs` reports.
 const BLOCK_SIZE_BYTES: u32 = 4096;
 
 impl Filesystem {
@@ -77,12 +88,18 @@ impl Filesystem {
 
     /// Returns the figures of the mount.
     pub fn status(&self) -> Status {
+        let (read_hit_bytes, read_missed_bytes) = self.content.blocks().read_counts();
         Status {
+            read_hit_bytes,
+            read_missed_bytes,
+            disk_cache: self.content.tiers().disk_counts(),
+            shared_cache: self.content.tiers().shared_counts(),
             open_handles: self.names.handles().len(),
             dirty_files: self.content.files().all().iter().filter(|file| file.pending().is_dirty).count(),
             write_bytes: self.content.write_budget().held_bytes(),
             read_bytes: self.content.blocks().held_bytes(),
             metadata_bytes: self.names.tables().engine().memory_bytes(),
+            metadata_failure: self.names.tables().engine().failure().map(|failure| failure.to_string()),
             kernel_inodes: self.names.references().len(),
             exports_waiting: self.bucket.exports.exports_waiting(),
             discards_waiting: self.content.discards().len(),
@@ -96,8 +113,8 @@ impl Filesystem {
 
     /// Returns violations of the namespace's invariants, one line each; none in a healthy mount.
     pub fn check(&self) -> crate::Result<Vec<String>> {
-        let violations =
-            meta::invariants::fsck(self.names.tables().engine().as_ref()).map_err(meta::FsError::from)?;
+        let tables = self.names.tables().snapshot()?;
+        let violations = meta::invariants::fsck(&*tables).map_err(meta::FsError::from)?;
         Ok(violations.into_iter().map(|violation| violation.to_string()).collect())
     }
 }

@@ -11,13 +11,15 @@ impl Filesystem {
         self.names.sync_names().await
     }
 
-    /// Publishes all unpublished writes, exports all pending attributes, deletes unused objects, and makes the store
-    /// and the names durable. Tries everything unless the store does not answer; returns the first error.
+    /// Publishes all unpublished writes, exports all pending attributes, records access times, deletes unused objects,
+    /// and makes the store and the names durable. Tries everything unless the store does not answer; returns the first
+    /// error.
     pub async fn sync(&self) -> Result<()> {
         self.bucket.exporter.sync(When::Open).await
     }
 
-    /// Syncs for at most `patience` and lets pending renames move. The log then names the files that are not stored.
+    /// Syncs and lets pending renames move, for at most `patience`; ETIMEDOUT if that does not suffice. On an error
+    /// logs the files that are not stored.
     pub async fn shutdown(&self, patience: Duration) -> Result<()> {
         let late = || Error::new(libc::ETIMEDOUT, "not all files could be stored before the timeout");
         let Some(me) = self.me.upgrade() else { return Err(late()) };
@@ -33,7 +35,7 @@ impl Filesystem {
         };
         if outcome.is_err() {
             for file in self.content.files().all().iter().filter(|file| file.pending().is_dirty) {
-                tracing::error!(path = %self.names.path_for_log(file.ino), "the file's last writes are not stored yet");
+                tracing::error!(path = %self.names.path_for_log(file.ino), "the file's last writes are not stored; they are lost if the process ends now");
             }
         }
         outcome

@@ -12,11 +12,11 @@ use crate::{Error, Filesystem, Result};
 /// Attribute with the SELinux label. With SELinux enabled the kernel answers for file systems like this one, with an error.
 const LABEL: &[u8] = b"security.selinux";
 
-/// The prefixes of extended attributes (xattr(7)).
+/// The prefixes of extended attributes (xattr(7)), besides those of access control lists.
 const NAME_SPACES: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
 
 impl Filesystem {
-    /// Returns the value of an extended attribute.
+    /// Returns the value of an extended attribute; ENODATA if there is none.
     pub async fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Bytes> {
         check_xattr_name(name)?;
         if self.views.derived.is_derived_directory(ino) {
@@ -106,6 +106,7 @@ fn label(names: &Names, ino: Ino) -> Result<Bytes> {
     }
 }
 
+/// Fails with EOPNOTSUPP for a name outside the known name spaces.
 fn check_xattr_name(name: &[u8]) -> Result<()> {
     if Acl::is_name(name) {
         return Ok(());

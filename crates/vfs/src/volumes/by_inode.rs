@@ -74,6 +74,9 @@ impl InodeVolume {
         mode: u16,
         flags: i32,
     ) -> Result<(Attr, Opened)> {
+        if self.mount.config.batch.is_some() {
+            return Err(Error::new(libc::EOPNOTSUPP, "a file without a name cannot be part of a batch"));
+        }
         let ino = self.names.new_ino(parent)?;
         let (mode, umask) = (mode & 0o7777, caller.umask & 0o777);
         let op = Op::CreateOrphan { parent, ino, mode, umask, uid: caller.uid, gid: caller.gid };
@@ -104,6 +107,7 @@ impl InodeVolume {
     /// Renames in one commit, including a whiteout: a character device 0/0 at the old name (rename(2)).
     pub(super) async fn rename(&self, from: (Ino, &[u8]), to: (Ino, &[u8]), flags: u32) -> Result<()> {
         let Move { from, to, how, leaves_whiteout } = Move::parse(from, to, flags)?;
+        self.mount.layout.check_not_reserved(self.names.tables(), to.0, to.1.as_bytes())?;
         let mut ops = vec![Op::Rename { from: from.clone(), to: to.clone(), how, keep: true }];
         let mut origin = Origin::FrontEnd;
         if how != RenameHow::Exchange

@@ -47,6 +47,7 @@ pub(crate) struct PathVolume {
     name_evictor: Arc<NameEvictor>,
     publisher: Arc<Publisher>,
     exporter: Arc<Exporter>,
+    /// Finds changes of known names that events, lookups and open files missed.
     lister: Arc<BackgroundLister>,
     remover: Arc<Remover>,
     renamer: Arc<Renamer>,

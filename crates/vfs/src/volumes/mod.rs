@@ -45,7 +45,7 @@ impl Volume {
         }
     }
 
-    /// Creates and opens a file without a name.
+    /// Creates and opens a file without a name. EOPNOTSUPP in a volume named by path.
     pub(crate) async fn create_unnamed(
         &self,
         caller: Caller,
@@ -59,7 +59,7 @@ impl Volume {
         }
     }
 
-    /// Removes a name that is no directory.
+    /// Removes a name of a file; EISDIR if it is a directory's.
     pub(crate) async fn unlink(&self, parent: Ino, name: Name) -> Result<()> {
         match self {
             Self::ByPath(volume) => volume.unlink(parent, &name).await,
@@ -67,7 +67,7 @@ impl Volume {
         }
     }
 
-    /// Removes a directory that is empty.
+    /// Removes a directory; ENOTEMPTY if it is not empty.
     pub(crate) async fn rmdir(
         &self,
         origin: Origin,
@@ -122,7 +122,7 @@ impl Volume {
         }
     }
 
-    /// Makes files of objects that other clients stored; returns their paths.
+    /// Makes files of objects that other clients stored in a volume named by inode; returns their paths.
     pub(crate) async fn import_foreign(&self) -> Result<Vec<Bytes>> {
         match self {
             // Such objects are files already.
@@ -131,7 +131,7 @@ impl Volume {
         }
     }
 
-    /// Makes files of content that no file refers to; returns their paths.
+    /// Makes files of content that no file refers to in a volume named by inode; returns their paths.
     pub(crate) async fn name_content(&self, keys: &[ObjectKey]) -> Result<Vec<Bytes>> {
         match self {
             Self::ByPath(_) => Ok(Vec::new()),
@@ -139,7 +139,7 @@ impl Volume {
         }
     }
 
-    /// Starts to compare known names with the bucket, with the time `every` for each request.
+    /// Starts to compare known names with the bucket in a volume named by path, with the time `every` for each request.
     pub(crate) fn list_in_background(&self, every: Duration) {
         match self {
             Self::ByPath(volume) => volume.list_in_background(every),
@@ -148,7 +148,7 @@ impl Volume {
         }
     }
 
-    /// Finds expired leases; deletes them unless `only_find`.
+    /// Returns the keys of leases that are no longer renewed; deletes them unless `only_find`.
     pub(crate) async fn collect_leases(&self, only_find: bool) -> Result<Vec<ObjectKey>> {
         match self {
             Self::ByPath(volume) => volume.collect_leases(only_find).await,
@@ -156,7 +156,7 @@ impl Volume {
         }
     }
 
-    /// Evicts everything that can be read from the bucket again.
+    /// Evicts everything that can be read from the bucket again, in a volume named by path.
     pub(crate) fn forget_learned(&self) -> Result<()> {
         match self {
             Self::ByPath(volume) => volume.forget_learned(),

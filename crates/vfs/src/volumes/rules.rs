@@ -19,7 +19,7 @@ pub(crate) struct VolumeRules {
     pub(crate) names_documents_by_bucket: bool,
     /// A file's object contains its holes, as zeros.
     pub(crate) stores_holes: bool,
-    /// Maximum length of a file that grows.
+    /// Maximum length in bytes to which a file can grow.
     pub(crate) file_bytes_max: u64,
     /// The memory that the eviction of names frees.
     pub(crate) evicted: Evicted,

@@ -60,21 +60,23 @@ impl Views for Handler {
 }
 
 impl Handler {
-    /// Adds the containers that a view names; for patterns, those that match now.
+    /// Adds the containers that a view names to the registry, and the view to each; for patterns, the buckets that
+    /// match now.
     async fn register_containers(&self, view: &Arc<View>) -> Result<(), ViewError> {
         let (mut names, has_patterns) = view.containers();
         if has_patterns {
             let all = self.buckets.list().await.map_err(|error| store_error("*", error))?;
             names.extend(all.into_iter().filter(|name| view.names(name)));
         }
-        // A container that is known already lacks the view if the view was refused.
+        // A container that is known already lacks the view if the view was refused before for lack of memory.
         names.iter().for_each(|name| self.registry.find_or_add_container(name).add_view(view));
         view.set_has_containers(true);
         Ok(())
     }
 
-    /// Returns the containers of a view after they were listed. Those that cannot be listed are included if others
-    /// can.
+    /// Returns the containers of a view after they were listed. A container that does not exist or that the store
+    /// denies is returned too, without its objects or with those last known, if another one could be listed or the view
+    /// names containers by patterns; otherwise its error is returned.
     async fn ready_containers(&self, view: &Arc<View>) -> Result<Vec<Arc<Container>>, ViewError> {
         if let Some(why) = view.refusal(self.clock.now()) {
             return Err(ViewError::TooLarge(why));
@@ -91,7 +93,7 @@ impl Handler {
         let is_none_listed = listings.iter().all(Result::is_err);
         for (container, listed) in containers.iter().zip(listings) {
             match listed {
-                // The view shows the other containers.
+                // The view shows the other containers, and reports this one as unlisted.
                 Err(error) if is_bucket_error(&error) && (has_patterns || !is_none_listed) => {}
                 Err(ListingError::Store(error)) => return Err(store_error(&container.name, error)),
                 Err(ListingError::NoRoom(why)) => return Err(ViewError::TooLarge(why)),
@@ -101,8 +103,8 @@ impl Handler {
         Ok(containers)
     }
 
-    /// Returns the versions in a cursor, if the cursor belongs to this view. A view that was forgotten and opened
-    /// again has another id.
+    /// Returns the versions in a cursor; `None` if the cursor is of another epoch or another view. A view that was
+    /// forgotten and opened again has another id.
     fn cursor_versions<'c>(&self, view: &View, cursor: &'c Cursor) -> Option<&'c [u64]> {
         let (last, versions) = cursor.versions.split_last()?;
         let is_ours =
@@ -154,8 +156,11 @@ impl Handler {
     }
 }
 
+/// Returns the answer to a request whose changes could not be written to the log.
 fn state_error(error: std::io::Error) -> ViewError {
-    ViewError::Refused(format!("cannot write the event handler's state: {error}"))
+    ViewError::Refused(format!(
+        "the event handler does not answer because it cannot write its state: {error}"
+    ))
 }
 
 fn store_error(container: &str, source: StoreError) -> ViewError {

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use store::{Buckets, ObjectStore, StoreError, Timestamp};
 
+/// A bucket that views name or match by a pattern.
 #[derive(Debug)]
 pub(super) struct Container {
     pub(super) number: u32,
@@ -21,6 +22,7 @@ pub(super) struct Container {
     store: Mutex<Option<Arc<dyn ObjectStore>>>,
 }
 
+/// The views that name a container, and what is computed from their rules.
 #[derive(Debug)]
 struct Rules {
     views: Vec<Arc<View>>,
@@ -68,8 +70,9 @@ impl Container {
         self.rules().views.clone()
     }
 
-    pub(super) fn has_view(&self, view: u32) -> bool {
-        self.rules().views.iter().any(|known| known.number == view)
+    /// Returns whether the view of this number names the container.
+    pub(super) fn has_view(&self, view_number: u32) -> bool {
+        self.rules().views.iter().any(|known| known.number == view_number)
     }
 
     /// Adds a view that names this container.
@@ -83,16 +86,16 @@ impl Container {
 
     /// Removes a view, and the coverage that only this view needed. Returns whether another view still names the
     /// container.
-    pub(super) fn remove_view(&self, view: u32) -> bool {
+    pub(super) fn remove_view(&self, view_number: u32) -> bool {
         let mut listing = self.listing();
         let mut rules = self.rules();
-        rules.views.retain(|known| known.number != view);
+        rules.views.retain(|known| known.number != view_number);
         self.is_outdated.store(true, Ordering::Release);
         listing.keep_coverage_of(&rules.views);
         !rules.views.is_empty()
     }
 
-    /// Removes and returns the views for which the container was never listed.
+    /// Removes and returns the views that the listings in `listing` do not cover.
     pub(super) fn remove_uncovered_views(&self, listing: &ListingState) -> Vec<Arc<View>> {
         let mut rules = self.rules();
         let (covered, uncovered) =
@@ -117,7 +120,7 @@ impl Container {
         objects.set_matcher(self.number, &rules.matcher, &rules.time_cuts);
     }
 
-    /// Returns the container as a request for changes at a moment needs it.
+    /// Returns the container's rules for a request for changes as of `now`.
     pub(super) fn query(&self, now: Timestamp) -> ContainerQuery {
         let mut rules = self.rules();
         if rules.matcher.has_ages() && rules.time_cuts.now != now {
@@ -134,22 +137,25 @@ impl Container {
         rules.matcher.has_ages() && rules.last_moment.replace(now) != Some(now)
     }
 
+    /// Returns the last moment for which clients were told the content of views with rules on ages; `None` if there was
+    /// none.
     pub(super) fn last_moment(&self) -> Option<Timestamp> {
         self.rules().last_moment
     }
 
-    /// Returns the number of distinct sets of views that objects are in.
+    /// Returns the number of distinct sets of views that the matcher has found for objects so far, with the empty set.
     pub(super) fn set_count(&self) -> usize {
         self.rules().matcher.set_count()
     }
 
-    /// Returns why the container cannot be listed, if the last listing failed.
+    /// Returns why the known objects of the container may be incomplete; `None` if nothing failed since the last
+    /// listing that succeeded.
     pub(super) fn unlisted(&self) -> Option<Unlisted> {
         let why = self.listing().failed()?.to_string();
         Some(Unlisted { container: self.name.to_string(), why })
     }
 
-    /// Returns the number of the listing in progress.
+    /// Returns the number of the listing in progress; `None` if none is.
     pub(super) fn running_listing(&self) -> Option<u32> {
         Some(self.running_listing.load(Ordering::Acquire)).filter(|number| *number > 0)
     }
@@ -158,7 +164,7 @@ impl Container {
         self.running_listing.store(number.unwrap_or(0), Ordering::Release);
     }
 
-    /// Returns the container's store, which is opened at the first call.
+    /// Returns the container's store, which is opened at the first call and after [`Container::forget_store`].
     pub(super) async fn open_store(&self, buckets: &dyn Buckets) -> Result<Arc<dyn ObjectStore>, StoreError> {
         let opened = self.store().clone();
         match opened {

@@ -5,6 +5,7 @@
 
 use std::fs::File;
 use std::io::{self, Read as _};
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 /// Magic number of every file; the last digit is the version of the format.
@@ -15,6 +16,34 @@ const HEADER_BYTES: u64 = 16;
 /// Capacity that the buffer of a frame keeps after the frame was written.
 const KEPT_BYTES: usize = 256 << 10;
 
+/// The versions of files that this Tenon reads.
+pub const VERSIONS: RangeInclusive<u32> = 1..=1;
+
+/// Returns the newest version of the files of an event handler in a directory, also if it is unknown; `None` if there are none.
+pub fn stored_version(dir: &Path) -> io::Result<Option<u32>> {
+    let entries = match std::fs::read_dir(dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        entries => entries?,
+    };
+    let mut newest = None;
+    for entry in entries {
+        let entry = entry?;
+        let mut magic = [0; MAGIC.len()];
+        if entry.file_type()?.is_file() && File::open(entry.path())?.read_exact(&mut magic).is_ok() {
+            newest = newest.max(version_of(&magic));
+        }
+    }
+    Ok(newest)
+}
+
+/// Returns the version in the magic number of a file; `None` if the file is not an event handler's.
+fn version_of(magic: &[u8; 8]) -> Option<u32> {
+    match magic.strip_prefix(&MAGIC[..7]) {
+        Some([digit]) => char::from(*digit).to_digit(10),
+        _ => None,
+    }
+}
+
 /// Appends frames to a file.
 #[derive(Debug)]
 pub(super) struct FrameWriter {
@@ -22,7 +51,7 @@ pub(super) struct FrameWriter {
     frame: Vec<u8>,
 }
 
-/// Reads the frames of a file, from the first on.
+/// Reads the frames of a file, from the first on; `epoch` is that in the file's header.
 #[derive(Debug)]
 pub(super) struct FrameReader {
     pub(super) frames: log::FrameReader,
@@ -63,7 +92,7 @@ impl FrameWriter {
 }
 
 impl FrameReader {
-    /// Opens a file; `None` if it does not have this format.
+    /// Opens a file; `None` if it does not begin with a complete header of this format.
     pub(super) fn open(path: &Path) -> io::Result<Option<Self>> {
         let mut file = File::open(path)?;
         let mut header = [0; HEADER_BYTES as usize];
@@ -101,16 +130,16 @@ impl FileName {
         }
     }
 
+    /// Parses a file's name; `None` if it is not that of a log or a snapshot.
     fn parse(file: &str) -> Option<Self> {
-        let number = |digits: &str| u64::from_str_radix(digits, 16).ok().filter(|_| digits.len() == 16);
         match file.split_once('-')? {
-            ("snapshot", digits) => number(digits).map(Self::Snapshot),
-            ("log", digits) => number(digits).map(Self::Log),
+            ("snapshot", digits) => store::number_of_hex(digits).map(Self::Snapshot),
+            ("log", digits) => store::number_of_hex(digits).map(Self::Log),
             _ => None,
         }
     }
 
-    /// Returns the files of a directory: snapshots by number, then logs by number.
+    /// Returns the snapshots and logs in a directory: snapshots by number, then logs by number. Leaves out other files.
     pub(super) fn all(dir: &Path) -> io::Result<Vec<Self>> {
         let mut names = Vec::new();
         for entry in std::fs::read_dir(dir)? {

@@ -1,4 +1,4 @@
-//! Takes hints from event sources.
+//! Takes hints from event sources, and applies them to the known state of objects.
 
 use super::Handler;
 use super::container::Container;
@@ -96,7 +96,8 @@ impl Handler {
         Ok((counts, elapsed))
     }
 
-    /// Verifies an object that the caller knows to have changed, without knowing how.
+    /// Queues the verification of an object that the caller knows to have changed, without knowing how. Waits while the
+    /// queue is full, not for the verification. Does nothing if no view names the container.
     pub async fn verify_object(&self, container: &str, key: &[u8]) {
         let containers = self.registry.containers();
         if let Some(container) = containers.get(container) {
@@ -105,6 +106,8 @@ impl Handler {
         }
     }
 
+    /// Returns the container of a hint; `None` if no view names the bucket. A bucket that is not known yet and that a
+    /// view names by a pattern is added and listed, and `containers` is replaced by the new set.
     fn container_of(&self, hint: &Hint<'_>, containers: &mut Arc<Containers>) -> Option<Arc<Container>> {
         let found = containers.get(&*hint.bucket).cloned();
         if found.is_some() || !self.registry.is_wanted(&hint.bucket) {
@@ -129,7 +132,11 @@ impl Handler {
     }
 
     fn flush_log(&self) -> Result<(), SinkError> {
-        let failed = |error| SinkError(format!("cannot write the event handler's state: {error}"));
+        let failed = |error| {
+            SinkError(format!(
+                "the event handler does not acknowledge hints because it cannot write its state: {error}"
+            ))
+        };
         self.log.flush().map_err(failed)
     }
 }

@@ -1,8 +1,9 @@
-//! Lists containers: when a view needs what earlier listings do not cover, and again when hints were lost, an object
-//! could not be verified, or a listing failed.
+//! Lists containers: when a view needs what earlier listings do not cover, when a new bucket is found, and again when
+//! hints were lost, an object could not be verified, or a listing failed.
 //!
-//! Owns when a container is listed, and what becomes of a listing that fails. Invariants: a container has one listing at a time; a
-//! listing that needs more memory than there is for objects ends, and the views that it was for are refused.
+//! Owns when a container is listed, and what becomes of a listing that fails. Invariants: a container has one listing
+//! at a time; a listing that needs more memory than there is for objects ends, and the views that no earlier listing
+//! covers are refused.
 
 use super::container::Container;
 use super::listing_state::{
@@ -17,16 +18,19 @@ use std::sync::Arc;
 use std::time::Duration;
 use store::{Buckets, Clock, ListRequest, ObjectStore, Pages, StoreError};
 
-/// Entries of a page, as many as S3 returns.
+/// Maximum number of entries in a page of a listing. S3 returns no more.
 const PAGE_ENTRIES: usize = 1000;
 
 /// Maximum number of prefixes that are listed separately. If views need more, the whole container is listed.
 const PREFIXES_MAX: usize = 16;
+/// Maximum number of prefixes of a container that are listed at once.
 const PREFIXES_IN_PARALLEL: usize = 8;
 
-/// Maximum clock skew of event sources that is assumed after hints were lost.
+/// Assumed maximum by which the clock of an event source is ahead. After hints were lost, a hint of an unknown object
+/// from before the new listing plus this time is verified.
 const SKEW: Duration = Duration::from_secs(60);
 
+/// Starts listings of containers and applies what they return.
 #[derive(Debug)]
 pub(super) struct Lister {
     buckets: Arc<dyn Buckets>,
@@ -61,7 +65,9 @@ impl Lister {
         ))
     }
 
-    /// Waits until everything that a view needs of a container was listed. Concurrent callers share one listing.
+    /// Waits until everything that a view needs of a container was listed. Concurrent callers share one listing. If the
+    /// known state may be wrong but covers the view, returns at once, and starts a listing in the background if one is
+    /// due.
     pub(super) async fn ensure_listed(
         self: &Arc<Self>,
         container: &Arc<Container>,
@@ -84,14 +90,17 @@ impl Lister {
             };
             let result = running.wait_for(Option::is_some).await;
             let result = result.ok().and_then(|result| result.clone());
-            let cancelled = || StoreError::Unavailable("the listing was cancelled".to_owned()).into();
+            let cancelled = || {
+                StoreError::Unavailable("the listing of the container ended without a result".to_owned())
+                    .into()
+            };
             result.unwrap_or_else(|| Err(cancelled()))?;
         }
     }
 
     /// Marks the known state of a container as possibly wrong and lists it again in the background. If a listing is
-    /// in progress, another one follows it, because the one in progress may have been too early. Returns the result
-    /// of the first.
+    /// in progress, another one follows it, because the one in progress may have been too early. Returns what
+    /// receives the result of the first.
     pub(super) fn relist(self: &Arc<Self>, container: &Arc<Container>) -> RunningListing {
         let mut listing = container.listing();
         listing.require_relisting();
@@ -99,7 +108,8 @@ impl Lister {
         self.start(container, &mut listing)
     }
 
-    /// Lists a container again whose last listing failed, unless that would fail again.
+    /// Lists a container again if its last listing failed or an object could not be added; if that was for lack of
+    /// memory, only once there is memory.
     pub(super) fn retry_if_failed(self: &Arc<Self>, container: &Arc<Container>) {
         let may_succeed = match container.listing().failed() {
             None => false,
@@ -111,7 +121,8 @@ impl Lister {
         }
     }
 
-    /// Notes that an object of a container could not be added, because there is no memory for it.
+    /// Notes that an object of a container could not be added, because there is no memory for it. Warns once until a
+    /// listing succeeds.
     pub(super) fn note_no_room(&self, container: &Container) {
         let error = self.no_room();
         if container.listing().note_failure(error.clone()) {
@@ -119,7 +130,7 @@ impl Lister {
         }
     }
 
-    /// Returns the result of the listing in progress, or starts one.
+    /// Returns what receives the result of the listing in progress, or starts one.
     fn start(self: &Arc<Self>, container: &Arc<Container>, listing: &mut ListingState) -> RunningListing {
         let (running, started) = listing.start(self.clock.now());
         if let Some(started) = started {
@@ -150,7 +161,7 @@ impl Lister {
                 Err(error)
             }
         };
-        // If this write fails, the container is listed again after a restart.
+        // If this write fails, a restarted handler lists the container again.
         self.log.flush_or_warn();
         started.result.send_replace(Some(result));
     }
@@ -164,7 +175,8 @@ impl Lister {
             tracing::info!(container = %container.name, "the container was listed again after earlier failures");
         }
         self.log.append_with(|into| listing.append_records(container.number, into));
-        // An object that cannot be verified waits for the next listing that is due.
+        // A listing that was asked for meanwhile follows at once. If only an object could not be verified, the
+        // container stays marked, and is listed again once a client asks and the listing is due.
         if listing.take_must_repeat() {
             self.start(container, &mut listing);
         }
@@ -199,7 +211,7 @@ impl Lister {
         let skew = if started.is_relisting { SKEW } else { Duration::ZERO };
         self.objects.distrust_hints_until(container.number, self.clock.now().after(skew));
         let mut unverified = match self.list_prefixes(container, &views, started).await {
-            // A bucket that does not exist holds no objects.
+            // A bucket that does not exist holds no objects, so all known ones are removed.
             Err(error @ ListingError::Store(StoreError::NoSuchBucket(_))) => {
                 self.objects.remove_unlisted(container.number, started.number);
                 container.forget_store();

@@ -10,12 +10,14 @@ use std::time::Duration;
 use store::{StoreError, Timestamp};
 use tokio::sync::watch;
 
-/// A container whose known state may be wrong is listed again after this time, when a client asks for it.
+/// Minimum time from the start of a container's last listing to another one that begins because the known state may be
+/// wrong and a client asks.
 const RELIST_AFTER: Duration = Duration::from_secs(30);
-/// During this time after a failed listing, requests get its error instead of starting another.
+/// During this time after the start of a listing that the store failed, requests get its error instead of starting
+/// another.
 const FAILURE_TTL: Duration = Duration::from_secs(1);
 
-/// Reason why a listing failed.
+/// Reason why a listing failed, or why an object could not be added.
 #[derive(Debug, Clone, thiserror::Error)]
 pub(super) enum ListingError {
     /// The store does not answer, or refuses.
@@ -34,6 +36,7 @@ pub(super) type RunningListing = watch::Receiver<Option<ListingResult>>;
 /// Coverage of listings: rules on keys as text, and the metadata that was read for the objects that match them.
 pub(super) type Coverage = Vec<(String, Needs)>;
 
+/// The listings of a container, as far as they are known.
 #[derive(Debug, Default)]
 pub(super) struct ListingState {
     /// Number of the last listing that was started.
@@ -45,9 +48,10 @@ pub(super) struct ListingState {
     is_stale: bool,
     /// Whether another listing was asked for while one was in progress, which may have been too early.
     must_repeat: bool,
-    /// Start of the last listing.
+    /// Time at which the last listing was started.
     last_tried: Timestamp,
-    /// Error of the last listing, if it failed.
+    /// Error of the last listing, if it failed, or of an object that could not be added since. A listing that succeeds
+    /// clears it.
     failed: Option<ListingError>,
 }
 
@@ -55,7 +59,7 @@ pub(super) struct ListingState {
 #[derive(Debug)]
 pub(super) struct StartedListing {
     pub(super) number: u32,
-    /// Whether the known state may be wrong.
+    /// Whether the known state may be wrong, so that known objects have to be checked, too.
     pub(super) is_relisting: bool,
     pub(super) result: watch::Sender<Option<ListingResult>>,
 }
@@ -77,7 +81,8 @@ impl ListingState {
         Self { is_stale: !covered.is_empty() && is_stale, covered, ..Self::default() }
     }
 
-    /// Returns the listing in progress, or starts one.
+    /// Returns what receives the result of the listing in progress, or of a new one. The second part is the new
+    /// listing, which the caller has to run; `None` if one was in progress.
     pub(super) fn start(&mut self, now: Timestamp) -> (RunningListing, Option<StartedListing>) {
         if let Some(running) = &self.running {
             return (running.clone(), None);
@@ -90,20 +95,21 @@ impl ListingState {
         (running, Some(StartedListing { number: self.number, is_relisting, result }))
     }
 
-    /// Notes that the listing in progress succeeded. Returns whether the one before it had failed.
+    /// Notes that the listing in progress succeeded, and what it covers. Returns whether a failure had been noted since
+    /// the last success.
     pub(super) fn succeed(&mut self, covered: Coverage) -> bool {
         self.running = None;
         self.covered = covered;
         self.failed.take().is_some()
     }
 
-    /// Notes that the listing in progress failed. Returns whether the one before it succeeded.
+    /// Notes that the listing in progress failed. Returns whether this is the first failure since the last success.
     pub(super) fn fail(&mut self, error: ListingError) -> bool {
         self.running = None;
         self.note_failure(error)
     }
 
-    /// Notes that the known state lacks something. Returns whether this is news.
+    /// Notes that the known state lacks something. Returns whether this is the first failure since the last success.
     pub(super) fn note_failure(&mut self, error: ListingError) -> bool {
         self.is_stale = true;
         self.failed.replace(error).is_none()
@@ -134,15 +140,18 @@ impl ListingState {
         self.is_stale && now.since(self.last_tried) >= RELIST_AFTER
     }
 
+    /// Returns what receives the result of the listing in progress; `None` if none is.
     pub(super) fn running(&self) -> Option<RunningListing> {
         self.running.clone()
     }
 
+    /// Returns the last error since the last listing that succeeded; `None` if there was none.
     pub(super) fn failed(&self) -> Option<&ListingError> {
         self.failed.as_ref()
     }
 
-    /// Returns the store's error, if a listing failed recently. A lack of memory concerns only the views that the listing was for.
+    /// Returns the store's error if a listing failed recently. Returns no lack of memory, which concerns only the views
+    /// that the listing was for.
     pub(super) fn recent_failure(&self, now: Timestamp) -> Option<&ListingError> {
         let failed = self.failed.as_ref().filter(|failed| matches!(failed, ListingError::Store(_)));
         failed.filter(|_| now.since(self.last_tried) < FAILURE_TTL)

@@ -6,7 +6,8 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::sync::Notify;
 
-/// Interval between maintenance rounds, each of which retries failed listings.
+/// Wait between maintenance rounds, each of which retries failed listings. Also the longest wait before a task notices
+/// that the handler was dropped.
 const RETRY_INTERVAL: Duration = Duration::from_secs(10);
 /// Number of rounds between searches for new buckets and for idle views.
 const ROUNDS_PER_SCAN: u64 = 6;
@@ -42,8 +43,8 @@ pub(super) async fn write_snapshots(handler: Weak<Handler>, due: Arc<Notify>) {
 }
 
 impl Handler {
-    /// Lists buckets that match a view's container pattern and are not known yet: buckets that were created, or
-    /// became visible, since the last search.
+    /// Starts listings of the buckets that match a view's container pattern and are not known yet: buckets that were
+    /// created, or became visible, since the last search.
     pub(super) async fn find_new_buckets(&self) {
         let views: Vec<Arc<View>> = self.registry.pattern_views();
         if views.is_empty() {

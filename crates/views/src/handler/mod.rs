@@ -32,6 +32,7 @@ mod stats;
 mod verifier;
 mod view;
 
+pub use frames::{VERSIONS, stored_version};
 #[cfg(feature = "fuzz")]
 pub use fuzz::state as fuzz_state;
 pub use hint_sink::HintSink;
@@ -58,7 +59,7 @@ pub struct HandlerParts {
     pub entropy: Entropy,
     /// Directory of the persistent state; `None` keeps the state in memory only.
     pub dir: Option<PathBuf>,
-    /// Further settings.
+    /// Settings of the handler.
     pub config: HandlerConfig,
 }
 
@@ -74,10 +75,10 @@ pub struct HandlerConfig {
 
 /// Reason why a handler cannot use its state directory.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot use the event handler's state directory {dir}: {what}")]
+#[error("cannot use the event handler's state directory {dir}: {reason}")]
 pub struct HandlerError {
     dir: String,
-    what: String,
+    reason: String,
 }
 
 /// The event handler: the state of objects and views that many clients share.
@@ -98,7 +99,7 @@ pub struct Handler {
 /// A process run of the handler, which continues a history of the state.
 #[derive(Debug)]
 struct Incarnation {
-    /// Identifies the history.
+    /// Random number that identifies the history; part of every cursor.
     epoch: u64,
     /// 1 for a new state, one more for each start on an existing state.
     number: u32,
@@ -111,8 +112,8 @@ struct Incarnation {
 const INCARNATION_BITS: u32 = 40;
 
 impl HandlerError {
-    fn new(dir: &Path, what: String) -> Self {
-        Self { dir: dir.display().to_string(), what }
+    fn new(dir: &Path, reason: String) -> Self {
+        Self { dir: dir.display().to_string(), reason }
     }
 }
 
@@ -174,7 +175,8 @@ impl Handler {
         }
     }
 
-    /// Lists all containers again. Returns when the listings have ended, whether they succeeded or failed.
+    /// Lists all containers again. Returns when the listings have ended, whether they succeeded or failed; if one was
+    /// in progress before, when that one has ended.
     pub async fn list_all_again(&self) {
         let containers = self.registry.containers();
         let listings = containers.values().map(|container| self.lister.relist(container));
@@ -183,7 +185,7 @@ impl Handler {
         }
     }
 
-    /// Returns when no listing is in progress and every queued object has been verified or given up.
+    /// Waits until no listing is in progress and every queued object has been verified or given up.
     pub async fn wait_until_idle(&self) {
         loop {
             for container in self.registry.containers().values() {

@@ -17,6 +17,7 @@ use store::{Clock, Timestamp};
 /// All containers by name.
 pub(super) type Containers = HashMap<Arc<str>, Arc<Container>>;
 
+/// The views and containers of a handler.
 #[derive(Debug)]
 pub(super) struct Registry {
     state: Mutex<State>,
@@ -31,6 +32,7 @@ pub(super) struct Registry {
 struct State {
     /// Views, indexed by number; `None` for a forgotten view.
     views: Vec<Option<Arc<View>>>,
+    /// Numbers of the views, by the text of their rules.
     by_text: HashMap<String, u32>,
     containers: Arc<Containers>,
     /// Number of the next container. Numbers of forgotten containers are not used again.
@@ -45,8 +47,9 @@ struct State {
 #[derive(Debug)]
 pub(super) struct SavedContainer {
     pub(super) name: String,
-    /// Coverage of its listings, and whether it has to be listed again.
+    /// Coverage of its listings.
     pub(super) covered: Coverage,
+    /// Whether the container has to be listed again.
     pub(super) is_stale: bool,
     /// The last moment for which clients were told the content of views with rules on ages.
     pub(super) last_moment: Option<Timestamp>,
@@ -97,7 +100,8 @@ impl Registry {
         view
     }
 
-    /// Returns a view and notes the request, under the lock under which idle views are forgotten.
+    /// Returns a view, `None` if it is not known or forgotten, and notes the request, under the lock under which idle
+    /// views are forgotten.
     pub(super) fn touch_view(&self, id: ViewId) -> Option<Arc<View>> {
         let state = self.state();
         let view = state.views.get(id.0 as u32 as usize)?.as_ref().filter(|view| view.id() == id)?;
@@ -124,8 +128,8 @@ impl Registry {
         container
     }
 
-    /// Returns whether some view names a container that is not known yet. False if no view names containers by a
-    /// pattern.
+    /// Returns whether some view wants a container that is not known yet. False if no view names containers by a
+    /// pattern, because containers that views name literally are added when the view is opened.
     pub(super) fn is_wanted(&self, name: &str) -> bool {
         let mut state = self.state();
         if !state.has_patterns || state.unwanted_buckets.contains(name) {
@@ -180,8 +184,8 @@ impl Registry {
         self.log.append_number(RecordKind::ViewForgotten, view.number);
     }
 
-    /// Removes a view from a container. Returns whether another view still names the container. The view is forgotten together with the
-    /// record that its objects were listed, so that a client that opens the view again triggers a new listing.
+    /// Removes a view from a container, and logs what listings cover for the remaining views, so that a client that
+    /// opens the view again triggers a new listing. Returns whether another view still names the container.
     fn detach_view(&self, container: &Container, view: &View) -> bool {
         let is_named = container.remove_view(view.number);
         self.log.append_with(|into| container.listing().append_records(container.number, into));
@@ -273,7 +277,7 @@ impl State {
     }
 }
 
-/// Returns the body of a record of a view.
+/// Returns the body of a record of a view: its rules as YAML, under a name that is not used.
 fn rules_body(rules: &[Rule]) -> String {
     let mut body = String::from("view:\n");
     write_rules(&mut body, rules);
@@ -284,6 +288,7 @@ fn append_number(kind: RecordKind, number: u32, into: &mut Vec<u8>) {
     LogRecord { kind, number, version: 0, body: &[] }.append(into);
 }
 
+/// Appends the records of a container.
 fn write_container(container: &Container, into: &mut Vec<u8>) {
     let number = container.number;
     let body = container.name.as_bytes();

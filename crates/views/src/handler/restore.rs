@@ -1,7 +1,7 @@
 //! Restores a handler from its state directory.
 //!
-//! If a file is damaged, all files are renamed, a warning is logged, and the state is rebuilt from the store, which
-//! has all of it.
+//! If a file is damaged, all files are renamed, a warning is logged, and the handler begins with an empty state.
+//! Clients then open their views again, and the objects are listed from the store.
 
 use super::container::Container;
 use super::frames::{FileName, FrameReader};
@@ -18,7 +18,8 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-/// File with the machine's boot id (proc(5)). Without this file, every start counts as a new boot.
+/// File with the machine's boot id (proc(5)). Without this file, every start counts as a start after another boot,
+/// after which all containers are listed again.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
 /// Objects to verify, by container and key.
@@ -56,7 +57,8 @@ pub(super) fn restore(parts: HandlerParts) -> Result<(Handler, PendingVerificati
     Ok((handler, pending))
 }
 
-/// Returns the containers as they were saved, indexed by number. If the end of the log may be lost, each has to be listed again.
+/// Returns the containers as they were saved, indexed by number; `None` for a forgotten one. If the end of the log may
+/// be lost (`is_untrusted`), each has to be listed again.
 fn saved_containers(saved: &mut SavedState, is_untrusted: bool) -> Vec<Option<SavedContainer>> {
     let names = std::mem::take(&mut saved.containers);
     let container = |(number, name): (u32, Option<String>)| {
@@ -67,7 +69,7 @@ fn saved_containers(saved: &mut SavedState, is_untrusted: bool) -> Vec<Option<Sa
     (0..).zip(names).map(container).collect()
 }
 
-/// Locks the directory against other handlers.
+/// Creates the directory if it does not exist, and locks it against other handlers while the returned file is open.
 fn lock(dir: &Path) -> Result<File, HandlerError> {
     let failed = |error: io::Error| HandlerError::new(dir, error.to_string());
     std::fs::create_dir_all(dir).map_err(failed)?;
@@ -85,7 +87,9 @@ fn lock(dir: &Path) -> Result<File, HandlerError> {
 
 /// Renames all state files to `*.broken`, so that they can be examined and the handler begins with an empty state.
 fn set_aside(dir: &Path, broken: &str) -> io::Result<()> {
-    tracing::warn!("{broken}; renaming the state files to *.broken and listing the containers again");
+    tracing::warn!(
+        "{broken}; renaming the state files to *.broken and starting with an empty state: containers are listed again when clients open their views"
+    );
     for name in FileName::all(dir)? {
         let path = name.path(dir);
         std::fs::rename(&path, path.with_extension("broken"))?;
@@ -94,6 +98,7 @@ fn set_aside(dir: &Path, broken: &str) -> io::Result<()> {
 }
 
 impl Handler {
+    /// Loads the objects from a snapshot and the logs after it. Returns those that have to be verified.
     fn read_objects(&self, dir: &Path, files: &[FileName]) -> io::Result<PendingVerifications> {
         let mut pending = PendingVerifications::new();
         let mut snapshot_versions = [0; SHARDS];
@@ -109,6 +114,8 @@ impl Handler {
         Ok(pending)
     }
 
+    /// Applies a record about a shard, about an object, or about an object's pending verification; ignores others. Ignores an object record of
+    /// a log if the snapshot has it already, by the shard's version in `snapshot_versions`.
     fn apply_object_record(
         &self,
         record: &LogRecord<'_>,
@@ -134,7 +141,8 @@ impl Handler {
         }
     }
 
-    /// Verifies the objects and lists the containers whose state may have changed while no handler ran.
+    /// Queues the verification of the pending objects, and starts listings of the containers whose known state may be
+    /// wrong.
     pub(super) async fn resume_pending_work(&self, pending: PendingVerifications) {
         let containers = self.registry.containers();
         let by_number: HashMap<u32, &Arc<Container>> =

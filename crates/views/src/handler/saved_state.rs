@@ -1,4 +1,4 @@
-//! Reads the state directory's files, except for the objects.
+//! Reads the state directory's files, except for the objects, and cuts an incomplete end of the last log off.
 
 use super::frames::{FileName, FrameReader};
 use super::listing_state::{Coverage, read_coverage};
@@ -13,12 +13,17 @@ use store::Timestamp;
 /// Content of the files, except the objects.
 #[derive(Debug, Default)]
 pub(super) struct SavedState {
+    /// The newest snapshot, if there is one, and the logs from its number on, in the order in which they are read.
     pub(super) files: Vec<FileName>,
+    /// The epoch of the last file; `None` if there are no files.
     pub(super) epoch: Option<u64>,
+    /// Number of the last incarnation; 0 before the first.
     pub(super) incarnation: u32,
+    /// The machine's boot id during the last incarnation.
     pub(super) boot: Vec<u8>,
     /// Views with the incarnation in which each was opened, indexed by number; `None` for a forgotten view.
     pub(super) views: Vec<Option<(u32, Vec<Rule>)>>,
+    /// Names of the containers, indexed by number; `None` for a forgotten container.
     pub(super) containers: Vec<Option<String>>,
     /// By container: what was listed, and whether it has to be listed again.
     pub(super) listed: HashMap<u32, (Coverage, bool)>,
@@ -28,7 +33,7 @@ pub(super) struct SavedState {
     pub(super) is_torn_at_end: bool,
 }
 
-/// Reads everything except the objects. The inner error says which file is damaged.
+/// Reads everything except the objects. The inner error says which file is damaged and how.
 pub(super) fn read_saved_state(dir: &Path) -> io::Result<Result<SavedState, String>> {
     let names = FileName::all(dir)?;
     let snapshot = names.iter().rev().find(|name| matches!(name, FileName::Snapshot(_))).copied();
@@ -52,6 +57,8 @@ pub(super) fn fuzz_saved_state(dir: &Path) -> io::Result<()> {
 }
 
 impl SavedState {
+    /// Applies the records of a file. The inner error says how the file is damaged; only the last one may have an
+    /// incomplete end.
     fn read(&mut self, dir: &Path, name: FileName, is_last: bool) -> io::Result<Result<(), String>> {
         let path = name.path(dir);
         let broken = |what: &str| Ok(Err(format!("{} {what}", path.display())));
@@ -96,6 +103,7 @@ impl SavedState {
         Ok(Ok(()))
     }
 
+    /// Applies a record; ignores those about objects. Returns `None` if the record cannot be decoded.
     fn apply(&mut self, record: &LogRecord<'_>) -> Option<()> {
         match record.kind {
             RecordKind::View if record.number as usize == self.views.len() => {
@@ -130,7 +138,7 @@ impl SavedState {
     }
 }
 
-/// Returns the entry of a number, which is added if it is the next one.
+/// Returns the entry of a number, which is added if it is the next one; `None` if the number is greater than that.
 fn entry_mut<T>(all: &mut Vec<Option<T>>, number: u32) -> Option<&mut Option<T>> {
     if number as usize == all.len() {
         all.push(None);

@@ -1,8 +1,8 @@
 //! Persists the handler's state: a log of changes, and from time to time a snapshot, after which a new log begins.
 //!
-//! Owns the names and lifetimes of the files. A hint that `take` acknowledged has been written to the log with
-//! `write`, so it survives the end of the process. The log is not flushed with `fdatasync`: after the loss of power
-//! every container is listed again.
+//! Owns the names and lifetimes of the files. The changes of hints that `Sink::take` acknowledged have been written to
+//! the log with `write`, so they survive the end of the process. The log is not flushed with `fdatasync`: after the
+//! loss of power every container is listed again.
 //!
 //! Invariants: the lock of the log is taken before those of shards; a log has the changes of each shard in the order
 //! of their versions; snapshot N and the logs from number N on are the whole state.
@@ -15,7 +15,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
-/// A shorter log needs no snapshot.
+/// Minimum length of a log at which a snapshot is due. After a snapshot, the next log may become twice as long as the
+/// snapshot if that is more.
 const LOG_BYTES_MIN: u64 = 64 << 20;
 
 /// The log of the persistent state, if the handler has a directory for it. Without one, all calls do nothing.
@@ -39,6 +40,7 @@ pub(super) struct LogFiles {
     _lock_file: File,
 }
 
+/// The log that is being written.
 #[derive(Debug)]
 struct CurrentLog {
     writer: FrameWriter,
@@ -74,7 +76,7 @@ impl StateLog {
         self.append_with(|into| record.append(into));
     }
 
-    /// Queues records about a view or a container for the log.
+    /// Queues the records that `write` appends, which are about views or containers, for the log.
     pub(super) fn append_with(&self, write: impl FnOnce(&mut Vec<u8>)) {
         if let Some(files) = &self.files {
             write(&mut files.registry_records());
@@ -109,12 +111,13 @@ impl StateLog {
         Arc::clone(&self.snapshot_due)
     }
 
-    /// Returns the length of the log since the last snapshot, in bytes.
+    /// Returns the length of the current log, which began with the last snapshot or with the process, in bytes; 0
+    /// without a directory.
     pub(super) fn bytes(&self) -> u64 {
         self.files.as_ref().map_or(0, |files| files.current().writer.bytes())
     }
 
-    /// Returns the directory.
+    /// Returns the directory; `None` if the state is in memory only.
     pub(super) fn dir(&self) -> Option<&Path> {
         self.files.as_ref().map(|files| files.dir.as_path())
     }
@@ -127,8 +130,8 @@ impl StateLog {
         log.writer.write()
     }
 
-    /// Writes the state so far to a snapshot: `registry` are the records of everything but the objects. Does nothing without a directory,
-    /// or while another snapshot is written.
+    /// Begins a new log and writes the state so far to a snapshot; `registry` appends the records of everything but the
+    /// objects. Does nothing without a directory, or while another snapshot is written.
     pub(super) fn write_snapshot(&self, registry: impl FnOnce(&mut Vec<u8>)) -> io::Result<()> {
         let Some(files) = &self.files else { return Ok(()) };
         let Some(number) = self.begin_next_log(files)? else { return Ok(()) };
@@ -139,7 +142,8 @@ impl StateLog {
         written.map(drop)
     }
 
-    /// Ends the current log and begins the next. Returns its number; `None` while a snapshot is written.
+    /// Ends the current log and begins the next. Returns its number; `None`, without beginning one, while a snapshot is
+    /// written.
     fn begin_next_log(&self, files: &LogFiles) -> io::Result<Option<u64>> {
         let mut log = files.current();
         if log.due_bytes.is_none() {
@@ -152,6 +156,7 @@ impl StateLog {
         Ok(Some(number))
     }
 
+    /// Writes snapshot `number`, makes it durable, and removes the files that it replaces. Returns its length in bytes.
     fn write_snapshot_file(
         &self,
         files: &LogFiles,

@@ -13,30 +13,31 @@ pub struct HandlerStats {
     pub views: Vec<ViewStats>,
     /// Number of containers that some view names.
     pub containers: usize,
-    /// Those containers that cannot be listed.
+    /// Those containers whose known objects may be incomplete, because a listing failed or memory is lacking.
     pub unlisted: Vec<Unlisted>,
     /// Number of known objects in the containers; each matches the rules on keys of some view.
     pub objects: usize,
-    /// Number of distinct sets of views that objects are in.
+    /// Number of distinct sets of views that were found for objects so far, summed over the containers.
     pub sets: usize,
     /// Approximate memory of the objects, in bytes.
     pub memory_bytes: usize,
-    /// Outcomes of hints since the start.
+    /// Outcomes of hints since the start of the process.
     pub hints: HintCounts,
-    /// Total time spent finding the outcomes of hints, and the views of their objects.
+    /// Total time since the start of the process spent finding the outcomes of hints, and the views of their objects.
     pub matching: Duration,
     /// Number of objects that are being verified or queued for verification.
     pub looks: usize,
-    /// Length of the log since the last snapshot, in bytes.
+    /// Length of the current log, which began with the last snapshot or with the process, in bytes; 0 without a state
+    /// directory.
     pub log_bytes: u64,
 }
 
 /// State of a view, in numbers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ViewStats {
-    /// The view.
+    /// The id of the view.
     pub view: ViewId,
-    /// Its rules, as YAML.
+    /// The view's rules, as YAML.
     pub rules: String,
     /// Number of objects that the view shows.
     pub objects: usize,
@@ -45,15 +46,15 @@ pub struct ViewStats {
 /// Outcomes of hints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct HintCounts {
-    /// Applied to the known state.
+    /// Number of hints that were applied to the known state.
     pub applied: u64,
-    /// Said what was known already.
+    /// Number of hints that said what was known already.
     pub repeated: u64,
-    /// Older than the known state.
+    /// Number of hints that were older than the known state.
     pub late: u64,
-    /// Dropped: no view wants the object, or there is no memory for it.
+    /// Number of hints that were dropped: no view wants the object, or there is no memory for it.
     pub unwanted: u64,
-    /// Not trusted: the object was verified in the store.
+    /// Number of hints that were not trusted: the object is verified in the store.
     pub looked: u64,
 }
 
@@ -114,7 +115,7 @@ impl HintCounters {
 }
 
 impl Handler {
-    /// Returns the memory of the objects, in bytes.
+    /// Returns the approximate memory of the objects, in bytes.
     pub fn memory_bytes(&self) -> usize {
         self.objects.memory_bytes()
     }

@@ -15,14 +15,15 @@ use std::time::Duration;
 use store::{Buckets, ObjectKey, StoreError};
 use tokio::sync::Notify;
 
-/// Maximum number of objects that are verified at once.
+/// Maximum number of objects that are verified at once by the queue, and by each listing.
 const VERIFICATIONS_IN_PARALLEL: usize = 32;
 
 /// Maximum number of queued objects; callers that want to add more wait.
 const WAITING_MAX: usize = 65_536;
 
-/// Attempts to verify an object, and the wait after the first failure, which doubles with each further one.
+/// Maximum number of attempts to verify an object.
 const ATTEMPTS_MAX: u32 = 7;
+/// Wait after the first failure of the store at an object, which doubles with each further one.
 const BACKOFF_MIN: Duration = Duration::from_millis(50);
 
 /// A key to verify, with the latest hint that was not trusted.
@@ -41,11 +42,16 @@ pub(super) struct Verifier {
     queue_changed: Notify,
 }
 
+/// The keys that wait, and those that are being verified. A key can be both.
 #[derive(Debug, Default)]
 struct Queue {
+    /// The waiting keys, in the order in which they were added.
     waiting: VecDeque<QueueKey>,
+    /// For each waiting key its container and the latest hint that was not trusted.
     requested: HashMap<QueueKey, (Arc<Container>, Option<UnverifiedHint>)>,
+    /// The keys that are being verified.
     in_flight: HashSet<QueueKey>,
+    /// Number of running workers.
     workers: usize,
 }
 
@@ -64,6 +70,7 @@ impl Queue {
         self.requested.is_empty() && self.in_flight.is_empty()
     }
 
+    /// Adds a key. If it waits already, only a hint with a greater order replaces the one that it has.
     fn add(&mut self, (container, key, hint): VerifyRequest) {
         let key = (container.number, key);
         match self.requested.get_mut(&key) {
@@ -79,7 +86,7 @@ impl Queue {
         }
     }
 
-    /// Takes the next key that is not being verified.
+    /// Takes the next waiting key that is not being verified; `None` if there is none.
     fn pop(&mut self) -> Option<VerifyRequest> {
         for _ in 0..self.waiting.len() {
             let key = self.waiting.pop_front()?;
@@ -175,11 +182,12 @@ impl Verifier {
         stream::iter(keys).for_each_concurrent(VERIFICATIONS_IN_PARALLEL, verify).await;
     }
 
-    /// Verifies an object, with retries. If all attempts fail, the container is marked for another listing.
+    /// Verifies an object, with retries. If all attempts fail, the container is marked for another listing, which
+    /// begins once it is due and a client asks.
     async fn verify_with_retries(&self, container: &Container, key: &[u8], hint: Option<&UnverifiedHint>) {
         if let Err(error) = self.attempt_until_verified(container, key, hint).await {
             let key = String::from_utf8_lossy(key).into_owned();
-            tracing::warn!(container = %container.name, key, %error, "cannot verify an object; its container will be listed again");
+            tracing::warn!(container = %container.name, key, %error, "cannot verify an object, so views may show an old state of it; its container is listed again when a client next asks for it");
             container.listing().mark_stale();
         }
     }
@@ -206,8 +214,8 @@ impl Verifier {
         Err(last)
     }
 
-    /// Sends one HEAD request and applies its result. Returns false if the known state changed meanwhile, so that the
-    /// result was discarded.
+    /// Sends one HEAD request and applies its result; does neither if no view wants the key any more. Returns false if
+    /// the known state changed meanwhile, so that the result was discarded.
     async fn verify(
         &self,
         container: &Container,

@@ -24,6 +24,7 @@ pub(super) struct View {
     pub(super) text: String,
     /// The rules on keys as text; empty if every key matches.
     pub(super) keys: String,
+    /// The metadata that the rules need.
     pub(super) needs: Needs,
     /// Whether, in this incarnation, the containers that the view names are registered.
     has_containers: AtomicBool,
@@ -74,7 +75,7 @@ impl View {
         *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = Some((now, why));
     }
 
-    /// Returns why the view was refused, if that was recently.
+    /// Returns why the view was refused; `None` if it was not, or not recently.
     pub(super) fn refusal(&self, now: Timestamp) -> Option<String> {
         let refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner).clone();
         refused.filter(|(at, _)| *at <= now && now.since(*at) < REFUSAL_TTL).map(|(_, why)| why)
@@ -101,7 +102,7 @@ impl View {
         (literal, has_patterns)
     }
 
-    /// Returns the literal prefix of each alternative of the rule on keys.
+    /// Returns the literal prefix of each alternative of the rule on keys; the empty prefix if there is no such rule.
     pub(super) fn prefixes(&self) -> Vec<String> {
         let keys = self.rules.iter().find_map(|rule| match rule {
             Rule::Object(keys) => Some(keys),

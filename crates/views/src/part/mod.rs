@@ -27,6 +27,7 @@ use xxhash_rust::xxh3::Xxh3Default;
 pub struct Part {
     /// Index of the part, from 0.
     index: u64,
+    /// Number of parts, at least 1.
     count: u64,
 }
 
@@ -56,7 +57,7 @@ impl Part {
         hash.digest() % self.count == self.index
     }
 
-    /// Returns a sink that passes the hints of the part's objects on to `sink`.
+    /// Returns a sink that passes the hints of the part's objects, and every report of lost hints, on to `sink`.
     pub fn of_hints(self, sink: Arc<dyn Sink>) -> Arc<dyn Sink> {
         if self == Self::ALL {
             return sink;
@@ -77,7 +78,11 @@ impl FromStr for Part {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let malformed = || format!("'{text}' is not a part; write, for example, 2/3 for the second of three");
+        let malformed = || {
+            format!(
+                "'{text}' is not a part; write, for example, 2/3 for the second of three parts, of which there are at most 1024"
+            )
+        };
         let (index, count) = text.split_once('/').ok_or_else(malformed)?;
         let (index, count): (u64, u64) =
             (index.parse().map_err(|_| malformed())?, count.parse().map_err(|_| malformed())?);

@@ -8,6 +8,7 @@ use store::{
     Timestamp,
 };
 
+/// Buckets for the handler of one part.
 #[derive(Debug)]
 pub(super) struct PartBuckets {
     pub(super) part: Part,

@@ -4,6 +4,7 @@ use super::Part;
 use events::{Hint, Sink, SinkError};
 use std::sync::Arc;
 
+/// A sink for the hints of all objects. It acknowledges those of other parts without passing them on.
 #[derive(Debug)]
 pub(super) struct PartSink {
     pub(super) part: Part,

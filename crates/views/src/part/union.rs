@@ -29,7 +29,8 @@ impl Union {
         self.views.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks every part for changes, from `cursors`, one for each part, or from the beginning.
+    /// Asks every part for changes, from `cursors`, one for each part, or from the beginning; at most about `limit`
+    /// objects in all.
     async fn ask_all(
         &self,
         ids: &[ViewId],
@@ -82,6 +83,7 @@ impl Views for Union {
     }
 }
 
+/// Joins the answers of the parts to one.
 fn merge(parts: Vec<Changes>, is_beginning: bool) -> Changes {
     let cursors: Vec<&Cursor> = parts.iter().map(|part| &part.cursor).collect();
     let (cursor, has_more) = (join_cursors(&cursors), parts.iter().any(|part| part.has_more));
@@ -91,7 +93,7 @@ fn merge(parts: Vec<Changes>, is_beginning: bool) -> Changes {
         gone.extend(part.gone);
         unlisted.extend(part.unlisted);
     }
-    // Every part reports the same unlisted containers.
+    // Every part lists the same containers, so several may report one as unlisted.
     unlisted.sort_unstable();
     unlisted.dedup_by(|next, last| next.container == last.container);
     Changes { cursor, is_beginning, has_more, shown, gone, unlisted }
@@ -106,7 +108,7 @@ fn join_cursors(cursors: &[&Cursor]) -> Cursor {
     Cursor { epoch: joined_epoch(cursors.iter().map(|cursor| cursor.epoch)), versions: numbers.collect() }
 }
 
-/// Splits a joined cursor; `None` if it does not consist of `count` cursors.
+/// Splits a joined cursor; `None` if it does not consist of `count` cursors, or its epoch is not made of theirs.
 fn split_cursor(cursor: &Cursor, count: usize) -> Option<Vec<Cursor>> {
     let mut rest = &*cursor.versions;
     let mut cursors = Vec::new();

@@ -26,16 +26,16 @@ const ANSWER_BYTES_MAX: usize = 128 << 20;
 /// Attempts at one address; the second is for an answer that was lost on the way.
 const ATTEMPTS: usize = 2;
 
-/// Addresses of a handler, and how to connect.
+/// Addresses of equivalent handlers, and how to connect.
 #[derive(Debug, Clone)]
 pub struct RemoteConfig {
     /// Addresses, as `http://host:port` or `https://host:port`. If one does not answer, the next is asked.
     pub addresses: Vec<String>,
     /// The part of all objects that the handler has.
     pub part: Part,
-    /// The secret that the handler shares with its clients.
+    /// The secret that the handlers share with their clients; `None` sends none.
     pub token: Option<Token>,
-    /// A PEM file of certificates to trust besides those of the machine.
+    /// A PEM file of certificates to trust besides those of the machine, if any.
     pub ca_bundle: Option<PathBuf>,
 }
 
@@ -76,16 +76,19 @@ struct ViewNumbers {
 
 /// A request to a handler.
 enum HandlerRequest {
+    /// Opens the view of this number of the client.
     Open(u64),
-    /// The changes of a view, with the query string.
+    /// Asks for the changes of the view of this number of the client, with the query string.
     Changes(u64, String),
+    /// Asks for the handler's report about itself.
     Report,
 }
 
 /// Result of a request to one address.
 enum Reply {
     Received(StatusCode, Bytes),
-    /// The handler cannot be reached or has an internal error.
+    /// The handler cannot be reached, does not answer in time, is overloaded or has an internal error; holds the
+    /// reason.
     Failed(String),
 }
 
@@ -122,13 +125,14 @@ impl RemoteViews {
     /// Returns the handler's report about itself, as JSON.
     ///
     /// # Errors
-    /// If no handler can be reached.
+    /// If no handler can be reached, or its answer is an error or malformed.
     pub async fn report(&self) -> Result<String, ViewError> {
         let body = self.send_to_any(&HandlerRequest::Report).await?;
         String::from_utf8(body.into()).map_err(|_| malformed_answer())
     }
 
-    /// Sends a request to the address that answered last, then to the others until one answers.
+    /// Sends a request to the address that answered last, then to the others until one answers. Returns that answer,
+    /// which may be an error.
     async fn send_to_any(&self, request: &HandlerRequest) -> Result<Bytes, ViewError> {
         let first = self.current.load(Ordering::Relaxed);
         let mut why = String::new();
@@ -147,6 +151,8 @@ impl RemoteViews {
         Err(ViewError::Unreachable(why))
     }
 
+    /// Sends a request to one address. The inner result is the handler's answer. The outer error says why there is
+    /// none, so that another address should be tried.
     async fn send_to(
         &self,
         index: usize,
@@ -162,11 +168,11 @@ impl RemoteViews {
         }
     }
 
-    /// Opens a view at an address. Returns the handler's number of the view. Waits while the handler lists the
-    /// bucket.
-    async fn open_at(&self, index: usize, view: u64) -> Result<Result<u64, ViewError>, String> {
+    /// Opens a view at an address. Returns the handler's number of the view, with errors as in [`Self::send_to`]. Waits
+    /// while the handler lists the bucket.
+    async fn open_at(&self, index: usize, view_number: u64) -> Result<Result<u64, ViewError>, String> {
         let ruleset =
-            usize::try_from(view).ok().and_then(|view| self.view_numbers().rulesets.get(view).cloned());
+            usize::try_from(view_number).ok().and_then(|at| self.view_numbers().rulesets.get(at).cloned());
         let Some(ruleset) = ruleset else { return Ok(Err(ViewError::Unknown)) };
         loop {
             match self.exchange(index, Method::POST, &self.open_path, ruleset.clone()).await {
@@ -181,7 +187,7 @@ impl RemoteViews {
                     });
                     let number = opened.map(|opened| opened.view);
                     if let Ok(number) = number {
-                        self.view_numbers().at_address.insert((index, view), number);
+                        self.view_numbers().at_address.insert((index, view_number), number);
                     }
                     return Ok(number);
                 }
@@ -207,7 +213,7 @@ impl RemoteViews {
             Ok(Ok((status, _))) if is_handler_failure(status) => Reply::Failed(status.to_string()),
             Ok(Ok((status, body))) => Reply::Received(status, body),
             Ok(Err(why)) => Reply::Failed(why),
-            Err(_) => Reply::Failed("no answer in time".to_owned()),
+            Err(_) => Reply::Failed(format!("no answer within {} s", ANSWER_TIMEOUT.as_secs())),
         }
     }
 
@@ -238,22 +244,23 @@ impl RemoteViews {
         self.view_numbers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Requests changes from one address. Opens the view there first if it is not open.
+    /// Requests changes from one address, with errors as in [`Self::send_to`]. Opens the view there first if it is not
+    /// open.
     async fn changes_at(
         &self,
         index: usize,
-        view: u64,
+        view_number: u64,
         query: &str,
     ) -> Result<Result<Bytes, ViewError>, String> {
         let path = |number: u64| format!("/v1/views/{number}/changes?{query}");
-        let number = self.view_numbers().at_address.get(&(index, view)).copied();
+        let number = self.view_numbers().at_address.get(&(index, view_number)).copied();
         if let Some(number) = number {
             match self.ask(index, Method::GET, &path(number), String::new()).await? {
                 Err(ViewError::Unknown) => {}
                 answer => return Ok(answer),
             }
         }
-        match self.open_at(index, view).await? {
+        match self.open_at(index, view_number).await? {
             Ok(number) => self.ask(index, Method::GET, &path(number), String::new()).await,
             Err(error) => Ok(Err(error)),
         }
@@ -283,6 +290,7 @@ impl Views for RemoteViews {
 }
 
 impl ViewNumbers {
+    /// Returns this client's number of the view of a ruleset, which is added if it is not known.
     fn number(&mut self, ruleset: &str) -> u64 {
         let known = self.rulesets.iter().position(|known| known == ruleset);
         let number = known.unwrap_or_else(|| {
@@ -293,6 +301,7 @@ impl ViewNumbers {
     }
 }
 
+/// Parses the address of a handler.
 fn address(text: &str) -> Result<Uri, RemoteError> {
     let malformed = || RemoteError::Address(text.to_owned());
     let uri: Uri = text.parse().map_err(|_| malformed())?;
@@ -306,12 +315,16 @@ fn is_handler_failure(status: StatusCode) -> bool {
     status.is_server_error() || matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT)
 }
 
+/// Returns the body of a success, or the error that the body of another answer describes.
 fn check_status(status: StatusCode, body: Bytes) -> Result<Bytes, ViewError> {
     if status.is_success() {
         return Ok(body);
     }
     let failure = serde_json::from_slice::<Failure>(&body);
-    Err(failure.map_or_else(|_| ViewError::Refused(format!("the handler answers {status}")), ViewError::from))
+    Err(failure.map_or_else(
+        |_| ViewError::Refused(format!("the handler refuses the request with HTTP status {status}")),
+        ViewError::from,
+    ))
 }
 
 fn malformed_answer() -> ViewError {

@@ -31,9 +31,9 @@ impl fmt::Debug for Report {
 /// Settings of a server.
 #[derive(Debug)]
 pub struct Served {
-    /// The views.
+    /// The views that clients may open.
     pub views: Arc<dyn Views>,
-    /// The report about itself.
+    /// Returns the report about the server and its handler.
     pub report: Report,
     /// The part of all objects that the handler has.
     pub part: Part,
@@ -83,7 +83,9 @@ impl RemoteServer {
     /// `patience`.
     pub async fn stop(&self, patience: Duration) {
         if !self.listener.stop(patience).await {
-            tracing::warn!("not all requests to the handler had ended when it stopped");
+            tracing::warn!(
+                "the handler stopped before it had answered all requests; clients get no answer to the others"
+            );
         }
     }
 }

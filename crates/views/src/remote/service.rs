@@ -1,4 +1,4 @@
-//! Answers one HTTP request.
+//! Answers the HTTP requests of a handler's clients.
 
 use super::wire::{Failure, Opened, Page, read_cursor};
 use super::{Report, Token};
@@ -28,6 +28,7 @@ const OBJECTS_MAX: usize = 10_000;
 /// The shared result of opening a view.
 type Opening = Shared<BoxFuture<'static, Result<ViewId, Arc<ViewError>>>>;
 
+/// Answers requests for the views of a handler.
 #[derive(Debug)]
 pub(super) struct Service {
     views: Arc<dyn Views>,
@@ -72,13 +73,16 @@ impl Service {
         }
         let body = Limited::new(request.into_body(), RULESET_BYTES_MAX).collect();
         let Ok(Ok(body)) = tokio::time::timeout(BODY_TIMEOUT, body).await else {
-            return refused(StatusCode::PAYLOAD_TOO_LARGE, "the ruleset is too long, or was sent too slowly");
+            return refused(
+                StatusCode::PAYLOAD_TOO_LARGE,
+                "the ruleset is longer than 1 MiB, or was not received within 30 s",
+            );
         };
         self.open_ruleset(&body.to_bytes()).await
     }
 
-    /// Returns an error message if the client takes this for the handler of another part. Otherwise the objects of
-    /// that part would silently be missing.
+    /// Returns an error message if the client takes this for the handler of another part, `None` if not. Without this
+    /// check, the objects of that part would silently be missing.
     fn part_mismatch(&self, query: Option<&str>) -> Option<String> {
         let asked = query.and_then(|query| query.strip_prefix("part=")).unwrap_or("1/1");
         let own = self.part.to_string();
@@ -102,7 +106,7 @@ impl Service {
         }
     }
 
-    /// Opens a view, or shares the result of a call that is opening the same one.
+    /// Opens a view in a task of its own, or returns the result of the task that is opening the same one.
     fn open_shared(self: &Arc<Self>, ruleset: Ruleset) -> Opening {
         let mut opening = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
         let text = ruleset.to_yaml();

@@ -14,6 +14,7 @@ const KEY: AsciiSet = CONTROLS.add(b'%');
 /// The answer to a request that opens a view.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Opened {
+    /// The handler's number of the view.
     pub(super) view: u64,
 }
 
@@ -35,11 +36,12 @@ pub(super) struct Page {
 /// An object: index of the bucket, key, size, etag, modification time in nanoseconds, type, properties, tags.
 type Row = (usize, String, u64, String, i64, Option<String>, Option<BTreeMap<String, String>>, Option<Tags>);
 
-/// An error.
+/// The body of an answer that is an error.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Failure {
     /// Kind of the error. A newer peer may send kinds that are not known here.
     pub(super) kind: String,
+    /// The message, or the name of the bucket that does not exist.
     pub(super) says: String,
     /// The container whose store failed; `None` for other errors.
     #[serde(default, rename = "container", skip_serializing_if = "Option::is_none")]
@@ -140,6 +142,7 @@ pub(super) fn cursor_text(cursor: &Cursor) -> String {
     text
 }
 
+/// Reads a cursor from its text; `None` if it is malformed.
 pub(super) fn read_cursor(text: &str) -> Option<Cursor> {
     let mut numbers = text.split('-').map(|number| u64::from_str_radix(number, 16).ok());
     let epoch = numbers.next()??;
@@ -162,6 +165,7 @@ impl From<&ViewError> for Failure {
     }
 }
 
+/// Returns the kind and the message of a store's error.
 fn store_failure(error: &StoreError) -> (&'static str, String) {
     match error {
         StoreError::NoSuchBucket(bucket) => ("no-bucket", bucket.clone()),

@@ -10,6 +10,7 @@ use store::Timestamp;
 pub struct SizeBound {
     comparison: Comparison,
     bytes: u64,
+    /// The text from which the bound was parsed.
     written: String,
 }
 
@@ -26,6 +27,7 @@ pub struct TimeBound {
 enum Reference {
     /// This long before the moment of the comparison.
     Ago(Span),
+    /// A fixed moment.
     At(Timestamp),
 }
 
@@ -39,8 +41,9 @@ enum Comparison {
 }
 
 impl SizeBound {
-    /// Parses a number of bytes, with `B`, `kB` to `TB` (1,000s) or `KiB` to `TiB` (1,024s), after `<`, `<=`, `>`,
-    /// `>=` or `=`.
+    /// Parses a number of bytes, whole or with a fraction, with no unit, `B`, `kB` to `TB` (1,000s), or `KiB` to `TiB`
+    /// or `k` to `t` (1,024s), in upper or lower case, after `<`, `<=`, `>`, `>=`, `=` or nothing, which is `=`. An
+    /// error is a message for the user.
     pub fn new(text: &str) -> Result<Self, String> {
         let malformed = || format!("'{text}' is not a size; write it like \">10MiB\" or \"<=4096\"");
         let (comparison, size) = Comparison::split(text);
@@ -65,7 +68,8 @@ impl SizeBound {
 }
 
 impl TimeBound {
-    /// Parses an age (`<7 days`, `>36h`, `<P1Y`) or a moment (`>=2026-01-31`, `<2026-01-31T12:00:00Z`).
+    /// Parses an age (`<7 days`, `>36h`, `<P1Y`) or a moment (`>=2026-01-31`, `<2026-01-31T12:00:00Z`) after `<`, `<=`,
+    /// `>` or `>=`. An error is a message for the user.
     pub fn new(text: &str) -> Result<Self, String> {
         let malformed = || format!("'{text}' is not a time; write it like \"<7 days\" or \">2026-01-31\"");
         let (comparison, reference) = Comparison::split(text);
@@ -101,6 +105,7 @@ impl TimeBound {
 }
 
 impl Comparison {
+    /// Splits a text into the comparison with which it begins, `None` if there is none, and the rest.
     fn split(text: &str) -> (Option<Self>, &str) {
         let text = text.trim();
         let signs = [
@@ -126,6 +131,7 @@ impl Comparison {
     }
 }
 
+/// Parses a number of bytes with an optional unit; `None` if it is malformed or a whole number is too large.
 fn parse_size(text: &str) -> Option<u64> {
     let digits = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
     let (number, unit) = (text[..digits].trim(), text[digits..].trim());
@@ -148,6 +154,8 @@ fn parse_size(text: &str) -> Option<u64> {
     Some((number * unit as f64) as u64)
 }
 
+/// Parses a moment, a day, which begins at midnight UTC, or an age; `None` if the text is none of them or the age is
+/// negative.
 fn parse_reference(text: &str) -> Option<Reference> {
     if let Ok(at) = text.parse::<jiff::Timestamp>() {
         return Some(Reference::At(timestamp(at)));
@@ -163,7 +171,8 @@ fn timestamp(at: jiff::Timestamp) -> Timestamp {
     Timestamp::from_system_time(at.into())
 }
 
-/// Subtracts a span by the calendar, in UTC. The result is at least the earliest timestamp.
+/// Subtracts a span from `now` by the calendar, in UTC. Returns the earliest timestamp if the result would be outside
+/// of the calendar.
 fn before(now: Timestamp, span: &Span) -> Timestamp {
     let now = jiff::Timestamp::from_nanosecond(i128::from(now.0)).map(|now| now.to_zoned(TimeZone::UTC));
     let then = now.and_then(|now: Zoned| now.checked_sub(*span));

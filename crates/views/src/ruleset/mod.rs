@@ -30,7 +30,7 @@ pub struct Ruleset {
 /// A condition on an object.
 #[derive(Debug, Clone)]
 pub enum Rule {
-    /// The container (bucket) has one of these names, in the form of [`store::accounts`].
+    /// The container (bucket) has one of these names: `BUCKET` or `ACCOUNT:BUCKET`, the form of [`store::accounts`].
     Container(Vec<Pattern>),
     /// The key matches one of these patterns.
     Object(Vec<Pattern>),
@@ -73,17 +73,17 @@ pub struct ObjectState<'a> {
     pub container: &'a str,
     /// Its exact key.
     pub key: &'a [u8],
-    /// Its length.
+    /// Its length in bytes.
     pub size_bytes: u64,
     /// Time of the last modification.
     pub modified: Timestamp,
     /// Time of the last read, if known.
     pub accessed: Option<Timestamp>,
-    /// Its type, if it has one.
+    /// Its content type; `None` if it has none or it is not known.
     pub content_type: Option<&'a str>,
-    /// Its user metadata.
+    /// Its user metadata; empty if it is not known.
     pub properties: &'a BTreeMap<String, String>,
-    /// Its tags.
+    /// Its tags; empty if they are not known.
     pub tags: &'a Tags,
 }
 
@@ -104,7 +104,7 @@ impl Ruleset {
         self.rules.iter().all(|rule| rule.holds(object, now))
     }
 
-    /// Returns whether the passing of time alone changes which objects match.
+    /// Returns whether the passing of time alone can change which objects match.
     pub fn has_ages(&self) -> bool {
         let is_age = |rule: &Rule| match rule {
             Rule::Modified(bound) | Rule::Accessed(bound) => bound.is_age(),
@@ -140,6 +140,7 @@ impl Rule {
         }
     }
 
+    /// Returns the object's value that the rule checks, as text.
     fn found(&self, object: &ObjectState<'_>) -> String {
         let text = |value: Option<&str>| value.map_or_else(|| NOTHING.to_owned(), str::to_owned);
         match self {
@@ -155,13 +156,14 @@ impl Rule {
     }
 }
 
-/// Text for a property that does not exist.
+/// Text for a property, tag or content type that does not exist, and for a time that is outside of the calendar.
 const NOTHING: &str = "none";
 
 fn matches_any(patterns: &[Pattern], text: &[u8]) -> bool {
     patterns.iter().any(|pattern| pattern.matches(text))
 }
 
+/// Returns whether a property or tag has one of the wanted values; `found` is `None` if it does not exist.
 fn is_wanted(values: &[Wanted], found: Option<&String>) -> bool {
     values.iter().any(|wanted| match (wanted, found) {
         (Wanted::Absent, found) => found.is_none(),

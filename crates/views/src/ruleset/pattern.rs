@@ -5,7 +5,8 @@ use regex::bytes::{Regex, RegexBuilder};
 use std::fmt;
 use store::accounts::{account_of, in_account};
 
-/// A pattern in which `*` matches any characters, `?` one character, `[a-z]` one of these, and `{a,b}` either text.
+/// A pattern in which `*` matches any bytes, `?` one byte, `[a-z]` one of these, and `{a,b}` either text. `\` makes the
+/// next character literal.
 ///
 /// In patterns of object keys, `*` and `?` do not match `/`, and `**` between slashes matches any number of
 /// directories. A key is its exact bytes, which need not be UTF-8.
@@ -19,7 +20,7 @@ pub struct Pattern {
 pub(crate) const WILDCARDS: [char; 6] = ['*', '?', '[', '{', '}', '\\'];
 
 impl Pattern {
-    /// Compiles a pattern of object keys.
+    /// Compiles a pattern of object keys. An error is a message for the user.
     pub fn of_key(text: &str) -> Result<Self, String> {
         Self::new(text, true)
     }
@@ -29,7 +30,8 @@ impl Pattern {
         Self::new(text, false)
     }
 
-    /// Compiles a pattern of container names of `account`; the text may name another account: `ACCOUNT:BUCKET`.
+    /// Compiles a pattern of container names of `account`, `None` being the default account; the text may name another
+    /// one: `ACCOUNT:BUCKET`.
     pub fn of_container(account: Option<&str>, text: &str) -> Result<Self, String> {
         let (named_account, bucket) = account_of(text);
         if named_account.is_some_and(|name| name.is_empty() || name.contains(WILDCARDS)) {
@@ -53,7 +55,7 @@ impl Pattern {
         self.regex.is_match(text)
     }
 
-    /// Returns the account of a pattern of container names.
+    /// Returns the account of a pattern of container names; `None` if it names no account.
     pub fn account(&self) -> Option<&str> {
         account_of(&self.written).0
     }
@@ -68,7 +70,7 @@ impl Pattern {
         &self.written
     }
 
-    /// Returns the only text that the pattern matches, if it has no wildcards.
+    /// Returns the only text that the pattern matches; `None` if it has wildcards.
     pub fn only_text(&self) -> Option<String> {
         let (text, is_all) = self.literal_prefix();
         is_all.then_some(text)

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use store::accounts::{account_of, in_account};
 
-/// Names of rules and settings.
+/// Names of the rules and settings that a ruleset may have.
 const KEYWORDS: [&str; 12] = [
     "account",
     "container",
@@ -25,7 +25,7 @@ const KEYWORDS: [&str; 12] = [
     "output",
 ];
 
-/// A word that is more similar than this to a known one counts as a typing error.
+/// Jaro-Winkler similarity, from 0 to 1, above which an unknown word counts as a typing error for a known one.
 const SIMILARITY_MIN: f64 = 0.75;
 
 /// Maximum length of a file name, in bytes (POSIX `NAME_MAX` on Linux).
@@ -49,9 +49,11 @@ pub fn read(text: &str) -> Result<Vec<Ruleset>, Vec<Problem>> {
     if reader.problems.is_empty() { Ok(rulesets) } else { Err(reader.problems) }
 }
 
+/// Reads rulesets from a tree of YAML nodes, and collects the problems.
 #[derive(Default)]
 struct RulesetReader {
     problems: Vec<Problem>,
+    /// The names of the rulesets so far, with their places.
     names: BTreeMap<String, Place>,
 }
 
@@ -60,7 +62,7 @@ impl RulesetReader {
         self.problems.push(Problem { place, says });
     }
 
-    /// Returns the value that was read, or adds a problem.
+    /// Returns the value that was read; `None` if there is an error, which is added as a problem.
     fn ok_or_add<T>(&mut self, place: Place, read: Result<T, String>) -> Option<T> {
         read.map_err(|says| self.add_problem(place, says)).ok()
     }
@@ -73,6 +75,7 @@ impl RulesetReader {
         entries.into_iter().filter_map(|(name, rules)| self.entry(name, rules)).collect()
     }
 
+    /// Reads a name and the rules below it. Returns `None` if the ruleset cannot be read, after adding a problem.
     fn entry(&mut self, name: Node, rules: Node) -> Option<Ruleset> {
         let place = name.place;
         let name = self.text(name, "the name of a ruleset")?;
@@ -131,8 +134,8 @@ impl RulesetReader {
         Some(ruleset)
     }
 
-    /// Adds a rule on the directory property that every object matches. So the property must be known before an
-    /// object is shown.
+    /// Adds a rule on the directory property that every object matches, unless there is a rule on it. So the property
+    /// must be known before an object is shown.
     fn require_directory_property(&mut self, place: Place, rules: &mut Vec<Rule>) {
         let is_required = |rule: &Rule| matches!(rule, Rule::Property(name, _) if name == DIRECTORY_PROPERTY);
         if !rules.iter().any(is_required)
@@ -195,7 +198,8 @@ impl RulesetReader {
         }
     }
 
-    /// Reads one value or a list of values.
+    /// Reads one value or a list of values with `read`. Leaves out values that cannot be read, after adding a problem;
+    /// `word` is the rule's name.
     fn values<T>(&mut self, value: Node, word: &str, read: impl Fn(&str) -> Result<T, String>) -> Vec<T> {
         let place = value.place;
         let values = match value.value {
@@ -258,6 +262,7 @@ impl RulesetReader {
         output
     }
 
+    /// Returns the names and values of a mapping; if it is none, adds a problem and returns nothing.
     fn entries(&mut self, value: Node, word: &str) -> Vec<(String, Node)> {
         let Value::Map(entries) = value.value else {
             self.add_problem(
@@ -270,6 +275,7 @@ impl RulesetReader {
         entries.into_iter().filter_map(named).collect()
     }
 
+    /// Returns the text of a node; if it has none, adds a problem that calls it `what` and returns `None`.
     fn text(&mut self, node: Node, what: &str) -> Option<String> {
         match node.value {
             Value::Text(text) => Some(text),
@@ -285,7 +291,7 @@ impl RulesetReader {
     }
 }
 
-/// Returns the account that a ruleset names, in any of its entries.
+/// Returns the account that the entries of a ruleset name, if one does.
 fn account_in(entries: &[(Node, Node)]) -> Option<String> {
     entries.iter().find_map(|(word, value)| match (&word.value, &value.value) {
         (Value::Text(word), Value::Text(name)) if word == "account" => Some(name.clone()),
@@ -316,6 +322,7 @@ fn read_recency(text: &str) -> Result<Duration, String> {
     Duration::try_from(time).map_err(|_| malformed())
 }
 
+/// Returns the message about a word that is no keyword, with the keyword that was probably meant.
 fn unknown_keyword(word: &str) -> String {
     let similarity = |known: &&str| strsim::jaro_winkler(word, known);
     let nearest = KEYWORDS.into_iter().max_by(|a, b| similarity(a).total_cmp(&similarity(b)));

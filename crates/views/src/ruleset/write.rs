@@ -88,6 +88,7 @@ fn named<'r>(
     rules.iter().filter_map(of).collect()
 }
 
+/// Returns the values that a rule accepts as a YAML list.
 fn alternatives(wanted: &[Wanted]) -> String {
     let said = wanted.iter().map(|wanted| match wanted {
         Wanted::Absent => "null".to_owned(),

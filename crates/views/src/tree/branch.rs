@@ -25,7 +25,7 @@ const PAGE_OBJECTS: usize = 8192;
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// Wait before a view that needs too much memory is tried again.
 const TOO_LARGE_RETRY_AFTER: Duration = Duration::from_secs(60);
-/// Maximum wait of a user for an answer, if older content of the view is known.
+/// Maximum wait of a user for an answer, if older content of the view is known. The request goes on in the background.
 const ANSWER_WAIT_MAX: Duration = Duration::from_secs(2);
 
 /// The dependencies and settings of a [`Branch`].
@@ -39,10 +39,12 @@ pub(super) struct BranchParts {
     /// Wakes the task that passes on stale names.
     pub(super) stale_notify: Arc<Notify>,
     pub(super) memory: Arc<ViewsMemory>,
-    /// Whether the handler of this process has the objects' records as well.
+    /// Whether the handler of this process has the objects' records as well, so that they do not count as memory of the
+    /// view.
     pub(super) has_shared_records: bool,
 }
 
+/// A view of a tree, with this client's copy of its content.
 #[derive(Debug)]
 pub(super) struct Branch {
     pub(super) ruleset: Arc<Ruleset>,
@@ -120,10 +122,13 @@ impl Branch {
         self.recency
     }
 
+    /// Calls `read` with the index of what the view shows, under the view's read lock.
     pub(super) fn with_index<T>(&self, read: impl FnOnce(&PathIndex) -> T) -> T {
         read(&self.read().overlay.index)
     }
 
+    /// Calls `change` with the index of what the view shows, under the view's write lock, and then wakes the task that
+    /// passes on stale names.
     pub(super) fn change_index<T>(&self, change: impl FnOnce(&mut PathIndex) -> T) -> T {
         let changed = change(&mut self.write().overlay.index);
         self.stale_notify.notify_one();
@@ -143,6 +148,7 @@ impl Branch {
         stale
     }
 
+    /// Returns the known entry of a path within the view; `None` if there is none.
     pub(super) fn find(&self, path: &[&[u8]]) -> Option<Entry> {
         self.with_index(|index| index.find(path))
     }
@@ -185,7 +191,8 @@ impl Branch {
         self.stale_notify.notify_one();
     }
 
-    /// Notes that this client begins to change an object.
+    /// Notes that this client begins to change an object, so that the handler's reports until [`Branch::end_change`]
+    /// are kept.
     pub(super) fn begin_change(&self, object: &ObjectName) {
         self.write().overlay.begin_change(object);
     }
@@ -243,8 +250,8 @@ impl Branch {
         }
     }
 
-    /// Brings the content up to date as far as its recency requires and the handler answers. Fails only if the
-    /// handler has never answered.
+    /// Brings the content up to date as far as its recency requires and the handler answers. Waits at most
+    /// [`ANSWER_WAIT_MAX`] if older content is known. Fails only if the handler has never answered.
     pub(super) async fn refresh(self: &Arc<Self>) -> Result<(), TreeError> {
         let Some(ask_count) = self.ask_count_if_due() else { return self.current_error() };
         let is_known = self.read().known_at.is_some();
@@ -270,7 +277,8 @@ impl Branch {
         }
     }
 
-    /// Fetches changes, if a user has looked at the view before. An error is reported to the next user.
+    /// Fetches changes, if a user has looked at the view before and the handler's counter does not show that nothing
+    /// has changed. A failure is part of the view's status.
     pub(super) async fn follow(self: &Arc<Self>) {
         let ask_count = {
             let state = self.read();
@@ -292,7 +300,8 @@ impl Branch {
         self.write().overlay.expire_pending(now);
     }
 
-    /// Fetches changes, unless another call began to since `ask_count` was read.
+    /// Fetches changes, unless another call began to since `ask_count` was read. Fails only if the handler has never
+    /// answered.
     async fn ask_in_turn(self: Arc<Self>, ask_count: u64) -> Result<(), TreeError> {
         let _asking = self.asking.lock(&()).await;
         if self.read().ask_count > ask_count {
@@ -325,7 +334,8 @@ impl Branch {
         Ok(())
     }
 
-    /// Returns the number of requests so far, if another one is due.
+    /// Returns the number of requests so far if another one is due; `None` if the known content or error is recent
+    /// enough.
     fn ask_count_if_due(&self) -> Option<u64> {
         let now = self.clock.now();
         let state = self.read();
@@ -344,11 +354,13 @@ impl Branch {
         (!is_usable).then_some(state.ask_count)
     }
 
-    /// Returns whether the handler's counter is still `known_count`, so that nothing has changed.
+    /// Returns whether the handler's counter is still `known_count`, so that nothing has changed. False without a
+    /// counter.
     fn is_up_to_date(&self, known_count: Option<u64>) -> bool {
         self.change_counter.as_ref().is_some_and(|counter| known_count == Some(*counter.borrow()))
     }
 
+    /// Returns the error of the last request if none has ever succeeded.
     fn current_error(&self) -> Result<(), TreeError> {
         let state = self.read();
         match &state.outage {
@@ -362,7 +374,7 @@ impl Branch {
         }
     }
 
-    /// Fetches all pages of changes.
+    /// Fetches all pages of changes. The whole content replaces the known one in one step, after its last page.
     async fn fetch_changes(&self) -> Result<(), ViewError> {
         let mut new_index: Option<PathIndex> = None;
         let mut cursor = self.read().cursor.clone();
@@ -398,7 +410,8 @@ impl Branch {
         Ok(())
     }
 
-    /// Checks that another page may be added to the view, or to the content that replaces it.
+    /// Fails if the memory of all views is used up, so that no further page may be added to the view, or to
+    /// `new_index`, the content that replaces it.
     fn check_memory(&self, new_index: Option<&PathIndex>) -> Result<(), ViewError> {
         self.count_memory(&mut self.write());
         if self.memory.has_room_for(new_index.map_or(0, |new| new.memory_bytes(self.has_shared_records))) {
@@ -410,6 +423,7 @@ impl Branch {
         )))
     }
 
+    /// Tells [`ViewsMemory`] how much the view uses now.
     fn count_memory(&self, state: &mut State) {
         let now_bytes = state.overlay.index.memory_bytes(self.has_shared_records);
         let before_bytes = std::mem::replace(&mut state.counted_bytes, now_bytes);
@@ -424,12 +438,14 @@ impl Branch {
                 view = self.ruleset.name,
                 container,
                 why,
-                "a container of the view cannot be read"
+                "a container of the view cannot be read: its objects are shown as last known, or not at all, until it can"
             );
         }
         state.unlisted = unlisted;
     }
 
+    /// Fetches one page of changes. Opens the view first if it is not open, or if the handler does not know it any
+    /// more.
     async fn fetch_page(&self, cursor: Option<&Cursor>) -> Result<Changes, ViewError> {
         let known = self.read().view;
         if let Some(view) = known {
@@ -464,7 +480,7 @@ impl Branch {
     }
 }
 
-/// Returns an object with the properties and tags that are known already, where it has none.
+/// Returns an object with the properties and tags of `known` where its own are not known.
 fn with_known_metadata(object: &PackedObject, known: &PackedObject) -> PackedObject {
     let mut shown = object.unpack();
     if shown.properties.is_some() && shown.tags.is_some() {

@@ -1,8 +1,9 @@
 //! One directory of a view: the objects and directories that its names lead to.
 //!
-//! Invariants: every object has exactly one name, and no name leads to two entries. Of several objects with one plain name (namesakes), the
-//! least has the plain name, unless a directory has it, or another object has it as its longer name; the others have longer names. A name
-//! that changed, so that it leads to another entry, to a changed object or to nothing, is in `stale` until it is taken.
+//! Invariants: every object has exactly one name, and no name leads to two entries. Of several objects with one plain
+//! name (namesakes), the least by bucket and key has the plain name, unless a directory has it, or another object has
+//! it as its longer name; the others have longer names. A name that changed, so that it leads to another entry, to a
+//! changed object or to nothing, is in `stale` until it is taken.
 
 use super::naming::{self, EntryName};
 use super::object_slots::{DirectoryId, ObjectSlots};
@@ -12,6 +13,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+/// A directory of a view.
 #[derive(Debug, Default)]
 pub(super) struct Directory {
     /// Parent directory, and the name in it; `None` for the top directory.
@@ -31,7 +33,7 @@ pub(super) struct Directory {
     namesakes: HashMap<EntryName, SortedSlots>,
 }
 
-/// Entry of a name.
+/// The entry to which a name of the directory leads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DirectoryEntry {
     Directory(DirectoryId),
@@ -48,7 +50,8 @@ impl Directory {
         self.directories.is_empty() && self.files.is_empty()
     }
 
-    /// Finds an entry by its name, or by the longer name that the object would have if it had a namesake.
+    /// Finds an entry by its name, or an object by a longer name that it would have if it had a namesake; `None` if
+    /// there is none.
     pub(super) fn find(&self, name: &[u8], objects: &ObjectSlots) -> Option<DirectoryEntry> {
         if let Some(found) = self.entry(name, objects) {
             return Some(found);
@@ -63,7 +66,7 @@ impl Directory {
         is_longer_name.then_some(DirectoryEntry::File(slot))
     }
 
-    /// Returns the directory of a name.
+    /// Returns the directory of a name; `None` if the name is free or an object's.
     pub(super) fn directory(&self, name: &[u8]) -> Option<DirectoryId> {
         self.directories.get(name).copied()
     }
@@ -98,7 +101,7 @@ impl Directory {
         self.note_stale(objects.name(slot).into(), slot, objects);
     }
 
-    /// Adds an object, which gets its name.
+    /// Adds an object whose plain name is `plain`, and gives it a name. Namesakes may get other names.
     pub(super) fn add(&mut self, slot: u32, plain: &EntryName, objects: &mut ObjectSlots) {
         if self.namesakes.contains_key(plain) || self.entry(plain, objects).is_some() {
             self.form_group(plain, objects);
@@ -109,7 +112,7 @@ impl Directory {
         }
     }
 
-    /// Removes an object.
+    /// Removes an object whose plain name is `plain`. A namesake may get its name.
     pub(super) fn remove(&mut self, slot: u32, plain: &EntryName, objects: &mut ObjectSlots) {
         let name: EntryName = objects.name(slot).into();
         self.clear(slot, &name, objects);
@@ -138,6 +141,7 @@ impl Directory {
         }
     }
 
+    /// Removes a directory. An object with this plain name may get it.
     pub(super) fn remove_directory(&mut self, name: &EntryName, objects: &mut ObjectSlots) {
         self.directories.remove(name);
         self.stale.insert(Arc::clone(name));
@@ -166,6 +170,8 @@ impl Directory {
         self.note_stale(Arc::clone(name), slot, objects);
     }
 
+    /// Notes that a name of an object is stale, and with it the longer names by which lookups may have found the
+    /// object.
     fn note_stale(&mut self, name: EntryName, slot: u32, objects: &ObjectSlots) {
         if self.used_longer_name.load(Ordering::Relaxed) {
             self.stale.extend(naming::longer_names(objects.object(slot), &name).take(2));
@@ -186,6 +192,7 @@ impl Directory {
         self.namesakes.insert(Arc::clone(plain), group);
     }
 
+    /// Removes an object from the group of its namesakes, if it is in one.
     fn leave_group(&mut self, slot: u32, plain: &EntryName, objects: &ObjectSlots) {
         if let Some(group) = self.namesakes.get_mut(plain) {
             group.remove(&objects.object(slot), |slot| objects.object(slot));
@@ -203,7 +210,8 @@ impl Directory {
         self.add_by_name(slot, &name, objects);
     }
 
-    /// Gives a plain name to the least object of its group, if no other entry has it.
+    /// Gives a plain name to the least object of its group, unless an entry outside of the group has it, and ends a
+    /// group of one object that has it.
     fn promote(&mut self, plain: &EntryName, objects: &mut ObjectSlots) {
         let Some(group) = self.namesakes.get(plain) else { return };
         let Some(least) = group.first() else { return };

@@ -15,9 +15,10 @@ use std::io::{self, ErrorKind};
 use std::path::Path;
 use store::ObjectKey;
 
+/// Name and header of the file, which no lock protects.
 const FORMAT: FileLogFormat =
     FileLogFormat { name: "journal of directories", header: b"tndirs01", is_locked: false };
-/// Bytes of a key that are percent-encoded.
+/// ASCII bytes of a key that are percent-encoded, as are all bytes that are not ASCII.
 const KEY: AsciiSet = CONTROLS.add(b'%');
 /// Length from which the file is emptied when no move is left.
 const EMPTIED_BYTES_MIN: u64 = 1 << 20;
@@ -28,6 +29,7 @@ pub(super) struct Journal {
     log: FileLog,
 }
 
+/// A line of a record: a step of the move of an object.
 #[derive(Debug, Serialize, Deserialize)]
 struct Line {
     container: String,
@@ -39,7 +41,9 @@ struct Line {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(untagged)]
 enum Step {
+    /// A move begins; the fields are those of [`Move`].
     Begin { from: Vec<Option<String>>, to: Option<String> },
+    /// The move to the directory `done` has ended.
     Done { done: Option<String> },
 }
 
@@ -83,7 +87,8 @@ impl Journal {
         Ok(())
     }
 
-    /// Records that a move has ended. Losing this record does no harm.
+    /// Records that a move has ended; `is_last` says that no other move is left, so that a long file may be emptied.
+    /// Losing this record does no harm, because the next process only repeats the move. The record is not synced.
     pub(super) fn end(&mut self, object_move: &Move, is_last: bool) -> io::Result<()> {
         if is_last && self.log.end() >= EMPTIED_BYTES_MIN {
             return self.log.rewrite([]);
@@ -118,6 +123,7 @@ struct Change {
 }
 
 impl Change {
+    /// Applies the line to the moves that have not ended.
     fn apply(self, moves: &mut Moves) {
         let Self { object, step } = self;
         match step {
@@ -131,7 +137,7 @@ impl Change {
     }
 }
 
-/// Decodes the lines of a record.
+/// Decodes the lines of a record; `None` if one of them is malformed.
 fn decode(record: &[u8]) -> Option<Vec<Change>> {
     record.split_inclusive(|&byte| byte == b'\n').map(decode_line).collect()
 }
@@ -143,7 +149,7 @@ fn decode_line(text: &[u8]) -> Option<Change> {
     Some(Change { object, step: line.step })
 }
 
-/// Replaces a file of an older version by one that has its moves as records.
+/// Replaces a file of an older version by one that has its moves as records. Leaves any other file as it is.
 fn convert_lines(path: &Path) -> io::Result<()> {
     let bytes = match fs::read(path) {
         Ok(bytes) if bytes.starts_with(b"{") => bytes,
@@ -159,7 +165,8 @@ fn convert_lines(path: &Path) -> io::Result<()> {
     fs::rename(&new, path)
 }
 
-/// Reads a file of an older version. An incomplete last line belongs to a rename that was not acknowledged.
+/// Reads a file of an older version. Ignores an incomplete last line, which belongs to a rename that was not
+/// acknowledged; fails for any other malformed line.
 fn read_lines(path: &Path, bytes: &[u8]) -> io::Result<Moves> {
     let mut moves = Moves::new();
     let whole = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);

@@ -99,7 +99,8 @@ impl Tree {
     /// journal are continued while the tree exists.
     ///
     /// # Errors
-    /// If the directory cannot be read or written, or its journal is damaged.
+    /// If the directory cannot be read or written, or its journal is of an unknown format or of an older version and
+    /// damaged.
     pub async fn start(parts: TreeParts) -> io::Result<Self> {
         let (clock, dir, handler) = (parts.clock.clone(), parts.dir.clone(), parts.handler.clone());
         let move_worker = Arc::new(MoveWorker::open(parts.buckets.clone(), handler, clock, dir).await?);
@@ -127,12 +128,13 @@ impl Tree {
         Ok(Self { branches, move_worker, move_task, change_counter, followed_count, stale_notify, renaming })
     }
 
-    /// Brings all views up to date, as if a user looked at each. An error is reported to the next user of the view.
+    /// Brings all views up to date, as if a user looked at each. An error is part of a view's status, and is returned
+    /// to users while the handler has never answered.
     pub async fn refresh_all(&self) {
         join_all(self.branches.values().map(Branch::refresh)).await;
     }
 
-    /// Returns the entry of a path.
+    /// Returns the entry of a path; `None` if there is none.
     ///
     /// # Errors
     /// If the handler has never answered.
@@ -296,7 +298,7 @@ impl Tree {
         all
     }
 
-    /// Returns the maximum age of the content of the view in which a path lies.
+    /// Returns the maximum age of the content of the view in which a path lies; [`Duration::MAX`] for the root.
     pub fn recency(&self, path: &[&[u8]]) -> Duration {
         let branch = path.first().and_then(|name| self.branches.get(*name));
         branch.map_or(Duration::MAX, |branch| branch.recency())
@@ -313,8 +315,9 @@ impl Tree {
         self.move_worker.refused()
     }
 
-    /// Returns the memory of the views, in bytes. Records that the handler of this process has as well count there.
-    pub fn memory_bytes(&self) -> usize {
+    /// Returns the memory of the views, in bytes, without the records that they share with the handler of this process: the handler counts
+    /// these.
+    pub fn own_memory_bytes(&self) -> usize {
         self.branches.values().map(|branch| branch.memory_bytes()).sum()
     }
 
@@ -323,6 +326,7 @@ impl Tree {
         self.branches.values().map(|branch| branch.status()).collect()
     }
 
+    /// Applies a change of an object by this client to all views; `None` if the object is gone.
     fn apply_local(&self, object: &ObjectName, shown: Option<&PackedObject>) {
         self.branches.values().for_each(|branch| branch.apply_local(object, shown));
     }
@@ -333,12 +337,14 @@ impl Tree {
         names.take(limit).map(|name| (name.clone(), Entry::Directory)).collect()
     }
 
+    /// Returns the branch of the view in which a path lies, or whose own directory it is.
     fn branch(&self, path: &[&[u8]]) -> Result<&Arc<Branch>, TreeError> {
         let name = path.first().ok_or(TreeError::IsDirectory)?;
         self.branches.get(*name).ok_or(TreeError::NotFound)
     }
 
-    /// Returns the branch of a path inside a view, and the rest of the path.
+    /// Returns the branch of a path inside a view, and the rest of the path. Fails with [`TreeError::Fixed`] for the
+    /// root and for a view's own directory.
     fn branch_and_path<'a, 'p>(
         &'a self,
         path: &'p [&'p [u8]],

@@ -35,7 +35,9 @@ pub(super) struct MoveWorker {
     buckets: Arc<dyn Buckets>,
     handler: Option<Arc<dyn Sink>>,
     clock: Arc<dyn Clock>,
+    /// The journal; `None` keeps moves in memory only.
     journal: Option<Arc<Mutex<Journal>>>,
+    /// Moves that have not ended.
     moves: Mutex<Moves>,
     /// Moves that the store refused for good, with its errors. They stay in `moves`, so that their objects are shown
     /// in the new directory. They are tried again when their objects are moved again, or when the next process opens
@@ -46,6 +48,7 @@ pub(super) struct MoveWorker {
 
 /// Result of the attempts to make a move.
 enum MoveOutcome {
+    /// The move has ended; holds how.
     Ends(MoveEnd),
     /// A temporary failure; the move is tried again later.
     Later(StoreError),
@@ -54,7 +57,7 @@ enum MoveOutcome {
 }
 
 impl MoveWorker {
-    /// Opens the journal in `dir`, if there is one, and continues the moves that it has.
+    /// Opens the journal in `dir`, if there is one. [`MoveWorker::run`] continues the moves that it has.
     pub(super) async fn open(
         buckets: Arc<dyn Buckets>,
         handler: Option<Arc<dyn Sink>>,
@@ -77,7 +80,7 @@ impl MoveWorker {
         self.lock().values().cloned().collect()
     }
 
-    /// Returns the number of moves that will still be made.
+    /// Returns the number of moves that this process will still make, without those that the store has refused.
     pub(super) fn len(&self) -> usize {
         self.lock().len() - locked(&self.refused).len()
     }
@@ -93,8 +96,8 @@ impl MoveWorker {
         all.values().filter(|object_move| !refused.contains_key(&object_move.object)).cloned().collect()
     }
 
-    /// Adds moves, which from then on survive the end of the process. Returns each merged with earlier moves of the
-    /// same object.
+    /// Adds moves, which from then on survive the end of the process if there is a journal. Returns each merged with
+    /// earlier moves of the same object. After an error none is added.
     pub(super) async fn begin(&self, moves: Vec<Move>) -> io::Result<Vec<Move>> {
         if let Some(journal) = self.journal.clone() {
             let moves = moves.clone();
@@ -176,6 +179,7 @@ impl MoveWorker {
         }
     }
 
+    /// Forgets a move that has ended, unless a newer move of the same object has begun.
     async fn finish(&self, object_move: &Move) {
         let is_last = {
             let mut all = self.lock();
@@ -200,11 +204,12 @@ impl MoveWorker {
         let all = self.lock();
         if all.get(&object_move.object).is_some_and(|newest| newest.to == object_move.to) {
             let (key, container) = (&object_move.object.key, &object_move.object.container);
-            tracing::warn!(%key, %container, %error, "the store refuses to change an object whose directory was renamed");
+            tracing::warn!(%key, %container, %error, "the store refuses to change the directory property of an object whose directory was renamed: this client shows it in the new directory, other clients in the old one");
             locked(&self.refused).insert(object_move.object.clone(), error.to_string());
         }
     }
 
+    /// Attempts a move, again at once while other clients change the object at the same time.
     async fn attempt_with_retries(&self, object_move: &Move) -> MoveOutcome {
         for _ in 0..ATTEMPTS_MAX {
             match self.attempt(object_move).await {
@@ -218,8 +223,9 @@ impl MoveWorker {
         MoveOutcome::Later(StoreError::PreconditionFailed(object_move.object.key.clone()))
     }
 
-    /// Sets the directory property of an object, unless the object changes between HEAD and copy, or names a
-    /// directory that the move does not expect. Returns the object as it is afterwards.
+    /// Sets the directory property of an object, and returns the object as it is afterwards. Leaves an object alone
+    /// that names a directory which the move does not expect. Fails with [`StoreError::PreconditionFailed`] if the
+    /// object changes between HEAD and copy.
     async fn attempt(&self, object_move: &Move) -> Result<Shown, StoreError> {
         let store = self.buckets.open(&object_move.object.container).await?;
         let mut found = store.head(&object_move.object.key).await?;

@@ -15,6 +15,7 @@ pub(super) struct Move {
     pub(super) to: Option<String>,
 }
 
+/// Moves that have not ended, the newest of each object.
 pub(super) type Moves = BTreeMap<ObjectName, Move>;
 
 /// How a move ended.
@@ -36,7 +37,8 @@ pub(super) fn merge(moves: &mut Moves, mut object_move: Move) {
     moves.insert(object_move.object.clone(), object_move);
 }
 
-/// Returns an object as the views show it: with the directory of its pending move, if there is one.
+/// Returns an object as the views show it: in the directory to which a move in `moving` takes it, unless its property
+/// names a directory that the move does not expect.
 pub(super) fn with_pending_move(moving: &HashMap<ObjectName, Move>, object: PackedObject) -> PackedObject {
     if moving.is_empty() {
         return object;

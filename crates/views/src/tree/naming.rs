@@ -19,7 +19,7 @@ const TAG_DIGITS: [usize; 2] = [8, 16];
 pub type EntryName = Arc<[u8]>;
 
 /// Returns the plain name of an object, the last component of its key. `None` for the marker of a directory, which is
-/// not a file.
+/// not a file, and for an invalid key.
 pub(crate) fn plain_name(key: &[u8]) -> Option<EntryName> {
     let key = ObjectKey::try_from(key).ok()?;
     let last = key_to_path(&key).pop().filter(|last| !last.is_empty())?;
@@ -35,7 +35,8 @@ pub(crate) fn longer_names((container, key): (&str, &[u8]), plain: &[u8]) -> imp
     hashed.into_iter().chain(numbered).map(|tag| with_tag(plain, &tag))
 }
 
-/// Returns the plain name of which `name` is a longer name, if it has that form.
+/// Returns the plain name of which `name` is a longer name with a part of the hash or all of it; `None` if it does not
+/// have that form. The plain name may have been truncated.
 pub(crate) fn plain_name_of_longer(name: &[u8]) -> Option<Vec<u8>> {
     let (stem, extension) = split_extension(name);
     let at = stem.iter().rposition(|&byte| byte == b'~')?;
@@ -44,7 +45,7 @@ pub(crate) fn plain_name_of_longer(name: &[u8]) -> Option<Vec<u8>> {
     is_tag.then(|| [&stem[..at], extension].concat())
 }
 
-/// Returns the hash of an object.
+/// Returns the hash of an object's bucket and key, from which longer names are made.
 pub(crate) fn hash(container: &str, key: &[u8]) -> u64 {
     let mut hash = Xxh3Default::new();
     hash.update(container.as_bytes());
@@ -53,13 +54,14 @@ pub(crate) fn hash(container: &str, key: &[u8]) -> u64 {
     hash.digest()
 }
 
+/// Inserts a tag before the extension of a name, and truncates the name before the tag if the result would be too long.
 fn with_tag(plain: &[u8], tag: &str) -> EntryName {
     let (stem, extension) = split_extension(plain);
     let room = NAME_BYTES_MAX - tag.len() - extension.len();
     [truncate(stem, room), tag.as_bytes(), extension].concat().into()
 }
 
-/// Splits a name before the `.` of its extension.
+/// Splits a name into the stem and the extension with its `.`, which is empty if there is none.
 fn split_extension(name: &[u8]) -> (&[u8], &[u8]) {
     let dot = name.iter().rposition(|&byte| byte == b'.');
     match dot.filter(|&at| at > 0 && name.len() - at <= EXTENSION_BYTES_MAX) {
@@ -82,6 +84,7 @@ pub(crate) fn directory_of(object: &PackedObject) -> Vec<EntryName> {
     object.property(DIRECTORY_PROPERTY).and_then(decode_directory).unwrap_or_default()
 }
 
+/// Returns the path that the property names; `None` if a name in it is invalid.
 fn decode_directory(property: &str) -> Option<Vec<EntryName>> {
     let decoded = property.split('/').filter(|name| !name.is_empty()).map(|name| {
         let name: Vec<u8> = percent_encoding::percent_decode_str(name).collect();

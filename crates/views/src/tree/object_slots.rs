@@ -13,16 +13,20 @@ use std::sync::Arc;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct DirectoryId(pub(super) u32);
 
+/// The objects of a view.
 #[derive(Debug, Default)]
 pub(super) struct ObjectSlots {
     slots: Vec<Slot>,
+    /// Numbers of the slots that hold no object.
     free: Vec<u32>,
+    /// Numbers of the other slots, by the hash of their objects' bucket and key.
     by_object: HashTable<u32>,
     containers: Containers,
     /// Names of the objects whose name is not the last component of their key.
     names: HashMap<u32, EntryName>,
-    /// Bytes of all records, and of the texts in `names`.
+    /// Total length of the records.
     record_bytes: usize,
+    /// Total length of the texts in `names`.
     name_bytes: usize,
 }
 
@@ -50,7 +54,7 @@ impl ObjectSlots {
         self.slots.len() - self.free.len()
     }
 
-    /// Returns the memory of all objects, in bytes; without their records if `has_shared_records`.
+    /// Returns the approximate memory of all objects, in bytes; without their records if `has_shared_records`.
     pub(super) fn memory_bytes(&self, has_shared_records: bool) -> usize {
         let records = self.record_bytes + self.len() * ALLOCATION_OVERHEAD;
         self.slots.capacity() * size_of::<Slot>()
@@ -61,7 +65,7 @@ impl ObjectSlots {
             + if has_shared_records { 0 } else { records }
     }
 
-    /// Returns the slot of an object.
+    /// Returns the slot of an object; `None` if the view does not show it.
     pub(super) fn find(&self, object: &ObjectName) -> Option<u32> {
         self.find_parts(&object.container, object.key.as_bytes())
     }
@@ -91,7 +95,8 @@ impl ObjectSlots {
         self.slots[slot as usize].directory = directory;
     }
 
-    /// Adds an object, or replaces its known state. Returns its slot, and whether the object is new.
+    /// Adds an object in `directory`, or replaces its known state and leaves it in its directory. Returns its slot, and
+    /// whether the object is new.
     pub(super) fn put(&mut self, object: PackedObject, directory: DirectoryId) -> (u32, bool) {
         self.record_bytes += object.record_bytes();
         if let Some(slot) = self.find_parts(object.container(), object.key()) {
@@ -125,7 +130,7 @@ impl ObjectSlots {
         (self.slots.len() - 1) as u32
     }
 
-    /// Removes an object.
+    /// Removes a slot's object and frees the slot.
     pub(super) fn remove(&mut self, slot: u32) {
         let (container, key) = self.object(slot);
         let hash = naming::hash(container, key);
@@ -146,7 +151,7 @@ impl ObjectSlots {
         }
     }
 
-    /// Returns the name that the object has if no other entry has it.
+    /// Returns the name that the object has if no other entry has it; `None` for the marker of a directory.
     pub(super) fn plain_name(&self, slot: u32) -> Option<EntryName> {
         naming::plain_name(self.object(slot).1)
     }
@@ -177,6 +182,7 @@ impl Containers {
     }
 }
 
+/// Returns what follows the last `/` of a key, or the key.
 fn last_component(key: &[u8]) -> &[u8] {
     let slash = key.iter().rposition(|byte| *byte == b'/');
     slash.map_or(key, |slash| &key[slash + 1..])

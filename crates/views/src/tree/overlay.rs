@@ -19,6 +19,8 @@ const LOCAL_PRECEDENCE: Duration = Duration::from_secs(10);
 pub(super) struct Overlay {
     pub(super) index: PathIndex,
     pending: HashMap<ObjectName, PendingChange>,
+    /// Times at which the precedence of pending changes ends, in the order of the changes. A change may have been
+    /// confirmed or replaced since.
     expiries: VecDeque<(Timestamp, ObjectName)>,
     /// Objects that this client is changing.
     in_progress: HashMap<ObjectName, InProgress>,
@@ -54,7 +56,8 @@ impl Overlay {
         Self { index, pending, expiries, in_progress, moves, is_replaced: false }
     }
 
-    /// Applies a state that the handler reports: the object, or `None` if it does not match.
+    /// Applies a state that the handler reports: the object, or `None` if it does not match. It is shown at once unless
+    /// it contradicts a pending local change.
     pub(super) fn apply_remote(&mut self, object: &ObjectName, remote: Option<PackedObject>) {
         if let Some(in_progress) = self.in_progress.get_mut(object) {
             in_progress.remote = Some(remote.clone());
@@ -98,7 +101,8 @@ impl Overlay {
         self.pending.insert(object.clone(), PendingChange { shown, remote, expires_at });
     }
 
-    /// Ends the precedence of changes that have expired: shows the states that the handler reported instead.
+    /// Ends the precedence of changes that have expired: shows the states that the handler reported instead, if it
+    /// reported any.
     pub(super) fn expire_pending(&mut self, now: Timestamp) {
         while let Some((_, object)) =
             self.expiries.pop_front_if(|(expires_at, _)| has_expired(*expires_at, now))
@@ -169,6 +173,7 @@ impl Overlay {
         self.is_replaced || self.index.has_stale()
     }
 
+    /// Puts a shown object into the directory in which it belongs now.
     fn reshow(&mut self, object: &ObjectName) {
         if let Some(shown) = self.index.get(object) {
             self.put(shown);

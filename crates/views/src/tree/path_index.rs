@@ -1,7 +1,8 @@
-//! The entries of a view, by path: directories and the objects in them. Pure; the branch fills it.
+//! The entries of a view, by path: directories and the objects in them. Does no I/O; the branch fills it.
 //!
-//! Invariants: an object lies in the one directory that its property names; a directory other than the top exists as
-//! long as an object lies in or below it, or while this client has made it.
+//! Invariants: an object lies in the one directory that its property names, or in the top directory if the view has no
+//! directories; a directory other than the top exists as long as an object lies in or below it, or while this client
+//! has made it.
 
 use super::directory::{Directory, DirectoryEntry};
 use super::naming::{self, EntryName};
@@ -11,14 +12,16 @@ use super::tree_error::TreeError;
 use crate::{ObjectName, PackedObject};
 use std::collections::{HashMap, HashSet};
 
+/// The top directory of a view, which always exists.
 const TOP: DirectoryId = DirectoryId(0);
 
-/// Bytes of a directory besides the slots of its objects, with its share of the table of directories and its name.
+/// Approximate memory of a directory in bytes, besides the slots of its objects, with its share of the table of
+/// directories and its name.
 const DIRECTORY_BYTES: usize = size_of::<Directory>() * 3 / 2 + 64;
-/// Bytes of an object in the lists of its directory.
+/// Approximate memory of an object in the lists of its directory, in bytes.
 const LISTED_BYTES: usize = 6;
 
-/// Entry of a path.
+/// The entry to which a path leads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Entry {
     /// A directory.
@@ -27,11 +30,13 @@ pub enum Entry {
     File(PackedObject),
 }
 
+/// The directories and objects of a view.
 #[derive(Debug)]
 pub(super) struct PathIndex {
     has_directories: bool,
     directories: HashMap<DirectoryId, Directory>,
     objects: ObjectSlots,
+    /// The id that a directory got last.
     last_id: u32,
     /// Number of changes in directories so far; the source of versions.
     changes: u64,
@@ -58,7 +63,7 @@ impl PathIndex {
         self.objects.len()
     }
 
-    /// Returns the memory of the index, in bytes; without the objects' records if `has_shared_records`.
+    /// Returns the approximate memory of the index, in bytes; without the objects' records if `has_shared_records`.
     pub(super) fn memory_bytes(&self, has_shared_records: bool) -> usize {
         self.objects.memory_bytes(has_shared_records)
             + self.objects.len() * LISTED_BYTES
@@ -69,7 +74,8 @@ impl PathIndex {
         self.objects.find(object).map(|slot| self.objects.get(slot))
     }
 
-    /// Adds an object, or replaces its known state, in the directory that it names now.
+    /// Adds an object, or replaces its known state, in the directory that it names now. Ignores the marker of a
+    /// directory.
     pub(super) fn put(&mut self, object: PackedObject) {
         let Some(plain) = naming::plain_name(object.key()) else { return };
         let path = if self.has_directories { naming::directory_of(&object) } else { Vec::new() };
@@ -94,7 +100,8 @@ impl PathIndex {
         }
     }
 
-    /// Removes an object.
+    /// Removes an object, and directories that become empty and that this client did not make. Does nothing if the view
+    /// does not show it.
     pub(super) fn remove(&mut self, object: &ObjectName) {
         let Some(slot) = self.objects.find(object) else { return };
         let directory = self.objects.directory(slot);
@@ -106,7 +113,7 @@ impl PathIndex {
         self.forget_empty(directory);
     }
 
-    /// Removes an object and keeps its directory.
+    /// Removes an object and keeps its directory, as if this client had made it.
     pub(super) fn remove_and_keep_directory(&mut self, object: &ObjectName) {
         if let Some(slot) = self.objects.find(object) {
             self.directory_mut(self.objects.directory(slot)).is_made = true;
@@ -114,6 +121,7 @@ impl PathIndex {
         self.remove(object);
     }
 
+    /// Returns the entry of a path; `None` if there is none.
     pub(super) fn find(&self, path: &[&[u8]]) -> Option<Entry> {
         let Some((name, above)) = path.split_last() else { return Some(Entry::Directory) };
         let directory = self.directories.get(&self.directory(above)?)?;
@@ -185,11 +193,13 @@ impl PathIndex {
         }
     }
 
-    /// Checks that a new directory can have a path.
+    /// Fails unless a new directory can have a path: its name is valid and free, and its parent is a directory.
     pub(super) fn expect_vacant(&self, path: &[&[u8]]) -> Result<(), TreeError> {
         let Some((name, above)) = path.split_last() else { return Err(TreeError::Exists) };
         if !naming::is_valid_name(name) {
-            return Err(TreeError::Invalid("this name is not valid for a directory".to_owned()));
+            return Err(TreeError::Invalid(
+                "this name is not valid for a directory: '.', '..', or too long".to_owned(),
+            ));
         }
         match (self.find(above), self.find(path)) {
             (None, _) => Err(TreeError::NotFound),
@@ -199,7 +209,7 @@ impl PathIndex {
         }
     }
 
-    /// Checks that a path leads to an empty directory.
+    /// Fails unless a path leads to an empty directory.
     pub(super) fn expect_empty(&self, path: &[&[u8]]) -> Result<(), TreeError> {
         match (self.find(path), self.list(path, None, 1)) {
             (None, _) => Err(TreeError::NotFound),
@@ -215,6 +225,7 @@ impl PathIndex {
         made.map(|(id, _)| self.path_of(*id)).collect()
     }
 
+    /// Returns the path of a directory from the top directory.
     fn path_of(&self, id: DirectoryId) -> Vec<EntryName> {
         let parent = |id: &DirectoryId| self.directories.get(id).and_then(|at| at.parent.clone());
         let up = std::iter::successors(parent(&id), |(above, _)| parent(above));
@@ -230,7 +241,7 @@ impl PathIndex {
         self.directory_mut(directory).is_made = true;
     }
 
-    /// Removes a directory that this client made, if it is empty.
+    /// Ends that a directory stays while it is empty, and removes it if it is, with parents to which the same applies.
     pub(super) fn unmake_directory(&mut self, path: &[&[u8]]) {
         if let Some(directory) = self.directory(path) {
             self.directory_mut(directory).is_made = false;
@@ -275,6 +286,7 @@ impl PathIndex {
         found
     }
 
+    /// Returns the directory of a path; `None` if there is none.
     fn directory(&self, path: &[&[u8]]) -> Option<DirectoryId> {
         path.iter().try_fold(TOP, |at, name| self.directories.get(&at)?.directory(name))
     }
@@ -287,6 +299,7 @@ impl PathIndex {
         })
     }
 
+    /// Adds a directory to its parent, under an id that no directory has.
     fn add_directory(&mut self, parent: DirectoryId, name: &EntryName) -> DirectoryId {
         self.last_id = self.last_id.wrapping_add(1);
         while self.directories.contains_key(&DirectoryId(self.last_id)) {

@@ -6,27 +6,28 @@ use std::collections::BTreeMap;
 use store::names::KeyPrefix;
 use store::{ObjectKey, Tags, Timestamp};
 
-/// Names in `output` that are not properties: the bucket and the type of new files.
+/// Name in a ruleset's `output` that is not a property but the bucket of new files.
 const CONTAINER: &str = "container";
+/// Name in a ruleset's `output` that is not a property but the content type of new files.
 const CONTENT_TYPE: &str = "content_type";
 
 /// The object of a new file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
-    /// Its bucket.
+    /// The bucket of the object.
     pub container: String,
-    /// Its key.
+    /// The key of the object.
     pub key: ObjectKey,
-    /// Its user metadata.
+    /// The user metadata with which the object is stored.
     pub properties: BTreeMap<String, String>,
-    /// Its tags.
+    /// The tags with which the object is stored.
     pub tags: Tags,
     /// Its `Content-Type`, if the ruleset asks for one.
     pub content_type: Option<String>,
 }
 
-/// Returns the places for a new file; the caller takes the first that is free. Fails with the reason if the view
-/// could not show the file at any place.
+/// Returns the places for a new file, best first and at least one; the caller takes the first that is free. Fails with
+/// the reason if the view could not show the file at any place.
 pub(super) fn places(ruleset: &Ruleset, directory: &[&[u8]], name: &[u8]) -> Result<Vec<Place>, String> {
     if !is_valid_name(name) {
         return Err("this name is not valid for a file".to_owned());
@@ -44,7 +45,8 @@ pub(super) fn places(ruleset: &Ruleset, directory: &[&[u8]], name: &[u8]) -> Res
     Err(violation.unwrap_or_else(|| "the object's key would be too long for this path".to_owned()))
 }
 
-/// Returns a place without a key.
+/// Returns a place with the ruleset's bucket and metadata for `directory`, and with a key that the caller replaces.
+/// Fails if the ruleset does not say the bucket.
 fn template(ruleset: &Ruleset, directory: &[&[u8]]) -> Result<Place, String> {
     let output = |word: &str| ruleset.output.get(word).cloned();
     let (mut container, mut content_type) = (output(CONTAINER), output(CONTENT_TYPE));
@@ -100,7 +102,7 @@ fn directory_prefix(pattern: &Pattern) -> String {
     prefix
 }
 
-/// Joins names to a key. Names that cannot be part of a path are escaped.
+/// Joins names to a key; `None` if it would be too long. Names that cannot be part of a path are escaped.
 fn join_key(prefix: &str, directory: &[&[u8]], name: &[u8]) -> Option<ObjectKey> {
     let mut at = KeyPrefix::root(prefix.as_bytes());
     for name in directory {
@@ -109,8 +111,8 @@ fn join_key(prefix: &str, directory: &[&[u8]], name: &[u8]) -> Option<ObjectKey>
     at.child_key(name).ok()
 }
 
-/// Returns a message about the first rule that a new file at a place would violate. Rules on length and times do not
-/// count.
+/// Returns a message about the first rule that a new file at a place would violate; `None` if it violates none. Rules
+/// on length and times do not count.
 fn violation(ruleset: &Ruleset, place: &Place) -> Option<String> {
     let object = ObjectState {
         container: &place.container,
@@ -133,11 +135,13 @@ fn violation(ruleset: &Ruleset, place: &Place) -> Option<String> {
     Some(format!("'{}' shows only {broken}{advice}", ruleset.name))
 }
 
+/// Returns the text of the first pattern without wildcards, if there is one.
 fn first_literal(patterns: &[Pattern]) -> Option<String> {
     patterns.iter().find_map(Pattern::only_text)
 }
 
-/// Returns the first alternative that is a literal value; `None` if that is the absence of the value.
+/// Returns the first alternative that is a literal value; `None` if there is none, or if the absence of the value comes
+/// first.
 fn first_wanted(wanted: &[Wanted]) -> Option<String> {
     let first = wanted.iter().find_map(|wanted| match wanted {
         Wanted::Absent => Some(None),

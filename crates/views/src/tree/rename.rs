@@ -9,13 +9,14 @@ use crate::PackedObject;
 
 impl Tree {
     /// Moves a directory, or a file to another directory, within a view. Users of this tree see it as one step. The
-    /// objects' own metadata is rewritten soon after, which continues after the end of the process.
+    /// objects' own metadata is rewritten soon after, by the next process if this one ends before and there is a
+    /// journal.
     ///
     /// # Errors
     /// [`TreeError::Elsewhere`] if only a copy can do it: from view to view, to another name of a file, or in place
     /// of a file. [`TreeError::NotFound`], [`TreeError::NotDirectory`], [`TreeError::IsDirectory`] and
     /// [`TreeError::NotEmpty`] for the paths; [`TreeError::Invalid`] for a directory into itself;
-    /// [`TreeError::Fixed`] for a view.
+    /// [`TreeError::Fixed`] for a view; [`TreeError::State`] if the journal cannot be written.
     pub async fn rename(&self, from: &[&[u8]], to: &[&[u8]]) -> Result<(), TreeError> {
         let ([view, from @ ..], [to_view, to @ ..]) = (from, to) else { return Err(TreeError::Fixed) };
         if from.is_empty() || to.is_empty() {
@@ -44,6 +45,7 @@ impl Tree {
     }
 }
 
+/// Returns the move of a file, after checking that it can be moved.
 fn file_moves(
     index: &PathIndex,
     object: &PackedObject,
@@ -67,6 +69,7 @@ fn file_moves(
     Ok(vec![move_to(object, above)])
 }
 
+/// Returns the moves of all objects in and below a directory, after checking that it can be moved.
 fn directory_moves(index: &PathIndex, from: &[&[u8]], to: &[&[u8]]) -> Result<Vec<Move>, TreeError> {
     if to.starts_with(from) {
         return Err(TreeError::Invalid("a directory cannot be moved into itself".to_owned()));
@@ -83,6 +86,7 @@ fn directory_moves(index: &PathIndex, from: &[&[u8]], to: &[&[u8]]) -> Result<Ve
     Ok(moves.collect())
 }
 
+/// Returns the move of an object from the directory that it names now to the directory `to`.
 fn move_to(object: &PackedObject, to: &[impl AsRef<[u8]>]) -> Move {
     let current = object.property(DIRECTORY_PROPERTY).map(str::to_owned);
     Move { object: object.name(), from: vec![current], to: naming::encode_directory(to) }

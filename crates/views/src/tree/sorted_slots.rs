@@ -25,11 +25,12 @@ impl SortedSlots {
         matches!(self.chunks.as_slice(), [only] if only.len() == 1)
     }
 
+    /// Returns the slot with the least key; `None` if there are no slots.
     pub(super) fn first(&self) -> Option<u32> {
         self.chunks.first()?.first().copied()
     }
 
-    /// Returns the slot of a key.
+    /// Returns the slot of a key; `None` if no slot has it.
     pub(super) fn find<K: Ord>(&self, key: &K, key_of: impl Fn(u32) -> K) -> Option<u32> {
         let (chunk, at) = self.position(key, &key_of).ok()?;
         Some(self.chunks[chunk][at])
@@ -53,7 +54,7 @@ impl SortedSlots {
         self.chunks.insert(chunk + 1, upper);
     }
 
-    /// Removes and returns the slot of a key.
+    /// Removes and returns the slot of a key; `None` if no slot has it.
     pub(super) fn remove<K: Ord>(&mut self, key: &K, key_of: impl Fn(u32) -> K) -> Option<u32> {
         let (chunk, at) = self.position(key, &key_of).ok()?;
         let slot = self.chunks[chunk].remove(at);
@@ -63,7 +64,7 @@ impl SortedSlots {
         Some(slot)
     }
 
-    /// Returns the slots after a key, in order.
+    /// Returns the slots after a key, or all for `None`, in ascending order of keys.
     pub(super) fn after<K: Ord, F: Fn(u32) -> K>(
         &self,
         key: Option<K>,
@@ -79,7 +80,7 @@ impl SortedSlots {
         first.iter().chain(others.iter().flatten()).copied()
     }
 
-    /// Returns the position of a key, or the position at which it would be inserted.
+    /// Returns the position of a key, or as an error the position at which it would be inserted.
     fn position<K: Ord>(&self, key: &K, key_of: &impl Fn(u32) -> K) -> Result<Position, Position> {
         // The last chunk whose first key is not after the key, or the first chunk.
         let chunk = self.chunks.partition_point(|slots| key_of(slots[0]) <= *key).saturating_sub(1);

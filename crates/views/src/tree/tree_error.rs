@@ -15,10 +15,10 @@ pub enum TreeError {
     /// The directory is not empty (`ENOTEMPTY`).
     #[error("the directory is not empty")]
     NotEmpty,
-    /// The path leads to a file (`ENOTDIR`).
+    /// The path leads to a file where a directory is needed (`ENOTDIR`).
     #[error("this is a file, not a directory")]
     NotDirectory,
-    /// The path leads to a directory (`EISDIR`).
+    /// The path leads to a directory where a file is needed (`EISDIR`).
     #[error("this is a directory, not a file")]
     IsDirectory,
     /// The view could never show the result; holds the reason (`EINVAL`).
@@ -28,12 +28,12 @@ pub enum TreeError {
     #[error("this cannot be renamed in one step; copy it and remove the original")]
     Elsewhere,
     /// The journal of moves cannot be written (`EIO`).
-    #[error("cannot write the journal of directory renames: {0}")]
+    #[error("nothing was renamed, because the journal of directory renames cannot be written: {0}")]
     State(io::Error),
     /// The views themselves are defined by the rulesets (`EPERM`).
     #[error("views cannot be made, renamed or removed here; edit the file of rulesets")]
     Fixed,
-    /// The handler has never answered (`EIO`).
+    /// The view has no content yet, because the handler has never answered or returns an error (`EIO`).
     #[error(transparent)]
     View(#[from] ViewError),
 }

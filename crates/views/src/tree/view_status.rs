@@ -12,7 +12,7 @@ pub struct ViewStatus {
     pub objects: usize,
     /// Time of the last successful request to the handler; `None` before the first.
     pub known: Option<Timestamp>,
-    /// Set while the handler does not answer.
+    /// Set while requests for the view fail or are not answered in time.
     pub outage: Option<HandlerOutage>,
     /// Containers that the handler could not read at the last request.
     pub unlisted: Vec<Unlisted>,
@@ -21,8 +21,8 @@ pub struct ViewStatus {
 /// A handler that does not answer. Its clients go on with what they have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HandlerOutage {
-    /// Time of the first request that failed.
+    /// Time at which the first of the requests that failed in a row was found to fail.
     pub since: Timestamp,
-    /// Error of the last request.
+    /// Error of the last request that failed.
     pub why: String,
 }

@@ -129,7 +129,7 @@ async fn s540_an_object_takes_a_small_multiple_of_its_key_and_all_of_it_is_count
     tree.refresh_all().await;
     let by_tree = held_bytes().wrapping_sub(before);
     assert_eq!(tree.status().iter().map(|view| view.objects).sum::<usize>(), 2 * OBJECTS);
-    assert_close(tree.memory_bytes(), by_tree, "two views");
+    assert_close(tree.own_memory_bytes(), by_tree, "two views");
     let by_view = by_tree / 2 / OBJECTS;
     assert!(by_handler / OBJECTS <= 220 && by_view <= 48, "{} and {by_view}", by_handler / OBJECTS);
 }

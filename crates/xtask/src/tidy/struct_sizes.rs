@@ -36,7 +36,7 @@ impl StructSize {
 /// Returns the sizes of a crate's structs, outside of tests. Structs without named fields have no fields here.
 pub(crate) fn struct_sizes(tree: &Tree, crate_name: &str) -> Vec<StructSize> {
     let graph = ModuleGraph::of_crate(tree, crate_name);
-    let (mut structs, mut blocks) = (Vec::new(), Vec::new());
+    let (mut structs, mut blocks, mut aliases) = (Vec::new(), Vec::new(), Vec::new());
     for (module, found) in graph.modules.iter().enumerate() {
         let lines = found.file.product_lines();
         let lines: Vec<(usize, &str)> =
@@ -46,9 +46,13 @@ pub(crate) fn struct_sizes(tree: &Tree, crate_name: &str) -> Vec<StructSize> {
             if line.trim_start().starts_with("impl") {
                 blocks.extend(parse_impl(&lines, at).map(|block| (module, block)));
             }
+            aliases.extend(parse_alias(line));
         }
     }
-    for (module, block) in blocks {
+    for (module, mut block) in blocks {
+        if let Some((_, of)) = aliases.iter().find(|(alias, _)| *alias == block.of) {
+            block.of.clone_from(of);
+        }
         if let Some(size) = find_struct(&mut structs, &graph, module, &block.of) {
             size.functions += block.functions;
             size.methods += block.methods;
@@ -97,6 +101,13 @@ fn parse_struct(lines: &[(usize, &str)], at: usize, path: &str) -> Option<Struct
     let fields = body(lines, at).filter(is_field).count();
     let (path, name) = (path.to_owned(), name.to_owned());
     Some(StructSize { path, line: number, name, fields, functions: 0, methods: 0, declares_flags })
+}
+
+/// Returns the name of a type alias and that of its type.
+fn parse_alias(line: &str) -> Option<(String, String)> {
+    let (_, rest) = split_visibility(line);
+    let (name, of) = rest.strip_prefix("type ")?.split_once(" = ")?;
+    Some((identifier(name).to_owned(), identifier(of).to_owned()))
 }
 
 fn parse_impl(lines: &[(usize, &str)], at: usize) -> Option<ImplBlock> {
@@ -229,6 +240,13 @@ mod tests {
             ),
         ];
         assert_eq!(sizes(&files), [("Pair".to_owned(), 0, 1, true), ("Pair".to_owned(), 1, 2, false)]);
+    }
+
+    #[test]
+    fn functions_of_an_alias_belong_to_its_struct() {
+        let text =
+            "struct Pair<T> {\n    one: T,\n}\ntype Twins = Pair<u8>;\nimpl Twins {\n    fn a(self) {}\n}\n";
+        assert_eq!(sizes(&[("crates/vfs/src/a.rs", text)]), [("Pair".to_owned(), 1, 1, false)]);
     }
 
     #[test]

@@ -25,7 +25,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use store::SystemClock;
 
-/// Compare storage nodes: MinIO, Tenon's directory store and its drive, each on a fresh loop device over one file.
+/// Compare storage nodes: MinIO, Tenon's directory store and its drive, each on fresh loop devices over one file.
 ///
 /// Needs root. Everything that it creates is removed afterwards, also after Ctrl-C. The caches of the whole machine
 /// are dropped before cold measurements.
@@ -53,8 +53,8 @@ pub(super) struct Compare {
     /// Length of the device (default: by the scale)
     #[arg(long, value_name = "SIZE", value_parser = units::size_bytes)]
     device_size: Option<u64>,
-    /// Memory of each server, including its page cache; R-O and R-W use four times as much in objects, unless
-    /// --objects is given
+    /// Memory of each server, including its page cache; at the small scale, R-O and R-W use four times as much in
+    /// objects, unless --objects is given
     #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = units::size_bytes)]
     memory: u64,
     /// Directory for the file behind the loop devices
@@ -79,7 +79,7 @@ const DEFAULT_SYSTEMS: [System; 6] = [
     System::DriveArray,
 ];
 
-/// Total length of the objects of R-O, as a multiple of the memory.
+/// Total length of the objects of R-O and R-W at the small scale, as a multiple of the memory of a server.
 const TIMES_MEMORY: u64 = 4;
 
 impl Compare {

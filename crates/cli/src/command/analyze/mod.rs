@@ -63,7 +63,7 @@ impl OutputFlags {
         [&self.json, &self.html].into_iter().flatten().try_for_each(|path| write(path, ""))
     }
 
-    /// Like [`OutputFlags::check`], for the page alone.
+    /// Creates or empties the file of the page alone. Fails if it cannot be written.
     fn check_html(&self) -> Result<()> {
         self.html.as_deref().map_or(Ok(()), |path| write(path, ""))
     }

@@ -162,10 +162,12 @@ impl Run {
         !self.no_trace && !self.device.is_empty()
     }
 
+    /// Returns whether the kernel's caches are dropped before the measurement.
     fn is_cold(&self) -> bool {
         self.workload.is_cold() && !self.device.is_empty()
     }
 
+    /// Describes the state of the caches at the beginning of the measurement.
     fn caches(&self) -> &'static str {
         match (self.workload.is_cold(), self.device.is_empty()) {
             (true, false) => "cold: the kernel's caches were dropped; the node's own are as they were",

@@ -1,4 +1,5 @@
-//! The actions of the paper's program: install, up, down, and those on the bucket of one target.
+//! The actions of the paper's program: `tenon bench install`, `up`, `down`, `list`, `clean-all`, and those on the bucket of one target. Also
+//! the hidden `hold`, the process that holds a mount between `up` and `down`.
 
 use super::run::MOUNT_TIMEOUT;
 use super::surroundings::{Places, platforms, stop_at_signal};
@@ -18,7 +19,7 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
-/// Time limit of an unmount, which may have to upload.
+/// Time limit of an unmount, which may have to upload, and of jobs.
 const UNMOUNT_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Install the programs of packages, from Debian, PyPI, the Go proxy or crates.io.
@@ -37,8 +38,8 @@ pub(super) struct Install {
 /// Time limit of an installation that a run needs.
 const INSTALL_TIMEOUT: Duration = Duration::from_secs(20 * 60);
 
-/// Installs what a run needs and a package manager has: programs of packages, and MinIO for its platform. Failures are printed; the rows of
-/// their packages say why there is no result.
+/// Installs what a run needs and a package manager has: programs of packages, and MinIO for its platform. The failure of a package is printed,
+/// and its rows in the results say why there is no result. Fails if MinIO cannot be installed.
 pub(super) fn install_missing(places: &Places, targets: &[Target], platforms: &[Platform]) -> Result<()> {
     let programs = places.programs(targets.iter().map(|target| &target.package))?;
     let bench = workbench(&programs, places, Shape::default());
@@ -176,7 +177,7 @@ impl Place {
     }
 }
 
-/// Makes what all actions need.
+/// Returns the workbench, which carries out all actions.
 fn workbench<'p>(programs: &'p Programs, places: &Places, shape: Shape) -> Workbench<'p> {
     Workbench {
         programs,
@@ -211,7 +212,7 @@ impl Up {
     pub(super) fn run(self) -> Result<ExitCode> {
         let state = self.place.places.state();
         std::fs::create_dir_all(&state).with_context(|| format!("cannot make {}", state.display()))?;
-        // The process outlives this one, so it must not hold its standard error.
+        // The process that holds the mount outlives this one, so it must not keep the standard error of this one open.
         let log = state.join(format!("hold-{}.log", self.place.target));
         let errors = File::create(&log).with_context(|| format!("cannot make {}", log.display()))?;
         let program = std::env::current_exe().context("cannot find this program's own file")?;
@@ -281,7 +282,7 @@ impl CreateBucket {
 }
 
 impl Change {
-    /// Calls an action of the workbench with the bucket that may be changed.
+    /// Calls an action of the workbench on a bucket. Prints the bucket's name, and `what` it is now: empty or removed.
     fn run(self, change: BucketChange, what: &str) -> Result<ExitCode> {
         let (target, platform) = (self.place.target()?, self.place.platform()?);
         let programs = self.place.places.programs([&target.package].into_iter())?;
@@ -292,21 +293,25 @@ impl Change {
     }
 }
 
+/// An action on a bucket. The name of the bucket is `None` for the one that was created for the target; the `bool` says whether a bucket may be
+/// changed that the testbed did not create. Returns the name.
 type BucketChange =
     fn(&Workbench<'_>, &Target, &Platform, Option<&str>, bool) -> Result<String, bench::ActionError>;
 
 impl CleanBucket {
     pub(super) fn run(self) -> Result<ExitCode> {
-        let clean: BucketChange =
-            |bench, target, platform, bucket, is_told| bench.clean_bucket(target, platform, bucket, is_told);
+        let clean: BucketChange = |bench, target, platform, bucket, not_mine| {
+            bench.clean_bucket(target, platform, bucket, not_mine)
+        };
         self.change.run(clean, "empty")
     }
 }
 
 impl RemoveBucket {
     pub(super) fn run(self) -> Result<ExitCode> {
-        let remove: BucketChange =
-            |bench, target, platform, bucket, is_told| bench.remove_bucket(target, platform, bucket, is_told);
+        let remove: BucketChange = |bench, target, platform, bucket, not_mine| {
+            bench.remove_bucket(target, platform, bucket, not_mine)
+        };
         self.change.run(remove, "removed")
     }
 }

@@ -1,4 +1,4 @@
-//! `tenon bench probe`: tries features.
+//! `tenon bench probe`: tries which features of a file system each package has.
 
 use super::run::MOUNT_TIMEOUT;
 use super::surroundings::{Places, platforms};

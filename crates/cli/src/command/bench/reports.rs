@@ -139,7 +139,7 @@ fn read(path: &Path) -> Result<Vec<bench::Record>> {
     }
 }
 
-/// Prints the tables of results.
+/// Prints the tables of rates, by the clock of this name, of costs and of failures.
 pub(super) fn print_tables(records: &[bench::Record], clock: Clock, name: &str) {
     let summary = Summary::of(records, clock);
     let tables = bench::report::rates(&summary, name).into_iter();

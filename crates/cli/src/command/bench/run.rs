@@ -90,7 +90,7 @@ pub(super) struct Run {
 enum Preset {
     /// Smoke test: 8 × 2 MiB and 64 × 64 KiB
     Tiny,
-    /// 8 × 64 MiB and 1,024 × 64 KiB
+    /// 8 × 64 MiB and 1,024 × 64 KiB; 256 MiB for random access, 10,000 empty files
     Small,
     /// The paper's: 8 × 1 GiB and 32,768 × 64 KiB
     Paper,
@@ -153,7 +153,8 @@ impl Run {
         only.with_context(|| format!("workload '{}' has no such job", workload.name))
     }
 
-    /// Says what the run costs at least where requests and bytes are paid for, and asks whether to begin.
+    /// Says what the run costs at least where requests and bytes are paid for, and asks whether to begin. Fails if the answer is no, or if
+    /// nobody can be asked.
     fn confirm_costs(&self, plan: &RunPlan, results: &Results) -> Result<()> {
         let costs = plan.costs(results);
         if costs.is_empty() {
@@ -205,6 +206,7 @@ impl RunProgress {
         Self(bar)
     }
 
+    /// Shows the progress of a run, with the time left.
     fn show(&self, state: &bench::Progress) {
         let left = state.left.map_or_else(
             || "time left unknown".to_owned(),

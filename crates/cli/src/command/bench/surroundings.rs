@@ -28,6 +28,7 @@ pub(super) struct Places {
 }
 
 impl Places {
+    /// Returns the packages that are shipped, and those of the packages directory.
     pub(super) fn catalog(&self) -> Result<Catalog> {
         let mut catalog = Catalog::shipped()?;
         let dir = self.packages_dir.clone().unwrap_or_else(|| environment::config_dir().join("packages"));
@@ -55,11 +56,13 @@ impl Places {
         Ok(targets.remove(0))
     }
 
+    /// Returns the directory with the testbed's state.
     pub(super) fn state(&self) -> PathBuf {
         self.state.clone().unwrap_or_else(|| environment::states_dir().join("bench"))
     }
 
-    /// Returns the programs of the testbed, and those of packages.
+    /// Returns where the testbed's programs are, where those of packages are searched, and the environment variables that the packages'
+    /// programs inherit.
     pub(super) fn programs<'p>(&self, packages: impl Iterator<Item = &'p Package>) -> Result<Programs> {
         let servers = environment::variable("TENON_SERVERS_DIR").map(|dir| Path::new(&dir).join("minio"));
         let own = bench::program_directories(&self.state());
@@ -72,7 +75,7 @@ impl Places {
             Ok(file.parent().map(Path::to_owned).unwrap_or_default())
         });
         let given: Vec<PathBuf> = given.collect::<Result<_>>()?;
-        let names = packages.flat_map(|package| package.passes.iter());
+        let names = packages.flat_map(|package| package.inherited_variables.iter());
         let inherited = names.filter_map(|name| Some((name.clone(), environment::variable(name)?)));
         Ok(Programs {
             tenon: std::env::current_exe().context("cannot find this program's own file")?,
@@ -95,7 +98,7 @@ pub(super) fn platforms(specs: &[String]) -> Result<Vec<Platform>> {
     Ok(platforms)
 }
 
-/// Returns a flag that SIGINT or SIGTERM sets, after `message` was printed.
+/// Returns a flag that SIGINT or SIGTERM sets, after `message` was printed unless it is empty.
 pub(super) fn stop_at_signal(message: &'static str) -> Result<Arc<AtomicBool>> {
     let is_stopped = Arc::new(AtomicBool::new(false));
     let is_stopped_by_thread = is_stopped.clone();

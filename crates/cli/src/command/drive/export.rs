@@ -18,7 +18,7 @@ use store_dir::{DirBuckets, DirOptions};
 /// Copy objects to files, with a directory for each bucket; `tenon serve dirs:///DIR` serves them
 ///
 /// An interrupted export is resumed. The exit code is 1 if an object was left out: it is damaged, cannot be read,
-/// or cannot be stored as a file.
+/// or cannot be stored as a file. With --before-damage it is 4 if the drive has lost anything.
 #[derive(Debug, Args)]
 pub(super) struct Export {
     /// The drive's devices: /dev/a /dev/b ..., or /dev/a,/dev/b,... or drive:///dev/a,/dev/b,...; of a pool /dev/a+/dev/b+...
@@ -51,7 +51,7 @@ impl Export {
         let opening = DrivesOptions { options, degraded };
         let opened = OpenDrives::open(&parse_drives(&self.drives)?, opening, context).await?;
         let lost = opened.all().iter().map(print_losses).sum::<usize>();
-        // A pool can only be opened if all of its drives are intact, so what is left is read drive by drive.
+        // A pool can only be listed if all of its drives are intact, so what is left is read drive by drive.
         let buckets = opened.buckets_to_export(degraded || before_damage).await?;
         let code = export(&buckets, &self.dir, self.bucket.as_deref(), context).await?;
         Ok(if lost == 0 { code } else { ExitCode::from(EXIT_DAMAGED) })

@@ -97,7 +97,7 @@ impl Map {
     }
 }
 
-/// Returns a drive's position in its pool, from 1, and the number of the pool's drives.
+/// Returns a drive's position in its pool, from 1 (0 if the pool does not have it), and the number of the pool's drives.
 fn position(drive: &Drive, membership: &Membership) -> (usize, usize) {
     (membership.number_of(drive.id()).map_or(0, |number| number + 1), membership.drives.len())
 }

@@ -55,7 +55,7 @@ impl Rebuild {
         }
     }
 
-    /// Asks the process that has the array open.
+    /// Asks the process that has the array open to rebuild the device.
     fn request(&self, mount: &LiveMount, devices: &Devices) -> Result<ExitCode> {
         let path = &self.device;
         let absolute =
@@ -85,7 +85,7 @@ impl Rebuild {
         Ok(print_outcome(path, member, rows_lost, code))
     }
 
-    /// Rebuilds the device in this process.
+    /// Rebuilds the drive on the device in this process, for a drive that no other process has open.
     async fn rebuild(&self, devices: &Devices, context: &ProcessContext) -> Result<ExitCode> {
         let path = &self.device;
         let device = FileDevice::open(path)?;

@@ -1,4 +1,4 @@
-//! `tenon drive scrub`: verifies all checksums, here or in the process that has the drive open.
+//! `tenon drive scrub`: verifies all checksums and repairs what can be repaired, here or in the process that has the drive open.
 
 use super::{EXIT_DAMAGED, on_each, parse_drives};
 use crate::bucket::{devices, drive_holder};
@@ -45,7 +45,7 @@ impl Scrub {
         runtime.block_on(on_each(&drives, async |devices| scrub(&devices, self.rate, &context).await))
     }
 
-    /// Asks the process that has one of the drives open.
+    /// Asks the process that has one of the drives open to scrub all drives that it has.
     fn request(&self, mount: &LiveMount) -> Result<ExitCode> {
         let progress = Progress::start();
         let show = |answer: &Answer| show_objects(answer, &progress);

@@ -18,7 +18,7 @@ pub(crate) struct Events {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    Serve(serve::Serve),
+    Serve(Box<serve::Serve>),
     Tail(tail::Tail),
     Replay(replay::Replay),
     Stats(stats::Stats),

@@ -53,6 +53,7 @@ pub(crate) struct Replay {
 /// Counts of messages by outcome.
 #[derive(Debug, Default)]
 struct Counts {
+    /// Messages that the receiver took, and messages that stay in the file.
     sent: u64,
     stay: u64,
 }
@@ -61,7 +62,7 @@ struct Counts {
 enum Rejection {
     /// This message was not accepted; the next one is tried.
     Message(String),
-    /// The receiver accepts no messages.
+    /// The receiver accepts no messages; the next ones are not tried.
     Receiver(String),
 }
 
@@ -106,7 +107,7 @@ impl Replay {
         Ok(counts)
     }
 
-    /// Refuses a file that does not hold messages.
+    /// Refuses a file whose first line cannot be a message: it is no JSON object.
     fn check_format(&self) -> Result<()> {
         let Ok(file) = File::open(&self.file) else { return Ok(()) };
         let mut line = Vec::new();
@@ -141,6 +142,7 @@ impl Replay {
         Ok(())
     }
 
+    /// Posts all messages of `file`. Those that stay are counted, and appended to `back` if it is given.
     async fn post_all(
         &self,
         post: &Post,
@@ -214,6 +216,7 @@ impl Replay {
         }
     }
 
+    /// Returns the context of an error of the file.
     fn cannot(&self, what: &str) -> String {
         format!("cannot {what} {}", self.file.display())
     }

@@ -3,14 +3,16 @@
 use crate::bucket::credentials::open_accounts;
 use crate::command::flags::endpoint::TlsFlags;
 use crate::command::flags::views::EventFlags;
-use crate::command::flags::{LogFlags, StoreFlags};
+use crate::command::flags::{LogFlags, MetricsFlags, StoreFlags};
 use crate::control::holder::Holder;
 use crate::endpoint::tls::TlsFiles;
 use crate::event_handler::{EventHandler, remote};
 use crate::process;
 use crate::process::context::ProcessContext;
 use crate::process::environment;
+use crate::process::logging::{self, LogFile};
 use crate::process::signals::StopSignals;
+use crate::serving::metrics::{self, MetricsServer};
 use crate::state::StateDir;
 use anyhow::Result;
 use clap::Args;
@@ -48,6 +50,8 @@ pub(crate) struct Serve {
     #[command(flatten)]
     events: EventFlags,
     #[command(flatten)]
+    metrics: MetricsFlags,
+    #[command(flatten)]
     store: StoreFlags,
     #[command(flatten)]
     log: LogFlags,
@@ -55,10 +59,10 @@ pub(crate) struct Serve {
 
 impl Serve {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        self.log.start(self.log.absolute_path()?.as_deref())?;
+        let log = self.log.start(self.log.absolute_path()?.as_deref())?;
         let state = self.lock_state()?;
         let runtime = process::runtime()?;
-        let ended = runtime.block_on(self.serve(&state));
+        let ended = runtime.block_on(self.serve(&state, log));
         drop(state);
         process::shut_down_runtime(runtime);
         ended.map(|()| ExitCode::SUCCESS)
@@ -76,9 +80,10 @@ impl Serve {
         StateDir::lock(&dir, &holder)
     }
 
-    async fn serve(&self, state: &StateDir) -> Result<()> {
+    async fn serve(&self, state: &StateDir, log: Option<LogFile>) -> Result<()> {
         let context = ProcessContext::system()?;
         let mut stop = StopSignals::new()?;
+        logging::reopen_on_hangup(log)?;
         let token = self.token.as_deref().map(remote::read_token).transpose()?;
         let tls = self.tls.files().as_ref().map(TlsFiles::load).transpose()?;
         if token.is_none() && !self.listen.ip().is_loopback() {
@@ -101,6 +106,17 @@ impl Serve {
         let views = handling.handler.clone();
         let served = Served { views, report: Report(Arc::new(report)), part, token, tls };
         let server = RemoteServer::start(served, self.listen).await?;
+        state.name_url(&server.url())?;
+        let _metrics = match self.metrics.settings(false).address {
+            Some(address) => {
+                let reporting = Arc::clone(&handling);
+                let collect = move || metrics::collect_handler(reporting.report());
+                let served = MetricsServer::start(address, collect).await?;
+                tracing::info!("metrics are served at {}", served.url());
+                Some(served)
+            }
+            None => None,
+        };
         if settings.feeds.sources.is_empty() {
             tracing::warn!(
                 "no event source is named: views stay as they were listed; name sources with --events"

@@ -7,6 +7,7 @@ use crate::event_handler::feeds;
 use crate::process;
 use crate::process::context::ProcessContext;
 use crate::process::files;
+use crate::process::rfc3339::rfc3339_exact;
 use anyhow::{Context, Result, anyhow};
 use clap::Args;
 use events::{ChangeKind, DeadLetter, Hint, Message};
@@ -15,7 +16,6 @@ use std::fs::File;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use store::Timestamp;
 
 /// Messages requested at once.
 const MESSAGES: usize = 64;
@@ -132,7 +132,7 @@ impl<'h> HintLine<'h> {
             ChangeKind::Read => "read",
         };
         Self {
-            time: hint.time.and_then(time_text),
+            time: hint.time.and_then(rfc3339_exact),
             what,
             bucket: &hint.bucket,
             key: String::from_utf8_lossy(&hint.key).into_owned(),
@@ -140,8 +140,4 @@ impl<'h> HintLine<'h> {
             etag: hint.object.etag.as_deref(),
         }
     }
-}
-
-fn time_text(time: Timestamp) -> Option<String> {
-    jiff::Timestamp::from_nanosecond(i128::from(time.0)).ok().map(|time| time.to_string())
 }

@@ -2,6 +2,7 @@
 
 use crate::endpoint::EndpointSettings;
 use crate::endpoint::access_log::AccessLogSettings;
+use crate::endpoint::meter::EndpointMeter;
 use crate::endpoint::tls::TlsFiles;
 use crate::endpoint::webhooks::{NamedValue, WebhookSettings};
 use crate::process::logging::LogFormat;
@@ -10,6 +11,7 @@ use anyhow::{Result, bail};
 use clap::Args;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// Flags of the S3 endpoint.
 #[derive(Debug, Clone, Args)]
@@ -26,7 +28,7 @@ pub(crate) struct EndpointFlags {
     #[arg(long, value_name = "FILE")]
     users: Option<PathBuf>,
     #[command(flatten)]
-    tls: TlsFlags,
+    pub(crate) tls: TlsFlags,
     /// Domain of the endpoint, so that clients may name a bucket in the host, as BUCKET.NAME (repeatable)
     #[arg(long, value_name = "NAME")]
     domain: Vec<String>,
@@ -74,12 +76,13 @@ impl TlsFlags {
 }
 
 impl EndpointFlags {
-    /// Returns the settings of an endpoint. Webhooks trust the certificate authorities of `ca_bundle` too.
+    /// Returns the settings of an endpoint, whose requests `meter` counts. Webhooks trust the certificate authorities of `ca_bundle` too.
     pub(crate) fn settings(
         &self,
         address: SocketAddr,
         ca_bundle: Option<PathBuf>,
         memory_limit_bytes: u64,
+        meter: Option<Arc<EndpointMeter>>,
     ) -> EndpointSettings {
         let access_log =
             |path: &PathBuf| AccessLogSettings { path: path.clone(), format: self.access_log_format };
@@ -93,6 +96,7 @@ impl EndpointFlags {
             encrypted_at_rest: self.encrypted_at_rest,
             requests_max: self.max_requests,
             access_log: self.access_log.as_ref().map(access_log),
+            meter,
             webhooks: WebhookSettings { urls, token_files, ca_bundle },
             memory_limit_bytes,
         }

@@ -2,11 +2,12 @@
 
 use crate::bucket::credentials::StoreSettings;
 use crate::command::units;
+use crate::serving::caches::{CacheSettings, SharedCacheSettings};
 use crate::serving::open_volume::{VolumeSettings, WritebackSettings};
 use crate::state::StateDir;
 use crate::volume::Volume;
 use clap::{Args, ValueEnum};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Flags for opening a volume.
@@ -56,10 +57,25 @@ pub(crate) struct VolumeFlags {
     /// Data to cache between programs and the bucket
     #[arg(long, value_name = "KIND", default_value = "full", value_enum)]
     pub(crate) cache: Cache,
+    /// Directory on a local disk for a cache of bytes that were read; it outlives the mount, and mounts may share it
+    #[arg(long, value_name = "DIR")]
+    pub(crate) cache_dir: Option<PathBuf>,
+    /// Size of the disk cache above which what was used longest ago is deleted
+    #[arg(long, value_name = "SIZE", default_value = "10GiB", value_parser = cache_size)]
+    pub(crate) cache_size: u64,
+    /// Bucket near the machines for a cache that they share, below the disk cache
+    #[arg(long, value_name = "s3://BUCKET[/PREFIX]", requires = "cache_dir", value_parser = shared_cache)]
+    shared_cache: Option<Volume>,
+    /// Profile in the AWS files with the server and credentials of the shared cache (default: those of the volume)
+    #[arg(long, value_name = "NAME", requires = "shared_cache")]
+    shared_cache_profile: Option<String>,
     /// Coordinate, by objects in the bucket, with other machines that mount it with --shared too; file locks are
     /// refused
     #[arg(long, conflicts_with = "writeback")]
     pub(crate) shared: bool,
+    /// Coherence with other machines, if the metadata is in a database
+    #[arg(long, value_name = "KIND", default_value = "close-to-open", value_enum)]
+    pub(crate) coherence: Coherence,
     /// Acknowledge writes once they are in a log on the local disk, and upload them in the background
     ///
     /// With --read-only, changes already in the log are still uploaded, as they were acknowledged; programs cannot
@@ -101,16 +117,36 @@ impl VolumeFlags {
             fs: self.filesystem_config(volume, state, has_page_cache),
             store,
             conflicts: self.conflict.map(Into::into),
+            caches: self.cache_dir.as_ref().map(|dir| self.caches(dir)),
             writeback: self.writeback.then_some(writeback),
             list_interval: self.list_budget,
             publish_interval: self.publish_interval,
             backup_interval: self.metadata_backup,
+            is_strict: self.coherence == Coherence::Strict,
         }
+    }
+
+    fn caches(&self, dir: &Path) -> CacheSettings {
+        let shared = |place: &Volume| SharedCacheSettings {
+            place: place.clone(),
+            profile: self.shared_cache_profile.clone(),
+        };
+        CacheSettings {
+            dir: dir.to_owned(),
+            limit_bytes: self.cache_size,
+            shared: self.shared_cache.as_ref().map(shared),
+        }
+    }
+
+    /// Returns whether the volume is opened with a write-back log.
+    pub(crate) fn has_writeback(&self) -> bool {
+        self.writeback
     }
 
     fn filesystem_config(&self, volume: &Volume, state: &StateDir, has_page_cache: bool) -> vfs::Config {
         vfs::Config {
             prefix: volume.prefix().as_bytes().to_vec(),
+            joins_buckets: volume.is_buckets(),
             read_only: self.read_only,
             uid: self.uid.unwrap_or_else(|| rustix::process::getuid().as_raw()),
             gid: self.gid.unwrap_or_else(|| rustix::process::getgid().as_raw()),
@@ -132,10 +168,14 @@ impl VolumeFlags {
             memory_limit_bytes: self.memory_limit,
             part_size_bytes: self.part_size,
             page_cache_above: self.cache == Cache::Full && has_page_cache,
+            bypasses_page_cache_for_new_files: false,
             is_uncached: self.cache == Cache::None,
             write_back: self.writeback,
             is_shared: self.shared,
+            batch: None,
             conflicts: self.conflict.map(Into::into).unwrap_or_default(),
+            disk_cache: None,
+            shared_cache: None,
             cache_dir: state.cache_dir(),
             moves_path: state.moves_path(),
         }
@@ -149,6 +189,12 @@ pub(crate) struct MountFlags {
     /// Mount the volume on this directory too; all its mount points show the same files at any time (repeatable)
     #[arg(long, value_name = "DIR")]
     pub(crate) also: Vec<PathBuf>,
+    /// Put this directory of the volume into batch mode (see `tenon batch`)
+    #[arg(long, value_name = "SUBTREE")]
+    pub(crate) batch: Option<PathBuf>,
+    /// Time without a change after which an open batch is dropped, unless it was submitted or programs use it; 0: never
+    #[arg(long, value_name = "TIME", default_value = "30d", value_parser = units::duration)]
+    pub(crate) batch_expiry: Duration,
     /// Allow access by other users, not only by the mounting user
     #[arg(long)]
     pub(crate) allow_other: bool,
@@ -210,6 +256,15 @@ pub(crate) enum Cache {
     None,
 }
 
+/// Coherence with changes on other machines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Coherence {
+    /// Opens show what was closed; names and attributes follow within milliseconds.
+    CloseToOpen,
+    /// All answered changes, at any time: they wait for this mount, whose kernel caches nothing.
+    Strict,
+}
+
 /// When reads update access times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Atime {
@@ -223,12 +278,29 @@ pub(crate) enum Atime {
 
 /// Minimum memory limit. Less could not hold the parts of one file and the metadata tables.
 const MEMORY_LIMIT_MIN: u64 = 64 << 20;
+/// Minimum size of the disk cache, which has 16 directories with segments of 1 MiB.
+const CACHE_SIZE_MIN: u64 = 256 << 20;
 /// Sizes that S3 allows for all parts but the last (S3 User Guide, "Multipart upload limits").
 const PART_SIZES: std::ops::RangeInclusive<u64> = 5 << 20..=5 << 30;
 
 fn memory_limit(text: &str) -> Result<u64, String> {
     match units::size_bytes(text)? {
         bytes if bytes < MEMORY_LIMIT_MIN => Err("the memory limit must be at least 64MiB".to_owned()),
+        bytes => Ok(bytes),
+    }
+}
+
+fn shared_cache(text: &str) -> Result<Volume, String> {
+    match Volume::parse_unchecked(text) {
+        Ok(place @ Volume::S3 { .. }) => Ok(place),
+        Ok(_) => Err("write s3://bucket or s3://bucket/prefix".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn cache_size(text: &str) -> Result<u64, String> {
+    match units::size_bytes(text)? {
+        bytes if bytes < CACHE_SIZE_MIN => Err("the disk cache must have at least 256MiB".to_owned()),
         bytes => Ok(bytes),
     }
 }

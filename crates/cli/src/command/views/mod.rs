@@ -96,6 +96,7 @@ impl Views {
     }
 }
 
+/// Prints the rulesets of a file, or its problems.
 fn check(file: &Path) -> Result<ExitCode> {
     for ruleset in read_rulesets(file)? {
         print_line(&ruleset.name)?;

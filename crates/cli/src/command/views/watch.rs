@@ -108,7 +108,7 @@ pub(crate) async fn watch(
         }
         tokio::time::sleep(interval).await;
         if let Some(own) = &source.own {
-            own.lost(None).await.context("cannot list the buckets again")?;
+            own.lost(None).await.context("cannot note that the buckets must be listed again")?;
         }
     }
 }
@@ -176,6 +176,7 @@ impl WatchedView {
         left.keys().try_for_each(|object| report(Transition::Leaves, object)).map_err(WatchError::Print)
     }
 
+    /// Applies a page of changes. `before` has the objects from before the changes started over, without those that were reported again.
     fn apply(
         &mut self,
         changes: Changes,

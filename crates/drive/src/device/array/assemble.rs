@@ -22,6 +22,13 @@ pub enum MemberState {
     Missing,
 }
 
+impl MemberState {
+    /// Returns the device if it is stale.
+    fn stale_device(self) -> Option<String> {
+        if let Self::Stale(device) = self { Some(device) } else { None }
+    }
+}
+
 /// An array as its labels describe it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ArrayInfo {
@@ -35,12 +42,13 @@ pub struct ArrayInfo {
 #[derive(Debug)]
 pub struct Found {
     devices: Vec<(String, Io, Option<Label>)>,
-    /// The label of the greatest epoch among those in force.
+    /// The label of the greatest epoch among those that may be in force; `None` if there is none.
     newest: Option<Label>,
 }
 
 impl Found {
-    /// Reads the labels of devices. Messages use the given names. A device that cannot be read counts as one without label. Blocks.
+    /// Reads the labels of devices. The names stand for the devices in messages and in [`MemberState`]. A device that
+    /// cannot be read counts as one without label. Blocks.
     pub fn look(devices: impl IntoIterator<Item = (String, Io)>) -> Self {
         let mut found = Vec::new();
         for (name, io) in devices {
@@ -55,7 +63,7 @@ impl Found {
         Self { newest, devices: found }
     }
 
-    /// Returns the array that the devices belong to, if any.
+    /// Returns the array that the devices belong to; `None` if no device has a label that may be in force.
     pub fn info(&self) -> Option<ArrayInfo> {
         let newest = self.newest.as_ref()?;
         Some(ArrayInfo { shape: newest.shape, members: self.members(newest) })
@@ -63,7 +71,7 @@ impl Found {
 
     /// Returns the state of each member.
     fn members(&self, newest: &Label) -> Vec<MemberState> {
-        let of_place = |(index, &id): (usize, &u64)| {
+        let state_of = |(index, &id): (usize, &u64)| {
             let mut here = self.devices.iter().filter_map(|(name, _, label)| {
                 label
                     .as_ref()
@@ -77,7 +85,7 @@ impl Found {
                 None => MemberState::Missing,
             }
         };
-        newest.members.iter().enumerate().map(of_place).collect()
+        newest.members.iter().enumerate().map(state_of).collect()
     }
 
     fn labels(&self) -> impl Iterator<Item = &Label> + Clone {
@@ -99,8 +107,9 @@ impl Found {
         Ok(())
     }
 
-    /// Opens the array without the members that are missing or missed writes. Unless opened read-only, new labels
-    /// exclude these members until they are rebuilt. Blocks.
+    /// Opens the array without the members that are missing or missed writes. Fails if fewer members are left than hold
+    /// data, or if the labels contradict each other. Unless opened read-only, new labels exclude these members until
+    /// they are rebuilt. Blocks.
     pub fn open(self, read_only: bool) -> Result<Array> {
         let newest = self
             .newest
@@ -108,6 +117,7 @@ impl Found {
             .ok_or_else(|| Error::Foreign("no device has a valid label of an array".into()))?;
         self.check_labels(&newest)?;
         let states = self.members(&newest);
+        warn_of_members_left_out(&newest, &states);
         // The next epoch must be greater than that of any label, even of one that never came into force.
         let epoch = self.labels().map(|label| label.epoch).max().unwrap_or(newest.epoch);
         let mut members: Vec<Option<Member>> = vec![None; newest.shape.members()];
@@ -117,10 +127,6 @@ impl Found {
                 continue;
             };
             if newest.members[label.index] != label.own {
-                tracing::warn!(
-                    device = name,
-                    "the array's newest label does not list the device, so the device is not used: rebuild it"
-                );
                 continue;
             }
             let known = members[label.index].replace(Member::new(name.clone(), label.own, &io));
@@ -140,6 +146,7 @@ impl Found {
             shape: newest.shape,
             rows: newest.rows,
             members: RwLock::new(members),
+            stale: RwLock::new(states.into_iter().map(MemberState::stale_device).collect()),
             in_sync: RwLock::new(in_sync),
             joining: RwLock::default(),
             writing: Arc::default(),
@@ -192,7 +199,8 @@ impl Array {
         block_on(join_all(writes)).into_iter().collect()
     }
 
-    /// Writes labels of a new epoch to all members. So members that are missing now stay excluded, whichever are missing next time.
+    /// Writes labels of a new epoch to all members that are in sync. So members that are missing now stay excluded,
+    /// whichever are missing next time.
     fn begin_epoch(&self) -> Result<()> {
         block_on(async {
             let mut label = self.label.lock().await;
@@ -207,7 +215,7 @@ pub(super) fn new_id(entropy: &Entropy) -> u64 {
     entropy.next_u64().max(NO_DEVICE + 1)
 }
 
-/// Reads the label of a device, if it has one. One of the two copies may be unreadable.
+/// Reads the label of a device; `None` if the device has no valid one. One of the two copies may be unreadable.
 pub(super) fn read_label(device: &dyn BlockDevice) -> std::io::Result<Option<Label>> {
     if device.len_bytes() < ROWS_AT {
         return Ok(None);
@@ -227,7 +235,7 @@ pub(super) fn read_label(device: &dyn BlockDevice) -> std::io::Result<Option<Lab
     }
     if label.is_none() && copies.iter().any(|copy| Label::has_magic(copy)) {
         tracing::warn!(
-            "neither copy of a device's label is valid: the copies are damaged, or were written by another version of Tenon"
+            "neither copy of a device's label is valid, so the device counts as one without a label: the copies are damaged, or were written by another version of Tenon"
         );
     }
     Ok(label)
@@ -237,6 +245,7 @@ fn labels_of(devices: &[(String, Io, Option<Label>)]) -> impl Iterator<Item = &L
     devices.iter().filter_map(|(_, _, label)| label.as_ref())
 }
 
+/// Fails unless a device belongs to the array and is long enough.
 fn check_label(name: &str, label: &Label, newest: &Label, len_bytes: u64) -> Result<()> {
     if label.array != newest.array || label.shape != newest.shape || label.rows != newest.rows {
         return Err(unsuitable(format!("{name} belongs to another array: name devices of one array")));
@@ -250,7 +259,37 @@ fn check_label(name: &str, label: &Label, newest: &Label, len_bytes: u64) -> Res
     Ok(())
 }
 
-/// Returns the error that lists the missing members.
+/// Warns of each member without which the array is opened.
+fn warn_of_members_left_out(newest: &Label, states: &[MemberState]) {
+    let in_sync = states.iter().filter(|state| matches!(state, MemberState::InSync(_))).count();
+    if in_sync < newest.shape.data {
+        return;
+    }
+    // A missing member that the newest label names may have been used without the present ones, if as many are missing as open an array.
+    let is_unknown =
+        |number: usize| states[number] == MemberState::Missing && newest.members[number] != NO_DEVICE;
+    let may_be_newer = (0..states.len()).filter(|&number| is_unknown(number)).count() >= newest.shape.data;
+    for (number, state) in states.iter().enumerate() {
+        match state {
+            MemberState::InSync(_) => {}
+            MemberState::Stale(device) => tracing::warn!(
+                device,
+                member = number,
+                "the device missed writes of the array and is not used: make it a member again with 'tenon drive rebuild'"
+            ),
+            MemberState::Missing if may_be_newer && is_unknown(number) => tracing::warn!(
+                member = number,
+                "the array is opened without a missing member, whose contents may be newer: if it was used without the present devices, stop this process and name its device too; if not, replace it with 'tenon drive rebuild'"
+            ),
+            MemberState::Missing => tracing::warn!(
+                member = number,
+                "the array is opened without a missing member: replace it with 'tenon drive rebuild'"
+            ),
+        }
+    }
+}
+
+/// Returns the error that lists the missing and the excluded members.
 fn too_few(newest: &Label, states: &[MemberState]) -> Error {
     let missing = states.iter().enumerate().filter(|(_, state)| **state == MemberState::Missing);
     let missing: Vec<String> = missing.map(|(number, _)| number.to_string()).collect();
@@ -260,7 +299,7 @@ fn too_few(newest: &Label, states: &[MemberState]) -> Error {
         .collect();
     let here = states.iter().filter(|state| matches!(state, MemberState::InSync(_))).count();
     let mut text = format!(
-        "too few devices of the array: {} of {} are needed, but {here} are present",
+        "too few devices of the array: {} of {} are needed, but {here} are present and in sync",
         newest.shape.data,
         newest.shape.members()
     );

@@ -24,7 +24,8 @@ pub(super) fn parity(shape: Shape, data: &[impl AsRef<[u8]>]) -> io::Result<Vec<
     compute().map_err(failed)
 }
 
-/// Returns the units of all data members. `units` has those of at least as many members as hold data, by member number, data first.
+/// Returns the units of all data members. `units` has an element for each member, data first: the units that were read,
+/// of at least as many members as hold data, and `None` for the others.
 pub(super) fn restore(shape: Shape, mut units: Vec<Option<Buffer>>) -> io::Result<Vec<Buffer>> {
     let bytes = units.iter().flatten().map(|units| units.len()).max().unwrap_or(0);
     if bytes > 0 && units[..shape.data].iter().any(Option::is_none) {

@@ -14,12 +14,15 @@ use crate::codec::{Decoder, Encoder, crc32c};
 use crate::device::Buffer;
 
 /// Position of the first row on a member, in bytes. The space before it is for the labels.
-pub(super) const ROWS_AT: u64 = 1 << 20;
+pub(crate) const ROWS_AT: u64 = 1 << 20;
+
+/// The version of labels.
+pub(crate) const VERSION: u8 = 1;
 
 /// The first bytes of every label. The last of them is the version.
-const MAGIC: [u8; 8] = *b"tenona\0\x01";
+pub(crate) const MAGIC: [u8; 8] = [b't', b'e', b'n', b'o', b'n', b'a', 0, VERSION];
 
-/// The id in a label that stands for a missing device.
+/// The id that stands for a missing or excluded device in a label.
 pub(super) const NO_DEVICE: u64 = 0;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,13 +30,15 @@ pub(super) struct Label {
     /// The id of the array.
     pub(super) array: u64,
     pub(super) shape: Shape,
+    /// The number of rows of the array.
     pub(super) rows: u64,
-    /// Number of changes of the membership so far.
+    /// The generation of the label: each opening for writing and each change of the membership writes labels of a
+    /// greater epoch.
     pub(super) epoch: u64,
-    /// The id of the device that holds this label, and its index.
+    /// The id of the device that holds this label, and the device's index among the members.
     pub(super) own: u64,
     pub(super) index: usize,
-    /// The ids of the devices in sync, by index; [`NO_DEVICE`] if one is missing.
+    /// The ids of the devices in sync, by index; [`NO_DEVICE`] for one that is missing or excluded.
     pub(super) members: Vec<u64>,
 }
 

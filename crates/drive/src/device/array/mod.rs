@@ -23,10 +23,13 @@ mod unreadable;
 pub use assemble::{ArrayInfo, Found, MemberState};
 #[cfg(feature = "fuzz")]
 pub(crate) use label::fuzz_label;
+pub(crate) use label::{MAGIC as ARRAY_MAGIC, ROWS_AT as ARRAY_ROWS_AT, VERSION as ARRAY_VERSION};
 pub use rebuild::Rebuilt;
 pub use shape::{MEMBERS_MAX, Shape};
 
-use super::{AlternateReader, BlockDevice, Buffer, Io, Ring, block_on, check_read, check_write};
+use super::{
+    AlternateReader, BlockDevice, Buffer, Io, Ring, ScrubbedRows, block_on, check_read, check_write,
+};
 use bytes::Bytes;
 use futures_util::future::{join, join_all};
 use label::{Label, NO_DEVICE, ROWS_AT};
@@ -37,19 +40,25 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use unreadable::{MemberHealth, UnreadableUnits};
 
-/// The most data whose parity is computed on the runtime's thread, in bytes.
+/// The most data whose parity, or whose missing units, are computed on the runtime's thread, in bytes.
 const COMPUTE_IN_PLACE_BYTES_MAX: usize = 128 << 10;
 
 /// Several devices as one device.
 pub struct Array {
     label: tokio::sync::Mutex<Label>,
     shape: Shape,
+    /// The number of rows.
     rows: u64,
     /// By index: the members that were in sync when the array was opened, or were rebuilt since; `None` if missing or
     /// excluded.
     members: RwLock<Vec<Option<Member>>>,
+    /// By index: the name of the device that missed writes, if one is known: it was stale when the array was opened, or was
+    /// excluded since.
+    stale: RwLock<Vec<Option<String>>>,
+    /// The members that are read and written: those with a device in `members`.
     in_sync: RwLock<Members>,
-    /// The index and the device of a rebuild in progress. It gets all writes.
+    /// The index of the member that a rebuild in progress restores, and the device that will be this member. The device
+    /// gets all writes.
     joining: RwLock<Option<(usize, Member)>>,
     /// Held shared by writers of rows, and exclusively by a rebuild while it computes rows.
     writing: Arc<tokio::sync::RwLock<()>>,
@@ -70,7 +79,7 @@ struct Member {
     device: Arc<dyn BlockDevice>,
 }
 
-/// How a call waits for a device.
+/// The way in which a call waits for a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Wait {
     /// By blocking the caller's thread.
@@ -92,18 +101,30 @@ impl Array {
         self.present(Members::of(0..self.shape.members())).any(|(_, member)| member.name == name)
     }
 
-    /// Returns how many more members may be lost.
+    /// Returns the present state of each member, by index. A device that was excluded after an error is stale, whether or not it still
+    /// works.
+    pub fn member_states(&self) -> Vec<MemberState> {
+        let stale = self.stale.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let state_of = |device: Option<String>| device.map_or(MemberState::Missing, MemberState::Stale);
+        let mut states: Vec<MemberState> = stale.into_iter().map(state_of).collect();
+        for (number, member) in self.present(self.in_sync()) {
+            states[number] = MemberState::InSync(member.name);
+        }
+        states
+    }
+
+    /// Returns how many more members may be lost without loss of data.
     pub fn losses_left(&self) -> usize {
         self.in_sync().len().saturating_sub(self.shape.data)
     }
 
-    /// [`BlockDevice::read_at`] for async callers.
+    /// Does what [`BlockDevice::read_at`] does, for async callers.
     pub(super) async fn await_read(&self, at: u64, mut into: Buffer) -> io::Result<Buffer> {
         self.read_excluding(Wait::Async, at, &mut into, Members::default()).await?;
         Ok(into)
     }
 
-    /// [`BlockDevice::write_at`] for async callers.
+    /// Does what [`BlockDevice::write_at`] does, for async callers.
     pub(super) async fn await_write(&self, at: u64, rows: Bytes) -> io::Result<()> {
         self.check_rows(at, rows.len())?;
         let (shape, is_long) = (self.shape, rows.len() > COMPUTE_IN_PLACE_BYTES_MAX);
@@ -112,16 +133,18 @@ impl Array {
         self.write_units(Wait::Async, at, units).await
     }
 
-    /// [`BlockDevice::flush`] for async callers.
+    /// Does what [`BlockDevice::flush`] does, for async callers.
     pub(super) async fn await_flush(&self) -> io::Result<()> {
         self.flush_all(Wait::Async).await
     }
 
+    /// Flushes all members that are in sync, and excludes those that fail.
     async fn flush_all(&self, wait: Wait) -> io::Result<()> {
         let failed = self.on_each_member(self.in_sync(), |_, member| member.flush(wait)).await;
         self.exclude(wait, failed).await
     }
 
+    /// Checks that a write is of whole rows within the array.
     fn check_rows(&self, at: u64, bytes: usize) -> io::Result<()> {
         check_write(self.len_bytes(), at, bytes)?;
         let is_whole = [at, bytes as u64].iter().all(|n| n.is_multiple_of(self.row_bytes()));
@@ -131,10 +154,10 @@ impl Array {
 
     /// Writes the units of each member for rows from a position on.
     async fn write_units(&self, wait: Wait, at: u64, units: Vec<Bytes>) -> io::Result<()> {
-        let place = position_of(at / self.row_bytes());
+        let position = position_of(at / self.row_bytes());
         let write = |number: usize, member: Member| {
             let units = units[number].clone();
-            async move { member.write(wait, place, units).await }
+            async move { member.write(wait, position, units).await }
         };
         let _no_rebuild = self.writing.read().await;
         let joining = self.joining.read().unwrap_or_else(PoisonError::into_inner).clone();
@@ -153,7 +176,8 @@ impl Array {
         self.exclude(wait, failed).await
     }
 
-    /// Reads without the members `excluded`, and without members that fail, as long as enough remain. Then rewrites the units that failed.
+    /// Reads without the members `excluded`, and without members that fail, as long as enough remain. Then rewrites the
+    /// units that failed, unless the array is open read-only.
     async fn read_excluding(
         &self,
         wait: Wait,
@@ -168,6 +192,7 @@ impl Array {
         // Members that failed their last reads are used only if needed.
         let mut left = usable.without(self.health.members_to_avoid());
         let mut last_resort = usable.without(left);
+        let is_avoiding = !last_resort.is_empty();
         let mut unreadable = Vec::new();
         loop {
             if left.len() < self.shape.data {
@@ -204,6 +229,9 @@ impl Array {
             }
             break;
         }
+        if excluded.is_empty() && (is_avoiding || !unreadable.is_empty()) {
+            self.health.count_indirect_read();
+        }
         if !self.read_only && !unreadable.is_empty() {
             for line in self.rewrite_unreadable(wait, &unreadable).await {
                 tracing::warn!("{line}");
@@ -212,6 +240,7 @@ impl Array {
         Ok(())
     }
 
+    /// Computes the missing units of rows from the others.
     async fn restored(&self, wait: Wait, units: Vec<Option<Buffer>>) -> io::Result<Vec<Option<Buffer>>> {
         let shape = self.shape;
         let bytes: usize = units.iter().flatten().map(|units| units.len()).sum();
@@ -220,16 +249,17 @@ impl Array {
         if is_long && wait == Wait::Async { store::blocking(compute).await } else { compute() }
     }
 
-    /// Reads units of some members. `rows_of` gives the first row and their number for each member.
+    /// Reads units of some members. `rows_of` gives the first row and the number of rows for each member. Returns the
+    /// units by member number, `None` for members that were not read or failed.
     async fn read_units(
         &self,
         wait: Wait,
-        of: Members,
+        selected: Members,
         rows_of: impl Fn(usize) -> (u64, usize),
     ) -> (Vec<Option<Buffer>>, MemberFailures) {
         let mut units: Vec<Option<Buffer>> = (0..self.shape.members()).map(|_| None).collect();
         let mut failed = MemberFailures::default();
-        let reads = self.present(of).map(|(number, member)| {
+        let reads = self.present(selected).map(|(number, member)| {
             let (first, rows) = rows_of(number);
             async move { (number, member.read(wait, position_of(first), rows * UNIT_BYTES).await) }
         });
@@ -248,10 +278,10 @@ impl Array {
     /// Calls a function for some members concurrently.
     async fn on_each_member<F: Future<Output = io::Result<()>>>(
         &self,
-        of: Members,
+        selected: Members,
         act: impl Fn(usize, Member) -> F,
     ) -> MemberFailures {
-        let acts = self.present(of).map(|(number, member)| {
+        let acts = self.present(selected).map(|(number, member)| {
             let act = act(number, member);
             async move { (number, act.await) }
         });
@@ -264,7 +294,8 @@ impl Array {
         failed
     }
 
-    /// Excludes members that failed. When this succeeds, the labels of the other members say so durably.
+    /// Excludes members that failed. When this succeeds, the labels of the other members say so durably. Fails if too
+    /// few members are left, or if the array is open read-only.
     async fn exclude(&self, wait: Wait, failed: MemberFailures) -> io::Result<()> {
         if failed.members.is_empty() && !self.labels_outdated.load(Ordering::SeqCst) {
             return Ok(());
@@ -302,14 +333,7 @@ impl Array {
             }
             self.labels_outdated.store(true, Ordering::SeqCst);
             *self.in_sync.write().unwrap_or_else(PoisonError::into_inner) = left;
-            // Closes the excluded devices, so that they can be rebuilt.
-            for (number, member) in
-                self.members.write().unwrap_or_else(PoisonError::into_inner).iter_mut().enumerate()
-            {
-                if !left.contains(number) {
-                    *member = None;
-                }
-            }
+            self.close_excluded(left);
             let next = label.clone();
             failed = self
                 .on_each_member(left, |number, member| member.write_label(wait, next.clone(), number))
@@ -321,18 +345,34 @@ impl Array {
         }
     }
 
+    /// Closes the devices of members that are not left, so that they can be rebuilt, and keeps their names.
+    fn close_excluded(&self, left: Members) {
+        let mut members = self.members.write().unwrap_or_else(PoisonError::into_inner);
+        let mut stale = self.stale.write().unwrap_or_else(PoisonError::into_inner);
+        for (number, (member, stale)) in members.iter_mut().zip(stale.iter_mut()).enumerate() {
+            if !left.contains(number)
+                && let Some(excluded) = member.take()
+            {
+                *stale = Some(excluded.name);
+            }
+        }
+    }
+
+    /// Returns the members that have all that was written.
     fn in_sync(&self) -> Members {
         *self.in_sync.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn present(&self, of: Members) -> impl Iterator<Item = (usize, Member)> {
+    /// Returns those of the selected members that have a device.
+    fn present(&self, selected: Members) -> impl Iterator<Item = (usize, Member)> {
         let members = self.members.read().unwrap_or_else(PoisonError::into_inner);
-        let present = of.iter().filter_map(|number| Some((number, members.get(number)?.clone()?)));
+        let present = selected.iter().filter_map(|number| Some((number, members.get(number)?.clone()?)));
         present.collect::<Vec<_>>().into_iter()
     }
 
-    fn names(&self, of: Members) -> Vec<String> {
-        self.present(of).map(|(_, member)| member.name).collect()
+    /// Returns the device names of the selected members.
+    fn names(&self, selected: Members) -> Vec<String> {
+        self.present(selected).map(|(_, member)| member.name).collect()
     }
 }
 
@@ -355,7 +395,7 @@ impl MemberFailures {
     }
 
     fn into_error(self) -> io::Error {
-        self.error.unwrap_or_else(|| io::Error::other("too few devices of the array are there"))
+        self.error.unwrap_or_else(|| io::Error::other("too few devices of the array are usable"))
     }
 }
 
@@ -396,7 +436,7 @@ impl Member {
         }
     }
 
-    /// Writes and flushes the copies in turn, so that one is intact at any time.
+    /// Writes and flushes the two copies of the label in turn, so that one is intact at any time.
     async fn write_label(self, wait: Wait, label: Label, index: usize) -> io::Result<()> {
         let block = Bytes::from(Label { own: self.id, index, ..label }.encode());
         for copy in [0, UNIT_BYTES as u64] {
@@ -438,8 +478,16 @@ impl BlockDevice for Array {
         (0..members).any(|member| self.reconstruct_without(member, attempt))
     }
 
-    fn scrub_rows(&self, at: u64, len_bytes: u64, is_right: bool) -> io::Result<Vec<String>> {
-        block_on(self.scrub_rows_of(Wait::Blocking, at, len_bytes, is_right))
+    fn scrub_rows(&self, at: u64, len_bytes: u64, is_verified: bool) -> io::Result<ScrubbedRows> {
+        block_on(self.scrub_rows_of(Wait::Blocking, at, len_bytes, is_verified))
+    }
+
+    fn read_directly(&self, always: bool) {
+        self.health.read_directly(always);
+    }
+
+    fn indirect_reads(&self) -> u64 {
+        self.health.indirect_reads()
     }
 
     fn repaired_blocks(&self) -> u64 {

@@ -25,21 +25,23 @@ pub struct Rebuilt {
 }
 
 impl Array {
-    /// Returns whether a device was a member once and is none now, so that its contents are useless.
+    /// Returns whether a device was a member of this array once and is none now, so that its contents are useless.
+    /// Returns false if the device's label cannot be read.
     pub fn was_member(&self, io: &Io) -> bool {
         self.membership_of(io) == Some(false)
     }
 
-    /// Returns whether the device is a member according to the label on it: false for a former member, `None` if it never was one.
+    /// Returns whether the device is a member according to the label on it: false for a former member, `None` if the
+    /// device has no readable label of this array.
     fn membership_of(&self, io: &Io) -> Option<bool> {
         let own = read_label(&*io.device()).ok().flatten()?;
         let label = block_on(self.label.lock());
         (own.array == label.array).then(|| label.members.contains(&own.own))
     }
 
-    /// Makes a device a missing member: the one that it was before, else the first missing. The device's contents are lost. The data of the
-    /// other members is not verified: scrub the drive before, while parity is left. `progress` gets the number of rows done and of all
-    /// rows. Blocks.
+    /// Makes a device a missing member: the one that it was before if that is missing, else the first missing. The
+    /// device's contents are lost. The data of the other members is not verified: scrub the drive before, while parity
+    /// is left. `progress` gets the number of rows done and of all rows. Blocks.
     ///
     /// An interrupted rebuild changes nothing but the device, and can be started again.
     pub fn rebuild(
@@ -62,10 +64,11 @@ impl Array {
         Ok(Rebuilt { member: joining.number, rows_lost })
     }
 
-    /// Like [`rebuild`](Self::rebuild), while the array is in use, at a limited pace. Writers wait while rows are computed.
+    /// Does what [`rebuild`](Self::rebuild) does, but while the array is in use, and at a limited pace. Writers wait
+    /// while rows are computed.
     ///
     /// Fails at the first row that cannot be computed ([`Error::NotComputable`]), as a device may be unavailable only for the moment.
-    pub async fn rebuild_at(
+    pub async fn rebuild_in_use(
         self: &Arc<Self>,
         name: String,
         io: &Io,
@@ -92,7 +95,8 @@ impl Array {
         Ok(Rebuilt { member: joining.number, rows_lost: 0 })
     }
 
-    /// Adds the device as a target of all writes.
+    /// Adds the device as a target of all writes. Fails if the device is a member or too short, if no member is
+    /// missing, or if another rebuild is in progress.
     fn begin_rebuild(self: &Arc<Self>, name: String, io: &Io, entropy: &Entropy) -> Result<Joining> {
         // Made another member, the device would lose the contents that it has as this member.
         if self.membership_of(io) == Some(true) {
@@ -125,6 +129,7 @@ impl Array {
         }
     }
 
+    /// Returns the number of a missing member that a device can become: preferably the one that it was.
     fn number_for(&self, io: &Io) -> Result<usize> {
         let missing = Members::of(0..self.shape.members()).without(self.in_sync());
         let was = read_label(&*io.device()).ok().flatten().map(|label| label.index);
@@ -132,7 +137,8 @@ impl Array {
         number.ok_or_else(|| Error::Unsuitable("no member of the array is missing".into()))
     }
 
-    /// Computes a member's units of rows. Rows that cannot be computed are zeros and are counted.
+    /// Computes a member's units of rows. Rows that cannot be computed are zeros and are added to `rows_lost`. Fails if
+    /// none can be computed.
     fn units_or_zeros(&self, number: usize, row: u64, rows: u64, rows_lost: &mut u64) -> Result<Bytes> {
         if let Ok(units) = self.units_at(number, row, rows) {
             return Ok(units);
@@ -156,6 +162,7 @@ impl Array {
         Ok(Buffer::gathered(units.iter().map(|unit| &unit[..])).into())
     }
 
+    /// Computes the units of a member for rows, from the data of the array.
     fn units_at(&self, number: usize, row: u64, rows: u64) -> Result<Bytes> {
         let at = row * self.row_bytes();
         let mut data = Buffer::zeroed((rows * self.row_bytes()) as usize);
@@ -167,6 +174,7 @@ impl Array {
 /// A rebuild in progress. If it is dropped before its end, the device gets no more writes and is no member.
 struct Joining {
     array: Arc<Array>,
+    /// The number of the member that the device becomes.
     number: usize,
     member: Member,
 }
@@ -193,12 +201,15 @@ impl Joining {
         let joins = self.array.joining.read().unwrap_or_else(PoisonError::into_inner);
         match joins.as_ref().is_some_and(|(_, member)| member.id == self.member.id) {
             true => Ok(()),
-            false => Err(Error::Unsuitable(format!("{}: a write to the device failed", self.member.name))),
+            false => Err(Error::Unsuitable(format!(
+                "{}: a write to the device failed, so its rebuild has ended: start it again, or name another device",
+                self.member.name
+            ))),
         }
     }
 
-    /// Computes and writes the device's units of some rows. The guard keeps others from writing to them. Returns the number of rows that
-    /// could not be computed.
+    /// Computes and writes the device's units of some rows. The guard keeps others from writing to the array meanwhile.
+    /// Returns the number of rows that could not be computed.
     fn rebuild_rows(&self, row: u64, rows: u64, exclusive: OwnedRwLockWriteGuard<()>) -> Result<u64> {
         self.check()?;
         let mut rows_lost = 0;
@@ -229,6 +240,7 @@ impl Joining {
             place(&mut array.members.write().unwrap_or_else(PoisonError::into_inner));
             *array.in_sync.write().unwrap_or_else(PoisonError::into_inner) =
                 others.union(Members::of([number]));
+            array.stale.write().unwrap_or_else(PoisonError::into_inner)[number] = None;
             let next = label.clone();
             let failed = array
                 .on_each_member(others, |number, member| {

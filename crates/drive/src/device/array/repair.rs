@@ -44,7 +44,7 @@ impl Array {
         let mut data = Buffer::zeroed(rows * self.shape.row_bytes() as usize);
         self.read_excluding(wait, first * self.row_bytes(), &mut data, Members::of([excluded])).await?;
         let right = units_of(self.shape, &data)?;
-        let is_in = |member: usize, row: u64| span.place(member, row).is_some();
+        let is_in = |member: usize, row: u64| span.offset_of(member, row).is_some();
         let is_known = |member: usize, row: u64| {
             let mut known =
                 (0..self.shape.data).filter(|&known| known == excluded || !in_sync.contains(known));
@@ -75,15 +75,16 @@ impl Array {
         self.rewrite_units(wait, wrong).await
     }
 
-    /// Computes the parity of rows whose data is right, and rewrites parity units that differ. `stored` has the units of all members in
-    /// sync, if all could be read. The rows must not be written by others meanwhile.
-    pub(super) async fn repair_parity(
+    /// Computes the parity of rows: the first, and their number. Returns whether it differs from that on the devices, unless it `rewrites`
+    /// the parity units that differ; then the data must be right as the devices have it. `stored` has the units of all members in sync, if
+    /// all could be read. The rows must not be written by others meanwhile.
+    pub(super) async fn compare_parity(
         &self,
         wait: Wait,
-        first: u64,
-        rows: usize,
+        (first, rows): (u64, usize),
         stored: Option<Vec<Option<Buffer>>>,
-    ) -> io::Result<()> {
+        rewrites: bool,
+    ) -> io::Result<bool> {
         let mut data = Buffer::zeroed(rows * self.shape.row_bytes() as usize);
         let has_all = |stored: &Vec<Option<Buffer>>| stored[..self.shape.data].iter().all(Option::is_some);
         let stored = match stored.filter(has_all) {
@@ -104,10 +105,14 @@ impl Array {
         };
         let parity = erasure_code::parity(self.shape, &self.shape.split(&data))?;
         let wrong = self.wrong_parity(&parity, &stored, first);
-        self.rewrite_units(wait, wrong).await
+        if !rewrites {
+            return Ok(!wrong.is_empty());
+        }
+        self.rewrite_units(wait, wrong).await?;
+        Ok(false)
     }
 
-    /// Returns the wrong parity units: member, row, and the right bytes.
+    /// Returns the wrong and the unreadable parity units of members in sync: member, row, and the right bytes.
     fn wrong_parity(
         &self,
         parity: &[Buffer],
@@ -128,6 +133,7 @@ impl Array {
         wrong
     }
 
+    /// Writes units to their places: member, row and bytes. Members that fail are excluded from the array.
     pub(super) async fn rewrite_units(&self, wait: Wait, wrong: Vec<(usize, u64, Bytes)>) -> io::Result<()> {
         for (number, row, unit) in wrong {
             let write = |_, member: Member| {

@@ -75,8 +75,10 @@ impl Members {
 /// A contiguous range of blocks of an array.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Span {
+    /// The number of units of data in a row.
     data: usize,
     first: u64,
+    /// The first block after the span.
     end: u64,
 }
 
@@ -115,11 +117,11 @@ impl Span {
     ) -> impl Iterator<Item = (usize, &[u8])> {
         (first_row..)
             .zip(units.chunks_exact(UNIT_BYTES))
-            .filter_map(move |(row, unit)| Some((self.place(member, row)?, unit)))
+            .filter_map(move |(row, unit)| Some((self.offset_of(member, row)?, unit)))
     }
 
     /// Returns the position in the span's bytes of a member's unit in a row, if the unit is in the span.
-    pub(super) fn place(self, member: usize, row: u64) -> Option<usize> {
+    pub(super) fn offset_of(self, member: usize, row: u64) -> Option<usize> {
         let block = row * self.data as u64 + member as u64;
         (self.first..self.end).contains(&block).then(|| (block - self.first) as usize * UNIT_BYTES)
     }

@@ -8,7 +8,7 @@ use reed_solomon_simd::engine::tables::{self, Log};
 use reed_solomon_simd::engine::{DefaultEngine, Engine, GF_MODULUS, GF_ORDER, GfElement, ShardsRefMut};
 
 /// Number of positions that units may have: data and parity, one of them padded to a power of two.
-const PLACES: usize = 2 * MEMBERS_MAX;
+const POSITIONS: usize = 2 * MEMBERS_MAX;
 
 /// Computes like the default engine, except for the factors of lost units, which it computes for few positions.
 #[derive(Default)]
@@ -44,18 +44,18 @@ impl Engine for SmallCodeEngine {
     /// Computes for each position the logarithm of the product of its distances to all other lost positions. The positions beyond those
     /// of units are either all lost or all present, and the product of the distances to all positions is 1.
     fn eval_poly(erasures: &mut [GfElement; GF_ORDER], _truncated_size: usize) {
-        let beyond = erasures[PLACES];
-        let others: Vec<usize> = (0..PLACES).filter(|&place| erasures[place] != beyond).collect();
+        let beyond = erasures[POSITIONS];
+        let differing: Vec<usize> = (0..POSITIONS).filter(|&position| erasures[position] != beyond).collect();
         let log = &tables::get_exp_log().log;
-        for (place, erasure) in erasures[..PLACES].iter_mut().enumerate() {
-            let sum = logarithm(log, place, &others);
+        for (position, erasure) in erasures[..POSITIONS].iter_mut().enumerate() {
+            let sum = logarithm(log, position, &differing);
             *erasure = if beyond == 0 { sum } else { GF_MODULUS - sum };
         }
     }
 }
 
-fn logarithm(log: &Log, place: usize, others: &[usize]) -> GfElement {
-    let distances = others.iter().map(|other| place ^ other).filter(|&distance| distance != 0);
+fn logarithm(log: &Log, position: usize, differing: &[usize]) -> GfElement {
+    let distances = differing.iter().map(|other| position ^ other).filter(|&distance| distance != 0);
     let sum: u64 = distances.map(|distance| u64::from(log[distance])).sum();
     (sum % u64::from(GF_MODULUS)) as GfElement
 }
@@ -69,11 +69,11 @@ mod tests {
     fn sums_equal_the_transforms_of_the_default_engine() {
         let mut seed = 7u64;
         for beyond in [0, 1] {
-            for count in [1, 2, 7, 64, PLACES] {
+            for count in [1, 2, 7, 64, POSITIONS] {
                 let mut erasures = [beyond; GF_ORDER];
                 for _ in 0..count {
                     seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-                    erasures[(seed >> 33) as usize % PLACES] = 1 - beyond;
+                    erasures[(seed >> 33) as usize % POSITIONS] = 1 - beyond;
                 }
                 let mut expected = erasures;
                 DefaultEngine::eval_poly(&mut expected, GF_ORDER);
@@ -81,8 +81,8 @@ mod tests {
                 let same =
                     erasures.iter().zip(&expected).map(|(one, other)| (one % GF_MODULUS, other % GF_MODULUS));
                 assert!(
-                    same.take(PLACES).all(|(one, other)| one == other),
-                    "{count} places other than {beyond}"
+                    same.take(POSITIONS).all(|(one, other)| one == other),
+                    "{count} positions other than {beyond}"
                 );
             }
         }

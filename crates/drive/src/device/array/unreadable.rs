@@ -4,22 +4,24 @@
 //! the row. So after a read that had to be computed from other members, the units that failed are rewritten.
 
 use super::shape::Members;
-use super::{Array, MemberFailures, Wait, erasure_code};
+use super::{Array, MemberFailures, ScrubbedRows, Wait, erasure_code};
 use crate::device::{BlockDevice as _, Buffer};
 use std::io;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// After this many failed reads in a row, a member is read only if the others do not suffice.
 const FAILURES_MAX: u32 = 3;
 
-/// One in this many reads uses such members all the same, to notice when they recover.
+/// One in this many reads uses members with too many failures all the same, to notice when they recover.
 const PROBE_EVERY: u32 = 256;
 
 /// Units of one member in consecutive rows that a read could not deliver. At least one of them is unreadable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct UnreadableUnits {
     pub(super) member: usize,
+    /// The first of the rows.
     pub(super) first: u64,
+    /// The number of rows.
     pub(super) rows: usize,
 }
 
@@ -28,8 +30,12 @@ pub(super) struct UnreadableUnits {
 pub(super) struct MemberHealth {
     /// Consecutive failed reads, by member.
     failures: Vec<AtomicU32>,
-    /// Reads while a member was avoided.
+    /// Number of reads since the opening at which a member was to be avoided, those that used it all the same included.
     avoiding_reads: AtomicU32,
+    /// Whether no member is avoided.
+    reads_directly: AtomicBool,
+    /// Number of reads since the opening for which a member failed or was avoided.
+    indirect_reads: AtomicU64,
 }
 
 impl MemberHealth {
@@ -37,9 +43,27 @@ impl MemberHealth {
         Self {
             failures: (0..members).map(|_| AtomicU32::new(0)).collect(),
             avoiding_reads: AtomicU32::new(0),
+            reads_directly: AtomicBool::new(false),
+            indirect_reads: AtomicU64::new(0),
         }
     }
 
+    /// Sets whether no member is avoided.
+    pub(super) fn read_directly(&self, always: bool) {
+        self.reads_directly.store(always, Ordering::SeqCst);
+    }
+
+    /// Counts a read for which a member failed or was avoided.
+    pub(super) fn count_indirect_read(&self) {
+        self.indirect_reads.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Returns the number of reads since the opening for which a member failed or was avoided.
+    pub(super) fn indirect_reads(&self) -> u64 {
+        self.indirect_reads.load(Ordering::SeqCst)
+    }
+
+    /// Notes that a member was read without an error, which ends its row of failures.
     pub(super) fn count_success(&self, member: usize) {
         // Loaded first, as every read comes here and a store is rarely needed.
         if self.failures[member].load(Ordering::Relaxed) > 0 {
@@ -55,6 +79,9 @@ impl MemberHealth {
 
     /// Returns the members to avoid in this read.
     pub(super) fn members_to_avoid(&self) -> Members {
+        if self.reads_directly.load(Ordering::SeqCst) {
+            return Members::default();
+        }
         let is_failing = |member: &usize| self.failures[*member].load(Ordering::Relaxed) >= FAILURES_MAX;
         let failing = Members::of((0..self.failures.len()).filter(is_failing));
         let is_probe = !failing.is_empty()
@@ -73,8 +100,8 @@ impl Array {
         }
     }
 
-    /// Rewrites unreadable units, computed from the other members. Returns a line for each unit that stays unreadable. The rows must not be
-    /// written by others meanwhile.
+    /// Rewrites unreadable units, computed from the other members. Returns a line for each unit that stays unreadable,
+    /// with the reason. The rows must not be written by others meanwhile.
     ///
     /// A unit is written only if all readable members agree on it, as far as there are more of them than needed. Otherwise one of them is
     /// damaged, which only a checksum can find.
@@ -95,7 +122,7 @@ impl Array {
         left
     }
 
-    /// Rewrites a unit, unless it can be read now.
+    /// Rewrites a unit, unless it can be read now. The error is the reason why it stays unreadable.
     async fn rewrite_unit(&self, wait: Wait, member: usize, row: u64) -> io::Result<()> {
         let of_member = Members::of([member]);
         // A failed read may succeed the second time, and of several units most are readable.
@@ -155,29 +182,28 @@ impl Array {
         Ok(())
     }
 
-    /// Reads the units of all members in these rows, data and parity, and rewrites unreadable ones. Wrong parity is rewritten too, if the
-    /// data `is_right`. Returns a line for each block that stays unreadable.
+    /// Does what [`BlockDevice::scrub_rows`](super::BlockDevice::scrub_rows) does.
     pub(super) async fn scrub_rows_of(
         &self,
         wait: Wait,
         at: u64,
         len_bytes: u64,
-        is_right: bool,
-    ) -> io::Result<Vec<String>> {
+        is_verified: bool,
+    ) -> io::Result<ScrubbedRows> {
         if self.shape.parity == 0 {
-            return Ok(Vec::new());
+            return Ok(ScrubbedRows::default());
         }
         let first = at / self.row_bytes();
         let rows = (at + len_bytes).div_ceil(self.row_bytes()) - first;
         let (stored, failed) = self.read_units(wait, self.in_sync(), |_| (first, rows as usize)).await;
         let unreadable =
             failed.members.iter().map(|member| UnreadableUnits { member, first, rows: rows as usize });
-        let left = self.rewrite_unreadable(wait, &unreadable.collect::<Vec<_>>()).await;
+        let unreadable = self.rewrite_unreadable(wait, &unreadable.collect::<Vec<_>>()).await;
         // Parity is not computed from rows in which a unit stays unreadable.
-        if is_right && !self.read_only && left.is_empty() {
+        let has_wrong_parity = unreadable.is_empty() && {
             let stored = if failed.members.is_empty() { Some(stored) } else { None };
-            self.repair_parity(wait, first, rows as usize, stored).await?;
-        }
-        Ok(left)
+            self.compare_parity(wait, (first, rows as usize), stored, is_verified && !self.read_only).await?
+        };
+        Ok(ScrubbedRows { unreadable, has_wrong_parity })
     }
 }

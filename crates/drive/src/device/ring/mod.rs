@@ -62,6 +62,7 @@ impl Ring {
         &self.device
     }
 
+    /// Sends a request to the thread of the ring, and waits for the answer.
     async fn submit<T>(
         &self,
         request: impl FnOnce(oneshot::Sender<io::Result<T>>) -> Request,
@@ -86,7 +87,7 @@ impl Drop for Ring {
 }
 
 fn ended() -> io::Error {
-    io::Error::other("the thread of the device's ring has ended")
+    io::Error::other("the device's io_uring has failed or was closed: open the device again")
 }
 
 /// Wakes the thread while it sleeps in the kernel, by an eventfd that becomes readable.
@@ -96,6 +97,7 @@ fn ended() -> io::Error {
 #[derive(Debug)]
 struct Waker {
     event: OwnedFd,
+    /// Whether the thread sleeps or is about to.
     sleeps: AtomicBool,
 }
 
@@ -109,7 +111,8 @@ impl Waker {
         self.event.as_fd().as_raw_fd()
     }
 
-    /// Called after a request was queued. A thread that is awake checks the queue before it sleeps.
+    /// Wakes the thread if it sleeps. Must be called after a request was queued. A thread that is awake checks the
+    /// queue before it sleeps.
     fn wake(&self) {
         fence(Ordering::SeqCst);
         if self.sleeps.swap(false, Ordering::Relaxed) {

@@ -68,6 +68,7 @@ pub(super) fn start(
     Ok(thread)
 }
 
+/// The thread's own state: the ring, and the requests in flight.
 struct RingWorker {
     ring: IoUring,
     slots: Slots,
@@ -93,6 +94,7 @@ impl RingWorker {
         Ok(worker)
     }
 
+    /// Carries out requests until the ring is dropped.
     fn run(mut self) {
         while !self.closed || self.slots.in_flight > 0 {
             self.take_requests();
@@ -112,6 +114,7 @@ impl RingWorker {
         }
     }
 
+    /// Takes requests from the channel while there is room.
     fn take_requests(&mut self) {
         while self.has_room() {
             match self.requests.try_recv() {
@@ -125,11 +128,12 @@ impl RingWorker {
         }
     }
 
+    /// Returns whether another request may be in flight.
     fn has_room(&self) -> bool {
         !self.closed && self.slots.in_flight < DEPTH
     }
 
-    /// Sleeps until a request is completed or, if there is room for one, queued.
+    /// Submits the new entries, and sleeps until a request is completed or, if there is room for one more, queued.
     fn submit_and_wait(&mut self) -> io::Result<()> {
         let mut least = usize::from(!self.closed || self.slots.in_flight > 0);
         if self.has_room() {
@@ -146,6 +150,7 @@ impl RingWorker {
         }
     }
 
+    /// Answers the requests that the kernel has completed, and repeats those that are incomplete.
     fn answer(&mut self) {
         while let Some(entry) = self.completed() {
             if entry.user_data() == WAKER {
@@ -158,6 +163,7 @@ impl RingWorker {
         }
     }
 
+    /// Returns the next completion of the kernel; `None` if there is none now.
     fn completed(&mut self) -> Option<cqueue::Entry> {
         self.ring.completion().next()
     }
@@ -194,10 +200,12 @@ fn ring() -> io::Result<IoUring> {
 #[derive(Default)]
 struct Slots {
     slots: Vec<Option<InFlight>>,
+    /// Indexes of unused slots.
     free: Vec<usize>,
     in_flight: usize,
 }
 
+/// A request that the kernel carries out.
 struct InFlight {
     request: Request,
     done_bytes: usize,
@@ -264,7 +272,8 @@ impl InFlight {
         entry.user_data(slot as u64)
     }
 
-    /// Takes a result of the kernel. Returns the outcome of the request if it is complete.
+    /// Takes a result of the kernel. Returns the outcome of the request if it is complete or has failed; `None` if the
+    /// rest of it has to be submitted.
     fn progress(&mut self, result: i32) -> Option<io::Result<()>> {
         if result < 0 {
             let may_retry = matches!(-result, libc::EINTR | libc::EAGAIN) && self.retries < RETRIES;

@@ -13,12 +13,14 @@ use std::sync::Arc;
 /// A cursor over the rows of a view up to an upper bound, without tombstones.
 pub(crate) struct Cursor<'a> {
     view: Arc<View>,
+    /// The version that the cursor reads; later publications are invisible.
     version: Version,
     /// Keeps the version's values, unless the snapshot that the cursor reads does.
     _guard: Option<ReaderGuard>,
     /// The first key after the range; `None` if the range is unbounded.
     to: Option<Vec<u8>>,
     merge: sst::Merge<Input>,
+    /// Whether there is a row at the cursor.
     is_at_row: bool,
     error: Option<EngineError>,
     /// The tree or the snapshot, which keeps the version's values.
@@ -53,6 +55,7 @@ impl Cursor<'_> {
         };
     }
 
+    /// Returns the key and the row at the cursor; `None` behind the last row.
     pub(crate) fn item(&self) -> Option<(&[u8], &[u8])> {
         self.is_at_row.then(|| (self.merge.key(), &self.merge.value()[..]))
     }

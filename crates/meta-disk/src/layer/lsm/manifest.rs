@@ -1,18 +1,19 @@
 //! The manifest: the list of table files, and the first log file that is still needed.
 //!
-//! It is replaced atomically. `docs/format.md` draws its bytes.
+//! The manifest is a file that is replaced atomically. `docs/format.md` draws its bytes.
 
 use log::Crc;
 use meta::EngineError;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::Path;
+use std::thread;
 
 const MAGIC: &[u8; 8] = b"TENONLSM";
-const FORMAT_VERSION: u32 = 1;
+pub(crate) const FORMAT_VERSION: u32 = 1;
 const FILE_NAME: &str = "manifest";
 
-/// The state of the tables after a flush or a merge.
+/// The list of table files after a flush, a merge or an ingestion, and the first log file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Manifest {
     /// The first log file whose records are not in the tables.
@@ -31,12 +32,27 @@ impl Manifest {
         }
     }
 
-    /// Replaces the manifest durably. Table files that it names must be durable, except for their names in the directory.
-    pub(super) fn store(&self, dir: &Path) -> io::Result<()> {
+    /// Reads the version of a manifest, also of one that this build cannot read; `None` if the directory has none.
+    pub(super) fn stored_version(dir: &Path) -> Result<Option<u32>, EngineError> {
+        let bytes = match fs::read(dir.join(FILE_NAME)) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => {
+                return Err(EngineError::Unavailable(format!("the manifest cannot be read: {error}")));
+            }
+        };
+        let version = bytes.strip_prefix(MAGIC).and_then(|rest| rest.first_chunk());
+        let damaged = || EngineError::Corrupt("the manifest of the metadata tables is damaged".into());
+        version.map(|version| Some(u32::from_le_bytes(*version))).ok_or_else(damaged)
+    }
+
+    /// Replaces the manifest durably. Table files that it names must be durable, except for their names in the directory and for the bytes of
+    /// those in `unsynced`.
+    pub(super) fn store(&self, dir: &Path, unsynced: &[File]) -> io::Result<()> {
         let new = dir.join("manifest.new");
         let mut file = File::create(&new)?;
         file.write_all(&self.encode())?;
-        file.sync_all()?;
+        sync_together(&file, unsynced)?;
         let directory = File::open(dir)?;
         // The names of the table files become durable before the manifest that needs them.
         directory.sync_all()?;
@@ -79,6 +95,22 @@ impl Manifest {
     }
 }
 
+/// Makes files durable, each on a thread of its own, so that all take about as long as one.
+fn sync_together(first: &File, others: &[File]) -> io::Result<()> {
+    thread::scope(|scope| {
+        let others: Vec<_> = others.iter().map(|file| scope.spawn(|| file.sync_all())).collect();
+        let first = first.sync_all();
+        let outcomes = others.into_iter().map(|sync| sync.join().unwrap_or_else(|_| Err(panicked())));
+        // All threads are joined before the first error is returned.
+        outcomes.collect::<Vec<_>>().into_iter().fold(first, io::Result::and)
+    })
+}
+
+fn panicked() -> io::Error {
+    io::Error::other("a sync panicked")
+}
+
+/// Takes bytes off the front; `None` if there are too few.
 fn take<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
     let (first, rest) = bytes.split_first_chunk::<N>()?;
     *bytes = rest;
@@ -94,7 +126,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         assert_eq!(Manifest::load(folder.path()), Ok(None));
         let manifest = Manifest { first_log: 7, tables: vec![(9, 1 << 40), (3, 12)] };
-        manifest.store(folder.path()).unwrap();
+        manifest.store(folder.path(), &[]).unwrap();
         assert_eq!(Manifest::load(folder.path()), Ok(Some(manifest.clone())));
         let bytes = manifest.encode();
         for at in 0..bytes.len() {

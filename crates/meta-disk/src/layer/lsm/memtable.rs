@@ -24,7 +24,7 @@ pub(super) struct Memtable {
     len_bytes: AtomicUsize,
 }
 
-/// The values of a key.
+/// The newest value of a key, and older ones that readers may need.
 #[derive(Debug)]
 struct Values {
     newest: (Version, Bytes),
@@ -33,7 +33,7 @@ struct Values {
 }
 
 impl Values {
-    /// Returns the newest value up to a version.
+    /// Returns the newest value up to a version; `None` if all are newer.
     fn at(&self, version: Version) -> Option<&Bytes> {
         if self.newest.0 <= version {
             return Some(&self.newest.1);
@@ -79,12 +79,12 @@ impl Memtable {
         publish();
     }
 
-    /// Returns the value of a key at a version.
+    /// Returns the value of a key at a version, which may be a tombstone; `None` if the key has none.
     pub(super) fn get(&self, key: &[u8], version: Version) -> Option<Bytes> {
         self.read().get(key)?.at(version).cloned()
     }
 
-    /// Returns the last key less than `before`, with its value at a version.
+    /// Returns the last key less than `before` that has a value at a version, and the value, which may be a tombstone.
     pub(super) fn last_before(&self, before: &[u8], version: Version) -> Option<(Bytes, Bytes)> {
         let entries = self.read();
         let range = entries.range::<[u8], _>((Bound::Unbounded, Bound::Excluded(before)));
@@ -95,7 +95,7 @@ impl Memtable {
         self.read().is_empty()
     }
 
-    /// Returns the approximate memory in use.
+    /// Returns the approximate memory in use, in bytes.
     pub(super) fn len_bytes(&self) -> usize {
         self.len_bytes.load(Ordering::Relaxed)
     }

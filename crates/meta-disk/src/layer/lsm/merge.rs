@@ -20,35 +20,42 @@ impl State {
                 Ok(()) => {}
                 Err(MergeError::IsClosing) => return,
                 Err(MergeError::Failed(error)) => {
-                    tracing::warn!("tables of the metadata could not be merged: {error}");
+                    tracing::warn!(
+                        "tables of the metadata could not be merged: {error}; they stay in use, and the merge is tried again later"
+                    );
                     return;
                 }
             }
         }
     }
 
-    /// Replaces the newest tables of a view by one. A flush may add newer tables meanwhile.
-    fn merge(&self, old: &[Arc<FileTable>], has_oldest: bool) -> Result<(), MergeError> {
-        let inputs =
-            old.iter().map(|table| StoppableCursor { cursor: table.scan(Bound::Unbounded), state: self });
+    /// Replaces tables, the newest of the view when the merge began, by one. `has_oldest` says that they are all tables
+    /// of the view, so that tombstones are not needed any more. A flush may add newer tables meanwhile.
+    fn merge(&self, replaced: &[Arc<FileTable>], has_oldest: bool) -> Result<(), MergeError> {
+        let inputs = replaced
+            .iter()
+            .map(|table| StoppableCursor { cursor: table.scan(Bound::Unbounded), state: self });
         let merged = match self.build_merged_table(inputs, !has_oldest) {
             Ok(merged) => merged,
             Err(_) if self.is_closing.load(Ordering::Acquire) => return Err(MergeError::IsClosing),
             Err(error) => return Err(MergeError::Failed(error.to_string())),
         };
-        let is_old = |table: &Arc<FileTable>| old.iter().any(|old| Arc::ptr_eq(old, table));
-        self.install(None, |view| {
-            let at = view.tables.iter().position(is_old).unwrap_or(0);
-            let mut tables: Vec<_> = view.tables.iter().filter(|table| !is_old(table)).cloned().collect();
+        let is_replaced =
+            |table: &Arc<FileTable>| replaced.iter().any(|replaced| Arc::ptr_eq(replaced, table));
+        self.install(None, &[], |view| {
+            let at = view.tables.iter().position(is_replaced).unwrap_or(0);
+            let mut tables: Vec<_> =
+                view.tables.iter().filter(|table| !is_replaced(table)).cloned().collect();
             tables.splice(at..at, merged.clone());
             View { tables, ..view.clone() }
         })
         .map_err(|error| MergeError::Failed(error.to_string()))?;
-        old.iter().for_each(|table| table.mark_obsolete());
+        replaced.iter().for_each(|table| table.mark_obsolete());
         Ok(())
     }
 }
 
+/// The reason why a merge of table files ended early.
 enum MergeError {
     IsClosing,
     Failed(String),

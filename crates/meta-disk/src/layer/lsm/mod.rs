@@ -20,6 +20,7 @@ mod worker;
 mod write_ahead_log;
 
 pub(crate) use cursor::Cursor;
+pub(crate) use manifest::FORMAT_VERSION;
 pub(crate) use snapshot::Snapshot;
 
 use crate::error::{self, table_error};
@@ -32,13 +33,13 @@ use memtable::{Memtable, Version};
 use meta::{EngineError, KeyRange};
 use readers::Readers;
 use sst::FileTable;
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
-use table_file::NewTable;
+use table_file::{NewTable, Unsynced};
 use worker::Worker;
 use write_ahead_log::{BadEnd, WriteAheadLog};
 
@@ -60,6 +61,7 @@ pub(crate) struct NewRunTable<'a> {
 }
 
 impl NewRunTable<'_> {
+    /// Adds a row, or a tombstone without one. The key must be greater than the last one.
     pub(crate) fn add(&mut self, key: &[u8], row: Option<&[u8]>) -> Result<(), EngineError> {
         assert!(row.is_none_or(|row| !row.is_empty()), "an empty row would be a tombstone");
         self.table.add(key, row.unwrap_or_default()).map_err(table_error)
@@ -75,11 +77,12 @@ impl NewRunTable<'_> {
 /// A table file of a run. It is deleted when this is dropped, unless the manifest may name it.
 pub(crate) struct FinishedTable {
     table: Arc<FileTable>,
+    /// Whether the manifest may name the table.
     is_named: AtomicBool,
 }
 
 impl FinishedTable {
-    /// Returns the table for the manifest.
+    /// Returns the table of a run for the manifest to name. Dropping the run does not delete its file from then on.
     fn to_be_named(table: &layer::FinishedTable) -> Arc<FileTable> {
         match table {
             layer::FinishedTable::Lsm(finished) => {
@@ -129,14 +132,19 @@ struct Flush {
     error: Option<EngineError>,
 }
 
-/// A version of the tree. Its memtable grows, and everything else stays as it is.
+/// The memtables and tables that a reader looks into. The memtable grows, and everything else stays as it is.
 #[derive(Clone, Default)]
 struct View {
     memtable: Arc<Memtable>,
     /// The memtable that a flush is writing.
     frozen: Option<Arc<Memtable>>,
-    /// The tables, newest first.
+    /// The tables in files, newest first.
     tables: Vec<Arc<FileTable>>,
+}
+
+/// Returns the version of a tree's files, also of one that this build cannot read; `None` if the directory has no tree. The tree may be in use.
+pub(crate) fn stored_version(dir: &Path) -> Result<Option<u32>, EngineError> {
+    Manifest::stored_version(dir)
 }
 
 impl Lsm {
@@ -162,7 +170,8 @@ impl Lsm {
         Ok(Self { flusher, merger, state })
     }
 
-    /// Cuts the log where a loss of power tore it. Fails if it is damaged.
+    /// Cuts the log where a loss of power tore it. Fails if it is damaged. `is_synced` says whether a sync covered that
+    /// place, if it is known.
     pub(crate) fn settle_log_end(&self, is_synced: Option<bool>) -> Result<(), EngineError> {
         match self.state.bad_end.get() {
             Some(end) => end.settle(&self.state.dir, is_synced),
@@ -186,7 +195,7 @@ impl Lsm {
         self.state.cursor(to)
     }
 
-    /// Returns the last row of a range.
+    /// Returns the last row of a range; `None` if it has no row.
     pub(crate) fn last(&self, range: &KeyRange) -> Result<Option<(Bytes, Bytes)>, EngineError> {
         let view = self.state.view();
         let guard = self.state.readers.begin();
@@ -240,30 +249,47 @@ impl Lsm {
         Ok(())
     }
 
-    /// Begins a table file.
+    /// Begins a table file of a run.
     pub(crate) fn begin_table(&self) -> Result<NewRunTable<'_>, EngineError> {
         Ok(NewRunTable { table: self.state.begin_table().map_err(error::io_error)?, state: &self.state })
     }
 
-    /// Publishes table files, oldest first, and newer changes, all at once.
+    /// Publishes table files, oldest first, and newer changes, all at once. They are durable when this returns, together with all earlier
+    /// writes: the rows of the memtable become a table below those of the run, which they would hide.
+    ///
+    /// Callers wait meanwhile, so all files are synced at once: the call takes as long as three syncs, one after the other.
     pub(crate) fn ingest(
         &self,
         tables: &[layer::FinishedTable],
         changes: &Changes,
     ) -> Result<(), EngineError> {
-        // Rows in the memtable would hide the tables' rows.
-        self.flush()?;
+        self.finish_flush()?;
         let state = &self.state;
-        let rows = changes.iter().map(|(key, row)| (&key[..], row.as_deref().unwrap_or_default()));
-        let newest = state.build_table(rows).map_err(table_error)?;
-        let added = newest.into_iter().chain(tables.iter().rev().map(FinishedTable::to_be_named));
-        let added: Vec<Arc<FileTable>> = added.collect();
-        let installed = state.install(None, |view| View {
+        // The names of the new files in the directory become durable with the manifest.
+        let first_log = state.log.get().map(WriteAheadLog::rotate_unsynced).transpose();
+        let first_log = first_log.map_err(error::io_error)?.unwrap_or_default();
+        let built = state.build_above_and_below(changes);
+        let (above, below) = match built {
+            Ok(built) => built,
+            Err(error) => {
+                let synced = state.log.get().map_or(Ok(()), WriteAheadLog::sync_directory);
+                synced.map_err(|error| EngineError::Uncertain(error.to_string()))?;
+                return Err(table_error(error));
+            }
+        };
+        let (above, mut unsynced) = above.into_iter().unzip::<_, _, Vec<_>, Vec<_>>();
+        let (below, files) = below.into_iter().unzip::<_, _, Vec<_>, Vec<_>>();
+        unsynced.extend(files);
+        let run = tables.iter().rev().map(FinishedTable::to_be_named);
+        let added: Vec<Arc<FileTable>> = above.into_iter().chain(run).chain(below).collect();
+        let installed = state.install(Some(first_log), &unsynced, |view| View {
+            memtable: Arc::default(),
+            frozen: None,
             tables: added.iter().chain(&view.tables).cloned().collect(),
-            ..view.clone()
         });
         // The manifest may have been replaced, so that the rows may be there after a crash.
         installed.map_err(|error| EngineError::Uncertain(error.to_string()))?;
+        state.delete_logs_before(first_log);
         self.merger.wake();
         Ok(())
     }
@@ -362,6 +388,7 @@ impl State {
         self.view.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Replaces the view, so that reads from now on see the new one.
     fn publish(&self, next: impl FnOnce(&View) -> View) {
         let mut view = self.view.write().unwrap_or_else(PoisonError::into_inner);
         *view = Arc::new(next(&view));
@@ -395,7 +422,7 @@ impl State {
         let tombstones = removed.into_iter().map(|key| (key, Bytes::new()));
         let rows = changes.into_iter().map(|(key, row)| {
             let is_tombstone = row.is_none();
-            // Drops spare capacity.
+            // Boxed slices drop the spare capacity of the vectors, which would stay in memory.
             let [key, value] =
                 [key, row.unwrap_or_default()].map(|bytes| Bytes::from(bytes.into_boxed_slice()));
             assert_eq!(value.is_empty(), is_tombstone, "an empty row would be a tombstone");
@@ -447,7 +474,9 @@ impl State {
         let first_log = lock(&self.flush).first_log;
         let outcome = self.write_frozen(&frozen, first_log);
         if let Err(error) = &outcome {
-            tracing::warn!("the metadata in memory could not be written to a table file: {error}");
+            tracing::warn!(
+                "the metadata in memory could not be written to a table file: {error}; it stays in memory and is written later"
+            );
         }
         let mut flush = lock(&self.flush);
         flush.error = outcome.err();
@@ -455,30 +484,46 @@ impl State {
         self.flush_ended.notify_all();
     }
 
+    /// Writes the frozen memtable as a table file, names it in the manifest, and deletes the log files that it makes unnecessary.
     fn write_frozen(&self, frozen: &Arc<Memtable>, first_log: u64) -> Result<(), EngineError> {
         // Without older tables there is nothing that a tombstone could hide.
         let keeps_tombstones = !self.view().tables.is_empty();
         let rows = memtable::scan(frozen, Version::MAX, Bound::Unbounded);
         let table = self.build_merged_table([rows], keeps_tombstones).map_err(table_error)?;
-        self.install(Some(first_log), |view| View {
+        self.install(Some(first_log), &[], |view| View {
             frozen: None,
             tables: table.iter().cloned().chain(view.tables.iter().cloned()).collect(),
             ..view.clone()
         })?;
-        if let Err(error) = write_ahead_log::delete_before(&self.dir, first_log) {
-            tracing::warn!("log files that are not needed any longer could not be deleted: {error}");
-        }
+        self.delete_logs_before(first_log);
         Ok(())
     }
 
-    /// Writes a table file of rows in ascending order. Returns `None` if there are none.
-    fn build_table<'a>(
-        &self,
-        rows: impl IntoIterator<Item = (&'a [u8], &'a [u8])>,
-    ) -> sst::Result<Option<Arc<FileTable>>> {
-        let mut table = self.begin_table()?;
-        rows.into_iter().try_for_each(|(key, value)| table.add(key, value))?;
-        table.finish(&self.dir, &self.cache)
+    /// Deletes the log files before a number, whose records are in table files. A failure only costs disk space.
+    fn delete_logs_before(&self, first_log: u64) {
+        if let Err(error) = write_ahead_log::delete_before(&self.dir, first_log) {
+            tracing::warn!(
+                "log files that are not needed any longer could not be deleted: {error}; they take disk space until a later flush deletes them"
+            );
+        }
+    }
+
+    /// Writes the table files of an ingestion that are not in its run: of the changes, which come above the run, and of the memtable, whose
+    /// rows come below. The memtable stays as it is.
+    fn build_above_and_below(&self, changes: &Changes) -> sst::Result<(Option<Unsynced>, Option<Unsynced>)> {
+        let mut above = self.begin_table()?;
+        for (key, row) in changes {
+            above.add(key, row.as_deref().unwrap_or_default())?;
+        }
+        let above = above.finish_unsynced(&self.dir, &self.cache)?;
+        let view = self.view();
+        let rows = memtable::scan(&view.memtable, Version::MAX, Bound::Unbounded);
+        let below = self.fill_table([rows], !view.tables.is_empty());
+        let below = below.and_then(|table| table.finish_unsynced(&self.dir, &self.cache));
+        if below.is_err() {
+            above.iter().for_each(|(table, _)| table.mark_obsolete());
+        }
+        Ok((above, below?))
     }
 
     /// Writes a table file of the newest rows of inputs, newest first. Returns `None` if there are none.
@@ -487,6 +532,16 @@ impl State {
         inputs: impl IntoIterator<Item = C>,
         keeps_tombstones: bool,
     ) -> sst::Result<Option<Arc<FileTable>>> {
+        self.fill_table(inputs, keeps_tombstones)?.finish(&self.dir, &self.cache)
+    }
+
+    /// Writes the newest rows of inputs, newest input first, to a table file that is not finished. Without `keeps_tombstones`, leaves
+    /// tombstones out.
+    fn fill_table<C: sst::Sorted>(
+        &self,
+        inputs: impl IntoIterator<Item = C>,
+        keeps_tombstones: bool,
+    ) -> sst::Result<NewTable> {
         let mut table = self.begin_table()?;
         let mut rows = sst::Merge::new(inputs);
         while rows.advance()? {
@@ -494,7 +549,7 @@ impl State {
                 table.add(rows.key(), rows.value())?;
             }
         }
-        table.finish(&self.dir, &self.cache)
+        Ok(table)
     }
 
     fn begin_table(&self) -> io::Result<NewTable> {
@@ -502,13 +557,19 @@ impl State {
     }
 
     /// Makes a change of the list of tables durable, and publishes it. `first_log` is the first log file that is still needed, if that changes.
-    fn install(&self, first_log: Option<u64>, next: impl Fn(&View) -> View) -> Result<(), EngineError> {
+    /// Makes the bytes of the files in `unsynced` durable before.
+    fn install(
+        &self,
+        first_log: Option<u64>,
+        unsynced: &[File],
+        next: impl Fn(&View) -> View,
+    ) -> Result<(), EngineError> {
         let mut manifest = lock(&self.manifest);
         let first_log = first_log.unwrap_or(manifest.first_log);
         let tables = next(&self.view()).tables;
         let names = tables.iter().map(|table| table_file::name_of(table));
         let stored = Manifest { first_log, tables: names.collect() };
-        stored.store(&self.dir).map_err(error::io_error)?;
+        stored.store(&self.dir, unsynced).map_err(error::io_error)?;
         *manifest = stored;
         self.publish(next);
         Ok(())
@@ -521,6 +582,7 @@ impl View {
         std::iter::once(&self.memtable).chain(&self.frozen)
     }
 
+    /// Returns the row of a key that a reader of a version sees; `None` if there is none, or a tombstone.
     fn get(&self, key: &[u8], version: Version) -> Result<Option<Bytes>, EngineError> {
         let is_row = |value: &Bytes| !value.is_empty();
         if let Some(value) = self.memtables().find_map(|memtable| memtable.get(key, version)) {
@@ -534,7 +596,8 @@ impl View {
         Ok(None)
     }
 
-    /// Returns the last row of a range. Tombstones at the end of the range are passed over one by one.
+    /// Returns the last row of a range; `None` if it has no row. Tombstones at the end of the range are passed over one
+    /// by one.
     fn last(&self, range: &KeyRange, version: Version) -> Result<Option<(Bytes, Bytes)>, EngineError> {
         let mut before = Bytes::copy_from_slice(&range.to);
         while let Some((key, value)) =
@@ -572,7 +635,7 @@ impl View {
 /// Creates the files of an empty tree.
 fn create(dir: &Path) -> io::Result<Manifest> {
     let manifest = Manifest { first_log: 1, tables: Vec::new() };
-    manifest.store(dir)?;
+    manifest.store(dir, &[])?;
     Ok(manifest)
 }
 

@@ -8,8 +8,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 #[derive(Debug, Default)]
 pub(super) struct Readers(Mutex<State>);
 
+/// The versions that readers need.
 #[derive(Debug, Default)]
 struct State {
+    /// The newest published version.
     published: Version,
     /// The number of readers of each version.
     counts: BTreeMap<Version, usize>,

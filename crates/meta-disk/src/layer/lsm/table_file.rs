@@ -1,7 +1,7 @@
 //! Table files: sorted tables in a directory, named by number.
 
 use sst::{FileTable, NewTableFile, Source};
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -28,6 +28,9 @@ pub(super) fn name_of(table: &FileTable) -> (u64, u64) {
     (table.id(), table.source().len_bytes())
 }
 
+/// A table, and its file, whose bytes are not durable yet.
+pub(super) type Unsynced = (Arc<FileTable>, File);
+
 /// A table file that is being written. It is deleted unless it is finished.
 pub(super) struct NewTable {
     file: NewTableFile,
@@ -39,20 +42,31 @@ impl NewTable {
         Ok(Self { file: NewTableFile::create(&path_of(dir, number))?, number })
     }
 
-    /// Adds a row; keys ascend.
+    /// Adds a row, whose key must be greater than that of the last one.
     pub(super) fn add(&mut self, key: &[u8], value: &[u8]) -> sst::Result<()> {
         self.file.add(key, value)
     }
 
     /// Makes the table durable, except for its name in the directory, and opens it. Returns `None` if it has no entries.
     pub(super) fn finish(self, dir: &Path, cache: &Arc<sst::Cache>) -> sst::Result<Option<Arc<FileTable>>> {
+        let Some((table, file)) = self.finish_unsynced(dir, cache)? else { return Ok(None) };
+        file.sync_all()?;
+        Ok(Some(table))
+    }
+
+    /// Like [`finish`](Self::finish), except that the bytes are not durable yet. Returns also the file, for the caller to sync.
+    pub(super) fn finish_unsynced(
+        self,
+        dir: &Path,
+        cache: &Arc<sst::Cache>,
+    ) -> sst::Result<Option<Unsynced>> {
         let (file, summary) = self.file.finish()?;
         if summary.entries == 0 {
             fs::remove_file(path_of(dir, self.number))?;
             return Ok(None);
         }
-        file.sync_all()?;
-        open(dir, self.number, summary.len_bytes, cache).map(Some)
+        let table = open(dir, self.number, summary.len_bytes, cache)?;
+        Ok(Some((table, file)))
     }
 }
 
@@ -61,7 +75,7 @@ fn path_of(dir: &Path, number: u64) -> PathBuf {
     dir.join(format!("{number:08}.sst"))
 }
 
-/// Deletes the table files that no manifest names: those of an interrupted flush or merge.
+/// Deletes the table files that the manifest does not name: those of an interrupted flush, merge or run.
 pub(super) fn delete_unnamed(dir: &Path, named: &[u64]) -> io::Result<()> {
     for entry in fs::read_dir(dir)? {
         let path = entry?.path();

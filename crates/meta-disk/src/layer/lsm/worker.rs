@@ -10,12 +10,14 @@ pub(super) struct Worker {
     thread: Option<JoinHandle<()>>,
 }
 
+/// The requests to the thread of a worker, and their notification.
 #[derive(Default)]
 struct Signal {
     state: Mutex<State>,
     changed: Condvar,
 }
 
+/// The requests to the thread of a worker.
 #[derive(Default)]
 struct State {
     is_due: bool,
@@ -23,6 +25,7 @@ struct State {
 }
 
 impl Worker {
+    /// Starts a thread that runs `job` after each [`Worker::wake`].
     pub(super) fn start(name: &str, mut job: impl FnMut() + Send + 'static) -> io::Result<Self> {
         let signal = Arc::new(Signal::default());
         let of_thread = signal.clone();

@@ -16,11 +16,12 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+/// Length of a frame without its record.
 const HEAD_BYTES: usize = 8;
 /// Bytes of records that a search for frames behind a bad place checks before it gives up. Each byte could be the start of a frame of any
 /// length.
 const SEARCH_BYTES_MAX: usize = 1 << 30;
-/// Extension of copies of what followed the place where a loss of power tore the log.
+/// Extension that whole files behind the place where a loss of power tore the log get.
 const LOST: &str = "lost";
 
 /// The log of a directory.
@@ -35,10 +36,11 @@ pub(super) struct WriteAheadLog {
 struct Current {
     number: u64,
     file: File,
+    /// Length of the whole frames in the file.
     len_bytes: u64,
-    /// Whether a failed append may have left a part of a frame at the end.
+    /// Whether a failed append may have left a part of a frame behind the whole frames.
     has_torn_end: bool,
-    /// Older files that are not synced yet.
+    /// Earlier files that are not synced yet.
     unsynced: Vec<File>,
 }
 
@@ -47,7 +49,7 @@ impl WriteAheadLog {
     pub(super) fn begin(dir: &Path, number: u64) -> io::Result<Self> {
         let current = Current {
             number,
-            file: create(dir, number)?,
+            file: create_durably(dir, number)?,
             len_bytes: 0,
             has_torn_end: false,
             unsynced: Vec::new(),
@@ -55,7 +57,7 @@ impl WriteAheadLog {
         Ok(Self { dir: dir.to_owned(), current: Mutex::new(current) })
     }
 
-    /// Appends a record. After an error the log is as it was before.
+    /// Appends a record. After an error the log has the same records as before.
     pub(super) fn append(&self, record: &[u8]) -> io::Result<()> {
         let mut current = self.lock();
         current.cut_torn_end()?;
@@ -78,10 +80,17 @@ impl WriteAheadLog {
         file.sync_data()
     }
 
-    /// Begins the next file and returns its number.
+    /// Begins the next file durably and returns its number.
     pub(super) fn rotate(&self) -> io::Result<u64> {
+        let number = self.rotate_unsynced()?;
+        self.sync_directory()?;
+        Ok(number)
+    }
+
+    /// Like [`rotate`](Self::rotate), for a caller that makes the names in the directory durable before the next append.
+    pub(super) fn rotate_unsynced(&self) -> io::Result<u64> {
         let mut current = self.lock();
-        // A replay would end there, before the records of the next file.
+        // A replay ends at a torn end, and would not reach the records of the next file.
         current.cut_torn_end()?;
         let number = current.number + 1;
         let file = create(&self.dir, number)?;
@@ -91,6 +100,11 @@ impl WriteAheadLog {
         }
         (current.number, current.len_bytes) = (number, 0);
         Ok(number)
+    }
+
+    /// Makes the names of the files in the directory durable, such as that of a file that was just begun.
+    pub(super) fn sync_directory(&self) -> io::Result<()> {
+        File::open(&self.dir)?.sync_all()
     }
 
     fn lock(&self) -> MutexGuard<'_, Current> {
@@ -121,10 +135,13 @@ pub(super) struct Replayed {
 /// A place of the log without a whole frame, behind which nothing was replayed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct BadEnd {
+    /// The number of the log file with the place.
     number: u64,
+    /// The offset of the place in the file.
     at: u64,
     /// The number of the file that was begun after the replay.
     next: u64,
+    /// Whether a whole frame or a further file that is not empty may follow.
     is_followed: bool,
 }
 
@@ -197,7 +214,7 @@ fn read_file(path: &Path) -> io::Result<Vec<u8>> {
     })
 }
 
-/// Returns whether a log file from a number on has any bytes.
+/// Returns whether a log file from a number on has any bytes, which may be frames.
 fn has_frames_from(dir: &Path, number: u64) -> io::Result<bool> {
     for number in numbers_in(dir)?.range(number..) {
         if fs::metadata(path_of(dir, *number))?.len() > 0 {
@@ -221,7 +238,7 @@ fn has_frame_after(bytes: &[u8], number: u64, at: usize) -> bool {
     false
 }
 
-/// Returns the length of the record of the frame at an offset, if the bytes can hold such a frame.
+/// Returns the length of the record of the frame at an offset; `None` if the bytes are too few for such a frame.
 fn record_len(bytes: &[u8], at: usize) -> Option<usize> {
     let (len, rest) = bytes.get(at..)?.split_first_chunk::<4>()?;
     let len = u32::from_le_bytes(*len) as usize;
@@ -245,6 +262,7 @@ fn numbers_in(dir: &Path) -> io::Result<BTreeSet<u64>> {
     Ok(numbers)
 }
 
+/// Returns the frame of a record at an offset of a log file.
 fn frame(number: u64, at: u64, record: &[u8]) -> Vec<u8> {
     let mut frame = Vec::with_capacity(HEAD_BYTES + record.len());
     frame.extend((record.len() as u32).to_le_bytes());
@@ -253,7 +271,7 @@ fn frame(number: u64, at: u64, record: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Returns the record of the frame at an offset, if the frame is whole.
+/// Returns the record of the frame at an offset; `None` if no whole frame begins there.
 fn record_at(bytes: &[u8], number: u64, at: usize) -> Option<&[u8]> {
     let (len, rest) = bytes.get(at..)?.split_first_chunk::<4>()?;
     let (sum, rest) = rest.split_first_chunk::<4>()?;
@@ -261,6 +279,7 @@ fn record_at(bytes: &[u8], number: u64, at: usize) -> Option<&[u8]> {
     (checksum(number, at as u64, record) == u32::from_le_bytes(*sum)).then_some(record)
 }
 
+/// Returns the checksum of a record and of its place: the number of the log file, and the offset.
 fn checksum(number: u64, at: u64, record: &[u8]) -> u32 {
     let mut crc = log::Crc::default();
     [&number.to_le_bytes(), &at.to_le_bytes(), record].into_iter().for_each(|piece: &[u8]| crc.add(piece));
@@ -268,7 +287,11 @@ fn checksum(number: u64, at: u64, record: &[u8]) -> u32 {
 }
 
 fn create(dir: &Path, number: u64) -> io::Result<File> {
-    let file = File::options().append(true).create_new(true).open(path_of(dir, number))?;
+    File::options().append(true).create_new(true).open(path_of(dir, number))
+}
+
+fn create_durably(dir: &Path, number: u64) -> io::Result<File> {
+    let file = create(dir, number)?;
     File::open(dir)?.sync_all()?;
     Ok(file)
 }

@@ -184,7 +184,7 @@ impl QueueAddress {
         let login = url.login.clone();
         let (username, password) = login.map_or_else(guest_login, |login| (login.user, login.password));
         AMQPUri {
-            // TLS is handled below the client.
+            // The transport below the client library handles TLS.
             scheme: AMQPScheme::AMQP,
             authority: AMQPAuthority {
                 userinfo: AMQPUserInfo { username, password },

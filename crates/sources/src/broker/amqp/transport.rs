@@ -30,7 +30,7 @@ async fn connect_transport(url: &BrokerUrl) -> Result<TcpStream, SourceError> {
     }
     let mut far = connect(url).await?;
     let (theirs, mut ours) = local_pair().await.map_err(|error| url.unavailable(error))?;
-    // Copying ends when either side ends.
+    // The task ends once both directions have ended, or with the first error.
     tokio::spawn(async move { tokio::io::copy_bidirectional(&mut ours, &mut far).await });
     Ok(theirs)
 }

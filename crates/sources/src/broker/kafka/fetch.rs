@@ -53,6 +53,15 @@ pub(super) async fn fetch_partition(
     }
 }
 
+/// Returns the record just before an offset; `None` if it is not there any more, as in a compacted topic.
+pub(super) async fn record_before(
+    reader: &PartitionClient,
+    offset: i64,
+) -> Result<Option<RecordAndOffset>, Error> {
+    let (records, _) = reader.fetch_records(offset - 1, 1..FETCH_BYTES_MAX, FETCH_WAIT_MS).await?;
+    Ok(records.into_iter().find(|record| record.offset == offset - 1))
+}
+
 /// Sends an error when the topic's partitions differ from `known`.
 pub(super) async fn watch_partitions(
     client: Client,

@@ -1,4 +1,4 @@
-//! Kafka.
+//! Sources that read Kafka topics.
 //!
 //! The client library has no consumer groups. Positions are therefore stored in a local file (see [`positions`]), and a process reads
 //! the partitions that it is told to read. Several processes share a topic by naming different partitions. If one of them is gone, its
@@ -10,15 +10,15 @@ mod positions;
 use super::broker_url::{BrokerAccess, BrokerUrl, UrlForm};
 use super::connection::with_timeout;
 use events::{Message, Source, SourceError};
-use fetch::{Fetched, fetch_partition, watch_partitions};
+use fetch::{Fetched, fetch_partition, record_before, watch_partitions};
 use futures_util::future::try_join_all;
-use positions::Positions;
+use positions::{PartitionPositions, Position, Positions};
 use rskafka::BackoffConfig;
 use rskafka::client::error::Error;
 use rskafka::client::partition::{OffsetAt, PartitionClient, UnknownTopicHandling};
 use rskafka::client::{Client, ClientBuilder, Credentials, SaslConfig};
 use rskafka::record::RecordAndOffset;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -77,6 +77,7 @@ fn parse_partitions(url: &BrokerUrl) -> Result<Option<BTreeSet<i32>>, SourceErro
 struct TopicSource {
     topic: TopicConfig,
     session: Option<Session>,
+    /// Whether the broker has removed records that had not been read, and this was not reported yet.
     has_lost: bool,
 }
 
@@ -93,8 +94,8 @@ struct Session {
     fetched: mpsc::Receiver<Result<Fetched, Error>>,
     /// Records that arrived and were not delivered yet.
     ready: VecDeque<(i32, RecordAndOffset)>,
-    /// For each partition, the offset after the last record delivered.
-    delivered: BTreeMap<i32, i64>,
+    /// For each partition, the position after the last record delivered.
+    delivered: PartitionPositions,
     /// The client of each partition, with the offset at which it began.
     readers: Vec<(Arc<PartitionClient>, i64)>,
     /// The reading tasks, which end when this is dropped.
@@ -131,7 +132,7 @@ impl Source for TopicSource {
         let some = session.ready.len().min(max);
         let mut messages = Vec::with_capacity(some);
         for (partition, record) in session.ready.drain(..some) {
-            session.delivered.insert(partition, record.offset + 1);
+            session.delivered.insert(partition, Position::after(&record));
             messages.extend(to_message(record));
         }
         Ok(messages)
@@ -152,8 +153,10 @@ impl Source for TopicSource {
         let ends = with_timeout(&self.topic.url, try_join_all(ends)).await?;
         let ends = ends.map_err(|error| self.topic.error(&error))?;
         let left = session.readers.iter().zip(ends).map(|((reader, from), end)| {
-            let next =
-                session.delivered.get(&reader.partition()).map_or(*from, |delivered| *delivered.max(from));
+            let next = session
+                .delivered
+                .get(&reader.partition())
+                .map_or(*from, |delivered| delivered.next.max(*from));
             u64::try_from(end.saturating_sub(next)).unwrap_or(0)
         });
         Ok(Some(left.sum()))
@@ -165,9 +168,10 @@ impl Source for TopicSource {
 }
 
 impl TopicConfig {
-    /// Begins to read. Also returns whether the broker has removed records that had not been read.
+    /// Begins to read. Also returns whether records may have been lost: the broker has removed some that had not been read, or the topic was
+    /// deleted and created again.
     async fn open_session(&self) -> Result<(Session, bool), SourceError> {
-        let known = self.positions.read().await.map_err(|error| self.url.refused(error))?;
+        let mut delivered = self.positions.read().await.map_err(|error| self.url.refused(error))?;
         let client = with_timeout(&self.url, self.connect()).await?.map_err(|error| self.error(&error))?;
         let all = with_timeout(&self.url, client.list_topics()).await?.map_err(|error| self.error(&error))?;
         let topic = all.into_iter().find(|topic| topic.name == self.url.path);
@@ -177,16 +181,19 @@ impl TopicConfig {
         let mut tasks = JoinSet::new();
         let (mut has_lost, mut readers) = (false, Vec::new());
         for partition in wanted {
-            let opened = self.open_partition(&client, partition, known.get(&partition).copied());
+            let opened = self.open_partition(&client, partition, delivered.get(&partition).copied());
             let (reader, from, is_gap) =
                 with_timeout(&self.url, opened).await?.map_err(|error| self.error(&error))?;
-            has_lost |= is_gap;
+            if is_gap {
+                has_lost = true;
+                delivered.insert(partition, Position { next: from, last: None });
+            }
             let reader = Arc::new(reader);
             tasks.spawn(fetch_partition(Arc::clone(&reader), from, sender.clone()));
             readers.push((reader, from));
         }
         tasks.spawn(watch_partitions(client, self.url.path.clone(), existing, sender));
-        let session = Session { fetched, ready: VecDeque::new(), delivered: known, readers, _tasks: tasks };
+        let session = Session { fetched, ready: VecDeque::new(), delivered, readers, _tasks: tasks };
         Ok((session, has_lost))
     }
 
@@ -223,18 +230,21 @@ impl TopicConfig {
         &self,
         client: &Client,
         partition: i32,
-        known: Option<i64>,
+        known: Option<Position>,
     ) -> Result<(PartitionClient, i64, bool), Error> {
         let topic = self.url.path.clone();
         let reader = client.partition_client(topic, partition, UnknownTopicHandling::Error).await?;
         let first = reader.get_offset(OffsetAt::Earliest).await?;
         let end = reader.get_offset(OffsetAt::Latest).await?;
+        let Some(known) = known else { return Ok((reader, first, false)) };
         // The broker removes old records after a time, and a topic that was created anew begins at offset 0 again.
-        match known {
-            Some(known) if (first..=end).contains(&known) => Ok((reader, known, false)),
-            Some(_) => Ok((reader, first, true)),
-            None => Ok((reader, first, false)),
+        if !(first..=end).contains(&known.next) {
+            return Ok((reader, first, true));
         }
+        // A topic that was created anew may have grown beyond the position. The protocol of the client library has no ids of topics.
+        let before = if first < known.next { record_before(&reader, known.next).await? } else { None };
+        let is_other_topic = before.is_some_and(|record| known.contradicts(&record));
+        Ok((reader, if is_other_topic { first } else { known.next }, is_other_topic))
     }
 
     /// Converts an error. Those that somebody must fix become [`SourceError::Refused`].

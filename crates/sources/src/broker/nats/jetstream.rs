@@ -23,8 +23,9 @@ const UNACKNOWLEDGED_MAX: i64 = 65_536;
 /// Number of messages requested at a time. The client requests more when half of them have been read.
 const PULL_MAX: usize = 1024;
 
-/// Time for which JetStream holds a request for messages, and the interval of its heartbeats meanwhile.
+/// Time for which JetStream holds a request for messages.
 const PULL_EXPIRES: Duration = Duration::from_secs(30);
+/// Interval of JetStream's heartbeats while it holds a request.
 const HEARTBEAT: Duration = Duration::from_secs(3);
 
 /// The source of a stream.

@@ -46,7 +46,7 @@ pub(super) fn open(url: &Url, access: &BrokerAccess) -> Result<Box<dyn Source>, 
 /// once, it would request messages that nobody receives.
 const RECONNECT_DELAY: Duration = Duration::from_secs(60);
 
-/// A connection that does not reconnect by itself.
+/// A connection to a server. Its source gives it up once it has ended, before the client would reconnect by itself.
 #[derive(Debug)]
 struct Link {
     client: Client,

@@ -85,7 +85,8 @@ impl Source for ChannelSource {
     }
 }
 
-/// Returns the message in a push of the server, whose data are the channel and the body.
+/// Returns the message in a push of the server, whose data are the channel and the body; `None` for pushes of other
+/// kinds.
 fn message_of_push(push: PushInfo) -> Option<Message> {
     if push.kind != PushKind::Message {
         return None;

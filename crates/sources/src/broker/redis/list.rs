@@ -8,7 +8,7 @@
 //! | `KEY:tenon:last` | the last number given out |
 //! | `KEY:tenon:alive` | the set of numbers whose private lists may hold messages |
 //! | `KEY:tenon:N` | the messages that N received and did not acknowledge, oldest first |
-//! | `KEY:tenon:N:lease_key` | exists while N is alive; expires by itself |
+//! | `KEY:tenon:N:lease` | exists while N is alive; expires by itself |
 //!
 //! Invariants: a private list gets messages only while its number is in the set. A source that takes over a list whose lease has
 //! expired removes the number from the set in the same step. A source that finds its own number gone delivers its private list anew.
@@ -65,6 +65,7 @@ struct Session {
     number: u64,
     /// The number of messages of the private list that were delivered and not acknowledged.
     delivered: usize,
+    /// When the messages of lists without an owner were last taken over; `None` before the first time.
     last_takeover: Option<Instant>,
 }
 

@@ -135,7 +135,7 @@ impl Server {
     }
 }
 
-/// Returns the elements of an array.
+/// Returns the elements of an array or a set; none for any other value.
 fn elements(value: Value) -> Vec<Value> {
     match value {
         Value::Array(elements) | Value::Set(elements) => elements,
@@ -143,7 +143,7 @@ fn elements(value: Value) -> Vec<Value> {
     }
 }
 
-/// Returns the bytes of a string.
+/// Returns the bytes of a string; `None` for any other value.
 fn string_bytes(value: Value) -> Option<bytes::Bytes> {
     match value {
         Value::BulkString(bytes) => Some(bytes.into()),

@@ -21,6 +21,7 @@ for _, consumer in ipairs(redis.call('XINFO', 'CONSUMERS', KEYS[1], ARGV[1])) do
   end
 end";
 
+/// Time without a request after which a consumer is removed.
 const FORGET_AFTER_MS: u64 = 3_600_000;
 
 /// The source of a stream.
@@ -47,6 +48,7 @@ struct Session {
     ready: VecDeque<Entry>,
     /// The ids of entries that were delivered and not acknowledged yet.
     delivered: HashSet<Bytes>,
+    /// When the entries that other consumers have not acknowledged were last taken over; `None` before the first time.
     last_takeover: Option<Instant>,
 }
 
@@ -183,7 +185,8 @@ impl ConsumerGroup {
         Ok(())
     }
 
-    /// Returns the number of entries that the group has not been given yet. Redis reports it since version 7, unless entries were deleted.
+    /// Returns the number of entries that the group has not been given yet. Redis reports it since version 7, unless
+    /// entries were deleted; `None` otherwise.
     async fn lag(&self, link: &mut Link) -> Result<Option<u64>, SourceError> {
         let mut about = redis::cmd("XINFO");
         about.arg("GROUPS").arg(&self.key);
@@ -229,7 +232,8 @@ fn take_messages(session: &mut Session, max: usize) -> Vec<Message> {
     messages
 }
 
-/// Parses an entry: the value of the first field is the message, further fields are attributes.
+/// Parses an entry: the value of the first field is the message, further fields are attributes. `None`: the value is no
+/// entry.
 fn parse_entry(entry: Value) -> Option<Entry> {
     let mut parts = elements(entry).into_iter();
     let id = string_bytes(parts.next()?)?;

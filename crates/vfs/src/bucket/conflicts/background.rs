@@ -8,48 +8,50 @@ use store::{ObjectKey, StoreError, names};
 use super::{Conflict, ConflictPolicy, Side};
 use crate::bucket::conflicts::resolve::ConflictResolver;
 use crate::bucket::discovery::Discovery;
-use crate::{Error, Result, lost_key};
+use crate::{Error, Result};
 
 impl ConflictResolver {
     /// Returns the callbacks by which the write-back log and the mover resolve conflicts, according to the volume's policy.
     pub fn callbacks(&self) -> ConflictCallbacks {
-        let (decide, record, resolved) = (self.me.clone(), self.me.clone(), self.me.clone());
+        let (me_for_decide, me_for_record, me_for_resolved) =
+            (self.me.clone(), self.me.clone(), self.me.clone());
         ConflictCallbacks {
-            decide: Arc::new(move |conflict| match decide.upgrade() {
-                Some(fs) => fs.decide_destination(conflict),
+            decide: Arc::new(move |conflict| match me_for_decide.upgrade() {
+                Some(resolver) => resolver.decide_destination(conflict),
                 None => Resolution::OursTo(conflict.key.clone()),
             }),
             record: Arc::new(move |outcome| {
-                let fs = record.upgrade();
+                let resolver = me_for_record.upgrade();
                 Box::pin(async move {
-                    let Some(fs) = fs else {
+                    let Some(resolver) = resolver else {
                         return Err(StoreError::Unavailable("the volume is unmounted".into()));
                     };
-                    let noted = fs.record_outcome(outcome).await;
+                    let noted = resolver.record_outcome(outcome).await;
                     noted.map_err(|error| {
                         StoreError::Unavailable(format!("a conflict cannot be recorded: {error}"))
                     })
                 })
             }),
             resolved: Arc::new(move |key| {
-                let (Some(fs), key) = (resolved.upgrade(), key.clone()) else { return };
+                let (Some(resolver), key) = (me_for_resolved.upgrade(), key.clone()) else { return };
                 tokio::spawn(async move {
-                    if let Err(error) = fs.discovery.reconcile_key(&key).await {
+                    if let Err(error) = resolver.discovery.reconcile_key(&key).await {
                         tracing::debug!(%key, %error, "cannot update the file at the key of a conflict from the bucket; the next lookup asks the bucket");
-                        fs.known.forget_listing_of(&key).ok();
+                        resolver.known.forget_listing_of(&key).ok();
                     }
                 });
             }),
         }
     }
 
+    /// Decides by the policy which side of a conflict leaves the key, and to which key it goes.
     fn decide_destination(&self, conflict: &KeyConflict) -> Resolution {
         let key = &conflict.key;
         // If the volume's prefix leaves no space for a key in `lost+found`, this is the key itself, and the change stays
         // pending.
         let lost = || {
-            lost_key(&self.mount.config.prefix, key, self.mount.entropy.next_u64())
-                .unwrap_or_else(|_| key.clone())
+            let unique = self.mount.entropy.next_u64();
+            self.mount.config.key_space().lost_key(key, unique).unwrap_or_else(|_| key.clone())
         };
         match (self.mount.config.conflicts, &conflict.theirs) {
             (ConflictPolicy::FileWins, _) | (ConflictPolicy::KeepBoth, None) if conflict.is_complete => {
@@ -62,6 +64,7 @@ impl ConflictResolver {
         }
     }
 
+    /// Records the outcome of a conflict, in place of the record of an unfinished attempt.
     async fn record_outcome(&self, Outcome { conflict, ours, theirs }: Outcome) -> Result<()> {
         let KeyConflict { key, theirs: seen, is_complete } = conflict;
         // An attempt to replace the bucket's object may have been recorded before.

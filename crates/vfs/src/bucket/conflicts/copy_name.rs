@@ -1,4 +1,4 @@
-//! The name of the additional file that a conflict creates.
+//! The name of the additional file that keeps the losing side of a conflict in the same directory (the conflict copy).
 
 use store::names::NAME_BYTES_MAX;
 use store::{InvalidKey, ObjectKey, Timestamp};
@@ -6,7 +6,7 @@ use store::{InvalidKey, ObjectKey, Timestamp};
 /// Maximum length of an extension with its dot. A longer part after the last dot belongs to the stem.
 const EXTENSION_BYTES_MAX: usize = 16;
 
-/// Returns the key of the additional file, in the same directory as `key`.
+/// Returns the key of the additional file, in the same directory as `key`. Fails if it would be too long.
 pub(super) fn conflict_copy_key(
     key: &ObjectKey,
     at: Timestamp,
@@ -43,6 +43,7 @@ fn cut(stem: &[u8], room: usize) -> usize {
     }
 }
 
+/// Formats a time for the name of a copy, in UTC.
 fn date(at: Timestamp) -> String {
     let at = jiff::Timestamp::from_second(at.secs()).unwrap_or(jiff::Timestamp::UNIX_EPOCH);
     at.strftime("%Y%m%d-%H%M%S").to_string()

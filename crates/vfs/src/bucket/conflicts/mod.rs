@@ -1,8 +1,8 @@
 //! Conflicts: an object changed in the bucket while a file with the same name was written here.
 //!
-//! Owns the policy, which decides whose bytes keep the name, and the record of each conflict until it is resolved.
-//! Does not detect conflicts: the code that stores and moves objects does (`write::conflict`, the write-back log, and
-//! the mover).
+//! Owns the policy, which decides whose bytes keep the name, the record of each conflict until it is resolved, and the
+//! resolution. Does not detect conflicts: the code that stores and moves objects does (`content::write::conflict`, the
+//! write-back log, and the mover).
 //!
 //! Invariants: the bytes of both sides are stored before the record that refers to them. A record is durable before the
 //! bucket's side loses the name. There are at most [`CONFLICTS_MAX`] records.
@@ -30,7 +30,7 @@ use crate::mount::Mount;
 use crate::names::Names;
 use crate::{Error, Result};
 
-/// The records of unresolved conflicts.
+/// The records of unresolved conflicts, in memory and in the metadata.
 #[derive(Debug)]
 pub struct ConflictRecords {
     pub(in crate::bucket) mount: Arc<Mount>,
@@ -60,16 +60,17 @@ const PREFIX: &[u8] = b"tenon.conflict.";
 /// Maximum conflict records. The oldest ones are dropped; their bytes stay in the bucket.
 const CONFLICTS_MAX: usize = 1000;
 
-/// Unresolved conflicts.
+/// The unresolved conflicts in memory, by id.
 #[derive(Debug, Default)]
 pub(crate) struct Conflicts {
+    /// The conflicts by id.
     known: Mutex<BTreeMap<String, Conflict>>,
     /// Number of conflicts that block writes to their path.
     blocking: AtomicUsize,
 }
 
 impl Conflicts {
-    /// Loads the conflict records from the metadata.
+    /// Loads the conflict records from the metadata. Leaves out those that cannot be decoded.
     pub(crate) fn load(names: &Namespace) -> Result<Self> {
         let conflicts = Self::default();
         for name in names.xattrs(Ino::ROOT)? {
@@ -79,7 +80,7 @@ impl Conflicts {
             match Conflict::decode(id, &names.xattr(Ino::ROOT, &name)?) {
                 Ok(conflict) => drop(conflicts.lock().insert(id.to_owned(), conflict)),
                 Err(error) => {
-                    tracing::warn!(id, %error, "the record of a conflict cannot be decoded; the conflict is not shown")
+                    tracing::warn!(id, %error, "the record of a conflict cannot be decoded and stays in the metadata; the conflict is not shown and blocks no writes")
                 }
             }
         }
@@ -91,6 +92,7 @@ impl Conflicts {
         self.lock().len()
     }
 
+    /// Recounts the conflicts that block writes.
     fn update_blocking(&self) {
         let blocking = self.lock().values().filter(|conflict| conflict.blocks()).count();
         self.blocking.store(blocking, Ordering::Release);
@@ -114,7 +116,7 @@ impl ConflictRecords {
         self.mount.config.conflicts
     }
 
-    /// Returns a conflict by its id.
+    /// Returns the unresolved conflict with this id.
     pub fn get(&self, id: &str) -> Option<Conflict> {
         self.records.lock().get(id).cloned()
     }
@@ -179,6 +181,7 @@ impl ConflictRecords {
         }
     }
 
+    /// Fails with ESTALE while a conflict blocks writes to a key.
     fn check_key_not_in_conflict(&self, key: &ObjectKey) -> Result<()> {
         match self.records.lock().values().find(|conflict| conflict.blocks() && conflict.key == *key) {
             None => Ok(()),
@@ -189,6 +192,7 @@ impl ConflictRecords {
     }
 }
 
+/// Returns the name of the extended attribute that holds the record of a conflict.
 fn name_of(id: &str) -> Box<[u8]> {
     [PREFIX, id.as_bytes()].concat().into()
 }

@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Decides whose bytes keep the name if an object changed in the bucket while its file was written here.
+/// Decides whose bytes keep the name if an object changed in the bucket while its file was written here. A file edited
+/// in place whose unchanged bytes are gone loses the name under every policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ConflictPolicy {
@@ -11,7 +12,8 @@ pub enum ConflictPolicy {
     BucketWins,
     /// The file's bytes keep the name. The bucket's are kept under `lost+found`.
     FileWins,
-    /// The bucket's bytes keep the name. The file's are stored as another file in the same directory.
+    /// The bucket's bytes keep the name. The file's are stored as another file in the same directory. If the bucket's
+    /// object was deleted, the file's bytes keep the name.
     KeepBoth,
     /// Like `BucketWins`. In addition, the path takes no writes until the conflict is resolved.
     Fail,

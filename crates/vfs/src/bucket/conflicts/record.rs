@@ -4,7 +4,6 @@ use serde::{Deserialize, Serialize};
 use store::{ETag, ObjectKey, ObjectRef, Timestamp};
 
 use super::ConflictPolicy;
-use crate::objects::from_hex;
 
 /// Version of the record format that this Tenon reads and writes.
 const VERSION: u32 = 1;
@@ -54,12 +53,12 @@ impl Conflict {
         self.policy == ConflictPolicy::Fail
     }
 
-    /// Returns whether nothing is left of the file's bytes.
+    /// Returns whether nothing is left of the bytes written here.
     pub fn is_gone(&self) -> bool {
         self.file.is_none() && !self.is_complete
     }
 
-    /// Returns the side whose object has the name.
+    /// Returns the side whose object is at the conflict's key; `None` if neither is.
     pub(crate) fn side_at_key(&self) -> Option<&Side> {
         let has_name = |side: &&Side| side.key == self.key;
         self.file.as_ref().filter(has_name).or(self.bucket.as_ref().filter(has_name))
@@ -91,7 +90,7 @@ impl Conflict {
         Ok(Self {
             id: id.to_owned(),
             key: key(&written.key)?,
-            path: from_hex(&written.path).ok_or("its path is damaged")?,
+            path: store::unhex(&written.path).ok_or("its path is damaged")?,
             at: Timestamp(written.at),
             policy: written.policy,
             seen: written.seen.as_deref().map(ETag::new),
@@ -105,11 +104,13 @@ impl Conflict {
 /// The record as JSON. Keys and paths are in hexadecimal, as they may not be valid UTF-8.
 #[derive(Serialize, Deserialize)]
 struct ConflictRecord {
+    /// Version of the record.
     v: u32,
     key: String,
     path: String,
     at: i64,
     policy: ConflictPolicy,
+    /// Etag of the bucket's object when the conflict was detected.
     seen: Option<String>,
     file: Option<SideRecord>,
     bucket: Option<SideRecord>,
@@ -131,7 +132,7 @@ fn side(side_record: SideRecord) -> Result<Side, String> {
 }
 
 fn key(text: &str) -> Result<ObjectKey, String> {
-    let bytes = from_hex(text).ok_or("a key in it is damaged")?;
+    let bytes = store::unhex(text).ok_or("a key in it is damaged")?;
     ObjectKey::new(bytes).map_err(|error| error.to_string())
 }
 

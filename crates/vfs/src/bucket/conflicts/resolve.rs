@@ -10,7 +10,6 @@ use crate::bucket::discovery::Discovery;
 use crate::bucket::known_state::KnownState;
 use crate::bucket::parts::BucketParts;
 use crate::bucket::path_locks::ChangeLocks;
-use crate::layout::LOST_AND_FOUND;
 use crate::mount::Mount;
 use crate::{Error, Result};
 
@@ -38,6 +37,7 @@ impl ConflictResolver {
     }
 }
 
+/// The error of keeping the file's side when nothing is left of its bytes.
 const FILE_BYTES_LOST: Error = Error::new(
     libc::ENOENT,
     "the file's bytes are lost, as its object was replaced before it moved: use --keep bucket or --keep both",
@@ -55,8 +55,11 @@ pub enum Keep {
 }
 
 impl ConflictResolver {
-    /// Resolves a conflict and removes its record. Returns `ESTALE` if the object to replace or delete belongs to neither side
-    /// any more.
+    /// Resolves a conflict and removes its record.
+    ///
+    /// # Errors
+    /// ENOENT if there is no such conflict, or the file's bytes are to be kept and lost; EROFS on a read-only mount; ESTALE if
+    /// the object to replace or delete belongs to neither side any more; otherwise the error of a request. The record then stays.
     pub async fn resolve(&self, id: &str, keep: Keep) -> Result<()> {
         self.mount.check_writable()?;
         let mut conflict =
@@ -85,46 +88,47 @@ impl ConflictResolver {
 
     /// Stores and deletes objects as `keep` requires. Returns the keys that changed.
     async fn apply_resolution(&self, conflict: &Conflict, keep: Keep) -> Result<Vec<ObjectKey>> {
-        let named = conflict.side_at_key();
+        let side_at_key = conflict.side_at_key();
         let (kept, other) = match keep {
             Keep::Bucket => (conflict.bucket.as_ref(), conflict.file.as_ref()),
             Keep::File => (conflict.file.as_ref(), conflict.bucket.as_ref()),
             Keep::Both => return self.keep_both(conflict).await,
         };
-        if kept == named {
+        if kept == side_at_key {
             // Leave the object that has the name as it is, even if it has changed since.
             return self.delete_side(other).await;
         }
-        let there = match named {
+        let precondition = match side_at_key {
             Some(side) => self.unchanged_precondition(side).await?,
             None => Precondition::Absent,
         };
         match kept {
             Some(side) => {
-                self.copy_side(side, &conflict.key, there).await?;
+                self.copy_side(side, &conflict.key, precondition).await?;
                 let changed_keys = self.delete_side(Some(side)).await?;
                 // Delete the other side's object only if it is at another key: otherwise it was replaced just now.
-                let left = other.filter(|other| other.key != conflict.key);
-                Ok([vec![conflict.key.clone()], changed_keys, self.delete_side(left).await?].concat())
+                let to_delete = other.filter(|other| other.key != conflict.key);
+                Ok([vec![conflict.key.clone()], changed_keys, self.delete_side(to_delete).await?].concat())
             }
             None => {
-                self.mount.store.delete(&conflict.key, there).await?;
+                self.mount.store.delete(&conflict.key, precondition).await?;
                 Ok(vec![conflict.key.clone()])
             }
         }
     }
 
-    /// Moves the side under `lost+found` to a new file in the same directory as the other.
+    /// Moves the side under `lost+found` to a new file in the same directory as the other. Does nothing if no side is
+    /// there.
     async fn keep_both(&self, conflict: &Conflict) -> Result<Vec<ObjectKey>> {
-        let lost = [self.mount.config.prefix.as_slice(), LOST_AND_FOUND.as_bytes(), b"/"].concat();
         let sides = [&conflict.file, &conflict.bucket];
-        let is_lost = |side: &&Side| side.key.as_bytes().starts_with(&lost) && side.key != conflict.key;
+        let is_lost = |side: &&Side| self.mount.layout.is_lost(&side.key) && side.key != conflict.key;
         let Some(side) = sides.into_iter().flatten().find(is_lost) else { return Ok(Vec::new()) };
-        let there = self.conflicts.conflict_copy_key(&conflict.key, conflict.at)?;
-        self.copy_side(side, &there, Precondition::Absent).await?;
-        Ok([vec![there], self.delete_side(Some(side)).await?].concat())
+        let copy_key = self.conflicts.conflict_copy_key(&conflict.key, conflict.at)?;
+        self.copy_side(side, &copy_key, Precondition::Absent).await?;
+        Ok([vec![copy_key], self.delete_side(Some(side)).await?].concat())
     }
 
+    /// Copies a side's object to another key. The copy is made under `precondition`, which is about that key.
     async fn copy_side(&self, side: &Side, to: &ObjectKey, precondition: Precondition) -> Result<()> {
         let found = self.mount.store.head(&side.key).await?;
         let options =
@@ -133,19 +137,20 @@ impl ConflictResolver {
         Ok(())
     }
 
-    /// Deletes a side's object, and returns its key. Fails if the object has changed since; a missing object is no
-    /// error.
+    /// Deletes a side's object, and returns its key; nothing without a side. Fails if the object has changed since; a
+    /// missing object is no error.
     async fn delete_side(&self, side: Option<&Side>) -> Result<Vec<ObjectKey>> {
         let Some(side) = side else { return Ok(Vec::new()) };
         match self.unchanged_precondition(side).await {
-            Ok(there) => self.mount.store.delete(&side.key, there).await?,
+            Ok(unchanged) => self.mount.store.delete(&side.key, unchanged).await?,
             Err(Error::Store(StoreError::NotFound(_))) => {}
             Err(error) => return Err(error),
         }
         Ok(vec![side.key.clone()])
     }
 
-    /// Returns the precondition that a side is unchanged. An object that waited in the write-back log has another etag by now.
+    /// Returns the precondition that a side's object is unchanged. An object that waited in the write-back log when the
+    /// conflict was recorded has another etag by now, so its present etag counts.
     async fn unchanged_precondition(&self, side: &Side) -> Result<Precondition> {
         let etag = match side.etag.is_provisional() {
             true => self.mount.store.head(&side.key).await?.object.etag,
@@ -155,6 +160,7 @@ impl ConflictResolver {
     }
 }
 
+/// Returns the error of a resolution, with an explanation if an object has changed since.
 fn stale_error(conflict: &Conflict, error: Error) -> Error {
     match error {
         Error::Store(StoreError::PreconditionFailed(key) | StoreError::NotFound(key)) => {

@@ -24,12 +24,14 @@ pub(crate) struct MetadataCache {
     has_tags: OnceCell<bool>,
 }
 
+/// The cached metadata of one object.
 #[derive(Debug, Clone)]
 pub(in crate::bucket) struct Entry {
     pub(in crate::bucket) etag: ETag,
     pub(in crate::bucket) described: Described,
     /// Whether the object has tags that were not requested yet.
     pub(in crate::bucket) lacks_tags: bool,
+    /// Moment as of which the metadata is known.
     pub(in crate::bucket) seen_at: Moment,
 }
 
@@ -64,6 +66,8 @@ impl MetadataCache {
         objects.insert(ino, entry);
     }
 
+    /// Returns the metadata of an inode's object; `None` if it is not cached, older than `ttl`, or that of an object
+    /// with another etag.
     pub(in crate::bucket) fn get(&self, ino: Ino, etag: &ETag, now: Moment, ttl: Duration) -> Option<Entry> {
         let objects = self.lock();
         objects.get(&ino).filter(|entry| entry.etag == *etag && now.since(entry.seen_at) < ttl).cloned()
@@ -86,7 +90,7 @@ impl Metadata {
         Ok(Described { attributes: meta.attributes.clone(), tags })
     }
 
-    /// Returns EOPNOTSUPP if the store has no tags.
+    /// Fails with EOPNOTSUPP if the store has no tags. Asks the store once per mount.
     pub(crate) async fn ensure_store_has_tags(&self) -> Result<()> {
         let asked = async {
             match self.mount.store.tags(&volume_record(&self.mount.config.prefix)?).await {

@@ -137,7 +137,7 @@ const TYPES: [(&str, &str); 124] = [
     ("zst", "application/zstd"),
 ];
 
-/// Returns the type of a path or name by its extension.
+/// Returns the type of a path or name by its extension; `None` without an extension or for an unknown one.
 pub(crate) fn content_type(path: &[u8]) -> Option<&'static str> {
     let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
     let at = name.iter().rposition(|byte| *byte == b'.').filter(|at| *at > 0)?;
@@ -146,17 +146,18 @@ pub(crate) fn content_type(path: &[u8]) -> Option<&'static str> {
     Some(TYPES[found].1)
 }
 
-/// Files that were renamed since their headers were stored, with the types of their old names.
+/// Files whose type may have changed because they were renamed since their headers were stored, with the types of their
+/// old names.
 #[derive(Debug, Default)]
 pub(crate) struct Renamed(Mutex<BTreeMap<Ino, Option<&'static str>>>);
 
 impl Renamed {
-    /// Records a rename. Returns whether it can change the file's type.
+    /// Records a rename if it can change the file's type. Returns whether it can.
     pub(crate) fn note(&self, ino: Ino, from: &[u8], to: &[u8]) -> bool {
-        let (old, new) = (content_type(from), content_type(to));
-        let is_other = new.is_some() && old != new;
+        let (old_type, new_type) = (content_type(from), content_type(to));
+        let is_other = new_type.is_some() && old_type != new_type;
         if is_other {
-            self.lock().entry(ino).or_insert(old);
+            self.lock().entry(ino).or_insert(old_type);
         }
         is_other
     }
@@ -166,13 +167,14 @@ impl Renamed {
         self.lock().remove(&ino);
     }
 
-    /// Sets the content type in the headers of a renamed file.
+    /// Sets the content type in the headers of a renamed file by its present name, unless the headers have a type of
+    /// their own.
     pub(super) fn retype(&self, inode: &Inode, attributes: &mut Attributes) {
-        let Some(old) = self.lock().get(&inode.ino).copied() else { return };
-        let new = inode.home.as_ref().and_then(|(_, name)| content_type(name.as_bytes()));
-        let is_by_name = attributes.content_type.is_none() || attributes.content_type.as_deref() == old;
-        if inode.kind == Kind::File && new.is_some() && is_by_name {
-            attributes.content_type = new.map(str::to_owned);
+        let Some(old_type) = self.lock().get(&inode.ino).copied() else { return };
+        let new_type = inode.home.as_ref().and_then(|(_, name)| content_type(name.as_bytes()));
+        let is_by_name = attributes.content_type.is_none() || attributes.content_type.as_deref() == old_type;
+        if inode.kind == Kind::File && new_type.is_some() && is_by_name {
+            attributes.content_type = new_type.map(str::to_owned);
         }
     }
 

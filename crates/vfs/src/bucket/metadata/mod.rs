@@ -6,8 +6,7 @@
 //! are not shown as extended attributes.
 //!
 //! In a volume named by path the object holds these attributes. This machine keeps only changes that are not stored yet
-//! (`pending`), and a cache of what objects have (`cache`). In a volume named by inode the metadata engine holds them
-//! (`objects`).
+//! (`pending`), and a cache of what objects have (`cache`). In a volume named by inode the metadata engine holds them.
 
 pub(crate) mod cache;
 mod content_type;
@@ -25,7 +24,9 @@ use store::{Attributes, Tags};
 
 use crate::bucket::headers;
 
+/// Prefix of the extended attributes that belong to the object.
 pub(crate) const USER: &[u8] = b"user.";
+/// Prefix of the extended attributes that are tags of the object.
 pub(crate) const TAG: &[u8] = b"user.tag.";
 /// The object's `Content-Type` among the pending changes. Programs do not see it as an extended attribute.
 pub(crate) const CONTENT_TYPE: &[u8] = b"tenon.content-type";
@@ -51,7 +52,8 @@ impl From<Attributes> for Described {
     }
 }
 
-/// Changes of extended attributes by name; `None` removes the attribute. If space is short, names that sort first get it.
+/// Changes of extended attributes by name; `None` removes the attribute. If an object has too little space for all, the
+/// names that sort first get it.
 pub(crate) type Changes = BTreeMap<Vec<u8>, Option<Bytes>>;
 
 impl Described {
@@ -128,7 +130,7 @@ pub(crate) fn xattrs_of(attributes: &Attributes) -> BTreeMap<Vec<u8>, Bytes> {
     found
 }
 
-/// Returns whether an extended attribute belongs to the object, in volumes where objects hold them.
+/// Returns whether an extended attribute of this name belongs to the object, in volumes where objects hold them.
 pub(crate) fn is_of_object(name: &[u8]) -> bool {
     name.starts_with(USER)
 }
@@ -168,6 +170,7 @@ fn is_tag(text: &str) -> bool {
         && !text.starts_with("aws:")
 }
 
+/// Returns bytes as text; `None` if they are not UTF-8 or contain a control character.
 fn text(bytes: &[u8]) -> Option<&str> {
     std::str::from_utf8(bytes).ok().filter(|text| !text.chars().any(char::is_control))
 }
@@ -184,7 +187,8 @@ pub(crate) fn fits(user: &BTreeMap<String, String>) -> bool {
     user.iter().map(|(name, value)| wire_bytes(name, value)).sum::<usize>() <= USER_BYTES_MAX
 }
 
-/// Returns the size in bytes that S3 counts for a pair. Values that are not ASCII are sent in base64, as one RFC 2047 word.
+/// Returns the size in bytes that S3 servers count at most for a pair. Values that are not ASCII are sent in base64, as
+/// one RFC 2047 word.
 fn wire_bytes(name: &str, value: &str) -> usize {
     const WORD_BYTES: usize = "=?UTF-8?B??=".len();
     let is_plain = value.bytes().all(|byte| byte.is_ascii_graphic() || byte == b' ');

@@ -33,7 +33,7 @@ impl Metadata {
         &self.cache
     }
 
-    /// Returns files whose names changed since their headers were stored.
+    /// Returns the files whose type may have changed because they were renamed since their headers were stored.
     pub(crate) fn renamed(&self) -> &Renamed {
         &self.renamed
     }

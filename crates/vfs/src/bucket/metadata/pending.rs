@@ -35,8 +35,9 @@ impl Metadata {
         self.mount.rules.exports_attributes && has_object && is_of_object(name)
     }
 
+    /// Sets an extended attribute, or removes it with `None`, as a change to be stored with the object later.
     pub(crate) fn set_pending(&self, ino: Ino, name: &[u8], value: Option<Bytes>) -> Result<()> {
-        let _turn = self.pending_lock.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let _pending_guard = self.pending_lock.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut names = self.pending_xattrs(ino)?;
         names.insert(name.to_vec(), value.is_some());
         let mut ops = Vec::new();
@@ -50,7 +51,7 @@ impl Metadata {
         Ok(())
     }
 
-    /// Returns the pending changes of an inode.
+    /// Returns the changes of an inode's metadata and tags that are not stored with its object yet.
     pub(crate) fn pending_changes(&self, ino: Ino) -> Result<Changes> {
         let mut changes = Changes::new();
         for (name, is_set) in self.pending_xattrs(ino)? {
@@ -76,10 +77,10 @@ impl Metadata {
         Ok(described.with(&self.pending_changes(inode.ino)?))
     }
 
-    /// Clears the pending changes after `stored` was stored with the object, including those that the object could not hold.
-    /// Returns whether other changes are still pending; then nothing is cleared.
+    /// Clears the pending changes after `stored` was stored with the object, including those that the object could not
+    /// hold. Returns true and clears nothing if a change is pending that `stored` does not contain.
     pub(crate) fn clear_stored_pending(&self, ino: Ino, stored: &Described) -> Result<bool> {
-        let _turn = self.pending_lock.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let _pending_guard = self.pending_lock.0.lock().unwrap_or_else(PoisonError::into_inner);
         let names = self.pending_xattrs(ino)?;
         if names.is_empty() {
             return Ok(false);
@@ -100,12 +101,11 @@ impl Metadata {
     /// Clears pending changes that the store refuses. They stay on this machine. Clears only tags that are not ASCII if there
     /// are any, as some servers refuse these; otherwise all changes. Returns whether any change was pending.
     pub(crate) fn drop_refused_pending(&self, ino: Ino, why: &str) -> Result<bool> {
-        let _turn = self.pending_lock.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let _pending_guard = self.pending_lock.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut names = self.pending_xattrs(ino)?;
         if names.is_empty() {
             return Ok(false);
         }
-        tracing::warn!(%ino, why, "the store refuses extended attributes; they are kept on this machine only");
         let changes = self.pending_changes(ino)?;
         let is_plain = |name: &Vec<u8>| {
             let value = changes.get(name).and_then(Option::as_ref);
@@ -113,6 +113,9 @@ impl Metadata {
         };
         let before = names.len();
         names.retain(|name, _| is_plain(name));
+        let kept_here =
+            if names.len() == before || names.is_empty() { "all" } else { "tags that are not ASCII" };
+        tracing::warn!(%ino, kept_here, why, "the store refuses changes of extended attributes; these are kept on this machine only");
         let op = match names.len() == before || names.is_empty() {
             true => Op::RemoveXattr { ino, name: PENDING.into() },
             false => Op::SetXattr { ino, name: PENDING.into(), value: encode(&names), how: XattrHow::Set },
@@ -125,7 +128,7 @@ impl Metadata {
     pub(crate) fn forget_pending(&self, ino: Ino) -> Result<()> {
         self.cache.forget(ino);
         self.renamed.forget(ino);
-        let _turn = self.pending_lock.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let _pending_guard = self.pending_lock.0.lock().unwrap_or_else(PoisonError::into_inner);
         let names = self.pending_xattrs(ino)?;
         if names.is_empty() {
             return Ok(());
@@ -146,6 +149,7 @@ impl Metadata {
         Ok(self.pending_xattrs(ino)?.keys().any(|name| tag_of(name, b"").is_some()))
     }
 
+    /// Returns the extended attributes whose changes wait to be exported.
     fn pending_xattrs(&self, ino: Ino) -> Result<PendingXattrs> {
         match self.names.tables().xattr(ino, PENDING) {
             Err(FsError::NoData | FsError::NotFound) => Ok(PendingXattrs::new()),
@@ -153,6 +157,7 @@ impl Metadata {
         }
     }
 
+    /// Returns whether the metadata engine has an extended attribute of an inode.
     fn has_xattr(&self, ino: Ino, name: &[u8]) -> Result<bool> {
         match self.names.tables().xattr(ino, name) {
             Err(FsError::NoData) => Ok(false),

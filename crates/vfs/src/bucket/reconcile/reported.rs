@@ -14,7 +14,6 @@ use crate::Result;
 use crate::bucket::headers;
 use crate::bucket::reconcile::Reconciler;
 use crate::derived::DerivedFile;
-use crate::layout::is_reserved;
 
 /// Maximum lag of reports behind the bucket. Names that were changed here within this time are looked up.
 const LAG: Duration = Duration::from_secs(10);
@@ -24,24 +23,27 @@ const LAG: Duration = Duration::from_secs(10);
 pub(crate) enum Resolution {
     /// The file is known already.
     Known(Box<Inode>),
-    /// The file is imported under this name, with this number unless the name was imported concurrently.
+    /// The file is imported in this directory under this name, with this inode number unless the name was imported
+    /// concurrently.
     Imported(Ino, Name, Ino),
-    /// The file known under this name was updated.
+    /// The file known in this directory under this name was updated.
     Updated(Ino, Name),
     /// The bucket must be asked for this name of a directory.
     AskBucket(Ino, Name),
-    /// The key has no name in this volume.
+    /// The key is no file's path in this volume.
     NoName,
 }
 
 /// Reports that are processed together, and when they were requested.
 struct ReportBatch<'s> {
+    /// When the reports were requested.
     asked_at: Moment,
     /// The wall-clock time of `asked_at`.
     time: Timestamp,
     is_valid: IsValidLook<'s>,
     /// Directories found so far, by path.
     directories: HashMap<Vec<Vec<u8>>, Ino>,
+    /// Ops that import files, to be committed together.
     ops: Vec<Op>,
 }
 
@@ -56,13 +58,14 @@ impl Reconciler {
             let resolutions: Vec<Resolution> = resolutions.collect::<Result<_>>()?;
             for outcome in self.names.commit_all(Origin::Other, &batch.ops)? {
                 if let Err(error) = outcome {
-                    tracing::debug!(%error, "a reported file was not imported");
+                    tracing::debug!(%error, "a reported file could not be imported; the file known under its name, if any, is shown");
                 }
             }
             Ok(resolutions)
         })
     }
 
+    /// Decides what becomes of one reported file, and adds the op that imports it to the batch.
     fn apply_report(&self, file: &DerivedFile, batch: &mut ReportBatch<'_>) -> Result<Resolution> {
         let Some((path, name)) = self.path_of_file(&file.key)? else { return Ok(Resolution::NoName) };
         let age = batch.time.since(file.modified);
@@ -92,7 +95,8 @@ impl Reconciler {
         self.apply_if_newer(file, (dir, name), local, batch)
     }
 
-    /// Compares a report with the file that is known under its name.
+    /// Compares a report with the file that is known under its name, and updates the file if the report is clearly
+    /// newer.
     fn apply_if_newer(
         &self,
         file: &DerivedFile,
@@ -143,11 +147,12 @@ impl Reconciler {
         }
     }
 
-    /// Returns the directory names on the path of a key, and the file's name.
+    /// Returns the directory names on the path of a key, and the file's name. Returns `None` if the key is no file's
+    /// path: it is outside the volume, a directory's marker or Tenon's own, or keys are no paths.
     fn path_of_file(&self, key: &ObjectKey) -> Result<Option<(Vec<Vec<u8>>, Name)>> {
         let Some(inside) = self.mount.layout.path_in_volume(key) else { return Ok(None) };
         let mut path = names::key_to_path(&inside);
-        let is_own = path.first().is_some_and(|first| is_reserved(Ino::ROOT, first));
+        let is_own = self.mount.layout.has_own_path(key, &path);
         match path.pop().filter(|last| !last.is_empty() && !is_own) {
             Some(last) => Ok(Some((path, Name::new(&last)?))),
             None => Ok(None),

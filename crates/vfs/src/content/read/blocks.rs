@@ -10,7 +10,7 @@ use bytes::Bytes;
 use meta::Ino;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use store::{ETag, StoreError};
 use tokio::sync::Notify;
@@ -23,8 +23,11 @@ use crate::content::slab::SLAB_BYTES;
 pub(crate) struct Block {
     /// The range of the object.
     pub(crate) range: Range<u64>,
+    /// The bytes, or why they could not be fetched; not set while the block is fetched.
     outcome: OnceLock<Result<Bytes, Arc<StoreError>>>,
+    /// Notified when the outcome is set.
     completed: Notify,
+    /// Whether a reader found the block since eviction last examined it.
     used: AtomicBool,
     _held: Held,
 }
@@ -55,6 +58,11 @@ impl Block {
         self.completed.notify_waiters();
     }
 
+    /// Returns the bytes if they are there.
+    pub(crate) fn complete_bytes(&self) -> Option<Bytes> {
+        self.outcome.get()?.as_ref().ok().cloned()
+    }
+
     fn is_complete(&self) -> bool {
         self.outcome.get().is_some()
     }
@@ -65,6 +73,9 @@ impl Block {
 pub(crate) struct Blocks {
     budget: Budget,
     inner: Mutex<Inner>,
+    /// Bytes of reads that were cached, and of reads that waited for the store.
+    hit_bytes: AtomicU64,
+    missed_bytes: AtomicU64,
 }
 
 /// Minimum length of the queue before dropped blocks are removed from it.
@@ -72,6 +83,7 @@ const SWEEP_AT_MIN: usize = 1024;
 
 #[derive(Debug, Default)]
 struct Inner {
+    /// The cached objects of each file, by etag.
     files: HashMap<Ino, HashMap<ETag, Object>>,
     /// Length of the queue at which dropped blocks are removed from it.
     sweep_at: usize,
@@ -84,14 +96,35 @@ type Object = BTreeMap<u64, Arc<Block>>;
 
 impl Blocks {
     pub(crate) fn new(budget: Budget) -> Self {
-        Self { budget, inner: Mutex::default() }
+        Self {
+            budget,
+            inner: Mutex::default(),
+            hit_bytes: AtomicU64::new(0),
+            missed_bytes: AtomicU64::new(0),
+        }
     }
 
     pub(crate) fn held_bytes(&self) -> u64 {
         self.budget.held_bytes()
     }
 
-    /// Returns how far one of `readers` may read ahead.
+    /// Counts a read of `range` from blocks: the bytes that are there, and those for which the read waits.
+    pub(crate) fn count_read(&self, blocks: &[Arc<Block>], range: &Range<u64>) {
+        let (mut there, mut coming) = (0, 0);
+        for block in blocks {
+            let bytes = block.range.end.min(range.end).saturating_sub(block.range.start.max(range.start));
+            *if block.is_complete() { &mut there } else { &mut coming } += bytes;
+        }
+        self.hit_bytes.fetch_add(there, Ordering::Relaxed);
+        self.missed_bytes.fetch_add(coming, Ordering::Relaxed);
+    }
+
+    /// Returns the bytes of all reads that were in memory, and of those that had to be waited for.
+    pub(crate) fn read_counts(&self) -> (u64, u64) {
+        (self.hit_bytes.load(Ordering::Relaxed), self.missed_bytes.load(Ordering::Relaxed))
+    }
+
+    /// Returns how many bytes one of `readers` readers may read ahead.
     pub(crate) fn window_bytes(&self, readers: usize) -> u64 {
         // Whole slabs, so that blocks and large reads have the same ends.
         (self.budget.limit_bytes() / 2 / readers.max(1) as u64).next_multiple_of(SLAB_BYTES as u64)
@@ -114,25 +147,25 @@ impl Blocks {
         found
     }
 
-    /// Inserts blocks of at most `piece` bytes for the parts of `range` that are neither cached nor being fetched; the caller
-    /// fetches the blocks returned. Blocks that begin before `must` (the end of what a read waits for) are always inserted,
-    /// later ones only while there is memory.
+    /// Inserts blocks of at most `block_bytes` for the parts of `range` that are neither cached nor being fetched; the
+    /// caller fetches the blocks returned. Blocks that begin before `needed_until` (the end of the bytes that a read
+    /// waits for) are always inserted, later ones only while there is memory.
     pub(crate) fn reserve(
         &self,
         ino: Ino,
         etag: &ETag,
         range: Range<u64>,
-        must: u64,
-        piece: u64,
+        needed_until: u64,
+        block_bytes: u64,
     ) -> Vec<Arc<Block>> {
         let mut inner = self.lock();
         let mut reserved = Vec::new();
         for gap in inner.gaps(ino, etag, range) {
             let mut start = gap.start;
             while start < gap.end {
-                // Pieces end at multiples of their size, so that aligned reads find themselves in one.
-                let end = (start / piece * piece + piece).min(gap.end);
-                let Some(held) = self.make_room(&mut inner, end - start, start < must) else {
+                // Blocks end at multiples of their maximum size, so that an aligned read finds its bytes in one.
+                let end = (start / block_bytes * block_bytes + block_bytes).min(gap.end);
+                let Some(held) = self.make_room(&mut inner, end - start, start < needed_until) else {
                     return reserved;
                 };
                 let block = Arc::new(Block {
@@ -201,13 +234,15 @@ impl Blocks {
         while self.budget.held_bytes() > self.budget.limit_bytes() && inner.evict_one() {}
     }
 
-    fn make_room(&self, inner: &mut Inner, bytes: u64, must: bool) -> Option<Held> {
+    /// Takes memory for a block, and evicts blocks until there is enough. `None` if no block can be evicted, unless the
+    /// block is one that a reader must have.
+    fn make_room(&self, inner: &mut Inner, bytes: u64, is_needed: bool) -> Option<Held> {
         loop {
             if let Some(held) = self.budget.try_hold(bytes) {
                 return Some(held);
             }
             if !inner.evict_one() {
-                return must.then(|| self.budget.hold_beyond_limit(bytes));
+                return is_needed.then(|| self.budget.hold_beyond_limit(bytes));
             }
         }
     }
@@ -222,6 +257,7 @@ impl Inner {
         self.files.get(&ino)?.get(etag)
     }
 
+    /// Returns the parts of a range that are neither cached nor being fetched.
     fn gaps(&self, ino: Ino, etag: &ETag, range: Range<u64>) -> Vec<Range<u64>> {
         let Some(object) = self.object(ino, etag) else { return vec![range] };
         let mut gaps = Vec::new();
@@ -252,7 +288,8 @@ impl Inner {
         }
     }
 
-    /// Evicts the oldest block that has its bytes and was not used since the last pass (second chance).
+    /// Evicts the oldest block that has its bytes and was not used since the last pass (second chance). Returns whether
+    /// there was one.
     fn evict_one(&mut self) -> bool {
         for _ in 0..self.queue.len() * 2 {
             let Some((ino, queued)) = self.queue.pop_front() else { return false };
@@ -367,6 +404,16 @@ mod tests {
         assert_eq!(blocks.held_bytes(), 500);
         assert!(blocks.find(Ino(0), &etag("a"), &(0..100)).is_empty());
         assert_eq!(blocks.find(Ino(9), &etag("a"), &(0..100)).len(), 1);
+    }
+
+    #[test]
+    fn reads_are_counted_by_whether_they_wait() {
+        let (blocks, _) = cache(1000);
+        blocks.insert(Ino(2), &etag("a"), Bytes::from_static(&[0; 100]));
+        blocks.reserve(Ino(2), &etag("a"), 100..200, 200, 100);
+        let found = blocks.find(Ino(2), &etag("a"), &(90..130));
+        blocks.count_read(&found, &(90..130));
+        assert_eq!(blocks.read_counts(), (10, 30));
     }
 
     #[tokio::test]

@@ -1,6 +1,7 @@
 //! Fetches object bytes into blocks and gathers them for readers.
 
 use bytes::{Bytes, BytesMut};
+use cache::ObjectId;
 use futures_util::StreamExt as _;
 use meta::Ino;
 use std::ops::Range;
@@ -9,16 +10,20 @@ use store::{ETag, GetOptions, ObjectMeta, ObjectRef, ObjectStore, StoreError};
 
 use super::blocks::{Block, Blocks};
 use crate::content::pin::Piece;
-use crate::content::slab::{SLAB_BYTES, SlabPool};
+use crate::content::read::buffer::Buffer;
+use crate::content::read::tiers::Tiers;
+use crate::content::slab::SlabPool;
 
 /// One request and the adjacent blocks that it fills.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Fetch {
     pub(crate) ino: Ino,
     pub(crate) object: Arc<ObjectRef>,
     /// End of the bytes that the file uses of the object.
     end: u64,
+    /// The tag that the object must have; `None` if its key alone identifies it.
     if_match: Option<ETag>,
+    /// The blocks to fill, adjacent and in order.
     blocks: Vec<Arc<Block>>,
 }
 
@@ -26,31 +31,52 @@ impl Fetch {
     /// Groups adjacent blocks into requests.
     pub(crate) fn split(ino: Ino, piece: &Piece, blocks: Vec<Arc<Block>>) -> Vec<Self> {
         let end = piece.within(&piece.range).end;
+        let (object, if_match) = (piece.object.clone(), piece.if_match.clone());
+        Self { ino, object, end, if_match, blocks: Vec::new() }.with_blocks(blocks)
+    }
+
+    /// Returns requests for other blocks of the same object.
+    fn with_blocks(&self, blocks: Vec<Arc<Block>>) -> Vec<Self> {
         let mut fetches: Vec<Self> = Vec::new();
         for block in blocks {
             match fetches.last_mut() {
                 Some(last) if last.range().end == block.range.start => last.blocks.push(block),
-                _ => fetches.push(Self {
-                    ino,
-                    object: piece.object.clone(),
-                    end,
-                    if_match: piece.if_match.clone(),
-                    blocks: vec![block],
-                }),
+                _ => fetches.push(Self { blocks: vec![block], ..self.clone() }),
             }
         }
         fetches
     }
 
+    /// Returns the identity of the object in the tiers, if they can have it.
+    pub(crate) fn cached_object(&self, tiers: &Tiers) -> Option<ObjectId> {
+        tiers.object(&self.object.key, self.if_match.as_ref())
+    }
+
+    /// Completes the blocks that a tier has, and returns the requests for the others.
+    pub(crate) async fn fill_from_tiers(
+        &self,
+        object: ObjectId,
+        tiers: &Tiers,
+        slabs: &SlabPool,
+    ) -> Vec<Self> {
+        self.with_blocks(tiers.fill(object, self.blocks.clone(), slabs).await)
+    }
+
+    /// Stores the blocks in the tiers, in the background. They must be complete. `size_bytes` is the length of the object.
+    pub(crate) fn store_in_tiers(self, object: ObjectId, tiers: &Arc<Tiers>, size_bytes: u64) {
+        tiers.store_blocks(object, self.blocks, size_bytes);
+    }
+
+    /// Returns the range of the object that the request asks for.
     fn range(&self) -> Range<u64> {
         let ends = self.blocks.first().zip(self.blocks.last());
         ends.map_or(0..0, |(first, last)| first.range.start..last.range.end)
     }
 
-    /// Sends the request and completes every block, with bytes or with the error. Returns the object's metadata from the
-    /// answer.
+    /// Sends the request and completes every block, with bytes or with the error. Returns the object's metadata from
+    /// the answer, `None` on an error. Blocks that failed are dropped from the cache.
     pub(crate) async fn run(
-        self,
+        &self,
         store: &dyn ObjectStore,
         slabs: &SlabPool,
         cache: &Blocks,
@@ -66,6 +92,7 @@ impl Fetch {
         }
     }
 
+    /// Sends the request and completes the blocks one after the other as their bytes arrive.
     async fn fill(&self, store: &dyn ObjectStore, slabs: &SlabPool) -> Result<ObjectMeta, StoreError> {
         let object = store.get(&self.object.key, self.options()).await?;
         let mut body = object.body;
@@ -98,52 +125,9 @@ impl Fetch {
     }
 }
 
+/// Returns the error for a body that ended before a byte that the file uses.
 fn ended_early(object: &ObjectRef, end: u64) -> StoreError {
     StoreError::Corrupt(format!("'{}' ended before its byte {end}", object.key))
-}
-
-/// A recycled slab for full blocks, memory of the exact size for small ones.
-enum Buffer {
-    Slab(crate::content::slab::Slab, usize),
-    Exact(BytesMut),
-}
-
-impl Buffer {
-    fn new(slabs: &SlabPool, wanted: usize) -> Self {
-        if wanted > SLAB_BYTES / 2 {
-            Self::Slab(slabs.take(), 0)
-        } else {
-            Self::Exact(BytesMut::with_capacity(wanted))
-        }
-    }
-
-    fn len(&self) -> usize {
-        match self {
-            Self::Slab(_, filled) => *filled,
-            Self::Exact(bytes) => bytes.len(),
-        }
-    }
-
-    fn fill(&mut self, data: &[u8]) -> usize {
-        match self {
-            Self::Slab(slab, filled) => {
-                let taken = slab.fill(data);
-                *filled += taken;
-                taken
-            }
-            Self::Exact(bytes) => {
-                bytes.extend_from_slice(data);
-                data.len()
-            }
-        }
-    }
-
-    fn freeze(self) -> Bytes {
-        match self {
-            Self::Slab(slab, _) => slab.freeze(),
-            Self::Exact(bytes) => bytes.freeze(),
-        }
-    }
 }
 
 /// Returns the bytes of `range` from blocks that cover it, without a copy if one block holds all of them.

@@ -16,8 +16,9 @@ const FETCH_BYTES_MAX: u64 = 8 << 20;
 pub(crate) const WHOLE_BYTES_MAX: u64 = 1 << 20;
 /// Minimum bytes fetched by a random read.
 const RANDOM_BYTES: u64 = 128 << 10;
-/// Random reads after which fetches in a file that fits into memory become twice as wide, and how often they double: up to 4 MiB.
+/// Random reads after which fetches in a file that fits into memory become twice as wide.
 const READS_PER_DOUBLING: u32 = 16;
+/// Maximum doublings of such fetches: to 4 MiB.
 const DOUBLINGS_MAX: u32 = 5;
 
 /// Access pattern of one handle.
@@ -27,6 +28,7 @@ pub(crate) struct Readahead {
     expected: u64,
     /// End of the ranges requested ahead; 0 after a jump.
     frontier: u64,
+    /// Number of bytes to request ahead of a sequential reader.
     window: u64,
     /// Consecutive reads that were close to the previous one.
     near: u32,
@@ -35,8 +37,8 @@ pub(crate) struct Readahead {
 }
 
 impl Readahead {
-    /// Returns the requests that a read of `read` should start, in a file of `size` bytes and with `window_max` bytes of
-    /// memory.
+    /// Returns the ranges that a read of `read` should request, in a file of `size` bytes and with `window_max` bytes
+    /// of memory. They may be cached already.
     pub(crate) fn plan(&mut self, read: Range<u64>, size: u64, window_max: u64) -> Vec<Range<u64>> {
         let read = read.start..read.end.min(size);
         if read.is_empty() {
@@ -65,14 +67,20 @@ impl Readahead {
         }
     }
 
-    /// Returns the offset below which a sequential reader does not read again.
+    /// Returns the offset below which a sequential reader will not read again, even if the kernel reorders its
+    /// requests; 0 for a random reader.
     pub(crate) fn passed(&self) -> u64 {
         self.read_in_order().saturating_sub(DISORDER_BYTES)
     }
 
     /// Returns how far a sequential reader has read; 0 for a random one.
     pub(crate) fn read_in_order(&self) -> u64 {
-        if self.frontier == 0 { 0 } else { self.expected }
+        if self.is_random() { 0 } else { self.expected }
+    }
+
+    /// Returns whether the last read did not continue the one before it.
+    pub(crate) fn is_random(&self) -> bool {
+        self.frontier == 0
     }
 
     /// Returns whether the read continues the previous one, allowing for reordered requests.

@@ -11,6 +11,8 @@ use crate::{Error, Result};
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 impl FileEditor {
+    /// Zeros a range if `zeros`, and extends the file to its end unless `keeps_size`, for a caller that holds the
+    /// file's write state. ENOSPC if the store lacks the space for bytes behind the end.
     pub(crate) async fn allocate_locked(
         &self,
         file: &OpenFile,

@@ -25,7 +25,9 @@ const IN_FLIGHT_MAX: usize = 4;
 /// Ranges of an edited file that are concatenated into one object.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Assembly<'l> {
+    /// The edited file.
     pub(super) local: &'l Local,
+    /// The ranges of the file, in the order in which the object has them.
     pub(super) runs: &'l [Range<u64>],
 }
 
@@ -67,6 +69,7 @@ impl Assembly<'_> {
 }
 
 impl Uploader {
+    /// Stores the ranges of an assembly as one object under `key`, in one request if they are short.
     pub(super) async fn assemble(
         &self,
         assembly: Assembly<'_>,
@@ -89,10 +92,12 @@ impl Uploader {
         self.send_and_complete(assembly, upload.as_ref(), precondition).await
     }
 
+    /// Returns the length of the parts of an assembly; a file that is no longer is stored in one request.
     fn assembled_part_bytes(&self) -> u64 {
         self.mount.config.part_size_bytes.max(ASSEMBLED_BYTES_MIN)
     }
 
+    /// Sends the parts of a multipart upload and completes it, or aborts it on an error.
     pub(super) async fn send_and_complete(
         &self,
         assembly: Assembly<'_>,
@@ -109,6 +114,7 @@ impl Uploader {
         outcome
     }
 
+    /// Sends the assembled bytes as the parts of an upload.
     async fn send_parts(&self, assembly: Assembly<'_>, upload: &dyn Multipart) -> Result<(), StoreError> {
         let parts =
             parts(total(assembly.runs), self.assembled_part_bytes(), |range| assembly.takes_no_memory(range));
@@ -116,6 +122,7 @@ impl Uploader {
         futures_util::stream::iter(sent).buffer_unordered(IN_FLIGHT_MAX).try_collect().await
     }
 
+    /// Sends a part: as a copy inside the store if it is an unchanged range of one object, otherwise its bytes.
     async fn send_part(
         &self,
         assembly: Assembly<'_>,
@@ -149,7 +156,7 @@ impl Uploader {
         permits.clamp(1, self.mount.config.assembled_parts() as u64) as u32
     }
 
-    /// Reads a range of the object from its various sources.
+    /// Returns the bytes of a range of the object to be assembled, from the local file and the objects below.
     async fn read_merged(&self, assembly: Assembly<'_>, range: &Range<u64>) -> Result<Payload, StoreError> {
         let mut payload = Payload::default();
         let runs = assembly.of_object(range);
@@ -163,6 +170,7 @@ impl Uploader {
         Ok(payload)
     }
 
+    /// Appends a range of the content below the edits to `into`.
     async fn read_base(&self, base: &Pin, range: Range<u64>, into: &mut Payload) -> Result<(), StoreError> {
         for cut in base.cut(range)? {
             let (range, piece) = match cut {
@@ -212,6 +220,7 @@ fn parts(size: u64, configured: u64, takes_no_memory: impl Fn(&Range<u64>) -> bo
     equal_parts(size, size.div_ceil(PARTS_MAX).next_multiple_of(1 << 20))
 }
 
+/// Divides a length into ranges of `part_bytes`, of which the last may be shorter.
 fn equal_parts(size: u64, part_bytes: u64) -> Vec<Range<u64>> {
     (0..size.div_ceil(part_bytes))
         .map(|index| index * part_bytes..((index + 1) * part_bytes).min(size))

@@ -25,7 +25,8 @@ use crate::{Error, Result};
 const DELTA_FILE_BYTES_MIN: u64 = 128 << 10;
 
 impl Publisher {
-    /// Publishes a file's unpublished writes if the file has a name.
+    /// Publishes a file's unpublished writes if the file has a name. Makes the names durable if the file's content was
+    /// named since they last were, unless the mount uses write-back.
     pub(crate) async fn commit(&self, file: &OpenFile, when: When) -> Result<()> {
         let published = async {
             let mut state = file.write_state.lock().await;
@@ -86,12 +87,13 @@ impl Publisher {
     /// and the background exporter retries.
     pub(crate) async fn show_at_path(&self, file: &OpenFile, state: &mut WriteState) -> Result<()> {
         if let Err(error) = self.try_show_at_path(file, state).await {
-            tracing::warn!(ino = %file.ino, %error, "a file could not be stored at its path in the bucket yet; retrying");
+            tracing::warn!(ino = %file.ino, %error, "a file could not be stored at its path in the bucket yet; its bytes stay safe under other keys; retrying");
             self.exports.export_later(file.ino)?;
         }
         Ok(())
     }
 
+    /// Like `show_at_path`, but returns the error and schedules no retry.
     pub(crate) async fn try_show_at_path(&self, file: &OpenFile, state: &mut WriteState) -> Result<()> {
         let inode = self.names.tables().inode(file.ino)?;
         let is_shown = match inode.object() {
@@ -108,6 +110,7 @@ impl Publisher {
         }
     }
 
+    /// Stores an inode under the key of its path, whatever its kind.
     async fn store_at_path(
         &self,
         file: &OpenFile,
@@ -138,6 +141,7 @@ impl Publisher {
         }
     }
 
+    /// Stores a file's content under the key of its path and names it. Resolves a conflict with a foreign object there.
     async fn commit_at_path(
         &self,
         file: &OpenFile,
@@ -267,7 +271,8 @@ impl Publisher {
         }
     }
 
-    /// Names the stored object.
+    /// Makes a stored object the file's content, and the file clean. Discards the objects that it used before, and
+    /// schedules an export of attributes that changed since the upload began.
     pub(crate) async fn finish_publish(
         &self,
         file: &OpenFile,
@@ -295,15 +300,15 @@ impl Publisher {
         *state = WriteState::Clean;
         file.set_pending(Pending::default());
         self.discard_detached(inode, released).await?;
-        let waits = self.metadata.clear_stored_pending(inode.ino, &described)?;
-        // From here on changes of attributes are exported by whoever makes them; earlier ones may have missed the headers just
-        // stored.
+        let has_pending = self.metadata.clear_stored_pending(inode.ino, &described)?;
+        // From here on each change of attributes schedules its own export; earlier ones may have missed the headers
+        // just stored.
         let now = self.names.tables().inode(inode.ino)?;
         let is_old = match stream_is_old {
             Some(is_old) => is_old,
             None => self.metadata.updated_description(&now, described.clone())? != described,
         };
-        if is_old || waits {
+        if is_old || has_pending {
             return self.exports.export_later(inode.ino);
         }
         self.metadata.renamed().forget(inode.ino);
@@ -344,7 +349,7 @@ impl Publisher {
         self.metadata.updated_description(inode, Described { attributes, ..carried })
     }
 
-    /// Writes the volume record if there is none: it says that headers of this bucket carry attributes.
+    /// Writes the volume record if there is none: it says that headers in this bucket carry attributes.
     pub(crate) async fn ensure_volume_record(&self) -> Result<()> {
         let put = async {
             let id =
@@ -404,6 +409,8 @@ impl Content {
 }
 
 impl Uploader {
+    /// Stores a file's content as one object under `key`. The write state keeps the content, so that an upload that
+    /// failed, or whose object could not be named, can be repeated.
     pub(crate) async fn upload(
         &self,
         state: &mut WriteState,
@@ -469,7 +476,8 @@ impl Uploader {
     }
 }
 
-/// Returns whether an unconfirmed removal deleted the object that the writes replace; the writes are then a new object.
+/// Returns whether an unconfirmed removal deleted the object that writes in memory replace; the writes then become a
+/// new object.
 fn are_new_after_removal(file: &OpenFile, state: &mut WriteState) -> bool {
     let (true, WriteState::Memory(memory)) = (file.may_be_removed(), state) else { return false };
     memory.base = None;

@@ -24,9 +24,9 @@ use crate::{Error, Result};
 /// Attempts to replace a foreign object that keeps changing, before the file gives in.
 const ATTEMPTS_MAX: usize = 5;
 
-/// How a conflict ended.
+/// The end of a conflict in which the file's writes did not lose.
 pub(super) enum Resolution {
-    /// The file is stored, or its writes are where the error says.
+    /// The file is stored and named, at its path or as a conflict copy.
     Done,
     /// There was no conflict: the object is an earlier upload of this file, and the writes are now based on it.
     Ours,
@@ -35,6 +35,9 @@ pub(super) enum Resolution {
 impl Publisher {
     /// Resolves a conflict about a file's path. With `is_ours` the object there is our own, so the store rejects the upload for
     /// another reason and no policy helps.
+    ///
+    /// # Errors
+    /// ESTALE if the writes lost: they are kept in `lost+found`, and the file is clean. On any other error they stay unpublished.
     pub(super) async fn resolve_path_conflict(
         &self,
         file: &OpenFile,
@@ -77,8 +80,9 @@ impl Publisher {
         for _ in 0..ATTEMPTS_MAX {
             let theirs = self.mount.store.find(key).await?.map(|meta| meta.object);
             let Some(conflict) = self.preserve_theirs(inode, key, theirs.as_ref()).await? else { continue };
-            let there = theirs.map_or(Precondition::Absent, |object| Precondition::Matches(object.etag));
-            match self.uploader.upload(state, key, described, there).await {
+            let precondition =
+                theirs.map_or(Precondition::Absent, |object| Precondition::Matches(object.etag));
+            match self.uploader.upload(state, key, described, precondition).await {
                 Ok(object) => {
                     let conflict = Conflict { file: Some(Side::of(&object)), ..conflict };
                     tracing::warn!(%key, id = conflict.id, "the bucket's object was not the one that the written file was based on: the file replaced it");
@@ -132,7 +136,7 @@ impl Publisher {
         };
         let conflict = Conflict { bucket, ..self.conflict_of(inode, key, theirs)? };
         self.conflicts.record_conflict(&conflict).await?;
-        self.known.invalidate_lost_and_found()?;
+        self.known.invalidate_lost_and_found(&conflict.key)?;
         Ok(Some(conflict))
     }
 
@@ -142,7 +146,7 @@ impl Publisher {
         if let Some(copy) = &conflict.bucket {
             self.mount.store.delete(&copy.key, Precondition::None).await?;
         }
-        self.known.invalidate_lost_and_found()
+        self.known.invalidate_lost_and_found(&conflict.key)
     }
 
     /// Leaves the name to the foreign object and renames the file to a conflict copy in the same directory. `None`: no such
@@ -158,10 +162,10 @@ impl Publisher {
         let Some((dir, name)) = inode.home.clone() else { return Ok(None) };
         let prefix = self.mount.layout.directory(self.names.tables(), dir)?;
         let Ok(there) = self.conflicts.conflict_copy_key(key, self.mount.now()) else { return Ok(None) };
-        let Some(Entry::Object(beside)) = prefix.entry(there.as_bytes()) else { return Ok(None) };
-        let beside = Name::new(&beside)?;
+        let Some(Entry::Object(copy_name)) = prefix.entry(there.as_bytes()) else { return Ok(None) };
+        let copy_name = Name::new(&copy_name)?;
         let theirs = self.mount.store.find(key).await?.map(|meta| meta.object);
-        let _changing = (self.known.changes().begin(dir, &name), self.known.changes().begin(dir, &beside));
+        let _changing = (self.known.changes().begin(dir, &name), self.known.changes().begin(dir, &copy_name));
         let kept = self.store_elsewhere(state, inode, &there, described).await;
         let ours = kept?;
         let conflict = Conflict {
@@ -172,7 +176,7 @@ impl Publisher {
         tracing::warn!(%key, kept = %there, id = conflict.id, "the bucket's object was not the one that the written file was based on: the file is renamed to a conflict copy");
         let published = async {
             self.conflicts.record_conflict(&conflict).await?;
-            let (from, to) = ((dir, name.clone()), (dir, beside.clone()));
+            let (from, to) = ((dir, name.clone()), (dir, copy_name.clone()));
             self.names
                 .commit(Origin::Other, &Op::Rename { from, to, how: RenameHow::NoReplace, keep: false })?;
             self.known.directories().get(dir).forget();
@@ -182,7 +186,8 @@ impl Publisher {
         self.content.restore_on_failure(published, state).map(|()| Some(Resolution::Done))
     }
 
-    /// Leaves the name to the foreign object and stores our bytes in `lost+found`.
+    /// Leaves the name to the foreign object and stores our bytes in `lost+found`. Always returns an error: ESTALE if
+    /// the bytes are there, otherwise the error that prevented it, after which the writes stay unpublished.
     async fn yield_to_bucket(
         &self,
         file: &OpenFile,
@@ -212,7 +217,7 @@ impl Publisher {
             // None of the file's bytes was ever under its name, which now belongs to the foreign object.
             self.known.detach_name(inode)?;
         }
-        self.known.invalidate_lost_and_found()?;
+        self.known.invalidate_lost_and_found(&conflict.key)?;
         self.discovery.revalidate(inode).await.ok();
         if file.replace(|| self.names.pin_of(inode.ino)).is_err() {
             file.replace(|| Ok::<_, Error>(None))?;
@@ -227,6 +232,7 @@ impl Publisher {
         )))
     }
 
+    /// Returns a new conflict about the file at a key, without the location of either side.
     fn conflict_of(&self, inode: &Inode, key: &ObjectKey, theirs: Option<&ObjectRef>) -> Result<Conflict> {
         let path = self.names.tables().path(inode.ino)?;
         Ok(Conflict {
@@ -245,7 +251,6 @@ impl Publisher {
     /// Returns a key in `lost+found` for one side of a conflict about a file.
     fn lost(&self, inode: &Inode) -> Result<ObjectKey> {
         let path = self.names.tables().path(inode.ino)?;
-        let path: Vec<&[u8]> = path.iter().map(Name::as_bytes).collect();
         self.mount.layout.lost_key(&path, self.mount.entropy.next_u64())
     }
 
@@ -356,6 +361,7 @@ impl Uploader {
         Ok(is_complete)
     }
 
+    /// Returns whether the store still has the version of the object that a piece is in.
     async fn has_version(&self, piece: &Piece) -> Result<bool> {
         let Some(version) = &piece.object.version else { return Ok(false) };
         let options = GetOptions {

@@ -1,14 +1,14 @@
 //! Objects under keys of their own, and uploads whose answer was lost.
 
-use meta::Ino;
 use store::{Attributes, ObjectKey, ObjectMeta, ObjectRef, Payload, Precondition, PutOptions, StoreError};
 
 use crate::Result;
 use crate::mount::Mount;
 
 impl Mount {
-    /// Returns the object under the key, if it equals what was to be stored: an earlier attempt succeeded and its answer was
-    /// lost. Times in nanoseconds distinguish it from foreign objects.
+    /// Returns the object under the key if it has the length and user metadata of what was to be stored: an earlier
+    /// attempt succeeded and its answer was lost. Times in nanoseconds in the metadata distinguish it from foreign
+    /// objects.
     pub(crate) async fn already_stored(
         &self,
         key: &ObjectKey,
@@ -37,20 +37,20 @@ impl Mount {
         }
     }
 
+    /// Stores bytes of an inode under an unused key.
     pub(crate) async fn store_payload(
         &self,
-        ino: Ino,
+        key: &ObjectKey,
         payload: Payload,
         attributes: &Attributes,
     ) -> Result<ObjectRef, StoreError> {
-        let key = self.content_key(ino)?;
         let size_bytes = payload.len();
         let options = PutOptions {
             precondition: Precondition::None,
             attributes: attributes.clone(),
             ..PutOptions::default()
         };
-        let stored = self.store.put(&key, payload, options).await;
-        self.accept_earlier_upload(stored, &key, attributes, size_bytes).await
+        let stored = self.store.put(key, payload, options).await;
+        self.accept_earlier_upload(stored, key, attributes, size_bytes).await
     }
 }

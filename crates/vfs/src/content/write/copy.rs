@@ -20,7 +20,7 @@ use crate::content::write::editor::FileEditor;
 use crate::content::write::uploader::Uploader;
 use crate::{Error, Result};
 
-/// Maximum bytes copied by one call, so that it ends in reasonable time.
+/// Maximum bytes copied by one call, so that it ends in reasonable time; a longer range is copied in part.
 pub(crate) const COPIED_MAX: u64 = 1 << 31;
 
 impl FileEditor {
@@ -43,7 +43,7 @@ impl FileEditor {
         let stored = futures_util::stream::iter(copies).buffered(IN_FLIGHT_MAX).collect().await;
         let content = self.uploader.all_or_discard(stored).await.map_err(copy_error)?.concat();
         let size_bytes = inode.size_bytes.max(range.end);
-        let spliced = Spliced { ranges: vec![range.clone()], content, delta: None };
+        let spliced = Spliced { ranges: vec![range.clone()], content, ..Spliced::default() };
         let keys = spliced.keys();
         let named = self.uploader.name_content(file, spliced, size_bytes, Some(self.mount.now())).await;
         self.uploader.discard_refused(&named, keys).await;
@@ -59,13 +59,14 @@ impl FileEditor {
 }
 
 impl Uploader {
+    /// Copies the ranges of an assembly to a new object of the file. Returns the object's extents.
     async fn copy_runs(
         &self,
         file: &OpenFile,
         assembly: Assembly<'_>,
         attributes: &Attributes,
     ) -> Result<Vec<Extent>, StoreError> {
-        let key = self.mount.content_key(file.ino)?;
+        let key = self.content.new_key(file.ino)?;
         let upload = self.mount.store.multipart(&key, attributes.clone(), Tags::new()).await?;
         let object = self.send_and_complete(assembly, upload.as_ref(), Precondition::None).await?;
         Ok(extents(&object, assembly.runs))
@@ -101,6 +102,7 @@ fn copy_error(error: StoreError) -> Error {
     }
 }
 
+/// Returns EOPNOTSUPP with a reason: the caller reads and writes instead.
 pub(crate) fn unsupported(why: &'static str) -> Error {
     Error::new(libc::EOPNOTSUPP, why)
 }

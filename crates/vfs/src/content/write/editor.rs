@@ -55,7 +55,7 @@ impl FileEditor {
 }
 
 impl FileEditor {
-    /// Writes at `offset`, without one at the end; returns the offset written at.
+    /// Writes at `offset`, or at the end of the file if it is `None`; returns the offset written at.
     pub(crate) async fn write_at(&self, handle: Handle, offset: Option<u64>, data: &[u8]) -> Result<u64> {
         let written = self.names.handles().file(handle)?;
         let file = Arc::clone(&written.file);
@@ -78,6 +78,7 @@ impl FileEditor {
         if self.mount.config.is_uncached { self.publisher.commit(file, When::Open).await } else { Ok(()) }
     }
 
+    /// Writes without waiting if `may_write` agrees; `None` if it does not, or the write would have to wait.
     pub(crate) fn write_now_if(
         &self,
         handle: Handle,
@@ -117,7 +118,9 @@ impl FileEditor {
         Some(Ok(()))
     }
 
-    /// Returns the file of a writable handle, if the range is valid.
+    /// Returns the file of a handle through which a range may be written. EBADF if the handle is not writable, EFBIG if
+    /// the range is too far, ESTALE if writes of the handle lost in a conflict or an unresolved conflict blocks the
+    /// file.
     pub(crate) fn writable_file(&self, handle: Handle, offset: u64, len: u64) -> Result<Arc<OpenFile>> {
         let handle = self.names.handles().file(handle)?;
         if !handle.is_writable {
@@ -139,8 +142,8 @@ impl FileEditor {
         Ok(file)
     }
 
-    /// Fails for a length that no store can hold. A file named by path is one object including its zeros; a file that is longer
-    /// already can still be cut and changed.
+    /// Fails with EFBIG for a length that no store can hold. A file named by path is one object including its zeros; a
+    /// file that is longer already can still be cut and changed.
     pub(crate) fn check_storable(&self, file: &OpenFile, size_bytes: u64) -> Result<()> {
         if size_bytes <= self.mount.rules.file_bytes_max {
             return Ok(());
@@ -151,8 +154,8 @@ impl FileEditor {
         Err(Error::new(libc::EFBIG, "the file would exceed 5 TiB, the maximum length of an object"))
     }
 
-    /// Fails for a new hole that the drive or disk has no space for, where objects contain holes: the close that stores the zeros
-    /// would fill it.
+    /// Fails with ENOSPC for a new hole of `bytes` that the drive or disk has no space for, where objects contain
+    /// holes: the close that stores the zeros would fill it.
     fn check_hole_fits(&self, bytes: u64) -> Result<()> {
         let has_no_space =
             || self.content.disk_space().now().is_some_and(|space| bytes > space.available_bytes);
@@ -176,6 +179,7 @@ impl FileEditor {
         self.write_through(file).await
     }
 
+    /// Writes at an offset, for a caller that holds the file's write state.
     async fn write_locked(
         &self,
         file: &OpenFile,
@@ -217,6 +221,7 @@ impl FileEditor {
         Ok(local.write(offset, data)?)
     }
 
+    /// Sets the file's length, for a caller that holds its write state.
     pub(crate) async fn truncate_locked(
         &self,
         file: &OpenFile,
@@ -264,6 +269,8 @@ impl Content {
         Ok(())
     }
 
+    /// Returns the write state of an empty file that replaces `base`: in memory, or on the local disk without free
+    /// memory.
     fn empty(&self, base: Option<Arc<Pin>>) -> Result<WriteState> {
         Ok(match Memory::begin(&self.write_budget, base.clone()) {
             Some(memory) => WriteState::Memory(memory),
@@ -305,7 +312,8 @@ impl Content {
 }
 
 impl Publisher {
-    /// Turns memory into a stream; returns false without memory for one or without a name to store it under.
+    /// Turns writes in memory into a stream; returns false if there is no memory for one, or the file has no name to
+    /// store it under.
     async fn begin_stream(&self, file: &OpenFile, state: &mut WriteState) -> Result<bool> {
         let part_bytes = match self.mount.layout.mapping() {
             Mapping::Whole => self.mount.config.part_size_bytes,
@@ -345,7 +353,7 @@ impl Publisher {
         }
         let key = match self.names.path_key(inode)? {
             Some(key) => key,
-            None => self.mount.content_key(inode.ino)?,
+            None => self.content.new_key(inode.ino)?,
         };
         let parts = self.mount.store.multipart(&key, attributes, tags).await?;
         Ok(Upload::Object { parts, key })
@@ -358,7 +366,7 @@ pub(crate) fn end_of(file: &OpenFile, state: &WriteState) -> u64 {
 }
 
 impl FileEditor {
-    /// Closes a handle whose last reference is gone.
+    /// Closes a handle whose last descriptor was closed, and stores the file's writes if the handle is writable.
     pub(crate) async fn release(&self, handle: Handle) -> Result<()> {
         let handle = self.names.handles().remove_file(handle).ok_or(Error::BAD_HANDLE)?;
         let outcome =

@@ -12,21 +12,25 @@ use store::{Payload, StoreError};
 use crate::content::pin::{Cut, Pin};
 use crate::content::ranges::{RangeSet, push_zeros, total};
 
-/// The local file has a byte exactly where `present` says so. Below `base_len` the other bytes are those of the base, above it
-/// they are zeros.
+/// A sparse local file over the bytes of objects (the base). It has a byte exactly where `present` says so. Below
+/// `base_len` the other bytes are those of the base, above it they are zeros.
 ///
 /// Reads and writes go to the page cache of a local disk, so they are made in place, not on another thread. The
 /// file has no name: nothing is left behind when the process dies.
 #[derive(Debug)]
 pub(crate) struct Local {
+    /// The content below the edits; `None` if there is none.
     base: Option<Arc<Pin>>,
+    /// Number of bytes of the base that are still part of the file.
     base_len: u64,
     /// Bytes of the base that are not holes.
     base_data_bytes: u64,
+    /// The local file, and the ranges of which it has the bytes.
     file: Arc<File>,
     present: RangeSet,
     /// The ranges that are in no object yet.
     dirty: RangeSet,
+    /// Length of the file.
     size: u64,
     /// Whether the namespace has the same content as programs see.
     is_published: bool,
@@ -37,13 +41,16 @@ pub(crate) struct Local {
 /// Source of a range of the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Source {
+    /// Bytes of the local file.
     Local(Range<u64>),
+    /// Bytes of the content below the edits.
     Base(Range<u64>),
+    /// A hole.
     Zeros(Range<u64>),
 }
 
 impl Source {
-    /// Returns its length in bytes.
+    /// Returns the length of the range in bytes.
     pub(crate) fn len(&self) -> u64 {
         let (Self::Local(range) | Self::Base(range) | Self::Zeros(range)) = self;
         range.end - range.start
@@ -88,7 +95,8 @@ impl Local {
         (self.base, self.base_len) = (None, 0);
     }
 
-    /// Returns an upper bound of the bytes that are not holes, on the local disk and in the objects below.
+    /// Returns an upper bound of the bytes that are not holes, on the local disk and in the objects below; `None` if
+    /// the local file cannot be examined.
     pub(crate) fn data_bytes(&self) -> Option<u64> {
         // Some file systems report the blocks of recent writes late; without any blocks the file would look like a hole.
         let least = if self.present == RangeSet::default() { 0 } else { 512 };
@@ -105,7 +113,8 @@ impl Local {
         self.is_published
     }
 
-    /// Notes that all content is now in the objects of `pin`; `delta` are the ranges that went into a delta.
+    /// Notes that all content is now in the objects of `pin`. `delta` has the ranges that went into a delta; `None` if
+    /// the file was assembled.
     pub(crate) fn published(&mut self, pin: Arc<Pin>, delta: Option<Vec<Range<u64>>>) {
         self.base_len = self.size;
         self.base_data_bytes = data_bytes(Some(&pin));
@@ -169,6 +178,7 @@ impl Local {
         Ok(())
     }
 
+    /// Notes that a range of the local file was written.
     fn changed(&mut self, range: Range<u64>) {
         self.present.insert(range.clone());
         self.dirty.insert(range);
@@ -183,7 +193,7 @@ impl Local {
         changes.iter().collect()
     }
 
-    /// Returns the changed ranges that are not holes.
+    /// Returns the ranges that are in no object yet and are not holes.
     pub(crate) fn dirty_data(&self) -> Vec<Range<u64>> {
         self.dirty.iter().flat_map(|range| self.local_data(range)).collect()
     }
@@ -225,6 +235,7 @@ impl Local {
         merged
     }
 
+    /// Returns the parts of a range of the local file that are not holes.
     fn local_data(&self, range: Range<u64>) -> Vec<Range<u64>> {
         let mut data = Vec::new();
         let mut at = range.start;

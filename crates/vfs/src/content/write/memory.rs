@@ -9,12 +9,14 @@ use crate::content::budget::{Budget, Held};
 use crate::content::pin::Pin;
 use crate::content::slab::{SLAB_BYTES, Slab, SlabPool};
 
-/// Content in slabs, all full except the last.
+/// A file's content in slabs, all full except the last.
 #[derive(Debug)]
 pub(crate) struct Memory {
+    /// The content that this content replaces.
     pub(crate) base: Option<Arc<Pin>>,
     slabs: Vec<Slab>,
     size: u64,
+    /// Memory that is reserved for the slabs.
     held: Held,
     /// The content after its upload, in place of the slabs, until it is named.
     stored: Payload,
@@ -36,7 +38,7 @@ impl Memory {
         self.size
     }
 
-    /// Reserves memory up to `size` bytes; returns whether there is enough.
+    /// Reserves memory for a content of `size` bytes; returns whether there is enough.
     pub(crate) fn reserve(&mut self, size: u64) -> bool {
         self.held.try_grow(size.next_multiple_of(SLAB_BYTES as u64))
     }
@@ -70,6 +72,7 @@ impl Memory {
         self.size = size;
     }
 
+    /// Returns the bytes of a range, as far as the content reaches.
     pub(crate) fn read(&self, range: Range<u64>) -> Bytes {
         let range = range.start.min(self.size)..range.end.min(self.size);
         let mut out = BytesMut::with_capacity((range.end - range.start) as usize);

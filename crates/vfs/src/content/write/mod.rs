@@ -51,6 +51,7 @@ pub(crate) enum WriteState {
 }
 
 impl WriteState {
+    /// Returns the length of the file with these writes; `None` without any.
     pub(crate) fn size_bytes(&self) -> Option<u64> {
         match self {
             Self::Clean => None,
@@ -68,7 +69,7 @@ impl WriteState {
         }
     }
 
-    /// Returns the content that these writes replace.
+    /// Returns the published content that these writes replace or change; `None` if there is none.
     pub(crate) fn base(&self) -> Option<&Arc<Pin>> {
         match self {
             Self::Clean => None,
@@ -78,6 +79,7 @@ impl WriteState {
         }
     }
 
+    /// Replaces the content below the writes by the same bytes at another place.
     pub(crate) fn rebase(&mut self, pin: Option<Arc<Pin>>) {
         match self {
             Self::Clean => {}

@@ -1,4 +1,4 @@
-//! Planning of a commit of an edited file in a volume named by inode. Pure.
+//! Planning of a commit that stores an edited file in objects under keys of their own. Pure.
 //!
 //! While a file stays open, changed ranges go into one object of their own, a delta: an `fsync` costs the bytes written, not
 //! the file's size. At close the file is assembled as its mapping says.
@@ -13,7 +13,7 @@ use crate::content::pin::Piece;
 use crate::content::ranges::{RangeSet, total};
 use crate::volume::Mapping;
 
-/// Pieces of an open file, besides one per chunk, at which it is assembled although it is open.
+/// Number of pieces of an open file, besides one per chunk, at which it is assembled although it is open.
 const PIECES_MAX: usize = 1024;
 /// Shorter holes are stored as zeros: a hole costs a piece.
 const HOLE_BYTES_MIN: u64 = 64 << 10;
@@ -39,9 +39,9 @@ pub(crate) enum When {
 pub(crate) struct Plan {
     /// For each new object, the ranges of the file that it concatenates.
     pub(crate) objects: Vec<Vec<Range<u64>>>,
-    /// Ranges of the file that change; ranges without an object become zeros.
+    /// Ranges of the file that change; those that no new object holds become zeros.
     pub(crate) replaces: Vec<Range<u64>>,
-    /// Whether the object is a delta.
+    /// Whether the plan has one object, which is a delta.
     pub(crate) is_delta: bool,
 }
 
@@ -72,7 +72,7 @@ pub(crate) fn plan(mapping: Mapping, local: &Local, when: When) -> Result<Plan, 
     match (mapping, when) {
         (_, When::Open) if dirty.is_empty() => Ok(Plan { replaces: changes, ..Plan::default() }),
         (_, When::Open) if is_small && count < pieces_max(mapping, local) => Ok(delta(local, changes, dirty)),
-        (Mapping::Whole, When::Closed) if dirty.is_empty() && objects(&pieces(local)?) <= 1 => {
+        (Mapping::Whole, When::Closed) if dirty.is_empty() && count_objects(&pieces(local)?) <= 1 => {
             Ok(Plan { replaces: changes, ..Plan::default() })
         }
         (Mapping::Whole, _) => whole(local),
@@ -110,6 +110,7 @@ fn delta_bytes_max(mapping: Mapping, size_bytes: u64) -> u64 {
     }
 }
 
+/// Returns the number of pieces at which an open file is assembled.
 fn pieces_max(mapping: Mapping, local: &Local) -> usize {
     match mapping {
         Mapping::Whole => PIECES_MAX,
@@ -134,6 +135,7 @@ pub(crate) fn objects_of(
     Ok(objects)
 }
 
+/// Plans one new object for the changed ranges, and for the earlier deltas to merge with them.
 fn delta(local: &Local, changes: Vec<Range<u64>>, dirty: Vec<Range<u64>>) -> Plan {
     let merged = local.deltas_to_merge(total(&dirty));
     let object = RangeSet::from_iter(dirty.into_iter().chain(merged.iter().cloned()));
@@ -141,6 +143,7 @@ fn delta(local: &Local, changes: Vec<Range<u64>>, dirty: Vec<Range<u64>>) -> Pla
     Plan { objects: vec![object.iter().collect()], replaces: replaces.iter().collect(), is_delta: true }
 }
 
+/// Plans one object for the whole file.
 fn whole(local: &Local) -> Result<Plan, StoreError> {
     let object = runs(local.data(0..local.size_bytes())?);
     Ok(Plan { objects: non_empty(object), replaces: whole_range(), is_delta: false })
@@ -181,11 +184,13 @@ fn scattered_chunks(base: &[Piece], bytes: u64) -> BTreeSet<u64> {
     scattered
 }
 
-fn objects(pieces: &[Piece]) -> usize {
+/// Returns the number of objects that pieces are in.
+fn count_objects(pieces: &[Piece]) -> usize {
     pieces.iter().map(|piece| &piece.object.key).collect::<BTreeSet<_>>().len()
 }
 
-/// Returns the ranges to store. Small gaps are filled, and larger ones if there are too many ranges.
+/// Returns the ranges to store in one object. Small gaps are filled, and larger ones if there are more than
+/// [`RUNS_MAX`] ranges.
 fn runs(mut data: RangeSet) -> Vec<Range<u64>> {
     let mut gap = HOLE_BYTES_MIN;
     loop {
@@ -198,6 +203,7 @@ fn runs(mut data: RangeSet) -> Vec<Range<u64>> {
     }
 }
 
+/// Returns the object as the only one of a list, or no object if it has no ranges.
 fn non_empty(object: Vec<Range<u64>>) -> Vec<Vec<Range<u64>>> {
     if object.is_empty() { Vec::new() } else { vec![object] }
 }

@@ -17,7 +17,9 @@ use crate::{Error, Result};
 /// A copy of an open file's object. The open file reads from it until the removal of the name has succeeded or failed.
 #[derive(Debug)]
 pub(crate) struct PreservedCopy {
+    /// The copy.
     object: ObjectRef,
+    /// The file's extents, which refer to the copy.
     content: Vec<Extent>,
     size_bytes: u64,
 }
@@ -29,13 +31,13 @@ impl Publisher {
     pub(crate) async fn preserve_object(
         &self,
         file: &OpenFile,
-        work: &mut WriteState,
+        state: &mut WriteState,
     ) -> Result<Option<PreservedCopy>> {
-        match work {
+        match state {
             // All bytes of the file are in memory.
             WriteState::Memory(_) => return Ok(None),
-            WriteState::Stream(_) => match self.commit_locked(file, work, When::Closed).await {
-                Err(error) if !work.is_clean() => return Err(error),
+            WriteState::Stream(_) => match self.commit_locked(file, state, When::Closed).await {
+                Err(error) if !state.is_clean() => return Err(error),
                 _ => {}
             },
             WriteState::Clean | WriteState::Local(_) => {}
@@ -46,13 +48,14 @@ impl Publisher {
             return Ok(None);
         }
         let Some(old) = self.names.object(&inode)? else { return Ok(None) };
-        let key = self.mount.layout.orphan_key(inode.ino, self.mount.entropy.next_u64())?;
+        let (bucket, unique) = (self.content.bucket_of(inode.ino)?, self.mount.entropy.next_u64());
+        let key = self.mount.layout.orphan_key(bucket.as_ref(), inode.ino, unique)?;
         match self.mount.store.copy(&old, &key, CopyOptions::default()).await {
             Ok(object) => {
                 let content = relocated(&stored, &stored_at(&object));
                 let size_bytes = inode.size_bytes;
                 let copy = Pin::of_extents(&content, size_bytes, None);
-                work.rebase(Some(Arc::new(copy.clone())));
+                state.rebase(Some(Arc::new(copy.clone())));
                 file.repin(|| Ok::<_, Error>(Some(copy)))?;
                 Ok(Some(PreservedCopy { object, content, size_bytes }))
             }
@@ -66,7 +69,7 @@ impl Publisher {
     pub(crate) async fn finish_preserving(
         &self,
         file: &OpenFile,
-        work: &mut WriteState,
+        state: &mut WriteState,
         copy: Option<PreservedCopy>,
         is_gone: bool,
     ) -> Result<()> {
@@ -79,9 +82,9 @@ impl Publisher {
             return Ok(());
         }
         file.repin(|| self.names.pin_of(file.ino)).or_else(|_| file.repin(|| Ok::<_, Error>(None)))?;
-        work.rebase(file.pin().0);
+        state.rebase(file.pin().0);
         if let Err(error) = self.content.delete(&copy.object.key).await {
-            tracing::warn!(%error, key = %copy.object.key, "cannot delete the copy of an object that was kept for open files and is not needed any more");
+            tracing::warn!(%error, key = %copy.object.key, "cannot delete the copy of an object that was kept for open files; it stays in the bucket, and no file needs it");
         }
         Ok(())
     }

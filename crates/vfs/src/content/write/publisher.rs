@@ -40,6 +40,7 @@ pub struct Publisher {
     pub(in crate::content) locks: Arc<ChangeLocks>,
     pub(in crate::content) conflicts: Arc<ConflictRecords>,
     pub(in crate::content) discovery: Arc<Discovery>,
+    /// The writer of the volume record, which is stored before the first content.
     pub(super) record: RecordWriter,
 }
 
@@ -69,7 +70,7 @@ impl Publisher {
 }
 
 impl Publisher {
-    /// Stores a marker for a directory without one whose last entry is about to leave.
+    /// Stores a marker for a directory without one if its last entry is about to leave. Does nothing for the root.
     pub(crate) async fn ensure_marker(&self, dir: Ino) -> Result<()> {
         if dir == Ino::ROOT {
             return Ok(());
@@ -81,11 +82,13 @@ impl Publisher {
         match self.store_new(&inode, Bytes::new(), Precondition::Absent).await {
             // Another client stored the marker.
             Err(Error::Store(StoreError::PreconditionFailed(_))) => Ok(()),
-            // A server that cannot store this marker (MinIO adds to the name on its disk) must not prevent the removal of the
-            // entry. The directory then disappears with its last entry, as it does for every S3 client.
-            Err(Error::Store(StoreError::InvalidKey { key, reason })) => {
+            // A server that cannot store this marker (MinIO adds to the name on its disk), or does not let this user, must not
+            // prevent the removal of the entry. The directory then disappears with its last entry, as it does for every S3
+            // client; a bucket that is shown as a directory stays.
+            Err(Error::Store(error @ (StoreError::InvalidKey { .. } | StoreError::Denied(_)))) => {
                 tracing::info!(
-                    "an empty directory cannot be kept: the server refuses its marker {key}: {reason}"
+                    %error,
+                    "a directory may disappear with its last entry: the server does not store its marker"
                 );
                 Ok(())
             }
@@ -93,7 +96,8 @@ impl Publisher {
         }
     }
 
-    /// Stores the object of an inode without file content: a marker, a symbolic link, an empty file.
+    /// Stores the object of an inode that has no unpublished writes: a directory's marker, a symbolic link, a special
+    /// or an empty file. Does nothing if the inode's path is no key.
     pub(crate) async fn store_new(
         &self,
         inode: &Inode,
@@ -156,8 +160,8 @@ impl Publisher {
         }
     }
 
-    /// Completes a file before its object moves: the parts of a stream belong to the old key, which another file may need next,
-    /// and a crash must not leave older content there than was synced.
+    /// Completes a stream and assembles deltas before the file's object moves: the parts of a stream belong to the old
+    /// key, which another file may need next, and a crash must not leave older content there than was synced.
     pub(crate) async fn complete_object(&self, file: &OpenFile, state: &mut WriteState) -> Result<()> {
         if matches!(state, WriteState::Stream(_)) {
             self.commit_locked(file, state, When::Closed).await?;
@@ -172,6 +176,7 @@ impl Publisher {
 /// Writes the volume record once.
 #[derive(Debug)]
 pub(super) struct RecordWriter {
+    /// The record, once it is stored.
     record: OnceCell<VolumeRecord>,
     /// Serializes writers of the volume record.
     writers: FailFastSemaphore,
@@ -183,7 +188,7 @@ impl RecordWriter {
         Self { record, writers: FailFastSemaphore::default() }
     }
 
-    /// Writes the record by `put`, unless there is one.
+    /// Writes the record by `put`, unless one is known.
     pub(super) async fn ensure(&self, put: impl Future<Output = Result<VolumeRecord>> + Send) -> Result<()> {
         if self.record.initialized() {
             return Ok(());

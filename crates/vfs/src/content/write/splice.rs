@@ -3,6 +3,7 @@
 
 use futures_util::StreamExt as _;
 use meta::{Applied, Extent, FsError, Ino, Inode, Op, Origin};
+use staging::packs::{PACKED_BYTES_MAX, Packed};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,19 +18,24 @@ use crate::content::open_file::{OpenFile, Pending};
 use crate::content::pin::Pin;
 use crate::content::ranges::total;
 use crate::content::write::uploader::Uploader;
+use crate::followers::op_log::commit_rewrite;
 use crate::layout::stored_at;
 use crate::{Error, Result};
 
-/// Objects of one file in flight.
+/// Maximum number of objects of one file that are stored at a time.
 pub(super) const IN_FLIGHT_MAX: usize = 4;
 
 /// Result of a commit's uploads: new content for ranges of the file.
 #[derive(Debug, Default)]
 pub(super) struct Spliced {
+    /// The ranges that the new content replaces; those that it does not cover become holes.
     pub(super) ranges: Vec<Range<u64>>,
+    /// The extents of the new content.
     pub(super) content: Vec<Extent>,
-    /// The ranges of a delta.
+    /// The ranges of the file that are in a delta; `None` if nothing was stored as a delta.
     pub(super) delta: Option<Vec<Range<u64>>>,
+    /// The inode as it was seen, if its content is only stored anew; `None` if a program has changed the content.
+    pub(super) rewritten: Option<Inode>,
 }
 
 impl Spliced {
@@ -40,8 +46,9 @@ impl Spliced {
 }
 
 impl Uploader {
-    /// Assembles a file at its last close: content scattered over deltas becomes one object, or one per chunk, unless the
-    /// deltas are a small part of a long file. The bytes are safe in any case.
+    /// Assembles a file whose path is no key at its last close: content scattered over deltas becomes one object, or
+    /// one per chunk, unless the deltas are a small part of a long file. The bytes are safe in any case. If another
+    /// client has changed the file since, it is left to that client.
     pub(crate) async fn assemble_closed(&self, file: &OpenFile) -> Result<()> {
         let mut state = file.write_state.lock().await;
         let is_last = self.content.files().users(file.ino) == 1;
@@ -54,10 +61,17 @@ impl Uploader {
         if inode.home.is_none() || self.names.has_path_key(&inode)? {
             return Ok(());
         }
-        self.commit_by_inode(file, &mut state, &inode, When::Closed).await
+        if self.names.pin(&inode)?.as_ref() != state.base().map(|pin| &**pin) {
+            return Ok(());
+        }
+        match self.commit_by_inode(file, &mut state, &inode, When::Closed).await {
+            Err(Error::Namespace(FsError::StaleBase)) => Ok(()),
+            assembled => assembled,
+        }
     }
 
-    /// Stores the unpublished writes and names them. The caller holds the file's `write_state`.
+    /// Stores the unpublished writes in objects under keys of their own, and names them. The caller holds the file's
+    /// `write_state`.
     pub(crate) async fn commit_by_inode(
         &self,
         file: &OpenFile,
@@ -66,7 +80,11 @@ impl Uploader {
         when: When,
     ) -> Result<()> {
         self.names.check_quota(inode.ino, inode.size_bytes)?;
-        let attributes = headers::with_posix(Attributes::default(), inode);
+        let rewritten = state.is_published().then(|| inode.clone());
+        let attributes = match self.is_for_pack(state) {
+            true => Attributes::default(),
+            false => headers::with_posix(Attributes::default(), inode),
+        };
         let size_bytes = state.size_bytes().unwrap_or(inode.size_bytes);
         let spliced = match std::mem::replace(state, WriteState::Clean) {
             WriteState::Clean => return Ok(()),
@@ -88,14 +106,21 @@ impl Uploader {
         };
         // A stream keeps what it has stored for the next attempt; other states upload again.
         let keys = if matches!(state, WriteState::Stream(_)) { BTreeSet::new() } else { spliced.keys() };
+        let spliced = Spliced { rewritten, ..spliced };
         let named = self.name_spliced(file, state, spliced, size_bytes).await;
         self.discard_refused(&named, keys).await;
         self.content.restore_on_failure(named, state)
     }
 
-    /// Discards objects that could not be named because of a quota.
+    /// Returns whether all unpublished writes go to a pack, whose object has no attributes.
+    fn is_for_pack(&self, state: &WriteState) -> bool {
+        self.mount.config.batch.is_some()
+            && matches!(state, WriteState::Memory(memory) if memory.size_bytes() <= PACKED_BYTES_MAX)
+    }
+
+    /// Discards objects that could not be named, because of a quota or because the file has other content by now.
     pub(crate) async fn discard_refused<T>(&self, named: &Result<T>, keys: BTreeSet<ObjectKey>) {
-        if let Err(Error::Namespace(FsError::OverQuota | FsError::VolumeFull)) = named {
+        if let Err(Error::Namespace(FsError::OverQuota | FsError::VolumeFull | FsError::StaleBase)) = named {
             for key in keys {
                 self.content.discard(key).await;
             }
@@ -135,10 +160,14 @@ impl Uploader {
         mtime: Option<Timestamp>,
     ) -> Result<Pin> {
         let ino = file.ino;
-        let Spliced { ranges, content, .. } = spliced;
+        let Spliced { ranges, content, rewritten, .. } = spliced;
         assert_can_be_named(&ranges, &content, size_bytes);
         let splice = Op::Splice { ino, ranges, content, size_bytes, mtime };
-        let Applied { released, inode, .. } = self.names.commit(Origin::FrontEnd, &splice)?;
+        let named = match &rewritten {
+            Some(seen) => commit_rewrite(&self.names, seen, &splice),
+            None => self.names.commit(Origin::FrontEnd, &splice),
+        };
+        let Applied { released, inode, .. } = named?;
         file.mark_names_unsynced();
         file.set_new(false);
         let pin = match self.names.pin(&inode.ok_or(Error::NOT_FOUND)?) {
@@ -160,6 +189,7 @@ impl Uploader {
         plan(self.mount.layout.mapping(), local, When::Open)?.leaves_part_in(local, key)
     }
 
+    /// Stores the objects that the plan of a commit says. On failure no object stays.
     async fn store_edits(
         &self,
         ino: Ino,
@@ -175,21 +205,24 @@ impl Uploader {
         let stored = futures_util::stream::iter(objects).buffered(IN_FLIGHT_MAX).collect().await;
         let content = self.all_or_discard(stored).await?.concat();
         let delta = plan.is_delta.then(|| plan.objects.concat());
-        Ok(Spliced { ranges: plan.replaces, content, delta })
+        Ok(Spliced { ranges: plan.replaces, content, delta, rewritten: None })
     }
 
+    /// Stores the ranges of an assembly as one object under a new key.
     async fn store_runs(
         &self,
         ino: Ino,
         assembly: Assembly<'_>,
         attributes: &Attributes,
     ) -> Result<Vec<Extent>, StoreError> {
-        let key = self.mount.content_key(ino)?;
+        let key = self.content.new_key(ino)?;
         let stored = self.assemble(assembly, &key, &attributes.clone().into(), Precondition::None).await;
         let object = self.mount.accept_earlier_upload(stored, &key, attributes, total(assembly.runs)).await?;
         Ok(extents(&object, assembly.runs))
     }
 
+    /// Stores content that is in memory, divided as the mapping says. Returns it as memory again, which is to be named
+    /// on success.
     async fn store_memory(
         &self,
         ino: Ino,
@@ -203,7 +236,12 @@ impl Uploader {
         let stored = futures_util::stream::iter(objects).buffered(IN_FLIGHT_MAX).collect().await;
         match self.all_or_discard(stored).await {
             Ok(content) => {
-                let spliced = Spliced { ranges: whole_range(), content: content.concat(), delta: None };
+                let spliced = Spliced {
+                    ranges: whole_range(),
+                    content: content.concat(),
+                    delta: None,
+                    rewritten: None,
+                };
                 (Ok(spliced), frozen.stored())
             }
             Err(error) => (Err(error.into()), frozen.thaw(self.content.slabs())),
@@ -236,6 +274,7 @@ impl Uploader {
         Ok(self.all_or_discard(stored).await?.concat())
     }
 
+    /// Stores the bytes of a range of a file as one object or, if they are short and the mount is a batch, in a pack of several files.
     async fn store_range(
         &self,
         ino: Ino,
@@ -243,10 +282,18 @@ impl Uploader {
         payload: Payload,
         attributes: &Attributes,
     ) -> Result<Vec<Extent>, StoreError> {
-        let object = self.mount.store_payload(ino, payload, attributes).await?;
+        if let Some(batch) = &self.mount.config.batch
+            && !payload.is_empty()
+            && payload.len() <= PACKED_BYTES_MAX
+        {
+            let packed = batch.packs.append(&payload)?;
+            return Ok(packed_extents(&packed, range));
+        }
+        let object = self.mount.store_payload(&self.content.new_key(ino)?, payload, attributes).await?;
         Ok(extents(&object, &[range]))
     }
 
+    /// Completes a stream, and returns its objects as content of the whole file.
     async fn finish_stream_objects(&self, stream: &mut Stream, attributes: &Attributes) -> Result<Spliced> {
         let size_bytes = stream.size_bytes();
         let objects = match stream.key().cloned() {
@@ -257,10 +304,16 @@ impl Uploader {
             }
         };
         let chunk_bytes = stream.part_bytes();
-        let each = if objects.len() == 1 { size_bytes } else { chunk_bytes };
-        let at = |index: usize| index as u64 * each..((index as u64 + 1) * each).min(size_bytes);
+        let object_bytes = if objects.len() == 1 { size_bytes } else { chunk_bytes };
+        let at =
+            |index: usize| index as u64 * object_bytes..((index as u64 + 1) * object_bytes).min(size_bytes);
         let content = objects.iter().enumerate().map(|(index, object)| extents(object, &[at(index)]));
-        Ok(Spliced { ranges: whole_range(), content: content.flatten().collect(), delta: None })
+        Ok(Spliced {
+            ranges: whole_range(),
+            content: content.flatten().collect(),
+            delta: None,
+            rewritten: None,
+        })
     }
 
     /// Returns all results, or the first error after discarding the objects that were stored.
@@ -293,6 +346,13 @@ pub(super) fn extents(object: &ObjectRef, runs: &[Range<u64>]) -> Vec<Extent> {
         extent
     };
     runs.iter().map(extent).filter(|extent| extent.len > 0).collect()
+}
+
+/// Returns the extent of a content in a pack.
+fn packed_extents(packed: &Packed, range: Range<u64>) -> Vec<Extent> {
+    let mut found = extents(&packed.object, &[range]);
+    found.iter_mut().for_each(|extent| extent.object_offset += packed.offset);
+    found
 }
 
 /// Splits a payload into objects of `object_bytes`, with the range of the file that each holds.

@@ -18,7 +18,7 @@ use crate::mount::Mount;
 const PARTS_MAX: u32 = 10_000;
 /// Number of parts after which the part size doubles, so that an object of 5 TiB fits into [`PARTS_MAX`].
 const PARTS_PER_SIZE: u32 = 1_000;
-/// Parts of one file in flight, if there is memory.
+/// Maximum number of parts of one file in flight; fewer if memory is short.
 const IN_FLIGHT_MAX: u64 = 3;
 
 /// A part's number and its bytes, kept until the store has them.
@@ -30,19 +30,24 @@ type Sent = (u32, Part, Result<Option<ObjectRef>, StoreError>);
 /// A multipart upload and the part being filled.
 #[derive(Debug)]
 pub(crate) struct Stream {
+    /// The content that the stream replaces.
     pub(crate) base: Option<Arc<Pin>>,
-    /// Mode, owner and group in the headers, which are sent before the first part.
+    /// Mode, owner and group of the file when the headers were sent, before the first part.
     sent: (u16, u32, u32),
     /// Headers and tags sent at the beginning.
     described: Described,
     upload: Upload,
+    /// Length of a full part, which grows with the number of parts.
     part_bytes: u64,
+    /// Length of the file so far.
     size: u64,
     tail: Tail,
     sending: Sending,
+    /// How far the upload has ended.
     ending: Ending,
     /// Parts that are objects of their own, by part number.
     chunks: BTreeMap<u32, ObjectRef>,
+    /// Memory for the part being filled and those in flight.
     held: Held,
 }
 
@@ -50,6 +55,7 @@ pub(crate) struct Stream {
 #[derive(Debug, Default)]
 struct Tail {
     slabs: Vec<Slab>,
+    /// Number of bytes in the slabs.
     bytes: u64,
 }
 
@@ -57,6 +63,7 @@ struct Tail {
 #[derive(Debug)]
 struct Sending {
     tasks: JoinSet<Sent>,
+    /// Maximum parts in flight.
     tasks_max: usize,
     /// Number of parts sent.
     parts: u32,
@@ -72,9 +79,9 @@ struct Sending {
 struct Ending {
     /// The last part, if it was sent before it was full.
     short: Option<Payload>,
-    /// The completed object, if it could not be moved to the file's current key yet.
+    /// The completed object, under the key that the upload began with.
     completed: Option<ObjectRef>,
-    /// Whether a completion may have succeeded although its answer was lost: no part can be added then.
+    /// Whether the upload is completed, or may be although the answer was lost: no part can be added then.
     may_be_complete: bool,
     /// Whether a part was lost with its task, so that the upload cannot be completed.
     is_broken: bool,
@@ -95,18 +102,22 @@ impl Upload {
         Self::Chunks { mount, ino, attributes: Arc::new(attributes) }
     }
 
+    /// Stores a part. Returns its object if every part is one.
     async fn put(&self, number: u32, payload: Payload) -> Result<Option<ObjectRef>, StoreError> {
         match self {
             Self::Object { parts, .. } => parts.put_part(number, payload).await.map(|()| None),
             Self::Chunks { mount, ino, attributes } => {
                 let mount = mount.upgrade().ok_or_else(part_lost)?;
-                mount.store_payload(*ino, payload, attributes).await.map(Some)
+                // Files in chunks are named by inode, in a volume of one bucket.
+                let key = mount.content_key(None, *ino)?;
+                mount.store_payload(&key, payload, attributes).await.map(Some)
             }
         }
     }
 }
 
-/// Reserves memory for a stream: the part being filled and at least one in flight.
+/// Reserves memory for a stream: the part being filled and at least one in flight, if possible more. `None` if there is
+/// too little.
 pub(crate) fn reserve(budget: &Budget, part_bytes: u64) -> Option<Held> {
     (1..=IN_FLIGHT_MAX).rev().find_map(|in_flight| budget.try_hold(part_bytes * (in_flight + 1)))
 }
@@ -156,7 +167,8 @@ impl Stream {
         self.sent == (inode.mode, inode.uid, inode.gid) && touched.is_some()
     }
 
-    /// Appends; waits while as many parts are in flight as there is memory for.
+    /// Appends bytes, and sends each part that becomes full. Waits while as many parts are in flight as there is memory
+    /// for.
     pub(crate) async fn append(&mut self, pool: &SlabPool, mut data: &[u8]) -> Result<(), StoreError> {
         self.reopen(pool);
         while !data.is_empty() {
@@ -251,7 +263,8 @@ impl Stream {
         self.part_bytes
     }
 
-    /// Sends the remaining bytes and completes the upload. May be called again after a failed precondition.
+    /// Sends the remaining bytes and completes the upload. May be called again after an error. Returns the object,
+    /// under the key that the upload began with.
     pub(crate) async fn finish(&mut self, precondition: Precondition) -> Result<ObjectRef, StoreError> {
         if let Some(object) = &self.ending.completed {
             return Ok(object.clone());
@@ -278,6 +291,7 @@ impl Stream {
         !self.ending.may_be_complete
     }
 
+    /// Sends the remaining bytes and the parts that failed, and waits until all parts are stored.
     async fn send_all(&mut self) -> Result<(), StoreError> {
         self.sending.attempt += 1;
         if self.tail.bytes > 0 {
@@ -292,12 +306,14 @@ impl Stream {
         if self.ending.is_broken { Err(part_lost()) } else { Ok(()) }
     }
 
-    /// Returns the completed object under the key that the upload began with.
+    /// Returns the completed object, under the key that the upload began with; `None` if the upload is not known to be
+    /// completed.
     pub(crate) fn completed(&self) -> Option<ObjectRef> {
         self.ending.completed.clone()
     }
 
-    /// Aborts the upload. Returns the objects that were stored, for the caller to discard.
+    /// Aborts the upload, unless it is completed. If every part is an object, returns those that were stored, for the
+    /// caller to discard.
     pub(crate) async fn abort(mut self) -> Vec<ObjectKey> {
         if self.ending.completed.is_some() {
             return Vec::new();
@@ -340,10 +356,11 @@ impl Stream {
 
     fn send_part(&mut self, (number, payload): Part) {
         let (upload, attempt) = (self.upload.clone(), self.sending.attempt);
-        self.sending.tasks.spawn(async move {
+        let work = async move {
             let outcome = upload.put(number, payload.clone()).await;
             (attempt, (number, payload), outcome)
-        });
+        };
+        self.sending.tasks.spawn(store::work_for(store::current_cause(), work));
     }
 
     /// Doubles the part size after every [`PARTS_PER_SIZE`] parts, while there is memory.
@@ -355,6 +372,7 @@ impl Stream {
         }
     }
 
+    /// Waits for one of the parts in flight. A part that failed is kept, to be sent again.
     async fn wait_for_part(&mut self) -> Result<(), StoreError> {
         match self.sending.tasks.join_next().await {
             _ if self.ending.is_broken => Err(part_lost()),
@@ -380,6 +398,7 @@ impl Stream {
     }
 }
 
+/// Returns the error for a part whose bytes are gone, so that the upload cannot be completed.
 fn part_lost() -> StoreError {
     StoreError::Unavailable("a part of the upload was lost".into())
 }

@@ -14,6 +14,7 @@ pub(crate) struct Uploader {
     pub(in crate::content) mount: Arc<Mount>,
     pub(in crate::content) names: Arc<Names>,
     pub(in crate::content) content: Arc<Content>,
+    /// Limits the parts that are assembled in memory at once, over all files.
     pub(in crate::content) assembling: FailFastSemaphore,
 }
 

@@ -7,34 +7,58 @@
 //! soon as its open file is closed, and a front end may learn of that close later. Each lock therefore refers to its open file,
 //! whose number is never reused.
 //!
+//! Locks that hold for all sessions of a shared engine are in [`shared_locks`].
+//!
 //! Invariant: no waiter is without a conflict, and there is no cycle of waiting owners.
 
+pub(crate) mod shared_locks;
+mod stored;
 mod table;
 
-use meta::Ino;
+use meta::{Engine, Ino};
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
 
 use crate::{Error, Handle, Result};
+use shared_locks::SharedLocks;
 use table::Held;
 pub use table::{Lock, LockKind, LockOwner};
 
 /// Maximum locks and waiters of one file.
 const LOCKS_MAX: usize = 1 << 16;
 
+/// Locks of a mount.
+#[derive(Debug)]
+pub(crate) struct LockTables {
+    /// Locks that hold in this process only.
+    pub(crate) here: Locks,
+    /// Locks that hold for all sessions, if the engine is shared.
+    pub(crate) shared: Option<SharedLocks>,
+}
+
+impl LockTables {
+    pub(crate) fn new(engine: &Arc<dyn Engine>) -> Self {
+        let shared = engine.is_shared().then(|| SharedLocks::new(engine.clone()));
+        Self { here: Locks::default(), shared }
+    }
+}
+
 /// Locks of all files.
 #[derive(Debug, Default)]
-pub struct Locks(Mutex<State>);
+pub(crate) struct Locks(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
     files: HashMap<Ino, FileLocks>,
+    /// Number of waits so far, from which each waiter gets its number.
     waits: u64,
 }
 
+/// Locks of one file.
 #[derive(Debug, Default)]
 struct FileLocks {
+    /// Locks that are held.
     held: Held,
     /// Waiters in order; the first one is served first.
     queue: VecDeque<Waiter>,
@@ -44,14 +68,16 @@ struct FileLocks {
 
 #[derive(Debug)]
 struct Waiter {
+    /// The number of the wait.
     number: u64,
     wanted: Lock,
+    /// Reports to the waiter that it has the lock.
     granted: oneshot::Sender<()>,
 }
 
 impl Locks {
-    /// Returns a held lock that conflicts with this one.
-    pub fn against(&self, ino: Ino, wanted: &Lock) -> Option<Lock> {
+    /// Returns a held lock that conflicts with this one; `None` if there is none.
+    pub(crate) fn against(&self, ino: Ino, wanted: &Lock) -> Option<Lock> {
         self.lock().files.get(&ino)?.held.against(wanted).next().copied()
     }
 
@@ -59,15 +85,21 @@ impl Locks {
     ///
     /// # Errors
     /// EAGAIN if another owner holds a conflicting lock, ENOLCK if there are too many locks.
-    pub fn try_take(&self, ino: Ino, wanted: Lock) -> Result<()> {
+    pub(crate) fn try_take(&self, ino: Ino, wanted: Lock) -> Result<()> {
         self.lock().take(ino, wanted)
     }
 
     /// Like `try_take`, but waits until no lock conflicts, or until `given_up` completes.
     ///
     /// # Errors
-    /// EINTR if the wait was given up, EDEADLK if the holders wait for this owner, ENOLCK if there are too many locks.
-    pub async fn take(&self, ino: Ino, wanted: Lock, given_up: impl Future<Output = ()>) -> Result<()> {
+    /// EINTR if the wait was given up, EDEADLK if a holder waits for this owner, directly or through others, ENOLCK if there are
+    /// too many locks.
+    pub(crate) async fn take(
+        &self,
+        ino: Ino,
+        wanted: Lock,
+        given_up: impl Future<Output = ()>,
+    ) -> Result<()> {
         let (waiting, granted) = {
             let mut state = self.lock();
             match state.take(ino, wanted) {
@@ -75,10 +107,7 @@ impl Locks {
                 taken => return taken,
             }
             if state.would_deadlock(ino, &wanted) {
-                return Err(Error::new(
-                    libc::EDEADLK,
-                    "deadlock: the holder of the lock waits for this owner",
-                ));
+                return Err(DEADLOCK);
             }
             let (number, granted) = state.wait(ino, wanted);
             (WaitGuard { locks: self, ino, number }, granted)
@@ -95,17 +124,17 @@ impl Locks {
     }
 
     /// Releases an owner's locks in a range.
-    pub fn release(&self, ino: Ino, owner: LockOwner, first: u64, last: u64) {
+    pub(crate) fn release(&self, ino: Ino, owner: LockOwner, first: u64, last: u64) {
         self.change(ino, |file| file.held.clear(owner, first, last));
     }
 
     /// Releases all locks of an owner on a file.
-    pub fn release_all(&self, ino: Ino, owner: LockOwner) {
+    pub(crate) fn release_all(&self, ino: Ino, owner: LockOwner) {
         self.change(ino, |file| file.held.drop_all(|held| held.owner == owner));
     }
 
     /// Releases all locks that were taken through an open file, which is now closed.
-    pub fn closed(&self, ino: Ino, handle: Handle) {
+    pub(crate) fn closed(&self, ino: Ino, handle: Handle) {
         self.change(ino, |file| {
             file.held.drop_all(|held| held.handle == handle);
             file.ending.remove(&handle);
@@ -113,21 +142,21 @@ impl Locks {
     }
 
     /// Records that one descriptor of an open file was closed. It may have been the last one.
-    pub fn may_end(&self, ino: Ino, handle: Handle) {
+    pub(crate) fn may_end(&self, ino: Ino, handle: Handle) {
         self.change(ino, |file| {
             file.ending.insert(handle);
         });
     }
 
-    /// Returns whether all conflicting locks may be about to end.
-    pub fn may_be_free_soon(&self, ino: Ino, wanted: &Lock) -> bool {
+    /// Returns whether all conflicting locks may be about to end, as descriptors of their open files were closed.
+    pub(crate) fn may_be_free_soon(&self, ino: Ino, wanted: &Lock) -> bool {
         let state = self.lock();
         let Some(file) = state.files.get(&ino) else { return true };
         file.held.against(wanted).all(|held| file.ending.contains(&held.handle))
     }
 
     /// Releases all locks of a session. Its waiters get EINTR.
-    pub fn end_session(&self, session: u64) {
+    pub(crate) fn end_session(&self, session: u64) {
         let mut state = self.lock();
         for file in state.files.values_mut() {
             file.queue.retain(|waiter| waiter.wanted.owner.session != session);
@@ -137,6 +166,8 @@ impl Locks {
         state.files.retain(|_, file| !file.is_empty());
     }
 
+    /// Changes the locks of a file, and grants locks to waiters that no longer conflict. Does nothing for a file
+    /// without locks.
     fn change(&self, ino: Ino, change: impl FnOnce(&mut FileLocks)) {
         let mut state = self.lock();
         let Some(file) = state.files.get_mut(&ino) else { return };
@@ -152,9 +183,14 @@ impl Locks {
     }
 }
 
+/// The error of a wait for a lock that was given up.
 const INTERRUPTED: Error = Error::new(libc::EINTR, "the wait for a lock was interrupted");
 
+/// The error of a wait that would have no end.
+const DEADLOCK: Error = Error::new(libc::EDEADLK, "deadlock: the holder of the lock waits for this owner");
+
 impl State {
+    /// Takes a lock if it conflicts with none of another owner. Does not wait.
     fn take(&mut self, ino: Ino, wanted: Lock) -> Result<()> {
         if let Some(file) = self.files.get(&ino) {
             if file.held.len() + file.queue.len() >= LOCKS_MAX {
@@ -172,6 +208,7 @@ impl State {
         Ok(())
     }
 
+    /// Adds a waiter to the end of the queue. Returns its number, and the receiver of the grant.
     fn wait(&mut self, ino: Ino, wanted: Lock) -> (u64, oneshot::Receiver<()>) {
         self.waits += 1;
         let (granted, is_granted) = oneshot::channel();
@@ -251,6 +288,7 @@ impl Drop for WaitGuard<'_> {
 mod tests {
     use super::*;
     use futures_util::future::FutureExt;
+    use meta::Locker;
     use std::future::pending;
     use std::pin::Pin;
     use std::task::Poll;
@@ -260,7 +298,7 @@ mod tests {
 
     fn lock(id: u64, first: u64, last: u64, kind: LockKind) -> Lock {
         Lock {
-            owner: LockOwner { session: id % 2, id },
+            owner: LockOwner { locker: Locker::default(), session: id % 2, id },
             handle: Handle(id),
             first,
             last,

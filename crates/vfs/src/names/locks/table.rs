@@ -4,22 +4,25 @@
 //! overlaps no lock of another owner.
 
 use crate::Handle;
+use meta::Locker;
 
 /// The owner of a lock: a process or an open file, as the front end defines it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LockOwner {
-    /// The front end that assigned the number.
+    /// The session of the metadata engine; the default if locks hold in this process only.
+    pub locker: Locker,
+    /// The number of the front end that assigned `id`.
     pub session: u64,
     /// The owner's number in that front end.
     pub id: u64,
 }
 
-/// The locks that other owners may hold in the same range.
+/// Kind of a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LockKind {
-    /// Shared locks.
+    /// A lock that allows other owners shared locks in the same range.
     Shared,
-    /// None.
+    /// A lock that allows other owners no lock in the same range.
     Exclusive,
 }
 
@@ -32,7 +35,7 @@ pub struct Lock {
     pub handle: Handle,
     /// The first byte.
     pub first: u64,
-    /// The last byte.
+    /// The last byte, which belongs to the range.
     pub last: u64,
     /// Shared or exclusive.
     pub kind: LockKind,
@@ -53,7 +56,7 @@ impl Lock {
 }
 
 /// Held locks of one file, ordered by their first byte.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(super) struct Held(Vec<Lock>);
 
 impl Held {
@@ -100,11 +103,17 @@ impl Held {
         self.0.retain(|held| !is_meant(held));
     }
 
+    /// Returns all locks, ordered by their first byte.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Lock> {
+        self.0.iter()
+    }
+
     pub(super) fn len(&self) -> usize {
         self.0.len()
     }
 
-    fn insert(&mut self, lock: Lock) {
+    /// Adds a lock that was held before.
+    pub(super) fn insert(&mut self, lock: Lock) {
         let at = self.0.partition_point(|held| held.first <= lock.first);
         self.0.insert(at, lock);
     }
@@ -129,7 +138,7 @@ mod tests {
 
     fn owner(number: u64) -> LockOwner {
         // Owners with the same number in different sessions are different owners.
-        LockOwner { session: number % 2, id: number / 2 }
+        LockOwner { locker: Locker::default(), session: number % 2, id: number / 2 }
     }
 
     fn last(byte: u64) -> u64 {

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use store::{ListEntry, ListPage, ListRequest, ObjectKey};
 
-use crate::objects::directory_objects::PathObjects;
+use super::ObjectsAtPath;
 
 /// The largest character: a listing that starts after `.tenon/` plus this character skips everything below `.tenon/`.
 const LAST_CHARACTER: &str = "\u{10FFFF}";
@@ -12,10 +12,10 @@ const BUCKET_TOKEN: &str = "t";
 /// Continuation token of a page that ended in Tenon's own objects: the next page starts behind them.
 const BEYOND_OWN: &str = "o";
 
-impl PathObjects {
-    pub(in crate::objects) async fn list_at_path(&self, request: ListRequest) -> store::Result<ListPage> {
+impl ObjectsAtPath {
+    pub(super) async fn list(&self, request: ListRequest) -> store::Result<ListPage> {
         let mut request = self.at_full_paths(request)?;
-        let at = self.fs.mount.config.prefix.len() + self.base.len();
+        let at = self.fs.mount.config.prefix.len() + self.directory.base.len();
         loop {
             let mut page = self.fs.mount.store.list(request.clone()).await?;
             let ends_in_own =
@@ -40,8 +40,11 @@ impl PathObjects {
         }
     }
 
+    /// Returns the request with keys from the bucket's root instead of the served directory.
     fn at_full_paths(&self, request: ListRequest) -> store::Result<ListRequest> {
-        let full = |text: &Bytes| Bytes::from([&self.fs.mount.config.prefix, &self.base[..], text].concat());
+        let full = |text: &Bytes| {
+            Bytes::from([&self.fs.mount.config.prefix, &self.directory.base[..], text].concat())
+        };
         let mut asked = ListRequest {
             prefix: full(&request.prefix),
             start_after: request.start_after.as_ref().map(full),
@@ -54,6 +57,7 @@ impl PathObjects {
         Ok(asked)
     }
 
+    /// Makes the request continue where the page ended that returned this token.
     fn set_position(&self, request: &mut ListRequest, next: Option<String>) -> store::Result<()> {
         match next {
             Some(token) if token == BEYOND_OWN => {
@@ -72,8 +76,9 @@ impl PathObjects {
         Ok(())
     }
 
+    /// Returns an entry with its key below the served directory.
     fn without_base(&self, entry: ListEntry) -> store::Result<ListEntry> {
-        let at = self.fs.mount.config.prefix.len() + self.base.len();
+        let at = self.fs.mount.config.prefix.len() + self.directory.base.len();
         Ok(match entry {
             ListEntry::Prefix(text) => ListEntry::Prefix(text.slice(at..)),
             ListEntry::Object(listed) => {

@@ -10,24 +10,34 @@ mod object_store;
 
 use futures_util::FutureExt as _;
 use meta::{Ino, Inode, Kind, Moment, Name, Origin};
+use std::sync::Arc;
 use store::{
     CopyOptions, GetOptions, Object, ObjectKey, ObjectMeta, ObjectRef, Payload, Precondition, PutOptions,
     StoreError, Tags,
 };
 
 use super::body::body;
-use super::directory_objects::PathObjects;
 use super::errors::{error_about, namespace_error_about, no_such_key, reserved};
 use super::etag;
 use super::named::read::requested_range;
+use super::served_directory::ServedDirectory;
+use crate::Filesystem;
 use crate::bucket::changes::ChangeGuard;
 use crate::bucket::headers;
 use crate::content::pin::Pin;
+use crate::names::inodes::KnownPath;
 
-impl PathObjects {
+/// The objects below a directory.
+#[derive(Debug, Clone)]
+pub(crate) struct ObjectsAtPath {
+    pub(in crate::objects) fs: Arc<Filesystem>,
+    pub(in crate::objects) directory: ServedDirectory,
+}
+
+impl ObjectsAtPath {
     /// Returns the bucket's key for a key of the endpoint.
     pub(super) fn full_key(&self, key: &ObjectKey) -> store::Result<ObjectKey> {
-        let full = [&self.fs.mount.config.prefix, &self.base[..], key.as_bytes()].concat();
+        let full = [&self.fs.mount.config.prefix, &self.directory.base[..], key.as_bytes()].concat();
         if self.fs.mount.layout.is_own(&full) {
             return Err(reserved(key));
         }
@@ -45,6 +55,7 @@ impl PathObjects {
         })
     }
 
+    /// Returns the key from the bucket's root. A key that cannot be one is reported as not found.
     fn full_key_to_read(&self, key: &ObjectKey) -> store::Result<ObjectKey> {
         self.full_key(key).map_err(|_| StoreError::NotFound(key.clone()))
     }
@@ -65,7 +76,7 @@ impl PathObjects {
         Ok(is_unshown.then_some(inode))
     }
 
-    pub(super) async fn head_at_path(&self, key: &ObjectKey) -> store::Result<ObjectMeta> {
+    pub(super) async fn head(&self, key: &ObjectKey) -> store::Result<ObjectMeta> {
         let full = self.full_key_to_read(key)?;
         if let Some(inode) = self.find_unshown(&full).map_err(error_about(key))? {
             return self.meta_of_unshown(key, &inode).await;
@@ -74,7 +85,7 @@ impl PathObjects {
         meta.map(|meta| with_key(key, meta)).map_err(|error| about_key(key, error))
     }
 
-    pub(super) async fn get_at_path(&self, key: &ObjectKey, options: GetOptions) -> store::Result<Object> {
+    pub(super) async fn get(&self, key: &ObjectKey, options: GetOptions) -> store::Result<Object> {
         let full = self.full_key_to_read(key)?;
         if let Some(inode) = self.find_unshown(&full).map_err(error_about(key))? {
             return self.get_unshown(key, &inode, options).await;
@@ -123,7 +134,7 @@ impl PathObjects {
         }
     }
 
-    pub(super) async fn put_at_path(
+    pub(super) async fn put(
         &self,
         key: &ObjectKey,
         body: Payload,
@@ -177,6 +188,8 @@ impl PathObjects {
         self.fs.names.delivered().await;
     }
 
+    /// Takes over what the store has at a key, if the mount would answer for the key from what it knows, or the object is gone. Otherwise
+    /// forgets the listing of the key.
     async fn look_once(&self, full: &ObjectKey, is_gone: bool, looked_at: Moment) -> crate::Result<()> {
         let is_asked = self.is_looked_at(full)?;
         let seen = if is_asked { self.fs.mount.store.find(full).await? } else { None };
@@ -195,15 +208,20 @@ impl PathObjects {
         Ok(is_listed || self.fs.names.tables().entry(known.dir, name)?.is_some())
     }
 
+    /// Forgets the listing of the last known directory on the path of a key.
     fn forget_listing(&self, full: &ObjectKey) -> crate::Result<()> {
-        let Some(known) = self.fs.names.known_path(full)? else { return Ok(()) };
-        if let Some(name) = known.next {
-            self.fs.bucket.known.forget_listing(known.dir, &name);
+        let mut forgotten = None;
+        while let Some(KnownPath { dir, next: Some(name), .. }) = self.fs.names.known_path(full)?
+            && forgotten != Some(dir)
+        {
+            self.fs.bucket.known.forget_listing(dir, &name);
+            // Meanwhile the next directory on the path may have been created.
+            forgotten = Some(dir);
         }
         Ok(())
     }
 
-    pub(super) async fn copy_at_path(
+    pub(super) async fn copy(
         &self,
         from: &ObjectRef,
         to: &ObjectKey,
@@ -237,11 +255,7 @@ impl PathObjects {
         }
     }
 
-    pub(super) async fn delete_at_path(
-        &self,
-        key: &ObjectKey,
-        precondition: Precondition,
-    ) -> store::Result<()> {
+    pub(super) async fn delete(&self, key: &ObjectKey, precondition: Precondition) -> store::Result<()> {
         let full = self.full_key(key)?;
         match self.known(&full).map_err(error_about(key))? {
             Some((dir, name, Some(inode)))
@@ -278,19 +292,19 @@ impl PathObjects {
         precondition: &Precondition,
     ) -> store::Result<()> {
         let Precondition::Matches(etag) = precondition else { return Ok(()) };
-        match self.head_at_path(key).await {
+        match self.head(key).await {
             Ok(meta) if meta.object.etag == *etag => Ok(()),
             Ok(_) | Err(StoreError::NotFound(_)) => Err(StoreError::PreconditionFailed(key.clone())),
             Err(error) => Err(error),
         }
     }
 
-    pub(super) async fn tags_at_path(&self, key: &ObjectKey) -> store::Result<Tags> {
+    pub(super) async fn tags(&self, key: &ObjectKey) -> store::Result<Tags> {
         let full = self.object_key_of(key)?;
         self.fs.mount.store.tags(&full).await.map_err(|error| about_key(key, error))
     }
 
-    pub(super) async fn set_tags_at_path(&self, key: &ObjectKey, tags: Tags) -> store::Result<()> {
+    pub(super) async fn set_tags(&self, key: &ObjectKey, tags: Tags) -> store::Result<()> {
         let full = self.object_key_of(key)?;
         let set = self.fs.mount.store.set_tags(&full, tags).await.map_err(|error| about_key(key, error));
         if let Ok(Some((_, _, Some(inode)))) = self.known(&full) {
@@ -308,6 +322,7 @@ impl PathObjects {
     }
 }
 
+/// Returns metadata with the key as the caller knows it.
 fn with_key(key: &ObjectKey, meta: ObjectMeta) -> ObjectMeta {
     ObjectMeta { object: ObjectRef { key: key.clone(), ..meta.object }, ..meta }
 }

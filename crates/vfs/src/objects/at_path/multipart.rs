@@ -5,18 +5,18 @@ use std::ops::Range;
 use std::sync::Arc;
 use store::{Attributes, Multipart, ObjectKey, ObjectRef, Payload, Precondition, Tags};
 
+use super::ObjectsAtPath;
 use super::about_key;
-use crate::objects::directory_objects::PathObjects;
 
 struct PathUpload {
-    objects: PathObjects,
+    objects: ObjectsAtPath,
     key: ObjectKey,
     full: ObjectKey,
     inner: Arc<dyn Multipart>,
 }
 
-impl PathObjects {
-    pub(in crate::objects) async fn multipart_at_path(
+impl ObjectsAtPath {
+    pub(super) async fn multipart(
         &self,
         key: &ObjectKey,
         attributes: Attributes,

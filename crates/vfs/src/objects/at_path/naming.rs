@@ -6,35 +6,30 @@ use futures_util::future::BoxFuture;
 use meta::Ino;
 use store::{ListEntry, ListRequest, ObjectKey, ObjectRef, Pages};
 
+use super::ObjectsAtPath;
 use crate::Filesystem;
-use crate::objects::directory_objects::{ByPath, ObjectNaming, PathObjects};
+use crate::objects::directory_objects::ObjectNaming;
 use crate::objects::document::Document;
+use crate::objects::served_directory::ServedDirectory;
 use crate::objects::uploads::completion::Completion;
 
-impl ObjectNaming for ByPath {
-    fn upload_directory(objects: &PathObjects, key: &ObjectKey) -> store::Result<Ino> {
-        objects.full_key(key).map(|_| Ino::ROOT)
+impl ObjectNaming for ObjectsAtPath {
+    const DOCUMENTS_REMAIN: bool = false;
+
+    fn new(directory: &ServedDirectory) -> Self {
+        Self { fs: directory.fs.clone(), directory: directory.clone() }
     }
 
-    fn complete<'c>(
-        objects: &'c PathObjects,
-        completion: Completion<'c>,
-    ) -> BoxFuture<'c, store::Result<ObjectRef>> {
-        objects.join_parts(completion).boxed()
+    fn upload_directory(&self, key: &ObjectKey) -> store::Result<Ino> {
+        self.full_key(key).map(|_| Ino::ROOT)
     }
 
-    fn document(
-        _objects: &PathObjects,
-        _bucket: &[u8],
-        _name: &str,
-        by_name: ObjectKey,
-    ) -> store::Result<Document> {
+    fn complete<'c>(&'c self, completion: Completion<'c>) -> BoxFuture<'c, store::Result<ObjectRef>> {
+        self.join_parts(completion).boxed()
+    }
+
+    fn document(&self, _bucket: &[u8], _name: &str, by_name: ObjectKey) -> store::Result<Document> {
         Ok(Document::at(by_name))
-    }
-
-    /// The documents are noted as moved by the removal of the directory.
-    fn remaining_documents(_objects: &PathObjects) -> store::Result<Vec<Bytes>> {
-        Ok(Vec::new())
     }
 
     fn directories(fs: &Filesystem) -> BoxFuture<'_, store::Result<Vec<String>>> {

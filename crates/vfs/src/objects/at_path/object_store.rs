@@ -11,16 +11,16 @@ use crate::objects::directory_objects::PathObjects;
 #[async_trait::async_trait]
 impl ObjectStore for PathObjects {
     async fn get(&self, key: &ObjectKey, options: GetOptions) -> store::Result<Object> {
-        self.get_at_path(key, options).await
+        self.naming.get(key, options).await
     }
 
     async fn head(&self, key: &ObjectKey) -> store::Result<ObjectMeta> {
-        self.head_at_path(key).await
+        self.naming.head(key).await
     }
 
     async fn put(&self, key: &ObjectKey, body: Payload, options: PutOptions) -> store::Result<ObjectRef> {
-        self.check_writable()?;
-        Box::pin(self.put_at_path(key, body, options)).await
+        self.directory.check_writable()?;
+        Box::pin(self.naming.put(key, body, options)).await
     }
 
     async fn multipart(
@@ -29,13 +29,13 @@ impl ObjectStore for PathObjects {
         attributes: Attributes,
         tags: Tags,
     ) -> store::Result<Arc<dyn Multipart>> {
-        self.check_writable()?;
-        self.multipart_at_path(key, attributes, tags).await
+        self.directory.check_writable()?;
+        self.naming.multipart(key, attributes, tags).await
     }
 
     async fn copy(&self, from: &ObjectRef, to: &ObjectKey, options: CopyOptions) -> store::Result<ObjectRef> {
-        self.check_writable()?;
-        Box::pin(self.copy_at_path(from, to, options)).await
+        self.directory.check_writable()?;
+        Box::pin(self.naming.copy(from, to, options)).await
     }
 
     async fn rename(
@@ -44,30 +44,30 @@ impl ObjectStore for PathObjects {
         to: &ObjectKey,
         precondition: Precondition,
     ) -> store::Result<()> {
-        self.check_writable()?;
+        self.directory.check_writable()?;
         store::rename_by_copy(self, from, to, precondition).await
     }
 
     async fn delete(&self, key: &ObjectKey, precondition: Precondition) -> store::Result<()> {
-        self.check_writable()?;
-        Box::pin(self.delete_at_path(key, precondition)).await
+        self.directory.check_writable()?;
+        Box::pin(self.naming.delete(key, precondition)).await
     }
 
     async fn list(&self, request: ListRequest) -> store::Result<ListPage> {
-        self.list_at_path(request).await
+        self.naming.list(request).await
     }
 
     async fn tags(&self, key: &ObjectKey) -> store::Result<Tags> {
-        self.tags_at_path(key).await
+        self.naming.tags(key).await
     }
 
     async fn set_tags(&self, key: &ObjectKey, tags: Tags) -> store::Result<()> {
-        self.check_writable()?;
-        self.set_tags_at_path(key, tags).await
+        self.directory.check_writable()?;
+        self.naming.set_tags(key, tags).await
     }
 
     async fn sync(&self) -> store::Result<()> {
-        self.sync_all().await
+        self.directory.sync_all().await
     }
 
     fn uploads(&self) -> Option<&dyn Uploads> {

@@ -7,15 +7,15 @@ use store::{
     Attributes, CopyOptions, ObjectKey, ObjectMeta, ObjectRef, PutOptions, StoreError, Tags, byte_range,
 };
 
-use super::put::NewObject;
+use super::NamedObjects;
+use super::plan::NewObject;
 use crate::content::storing::StoringGuard;
 use crate::objects::description::{ObjectDescription, describe_object};
-use crate::objects::directory_objects::InodeObjects;
 use crate::objects::errors::{error_about, namespace_error_about};
 use crate::objects::etag::AssignedEtag;
 
-impl InodeObjects {
-    pub(in crate::objects) async fn copy_named(
+impl NamedObjects {
+    pub(super) async fn copy(
         &self,
         from: &ObjectRef,
         to: &ObjectKey,
@@ -28,7 +28,7 @@ impl InodeObjects {
             }
             return self.replace_description(from, options).await;
         }
-        let resolved = self.resolve(to)?;
+        let resolved = self.keys.resolve(to)?;
         self.check_precondition_first(to, &options.precondition)?;
         let attributes = options.attributes.unwrap_or(meta.attributes);
         let tags = options.tags.unwrap_or_else(|| description.tags());
@@ -36,7 +36,7 @@ impl InodeObjects {
         if resolved.last.is_none() || inode.kind != Kind::File {
             let body = self.small_body(&from.key, &inode).await?;
             return self
-                .put_named(to, body, PutOptions { precondition, attributes, tags, ..PutOptions::default() })
+                .put(to, body, PutOptions { precondition, attributes, tags, ..PutOptions::default() })
                 .await;
         }
         let ino = self.fs.names.new_ino(resolved.dir).map_err(error_about(to))?;
@@ -50,10 +50,10 @@ impl InodeObjects {
 
     /// Returns the inode of an object reference, if it still has that etag.
     pub(super) fn source(&self, from: &ObjectRef) -> store::Result<(Inode, ObjectMeta, ObjectDescription)> {
-        let (inode, meta, description) = self.retry_while_replaced(&from.key, || {
-            let inode = self.find_or_fail(&from.key)?;
+        let (inode, meta, description) = self.keys.retry_while_replaced(&from.key, || {
+            let inode = self.keys.find_or_fail(&from.key)?;
             let (meta, description) =
-                self.meta_of(&from.key, &inode).map_err(namespace_error_about(&from.key))?;
+                self.keys.meta_of(&from.key, &inode).map_err(namespace_error_about(&from.key))?;
             Ok((inode, meta, description))
         })?;
         if meta.object.etag != from.etag {
@@ -87,7 +87,7 @@ impl InodeObjects {
 
     async fn small_body(&self, key: &ObjectKey, inode: &Inode) -> store::Result<store::Payload> {
         use futures_util::TryStreamExt as _;
-        let object = Box::pin(self.get_named(key, store::GetOptions::default())).await?;
+        let object = Box::pin(self.get(key, store::GetOptions::default())).await?;
         let limit = 1 << 20;
         if inode.size_bytes > limit {
             return Err(StoreError::Invalid("the marker of a directory cannot exceed 60 KiB".to_owned()));
@@ -103,9 +103,9 @@ impl InodeObjects {
         options: CopyOptions,
     ) -> store::Result<ObjectRef> {
         let key = &object.key;
-        let _key_lock = self.fs.bucket.locks.key_locks().lock(&self.key_to_lock(key)).await;
+        let _key_lock = self.fs.bucket.locks.key_locks().lock(&self.directory.key_to_lock(key)).await;
         let (inode, meta, before) = self.source(object)?;
-        self.check_precondition(key, &options.precondition, Some(&inode))?;
+        self.keys.check_precondition(key, &options.precondition, Some(&inode))?;
         let attributes = options.attributes.unwrap_or_else(|| meta.attributes.clone());
         let tags = options.tags.unwrap_or_else(|| before.tags());
         let change = self.plan_description(key, (&inode, &meta, &before), &attributes, &tags)?;
@@ -113,7 +113,8 @@ impl InodeObjects {
             self.fs.names.commit_together(Origin::Other, &change.ops).map_err(namespace_error_about(key))?;
         self.finish_change(key, applied).await?;
         // Without content the etag comes from the inode's times, which may have changed.
-        let etag = self.etag_of(key, &self.find_or_fail(key)?).map_err(namespace_error_about(key))?;
+        let etag =
+            self.keys.etag_of(key, &self.keys.find_or_fail(key)?).map_err(namespace_error_about(key))?;
         Ok(ObjectRef::new(key.clone(), etag))
     }
 
@@ -123,10 +124,10 @@ impl InodeObjects {
         (inode, meta, before): (&Inode, &ObjectMeta, &ObjectDescription),
         attributes: &Attributes,
         tags: &Tags,
-    ) -> store::Result<super::put::Change> {
-        let mut change = super::put::Change::default();
+    ) -> store::Result<super::plan::Change> {
+        let mut change = super::plan::Change::default();
         let (ino, at) = (inode.ino, before.record.at);
-        let seen = self.attributes_over(key, inode, attributes);
+        let seen = self.keys.attributes_over(key, inode, attributes);
         if (seen.mode, seen.uid, seen.gid, seen.mtime) != (inode.mode, inode.uid, inode.gid, inode.mtime) {
             let (mode, uid, gid) = (Some(seen.mode), Some(seen.uid), Some(seen.gid));
             let mtime = (!inode.is_dir()).then_some(seen.mtime);
@@ -143,6 +144,7 @@ impl InodeObjects {
     }
 }
 
+/// Returns the error for a copy of an object onto itself without new attributes.
 fn no_change() -> StoreError {
     StoreError::Invalid("a copy of an object onto itself changes nothing".to_owned())
 }

@@ -3,21 +3,17 @@
 use meta::{FsError, Ino, Name, Op, Origin};
 use store::{ObjectKey, Precondition};
 
-use super::put::Change;
-use super::{ATTEMPTS_MAX, ResolvedKey, is_race, too_many_races};
+use super::keys::ResolvedKey;
+use super::plan::Change;
+use super::{ATTEMPTS_MAX, NamedObjects, is_race, too_many_races};
 use crate::objects::description::{IMPLICIT, MARKER, ObjectDescription, RECORD};
-use crate::objects::directory_objects::InodeObjects;
 use crate::objects::errors::{error_about, namespace_error_about};
 
-impl InodeObjects {
-    pub(in crate::objects) async fn delete_named(
-        &self,
-        key: &ObjectKey,
-        precondition: &Precondition,
-    ) -> store::Result<()> {
-        let _key_lock = self.fs.bucket.locks.key_locks().lock(&self.key_to_lock(key)).await;
+impl NamedObjects {
+    pub(super) async fn delete(&self, key: &ObjectKey, precondition: &Precondition) -> store::Result<()> {
+        let _key_lock = self.fs.bucket.locks.key_locks().lock(&self.directory.key_to_lock(key)).await;
         for _ in 0..ATTEMPTS_MAX {
-            let resolved = self.resolve(key)?;
+            let resolved = self.keys.resolve(key)?;
             let is_gone = match &resolved.last {
                 Some(_) => self.delete_object(key, &resolved, precondition).await?,
                 None => self.delete_marker(key, &resolved, precondition).await?,
@@ -37,11 +33,12 @@ impl InodeObjects {
         precondition: &Precondition,
     ) -> store::Result<bool> {
         let taken = self
+            .keys
             .find_at(resolved)
             .map_err(namespace_error_about(key))?
-            .filter(|(_, inode)| self.is_object(inode));
+            .filter(|(_, inode)| self.keys.is_object(inode));
         let Some((name, inode)) = taken else {
-            self.check_precondition(key, precondition, None)?;
+            self.keys.check_precondition(key, precondition, None)?;
             return Ok(true);
         };
         let file = match self.fs.io.opener.open_file(inode.ino) {
@@ -72,7 +69,7 @@ impl InodeObjects {
         precondition: &Precondition,
     ) -> store::Result<bool> {
         let there = self.fs.names.tables().lookup(parent, name).map_err(namespace_error_about(key))?;
-        self.check_precondition(key, precondition, there.as_ref())?;
+        self.keys.check_precondition(key, precondition, there.as_ref())?;
         match self.fs.names.commit(Origin::Other, &Op::Unlink { parent, name: name.clone(), keep: true }) {
             Ok(_) => Ok(true),
             Err(error) if is_race(&error) => Ok(false),
@@ -87,8 +84,8 @@ impl InodeObjects {
         resolved: &ResolvedKey,
         precondition: &Precondition,
     ) -> store::Result<bool> {
-        let there = self.object_at(resolved).map_err(namespace_error_about(key))?;
-        self.check_precondition(key, precondition, there.as_ref())?;
+        let there = self.keys.object_at(resolved).map_err(namespace_error_about(key))?;
+        self.keys.check_precondition(key, precondition, there.as_ref())?;
         if there.is_none() {
             return Ok(true);
         }
@@ -114,7 +111,7 @@ impl InodeObjects {
 
     /// Removes a directory that existed only because of its contents, if it is empty now, and then its parents likewise.
     pub(in crate::objects) fn prune(&self, mut dir: Ino) -> Result<(), FsError> {
-        let Ok(base) = self.base_dir() else { return Ok(()) };
+        let Ok(base) = self.keys.base_dir() else { return Ok(()) };
         while dir != base && dir != Ino::ROOT {
             let directory = match self.fs.names.tables().inode(dir) {
                 Err(FsError::NotFound) => return Ok(()),

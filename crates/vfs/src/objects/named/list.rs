@@ -14,10 +14,10 @@ use store::listing::{PAGE_ENTRIES_MAX, Scan, token_after};
 use store::names::{self, KeyPrefix};
 use store::{KEY_BYTES_MAX, ListEntry, ListPage, ListRequest, ListedObject, ObjectKey, StoreError};
 
+use super::NamedObjects;
 use crate::bucket::sort_keys;
 use crate::layout::is_reserved;
 use crate::objects::description::Record;
-use crate::objects::directory_objects::InodeObjects;
 use crate::objects::errors::error_about;
 
 /// Entries of one directory per batch.
@@ -45,6 +45,7 @@ enum ItemKind {
 /// An item of the heap.
 #[derive(Debug)]
 struct Item {
+    /// Key, or beginning of keys, by which items are ordered.
     text: Vec<u8>,
     /// Order of items with equal keys: plain name, shadowed name, rest of a directory.
     rank: u8,
@@ -80,7 +81,7 @@ enum Entry {
 }
 
 struct Merge<'o> {
-    objects: &'o InodeObjects,
+    objects: &'o NamedObjects,
     scan: Scan,
     heap: BinaryHeap<Item>,
     entries: Vec<Entry>,
@@ -88,10 +89,10 @@ struct Merge<'o> {
     last: Option<Vec<u8>>,
 }
 
-impl InodeObjects {
-    pub(in crate::objects) async fn list_named(&self, request: ListRequest) -> store::Result<ListPage> {
+impl NamedObjects {
+    pub(super) async fn list(&self, request: ListRequest) -> store::Result<ListPage> {
         let scan = Scan::new(request, PAGE_ENTRIES_MAX)?;
-        let root = Level { dir: self.base_dir()?, prefix: KeyPrefix::root(b"") };
+        let root = Level { dir: self.keys.base_dir()?, prefix: KeyPrefix::root(b"") };
         let mut merge =
             Merge { objects: self, scan, heap: BinaryHeap::new(), entries: Vec::new(), last: None };
         if merge.scan.limit == 0 {
@@ -122,9 +123,9 @@ impl InodeObjects {
             (Entry::Object(text, _), Some(inode)) => {
                 let key = ObjectKey::new(text.clone())?;
                 let listed = match with_attributes {
-                    true => self.meta_of(&key, &inode).map(|(meta, _)| ListedObject::of(meta, true)),
+                    true => self.keys.meta_of(&key, &inode).map(|(meta, _)| ListedObject::of(meta, true)),
                     false => Record::read(self.fs.names.tables(), inode.ino)
-                        .and_then(|record| self.identity(&key, &inode, &record))
+                        .and_then(|record| self.keys.identity(&key, &inode, &record))
                         .map(|(object, size_bytes)| ListedObject::new(object, size_bytes)),
                 };
                 match listed {
@@ -143,6 +144,7 @@ impl Merge<'_> {
         text > &*self.scan.prefix && !text.starts_with(&self.scan.prefix)
     }
 
+    /// Handles the first item of the heap.
     fn step(&mut self, next: Item) -> store::Result<()> {
         match next.kind {
             ItemKind::Object(ino) => self.add_object(next.text, ino),
@@ -248,6 +250,7 @@ impl Merge<'_> {
         Ok(())
     }
 
+    /// Adds a name to the heap, unless it is reserved.
     fn push(&mut self, level: &Level, name: &Name, dentry: Dentry, text: &[u8]) {
         if is_reserved(level.dir, name.as_bytes()) {
             return;
@@ -260,7 +263,7 @@ impl Merge<'_> {
     }
 
     fn has_marker(&self, dir: Ino) -> store::Result<bool> {
-        match self.objects.has_marker(dir) {
+        match self.objects.keys.has_marker(dir) {
             Err(FsError::NotFound) => Ok(false),
             has_marker => has_marker.map_err(read_error),
         }
@@ -292,6 +295,7 @@ impl Merge<'_> {
         }
     }
 
+    /// Returns the entries as a page, with the position of the next one if there are more.
     fn page(mut self) -> store::Result<ListPage> {
         let has_more = self.entries.len() > self.scan.limit;
         self.entries.truncate(self.scan.limit);
@@ -310,7 +314,7 @@ impl Merge<'_> {
         let inodes = self.objects.fs.names.tables().inodes(&inos).map_err(read_error)?;
         let mut entries = Vec::with_capacity(self.entries.len());
         for (entry, inode) in self.entries.iter().zip(inodes) {
-            let inode = inode.filter(|inode| inode.is_dir() || self.objects.is_object(inode));
+            let inode = inode.filter(|inode| inode.is_dir() || self.objects.keys.is_object(inode));
             entries.extend(self.objects.describe(entry, inode, self.scan.with_attributes)?);
         }
         Ok(ListPage { entries, next })

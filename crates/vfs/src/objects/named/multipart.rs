@@ -9,16 +9,16 @@ use store::{
     Attributes, Multipart, ObjectKey, ObjectRef, Payload, Precondition, PutOptions, StoreError, Tags,
 };
 
-use super::put::NewObject;
+use super::NamedObjects;
+use super::plan::NewObject;
 use crate::content::storing::StoringGuard;
-use crate::objects::directory_objects::InodeObjects;
 use crate::objects::errors::error_about;
 
 /// A part's content from offset 0, and its length.
 type Content = (Vec<Extent>, u64);
 
 struct NamedUpload {
-    objects: InodeObjects,
+    objects: NamedObjects,
     key: ObjectKey,
     attributes: Attributes,
     tags: Tags,
@@ -31,14 +31,14 @@ struct NamedUpload {
     completed: OnceLock<ObjectRef>,
 }
 
-impl InodeObjects {
-    pub(in crate::objects) fn multipart_named(
+impl NamedObjects {
+    pub(super) fn multipart(
         &self,
         key: &ObjectKey,
         attributes: Attributes,
         tags: Tags,
     ) -> store::Result<Arc<dyn Multipart>> {
-        let ino = self.fs.names.new_ino(self.resolve(key)?.dir).map_err(error_about(key))?;
+        let ino = self.fs.names.new_ino(self.keys.resolve(key)?.dir).map_err(error_about(key))?;
         Ok(Arc::new(NamedUpload {
             objects: self.clone(),
             key: key.clone(),
@@ -64,21 +64,23 @@ impl NamedUpload {
             None => Err(part),
         };
         match replaced {
-            Ok(Some((old, _))) => self.objects.discard_all(&old).await,
+            Ok(Some((old, _))) => self.objects.directory.discard_all(&old).await,
             Ok(None) => {}
             Err((refused, _)) => {
-                self.objects.discard_all(&refused).await;
+                self.objects.directory.discard_all(&refused).await;
                 return Err(upload_ended());
             }
         }
         Ok(())
     }
 
+    /// Fails if the number is not that of a part, or the upload has ended.
     fn check_open(&self, number: u32) -> store::Result<()> {
         store::part_number::check(number)?;
         if self.parts().is_some() { Ok(()) } else { Err(upload_ended()) }
     }
 
+    /// Gives the content of all parts the name of the upload's key.
     async fn name(&self, content: Content, precondition: Precondition) -> store::Result<ObjectRef> {
         let (content, size_bytes) = content;
         if self.key.as_bytes().ends_with(b"/") {
@@ -114,8 +116,8 @@ impl NamedUpload {
             tags: self.tags.clone(),
             ..PutOptions::default()
         };
-        let stored = Box::pin(self.objects.put_named(&self.key, Payload::default(), options)).await?;
-        self.objects.discard_all(content).await;
+        let stored = Box::pin(self.objects.put(&self.key, Payload::default(), options)).await?;
+        self.objects.directory.discard_all(content).await;
         Ok(stored)
     }
 }
@@ -158,7 +160,7 @@ impl Multipart for NamedUpload {
     async fn abort(&self) -> store::Result<()> {
         let parts = self.parts().take();
         for (content, _) in parts.into_iter().flat_map(BTreeMap::into_values) {
-            self.objects.discard_all(&content).await;
+            self.objects.directory.discard_all(&content).await;
         }
         Ok(())
     }

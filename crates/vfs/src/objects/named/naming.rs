@@ -1,47 +1,51 @@
 //! Uploads, settings and buckets of a volume named by inode.
 
-use bytes::Bytes;
 use futures_util::FutureExt as _;
 use futures_util::future::{self, BoxFuture};
-use meta::{FsError, Ino, Kind};
-use store::{ObjectKey, ObjectRef};
+use meta::{FsError, Ino, Kind, Name};
+use store::{ObjectKey, ObjectRef, StoreError};
 
+use super::NamedObjects;
 use crate::Filesystem;
-use crate::objects::directory_objects::{ByInode, InodeObjects, ObjectNaming};
+use crate::objects::directory_objects::ObjectNaming;
 use crate::objects::document::Document;
-use crate::objects::errors::namespace_error_about;
+use crate::objects::errors::{error_about, namespace_error_about};
+use crate::objects::served_directory::ServedDirectory;
 use crate::objects::uploads::completion::Completion;
 
 /// Names per step of a scan of the root.
 const BATCH: usize = 256;
 
-impl ObjectNaming for ByInode {
-    fn upload_directory(objects: &InodeObjects, key: &ObjectKey) -> store::Result<Ino> {
-        Ok(objects.resolve(key)?.dir)
+impl ObjectNaming for NamedObjects {
+    const DOCUMENTS_REMAIN: bool = true;
+
+    fn new(directory: &ServedDirectory) -> Self {
+        Self::below(directory)
     }
 
-    fn complete<'c>(
-        objects: &'c InodeObjects,
-        completion: Completion<'c>,
-    ) -> BoxFuture<'c, store::Result<ObjectRef>> {
-        objects.name_parts(completion).boxed()
+    fn upload_directory(&self, key: &ObjectKey) -> store::Result<Ino> {
+        Ok(self.keys.resolve(key)?.dir)
     }
 
-    fn document(
-        objects: &InodeObjects,
-        bucket: &[u8],
-        name: &str,
-        by_name: ObjectKey,
-    ) -> store::Result<Document> {
-        objects.document_by_inode(bucket, name, by_name)
+    fn complete<'c>(&'c self, completion: Completion<'c>) -> BoxFuture<'c, store::Result<ObjectRef>> {
+        self.name_parts(completion).boxed()
     }
 
-    fn remaining_documents(objects: &InodeObjects) -> store::Result<Vec<Bytes>> {
-        objects.settings_prefixes()
+    /// The document of a directory is stored under its inode number.
+    fn document(&self, bucket: &[u8], name: &str, by_name: ObjectKey) -> store::Result<Document> {
+        let asked = ObjectKey::try_from(name)?;
+        let gone = || StoreError::NoSuchBucket(String::from_utf8_lossy(bucket).into_owned());
+        let bucket = Name::new(bucket).map_err(|_| gone())?;
+        let directory = self.fs.names.tables().lookup(Ino::ROOT, &bucket);
+        let directory = directory.map_err(namespace_error_about(&asked))?.ok_or_else(gone)?;
+        // No bucket name contains this character.
+        let by_ino = format!("#{:016x}", directory.ino.0);
+        let key = self.fs.mount.layout.setting_key(by_ino.as_bytes(), name).map_err(error_about(&asked))?;
+        Ok(Document { key, before: Some((by_name, directory.btime)) })
     }
 
     fn directories(fs: &Filesystem) -> BoxFuture<'_, store::Result<Vec<String>>> {
-        let listed = ObjectKey::try_from("/").map_err(store::StoreError::from);
+        let listed = ObjectKey::try_from("/").map_err(StoreError::from);
         let listed = listed.and_then(|root| list_names(fs).map_err(namespace_error_about(&root)));
         future::ready(listed).boxed()
     }

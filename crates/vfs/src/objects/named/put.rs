@@ -1,74 +1,27 @@
 //! Storing of an object in a volume named by inode: first its bytes, then one commit that creates it and its name.
 
 use bytes::Bytes;
-use meta::acl::ACCESS;
-use meta::{
-    Applied, AttrChanges, Extent, FsError, Ino, Inode, Kind, Name, Observed, Op, OpContext, Origin, XattrHow,
-};
-use store::{
-    Attributes, ETag, ObjectKey, ObjectMeta, ObjectRef, Payload, Precondition, PutOptions, StoreError, Tags,
-    Timestamp, names,
-};
+use meta::{Applied, FsError, Kind, Origin};
+use store::{Attributes, ObjectKey, ObjectRef, Payload, Precondition, PutOptions, StoreError};
 
-use super::{ATTEMPTS_MAX, ResolvedKey, is_race, too_many_races};
-use crate::bucket::headers::{self, Defaults};
+use super::plan::NewObject;
+use super::{ATTEMPTS_MAX, NamedObjects, is_race, too_many_races};
 use crate::content::storing::StoringGuard;
-use crate::objects::description::{IMPLICIT, MARKER, ObjectDescription, describe_object};
-use crate::objects::directory_objects::InodeObjects;
-use crate::objects::errors::{error_about, namespace_error_about, no_such_key};
-use crate::objects::etag::{self, AssignedEtag};
-use crate::ops::without_set_id;
+use crate::objects::errors::{error_about, namespace_error_about};
 
 /// Maximum length of a symbolic link target in bytes.
 const TARGET_BYTES_MAX: u64 = 4095;
 /// Maximum length of a marker's body, which is stored in an extended attribute.
 const MARKER_BYTES_MAX: u64 = 60 << 10;
 
-/// Stored content that is to get a name.
-#[derive(Debug)]
-pub(in crate::objects) struct NewObject<'n> {
-    pub(in crate::objects) ino: Ino,
-    /// All content, from offset 0.
-    pub(in crate::objects) content: Vec<Extent>,
-    pub(in crate::objects) size_bytes: u64,
-    /// The target, if the object is a symbolic link.
-    pub(in crate::objects) target: Option<Bytes>,
-    pub(in crate::objects) attributes: &'n Attributes,
-    pub(in crate::objects) tags: &'n Tags,
-    /// The etag of the content, if it has one already.
-    pub(in crate::objects) etag: Option<&'n ETag>,
-    /// The orphan to use as the inode, instead of a new one.
-    pub(in crate::objects) orphan: Option<Orphan>,
-}
-
-/// State of an orphan that gets a name.
-#[derive(Debug)]
-pub(in crate::objects) struct Orphan {
-    pub(in crate::objects) base: Option<ETag>,
-    /// Attributes of the orphan that the object must not have.
-    pub(in crate::objects) surplus: Vec<Box<[u8]>>,
-}
-
-/// The ops of one commit.
-#[derive(Debug, Default)]
-pub(in crate::objects) struct Change {
-    pub(in crate::objects) ops: Vec<Op>,
-}
-
-impl Change {
-    pub(in crate::objects) fn set_xattr(&mut self, ino: Ino, name: &[u8], value: Bytes) {
-        self.ops.push(Op::SetXattr { ino, name: name.into(), value, how: XattrHow::Set });
-    }
-}
-
-impl InodeObjects {
-    pub(in crate::objects) async fn put_named(
+impl NamedObjects {
+    pub(in crate::objects) async fn put(
         &self,
         key: &ObjectKey,
         body: Payload,
         options: PutOptions,
     ) -> store::Result<ObjectRef> {
-        let resolved = self.resolve(key)?;
+        let resolved = self.keys.resolve(key)?;
         if resolved.last.is_none() {
             return self.put_marker(key, &body.to_bytes(), options).await;
         }
@@ -92,16 +45,21 @@ impl InodeObjects {
         key: &ObjectKey,
         precondition: &Precondition,
     ) -> store::Result<()> {
-        self.retry_while_replaced(key, || {
-            let there = self.object_at(&self.resolve(key)?).map_err(namespace_error_about(key))?;
-            self.check_precondition(key, precondition, there.as_ref())
+        self.keys.retry_while_replaced(key, || {
+            let there = self.keys.object_at(&self.keys.resolve(key)?).map_err(namespace_error_about(key))?;
+            self.keys.check_precondition(key, precondition, there.as_ref())
         })
     }
 
     /// Returns the target of a symbolic link, if the headers describe one.
     fn target(&self, key: &ObjectKey, body: &Payload, attributes: &Attributes) -> Option<Bytes> {
-        let seen =
-            self.attributes_from(key, body.len(), attributes, self.fs.mount.now(), &self.fs.mount.defaults);
+        let seen = self.keys.attributes_from(
+            key,
+            body.len(),
+            attributes,
+            self.fs.mount.now(),
+            &self.fs.mount.defaults,
+        );
         let is_link = seen.kind == Kind::Symlink && (1..=TARGET_BYTES_MAX).contains(&body.len());
         is_link.then(|| body.to_bytes()).filter(|target| !target.contains(&0))
     }
@@ -116,7 +74,7 @@ impl InodeObjects {
         let named = self.name_object(key, new, precondition).await;
         // After a commit with an unknown outcome the content may have been named.
         if named.as_ref().is_err_and(|error| !matches!(error, StoreError::Unavailable(_))) {
-            self.discard_all(&new.content).await;
+            self.directory.discard_all(&new.content).await;
         }
         named
     }
@@ -128,10 +86,10 @@ impl InodeObjects {
         new: &NewObject<'_>,
         precondition: &Precondition,
     ) -> store::Result<ObjectRef> {
-        let _key_lock = self.fs.bucket.locks.key_locks().lock(&self.key_to_lock(key)).await;
+        let _key_lock = self.fs.bucket.locks.key_locks().lock(&self.directory.key_to_lock(key)).await;
         for _ in 0..ATTEMPTS_MAX {
-            let resolved = self.resolve(key)?;
-            let taken = self.find_at(&resolved).map_err(namespace_error_about(key))?;
+            let resolved = self.keys.resolve(key)?;
+            let taken = self.keys.find_at(&resolved).map_err(namespace_error_about(key))?;
             let held = match (precondition, &taken) {
                 (Precondition::Matches(_), Some((_, inode))) => self.fs.io.opener.open_file(inode.ino).ok(),
                 _ => None,
@@ -187,165 +145,17 @@ impl InodeObjects {
         new: &NewObject<'_>,
         precondition: &Precondition,
     ) -> store::Result<Option<(ObjectRef, Vec<Applied>)>> {
-        let resolved = self.resolve(key)?;
-        let taken = self.find_at(&resolved).map_err(namespace_error_about(key))?;
-        let there = taken.as_ref().map(|(_, inode)| inode).filter(|inode| self.is_object(inode));
-        self.check_precondition(key, precondition, there)?;
+        let resolved = self.keys.resolve(key)?;
+        let taken = self.keys.find_at(&resolved).map_err(namespace_error_about(key))?;
+        let there = taken.as_ref().map(|(_, inode)| inode).filter(|inode| self.keys.is_object(inode));
+        self.keys.check_precondition(key, precondition, there)?;
         let context = self.fs.mount.context(Origin::Other);
-        let (object, change) = self.plan_naming(key, new, &resolved, taken.as_ref(), &context)?;
+        let (object, change) = self.keys.plan_naming(key, new, &resolved, taken.as_ref(), &context)?;
         match self.fs.names.commit_together_at(&context, &change.ops) {
             Ok(applied) => Ok(Some((object, applied))),
             Err(error) if is_race(&error) => Ok(None),
             Err(error) => Err(namespace_error_about(key)(error)),
         }
-    }
-
-    fn plan_naming(
-        &self,
-        key: &ObjectKey,
-        new: &NewObject<'_>,
-        resolved: &ResolvedKey,
-        taken: Option<&(Name, Inode)>,
-        context: &OpContext,
-    ) -> store::Result<(ObjectRef, Change)> {
-        let mut change = Change::default();
-        let Some(last) = &resolved.last else {
-            return Err(no_such_key(key, "a key that ends in '/' is the marker of a directory, not a file"));
-        };
-        let dir = self.make_directories(key, resolved, &mut change)?;
-        let place = (dir, self.free_name(key, resolved, last, taken)?);
-        if taken.is_some() {
-            change.ops.push(Op::Unlink { parent: place.0, name: place.1.clone(), keep: true });
-        }
-        let old = taken.map(|(_, old)| old).filter(|old| old.kind == Kind::File);
-        let seen =
-            self.attributes_from(key, new.size_bytes, new.attributes, context.now, &self.defaults_over(old));
-        let given = AssignedEtag::for_content(&new.content, new.size_bytes).with_etag(new.etag);
-        let etag = match &new.target {
-            Some(target) => etag::of_link(Some(target)),
-            None => given.etag(),
-        };
-        make(new, place, &seen, &mut change);
-        let mut description = describe_object(new.attributes, new.tags)?;
-        description.bind(&etag, Some(given), (seen.mode, seen.uid, seen.gid, seen.mtime));
-        change.ops.extend(description.ops(new.ino)?);
-        if let Some(list) =
-            old.filter(|old| without_set_id(old.mode) == seen.mode).and_then(|old| self.acl(old))
-        {
-            change.set_xattr(new.ino, ACCESS, list);
-        }
-        Ok((ObjectRef::new(key.clone(), etag), change))
-    }
-
-    /// Adds the missing directories of a key to a change; returns the last one.
-    pub(super) fn make_directories(
-        &self,
-        key: &ObjectKey,
-        resolved: &ResolvedKey,
-        change: &mut Change,
-    ) -> store::Result<Ino> {
-        let mut dir = resolved.dir;
-        for (index, name) in resolved.missing.iter().enumerate() {
-            let is_taken = index == 0
-                && self.fs.names.tables().entry(dir, name).map_err(namespace_error_about(key))?.is_some();
-            if is_taken {
-                self.shadow_file(key, dir, name, change)?;
-            }
-            let ino = self.fs.names.new_ino(dir).map_err(error_about(key))?;
-            change.ops.push(self.directory(dir, name, ino));
-            change.set_xattr(ino, IMPLICIT, Bytes::from_static(b"1"));
-            dir = ino;
-        }
-        Ok(dir)
-    }
-
-    /// Gives a file whose name a directory needs its shadowed name.
-    fn shadow_file(&self, key: &ObjectKey, dir: Ino, name: &Name, change: &mut Change) -> store::Result<()> {
-        let shadowed = shadowed_name(key, name)?;
-        let (from, to) = ((dir, name.clone()), (dir, shadowed));
-        change.ops.push(Op::Rename { from, to, how: meta::RenameHow::Replace, keep: true });
-        Ok(())
-    }
-
-    fn directory(&self, parent: Ino, name: &Name, ino: Ino) -> Op {
-        let defaults = &self.fs.mount.defaults;
-        Op::Create {
-            parent,
-            name: name.clone(),
-            ino,
-            kind: Kind::Directory,
-            mode: defaults.dir_mode,
-            umask: 0,
-            uid: defaults.uid,
-            gid: defaults.gid,
-            rdev: 0,
-            target: None,
-        }
-    }
-
-    /// Returns the name of a new object: the shadowed one if a directory has the plain one.
-    pub(super) fn free_name(
-        &self,
-        key: &ObjectKey,
-        resolved: &ResolvedKey,
-        last: &Name,
-        taken: Option<&(Name, Inode)>,
-    ) -> store::Result<Name> {
-        if let Some((name, _)) = taken {
-            return Ok(name.clone());
-        }
-        let is_directory = resolved.missing.is_empty()
-            && self
-                .fs
-                .names
-                .tables()
-                .entry(resolved.dir, last)
-                .map_err(namespace_error_about(key))?
-                .is_some();
-        if is_directory { shadowed_name(key, last) } else { Ok(last.clone()) }
-    }
-
-    /// Returns the attributes for headers that do not set them: those of the replaced file without its set-id bits, which were
-    /// not granted to other bytes.
-    fn defaults_over(&self, old: Option<&Inode>) -> Defaults {
-        match old {
-            Some(old) => Defaults {
-                uid: old.uid,
-                gid: old.gid,
-                file_mode: without_set_id(old.mode),
-                ..self.fs.mount.defaults
-            },
-            None => self.fs.mount.defaults,
-        }
-    }
-
-    fn attributes_from(
-        &self,
-        key: &ObjectKey,
-        size_bytes: u64,
-        attributes: &Attributes,
-        at: Timestamp,
-        defaults: &Defaults,
-    ) -> Observed {
-        let object = ObjectRef { last_modified: Some(at), ..ObjectRef::new(key.clone(), ETag::new("")) };
-        let meta = ObjectMeta { object, size_bytes, attributes: attributes.clone(), tag_count: None };
-        headers::observed(&meta, key.as_bytes().ends_with(b"/"), defaults, self.fs.mount.moment())
-    }
-
-    /// Returns the attributes of an inode after a change of headers; headers that say nothing keep the current ones.
-    pub(super) fn attributes_over(
-        &self,
-        key: &ObjectKey,
-        inode: &Inode,
-        attributes: &Attributes,
-    ) -> Observed {
-        let (uid, gid, mode) = (inode.uid, inode.gid, inode.mode);
-        let defaults = Defaults { uid, gid, file_mode: mode, dir_mode: mode };
-        self.attributes_from(key, inode.size_bytes, attributes, inode.mtime, &defaults)
-    }
-
-    fn acl(&self, inode: &Inode) -> Option<Bytes> {
-        self.fs.names.tables().xattr(inode.ino, ACCESS).ok()
     }
 
     /// Creates a directory's marker: the directory then exists independently of its contents.
@@ -359,16 +169,16 @@ impl InodeObjects {
             let why = "in a volume named by inode an object whose key ends in '/' is a directory and cannot exceed 60 KiB";
             return Err(StoreError::Invalid(why.to_owned()));
         }
-        let _key_lock = self.fs.bucket.locks.key_locks().lock(&self.key_to_lock(key)).await;
+        let _key_lock = self.fs.bucket.locks.key_locks().lock(&self.directory.key_to_lock(key)).await;
         for _ in 0..ATTEMPTS_MAX {
-            let resolved = self.resolve(key)?;
-            self.check_precondition(
+            let resolved = self.keys.resolve(key)?;
+            self.keys.check_precondition(
                 key,
                 &options.precondition,
-                self.object_at(&resolved).map_err(namespace_error_about(key))?.as_ref(),
+                self.keys.object_at(&resolved).map_err(namespace_error_about(key))?.as_ref(),
             )?;
             let context = self.fs.mount.context(Origin::Other);
-            let (object, change) = self.plan_marker(key, &resolved, body, &options, &context)?;
+            let (object, change) = self.keys.plan_marker(key, &resolved, body, &options, &context)?;
             match self.fs.names.commit_together_at(&context, &change.ops) {
                 Ok(applied) => {
                     self.finish_change(key, applied).await?;
@@ -380,93 +190,4 @@ impl InodeObjects {
         }
         Err(too_many_races())
     }
-
-    fn plan_marker(
-        &self,
-        key: &ObjectKey,
-        resolved: &ResolvedKey,
-        body: &Bytes,
-        options: &PutOptions,
-        context: &OpContext,
-    ) -> store::Result<(ObjectRef, Change)> {
-        let mut change = Change::default();
-        let old = match resolved.missing.is_empty() {
-            true => Some(self.fs.names.tables().inode(resolved.dir).map_err(namespace_error_about(key))?),
-            false => None,
-        };
-        let dir = self.make_directories(key, resolved, &mut change)?;
-        let defaults = match &old {
-            Some(old) => {
-                Defaults { uid: old.uid, gid: old.gid, dir_mode: old.mode, ..self.fs.mount.defaults }
-            }
-            None => self.fs.mount.defaults,
-        };
-        let seen = self.attributes_from(key, 0, &options.attributes, context.now, &defaults);
-        let is_implicit = old.is_none() || self.is_implicit(dir).map_err(namespace_error_about(key))?;
-        if is_implicit {
-            change.ops.push(Op::RemoveXattr { ino: dir, name: IMPLICIT.into() });
-        }
-        self.set_body(dir, old.is_some(), body, &mut change).map_err(namespace_error_about(key))?;
-        let is_other = old.is_none_or(|old| (old.mode, old.uid, old.gid) != (seen.mode, seen.uid, seen.gid));
-        if is_other {
-            let (mode, uid, gid) = (Some(seen.mode), Some(seen.uid), Some(seen.gid));
-            let changes = AttrChanges { mode, uid, gid, ..AttrChanges::default() };
-            change.ops.push(Op::SetAttr { ino: dir, changes });
-        }
-        let etag = etag::of_marker(dir.0, body, context.now);
-        let mut description = describe_object(&options.attributes, &options.tags)?;
-        description.bind(&etag, None, (seen.mode, seen.uid, seen.gid, seen.mtime));
-        description.record.at = Some(context.now.0);
-        let before = ObjectDescription::read(self.fs.names.tables(), dir);
-        match before {
-            Ok(before) => change.ops.extend(description.replacement_ops(dir, &before)?),
-            Err(_) => change.ops.extend(description.ops(dir)?),
-        }
-        Ok((ObjectRef::new(key.clone(), etag), change))
-    }
-
-    fn set_body(&self, dir: Ino, is_there: bool, body: &Bytes, change: &mut Change) -> Result<(), FsError> {
-        if !body.is_empty() {
-            change.set_xattr(dir, MARKER, body.clone());
-        } else if is_there && !self.marker_body(dir)?.is_empty() {
-            change.ops.push(Op::RemoveXattr { ino: dir, name: MARKER.into() });
-        }
-        Ok(())
-    }
-}
-
-/// Adds the ops that create the inode, its content and its name.
-fn make(new: &NewObject<'_>, (parent, name): (Ino, Name), seen: &Observed, change: &mut Change) {
-    let ino = new.ino;
-    let base = new.orphan.as_ref().and_then(|orphan| orphan.base.clone());
-    let publish = Op::Publish {
-        ino,
-        base,
-        content: new.content.clone(),
-        size_bytes: new.size_bytes,
-        mtime: Some(seen.mtime),
-    };
-    let Some(orphan) = &new.orphan else {
-        let kind = if new.target.is_some() { Kind::Symlink } else { Kind::File };
-        let (mode, uid, gid, target) = (seen.mode, seen.uid, seen.gid, new.target.clone());
-        change.ops.push(Op::Create { parent, name, ino, kind, mode, umask: 0, uid, gid, rdev: 0, target });
-        match kind {
-            Kind::File => change.ops.push(publish),
-            _ => {
-                let changes = AttrChanges { mtime: Some(seen.mtime), ..AttrChanges::default() };
-                change.ops.push(Op::SetAttr { ino, changes });
-            }
-        }
-        return;
-    };
-    let (mode, uid, gid) = (Some(seen.mode), Some(seen.uid), Some(seen.gid));
-    let changes = AttrChanges { mode, uid, gid, ..AttrChanges::default() };
-    let surplus = orphan.surplus.iter().cloned();
-    change.ops.extend(surplus.map(|name| Op::RemoveXattr { ino, name }));
-    change.ops.extend([publish, Op::SetAttr { ino, changes }, Op::Link { ino, parent, name }]);
-}
-
-fn shadowed_name(key: &ObjectKey, name: &Name) -> store::Result<Name> {
-    let why = "an object and a directory share this name, which is too long for the shadowed name that the object would get";
-    Name::new(&names::colliding(name.as_bytes())).map_err(|_| no_such_key(key, why))
 }

@@ -6,29 +6,24 @@ use meta::{Inode, Kind};
 use std::ops::Range;
 use store::{GetOptions, Object, ObjectKey, ObjectMeta, StoreError, byte_range};
 
-use super::{ATTEMPTS_MAX, too_many_races};
+use super::{ATTEMPTS_MAX, NamedObjects, too_many_races};
 use crate::objects::body::body;
-use crate::objects::directory_objects::InodeObjects;
 use crate::objects::errors::{error_about, namespace_error_about};
 
-impl InodeObjects {
-    pub(in crate::objects) fn head_named(&self, key: &ObjectKey) -> store::Result<ObjectMeta> {
-        self.retry_while_replaced(key, || {
-            Ok(self.meta_of(key, &self.find_or_fail(key)?).map_err(namespace_error_about(key))?.0)
+impl NamedObjects {
+    pub(super) fn head(&self, key: &ObjectKey) -> store::Result<ObjectMeta> {
+        self.keys.retry_while_replaced(key, || {
+            Ok(self.keys.meta_of(key, &self.keys.find_or_fail(key)?).map_err(namespace_error_about(key))?.0)
         })
     }
 
-    pub(in crate::objects) async fn get_named(
-        &self,
-        key: &ObjectKey,
-        options: GetOptions,
-    ) -> store::Result<Object> {
+    pub(super) async fn get(&self, key: &ObjectKey, options: GetOptions) -> store::Result<Object> {
         if options.version.is_some() {
             return Err(StoreError::NotFound(key.clone()));
         }
         for _ in 0..ATTEMPTS_MAX {
             let found = self.get_once(key, options.clone()).await;
-            if !self.was_replaced(key, &found)? {
+            if !self.keys.was_replaced(key, &found)? {
                 return found;
             }
         }
@@ -36,20 +31,20 @@ impl InodeObjects {
     }
 
     async fn get_once(&self, key: &ObjectKey, options: GetOptions) -> store::Result<Object> {
-        let inode = self.find_or_fail(key)?;
+        let inode = self.keys.find_or_fail(key)?;
         match inode.kind {
             Kind::File => self.get_file(key, &inode, options).await,
             Kind::Directory => {
-                let meta = self.meta_of(key, &inode).map_err(namespace_error_about(key))?.0;
+                let meta = self.keys.meta_of(key, &inode).map_err(namespace_error_about(key))?.0;
                 in_memory(
                     key,
                     meta,
-                    self.marker_body(inode.ino).map_err(namespace_error_about(key))?,
+                    self.keys.marker_body(inode.ino).map_err(namespace_error_about(key))?,
                     options,
                 )
             }
             _ => {
-                let meta = self.meta_of(key, &inode).map_err(namespace_error_about(key))?.0;
+                let meta = self.keys.meta_of(key, &inode).map_err(namespace_error_about(key))?.0;
                 in_memory(key, meta, inode.target.unwrap_or_default(), options)
             }
         }
@@ -88,7 +83,7 @@ impl InodeObjects {
         options: GetOptions,
     ) -> store::Result<(ObjectMeta, crate::content::pin::Pin, Range<u64>)> {
         let (inode, pin) = self.fs.names.inode_with_pin(inode.ino).map_err(error_about(key))?;
-        let meta = self.meta_of(key, &inode).map_err(namespace_error_about(key))?.0;
+        let meta = self.keys.meta_of(key, &inode).map_err(namespace_error_about(key))?.0;
         let range = requested_range(key, &meta, options)?;
         Ok((meta, pin.ok_or_else(|| StoreError::NotFound(key.clone()))?, range))
     }
@@ -109,6 +104,7 @@ pub(in crate::objects) fn requested_range(
     }
 }
 
+/// Returns an object whose bytes are in memory, cut to the requested range.
 fn in_memory(key: &ObjectKey, meta: ObjectMeta, bytes: Bytes, options: GetOptions) -> store::Result<Object> {
     let range = requested_range(key, &meta, options)?;
     let bytes = bytes.slice(range.start as usize..range.end as usize);

@@ -3,14 +3,13 @@
 use meta::{Name, Op, Origin, RenameHow};
 use store::{ObjectKey, ObjectRef, Precondition, StoreError};
 
-use super::put::Change;
-use super::{ATTEMPTS_MAX, is_race, too_many_races};
-use crate::objects::directory_objects::InodeObjects;
+use super::plan::Change;
+use super::{ATTEMPTS_MAX, NamedObjects, is_race, too_many_races};
 use crate::objects::errors::{namespace_error_about, no_such_key};
 
-impl InodeObjects {
+impl NamedObjects {
     /// Moves an object. The inode keeps its number, so open handles stay valid; the previous object of the target is replaced.
-    pub(in crate::objects) async fn rename_named(
+    pub(super) async fn rename(
         &self,
         from: &ObjectRef,
         to: &ObjectKey,
@@ -20,7 +19,7 @@ impl InodeObjects {
             return Err(StoreError::Invalid("an object cannot be moved to its own key".into()));
         }
         // Locked in one order, so that two renames that swap keys do not deadlock.
-        let (one, other) = (self.key_to_lock(&from.key), self.key_to_lock(to));
+        let (one, other) = (self.directory.key_to_lock(&from.key), self.directory.key_to_lock(to));
         let (first, second) = if one < other { (&one, &other) } else { (&other, &one) };
         let _first = self.fs.bucket.locks.key_locks().lock(first).await;
         let _second = match first == second {
@@ -48,21 +47,21 @@ impl InodeObjects {
         to: &ObjectKey,
         precondition: &Precondition,
     ) -> store::Result<Option<(Change, meta::Ino)>> {
-        let (source, target) = (self.resolve(&from.key)?, self.resolve(to)?);
+        let (source, target) = (self.keys.resolve(&from.key)?, self.keys.resolve(to)?);
         let Some(last) = &target.last else {
             return Err(no_such_key(to, "a key that ends in '/' is the marker of a directory, not a file"));
         };
-        let taken = self.find_at(&source).map_err(namespace_error_about(&from.key))?;
+        let taken = self.keys.find_at(&source).map_err(namespace_error_about(&from.key))?;
         let (name, inode) = taken
-            .filter(|(_, inode)| self.is_object(inode))
+            .filter(|(_, inode)| self.keys.is_object(inode))
             .ok_or_else(|| StoreError::NotFound(from.key.clone()))?;
-        self.check_precondition(&from.key, &Precondition::Matches(from.etag.clone()), Some(&inode))?;
-        let there = self.find_at(&target).map_err(namespace_error_about(to))?;
-        let shown = there.as_ref().map(|(_, inode)| inode).filter(|inode| self.is_object(inode));
-        self.check_precondition(to, precondition, shown)?;
+        self.keys.check_precondition(&from.key, &Precondition::Matches(from.etag.clone()), Some(&inode))?;
+        let there = self.keys.find_at(&target).map_err(namespace_error_about(to))?;
+        let shown = there.as_ref().map(|(_, inode)| inode).filter(|inode| self.keys.is_object(inode));
+        self.keys.check_precondition(to, precondition, shown)?;
         let mut change = Change::default();
-        let dir = self.make_directories(to, &target, &mut change)?;
-        let new_name = self.free_name(to, &target, last, there.as_ref())?;
+        let dir = self.keys.make_directories(to, &target, &mut change)?;
+        let new_name = self.keys.free_name(to, &target, last, there.as_ref())?;
         if self.would_shadow(&change, source.dir, &name) {
             return Err(StoreError::Unsupported(format!("moving '{}' to a key below itself", from.key)));
         }

@@ -9,28 +9,29 @@ use store::{
 
 use super::completion::Completion;
 use super::record::{PartRecord, UPLOAD, part_name};
+use super::{DirectoryUploads, end_upload};
 use crate::content::pin::{Cut, Pin};
 use crate::layout::content_keys;
-use crate::objects::at_path::about_key;
-use crate::objects::directory_objects::{DirectoryObjects, InodeObjects, ObjectNaming, PathObjects};
+use crate::objects::at_path::{ObjectsAtPath, about_key};
 use crate::objects::errors::{error_about, namespace_error_about};
+use crate::objects::named::NamedObjects;
 use crate::objects::named::multipart::concatenate;
-use crate::objects::named::put::{NewObject, Orphan};
+use crate::objects::named::plan::{NewObject, Orphan};
 
 /// S3's minimum length of a part except the last, also for part copies.
 const PART_BYTES_MIN: u64 = 5 << 20;
 /// S3's maximum length of a part copy.
 const COPIED_BYTES_MAX: u64 = 5 << 30;
 
-impl<N: ObjectNaming> DirectoryObjects<N> {
-    pub(super) async fn complete_upload(
+impl DirectoryUploads {
+    /// Reads what a completion needs, and checks its conditions.
+    pub(super) fn completion<'c>(
         &self,
-        key: &ObjectKey,
+        key: &'c ObjectKey,
         id: &str,
-        numbers: &[u32],
+        numbers: &'c [u32],
         options: CompleteOptions,
-    ) -> store::Result<ObjectRef> {
-        let _key_lock = self.fs.bucket.locks.upload_locks().lock(&Self::upload_key_to_lock(id)?).await;
+    ) -> store::Result<Completion<'c>> {
         let (ino, begun) = self.upload(key, id)?;
         let parts = self.part_records(key, ino)?;
         let etags: Vec<_> = select_parts(&parts, numbers)?.iter().map(|part| part.etag()).collect();
@@ -39,13 +40,11 @@ impl<N: ObjectNaming> DirectoryObjects<N> {
         attributes.user.extend(options.user);
         let (upload, stored) = self.fs.names.tables().content(ino).map_err(namespace_error_about(key))?;
         let (tags, precondition, etag) = (begun.tags, options.precondition, options.etag);
-        let completion =
-            Completion { key, upload, stored, parts, numbers, attributes, tags, precondition, etag };
-        N::complete(self, completion).await
+        Ok(Completion { key, upload, stored, parts, numbers, attributes, tags, precondition, etag })
     }
 }
 
-impl InodeObjects {
+impl NamedObjects {
     /// Names the parts as one object, or stores a marker.
     pub(in crate::objects) async fn name_parts(
         &self,
@@ -62,8 +61,8 @@ impl InodeObjects {
         if key.as_bytes().ends_with(b"/") {
             let body = marker_of(size_bytes)?;
             let options = PutOptions { precondition, attributes, tags, ..PutOptions::default() };
-            let object = Box::pin(self.put_named(key, body, options)).await?;
-            self.end_upload(key, &upload).await?;
+            let object = Box::pin(self.put(key, body, options)).await?;
+            end_upload(&self.fs, key, &upload).await?;
             return Ok(object);
         }
         let (attributes, tags, orphan) = (&attributes, &tags, Some(Orphan { base, surplus }));
@@ -77,7 +76,7 @@ impl InodeObjects {
     }
 }
 
-impl PathObjects {
+impl ObjectsAtPath {
     /// Joins the parts inside the bucket.
     pub(in crate::objects) async fn join_parts(
         &self,
@@ -86,7 +85,7 @@ impl PathObjects {
         let Completion { key, upload, parts, numbers, attributes, tags, precondition, .. } = completion;
         let chosen = select_parts(&parts, numbers)?;
         let object = self.assemble(key, &upload, &chosen, (attributes, tags), precondition).await?;
-        self.end_upload(key, &upload).await?;
+        end_upload(&self.fs, key, &upload).await?;
         Ok(object)
     }
 
@@ -139,6 +138,7 @@ impl PathObjects {
     }
 }
 
+/// Returns the body of a directory's marker that an upload makes, which must be empty.
 fn marker_of(size_bytes: u64) -> store::Result<Payload> {
     let why = "in a volume named by inode a multipart upload cannot create a key that ends in '/'";
     if size_bytes == 0 { Ok(Payload::default()) } else { Err(StoreError::Invalid(why.to_owned())) }
@@ -187,6 +187,7 @@ fn sources(pin: &Pin, parts: &[&PartRecord]) -> store::Result<Vec<(ObjectRef, u6
     Ok(sources)
 }
 
+/// Copies objects, one after another, as the parts of an upload.
 async fn copy_all(upload: &dyn Multipart, sources: &[(ObjectRef, u64)]) -> store::Result<()> {
     let mut number = 1;
     for (object, len) in sources {

@@ -9,10 +9,10 @@ use store::{
     Attributes, MakePartNote, ObjectKey, ObjectRef, Part, Payload, Precondition, PutOptions, StoreError, Tags,
 };
 
+use super::DirectoryUploads;
 use super::record::{PartRecord, part_name};
 use crate::content::storing::StoringGuard;
 use crate::layout::stored_at;
-use crate::objects::directory_objects::{DirectoryObjects, ObjectNaming};
 use crate::objects::errors::{error_about, namespace_error_about};
 use crate::objects::etag::AssignedEtag;
 use crate::volume::Mapping;
@@ -25,7 +25,7 @@ const LAST_BYTES_MIN: u64 = 5 << 20;
 /// A stored body: its content from offset 0, and its length.
 type Stored = (Vec<Extent>, u64);
 
-impl<N: ObjectNaming> DirectoryObjects<N> {
+impl DirectoryUploads {
     pub(super) async fn receive_part(
         &self,
         key: &ObjectKey,
@@ -43,7 +43,7 @@ impl<N: ObjectNaming> DirectoryObjects<N> {
             Err(error) => Err(error),
         };
         if named.as_ref().is_err_and(|error| !matches!(error, StoreError::Unavailable(_))) {
-            self.discard_all(&content).await;
+            self.directory.discard_all(&content).await;
         }
         named
     }
@@ -55,13 +55,14 @@ impl<N: ObjectNaming> DirectoryObjects<N> {
             return self.store_chunks(ino, &mut body, bytes).await;
         }
         body.fill(PIECE_BYTES + LAST_BYTES_MIN).await?;
-        let key = self.fs.mount.content_key(ino)?;
+        let key = self.fs.content.new_key(ino)?;
         match body.waiting.len() >= PIECE_BYTES + LAST_BYTES_MIN {
             true => self.store_long(&key, &mut body).await,
             false => self.store_short(&key, body.waiting).await,
         }
     }
 
+    /// Stores a part that is in memory as one object.
     async fn store_short(&self, key: &ObjectKey, body: Payload) -> store::Result<Stored> {
         let size_bytes = body.len();
         if body.is_empty() {
@@ -105,14 +106,14 @@ impl<N: ObjectNaming> DirectoryObjects<N> {
                 return Ok((content, at));
             }
             let len = piece.len();
-            let key = self.fs.mount.content_key(ino)?;
+            let key = self.fs.content.new_key(ino)?;
             match self.fs.mount.store.put(&key, piece, PutOptions::default()).await {
                 Ok(object) => content.push(extent(&object, at..at + len)),
                 Err(error) => break error,
             }
             at += len;
         };
-        self.discard_all(&content).await;
+        self.directory.discard_all(&content).await;
         Err(failed)
     }
 
@@ -125,7 +126,7 @@ impl<N: ObjectNaming> DirectoryObjects<N> {
         (content, size_bytes): (&[Extent], u64),
         note: Option<String>,
     ) -> store::Result<Part> {
-        let _key_lock = self.fs.bucket.locks.upload_locks().lock(&Self::upload_key_to_lock(id)?).await;
+        let _key_lock = self.lock(id).await?;
         let (ino, _) = self.upload(key, id)?;
         let at = self.fs.names.tables().inode(ino).map_err(namespace_error_about(key))?.size_bytes;
         let now = self.fs.mount.now();
@@ -164,6 +165,7 @@ impl<N: ObjectNaming> DirectoryObjects<N> {
 /// A body being read, and its bytes that wait to be stored.
 struct Body<'b> {
     body: BoxStream<'b, store::Result<Bytes>>,
+    /// Bytes that were read and are not stored yet.
     waiting: Payload,
 }
 

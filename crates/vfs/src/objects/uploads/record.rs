@@ -44,7 +44,9 @@ pub(super) struct PartRecord {
     /// The start of the part's bytes in the content of the upload's inode, in bytes.
     pub(super) at: u64,
     pub(super) size_bytes: u64,
+    /// Time when the part was stored.
     modified_ns: i64,
+    /// A text that the sender stored with the part.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     note: Option<String>,
 }
@@ -66,7 +68,7 @@ impl UploadRecord {
 
     /// Returns the path below the volume's root.
     pub(super) fn key(&self) -> store::Result<Vec<u8>> {
-        from_hex(&self.key).ok_or_else(|| StoreError::Corrupt("an upload's key is damaged".to_owned()))
+        store::unhex(&self.key).ok_or_else(|| StoreError::Corrupt("an upload's key is damaged".to_owned()))
     }
 
     pub(super) fn attributes(&self) -> Attributes {
@@ -133,6 +135,7 @@ pub(super) fn new_id(entropy: &Entropy, ino: Ino) -> String {
     format!("{:016x}{:016x}{:x}", entropy.next_u64(), entropy.next_u64(), ino.0)
 }
 
+/// Returns the inode of an upload's id; `None` if the text is no id.
 pub(super) fn ino_of(id: &str) -> Option<Ino> {
     let number = id.get(RANDOM_DIGITS..)?;
     u64::from_str_radix(number, 16).ok().filter(|_| !number.starts_with('+')).map(Ino)
@@ -148,15 +151,6 @@ fn encode<T: Serialize>(record: &T) -> store::Result<Bytes> {
         Ok(text) => Ok(text.into()),
         Err(error) => Err(StoreError::Invalid(error.to_string())),
     }
-}
-
-pub(crate) fn from_hex(text: &str) -> Option<Vec<u8>> {
-    let digit = |byte: u8| char::from(byte).to_digit(16).map(|value| value as u8);
-    let byte = |pair: &[u8]| match pair {
-        [high, low] => Some(digit(*high)? << 4 | digit(*low)?),
-        _ => None,
-    };
-    text.as_bytes().chunks(2).map(byte).collect()
 }
 
 #[cfg(test)]

@@ -10,7 +10,8 @@ use crate::content::open_file::OpenFile;
 use crate::ops::rename::Renamer;
 use crate::{Error, Result};
 
-/// Programs that move files fall back to a copy on EXDEV.
+/// The error of a rename that makes or finds paths without a key. Programs that move files fall back to a copy on
+/// EXDEV.
 const TOO_LONG: Error = Error::new(
     libc::EXDEV,
     "some paths below are too long for a key before or after this rename: copy the directory instead",
@@ -37,6 +38,7 @@ impl Renamer {
         self.repin_tree(plan.source.ino)
     }
 
+    /// Renames a directory in the namespace. A file that shared its old name gets its plain name back.
     fn rename_directory_entry(&self, plan: &RenamePlan) -> Result<()> {
         self.rename_entry(plan, self.names.op_to_unshadow(plan.from.0, &plan.from.1)?)
     }
@@ -56,7 +58,8 @@ impl Renamer {
         Ok(())
     }
 
-    /// Locks both trees of a rename once the objects of all open files in the source are complete.
+    /// Locks both trees of a rename once the objects of all open files in the source are complete; EBUSY if they do not
+    /// become complete.
     async fn lock_complete_trees(&self, plan: &RenamePlan) -> Result<PathLock<'_>> {
         let dir = plan.source.ino;
         for _ in 1..ATTEMPTS_MAX {
@@ -69,10 +72,12 @@ impl Renamer {
         Err(Error::new(libc::EBUSY, "files below the directory keep being written; try again"))
     }
 
+    /// Returns whether a file's object is not complete: parts are being uploaded, or some of the content is in deltas.
     fn is_incomplete(&self, file: &OpenFile) -> bool {
         file.pending().is_stream || self.names.tables().inode(file.ino).is_ok_and(|inode| inode.is_ahead())
     }
 
+    /// Returns whether the object of any open file below a directory is not complete.
     fn has_incomplete_below(&self, dir: Ino) -> Result<bool> {
         for file in self.content.files().all() {
             if self.is_incomplete(&file) && self.names.is_inside(file.ino, dir)? {
@@ -82,6 +87,7 @@ impl Renamer {
         Ok(false)
     }
 
+    /// Completes the objects of all open files below a directory.
     async fn complete_below(&self, dir: Ino) -> Result<()> {
         for file in self.content.files().all() {
             if self.is_incomplete(&file) && self.names.is_inside(file.ino, dir)? {

@@ -13,10 +13,12 @@ use crate::layout::object_key;
 use crate::ops::rename::Renamer;
 use crate::{Error, Result};
 
+/// The error if the leases cannot be taken, or other clients keep changing the file.
 const CONTENDED: Error =
-    Error::new(libc::EBUSY, "other mounts of the bucket are renaming this path; try again");
+    Error::new(libc::EBUSY, "other clients of the bucket are changing this path; try again");
 
 impl Renamer {
+    /// Renames a name while this mount holds the leases of both paths. EBUSY if it does not get them.
     pub(crate) async fn rename_shared(
         &self,
         sharing: &Sharing,
@@ -68,7 +70,7 @@ impl Renamer {
         Ok(!arriving.is_some_and(|arriving| arriving.is_void()))
     }
 
-    /// Returns the key of a file with that name, if there can be one.
+    /// Returns the key of a file with that name; `None` if the path cannot be a key.
     fn key_at(&self, (dir, name): &DentryKey) -> Result<Option<ObjectKey>> {
         let prefix = self.mount.layout.directory(self.names.tables(), *dir)?;
         Ok(object_key(&prefix, name.as_bytes()).ok())

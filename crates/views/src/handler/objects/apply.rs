@@ -13,8 +13,8 @@ use std::sync::Arc;
 use store::{ListEntry, ListedObject, Timestamp};
 
 impl Table {
-    /// Applies a hint, unless it cannot be trusted. `listing` is the number of the listing in progress. An object that is not known is
-    /// applied only if `has_room`.
+    /// Applies a hint, unless it cannot be trusted. `listing` is the number of the container's listing in progress, if
+    /// one is. A hint of an object that is not known is applied only if `has_room`.
     pub(super) fn apply_hint(
         &mut self,
         hint: &Hint<'_>,
@@ -52,13 +52,15 @@ impl Table {
         self.log_key(RecordKind::VerifyPending, key, log);
     }
 
+    /// Buffers a record that has only the key of an object.
     fn log_key(&self, kind: RecordKind, key: &[u8], log: &mut ChangeLog) {
         let mut record = Vec::new();
         ObjectRecord { key, order: None, live: None }.pack(&mut record);
         log.append(kind, self.container(), &record);
     }
 
-    /// Applies an entry of a listing. A hint that arrived while the listing ran may be later than the entry.
+    /// Applies an entry of listing number `listing`. A hint that arrived while the listing ran may be later than the
+    /// entry. `verify_metadata` says that known metadata, which a listing does not show, may be wrong.
     pub(super) fn apply_entry(
         &mut self,
         entry: &ListEntry,
@@ -105,8 +107,8 @@ impl Table {
         }
     }
 
-    /// Ends a listing: removes the objects that it did not return, except those that a hint announced while it ran.
-    /// Returns the keys of the exceptions, which have to be verified.
+    /// Ends a listing: marks the objects that it did not return as absent, except those that a hint or a HEAD result
+    /// announced while it ran. Returns the keys of the exceptions, which have to be verified.
     pub(super) fn remove_unlisted(&mut self, listing: u32, log: &mut ChangeLog) -> Vec<Box<[u8]>> {
         let mut unverified = Vec::new();
         for slot in self.live_slots() {
@@ -127,8 +129,9 @@ impl Table {
         unverified
     }
 
-    /// Applies the result of a HEAD request, and logs that the object was verified. The caller ensures that the known
-    /// state is still the one from before the request. `unverified_hint` is the hint that caused the request.
+    /// Applies the result of a HEAD request, `None` for an absent object, and logs that the object was verified. The
+    /// caller ensures that the known state is still the one from before the request. `unverified_hint` is the hint that
+    /// caused the request.
     pub(super) fn apply_head(
         &mut self,
         key: &[u8],

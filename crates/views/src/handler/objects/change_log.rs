@@ -27,7 +27,7 @@ pub(super) struct LogBuffer {
 #[derive(Debug, Default)]
 pub(super) struct UnwrittenShards(AtomicU64);
 
-/// Kind of a record.
+/// Kind of a record of the handler's files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum RecordKind {
@@ -37,11 +37,11 @@ pub(crate) enum RecordKind {
     VerifyPending = 2,
     /// An object of a container was verified. If its state changed, a [`RecordKind::Object`] came before.
     Verified = 3,
-    /// Rules of a view.
+    /// Rules of a view, as YAML.
     View = 4,
-    /// Name of a container.
+    /// A container was added, with this name.
     Container = 5,
-    /// Rules on keys for which a container was listed.
+    /// Coverage of the listings of a container: rules on keys, each with the metadata that was read.
     Listed = 6,
     /// A container has to be listed again.
     Stale = 7,
@@ -50,7 +50,7 @@ pub(crate) enum RecordKind {
     /// Version of a shard in the snapshot. Records of this shard up to this version in later logs are in the snapshot
     /// already.
     Shard = 9,
-    /// The snapshot is whole.
+    /// The last record of a snapshot: without it the snapshot is not whole.
     End = 10,
     /// Clients were told the content of views with rules on ages, as of a moment.
     Time = 11,
@@ -60,12 +60,14 @@ pub(crate) enum RecordKind {
     ContainerForgotten = 13,
 }
 
-/// One record.
+/// One record of the handler's files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LogRecord<'a> {
     pub(crate) kind: RecordKind,
     /// Number of the container, view, shard or incarnation.
     pub(crate) number: u32,
+    /// Version of a change of an object, or of a shard; the incarnation of a view; the moment of [`RecordKind::Time`]
+    /// in nanoseconds since 1970; else 0.
     pub(crate) version: u64,
     pub(crate) body: &'a [u8],
 }
@@ -145,7 +147,8 @@ impl ChangeLog {
         self.version
     }
 
-    /// Buffers the record of a change of an object, given as its packed record. Returns the change's version.
+    /// Buffers the record of a change of an object, given as its packed record, if the handler has a log. Returns the
+    /// change's version.
     pub(super) fn append(&mut self, kind: RecordKind, container: u32, object: &[u8]) -> u64 {
         self.version += 1;
         let version = self.version;
@@ -177,7 +180,7 @@ impl LogBuffer {
 }
 
 impl UnwrittenShards {
-    /// Returns the shards and clears the set. The caller has to take their records.
+    /// Returns the shards of the set in ascending order, and clears the set. The caller has to take their records.
     pub(super) fn take(&self) -> impl Iterator<Item = usize> {
         let shards = self.0.swap(0, Ordering::Acquire);
         (0..u64::BITS as usize).filter(move |shard| shards >> shard & 1 == 1)

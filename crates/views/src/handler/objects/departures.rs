@@ -1,16 +1,17 @@
 //! Keys that left a set of views, in the order of their versions, kept for clients that ask what is gone.
 //!
-//! Invariant: what clients need to know of departures up to `floor` is forgotten.
+//! Invariant: every departure with a version above `floor` is in the queue. Older ones may be missing.
 
 use super::matcher::ViewSet;
 use std::collections::{HashSet, VecDeque};
 
+/// The newest departures of a table.
 #[derive(Debug, Default)]
 pub(super) struct Departures {
     queue: VecDeque<Departure>,
     /// Bytes of the keys in the queue.
     key_bytes: usize,
-    /// Version of the newest departure that is not in the queue any more.
+    /// Version up to which departures may be missing from the queue.
     floor: u64,
 }
 
@@ -19,7 +20,7 @@ pub(super) struct Departures {
 pub(super) struct Departure {
     pub(super) version: u64,
     pub(super) key: Box<[u8]>,
-    /// The set; `None` if it is not known, so that it may be any.
+    /// The set that it left; `None` if it is not known, so that it may be any.
     pub(super) from: Option<ViewSet>,
 }
 
@@ -35,6 +36,7 @@ impl Departures {
         self.floor = version;
     }
 
+    /// Returns the approximate memory, in bytes.
     pub(super) fn memory_bytes(&self) -> usize {
         self.key_bytes
             + self.queue.len() * ALLOCATION_OVERHEAD
@@ -46,7 +48,7 @@ impl Departures {
         self.queue.push_back(departure);
     }
 
-    /// Drops the oldest departures, but for `max`.
+    /// Drops the oldest departures until at most `max` are left.
     pub(super) fn prune(&mut self, max: usize) {
         while self.queue.len() > max
             && let Some(departure) = self.queue.pop_front()
@@ -56,12 +58,12 @@ impl Departures {
         }
     }
 
-    /// Returns the departures from a view since a version, the last of each key.
-    pub(super) fn since(&self, view: u32, since: u64) -> impl Iterator<Item = &Departure> {
+    /// Returns the departures from a view after version `since`, the last of each key, newest first.
+    pub(super) fn since(&self, view_number: u32, since: u64) -> impl Iterator<Item = &Departure> {
         let mut seen = HashSet::new();
         let newest_first = self.queue.iter().rev().take_while(move |departure| departure.version > since);
         newest_first.filter(move |departure| {
-            let was_in = departure.from.as_ref().is_none_or(|set| set.binary_search(&view).is_ok());
+            let was_in = departure.from.as_ref().is_none_or(|set| set.binary_search(&view_number).is_ok());
             was_in && seen.insert(&departure.key)
         })
     }

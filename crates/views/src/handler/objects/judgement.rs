@@ -1,8 +1,8 @@
 //! Judges what a hint, an entry of a listing, or the result of a HEAD request changes in the known state of an object.
 //!
-//! Owns the rules for conflicts, as functions of the known state and the event. Of two hints, the one with the greater order is the later
-//! one. If a hint and a listing are of the same time, or if orders cannot be compared, neither is trusted and the object has to be verified
-//! by a HEAD request.
+//! Owns the rules for conflicts, as functions of the known state and the event. Of two hints, the one with the greater
+//! order is the later one. If a hint arrived while a listing ran that shows another state, or if orders cannot be
+//! compared, neither is trusted and the object has to be verified by a HEAD request.
 
 use super::matcher::Needs;
 use crate::object_record::{EtagRef, LiveObject, ObjectRecord, Pairs};
@@ -17,17 +17,18 @@ pub(crate) enum ApplyOutcome {
     Applied,
     /// The hint or entry says what was known already.
     Repeated,
-    /// The known state is later than the hint.
+    /// The known state is later than the hint, which changes nothing.
     Late,
     /// No view wants the object.
     Unwanted,
-    /// There is no memory for the object.
+    /// There is no memory for the object, so it stays unknown.
     NoRoom,
     /// The object has to be verified by a HEAD request.
     Verify,
 }
 
-/// Maximum time by which a source's clock may be ahead of this one.
+/// Maximum time by which a source's clock may be ahead of the handler's clock. The order of a hint from later is not
+/// trusted.
 const AHEAD_MAX: Duration = Duration::from_secs(2);
 
 /// Two orders whose lengths in bits differ by more than this are from sources of different kinds and cannot be
@@ -44,7 +45,9 @@ pub(crate) struct HeadResult {
 /// Effect of a hint on the known state.
 #[derive(Debug)]
 pub(super) enum HintDecision<'a> {
+    /// The record replaces the known state.
     Replace(ObjectRecord<'a>),
+    /// The known state stays; the outcome says why.
     Keep(ApplyOutcome),
 }
 
@@ -123,6 +126,7 @@ pub(crate) struct UnverifiedHint {
 }
 
 impl UnverifiedHint {
+    /// Returns what a verification needs of a hint; `None` if the hint has no order that is trusted.
     pub(crate) fn new(hint: &Hint<'_>, now: Timestamp) -> Option<Self> {
         let stored = || (hint.object.etag.as_deref().map(Box::from), hint.time);
         Some(Self {
@@ -131,7 +135,8 @@ impl UnverifiedHint {
         })
     }
 
-    /// Returns whether a HEAD result confirms the hint.
+    /// Returns whether a HEAD result confirms the hint: both say that the object is absent, or give the same etag, and
+    /// the same second if the hint has a time.
     fn matches(&self, live: Option<&LiveObject<'_>>) -> bool {
         match (&self.stored, live) {
             (None, None) => true,
@@ -144,6 +149,7 @@ impl UnverifiedHint {
     }
 }
 
+/// Returns whether both objects exist and have the same etag and second of modification.
 fn is_same_version(left: Option<&LiveObject<'_>>, right: Option<&LiveObject<'_>>) -> bool {
     match (left, right) {
         (Some(left), Some(right)) => left.etag == right.etag && is_same_second(left.modified, right.modified),
@@ -152,7 +158,8 @@ fn is_same_version(left: Option<&LiveObject<'_>>, right: Option<&LiveObject<'_>>
 }
 
 impl HeadResult {
-    /// Returns the object as the request found it. `accessed` is the time of the last read that is known.
+    /// Returns the object as the request found it. `accessed` is the time of the last read that is known; a later one
+    /// in the object's metadata replaces it.
     pub(super) fn live_object(&self, accessed: Option<Timestamp>) -> LiveObject<'_> {
         let meta = &self.meta;
         let user = &meta.attributes.user;
@@ -168,31 +175,33 @@ impl HeadResult {
     }
 }
 
-/// User metadata in which AWS's tools and Tenon keep the access time, in nanoseconds (`vfs`, headers).
+/// Name of the user metadata in which AWS's tools and Tenon keep the access time, in nanoseconds (crate `vfs`, module
+/// `headers`).
 const ATIME: &str = "file-atime";
 
+/// Reads the access time from its metadata, with or without the suffix `ns`; `None` if it is malformed.
 fn read_atime(text: &str) -> Option<Timestamp> {
     text.strip_suffix("ns").unwrap_or(text).parse().ok().map(Timestamp)
 }
 
-/// Limits up to which a hint that announces an unknown object is verified instead of trusted.
+/// Limits up to which a hint that announces an unknown or absent object is verified instead of trusted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct TrustLimits {
     /// Greatest order of the tombstones that were dropped. A hint of an unknown object with an order up to this may
     /// be older than the removal of that object.
     pub(super) forgotten_order_max: Option<u128>,
-    /// Time, by the sources' clocks, up to which hints may be older than the last listing. A later hint that removes
-    /// the object may be lost.
+    /// Time, by the sources' clocks, up to which hints may be older than the last listing; `None` before the first. The
+    /// hint that announces the removal of such an object may have been lost.
     pub(super) hints_lost_until: Option<Timestamp>,
 }
 
-/// Returns the order of a hint, unless the source's clock is ahead. Most orders are times: if one from the future
-/// were stored, all later hints would count as late once the source's clock is corrected.
+/// Returns the order of a hint; `None` if it has none, or if the source's clock is ahead. Most orders are times: if one
+/// from the future were stored, all later hints would count as late once the source's clock is corrected.
 fn trusted_order(hint: &Hint<'_>, now: Timestamp) -> Option<Order> {
     hint.order.filter(|_| hint.time.is_none_or(|time| time <= now.after(AHEAD_MAX)))
 }
 
-/// Decides about a hint.
+/// Decides about a hint, `now` being the handler's time. `needs` is the metadata that views need of the object.
 pub(super) fn decide_hint<'a>(
     known: Option<&ObjectRecord<'a>>,
     hint: &'a Hint<'_>,
@@ -222,7 +231,7 @@ pub(super) fn decide_hint<'a>(
                 _ => verify,
             };
         }
-        // The last listing did not show the object, and the hint may be older than the listing.
+        // The object is absent or unknown since the last listing, and the hint may be older than that listing.
         Some(Some(_)) | None if may_be_removed_since => return verify,
         Some(Some(last))
             if order > last && live.is_some_and(|live| may_end_after(last, live.modified, order)) =>
@@ -258,8 +267,8 @@ pub(super) fn decide_hint<'a>(
     })
 }
 
-/// Returns whether a hint of the same bytes also gives the known metadata, as far as views need it. A copy of an
-/// object onto itself changes only metadata, perhaps within the same second.
+/// Returns whether a hint of the same bytes also gives the known metadata, as far as views need it. The etag and time
+/// do not tell: a copy of an object onto itself changes only metadata, perhaps within the same second.
 fn has_known_metadata(hint: &Hint<'_>, live: &LiveObject<'_>, needs: Needs) -> bool {
     let object = &hint.object;
     let properties = object.properties.as_deref().map(Pairs::List);
@@ -270,7 +279,8 @@ fn has_known_metadata(hint: &Hint<'_>, live: &LiveObject<'_>, needs: Needs) -> b
         && (!needs.tags || tags == live.tags)
 }
 
-/// Applies a hint of a read, which changes only the access time.
+/// Decides about a hint of a read, which changes only the access time of an object that is known to exist. A hint
+/// without a time counts as of `now`.
 fn apply_read<'a>(
     known: Option<&ObjectRecord<'a>>,
     live: Option<LiveObject<'a>>,
@@ -289,7 +299,8 @@ fn apply_read<'a>(
     }
 }
 
-/// Returns the object that a hint of a PUT describes, if the hint has all metadata that views need.
+/// Returns the object that a hint of a PUT describes; `None` if the hint lacks the length, the time, the etag or
+/// metadata that views need.
 fn after_store<'a>(old: Option<LiveObject<'a>>, hint: &'a Hint<'_>, needs: Needs) -> Option<LiveObject<'a>> {
     let object = &hint.object;
     let properties = object.properties.as_deref().map(Pairs::List);
@@ -306,7 +317,7 @@ fn after_store<'a>(old: Option<LiveObject<'a>>, hint: &'a Hint<'_>, needs: Needs
     needs.are_met_by(&live).then_some(live)
 }
 
-/// Returns the object with the type and properties of a hint, where they were not known.
+/// Returns the object with the content type and properties of a hint, where they were not known.
 fn with_metadata<'a>(live: LiveObject<'a>, hint: &'a Hint<'_>) -> LiveObject<'a> {
     LiveObject {
         content_type: live.content_type.or(hint.object.content_type.as_deref().map(Some)),
@@ -315,8 +326,8 @@ fn with_metadata<'a>(live: LiveObject<'a>, hint: &'a Hint<'_>) -> LiveObject<'a>
     }
 }
 
-/// Returns the object with the metadata of a hint of a change, if the hint names the same bytes and has all metadata
-/// that views need. Metadata that the hint does not give is not known any more.
+/// Returns the object with the metadata of a hint of a change; `None` unless the hint names the same bytes and has all
+/// metadata that views need. Metadata that the hint does not give is not known any more.
 fn after_change<'a>(old: LiveObject<'a>, hint: &'a Hint<'_>, needs: Needs) -> Option<LiveObject<'a>> {
     let object = &hint.object;
     let is_same = object.etag.as_deref().map(EtagRef::from) == Some(old.etag);
@@ -336,6 +347,7 @@ fn may_end_after(order: u128, ended: Timestamp, began: u128) -> bool {
     u128::try_from(ended.0).is_ok_and(|ended| is_same_kind(order, ended) && began < ended)
 }
 
+/// Returns whether two orders may be from sources of one kind, so that they can be compared.
 fn is_same_kind(order: u128, other: u128) -> bool {
     (128 - order.leading_zeros()).abs_diff(128 - other.leading_zeros()) <= KIND_BITS
 }

@@ -14,8 +14,9 @@ use hashbrown::HashMap;
 pub(super) struct KeyRules {
     /// Patterns without wildcards, by the only key that they match.
     exact: HashMap<Box<[u8]>, Vec<u32>>,
-    /// Patterns whose first path component is literal, by that component.
+    /// Patterns with wildcards whose first path component is literal, by that component.
     by_first: HashMap<Box<[u8]>, Globs>,
+    /// All other patterns.
     rest: Globs,
 }
 
@@ -74,13 +75,15 @@ impl KeyRules {
 }
 
 impl Globs {
+    /// Compiles the patterns into one automaton, if they are many.
     fn build(&mut self) {
         if self.patterns.len() < SET_PATTERNS_MIN {
             return;
         }
         let mut set = GlobSetBuilder::new();
         for (pattern, _) in &self.patterns {
-            // Cannot fail: the pattern itself was built from the same text.
+            // Cannot fail, because the pattern itself was built from the same text. Without the automaton, each pattern
+            // is tried.
             let Ok(glob) =
                 GlobBuilder::new(pattern.written()).literal_separator(true).backslash_escape(true).build()
             else {
@@ -108,7 +111,7 @@ impl Globs {
     }
 }
 
-/// Returns the first path component of a pattern, if it is literal and more follows it.
+/// Returns the first path component of a pattern; `None` if it has wildcards or nothing follows it.
 fn literal_first_component(pattern: &str) -> Option<&str> {
     let (first, _) = pattern.split_once('/')?;
     (!first.contains(WILDCARDS)).then_some(first)

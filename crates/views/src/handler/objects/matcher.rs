@@ -32,7 +32,7 @@ pub(crate) struct KeyClassId(pub(super) u32);
 pub(crate) struct ViewSetId(pub(super) u32);
 
 impl ViewSetId {
-    /// The empty set.
+    /// The id of the empty set in every matcher.
     pub(super) const NONE: Self = Self(0);
 }
 
@@ -42,7 +42,7 @@ pub(super) type ViewSet = Arc<[u32]>;
 /// The rules of one view, for objects of a container that it names.
 #[derive(Debug)]
 pub(super) struct ViewRules {
-    pub(super) view: u32,
+    pub(super) view_number: u32,
     /// Numbers of the rules on keys, all of which the key must match.
     key_rules: Vec<u32>,
     /// The rules that are not on containers or keys.
@@ -50,7 +50,8 @@ pub(super) struct ViewRules {
     needs: Needs,
 }
 
-/// The metadata that rules need and a listing does not show.
+/// The metadata that rules need and a listing does not show. `accessed` is never required of an object, which may never
+/// have been read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Needs {
     pub(crate) properties: bool,
@@ -64,8 +65,11 @@ pub(crate) struct Needs {
 pub(super) struct KeyClass {
     /// The views that may show objects with such keys, as indexes into `Matcher::views`.
     views: Vec<u32>,
+    /// The metadata that any of these views needs.
     pub(super) needs: Needs,
+    /// The lengths at which the answer of a rule on sizes changes, ascending.
     sizes: Vec<u64>,
+    /// Predicates of the rules on types; `None` if there are none.
     content_type: Option<ValuePredicates>,
     properties: Vec<(String, ValuePredicates)>,
     tags: Vec<(String, ValuePredicates)>,
@@ -89,14 +93,18 @@ struct Cut(Timestamp, u32, u8);
 pub(crate) struct Matcher {
     views: Vec<ViewRules>,
     keys: KeyRules,
+    /// The distinct bounds of rules on modification times; the index is a bound's number.
     modified: Vec<TimeBound>,
+    /// The distinct bounds of rules on access times.
     accessed: Vec<TimeBound>,
     interned: Mutex<Interned>,
 }
 
+/// The classes and sets found so far, each with an id.
 #[derive(Debug, Default)]
 struct Interned {
     classes: Vec<Arc<KeyClass>>,
+    /// Classes by the numbers of the rules on keys that match, ascending; `None` if no view wants such keys.
     class_of: HashMap<Box<[u32]>, Option<KeyClassId>>,
     sets: Vec<ViewSet>,
     set_of: HashMap<ViewSet, ViewSetId>,
@@ -108,7 +116,7 @@ impl Matcher {
         let mut rules_on_keys: Vec<Vec<Pattern>> = Vec::new();
         let mut number_of: HashMap<String, u32> = HashMap::new();
         let mut view_rules = Vec::new();
-        for (view, rules) in views {
+        for (view_number, rules) in views {
             let mut key_rules = Vec::new();
             for rule in rules {
                 if let Rule::Object(patterns) = rule {
@@ -121,7 +129,12 @@ impl Matcher {
             }
             let is_other = |rule: &&Rule| !matches!(rule, Rule::Object(_) | Rule::Container(_));
             let other_rules: Vec<Rule> = rules.iter().filter(is_other).cloned().collect();
-            view_rules.push(ViewRules { view, key_rules, needs: Needs::of(&other_rules), other_rules });
+            view_rules.push(ViewRules {
+                view_number,
+                key_rules,
+                needs: Needs::of(&other_rules),
+                other_rules,
+            });
         }
         let all = || view_rules.iter().flat_map(|view: &ViewRules| &view.other_rules);
         let modified = distinct(all().filter_map(|rule| match rule {
@@ -166,14 +179,14 @@ impl Matcher {
         Arc::clone(&self.interned().sets[id.0 as usize])
     }
 
-    /// Extends `is_in`, which is indexed by set id and says whether `view` is in the set, to all sets found so far.
-    pub(super) fn extend_membership(&self, view: u32, is_in: &mut Vec<bool>) {
+    /// Extends `is_in`, which is indexed by set id and says whether the view is in the set, to all sets found so far.
+    pub(super) fn extend_membership(&self, view_number: u32, is_in: &mut Vec<bool>) {
         let interned = self.interned();
         let new = &interned.sets[is_in.len()..];
-        is_in.extend(new.iter().map(|set| set.binary_search(&view).is_ok()));
+        is_in.extend(new.iter().map(|set| set.binary_search(&view_number).is_ok()));
     }
 
-    /// Returns the number of distinct sets found so far.
+    /// Returns the number of distinct sets found so far, with the empty set.
     pub(crate) fn set_count(&self) -> usize {
         self.interned().sets.len()
     }
@@ -183,10 +196,12 @@ impl Matcher {
         self.modified.iter().chain(&self.accessed).any(TimeBound::is_age)
     }
 
+    /// Returns the bounds of the rules on times, as absolute times at the moment `now`.
     pub(crate) fn time_cuts(&self, now: Timestamp) -> TimeCuts {
         TimeCuts { now, modified: cuts(&self.modified, now), accessed: cuts(&self.accessed, now) }
     }
 
+    /// Returns the class of keys that match exactly the rules with these numbers; `None` if no view wants such keys.
     fn new_class(&self, keys: &[u32]) -> Option<KeyClass> {
         let is_matched = |key: &u32| keys.binary_search(key).is_ok();
         let may_show = |view: &ViewRules| view.key_rules.iter().all(is_matched);
@@ -195,6 +210,7 @@ impl Matcher {
         (!views.is_empty()).then(|| self.class_with(views))
     }
 
+    /// Returns the class of keys whose objects these views may show.
     fn class_with(&self, views: Vec<u32>) -> KeyClass {
         let mut class = KeyClass {
             needs: Needs::default(),
@@ -232,11 +248,12 @@ impl Matcher {
         class
     }
 
-    /// Computes the set of an object by evaluating the rules of all views. A view that needs properties, tags or a
-    /// type that are not known does not show the object.
+    /// Computes the set of an object at the moment `now` by evaluating the rules of the class's views. A view that
+    /// needs properties, tags or a type that are not known does not show the object.
     pub(super) fn match_rules(&self, class: &KeyClass, object: &LiveObject<'_>, now: Timestamp) -> ViewSetId {
         let map = |pairs: Option<Pairs<'_>>| pairs.map(Pairs::to_map).unwrap_or_default();
         let (properties, tags): (_, Tags) = (map(object.properties), map(object.tags));
+        // The views of the class match the container and the key already, so none of these rules looks at them.
         let state = ObjectState {
             container: "",
             key: b"",
@@ -251,7 +268,7 @@ impl Matcher {
         let showing = views.filter(|view| {
             view.needs.are_met_by(object) && view.other_rules.iter().all(|rule| rule.holds(&state, now))
         });
-        let set: Vec<u32> = showing.map(|view| view.view).collect();
+        let set: Vec<u32> = showing.map(|view| view.view_number).collect();
         self.interned().intern(&set)
     }
 }
@@ -270,8 +287,8 @@ impl Interned {
 }
 
 impl KeyClass {
-    /// Appends the object's signature. For objects with equal signatures all rules give equal answers, at one moment
-    /// and at all moments whose cuts have the same order.
+    /// Appends the object's signature. For objects of the class with equal signatures all rules give equal answers, at
+    /// one moment and at all moments whose cuts have the same order.
     pub(super) fn append_signature(
         &self,
         object: &LiveObject<'_>,
@@ -304,6 +321,7 @@ impl KeyClass {
 const UNKNOWN: u32 = u32::MAX;
 
 impl Needs {
+    /// Returns what rules need. Rules on access times need properties, too, because they may hold the access time.
     pub(crate) fn of(rules: &[Rule]) -> Self {
         let mut needs = Self::default();
         for rule in rules {
@@ -348,7 +366,7 @@ impl Needs {
         }
     }
 
-    /// Returns whether the needed metadata of the object is known.
+    /// Returns whether the needed metadata of the object is known; the access time need not be.
     pub(super) fn are_met_by(self, object: &LiveObject<'_>) -> bool {
         (!self.properties || object.properties.is_some())
             && (!self.content_type || object.content_type.is_some())
@@ -357,7 +375,7 @@ impl Needs {
 }
 
 impl TimeCuts {
-    /// Returns whether signatures have the same meaning at both moments.
+    /// Returns whether signatures have the same meaning at both moments: the cuts are in the same order.
     pub(super) fn has_same_order(&self, other: &Self) -> bool {
         let same = |left: &[Cut], right: &[Cut]| {
             left.iter().zip(right).all(|(left, right)| (left.1, left.2) == (right.1, right.2))
@@ -379,6 +397,7 @@ impl TimeCuts {
     }
 }
 
+/// Returns each bound once, in the order of their texts.
 fn distinct<'b>(bounds: impl Iterator<Item = &'b TimeBound>) -> Vec<TimeBound> {
     let by_text: BTreeMap<String, &TimeBound> = bounds.map(|bound| (bound.to_string(), bound)).collect();
     by_text.into_values().cloned().collect()
@@ -394,6 +413,7 @@ fn cuts(bounds: &[TimeBound], now: Timestamp) -> Vec<Cut> {
     cuts
 }
 
+/// Returns the number of cuts at or before a time.
 fn index_between(cuts: &[Cut], time: Timestamp) -> u32 {
     cuts.partition_point(|cut| cut.0 <= time) as u32
 }

@@ -9,6 +9,7 @@ use hashbrown::HashMap;
 use std::sync::Arc;
 use store::Timestamp;
 
+/// A cache of the answers of a matcher.
 #[derive(Debug)]
 pub(super) struct Membership {
     matcher: Arc<Matcher>,
@@ -16,6 +17,7 @@ pub(super) struct Membership {
     classes: HashMap<KeyClassId, Arc<KeyClass>>,
     /// Sets by signature, which begins with the class.
     sets: HashMap<Box<[u32]>, ViewSetId>,
+    /// Scratch space for a signature, or for the numbers of rules on keys.
     signature: Vec<u32>,
 }
 
@@ -76,7 +78,8 @@ impl Membership {
         self.classes.entry(class).or_insert_with(|| self.matcher.class(class))
     }
 
-    /// Moves to another moment. Returns the ranges of `modified` and of `accessed` times in which sets may differ.
+    /// Moves to another moment. Returns the ranges of `modified` and of `accessed` times for which the sets of objects
+    /// may differ from before.
     pub(super) fn move_to(&mut self, time_cuts: &Arc<TimeCuts>) -> [Vec<(Timestamp, Timestamp)>; 2] {
         let changed = self.time_cuts.changed_ranges(time_cuts);
         if !self.time_cuts.has_same_order(time_cuts) {

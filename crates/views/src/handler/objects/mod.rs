@@ -80,9 +80,10 @@ pub(super) struct ShardCursor {
     pub(super) departures_floor: u64,
 }
 
-/// The known state of an object before it is verified.
+/// The version of an object's known state before a HEAD request, to discard the result if the state changes meanwhile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct VersionBefore {
+    /// `None` if the object is not known.
     version: Option<u64>,
     /// Whether a view needs the object's tags.
     pub(super) needs_tags: bool,
@@ -133,7 +134,8 @@ impl Objects {
         self.change_counter.subscribe()
     }
 
-    /// Applies a hint, unless it cannot be trusted. `running_listing` returns the number of the container's listing in progress.
+    /// Applies a hint, unless it cannot be trusted. `running_listing` returns the number of the container's listing in
+    /// progress, and is called while the object's shard is locked.
     pub(super) fn apply_hint(
         &self,
         container: u32,
@@ -150,7 +152,8 @@ impl Objects {
         }
     }
 
-    /// Applies an entry of a listing.
+    /// Applies an entry of listing number `listing`. `verify_metadata` says that known metadata, which a listing does
+    /// not show, may be wrong.
     pub(super) fn apply_entry(
         &self,
         container: u32,
@@ -172,8 +175,8 @@ impl Objects {
         unverified
     }
 
-    /// Makes hints of up to `until` untrusted where they announce an object that is not known: the hint of its
-    /// removal may be lost.
+    /// Makes hints from up to `until` untrusted where they announce an object that is absent or not known: the hint of
+    /// its removal may be lost.
     pub(super) fn distrust_hints_until(&self, container: u32, until: Timestamp) {
         self.for_each_table(container, |table, _| table.trust_limits.hints_lost_until = Some(until));
     }
@@ -185,7 +188,8 @@ impl Objects {
         table.map(|(table, log)| table.log_verify_pending(key, log)).is_some()
     }
 
-    /// Returns the state before a verification; `None` if no view wants the key.
+    /// Returns the version of the known state before a verification; `None` if no view names the container or wants the
+    /// key.
     pub(super) fn version_before(&self, container: u32, key: &[u8]) -> Option<VersionBefore> {
         let mut shard = self.shard(container, key);
         let (table, _) = shard.table(container)?;
@@ -193,7 +197,8 @@ impl Objects {
         Some(VersionBefore { version: version_of(table, key), needs_tags: table.needs(class).tags })
     }
 
-    /// Applies the result of a HEAD request. Returns false if the known state changed since `before`, so that the result was discarded.
+    /// Applies the result of a HEAD request, `None` for an absent object. Returns false if the known state changed
+    /// since `before`, so that the result was discarded.
     pub(super) fn apply_head(
         &self,
         container: u32,
@@ -224,7 +229,8 @@ impl Objects {
         (0..SHARDS).for_each(|shard| self.shard_at(shard).forget(container));
     }
 
-    /// Loads a record of a container's object. Records of a log come in the order of their versions.
+    /// Loads a record of a container's object from a file: a log if `is_log`, else a snapshot. Records of a log come in
+    /// the order of their versions.
     pub(super) fn load_record(&self, container: u32, record: &[u8], version: u64, is_log: bool) {
         let key = key_of(record);
         if let Some((table, _)) = self.shard(container, key).table(container) {
@@ -265,7 +271,7 @@ impl Objects {
     pub(super) fn changes_of_shard(
         &self,
         shard: usize,
-        view: u32,
+        view_number: u32,
         queries: &mut [ContainerQuery],
         since: ShardCursor,
         room: usize,
@@ -290,8 +296,8 @@ impl Objects {
         let mut changes = Vec::new();
         for query in queries.iter_mut() {
             let Some((table, _)) = shard.table(query.number) else { continue };
-            query.matcher.extend_membership(view, &mut query.is_in);
-            table.changes(view, &query.is_in, since.version, &mut changes);
+            query.matcher.extend_membership(view_number, &mut query.is_in);
+            table.changes(view_number, &query.is_in, since.version, &mut changes);
         }
         let mut version = shard.log.version();
         if changes.len() > room {
@@ -308,13 +314,13 @@ impl Objects {
         Some(ShardCursor { version, departures_floor })
     }
 
-    /// Returns the memory of all objects, in bytes.
+    /// Returns the approximate memory of all objects, in bytes.
     pub(super) fn memory_bytes(&self) -> usize {
         let of_shard = |shard| self.shard_at(shard).tables().map(Table::memory_bytes).sum::<usize>();
         (0..SHARDS).map(of_shard).sum()
     }
 
-    /// Returns totals, with the sizes of `views` views.
+    /// Returns totals, with the number of objects in each of the views with numbers below `views`.
     pub(super) fn totals(&self, views: usize) -> Totals {
         let mut totals = Totals { view_sizes: vec![0; views], ..Totals::default() };
         for shard in 0..SHARDS {

@@ -5,8 +5,10 @@ use super::matcher::{Matcher, TimeCuts};
 use super::table::Table;
 use std::sync::Arc;
 
+/// The tables of a shard, and the log of their changes.
 #[derive(Debug)]
 pub(super) struct Shard {
+    /// Tables, indexed by container number; `None` for a container that has no matcher yet or is forgotten.
     tables: Vec<Option<Box<Table>>>,
     pub(super) log: ChangeLog,
 }
@@ -16,8 +18,8 @@ impl Shard {
         Self { tables: Vec::new(), log: ChangeLog::new(version, buffer) }
     }
 
-    /// Returns the table of a container and the log of its changes; `None` before the container's first matcher was
-    /// set.
+    /// Returns the table of a container and the log of its changes; `None` before the container's first matcher was set
+    /// and after it was forgotten.
     pub(super) fn table(&mut self, container: u32) -> Option<(&mut Table, &mut ChangeLog)> {
         let table = self.tables.get_mut(container as usize)?.as_deref_mut()?;
         Some((table, &mut self.log))

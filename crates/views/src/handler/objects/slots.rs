@@ -10,12 +10,16 @@ use hashbrown::HashTable;
 use std::sync::Arc;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
+/// The slots of a table.
 #[derive(Debug)]
 pub(super) struct Slots {
     pub(super) container: u32,
     slots: Vec<Slot>,
+    /// Numbers of the slots that hold no object.
     free: Vec<u32>,
+    /// Numbers of the other slots, by the hash of their keys.
     index: HashTable<u32>,
+    /// Total length of the packed records.
     record_bytes: usize,
 }
 
@@ -23,7 +27,7 @@ pub(super) struct Slots {
 struct Slot {
     record: Arc<[u8]>,
     state: SlotState,
-    /// How the object was last seen during a listing: encodes [`Seen`].
+    /// How the object was last seen during a listing: encodes [`Seen`]; 0 if it never was.
     seen: u32,
     previous: u32,
     next: u32,
@@ -48,7 +52,9 @@ pub(super) struct List {
 /// How an object was last seen, with the number of the listing that ran then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Seen {
+    /// The listing returned it.
     InListing(u32),
+    /// A hint or the result of a HEAD request was applied while the listing ran.
     ByHintDuring(u32),
 }
 
@@ -92,11 +98,13 @@ impl Slots {
         key_of(self.record(slot))
     }
 
+    /// Returns the record of a slot, unpacked.
     pub(super) fn known(&self, slot: u32) -> ObjectRecord<'_> {
         let known = ObjectRecord::read(self.record(slot));
         known.unwrap_or_else(|| unreachable!("a record is packed when it is stored"))
     }
 
+    /// Returns the object of a slot; `None` if it is absent.
     pub(super) fn live(&self, slot: u32) -> Option<LiveObject<'_>> {
         self.known(slot).live
     }

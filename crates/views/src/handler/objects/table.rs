@@ -19,9 +19,11 @@ use crate::object_record::{ObjectRecord, key_of};
 use hashbrown::HashMap;
 use std::sync::Arc;
 
+/// The known state of one container's objects in one shard.
 #[derive(Debug)]
 pub(super) struct Table {
     pub(super) slots: Slots,
+    /// The slots of live objects, by their set of views.
     lists: HashMap<ViewSetId, List>,
     /// Absent objects, kept because a late hint might announce them again.
     tombstones: List,
@@ -102,7 +104,8 @@ impl Table {
         self.membership.needs(class)
     }
 
-    /// Replaces the known state of an object, and logs the change.
+    /// Replaces the known state of an object, and logs the change. `seen` says how the object was seen during the
+    /// listing in progress; `None` if no listing runs, or to mark the object as absent at the end of one.
     pub(super) fn put(
         &mut self,
         hash: u64,
@@ -129,7 +132,8 @@ impl Table {
         ObjectRecord { live: known.live.map(|live| needs.trim(live)), ..*known }.pack(into);
     }
 
-    /// Loads a record of a snapshot or, in the order of versions, of the log. A malformed record is ignored.
+    /// Loads a record of a snapshot or, if `is_log`, of a log in the order of versions. Ignores a malformed record, and
+    /// one whose key no view wants.
     pub(super) fn load_record(&mut self, hash: u64, record: &[u8], version: u64, is_log: bool) {
         let Some(known) = ObjectRecord::read(record) else { return };
         let Some(class) = self.class_of(known.key) else { return };
@@ -144,7 +148,8 @@ impl Table {
         self.prune_history(false);
     }
 
-    /// Stores a packed record. Returns its slot, which is at the end of its list.
+    /// Stores a packed record in place of the known one of the same key. Returns its slot, which is at the end of its
+    /// list.
     fn store(&mut self, hash: u64, class: KeyClassId, record: &[u8], version: u64) -> u32 {
         let live = ObjectRecord::read(record).and_then(|known| known.live);
         let set = live.map(|live| self.membership.set_of(class, &live));
@@ -180,6 +185,7 @@ impl Table {
         self.slots.unlink(slot, self.lists.entry(set).or_insert(List::EMPTY));
     }
 
+    /// Adds a slot to the end of its list and, if views have rules on ages, to the index of times.
     fn attach(&mut self, slot: u32) {
         let Some(live) = self.slots.live(slot) else {
             return self.slots.link(slot, &mut self.tombstones);
@@ -197,16 +203,18 @@ impl Table {
         HISTORY_MIN.max(self.live_count / 4)
     }
 
-    /// Drops the oldest departures and tombstones. While a listing is in progress, tombstones stay: an entry of the
-    /// listing may be older than the removal.
-    fn prune_history(&mut self, is_listing: bool) {
+    /// Drops the oldest departures and, unless `keep_tombstones`, the oldest tombstones. They have to stay while a
+    /// listing is in progress: an entry of the listing may be older than the removal.
+    fn prune_history(&mut self, keep_tombstones: bool) {
         let history_max = self.history_max();
         self.departures.prune(history_max);
-        while !is_listing && self.tombstones.count > history_max {
+        while !keep_tombstones && self.tombstones.count > history_max {
             self.drop_tombstone(self.tombstones.head);
         }
     }
 
+    /// Forgets an absent object. Hints of unknown objects with an order up to that of the tombstone are verified from
+    /// now on.
     fn drop_tombstone(&mut self, slot: u32) {
         let order = self.slots.known(slot).order;
         self.trust_limits.forgotten_order_max = self.trust_limits.forgotten_order_max.max(order);
@@ -277,9 +285,15 @@ impl Table {
         }
     }
 
-    /// Appends the changes of a view since a version; for version 0, everything that the view shows. `is_in` says for
-    /// each set whether the view is in it.
-    pub(super) fn changes(&self, view: u32, is_in: &[bool], since: u64, into: &mut Vec<(u64, u32, Change)>) {
+    /// Appends the changes of a view after version `since`, each with its version and the container's number; for
+    /// version 0, everything that the view shows. `is_in` says for each set whether the view is in it.
+    pub(super) fn changes(
+        &self,
+        view_number: u32,
+        is_in: &[bool],
+        since: u64,
+        into: &mut Vec<(u64, u32, Change)>,
+    ) {
         let container = self.container();
         for (_, list) in self.lists.iter().filter(|(set, _)| is_set(is_in, **set)) {
             let newest_first = self.slots.walk_back(*list).map(|slot| (self.slots.state(slot).version, slot));
@@ -287,7 +301,7 @@ impl Table {
             into.extend(changed.map(|(version, slot)| (version, container, Change::Shown(slot))));
         }
         if since > 0 {
-            let departed = self.departures.since(view, since);
+            let departed = self.departures.since(view_number, since);
             let gone = departed.filter(|departure| !self.is_shown(&departure.key, is_in));
             into.extend(gone.map(|gone| (gone.version, container, Change::Gone(gone.key.clone()))));
         }

@@ -1,4 +1,4 @@
-//! Predicates of many rules on one text: the value of a property or a tag, or a type.
+//! Predicates of many rules on one text: the value of one property or tag, or the content type of an object.
 
 use crate::{Pattern, Wanted};
 use hashbrown::HashMap;
@@ -18,6 +18,7 @@ const ABSENT: u32 = u32::MAX - 1;
 const END: u32 = u32::MAX - 2;
 
 impl ValuePredicates {
+    /// Adds the patterns of a rule. That a value is absent needs no predicate, because signatures tell it anyway.
     pub(super) fn add(&mut self, wanted: &[Wanted]) {
         for wanted in wanted {
             if let Wanted::Like(pattern) = wanted {

@@ -1,0 +1,184 @@
+//! The file of tokens: one JSON object a line, with the hash of the token, its directory and its end. The token itself is only shown when it
+//! is issued.
+//!
+//! The file is read for each request, so that a token can be issued and revoked while a server runs.
+
+use crate::process::context::ProcessContext;
+use crate::process::files::{read_secret, write_secret};
+use anyhow::{Context, Result, bail};
+use aws_lc_rs::digest;
+use serde::{Deserialize, Serialize};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Beginning of all tokens, by which scanners for secrets can find them.
+const BEGINNING: &str = "tenon-batch-";
+
+/// A file of tokens.
+#[derive(Debug, Clone)]
+pub(crate) struct TokenFile(PathBuf);
+
+/// A token that was issued.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct IssuedToken {
+    /// The name by which it is listed, logged and revoked.
+    pub(crate) name: String,
+    /// SHA-256 of the token in hexadecimal.
+    sha256: String,
+    /// Path of the directory in the volume, without a slash at its beginning and end.
+    pub(crate) dir: String,
+    /// The time until which it is valid.
+    #[serde(with = "rfc3339")]
+    pub(crate) expires: jiff::Timestamp,
+}
+
+/// Times in RFC 3339.
+mod rfc3339 {
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub(super) fn serialize<S: Serializer>(at: &jiff::Timestamp, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(at)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<jiff::Timestamp, D::Error> {
+        String::deserialize(from)?.parse().map_err(D::Error::custom)
+    }
+}
+
+/// The rights that a token grants.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Grant {
+    /// The name of the token.
+    pub(crate) name: String,
+    /// As in [`IssuedToken`].
+    pub(crate) dir: String,
+}
+
+/// The reason why a token grants nothing.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum TokenError {
+    /// No such token was issued, or it was revoked.
+    #[error("the token is unknown")]
+    Unknown,
+    /// The token is no longer valid.
+    #[error("the token '{name}' expired at {at}")]
+    Expired {
+        /// The name of the token.
+        name: String,
+        /// When it expired.
+        at: jiff::Timestamp,
+    },
+    /// The file of tokens cannot be read.
+    #[error("the server cannot read its file of tokens")]
+    File,
+}
+
+impl TokenFile {
+    pub(crate) fn new(path: &Path) -> Self {
+        // A file is replaced by one that is made in its directory, which a name alone does not have.
+        Self(std::path::absolute(path).unwrap_or_else(|_| path.to_owned()))
+    }
+
+    /// Returns all tokens of the file, also those that have expired. A missing file has none.
+    pub(crate) fn tokens(&self) -> Result<Vec<IssuedToken>> {
+        if matches!(self.0.metadata(), Err(error) if error.kind() == io::ErrorKind::NotFound) {
+            return Ok(Vec::new());
+        }
+        let text = read_secret(&self.0)?;
+        let parse = |(number, line)| {
+            serde_json::from_str(line)
+                .with_context(|| format!("line {} of {} is not a token", number + 1, self.0.display()))
+        };
+        text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()).map(parse).collect()
+    }
+
+    /// Returns what a token grants now.
+    pub(crate) fn find(&self, token: &str) -> Result<Grant, TokenError> {
+        let tokens = self.tokens().map_err(|error| {
+            tracing::error!("tokens cannot be read: {error:#}");
+            TokenError::File
+        })?;
+        let hash = hash(token);
+        let found = tokens.into_iter().find(|issued| issued.sha256 == hash).ok_or(TokenError::Unknown)?;
+        let IssuedToken { name, dir, expires, .. } = found;
+        match jiff::Timestamp::now() < expires {
+            true => Ok(Grant { name, dir }),
+            false => Err(TokenError::Expired { name, at: expires }),
+        }
+    }
+
+    /// Issues a token for a directory, and removes those that have expired. Returns the token.
+    pub(crate) fn issue(&self, name: &str, dir: &str, valid_for: Duration) -> Result<String> {
+        let now = jiff::Timestamp::now();
+        let mut tokens = self.tokens()?;
+        tokens.retain(|token| token.expires > now);
+        if tokens.iter().any(|token| token.name == name) {
+            bail!("{} has a token '{name}'; revoke it first, or choose another --name", self.0.display());
+        }
+        let parts: Vec<&str> = dir.split('/').filter(|part| !part.is_empty()).collect();
+        if parts.iter().any(|part| matches!(*part, "." | "..")) {
+            bail!("'{dir}' is not a path in the volume");
+        }
+        let entropy = ProcessContext::system()?.entropy;
+        let number = |_| format!("{:016x}", entropy.next_u64());
+        let token = format!("{BEGINNING}{}", (0..4).map(number).collect::<String>());
+        let expires = now.checked_add(valid_for).context("the time until the token expires is too long")?;
+        tokens.push(IssuedToken {
+            name: name.to_owned(),
+            sha256: hash(&token),
+            dir: parts.join("/"),
+            expires,
+        });
+        self.write(&tokens)?;
+        Ok(token)
+    }
+
+    /// Removes a token.
+    pub(crate) fn revoke(&self, name: &str) -> Result<()> {
+        let mut tokens = self.tokens()?;
+        let before = tokens.len();
+        tokens.retain(|token| token.name != name);
+        if tokens.len() == before {
+            bail!("{} has no token '{name}'", self.0.display());
+        }
+        self.write(&tokens)
+    }
+
+    fn write(&self, tokens: &[IssuedToken]) -> Result<()> {
+        let mut text = String::new();
+        for token in tokens {
+            text.push_str(&serde_json::to_string(token)?);
+            text.push('\n');
+        }
+        write_secret(&self.0, &text).with_context(|| format!("cannot write {}", self.0.display()))
+    }
+}
+
+fn hash(token: &str) -> String {
+    store::hex(digest::digest(&digest::SHA256, token.as_bytes()).as_ref())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_valid_until_it_expires_or_is_revoked() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = TokenFile::new(&dir.path().join("tokens"));
+        assert!(matches!(file.find("any"), Err(TokenError::Unknown)));
+        let token = file.issue("one", "/job/", Duration::from_secs(60)).unwrap();
+        assert_eq!(file.find(&token).unwrap(), Grant { name: "one".into(), dir: "job".into() });
+        let text = std::fs::read_to_string(&file.0).unwrap();
+        assert!(!text.contains(&token) && !text.contains(&token[BEGINNING.len()..]), "{text}");
+        assert!(file.issue("one", "other", Duration::from_secs(60)).is_err(), "the name is taken");
+        let short = file.issue("short", "job", Duration::ZERO).unwrap();
+        assert!(matches!(file.find(&short), Err(TokenError::Expired { .. })));
+        let other = file.issue("other", "", Duration::from_secs(60)).unwrap();
+        assert!(matches!(file.find(&short), Err(TokenError::Unknown)), "expired tokens are removed");
+        file.revoke("one").unwrap();
+        assert!(matches!(file.find(&token), Err(TokenError::Unknown)));
+        assert!(file.find(&other).is_ok() && file.revoke("one").is_err());
+    }
+}

@@ -1,0 +1,104 @@
+//! Traces of real mounts at the receiver of a real OpenTelemetry collector.
+
+use crate::fixture::{Home, eventually};
+use crate::metrics::{get, sample};
+use crate::s3;
+use serde_json::Value;
+use servers::Collector;
+use std::collections::BTreeSet;
+use std::fs;
+
+/// Spans of a collector.
+struct Spans(Vec<Value>);
+
+impl Spans {
+    fn of(collector: &Collector) -> Self {
+        let messages = collector.received();
+        let messages = messages.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let spans = messages.flat_map(|message| {
+            message["resourceSpans"][0]["scopeSpans"][0]["spans"].as_array().cloned().unwrap()
+        });
+        Self(spans.collect())
+    }
+
+    /// Returns the first span of an operation on a path.
+    fn find(&self, name: &str, path: &str) -> Option<&Value> {
+        self.0.iter().find(|span| span["name"] == name && attribute(span, "file.path") == path)
+    }
+
+    /// Returns the names of the spans below another one.
+    fn below<'s>(&'s self, span: &Value) -> BTreeSet<&'s str> {
+        let below = self.0.iter().filter(|below| below["parentSpanId"] == span["spanId"]);
+        below
+            .map(|below| {
+                assert_eq!(below["traceId"], span["traceId"]);
+                below["name"].as_str().unwrap()
+            })
+            .collect()
+    }
+}
+
+/// Returns the text of an attribute; empty for none.
+fn attribute<'s>(span: &'s Value, name: &str) -> &'s str {
+    let attributes = span["attributes"].as_array().into_iter().flatten();
+    let mut found = attributes.filter(|attribute| attribute["key"] == name);
+    found.next().and_then(|attribute| attribute["value"]["stringValue"].as_str()).unwrap_or_default()
+}
+
+#[test]
+fn s765_a_collector_gets_one_trace_per_operation_with_commits_and_store_requests() {
+    let (server, collector) = (servers::shared_minio(), servers::collector());
+    let bucket = format!("s3://{}", s3::new_bucket(server, "otlp"));
+    let home = s3::home(server).with("AWS_ENDPOINT_URL", &server.endpoint());
+    home.ok(["mount", &bucket, "mnt", "--otlp", &collector.url()]);
+    fs::create_dir(home.mnt().join("d")).unwrap();
+    fs::write(home.mnt().join("d/f"), b"hello").unwrap();
+    fs::rename(home.mnt().join("d/f"), home.mnt().join("d/g")).unwrap();
+    assert!(fs::metadata(home.mnt().join("missing")).is_err());
+    home.ok(["umount", "mnt"]);
+    // The end of the mount sends what waits.
+    let spans = Spans::of(&collector);
+    let flush = spans.0.iter().find(|span| span["name"] == "FLUSH" && spans.below(span).contains("PUT"));
+    let flush = flush.unwrap_or_else(|| panic!("no FLUSH with a PUT: {:#?}", spans.0));
+    assert!(spans.below(flush).contains("COMMIT"), "{:#?}", spans.0);
+    let put =
+        spans.0.iter().find(|span| span["parentSpanId"] == flush["spanId"] && span["name"] == "PUT").unwrap();
+    assert_eq!((attribute(put, "tenon.key"), attribute(put, "tenon.outcome")), ("d/f", "ok"));
+    let nanos = |span: &Value, field: &str| span[field].as_str().unwrap().parse::<u64>().unwrap();
+    assert!(nanos(put, "startTimeUnixNano") >= nanos(flush, "startTimeUnixNano"), "{put} {flush}");
+    assert!(nanos(put, "endTimeUnixNano") <= nanos(flush, "endTimeUnixNano"), "{put} {flush}");
+    let rename = spans.find("RENAME", "d/f").unwrap();
+    assert_eq!(attribute(rename, "tenon.target_path"), "d/g");
+    assert!(spans.below(rename).contains("COMMIT"), "{:#?}", spans.0);
+    let missing = spans.find("LOOKUP", "missing").unwrap();
+    assert_eq!(attribute(missing, "error.type"), "ENOENT");
+    assert!(missing["status"]["code"].is_null(), "{missing}");
+    assert!(!attribute(missing, "process.executable.name").is_empty());
+    let received = collector.received();
+    assert!(received.contains(&format!("{{\"stringValue\":\"{bucket}\"}}")), "{received}");
+}
+
+#[test]
+fn s766_a_mount_works_without_its_collector_and_warns_once() {
+    let home = Home::new();
+    let url = format!("http://{}", servers::free_address());
+    home.ok(["format", "volume"]);
+    home.ok(["mount", "volume", "mnt", "--otlp", &url, "--log-file=mount.log", "--metrics=127.0.0.1:0"]);
+    for number in 0..50 {
+        fs::write(home.mnt().join(format!("file{number}")), b"content").unwrap();
+    }
+    let log = || fs::read_to_string(home.path("mount.log")).unwrap();
+    eventually("the failure is logged", || log().contains("the collector of traces does not accept spans"));
+    fs::write(home.mnt().join("after"), b"content").unwrap();
+    assert_eq!(fs::read(home.mnt().join("after")).unwrap(), b"content");
+    let metrics = home.status()["metrics"].as_str().unwrap().to_owned();
+    let address = metrics.trim_start_matches("http://").trim_end_matches("/metrics");
+    let text = get(address, "/metrics", "*/*").1;
+    assert_eq!(sample(&text, "tenon_trace_spans_total{outcome=\"sent\"}"), Some(0.0), "{text}");
+    home.ok(["umount", "mnt"]);
+    assert_eq!(log().matches("the collector of traces").count(), 1);
+    let refused = home.refused(["mount", "volume", "mnt", "--otlp=localhost:4318"]);
+    assert!(refused.contains("http://127.0.0.1:4318"), "{refused}");
+    let refused = home.refused(["mount", "volume", "mnt", "--otlp=http://127.0.0.1:4318", "--otlp-sample=2"]);
+    assert!(refused.contains("from 0 to 1"), "{refused}");
+}

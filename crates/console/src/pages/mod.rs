@@ -1,0 +1,21 @@
+//! The pages.
+
+pub(crate) mod batches;
+pub(crate) mod buckets;
+pub(crate) mod conflicts;
+pub(crate) mod deletion;
+pub(crate) mod directory;
+pub(crate) mod download;
+pub(crate) mod drives;
+pub(crate) mod error_page;
+pub(crate) mod layout;
+pub(crate) mod log;
+pub(crate) mod metrics;
+pub(crate) mod object;
+pub(crate) mod rule_preview;
+pub(crate) mod sign_in;
+pub(crate) mod status;
+pub(crate) mod upload;
+pub(crate) mod users;
+pub(crate) mod views;
+pub(crate) mod visit;

@@ -1,0 +1,3 @@
+-- Ends the snapshot ARGV[1].
+
+drop_snapshot(ARGV[1])
