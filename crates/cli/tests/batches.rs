@@ -169,6 +169,25 @@ fn s604_a_discarded_batch_leaves_nothing() {
     home.ok(["fsck", "volume"]);
 }
 
+/// Without the record of a merged batch, `tenon gc` deleted objects of it that programs in another batch could still read.
+#[test]
+fn s628_a_merged_batch_is_not_forgotten_while_another_is_open() {
+    let home = Home::new();
+    let job = home.mount_with_job(false);
+    let merged = home.begin_batch();
+    fs::write(job.join("shared"), vec![7; LARGE]).unwrap();
+    home.ok(["batch", "end", "mnt/job"]);
+    home.begin_batch();
+    let refused = home.refused(["batch", "discard", "mnt", &merged]);
+    assert!(refused.contains(&merged) && refused.contains("no batch is open"), "{refused}");
+    home.ok(["batch", "end", "mnt/job"]);
+    home.ok(["batch", "discard", "mnt", &merged]);
+    home.ok(["gc", "mnt"]);
+    assert_eq!(fs::read(job.join("shared")).unwrap(), vec![7; LARGE]);
+    home.ok(["umount", "mnt"]);
+    home.ok(["fsck", "volume"]);
+}
+
 /// Changes of others, made through a second mount point, are kept; what collides keeps its bytes under other names.
 #[test]
 fn s605_s606_colliding_files_keep_their_bytes_under_other_names() {

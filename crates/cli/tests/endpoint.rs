@@ -5,9 +5,22 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use store::{Entropy, SystemClock};
+use store_s3::{Credentials, S3Buckets, S3Config};
 
 pub(crate) const KEY: &str = "tenon-tests";
 pub(crate) const SECRET: &str = "not-a-secret-but-long-enough";
+
+/// Returns the buckets of an endpoint, as Tenon's own client sees them.
+pub(crate) fn client_of(url: &str) -> S3Buckets {
+    let config = S3Config {
+        endpoint: Some(url.to_owned()),
+        credentials: Credentials::new(KEY, SECRET, None).unwrap().into(),
+        ..S3Config::default()
+    };
+    S3Buckets::new(config, Arc::new(SystemClock), Arc::new(Entropy::new(1))).unwrap()
+}
 
 impl Home {
     pub(crate) fn with_users(self) -> Self {

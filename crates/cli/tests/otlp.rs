@@ -3,10 +3,12 @@
 use crate::fixture::{Home, eventually};
 use crate::metrics::{get, sample};
 use crate::s3;
+use crate::view_mounts::Client;
 use serde_json::Value;
 use servers::Collector;
 use std::collections::BTreeSet;
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
 
 /// Spans of a collector.
 struct Spans(Vec<Value>);
@@ -43,6 +45,13 @@ fn attribute<'s>(span: &'s Value, name: &str) -> &'s str {
     let attributes = span["attributes"].as_array().into_iter().flatten();
     let mut found = attributes.filter(|attribute| attribute["key"] == name);
     found.next().and_then(|attribute| attribute["value"]["stringValue"].as_str()).unwrap_or_default()
+}
+
+/// Returns the number of an attribute.
+fn number(span: &Value, name: &str) -> u64 {
+    let attributes = span["attributes"].as_array().into_iter().flatten();
+    let mut found = attributes.filter(|attribute| attribute["key"] == name);
+    found.next().and_then(|attribute| attribute["value"]["intValue"].as_str()?.parse().ok()).unwrap()
 }
 
 #[test]
@@ -101,4 +110,51 @@ fn s766_a_mount_works_without_its_collector_and_warns_once() {
     assert!(refused.contains("http://127.0.0.1:4318"), "{refused}");
     let refused = home.refused(["mount", "volume", "mnt", "--otlp=http://127.0.0.1:4318", "--otlp-sample=2"]);
     assert!(refused.contains("from 0 to 1"), "{refused}");
+}
+
+#[test]
+fn s768_requests_of_s3_clients_are_traced_with_their_store_requests() {
+    let (server, collector) = (servers::shared_minio(), servers::collector());
+    let bucket = format!("s3://{}", s3::new_bucket(server, "otlp-s3"));
+    let home = s3::home(server).with("AWS_ENDPOINT_URL", &server.endpoint()).with_users();
+    let headers = home.path("headers");
+    fs::write(&headers, "Authorization: Bearer secret-of-the-collector\n").unwrap();
+    let mount = [
+        "mount",
+        &bucket,
+        "mnt",
+        "--serve=127.0.0.1:0",
+        "--bucket=b",
+        "--users=users.toml",
+        "--otlp",
+        &collector.url(),
+        "--otlp-headers=headers",
+        "--log-file=mount.log",
+    ];
+    fs::set_permissions(&headers, Permissions::from_mode(0o644)).unwrap();
+    assert!(home.refused(mount).contains("chmod 600"));
+    fs::set_permissions(&headers, Permissions::from_mode(0o600)).unwrap();
+    home.ok(mount);
+    let client = Client::at(home.status()["endpoint"].as_str().unwrap(), "b");
+    client.put("dir/öbject", &"x".repeat(3 << 20), &[]);
+    assert_eq!(client.read("dir/öbject").unwrap().len(), 3 << 20);
+    assert_eq!(client.read("missing"), None);
+    home.ok(["umount", "mnt"]);
+    let spans = Spans::of(&collector);
+    let of = |name: &str, key: &str| {
+        let found =
+            spans.0.iter().find(|span| span["name"] == name && attribute(span, "aws.s3.key") == key);
+        found.unwrap_or_else(|| panic!("no {name} of {key}: {:#?}", spans.0))
+    };
+    let (put, get) = (of("PutObject", "dir/öbject"), of("GetObject", "dir/öbject"));
+    assert!(spans.below(put).is_superset(&["COMMIT", "PUT"].into()), "{:#?}", spans.0);
+    assert!(spans.below(get).contains("GET"), "{:#?}", spans.0);
+    assert_eq!((attribute(put, "aws.s3.bucket"), attribute(put, "http.request.method")), ("b", "PUT"));
+    assert!(!attribute(put, "user.name").is_empty() && attribute(put, "client.address") == "127.0.0.1");
+    assert_eq!(number(get, "http.response.body.size"), 3 << 20);
+    let missing = of("GetObject", "missing");
+    assert_eq!(number(missing, "http.response.status_code"), 404);
+    assert!(missing["status"]["code"].is_null(), "{missing}");
+    assert!(collector.received().contains("tenon.endpoint"));
+    assert!(!fs::read_to_string(home.path("mount.log")).unwrap().contains("secret-of-the-collector"));
 }

@@ -1,28 +1,21 @@
 //! A program reads a file whose object an S3 client replaces repeatedly. `cargo xtask torn-reads` does so a million
 //! times.
 
-use crate::endpoint::{KEY, SECRET};
+use crate::endpoint::{KEY, SECRET, client_of};
 use crate::fixture::Home;
 use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use store::{Buckets as _, Entropy, ObjectKey, ObjectStore, Payload, PutOptions, SystemClock};
-use store_s3::{Credentials, S3Buckets, S3Config};
+use store::{Buckets as _, ObjectKey, ObjectStore, Payload, PutOptions};
 use tokio::runtime::Runtime;
 
 const OBJECT_BYTES: usize = 1 << 20;
 const REPLACEMENTS: u64 = 200;
 
 async fn bucket(url: &str) -> Arc<dyn ObjectStore> {
-    let config = S3Config {
-        endpoint: Some(url.to_owned()),
-        region: "us-east-1".to_owned(),
-        credentials: Credentials::new(KEY, SECRET, None).unwrap().into(),
-        ..S3Config::default()
-    };
-    let buckets = S3Buckets::new(config, Arc::new(SystemClock), Arc::new(Entropy::new(1))).unwrap();
+    let buckets = client_of(url);
     buckets.create("torn").await.unwrap();
     buckets.open("torn").await.unwrap()
 }

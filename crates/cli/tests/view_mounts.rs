@@ -1,8 +1,9 @@
 //! Views in real mounts, over real buckets that other clients change.
 
-use crate::endpoint::{KEY, SECRET};
+use crate::endpoint::client_of;
 use crate::fixture::{Home, capture, eventually};
 use crate::s3::{buckets, home, new_bucket};
+use futures_util::StreamExt as _;
 use rustix::fs::XattrFlags;
 use servers::S3Server;
 use std::collections::BTreeMap;
@@ -12,10 +13,8 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
 use store::{
-    Attributes, Buckets, Entropy, ObjectKey, ObjectMeta, ObjectStore, Payload, Precondition, PutOptions,
-    SystemClock,
+    Attributes, Buckets, GetOptions, ObjectKey, ObjectMeta, ObjectStore, Payload, Precondition, PutOptions,
 };
-use store_s3::{Credentials, S3Buckets, S3Config};
 use tokio::runtime::Runtime;
 
 /// Another client of a bucket.
@@ -29,6 +28,26 @@ impl Client {
         let runtime = Runtime::new().unwrap();
         let store = runtime.block_on(buckets(server).open(bucket)).unwrap();
         Self { runtime, store }
+    }
+
+    /// Returns the client of a bucket of an endpoint with [`crate::endpoint::KEY`].
+    pub(crate) fn at(url: &str, bucket: &str) -> Self {
+        let runtime = Runtime::new().unwrap();
+        let store = runtime.block_on(client_of(url).open(bucket)).unwrap();
+        Self { runtime, store }
+    }
+
+    /// Returns the bytes of an object; `None` if it is missing.
+    pub(crate) fn read(&self, key: &str) -> Option<Vec<u8>> {
+        let key = ObjectKey::try_from(key).unwrap();
+        self.runtime.block_on(async {
+            let mut object = self.store.get(&key, GetOptions::default()).await.ok()?;
+            let mut bytes = Vec::new();
+            while let Some(part) = object.body.next().await {
+                bytes.extend_from_slice(&part.unwrap());
+            }
+            Some(bytes)
+        })
     }
 
     pub(crate) fn put(&self, key: &str, body: &str, user: &[(&str, &str)]) {
@@ -192,15 +211,7 @@ fn s265_changes_through_the_endpoint_are_visible_at_once() {
     let rules = "raw: {container: volume, properties: {stage: raw}}\ndone: {container: volume, properties: {stage: done}}\n";
     fs::write(home.path("rules.yaml"), rules).unwrap();
     let url = home.mount_and_serve("volume", &["--views=rules.yaml", "--metadata-ttl=1h"]);
-    let config = S3Config {
-        endpoint: Some(url),
-        credentials: Credentials::new(KEY, SECRET, None).unwrap().into(),
-        ..S3Config::default()
-    };
-    let buckets = S3Buckets::new(config, Arc::new(SystemClock), Arc::new(Entropy::new(1))).unwrap();
-    let runtime = Runtime::new().unwrap();
-    let store = runtime.block_on(buckets.open("volume")).unwrap();
-    let client = Client { runtime, store };
+    let client = Client::at(&url, "volume");
     let (raw, done) = (home.mnt().join(".views/raw"), home.mnt().join(".views/done"));
     assert_eq!((names(&raw), names(&done)), (Vec::new(), Vec::new()));
     for number in 0..20 {

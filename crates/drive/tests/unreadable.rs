@@ -342,6 +342,24 @@ async fn s493_an_unreadable_table_of_the_index_does_not_end_checkpoints() {
     }
 }
 
+/// A failed checkpoint took the log for empty, so the next checkpoint came late.
+#[tokio::test]
+async fn a_failed_checkpoint_keeps_the_length_of_the_log() {
+    let device = formatted();
+    let drive = open(&device).unwrap();
+    let store = bucket_of(&drive).await;
+    many(&*store, 0, 100).await;
+    let length = drive.info().log_bytes;
+    assert!(length > 0);
+    // Runs and tables are at the beginning of the device, the log at its end.
+    device.fail_writes(8192..DEVICE_BYTES / 2);
+    drive.close().await.unwrap_err();
+    assert_eq!(drive.info().log_bytes, length);
+    device.heal();
+    drive.close().await.unwrap();
+    assert_eq!(drive.info().log_bytes, 0);
+}
+
 /// Checkpoints failed and the memtable was full. Every PUT copied the memtable and went on, so the memory grew without limit.
 #[tokio::test]
 async fn s493_without_checkpoints_growth_is_refused_and_deletions_continue() {

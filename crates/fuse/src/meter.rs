@@ -9,11 +9,10 @@ use crate::processes::Processes;
 use crate::profile::{Profile, ProfileRow};
 use crate::reply::log_errno;
 use crate::traced_operation::{
-    ObservedRequest, OperationObservation, ReplySummary, SampledObserver, Subject, SubjectRef,
-    TracedOperation,
+    ObservedRequest, OperationObservation, ReplySummary, Subject, SubjectRef, TracedOperation,
 };
 use fuser::Errno;
-use metrics::{Histogram, HistogramSnapshot, Observers, Sampler, Switch, SwitchedOn};
+use metrics::{Histogram, HistogramSnapshot, Observers, SampledObserver, Sampler, Switch, SwitchedOn};
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
@@ -66,8 +65,8 @@ pub struct Meter {
     profiling: Switch,
     profiles: Mutex<Vec<Weak<Profile>>>,
     observers: Observers<TracedOperation>,
-    /// The observer of a share of the requests.
-    sampled: OnceLock<SampledObserver>,
+    /// The observer of a share of the requests, and what measures their times for it.
+    sampled: OnceLock<(SampledObserver<TracedOperation>, SwitchedOn)>,
     processes: Processes,
 }
 
@@ -153,8 +152,7 @@ impl Meter {
         sampler: Arc<Sampler>,
         observer: impl Fn(&TracedOperation) + Send + Sync + 'static,
     ) {
-        let timing = self.timing.turn_on();
-        self.sampled.get_or_init(|| SampledObserver::new(sampler, observer, timing));
+        self.sampled.get_or_init(|| (SampledObserver::new(sampler, observer), self.timing.turn_on()));
     }
 
     /// Notes the arrival of a request that this thread decodes next.
@@ -176,7 +174,7 @@ impl Meter {
             return None;
         }
         let id = Cause::reserve_id();
-        let is_sampled = sampled.is_some_and(|sampled| sampled.sampler.admits(id));
+        let is_sampled = sampled.is_some_and(|(sampled, _)| sampled.admits(id));
         (is_any || is_sampled).then_some(Observed { id, is_sampled })
     }
 
@@ -293,8 +291,8 @@ impl Drop for InProgress {
                 requests: cause.end(),
             };
             meter.observers.publish(&operation);
-            if let (true, Some(sampled)) = (is_sampled, meter.sampled.get()) {
-                (sampled.observer)(&operation);
+            if let (true, Some((sampled, _))) = (is_sampled, meter.sampled.get()) {
+                sampled.report(&operation);
             }
         }
     }

@@ -4,8 +4,7 @@
 use crate::operations::Operation;
 use crate::processes::Process;
 use fuser::INodeNo;
-use metrics::{Observation, Sampler, SwitchedOn};
-use std::fmt;
+use metrics::{Observation, SwitchedOn};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -123,29 +122,6 @@ pub(crate) struct ObservedRequest {
     pub(crate) reply: ReplySummary,
     /// Whether the sampler has chosen the request.
     pub(crate) is_sampled: bool,
-}
-
-/// The observer of the requests that a sampler admits.
-pub(crate) struct SampledObserver {
-    pub(crate) sampler: Arc<Sampler>,
-    pub(crate) observer: Box<dyn Fn(&TracedOperation) + Send + Sync>,
-    _timing: SwitchedOn,
-}
-
-impl SampledObserver {
-    pub(crate) fn new(
-        sampler: Arc<Sampler>,
-        observer: impl Fn(&TracedOperation) + Send + Sync + 'static,
-        timing: SwitchedOn,
-    ) -> Self {
-        Self { sampler, observer: Box::new(observer), _timing: timing }
-    }
-}
-
-impl fmt::Debug for SampledObserver {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SampledObserver").field("sampler", &self.sampler).finish_non_exhaustive()
-    }
 }
 
 /// The registration of an observer of requests. It ends when it is dropped.

@@ -1,5 +1,7 @@
 //! The choice of the events that are observed, where observing all would cost too much.
 
+use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Chooses a share of numbered events at random, and none while it is paused.
@@ -46,6 +48,35 @@ impl Sampler {
     /// Returns how many chosen events were not observed because of pauses.
     pub fn missed(&self) -> u64 {
         self.missed.load(Ordering::Relaxed)
+    }
+}
+
+/// A function that is called with the events that a sampler admits.
+pub struct SampledObserver<E> {
+    sampler: Arc<Sampler>,
+    observer: Box<dyn Fn(&E) + Send + Sync>,
+}
+
+impl<E> SampledObserver<E> {
+    /// Makes an observer. The function runs on the threads that report events, so it must be short.
+    pub fn new(sampler: Arc<Sampler>, observer: impl Fn(&E) + Send + Sync + 'static) -> Self {
+        Self { sampler, observer: Box::new(observer) }
+    }
+
+    /// Returns whether the event with this number is to be reported.
+    pub fn admits(&self, number: u64) -> bool {
+        self.sampler.admits(number)
+    }
+
+    /// Reports an event that was admitted.
+    pub fn report(&self, event: &E) {
+        (self.observer)(event);
+    }
+}
+
+impl<E> fmt::Debug for SampledObserver<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SampledObserver").field("sampler", &self.sampler).finish_non_exhaustive()
     }
 }
 

@@ -1,6 +1,8 @@
 //! One POST of a message to the collector, and the meaning of the response.
 
 use crate::collector_url::CollectorUrl;
+use crate::exporter::CollectorSettings;
+use crate::headers::Headers;
 use crate::message::ExportTraceServiceResponse;
 use bytes::Bytes;
 use connect::{CertificateError, HttpClient, http_client, innermost};
@@ -8,7 +10,6 @@ use http::header::{CONTENT_TYPE, RETRY_AFTER, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
 use http_body_util::{BodyExt, Full, Limited};
 use prost::Message;
-use std::path::Path;
 use std::time::Duration;
 
 /// Timeout of connecting.
@@ -35,14 +36,16 @@ pub(super) enum Outcome {
 #[derive(Debug)]
 pub(super) struct Collector {
     url: CollectorUrl,
+    headers: Headers,
     client: HttpClient<Full<Bytes>>,
 }
 
 impl Collector {
-    /// Makes a client, which trusts the certificate authorities of a PEM file besides the system's.
-    pub(super) fn new(url: CollectorUrl, ca_bundle: Option<&Path>) -> Result<Self, CertificateError> {
+    /// Makes a client.
+    pub(super) fn new(settings: CollectorSettings) -> Result<Self, CertificateError> {
+        let CollectorSettings { url, headers, ca_bundle } = settings;
         let is_tls = url.0.scheme() == Some(&http::uri::Scheme::HTTPS);
-        Ok(Self { client: http_client(CONNECT_TIMEOUT, ca_bundle, is_tls)?, url })
+        Ok(Self { client: http_client(CONNECT_TIMEOUT, ca_bundle.as_deref(), is_tls)?, url, headers })
     }
 
     /// Sends a message.
@@ -59,6 +62,7 @@ impl Collector {
         *request.method_mut() = Method::POST;
         *request.uri_mut() = self.url.0.clone();
         let headers = request.headers_mut();
+        headers.clone_from(&self.headers.0);
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/x-protobuf"));
         headers.insert(USER_AGENT, HeaderValue::from_static(concat!("tenon/", env!("CARGO_PKG_VERSION"))));
         let response = self.client.request(request).await.map_err(|error| innermost(&error))?;

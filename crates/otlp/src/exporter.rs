@@ -2,6 +2,7 @@
 
 use crate::collector_url::CollectorUrl;
 use crate::delivery::{Collector, Outcome};
+use crate::headers::Headers;
 use crate::message::{
     ExportTraceServiceRequest, InstrumentationScope, KeyValue, ResourceMessage, ResourceSpans, ScopeSpans,
     SpanMessage,
@@ -12,7 +13,7 @@ use bytes::Bytes;
 use connect::CertificateError;
 use metrics::Sampler;
 use prost::Message;
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -28,6 +29,17 @@ const PAUSE_MAX: Duration = Duration::from_secs(30);
 
 /// Attributes of the process, which every message has.
 pub type Resource = Vec<(&'static str, Value)>;
+
+/// How a collector is reached.
+#[derive(Debug, Clone)]
+pub struct CollectorSettings {
+    /// Its URL.
+    pub url: CollectorUrl,
+    /// Headers of each request.
+    pub headers: Headers,
+    /// PEM file of certificate authorities to trust besides the system's.
+    pub ca_bundle: Option<PathBuf>,
+}
 
 /// Sends spans to a collector. Adding spans never waits.
 #[derive(Debug)]
@@ -57,17 +69,16 @@ pub struct Figures {
 }
 
 impl Exporter {
-    /// Starts to send spans to the collector at `url`, on the current runtime. `sampler` is paused while the queue is full.
+    /// Starts to send spans to a collector, on the current runtime. `sampler` is paused while the queue is full.
     ///
     /// # Errors
     /// If there is no trusted certificate for an `https` URL, or the file of certificates cannot be used.
     pub fn start(
-        url: CollectorUrl,
-        ca_bundle: Option<&Path>,
+        collector: CollectorSettings,
         resource: Resource,
         sampler: Arc<Sampler>,
     ) -> Result<Self, CertificateError> {
-        let collector = Collector::new(url, ca_bundle)?;
+        let collector = Collector::new(collector)?;
         let attributes = resource.into_iter().map(|(key, value)| KeyValue::new(key, value)).collect();
         let queue = Queue::new(sampler);
         let shared = Arc::new(Shared { queue, sent: AtomicU64::new(0), refused: AtomicU64::new(0) });

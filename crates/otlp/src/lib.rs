@@ -13,13 +13,15 @@
 mod collector_url;
 mod delivery;
 mod exporter;
+mod headers;
 mod ids;
 mod message;
 mod queue;
 mod span;
 
 pub use collector_url::CollectorUrl;
-pub use exporter::{Exporter, Figures, Resource};
+pub use exporter::{CollectorSettings, Exporter, Figures, Resource};
+pub use headers::{Headers, HeadersError};
 pub use ids::{Ids, SpanId, TraceId};
 pub use queue::QUEUE_BYTES_MAX;
 pub use span::{Kind, Span, Value};

@@ -124,7 +124,7 @@ impl From<Span> for SpanMessage {
             trace_id: span.trace.0.to_vec(),
             span_id: span.id.0.to_vec(),
             parent_span_id: span.parent.map_or_else(Vec::new, |parent| parent.0.to_vec()),
-            name: span.name.to_owned(),
+            name: span.name.into_owned(),
             kind: match span.kind {
                 Kind::Internal => 1,
                 Kind::Server => 2,

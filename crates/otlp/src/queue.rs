@@ -89,7 +89,7 @@ mod tests {
             trace,
             id,
             parent: None,
-            name: "A",
+            name: "A".into(),
             kind,
             start_unix_ns: 1,
             took_ns: 1,

@@ -1,6 +1,7 @@
 //! A span: the time that an operation or a request took, with its attributes.
 
 use crate::ids::{SpanId, TraceId};
+use std::borrow::Cow;
 
 /// A span that has ended.
 #[derive(Debug, Clone, PartialEq)]
@@ -12,7 +13,7 @@ pub struct Span {
     /// The span that caused this one; `None` for the first of its trace.
     pub parent: Option<SpanId>,
     /// Name, one of few.
-    pub name: &'static str,
+    pub name: Cow<'static, str>,
     /// Role in the trace.
     pub kind: Kind,
     /// Beginning, in nanoseconds since the Unix epoch.
@@ -71,6 +72,7 @@ impl Span {
             Value::Number(_) => 0,
         });
         size_of::<Self>()
+            + self.name.len()
             + self.attributes.capacity() * size_of::<(&'static str, Value)>()
             + texts.sum::<usize>()
     }

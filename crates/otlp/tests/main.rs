@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
 use metrics::Sampler;
-use otlp::{CollectorUrl, Exporter, Figures, Ids, Kind, QUEUE_BYTES_MAX, Span, Value};
+use otlp::{CollectorSettings, Exporter, Figures, Ids, Kind, QUEUE_BYTES_MAX, Span, Value};
 use serde_json::Value as Json;
 use servers::Collector;
 use std::sync::Arc;
@@ -15,9 +15,10 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const IDS: [u64; 3] = [0x0123_4567_89ab_cdef, 5, 6];
 
 fn exporter(url: &str, sampler: &Arc<Sampler>) -> Exporter {
-    let url: CollectorUrl = url.parse().unwrap();
+    let headers = "Authorization: Bearer token".parse().unwrap();
+    let collector = CollectorSettings { url: url.parse().unwrap(), headers, ca_bundle: None };
     let resource = vec![("service.name", Value::from("tenon")), ("process.pid", Value::from(7))];
-    Exporter::start(url, None, resource, Arc::clone(sampler)).unwrap()
+    Exporter::start(collector, resource, Arc::clone(sampler)).unwrap()
 }
 
 fn span(operation: u64, name: &'static str) -> Span {
@@ -26,7 +27,7 @@ fn span(operation: u64, name: &'static str) -> Span {
         trace: ids.trace(operation),
         id: ids.span(operation),
         parent: None,
-        name,
+        name: name.into(),
         kind: Kind::Server,
         start_unix_ns: 1_700_000_000_123_456_789,
         took_ns: 1_000,
@@ -66,7 +67,7 @@ async fn a_collector_decodes_what_the_exporter_sends() {
     let child = Span {
         id: Ids::new(IDS).span(2),
         parent: Some(root.id),
-        name: "PUT",
+        name: "PUT".into(),
         kind: Kind::Client,
         is_failed: true,
         ..root.clone()
@@ -74,6 +75,7 @@ async fn a_collector_decodes_what_the_exporter_sends() {
     exporter.add(vec![root, child]);
     exporter.close(PATIENCE).await;
     assert_eq!(exporter.figures(), Figures { sent: 2, ..Figures::default() });
+    assert_eq!(collector.authorization(), "Bearer token");
     let message: Json = serde_json::from_str(collector.received().trim()).unwrap();
     let resource = &message["resourceSpans"][0];
     let attributes = &resource["resource"]["attributes"];

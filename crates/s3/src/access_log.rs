@@ -89,7 +89,6 @@ impl AccessRecord {
     /// Formats the record as a JSON object on one line without a line break. The key is decoded; invalid UTF-8 becomes
     /// U+FFFD.
     pub fn to_json(&self) -> String {
-        let key = self.key.as_deref().map(|key| percent_decode_str(key).decode_utf8_lossy());
         json!({
             "time": self.time_text(),
             "peer": self.peer.to_string(),
@@ -97,7 +96,7 @@ impl AccessRecord {
             "method": self.method.as_str(),
             "operation": self.operation,
             "bucket": self.bucket,
-            "key": key,
+            "key": self.decoded_key(),
             "status": self.status,
             "received_bytes": self.received_bytes,
             "sent_bytes": self.sent_bytes,
@@ -105,6 +104,11 @@ impl AccessRecord {
             "request_id": self.id,
         })
         .to_string()
+    }
+
+    /// Returns the decoded key. Invalid UTF-8 becomes U+FFFD.
+    pub fn decoded_key(&self) -> Option<String> {
+        self.key.as_deref().map(|key| percent_decode_str(key).decode_utf8_lossy().into_owned())
     }
 
     fn time_text(&self) -> String {

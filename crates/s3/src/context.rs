@@ -1,8 +1,9 @@
 //! The state that all operations of an endpoint share.
 
+use metrics::SampledObserver;
 use s3s::S3Result;
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use store::{Buckets, Clock, Entropy};
 
 use crate::admission::{Admission, AdmittedClient, Client, Holder};
@@ -11,6 +12,7 @@ use crate::error::from_store;
 use crate::notify::{Cause, Notifier};
 use crate::policy_condition::RequestContext;
 use crate::query::Query;
+use crate::request_record::TracedRequest;
 use crate::scope::{Caller, RequestScope};
 use crate::sessions::Sessions;
 use crate::users::Users;
@@ -30,6 +32,8 @@ pub(crate) struct EndpointContext {
     pub(crate) md5: bool,
     /// Whether the operator states that all stored data is encrypted at rest.
     pub(crate) encrypted: bool,
+    /// The observer of a share of the requests.
+    pub(crate) observer: OnceLock<SampledObserver<TracedRequest>>,
 }
 
 impl EndpointContext {

@@ -6,7 +6,7 @@ use s3s::config::{S3Config, StaticConfigProvider};
 use s3s::service::{S3Service, S3ServiceBuilder};
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use store::{Buckets, Clock, Entropy};
 use tokio::sync::watch;
@@ -90,6 +90,7 @@ impl Endpoint {
             entropy,
             notifier,
             admission: Arc::new(Admission::new()),
+            observer: OnceLock::new(),
         });
         let authorizer = Authorizer(context.clone());
         let service = build_service(&context, authorizer.clone());

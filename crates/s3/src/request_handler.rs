@@ -1,27 +1,24 @@
-//! The handling of requests around their operations: stalled and refused bodies, panics, slots, and the access log.
+//! The handling of requests around their operations: stalled and refused bodies, panics, slots, and records.
 
 use bytes::Bytes;
 use futures_util::FutureExt as _;
 use http::header::{CONNECTION, EXPECT};
-use http::{HeaderValue, Method};
+use http::HeaderValue;
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt as _;
 use listen::Stall;
 use s3s::StdError;
-use std::net::IpAddr;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
-use store::Timestamp;
 use tokio::runtime::Handle;
-use tokio::time::Instant;
 
 use crate::Endpoint;
-use crate::access_log::{AccessLog, AccessRecord, LogContext};
 use crate::admission::Permit;
+use crate::request_record::RequestRecord;
 use crate::scope::Connection;
 
 /// The maximum time for which a refused body is still read. Clients that are sending see the response only after their
@@ -53,19 +50,9 @@ impl RequestHandler {
     {
         let peer = connection.peer;
         request.extensions_mut().insert(connection);
-        let mut log_entry = self.endpoint.access_log().map(|log| LogEntry {
-            log: log.clone(),
-            time: self.endpoint.now(),
-            since: Instant::now(),
-            peer,
-            method: request.method().clone(),
-            status: 0,
-            received_bytes: Arc::default(),
-            sent_bytes: 0,
-            answered: None,
-        });
-        let received_bytes =
-            log_entry.as_ref().map(|log_entry| log_entry.received_bytes.clone()).unwrap_or_default();
+        let mut record = RequestRecord::begin(&self.endpoint, request.method(), peer);
+        let received_bytes = record.as_ref().map(RequestRecord::received_bytes).unwrap_or_default();
+        let cause = record.as_ref().and_then(RequestRecord::cause).cloned();
         let is_read = Arc::new(AtomicBool::new(request.body().is_end_stream()));
         // Reading on would make a client that sent `Expect: 100-continue` send a body that nobody needs.
         let drains_rest = !request.headers().contains_key(EXPECT);
@@ -75,7 +62,7 @@ impl RequestHandler {
             let is_read = is_read.clone();
             s3s::Body::http_body_unsync(TimedBody { body, stall, is_read, drains_rest, received_bytes })
         };
-        let answer = AssertUnwindSafe(self.endpoint.handle(request.map(body)));
+        let answer = AssertUnwindSafe(store::work_for(cause, self.endpoint.handle(request.map(body))));
         // A broken invariant costs one request, not the connection. The log has the panic's message.
         let mut answer = answer.catch_unwind().await.unwrap_or_else(|_| Endpoint::internal_error_response());
         if !is_read.load(Ordering::Relaxed) {
@@ -83,51 +70,10 @@ impl RequestHandler {
             answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
         let slot = answer.extensions_mut().remove::<Arc<Option<Permit>>>();
-        if let Some(log_entry) = &mut log_entry {
-            (log_entry.status, log_entry.answered) =
-                (answer.status().as_u16(), answer.extensions_mut().remove());
+        if let Some(record) = &mut record {
+            record.note_response(&mut answer);
         }
-        answer.map(|body| s3s::Body::http_body_unsync(AdmittedBody { body, log_entry, _slot: slot }))
-    }
-}
-
-/// The access log entry of a request in progress, written when it is dropped.
-struct LogEntry {
-    log: AccessLog,
-    /// The time when the request arrived.
-    time: Timestamp,
-    /// That time on the monotonic clock, for the duration.
-    since: Instant,
-    peer: IpAddr,
-    method: Method,
-    /// The status of the response; 0 until there is one.
-    status: u16,
-    /// The bytes of the request body that were read.
-    received_bytes: Arc<AtomicU64>,
-    /// The bytes of the response body that were sent.
-    sent_bytes: u64,
-    /// The facts about the request that its response carries; `None` if the handler panicked or did not finish.
-    answered: Option<LogContext>,
-}
-
-impl Drop for LogEntry {
-    fn drop(&mut self) {
-        let answered = self.answered.take();
-        let of = answered.as_ref();
-        self.log.write(&AccessRecord {
-            time: self.time,
-            peer: self.peer,
-            user: of.and_then(LogContext::user),
-            method: self.method.clone(),
-            operation: of.and_then(LogContext::operation),
-            bucket: of.and_then(|answered| answered.bucket.clone()),
-            key: of.and_then(|answered| answered.key.clone()),
-            status: self.status,
-            received_bytes: self.received_bytes.load(Ordering::Relaxed),
-            sent_bytes: self.sent_bytes,
-            duration: self.since.elapsed(),
-            id: of.map(|answered| answered.id.clone()).unwrap_or_default(),
-        });
+        answer.map(|body| s3s::Body::http_body_unsync(AdmittedBody { body, record, _slot: slot }))
     }
 }
 
@@ -140,7 +86,7 @@ struct TimedBody<B: Body<Data = Bytes> + Send + Unpin + 'static> {
     is_read: Arc<AtomicBool>,
     /// Whether the rest of the body is read and discarded when the body is dropped.
     drains_rest: bool,
-    /// The number of bytes that have been read, for the access log.
+    /// The number of bytes that have been read, for the record.
     received_bytes: Arc<AtomicU64>,
 }
 
@@ -194,10 +140,10 @@ where
     }
 }
 
-/// A response body that keeps the request's slot, and its access log entry, until it is sent.
+/// A response body that keeps the request's slot, and its record, until it is sent.
 struct AdmittedBody {
     body: s3s::Body,
-    log_entry: Option<LogEntry>,
+    record: Option<RequestRecord>,
     _slot: Option<Arc<Option<Permit>>>,
 }
 
@@ -209,9 +155,11 @@ impl Body for AdmittedBody {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, StdError>>> {
-        let frame = Pin::new(&mut self.body).poll_frame(context);
-        if let (Poll::Ready(Some(Ok(frame))), Some(log_entry)) = (&frame, &mut self.log_entry) {
-            log_entry.sent_bytes += frame.data_ref().map_or(0, Bytes::len) as u64;
+        let Self { body, record, .. } = &mut *self;
+        let cause = record.as_ref().and_then(RequestRecord::cause);
+        let frame = store::step_for(cause, || Pin::new(body).poll_frame(context));
+        if let (Poll::Ready(Some(Ok(frame))), Some(record)) = (&frame, record) {
+            record.note_sent(frame.data_ref().map_or(0, Bytes::len));
         }
         frame
     }

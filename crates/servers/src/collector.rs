@@ -34,6 +34,16 @@ impl Collector {
             .unwrap_or_else(|error| panic!("cannot read {}: {error}", file.display()))
     }
 
+    /// Returns the `Authorization` header of the last message; empty for none.
+    ///
+    /// # Panics
+    /// If no message was received.
+    pub fn authorization(&self) -> String {
+        let file = self.0.data_dir().with_file_name(format!("{RECEIVED}.authorization"));
+        std::fs::read_to_string(&file)
+            .unwrap_or_else(|error| panic!("cannot read {}: {error}", file.display()))
+    }
+
     /// Kills the collector. Its port stays reserved for [`Collector::restart`].
     pub fn stop(&mut self) {
         self.0.stop();

@@ -107,6 +107,14 @@ pub fn work_for<F: Future>(cause: Option<Arc<Cause>>, work: F) -> impl Future<Ou
     }
 }
 
+/// Calls `step` so that its requests count as those of an operation, like a step of [`work_for`].
+pub fn step_for<T>(cause: Option<&Arc<Cause>>, step: impl FnOnce() -> T) -> T {
+    match cause {
+        Some(cause) => CURRENT.sync_scope(Arc::clone(cause), step),
+        None => step(),
+    }
+}
+
 /// Reports a request that has ended: to the operation that caused it if that still collects requests, otherwise to the observers.
 /// `request` is called only if there are observers.
 pub fn report_request(observers: &Observers<StoreRequest>, request: impl FnOnce() -> StoreRequest) {

@@ -44,7 +44,9 @@ pub mod version_id;
 pub mod wrap;
 
 pub use blocking::blocking;
-pub use cause::{COMMIT, Cause, StoreRequest, current_cause, measure_commit, report_request, work_for};
+pub use cause::{
+    COMMIT, Cause, StoreRequest, current_cause, measure_commit, report_request, step_for, work_for,
+};
 pub use clock::{Clock, Entropy, SystemClock, Timestamp};
 pub use error::{Result, StoreError};
 pub use hex::{hex, number_of_hex, push_hex, unhex};

@@ -218,6 +218,7 @@ impl Mount {
     ) -> Result<ServedVolume> {
         let (context, store) = (ProcessContext::system()?, self.store.settings());
         let console = self.console.settings(&self.endpoint.tls)?;
+        let traces = self.traces.settings(store.ca_bundle.clone())?;
         let (memory_limit, metrics) =
             (self.volume_flags.memory_limit, self.metrics.settings(console.is_some()));
         // The console accesses objects through an endpoint. Without --serve, the endpoint is opened for the console alone, and
@@ -260,7 +261,7 @@ impl Mount {
             Batches::new(state.root(), BatchAccess::Mount(Box::new(options)), self.mount.batch_expiry);
         let shown = (metrics, shown);
         let served = ServedVolume::start(opened, sessions, server, state, batches, log, shown).await?;
-        if let Some(traces) = self.traces.settings(self.store.settings().ca_bundle) {
+        if let Some(traces) = traces {
             served.export_traces(traces, &context)?;
         }
         if let Some(subtree) = &self.mount.batch {

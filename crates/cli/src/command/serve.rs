@@ -6,7 +6,7 @@ use crate::bucket::local_buckets::{self, LocalBuckets};
 use crate::command::flags::console::ConsoleFlags;
 use crate::command::flags::endpoint::EndpointFlags;
 use crate::command::flags::volume::VolumeFlags;
-use crate::command::flags::{LogFlags, MetricsFlags, StoreFlags};
+use crate::command::flags::{LogFlags, MetricsFlags, StoreFlags, TraceFlags};
 use crate::endpoint::{self, EndpointSettings};
 use crate::metadata;
 use crate::process;
@@ -20,15 +20,20 @@ use crate::serving::metrics::MetricsSettings;
 use crate::serving::open_volume::{self, OpenVolume};
 use crate::serving::served_buckets::ServedBuckets;
 use crate::serving::served_volume::{self, ServedVolume};
+use crate::serving::trace_export::{TraceExport, TraceExportSettings, TracedVolume};
 use crate::state::StateDir;
 use crate::volume::Volume;
 use anyhow::{Result, bail};
 use clap::Args;
+use s3::Server;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+
+/// Settings of what shows the requests of a process: metrics, traces and console.
+type ShownSettings = (MetricsSettings, Option<TraceExportSettings>, Option<ConsoleSettings>);
 
 /// Serve a volume by S3, whatever its layout; to mount it as well, use `tenon mount --serve`
 ///
@@ -48,6 +53,8 @@ pub(crate) struct Serve {
     volume_flags: VolumeFlags,
     #[command(flatten)]
     metrics: MetricsFlags,
+    #[command(flatten)]
+    traces: TraceFlags,
     #[command(flatten)]
     store: StoreFlags,
     #[command(flatten)]
@@ -94,11 +101,12 @@ impl Serve {
         let (memory_limit, metrics) =
             (self.volume_flags.memory_limit, self.metrics.settings(console.is_some()));
         let ca_bundle = store.ca_bundle.clone();
+        let traces = self.traces.settings(ca_bundle.clone())?;
         let endpoint = self.endpoint.settings(self.listen, ca_bundle, memory_limit, metrics.endpoint.clone());
         endpoint.check()?;
         if matches!(volume, Volume::Drive { .. } | Volume::Directories { .. }) {
             let opening = self.drives_options(&store);
-            let shown = (metrics, console);
+            let shown = (metrics, traces, console);
             return self
                 .serve_buckets(volume, opening, (&endpoint, shown), (state, is_open), log.as_ref(), &context)
                 .await;
@@ -126,6 +134,9 @@ impl Serve {
             (metrics, console),
         )
         .await?;
+        if let Some(traces) = traces {
+            served.export_traces(traces, &context)?;
+        }
         served.run_until_end(self.volume_flags.drain_timeout, log).await
     }
 
@@ -140,7 +151,7 @@ impl Serve {
         &self,
         volume: &Volume,
         opening: DrivesOptions,
-        (endpoint, (metrics, console)): (&EndpointSettings, (MetricsSettings, Option<ConsoleSettings>)),
+        (endpoint, (metrics, traces, console)): (&EndpointSettings, ShownSettings),
         (state, is_open): (&StateDir, &AtomicBool),
         log: Option<&LogFile>,
         context: &ProcessContext,
@@ -158,8 +169,12 @@ impl Serve {
         });
         let server = endpoint::start(served, endpoint).await?;
         state.name_url(&server.url())?;
+        let traces = match traces {
+            Some(settings) => Some(Arc::new(export_traces(settings, volume, &server, context)?)),
+            None => None,
+        };
         let about = (volume.url(), &server, self.volume_flags.read_only);
-        let (log, shown) = (log.map(LogFile::path), (metrics, console));
+        let (log, shown) = (log.map(LogFile::path), (metrics, traces.clone(), console));
         let control = ServedBuckets::start(local.clone(), about, state.root(), log, shown).await?;
         tracing::info!("the buckets of {} are served at {}", volume.url(), server.url());
         println!("{}", server.url());
@@ -168,8 +183,25 @@ impl Serve {
         let patience = self.volume_flags.drain_timeout.min(served_volume::REQUESTS_TIMEOUT);
         control.stop_console(patience).await;
         server.stop(patience).await;
+        if let Some(traces) = traces {
+            traces.close().await;
+        }
         let closed = local.close().await;
         control.stop().await;
         closed
     }
+}
+
+/// Begins to export traces of the requests of S3 clients.
+fn export_traces(
+    settings: TraceExportSettings,
+    volume: &Volume,
+    server: &Server,
+    context: &ProcessContext,
+) -> Result<TraceExport> {
+    let volume =
+        TracedVolume { volume: volume.url(), mount_points: Vec::new(), endpoint: Some(server.url()) };
+    let traces = TraceExport::start(settings, &volume, context)?;
+    traces.observe_endpoint(server.endpoint());
+    Ok(traces)
 }

@@ -13,6 +13,7 @@ use crate::serving::console::{ConsoleParts, ServedUrls, drive_facts, report};
 use crate::serving::drive_requests;
 use crate::serving::metrics::{self, Figures, MetricsServer, MetricsSettings, MetricsSource};
 use crate::serving::observation;
+use crate::serving::trace_export::TraceExport;
 use crate::state::registry::{Registration, Registry};
 use ::console::Console;
 use ::metrics::Collection;
@@ -53,6 +54,7 @@ struct BucketService {
     since: Instant,
     ending: AtomicBool,
     endpoint_meter: Option<Arc<EndpointMeter>>,
+    traces: Option<Arc<TraceExport>>,
     urls: ServedUrls,
 }
 
@@ -63,7 +65,7 @@ impl ServedBuckets {
         (volume, server, read_only): (String, &Server, bool),
         state: &Path,
         log: Option<&Path>,
-        (metrics, console): (MetricsSettings, Option<ConsoleParts>),
+        (metrics, traces, console): (MetricsSettings, Option<Arc<TraceExport>>, Option<ConsoleParts>),
     ) -> Result<Self> {
         let listener = socket::bind(state).context("cannot open the control socket")?;
         let service = Arc::new(BucketService {
@@ -77,6 +79,7 @@ impl ServedBuckets {
             since: Instant::now(),
             ending: AtomicBool::new(false),
             endpoint_meter: metrics.endpoint,
+            traces,
             urls: ServedUrls::default(),
         });
         let served_metrics = match metrics.address {
@@ -146,7 +149,7 @@ impl MetricsSource for BucketService {
             meters: Vec::new(),
             bucket: None,
             endpoint: self.endpoint_meter.as_deref(),
-            traces: None,
+            traces: self.traces.as_ref().map(|traces| traces.figures()),
             drives: self.local.drives().cloned().collect(),
         })
     }

@@ -122,7 +122,7 @@ impl ObservedStore {
 async fn run_to_completion<T: Send + 'static>(
     work: impl Future<Output = Result<T>> + Send + 'static,
 ) -> Result<T> {
-    match tokio::spawn(work).await {
+    match tokio::spawn(store::work_for(store::current_cause(), work)).await {
         Ok(outcome) => outcome,
         Err(ended) => match ended.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),

@@ -1,5 +1,5 @@
 // Runs the OTLP receiver of the OpenTelemetry collector: `otlp-receiver ADDRESS FILE`. Appends each batch of spans that it accepts to
-// the file, as a line of OTLP's JSON.
+// the file, as a line of OTLP's JSON, and writes the Authorization header of the last one to FILE.authorization.
 package main
 
 import (
@@ -7,8 +7,10 @@ import (
 	"errors"
 	"log"
 	"os"
+	"strings"
 	"sync"
 
+	"go.opentelemetry.io/collector/client"
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/component/componenttest"
 	"go.opentelemetry.io/collector/config/confighttp"
@@ -43,6 +45,7 @@ func run(arguments []string) error {
 	server := confighttp.NewDefaultServerConfig()
 	server.NetAddr.Endpoint = arguments[0]
 	server.NetAddr.Transport = "tcp"
+	server.IncludeMetadata = true
 	config.Protocols.HTTP = configoptional.Some(otlpreceiver.HTTPConfig{ServerConfig: server, TracesURLPath: "/v1/traces"})
 	settings := receiver.Settings{ID: component.NewID(factory.Type()), TelemetrySettings: componenttest.NewNopTelemetrySettings()}
 	traces, err := factory.CreateTraces(ctx, settings, config, sink)
@@ -59,13 +62,17 @@ func run(arguments []string) error {
 func appendTo(file *os.File) consumer.ConsumeTracesFunc {
 	var mutex sync.Mutex
 	marshaler := ptrace.JSONMarshaler{}
-	return func(_ context.Context, traces ptrace.Traces) error {
+	return func(ctx context.Context, traces ptrace.Traces) error {
 		text, err := marshaler.MarshalTraces(traces)
 		if err != nil {
 			return err
 		}
 		mutex.Lock()
 		defer mutex.Unlock()
+		authorization := strings.Join(client.FromContext(ctx).Metadata.Get("authorization"), ", ")
+		if err := os.WriteFile(file.Name()+".authorization", []byte(authorization), 0o600); err != nil {
+			return err
+		}
 		_, err = file.Write(append(text, '\n'))
 		return err
 	}

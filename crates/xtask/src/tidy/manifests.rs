@@ -33,7 +33,7 @@ const EDGES: [(&str, &[&str]); 37] = [
     ("vfs", &["meta", "store", "staging", "cache"]),
     ("events", &["store", "listen", "connect"]),
     ("sources", &["events", "store", "store-s3", "connect"]),
-    ("s3", &["store", "events", "listen"]),
+    ("s3", &["store", "events", "listen", "metrics"]),
     ("views", &["store", "events", "listen", "connect", "log"]),
     ("console", &["store", "listen", "s3", "views"]),
     ("fuse", &["vfs", "metrics"]),

@@ -10,12 +10,13 @@ pub(crate) mod volume;
 
 use crate::bucket::credentials::StoreSettings;
 use crate::command::units;
+use crate::process::files::read_secret;
 use crate::process::logging::{self, LogFile, LogFormat};
 use crate::serving::metrics::{self, MetricsSettings};
 use crate::serving::trace_export::TraceExportSettings;
 use anyhow::{Context, Result};
 use clap::Args;
-use otlp::CollectorUrl;
+use otlp::{CollectorSettings, CollectorUrl, Headers};
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -155,13 +156,26 @@ pub(crate) struct TraceFlags {
     /// Share of the operations that are sent, from 0 to 1
     #[arg(long, value_name = "SHARE", default_value = "1", value_parser = share, requires = "otlp")]
     otlp_sample: f64,
+    /// File of headers for the collector, one a line, such as `Authorization: Bearer TOKEN`; only its owner may have access to it
+    #[arg(long, value_name = "FILE", requires = "otlp")]
+    otlp_headers: Option<PathBuf>,
 }
 
 impl TraceFlags {
     /// Returns the settings of the export, if there is one. The store's certificate authorities are trusted too.
-    pub(crate) fn settings(&self, ca_bundle: Option<PathBuf>) -> Option<TraceExportSettings> {
-        let url = self.otlp.clone()?;
-        Some(TraceExportSettings { url, share: self.otlp_sample, ca_bundle })
+    ///
+    /// # Errors
+    /// The file of headers cannot be used.
+    pub(crate) fn settings(&self, ca_bundle: Option<PathBuf>) -> Result<Option<TraceExportSettings>> {
+        let Some(url) = self.otlp.clone() else { return Ok(None) };
+        let headers = match &self.otlp_headers {
+            Some(path) => read_secret(path)
+                .and_then(|text| Ok(text.parse()?))
+                .with_context(|| format!("--otlp-headers {}", path.display()))?,
+            None => Headers::default(),
+        };
+        let collector = CollectorSettings { url, headers, ca_bundle };
+        Ok(Some(TraceExportSettings { collector, share: self.otlp_sample }))
     }
 }
 

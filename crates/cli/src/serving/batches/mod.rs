@@ -526,6 +526,12 @@ impl Batches {
             live.remove(&id);
         }
         if record.outcome.is_some() {
+            // Without the record, garbage collection takes its objects for those of a batch that was never merged.
+            if vfs::has_open_batches(&**names.engine())? {
+                bail!(
+                    "batch {id} is merged, and programs in the batches that are open may still read its files; forget it when no batch is open"
+                );
+            }
             forget_refused(opened, id)?;
         }
         self.drop_batch(opened, &record).await?;

@@ -27,7 +27,7 @@ use crate::serving::observation;
 use crate::serving::observed_mounts::ObservedMount;
 use crate::serving::open_volume::OpenVolume;
 use crate::serving::protocol_values::{extent_to_protocol, quota_to_protocol};
-use crate::serving::trace_export::{TraceExport, TraceExportSettings};
+use crate::serving::trace_export::{TraceExport, TraceExportSettings, TracedVolume};
 use crate::serving::warm_up;
 use crate::state::StateDir;
 use crate::state::registry::{Registration, Registry};
@@ -166,21 +166,24 @@ impl ServedVolume {
         })
     }
 
-    /// Begins to export traces of the kernel's requests.
+    /// Begins to export traces of the requests of the kernel and of S3 clients.
     pub(crate) fn export_traces(
         &self,
         settings: TraceExportSettings,
         context: &ProcessContext,
     ) -> Result<()> {
         let service = &self.service;
-        let (volume, mount_points) = (service.opened.volume.url(), service.mount_points.mounted_text());
-        let traces = TraceExport::start(
-            settings,
-            (&volume, &mount_points),
-            (&service.opened.fs, &service.opened.bucket),
-            service.mount_points.meters(),
-            context,
-        )?;
+        let volume = TracedVolume {
+            volume: service.opened.volume.url(),
+            mount_points: service.mount_points.mounted_text(),
+            endpoint: service.url(),
+        };
+        let mut traces = TraceExport::start(settings, &volume, context)?;
+        traces.observe_mounts(&service.opened.fs, service.mount_points.meters());
+        if let Some(endpoint) = service.endpoint.endpoint() {
+            traces.observe_endpoint(endpoint);
+        }
+        traces.observe_store(&service.opened.bucket);
         service.observed.traces.get_or_init(|| traces);
         Ok(())
     }
