@@ -4,7 +4,7 @@
 //! Requests to the store without an operation in progress are traces of their own, except those of an operation that was already
 //! answered: they belong to its trace.
 //!
-//! Invariant: nothing here waits. What the collector does not take is counted.
+//! Invariant: nothing here waits. Spans that the collector does not accept are counted.
 
 use crate::bucket::Bucket;
 use crate::process::VERSION;
@@ -84,7 +84,7 @@ impl TraceExport {
         self.exporter.figures()
     }
 
-    /// Sends what waits, if the collector takes it soon.
+    /// Sends the queued spans, if the collector accepts them within [`CLOSE_TIMEOUT`].
     pub(super) async fn close(&self) {
         self.exporter.close(CLOSE_TIMEOUT).await;
     }
@@ -137,7 +137,7 @@ impl Recorder {
 
     fn add_request(&self, request: &StoreRequest) {
         let is_wanted = match request.operation {
-            0 => self.sampler.admits(Cause::reserve_id()),
+            0 => self.sampler.admit(Cause::reserve_id()),
             operation => self.sampler.is_chosen(operation),
         };
         if is_wanted {
@@ -208,7 +208,7 @@ impl Recorder {
     }
 }
 
-/// One moment by both clocks. The spans of a trace use the same, so that they do not shift against each other.
+/// One moment by both clocks. All spans of a trace are computed from the same moment, so that their times fit together.
 #[derive(Clone, Copy)]
 struct Now {
     unix_ns: u64,
