@@ -29,7 +29,7 @@ const HEADER_BYTES: usize = 50;
 /// Maximum length of a body. A writer ends a body far earlier, but one record may be long.
 const BODY_BYTES_MAX: u64 = 256 << 20;
 
-/// Compression level: a backup runs beside the mount, so that processor time matters more than a few percent of length.
+/// Compression level: backups run while programs use the mount, so processor time matters more than a few percent of length.
 const LEVEL: i32 = 1;
 
 /// Compresses and labels the body of a part.

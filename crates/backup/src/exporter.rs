@@ -38,7 +38,7 @@ const PAGE_OPS: usize = 4096;
 /// Length of the log since the newest snapshot at which the next snapshot is due. It bounds how long the log takes to replay.
 const LOG_BYTES_MAX: u64 = 64 << 20;
 
-/// The parts that an exporter works with.
+/// The engine, the bucket and the clock of an exporter.
 #[derive(Debug, Clone)]
 pub struct Parts {
     /// The bucket itself, without a write-back log in front of it.
@@ -75,18 +75,18 @@ pub enum Cause {
     End,
 }
 
-/// A pass that [`Exporter::begin`] has begun: a snapshot if one is due, and the commit up to which [`Exporter::export`] stores. The exporter
-/// itself has the segments.
-pub struct Point {
+/// A pass that [`Exporter::begin`] has begun and [`Exporter::export`] completes: a snapshot if one is due, and the newest commit to store. The
+/// segments are in the exporter.
+pub struct Pass {
     snapshot: Option<(Arc<dyn Reader>, Seqno)>,
     read_at: Timestamp,
     /// The newest commit that the pass stores.
     to: Seqno,
 }
 
-impl fmt::Debug for Point {
+impl fmt::Debug for Pass {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Point").field("to", &self.to).finish_non_exhaustive()
+        f.debug_struct("Pass").field("to", &self.to).finish_non_exhaustive()
     }
 }
 
@@ -205,7 +205,7 @@ impl Exporter {
     ///
     /// # Errors
     /// [`Error::Superseded`] if a later generation of the lineage has begun.
-    pub async fn begin(&mut self, cause: Cause) -> Result<Option<Point>> {
+    pub async fn begin(&mut self, cause: Cause) -> Result<Option<Pass>> {
         if !self.generation.is_newest(self.parts.store.as_ref()).await? {
             self.start_again().await?;
         }
@@ -225,7 +225,7 @@ impl Exporter {
         }
         let engine = Arc::clone(&self.parts.engine);
         blocking(move || Ok(engine.sync())).await??;
-        Ok(Some(Point { snapshot, read_at, to }))
+        Ok(Some(Pass { snapshot, read_at, to }))
     }
 
     /// Begins a new epoch in a bucket that has lost the fence, and perhaps all parts of the backup.
@@ -267,8 +267,8 @@ impl Exporter {
     /// commit up to which the volume can be restored now.
     ///
     /// A call that is dropped or fails loses nothing: the next pass stores what is left.
-    pub async fn export(&mut self, point: Point, mut on_stored: impl FnMut(Seqno) + Send) -> Result<()> {
-        let Point { snapshot, read_at, to } = point;
+    pub async fn export(&mut self, pass: Pass, mut on_stored: impl FnMut(Seqno) + Send) -> Result<()> {
+        let Pass { snapshot, read_at, to } = pass;
         self.require_newest().await?;
         while let Some(segment) = self.pending.front().cloned() {
             self.store_segment(&segment, read_at).await?;

@@ -33,7 +33,7 @@ mod stored_version;
 mod verify;
 
 pub use error::{Error, Result};
-pub use exporter::{Cause, ChangeWatch, Exporter, ExporterStatus, Parts, Point, Settings};
+pub use exporter::{Cause, ChangeWatch, Exporter, ExporterStatus, Parts, Pass, Settings};
 pub use fence::{Generation, check as check_holder, take_over};
 pub use keys::{Epoch, Keys, Lineage};
 pub use listing::{Listing, lineages, newest_lineage};

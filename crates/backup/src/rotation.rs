@@ -15,7 +15,7 @@ use store::Timestamp;
 const STEPS: [(Duration, Duration); 3] =
     [(hours(24), hours(1)), (hours(7 * 24), hours(24)), (hours(28 * 24), hours(7 * 24))];
 
-/// Snapshots that stay whatever their age and length.
+/// Number of newest snapshots that stay, whatever their age and length.
 const ALWAYS_KEPT: usize = 2;
 
 /// Maximum length of the kept snapshots together. The two newest count, and stay also if they alone are longer.

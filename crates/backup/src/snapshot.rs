@@ -108,7 +108,7 @@ pub(crate) async fn read_table(
     }
     let body = envelope::open(lineage, part, &sealed).map_err(damaged)?;
     drop(sealed);
-    let unusable = |error: sst::Error| damaged(format!("is no sorted table: {error}"));
+    let unusable = |error: sst::Error| damaged(format!("is not a sorted table: {error}"));
     let cache = Arc::new(sst::Cache::new(CACHE_BYTES));
     let table = sst::Table::open(Bytes::from(body), 0, cache).map_err(unusable)?;
     table.verify().map_err(unusable)?;

@@ -1,4 +1,4 @@
-//! The versions of the backups in a bucket, also of those that this Tenon cannot read.
+//! The format versions of the backups in a bucket, including those that this Tenon cannot read.
 
 use crate::keys::{Epoch, Keys, Lineage, Part};
 use crate::listing::{Listing, lineages};

@@ -63,7 +63,7 @@ fn damage(error: Error) -> Result<String> {
     }
 }
 
-/// Describes the gap behind which segments do not continue the newest snapshot, though they are newer; `None` if there is none.
+/// Describes the gap in the log after the newest snapshot, behind which segments cannot be used; `None` if there is none.
 fn gap(listing: &Listing) -> Option<String> {
     let newest = listing.complete().last().copied()?;
     let end = listing.end(newest.epoch, newest.seqno);

@@ -48,8 +48,8 @@ impl World {
     }
 
     async fn pass(&self, exporter: &mut Exporter, cause: Cause) -> backup::Result<bool> {
-        let Some(point) = exporter.begin(cause).await? else { return Ok(false) };
-        exporter.export(point, |_| {}).await?;
+        let Some(pass) = exporter.begin(cause).await? else { return Ok(false) };
+        exporter.export(pass, |_| {}).await?;
         Ok(true)
     }
 

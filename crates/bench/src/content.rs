@@ -1,11 +1,11 @@
 //! Content of files. Every page carries the number of its file and its offset, so that every byte can be compared at memory speed.
 
-use crate::workload::{JobFile, Rewritten};
+use crate::workload::{self, JobFile, Rewritten};
 use bytes::Bytes;
 use std::sync::{Arc, OnceLock};
 
 const BLOCK_BYTES: usize = 1 << 20;
-const PAGE_BYTES: usize = 4096;
+const PAGE_BYTES: usize = workload::PAGE_BYTES as usize;
 /// Added to the number of a file in pages that were written again.
 const REWRITTEN: u64 = 1 << 32;
 

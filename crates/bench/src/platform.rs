@@ -1,7 +1,7 @@
 //! Platforms: the object stores over which packages are measured.
 //!
 //! A platform on the command line is a name, or a name with settings: `lab=https://s3.example.com,region=eu-1,profile=lab`. Credentials are
-//! given by reference only: the name of a profile, or of environment variables. So the text of a platform is no secret, and may be in a
+//! given by reference only: the name of a profile, or of environment variables. So the text of a platform is not a secret, and may be in a
 //! journal.
 
 use std::collections::BTreeMap;
@@ -56,7 +56,7 @@ pub struct S3Endpoint {
 /// Problems of a platform's text. No message contains a secret.
 #[derive(Debug, thiserror::Error)]
 pub enum PlatformError {
-    /// It has no URL, and its name is none that the testbed knows.
+    /// It has no URL, and the testbed does not know its name.
     #[error(
         "platform '{0}': give its URL, as {0}=https://HOST, or choose from minio, tenon-dir, tenon-drive, directory, aws"
     )]

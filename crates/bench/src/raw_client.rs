@@ -2,7 +2,7 @@
 
 use crate::content::{Content, ContentChecker};
 use crate::file_error::FileError;
-use crate::workload::{JobFile, Task};
+use crate::workload::{JobFile, PAGE_BYTES, Task};
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use harness::{Histogram, Stopwatch};
 use std::collections::BTreeMap;
@@ -14,8 +14,6 @@ use store::{
 use store::{PutOptions, StoreError, SystemClock, Tags};
 use store_s3::{ConfigError, Credentials, CredentialsSource, S3Buckets, S3Config};
 
-/// Size of a block at a random offset.
-const PAGE_BYTES: u64 = 4096;
 /// Size of the parts of uploads and of the ranges of downloads.
 const PART_BYTES: u64 = 8 << 20;
 /// Parts or ranges in flight of a single stream.
@@ -130,7 +128,9 @@ impl Bucket {
                 removed.map_err(FileError::store(&file.path))?;
             }
             Task::Rename { .. } => return Err(FileError::unsupported("the S3 API cannot rename an object")),
-            Task::Replay(_) => return Err(FileError::unsupported("a trace is one of files, not of objects")),
+            Task::Replay(_) => {
+                return Err(FileError::unsupported("a trace has calls on files, not on objects"));
+            }
             Task::WriteBlocks { .. } => {
                 return Err(FileError::unsupported("the S3 API cannot change a part of an object"));
             }

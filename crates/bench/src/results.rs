@@ -61,7 +61,7 @@ pub enum ResultsError {
         /// Cause.
         source: io::Error,
     },
-    /// A line is no result.
+    /// A line is not a result.
     #[error("{path}, line {line}: {source}; choose another file")]
     Line {
         /// Path.
@@ -90,7 +90,7 @@ impl Results {
     /// Reads a file; a missing file has no results.
     ///
     /// # Errors
-    /// If the file cannot be read, or a line other than a cut last one is no result.
+    /// If the file cannot be read, or a line other than a cut last one is not a result.
     pub fn read(path: &Path) -> Result<Vec<Record>, ResultsError> {
         let text = match fs::read_to_string(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
@@ -135,7 +135,7 @@ impl Results {
         &self.records
     }
 
-    /// Returns the cells that need no measurement. Cells that failed are measured again, as their cause may be mended.
+    /// Returns the cells that need no measurement. Cells that failed are measured again, because their cause may have been removed.
     pub fn done(&self) -> BTreeSet<Cell> {
         let measured = self.records.iter().filter(|record| record.outcome.measurement().is_some());
         measured.map(|record| record.cell.clone()).collect()

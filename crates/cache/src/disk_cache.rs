@@ -1,4 +1,4 @@
-//! The cache: segments of objects as files of one directory.
+//! The disk cache: segments of objects as files of one directory.
 
 use rustix::fs::{Mode, OFlags, fstatvfs};
 use std::fmt;
@@ -14,7 +14,7 @@ use store::{Clock, ETag, ObjectKey};
 
 use crate::eviction::evict;
 use crate::identity::{ObjectId, SegmentId};
-use crate::segment::{Found, SEGMENT_BYTES, Segment};
+use crate::segment::{Found, PAGE_BYTES, SEGMENT_BYTES, Segment};
 
 /// Name of the directory with the files. Another version of their format gets another name.
 const FORMAT: &str = "segments-1";
@@ -26,9 +26,7 @@ const USE_RECORDED_EVERY: Duration = Duration::from_secs(60);
 const FREE_SHARE: u64 = 20;
 /// A directory is measured again after other processes may have added as much as one `MEASURED_SHARE`th of its limit.
 const MEASURED_SHARE: u64 = 8;
-/// Space of a page with its entry.
-const PAGE_BYTES: u64 = 4096;
-/// Value of `used` before the first measurement: more than any limit.
+/// Value of `used` before the first measurement, and while the disk is full: more than any limit.
 const UNMEASURED: u64 = u64::MAX;
 
 /// A cache on the local disk. All calls block.
@@ -49,7 +47,7 @@ struct Shard {
     /// Bytes of its files when they were last measured, and what this process has added since.
     used: AtomicU64,
     added: AtomicU64,
-    /// Held by the measurement.
+    /// Held during a measurement, so that one thread at a time measures.
     measuring: Mutex<()>,
 }
 
@@ -143,7 +141,7 @@ impl DiskCache {
     /// measured when something is stored in it.
     pub fn measure_all(&self) {
         for shard in &self.shards {
-            self.counted(self.measure_if(shard, |_| true));
+            self.ok_or_count(self.measure_if(shard, |_| true));
         }
     }
 
@@ -175,17 +173,17 @@ impl DiskCache {
                 Some(segment) => segment.contains(&within),
                 None => Ok(false),
             });
-            self.counted(found).unwrap_or(false)
+            self.ok_or_count(found).unwrap_or(false)
         })
     }
 
-    /// Stores bytes of an object that begin at an offset. Returns whether they are there now: a full or failing disk is no error of the caller.
+    /// Stores bytes of an object that begin at an offset. Returns whether they are there now: a full or failing disk is not an error of the caller.
     pub fn store(&self, object: ObjectId, start: u64, data: &[u8]) -> bool {
         let mut rest = data;
         segments(object, start..start + data.len() as u64).all(|(id, within)| {
             let (part, behind) = rest.split_at(within.len());
             rest = behind;
-            self.counted(self.store_segment(id, within.start, part)).unwrap_or(false)
+            self.ok_or_count(self.store_segment(id, within.start, part)).unwrap_or(false)
         })
     }
 
@@ -198,7 +196,7 @@ impl DiskCache {
             }
             Ok(found)
         });
-        match self.counted(read) {
+        match self.ok_or_count(read) {
             Some(Found::All) => true,
             Some(Found::Damaged) => {
                 self.discard_damaged(id);
@@ -218,8 +216,9 @@ impl DiskCache {
         let file = File::from(rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR)?);
         match Segment::new(id, file).write(start, data) {
             Ok(pages) => {
-                shard.added.fetch_add(pages * PAGE_BYTES, Ordering::Relaxed);
-                self.figures.stored_bytes.fetch_add(pages * PAGE_BYTES, Ordering::Relaxed);
+                let added_bytes = pages * PAGE_BYTES as u64;
+                shard.added.fetch_add(added_bytes, Ordering::Relaxed);
+                self.figures.stored_bytes.fetch_add(added_bytes, Ordering::Relaxed);
                 Ok(true)
             }
             Err(error) if error.kind() == io::ErrorKind::StorageFull => {
@@ -283,13 +282,13 @@ impl DiskCache {
         let path = self.shard(id).dir.join(id.file_name());
         tracing::warn!("deleted {} from the disk cache: its checksum is wrong", path.display());
         match fs::remove_file(path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => drop(self.counted::<()>(Err(error))),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => drop(self.ok_or_count::<()>(Err(error))),
             _ => {}
         }
     }
 
-    /// Counts a failed call, and logs the first.
-    fn counted<T>(&self, outcome: io::Result<T>) -> Option<T> {
+    /// Returns the value of a successful call. Counts a failed call, and logs the first one.
+    fn ok_or_count<T>(&self, outcome: io::Result<T>) -> Option<T> {
         outcome
             .inspect_err(|error| {
                 self.figures.failures.fetch_add(1, Ordering::Relaxed);
@@ -314,7 +313,7 @@ impl Shard {
     }
 }
 
-/// Returns the segments of a range of an object, with the part of each.
+/// Returns the segments of a range of an object, each with the part of the segment that the range covers.
 fn segments(object: ObjectId, range: Range<u64>) -> impl Iterator<Item = (SegmentId, Range<usize>)> {
     let end = if range.is_empty() { 0 } else { range.end.div_ceil(SEGMENT_BYTES) };
     (range.start / SEGMENT_BYTES..end).map(move |number| {
@@ -324,7 +323,7 @@ fn segments(object: ObjectId, range: Range<u64>) -> impl Iterator<Item = (Segmen
     })
 }
 
-/// Returns how many bytes must be freed on the disk of a directory until the part of it is free that the cache leaves.
+/// Returns how many bytes must be freed on the disk of a directory so that one [`FREE_SHARE`]th of it is free.
 fn lacking_bytes(dir: &Path) -> io::Result<u64> {
     let space = fstatvfs(File::open(dir)?)?;
     let reserve = space.f_blocks / FREE_SHARE;

@@ -1,4 +1,4 @@
-//! Which files are deleted when a directory of segments holds too much: those that were used longest ago.
+//! Eviction: when a directory of segments holds too much, the files that were used longest ago are deleted.
 
 use std::fs;
 use std::io;

@@ -20,7 +20,8 @@ use std::os::unix::fs::FileExt;
 /// Length of a segment of an object, in bytes.
 pub const SEGMENT_BYTES: u64 = 1 << 20;
 
-const PAGE_BYTES: usize = 4096;
+/// Length of a page, the unit with a checksum.
+pub(crate) const PAGE_BYTES: usize = 4096;
 const ENTRY_BYTES: usize = 8;
 /// Offset of the first page. The table takes half of the space before it.
 const PAGES_AT: u64 = 4096;
@@ -72,7 +73,7 @@ impl Entry {
         usize::from(self.from) <= part.start && part.end <= usize::from(self.to)
     }
 
-    /// Returns whether both ranges together are one range.
+    /// Returns whether the page holds bytes that overlap or adjoin a part.
     fn touches(self, part: &Range<usize>) -> bool {
         self.to > 0 && usize::from(self.from) <= part.end && part.start <= usize::from(self.to)
     }

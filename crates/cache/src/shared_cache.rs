@@ -16,9 +16,9 @@ use tokio::time::{Instant, timeout};
 use crate::identity::{ObjectId, SegmentId};
 use crate::segment::SEGMENT_BYTES;
 
-/// A cache that does not answer within this time has failed: the bucket would have answered.
+/// Timeout of a read from the cache. After it, reading from the volume's bucket is faster.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
-/// A cache that does not take a segment within this time has failed.
+/// Timeout of storing a segment.
 const STORED_WITHIN: Duration = Duration::from_secs(10);
 /// Time after a failure for which the cache is not used.
 const PAUSE: Duration = Duration::from_secs(10);
@@ -92,7 +92,7 @@ impl SharedCache {
         }
     }
 
-    /// Returns a segment of an object, whole; `None` if it is not there, or if the cache does not work.
+    /// Returns a whole segment of an object; `None` if it is not there, or if the cache fails.
     pub async fn read(&self, object: ObjectId, number: u64) -> Option<Bytes> {
         let id = object.segment(number);
         let key = self.key(id).ok()?;
@@ -125,7 +125,7 @@ impl SharedCache {
         Some(segment)
     }
 
-    /// Stores a segment of an object, whole. A failure is not an error of the caller.
+    /// Stores a whole segment of an object. A failure is only counted and logged.
     pub async fn store(&self, object: ObjectId, number: u64, segment: &[u8]) {
         assert!(segment.len() as u64 <= SEGMENT_BYTES, "an object of the shared cache is one segment");
         let id = object.segment(number);

@@ -24,8 +24,8 @@
  *
  * Permissions. What is created belongs to the effective user and group of the
  * process that opened the volume, with exactly the given mode: the umask is
- * not applied. Permissions are not checked: who may access the bucket may
- * change all files.
+ * not applied. Permissions are not checked: anyone with access to the bucket
+ * may change all files.
  *
  * Threads. Every function can be called from any thread at any time, also for
  * the same handle. A function that ends a volume or batch waits for calls that
@@ -105,15 +105,15 @@ struct tenon_batch_progress {
     uint64_t contents; /* contents of files that were stored */
     uint64_t bytes;    /* length of these contents */
     int64_t last_change_ns;
-    uint32_t is_resumed; /* 1: tenon_batch_begin() has found the batch open */
+    uint32_t is_resumed; /* 1: tenon_batch_begin() continued an open batch; 0: it began a new one */
     uint32_t reserved;
 };
 
-/* Times for tenon_utimens(): the one that the file has, and that of the call. */
+/* Times for tenon_utimens(): KEEP leaves a time unchanged, NOW is the current time. */
 #define TENON_TIME_KEEP INT64_MIN
 #define TENON_TIME_NOW INT64_MAX
 
-/* A user or group that stays, for tenon_chown(). */
+/* Id for tenon_chown() that leaves the user or group unchanged. */
 #define TENON_KEEP_ID UINT32_MAX
 
 /* ---- The library ---- */

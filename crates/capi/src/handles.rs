@@ -1,14 +1,14 @@
-//! Handles: numbers that programs have instead of pointers. A number is used once, so one that was closed is known as such for ever.
+//! Handles: numbers that programs have instead of pointers. No number is used twice, so a closed handle stays invalid for ever.
 
 use crate::failure::{Failure, Result};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// Parts of a table with locks of their own, so that threads rarely wait for each other.
+/// Number of parts of a table. Each has its own lock, so that threads rarely wait for each other.
 const SHARDS: usize = 16;
 
-/// Handles of different kinds differ in their remainder.
+/// Number of kinds of handles, plus one. A handle divided by it leaves its kind as the remainder.
 const KINDS: i64 = 4;
 
 type Shard<T> = RwLock<BTreeMap<i64, Arc<T>>>;
@@ -39,12 +39,12 @@ impl<T> Handles<T> {
         read(self.shard(handle)).get(&handle).cloned().ok_or_else(Failure::bad_handle)
     }
 
-    /// Closes a handle. Returns its object, for one caller only.
+    /// Closes a handle. Returns its object; EBADF if another thread has closed the handle.
     pub(crate) fn remove(&self, handle: i64) -> Result<Arc<T>> {
         write(self.shard(handle)).remove(&handle).ok_or_else(Failure::bad_handle)
     }
 
-    /// Closes all handles whose objects are chosen.
+    /// Closes the handles of all chosen objects, and returns these objects.
     pub(crate) fn remove_if(&self, is_chosen: impl Fn(&Arc<T>) -> bool) -> Vec<Arc<T>> {
         let mut removed = Vec::new();
         for shard in &self.shards {

@@ -4,13 +4,14 @@
 //! know how a volume is opened (`cli::library`) or how a file is stored (`vfs`).
 //!
 //! Invariants:
-//! - no panic crosses the border: each function runs in [`border::call`];
+//! - no panic crosses the boundary: each function runs in [`boundary::call`];
 //! - no pointer of a caller is used after the call has returned;
 //! - no number of a handle is used twice, so a closed handle is EBADF for ever;
 //! - the file system of a volume is used only inside [`volume::Volume::enter`], so nothing uses it once the volume is closed.
 
 mod abi;
-mod border;
+mod boundary;
+mod closing;
 mod failure;
 mod handles;
 mod open_directory;
@@ -20,4 +21,3 @@ mod records;
 mod runtime;
 mod tables;
 mod volume;
-mod volume_end;

@@ -17,8 +17,8 @@ const PAGE_ENTRIES: usize = 256;
 pub(crate) struct OpenDirectory {
     volume: Arc<Volume>,
     handle: Handle,
-    /// The inode, if the file system has counted a reference for this directory.
-    counted: Option<Ino>,
+    /// The inode, if the file system counts a reference to it for this directory.
+    referenced: Option<Ino>,
     position: Mutex<Position>,
 }
 
@@ -42,8 +42,8 @@ pub(crate) fn open(volume: &Arc<Volume>, path: &[u8]) -> Result<Arc<OpenDirector
     };
     let (node, handle) = wait(opening).map_err(|failure| failure.at(path))?;
     let (volume, position) = (Arc::clone(volume), Mutex::default());
-    let counted = node.into_reference();
-    Ok(Arc::new(OpenDirectory { volume, handle, counted, position }))
+    let referenced = node.into_reference();
+    Ok(Arc::new(OpenDirectory { volume, handle, referenced, position }))
 }
 
 impl OpenDirectory {
@@ -70,7 +70,7 @@ impl OpenDirectory {
     pub(crate) fn close(&self) -> Result<()> {
         let entered = self.volume.enter()?;
         entered.fs().releasedir(self.handle);
-        if let Some(ino) = self.counted {
+        if let Some(ino) = self.referenced {
             entered.fs().forget(ino, 1);
         }
         Ok(())

@@ -3,10 +3,10 @@
 use crate::failure::{Failure, Result};
 use crate::pointers::Buffer;
 use crate::runtime::wait;
-use crate::volume::{Entered, Volume};
+use crate::volume::Volume;
 use std::sync::Arc;
-use vfs::paths::Node;
-use vfs::{Attr, Changes, Filesystem, Handle, Ino, Kind};
+use vfs::paths::{self, OpenOptions};
+use vfs::{Attr, Changes, Filesystem, Handle, Ino, Opened};
 
 /// Flags of `open` that have an effect.
 const FLAGS: i32 = libc::O_ACCMODE | libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC | libc::O_APPEND;
@@ -16,17 +16,14 @@ const FLAGS_WITHOUT_EFFECT: i32 = libc::O_CLOEXEC | libc::O_NOCTTY | libc::O_NON
 /// Bytes that are read or written at a time, so that one call of a program takes a bounded share of the memory limit.
 const PIECE_BYTES: usize = 8 << 20;
 
-/// Attempts to open or create a file that other programs remove and create meanwhile.
-const ATTEMPTS: usize = 16;
-
 /// An open file.
 #[derive(Debug)]
 pub(crate) struct OpenFile {
     volume: Arc<Volume>,
     handle: Handle,
     ino: Ino,
-    /// Whether the file system has counted a reference to the inode for this file.
-    is_counted: bool,
+    /// Whether the file system counts a reference to the inode for this file.
+    has_reference: bool,
     flags: i32,
 }
 
@@ -36,51 +33,11 @@ pub(crate) fn open(volume: &Arc<Volume>, path: &[u8], flags: i32, mode: u32) -> 
         return Err(Failure::new(libc::EINVAL, "a flag is not supported").at(path));
     }
     let (entered, flags) = (volume.enter()?, flags & FLAGS);
-    let opened = wait(open_or_create(&entered, path, flags, (mode & 0o7777) as u16));
-    let (node, handle) = opened.map_err(|failure| failure.at(path))?;
-    let (ino, is_counted) = (node.ino(), node.into_reference().is_some());
-    Ok(Arc::new(OpenFile { volume: Arc::clone(volume), handle, ino, is_counted, flags }))
-}
-
-async fn open_or_create(entered: &Entered<'_>, path: &[u8], flags: i32, mode: u16) -> Result<(Node, Handle)> {
-    if flags & libc::O_CREAT == 0 {
-        return open_node(entered, entered.resolve(path, true).await?, flags).await;
-    }
-    let mut attempts = 1;
-    loop {
-        let outcome = open_creating(entered, path, flags, mode).await;
-        // Another program has created or removed the file since it was looked up.
-        let is_overtaken = |failure: &Failure| {
-            failure.errno == libc::ESTALE || (failure.errno == libc::EEXIST && flags & libc::O_EXCL == 0)
-        };
-        match outcome {
-            Err(failure) if is_overtaken(&failure) && attempts < ATTEMPTS => attempts += 1,
-            outcome => return outcome,
-        }
-    }
-}
-
-async fn open_creating(entered: &Entered<'_>, path: &[u8], flags: i32, mode: u16) -> Result<(Node, Handle)> {
-    let (fs, (parent, name)) = (entered.fs(), entered.resolve_parent(path).await?);
-    if flags & libc::O_EXCL == 0 {
-        match fs.lookup(parent.ino(), name).await {
-            Ok(attr) => {
-                let found = Node::new(fs, attr);
-                let is_link = found.attr.kind == Kind::Symlink;
-                let node = if is_link { entered.resolve(path, true).await? } else { found };
-                return open_node(entered, node, flags & !libc::O_CREAT).await;
-            }
-            Err(error) if error.errno() == libc::ENOENT => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    let (attr, opened) = fs.create(entered.caller(), parent.ino(), name, mode, flags).await?;
-    Ok((Node::new(fs, attr), opened.handle))
-}
-
-async fn open_node(entered: &Entered<'_>, node: Node, flags: i32) -> Result<(Node, Handle)> {
-    let opened = entered.fs().open(node.ino(), flags).await?;
-    Ok((node, opened.handle))
+    let options = OpenOptions { flags, mode: (mode & 0o7777) as u16, caller: entered.caller() };
+    let opened = wait(paths::open(entered.fs(), entered.root(), path, options));
+    let (node, Opened { handle, .. }) = opened.map_err(|failure| failure.at(path))?;
+    let (ino, has_reference) = (node.ino(), node.into_reference().is_some());
+    Ok(Arc::new(OpenFile { volume: Arc::clone(volume), handle, ino, has_reference, flags }))
 }
 
 impl OpenFile {
@@ -160,17 +117,17 @@ impl OpenFile {
         wait(entered.fs().getattr(self.ino))
     }
 
-    /// Stores what was written, and closes the file, whose handle is closed already.
+    /// Stores what was written, and closes the file. The caller has removed its handle.
     pub(crate) fn close(self: &Arc<Self>) -> Result<()> {
         let entered = self.volume.enter()?;
         wait(self.close_in(entered.fs()))
     }
 
-    /// Like [`OpenFile::close`], inside of the volume.
+    /// Like [`OpenFile::close`], for a caller that keeps the volume open.
     pub(crate) async fn close_in(self: &Arc<Self>, fs: &Filesystem) -> Result<()> {
         let stored = fs.flush(self.handle).await;
         let released = fs.release(self.handle).await;
-        if self.is_counted {
+        if self.has_reference {
             fs.forget(self.ino, 1);
         }
         Ok(stored.and(released)?)

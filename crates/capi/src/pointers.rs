@@ -5,7 +5,7 @@ use std::ffi::{CStr, OsString, c_char, c_void};
 use std::os::unix::ffi::OsStringExt as _;
 use std::ptr::NonNull;
 
-/// Maximum number of options: a list without its end is noticed.
+/// Maximum number of options, so that a list without a null pointer at its end is noticed.
 const OPTIONS_MAX: usize = 1000;
 
 fn null() -> Failure {
@@ -106,7 +106,7 @@ impl Buffer {
 
 /// Copies a value to the memory of the caller, as `getxattr` does: with a capacity of 0, copies nothing. Returns the length of the value;
 /// ERANGE if it does not fit.
-pub(crate) fn value(mut to: Buffer, value: &[u8]) -> Result<i64> {
+pub(crate) fn copy_value(mut to: Buffer, value: &[u8]) -> Result<i64> {
     if to.len() > 0 && to.len() < value.len() {
         return Err(Failure::new(libc::ERANGE, format!("the buffer is too small for {} bytes", value.len())));
     }

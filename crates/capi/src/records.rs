@@ -58,7 +58,7 @@ pub(crate) struct Dirent {
 
 impl Dirent {
     pub(crate) fn new(name: &[u8], attr: &Attr) -> Self {
-        Self { stat: attr.into(), name: text(name) }
+        Self { stat: attr.into(), name: padded(name) }
     }
 }
 
@@ -98,7 +98,7 @@ pub(crate) struct BatchResult {
 
 impl BatchResult {
     pub(crate) fn new(id: &str, merged: MergedBatch) -> Self {
-        Self { id: text(id.as_bytes()), merged: merged.accepted, refused: merged.refused }
+        Self { id: padded(id.as_bytes()), merged: merged.accepted, refused: merged.refused }
     }
 }
 
@@ -122,7 +122,7 @@ pub(crate) struct BatchProgress {
 impl BatchProgress {
     pub(crate) fn new(id: &str, totals: BatchTotals, is_resumed: bool) -> Self {
         Self {
-            id: text(id.as_bytes()),
+            id: padded(id.as_bytes()),
             changes: totals.ops,
             files: totals.files,
             directories: totals.directories,
@@ -137,8 +137,8 @@ impl BatchProgress {
     }
 }
 
-/// Returns a text with NULs after it, cut if it is too long.
-fn text<const LEN: usize>(bytes: &[u8]) -> [c_char; LEN] {
+/// Returns a text with NULs after it; a text that is too long is truncated.
+fn padded<const LEN: usize>(bytes: &[u8]) -> [c_char; LEN] {
     let mut text = [0; LEN];
     for (to, from) in text[..LEN - 1].iter_mut().zip(bytes) {
         *to = *from as c_char;

@@ -30,7 +30,7 @@ fn runtime() -> Result<&'static Runtime> {
 pub(crate) fn wait<T, E: Into<Failure>>(work: impl Future<Output = Result<T, E>>) -> Result<T> {
     let runtime = runtime()?;
     let mut work = pin!(work);
-    // Cached answers need no other thread.
+    // The first poll runs in the caller's thread: an operation that caches answer completes there.
     let polled = {
         let _inside = runtime.enter();
         work.as_mut().poll(&mut Context::from_waker(Waker::noop()))

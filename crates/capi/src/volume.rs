@@ -12,7 +12,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use vfs::paths::{self, Node};
 use vfs::{Caller, Filesystem, Ino};
 
-/// Options that are secrets, so no flags.
+/// Options of an access key. They are not flags of the command line, because they contain secrets.
 const ACCESS_KEY: &str = "access-key-id";
 const SECRET_KEY: &str = "secret-access-key";
 const SESSION_TOKEN: &str = "session-token";
@@ -22,7 +22,7 @@ const SESSION_TOKEN: &str = "session-token";
 pub(crate) struct Volume {
     /// The volume of a batch.
     parent: Option<Arc<Self>>,
-    /// The open volume or batch; `None` once the handle is closed. Calls share the lock, and the end waits for them.
+    /// The open volume or batch; `None` once the handle is closed. Calls share the lock, and closing waits for them.
     open: RwLock<Option<Open>>,
     /// Owner of what is created.
     caller: Caller,
@@ -55,7 +55,7 @@ impl Volume {
 
     fn new(parent: Option<Arc<Self>>, open: Open) -> Arc<Self> {
         let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
-        // Modes are taken as they are given: the mask of the process cannot be read without changing it.
+        // Modes are used as given, because the umask of the process cannot be read without changing it.
         let caller = Caller { uid: uid.as_raw(), gid: gid.as_raw(), umask: 0 };
         Arc::new(Self { parent, open: RwLock::new(Some(open)), caller })
     }
@@ -72,8 +72,8 @@ impl Volume {
         }
     }
 
-    /// Takes the lock of a volume that ends, once no call uses it any more.
-    pub(crate) fn lock_to_end(&self) -> RwLockWriteGuard<'_, Option<Open>> {
+    /// Takes the lock for closing the volume, once no call uses the volume any more.
+    pub(crate) fn lock_to_close(&self) -> RwLockWriteGuard<'_, Option<Open>> {
         self.open.write().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -144,7 +144,7 @@ impl Entered<'_> {
         }
     }
 
-    /// Returns the inode at a path. A symbolic link at its end is followed if `follows` says so.
+    /// Returns the inode at a path. `follows` says whether a symbolic link at the end of the path is followed.
     pub(crate) async fn resolve(&self, path: &[u8], follows: bool) -> Result<Node> {
         Ok(paths::resolve(self.fs(), self.root(), path, follows).await?)
     }

@@ -31,9 +31,6 @@ pub use store_s3::{Addressing, Credentials};
 /// Interval of backups of the metadata, as for mounts.
 const BACKUP_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Maximum wait at the end of the process for threads that still have a metadata engine open.
-const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
-
 /// Settings for opening a volume. Where they name no server, region or credentials, those of the environment and the AWS files apply.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -94,7 +91,7 @@ pub struct BatchError {
     text: String,
 }
 
-/// An open volume. It must be closed with [`OpenedVolume::close`], which stores what waits.
+/// An open volume. It must be closed with [`OpenedVolume::close`], which stores pending changes.
 #[derive(Debug)]
 pub struct OpenedVolume {
     opened: OpenVolume,
@@ -184,7 +181,7 @@ impl OpenedVolume {
         Ok(OpenedBatch { fs, root, is_resumed, id })
     }
 
-    /// Verifies a batch and adds its changes to the volume, after what waits is stored within `patience`. Nothing may use the file system of the
+    /// Verifies a batch and adds its changes to the volume, after pending changes are stored within `patience`. Nothing may use the file system of the
     /// batch any more. After an error, the batch can be begun again, with all its changes.
     pub async fn merge_batch(&self, id: BatchId, patience: Duration) -> Result<MergedBatch, BatchError> {
         let merged = self.batches.merge_in_process(&self.opened, id, patience).await;
@@ -222,7 +219,7 @@ impl OpenedVolume {
         self.opened.volume.url()
     }
 
-    /// Stores what waits, within `patience`, and closes the volume.
+    /// Stores pending changes, within `patience`, and closes the volume.
     pub async fn close(self, patience: Duration) -> Result<()> {
         let Self { opened, state, is_private, batches } = self;
         let suspended = batches.suspend(patience, true).await;
@@ -266,7 +263,7 @@ impl BatchError {
 
 /// Waits until no metadata engine is open in this process, before its end.
 pub fn wait_until_closed() {
-    meta_disk::all_are_closed_within(CLOSE_TIMEOUT);
+    meta_disk::all_are_closed_within(crate::CLOSE_TIMEOUT);
 }
 
 fn parse(url: &str) -> Result<Volume, OpenError> {

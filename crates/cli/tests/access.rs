@@ -235,7 +235,7 @@ impl Model {
                 same(call, Op::SetXattr { ino, name: name.into(), value: value.into(), how })
             }
             _ if follows => {
-                // Linux removes the default list of what is no directory without a look at the file.
+                // Linux removes the default list of what is not a directory without a look at the file.
                 let names = ["user.x", "system.posix_acl_access", "system.posix_acl_default"];
                 let name = self.one_of(if inode.is_dir() { &names } else { &names[..2] });
                 let op = Op::RemoveXattr { ino, name: name.as_bytes().into() };

@@ -33,7 +33,7 @@ fn device_errors_become_s3_errors_and_the_server_continues() {
     Home::new().damage(&["errors"]);
 }
 
-/// Devices that are no drive, or are too short, are refused with one line that says what to do, and are not changed.
+/// Devices that are not drives, or are too short, are refused with one line that says what to do, and are not changed.
 #[test]
 fn foreign_or_truncated_devices_are_refused_with_advice() {
     let home = Home::new().with_users();

@@ -322,7 +322,7 @@ fn s705_an_endpoint_without_files_has_metrics() {
     assert!(serve.wait().unwrap().success());
 }
 
-/// A regression test: replies that are made from an errno alone were no errors in the metrics.
+/// A regression test: replies that are made from an errno alone were not errors in the metrics.
 #[test]
 fn s725_all_replies_with_an_error_are_counted() {
     let home = Home::new();

@@ -1,4 +1,4 @@
-//! Every key can be reached through a mount: objects whose keys are no file names are found, read, replaced and
+//! Every key can be reached through a mount: objects whose keys are not file names are found, read, replaced and
 //! removed.
 
 use crate::fixture::Home;

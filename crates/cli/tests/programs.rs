@@ -119,7 +119,7 @@ fn boto3_and_the_mount_see_the_same() {
     };
     eventually("the new object is a file", || shows("new", "put by boto3"));
     eventually("the replaced object's bytes show", || shows("old", "replaced by boto3"));
-    eventually("the removed object is no file", || !home.mnt().join("dir/gone").exists());
+    eventually("the removed object is not a file", || !home.mnt().join("dir/gone").exists());
     home.ok(["umount", "mnt"]);
 }
 

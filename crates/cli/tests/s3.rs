@@ -47,7 +47,7 @@ fn a_bucket_without_preparation_is_mounted() {
     home.ok(["object", "get", &format!("{bucket}/a/file"), "copy"]);
     assert!(fs::read(home.path("copy")).unwrap() == vec![9; 20 << 20]);
     home.ok(["object", "rm", &format!("{bucket}/a/b/object")]);
-    eventually("the removed object is no file", || !home.mnt().join("a/b/object").exists());
+    eventually("the removed object is not a file", || !home.mnt().join("a/b/object").exists());
     home.ok(["umount", "mnt"]);
 }
 

@@ -65,8 +65,12 @@ pub(crate) fn count(number: u64) -> String {
 
 /// Returns a number and a noun, with an `s` unless the number is 1.
 pub(crate) fn counted(number: u64, noun: &str) -> String {
-    let plural = if number == 1 { "" } else { "s" };
-    format!("{} {noun}{plural}", count(number))
+    counted_with_plural(number, noun, &format!("{noun}s"))
+}
+
+/// Returns a number and a noun, in the singular if the number is 1.
+pub(crate) fn counted_with_plural(number: u64, singular: &str, plural: &str) -> String {
+    format!("{} {}", count(number), if number == 1 { singular } else { plural })
 }
 
 /// Returns a duration in one unit, rounded down, such as `5 minutes`; at least `1 second`.

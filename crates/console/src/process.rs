@@ -1,4 +1,4 @@
-//! The process whose console is shown, as far as pages know it.
+//! The interface between the pages and the process that they show.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -55,7 +55,7 @@ pub trait Process: Send + Sync + 'static {
 /// The pages that a process has contents for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Abilities {
-    /// Whether there is a namespace of files, with conflicts and views.
+    /// Whether there is a namespace of files, which can have conflicts.
     pub files: bool,
     /// Whether the files are mounted on this machine, so that there can be batches.
     pub mounted: bool,

@@ -263,7 +263,7 @@ async fn s761_versions_that_cannot_be_listed_are_not_shown_as_none() {
     let console = TestConsole::start_with(Arc::new(OneBucket(store))).await;
     console.put("a", "bytes").await;
     let client = Client::sign_in(&console, ADMIN);
-    // A directory has no versions, which is no failure.
+    // A directory has no versions, which is not a failure.
     let page = client.get("/object?bucket=bucket&key=a").body;
     assert!(!page.contains("versions-title"), "{page}");
     faults.add(Rule::new(Fault::unavailable()).on(Operation::List).always());

@@ -50,7 +50,7 @@ impl BucketVolume {
         let mut body = match self.store.get(&key, GetOptions::default()).await {
             Ok(object) => object.body,
             Err(StoreError::NotFound(_)) => return Ok(None),
-            // Some stores know only when they read whether the bucket exists.
+            // Some stores learn only from a read that the bucket does not exist.
             Err(StoreError::NoSuchBucket(_)) => return Ok(None),
             Err(error) => return Err(status(error)),
         };

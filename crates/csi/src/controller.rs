@@ -4,12 +4,12 @@
 
 use crate::access::Access;
 use crate::bucket_volume::{BucketVolume, VolumeRecord, status};
-use crate::capability::{Usage, capacity, has_capacity, missing, required};
 use crate::in_flight::InFlight;
 use crate::message::{
     Confirmed, CreateVolume, DeleteVolume, Empty, ExpandVolume, Texts, ValidateVolumeCapabilities, Validated,
     Volume, VolumeCreated, VolumeExpanded,
 };
+use crate::usage::{Usage, capacity, has_capacity, missing, required};
 use crate::volume_place::VolumePlace;
 use futures_util::future::BoxFuture;
 use std::fmt;
@@ -77,7 +77,7 @@ impl Controller {
         Ok(VolumeCreated { volume: Some(Volume { capacity_bytes, volume_id, volume_context: Texts::new() }) })
     }
 
-    /// Deletes a volume with all its objects. A volume that does not exist is no error.
+    /// Deletes a volume with all its objects. A volume that does not exist is not an error.
     pub(crate) async fn delete(&self, request: DeleteVolume) -> Result<Empty, Status> {
         let id = required("volume_id", &request.volume_id)?;
         let Some(place) = VolumePlace::parse(id) else { return Ok(Empty {}) };

@@ -53,7 +53,7 @@ pub struct Driver {
 }
 
 impl Driver {
-    /// Makes a driver, which finds the mounts of an earlier one.
+    /// Makes a driver, which continues the mounts of an earlier one.
     ///
     /// # Errors
     /// If the directory of the records cannot be used.
@@ -80,7 +80,7 @@ impl Driver {
         });
         let server = tonic::transport::Server::builder();
         let services = Services(Arc::clone(self));
-        // Clients keep their connections open, and learn by the end of the socket that the driver has ended.
+        // A graceful shutdown would wait for ever, because clients keep their connections open. So the connections are closed.
         let outcome = tokio::select! {
             served = server.serve_with_incoming(services, incoming) => served.map_err(io::Error::other),
             () = stopped => Ok(()),
@@ -92,7 +92,7 @@ impl Driver {
         }
     }
 
-    /// Ends the processes of all mounts, for the end of a container, which would kill them. The next driver mounts the volumes again.
+    /// Ends the processes of all mounts in good order before a container ends, which would kill them. The next driver mounts the volumes again.
     pub async fn release_mounts(&self) {
         let node = Arc::clone(&self.node);
         if let Err(error) = tokio::task::spawn_blocking(move || node.release()).await {

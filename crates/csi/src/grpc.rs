@@ -1,6 +1,6 @@
 //! The gRPC front end: assigns each method of the three services to its handler, and serves them on a unix socket.
 //!
-//! A request goes on when its caller gives up, so that none is left half done.
+//! A request continues when its caller disconnects, so that no operation is left half done.
 
 use crate::driver::Driver;
 use http::{Request, Response};

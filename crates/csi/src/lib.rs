@@ -10,7 +10,6 @@
 
 mod access;
 mod bucket_volume;
-mod capability;
 mod controller;
 mod driver;
 mod grpc;
@@ -21,6 +20,7 @@ mod mount_flags;
 mod mounts;
 mod node;
 mod staged_volume;
+mod usage;
 mod volume_place;
 
 pub use access::{Access, AccessKey};

@@ -1,9 +1,9 @@
 //! The arguments of `tenon mount` for a volume: the driver's own, and what the request and the volume's description ask for.
 
 use crate::access::Access;
-use crate::capability::Usage;
 use crate::message::Texts;
 use crate::mount_flags::MountFlags;
+use crate::usage::Usage;
 use crate::volume_place::VolumePlace;
 use std::path::Path;
 use tonic::Status;
@@ -58,7 +58,7 @@ impl VolumeDescription {
     fn read(url: &str, attributes: &Texts) -> Result<(Self, bool), Status> {
         let place = VolumePlace::parse(url).ok_or_else(|| {
             Status::invalid_argument(format!(
-                "'{}' is no s3://bucket or s3://bucket/prefix",
+                "'{}' is not s3://bucket or s3://bucket/prefix",
                 url.escape_debug()
             ))
         })?;
@@ -98,7 +98,7 @@ fn switch(name: &str, value: &str) -> Result<bool, Status> {
 }
 
 impl MountArguments {
-    /// Returns the flags for a way of use. The volume's own options override those that follow from it.
+    /// Returns the flags for a use of the volume. The volume's own options override the flags that follow from the use.
     pub(crate) fn flags(&self, description: &VolumeDescription, usage: &Usage) -> Result<MountFlags, Status> {
         let mut flags = MountFlags::default();
         self.others.iter().for_each(|flag| flags.set(flag));
@@ -112,7 +112,7 @@ impl MountArguments {
         if !group.is_empty() {
             let group: u32 = group
                 .parse()
-                .map_err(|_| Status::invalid_argument("the group of the volume is no number"))?;
+                .map_err(|_| Status::invalid_argument("the volume_mount_group is not a number"))?;
             for flag in [&format!("--gid={group}"), "--file-mode=664", "--dir-mode=775"] {
                 flags.set(flag);
             }
@@ -123,7 +123,7 @@ impl MountArguments {
         Ok(flags)
     }
 
-    /// Adds how the server is reached.
+    /// Returns all arguments: those for the state directory, the server and the credentials, and the flags.
     pub(crate) fn complete(
         &self,
         flags: MountFlags,

@@ -31,7 +31,7 @@ const VALUES: [&str; 20] = [
 const SWITCHES: [&str; 6] =
     ["force-path-style", "noexec", "read-only", "shared", "virtual-host-style", "writeback"];
 
-/// Options of mount(8) that are understood, each with its flag; without one, what it asks for is the default.
+/// Accepted options of mount(8), each with its flag. An option without a flag asks for what is the default.
 const MOUNT8: [(&str, Option<&str>); 9] = [
     ("ro", Some("--read-only")),
     ("noatime", Some("--atime=off")),
@@ -49,7 +49,7 @@ pub fn accepted_names() -> impl Iterator<Item = &'static str> {
     VALUES.into_iter().chain(SWITCHES)
 }
 
-/// Flags of one mount. Of two with one name, the last counts.
+/// Flags of one mount. A later flag replaces an earlier one of the same name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct MountFlags(Vec<String>);
 
@@ -76,7 +76,7 @@ impl MountFlags {
             None if SWITCHES.contains(&name.as_str()) => format!("--{name}"),
             _ => {
                 return Err(Status::invalid_argument(format!(
-                    "'{}' is no mount option that volumes may set; see docs/kubernetes.md",
+                    "'{}' is not a mount option that volumes may set; see docs/kubernetes.md",
                     option.escape_debug()
                 )));
             }

@@ -22,8 +22,8 @@ const END_PAUSE: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub(crate) struct Mounts {
     program: PathBuf,
-    /// Paths of mounts that were asked for an answer and have not given one: a mount that hangs is asked once, not by ever more threads.
-    asked: Arc<Mutex<BTreeSet<PathBuf>>>,
+    /// Mounts with a liveness check in progress. A mount that hangs is checked by one thread, not by ever more of them.
+    checking: Arc<Mutex<BTreeSet<PathBuf>>>,
 }
 
 /// An error of a mount, as one line.
@@ -35,24 +35,24 @@ type Result<T> = std::result::Result<T, MountFailed>;
 
 impl Mounts {
     pub(crate) fn new(program: PathBuf) -> Self {
-        Self { program, asked: Arc::default() }
+        Self { program, checking: Arc::default() }
     }
 
-    /// Returns the device number of the mount at a path, unless its process has ended. A mount that gives no answer is only slow.
+    /// Returns the device number of the mount at a path, unless its process has ended. A mount that does not answer in time counts as alive.
     pub(crate) fn living_device_at(&self, path: &Path) -> Result<Option<String>> {
         let Some(device) = device_at(path)? else { return Ok(None) };
         Ok((!self.is_dead(path)).then_some(device))
     }
 
     fn is_dead(&self, path: &Path) -> bool {
-        if !lock(&self.asked).insert(path.to_owned()) {
+        if !lock(&self.checking).insert(path.to_owned()) {
             return false;
         }
         let (answer, answers) = mpsc::channel();
-        let (path, asked) = (path.to_owned(), Arc::clone(&self.asked));
+        let (path, checking) = (path.to_owned(), Arc::clone(&self.checking));
         std::thread::spawn(move || {
             let is_dead = fuse::is_dead(&path);
-            lock(&asked).remove(&path);
+            lock(&checking).remove(&path);
             // The receiver is gone once the mount has taken too long.
             let _ = answer.send(is_dead);
         });
@@ -82,7 +82,7 @@ impl Mounts {
         self.run([OsStr::new("umount"), at.as_os_str()]).map(drop)
     }
 
-    /// Asks the process of a mount to store what is pending and to end, whoever uses the mount. Returns its id.
+    /// Sends SIGTERM to the process of a mount, which stores what is pending and ends, even if programs use the mount. Returns its process id.
     pub(crate) fn terminate(&self, at: &Path) -> Result<Pid> {
         let status = self.run([OsStr::new("status"), at.as_os_str(), OsStr::new("--json")])?;
         let status: serde_json::Value =
@@ -96,7 +96,7 @@ impl Mounts {
     /// Runs the program. Returns its output.
     fn run<'a>(&self, arguments: impl IntoIterator<Item = &'a OsStr>) -> Result<String> {
         let mut command = Command::new(&self.program);
-        // The service manager must not take messages of a mount for the driver's.
+        // Otherwise the service manager would take readiness messages of a mount for those of the driver.
         command.args(arguments).env_remove("NOTIFY_SOCKET").stdin(Stdio::null());
         let output = command
             .output()
@@ -155,7 +155,7 @@ pub(crate) fn remove_directory(at: &Path) -> Result<()> {
     }
 }
 
-/// Detaches all mounts of Tenon at a path, whoever uses them.
+/// Detaches all mounts of Tenon at a path, even if programs use them.
 pub(crate) fn detach_all(at: &Path) -> Result<()> {
     while device_at(at)?.is_some() {
         match fuse::detach(at) {
@@ -166,8 +166,8 @@ pub(crate) fn detach_all(at: &Path) -> Result<()> {
     Ok(())
 }
 
-fn lock(asked: &Mutex<BTreeSet<PathBuf>>) -> MutexGuard<'_, BTreeSet<PathBuf>> {
-    asked.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(checking: &Mutex<BTreeSet<PathBuf>>) -> MutexGuard<'_, BTreeSet<PathBuf>> {
+    checking.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn failed(what: &str, path: &Path, error: io::Error) -> MountFailed {

@@ -1,10 +1,9 @@
 //! The node service: mounts a volume once for the node (stage), and shows it in the directories of pods by bind mounts (publish).
 //!
-//! All calls block, and may wait for the server of a volume. Invariant: a mount has a record before it exists, so that no driver ever loses
-//! sight of one.
+//! All calls block, and may wait for the server of a volume. Invariant: a mount has a record before it exists, so that the next driver finds
+//! every mount.
 
 use crate::access::Access;
-use crate::capability::{Usage, required};
 use crate::in_flight::InFlight;
 use crate::message::{
     Empty, GetVolumeStats, PublishVolume, StageVolume, Unit, UnpublishVolume, UnstageVolume, VolumeStats,
@@ -13,6 +12,7 @@ use crate::message::{
 use crate::mount_arguments::{MountArguments, VolumeDescription};
 use crate::mounts::{self, MountFailed, Mounts};
 use crate::staged_volume::{Inline, StagedVolume, StagedVolumes, Target, digest};
+use crate::usage::{Usage, required};
 use crate::volume_place::VolumePlace;
 use std::fs;
 use std::io;
@@ -92,7 +92,7 @@ impl Node {
             }
             volume.targets = found.targets;
         } else {
-            // The records were lost: it is not known which volume is there.
+            // There is no record of a mount at this path, so it may be of any volume.
             self.unmount(&volume.path)?;
         }
         self.staged.put(&volume).map_err(records_failed)?;
@@ -109,7 +109,7 @@ impl Node {
         let path = PathBuf::from(required("staging_target_path", &request.staging_target_path)?);
         let _operation = self.in_flight.begin(id)?;
         let Some(volume) = self.staged.at(&path).map_err(records_failed)? else {
-            // The records were lost.
+            // There is no record; there may still be a mount.
             return self.unmount(&path).map(|()| Empty {});
         };
         let is_bound = |target: &&PathBuf| mounts::device_at(target).is_ok_and(|device| device.is_some());
@@ -147,7 +147,7 @@ impl Node {
         let shown = Target { read_only };
         if volume.targets.insert(target.clone(), shown).is_some_and(|found| found != shown) {
             return Err(Status::already_exists(format!(
-                "{id} is published at {} in the other way",
+                "{id} is already published at {} with another read-only setting",
                 target.display()
             )));
         }
@@ -264,7 +264,7 @@ impl Node {
         })
     }
 
-    /// Mounts all volumes again whose process has ended. Volumes with an operation in flight are left to it.
+    /// Mounts all volumes again whose process has ended. Volumes with an operation in flight are left to that operation.
     pub(crate) fn restore(&self) {
         let staged = match self.staged.all() {
             Ok(staged) => staged,
@@ -283,7 +283,7 @@ impl Node {
         }
     }
 
-    /// Returns whether a volume is mounted wherever its record says so.
+    /// Returns whether a volume is mounted at all paths in its record.
     fn is_mounted(&self, volume: &StagedVolume) -> bool {
         let Ok(Some(device)) = self.mounts.living_device_at(&volume.path) else { return false };
         let shows =
@@ -325,7 +325,7 @@ impl Node {
         ending.into_iter().for_each(mounts::wait_for_end);
     }
 
-    /// Mounts a volume and its directories of pods, as far as they are not. Dead mounts are replaced.
+    /// Mounts a volume and binds it to the directories of its pods, wherever this is not yet the case. Dead mounts are replaced.
     fn ensure_mounted(&self, volume: &StagedVolume) -> Result<(), Status> {
         let device = match self.mounts.living_device_at(&volume.path).map_err(failed)? {
             Some(device) => device,

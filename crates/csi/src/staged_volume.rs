@@ -1,4 +1,4 @@
-//! Records of the volumes that are mounted on this node, by which a new driver finds them, and mounts those again whose process has ended.
+//! Records of the volumes that are mounted on this node. By them, a new driver finds the mounts, and restores those whose process has ended.
 //!
 //! The directory should be in memory (`/run`): after the node starts, nothing is mounted, and the orchestrator stages its volumes anew.
 //! Access keys are in files of their own, which only the driver's user may read.

@@ -61,7 +61,7 @@ impl VolumePlace {
             let name = bucket_name(&[bucket_prefix, name].concat());
             let place = Self::parse(&format!("s3://{name}"));
             return place
-                .ok_or_else(|| invalid(format!("'{name}' is no name of a bucket; change bucketPrefix")));
+                .ok_or_else(|| invalid(format!("'{name}' is not a name of a bucket; change bucketPrefix")));
         };
         if !bucket_prefix.is_empty() {
             return Err(invalid("give the parameter bucket or bucketPrefix, not both".to_owned()));
@@ -74,7 +74,7 @@ impl VolumePlace {
         match place.filter(|place| place.to_string().len() <= ID_BYTES_MAX) {
             Some(place) => Ok(place),
             None => Err(invalid(format!(
-                "bucket '{bucket}' and prefix '{prefix}' are no place for volumes; change them in the storage class"
+                "bucket '{bucket}' and prefix '{prefix}' cannot contain volumes; change them in the storage class"
             ))),
         }
     }
@@ -116,8 +116,8 @@ impl fmt::Display for VolumePlace {
     }
 }
 
-/// Returns a name as one component of a key, of at most `len_max` bytes. A name that cannot stay as it is ends in a digest, so that two names
-/// never become the same.
+/// Returns a name as one component of a key, of at most `len_max` bytes. A name that must be changed gets a digest at its end, so that
+/// different names stay different.
 fn shortened(name: &str, len_max: usize) -> String {
     let is_plain = |char: char| char.is_ascii_alphanumeric() || matches!(char, '-' | '_' | '.');
     let is_kept = name.len() <= len_max && name.chars().all(is_plain) && !matches!(name, "" | "." | "..");
@@ -128,7 +128,7 @@ fn shortened(name: &str, len_max: usize) -> String {
     with_digest(&kept, name, len_max)
 }
 
-/// Returns a name as the name of a bucket, likewise.
+/// Returns a name as the name of a bucket. A name that must be changed gets a digest at its end.
 fn bucket_name(name: &str) -> String {
     if store::bucket_name::check(name).is_ok() {
         return name.to_owned();

@@ -174,7 +174,7 @@ impl Meter {
             return None;
         }
         let id = Cause::reserve_id();
-        let is_sampled = sampled.is_some_and(|(sampled, _)| sampled.admits(id));
+        let is_sampled = sampled.is_some_and(|(sampled, _)| sampled.admit(id));
         (is_any || is_sampled).then_some(Observed { id, is_sampled })
     }
 

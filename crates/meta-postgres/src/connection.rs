@@ -124,9 +124,9 @@ impl Endpoint {
     pub(crate) async fn connect_listening(
         &self,
         own: SessionId,
-        hear: Listener,
+        listener: Listener,
     ) -> Result<(Connection, bool), OpenError> {
-        let connection = self.prepare(self.connect_with(Some((own, hear))).await?).await?;
+        let connection = self.prepare(self.connect_with(Some((own, listener))).await?).await?;
         let is_listening = connection.client.batch_execute(&format!("LISTEN {}", self.schema)).await.is_ok();
         Ok((connection, is_listening))
     }
@@ -166,15 +166,15 @@ async fn drive<S, T>(
     T: AsyncRead + AsyncWrite + Unpin,
 {
     while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await {
-        if let (AsyncMessage::Notification(sent), Some((own, hear))) = (message, &listener)
+        if let (AsyncMessage::Notification(sent), Some((own, listener))) = (message, &listener)
             && let Some(notice) = Notice::parse(sent.payload(), *own)
         {
-            hear(notice);
+            listener(notice);
         }
     }
     // The loss of the connection is seen when it is used next.
-    if let Some((_, hear)) = listener {
-        hear(Notice::Commit);
+    if let Some((_, listener)) = listener {
+        listener(Notice::Commit);
     }
 }
 

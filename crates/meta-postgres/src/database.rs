@@ -86,9 +86,9 @@ impl Database for Postgres {
     async fn connect_listening(
         &self,
         own: SessionId,
-        hear: Listener,
+        listener: Listener,
     ) -> Result<(Connection, bool), OpenError> {
-        self.0.connect_listening(own, hear).await
+        self.0.connect_listening(own, listener).await
     }
 
     async fn snapshot(&self, _session: SessionId) -> Result<(Snapshot, Seqno), Failure> {

@@ -9,7 +9,7 @@
 //! **Order.** A commit locks the head's row, and its statement then sees all commits before it. So commits have one order, a number is visible
 //! only after all lower ones, and a reader of the log skips nothing. `docs/decisions/0098-commits-lock-the-head.md` has the reasons.
 //!
-//! Invariants: an answered commit is durable as far as the database is (`synchronous_commit` is raised to `on`); a transaction's statements are
+//! Invariants: an acknowledged commit is durable as far as the database is (`synchronous_commit` is raised to `on`); a transaction's statements are
 //! sent together, so that it takes one round trip; the head decreases only if the database has lost commits.
 
 mod address;

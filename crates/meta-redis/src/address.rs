@@ -53,17 +53,7 @@ impl Address {
     /// Parses an address. Fails for a URL with a password, which would be stored with the volume.
     pub fn parse(text: &str) -> Result<Self, AddressError> {
         let (scheme, rest) = text.split_once("://").unwrap_or_default();
-        let (is_encrypted, has_sentinels) = match scheme {
-            "redis" => (false, false),
-            "rediss" => (true, false),
-            "redis-sentinel" => (false, true),
-            "rediss-sentinel" => (true, true),
-            _ => {
-                return refuse(
-                    "a URL of Redis begins with redis://, rediss://, redis-sentinel:// or rediss-sentinel://",
-                );
-            }
-        };
+        let (is_encrypted, has_sentinels) = scheme_meaning(scheme)?;
         // One URL per host: the parser of URLs knows one host only.
         let (authority, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
         let (user, hosts) = authority.rsplit_once('@').unwrap_or(("", authority));
@@ -82,23 +72,15 @@ impl Address {
             return refuse("several hosts are Sentinels: redis-sentinel://host,host/name");
         }
         let port = if has_sentinels { DEFAULT_SENTINEL_PORT } else { DEFAULT_PORT };
-        let path = url.path().trim_start_matches('/');
-        let (primary, number) = match path.split_once('/') {
-            Some((name, number)) if has_sentinels => (Some(name), number),
-            None if has_sentinels => (Some(path), ""),
-            _ => (None, path),
-        };
-        if primary == Some("") {
-            return refuse("a URL of Sentinels names the primary server: redis-sentinel://host,host/name");
-        }
+        let (primary, number) = primary_and_number(url, has_sentinels)?;
         let user = decoded(url.username())?;
         let parameters = Parameters::of(url, is_encrypted, has_sentinels)?;
         Ok(Self {
             url: text.to_owned(),
             hosts: urls.iter().map(|url| host(url, port)).collect::<Result<_, _>>()?,
-            primary: primary.map(decoded).transpose()?,
+            primary,
             user: (!user.is_empty()).then_some(user),
-            number: number_of(number)?,
+            number,
             is_encrypted,
             sentinel_user: parameters.sentinel_user,
             ca_bundle: parameters.ca_bundle,
@@ -120,6 +102,32 @@ impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.url)
     }
+}
+
+/// Returns whether connections are encrypted, and whether the hosts are Sentinels.
+fn scheme_meaning(scheme: &str) -> Result<(bool, bool), AddressError> {
+    match scheme {
+        "redis" => Ok((false, false)),
+        "rediss" => Ok((true, false)),
+        "redis-sentinel" => Ok((false, true)),
+        "rediss-sentinel" => Ok((true, true)),
+        _ => {
+            refuse("a URL of Redis begins with redis://, rediss://, redis-sentinel:// or rediss-sentinel://")
+        }
+    }
+}
+
+/// Returns from the path of a URL the name of the primary server, which only URLs of Sentinels have, and the number of the database.
+fn primary_and_number(url: &Url, has_sentinels: bool) -> Result<(Option<String>, i64), AddressError> {
+    let path = url.path().trim_start_matches('/');
+    if !has_sentinels {
+        return Ok((None, number_of(path)?));
+    }
+    let (primary, number) = path.split_once('/').unwrap_or((path, ""));
+    if primary.is_empty() {
+        return refuse("a URL of Sentinels names the primary server: redis-sentinel://host,host/name");
+    }
+    Ok((Some(decoded(primary)?), number_of(number)?))
 }
 
 /// Returns host and port of a URL.

@@ -95,21 +95,21 @@ impl Endpoint {
         Ok(connection)
     }
 
-    /// Connects, and listens to the notifications of other sessions than `own`. Each of them notifies `woken`, and so does the end of the
-    /// connection.
+    /// Connects, and subscribes to the notifications of other sessions than `own`. Passes them to `listener`, and [`Notice::Commit`] when the
+    /// connection ends.
     pub(crate) async fn connect_listening(
         &self,
         own: SessionId,
-        hear: Listener,
+        listener: Listener,
     ) -> Result<Connection, OpenError> {
         let channel = format!("{}commits", self.prefix);
-        let connection = self.connect_with(Some((own, hear))).await?;
+        let connection = self.connect_with(Some((own, listener))).await?;
         let subscribed = connection.redis.clone().subscribe(channel).await;
         subscribed.map_err(|error| OpenError::Engine(failure(error).into_engine_error()))?;
         Ok(connection)
     }
 
-    /// Connects within [`CONNECT_TIMEOUT`]. A listener is its session and what hears notifications.
+    /// Connects within [`CONNECT_TIMEOUT`]. `listener` is the own session, and the function that takes notifications of others.
     async fn connect_with(&self, listener: Option<(SessionId, Listener)>) -> Result<Connection, OpenError> {
         let connected = timeout(CONNECT_TIMEOUT, self.connect_unbounded(listener)).await;
         connected.map_err(|_| refused(&self.address, "no answer in time".into()))?
@@ -150,12 +150,12 @@ impl Endpoint {
         // No timeout here: the callers limit the time of each call.
         let mut config = AsyncConnectionConfig::new().set_response_timeout(None);
         let mut info = self.info.clone();
-        let hears_end = listener.as_ref().map(|(_, hear)| hear.clone());
-        if let Some((own, hear)) = listener {
+        let end_listener = listener.as_ref().map(|(_, listener)| listener.clone());
+        if let Some((own, listener)) = listener {
             info = info.set_protocol(ProtocolVersion::RESP3);
             config = config.set_push_sender(move |push: PushInfo| {
                 if let Some(notice) = notice_of(&push, own) {
-                    hear(notice);
+                    listener(notice);
                 }
                 Ok::<(), ()>(())
             });
@@ -167,8 +167,8 @@ impl Endpoint {
         tokio::spawn(async move {
             driver.await;
             is_running.store(false, Ordering::Release);
-            if let Some(hear) = hears_end {
-                hear(Notice::Commit);
+            if let Some(listener) = end_listener {
+                listener(Notice::Commit);
             }
         });
         Ok(Connection { redis, is_open, hashes: Arc::default(), prefix: self.prefix.as_bytes().into() })

@@ -104,9 +104,9 @@ impl Database for Redis {
     async fn connect_listening(
         &self,
         own: SessionId,
-        hear: Listener,
+        listener: Listener,
     ) -> Result<(Connection, bool), OpenError> {
-        Ok((self.0.connect_listening(own, hear).await?, true))
+        Ok((self.0.connect_listening(own, listener).await?, true))
     }
 
     async fn snapshot(&self, session: SessionId) -> Result<(Snapshot, Seqno), Failure> {

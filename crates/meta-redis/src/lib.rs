@@ -10,6 +10,8 @@
 //! | `order` | sorted set | the keys of the records, in their order |
 //! | `log` | stream | the ops of a commit, its writer and the keys of the records that it changed, under the commit's number |
 //! | `sessions` | hash | an engine that is open, and the number and outcome of its last group of commits |
+//! | `leases` | hash | the lease of a session that shares the volume |
+//! | `locks` | hash | the locks of a file |
 //! | `consumers` | hash | the cursor of a log consumer |
 //! | `runs`, `run-records:V`, `run-pages:V` | set, hashes | a run that is not added yet; the pages of a run's ops |
 //! | `snapshots`, `snapshot:S`, `snapshot-order:S` | hash, hash, sorted set | the session of a snapshot; the records that it keeps |
@@ -19,7 +21,7 @@
 //!
 //! **Snapshots.** The server has none. While there is one, a commit first keeps the record that it replaces, once for each snapshot.
 //!
-//! Invariants: the server is no cluster, evicts nothing and has an append-only file; the head decreases only if the server has lost commits.
+//! Invariants: the server is not a cluster, evicts nothing and has an append-only file; the head decreases only if the server has lost commits.
 
 mod address;
 mod connection;

@@ -29,7 +29,8 @@ pub(crate) async fn find_primary(
         match asked.unwrap_or_else(|_| Err("no answer in time".into())) {
             Ok(found) => return Ok(found),
             Err(error) => {
-                reason = format!("the Sentinel at {sentinel} does not tell the server '{primary}': {error}")
+                reason =
+                    format!("the Sentinel at {sentinel} does not name the server of '{primary}': {error}")
             }
         }
     }

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 /// The first major version of Redis that has all that the scripts use.
 const VERSION_MIN: u32 = 7;
 
-/// Fails if the server cannot keep metadata, and warns if it may lose answered changes.
+/// Fails if the server cannot keep metadata, and warns if it may lose acknowledged changes.
 ///
 /// Refused are versions before 7, clusters, eviction, and a server without an append-only file. `appendfsync` may be other than
 /// `always`, with a warning: the server then loses the changes of about the last second, or of the time that the kernel keeps written pages.
@@ -45,7 +45,7 @@ pub(crate) async fn check(connection: &Connection, host: &str) -> Result<(), Ope
     warn_of_losses(connection, host).await
 }
 
-/// Warns if a crash of the server may lose answered changes, or if the server does not tell its settings.
+/// Warns if a crash of the server may lose acknowledged changes, or if the server does not report its settings.
 async fn warn_of_losses(connection: &Connection, host: &str) -> Result<(), OpenError> {
     let mut config = redis::cmd("CONFIG");
     config.arg("GET").arg("appendfsync");
@@ -65,13 +65,13 @@ async fn warn_of_losses(connection: &Connection, host: &str) -> Result<(), OpenE
             String::from_utf8_lossy(other)
         ),
         Err(_) => tracing::warn!(
-            "Redis at {host} does not tell its appendfsync: unless it is always, changes of files and names that the server acknowledged are lost if it crashes"
+            "Redis at {host} does not report its appendfsync: unless it is always, changes of files and names that the server acknowledged are lost if it crashes"
         ),
     }
     Ok(())
 }
 
-/// Returns the values of a server's description by their names; `None` if the answer is no text.
+/// Returns the values of a server's description by their names; `None` if the answer is not text.
 fn parse(info: Value) -> Option<HashMap<String, String>> {
     let text = match info {
         Value::BulkString(bytes) => String::from_utf8(bytes).ok()?,

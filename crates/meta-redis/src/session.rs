@@ -82,6 +82,6 @@ pub(crate) async fn stored_version(connection: &Connection) -> Result<Option<i32
     let found = found.map_err(Failure::into_engine_error)?;
     let Ok(found) = crate::values::int(&found) else { return Ok(None) };
     let found = i32::try_from(found)
-        .map_err(|_| EngineError::Corrupt("the version of the metadata is no number".into()))?;
+        .map_err(|_| EngineError::Corrupt("the version of the metadata is not a number".into()))?;
     Ok(Some(found))
 }

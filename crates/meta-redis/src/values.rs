@@ -9,7 +9,7 @@ use redis::Value;
 pub(crate) struct Values(std::vec::IntoIter<Value>);
 
 impl Values {
-    /// Fails if the answer is no array.
+    /// Fails if the answer is not an array.
     pub(crate) fn of(answer: Value) -> Result<Self, Failure> {
         match answer {
             Value::Array(values) => Ok(Self(values.into_iter())),

@@ -210,7 +210,7 @@ impl<D: Database> CommitTask<D> {
         (outcome.and_then(|applied| applied.outcome.answer(number_of(&run), false)), awaited)
     }
 
-    /// Applies a group at most once, and tries again until the budget ends. If it then cannot tell whether the group was applied, it fails
+    /// Applies a group at most once, and tries again until the budget ends. If it then cannot find out whether the group was applied, it fails
     /// with [`EngineError::Uncertain`].
     async fn apply(&mut self, transaction: &Transaction, budget: Duration) -> Result<Applied, Failure> {
         let mut attempts = Attempts::begin(budget);

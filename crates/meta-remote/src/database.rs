@@ -91,12 +91,12 @@ pub trait Database: Send + Sync + 'static {
         is_exclusive: bool,
     ) -> impl Future<Output = Result<Self::Connection, OpenError>> + Send;
 
-    /// Connects, for following other sessions than `own`. Passes their notifications to `hear`, and [`Notice::Commit`] when the connection
+    /// Connects, for following other sessions than `own`. Passes their notifications to `listener`, and [`Notice::Commit`] when the connection
     /// ends; returns false if the database has no notifications.
     fn connect_listening(
         &self,
         own: SessionId,
-        hear: Listener,
+        listener: Listener,
     ) -> impl Future<Output = Result<(Self::Connection, bool), OpenError>> + Send;
 
     /// Begins a view of the present state, and returns the newest commit that it contains.
@@ -146,7 +146,7 @@ pub trait Connection: Reads {
     /// session has ended. Returns the newest commit.
     fn begin_lease(&self, lease: &Lease) -> impl Future<Output = Result<Seqno, Failure>> + Send;
 
-    /// Renews a lease, unless its fence is below the stored one. With `notifies`, tells other sessions how far it has followed. Returns all
+    /// Renews a lease, unless its fence is below the stored one. With `notifies`, notifies other sessions of how far this one has followed. Returns all
     /// leases; `None` if there is no such lease any more.
     fn renew_lease(
         &self,

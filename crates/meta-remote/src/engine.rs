@@ -67,7 +67,7 @@ pub struct RemoteEngine<D: Database> {
     link: Arc<Link<D>>,
     log_cap: LogCap,
     session: SessionId,
-    /// The lease and the tasks of a session beside which others may commit.
+    /// The lease and the tasks of a session that shares the database with other sessions.
     following: Option<Following<D>>,
 }
 
@@ -284,8 +284,8 @@ impl<D: Database> Engine for RemoteEngine<D> {
         self.link.call(move |connection| async move { connection.is_alone(session).await })
     }
 
-    fn watch(&self, tell: Box<dyn Fn(News) + Send + Sync>) {
-        self.link.watchers().add(tell);
+    fn watch(&self, callback: Box<dyn Fn(News) + Send + Sync>) {
+        self.link.watchers().add(callback);
     }
 
     fn acknowledge(&self, to: Seqno) {
@@ -345,7 +345,7 @@ impl<D: Database> Engine for RemoteEngine<D> {
         Ok(page.into_ops())
     }
 
-    /// Does nothing: an answered commit is durable.
+    /// Does nothing: an acknowledged commit is durable.
     fn sync(&self) -> Result<(), EngineError> {
         Ok(())
     }

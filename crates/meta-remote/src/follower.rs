@@ -1,4 +1,4 @@
-//! The follower of other sessions' commits: drops the records that they changed from the cache, and tells those who watch.
+//! The follower of other sessions' commits: drops the records that they changed from the cache, and notifies the watchers.
 //!
 //! It is woken by notifications where the database has them, and otherwise reads the log at an interval. Commits have one
 //! order, so a read of the log after a position skips nothing.
@@ -36,29 +36,29 @@ pub(crate) const LAG_MAX: Duration = Duration::from_secs(3);
 /// Maximum commits to read at a time.
 const COMMITS_MAX: i64 = 1024;
 
-type Tell = Box<dyn Fn(News) + Send + Sync>;
+type Callback = Box<dyn Fn(News) + Send + Sync>;
 
-/// Callbacks that are told of other sessions' commits.
+/// Callbacks that are notified of other sessions' commits.
 #[derive(Default)]
-pub(crate) struct Watchers(Mutex<Vec<Tell>>);
+pub(crate) struct Watchers(Mutex<Vec<Callback>>);
 
 impl Watchers {
     /// Adds a callback.
-    pub(crate) fn add(&self, tell: Tell) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(tell);
+    pub(crate) fn add(&self, callback: Callback) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(callback);
     }
 
-    /// Tells of commits of others. Without anybody who watches, they are taken in by this.
-    fn tell_commits(&self, leases: &Leases, after: Seqno, to: Seqno) {
+    /// Notifies the watchers of commits of others. Without watchers, acknowledges the commits.
+    fn notify_of_commits(&self, leases: &Leases, after: Seqno, to: Seqno) {
         leases.followed(to, true);
-        self.tell(News::Commits { after, to });
+        self.notify(News::Commits { after, to });
         self.acknowledge_alone(leases, to);
     }
 
-    /// Like `tell_commits`, for anything that may have changed up to a commit.
-    pub(crate) fn tell_everything(&self, leases: &Leases, to: Seqno) {
+    /// Like `notify_of_commits`, for anything that may have changed up to a commit.
+    pub(crate) fn notify_of_everything(&self, leases: &Leases, to: Seqno) {
         leases.followed(to, true);
-        self.tell(News::Everything { to });
+        self.notify(News::Everything { to });
         self.acknowledge_alone(leases, to);
     }
 
@@ -69,8 +69,8 @@ impl Watchers {
     }
 
     /// Calls all callbacks.
-    pub(crate) fn tell(&self, news: News) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(|tell| tell(news));
+    pub(crate) fn notify(&self, news: News) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(|callback| callback(news));
     }
 }
 
@@ -163,7 +163,7 @@ impl<D: Database> Follower<D> {
             match notice {
                 Notice::Commit => link.leases().woken.notify_one(),
                 Notice::Acknowledgement { session, to } => link.leases().note_acknowledgement(session, to),
-                Notice::Unlocked(ino) => link.watchers().tell(News::Unlocked(Ino(ino))),
+                Notice::Unlocked(ino) => link.watchers().notify(News::Unlocked(Ino(ino))),
             }
         })
     }
@@ -179,7 +179,7 @@ impl<D: Database> Follower<D> {
         }
     }
 
-    /// Takes in a page of commits: drops the records that they changed from the cache, and tells the watchers.
+    /// Takes in a page of commits: drops the records that they changed from the cache, and notifies the watchers.
     fn take_in(&mut self, page: &Changes) -> Result<(), EngineError> {
         if page.is_other_history || page.head < self.position.seqno {
             tracing::warn!(
@@ -195,14 +195,14 @@ impl<D: Database> Follower<D> {
         self.link.learn_head(page.head);
         let (rows, watchers) = (self.link.rows(), self.link.watchers());
         if self.position.seqno < page.cut {
-            watchers.tell(News::Coming);
+            watchers.notify(News::Coming);
             rows.clear(page.head);
-            watchers.tell_everything(self.link.leases(), page.to.seqno);
+            watchers.notify_of_everything(self.link.leases(), page.to.seqno);
             self.position = page.to;
             return Ok(());
         }
         if !page.commits.is_empty() {
-            watchers.tell(News::Coming);
+            watchers.notify(News::Coming);
         }
         for (at, keys) in &page.commits {
             match keys {
@@ -213,7 +213,7 @@ impl<D: Database> Follower<D> {
             }
         }
         if !page.commits.is_empty() {
-            watchers.tell_commits(self.link.leases(), self.position.seqno, page.to.seqno);
+            watchers.notify_of_commits(self.link.leases(), self.position.seqno, page.to.seqno);
         } else {
             self.link.leases().followed(page.to.seqno, false);
         }

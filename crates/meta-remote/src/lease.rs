@@ -1,4 +1,4 @@
-//! Leases: what sessions of a shared volume tell each other at an interval, as rows of the database.
+//! Leases of the sessions that share a volume: rows of the database that each session renews at an interval.
 //!
 //! A lease says that its session is alive, so that its locks are valid, and how far it has followed the log. A session trusts its own lease for
 //! [`TRUST`] after it began the last renewal that succeeded. Another session expires the lease after it has seen it without a renewal for
@@ -58,10 +58,10 @@ struct State {
     /// The lease of this session, when it has one.
     own: Option<Own>,
     is_strict: bool,
-    /// The commit up to which the cache of records has no old ones.
+    /// The commit up to which the cache of records contains all changes.
     followed: Seqno,
-    /// The last commit up to `followed` of which the owner of the engine was told.
-    told: Seqno,
+    /// The last commit up to `followed` of which the owner of the engine was notified.
+    notified: Seqno,
     /// The commit up to which changes of others are taken in.
     acknowledged: Seqno,
     /// The number of times that all leases were read.
@@ -91,7 +91,7 @@ impl Leases {
     pub(crate) fn begin(&self, is_strict: bool, known: Seqno) {
         let mut state = self.lock();
         state.is_strict = is_strict;
-        (state.followed, state.told, state.acknowledged) = (known, known, known);
+        (state.followed, state.notified, state.acknowledged) = (known, known, known);
     }
 
     /// Returns this session as an owner of locks, while it trusts its lease.
@@ -140,18 +140,18 @@ impl Leases {
         self.lock().acknowledged
     }
 
-    /// Notes that the cache of records has no records that others have changed up to a commit, and whether the owner of the engine will be told
-    /// of them, who then acknowledges them.
-    pub(crate) fn followed(&self, to: Seqno, is_told: bool) {
+    /// Notes that the changes of others up to a commit were dropped from the cache of records. `is_notified` says that the owner of the engine is
+    /// notified of the changes, and acknowledges them itself.
+    pub(crate) fn followed(&self, to: Seqno, is_notified: bool) {
         let mut state = self.lock();
         state.followed = to;
-        if is_told {
-            state.told = to;
+        if is_notified {
+            state.notified = to;
             return;
         }
-        let told = state.told;
+        let notified = state.notified;
         drop(state);
-        self.acknowledge_if(|acknowledged| acknowledged >= told, told);
+        self.acknowledge_if(|acknowledged| acknowledged >= notified, notified);
     }
 
     /// Notes that the changes of others up to a commit are taken in.
@@ -161,8 +161,8 @@ impl Leases {
 
     fn acknowledge_if(&self, is_due: impl Fn(Seqno) -> bool, to: Seqno) {
         let mut state = self.lock();
-        // Commits that were not told are not in the caches of the engine's owner.
-        let to = if to >= state.told { state.followed } else { to };
+        // The caches of the engine's owner contain nothing of commits for which there was no notification.
+        let to = if to >= state.notified { state.followed } else { to };
         if to <= state.acknowledged || !is_due(state.acknowledged) {
             return;
         }
@@ -188,7 +188,7 @@ impl Leases {
     /// Takes in that the database has lost commits.
     pub(crate) fn go_back(&self, head: Seqno) {
         let mut state = self.lock();
-        (state.followed, state.told) = (head, head);
+        (state.followed, state.notified) = (head, head);
         state.acknowledged = state.acknowledged.min(head);
         // Locks may be lost with the commits, so the next renewal begins another lease.
         state.own = None;

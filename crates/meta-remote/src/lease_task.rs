@@ -28,7 +28,7 @@ struct Held<C> {
     /// Whether the database may have the lease.
     is_stored: bool,
     /// The commit that was acknowledged to other sessions last.
-    told: meta::Seqno,
+    notified: meta::Seqno,
 }
 
 impl<D: Database> LeaseHolder<D> {
@@ -40,7 +40,7 @@ impl<D: Database> LeaseHolder<D> {
     ) -> Result<Arc<Self>, OpenError> {
         let locker = Locker { session: session.0, epoch: 0 };
         let lease = Lease { locker, fence: 0, beat: 0, read_to: link.head(), is_strict };
-        let held = Held { connection: None, lease, is_stored: false, told: link.head() };
+        let held = Held { connection: None, lease, is_stored: false, notified: link.head() };
         let holder = Self { link, session, held: Mutex::new(held) };
         let mut held = holder.held.lock().await;
         holder.connect(&mut held).await?;
@@ -69,16 +69,16 @@ impl<D: Database> LeaseHolder<D> {
             }
             drop(held);
             if self.leases().has_expired() && self.leases().lose() {
-                self.tell_loss();
+                self.report_loss();
             }
         }
     }
 
-    fn tell_loss(&self) {
+    fn report_loss(&self) {
         tracing::error!(
             "the lease of this mount in the database has expired: other machines may have taken its locks, so calls on files with locks fail until they are closed"
         );
-        self.link.watchers().tell(News::LocksLost);
+        self.link.watchers().notify(News::LocksLost);
     }
 
     /// Renews the lease, and expires those of sessions that have died.
@@ -87,13 +87,13 @@ impl<D: Database> LeaseHolder<D> {
         let began_at = Instant::now();
         held.lease.beat += 1;
         held.lease.read_to = self.leases().acknowledged();
-        let notifies = held.lease.is_strict && held.lease.read_to > held.told;
+        let notifies = held.lease.is_strict && held.lease.read_to > held.notified;
         let Some(all) = connection.renew_lease(&held.lease, notifies).await? else {
             // Another session has expired it.
             held.is_stored = false;
             return self.store(held, &connection).await;
         };
-        held.told = held.lease.read_to;
+        held.notified = held.lease.read_to;
         if self.leases().renewed(began_at) {
             // Calls may have failed meanwhile as if the locks were lost, so the locks are given up.
             held.is_stored = false;
@@ -113,7 +113,7 @@ impl<D: Database> LeaseHolder<D> {
     async fn store(&self, held: &mut Held<D::Connection>, connection: &D::Connection) -> Result<(), Failure> {
         let is_first = held.lease.locker.epoch == 0;
         if self.leases().lose() {
-            self.tell_loss();
+            self.report_loss();
         }
         let began_at = Instant::now();
         held.lease.locker.epoch += 1;

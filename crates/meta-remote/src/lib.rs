@@ -7,14 +7,14 @@
 //! **Group commit.** One task commits. It takes all waiting commits that do not depend on each other ([`Group`]) into one transaction. The
 //! database decides for each commit by its conditions.
 //!
-//! **Merges.** A database merges without decoding a record: the numbers that a merge changes are stored beside the record ([`Sums`]), and
+//! **Merges.** A database merges without decoding a record: the numbers that a merge changes are columns of their own ([`Sums`]), and
 //! readers put them into it ([`Merged`]).
 //!
 //! **Lost answers.** The database keeps the number and the outcome of the last group of each session. After a lost answer the engine raises the
 //! session's generation, so that a transaction of the lost connection can no longer be applied, and reads the outcome.
 //!
 //! **Lost commits.** A database may come back without its newest commits, for example after a failover to a replica that lagged. A session
-//! that knows one of them drops all that it has cached, tells its watchers so, and goes on from the state of the database.
+//! that knows one of them drops all that it has cached, notifies its watchers, and goes on from the state of the database.
 //!
 //! **Leases.** Sessions that share a volume have leases, which are renewed at an interval. Locks of files belong to a lease. A commit waits until
 //! each strict session has taken it in, or has no lease any more.

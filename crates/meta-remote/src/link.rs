@@ -89,13 +89,13 @@ impl<D: Database> Link<D> {
 
     /// Takes in that the database has lost commits and that this is its newest one. Nothing that was read before is used any more.
     pub(crate) fn go_back(&self, head: Seqno) {
-        self.watchers.tell(News::Coming);
+        self.watchers.notify(News::Coming);
         self.head.store(head.0, Ordering::Release);
         self.rows.restart(head);
         self.leases.go_back(head);
-        self.watchers.tell_everything(&self.leases, head);
+        self.watchers.notify_of_everything(&self.leases, head);
         // The database may have lost locks with the commits.
-        self.watchers.tell(News::LocksLost);
+        self.watchers.notify(News::LocksLost);
     }
 
     /// Returns the state in which a read begins.
@@ -103,7 +103,7 @@ impl<D: Database> Link<D> {
         self.rows.mark(self.head())
     }
 
-    /// Returns the callbacks that are told of other sessions' commits.
+    /// Returns the callbacks that are notified of other sessions' commits.
     pub(crate) fn watchers(&self) -> &Watchers {
         &self.watchers
     }

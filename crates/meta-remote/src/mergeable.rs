@@ -1,4 +1,4 @@
-//! The numbers of a record that the database works with. They are columns beside the record, because the database cannot decode it: it adds
+//! The numbers of a record that the database works with. They are columns of their own, because the database cannot decode a record: it adds
 //! to those that merges change, and finds the inode of a dentry.
 //!
 //! | record | `sum1` | `sum2` | `max1` | `max2` |

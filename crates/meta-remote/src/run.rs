@@ -1,6 +1,6 @@
 //! Runs: records that are staged apart in the database, in batches, and that one commit then moves to the volume's records.
 //!
-//! Staging goes on beside commits. The commit moves the records within the database while other commits wait, so a run has a maximum size.
+//! Staging does not delay commits. The commit of the run moves the records within the database while other commits wait, so a run has a maximum size.
 //!
 //! Invariant: the number of a run's version is reserved before any record has it, so it is never used again.
 

@@ -97,7 +97,7 @@ struct Family {
 }
 
 impl Collection {
-    /// Returns a collection without samples. Metrics without samples are in the text, too, with their descriptions.
+    /// Returns a collection without samples. The text describes all metrics, including those without samples.
     pub fn of(metrics: &'static [Metric]) -> Self {
         let family = |metric| Family { metric, samples: Vec::new() };
         Self { families: metrics.iter().map(family).collect() }

@@ -15,7 +15,7 @@ const BOUNDS_NS: [u64; BOUNDS_SECONDS.len()] = {
     let mut bounds = [0; BOUNDS_SECONDS.len()];
     let mut at = 0;
     while at < bounds.len() {
-        // Rounded, because 0.000_025 is no exact binary fraction.
+        // Rounded, because 0.000_025 is not an exact binary fraction.
         bounds[at] = (BOUNDS_SECONDS[at] * 1e9 + 0.5) as u64;
         at += 1;
     }

@@ -1,4 +1,4 @@
-//! Functions that are called with each event of a kind, while somebody observes these events.
+//! Observers: functions that are called with each event of one type.
 
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};

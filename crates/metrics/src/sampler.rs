@@ -1,4 +1,4 @@
-//! The choice of the events that are observed, where observing all would cost too much.
+//! Sampling: the choice of the events that are observed, where observing all would cost too much.
 
 use std::fmt;
 use std::sync::Arc;
@@ -28,8 +28,9 @@ impl Sampler {
         self.threshold.is_none_or(|threshold| scramble(number ^ self.key) < threshold)
     }
 
-    /// Returns whether the event with this number is to be observed: it is chosen, and the sampler is not paused.
-    pub fn admits(&self, number: u64) -> bool {
+    /// Returns whether to observe the event with this number: it is chosen, and the sampler is not paused. Counts a chosen event that a pause
+    /// excludes.
+    pub fn admit(&self, number: u64) -> bool {
         if !self.is_chosen(number) {
             return false;
         }
@@ -64,8 +65,8 @@ impl<E> SampledObserver<E> {
     }
 
     /// Returns whether the event with this number is to be reported.
-    pub fn admits(&self, number: u64) -> bool {
-        self.sampler.admits(number)
+    pub fn admit(&self, number: u64) -> bool {
+        self.sampler.admit(number)
     }
 
     /// Reports an event that was admitted.
@@ -107,11 +108,11 @@ mod tests {
     #[test]
     fn a_paused_sampler_counts_what_it_misses() {
         let sampler = Sampler::new(1.0, 0);
-        assert!(sampler.admits(1));
+        assert!(sampler.admit(1));
         sampler.set_paused(true);
-        assert!(!sampler.admits(2) && sampler.is_chosen(2));
+        assert!(!sampler.admit(2) && sampler.is_chosen(2));
         sampler.set_paused(false);
-        assert!(sampler.admits(3));
+        assert!(sampler.admit(3));
         assert_eq!(sampler.missed(), 1);
     }
 }

@@ -108,9 +108,9 @@ impl Exporter {
         }
     }
 
-    /// Sends what waits, and ends. What the collector has not accepted within this time is lost.
+    /// Sends the queued spans, and ends. Spans that the collector has not accepted within this time are lost.
     pub async fn close(&self, within: Duration) {
-        // The task has ended if this fails.
+        // This fails only if the task has ended.
         let _ = self.closing.send(true);
         let task = self.task.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(mut task) = task else { return };
@@ -139,7 +139,7 @@ struct Sender {
 }
 
 impl Sender {
-    /// Sends batches until the exporter closes and nothing waits, or the collector fails while it closes.
+    /// Sends batches until the exporter closes and the queue is empty, or the collector fails during closing.
     async fn run(mut self) {
         loop {
             let batch = self.shared.queue.take();

@@ -1,4 +1,4 @@
-//! The spans that wait to be sent.
+//! The queue of spans to be sent.
 
 use crate::span::Span;
 use metrics::Sampler;
@@ -53,7 +53,7 @@ impl Queue {
         }
     }
 
-    /// Takes the spans of a message. The sampler goes on when half of the queue is free.
+    /// Takes the spans of one message. The sampler continues once half of the queue is free.
     pub(crate) fn take(&self) -> Vec<Span> {
         let mut waiting = self.lock();
         let count = waiting.spans.len().min(BATCH_SPANS);
@@ -104,7 +104,7 @@ mod tests {
         let queue = Queue::new(Arc::clone(&sampler));
         let each = QUEUE_BYTES_MAX / 1000;
         let mut added = 0;
-        while sampler.admits(0) {
+        while sampler.admit(0) {
             queue.add(vec![span(each)]);
             added += 1;
         }
@@ -112,7 +112,7 @@ mod tests {
         // The span that found the queue full, and the event that the sampler did not admit.
         assert_eq!(queue.dropped(), 2);
         assert_eq!(queue.take().len(), BATCH_SPANS);
-        assert!(sampler.admits(0));
+        assert!(sampler.admit(0));
         assert_eq!(queue.take().len(), added - 1 - BATCH_SPANS);
         assert!(queue.take().is_empty() && queue.lock().bytes == 0);
     }

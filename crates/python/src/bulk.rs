@@ -1,7 +1,7 @@
 //! Reads and writes of many files, or ranges of files, in one call, whose requests are in flight together.
 //!
-//! A whole file is read by one GET of its object, without a lookup of its name. Only if that fails, or the object is no
-//! regular file, its path is resolved, which follows links and finds the exact error.
+//! A whole file is read by one GET of its object, without a lookup of its name. Only if that fails, or the object is not a
+//! regular file, the path is resolved, which follows links and finds the exact error.
 
 use crate::content::Content;
 use crate::failure::{Failure, Outcome, Result};
@@ -189,8 +189,8 @@ async fn get_file(parts: Parts, path: Vec<u8>, local: PathBuf) -> Result<()> {
     copied
 }
 
-/// Copies a small regular file to the local disk by one GET; `None` if that is not possible. Longer files are read in parallel, and
-/// a failed copy of one begins again.
+/// Copies a small regular file to the local disk by one GET. Returns `None` if that is not possible, and for files longer than
+/// [`COPY_BYTES`], for which reads in parallel are faster.
 async fn get_object(parts: &Parts, path: &[u8], local: &Path) -> Option<Result<()>> {
     let key = ObjectKey::new(paths::as_key(path)?.to_vec()).ok()?;
     let object = parts.objects.get(&key, GetOptions::default()).await.ok()?;

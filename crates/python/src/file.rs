@@ -11,7 +11,7 @@ use pyo3::{Py, PyAny, PyResult, Python, pyclass, pymethods};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use vfs::{Changes, Filesystem, Handle, Kind};
+use vfs::{Changes, Filesystem, Handle};
 
 /// Permission bits of new files, before the umask.
 pub(crate) const FILE_MODE: u16 = 0o666;
@@ -34,42 +34,18 @@ pub(crate) async fn open(fs: &Arc<Filesystem>, path: &[u8], flags: i32, mode: u1
 }
 
 async fn open_or_create(fs: &Arc<Filesystem>, path: &[u8], flags: i32, mode: u16) -> Result<OpenFile> {
-    loop {
-        let node = match paths::resolve(fs, path, true).await {
-            Ok(_) if flags & libc::O_EXCL != 0 => {
-                return Err(Failure::new(libc::EEXIST, "the name exists already"));
-            }
-            Ok(node) => node,
-            Err(failure) if failure.errno() == libc::ENOENT && flags & libc::O_CREAT != 0 => {
-                match create(fs, path, flags, mode).await {
-                    Err(failure) if failure.errno() == libc::ESTALE => continue,
-                    created => return created,
-                }
-            }
-            Err(failure) => return Err(failure),
-        };
-        if node.attr.kind == Kind::Directory {
-            return Err(Failure::new(libc::EISDIR, "is a directory"));
-        }
-        let opened = fs.open(node.ino(), flags & !libc::O_CREAT).await?;
-        let open = OpenFile::new(fs, node, opened.handle);
-        if opened.was_replaced || flags & libc::O_TRUNC != 0 {
-            open.refresh().await?;
-        }
-        return Ok(open);
-    }
-}
-
-async fn create(fs: &Arc<Filesystem>, path: &[u8], flags: i32, mode: u16) -> Result<OpenFile> {
-    let (parent, name) = match paths::resolve_parent(fs, path).await {
-        Err(failure) if failure.errno() == libc::ENOENT => {
+    let (node, opened) = match paths::open(fs, path, flags, mode).await {
+        Err(failure) if failure.errno() == libc::ENOENT && flags & libc::O_CREAT != 0 => {
             tree::make_directories(fs, paths::split(path).0, tree::DIRECTORY_MODE).await?;
-            paths::resolve_parent(fs, path).await?
+            paths::open(fs, path, flags, mode).await?
         }
-        found => found?,
+        outcome => outcome?,
     };
-    let (attr, opened) = fs.create(tree::caller(), parent.ino(), name, mode, flags).await?;
-    Ok(OpenFile::new(fs, Node::new(fs, attr), opened.handle))
+    let open = OpenFile::new(fs, node, opened.handle);
+    if opened.was_replaced || flags & libc::O_TRUNC != 0 {
+        open.refresh().await?;
+    }
+    Ok(open)
 }
 
 impl OpenFile {

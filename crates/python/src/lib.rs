@@ -3,11 +3,11 @@
 //! Owns the conversion between Python's values and those of `vfs`, paths, and many operations in one call. The Python
 //! package in `python/tenon` adds file objects, `fsspec` and documentation.
 //!
-//! Each method blocks its caller without the interpreter's lock or, if it gets a callback `done`, returns at once and
-//! calls `done(value, error)` later from another thread.
+//! A method blocks its caller, without holding Python's global interpreter lock (GIL). If it gets a callback `done`, it returns at
+//! once, and another thread calls `done(value, error)` later.
 //!
-//! Does not know fsspec, and keeps no names or bytes: caches are those of `vfs`. The caller's permissions are not
-//! checked: who may reach the bucket may change its files.
+//! Does not know fsspec, and has no caches of its own: those of `vfs` are used. Permissions of files are not checked: a program with
+//! access to the bucket may change all files.
 
 mod answer;
 mod bulk;

@@ -10,14 +10,14 @@ use std::time::Duration;
 
 /// Default limit on metadata and data held in memory, as for mounts.
 const MEMORY_LIMIT_BYTES: u64 = 1 << 30;
-/// Smallest memory limit: less could not hold the parts of one file and the tables.
+/// Smallest memory limit: less could not hold the parts of one upload and the metadata.
 const MEMORY_LIMIT_BYTES_MIN: u64 = 64 << 20;
 /// How long cached metadata stays valid by default, in seconds, as for mounts.
 const METADATA_TTL_S: f64 = 5.0;
 /// How long a failing request is repeated by default, in seconds, as for mounts.
 const RETRY_TIMEOUT_S: f64 = 30.0;
 
-/// Returns the settings that the keyword arguments name. Fails for an unknown name, so that a typing error is noticed.
+/// Returns the settings that the keyword arguments name. Fails for an unknown name, so that a misspelled option is noticed.
 pub(crate) fn settings(given: &Bound<'_, PyDict>) -> PyResult<Settings> {
     let mut options = Options { left: given.copy()? };
     let (key, secret) = (options.take::<String>("key")?, options.take::<String>("secret")?);
@@ -69,13 +69,13 @@ impl<'py> Options<'py> {
         if value.is_none() {
             return Ok(None);
         }
-        let wrong = |_| PyTypeError::new_err(format!("{name} has a value of a wrong type"));
+        let wrong = |_| PyTypeError::new_err(format!("{name} has a value of the wrong type"));
         value.extract::<T>().map(Some).map_err(|error| wrong(error.into()))
     }
 
     fn duration(&mut self, name: &str, default_s: f64) -> PyResult<Duration> {
         let seconds = self.take::<f64>(name)?.unwrap_or(default_s);
-        let wrong = |_| PyValueError::new_err(format!("{name} is no number of seconds"));
+        let wrong = |_| PyValueError::new_err(format!("{name} is not a number of seconds"));
         Duration::try_from_secs_f64(seconds).map_err(wrong)
     }
 

@@ -1,10 +1,10 @@
-//! Many operations of one call, which are in flight together.
+//! Concurrent operations of one call.
 
 use crate::failure::{Failure, Outcome, Result};
 use futures_util::{StreamExt as _, stream};
 use std::future::Future;
 
-/// Operations of one call that are in flight at the same time.
+/// Maximum number of operations of one call that are in flight at the same time.
 const IN_FLIGHT_MAX: usize = 64;
 
 /// Carries out an operation for each item, many at a time. Returns the outcomes in the order of the items.

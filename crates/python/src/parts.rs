@@ -1,10 +1,10 @@
-//! The parts of an open volume.
+//! The two interfaces of an open volume: files and objects.
 
 use std::sync::Arc;
 use store::ObjectStore;
 use vfs::Filesystem;
 
-/// The parts of an open volume that operations use.
+/// The two interfaces of an open volume.
 #[derive(Debug, Clone)]
 pub(crate) struct Parts {
     /// The files.

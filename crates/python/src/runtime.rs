@@ -1,6 +1,6 @@
 //! The threads that carry out operations, and the two ways to wait for an operation: blocking, or by a callback.
 //!
-//! Invariant: no thread waits for an operation while it has the interpreter's lock.
+//! Invariant: no thread waits for an operation while it holds Python's global interpreter lock (GIL).
 
 use crate::answer::Answer;
 use crate::failure::Failure;
@@ -13,13 +13,13 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tokio::runtime::Runtime;
 
-/// Interval at which a blocked caller looks for signals, such as that of Ctrl-C.
+/// Interval at which a blocked caller handles signals, such as that of Ctrl-C.
 const SIGNALS_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The runtime of this process. A forked process inherits the value without its threads, and makes a runtime of its own.
 static RUNTIME: Mutex<Option<(u32, &'static Runtime)>> = Mutex::new(None);
 
-/// Returns the runtime of this process. It is never dropped, as a fork could not end the threads of its parent.
+/// Returns the runtime of this process. It is never dropped, because a forked process cannot end the threads of its parent.
 pub(crate) fn runtime() -> PyResult<&'static Runtime> {
     let mut shared = RUNTIME.lock().unwrap_or_else(PoisonError::into_inner);
     let pid = std::process::id();
@@ -62,7 +62,7 @@ where
 {
     let runtime = runtime()?;
     let mut work: Pin<Box<F>> = Box::pin(work);
-    // Cached answers need no other thread.
+    // The first poll runs in the caller's thread: an operation that caches answer completes there.
     let polled = py.detach(|| {
         let _inside = runtime.enter();
         work.as_mut().poll(&mut Context::from_waker(Waker::noop()))
@@ -90,7 +90,7 @@ pub(crate) fn wait_borrowing<T: Send>(
     Ok(py.detach(|| runtime.block_on(work))?)
 }
 
-/// Calls `done` with the outcome. An exception of `done` has no caller to go to, so Python prints it.
+/// Calls `done` with the outcome. Python prints an exception that `done` raises, because no caller could handle it.
 fn report<T: Answer>(done: &Py<PyAny>, outcome: Result<T, Failure>) {
     Python::attach(|py| {
         let outcome = outcome.map_err(PyErr::from).and_then(|value| value.into_object(py));

@@ -24,7 +24,7 @@ pub(crate) const DIRECTORY_MODE: u16 = 0o777;
 /// A name or path with its attributes.
 pub(crate) type Entry = (OsString, Stat);
 
-/// The usual umask. That of the process can only be read by setting it, which would disturb other threads.
+/// The usual umask. The umask of the process can be read only by setting it, which would disturb other threads.
 const UMASK: u16 = 0o022;
 
 /// Returns the process as the caller of operations.

@@ -30,7 +30,7 @@ struct Opened {
     parts: Parts,
 }
 
-/// An open volume. Paths are relative to its root. Each method takes `done`, which makes it return at once.
+/// An open volume. Paths are relative to its root. A method that is called with `done` returns at once.
 #[derive(Debug)]
 #[pyclass(frozen, module = "tenon._native")]
 pub(crate) struct Volume {
@@ -55,7 +55,7 @@ impl Drop for Volume {
     fn drop(&mut self) {
         let opened = self.opened.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         if self.pid != std::process::id() {
-            // The threads that would end the volume are those of the parent, which still uses its state directory.
+            // The threads that would close the volume are in the parent process, which still uses the state directory.
             std::mem::forget(opened);
         }
     }
@@ -93,7 +93,7 @@ impl Volume {
         self.opened.lock().unwrap_or_else(PoisonError::into_inner).is_none()
     }
 
-    /// Stores what waits, for at most `patience` seconds, and closes the volume. Does nothing if it is closed.
+    /// Stores pending changes, for at most `patience` seconds, and closes the volume. Does nothing if it is closed.
     fn close(&self, py: Python<'_>, patience: f64) -> PyResult<()> {
         if self.pid != std::process::id() {
             return Ok(());
@@ -240,7 +240,7 @@ impl Volume {
         })
     }
 
-    /// Makes a further name of a file.
+    /// Makes another name of a file (a hard link).
     #[pyo3(signature = (source, target, done=None))]
     fn link(
         &self,
@@ -345,7 +345,7 @@ impl Volume {
         run(py, done, async move { Ok(parts.fs.sync().await?) })
     }
 
-    /// Forgets what was learned from the bucket, so that it is asked again.
+    /// Forgets names and attributes that were learned from the bucket, so that their next use asks the bucket again.
     fn forget_learned(&self, py: Python<'_>) -> PyResult<()> {
         let parts = self.parts()?;
         wait(py, async move { Ok(parts.fs.admin().forget_learned()?) })

@@ -52,7 +52,7 @@ impl RequestRecord {
     pub(crate) fn begin(endpoint: &Endpoint, method: &Method, peer: IpAddr) -> Option<Self> {
         let cause = endpoint.observer().and_then(|observer| {
             let id = Cause::reserve_id();
-            observer.admits(id).then(|| Cause::begin_as(id))
+            observer.admit(id).then(|| Cause::begin_as(id))
         });
         if cause.is_none() && endpoint.access_log().is_none() {
             return None;

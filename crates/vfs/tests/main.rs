@@ -36,6 +36,7 @@ mod observations;
 mod outages;
 mod packs;
 mod path_locks;
+mod paths;
 mod publishing;
 mod quotas;
 mod races;

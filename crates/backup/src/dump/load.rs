@@ -59,7 +59,7 @@ impl<R: Read> DumpReader<'_, R> {
             _ => return Err(not_a_dump(reader.unusable(""))),
         }
         reader.header = serde_json::from_slice(&reader.line)
-            .map_err(|error| reader.unusable(format!("is no header: {error}")))?;
+            .map_err(|error| reader.unusable(format!("is not a header: {error}")))?;
         reader.crc.add(&reader.line);
         Ok(reader)
     }
@@ -76,7 +76,7 @@ impl<R: Read> DumpReader<'_, R> {
     pub fn next_row(&mut self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
         self.next_line()?;
         let line = serde_json::from_slice(&self.line);
-        match line.map_err(|error| self.unusable(format!("is no record: {error}")))? {
+        match line.map_err(|error| self.unusable(format!("is not a record: {error}")))? {
             Line::Record(record) => {
                 let row = record.into_row().map_err(|error| self.unusable(format!("is invalid: {error}")))?;
                 self.crc.add(&self.line);

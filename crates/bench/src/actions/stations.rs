@@ -101,7 +101,7 @@ impl Workbench<'_> {
                 Err(ActionError::Died(station.target.clone()))
             }
         };
-        // The description is removed last: whoever waits for its removal finds nothing mounted.
+        // The description is removed last: a process that waits for its removal finds nothing mounted.
         let removed = fs::remove_file(&path).map_err(ActionError::file(&path));
         ended.and(removed)
     }

@@ -28,7 +28,7 @@ const SECRET: &str = "secret_key";
 /// Errors of a package's file.
 #[derive(Debug, thiserror::Error)]
 pub enum DefinitionError {
-    /// The file is no TOML, or has a missing, unknown or invalid field.
+    /// The file is not TOML, or has a missing, unknown or invalid field.
     #[error("{}", first_line(.0))]
     Toml(#[from] toml::de::Error),
     /// A text has an invalid or unknown variable.

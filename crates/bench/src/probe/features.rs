@@ -240,7 +240,7 @@ fn named_pipe(dir: &Path) -> Result<()> {
     use rustix::fs::{CWD, FileType, Mode, mknodat};
     mknodat(CWD, dir.join("pipe"), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)?;
     let kind = fs::metadata(dir.join("pipe"))?.file_type();
-    require(std::os::unix::fs::FileTypeExt::is_fifo(&kind), "it is no pipe")
+    require(std::os::unix::fs::FileTypeExt::is_fifo(&kind), "it is not a pipe")
 }
 
 fn rename_without_replacing(dir: &Path) -> Result<()> {

@@ -18,6 +18,6 @@ pub use csv::csv;
 pub use html::html;
 pub use losses::losses;
 pub use packages::packages;
-pub use paper::beside_paper;
+pub use paper::compared_with_paper;
 pub use ranking::{Ranking, RankingError, ranks};
 pub use tables::{costs, failures, peaks, rates};

@@ -1,4 +1,4 @@
-//! Table 2 of the NSDF-FUSE paper, beside the same jobs here.
+//! Table 2 of the NSDF-FUSE paper, compared with the same jobs here.
 
 use crate::summary::{Row, Summary};
 use harness::Table;
@@ -43,7 +43,7 @@ const TABLE_2: [PaperRow; 8] = [
 ];
 
 /// Makes a table of peaks: a row for each platform and target, followed by two rows of the paper if it has the package.
-pub fn beside_paper(summary: &Summary) -> Table {
+pub fn compared_with_paper(summary: &Summary) -> Table {
     let heads = ["package", "where"].into_iter().chain(JOBS);
     let mut rows = Vec::new();
     for row in &summary.rows {
@@ -55,7 +55,8 @@ pub fn beside_paper(summary: &Summary) -> Table {
         }
     }
     Table {
-        title: "Highest rates, MiB/s, mount and unmount included, beside Table 2 of the paper".to_owned(),
+        title: "Highest rates, MiB/s, mount and unmount included, compared with Table 2 of the paper"
+            .to_owned(),
         heads: heads.map(str::to_owned).collect(),
         rows,
     }
@@ -85,7 +86,7 @@ mod tests {
     #[test]
     fn packages_of_the_paper_have_its_rows() {
         let records = [record("s3fs", "job1", 0, 20.0), record("raw", "job1", 0, 40.0)];
-        let table = beside_paper(&Summary::of(&records, Clock::Acknowledged));
+        let table = compared_with_paper(&Summary::of(&records, Clock::Acknowledged));
         assert_eq!(table.rows.len(), 4);
         assert_eq!(table.rows[0], ["S3FS", "minio", "20", "–", "–", "–", "–", "–"]);
         assert_eq!(table.rows[2], ["S3FS", "paper, cloud B", "34", "512", "41", "585", "4", "12"]);

@@ -13,7 +13,7 @@ pub(super) struct Meters {
     own_cpu: Option<Duration>,
 }
 
-/// The work of a job, whoever did it.
+/// The work of a job, done by the testbed or by a program.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Done {
     pub(super) span: Duration,

@@ -122,7 +122,7 @@ fn wait(
     Ok(latency)
 }
 
-/// Does the tasks of one thread, until it is told to stop.
+/// Does the tasks of one thread, until it must stop.
 fn process(
     root: &Path,
     share: &[Task],

@@ -97,7 +97,7 @@ pub enum TraceCall {
 /// Errors of a trace.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
-    /// A line is no step.
+    /// A line is not a step.
     #[error("line {line}: {source}")]
     Line {
         /// Line, from 1.

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 /// Problems of a workload.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkloadError {
-    /// The file is no TOML, or has a missing, unknown or invalid field.
+    /// The file is not TOML, or has a missing, unknown or invalid field.
     #[error("{}", .0.message().lines().next().unwrap_or_default())]
     Toml(#[from] toml::de::Error),
     /// A job that needs files does not name an earlier job that leaves them.

@@ -1,6 +1,6 @@
 //! Attributes at paths.
 
-use crate::border::call_unit;
+use crate::boundary::call_unit;
 use crate::failure::{Failure, Result};
 use crate::pointers;
 use crate::records::Stat;
@@ -10,9 +10,9 @@ use std::ffi::{c_char, c_int};
 use store::Timestamp;
 use vfs::{Changes, Time};
 
-/// A user or group that stays, as for `chown`.
+/// Id that leaves a user or group unchanged, as for `chown`; `TENON_KEEP_ID`.
 const KEEP_ID: u32 = u32::MAX;
-/// A time that stays, `TENON_TIME_KEEP`.
+/// Value that leaves a time unchanged, `TENON_TIME_KEEP`.
 const KEEP_TIME: i64 = i64::MIN;
 /// The time of the call, `TENON_TIME_NOW`.
 const NOW: i64 = i64::MAX;

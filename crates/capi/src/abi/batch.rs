@@ -1,11 +1,11 @@
 //! Batches.
 
-use super::volume::patience;
-use crate::border::{call, call_unit};
+use super::volume::timeout;
+use crate::boundary::{call, call_unit};
+use crate::closing;
 use crate::pointers;
 use crate::records::{BatchProgress, BatchResult};
 use crate::tables::VOLUMES;
-use crate::volume_end;
 use std::ffi::{c_char, c_int};
 
 #[unsafe(no_mangle)]
@@ -21,7 +21,7 @@ pub(crate) unsafe extern "C" fn tenon_batch_commit(
     result: *mut BatchResult,
 ) -> c_int {
     call_unit(|| {
-        let (id, merged) = volume_end::commit_batch(batch, patience(timeout_ms))?;
+        let (id, merged) = closing::commit_batch(batch, timeout(timeout_ms))?;
         // SAFETY: the caller passes a place for the result, or null.
         unsafe { pointers::store_if_wanted(result, BatchResult::new(&id, merged)) };
         Ok(())
@@ -30,7 +30,7 @@ pub(crate) unsafe extern "C" fn tenon_batch_commit(
 
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn tenon_batch_discard(batch: i64) -> c_int {
-    call_unit(|| volume_end::discard_batch(batch))
+    call_unit(|| closing::discard_batch(batch))
 }
 
 #[unsafe(no_mangle)]

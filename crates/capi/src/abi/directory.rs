@@ -1,7 +1,7 @@
 //! Directories.
 
 use super::names::in_parent;
-use crate::border::{call, call_int, call_unit};
+use crate::boundary::{call, call_int, call_unit};
 use crate::open_directory;
 use crate::pointers;
 use crate::records::Dirent;

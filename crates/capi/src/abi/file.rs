@@ -1,6 +1,6 @@
 //! Open files.
 
-use crate::border::{call, call_unit};
+use crate::boundary::{call, call_unit};
 use crate::open_file;
 use crate::pointers::{self, Buffer};
 use crate::records::Stat;
@@ -34,7 +34,7 @@ pub(crate) unsafe extern "C" fn tenon_pwrite(
     size: usize,
     offset: u64,
 ) -> i64 {
-    // SAFETY: the caller passes so many bytes.
+    // SAFETY: the caller passes `size` bytes.
     call(|| FILES.get(file)?.write(offset, unsafe { pointers::bytes(data, size) }?))
 }
 

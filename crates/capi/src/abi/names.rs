@@ -1,6 +1,6 @@
 //! Names: removal, renames and links.
 
-use crate::border::{call, call_unit};
+use crate::boundary::{call, call_unit};
 use crate::failure::{Failure, Result};
 use crate::pointers::{self, Buffer};
 use crate::runtime::wait;
@@ -98,6 +98,6 @@ pub(crate) unsafe extern "C" fn tenon_readlink(
             let node = entered.resolve(path, false).await?;
             Ok::<_, Failure>(entered.fs().readlink(node.ino()).await?)
         });
-        pointers::value(buffer, &target.map_err(|failure| failure.at(path))?)
+        pointers::copy_value(buffer, &target.map_err(|failure| failure.at(path))?)
     })
 }

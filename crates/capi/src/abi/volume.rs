@@ -1,21 +1,21 @@
 //! Volumes, the version and the last error.
 
-use crate::border::{self, call, call_unit};
+use crate::boundary::{self, call, call_unit};
+use crate::closing;
 use crate::failure::Failure;
 use crate::pointers;
 use crate::records::Statvfs;
 use crate::runtime::wait;
 use crate::tables::VOLUMES;
 use crate::volume::Volume;
-use crate::volume_end;
 use std::ffi::{CStr, c_char, c_int};
 use std::time::Duration;
 
 /// Version of the library with its NUL.
 const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "\0");
 
-/// Returns the time that a caller gives; a negative one has no end.
-pub(super) fn patience(timeout_ms: i64) -> Duration {
+/// Returns the duration for a time limit of a caller. A negative one means no limit.
+pub(super) fn timeout(timeout_ms: i64) -> Duration {
     u64::try_from(timeout_ms).map_or(Duration::from_secs(u64::from(u32::MAX)), Duration::from_millis)
 }
 
@@ -26,13 +26,13 @@ pub(crate) extern "C" fn tenon_version() -> *const c_char {
 
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn tenon_last_error() -> *const c_char {
-    border::last_error()
+    boundary::last_error()
 }
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn tenon_volume_open(url: *const c_char, options: *const *const c_char) -> i64 {
     call(|| {
-        border::watch_process();
+        boundary::watch_process();
         // SAFETY: the caller passes a string and a list of strings.
         let (url, options) = unsafe { (pointers::string(url)?, pointers::strings(options)?) };
         let url = std::str::from_utf8(url);
@@ -43,7 +43,7 @@ pub(crate) unsafe extern "C" fn tenon_volume_open(url: *const c_char, options: *
 
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn tenon_volume_close(volume: i64, timeout_ms: i64) -> c_int {
-    call_unit(|| volume_end::close(volume, patience(timeout_ms)))
+    call_unit(|| closing::close(volume, timeout(timeout_ms)))
 }
 
 #[unsafe(no_mangle)]

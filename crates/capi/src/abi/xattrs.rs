@@ -1,6 +1,6 @@
 //! Extended attributes.
 
-use crate::border::{call, call_unit};
+use crate::boundary::{call, call_unit};
 use crate::failure::{Failure, Result};
 use crate::pointers::{self, Buffer};
 use crate::runtime::wait;
@@ -37,7 +37,7 @@ pub(crate) unsafe extern "C" fn tenon_getxattr(
         let (path, name, buffer) =
             unsafe { (pointers::string(path)?, pointers::string(name)?, Buffer::new(buffer, size)?) };
         let value = on_inode(volume, path, async |entered, ino| entered.fs().getxattr(ino, name).await)?;
-        pointers::value(buffer, &value)
+        pointers::copy_value(buffer, &value)
     })
 }
 
@@ -86,6 +86,6 @@ pub(crate) unsafe extern "C" fn tenon_listxattr(
             unsafe { (pointers::string(path)?, Buffer::new(buffer.cast::<c_void>(), size)?) };
         let names = on_inode(volume, path, async |entered, ino| entered.fs().listxattr(ino).await)?;
         let list: Vec<u8> = names.iter().flat_map(|name| [&name[..], b"\0"].concat()).collect();
-        pointers::value(buffer, &list)
+        pointers::copy_value(buffer, &list)
     })
 }

@@ -114,7 +114,7 @@ fn from_umount_helper(argv: Vec<OsString>) -> Vec<OsString> {
     rewritten
 }
 
-/// Rewrites `mount -o remount,...` into the `remount` subcommand. Returns `None` for any other mount, and for words that are no complete
+/// Rewrites `mount -o remount,...` into the `remount` subcommand. Returns `None` for any other mount, and for words that are not a complete
 /// command, which `clap` then refuses.
 fn remount(argv: &[OsString]) -> Option<Vec<OsString>> {
     let (mut lists, mut places) = (Vec::new(), Vec::new());

@@ -142,7 +142,7 @@ fn scalar(value: &Value) -> Result<String> {
         Value::String(text) => Ok(text.clone()),
         Value::Integer(number) => Ok(number.to_string()),
         Value::Float(number) => Ok(number.to_string()),
-        other => bail!("{other} is no text and no number"),
+        other => bail!("{other} is neither text nor a number"),
     }
 }
 

@@ -3,6 +3,7 @@
 //! Order matters: checks that can refuse without side effects come first. The directory is mounted after the volume
 //! has been opened; the endpoint and the control socket are opened after that.
 
+use crate::bucket::credentials::StoreSettings;
 use crate::command::flags::console::ConsoleFlags;
 use crate::command::flags::endpoint::EndpointFlags;
 use crate::command::flags::views::ViewFlags;
@@ -10,6 +11,7 @@ use crate::command::flags::volume::{Coherence, MountFlags, VolumeFlags};
 use crate::command::flags::{LogFlags, MetricsFlags, StoreFlags, TraceFlags};
 use crate::control::client::Client;
 use crate::control::protocol::Status;
+use crate::endpoint::EndpointSettings;
 use crate::metadata::{self, Metadata};
 use crate::mounted_views::{self, HandlerChoice};
 use crate::process;
@@ -18,7 +20,8 @@ use crate::process::context::ProcessContext;
 use crate::process::daemon;
 use crate::process::logging::LogFile;
 use crate::serving::batches::{BatchAccess, Batches};
-use crate::serving::console::ConsoleParts;
+use crate::serving::console::{ConsoleParts, ConsoleSettings};
+use crate::serving::metrics::MetricsSettings;
 use crate::serving::open_volume::{self, OpenVolume, ViewSettings};
 use crate::serving::served_volume::ServedVolume;
 use crate::state::registry::Registry;
@@ -95,26 +98,12 @@ impl Mount {
         if self.daemon_child {
             daemon::detach()?;
         }
-        if (self.mount.allow_suid || self.mount.allow_dev) && !rustix::process::geteuid().is_root() {
-            bail!("only root may mount with --allow-suid or --allow-dev; run as root, or leave them out");
-        }
-        let ViewFlags { views, events, handler, .. } = &self.views;
-        if views.is_none() && (!handler.handler.is_empty() || events.access_events) {
-            bail!("--handler and --access-events need --views FILE");
-        }
-        if events.part.is_some() {
-            bail!("--part is only for `tenon events serve`: a mount handles all objects; leave --part out");
-        }
+        self.check_flags()?;
         let rulesets = self.views.views.as_deref().map(mounted_views::read_rulesets).transpose()?;
         let volume = self.volume(rulesets.as_deref())?;
-        if self.volume_flags.shared && !matches!(volume, Volume::S3 { .. }) {
-            bail!(
-                "--shared needs a bucket on a server, which other machines can mount too: {} is on this machine; leave --shared out",
-                volume.url()
-            );
-        }
+        self.check_can_be_shared(&volume)?;
         let (mount_point, also) = self.mount_points()?;
-        self.check_shared_flag(&volume)?;
+        self.check_other_mounts(&volume)?;
         let root = self.store.settings().state_dir(&volume, self.volume_flags.state_dir.as_deref());
         let state = open_volume::lock_state(&volume, mount_point.clone(), &also, &root)?;
         let mount_points = [vec![mount_point], also].concat();
@@ -124,8 +113,7 @@ impl Mount {
         let is_mounted = AtomicBool::new(false);
         let ended = runtime.block_on(async {
             let views = self.view_settings(rulesets, &volume);
-            let served =
-                self.start(&volume, &mount_points, &state, log.as_ref(), views, runtime.handle()).await?;
+            let served = self.start(&volume, &mount_points, &state, log.as_ref(), views).await?;
             is_mounted.store(true, Ordering::Relaxed);
             if let (true, Some(log)) = (self.daemon_child, &log) {
                 log.redirect_stderr().context("cannot log")?;
@@ -145,6 +133,32 @@ impl Mount {
             state.abandon(has_names)
         }
         ended.map(|()| ExitCode::SUCCESS)
+    }
+
+    /// Fails if flags contradict each other, or are not for this user.
+    fn check_flags(&self) -> Result<()> {
+        if (self.mount.allow_suid || self.mount.allow_dev) && !rustix::process::geteuid().is_root() {
+            bail!("only root may mount with --allow-suid or --allow-dev; run as root, or leave them out");
+        }
+        let ViewFlags { views, events, handler, .. } = &self.views;
+        if views.is_none() && (!handler.handler.is_empty() || events.access_events) {
+            bail!("--handler and --access-events need --views FILE");
+        }
+        if events.part.is_some() {
+            bail!("--part is only for `tenon events serve`: a mount handles all objects; leave --part out");
+        }
+        Ok(())
+    }
+
+    /// Fails if `--shared` is given for a volume that only this machine can mount.
+    fn check_can_be_shared(&self, volume: &Volume) -> Result<()> {
+        if self.volume_flags.shared && !matches!(volume, Volume::S3 { .. }) {
+            bail!(
+                "--shared needs a bucket on a server, which other machines can mount too: {} is on this machine; leave --shared out",
+                volume.url()
+            );
+        }
+        Ok(())
     }
 
     /// Returns the volume to mount: the given one, or the buckets that the rulesets name.
@@ -214,20 +228,12 @@ impl Mount {
         state: &StateDir,
         log: Option<&LogFile>,
         view_settings: ViewSettings,
-        runtime: &Handle,
     ) -> Result<ServedVolume> {
         let (context, store) = (ProcessContext::system()?, self.store.settings());
         let console = self.console.settings(&self.endpoint.tls)?;
         let traces = self.traces.settings(store.ca_bundle.clone())?;
-        let (memory_limit, metrics) =
-            (self.volume_flags.memory_limit, self.metrics.settings(console.is_some()));
-        // The console accesses objects through an endpoint. Without --serve, the endpoint is opened for the console alone, and
-        // listens at no address.
-        let address = self.serve.or(console.as_ref().map(|console| console.address));
-        let endpoint = address.map(|address| {
-            let ca_bundle = store.ca_bundle.clone();
-            self.endpoint.settings(address, ca_bundle, memory_limit, metrics.endpoint.clone())
-        });
+        let metrics = self.metrics.settings(console.is_some());
+        let endpoint = self.endpoint_settings(console.as_ref(), &store, &metrics);
         let bucket_name = match &endpoint {
             Some(endpoint) => {
                 endpoint.check()?;
@@ -240,7 +246,8 @@ impl Mount {
         let settings = self.volume_flags.settings(volume, state, store, has_page_cache);
         let opened = OpenVolume::open(volume, state, settings, Some(view_settings), &context).await?;
         let options = self.fuse_options(volume, &opened.metadata);
-        let mount = |at: &PathBuf| fuse::mount(Arc::clone(&opened.fs), at, &options, runtime);
+        let runtime = Handle::current();
+        let mount = |at: &PathBuf| fuse::mount(Arc::clone(&opened.fs), at, &options, &runtime);
         let sessions = mount_points.iter().map(mount).collect::<Result<Vec<_>, _>>()?;
         let (mut server, mut shown) = (None, None);
         if let Some(endpoint) = &endpoint {
@@ -271,8 +278,21 @@ impl Mount {
         Ok(served)
     }
 
-    /// Refuses to mount a bucket with `--shared` if it is mounted without on this machine, or the reverse.
-    fn check_shared_flag(&self, volume: &Volume) -> Result<()> {
+    /// Returns the settings of the endpoint of `--serve`. The console accesses objects through an endpoint: without `--serve`, one is opened
+    /// for the console alone, and listens at no address.
+    fn endpoint_settings(
+        &self,
+        console: Option<&ConsoleSettings>,
+        store: &StoreSettings,
+        metrics: &MetricsSettings,
+    ) -> Option<EndpointSettings> {
+        let address = self.serve.or(console.map(|console| console.address))?;
+        let memory_limit = self.volume_flags.memory_limit;
+        Some(self.endpoint.settings(address, store.ca_bundle.clone(), memory_limit, metrics.endpoint.clone()))
+    }
+
+    /// Fails if `--shared` is given and the bucket is mounted without it on this machine, or the reverse.
+    fn check_other_mounts(&self, volume: &Volume) -> Result<()> {
         let (url, server) = (volume.url(), self.store.settings().endpoint());
         let mounts = Registry::of_user().mounts().into_iter().filter(|mount| mount.holder.volume == url);
         let others = mounts.filter_map(|mount| Client::connect(&mount).ok()?.status().ok());

@@ -186,7 +186,7 @@ impl Column {
     }
 }
 
-/// Formats a count or a rate: a small one that is no whole number with one decimal place.
+/// Formats a count or a rate: a small one that is not a whole number with one decimal place.
 pub(super) fn count(value: f64) -> String {
     if value > 0.0 && value < 10.0 && value.fract() > 0.05 {
         format!("{value:.1}")

@@ -1,6 +1,6 @@
 //! `tenon status`: shows the mounts and their state.
 
-use crate::command::units::human_bytes;
+use crate::command::units::{human_bytes, human_duration};
 use crate::control::batch_protocol::{BatchInfo, path_text};
 use crate::control::cache_messages::{DiskCacheReport, SharedCacheReport};
 use crate::control::client::Client;
@@ -11,7 +11,6 @@ use anyhow::Result;
 use clap::Args;
 use std::collections::BTreeMap;
 use std::process::ExitCode;
-use std::time::Duration;
 
 /// Time before the expiry of a batch from which the list of mounts announces it: a week.
 const EXPIRING_SOON_SECS: u64 = 7 * 86_400;
@@ -104,8 +103,12 @@ fn locations(status: &protocol::Status) -> String {
 /// Describes a mount in detail, one fact per line.
 fn describe(status: &protocol::Status) -> String {
     let ending = if status.ending { ", ending" } else { "" };
-    let process =
-        format!("{}, version {}, up {}{ending}", status.pid, status.version, uptime(status.uptime_secs));
+    let process = format!(
+        "{}, version {}, up {}{ending}",
+        status.pid,
+        status.version,
+        human_duration(status.uptime_secs)
+    );
     let space = status.room_bytes.map_or("not known".to_owned(), |(total, available)| {
         format!("{} free of {}", human_bytes(available), human_bytes(total))
     });
@@ -169,7 +172,7 @@ fn batch_line(batch: &BatchInfo) -> String {
         return format!("{id} {path}: expired at {at}; {changes} were dropped{last}");
     }
     let expiry = match (&batch.expires, batch.expires_in_secs) {
-        (Some(at), Some(secs)) => format!("; expires at {at}, in {}", uptime(secs)),
+        (Some(at), Some(secs)) => format!("; expires at {at}, in {}", human_duration(secs)),
         _ => String::new(),
     };
     format!("{id} {path}: {}, {changes}{last}{expiry}", batch.state)
@@ -181,12 +184,12 @@ fn expiring_soon(batch: &BatchInfo) -> Option<String> {
         return Some(format!(", batch {} has EXPIRED", batch.id));
     }
     let secs = batch.expires_in_secs.filter(|secs| *secs < EXPIRING_SOON_SECS)?;
-    Some(format!(", batch {} EXPIRES in {}", batch.id, uptime(secs)))
+    Some(format!(", batch {} EXPIRES in {}", batch.id, human_duration(secs)))
 }
 
 /// Describes the backup of the metadata.
 fn backup_line(backup: &protocol::BackupReport) -> String {
-    let ago = |secs| format!("{} ago", uptime(secs));
+    let ago = |secs| format!("{} ago", human_duration(secs));
     let newest = match backup.age_secs {
         Some(secs) => format!("complete as of {}", ago(secs)),
         None if backup.generation == 0 => "none yet, as nothing has changed".to_owned(),
@@ -240,11 +243,6 @@ fn listing(lister: Option<&protocol::Lister>) -> String {
     let at = if lister.idle { "idle".to_owned() } else { format!("at /{}", lister.dir) };
     let round = lister.finished_at.as_ref().map_or("none yet", String::as_str);
     format!("{at}; last full round {round}; {} requests, {} changes found", lister.requests, lister.changes)
-}
-
-/// Formats a duration, such as the age of a backup, for readers.
-pub(crate) fn uptime(secs: u64) -> String {
-    indicatif::HumanDuration(Duration::from_secs(secs)).to_string()
 }
 
 fn memory(status: &protocol::Status) -> String {

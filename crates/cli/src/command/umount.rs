@@ -110,7 +110,7 @@ fn is_dying(pid: u32) -> bool {
     })
 }
 
-/// Returns whether a process exists and is no zombie.
+/// Returns whether a process exists and is not a zombie.
 fn is_running(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     // The state comes after the name, which may contain any character.

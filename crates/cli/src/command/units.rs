@@ -1,4 +1,4 @@
-//! Parses sizes, bandwidths, durations, rates and modes as users write them on a command line. Formats sizes.
+//! Parses sizes, bandwidths, durations, rates and modes as users write them on a command line. Formats sizes and durations.
 
 use std::time::Duration;
 
@@ -85,6 +85,11 @@ pub(crate) fn mode(text: &str) -> Result<u16, String> {
 /// Formats a number of bytes with a unit, like `1.50 GiB`.
 pub(crate) fn human_bytes(bytes: u64) -> String {
     indicatif::HumanBytes(bytes).to_string()
+}
+
+/// Formats a duration in one unit, like `5 minutes`.
+pub(crate) fn human_duration(secs: u64) -> String {
+    indicatif::HumanDuration(Duration::from_secs(secs)).to_string()
 }
 
 /// Splits a text into its number and its unit.

@@ -1,11 +1,9 @@
 //! `tenon version`: prints the version of the program.
 
+use crate::process::VERSION;
 use anyhow::Result;
 use clap::Args;
 use std::process::ExitCode;
-
-/// This program's version.
-pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Print the version.
 #[derive(Debug, Args)]

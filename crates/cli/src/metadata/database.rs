@@ -29,7 +29,7 @@ enum VolumeDatabase {
 }
 
 impl VolumeDatabase {
-    /// Describes the volume's place in the database at a URL, whose scheme tells the kind. Does not connect.
+    /// Describes the volume's place in the database at a URL, whose scheme says which kind of database it is. Does not connect.
     fn at(record: &VolumeRecord, url: &str) -> Result<Self> {
         if url.starts_with("redis") {
             let address = meta_redis::Address::parse(url)?;

@@ -49,9 +49,9 @@ const ENGINE_DIR: &str = "meta";
 /// Purpose for which a process opens metadata.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Use {
-    /// Serves the volume, beside processes of other machines if the metadata is in a database that they share.
+    /// Serves the volume. If the metadata is in a database, processes of other machines may serve the volume at the same time.
     Serving {
-        /// Whether changes of these wait until this process has taken them in.
+        /// Whether changes of these processes wait until this process has acknowledged them.
         is_strict: bool,
     },
     /// Works on the whole volume, which nobody else may change meanwhile.
@@ -169,7 +169,7 @@ pub(crate) fn owner_id(volume: &Volume, record: Option<&VolumeRecord>) -> Result
     let by_inode = record.filter(|record| record.naming == Naming::Inode);
     Ok(match (by_inode, volume) {
         (Some(record), _) => record.id.clone(),
-        // The directory of an embedded volume may be moved, so its path is no id.
+        // The directory of an embedded volume may be moved, so its path is not an id.
         (None, Volume::Embedded { root }) => embedded::read_record(root)?.id,
         (None, _) => volume.url(),
     })

@@ -1,4 +1,4 @@
-//! Follows the changes of views, and has the file system tell kernels of the names that are stale.
+//! Follows the changes of views, and has the file system invalidate stale names in the kernels' caches.
 
 use super::MountedViews;
 use meta::Name;
@@ -11,7 +11,7 @@ use views::tree::Stale;
 /// Pause between two steps, so that many changes in a row are one step.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// The file system that tells kernels, and the task that follows changes.
+/// The file system that invalidates names in kernels, and the task that follows changes.
 #[derive(Debug, Default)]
 pub(super) struct KernelInvalidation(Mutex<InvalidationState>);
 
@@ -36,11 +36,11 @@ impl KernelInvalidation {
 impl MountedViews {
     /// Starts to follow changes for a file system that shows the views.
     pub(crate) fn start_invalidation(self: &Arc<Self>, fs: &Arc<Filesystem>) {
-        let viewing = Arc::clone(self);
+        let mounted_views = Arc::clone(self);
         let task = tokio::spawn(async move {
             loop {
-                viewing.tree.follow().await;
-                viewing.report_stale();
+                mounted_views.tree.follow().await;
+                mounted_views.report_stale();
                 tokio::time::sleep(PAUSE).await;
             }
         });

@@ -23,8 +23,8 @@ struct NotifyingStore {
 }
 
 impl NotifyingStore {
-    /// Tells the views that a change of an object begins, which lasts until the returned value is dropped. Returns `None` for a key that is
-    /// no object's.
+    /// Notifies the views that a change of an object begins, which lasts until the returned value is dropped. Returns `None` for a key that
+    /// does not belong to an object.
     fn begin_change(&self, key: &ObjectKey) -> Option<Changing> {
         self.views.scope.object(key).map(|name| self.views.tree.changing(&name))
     }

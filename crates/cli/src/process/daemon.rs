@@ -13,7 +13,7 @@ use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
 
 /// Hidden flag that marks the daemon's process.
 const CHILD_FLAG: &str = "--daemon-child";
-/// Line with which the daemon tells that it is ready.
+/// Line that the daemon sends when it is ready.
 const READY: &str = "ready";
 
 /// Starts the daemon with the same arguments; returns when it is ready or has failed.

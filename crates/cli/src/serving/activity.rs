@@ -14,7 +14,7 @@ use vfs::Filesystem;
 /// Maximum number of files, and of pairs of a process and an operation, that are counted in an interval. Activity of further ones is
 /// dropped.
 const ENTRIES_MAX: usize = 50_000;
-/// Number of files that are reported because of their bytes, and of further ones because of their operations.
+/// Number of files that are reported for their bytes, and number of other files that are reported for their operations.
 const FILES_REPORTED: usize = 100;
 /// Number of pairs of a process and an operation that are reported.
 const PROCESSES_REPORTED: usize = 500;

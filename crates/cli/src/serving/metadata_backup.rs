@@ -277,7 +277,7 @@ impl Exports {
             self.open_exporter(has_changes).await?;
         }
         let Some(exporter) = &mut self.exporter else { return Ok(()) };
-        let Some(point) = exporter.begin(cause).await? else {
+        let Some(pass) = exporter.begin(cause).await? else {
             self.mark.advance(exporter.read_to());
             return Ok(());
         };
@@ -288,7 +288,7 @@ impl Exports {
             );
         }
         let mark = &self.mark;
-        exporter.export(point, |stored| mark.advance(stored)).await
+        exporter.export(pass, |stored| mark.advance(stored)).await
     }
 
     async fn open_exporter(&mut self, has_changes: bool) -> backup::Result<()> {

@@ -13,7 +13,7 @@ use tokio::sync::RwLock;
 #[derive(Debug)]
 pub(crate) struct MountPoints {
     all: Vec<MountPoint>,
-    /// Held while an unmount is in progress. A session ends before the unmount of its directory returns: in between the kernel drops the
+    /// Held while an unmount is in progress. A session ends before the unmount of its directory returns. In between, the kernel drops the
     /// inodes that it remembers, which takes seconds for 400,000 inodes.
     unmounting: RwLock<()>,
 }

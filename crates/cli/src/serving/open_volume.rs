@@ -59,7 +59,7 @@ pub(crate) struct OpenVolume {
     /// The backup of the metadata; `None` if it is off.
     pub(crate) backup: Option<MetadataBackup>,
     /// The views; `None` if no rulesets are given.
-    pub(crate) viewing: Option<Arc<MountedViews>>,
+    pub(crate) mounted_views: Option<Arc<MountedViews>>,
     /// Feeds of the file system alone. `None` if there is no source, or if the handler of the views forwards its
     /// hints.
     feeds: Option<Feeds>,
@@ -112,16 +112,7 @@ impl OpenVolume {
         view_settings: Option<ViewSettings>,
         context: &ProcessContext,
     ) -> Result<Self> {
-        if let Some(caches) = &settings.caches {
-            if settings.fs.is_uncached {
-                bail!("--cache-dir contradicts --cache none; leave one of them out");
-            }
-            let disk = Arc::new(caches.open_disk(volume, &settings.store, context)?);
-            settings.fs.disk_cache = Some(disk.clone());
-            // In the background: there may be a million files.
-            tokio::task::spawn_blocking(move || disk.measure_all());
-            settings.fs.shared_cache = caches.open_shared(&settings.store, context)?.map(Arc::new);
-        }
+        open_caches(volume, &mut settings, context)?;
         let OpenBucket { mut bucket, direct, record } =
             open_bucket(volume, state, &mut settings, context).await?;
         let unusable = |error| anyhow!("cannot use {}: {error}", volume.url());
@@ -130,7 +121,7 @@ impl OpenVolume {
             Some(view_settings) => view_settings.event_sink(volume, is_by_inode)?,
             None => None,
         };
-        let viewing = match &view_settings {
+        let mounted_views = match &view_settings {
             Some(view_settings) => {
                 let further_sink = event_sink.clone();
                 view_settings.open_views(volume, &mut bucket, state, &settings, further_sink, context).await?
@@ -139,7 +130,8 @@ impl OpenVolume {
         };
         let accepts_lost_names = settings.writeback.is_some_and(|log| log.accepts_lost_names);
         // The cache of the metadata engine does not shrink, so it is made for the half of the limit that views leave.
-        let metadata_limit_bytes = settings.fs.memory_limit_bytes / if viewing.is_some() { 2 } else { 1 };
+        let metadata_limit_bytes =
+            settings.fs.memory_limit_bytes / if mounted_views.is_some() { 2 } else { 1 };
         let metadata = metadata::open(
             volume,
             record.as_ref(),
@@ -186,38 +178,25 @@ impl OpenVolume {
             record,
         };
         let fs = vfs::Filesystem::mount(parts, config).map_err(unusable)?;
-        if let Some(space) = SpaceSource::of_volume(volume, &bucket) {
-            fs.admin().measure_space_by(Box::new(move || space.measure()));
-        }
-        if let Some(viewing) = &viewing {
-            let at = (!is_views_alone(volume)).then_some(VIEWS_NAME);
+        connect_bucket(&fs, volume, &bucket);
+        if let Some(mounted_views) = &mounted_views {
             let top_mode = view_settings.as_ref().and_then(|view_settings| view_settings.top_mode);
-            fs.attach_view(at, viewing.clone(), top_mode).map_err(unusable)?;
-            viewing.start_invalidation(&fs);
-            viewing.start_memory_reservation(&fs);
-        }
-        if let Some(log) = &bucket.writeback {
-            log.set_conflict_callbacks(fs.conflict_resolver().callbacks());
+            attach_views(&fs, volume, mounted_views, top_mode).map_err(unusable)?;
         }
         if are_settings_new {
             fs.admin().forget_learned().map_err(unusable)?;
         }
         if !read_only {
-            fs.recover().await.map_err(unusable)?;
-            let imported = fs.admin().import_foreign().await.map_err(unusable)?;
-            if !imported.is_empty() {
-                tracing::info!("imported {} objects that other programs stored", imported.len());
-            }
+            recover(&fs).await.map_err(unusable)?;
         }
         if let Some(backup) = &backup {
             backup.start(&fs).await;
         }
         fs.admin().list_in_background(list_interval);
         fs.publisher().publish_in_background(publish_interval);
+        let has_handler = mounted_views.as_ref().is_some_and(|mounted_views| mounted_views.has_handler());
         let feeds = match (&view_settings, &event_sink) {
-            (Some(view_settings), Some(sink))
-                if !viewing.as_ref().is_some_and(|viewing| viewing.has_handler()) =>
-            {
+            (Some(view_settings), Some(sink)) if !has_handler => {
                 Some(view_settings.open_feeds(volume, sink, state, &store, context).await?)
             }
             _ => None,
@@ -238,12 +217,12 @@ impl OpenVolume {
             server,
             names_only_here,
             backup,
-            viewing,
+            mounted_views,
             feeds,
         })
     }
 
-    /// Stores what waits, within `patience`, makes the last backup, and closes the drives. No front end may use the volume any more.
+    /// Stores pending changes, within `patience`, makes the last backup, and closes the drives. No front end may use the volume any more.
     pub(crate) async fn close(&self, patience: Duration) -> Result<()> {
         let outcome = self.fs.shutdown(patience).await;
         self.stop_events().await;
@@ -300,7 +279,7 @@ impl OpenVolume {
     /// Returns the state of the event sources.
     pub(crate) fn sources(&self) -> Vec<EventSource> {
         let own = self.feeds.iter().flat_map(Feeds::reports).map(EventSource::from);
-        self.viewing.iter().flat_map(|viewing| viewing.sources()).chain(own).collect()
+        self.mounted_views.iter().flat_map(|mounted_views| mounted_views.sources()).chain(own).collect()
     }
 
     /// Stops receiving events, at the end of the mount.
@@ -308,10 +287,58 @@ impl OpenVolume {
         if let Some(feeds) = &self.feeds {
             feeds.stop();
         }
-        if let Some(viewing) = &self.viewing {
-            viewing.stop().await;
+        if let Some(mounted_views) = &self.mounted_views {
+            mounted_views.stop().await;
         }
     }
+}
+
+/// Opens the caches that the settings name, and adds them to the settings of the file system.
+fn open_caches(volume: &Volume, settings: &mut VolumeSettings, context: &ProcessContext) -> Result<()> {
+    let Some(caches) = &settings.caches else { return Ok(()) };
+    if settings.fs.is_uncached {
+        bail!("--cache-dir contradicts --cache none; leave one of them out");
+    }
+    let disk = Arc::new(caches.open_disk(volume, &settings.store, context)?);
+    settings.fs.disk_cache = Some(disk.clone());
+    // In the background: there may be a million files.
+    tokio::task::spawn_blocking(move || disk.measure_all());
+    settings.fs.shared_cache = caches.open_shared(&settings.store, context)?.map(Arc::new);
+    Ok(())
+}
+
+/// Gives the file system what it needs from the bucket besides objects: the free space, and the conflicts of the write-back log.
+fn connect_bucket(fs: &Arc<vfs::Filesystem>, volume: &Volume, bucket: &Bucket) {
+    if let Some(space) = SpaceSource::of_volume(volume, bucket) {
+        fs.admin().measure_space_by(Box::new(move || space.measure()));
+    }
+    if let Some(log) = &bucket.writeback {
+        log.set_conflict_callbacks(fs.conflict_resolver().callbacks());
+    }
+}
+
+/// Shows the views as directories of the file system. `top_mode` is the mode of the directory that contains them.
+fn attach_views(
+    fs: &Arc<vfs::Filesystem>,
+    volume: &Volume,
+    mounted_views: &Arc<MountedViews>,
+    top_mode: Option<u16>,
+) -> vfs::Result<()> {
+    let at = (!is_views_alone(volume)).then_some(VIEWS_NAME);
+    fs.attach_view(at, mounted_views.clone(), top_mode)?;
+    mounted_views.start_invalidation(fs);
+    mounted_views.start_memory_reservation(fs);
+    Ok(())
+}
+
+/// Repairs what a process that died left behind, and makes files of objects that other programs stored.
+async fn recover(fs: &vfs::Filesystem) -> vfs::Result<()> {
+    fs.recover().await?;
+    let imported = fs.admin().import_foreign().await?;
+    if !imported.is_empty() {
+        tracing::info!("imported {} objects that other programs stored", imported.len());
+    }
+    Ok(())
 }
 
 /// The open bucket of a volume.
@@ -449,9 +476,9 @@ impl ViewSettings {
             memory_limit_bytes: settings.fs.memory_limit_bytes,
             context,
         };
-        let viewing = MountedViews::start(&self.handler, rulesets, parts).await?;
-        bucket.store = viewing.wrap_store(Arc::clone(&bucket.store));
-        Ok(Some(viewing))
+        let mounted_views = MountedViews::start(&self.handler, rulesets, parts).await?;
+        bucket.store = mounted_views.wrap_store(Arc::clone(&bucket.store));
+        Ok(Some(mounted_views))
     }
 }
 

@@ -1,5 +1,5 @@
-//! Paths of inodes, for traces: each as the operations of the trace have found or made it, so that an operation is reported with the
-//! path that the inode had at that time.
+//! Paths of inodes, for traces. They are learned from the operations of the trace, so that each operation is reported with the path that
+//! the inode had at that time.
 
 use bytes::Bytes;
 use fuse::{Operation, TracedOperation};
@@ -91,8 +91,8 @@ impl TracedPaths {
         self.by_path.insert(Arc::clone(path), ino);
     }
 
-    /// Gives a file another path, or a directory with everything below it. What had that path has lost it or, if the two were exchanged,
-    /// has the other one: the volume is asked when it is used again.
+    /// Changes the path of a file, or of a directory and everything below it. A file that had the new path is forgotten, because it was
+    /// replaced or exchanged: the volume is asked for its path at its next use.
     fn rename(&mut self, from: &Arc<str>, to: &Arc<str>) {
         if from == to {
             return;

@@ -112,7 +112,7 @@ async fn checksum(at: &Location) -> Result<u64> {
 /// bytes where it can.
 fn copy_local(from: &Path, to: &Path) -> Result<()> {
     let metadata = fs::symlink_metadata(from).with_context(|| cannot_read(from))?;
-    let temporary = TemporaryFile::beside(to)?;
+    let temporary = TemporaryFile::for_target(to)?;
     if metadata.is_symlink() {
         let target = fs::read_link(from).with_context(|| cannot_read(from))?;
         std::os::unix::fs::symlink(target, temporary.path()).with_context(|| cannot_write(to))?;
@@ -153,7 +153,7 @@ async fn store_body(
 /// The header in which the mode of a file is stored, in octal.
 const PERMISSIONS: &str = "file-permissions";
 
-/// Returns the permissions that a downloaded file gets from the headers of its object, if they tell any.
+/// Returns the permissions that a downloaded file gets from the headers of its object; `None` if they contain none.
 fn permissions_of(attributes: &Attributes) -> Option<fs::Permissions> {
     let mode = u32::from_str_radix(attributes.user.get(PERMISSIONS)?, 8).ok()?;
     Some(fs::Permissions::from_mode(mode & PERMISSION_BITS))
@@ -173,7 +173,7 @@ async fn download(store: &Arc<dyn ObjectStore>, key: &ObjectKey, entry: &Entry, 
     let options = GetOptions { if_match: entry.etag.clone(), ..GetOptions::default() };
     let mut object = store.get(key, options).await.with_context(|| format!("cannot read '{key}'"))?;
     let (temporary, mut target) = block_in_place(|| {
-        let temporary = TemporaryFile::beside(to)?;
+        let temporary = TemporaryFile::for_target(to)?;
         let target = create(temporary.path())?;
         anyhow::Ok((temporary, target))
     })?;

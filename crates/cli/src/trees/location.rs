@@ -173,5 +173,5 @@ impl std::fmt::Display for Location {
 /// Returns a directory of keys as the key of an object.
 pub(super) fn object_key(directory: &[u8]) -> Result<ObjectKey> {
     ObjectKey::new(directory.to_vec())
-        .with_context(|| format!("'{}' is no key of an object", String::from_utf8_lossy(directory)))
+        .with_context(|| format!("'{}' is not a key of an object", String::from_utf8_lossy(directory)))
 }

@@ -7,7 +7,7 @@ use std::fs;
 use std::io::ErrorKind;
 use store::Precondition;
 
-/// Removes an entry of a tree: a file, an object, or an empty directory. An entry that is gone already is no error.
+/// Removes an entry of a tree: a file, an object, or an empty directory. An entry that is gone already is not an error.
 pub(crate) async fn remove_entry(root: &Location, entry: &Entry) -> Result<()> {
     match root.join(&entry.path) {
         Location::Path(path) => {

@@ -23,13 +23,13 @@ pub(super) struct TemporaryFile {
 
 impl TemporaryFile {
     /// Chooses a new name in the directory of the target, and creates that directory. Does not create the file.
-    pub(super) fn beside(target: &Path) -> Result<Self> {
+    pub(super) fn for_target(target: &Path) -> Result<Self> {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let dir = target.parent().unwrap_or(Path::new(""));
         fs::create_dir_all(if dir.as_os_str().is_empty() { Path::new(".") } else { dir })
             .with_context(|| format!("cannot create {}", dir.display()))?;
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let name = format!("{TEMPORARY_PREFIX}{}-{}-{number}", process_space(), std::process::id());
+        let name = format!("{TEMPORARY_PREFIX}{}-{}-{number}", pid_namespace(), std::process::id());
         Ok(Self { path: dir.join(name), is_renamed: false })
     }
 
@@ -59,15 +59,14 @@ pub(crate) fn is_abandoned(name: &str, modified: Option<SystemTime>, now: System
     let mut parts = name.strip_prefix(TEMPORARY_PREFIX).into_iter().flat_map(|rest| rest.split('-'));
     let (space, process) = (parts.next(), parts.next().and_then(|process| process.parse::<u32>().ok()));
     match process {
-        Some(process) if space == Some(process_space()) => !Path::new(&format!("/proc/{process}")).exists(),
+        Some(process) if space == Some(pid_namespace()) => !Path::new(&format!("/proc/{process}")).exists(),
         Some(_) => modified.is_some_and(|at| now.duration_since(at).is_ok_and(|age| age > ABANDONED_AFTER)),
         None => false,
     }
 }
 
-/// Returns a text for the processes among which a process id means one process: those of this machine since it was started, in this
-/// container.
-fn process_space() -> &'static str {
+/// Returns an id of the PID namespace of this process: it differs between machines, boots and containers, whose process ids are unrelated.
+fn pid_namespace() -> &'static str {
     static SPACE: LazyLock<String> = LazyLock::new(|| {
         let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
         digest.update(&fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default());
@@ -84,7 +83,7 @@ mod tests {
 
     #[test]
     fn files_of_killed_copies_are_known() {
-        let here = |process: u32| format!("{TEMPORARY_PREFIX}{}-{process}-1", process_space());
+        let here = |process: u32| format!("{TEMPORARY_PREFIX}{}-{process}-1", pid_namespace());
         let (long_ago, now) =
             (SystemTime::UNIX_EPOCH, SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000));
         assert!(is_abandoned(&here(u32::MAX), None, now));

@@ -66,7 +66,7 @@ refused("PreconditionFailed", s3.put_object, Key="boto3/x", Body=b"z")
 condition.clear()
 assert text("x") == "abc"
 
-# An upload becomes visible when it is completed. Completing it again is no error.
+# An upload becomes visible when it is completed. Completing it again is not an error.
 part = os.urandom(6 << 20)
 upload = {"Bucket": bucket, "Key": "boto3/m"}
 upload["UploadId"] = s3.create_multipart_upload(**upload)["UploadId"]

@@ -17,7 +17,7 @@ pub(crate) async fn show(visit: &Visit) -> Result<Reply, Failure> {
             p.empty { "There are no batches." }
         } @else {
             div.scroll { table {
-                caption { (display::counted(batches.len() as u64, "batch").replace("batchs", "batches")) }
+                caption { (display::counted_with_plural(batches.len() as u64, "batch", "batches")) }
                 thead { tr {
                     th scope="col" { "Directory" } th scope="col" { "State" } th scope="col" { "Began" }
                     th.number scope="col" { "Changes" } th.number scope="col" { "Refused" }

@@ -184,10 +184,7 @@ fn table(visit: &Visit, (bucket, prefix): (&str, &str), listing: &Listing, right
 
 /// Returns the caption of the table: the numbers of directories and objects on the page.
 fn counts(directories: usize, objects: usize) -> String {
-    let directories = match directories {
-        1 => "1 directory".to_owned(),
-        count => format!("{} directories", display::count(count as u64)),
-    };
+    let directories = display::counted_with_plural(directories as u64, "directory", "directories");
     format!("{directories} and {} on this page", display::counted(objects as u64, "object"))
 }
 

@@ -1,4 +1,4 @@
-//! The objects of a bucket that match rulesets.
+//! Preview of rulesets: the objects of a bucket that match them.
 
 use crate::objects::listing::{ObjectRow, Wanted};
 use crate::objects::{METADATA_PREFIX, ObjectName, Objects};
@@ -17,7 +17,7 @@ pub(crate) const ASKED_MAX: usize = 200;
 const SHOWN_MAX: usize = 50;
 
 /// The objects that match some rulesets.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Preview {
     /// Number of objects examined.
     pub(crate) examined: usize,
@@ -57,46 +57,76 @@ pub(crate) async fn preview(
     now: Timestamp,
 ) -> Result<Preview, Failure> {
     let (rows, has_more) = list(objects, bucket, prefix).await?;
-    let mut preview = Preview { examined: rows.len(), has_more, ..Preview::default() };
-    let mut asked = 0;
+    let mut search = Search { objects, bucket, rows: &rows, now, asked: 0, is_incomplete: false };
+    let mut matches = Vec::with_capacity(rulesets.len());
     for ruleset in rulesets {
-        let (needs_headers, needs_tags) = (any(&ruleset, is_on_headers), any(&ruleset, is_on_tags));
-        // The rules that a listing can decide; only objects that match them are asked for.
-        let cheap = Ruleset {
-            rules: ruleset
-                .rules
-                .iter()
-                .filter(|rule| !(is_on_headers(rule) || is_on_tags(rule)))
-                .cloned()
-                .collect(),
-            ..ruleset.clone()
-        };
+        matches.push(search.matches(ruleset).await);
+    }
+    Ok(Preview { examined: rows.len(), has_more, is_incomplete: search.is_incomplete, matches })
+}
+
+/// A search for the listed objects that match rulesets.
+struct Search<'a> {
+    objects: &'a Objects<'a>,
+    bucket: &'a str,
+    rows: &'a [ObjectRow],
+    now: Timestamp,
+    /// Number of objects that were asked for their headers or tags.
+    asked: usize,
+    is_incomplete: bool,
+}
+
+impl Search<'_> {
+    /// Returns the objects that match a ruleset.
+    async fn matches(&mut self, ruleset: Ruleset) -> Matches {
+        let on_listing = rules_on_listing(&ruleset);
         let mut matches = Matches { ruleset, count: 0, keys: Vec::new() };
-        for row in &rows {
+        for row in self.rows {
             let mut known = row.headers.as_ref().map(known_of_headers).unwrap_or_default();
-            if !cheap.matches(&state(bucket, row, &known), now) {
-                continue;
-            }
-            if needs_tags || needs_headers && row.headers.is_none() {
-                if asked == ASKED_MAX {
-                    preview.is_incomplete = true;
-                    continue;
-                }
-                asked += 1;
-                let name = ObjectName { bucket, key: &row.key, version: None };
-                let has_headers = row.headers.is_some();
-                ask(objects, name, (needs_headers && !has_headers, needs_tags), &mut known).await;
-            }
-            if matches.ruleset.matches(&state(bucket, row, &known), now) {
-                matches.count += 1;
-                if matches.keys.len() < SHOWN_MAX {
-                    matches.keys.push(row.key.clone());
-                }
+            let is_candidate = on_listing.matches(&state(self.bucket, row, &known), self.now);
+            if is_candidate
+                && self.complete(&matches.ruleset, row, &mut known).await
+                && matches.ruleset.matches(&state(self.bucket, row, &known), self.now)
+            {
+                matches.add(&row.key);
             }
         }
-        preview.matches.push(matches);
+        matches
     }
-    Ok(preview)
+
+    /// Asks for the headers and tags that a ruleset needs and a listing lacks, and adds them to `known`. Returns false once [`ASKED_MAX`] is
+    /// reached.
+    async fn complete(&mut self, ruleset: &Ruleset, row: &ObjectRow, known: &mut Known) -> bool {
+        let needs_headers = row.headers.is_none() && ruleset.rules.iter().any(is_on_headers);
+        let needs_tags = ruleset.rules.iter().any(is_on_tags);
+        if !needs_headers && !needs_tags {
+            return true;
+        }
+        if self.asked == ASKED_MAX {
+            self.is_incomplete = true;
+            return false;
+        }
+        self.asked += 1;
+        let name = ObjectName { bucket: self.bucket, key: &row.key, version: None };
+        ask(self.objects, name, (needs_headers, needs_tags), known).await;
+        true
+    }
+}
+
+impl Matches {
+    fn add(&mut self, key: &str) {
+        self.count += 1;
+        if self.keys.len() < SHOWN_MAX {
+            self.keys.push(key.to_owned());
+        }
+    }
+}
+
+/// Returns a ruleset with only those rules that a listing can decide.
+fn rules_on_listing(ruleset: &Ruleset) -> Ruleset {
+    let mut rules = ruleset.rules.clone();
+    rules.retain(|rule| !is_on_headers(rule) && !is_on_tags(rule));
+    Ruleset { rules, ..ruleset.clone() }
 }
 
 /// Returns the first objects with a prefix, and whether there are more.
@@ -157,10 +187,6 @@ fn state<'a>(bucket: &'a str, row: &'a ObjectRow, known: &'a Known) -> ObjectSta
         properties: &known.properties,
         tags: &known.tags,
     }
-}
-
-fn any(ruleset: &Ruleset, is: fn(&Rule) -> bool) -> bool {
-    ruleset.rules.iter().any(is)
 }
 
 /// Returns whether a rule depends on headers, which a listing may lack.

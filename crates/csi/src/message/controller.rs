@@ -16,7 +16,7 @@ pub(crate) struct CreateVolume {
     pub(crate) parameters: Texts,
     #[prost(btree_map = "string, string", tag = "5")]
     pub(crate) secrets: Texts,
-    /// Only its presence matters: volumes are always made empty.
+    /// The snapshot or volume to copy. Only its presence is checked, because volumes are always made empty.
     #[prost(message, optional, tag = "6")]
     pub(crate) volume_content_source: Option<Empty>,
     #[prost(btree_map = "string, string", tag = "8")]

@@ -12,7 +12,7 @@ pub(crate) use node::*;
 use prost::Message;
 use std::collections::BTreeMap;
 
-/// A map of texts, as parameters, contexts and secrets have it.
+/// A map of texts: parameters, contexts or secrets.
 pub(crate) type Texts = BTreeMap<String, String>;
 
 /// A message without fields.

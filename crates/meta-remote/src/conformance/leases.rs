@@ -24,9 +24,9 @@ fn held(engine: &impl Engine) -> Option<Vec<u8>> {
 /// Locks are replaced only if they are those that the session has seen, and end with its lease. Other sessions are notified.
 pub fn locks_belong_to_a_lease(volume: &impl Volume) {
     let (one, other) = (open(volume, shared("one")), open(volume, shared("other")));
-    let told = watch(&other);
-    // From the first commit that it is told of on, it hears notifications.
-    wait_for(&told, one.commit(put("Xk", "1")).unwrap());
+    let news = watch(&other);
+    // After the first commit that it reports, the other session is subscribed to notifications.
+    wait_for(&news, one.commit(put("Xk", "1")).unwrap());
     assert_eq!(held(&one), None);
     assert!(replace(&one, None, Some(b"one")));
     assert!(!replace(&other, None, Some(b"other")));
@@ -35,7 +35,7 @@ pub fn locks_belong_to_a_lease(volume: &impl Volume) {
     assert!(replace(&other, Some(b"one"), Some(b"both")));
     assert!(!replace(&one, Some(b"one"), None));
     assert!(replace(&one, Some(b"both"), None));
-    let unlocked = || told.recv_timeout(Duration::from_secs(20)).unwrap() == News::Unlocked(Ino(INO));
+    let unlocked = || news.recv_timeout(Duration::from_secs(20)).unwrap() == News::Unlocked(Ino(INO));
     while !unlocked() {}
     assert_eq!(held(&one), None);
 
@@ -63,7 +63,7 @@ pub fn locks_of_a_session_that_died_are_void(volume: &impl Volume) {
     let database = volume.database_at(relay.address());
     let cut = RemoteEngine::open(database, RemoteOptions { budget: Duration::from_secs(1), ..shared("cut") });
     let (cut, other) = (cut.unwrap(), open(volume, shared("other")));
-    let (sender, told) = mpsc::channel();
+    let (sender, news) = mpsc::channel();
     cut.watch(Box::new(move |news| {
         if news == News::LocksLost {
             // The test may have ended.
@@ -73,7 +73,7 @@ pub fn locks_of_a_session_that_died_are_void(volume: &impl Volume) {
     let before = cut.locker().unwrap();
     assert!(replace(&cut, None, Some(b"cut")));
     relay.set(Mode::HoldRequests);
-    told.recv_timeout(Duration::from_secs(30)).unwrap();
+    news.recv_timeout(Duration::from_secs(30)).unwrap();
     assert_eq!(cut.locker(), None, "it stops to trust its locks by itself");
     assert!(cut.replace_locks(LockChange { ino: INO, seen: None, new: None, wakes: false }).is_err());
     while other.locks_of(INO).unwrap().lockers.contains(&before) {
@@ -123,13 +123,13 @@ pub fn a_commit_waits_for_strict_sessions(volume: &impl Volume) {
     }
     // Commits wait for the owner of a strict engine, too.
     let (acknowledges, engine) = (Arc::new(AtomicBool::new(false)), Arc::downgrade(&other));
-    let (sender, told) = mpsc::channel();
-    let has_told = acknowledges.clone();
+    let (sender, news) = mpsc::channel();
+    let has_notified = acknowledges.clone();
     other.watch(Box::new(move |news| {
         if let News::Commits { to, .. } = news {
             // The test may have ended.
             let _ = sender.send(to);
-            if has_told.load(Ordering::SeqCst)
+            if has_notified.load(Ordering::SeqCst)
                 && let Some(engine) = engine.upgrade()
             {
                 engine.acknowledge(to);
@@ -142,7 +142,7 @@ pub fn a_commit_waits_for_strict_sessions(volume: &impl Volume) {
             one.commit(put("Xk", "awaited")).unwrap();
             is_answered.store(true, Ordering::SeqCst);
         });
-        let to = told.recv_timeout(Duration::from_secs(20)).unwrap();
+        let to = news.recv_timeout(Duration::from_secs(20)).unwrap();
         assert_eq!(lax.get_newest(b"Xk").unwrap().unwrap().value.to_vec(), b"awaited");
         assert!(!is_answered.load(Ordering::SeqCst));
         acknowledges.store(true, Ordering::SeqCst);

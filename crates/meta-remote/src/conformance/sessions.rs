@@ -157,7 +157,7 @@ fn increment(engine: &impl Engine) {
     }
 }
 
-/// Passes on what an engine tells of other sessions.
+/// Returns a channel with the notifications of an engine about other sessions.
 pub(super) fn watch(engine: &impl Engine) -> mpsc::Receiver<News> {
     let (sender, followed) = mpsc::channel();
     engine.watch(Box::new(move |news| {
@@ -269,7 +269,7 @@ pub fn an_idle_session_stays_alive_after_a_restart(volume: &impl OwnServer) {
     idle.commit(put("Xk", "1")).unwrap();
 }
 
-/// A database that has lost answered commits is used on, from its own state: all caches are dropped, and watchers are told.
+/// A database that has lost acknowledged commits is used further, from its own state: all caches are dropped, and watchers are notified.
 pub fn a_database_that_has_lost_commits_is_used_on(volume: &impl OwnServer) {
     let (one, other) = (open(volume, shared("one")), open(volume, shared("other")));
     let (told_one, told_other) = (watch(&one), watch(&other));
@@ -283,8 +283,8 @@ pub fn a_database_that_has_lost_commits_is_used_on(volume: &impl OwnServer) {
     assert_eq!((value(&one), value(&other)), (Some(b"lost 4".to_vec()), Some(b"lost 4".to_vec())));
     volume.go_back();
     let is_everything = |news: &News| matches!(news, News::Everything { .. });
-    let wait = |told: &mpsc::Receiver<News>| {
-        while !is_everything(&told.recv_timeout(Duration::from_secs(20)).unwrap()) {}
+    let wait = |news: &mpsc::Receiver<News>| {
+        while !is_everything(&news.recv_timeout(Duration::from_secs(20)).unwrap()) {}
     };
     // The first call sees it, or the follower before.
     let new = one.commit(put("Xnew", "1")).unwrap();

@@ -1,8 +1,8 @@
 """Tenon volumes as a file system of fsspec: ``tenon://bucket/path``.
 
 The file system is asynchronous, as ``fsspec.asyn`` defines it; its synchronous methods for single files call the volume
-directly, without a way through the event loop. Bulk operations (``cat``, ``cat_ranges``, ``pipe``, ``rm``) are one call
-into the library each, which has their requests in flight together; ``get`` and ``put`` are one for every 1,024 files.
+directly and not through the event loop. A bulk operation (``cat``, ``cat_ranges``, ``pipe``, ``rm``) is one call into the
+library, which sends its requests concurrently; ``get`` and ``put`` make one call for every 1,024 files.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class TenonFileSystem(AsyncFileSystem):
     def _open_volume(self, url: str) -> Volume:
         volume = self._volumes.get(url)
         if volume is None or volume.closed:
-            # fsspec makes an instance for each thread: they share volumes, so that each sees the changes of all at once.
+            # fsspec makes an instance for each thread. The instances share volumes, so that each sees the changes of the others at once.
             key = (url, repr(sorted(self._volume_options.items())))
             with _opening:
                 volume = _shared_volumes.get(key)
@@ -117,7 +117,7 @@ class TenonFileSystem(AsyncFileSystem):
         yield from groups.values()
 
     def close(self) -> None:
-        """Stores what waits and closes the volumes, also for other instances with the same options, which open them again."""
+        """Stores pending changes and closes the volumes. Other instances with the same options open them again at the next use."""
         volumes, self._volumes = self._volumes, {}
         for volume in volumes.values():
             volume.close()
@@ -296,7 +296,7 @@ class TenonFileSystem(AsyncFileSystem):
 
     async def _put(self, lpath: Any, rpath: Any, *arguments: Any, callback: Any = DEFAULT_CALLBACK, **options: Any) -> None:
         if options.get("mode", "overwrite") != "overwrite":
-            # Each file is looked up before.
+            # fsspec calls `_put_file` for each file, which looks the name up first.
             await super()._put(lpath, rpath, *arguments, callback=callback, **options)
             return
         pairs = await _collect(super()._put, lpath, rpath, *arguments, **options)
@@ -504,7 +504,7 @@ async def _collect(method: Callable[..., Any], *arguments: Any, **options: Any) 
 
 
 def _batches(pairs: list[tuple[str, Any]]) -> Iterator[list[tuple[str, Any]]]:
-    """Yields the pairs for one call into the library after another."""
+    """Yields the pairs of each call into the library."""
     for start in range(0, len(pairs), _FILES_PER_CALL):
         yield pairs[start : start + _FILES_PER_CALL]
 
@@ -521,7 +521,7 @@ def _finish_in(loop: asyncio.AbstractEventLoop, future: asyncio.Future[Any], val
     try:
         loop.call_soon_threadsafe(_finish, future, value, error)
     except RuntimeError:
-        pass  # The loop was closed: nobody waits any more.
+        pass  # The loop is closed, so nothing waits for the future any more.
 
 
 def _finish(future: asyncio.Future[Any], value: Any, error: Any) -> None:

@@ -28,8 +28,8 @@ class Volume:
     """An open volume. Paths are relative to its root; threads and forked processes may share one.
 
     A bucket or directory named by path can be open in any number of processes. A volume whose names are on this
-    machine alone (named by inode without a database, or on a drive) can be open in one: while a mount has it,
-    opening it fails with ``BlockingIOError`` or ``OSError(EBUSY)``, which says what to do.
+    machine alone (named by inode without a database, or on a drive) can be open in one process: while it is mounted,
+    opening it fails with ``OSError(EBUSY)``, whose message says what to do.
 
     Options: ``endpoint_url``, ``region``, ``profile``, ``key``, ``secret``, ``token``, ``anon``, ``addressing`` (``"path"``
     or ``"virtual"``), ``ca_bundle``, ``retry_timeout`` (seconds), ``read_only``, ``memory_limit`` (bytes), ``metadata_ttl``
@@ -47,7 +47,7 @@ class Volume:
 
     @property
     def native(self) -> _native.Volume:
-        """The open volume of this process: after a fork it is opened again."""
+        """The native volume of this process. The first use after a fork opens the volume again."""
         if self._pid != os.getpid():
             with self._lock:
                 if self._pid != os.getpid():
@@ -79,7 +79,7 @@ class Volume:
         self.close()
 
     def close(self, patience: float = CLOSE_PATIENCE_S) -> None:
-        """Stores what waits and closes the volume. It also happens at the end of the program."""
+        """Stores pending changes, for at most ``patience`` seconds, and closes the volume. The end of the program closes all volumes."""
         self._native.close(patience)
 
     def sync(self) -> None:
@@ -231,7 +231,7 @@ class Volume:
         return self.native.readlink(path)
 
     def link(self, source: str, target: str) -> None:
-        """Makes a further name of a file."""
+        """Makes another name of a file (a hard link)."""
         self.native.link(source, target)
 
     # Attributes.

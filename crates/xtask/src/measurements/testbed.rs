@@ -1,7 +1,7 @@
 //! Blocks of `docs/performance.md`, from results of `tenon bench run`.
 
 use anyhow::Result;
-use bench::report::{beside_paper, failures, losses, peaks, rates};
+use bench::report::{compared_with_paper, failures, losses, peaks, rates};
 use bench::{Clock, Record, Results, Summary};
 use harness::Table;
 use std::path::Path;
@@ -19,7 +19,7 @@ pub(super) fn blocks(dir: &Path) -> Result<Vec<(&'static str, String)>> {
     let records = Results::read(&path)?;
     let durable = Summary::of(&records, Clock::Durable);
     let acknowledged = Summary::of(&records, Clock::Acknowledged);
-    let paper = beside_paper(&Summary::of(&records, Clock::Paper));
+    let paper = compared_with_paper(&Summary::of(&records, Clock::Paper));
     Ok(vec![
         ("testbed-conditions", conditions(&records)),
         ("testbed-durable", sections(&rates(&durable, "durable"))),

@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Put a directory of a mount into batch mode: what programs change in it stays on this machine until it is merged at once.
+/// Put a directory of a mount into batch mode: what programs change in it stays on this machine until all changes are merged in one step.
 ///
 /// Only a volume whose objects are named by inode (`tenon format --naming inode`) can have batches. Other mounts and S3 clients see the
 /// changes when the batch ends.

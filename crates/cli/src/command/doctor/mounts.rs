@@ -3,6 +3,7 @@
 use super::finding::Finding;
 use crate::control::client::Client;
 use crate::control::protocol::Status;
+use crate::process::VERSION;
 use crate::state::dead_mounts;
 use crate::state::registry::Registry;
 use std::time::Duration;
@@ -41,64 +42,85 @@ pub(super) fn check() -> Vec<Finding> {
     findings
 }
 
+/// What is wrong with a mount, and what to do about it.
+type Problem = (String, String);
+
+/// Returns the findings about a mount from its status.
 fn check_status(name: &str, status: &Status) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    let mut add = |is_found: bool, found: String, advice: String| {
-        if is_found {
-            findings.push(Finding::warning(name, found, advice));
-        }
-    };
-    let at = if status.mount_point.is_empty() { &status.volume } else { &status.mount_point };
-    add(
-        status.conflicts > 0,
-        format!("{} conflicts", status.conflicts),
-        format!("`tenon conflicts list {at}` shows them"),
-    );
-    add(
-        status.pending.refused_changes > 0,
-        format!("the bucket refuses {} changes of the write-back log", status.pending.refused_changes),
-        format!("the log says why: {}", status.log_file.as_deref().unwrap_or("standard error")),
-    );
-    add(
-        status.pending.damaged > 0,
-        format!("{} damaged parts of the write-back log", status.pending.damaged),
-        "check the disk of the state directory, and compare the files written last".to_owned(),
-    );
-    add(
-        status.move_failure.is_some(),
-        format!("renames do not finish: {}", status.move_failure.as_deref().unwrap_or_default()),
-        "other clients see old names until the objects have moved".to_owned(),
-    );
-    let late = status.backup.as_ref().filter(|backup| backup.is_late());
-    add(
-        late.is_some(),
-        format!(
-            "the metadata is not backed up: {}",
-            late.and_then(|b| b.failure.as_deref()).unwrap_or("late")
-        ),
-        "if this machine is lost, so are the names since the last backup".to_owned(),
-    );
-    let is_full = status.room_bytes.is_some_and(|(total, free)| free < total / 20);
-    add(is_full, "less than 5 % of the space is free".to_owned(), "remove files, or add space".to_owned());
-    let versions = crate::process::VERSION;
-    add(
-        status.version != versions,
-        format!("its process is version {}, this program {versions}", status.version),
-        "unmount and mount again to use the new version".to_owned(),
-    );
-    for source in status.event_sources.iter().filter(|source| !source.connected) {
-        add(
-            true,
-            format!(
-                "no events from {}: {}",
-                source.url,
-                source.last_error.as_deref().unwrap_or("not connected")
-            ),
-            "changes of other clients appear only after --metadata-ttl".to_owned(),
-        );
-    }
+    let problems = stored_problems(status)
+        .into_iter()
+        .chain([backup_problem(status), space_problem(status), version_problem(status)])
+        .flatten()
+        .chain(event_problems(status));
+    let mut findings: Vec<Finding> =
+        problems.map(|(found, advice)| Finding::warning(name, found, advice)).collect();
     if findings.is_empty() {
         findings.push(Finding::ok(name, format!("{}, {}", status.volume, status.pending)));
     }
     findings
+}
+
+/// Returns the problems with changes that the bucket does not have.
+fn stored_problems(status: &Status) -> [Option<Problem>; 4] {
+    let at = if status.mount_point.is_empty() { &status.volume } else { &status.mount_point };
+    let (conflicts, pending) = (status.conflicts, &status.pending);
+    [
+        (conflicts > 0)
+            .then(|| (format!("{conflicts} conflicts"), format!("`tenon conflicts list {at}` shows them"))),
+        (pending.refused_changes > 0).then(|| {
+            let log = status.log_file.as_deref().unwrap_or("standard error");
+            let refused = pending.refused_changes;
+            (
+                format!("the bucket refuses {refused} changes of the write-back log"),
+                format!("the log says why: {log}"),
+            )
+        }),
+        (pending.damaged > 0).then(|| {
+            (
+                format!("{} damaged parts of the write-back log", pending.damaged),
+                "check the disk of the state directory, and compare the files written last".to_owned(),
+            )
+        }),
+        status.move_failure.as_ref().map(|failure| {
+            (
+                format!("renames do not finish: {failure}"),
+                "other clients see old names until the objects have moved".to_owned(),
+            )
+        }),
+    ]
+}
+
+fn backup_problem(status: &Status) -> Option<Problem> {
+    let backup = status.backup.as_ref().filter(|backup| backup.is_late())?;
+    let why = backup.failure.as_deref().unwrap_or("late");
+    Some((
+        format!("the metadata is not backed up: {why}"),
+        "if this machine is lost, so are the names since the last backup".to_owned(),
+    ))
+}
+
+fn space_problem(status: &Status) -> Option<Problem> {
+    let (total, free) = status.room_bytes?;
+    (free < total / 20)
+        .then(|| ("less than 5 % of the space is free".to_owned(), "remove files, or add space".to_owned()))
+}
+
+fn version_problem(status: &Status) -> Option<Problem> {
+    (status.version != VERSION).then(|| {
+        (
+            format!("its process is version {}, this program {VERSION}", status.version),
+            "unmount and mount again to use the new version".to_owned(),
+        )
+    })
+}
+
+/// Returns the sources of events that do not answer.
+fn event_problems(status: &Status) -> impl Iterator<Item = Problem> {
+    status.event_sources.iter().filter(|source| !source.connected).map(|source| {
+        let why = source.last_error.as_deref().unwrap_or("not connected");
+        (
+            format!("no events from {}: {why}", source.url),
+            "changes of other clients appear only after --metadata-ttl".to_owned(),
+        )
+    })
 }

@@ -259,9 +259,9 @@ pub(crate) enum Cache {
 /// Coherence with changes on other machines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Coherence {
-    /// Opens show what was closed; names and attributes follow within milliseconds.
+    /// An open shows what was closed before it; names and attributes follow within milliseconds.
     CloseToOpen,
-    /// All answered changes, at any time: they wait for this mount, whose kernel caches nothing.
+    /// Every change is visible as soon as its call has returned: such calls wait for this mount, whose kernel caches nothing.
     Strict,
 }
 

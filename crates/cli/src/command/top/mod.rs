@@ -4,13 +4,13 @@
 //! ([`screen::Screen`]) and draws a frame after each event. There are no colors: bold and reverse video are legible on every terminal.
 
 mod background;
-mod feeds;
+mod inputs;
 mod screen;
 mod table;
 mod tables;
 mod terminal;
 
-use crate::command::top::feeds::{Event, Feeds};
+use crate::command::top::inputs::{Event, Inputs};
 use crate::command::top::screen::Screen;
 use crate::command::top::terminal::Terminal;
 use crate::command::units;
@@ -47,13 +47,13 @@ impl Top {
         let only = self.of.as_ref().map(|of| Registry::of_user().find(of)).transpose()?;
         let mut screen = Screen::new(only.is_some());
         let terminal = Terminal::enter()?;
-        let mut feeds = Feeds::start(only, self.interval)?;
+        let mut inputs = Inputs::start(only, self.interval)?;
         let mut size = terminal.size();
         loop {
-            feeds.find_processes();
+            inputs.find_processes();
             terminal.show(&screen.lines(size.0, size.1))?;
             loop {
-                match feeds.events.recv_timeout(SIZE_INTERVAL) {
+                match inputs.events.recv_timeout(SIZE_INTERVAL) {
                     Ok(Event::Quit) => return Ok(ExitCode::SUCCESS),
                     Ok(Event::Key(key)) if !screen.handle(key) => return Ok(ExitCode::SUCCESS),
                     Ok(Event::Key(_)) => break,
@@ -62,11 +62,11 @@ impl Top {
                         break;
                     }
                     Ok(Event::Ended { state }) => {
-                        feeds.remove(&state);
+                        inputs.remove(&state);
                         screen.remove(&state);
                         break;
                     }
-                    Err(RecvTimeoutError::Timeout) if terminal.size() == size => feeds.find_processes(),
+                    Err(RecvTimeoutError::Timeout) if terminal.size() == size => inputs.find_processes(),
                     Err(RecvTimeoutError::Timeout) => break,
                     Err(RecvTimeoutError::Disconnected) => return Ok(ExitCode::SUCCESS),
                 }

@@ -3,7 +3,7 @@
 use super::table::{Cell, Column, Table, number, text};
 use crate::command::samples::Change;
 use crate::command::stats::{bytes, count, millis, percent};
-use crate::command::status::uptime;
+use crate::command::units::human_duration;
 use crate::control::batch_protocol::{BatchInfo, path_text};
 use crate::control::live_messages::FileActivity;
 use crate::control::profile_row::ProfileRow;
@@ -154,7 +154,7 @@ pub(super) fn batches(before: &[BatchInfo], now: &[BatchInfo], secs: f64) -> Tab
             Cell::number(batch.ops as f64, |ops| format!("{ops:.0}")),
             Cell::number(batch.ops.saturating_sub(ops) as f64 / secs, count),
             Cell {
-                text: expires.map_or("-".to_owned(), uptime),
+                text: expires.map_or("-".to_owned(), human_duration),
                 value: expires.map_or(f64::MAX, |secs| secs as f64),
             },
         ]

@@ -11,7 +11,7 @@ use unicode_width::UnicodeWidthChar as _;
 const ENTER: &str = "\x1b[?1049h\x1b[?25l\x1b[?7l";
 /// Undoes [`ENTER`].
 const LEAVE: &str = "\x1b[?7h\x1b[?25h\x1b[?1049l";
-/// Columns and rows of a terminal that does not tell its size.
+/// Columns and rows of a terminal that does not report its size.
 const DEFAULT_SIZE: (usize, usize) = (80, 24);
 
 /// A key.
@@ -45,7 +45,7 @@ impl Terminal {
     /// Enters raw mode and the alternate screen.
     ///
     /// # Errors
-    /// Standard input or output is no terminal.
+    /// Standard input or output is not a terminal.
     pub(super) fn enter() -> Result<Self> {
         if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
             bail!("standard input or output is not a terminal; `tenon stats` and `tenon status` print lines");

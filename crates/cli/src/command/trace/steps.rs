@@ -146,7 +146,7 @@ mod tests {
         let write = TracedCall { at_us: 150, offset: Some(5), bytes: Some(9), ..call("WRITE", "a", own) };
         assert_eq!(found(&write), r#"{"t_us":50,"thread":0,"op":"write","path":"a","offset":5,"bytes":9}"#);
         assert!(found(&call("FLUSH", "a", own)).contains("close"));
-        // The kernel's RELEASE after that is no second close.
+        // The kernel's RELEASE after that is not a second close.
         assert_eq!(found(&call("RELEASE", "a", 0)), "");
         assert_eq!(found(&call("OPEN", "a", own)), "");
         let failed = TracedCall { error: Some("ENOENT".into()), ..call("LOOKUP", "b", own) };

@@ -1,7 +1,7 @@
 //! Summaries of batches that have ended: files `ID.ended` beside the directories of open batches.
 //!
-//! The summary of a merged batch has the numbers that its record in the metadata does not have. That of an expired batch is all that is left of
-//! it, so that a job that comes back is told. Both stay until `tenon batch discard`.
+//! The summary of a merged batch has the numbers that its record in the metadata does not have. The summary of an expired batch is all that is
+//! left of it; a job that continues later gets a message from it. Both stay until `tenon batch discard`.
 
 use crate::control::batch_protocol::BatchProgress;
 use crate::process::files::write_durably;

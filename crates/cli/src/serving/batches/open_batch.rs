@@ -28,8 +28,8 @@ pub(super) struct OpenBatch {
     pub(super) engine: Arc<PrivateEngine>,
     pub(super) packs: Arc<Packs>,
     pub(super) fs: Arc<Filesystem>,
-    /// Number of ops that could not be applied to the present names when the batch was resumed. If there are any, the merge is proven by a
-    /// replay, which refuses them.
+    /// Number of ops that could not be applied to the present names when the batch was resumed. If there are any, the merge verifies the batch
+    /// by a replay, which refuses them.
     pub(super) stale_ops: u64,
 }
 

@@ -136,6 +136,23 @@ fn add_file_system(collection: &mut Collection, status: &Status, fs: &vfs::Statu
             ("tenon_conflicts", status.conflicts),
         ],
     );
+    add_caches(collection, status);
+    let owners = [
+        ("reads", status.read_bytes),
+        ("writes", pending.write_bytes),
+        ("metadata", status.metadata_bytes),
+        ("views", status.views_bytes),
+    ];
+    for (owner, bytes) in owners {
+        collection.add("tenon_memory_bytes", &[owner], bytes as f64);
+    }
+    if let Some(lister) = &status.lister {
+        collection.add("tenon_lister_requests", &[], lister.requests as f64);
+        collection.add("tenon_lister_changes", &[], lister.changes as f64);
+    }
+}
+
+fn add_caches(collection: &mut Collection, status: &Status) {
     if let Some(cache) = &status.disk_cache {
         add_all(
             collection,
@@ -161,19 +178,6 @@ fn add_file_system(collection: &mut Collection, status: &Status, fs: &vfs::Statu
                 ("tenon_shared_cache_failures", cache.failures),
             ],
         );
-    }
-    let owners = [
-        ("reads", status.read_bytes),
-        ("writes", pending.write_bytes),
-        ("metadata", status.metadata_bytes),
-        ("views", status.views_bytes),
-    ];
-    for (owner, bytes) in owners {
-        collection.add("tenon_memory_bytes", &[owner], bytes as f64);
-    }
-    if let Some(lister) = &status.lister {
-        collection.add("tenon_lister_requests", &[], lister.requests as f64);
-        collection.add("tenon_lister_changes", &[], lister.changes as f64);
     }
 }
 

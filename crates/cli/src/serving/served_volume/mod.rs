@@ -1,7 +1,7 @@
 //! A volume that is served as files, as objects or both. The process answers its control socket. It ends by a
 //! signal, a request or umount(8), or when another machine has taken the volume over.
 
-mod as_seen_by_console;
+mod console_process;
 mod status;
 
 use crate::bucket::disk_space::SpaceSource;
@@ -428,7 +428,7 @@ impl VolumeService {
         self.gave_up.store(outcome.is_err(), Ordering::Relaxed);
     }
 
-    /// Awaits `work`, and tells the client at intervals what is pending.
+    /// Awaits `work`, and sends the pending changes to the client at intervals.
     async fn with_progress<T>(&self, work: impl Future<Output = T>, replies: &mut Replies) -> T {
         let mut work = std::pin::pin!(work);
         loop {

@@ -34,6 +34,8 @@ impl VolumeService {
     /// Returns the status of the process, with that of its file system.
     pub(super) fn status_of(&self, status: &vfs::Status) -> Status {
         let mut mount_points = self.mount_points.mounted_text().into_iter();
+        let room = self.space.as_ref().and_then(SpaceSource::measure);
+        let views = self.opened.mounted_views.as_ref();
         Status {
             pid: std::process::id(),
             volume: self.opened.volume.url(),
@@ -50,11 +52,7 @@ impl VolumeService {
             log_file: self.log.as_ref().map(|path| path.display().to_string()),
             names_only_here: self.opened.names_only_here,
             backup: self.opened.backup.as_ref().map(|backup| backup.report(metadata::now())),
-            room_bytes: self
-                .space
-                .as_ref()
-                .and_then(SpaceSource::measure)
-                .map(|space| (space.total_bytes, space.available_bytes)),
+            room_bytes: room.map(|space| (space.total_bytes, space.available_bytes)),
             shared: self.opened.shared,
             server: self.opened.server.clone(),
             is_buckets: false,
@@ -67,7 +65,7 @@ impl VolumeService {
             shared_cache: status.shared_cache.map(Into::into),
             metadata_bytes: status.metadata_bytes,
             metadata_failure: status.metadata_failure.clone(),
-            views_bytes: self.opened.viewing.as_ref().map_or(0, |viewing| viewing.memory_bytes()),
+            views_bytes: views.map_or(0, |views| views.memory_bytes()),
             kernel_inodes: status.kernel_inodes as u64,
             memory_limit_bytes: status.memory_limit_bytes,
             conflict_policy: self.opened.fs.conflicts().policy().to_string(),
@@ -77,13 +75,8 @@ impl VolumeService {
             fuse_requests: self.mount_points.requests(),
             webhooks: self.endpoint.endpoint().map(webhooks::reports).unwrap_or_default(),
             events_lost: self.endpoint.endpoint().map_or(0, |endpoint| endpoint.events_lost()),
-            views: self.opened.viewing.as_ref().map(|viewing| viewing.status()).unwrap_or_default(),
-            moves_refused: self
-                .opened
-                .viewing
-                .as_ref()
-                .map(|viewing| viewing.moves_refused())
-                .unwrap_or_default(),
+            views: views.map(|views| views.status()).unwrap_or_default(),
+            moves_refused: views.map(|views| views.moves_refused()).unwrap_or_default(),
             batches: self.batches.status(&self.opened),
             event_sources: self.opened.sources(),
         }

@@ -4,7 +4,7 @@
 //! Requests to the store without an operation in progress are traces of their own, except those of an operation that was already
 //! answered: they belong to its trace.
 //!
-//! Invariant: nothing here waits. What the collector does not take is counted.
+//! Invariant: nothing here waits. Spans that the collector does not accept are counted.
 
 mod spans;
 
@@ -100,7 +100,7 @@ impl TraceExport {
         self.recorder.exporter.figures()
     }
 
-    /// Sends what waits, if the collector takes it soon.
+    /// Sends the queued spans, if the collector accepts them within [`CLOSE_TIMEOUT`].
     pub(crate) async fn close(&self) {
         self.recorder.exporter.close(CLOSE_TIMEOUT).await;
     }

@@ -62,7 +62,7 @@ impl Recorder {
     /// Adds the span of a request to the store that ended after its operation, or that belongs to none.
     pub(super) fn add_store_request(&self, request: &StoreRequest) {
         let is_wanted = match request.operation {
-            0 => self.sampler.admits(Cause::reserve_id()),
+            0 => self.sampler.admit(Cause::reserve_id()),
             operation => self.sampler.is_chosen(operation),
         };
         if is_wanted {
@@ -120,7 +120,7 @@ impl Recorder {
     }
 }
 
-/// One moment by both clocks. The spans of a trace use the same, so that they do not shift against each other.
+/// One moment by both clocks. All spans of a trace are computed from the same moment, so that their times fit together.
 #[derive(Clone, Copy)]
 struct Now {
     unix_ns: u64,

@@ -1,4 +1,4 @@
-//! A served volume as its console sees it.
+//! The implementation of the console's `Process` for a served volume.
 
 use super::VolumeService;
 use crate::control::batch_protocol::{BatchAnswer, BatchInfo, BatchRequest};
@@ -81,8 +81,8 @@ impl Process for VolumeService {
     }
 
     fn views(&self) -> Vec<View> {
-        let viewing = self.opened.viewing.iter();
-        let views = viewing.flat_map(|viewing| viewing.status());
+        let mounted_views = self.opened.mounted_views.iter();
+        let views = mounted_views.flat_map(|mounted_views| mounted_views.status());
         views
             .map(|view| View {
                 name: view.name,
@@ -93,7 +93,11 @@ impl Process for VolumeService {
     }
 
     fn rulesets(&self) -> String {
-        self.opened.viewing.as_ref().map(|viewing| views::write(viewing.rulesets())).unwrap_or_default()
+        self.opened
+            .mounted_views
+            .as_ref()
+            .map(|mounted_views| views::write(mounted_views.rulesets()))
+            .unwrap_or_default()
     }
 
     fn drives(&self) -> Vec<Drive> {

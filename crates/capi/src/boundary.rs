@@ -1,4 +1,4 @@
-//! The border to C: panics, forks and errors of calls.
+//! The boundary between C and Rust: panics, forks and errors of calls.
 
 use crate::failure::{Failure, Result};
 use std::cell::RefCell;
@@ -20,7 +20,7 @@ pub(crate) fn call(work: impl FnOnce() -> Result<i64>) -> i64 {
     let failure = if IS_FORKED.load(Ordering::Relaxed) {
         Failure::new(libc::EBADF, "the library cannot be used after a fork; call exec first")
     } else {
-        // No state stays half changed: what a panic poisons is used as it is, and locks are never held across changes of several values.
+        // A panic leaves no state half changed, because no lock is held across changes of several values. So poisoned locks are used.
         match catch_unwind(AssertUnwindSafe(work)) {
             Ok(Ok(value)) => return value,
             Ok(Err(failure)) => failure,
@@ -28,7 +28,7 @@ pub(crate) fn call(work: impl FnOnce() -> Result<i64>) -> i64 {
         }
     };
     let text = CString::new(failure.text.replace('\0', "\u{fffd}")).unwrap_or_default();
-    // While a thread ends, it has no text any more.
+    // The text of a thread that is ending is gone.
     let _ = LAST_ERROR.try_with(|last| *last.borrow_mut() = text);
     -i64::from(failure.errno)
 }
@@ -48,8 +48,8 @@ pub(crate) fn last_error() -> *const c_char {
     LAST_ERROR.try_with(|last| last.borrow().as_ptr()).unwrap_or(c"".as_ptr())
 }
 
-/// Makes the library refuse calls in processes that are forked from now on, and waits at the end of the process until closed volumes have
-/// released their files.
+/// Registers handlers for forks and for the end of the process: the library refuses calls in a child, and a process whose volumes are all
+/// closed ends only after they have released their files.
 pub(crate) fn watch_process() {
     static ONCE: Once = Once::new();
     unsafe extern "C" fn in_child() {
@@ -61,8 +61,8 @@ pub(crate) fn watch_process() {
         }
     }
     ONCE.call_once(|| {
-        // SAFETY: both functions have C's calling convention, and the library is never unloaded (build.rs). The one that runs in a child
-        // stores one atomic value, which is permitted there.
+        // SAFETY: both functions have C's calling convention, and the library is never unloaded (build.rs). `in_child` only stores an
+        // atomic value, which is permitted in a child.
         unsafe {
             libc::pthread_atfork(None, None, Some(in_child));
             libc::atexit(at_exit);

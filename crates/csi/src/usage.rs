@@ -1,9 +1,9 @@
-//! Checks of the ways in which a volume is to be used.
+//! Checks of how a volume is to be used (`VolumeCapability`), and of other fields of requests.
 
 use crate::message::{CapacityRange, Mode, MountVolume, VolumeCapability};
 use tonic::Status;
 
-/// A checked way of use.
+/// A checked use of a volume: access mode and mount options.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Usage {
     mode: Mode,
@@ -25,7 +25,7 @@ impl Usage {
         }
     }
 
-    /// Checks all capabilities of a request, of which there must be one.
+    /// Checks all capabilities of a request, which must have at least one.
     pub(crate) fn check_all(capabilities: &[VolumeCapability]) -> Result<(), Status> {
         if capabilities.is_empty() {
             return Err(missing("volume_capabilities"));
@@ -33,7 +33,7 @@ impl Usage {
         capabilities.iter().try_for_each(|capability| Self::of(Some(capability)).map(drop))
     }
 
-    /// Returns whether nobody writes.
+    /// Returns whether the volume is only read.
     pub(crate) fn is_read_only(&self) -> bool {
         matches!(self.mode, Mode::SingleNodeReaderOnly | Mode::MultiNodeReaderOnly)
     }

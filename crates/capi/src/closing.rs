@@ -1,4 +1,4 @@
-//! The end of volumes and batches: their handles, files and directories are closed, after the calls that use them.
+//! Closing of volumes and batches, with their handles, files and directories, after calls of other threads have returned.
 
 use crate::failure::{Failure, Result};
 use crate::open_file::OpenFile;
@@ -9,17 +9,17 @@ use cli::library::{BatchId, MergedBatch, OpenedBatch};
 use std::sync::{Arc, RwLockWriteGuard};
 use std::time::Duration;
 
-/// Merges a batch and closes its handle. EBUSY, and the handle stays open, while files in it are open. After any other error the handle is
-/// closed, and the batch can be begun again.
-pub(crate) fn commit_batch(handle: i64, patience: Duration) -> Result<(String, MergedBatch)> {
+/// Merges a batch and closes its handle. Fails with EBUSY while files in it are open; the handle then stays open. After any other error the
+/// handle is closed, and `begin_batch` continues the batch.
+pub(crate) fn commit_batch(handle: i64, timeout: Duration) -> Result<(String, MergedBatch)> {
     let batch = VOLUMES.get(handle)?;
     let parent = batch.parent()?;
-    let mut open = batch.lock_to_end();
+    let mut open = batch.lock_to_close();
     if FILES.any(|file| file.is_of(&batch)) {
         return Err(Failure::new(libc::EBUSY, "files of the batch are open; close them first"));
     }
     let id = take_batch(handle, &batch, &mut open)?;
-    let merged = wait(parent.enter()?.volume()?.merge_batch(id, patience))?;
+    let merged = wait(parent.enter()?.volume()?.merge_batch(id, timeout))?;
     Ok((id.to_string(), merged))
 }
 
@@ -27,14 +27,14 @@ pub(crate) fn commit_batch(handle: i64, patience: Duration) -> Result<(String, M
 pub(crate) fn discard_batch(handle: i64) -> Result<()> {
     let batch = VOLUMES.get(handle)?;
     let parent = batch.parent()?;
-    let mut open = batch.lock_to_end();
+    let mut open = batch.lock_to_close();
     FILES.remove_if(|file| file.is_of(&batch));
     let id = take_batch(handle, &batch, &mut open)?;
     wait(parent.enter()?.volume()?.discard_batch(id))
 }
 
-/// Closes a volume with its batches, or a batch, and all their files and directories. Batches can be begun again.
-pub(crate) fn close(handle: i64, patience: Duration) -> Result<()> {
+/// Closes a volume with its batches, or a batch, and all their files and directories. `begin_batch` continues the batches.
+pub(crate) fn close(handle: i64, timeout: Duration) -> Result<()> {
     let volume = VOLUMES.get(handle)?;
     if volume.is_batch() {
         return close_batch(handle, &volume);
@@ -44,13 +44,13 @@ pub(crate) fn close(handle: i64, patience: Duration) -> Result<()> {
     for batch in VOLUMES.remove_if(|found| found.is_batch_of(&volume)) {
         outcome = outcome.and(suspend(&batch));
     }
-    let mut open = volume.lock_to_end();
+    let mut open = volume.lock_to_close();
     VOLUMES.remove(handle)?;
     let taken = open.take();
     outcome = outcome.and(close_files(&volume, taken.as_ref()));
     let Some(Open::Volume(opened)) = taken else { return Err(Failure::bad_handle()) };
     let closing =
-        async { opened.close(patience).await.map_err(|error| Failure::new(libc::EIO, format!("{error:#}"))) };
+        async { opened.close(timeout).await.map_err(|error| Failure::new(libc::EIO, format!("{error:#}"))) };
     outcome.and(wait(closing))
 }
 
@@ -59,10 +59,10 @@ fn close_batch(handle: i64, batch: &Arc<Volume>) -> Result<()> {
     suspend(batch)
 }
 
-/// Closes a batch whose handle is closed already. It stays open in the volume.
+/// Closes the files of a batch whose handle was removed. The batch itself stays open in the volume.
 fn suspend(batch: &Arc<Volume>) -> Result<()> {
     let parent = batch.parent()?;
-    let mut open = batch.lock_to_end();
+    let mut open = batch.lock_to_close();
     let taken = open.take();
     let outcome = close_files(batch, taken.as_ref());
     // Another thread may have committed it meanwhile.

@@ -1,4 +1,4 @@
-//! Events of `tenon top`: keys, signals, and the activity of processes.
+//! Inputs of `tenon top`: keys, signals, and the activity of processes.
 
 use super::terminal::{Key, read_keys};
 use crate::control::client::Client;
@@ -36,8 +36,8 @@ pub(super) enum Event {
     Quit,
 }
 
-/// The sources of events.
-pub(super) struct Feeds {
+/// The threads that send events, and the channel that receives them.
+pub(super) struct Inputs {
     pub(super) events: Receiver<Event>,
     sender: SyncSender<Event>,
     /// The process to show; `None` shows all.
@@ -50,7 +50,7 @@ pub(super) struct Feeds {
     searched: Option<Instant>,
 }
 
-impl Feeds {
+impl Inputs {
     /// Starts to read keys and to wait for signals.
     pub(super) fn start(only: Option<LiveMount>, interval: Duration) -> Result<Self> {
         let (sender, events) = sync_channel(EVENTS_MAX);
