@@ -124,7 +124,7 @@ fn s768_requests_of_s3_clients_are_traced_with_their_store_requests() {
         &bucket,
         "mnt",
         "--serve=127.0.0.1:0",
-        "--bucket=b",
+        "--bucket=volume",
         "--users=users.toml",
         "--otlp",
         &collector.url(),
@@ -135,21 +135,20 @@ fn s768_requests_of_s3_clients_are_traced_with_their_store_requests() {
     assert!(home.refused(mount).contains("chmod 600"));
     fs::set_permissions(&headers, Permissions::from_mode(0o600)).unwrap();
     home.ok(mount);
-    let client = Client::at(home.status()["endpoint"].as_str().unwrap(), "b");
+    let client = Client::at(home.status()["endpoint"].as_str().unwrap(), "volume");
     client.put("dir/öbject", &"x".repeat(3 << 20), &[]);
     assert_eq!(client.read("dir/öbject").unwrap().len(), 3 << 20);
     assert_eq!(client.read("missing"), None);
     home.ok(["umount", "mnt"]);
     let spans = Spans::of(&collector);
     let of = |name: &str, key: &str| {
-        let found =
-            spans.0.iter().find(|span| span["name"] == name && attribute(span, "aws.s3.key") == key);
+        let found = spans.0.iter().find(|span| span["name"] == name && attribute(span, "aws.s3.key") == key);
         found.unwrap_or_else(|| panic!("no {name} of {key}: {:#?}", spans.0))
     };
     let (put, get) = (of("PutObject", "dir/öbject"), of("GetObject", "dir/öbject"));
     assert!(spans.below(put).is_superset(&["COMMIT", "PUT"].into()), "{:#?}", spans.0);
     assert!(spans.below(get).contains("GET"), "{:#?}", spans.0);
-    assert_eq!((attribute(put, "aws.s3.bucket"), attribute(put, "http.request.method")), ("b", "PUT"));
+    assert_eq!((attribute(put, "aws.s3.bucket"), attribute(put, "http.request.method")), ("volume", "PUT"));
     assert!(!attribute(put, "user.name").is_empty() && attribute(put, "client.address") == "127.0.0.1");
     assert_eq!(number(get, "http.response.body.size"), 3 << 20);
     let missing = of("GetObject", "missing");

@@ -12,9 +12,9 @@ use crate::error::from_store;
 use crate::notify::{Cause, Notifier};
 use crate::policy_condition::RequestContext;
 use crate::query::Query;
-use crate::request_record::TracedRequest;
 use crate::scope::{Caller, RequestScope};
 use crate::sessions::Sessions;
+use crate::traced_request::TracedRequest;
 use crate::users::Users;
 
 /// The shared state of an endpoint.

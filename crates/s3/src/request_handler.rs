@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use futures_util::FutureExt as _;
-use http::header::{CONNECTION, EXPECT};
 use http::HeaderValue;
+use http::header::{CONNECTION, EXPECT};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt as _;
 use listen::Stall;

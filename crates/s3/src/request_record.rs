@@ -1,5 +1,5 @@
-//! What is known of a request in progress, for the access log and the observer of requests. Both get it when the request has ended:
-//! after the last byte of its response.
+//! The record of a request in progress, for the access log and the observer of requests. Both get it when the request has ended: after
+//! the last byte of its response.
 
 use http::Method;
 use metrics::{SampledObserver, Sampler};
@@ -7,24 +7,12 @@ use s3s::Body;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use store::{Cause, StoreRequest, Timestamp};
+use store::{Cause, Timestamp};
 use tokio::time::Instant;
 
 use crate::Endpoint;
 use crate::access_log::{AccessRecord, LogContext};
-
-/// A request that has ended.
-#[derive(Debug, Clone)]
-pub struct TracedRequest {
-    /// Number of the request, also in its [`StoreRequest`]s. Requests that arrive later have larger numbers.
-    pub id: u64,
-    /// Arrival of its head.
-    pub began: Instant,
-    /// Its record in the access log.
-    pub record: AccessRecord,
-    /// Requests to the store that ended before it did.
-    pub store_requests: Vec<StoreRequest>,
-}
+use crate::traced_request::TracedRequest;
 
 /// A request in progress. It is reported when it is dropped.
 pub(crate) struct RequestRecord {

@@ -42,7 +42,7 @@ pub(super) fn check() -> Vec<Finding> {
     findings
 }
 
-/// What is wrong with a mount, and what to do about it.
+/// A fault of a mount, and how to remedy it.
 type Problem = (String, String);
 
 /// Returns the findings about a mount from its status.

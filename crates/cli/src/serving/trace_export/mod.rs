@@ -34,7 +34,7 @@ pub(crate) struct TraceExportSettings {
     pub(crate) share: f64,
 }
 
-/// What an export is about.
+/// The volume whose requests are exported.
 #[derive(Debug)]
 pub(crate) struct TracedVolume {
     pub(crate) volume: String,
