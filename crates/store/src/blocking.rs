@@ -1,5 +1,6 @@
 //! Work that blocks its thread.
 
+use crate::cause::{current_cause, step_for};
 use std::io;
 use tokio::runtime::{Handle, RuntimeFlavor};
 
@@ -11,5 +12,7 @@ pub async fn blocking<T: Send + 'static>(
     if Handle::current().runtime_flavor() == RuntimeFlavor::CurrentThread {
         return work();
     }
+    let cause = current_cause();
+    let work = move || step_for(cause.as_ref(), work);
     tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(io::Error::other(error)))
 }
