@@ -12,7 +12,7 @@ mod expiry;
 mod jobs;
 pub(crate) mod library_batches;
 mod open_batch;
-mod refused_changes;
+pub(crate) mod refused_changes;
 mod report;
 mod unavailable;
 
@@ -633,7 +633,7 @@ fn terms(opened: &OpenVolume, record: &Batch) -> Terms {
 
 /// Returns the error for an id of no batch.
 fn no_batch(id: impl Display) -> anyhow::Error {
-    anyhow!("there is no batch {id}; `tenon batch list` lists the batches")
+    Unavailable::not_found(format!("there is no batch {id}; `tenon batch list` lists the batches"))
 }
 
 /// Returns the batches that are neither merged nor discarded.
