@@ -34,6 +34,7 @@ mod handlers;
 mod honest_client;
 mod interface;
 mod kills;
+mod lazy_batches;
 mod lifecycle;
 mod live;
 mod memory;

@@ -153,9 +153,10 @@ impl Served {
                 path_hex: permission.path(&path_hex).map_err(Failure::Denied)?,
                 mount_point_hex: mount_point_hex(&mount.holder.mount_point),
             },
-            BatchRequest::End { path_hex, patience_secs } => BatchRequest::End {
+            BatchRequest::End { path_hex, patience_secs, lazy } => BatchRequest::End {
                 path_hex: permission.path(&path_hex).map_err(Failure::Denied)?,
                 patience_secs,
+                lazy,
             },
             BatchRequest::Progress { id: None, directories } => {
                 let open = permission.visible(list()?).into_iter();

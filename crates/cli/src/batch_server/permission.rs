@@ -91,6 +91,7 @@ mod tests {
             expires: None,
             expires_in_secs: None,
             expired: None,
+            failed: None,
             ops: 0,
             refused: 0,
         };

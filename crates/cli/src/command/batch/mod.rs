@@ -48,6 +48,9 @@ enum Action {
         /// How long to wait for pending uploads
         #[arg(long, value_name = "TIME", default_value = "60s", value_parser = units::duration)]
         timeout: Duration,
+        /// Return once the batch is submitted: it is verified and merged in the background, and accesses to the directory wait for this
+        #[arg(long)]
+        lazy: bool,
     },
     /// Serve the batches of a mount over HTTP to clients with tokens
     ///
@@ -113,7 +116,7 @@ impl Batch {
         let access = &self.access;
         match self.action {
             Action::Begin { dir } => begin(&dir, access)?,
-            Action::End { dir, timeout } => end(&dir, timeout, access)?,
+            Action::End { dir, timeout, lazy } => end(&dir, timeout, lazy, access)?,
             Action::Serve(serve) => serve.run()?,
             Action::Token(token) => token.run()?,
             Action::List { of, json } => {
@@ -198,9 +201,9 @@ fn begin(dir: &Path, access: &Access) -> Result<()> {
     Ok(())
 }
 
-fn end(dir: &Path, timeout: Duration, access: &Access) -> Result<()> {
+fn end(dir: &Path, timeout: Duration, lazy: bool, access: &Access) -> Result<()> {
     let (target, _, inside) = locate(dir, access)?;
-    let request = BatchRequest::End { path_hex: store::hex(&inside), patience_secs: timeout.as_secs() };
+    let request = BatchRequest::End { path_hex: store::hex(&inside), patience_secs: timeout.as_secs(), lazy };
     match target.ask(request)? {
         BatchAnswer::Merged { id, accepted, refused, earlier } => {
             let already = if earlier { " already" } else { "" };
@@ -208,6 +211,9 @@ fn end(dir: &Path, timeout: Duration, access: &Access) -> Result<()> {
             if refused > 0 {
                 println!("`tenon batch conflicts {target} {id}` lists the refused changes");
             }
+        }
+        BatchAnswer::Submitted { id } => {
+            println!("batch {id} is submitted; `tenon batch list {target}` shows when it is merged");
         }
         other => return unexpected(&other),
     }
@@ -267,7 +273,8 @@ fn detail(batch: &BatchInfo) -> String {
         Some(expired) => ("expired", expired.clone()),
         None => ("merged", batch.merged.clone().unwrap_or_else(|| "not yet".to_owned())),
     };
-    let known = [("last change", &batch.last_change), ("expires", &batch.expires)];
+    let known =
+        [("last change", &batch.last_change), ("expires", &batch.expires), ("not merged", &batch.failed)];
     let known = known.into_iter().filter_map(|(title, at)| Some((title, at.clone()?)));
     let lines = [
         ("batch", batch.id.clone()),
