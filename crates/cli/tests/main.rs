@@ -12,6 +12,7 @@ mod backups;
 mod bad_drives;
 mod bad_input;
 mod batch_server;
+mod batch_verifiers;
 mod batches;
 mod by_inode;
 mod by_path;

@@ -84,6 +84,9 @@ pub(crate) enum BatchAnswer {
         refused: u64,
         /// Whether an earlier call had merged the batch already.
         earlier: bool,
+        /// The name of the server that has verified the batch, if it was another one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        verifier: Option<String>,
     },
     /// Answer to `End` with `lazy`.
     Submitted {

@@ -56,6 +56,8 @@ enum Action {
     ///
     /// Clients put directories into batch mode, end, list, watch and discard batches by the URL of the server, each only in the directory of
     /// its token and below. Files are read and written through a mount. Runs until SIGTERM or Ctrl-C.
+    ///
+    /// With --primary, verifies the batches of another such server instead, so that its mount has less work when they are merged.
     Serve(Serve),
     /// Issue a token for a batch server, list the tokens, or revoke one
     Token(Token),
@@ -117,7 +119,7 @@ impl Batch {
         match self.action {
             Action::Begin { dir } => begin(&dir, access)?,
             Action::End { dir, timeout, lazy } => end(&dir, timeout, lazy, access)?,
-            Action::Serve(serve) => serve.run()?,
+            Action::Serve(serve) => serve.run(access)?,
             Action::Token(token) => token.run()?,
             Action::List { of, json } => {
                 let batches = list(&Target::find(&of, access)?)?;
@@ -205,9 +207,12 @@ fn end(dir: &Path, timeout: Duration, lazy: bool, access: &Access) -> Result<()>
     let (target, _, inside) = locate(dir, access)?;
     let request = BatchRequest::End { path_hex: store::hex(&inside), patience_secs: timeout.as_secs(), lazy };
     match target.ask(request)? {
-        BatchAnswer::Merged { id, accepted, refused, earlier } => {
+        BatchAnswer::Merged { id, accepted, refused, earlier, verifier } => {
             let already = if earlier { " already" } else { "" };
             println!("batch {id} is merged{already}: {accepted} changes added, {refused} refused");
+            if let Some(verifier) = verifier {
+                println!("it was verified by '{verifier}'");
+            }
             if refused > 0 {
                 println!("`tenon batch conflicts {target} {id}` lists the refused changes");
             }

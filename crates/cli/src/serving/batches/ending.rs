@@ -7,6 +7,7 @@ use super::ended_batch::EndedBatch;
 use super::jobs::{self, Submission};
 use super::lazy_merges::Submitted;
 use super::open_batch::{LiveBatch, OpenBatch};
+use super::verification::{Offer, VerifiedElsewhere};
 use super::{Batches, Merging, SUMMARY_DIRECTORIES, directory_at, lossy, open_batches};
 use crate::control::batch_protocol::BatchAnswer;
 use crate::metadata;
@@ -19,6 +20,7 @@ use meta::{Batch, BatchId, Ino, namespace};
 use staging::packs;
 use std::collections::BTreeMap;
 use std::fs;
+use std::sync::Arc;
 use std::time::Duration;
 use store::Timestamp;
 use tokio::sync::MutexGuard;
@@ -171,7 +173,7 @@ impl Batches {
         let (id, dir) = (batch.record.id(), self.dir(batch.record.id()));
         let before = opened.metadata.engine().head();
         let merged = self.commit_merge(opened, batch, patience).await;
-        let merged = merged
+        let (merged, verifier) = merged
             .with_context(|| format!("batch {id} is not merged and stays open; nothing of it is lost"))?;
         // Kernels, which are told of the merge next, may need a lock that an access holds while it waits.
         drop(wait);
@@ -190,28 +192,34 @@ impl Batches {
             None => (merged.accepted, merged.refused.len() as u64, false),
         };
         tracing::info!("batch {id} is merged: {accepted} changes added, {refused} refused");
-        Ok(BatchAnswer::Merged { id: id.to_string(), accepted, refused, earlier })
+        Ok(BatchAnswer::Merged { id: id.to_string(), accepted, refused, earlier, verifier })
     }
 
-    /// Stores what a batch has not stored yet, and adds its changes to the volume's names.
+    /// Stores what a batch has not stored yet, and adds its changes to the volume's names. Returns also the name of the verifier, if another server
+    /// has verified the batch.
     async fn commit_merge(
         &self,
         opened: &OpenVolume,
         batch: OpenBatch,
         patience: Duration,
-    ) -> Result<batch::Merged> {
+    ) -> Result<(batch::Merged, Option<String>)> {
         let OpenBatch { record, engine, packs, fs, stale_ops } = batch;
         fs.shutdown(patience).await?;
         packs.upload().await.context("cannot store the contents of small files")?;
         let proof = if stale_ops == 0 { Proof::Reduced } else { Proof::Replay };
-        let (volume, terms) = (opened.metadata.engine(), terms(opened, &record));
-        let scratch = self.dir(record.id()).join("merge");
+        let (id, volume, terms) = (record.id(), opened.metadata.engine(), terms(opened, &record));
+        let (dir, scratch) = (self.dir(id), self.dir(id).join("merge"));
+        let sealed: Arc<SealedBatch> = Arc::new(tokio::task::spawn_blocking(move || engine.seal()).await??);
+        let offer = Offer { dir, terms: terms.clone(), proof, engine: Arc::clone(&volume) };
+        let elsewhere = self.verifications.merge(id, offer, Arc::clone(&sealed), scratch.clone()).await;
+        if let Some(VerifiedElsewhere { merged, verifier }) = elsewhere {
+            return Ok((merged, Some(verifier)));
+        }
         let work = move || -> Result<batch::Merged> {
-            let sealed: SealedBatch = engine.seal()?;
             fs::create_dir_all(&scratch)?;
             Ok(batch::merge(volume.as_ref(), &sealed, &terms, &scratch, proof)?)
         };
-        tokio::task::spawn_blocking(work).await?
+        Ok((tokio::task::spawn_blocking(work).await??, None))
     }
 
     /// Writes the summary of a batch that is merged, and forgets its job. Without a summary, `tenon batch watch` shows less.

@@ -17,6 +17,7 @@ mod open_batch;
 pub(crate) mod refused_changes;
 mod report;
 mod unavailable;
+mod verification;
 
 use crate::control::batch_protocol::{BatchAnswer, BatchRequest};
 use crate::metadata::Metadata;
@@ -27,6 +28,7 @@ use crate::serving::batches::jobs::{Jobs, Submission};
 use crate::serving::batches::lazy_merges::LazyMerges;
 use crate::serving::batches::open_batch::{CLOSE_TIMEOUT, LiveBatch, OpenBatch, begin_job, resume_job};
 use crate::serving::batches::refused_changes::{conflicts, forget, forget_refused, retry};
+use crate::serving::batches::verification::Verifications;
 use crate::serving::observed_mounts::ObservedMount;
 use crate::serving::open_volume::OpenVolume;
 use anyhow::{Context, Result, anyhow, bail};
@@ -71,6 +73,8 @@ pub(crate) struct Batches {
     lazy: Arc<LazyMerges>,
     /// Batches that are being merged. They are open, and not mounted any more.
     merging: Arc<StdMutex<BTreeSet<BatchId>>>,
+    /// Batches that other servers may verify.
+    verifications: Verifications,
     /// Shared by merges. The volume is not unmounted before they have ended.
     merges: RwLock<()>,
 }
@@ -97,9 +101,9 @@ impl Batches {
     /// Makes the batches of a volume with this state directory; none can be used yet. An open batch expires when nothing was written to it for
     /// the time `expiry`; zero: never.
     pub(crate) fn new(state_root: &Path, access: BatchAccess, expiry: Duration) -> Self {
-        let (jobs, live, lazy, merging, merges) = Default::default();
-        let expiry = Expiry::new(expiry);
-        Self { root: state_root.join(BATCHES_DIR), access, expiry, jobs, live, lazy, merging, merges }
+        let (jobs, live, lazy, merging, verifications, merges) = Default::default();
+        let (root, expiry) = (state_root.join(BATCHES_DIR), Expiry::new(expiry));
+        Self { root, access, expiry, jobs, live, lazy, merging, verifications, merges }
     }
 
     /// Answers a request.

@@ -629,6 +629,12 @@ impl Service for VolumeService {
             }
             Request::Check => self.check(),
             Request::Batch(request) => self.batch(request).await,
+            Request::Verification(request) => {
+                match self.batches.answer_verifier(&self.opened, request).await {
+                    Ok(answer) => Answer::Verification(answer),
+                    Err(error) => failed(format!("{error:#}")),
+                }
+            }
             Request::Conflicts => Answer::Conflicts {
                 conflicts: self.opened.fs.conflicts().list().iter().map(Conflict::from).collect(),
             },
