@@ -304,9 +304,9 @@ fn s634_a_verifier_killed_at_any_step_delays_a_batch_for_seconds() {
 fn s635_a_stale_lease_has_no_effect() {
     let mut primary = Primary::new("stale-leases");
     let token = primary.token("slow", &["--verifier"]);
-    primary.announce(&token);
     primary.begin();
     write_all(&primary.job(), 0..50);
+    primary.announce(&token);
     let ending = primary.end();
     let lease = primary.take(&token);
     let renew = json!({"verification": "renew", "lease": lease});
@@ -341,9 +341,9 @@ fn s635_a_stale_lease_has_no_effect() {
 fn s635_leases_do_not_outlive_the_mount() {
     let mut primary = Primary::new("restarted-primary");
     let token = primary.token("slow", &["--verifier"]);
-    primary.announce(&token);
     primary.begin();
     write_all(&primary.job(), 0..50);
+    primary.announce(&token);
     let home = Arc::clone(&primary.home);
     let ending = thread::spawn(move || home.refused(["batch", "end", "mnt/job"]));
     let lease = primary.take(&token);
@@ -373,9 +373,9 @@ fn s636_s637_s638_only_verifiers_return_verdicts_and_bad_ones_are_refused() {
     assert_eq!(primary.send("POST", "/verifications", Some(&format!("{aux}0")), take.as_bytes()).0, 401);
     assert_eq!(primary.send("POST", "/verifications", Some(&client), take.as_bytes()).0, 403);
     assert_eq!(primary.send("POST", "/batches", Some(&aux), br#"{"batch":"list"}"#).0, 403);
-    primary.announce(&aux);
     primary.begin();
     write_all(&primary.job(), 0..50);
+    primary.announce(&aux);
     let ending = primary.end();
     let lease = primary.take(&aux);
     let at = format!("/verifications/{}/{}", lease["batch"].as_str().unwrap(), lease["fence"]);
@@ -406,9 +406,9 @@ fn s636_s637_s638_only_verifiers_return_verdicts_and_bad_ones_are_refused() {
     assert!(ended.contains("0 refused") && !ended.contains("verified by"), "{ended}");
     assert_all(&primary.job(), 0..50);
     // The token is revoked while a batch is verified.
-    primary.announce(&aux);
     primary.begin();
     write_all(&primary.job(), 50..100);
+    primary.announce(&aux);
     let ending = primary.end();
     let lease = primary.take(&aux);
     primary.home.ok(["batch", "token", "tokens", "--revoke", "aux"]);

@@ -5,7 +5,7 @@
 use meta::{Ino, Namespace};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
 use tokio::sync::watch;
 
 use crate::names::Names;
@@ -53,7 +53,7 @@ impl PendingMerges {
 
 impl Names {
     /// Makes accesses to a directory, and to what is below it, wait until the result is dropped.
-    pub(crate) fn begin_wait_for_merge(self: &Arc<Self>, dir: Ino) -> PendingMerge {
+    pub(crate) fn begin_wait_for_merge(&self, dir: Ino) -> PendingMerge {
         let (sender, receiver) = watch::channel(());
         self.pending_merges().change(|dirs| {
             dirs.insert(dir, receiver);

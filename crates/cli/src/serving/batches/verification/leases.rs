@@ -136,7 +136,7 @@ impl Leases {
         let Some((id, task)) = waiting.min_by_key(|(id, task)| (task.offered, **id)) else { return Ok(None) };
         let snapshot = task.offer.engine.snapshot()?;
         self.count += 1;
-        let fence = mount << 32 | u64::from(self.count);
+        let fence = (mount << 32) | u64::from(self.count);
         let lease = Lease { fence, verifier, snapshot, ends: now + LEASE };
         task.lease = Some(lease.clone());
         Ok(Some((*id, lease, Arc::clone(&task.offer))))

@@ -27,6 +27,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+/// Beginning of the names of directories with verdicts.
+const VERDICT_DIR: &str = "verdict-";
+
 /// Room for the files of a verdict: this much, and four times the files of the batch.
 const UPLOAD_BYTES_MIN: u64 = 64 << 20;
 
@@ -55,6 +58,7 @@ impl Verifications {
         scratch: PathBuf,
     ) -> Option<VerifiedElsewhere> {
         let offer = Arc::new(offer);
+        remove_verdicts(&offer.dir);
         let (lease, verifier) = self.wait_for_verdict(id, &offer).await?;
         let dir = verdict_dir(&offer.dir, lease.fence);
         let work = move || {
@@ -203,7 +207,16 @@ impl Batches {
     }
 }
 
+/// Removes the verdicts of an earlier attempt to merge a batch. They are of no use, and would only take space.
+fn remove_verdicts(batch_dir: &Path) {
+    for entry in fs::read_dir(batch_dir).into_iter().flatten().flatten() {
+        if entry.file_name().to_str().is_some_and(|name| name.starts_with(VERDICT_DIR)) {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
 /// Returns the directory of the files of a verdict.
 fn verdict_dir(batch_dir: &Path, fence: u64) -> PathBuf {
-    batch_dir.join(format!("verdict-{fence:016x}"))
+    batch_dir.join(format!("{VERDICT_DIR}{fence:016x}"))
 }
