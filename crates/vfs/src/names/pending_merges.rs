@@ -1,5 +1,7 @@
 //! Directories whose submitted batches are not merged yet. Programs that access one of them, or what is below it, wait for its merge.
 //!
+//! A lookup of the directory itself does not wait. The kernel would hold the lock of the parent meanwhile, so that other programs could not use that.
+//!
 //! Invariant: an access waits only while its directory is in the list, so that a merge that fails delays nobody for ever.
 
 use meta::{Ino, Namespace};
@@ -61,21 +63,18 @@ impl Names {
         PendingMerge { names: self.weak(), dir, _waiters: sender }
     }
 
-    /// Waits until no merge is pending of a directory that is, or contains, an inode. Returns whether there was one.
-    pub(crate) async fn wait_for_merge(&self, ino: Ino) -> bool {
+    /// Waits until no merge is pending of a directory that is, or contains, an inode.
+    pub(crate) async fn wait_for_merge(&self, ino: Ino) {
         if self.pending_merges().count.load(Ordering::Acquire) == 0 {
-            return false;
+            return;
         }
         Box::pin(async {
-            let mut has_waited = false;
             while let Some(mut pending) = self.pending_merges().above(self.tables(), ino) {
-                has_waited = true;
                 // Fails once the merge has ended.
                 while pending.changed().await.is_ok() {}
             }
-            has_waited
         })
-        .await
+        .await;
     }
 }
 

@@ -68,7 +68,7 @@ impl<'fs> Batches<'fs> {
 
     /// Makes lookups, listings and `open` in a directory, and below it, wait until the result is dropped. Kernels drop what they have cached of the
     /// directory, so that they ask again. Waits
-    /// for this at most a second, because an access that waits already holds a lock that the kernel needs.
+    /// for this at most a second.
     pub async fn begin_wait_for_merge(&self, dir: Ino) -> PendingMerge {
         let pending = self.fs.names.begin_wait_for_merge(dir);
         let home = self.fs.names.tables().inode(dir).ok().and_then(|inode| inode.home);

@@ -24,9 +24,6 @@ impl Filesystem {
             let found = self.bucket.discovery.find(parent, &name).await?;
             let inode =
                 self.bucket.discovery.with_exact_attributes(self.bucket.discovery.must(found)?).await?;
-            if inode.is_dir() && self.names.wait_for_merge(inode.ino).await {
-                continue;
-            }
             if self.bucket.name_evictor.refer(inode.ino) {
                 return Ok(self.content.attr(inode));
             }
