@@ -226,7 +226,10 @@ impl Merged {
 }
 
 /// Returns the outcome of an earlier merge of the batch; `None` if it was not merged yet.
-pub(crate) fn earlier_outcome(engine: &dyn Engine, terms: &Terms) -> Result<Option<BatchOutcome>, MergeError> {
+pub(crate) fn earlier_outcome(
+    engine: &dyn Engine,
+    terms: &Terms,
+) -> Result<Option<BatchOutcome>, MergeError> {
     let found = namespace::read_batch(engine, terms.id()).map_err(FsError::into_engine_error)?;
     Ok(found.ok_or(Rejected::Unknown(terms.id()))?.outcome)
 }

@@ -113,7 +113,8 @@ fn s633_a_verdict_counts_only_while_it_is_right() {
                 counted += 1;
                 refused += merged.refused.len();
                 let recorded =
-                    meta::namespace::read_refused_ops(&*volume.engine, keeping(&lease).id(), 0, 1000).unwrap();
+                    meta::namespace::read_refused_ops(&*volume.engine, keeping(&lease).id(), 0, 1000)
+                        .unwrap();
                 let found: Vec<_> = merged.refused.iter().map(|refused| refused.index).collect();
                 assert_eq!(recorded.iter().map(|(index, _)| *index).collect::<Vec<_>>(), found);
             }

@@ -95,8 +95,7 @@ impl Primary {
     }
 
     fn ask(&self, token: &str, request: &Value) -> (u16, Value) {
-        let (status, body) =
-            self.send("POST", "/verifications", Some(token), request.to_string().as_bytes());
+        let (status, body) = self.send("POST", "/verifications", Some(token), request.to_string().as_bytes());
         (status, serde_json::from_str(&body).unwrap_or_default())
     }
 
@@ -201,7 +200,10 @@ fn s633_another_process_verifies_batches() {
     assert!(!primary.job().join("step-2/file-2").exists());
     let id = ended.split(' ').nth(1).unwrap();
     let conflicts = primary.home.ok(["batch", "conflicts", "mnt", id]);
-    assert!(conflicts.contains("create job/taken: the name already exists; kept as /job/taken.batch-"), "{conflicts}");
+    assert!(
+        conflicts.contains("create job/taken: the name already exists; kept as /job/taken.batch-"),
+        "{conflicts}"
+    );
     // The end of the verifier leaves nothing, and batches are verified by their mount.
     primary.home.signal(verifier.process.id(), Signal::TERM);
     assert!(verifier.process.wait().unwrap().success(), "{}", verifier.log());
@@ -215,7 +217,11 @@ fn s633_another_process_verifies_batches() {
 }
 
 /// Forwards connections to the server, and calls `stop` once at the request that follows a number of requests with a lease.
-fn forwarder(to: &str, requests: usize, stop: impl Fn() + Send + Sync + 'static) -> (String, Arc<AtomicUsize>) {
+fn forwarder(
+    to: &str,
+    requests: usize,
+    stop: impl Fn() + Send + Sync + 'static,
+) -> (String, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let (to, stop) = (to.strip_prefix("http://").unwrap().to_owned(), Arc::new(stop));

@@ -100,7 +100,10 @@ impl BatchServer {
                 };
                 let answered = match is_of_verifier {
                     true => served.verify(grant, head.method, path.to_owned(), body.to_bytes()).await,
-                    false => served.answer(grant, body.to_bytes()).await.map(|answer| json(StatusCode::OK, &answer)),
+                    false => served
+                        .answer(grant, body.to_bytes())
+                        .await
+                        .map(|answer| json(StatusCode::OK, &answer)),
                 };
                 answered.unwrap_or_else(|error| failure(&error))
             }
@@ -122,9 +125,7 @@ impl Served {
         let Some(token) = token else {
             return Err(Failure::Unauthorized("the request has no token".to_owned()));
         };
-        self.tokens
-            .find(token.trim())
-            .map_err(|error| Failure::Unauthorized(error.to_string()))
+        self.tokens.find(token.trim()).map_err(|error| Failure::Unauthorized(error.to_string()))
     }
 
     /// Answers a request of a verifier.

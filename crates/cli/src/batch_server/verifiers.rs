@@ -67,7 +67,9 @@ impl Served {
             VerificationAnswer::Files { batch_dir_hex, verdict_dir_hex, upload_bytes_max } => {
                 (dir(&batch_dir_hex)?, dir(&verdict_dir_hex)?, upload_bytes_max)
             }
-            other => return Err(Failure::Failed(format!("the mount gave an answer that does not fit: {other:?}"))),
+            other => {
+                return Err(Failure::Failed(format!("the mount gave an answer that does not fit: {other:?}")));
+            }
         };
         match *method {
             Method::GET if SEALED_FILES.contains(&piece.file.as_str()) => {
@@ -144,11 +146,9 @@ mod tests {
     fn paths_name_pieces_of_files() {
         let lease = LeaseId { batch: "0000000000000007".into(), fence: 12 };
         let piece = Piece { lease, file: "rows.sst".into(), offset: 1048576 };
-        assert_eq!(
-            Piece::parse("/verifications/0000000000000007/12/rows.sst/1048576"),
-            Some(piece)
-        );
-        for path in ["/verifications", "/verifications/7/12/ops", "/verifications/7/x/ops/0", "/x/7/12/ops/0"] {
+        assert_eq!(Piece::parse("/verifications/0000000000000007/12/rows.sst/1048576"), Some(piece));
+        for path in ["/verifications", "/verifications/7/12/ops", "/verifications/7/x/ops/0", "/x/7/12/ops/0"]
+        {
             assert_eq!(Piece::parse(path), None, "{path}");
         }
         assert_eq!(Piece::parse("/verifications/7/12/../ops/0"), None);

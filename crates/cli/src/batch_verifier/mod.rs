@@ -20,9 +20,9 @@ use batch::{Proof, SEALED_FILES, SealedBatch, VERDICT_FILE, VERDICT_ROWS_FILE, w
 use meta::Reader;
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 

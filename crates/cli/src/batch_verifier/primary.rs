@@ -76,7 +76,8 @@ impl Primary {
         let mut offset = 0;
         while offset < len {
             let mut piece = vec![0; usize::try_from(len - offset).unwrap_or(usize::MAX).min(PIECE_BYTES)];
-            file.read_exact_at(&mut piece, offset).with_context(|| format!("cannot read {}", from.display()))?;
+            file.read_exact_at(&mut piece, offset)
+                .with_context(|| format!("cannot read {}", from.display()))?;
             let end = offset + piece.len() as u64;
             self.send(Method::PUT, &path(lease, name, offset), &Bytes::from(piece))?;
             offset = end;

@@ -60,7 +60,9 @@ impl Reader for RemoteSnapshot {
             let read = SnapshotRead::Scan { from: from.clone(), to: to.clone(), limit };
             let (rows, has_more) = self.read(read)?;
             if rows.len() > limit {
-                return Err(EngineError::Unavailable("the batch server returned too many records".to_owned()));
+                return Err(EngineError::Unavailable(
+                    "the batch server returned too many records".to_owned(),
+                ));
             }
             let last = rows.iter().flatten().last().map(|row| row.key_hex.clone());
             for row in rows.iter().flatten() {

@@ -26,7 +26,8 @@ pub(super) struct Access {
 impl Access {
     /// Returns the token, and the file of further certificate authorities.
     pub(super) fn token_and_certificates(&self) -> Result<(String, Option<PathBuf>)> {
-        let token = self.token.as_ref().context("a batch server needs a token: give its file with --token")?;
+        let token =
+            self.token.as_ref().context("a batch server needs a token: give its file with --token")?;
         Ok((read_secret_line(token)?, self.ca_bundle.clone()))
     }
 }

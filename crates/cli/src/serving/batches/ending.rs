@@ -115,7 +115,9 @@ impl Batches {
         if let Err(error) = merged.await {
             let failures = failures + 1;
             let reason = format!("{error:#}");
-            tracing::warn!("batch {id} cannot be merged in the background, and this is tried again: {reason}");
+            tracing::warn!(
+                "batch {id} cannot be merged in the background, and this is tried again: {reason}"
+            );
             self.lazy.add(id, Submitted { failures, reason: Some(reason), ..Submitted::default() });
         }
         drop(merging);

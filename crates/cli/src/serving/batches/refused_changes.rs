@@ -89,18 +89,22 @@ pub(super) async fn retry(opened: &OpenVolume, id: BatchId, index: u64) -> Resul
     let (batches, refused) = (opened.fs.admin().batches(), refused_op(opened, id, index)?);
     let names = batches.names();
     let not_again = |why: String| Unavailable::not_again(libc::EOPNOTSUPP, why);
-    let op = decode_op(&refused.op).map_err(|_| not_again("the change is one of a newer Tenon".to_owned()))?;
+    let op =
+        decode_op(&refused.op).map_err(|_| not_again("the change is one of a newer Tenon".to_owned()))?;
     let described = batch_ops::describe(&**names.engine(), &refused.op);
     let acts_on_entry = matches!(op, Op::Rename { .. } | Op::Rmdir { .. });
     if acts_on_entry && *refused.why == *Refusal::OtherFile.to_string() {
-        return Err(not_again(format!("{described}: {}; make the change yourself if it is right", refused.why)));
+        return Err(not_again(format!(
+            "{described}: {}; make the change yourself if it is right",
+            refused.why
+        )));
     }
-    let again = op_to_retry(names, id, op, refused.kept).map_err(|why| not_again(format!("{described}: {why}")))?;
+    let again =
+        op_to_retry(names, id, op, refused.kept).map_err(|why| not_again(format!("{described}: {why}")))?;
     let before = names.engine().head();
     let ops: Vec<_> = again.into_iter().chain([forgotten(id, index)]).collect();
-    let applied = names
-        .commit_together(&batches.context(), &ops)
-        .map_err(|why| refused_again(&described, why))?;
+    let applied =
+        names.commit_together(&batches.context(), &ops).map_err(|why| refused_again(&described, why))?;
     batches.merged(before, applied.into_iter().flat_map(|applied| applied.released).collect()).await;
     batches.sync_names().await?;
     Ok(BatchAnswer::Resolved { op: described })
@@ -172,7 +176,8 @@ fn refused_op(opened: &OpenVolume, id: BatchId, index: u64) -> Result<RefusedOp>
     let found = namespace::read_refused_ops(&**names, id, index, 1)?.pop();
     let found = found.filter(|(found, _)| *found == index).map(|(_, refused)| refused);
     found.ok_or_else(|| {
-        let why = format!("batch {id} has no refused change {index}; `tenon batch conflicts` lists the changes");
+        let why =
+            format!("batch {id} has no refused change {index}; `tenon batch conflicts` lists the changes");
         Unavailable::not_found(why)
     })
 }

@@ -132,7 +132,8 @@ impl Leases {
             self.verifiers.retain(|_, asked| now.duration_since(*asked) < PRESENT);
         }
         self.verifiers.insert(verifier.clone(), now);
-        let waiting = self.tasks.iter_mut().filter(|(_, task)| task.lease.is_none() && task.outcome.is_none());
+        let waiting =
+            self.tasks.iter_mut().filter(|(_, task)| task.lease.is_none() && task.outcome.is_none());
         let Some((id, task)) = waiting.min_by_key(|(id, task)| (task.offered, **id)) else { return Ok(None) };
         let snapshot = task.offer.engine.snapshot()?;
         self.count += 1;
