@@ -151,18 +151,25 @@ pub(crate) struct FileMessage {
 /// The terms of a batch; see [`batch::Terms`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct TermsMessage {
+    /// The user.
     pub(crate) uid: u32,
+    /// The user's group.
     pub(crate) gid: u32,
+    /// The user's supplementary groups.
     pub(crate) groups: Vec<u32>,
-    pub(crate) first_ino: u64,
-    pub(crate) end_ino: u64,
-    pub(crate) mount: u64,
-    pub(crate) nanos: u64,
-    pub(crate) earliest: i64,
-    pub(crate) latest: i64,
+    /// The first leased inode number, and the number after the last.
+    pub(crate) inos: (u64, u64),
+    /// The moment of all ops: the number of the mount, and nanoseconds since its start.
+    pub(crate) moment: (u64, u64),
+    /// The earliest and the latest time of ops, in nanoseconds since 1970.
+    pub(crate) times: (i64, i64),
+    /// Prefix of the keys of the batch's objects.
     pub(crate) content_hex: Option<String>,
+    /// Prefix of the keys of the batch's packs.
     pub(crate) packs_hex: Option<String>,
+    /// Whether refused files keep their bytes under other names.
     pub(crate) keeps_refused: bool,
+    /// The time at which the batch was submitted, in nanoseconds since 1970.
     pub(crate) submitted: i64,
 }
 
