@@ -6,11 +6,12 @@
 //! newer snapshot.
 
 use crate::change::Change;
+use crate::proof::Proof;
 use crate::reduced;
 use crate::run_rows::{EngineRun, RunRows};
 use crate::sealed::{ClaimedChanges, SealedBatch};
 use crate::table_error::table_error;
-use crate::verdict::VerdictError;
+use crate::verdict_error::VerdictError;
 use crate::verify::{Refused, Rejected, Terms, Verified, replay};
 use meta::codec::{decode_extent, decode_inode, decode_quota};
 use meta::{
@@ -31,16 +32,6 @@ const ATTEMPTS_MAX: usize = 16;
 
 /// Maximum conditions that replace those on whole directories. The engine checks them while other commits wait: some 50 ms for so many.
 const NAMES_MAX: usize = 10_000;
-
-/// The way in which a batch is verified.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Proof {
-    /// By canonical ops that are derived from its rows. If none lead to the rows, by [`Replay`](Self::Replay).
-    #[default]
-    Reduced,
-    /// By its ops: each is checked and applied again.
-    Replay,
-}
 
 /// The result of a merge.
 #[derive(Debug)]

@@ -25,18 +25,19 @@
 use crate::base::Base;
 use crate::change::Change;
 use crate::local_map::LocalMap;
-use crate::merge::{Built, MergeError, Merged, Proof, build_into, earlier_outcome};
+use crate::merge::{Built, MergeError, Merged, build_into, earlier_outcome};
 use crate::overlay::Overlay;
+use crate::proof::Proof;
 use crate::run_rows::{EngineRun, RunRows};
 use crate::sealed::SealedBatch;
 use crate::table_error::{io_error, table_error};
+use crate::verdict_error::VerdictError;
 use crate::verify::{MEMORY_BYTES_MAX, Refusal, Refused, Rejected, Terms, Verified};
 use log::{FrameReader, FrameWriter, NextFrame};
-use meta::codec::{DecodeError, append_to_log_page, decode_log_page};
+use meta::codec::{append_to_log_page, decode_log_page};
 use meta::{Engine, EngineError, Ino, OpRecord, Reader, schema};
 use sst::{FileTable, NewTableFile};
 use std::fs::File;
-use std::io;
 use std::ops::Bound;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -69,23 +70,6 @@ pub const VERDICT_FILE: &str = "verdict";
 
 /// Name of the table of changed rows.
 pub const VERDICT_ROWS_FILE: &str = "rows.sst";
-
-/// The reason why a verdict cannot be used. The primary verifies the batch itself then.
-#[derive(Debug, thiserror::Error)]
-pub enum VerdictError {
-    /// A file of the verdict cannot be read.
-    #[error("the verdict cannot be read: {0}")]
-    Io(#[from] io::Error),
-    /// The file is no verdict, not whole, or of another version.
-    #[error("the file is not a whole verdict of this version")]
-    Format,
-    /// A field has bytes that it cannot have.
-    #[error("the verdict has an invalid field: {0}")]
-    Field(#[from] DecodeError),
-    /// The verdict changes a record that a batch cannot change, or shares an object that is not the batch's.
-    #[error("the verdict changes what a batch cannot change")]
-    Foreign,
-}
 
 /// Verifies a batch on a snapshot, and writes the verdict into the directory `to`, durably except for the names. `scratch` is a directory for
 /// temporary files. `proof` says how to verify the batch, as in [`merge`](crate::merge).

@@ -8,10 +8,10 @@
 use crate::base::Base;
 use crate::change::Change;
 use crate::local_map::LocalMap;
-use crate::merge::Proof;
 use crate::op_log::LogDamage;
 use crate::overlay::Overlay;
 use crate::private_engine::batch_context;
+use crate::proof::Proof;
 use crate::rescue::{Outcome, Rescue};
 use crate::sealed::SealedBatch;
 use meta::access::{AccessError, Caller, authorize};

@@ -13,7 +13,7 @@ pub(crate) mod positions;
 pub(crate) mod quotas;
 pub(crate) mod references;
 
-use meta::{Name, Namespace, OpContext, Origin};
+use meta::{Ino, Name, Namespace, OpContext, Origin};
 use std::sync::{Arc, Weak};
 
 use crate::Result;
@@ -38,7 +38,7 @@ pub(crate) struct Names {
     locks: LockTables,
     front_ends: FrontEnds,
     follower: OpLogFollower,
-    pending_merges: PendingMerges,
+    pending_merges: Arc<PendingMerges>,
 }
 
 impl Names {
@@ -55,7 +55,7 @@ impl Names {
             locks,
             front_ends: FrontEnds::default(),
             follower: OpLogFollower::default(),
-            pending_merges: PendingMerges::default(),
+            pending_merges: Arc::default(),
         })
     }
 
@@ -95,8 +95,13 @@ impl Names {
     }
 
     /// Returns the directories whose merges accesses wait for.
-    pub(crate) fn pending_merges(&self) -> &PendingMerges {
+    pub(crate) fn pending_merges(&self) -> &Arc<PendingMerges> {
         &self.pending_merges
+    }
+
+    /// Waits until no merge is pending of a directory that is, or contains, an inode.
+    pub(crate) async fn wait_for_merge(&self, ino: Ino) {
+        self.pending_merges.wait(&self.tables, ino).await;
     }
 
     /// Returns what the kernel references.

@@ -7,10 +7,8 @@
 use meta::{Ino, Namespace};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
-
-use crate::names::Names;
 
 /// The directories whose merges accesses wait for.
 #[derive(Debug, Default)]
@@ -24,12 +22,35 @@ pub(crate) struct PendingMerges {
 /// Keeps accesses to a directory, and to what is below it, waiting until it is dropped.
 #[derive(Debug)]
 pub struct PendingMerge {
-    names: Weak<Names>,
+    all: Arc<PendingMerges>,
     dir: Ino,
     _waiters: watch::Sender<()>,
 }
 
 impl PendingMerges {
+    /// Makes accesses to a directory, and to what is below it, wait until the result is dropped.
+    pub(crate) fn begin(self: &Arc<Self>, dir: Ino) -> PendingMerge {
+        let (sender, receiver) = watch::channel(());
+        self.change(|dirs| {
+            dirs.insert(dir, receiver);
+        });
+        PendingMerge { all: Arc::clone(self), dir, _waiters: sender }
+    }
+
+    /// Waits until no merge is pending of a directory that is, or contains, an inode.
+    pub(crate) async fn wait(&self, tables: &Namespace, ino: Ino) {
+        if self.count.load(Ordering::Acquire) == 0 {
+            return;
+        }
+        Box::pin(async {
+            while let Some(mut pending) = self.above(tables, ino) {
+                // Fails once the merge has ended.
+                while pending.changed().await.is_ok() {}
+            }
+        })
+        .await;
+    }
+
     /// Returns the channel of the directory that is, or contains, an inode; `None` if no merge of it is pending.
     fn above(&self, tables: &Namespace, ino: Ino) -> Option<watch::Receiver<()>> {
         let mut dir = ino;
@@ -53,38 +74,11 @@ impl PendingMerges {
     }
 }
 
-impl Names {
-    /// Makes accesses to a directory, and to what is below it, wait until the result is dropped.
-    pub(crate) fn begin_wait_for_merge(&self, dir: Ino) -> PendingMerge {
-        let (sender, receiver) = watch::channel(());
-        self.pending_merges().change(|dirs| {
-            dirs.insert(dir, receiver);
-        });
-        PendingMerge { names: self.weak(), dir, _waiters: sender }
-    }
-
-    /// Waits until no merge is pending of a directory that is, or contains, an inode.
-    pub(crate) async fn wait_for_merge(&self, ino: Ino) {
-        if self.pending_merges().count.load(Ordering::Acquire) == 0 {
-            return;
-        }
-        Box::pin(async {
-            while let Some(mut pending) = self.pending_merges().above(self.tables(), ino) {
-                // Fails once the merge has ended.
-                while pending.changed().await.is_ok() {}
-            }
-        })
-        .await;
-    }
-}
-
 impl Drop for PendingMerge {
     fn drop(&mut self) {
         // The waiters, which wake up after this, look at the list again.
-        if let Some(names) = self.names.upgrade() {
-            names.pending_merges().change(|dirs| {
-                dirs.remove(&self.dir);
-            });
-        }
+        self.all.change(|dirs| {
+            dirs.remove(&self.dir);
+        });
     }
 }

@@ -70,7 +70,7 @@ impl<'fs> Batches<'fs> {
     /// directory, so that they ask again. Waits
     /// for this at most a second.
     pub async fn begin_wait_for_merge(&self, dir: Ino) -> PendingMerge {
-        let pending = self.fs.names.begin_wait_for_merge(dir);
+        let pending = self.fs.names.pending_merges().begin(dir);
         let home = self.fs.names.tables().inode(dir).ok().and_then(|inode| inode.home);
         let names = match home {
             Some((parent, name)) => Invalidation::entry(parent, name.as_bytes()),

@@ -10,6 +10,7 @@ use super::open_batch::{LiveBatch, OpenBatch};
 use super::verification::{Offer, VerifiedElsewhere};
 use super::{Batches, Merging, SUMMARY_DIRECTORIES, directory_at, lossy, open_batches};
 use crate::control::batch_protocol::BatchAnswer;
+use crate::control::verification_protocol::{VerificationAnswer, VerifierRequest};
 use crate::metadata;
 use crate::serving::open_volume::OpenVolume;
 use anyhow::{Context, Result, anyhow};
@@ -222,6 +223,15 @@ impl Batches {
             Ok(batch::merge(volume.as_ref(), &sealed, &terms, &scratch, proof)?)
         };
         Ok((tokio::task::spawn_blocking(work).await??, None))
+    }
+
+    /// Answers a request of a server that verifies batches.
+    pub(crate) async fn answer_verifier(
+        &self,
+        opened: &OpenVolume,
+        request: VerifierRequest,
+    ) -> Result<VerificationAnswer> {
+        self.verifications.answer(opened.fs.moment().mount, request).await
     }
 
     /// Writes the summary of a batch that is merged, and forgets its job. Without a summary, `tenon batch watch` shows less.

@@ -11,11 +11,9 @@ mod messages;
 
 pub(super) use leases::Offer;
 
-use super::{Batches, id_of};
 use crate::control::verification_protocol::{
     LeaseId, VerificationAnswer, VerificationRequest, VerifierRequest,
 };
-use crate::serving::open_volume::OpenVolume;
 use anyhow::{Context, Result, bail};
 use batch::{Merged, SealedBatch, VERDICT_FILE, merge_verdict};
 use leases::{Decision, Lease, Leases, Outcome};
@@ -126,7 +124,7 @@ impl Verifications {
         }
     }
 
-    /// Answers a request of a verifier.
+    /// Answers a request of a verifier. `mount` is the number of the mount.
     pub(super) async fn answer(&self, mount: u64, request: VerifierRequest) -> Result<VerificationAnswer> {
         let VerifierRequest { verifier, request } = request;
         let now = Instant::now();
@@ -157,7 +155,7 @@ impl Verifications {
                 if failure.is_none() && !file.exists() {
                     bail!("the verdict about batch {} is not uploaded", lease.batch);
                 }
-                self.lock().finish(id_of(&lease.batch)?, &verifier, lease.fence, failure, now)?;
+                self.lock().finish(batch_id(&lease)?, &verifier, lease.fence, failure, now)?;
                 self.changed.notify_waiters();
                 Ok(VerificationAnswer::Done)
             }
@@ -176,7 +174,7 @@ impl Verifications {
 
     /// Extends and returns a lease that counts.
     fn lease(&self, verifier: &str, lease: &LeaseId, now: Instant) -> Result<(Lease, Arc<Offer>)> {
-        Ok(self.lock().renew(id_of(&lease.batch)?, verifier, lease.fence, now)?)
+        Ok(self.lock().renew(batch_id(lease)?, verifier, lease.fence, now)?)
     }
 
     fn lock(&self) -> MutexGuard<'_, Leases> {
@@ -196,15 +194,9 @@ impl Drop for Withdraw<'_> {
     }
 }
 
-impl Batches {
-    /// Answers a request of a verifier.
-    pub(crate) async fn answer_verifier(
-        &self,
-        opened: &OpenVolume,
-        request: VerifierRequest,
-    ) -> Result<VerificationAnswer> {
-        self.verifications.answer(opened.fs.moment().mount, request).await
-    }
+/// Returns the batch of a lease.
+fn batch_id(lease: &LeaseId) -> Result<BatchId> {
+    lease.batch.parse().with_context(|| format!("'{}' is not the id of a batch", lease.batch))
 }
 
 /// Removes the verdicts of an earlier attempt to merge a batch. They are of no use, and would only take space.
