@@ -100,7 +100,7 @@ fn s630_s631_accesses_wait_for_a_merge_in_the_background() {
     let file = access(&setup.job().join("old/file-7"), read);
     let names = access(&setup.job().join("old"), count);
     // Other directories do not wait.
-    fs::write(setup.home.mnt().join("other/file"), "").unwrap_or_default();
+    fs::write(setup.home.mnt().join("other/file"), "").unwrap();
     assert_eq!(fs::read_dir(setup.home.mnt().join("other")).unwrap().count(), 1);
     let waiting = Duration::from_millis(700);
     assert_eq!(file.recv_timeout(waiting), Err(RecvTimeoutError::Timeout));
