@@ -112,6 +112,13 @@ impl Base {
         }
     }
 
+    /// Returns the keys of the records on whose version or absence the outcome depends, and of those on whose existence it does.
+    pub(crate) fn noted(&self) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
+        let cache = self.lock();
+        let Noted { keys, present, .. } = &cache.noted;
+        (keys.iter().cloned().collect(), present.iter().cloned().collect())
+    }
+
     pub(crate) fn scan(
         &self,
         from: Bound<&[u8]>,

@@ -5,6 +5,8 @@
 //! the records on which they depend. [`merge`] verifies a sealed batch against the present state of the volume and adds it as one
 //! [run](meta::Run).
 //!
+//! Another server can verify a batch ([`write_verdict`]), whose verdict the volume's server then adds ([`merge_verdict`]).
+//!
 //! [`PrivateNamespace::into_engine`] makes the namespace an engine, for a file system over it.
 //!
 //! Owns the map, the local log, the counters of a job's [`Progress`], sealed batches, verification, merge, and what becomes of refused ops. Does not know how a batch reaches a server, and has no
@@ -29,18 +31,25 @@ mod overlay;
 mod private_engine;
 mod private_namespace;
 mod progress;
+mod proof;
 mod reduced;
 mod rescue;
+mod run_rows;
 mod sealed;
 mod table_error;
+mod verdict;
+mod verdict_error;
 mod verify;
 
 pub use begin::{LEASE_INOS, begin};
-pub use merge::{MergeError, Merged, Proof, merge};
+pub use merge::{MergeError, Merged, merge};
 pub use op_log::{LogDamage, VERSIONS, log_path, stored_version};
 pub use private_engine::PrivateEngine;
 pub use private_namespace::{JobError, JobOptions, PrivateNamespace};
 pub use progress::{DirectoryCounts, Progress, Totals};
+pub use proof::Proof;
 pub use rescue::kept_suffix;
-pub use sealed::SealedBatch;
+pub use sealed::{SEALED_FILES, SealedBatch};
+pub use verdict::{VERDICT_FILE, VERDICT_ROWS_FILE, merge_verdict, write_verdict};
+pub use verdict_error::VerdictError;
 pub use verify::{Refusal, Refused, Rejected, Terms};

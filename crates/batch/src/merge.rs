@@ -6,8 +6,12 @@
 //! newer snapshot.
 
 use crate::change::Change;
+use crate::proof::Proof;
 use crate::reduced;
+use crate::run_rows::{EngineRun, RunRows};
 use crate::sealed::{ClaimedChanges, SealedBatch};
+use crate::table_error::table_error;
+use crate::verdict_error::VerdictError;
 use crate::verify::{Refused, Rejected, Terms, Verified, replay};
 use meta::codec::{decode_extent, decode_inode, decode_quota};
 use meta::{
@@ -17,6 +21,7 @@ use meta::{
 use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::path::Path;
+use std::sync::Arc;
 use store::ObjectKey;
 
 /// Maximum verifications of a batch, each on a newer snapshot, before a merge fails with [`MergeError::Busy`].
@@ -27,16 +32,6 @@ const ATTEMPTS_MAX: usize = 16;
 
 /// Maximum conditions that replace those on whole directories. The engine checks them while other commits wait: some 50 ms for so many.
 const NAMES_MAX: usize = 10_000;
-
-/// The way in which a batch is verified.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Proof {
-    /// By canonical ops that are derived from its rows. If none lead to the rows, by [`Replay`](Self::Replay).
-    #[default]
-    Reduced,
-    /// By its ops: each is checked and applied again.
-    Replay,
-}
 
 /// The result of a merge.
 #[derive(Debug)]
@@ -61,6 +56,9 @@ pub struct Merged {
 /// Errors of a merge. Nothing was added, except possibly after [`EngineError::Uncertain`].
 #[derive(Debug, thiserror::Error)]
 pub enum MergeError {
+    /// The verdict of another server cannot be used.
+    #[error(transparent)]
+    Verdict(#[from] VerdictError),
     /// The batch was rejected, or it could not be verified ([`Rejected::Engine`], [`Rejected::Log`]).
     #[error("the batch was rejected: {0}")]
     Rejected(#[from] Rejected),
@@ -85,74 +83,43 @@ pub fn merge(
         if let Some(outcome) = earlier_outcome(engine, terms)? {
             return Ok(Merged::earlier(outcome));
         }
-        let reduced = match proof {
-            Proof::Reduced => build_reduced(engine, batch, terms, scratch)?,
-            Proof::Replay => None,
-        };
-        let Built { verified, mut run, mut record } = match reduced {
-            Some(built) => built,
-            None => {
-                let verified = replay(&engine.snapshot()?, batch, terms, scratch)?;
-                build_replayed(engine, batch, terms, verified)?
-            }
-        };
-        for _ in 0..ATTEMPTS_MAX {
-            match run.ingest(&record) {
-                Ok(seqno) => return Ok(verified.merged(seqno)),
-                Err(CommitError::Engine(error)) => return Err(error.into()),
-                Err(CommitError::Conflict) => {}
-            }
-            match verified.conditions_at(&*engine.snapshot()?)? {
-                Some(conditions) => record.conditions = conditions,
-                None => break,
-            }
+        let begin = |_| engine.begin_run().map(EngineRun);
+        let (verified, run) = build_into(&engine.snapshot()?, batch, terms, scratch, proof, begin)?;
+        if let Some(merged) = Built::conclude(verified, run, batch, terms)?.add(engine)? {
+            return Ok(merged);
         }
     }
     Err(MergeError::Busy)
 }
 
-/// A verified batch, its run, and the conditions and merges that are committed with the run.
-struct Built<'e> {
-    verified: Verified,
-    run: Box<dyn Run + 'e>,
-    record: RunRecord,
-}
-
-/// Builds the run of the canonical ops; `None` if the batch is unproven.
-fn build_reduced<'e>(
-    engine: &'e dyn Engine,
+/// Verifies a batch on a snapshot. The rows and ops that are accepted go to a receiver that `begin` makes for a proof.
+pub(crate) fn build_into<R: RunRows>(
+    snapshot: &Arc<dyn Reader>,
     batch: &SealedBatch,
     terms: &Terms,
     scratch: &Path,
-) -> Result<Option<Built<'e>>, MergeError> {
-    let mut run = engine.begin_run()?;
-    let Some(mut verified) = reduced::check(&engine.snapshot()?, batch, terms, scratch, &mut *run)? else {
-        return Ok(None);
-    };
-    let records = verified.conclude(batch, terms)?;
-    let range = schema::batches();
-    let (from, to) = range.bounds();
-    let mut changes = verified.overlay.local.range(from, to);
-    while let Some((key, change)) = changes.next()? {
-        if let Change::Put(value) = change {
-            run.put(&key, &value)?;
+    proof: Proof,
+    begin: impl Fn(Proof) -> Result<R, EngineError>,
+) -> Result<(Verified, R), Rejected> {
+    if proof == Proof::Reduced {
+        let mut run = begin(Proof::Reduced)?;
+        if let Some(verified) = reduced::check(snapshot, batch, terms, scratch, &mut run)? {
+            return Ok((verified, run));
         }
     }
-    drop(changes);
-    records.iter().try_for_each(|record| run.log(record))?;
-    let record = verified.record()?;
-    Ok(Some(Built { verified, run: run.finish()?, record }))
+    let mut verified = replay(snapshot, batch, terms, scratch)?;
+    let mut run = begin(Proof::Replay)?;
+    add_replayed(batch, terms, &mut verified, &mut run)?;
+    Ok((verified, run))
 }
 
-/// Builds the run of the ops that a replay has accepted.
-fn build_replayed<'e>(
-    engine: &'e dyn Engine,
+/// Adds the rows and ops that a replay has accepted.
+fn add_replayed(
     batch: &SealedBatch,
     terms: &Terms,
-    mut verified: Verified,
-) -> Result<Built<'e>, MergeError> {
-    let records = verified.conclude(batch, terms)?;
-    let mut run = engine.begin_run()?;
+    verified: &mut Verified,
+    run: &mut dyn RunRows,
+) -> Result<(), Rejected> {
     let mut changes = verified.overlay.local.range(Bound::Unbounded, Bound::Unbounded);
     while let Some((key, change)) = changes.next()? {
         match change {
@@ -167,9 +134,9 @@ fn build_replayed<'e>(
     }
     let mut refused = verified.refused.iter().map(|refused| refused.index).peekable();
     let mut effects = verified.effects.iter().copied().peekable();
-    let mut ops = batch.ops().map_err(Rejected::from)?;
+    let mut ops = batch.ops()?;
     let mut index = 0;
-    while let Some(page) = ops.next_page().map_err(Rejected::from)? {
+    while let Some(page) = ops.next_page()? {
         for OpRecord { context, op, .. } in page {
             if let Some(replaced) = verified.replaced.get(&index) {
                 refused.next_if_eq(&index);
@@ -183,15 +150,59 @@ fn build_replayed<'e>(
             index += 1;
         }
     }
-    records.iter().try_for_each(|record| run.log(record))?;
-    let record = verified.record()?;
-    drop(changes);
-    Ok(Built { verified, run: run.finish()?, record })
+    Ok(())
+}
+
+/// A verified batch, its run, and the conditions and merges that are committed with the run.
+pub(crate) struct Built<'e> {
+    verified: Verified,
+    run: Box<dyn Run + 'e>,
+    record: RunRecord,
+}
+
+impl<'e> Built<'e> {
+    /// Completes the run of a verified batch with the record of its outcome, and those of refused ops.
+    pub(crate) fn conclude(
+        mut verified: Verified,
+        mut run: EngineRun<'e>,
+        batch: &SealedBatch,
+        terms: &Terms,
+    ) -> Result<Self, MergeError> {
+        let records = verified.conclude(batch, terms)?;
+        let range = schema::batches();
+        let (from, to) = range.bounds();
+        let mut changes = verified.overlay.local.range(from, to);
+        while let Some((key, change)) = changes.next()? {
+            if let Change::Put(value) = change {
+                run.put(&key, &value)?;
+            }
+        }
+        drop(changes);
+        records.iter().try_for_each(|record| run.log(record))?;
+        let record = verified.record()?;
+        Ok(Self { verified, run: run.0.finish()?, record })
+    }
+
+    /// Adds the run to the volume. Returns `None` if others have changed something on which the verification depends.
+    pub(crate) fn add(mut self, engine: &dyn Engine) -> Result<Option<Merged>, MergeError> {
+        for _ in 0..ATTEMPTS_MAX {
+            match self.run.ingest(&self.record) {
+                Ok(seqno) => return Ok(Some(self.verified.merged(seqno))),
+                Err(CommitError::Engine(error)) => return Err(error.into()),
+                Err(CommitError::Conflict) => {}
+            }
+            match self.verified.conditions_at(&*engine.snapshot()?)? {
+                Some(conditions) => self.record.conditions = conditions,
+                None => break,
+            }
+        }
+        Ok(None)
+    }
 }
 
 impl Merged {
     /// Returns the result for a batch that was merged before.
-    fn earlier(outcome: BatchOutcome) -> Self {
+    pub(crate) fn earlier(outcome: BatchOutcome) -> Self {
         let (refused, released, shared) = Default::default();
         Self {
             earlier: Some(outcome),
@@ -206,7 +217,10 @@ impl Merged {
 }
 
 /// Returns the outcome of an earlier merge of the batch; `None` if it was not merged yet.
-fn earlier_outcome(engine: &dyn Engine, terms: &Terms) -> Result<Option<BatchOutcome>, MergeError> {
+pub(crate) fn earlier_outcome(
+    engine: &dyn Engine,
+    terms: &Terms,
+) -> Result<Option<BatchOutcome>, MergeError> {
     let found = namespace::read_batch(engine, terms.id()).map_err(FsError::into_engine_error)?;
     Ok(found.ok_or(Rejected::Unknown(terms.id()))?.outcome)
 }
@@ -214,8 +228,7 @@ fn earlier_outcome(engine: &dyn Engine, terms: &Terms) -> Result<Option<BatchOut
 impl Verified {
     /// Returns the result of the merge whose commit is `seqno`.
     fn merged(self, seqno: Seqno) -> Merged {
-        let proof = if self.claimed.is_some() { Proof::Reduced } else { Proof::Replay };
-        let Self { accepted, refused, released, shared, .. } = self;
+        let Self { proof, accepted, refused, released, shared, .. } = self;
         Merged { proof: Some(proof), seqno: Some(seqno), accepted, refused, released, shared, earlier: None }
     }
 
@@ -229,6 +242,16 @@ impl Verified {
             }
         }
         Ok(record)
+    }
+
+    /// Returns the change that the batch makes to a record; `None` if it makes none.
+    fn change_of(&self, key: &[u8]) -> Result<Option<Change>, EngineError> {
+        if let Some(change) = self.overlay.local.get(key)? {
+            return Ok(Some(change));
+        }
+        let Some(rows) = &self.claimed else { return Ok(None) };
+        let found = rows.get(key).map_err(table_error)?;
+        Ok(found.map(|bytes| Change::decode(&bytes)).transpose()?)
     }
 
     /// Visits the keys of a range that the batch changes, until `visit` returns `false`. Returns `false` if it did, and `true` otherwise.
@@ -303,7 +326,7 @@ impl Verified {
         }
         let Some(dir) = inode_of(key).filter(|_| !self.moves_directories) else { return Ok(false) };
         let snapshot = self.overlay.base.reader();
-        let is_only_merged = matches!(self.overlay.local.get(key)?, None | Some(Change::Merge(_)));
+        let is_only_merged = matches!(self.change_of(key)?, None | Some(Change::Merge(_)));
         Ok(is_only_merged
             && has_same_rules(snapshot, state, dir)?
             && !self.has_changes_in(&schema::xattrs(dir))?

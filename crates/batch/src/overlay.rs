@@ -45,6 +45,11 @@ impl Overlay {
         }
     }
 
+    /// Adds a local change that was found elsewhere.
+    pub(crate) fn insert(&mut self, key: Vec<u8>, change: Change) {
+        self.commit(Pending(vec![(key, change)]));
+    }
+
     /// Returns whether a change is one of the ops' effects. The others are removals of records that never existed in the base, and the
     /// bookkeeping of an engine.
     pub(crate) fn is_effective(&self, key: &[u8], change: &Change) -> bool {

@@ -19,6 +19,8 @@ use crate::change::{Change, is_delete, put_record};
 use crate::inode_rows::InodeRows;
 use crate::local_map::LocalMap;
 use crate::overlay::Overlay;
+use crate::proof::Proof;
+use crate::run_rows::RunRows;
 use crate::sealed::SealedBatch;
 use crate::table_error::table_error;
 use crate::verify::{MEMORY_BYTES_MAX, Rejected, Terms, Verified};
@@ -27,7 +29,7 @@ use meta::acl::Acl;
 use meta::codec::{DecodeError, InodeRecord, decode_dentry, decode_inode};
 use meta::{
     Content, Dentry, Effect, EngineError, FsError, Ino, Inode, KeyRange, Kind, Merge, Name, Op, OpContext,
-    OpRecord, Reader, RunBuilder, namespace, schema,
+    OpRecord, Reader, namespace, schema,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
@@ -44,7 +46,7 @@ pub(crate) fn check(
     batch: &SealedBatch,
     terms: &Terms,
     scratch: &Path,
-    run: &mut dyn RunBuilder<'_>,
+    run: &mut dyn RunRows,
 ) -> Result<Option<Verified>, Rejected> {
     let base = Base::new(snapshot.clone(), &terms.lease)?;
     if !base.has_fresh_lease(&terms.lease) {
@@ -55,7 +57,7 @@ pub(crate) fn check(
         batch,
         terms,
         run,
-        verified: Verified::new(overlay),
+        verified: Verified::new(overlay, Proof::Reduced),
         inodes: InodeRows::new(batch.rows_table().clone()),
         changed_later: BTreeSet::new(),
         kept: BTreeMap::new(),
@@ -116,10 +118,10 @@ fn require(holds: bool) -> Result<()> {
 }
 
 /// The check of a batch in progress.
-struct Check<'a, 'r> {
+struct Check<'a> {
     batch: &'a SealedBatch,
     terms: &'a Terms,
-    run: &'a mut (dyn RunBuilder<'r> + 'a),
+    run: &'a mut dyn RunRows,
     verified: Verified,
     inodes: InodeRows,
     /// New inodes with further names or extended attributes, which are set after all entries were created.
@@ -141,7 +143,7 @@ struct Child {
     dentry: Dentry,
 }
 
-impl Check<'_, '_> {
+impl Check<'_> {
     /// Derives canonical ops from the claimed rows, and checks that they make these rows.
     fn prove(mut self) -> Result<Verified> {
         // With a quota, an entry depends on the usage by the entries before it, which are not all in the overlay.

@@ -15,6 +15,9 @@ use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+/// Names of the files of a sealed batch, in its directory.
+pub const SEALED_FILES: [&str; 3] = ["ops", "rows.sst", "reads.sst"];
+
 /// Cache of blocks of both tables, in bytes. It is small because they are read mostly in order.
 const CACHE_BYTES: u64 = 1 << 20;
 

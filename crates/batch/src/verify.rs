@@ -11,6 +11,7 @@ use crate::local_map::LocalMap;
 use crate::op_log::LogDamage;
 use crate::overlay::Overlay;
 use crate::private_engine::batch_context;
+use crate::proof::Proof;
 use crate::rescue::{Outcome, Rescue};
 use crate::sealed::SealedBatch;
 use meta::access::{AccessError, Caller, authorize};
@@ -77,6 +78,9 @@ pub enum Refusal {
     /// The name has become the last one of a file that had others in the job.
     #[error("the file has no other name any more")]
     LastName,
+    /// The reason that another server has given.
+    #[error("{0}")]
+    Reported(Box<str>),
 }
 
 /// The reason why a whole batch was rejected, or could not be verified. Nothing of it was added.
@@ -129,6 +133,7 @@ pub enum Rejected {
 
 /// A batch whose accepted ops have been applied to a snapshot.
 pub(crate) struct Verified {
+    pub(crate) proof: Proof,
     pub(crate) overlay: Overlay,
     /// Number of accepted ops.
     pub(crate) accepted: u64,
@@ -144,7 +149,7 @@ pub(crate) struct Verified {
     pub(crate) replaced: BTreeMap<u64, Vec<OpRecord>>,
     /// Whether a directory was moved to another directory. Such an op depends on all directories above.
     pub(crate) moves_directories: bool,
-    /// The claimed rows, if canonical ops have proven them. The overlay then lacks those of entries that were created in bulk.
+    /// The rows that are not in the overlay: the claimed ones, if canonical ops have proven them, or those of another server's verdict.
     pub(crate) claimed: Option<Arc<FileTable>>,
 }
 
@@ -160,7 +165,7 @@ pub(crate) fn replay(
         return Err(Rejected::Used);
     }
     let overlay = Overlay::new(base, LocalMap::new(scratch, MEMORY_BYTES_MAX));
-    let (mut verified, mut rescue) = (Verified::new(overlay), Rescue::new(terms));
+    let (mut verified, mut rescue) = (Verified::new(overlay, Proof::Replay), Rescue::new(terms));
     let mut ops = batch.ops()?;
     let mut index = 0;
     while let Some(page) = ops.next_page()? {
@@ -243,8 +248,9 @@ impl Terms {
 }
 
 impl Verified {
-    pub(crate) fn new(overlay: Overlay) -> Self {
+    pub(crate) fn new(overlay: Overlay, proof: Proof) -> Self {
         Self {
+            proof,
             overlay,
             accepted: 0,
             refused: Vec::new(),
@@ -292,7 +298,9 @@ impl Verified {
         let error = match &why {
             Refusal::Fs(error) if is_quota(error) => return Err(Rejected::Quota(error.clone())),
             Refusal::Fs(error) => error,
-            Refusal::Access(_) | Refusal::OtherFile | Refusal::LastName => &FsError::NotFound,
+            Refusal::Access(_) | Refusal::OtherFile | Refusal::LastName | Refusal::Reported(_) => {
+                &FsError::NotFound
+            }
         };
         let rescued = rescue
             .keep(&mut self.overlay, terms, (index, context), (op, error))

@@ -12,3 +12,4 @@ mod mutated_log;
 mod private;
 mod reduced;
 mod rescue;
+mod verdicts;

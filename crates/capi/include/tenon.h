@@ -94,6 +94,15 @@ struct tenon_batch_result {
     uint64_t refused; /* changes that were not, or under another name */
 };
 
+/* A change that the commit of a batch has refused. */
+struct tenon_refused_change {
+    uint64_t index;
+    char change[1024];  /* text, cut if it is longer */
+    char reason[256];   /* text, cut if it is longer */
+    char kept_as[4096]; /* path in the volume of the file that keeps the bytes;
+                           empty if there is none, or its path is longer */
+};
+
 /* What was done in a batch. The numbers only grow. */
 struct tenon_batch_progress {
     char id[24];
@@ -330,6 +339,36 @@ tenon_volume tenon_batch_begin(tenon_volume volume, const char *path);
  * has no room.
  */
 int tenon_batch_commit(tenon_volume batch, int64_t timeout_ms, struct tenon_batch_result *result);
+
+/*
+ * Writes the first refused change of a committed batch whose index is at least
+ * `from` to `result`, and returns 1; returns 0 if there is none. `id` is that
+ * of the tenon_batch_result, and `volume` the volume in which the batch was. To
+ * list all changes, begin with 0, and continue with the last index plus 1.
+ *
+ * -ENOENT: the volume has no such batch. -EINVAL: `id` is not an id, or
+ * `volume` is a batch.
+ */
+int tenon_batch_refused(tenon_volume volume, const char *id, uint64_t from,
+                        struct tenon_refused_change *result);
+
+/*
+ * Makes a refused change again, and removes it from the list. A file that was
+ * kept under another name gets its name. Removes and replaces no file. After an
+ * error, the change stays in the list.
+ *
+ * -ENOENT: there is no such change. -EEXIST, -ENOTEMPTY and others: the change
+ * is refused again, as the call that makes it would be. -EOPNOTSUPP: it cannot
+ * be made again; the text says why. -EINVAL: as for tenon_batch_refused().
+ */
+int tenon_batch_retry(tenon_volume volume, const char *id, uint64_t index);
+
+/*
+ * Removes a refused change from the list. A file that keeps its bytes stays.
+ *
+ * -ENOENT: there is no such change. -EINVAL: as for tenon_batch_refused().
+ */
+int tenon_batch_forget(tenon_volume volume, const char *id, uint64_t index);
 
 /* Drops a batch with all its changes, and closes its handle and its files. */
 int tenon_batch_discard(tenon_volume batch);

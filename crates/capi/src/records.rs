@@ -1,6 +1,6 @@
 //! The structures of `tenon.h`. A test compares their layout with the header.
 
-use cli::library::{BatchTotals, MergedBatch};
+use cli::library::{BatchTotals, MergedBatch, RefusedChange as Refused};
 use std::ffi::c_char;
 use vfs::{Attr, Statfs};
 
@@ -8,6 +8,12 @@ use vfs::{Attr, Statfs};
 pub(crate) const NAME_BYTES: usize = store::names::NAME_BYTES_MAX + 1;
 /// Length of a batch's id with its NUL.
 pub(crate) const ID_BYTES: usize = 24;
+/// Length of the text of a refused change with its NUL.
+const CHANGE_BYTES: usize = 1024;
+/// Length of the reason of a refusal with its NUL.
+const REASON_BYTES: usize = 256;
+/// Length of a path with its NUL, as `PATH_MAX` of Linux.
+const PATH_BYTES: usize = 4096;
 
 /// `struct tenon_stat`.
 #[derive(Debug, Clone, Copy)]
@@ -137,6 +143,35 @@ impl BatchProgress {
     }
 }
 
+/// `struct tenon_refused_change`.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub(crate) struct RefusedChange {
+    index: u64,
+    change: [c_char; CHANGE_BYTES],
+    reason: [c_char; REASON_BYTES],
+    kept_as: [c_char; PATH_BYTES],
+}
+
+impl From<Refused> for RefusedChange {
+    fn from(refused: Refused) -> Self {
+        // A path that is cut would be that of another file.
+        let kept_as = refused.kept_as.filter(|path| path.len() < PATH_BYTES).unwrap_or_default();
+        Self {
+            index: refused.index,
+            change: padded(beginning(&refused.change, CHANGE_BYTES - 1).as_bytes()),
+            reason: padded(beginning(&refused.reason, REASON_BYTES - 1).as_bytes()),
+            kept_as: padded(&kept_as),
+        }
+    }
+}
+
+/// Returns the longest beginning of a text that has at most `len_max` bytes and ends between two characters.
+fn beginning(text: &str, len_max: usize) -> &str {
+    let end = (0..=len_max.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
+    &text[..end.unwrap_or(0)]
+}
+
 /// Returns a text with NULs after it; a text that is too long is truncated.
 fn padded<const LEN: usize>(bytes: &[u8]) -> [c_char; LEN] {
     let mut text = [0; LEN];
@@ -158,6 +193,11 @@ mod tests {
         ($record:ident, $name:literal, $($field:ident),+) => {
             ($name, size_of::<$record>(), vec![$((stringify!($field), offset_of!($record, $field))),+])
         };
+    }
+
+    #[test]
+    fn a_text_is_cut_between_characters() {
+        assert_eq!((beginning("aé", 2), beginning("aé", 3), beginning("", 3)), ("a", "aé", ""));
     }
 
     /// A structure of the header must be laid out as the library writes it, and have no other fields.
@@ -199,6 +239,7 @@ mod tests {
                 is_resumed,
                 reserved
             ),
+            layout!(RefusedChange, "tenon_refused_change", index, change, reason, kept_as),
         ];
         let mut program = "#include <tenon.h>\n".to_owned();
         for (name, size, fields) in &records {

@@ -3,9 +3,9 @@
 //! Locks are taken in this order: that of a batch, then that of its volume.
 
 use crate::failure::{Failure, Result};
-use crate::records::BatchProgress;
+use crate::records::{BatchProgress, RefusedChange};
 use crate::runtime::wait;
-use cli::library::{Credentials, OpenedBatch, OpenedVolume};
+use cli::library::{BatchId, Credentials, OpenedBatch, OpenedVolume};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -92,6 +92,22 @@ impl Volume {
         Ok(BatchProgress::new(&batch.id.to_string(), totals, batch.is_resumed))
     }
 
+    /// Returns the first refused change of a merged batch with at least this index; `None` if there is none.
+    pub(crate) fn next_refused_change(&self, id: &[u8], from: u64) -> Result<Option<RefusedChange>> {
+        let found = self.enter()?.volume()?.next_refused_change(batch_id(id)?, from)?;
+        Ok(found.map(RefusedChange::from))
+    }
+
+    /// Makes a refused change again.
+    pub(crate) fn retry_refused_change(&self, id: &[u8], index: u64) -> Result<()> {
+        wait(self.enter()?.volume()?.retry_refused_change(batch_id(id)?, index))
+    }
+
+    /// Removes a change from the list of refused changes.
+    pub(crate) fn forget_refused_change(&self, id: &[u8], index: u64) -> Result<()> {
+        wait(self.enter()?.volume()?.forget_refused_change(batch_id(id)?, index))
+    }
+
     /// Returns whether this is a batch of the volume.
     pub(crate) fn is_batch_of(&self, volume: &Arc<Self>) -> bool {
         self.parent.as_ref().is_some_and(|parent| Arc::ptr_eq(parent, volume))
@@ -153,6 +169,12 @@ impl Entered<'_> {
     pub(crate) async fn resolve_parent<'p>(&self, path: &'p [u8]) -> Result<(Node, &'p [u8])> {
         Ok(paths::resolve_parent(self.fs(), self.root(), path).await?)
     }
+}
+
+/// Returns the id of a batch, as the result of a commit has it.
+fn batch_id(text: &[u8]) -> Result<BatchId> {
+    let id = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
+    id.ok_or_else(|| Failure::new(libc::EINVAL, "the text is not the id of a batch"))
 }
 
 /// Takes the access key out of options.

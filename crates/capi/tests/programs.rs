@@ -29,7 +29,7 @@ fn s780_s781_files_of_a_volume_named_by_inode() {
 }
 
 #[test]
-fn s782_a_batch_is_private_resumed_after_a_kill_and_merged() {
+fn s639_s782_a_batch_is_private_resumed_after_a_kill_and_merged_with_its_refused_changes() {
     let volume = TestVolume::by_inode("batches");
     let program = Program::compile("tests/programs/batches.c");
     let run = |step: &str| {

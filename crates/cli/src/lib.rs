@@ -11,6 +11,7 @@
 //! `drive` add 4: problems or damage were left. `trace` returns the code of the command that it runs.
 
 mod batch_server;
+mod batch_verifier;
 mod bucket;
 mod command;
 mod control;

@@ -24,6 +24,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use store::ObjectStore;
 
+pub use crate::serving::batches::refused_changes::RefusedChange;
 pub use batch::Totals as BatchTotals;
 pub use meta::BatchId;
 pub use store_s3::{Addressing, Credentials};
@@ -202,6 +203,21 @@ impl OpenedVolume {
     /// Returns what was counted in an open batch.
     pub fn batch_totals(&self, id: BatchId) -> BatchTotals {
         self.batches.totals(id).unwrap_or_default()
+    }
+
+    /// Returns the first refused change of a merged batch with at least this index; `None` if there is none.
+    pub fn next_refused_change(&self, id: BatchId, from: u64) -> Result<Option<RefusedChange>, BatchError> {
+        self.batches.next_refused(&self.opened, id, from).map_err(batch_error)
+    }
+
+    /// Makes a refused change again on the present names, and removes it from the list of refused changes. Removes and replaces no file.
+    pub async fn retry_refused_change(&self, id: BatchId, index: u64) -> Result<(), BatchError> {
+        self.batches.retry_refused(&self.opened, id, index).await.map_err(batch_error)
+    }
+
+    /// Removes a change from the list of refused changes. A file that keeps its bytes stays.
+    pub async fn forget_refused_change(&self, id: BatchId, index: u64) -> Result<(), BatchError> {
+        self.batches.forget_refused(&self.opened, id, index).await.map_err(batch_error)
     }
 
     /// Returns the files of the volume.

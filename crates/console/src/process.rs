@@ -149,7 +149,7 @@ pub struct Batch {
     pub path: Option<String>,
     /// Time when the batch began (RFC 3339).
     pub began: String,
-    /// State of the batch: `mounted`, `suspended`, `merging`, `lost` or `merged`.
+    /// State of the batch: `mounted`, `suspended`, `submitted`, `merging`, `lost` or `merged`.
     pub state: String,
     /// Number of changes: of a mounted batch those so far, of a merged one those that were added; otherwise 0.
     pub changes: u64,

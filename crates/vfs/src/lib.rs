@@ -60,6 +60,7 @@ pub use layout::{KeySpace, LOST_AND_FOUND, RESERVED, batch_objects, leases, meta
 pub use meta::{Ino, Kind, Limits, Locker, Moment, Quota, Usage};
 pub use names::handles::{Handle, Opened};
 pub use names::locks::{Lock, LockKind, LockOwner};
+pub use names::pending_merges::PendingMerge;
 pub use objects::{directory_buckets, kind_of, objects};
 pub use ops::{Admin, Batches, DirectoryEntry, FileLocation, FileLocks, Statfs, Status, Warmed, Whence};
 pub use store::{COMMIT, Cause, StoreRequest, Timestamp, share_budget, work_for};

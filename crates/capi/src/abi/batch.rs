@@ -1,10 +1,10 @@
 //! Batches.
 
 use super::volume::timeout;
-use crate::boundary::{call, call_unit};
+use crate::boundary::{call, call_int, call_unit};
 use crate::closing;
 use crate::pointers;
-use crate::records::{BatchProgress, BatchResult};
+use crate::records::{BatchProgress, BatchResult, RefusedChange};
 use crate::tables::VOLUMES;
 use std::ffi::{c_char, c_int};
 
@@ -40,4 +40,37 @@ pub(crate) unsafe extern "C" fn tenon_batch_progress(batch: i64, result: *mut Ba
         // SAFETY: the caller passes a place for the result.
         unsafe { pointers::store(result, progress) }
     })
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn tenon_batch_refused(
+    volume: i64,
+    id: *const c_char,
+    from: u64,
+    result: *mut RefusedChange,
+) -> c_int {
+    call_int(|| {
+        // SAFETY: the caller passes a string.
+        let id = unsafe { pointers::string(id) }?;
+        match VOLUMES.get(volume)?.next_refused_change(id, from)? {
+            Some(refused) => {
+                // SAFETY: the caller passes a place for the result.
+                unsafe { pointers::store(result, refused) }?;
+                Ok(1)
+            }
+            None => Ok(0),
+        }
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn tenon_batch_retry(volume: i64, id: *const c_char, index: u64) -> c_int {
+    // SAFETY: the caller passes a string.
+    call_unit(|| VOLUMES.get(volume)?.retry_refused_change(unsafe { pointers::string(id) }?, index))
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn tenon_batch_forget(volume: i64, id: *const c_char, index: u64) -> c_int {
+    // SAFETY: the caller passes a string.
+    call_unit(|| VOLUMES.get(volume)?.forget_refused_change(unsafe { pointers::string(id) }?, index))
 }

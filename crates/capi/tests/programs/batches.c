@@ -65,6 +65,32 @@ static void begin(tenon_volume volume) {
     kill(getpid(), SIGKILL);
 }
 
+/* Lists the refused changes "taken" and "second", makes the latter again, and leaves the former. */
+static void check_refused(tenon_volume volume, const char *id) {
+    struct tenon_refused_change taken, second, none;
+    IS(tenon_batch_refused(volume, "no id", 0, &none), -EINVAL);
+    IS(tenon_batch_refused(volume, "1", 0, &none), -ENOENT);
+    IS(tenon_batch_refused(volume, id, 0, NULL), -EFAULT);
+    IS(tenon_batch_refused(volume, id, 0, &taken), 1);
+    IS(tenon_batch_refused(volume, id, taken.index + 1, &second), 1);
+    IS(tenon_batch_refused(volume, id, second.index + 1, &none), 0);
+    TRUE(strcmp(taken.change, "create job/taken") == 0 && strcmp(second.change, "create job/second") == 0);
+    TRUE(strstr(taken.reason, "exists") != NULL);
+    TRUE(strncmp(second.kept_as, "job/second.batch-", 17) == 0);
+    TRUE(has_content(volume, second.kept_as, "by the batch, too"));
+    /* The name is still taken. */
+    IS(tenon_batch_retry(volume, id, second.index), -EEXIST);
+    TRUE(strstr(tenon_last_error(), "refused again") != NULL);
+    OK(tenon_unlink(volume, "job/second"));
+    OK(tenon_batch_retry(volume, id, second.index));
+    TRUE(has_content(volume, "job/second", "by the batch, too"));
+    IS(tenon_batch_retry(volume, id, second.index), -ENOENT);
+    OK(tenon_batch_forget(volume, id, taken.index));
+    IS(tenon_batch_forget(volume, id, taken.index), -ENOENT);
+    IS(tenon_batch_refused(volume, id, 0, &none), 0);
+    TRUE(has_content(volume, taken.kept_as, "by the batch"));
+}
+
 static void resume(tenon_volume volume) {
     struct tenon_stat stat;
     struct tenon_batch_progress progress;
@@ -86,11 +112,13 @@ static void resume(tenon_volume volume) {
     /* What collides is refused, and nothing is lost. */
     write_file(volume, "job/taken", "by the volume");
     write_file(batch, "taken", "by the batch");
+    write_file(volume, "job/second", "by the volume");
+    write_file(batch, "second", "by the batch, too");
     file = tenon_open(batch, "late", O_RDONLY, 0);
     IS(tenon_batch_commit(batch, -1, &result), -EBUSY);
     OK(tenon_close(file));
     OK(tenon_batch_commit(batch, -1, &result));
-    TRUE(result.merged > 5 && result.refused == 1 && strcmp(result.id, progress.id) == 0);
+    TRUE(result.merged > 5 && result.refused == 2 && strcmp(result.id, progress.id) == 0);
     IS(tenon_batch_commit(batch, -1, &result), -EBADF);
     IS(tenon_batch_progress(batch, &progress), -EBADF);
     IS(tenon_stat(batch, "late", &stat), -EBADF);
@@ -98,6 +126,7 @@ static void resume(tenon_volume volume) {
     TRUE(has_content(volume, "job/late", "late") && has_content(volume, "job/inner/deep/file", "deep"));
     TRUE(has_content(volume, "job/taken", "by the volume"));
     IS(tenon_stat(volume, "job/removed", &stat), -ENOENT);
+    check_refused(volume, result.id);
 
     tenon_volume dropped = tenon_batch_begin(volume, "job/inner");
     TRUE(dropped > 0);

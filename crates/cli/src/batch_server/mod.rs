@@ -1,20 +1,22 @@
 //! Batches of a mount, for processes without access to its control socket: an HTTP server that asks the mount on behalf of clients with tokens.
 //!
-//! A request is `POST /batches` with a [`BatchRequest`] as JSON and `Authorization: Bearer TOKEN`. The answer is a [`BatchAnswer`], or an object
-//! with the field `error`.
+//! A request of a client is `POST /batches` with a [`BatchRequest`] as JSON and `Authorization: Bearer TOKEN`. The answer is a [`BatchAnswer`], or an object
+//! with the field `error`. Servers that verify batches, which have tokens of another kind, send the requests of [`verifiers`].
 //!
 //! Owns the file of tokens, what a token permits, and both ends of the protocol. Out of scope: what batches are; the mount knows.
 //!
 //! Invariants:
 //! - nothing is asked of the mount for a client without a token that is valid now;
-//! - a client learns of, and changes, only batches of its token's directory and of directories below it.
+//! - a client learns of, and changes, only batches of its token's directory and of directories below it;
+//! - a verifier has access only to the batches that it has leased, and clients have none to leases.
 
 pub(crate) mod client;
 mod permission;
 pub(crate) mod tokens;
+pub(crate) mod verifiers;
 
 use crate::batch_server::permission::{Denied, Permission};
-use crate::batch_server::tokens::TokenFile;
+use crate::batch_server::tokens::{Grant, Right, TokenFile};
 use crate::control::batch_protocol::{BatchAnswer, BatchRequest};
 use crate::control::client::Client;
 use crate::control::protocol::{Answer, Request};
@@ -80,24 +82,30 @@ impl BatchServer {
             let served = Arc::clone(&served);
             async move {
                 let (head, body) = request.into_parts();
-                if head.uri.path() != PATH || head.method != Method::POST {
+                let (path, is_of_verifier) = (head.uri.path(), head.uri.path().starts_with(verifiers::PATH));
+                if !is_of_verifier && (path != PATH || head.method != Method::POST) {
                     return failure(&Failure::Invalid(format!("only POST {PATH} is supported")));
                 }
                 // A client without a token must not make the server read.
-                let permission = match served.permission(&head.headers) {
-                    Ok(permission) => permission,
+                let grant = match served.grant(&head.headers) {
+                    Ok(grant) => grant,
                     Err(error) => return failure(&error),
                 };
-                let body = Limited::new(body, REQUEST_BYTES_MAX).collect();
+                let bytes_max = if is_of_verifier { verifiers::PIECE_BYTES } else { REQUEST_BYTES_MAX };
+                let body = Limited::new(body, bytes_max).collect();
                 let Ok(Ok(body)) = tokio::time::timeout(REQUEST_TIMEOUT, body).await else {
                     return failure(&Failure::Invalid(
                         "the request is too long, or did not arrive".to_owned(),
                     ));
                 };
-                match served.answer(permission, body.to_bytes()).await {
-                    Ok(answer) => json(StatusCode::OK, &answer),
-                    Err(error) => failure(&error),
-                }
+                let answered = match is_of_verifier {
+                    true => served.verify(grant, head.method, path.to_owned(), body.to_bytes()).await,
+                    false => served
+                        .answer(grant, body.to_bytes())
+                        .await
+                        .map(|answer| json(StatusCode::OK, &answer)),
+                };
+                answered.unwrap_or_else(|error| failure(&error))
             }
         };
         let limits = Limits { connections: CONNECTIONS_MAX, ..Limits::default() };
@@ -111,20 +119,36 @@ impl BatchServer {
 }
 
 impl Served {
-    /// Returns what the token of a request permits.
-    fn permission(&self, headers: &HeaderMap) -> Result<Permission, Failure> {
+    /// Returns what the token of a request grants.
+    fn grant(&self, headers: &HeaderMap) -> Result<Grant, Failure> {
         let token = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "));
         let Some(token) = token else {
             return Err(Failure::Unauthorized("the request has no token".to_owned()));
         };
-        self.tokens
-            .find(token.trim())
-            .map(Permission::new)
-            .map_err(|error| Failure::Unauthorized(error.to_string()))
+        self.tokens.find(token.trim()).map_err(|error| Failure::Unauthorized(error.to_string()))
     }
 
-    /// Answers a request of a client with a permission.
-    async fn answer(self: Arc<Self>, permission: Permission, body: Bytes) -> Result<BatchAnswer, Failure> {
+    /// Answers a request of a verifier.
+    async fn verify(
+        self: Arc<Self>,
+        grant: Grant,
+        method: Method,
+        path: String,
+        body: Bytes,
+    ) -> Result<Response<Full<Bytes>>, Failure> {
+        if grant.right != Right::Verifier {
+            return Err(Failure::Denied(Denied::NotAVerifier));
+        }
+        let work = move || self.answer_verifier(&grant.name, &method, &path, &body);
+        let answered = tokio::task::spawn_blocking(work).await;
+        let bytes = answered
+            .unwrap_or_else(|error| Err(Failure::Failed(format!("the request was interrupted: {error}"))))?;
+        Ok(Response::new(Full::from(bytes)))
+    }
+
+    /// Answers a request of a client.
+    async fn answer(self: Arc<Self>, grant: Grant, body: Bytes) -> Result<BatchAnswer, Failure> {
+        let permission = Permission::new(grant).map_err(Failure::Denied)?;
         let request = serde_json::from_slice::<BatchRequest>(&body)
             .map_err(|error| Failure::Invalid(format!("the request is not one about batches: {error}")))?;
         tracing::info!(token = permission.token(), ?request, "request");
@@ -153,9 +177,10 @@ impl Served {
                 path_hex: permission.path(&path_hex).map_err(Failure::Denied)?,
                 mount_point_hex: mount_point_hex(&mount.holder.mount_point),
             },
-            BatchRequest::End { path_hex, patience_secs } => BatchRequest::End {
+            BatchRequest::End { path_hex, patience_secs, lazy } => BatchRequest::End {
                 path_hex: permission.path(&path_hex).map_err(Failure::Denied)?,
                 patience_secs,
+                lazy,
             },
             BatchRequest::Progress { id: None, directories } => {
                 let open = permission.visible(list()?).into_iter();

@@ -1,11 +1,16 @@
 //! Permissions of tokens: the batches of one directory and of the directories below it.
 
-use crate::batch_server::tokens::Grant;
+use crate::batch_server::tokens::{Grant, Right};
 use crate::control::batch_protocol::BatchInfo;
 
 /// The permission of a client.
 #[derive(Debug)]
-pub(super) struct Permission(Grant);
+pub(super) struct Permission {
+    /// The name of the token.
+    token: String,
+    /// Path of the directory in the volume, without a slash at its beginning and end.
+    dir: String,
+}
 
 /// The reason why a permission does not extend to a request.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -14,23 +19,31 @@ pub(super) enum Denied {
     Path { dir: String, path: String },
     #[error("the token's directory has no batch '{0}'")]
     Batch(String),
+    #[error("the token is one of a server that verifies batches, and permits nothing else")]
+    Verifier,
+    #[error("the token is not one of a server that verifies batches")]
+    NotAVerifier,
 }
 
 impl Permission {
-    pub(super) fn new(grant: Grant) -> Self {
-        Self(grant)
+    /// Returns what a token permits to a client; nothing if the token is one of a verifier.
+    pub(super) fn new(grant: Grant) -> Result<Self, Denied> {
+        match grant.right {
+            Right::Directory(dir) => Ok(Self { token: grant.name, dir }),
+            Right::Verifier => Err(Denied::Verifier),
+        }
     }
 
     /// Returns the name of the token.
     pub(super) fn token(&self) -> &str {
-        &self.0.name
+        &self.token
     }
 
     /// Returns a path in hexadecimal, without empty parts, if the permission extends to it.
     pub(super) fn path(&self, path_hex: &str) -> Result<String, Denied> {
         let path = store::unhex(path_hex).unwrap_or_default();
         let denied = || Denied::Path {
-            dir: self.0.dir.clone(),
+            dir: self.dir.clone(),
             path: String::from_utf8_lossy(&path).trim_start_matches('/').to_owned(),
         };
         let parts: Vec<&[u8]> = path.split(|byte| *byte == b'/').filter(|part| !part.is_empty()).collect();
@@ -38,7 +51,7 @@ impl Permission {
             return Err(denied());
         }
         let path = parts.join(&b'/');
-        if is_within(&path, self.0.dir.as_bytes()) { Ok(store::hex(&path)) } else { Err(denied()) }
+        if is_within(&path, self.dir.as_bytes()) { Ok(store::hex(&path)) } else { Err(denied()) }
     }
 
     /// Returns those batches to which the permission extends.
@@ -47,7 +60,7 @@ impl Permission {
         let is_exact = |path: &str| !path.contains(char::REPLACEMENT_CHARACTER);
         batches.retain(|batch| {
             let path = batch.path.as_deref();
-            path.is_some_and(|path| is_exact(path) && is_within(path.as_bytes(), self.0.dir.as_bytes()))
+            path.is_some_and(|path| is_exact(path) && is_within(path.as_bytes(), self.dir.as_bytes()))
         });
         batches
     }
@@ -64,7 +77,7 @@ mod tests {
     use super::*;
 
     fn permission(dir: &str) -> Permission {
-        Permission(Grant { name: "test".into(), dir: dir.into() })
+        Permission { token: "test".into(), dir: dir.into() }
     }
 
     #[test]
@@ -91,6 +104,7 @@ mod tests {
             expires: None,
             expires_in_secs: None,
             expired: None,
+            failed: None,
             ops: 0,
             refused: 0,
         };

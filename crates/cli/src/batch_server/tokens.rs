@@ -26,8 +26,11 @@ pub(crate) struct IssuedToken {
     pub(crate) name: String,
     /// SHA-256 of the token in hexadecimal.
     sha256: String,
-    /// Path of the directory in the volume, without a slash at its beginning and end.
+    /// Path of the directory in the volume, without a slash at its beginning and end; [`NO_DIRECTORY`] for the token of a verifier.
     pub(crate) dir: String,
+    /// Whether the token is one of a verifier.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    verifier: bool,
     /// The time until which it is valid.
     #[serde(with = "rfc3339")]
     pub(crate) expires: jiff::Timestamp,
@@ -46,13 +49,32 @@ mod rfc3339 {
     }
 }
 
+/// The directory in the token of a verifier. No path is below it, so that an earlier Tenon, which knows no verifiers, grants nothing.
+const NO_DIRECTORY: &str = "/";
+
+/// A right that a token can grant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Right {
+    /// To begin and end batches in a directory and below it. The path of the directory in the volume has no slash at its beginning and end.
+    Directory(String),
+    /// To verify the batches of the volume.
+    Verifier,
+}
+
 /// The rights that a token grants.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Grant {
     /// The name of the token.
     pub(crate) name: String,
-    /// As in [`IssuedToken`].
-    pub(crate) dir: String,
+    /// What it permits.
+    pub(crate) right: Right,
+}
+
+impl IssuedToken {
+    /// Returns what the token permits, while it is valid.
+    pub(crate) fn right(&self) -> Right {
+        if self.verifier { Right::Verifier } else { Right::Directory(self.dir.clone()) }
+    }
 }
 
 /// The reason why a token grants nothing.
@@ -101,25 +123,26 @@ impl TokenFile {
         })?;
         let hash = hash(token);
         let found = tokens.into_iter().find(|issued| issued.sha256 == hash).ok_or(TokenError::Unknown)?;
-        let IssuedToken { name, dir, expires, .. } = found;
+        let right = found.right();
+        let IssuedToken { name, expires, .. } = found;
         match jiff::Timestamp::now() < expires {
-            true => Ok(Grant { name, dir }),
+            true => Ok(Grant { name, right }),
             false => Err(TokenError::Expired { name, at: expires }),
         }
     }
 
-    /// Issues a token for a directory, and removes those that have expired. Returns the token.
-    pub(crate) fn issue(&self, name: &str, dir: &str, valid_for: Duration) -> Result<String> {
+    /// Issues a token, and removes those that have expired. The directory of a right may have slashes at its ends. Returns the token.
+    pub(crate) fn issue(&self, name: &str, right: &Right, valid_for: Duration) -> Result<String> {
         let now = jiff::Timestamp::now();
         let mut tokens = self.tokens()?;
         tokens.retain(|token| token.expires > now);
         if tokens.iter().any(|token| token.name == name) {
             bail!("{} has a token '{name}'; revoke it first, or choose another --name", self.0.display());
         }
-        let parts: Vec<&str> = dir.split('/').filter(|part| !part.is_empty()).collect();
-        if parts.iter().any(|part| matches!(*part, "." | "..")) {
-            bail!("'{dir}' is not a path in the volume");
-        }
+        let dir = match right {
+            Right::Directory(dir) => without_empty_parts(dir)?,
+            Right::Verifier => NO_DIRECTORY.to_owned(),
+        };
         let entropy = ProcessContext::system()?.entropy;
         let number = |_| format!("{:016x}", entropy.next_u64());
         let token = format!("{BEGINNING}{}", (0..4).map(number).collect::<String>());
@@ -127,7 +150,8 @@ impl TokenFile {
         tokens.push(IssuedToken {
             name: name.to_owned(),
             sha256: hash(&token),
-            dir: parts.join("/"),
+            dir,
+            verifier: *right == Right::Verifier,
             expires,
         });
         self.write(&tokens)?;
@@ -155,6 +179,15 @@ impl TokenFile {
     }
 }
 
+/// Returns a path in the volume without empty parts.
+fn without_empty_parts(dir: &str) -> Result<String> {
+    let parts: Vec<&str> = dir.split('/').filter(|part| !part.is_empty()).collect();
+    if parts.iter().any(|part| matches!(*part, "." | "..")) {
+        bail!("'{dir}' is not a path in the volume");
+    }
+    Ok(parts.join("/"))
+}
+
 fn hash(token: &str) -> String {
     store::hex(digest::digest(&digest::SHA256, token.as_bytes()).as_ref())
 }
@@ -162,23 +195,41 @@ fn hash(token: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::batch_server::permission::Permission;
 
     #[test]
     fn a_token_is_valid_until_it_expires_or_is_revoked() {
         let dir = tempfile::tempdir().unwrap();
         let file = TokenFile::new(&dir.path().join("tokens"));
         assert!(matches!(file.find("any"), Err(TokenError::Unknown)));
-        let token = file.issue("one", "/job/", Duration::from_secs(60)).unwrap();
-        assert_eq!(file.find(&token).unwrap(), Grant { name: "one".into(), dir: "job".into() });
+        let dir = |dir: &str| Right::Directory(dir.to_owned());
+        let token = file.issue("one", &dir("/job/"), Duration::from_secs(60)).unwrap();
+        assert_eq!(file.find(&token).unwrap(), Grant { name: "one".into(), right: dir("job") });
         let text = std::fs::read_to_string(&file.0).unwrap();
         assert!(!text.contains(&token) && !text.contains(&token[BEGINNING.len()..]), "{text}");
-        assert!(file.issue("one", "other", Duration::from_secs(60)).is_err(), "the name is taken");
-        let short = file.issue("short", "job", Duration::ZERO).unwrap();
+        assert!(file.issue("one", &dir("other"), Duration::from_secs(60)).is_err(), "the name is taken");
+        let short = file.issue("short", &dir("job"), Duration::ZERO).unwrap();
         assert!(matches!(file.find(&short), Err(TokenError::Expired { .. })));
-        let other = file.issue("other", "", Duration::from_secs(60)).unwrap();
+        let other = file.issue("other", &dir(""), Duration::from_secs(60)).unwrap();
         assert!(matches!(file.find(&short), Err(TokenError::Unknown)), "expired tokens are removed");
         file.revoke("one").unwrap();
         assert!(matches!(file.find(&token), Err(TokenError::Unknown)));
         assert!(file.find(&other).is_ok() && file.revoke("one").is_err());
+    }
+
+    #[test]
+    fn s638_a_token_of_a_verifier_grants_no_directory() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = TokenFile::new(&dir.path().join("tokens"));
+        let token = file.issue("aux", &Right::Verifier, Duration::from_secs(60)).unwrap();
+        let grant = file.find(&token).unwrap();
+        assert_eq!(grant.right, Right::Verifier);
+        assert!(Permission::new(grant).is_err());
+        // An earlier Tenon takes it for the token of this directory.
+        let earlier = Grant { name: "aux".into(), right: Right::Directory(NO_DIRECTORY.into()) };
+        let permission = Permission::new(earlier).unwrap();
+        for path in ["", "job", "/", "//job", "/job"] {
+            assert!(permission.path(&store::hex(path.as_bytes())).is_err(), "{path}");
+        }
     }
 }

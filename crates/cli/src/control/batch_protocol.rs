@@ -19,6 +19,9 @@ pub(crate) enum BatchRequest {
         path_hex: String,
         /// How long to wait for pending uploads.
         patience_secs: u64,
+        /// Whether to merge in the background, so that the answer is `Submitted`.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        lazy: bool,
     },
     /// List the batches that are open, or merged and not forgotten.
     List,
@@ -81,6 +84,14 @@ pub(crate) enum BatchAnswer {
         refused: u64,
         /// Whether an earlier call had merged the batch already.
         earlier: bool,
+        /// The name of the server that has verified the batch, if it was another one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        verifier: Option<String>,
+    },
+    /// Answer to `End` with `lazy`.
+    Submitted {
+        /// Id of the batch.
+        id: String,
     },
     /// Answer to `List`.
     Batches {
@@ -115,7 +126,7 @@ pub(crate) struct BatchInfo {
     pub(crate) path: Option<String>,
     /// Time of the beginning.
     pub(crate) began: String,
-    /// `mounted`, `merging`, `suspended`, `lost`, `merged` or `expired`; `busy` while a batch is being begun or ended.
+    /// `mounted`, `submitted`, `merging`, `suspended`, `lost`, `merged` or `expired`; `busy` while a batch is being begun or ended.
     pub(crate) state: String,
     /// Time of the merge.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -132,6 +143,9 @@ pub(crate) struct BatchInfo {
     /// Time at which the batch expired.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) expired: Option<String>,
+    /// Why the last attempt failed to merge a batch in the background.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) failed: Option<String>,
     /// Ops so far of an open or expired batch; ops that were added by a merge.
     pub(crate) ops: u64,
     /// Refused ops.

@@ -13,3 +13,4 @@ pub(crate) mod profile_row;
 pub(crate) mod protocol;
 pub(crate) mod server;
 pub(crate) mod socket;
+pub(crate) mod verification_protocol;

@@ -7,6 +7,7 @@ pub(crate) use super::drive_messages::{Rebuild, Scrubbed};
 use super::event_reports::{FeedReport, HintReport};
 use super::live_messages::{Activity, TraceBatch, TraceFilter};
 use super::profile_row::ProfileRow;
+use super::verification_protocol::{VerificationAnswer, VerifierRequest};
 use crate::process::rfc3339::rfc3339;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -93,6 +94,8 @@ pub(crate) enum Request {
     },
     /// Begin, end, list or discard batches.
     Batch(BatchRequest),
+    /// Take and return batches as a verifier.
+    Verification(VerifierRequest),
     /// List the unresolved conflicts.
     Conflicts,
     /// Resolve a conflict.
@@ -190,6 +193,8 @@ pub(crate) enum Answer {
     },
     /// Answer to `Batch`.
     Batch(BatchAnswer),
+    /// Answer to `Verification`.
+    Verification(VerificationAnswer),
     /// Progress of `Scrub`.
     Scrubbing {
         /// Objects read so far.

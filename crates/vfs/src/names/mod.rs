@@ -8,11 +8,12 @@ pub(crate) mod handles;
 pub(crate) mod inodes;
 pub(crate) mod key_run;
 pub(crate) mod locks;
+pub(crate) mod pending_merges;
 pub(crate) mod positions;
 pub(crate) mod quotas;
 pub(crate) mod references;
 
-use meta::{Name, Namespace, OpContext, Origin};
+use meta::{Ino, Name, Namespace, OpContext, Origin};
 use std::sync::{Arc, Weak};
 
 use crate::Result;
@@ -22,6 +23,7 @@ use crate::mount::Mount;
 use crate::names::access_times::AccessTimes;
 use crate::names::handles::Handles;
 use crate::names::locks::LockTables;
+use crate::names::pending_merges::PendingMerges;
 use crate::names::references::References;
 
 /// The names of a volume, and what the kernel and programs hold of them.
@@ -36,6 +38,7 @@ pub(crate) struct Names {
     locks: LockTables,
     front_ends: FrontEnds,
     follower: OpLogFollower,
+    pending_merges: Arc<PendingMerges>,
 }
 
 impl Names {
@@ -52,6 +55,7 @@ impl Names {
             locks,
             front_ends: FrontEnds::default(),
             follower: OpLogFollower::default(),
+            pending_merges: Arc::default(),
         })
     }
 
@@ -88,6 +92,16 @@ impl Names {
     /// Returns the locks that programs hold.
     pub(crate) fn locks(&self) -> &LockTables {
         &self.locks
+    }
+
+    /// Returns the directories whose merges accesses wait for.
+    pub(crate) fn pending_merges(&self) -> &Arc<PendingMerges> {
+        &self.pending_merges
+    }
+
+    /// Waits until no merge is pending of a directory that is, or contains, an inode.
+    pub(crate) async fn wait_for_merge(&self, ino: Ino) {
+        self.pending_merges.wait(&self.tables, ino).await;
     }
 
     /// Returns what the kernel references.

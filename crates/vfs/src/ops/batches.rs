@@ -6,9 +6,11 @@ use std::sync::Arc;
 use store::ObjectKey;
 
 use crate::content::garbage::{batch_objects_below, unused_by_owner};
+use crate::followers::invalidation::Invalidation;
 use crate::followers::op_log::OpLogFollower;
 use crate::layout::batch_objects;
 use crate::names::name;
+use crate::names::pending_merges::PendingMerge;
 use crate::{Admin, Config, Error, Filesystem, Naming, Result};
 
 /// Operations on the batches of a volume.
@@ -62,6 +64,20 @@ impl<'fs> Batches<'fs> {
     /// Makes the names that were changed so far survive a loss of power.
     pub async fn sync_names(&self) -> Result<()> {
         self.fs.names.sync_names().await
+    }
+
+    /// Makes lookups, listings and `open` in a directory, and below it, wait until the result is dropped. Kernels drop what they have cached of the
+    /// directory, so that they ask again. Waits
+    /// for this at most a second.
+    pub async fn begin_wait_for_merge(&self, dir: Ino) -> PendingMerge {
+        let pending = self.fs.names.pending_merges().begin(dir);
+        let home = self.fs.names.tables().inode(dir).ok().and_then(|inode| inode.home);
+        let names = match home {
+            Some((parent, name)) => Invalidation::entry(parent, name.as_bytes()),
+            None => Invalidation::Directory(dir),
+        };
+        self.fs.names.deliver(&[names, Invalidation::Attributes(dir)]).await;
+        pending
     }
 
     /// Waits until kernels have dropped what the commits later than `after` have made stale, and deletes the `released` objects, to which no

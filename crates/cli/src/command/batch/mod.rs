@@ -48,11 +48,16 @@ enum Action {
         /// How long to wait for pending uploads
         #[arg(long, value_name = "TIME", default_value = "60s", value_parser = units::duration)]
         timeout: Duration,
+        /// Return once the batch is submitted: it is verified and merged in the background, and accesses to the directory wait for this
+        #[arg(long)]
+        lazy: bool,
     },
     /// Serve the batches of a mount over HTTP to clients with tokens
     ///
     /// Clients put directories into batch mode, end, list, watch and discard batches by the URL of the server, each only in the directory of
     /// its token and below. Files are read and written through a mount. Runs until SIGTERM or Ctrl-C.
+    ///
+    /// With --primary, verifies the batches of another such server instead, so that its mount has less work when they are merged.
     Serve(Serve),
     /// Issue a token for a batch server, list the tokens, or revoke one
     Token(Token),
@@ -113,8 +118,8 @@ impl Batch {
         let access = &self.access;
         match self.action {
             Action::Begin { dir } => begin(&dir, access)?,
-            Action::End { dir, timeout } => end(&dir, timeout, access)?,
-            Action::Serve(serve) => serve.run()?,
+            Action::End { dir, timeout, lazy } => end(&dir, timeout, lazy, access)?,
+            Action::Serve(serve) => serve.run(access)?,
             Action::Token(token) => token.run()?,
             Action::List { of, json } => {
                 let batches = list(&Target::find(&of, access)?)?;
@@ -198,16 +203,22 @@ fn begin(dir: &Path, access: &Access) -> Result<()> {
     Ok(())
 }
 
-fn end(dir: &Path, timeout: Duration, access: &Access) -> Result<()> {
+fn end(dir: &Path, timeout: Duration, lazy: bool, access: &Access) -> Result<()> {
     let (target, _, inside) = locate(dir, access)?;
-    let request = BatchRequest::End { path_hex: store::hex(&inside), patience_secs: timeout.as_secs() };
+    let request = BatchRequest::End { path_hex: store::hex(&inside), patience_secs: timeout.as_secs(), lazy };
     match target.ask(request)? {
-        BatchAnswer::Merged { id, accepted, refused, earlier } => {
+        BatchAnswer::Merged { id, accepted, refused, earlier, verifier } => {
             let already = if earlier { " already" } else { "" };
             println!("batch {id} is merged{already}: {accepted} changes added, {refused} refused");
+            if let Some(verifier) = verifier {
+                println!("it was verified by '{verifier}'");
+            }
             if refused > 0 {
                 println!("`tenon batch conflicts {target} {id}` lists the refused changes");
             }
+        }
+        BatchAnswer::Submitted { id } => {
+            println!("batch {id} is submitted; `tenon batch list {target}` shows when it is merged");
         }
         other => return unexpected(&other),
     }
@@ -267,7 +278,8 @@ fn detail(batch: &BatchInfo) -> String {
         Some(expired) => ("expired", expired.clone()),
         None => ("merged", batch.merged.clone().unwrap_or_else(|| "not yet".to_owned())),
     };
-    let known = [("last change", &batch.last_change), ("expires", &batch.expires)];
+    let known =
+        [("last change", &batch.last_change), ("expires", &batch.expires), ("not merged", &batch.failed)];
     let known = known.into_iter().filter_map(|(title, at)| Some((title, at.clone()?)));
     let lines = [
         ("batch", batch.id.clone()),

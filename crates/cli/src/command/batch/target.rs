@@ -23,6 +23,15 @@ pub(super) struct Access {
     ca_bundle: Option<PathBuf>,
 }
 
+impl Access {
+    /// Returns the token, and the file of further certificate authorities.
+    pub(super) fn token_and_certificates(&self) -> Result<(String, Option<PathBuf>)> {
+        let token =
+            self.token.as_ref().context("a batch server needs a token: give its file with --token")?;
+        Ok((read_secret_line(token)?, self.ca_bundle.clone()))
+    }
+}
+
 /// The receiver of requests about batches.
 pub(super) enum Target {
     Mount(LiveMount),
@@ -42,10 +51,9 @@ impl Target {
     pub(super) fn server_and_path(url: &str, access: &Access) -> Result<(Self, String)> {
         let (scheme, rest) = url.split_once("://").with_context(|| format!("'{url}' is not a URL"))?;
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-        let token =
-            access.token.as_ref().context("a batch server needs a token: give its file with --token")?;
+        let (token, ca_bundle) = access.token_and_certificates()?;
         let url = format!("{scheme}://{authority}");
-        let client = RemoteBatches::new(&url, &read_secret_line(token)?, access.ca_bundle.as_deref())?;
+        let client = RemoteBatches::new(&url, &token, ca_bundle.as_deref())?;
         let client = Box::new(client);
         Ok((Self::Server { url, client }, path.to_owned()))
     }

@@ -1,6 +1,6 @@
 //! `tenon batch token`: issues, lists and revokes tokens for a batch server.
 
-use crate::batch_server::tokens::TokenFile;
+use crate::batch_server::tokens::{Right, TokenFile};
 use crate::command::units;
 use anyhow::Result;
 use clap::Args;
@@ -14,11 +14,14 @@ pub(super) struct Token {
     #[arg(value_name = "FILE")]
     file: PathBuf,
     /// Issue a token with this name, and print it
-    #[arg(long, value_name = "NAME", requires = "dir")]
+    #[arg(long, value_name = "NAME", requires = "right")]
     name: Option<String>,
     /// Directory of the token, as its path in the volume; `/` is the whole volume
-    #[arg(long, value_name = "PATH", requires = "name")]
+    #[arg(long, value_name = "PATH", requires = "name", group = "right")]
     dir: Option<String>,
+    /// Issue a token for a server that verifies batches (`tenon batch serve --primary`). It is trusted with all names of the volume
+    #[arg(long, requires = "name", group = "right")]
+    verifier: bool,
     /// Time after which the token expires
     #[arg(long, value_name = "TIME", default_value = "1d", value_parser = units::duration)]
     expires: Duration,
@@ -30,8 +33,12 @@ pub(super) struct Token {
 impl Token {
     pub(super) fn run(self) -> Result<()> {
         let file = TokenFile::new(&self.file);
-        if let (Some(name), Some(dir)) = (&self.name, &self.dir) {
-            println!("{}", file.issue(name, dir, self.expires)?);
+        if let Some(name) = &self.name {
+            let right = match self.dir {
+                Some(dir) if !self.verifier => Right::Directory(dir),
+                _ => Right::Verifier,
+            };
+            println!("{}", file.issue(name, &right, self.expires)?);
             return Ok(());
         }
         if let Some(name) = &self.revoke {
@@ -40,7 +47,11 @@ impl Token {
             return Ok(());
         }
         for token in file.tokens()? {
-            println!("{}  until {}  /{}", token.name, token.expires, token.dir);
+            let right = match token.right() {
+                Right::Directory(dir) => format!("/{dir}"),
+                Right::Verifier => "verifier".to_owned(),
+            };
+            println!("{}  until {}  {right}", token.name, token.expires);
         }
         Ok(())
     }

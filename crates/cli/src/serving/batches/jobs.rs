@@ -8,8 +8,20 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use store::Timestamp;
 
-/// File that marks a batch that was submitted: `tenon batch end` was called, and its merge has failed or not ended yet.
+/// File that marks a batch that was submitted: `tenon batch end` was called, and its merge has failed or not ended yet. Its content is [`LAZY`] if
+/// the batch is to be merged in the background, and empty otherwise.
 const SUBMITTED_FILE: &str = "submitted";
+
+const LAZY: &str = "lazy";
+
+/// The way in which a batch was submitted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Submission {
+    /// A command or program waits for the merge, and repeats it if it fails.
+    Waited,
+    /// The batch is to be merged in the background, also by a later mount.
+    Lazy,
+}
 
 /// The jobs of a volume.
 #[derive(Debug, Default)]
@@ -65,8 +77,14 @@ impl Job {
 }
 
 /// Marks a batch as submitted, durably.
-pub(super) fn mark_submitted(dir: &Path) -> std::io::Result<()> {
-    crate::process::files::write_durably(&dir.join(SUBMITTED_FILE), "")
+pub(super) fn mark_submitted(dir: &Path, submission: Submission) -> std::io::Result<()> {
+    let text = if submission == Submission::Lazy { LAZY } else { "" };
+    crate::process::files::write_durably(&dir.join(SUBMITTED_FILE), text)
+}
+
+/// Returns whether a batch was submitted to be merged in the background.
+pub(super) fn is_lazy(dir: &Path) -> bool {
+    fs::read_to_string(dir.join(SUBMITTED_FILE)).is_ok_and(|text| text == LAZY)
 }
 
 /// Returns whether a batch was submitted.

@@ -1,6 +1,7 @@
 //! Batches of a volume that a program has opened by the library. Nothing is mounted: the program calls the file system of the batch.
 
 use super::open_batch::{CLOSE_TIMEOUT, LiveBatch};
+use super::refused_changes::{RefusedChange, forget, next_refused, retry};
 use super::{BatchAccess, Batches, directory_at, no_batch, open_batches};
 use crate::control::batch_protocol::BatchAnswer;
 use crate::serving::open_volume::OpenVolume;
@@ -78,6 +79,26 @@ impl Batches {
     /// Drops a batch with all its changes. The program must not use its file system any more.
     pub(crate) async fn discard_in_process(&self, opened: &OpenVolume, id: BatchId) -> Result<()> {
         self.discard(opened, id).await.map(drop)
+    }
+
+    /// Returns the first refused change of a merged batch from an index on; `None` if there is none.
+    pub(crate) fn next_refused(
+        &self,
+        opened: &OpenVolume,
+        id: BatchId,
+        from: u64,
+    ) -> Result<Option<RefusedChange>> {
+        next_refused(opened, id, from)
+    }
+
+    /// Makes a refused change again on the present names, and removes it from the list.
+    pub(crate) async fn retry_refused(&self, opened: &OpenVolume, id: BatchId, index: u64) -> Result<()> {
+        retry(opened, id, index).await.map(drop)
+    }
+
+    /// Removes a refused change from the list.
+    pub(crate) async fn forget_refused(&self, opened: &OpenVolume, id: BatchId, index: u64) -> Result<()> {
+        forget(opened, id, index).await.map(drop)
     }
 
     /// Returns what was counted in a batch; `None` if it is not open.

@@ -8,30 +8,33 @@
 //! are removed after the merge is durable. So a crash leaves an open batch, which the next mount resumes, or files of a merged one, which it removes.
 
 mod ended_batch;
+mod ending;
 mod expiry;
 mod jobs;
+mod lazy_merges;
 pub(crate) mod library_batches;
 mod open_batch;
-mod refused_changes;
+pub(crate) mod refused_changes;
 mod report;
 mod unavailable;
+mod verification;
 
 use crate::control::batch_protocol::{BatchAnswer, BatchRequest};
-use crate::metadata::{self, Metadata};
+use crate::metadata::Metadata;
 use crate::process::context::ProcessContext;
 use crate::serving::batches::ended_batch::EndedBatch;
 use crate::serving::batches::expiry::Expiry;
-use crate::serving::batches::jobs::Jobs;
+use crate::serving::batches::jobs::{Jobs, Submission};
+use crate::serving::batches::lazy_merges::LazyMerges;
 use crate::serving::batches::open_batch::{CLOSE_TIMEOUT, LiveBatch, OpenBatch, begin_job, resume_job};
 use crate::serving::batches::refused_changes::{conflicts, forget, forget_refused, retry};
+use crate::serving::batches::verification::Verifications;
 use crate::serving::observed_mounts::ObservedMount;
 use crate::serving::open_volume::OpenVolume;
 use anyhow::{Context, Result, anyhow, bail};
-use batch::{Proof, SealedBatch, Terms};
 use fuse::{MountOptions, UnmountError};
-use meta::access::Caller;
 use meta::{Batch, BatchId, Engine, Ino, Op, namespace};
-use staging::packs::{self, Packs};
+use staging::packs::Packs;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fmt::Display;
@@ -41,7 +44,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex as StdMutex, MutexGuard as StdMutexGuard, PoisonError};
 use std::time::Duration;
-use store::Timestamp;
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex, MutexGuard, RwLock};
 use vfs::Filesystem;
@@ -67,8 +69,12 @@ pub(crate) struct Batches {
     jobs: Arc<Jobs>,
     /// Batches that programs can use.
     live: Mutex<BTreeMap<BatchId, LiveBatch>>,
+    /// Batches that wait to be merged in the background. They are open, and not mounted any more.
+    lazy: Arc<LazyMerges>,
     /// Batches that are being merged. They are open, and not mounted any more.
     merging: Arc<StdMutex<BTreeSet<BatchId>>>,
+    /// Batches that other servers may verify.
+    verifications: Verifications,
     /// Shared by merges. The volume is not unmounted before they have ended.
     merges: RwLock<()>,
 }
@@ -95,9 +101,9 @@ impl Batches {
     /// Makes the batches of a volume with this state directory; none can be used yet. An open batch expires when nothing was written to it for
     /// the time `expiry`; zero: never.
     pub(crate) fn new(state_root: &Path, access: BatchAccess, expiry: Duration) -> Self {
-        let (jobs, live, merging, merges) = Default::default();
-        let expiry = Expiry::new(expiry);
-        Self { root: state_root.join(BATCHES_DIR), access, expiry, jobs, live, merging, merges }
+        let (jobs, live, lazy, merging, verifications, merges) = Default::default();
+        let (root, expiry) = (state_root.join(BATCHES_DIR), Expiry::new(expiry));
+        Self { root, access, expiry, jobs, live, lazy, merging, verifications, merges }
     }
 
     /// Answers a request.
@@ -107,8 +113,8 @@ impl Batches {
                 let (path, mount_point) = (path_of(&path_hex)?, path_of(&mount_point_hex)?);
                 self.begin(opened, &path, Path::new(OsStr::from_bytes(&mount_point))).await
             }
-            BatchRequest::End { path_hex, patience_secs } => {
-                self.end(opened, &path_of(&path_hex)?, Duration::from_secs(patience_secs)).await
+            BatchRequest::End { path_hex, patience_secs, lazy } => {
+                self.end(opened, &path_of(&path_hex)?, Duration::from_secs(patience_secs), lazy).await
             }
             BatchRequest::List => self.list(opened).await,
             BatchRequest::Progress { id, directories } => {
@@ -159,10 +165,15 @@ impl Batches {
                     "'{path}' is in batch mode already; `tenon batch end` ends it"
                 )));
             }
-            if let Some(unmounted) = live.remove(&id) {
-                unmounted.batch.close(CLOSE_TIMEOUT).await?;
+            let submitted = self.lazy.take(id);
+            let unmounted = live.remove(&id).map(|found| found.batch);
+            if let Some(batch) = unmounted.or(submitted.and_then(|submitted| submitted.batch)) {
+                batch.close(CLOSE_TIMEOUT).await?;
             }
             self.check_files(id)?;
+            if jobs::is_lazy(&self.dir(id)) {
+                self.mark_submitted(id, Submission::Waited)?;
+            }
             return Ok((record, false));
         }
         self.check_not_nested(opened, dir)?;
@@ -242,7 +253,11 @@ impl Batches {
         open.retain(|record| record.outcome.is_none() && self.dir(record.id()).is_dir());
         for record in open {
             let id = record.id();
-            if live.contains_key(&id) {
+            if live.contains_key(&id) || self.lazy.contains(id) {
+                continue;
+            }
+            if jobs::is_lazy(&self.dir(id)) {
+                self.resume_submitted(opened, &record).await;
                 continue;
             }
             match self.mount(opened, record, mount_point, false, &mut live).await {
@@ -366,101 +381,6 @@ impl Batches {
         Ok(OpenBatch { record, engine, packs, fs, stale_ops })
     }
 
-    /// Ends the batch of a directory: unmounts it, and merges it. Other batches can be begun and ended meanwhile.
-    async fn end(&self, opened: &OpenVolume, path: &[u8], patience: Duration) -> Result<BatchAnswer> {
-        let _not_unmounted = self.merges.read().await;
-        let live = self.live.lock().await;
-        let dir = directory_at(opened, path)?;
-        let Some(record) = open_batches(opened)?.into_iter().find(|batch| batch.dir == dir) else {
-            return Err(self.not_in_batch_mode(path, dir));
-        };
-        self.end_open(opened, record, patience, live).await
-    }
-
-    /// Ends an open batch.
-    async fn end_open(
-        &self,
-        opened: &OpenVolume,
-        record: Batch,
-        patience: Duration,
-        mut live: MutexGuard<'_, BTreeMap<BatchId, LiveBatch>>,
-    ) -> Result<BatchAnswer> {
-        let id = record.id();
-        self.check_not_merging(id)?;
-        if let Some(found) = live.get(&id) {
-            found.unmount(false).await.map_err(|error| match error {
-                UnmountError::Busy(at) => anyhow!(
-                    "programs use {0}; end them (`fuser -vm {0}` lists them), and end the batch again",
-                    at.display()
-                ),
-                error => error.into(),
-            })?;
-        }
-        // A merge that fails, or is interrupted, may be repeated at any later time.
-        if self.dir(id).is_dir() {
-            jobs::mark_submitted(&self.dir(id)).context("cannot write to the directory of the batch")?;
-        }
-        let found = live.remove(&id);
-        let merging = Merging::begin(id, &self.merging);
-        drop(live);
-        let batch = match found {
-            Some(found) => found.batch,
-            None => {
-                self.check_files(id)?;
-                self.open(opened, record, false).await?
-            }
-        };
-        let merged = self.merge(opened, batch, patience).await;
-        drop(merging);
-        merged
-    }
-
-    /// Merges a batch that is not mounted any more, and removes its files.
-    async fn merge(&self, opened: &OpenVolume, batch: OpenBatch, patience: Duration) -> Result<BatchAnswer> {
-        let (id, dir) = (batch.record.id(), self.dir(batch.record.id()));
-        let before = opened.metadata.engine().head();
-        let merged = self.commit_merge(opened, batch, patience).await;
-        let merged = merged
-            .with_context(|| format!("batch {id} is not merged and stays open; nothing of it is lost"))?;
-        let batches = opened.fs.admin().batches();
-        batches.merged(before, merged.released).await;
-        let synced = batches.sync_names().await;
-        synced.with_context(|| format!("batch {id} is merged, but may be open again after a power cut"))?;
-        if let Err(error) = batches.delete_unused_objects(id, merged.shared).await {
-            tracing::warn!("unused objects of batch {id} stay in the bucket until `tenon gc`: {error}");
-        }
-        self.write_merged(opened, id);
-        fs::remove_dir_all(&dir)
-            .with_context(|| format!("batch {id} is merged, but {} cannot be removed", dir.display()))?;
-        let (accepted, refused, earlier) = match merged.earlier {
-            Some(outcome) => (outcome.accepted, outcome.refused, true),
-            None => (merged.accepted, merged.refused.len() as u64, false),
-        };
-        tracing::info!("batch {id} is merged: {accepted} changes added, {refused} refused");
-        Ok(BatchAnswer::Merged { id: id.to_string(), accepted, refused, earlier })
-    }
-
-    /// Stores what a batch has not stored yet, and adds its changes to the volume's names.
-    async fn commit_merge(
-        &self,
-        opened: &OpenVolume,
-        batch: OpenBatch,
-        patience: Duration,
-    ) -> Result<batch::Merged> {
-        let OpenBatch { record, engine, packs, fs, stale_ops } = batch;
-        fs.shutdown(patience).await?;
-        packs.upload().await.context("cannot store the contents of small files")?;
-        let proof = if stale_ops == 0 { Proof::Reduced } else { Proof::Replay };
-        let (volume, terms) = (opened.metadata.engine(), terms(opened, &record));
-        let scratch = self.dir(record.id()).join("merge");
-        let work = move || -> Result<batch::Merged> {
-            let sealed: SealedBatch = engine.seal()?;
-            fs::create_dir_all(&scratch)?;
-            Ok(batch::merge(volume.as_ref(), &sealed, &terms, &scratch, proof)?)
-        };
-        tokio::task::spawn_blocking(work).await?
-    }
-
     /// Returns the mounts of the batches, for observers of their requests.
     pub(crate) async fn observed(&self) -> Vec<ObservedMount> {
         let live = self.live.lock().await;
@@ -475,38 +395,9 @@ impl Batches {
             .collect()
     }
 
-    /// Writes the summary of a batch that is merged, and forgets its job. Without a summary, `tenon batch watch` shows less.
-    fn write_merged(&self, opened: &OpenVolume, id: BatchId) {
-        let names = opened.fs.admin().batches().names().engine();
-        let record = namespace::read_batch(&**names, id).ok().flatten();
-        if let (Some(record), Some(job)) = (record, self.jobs.get(id)) {
-            let info = self.info(opened, &record, None);
-            let progress = self.progress_of(opened, info, &job, SUMMARY_DIRECTORIES);
-            if let Err(error) = (EndedBatch { dir: record.dir.0, progress }).write(&self.root, id) {
-                tracing::warn!("the counts of batch {id} are not kept: {error:#}");
-            }
-        }
-        self.jobs.remove(id);
-    }
-
     /// Returns the last batch of a directory that has expired and is not forgotten.
     fn expired_in(&self, dir: Ino) -> Option<(BatchId, EndedBatch)> {
         EndedBatch::expired(&self.root).into_iter().rev().find(|(_, ended)| ended.dir == dir.0)
-    }
-
-    /// Returns the error for a directory that should be in batch mode.
-    fn not_in_batch_mode(&self, path: &[u8], dir: Ino) -> anyhow::Error {
-        let path = lossy(path);
-        let Some((id, ended)) = self.expired_in(dir) else {
-            return anyhow!("'{path}' is not in batch mode; `tenon batch list` lists the batches");
-        };
-        let batch = ended.progress.batch;
-        anyhow!(
-            "batch {id} of '{path}' expired at {}: nothing had been written to it since {}, and its {} changes were dropped; `tenon batch discard` forgets it, and `tenon batch begin` begins another one",
-            batch.expired.unwrap_or_default(),
-            batch.last_change.unwrap_or(batch.began),
-            batch.ops
-        )
     }
 
     /// Drops an open batch with all its changes, or forgets one that has ended.
@@ -521,6 +412,7 @@ impl Batches {
             return Err(no_batch(id));
         };
         self.check_not_merging(id)?;
+        drop(self.lazy.take(id));
         if let Some(found) = live.get(&id) {
             found.unmount(true).await?;
             live.remove(&id);
@@ -563,18 +455,24 @@ impl Batches {
     pub(crate) async fn suspend(&self, patience: Duration, lazily: bool) -> Result<(), UnmountError> {
         let _no_merge = self.merges.write().await;
         let mut live = self.live.lock().await;
+        for (id, submitted) in self.lazy.take_all() {
+            if let Some(batch) = submitted.batch {
+                close_suspended(id, batch, patience).await;
+            }
+        }
         while let Some((id, found)) = live.pop_first() {
             if let Err(error) = found.unmount(lazily).await {
                 live.insert(id, found);
                 return Err(error);
             }
-            if let Err(error) = found.batch.close(patience).await {
-                tracing::error!(
-                    "not everything of batch {id} is on the disk, and its last changes may be lost: {error}"
-                );
-            }
+            close_suspended(id, found.batch, patience).await;
         }
         Ok(())
+    }
+
+    /// Returns the batches that wait to be merged in the background. [`Batches::merge_submitted`] must be called for each when it is due.
+    pub(crate) fn lazy_merges(&self) -> Arc<LazyMerges> {
+        Arc::clone(&self.lazy)
     }
 
     fn is_merging(&self, id: BatchId) -> bool {
@@ -621,25 +519,18 @@ fn lock(batches: &StdMutex<BTreeSet<BatchId>>) -> StdMutexGuard<'_, BTreeSet<Bat
     batches.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns the terms of a batch of this process. The kernel has checked the rights of its callers, and a program that uses the library has those
-/// of the volume's owner, so the batch has those of the superuser.
-fn terms(opened: &OpenVolume, record: &Batch) -> Terms {
-    let content = vfs::batch_objects(&opened.fs.admin().batches().config().prefix, record.id());
-    Terms {
-        caller: Caller { uid: 0, gid: 0, groups: Box::default() },
-        lease: record.lease.clone(),
-        at: record.at,
-        times: Timestamp(i64::MIN)..=Timestamp(i64::MAX),
-        packs: Some(packs::pack_prefix(&content).into()),
-        content: Some(content.into()),
-        keeps_refused: true,
-        submitted: metadata::now(),
+/// Closes a batch that the next mount resumes.
+async fn close_suspended(id: BatchId, batch: OpenBatch, patience: Duration) {
+    if let Err(error) = batch.close(patience).await {
+        tracing::error!(
+            "not everything of batch {id} is on the disk, and its last changes may be lost: {error}"
+        );
     }
 }
 
 /// Returns the error for an id of no batch.
 fn no_batch(id: impl Display) -> anyhow::Error {
-    anyhow!("there is no batch {id}; `tenon batch list` lists the batches")
+    Unavailable::not_found(format!("there is no batch {id}; `tenon batch list` lists the batches"))
 }
 
 /// Returns the batches that are neither merged nor discarded.

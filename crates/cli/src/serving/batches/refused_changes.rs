@@ -2,25 +2,64 @@
 //!
 //! Invariant: a retry removes and replaces no file, since the job has not seen the file that has the name by now.
 
-use super::no_batch;
+use super::{Unavailable, no_batch};
 use crate::control::batch_protocol::{BatchAnswer, BatchConflict};
 use crate::serving::batch_ops;
 use crate::serving::open_volume::OpenVolume;
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::Result;
 use batch::Refusal;
 use meta::codec::decode_op;
-use meta::{BatchId, FsError, Ino, Name, Namespace, Op, RefusedOp, RenameHow, namespace};
+use meta::{BatchId, Engine, FsError, Ino, Name, Namespace, Op, RefusedOp, RenameHow, namespace};
+use std::sync::Arc;
 
 /// Refused ops in one answer.
 const CONFLICTS_PAGE: usize = 256;
 
-/// Returns a page of the refused ops of a batch, from an index on.
-pub(super) fn conflicts(opened: &OpenVolume, id: BatchId, from: u64) -> Result<BatchAnswer> {
+/// A refused change, for programs that use the library.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RefusedChange {
+    /// Index of the change in the batch.
+    pub index: u64,
+    /// The change, as text.
+    pub change: String,
+    /// The reason.
+    pub reason: String,
+    /// Path of the file that keeps the bytes, from the root of the volume; `None` if nothing is kept, or the file is gone.
+    pub kept_as: Option<Vec<u8>>,
+}
+
+/// Returns the first refused change of a batch from an index on; `None` if there is none.
+pub(super) fn next_refused(opened: &OpenVolume, id: BatchId, from: u64) -> Result<Option<RefusedChange>> {
+    let (names, refused) = read_refused(opened, id, from, 1)?;
+    let path_of = |ino: Ino| {
+        let path = namespace::read_path(&**names, ino).ok()?;
+        Some(path.iter().map(Name::as_bytes).collect::<Vec<_>>().join(&b'/'))
+    };
+    Ok(refused.into_iter().next().map(|(index, refused)| RefusedChange {
+        index,
+        change: batch_ops::describe(&**names, &refused.op),
+        reason: refused.why.into(),
+        kept_as: refused.kept.and_then(path_of),
+    }))
+}
+
+/// Returns the engine of the volume, and the first refused ops of a batch from an index on.
+fn read_refused(
+    opened: &OpenVolume,
+    id: BatchId,
+    from: u64,
+    limit: usize,
+) -> Result<(&Arc<dyn Engine>, Vec<(u64, RefusedOp)>)> {
     let names = opened.fs.admin().batches().names().engine();
     if namespace::read_batch(&**names, id)?.is_none() {
         return Err(no_batch(id));
     }
-    let refused = namespace::read_refused_ops(&**names, id, from, CONFLICTS_PAGE)?;
+    Ok((names, namespace::read_refused_ops(&**names, id, from, limit)?))
+}
+
+/// Returns a page of the refused ops of a batch, from an index on.
+pub(super) fn conflicts(opened: &OpenVolume, id: BatchId, from: u64) -> Result<BatchAnswer> {
+    let (names, refused) = read_refused(opened, id, from, CONFLICTS_PAGE)?;
     let conflicts = refused.into_iter().map(|(index, refused)| BatchConflict {
         index,
         op: batch_ops::describe(&**names, &refused.op),
@@ -49,18 +88,23 @@ pub(super) fn forget_refused(opened: &OpenVolume, batch: BatchId) -> Result<()> 
 pub(super) async fn retry(opened: &OpenVolume, id: BatchId, index: u64) -> Result<BatchAnswer> {
     let (batches, refused) = (opened.fs.admin().batches(), refused_op(opened, id, index)?);
     let names = batches.names();
-    let op = decode_op(&refused.op).map_err(|_| anyhow!("the change is one of a newer Tenon"))?;
+    let not_again = |why: String| Unavailable::not_again(libc::EOPNOTSUPP, why);
+    let op =
+        decode_op(&refused.op).map_err(|_| not_again("the change is one of a newer Tenon".to_owned()))?;
     let described = batch_ops::describe(&**names.engine(), &refused.op);
     let acts_on_entry = matches!(op, Op::Rename { .. } | Op::Rmdir { .. });
     if acts_on_entry && *refused.why == *Refusal::OtherFile.to_string() {
-        bail!("{described}: {}; make the change yourself if it is right", refused.why);
+        return Err(not_again(format!(
+            "{described}: {}; make the change yourself if it is right",
+            refused.why
+        )));
     }
-    let again = op_to_retry(names, id, op, refused.kept).map_err(|why| anyhow!("{described}: {why}"))?;
+    let again =
+        op_to_retry(names, id, op, refused.kept).map_err(|why| not_again(format!("{described}: {why}")))?;
     let before = names.engine().head();
     let ops: Vec<_> = again.into_iter().chain([forgotten(id, index)]).collect();
-    let applied = names
-        .commit_together(&batches.context(), &ops)
-        .map_err(|why| anyhow!("{described}: refused again: {why}"))?;
+    let applied =
+        names.commit_together(&batches.context(), &ops).map_err(|why| refused_again(&described, why))?;
     batches.merged(before, applied.into_iter().flat_map(|applied| applied.released).collect()).await;
     batches.sync_names().await?;
     Ok(BatchAnswer::Resolved { op: described })
@@ -131,9 +175,17 @@ fn refused_op(opened: &OpenVolume, id: BatchId, index: u64) -> Result<RefusedOp>
     let names = opened.fs.admin().batches().names().engine();
     let found = namespace::read_refused_ops(&**names, id, index, 1)?.pop();
     let found = found.filter(|(found, _)| *found == index).map(|(_, refused)| refused);
-    found.with_context(|| {
-        format!("batch {id} has no refused change {index}; `tenon batch conflicts` lists the changes")
+    found.ok_or_else(|| {
+        let why =
+            format!("batch {id} has no refused change {index}; `tenon batch conflicts` lists the changes");
+        Unavailable::not_found(why)
     })
+}
+
+/// Returns the error for a change that does not fit the present names either.
+fn refused_again(described: &str, why: FsError) -> anyhow::Error {
+    let text = format!("{described}: refused again: {why}");
+    Unavailable::not_again(vfs::Error::from(why).errno(), text)
 }
 
 /// Returns the op that removes the record of a refused one.

@@ -87,6 +87,7 @@ impl Batches {
         let state = match (record.outcome, found) {
             (Some(_), _) => "merged",
             (None, None) if self.is_merging(id) => "merging",
+            (None, None) if self.lazy.contains(id) => "submitted",
             (None, Some(found)) if !found.has_ended() => "mounted",
             (None, _) if !self.dir(id).is_dir() => "lost",
             (None, _) if live.is_none() => "busy",
@@ -105,6 +106,7 @@ impl Batches {
             expires: expires.map(rfc3339),
             expires_in_secs: expires.map(|at| u64::try_from(at.secs() - now.secs()).unwrap_or(0)),
             expired: None,
+            failed: self.lazy.reason(id),
             ops: record.outcome.map_or(ops, |outcome| outcome.accepted),
             refused: record.outcome.map_or(0, |outcome| outcome.refused),
         }

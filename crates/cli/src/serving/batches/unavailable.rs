@@ -1,8 +1,8 @@
-//! Reasons why a batch cannot be begun or ended now, with their errno for programs that use the library.
+//! Reasons why a request about batches is refused, with their errno for programs that use the library.
 
 use anyhow::Error;
 
-/// A reason why a batch cannot be begun or ended.
+/// A reason why a request about batches is refused.
 #[derive(Debug, thiserror::Error)]
 #[error("{why}")]
 pub(crate) struct Unavailable {
@@ -19,6 +19,16 @@ impl Unavailable {
     /// Returns the error for a batch or a directory that is in use.
     pub(super) fn busy(why: String) -> Error {
         Self { errno: libc::EBUSY, why }.into()
+    }
+
+    /// Returns the error for a batch, or a refused change of one, that does not exist.
+    pub(super) fn not_found(why: String) -> Error {
+        Self { errno: libc::ENOENT, why }.into()
+    }
+
+    /// Returns the error for a change that cannot be made again.
+    pub(super) fn not_again(errno: i32, why: String) -> Error {
+        Self { errno, why }.into()
     }
 
     /// Returns the errno for programs.

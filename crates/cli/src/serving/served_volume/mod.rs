@@ -152,6 +152,7 @@ impl ServedVolume {
             service.batches.resume(&service.opened, mount_point).await?;
         }
         expire_batches(&service);
+        merge_submitted_batches(&service);
         let description = format!("{} is {}", service.opened.volume.url(), service.locations());
         tracing::info!("{description}");
         service_manager::notify_ready(&description);
@@ -631,6 +632,12 @@ impl Service for VolumeService {
             }
             Request::Check => self.check(),
             Request::Batch(request) => self.batch(request).await,
+            Request::Verification(request) => {
+                match self.batches.answer_verifier(&self.opened, request).await {
+                    Ok(answer) => Answer::Verification(answer),
+                    Err(error) => failed(format!("{error:#}")),
+                }
+            }
             Request::Conflicts => Answer::Conflicts {
                 conflicts: self.opened.fs.conflicts().list().iter().map(Conflict::from).collect(),
             },
@@ -654,6 +661,22 @@ fn expire_batches(service: &Arc<VolumeService>) {
             if let Some(mount_point) = service.mount_points.mounted().first() {
                 service.batches.expire(&service.opened, mount_point, &mut warned).await;
             }
+        }
+    });
+}
+
+/// Merges the batches that were submitted to be merged in the background, until the process ends.
+fn merge_submitted_batches(service: &Arc<VolumeService>) {
+    let due = service.batches.lazy_merges();
+    let service = Arc::downgrade(service);
+    tokio::spawn(async move {
+        loop {
+            let id = due.next_due().await;
+            let Some(service) = service.upgrade() else { return };
+            if service.ending.load(Ordering::Relaxed) {
+                return;
+            }
+            service.batches.merge_submitted(&service.opened, id).await;
         }
     });
 }

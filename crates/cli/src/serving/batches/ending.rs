@@ -1,0 +1,281 @@
+//! The end of batches: they are unmounted, verified and merged, at once or in the background.
+//!
+//! A batch that is submitted to be merged in the background is marked durably before `tenon batch end` returns, so that the next mount goes on
+//! with it. Until its merge has ended for the first time, accesses to its directory wait.
+
+use super::ended_batch::EndedBatch;
+use super::jobs::{self, Submission};
+use super::lazy_merges::Submitted;
+use super::open_batch::{LiveBatch, OpenBatch};
+use super::verification::{Offer, VerifiedElsewhere};
+use super::{Batches, Merging, SUMMARY_DIRECTORIES, directory_at, lossy, open_batches};
+use crate::control::batch_protocol::BatchAnswer;
+use crate::control::verification_protocol::{VerificationAnswer, VerifierRequest};
+use crate::metadata;
+use crate::serving::open_volume::OpenVolume;
+use anyhow::{Context, Result, anyhow};
+use batch::{Proof, SealedBatch, Terms};
+use fuse::UnmountError;
+use meta::access::Caller;
+use meta::{Batch, BatchId, Ino, namespace};
+use staging::packs;
+use std::collections::BTreeMap;
+use std::fs;
+use std::sync::Arc;
+use std::time::Duration;
+use store::Timestamp;
+use tokio::sync::MutexGuard;
+use vfs::PendingMerge;
+
+/// How long a merge in the background waits for pending uploads before it has failed.
+const BACKGROUND_PATIENCE: Duration = Duration::from_secs(60);
+
+type Live<'b> = MutexGuard<'b, BTreeMap<BatchId, LiveBatch>>;
+
+impl Batches {
+    /// Ends the batch of a directory: unmounts it, and merges it, or submits it to be merged in the background. Other batches can be begun and ended
+    /// meanwhile.
+    pub(super) async fn end(
+        &self,
+        opened: &OpenVolume,
+        path: &[u8],
+        patience: Duration,
+        is_lazy: bool,
+    ) -> Result<BatchAnswer> {
+        let _not_unmounted = self.merges.read().await;
+        let live = self.live.lock().await;
+        let dir = directory_at(opened, path)?;
+        let Some(record) = open_batches(opened)?.into_iter().find(|batch| batch.dir == dir) else {
+            return Err(self.not_in_batch_mode(path, dir));
+        };
+        match is_lazy {
+            true => self.submit(opened, record, live).await,
+            false => self.end_open(opened, record, patience, live).await,
+        }
+    }
+
+    /// Ends an open batch.
+    pub(super) async fn end_open(
+        &self,
+        opened: &OpenVolume,
+        record: Batch,
+        patience: Duration,
+        mut live: Live<'_>,
+    ) -> Result<BatchAnswer> {
+        let id = record.id();
+        self.check_not_merging(id)?;
+        self.unmount_to_end(&live, id).await?;
+        // A merge that fails, or is interrupted, may be repeated at any later time.
+        if self.dir(id).is_dir() {
+            self.mark_submitted(id, Submission::Waited)?;
+        }
+        let found = live.remove(&id).map(|found| found.batch);
+        let submitted = self.lazy.take(id).unwrap_or_default();
+        let merging = Merging::begin(id, &self.merging);
+        drop(live);
+        let batch = self.reopen(opened, record, found.or(submitted.batch)).await?;
+        let merged = self.merge(opened, batch, patience, submitted.wait).await;
+        drop(merging);
+        merged
+    }
+
+    /// Submits an open batch to be merged in the background. Accesses to its directory wait for the merge from now on.
+    async fn submit(&self, opened: &OpenVolume, record: Batch, mut live: Live<'_>) -> Result<BatchAnswer> {
+        let id = record.id();
+        if !self.lazy.contains(id) {
+            self.check_not_merging(id)?;
+            self.check_files(id)?;
+            self.unmount_to_end(&live, id).await?;
+            if let Some(found) = live.get(&id) {
+                let synced = found.batch.fs.sync().await;
+                synced.context("the batch is not submitted, as its changes cannot be made durable")?;
+            }
+            self.mark_submitted(id, Submission::Lazy)?;
+            let batch = live.remove(&id).map(|found| found.batch);
+            let wait = opened.fs.admin().batches().begin_wait_for_merge(record.dir).await;
+            self.lazy.add(id, Submitted { batch, wait: Some(wait), ..Submitted::default() });
+            tracing::info!("batch {id} is submitted, and will be merged in the background");
+        }
+        Ok(BatchAnswer::Submitted { id: id.to_string() })
+    }
+
+    /// Merges a batch that was submitted to be merged in the background, unless it was begun again, ended or discarded since. If that fails, it is
+    /// tried again later, and accesses do not wait any more.
+    pub(crate) async fn merge_submitted(&self, opened: &OpenVolume, id: BatchId) {
+        let _not_unmounted = self.merges.read().await;
+        let live = self.live.lock().await;
+        let Some(Submitted { batch, wait, failures, .. }) = self.lazy.take(id) else { return };
+        let merging = Merging::begin(id, &self.merging);
+        drop(live);
+        let merged = async {
+            let record = open_batches(opened)?.into_iter().find(|batch| batch.id() == id);
+            let Some(record) = record else { return Ok(()) };
+            let batch = self.reopen(opened, record, batch).await?;
+            self.merge(opened, batch, BACKGROUND_PATIENCE, wait).await.map(drop)
+        };
+        if let Err(error) = merged.await {
+            let failures = failures + 1;
+            let reason = format!("{error:#}");
+            tracing::warn!(
+                "batch {id} cannot be merged in the background, and this is tried again: {reason}"
+            );
+            self.lazy.add(id, Submitted { failures, reason: Some(reason), ..Submitted::default() });
+        }
+        drop(merging);
+    }
+
+    /// Has a batch merged in the background that was submitted to an earlier mount.
+    pub(super) async fn resume_submitted(&self, opened: &OpenVolume, record: &Batch) {
+        let id = record.id();
+        self.find_job(id).await;
+        let wait = opened.fs.admin().batches().begin_wait_for_merge(record.dir).await;
+        self.lazy.add(id, Submitted { wait: Some(wait), ..Submitted::default() });
+        tracing::info!("batch {id} was submitted to an earlier mount, and will be merged in the background");
+    }
+
+    /// Unmounts a batch that is to end. Fails if programs use it.
+    async fn unmount_to_end(&self, live: &Live<'_>, id: BatchId) -> Result<()> {
+        let Some(found) = live.get(&id) else { return Ok(()) };
+        found.unmount(false).await.map_err(|error| match error {
+            UnmountError::Busy(at) => anyhow!(
+                "programs use {0}; end them (`fuser -vm {0}` lists them), and end the batch again",
+                at.display()
+            ),
+            error => error.into(),
+        })
+    }
+
+    pub(super) fn mark_submitted(&self, id: BatchId, submission: Submission) -> Result<()> {
+        jobs::mark_submitted(&self.dir(id), submission).context("cannot write to the directory of the batch")
+    }
+
+    /// Returns the private namespace of a batch that is not mounted, which is opened again if it is not open any more.
+    async fn reopen(
+        &self,
+        opened: &OpenVolume,
+        record: Batch,
+        batch: Option<OpenBatch>,
+    ) -> Result<OpenBatch> {
+        match batch {
+            Some(batch) => Ok(batch),
+            None => {
+                self.check_files(record.id())?;
+                self.open(opened, record, false).await
+            }
+        }
+    }
+
+    /// Merges a batch that is not mounted any more, and removes its files. `wait` is the wait of accesses for this merge.
+    async fn merge(
+        &self,
+        opened: &OpenVolume,
+        batch: OpenBatch,
+        patience: Duration,
+        wait: Option<PendingMerge>,
+    ) -> Result<BatchAnswer> {
+        let (id, dir) = (batch.record.id(), self.dir(batch.record.id()));
+        let before = opened.metadata.engine().head();
+        let merged = self.commit_merge(opened, batch, patience).await;
+        let (merged, verifier) = merged
+            .with_context(|| format!("batch {id} is not merged and stays open; nothing of it is lost"))?;
+        // Kernels, which are told of the merge next, may need a lock that an access holds while it waits.
+        drop(wait);
+        let batches = opened.fs.admin().batches();
+        batches.merged(before, merged.released).await;
+        let synced = batches.sync_names().await;
+        synced.with_context(|| format!("batch {id} is merged, but may be open again after a power cut"))?;
+        if let Err(error) = batches.delete_unused_objects(id, merged.shared).await {
+            tracing::warn!("unused objects of batch {id} stay in the bucket until `tenon gc`: {error}");
+        }
+        self.write_merged(opened, id);
+        fs::remove_dir_all(&dir)
+            .with_context(|| format!("batch {id} is merged, but {} cannot be removed", dir.display()))?;
+        let (accepted, refused, earlier) = match merged.earlier {
+            Some(outcome) => (outcome.accepted, outcome.refused, true),
+            None => (merged.accepted, merged.refused.len() as u64, false),
+        };
+        tracing::info!("batch {id} is merged: {accepted} changes added, {refused} refused");
+        Ok(BatchAnswer::Merged { id: id.to_string(), accepted, refused, earlier, verifier })
+    }
+
+    /// Stores what a batch has not stored yet, and adds its changes to the volume's names. Returns also the name of the verifier, if another server
+    /// has verified the batch.
+    async fn commit_merge(
+        &self,
+        opened: &OpenVolume,
+        batch: OpenBatch,
+        patience: Duration,
+    ) -> Result<(batch::Merged, Option<String>)> {
+        let OpenBatch { record, engine, packs, fs, stale_ops } = batch;
+        fs.shutdown(patience).await?;
+        packs.upload().await.context("cannot store the contents of small files")?;
+        let proof = if stale_ops == 0 { Proof::Reduced } else { Proof::Replay };
+        let (id, volume, terms) = (record.id(), opened.metadata.engine(), terms(opened, &record));
+        let (dir, scratch) = (self.dir(id), self.dir(id).join("merge"));
+        let sealed: Arc<SealedBatch> = Arc::new(tokio::task::spawn_blocking(move || engine.seal()).await??);
+        let offer = Offer { dir, terms: terms.clone(), proof, engine: Arc::clone(&volume) };
+        let elsewhere = self.verifications.merge(id, offer, Arc::clone(&sealed), scratch.clone()).await;
+        if let Some(VerifiedElsewhere { merged, verifier }) = elsewhere {
+            return Ok((merged, Some(verifier)));
+        }
+        let work = move || -> Result<batch::Merged> {
+            fs::create_dir_all(&scratch)?;
+            Ok(batch::merge(volume.as_ref(), &sealed, &terms, &scratch, proof)?)
+        };
+        Ok((tokio::task::spawn_blocking(work).await??, None))
+    }
+
+    /// Answers a request of a server that verifies batches.
+    pub(crate) async fn answer_verifier(
+        &self,
+        opened: &OpenVolume,
+        request: VerifierRequest,
+    ) -> Result<VerificationAnswer> {
+        self.verifications.answer(opened.fs.moment().mount, request).await
+    }
+
+    /// Writes the summary of a batch that is merged, and forgets its job. Without a summary, `tenon batch watch` shows less.
+    fn write_merged(&self, opened: &OpenVolume, id: BatchId) {
+        let names = opened.fs.admin().batches().names().engine();
+        let record = namespace::read_batch(&**names, id).ok().flatten();
+        if let (Some(record), Some(job)) = (record, self.jobs.get(id)) {
+            let info = self.info(opened, &record, None);
+            let progress = self.progress_of(opened, info, &job, SUMMARY_DIRECTORIES);
+            if let Err(error) = (EndedBatch { dir: record.dir.0, progress }).write(&self.root, id) {
+                tracing::warn!("the counts of batch {id} are not kept: {error:#}");
+            }
+        }
+        self.jobs.remove(id);
+    }
+
+    /// Returns the error for a directory that should be in batch mode.
+    fn not_in_batch_mode(&self, path: &[u8], dir: Ino) -> anyhow::Error {
+        let path = lossy(path);
+        let Some((id, ended)) = self.expired_in(dir) else {
+            return anyhow!("'{path}' is not in batch mode; `tenon batch list` lists the batches");
+        };
+        let batch = ended.progress.batch;
+        anyhow!(
+            "batch {id} of '{path}' expired at {}: nothing had been written to it since {}, and its {} changes were dropped; `tenon batch discard` forgets it, and `tenon batch begin` begins another one",
+            batch.expired.unwrap_or_default(),
+            batch.last_change.unwrap_or(batch.began),
+            batch.ops
+        )
+    }
+}
+
+/// Returns the terms of a batch of this process. The kernel has checked the rights of its callers, and a program that uses the library has those
+/// of the volume's owner, so the batch has those of the superuser.
+fn terms(opened: &OpenVolume, record: &Batch) -> Terms {
+    let content = vfs::batch_objects(&opened.fs.admin().batches().config().prefix, record.id());
+    Terms {
+        caller: Caller { uid: 0, gid: 0, groups: Box::default() },
+        lease: record.lease.clone(),
+        at: record.at,
+        times: Timestamp(i64::MIN)..=Timestamp(i64::MAX),
+        packs: Some(packs::pack_prefix(&content).into()),
+        content: Some(content.into()),
+        keeps_refused: true,
+        submitted: metadata::now(),
+    }
+}
