@@ -4,8 +4,7 @@ use super::database::SimulatedDatabase;
 use super::network::{LinkState, NetworkLink};
 use super::scheduler::{ActorId, Job, Scheduler};
 use crate::trace::Trace;
-use meta_remote::{RemoteEngine, RemoteOptions};
-use std::future::Future;
+use meta_remote::{RemoteEngine, RemoteOptions, Task};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -213,7 +212,7 @@ impl Machine {
     fn run_on(self: &Arc<Self>, actor: usize, work: impl Future<Output = ()> + Send + 'static) {
         self.running.fetch_add(1, Ordering::SeqCst);
         let me = self.clone();
-        let job: Job = Box::new(move || {
+        let job: Job = Box::new(move || -> Task {
             Box::pin(async move {
                 let _running = Running(me);
                 work.await;

@@ -50,6 +50,8 @@ pub(super) struct Network {
     entropy: Entropy,
     report: Mutex<Report>,
     moments: Moments,
+    /// The beginning of the world.
+    began_at: Instant,
 }
 
 struct Server {
@@ -73,7 +75,7 @@ struct ListenerEntry {
 }
 
 impl Network {
-    pub(super) fn new(seed: u64, moments: Moments) -> Arc<Self> {
+    pub(super) fn new(seed: u64, moments: Moments, began_at: Instant) -> Arc<Self> {
         let server = Server {
             state: ServerState::new(),
             is_up: true,
@@ -87,7 +89,13 @@ impl Network {
             entropy: Entropy::new(seed),
             report: Mutex::default(),
             moments,
+            began_at,
         })
+    }
+
+    /// Returns the time since the beginning of the world.
+    pub(super) fn elapsed(&self) -> Duration {
+        Instant::now() - self.began_at
     }
 
     /// Returns a number below `below`.
@@ -149,7 +157,10 @@ impl Network {
         let mut server = self.lock();
         let mut lost_since = None;
         for _ in 0..commits {
-            let Some((at, state)) = server.history.pop_back() else { break };
+            // A session that began in the lost time would have to be made again.
+            let sessions = server.state.sessions_begun();
+            let known = server.history.pop_back_if(|(_, state)| state.sessions_begun() == sessions);
+            let Some((at, state)) = known else { break };
             server.state = state;
             lost_since = Some(at);
         }
@@ -225,6 +236,17 @@ impl NetworkLink {
             self.close_all();
         }
         self.changed.notify_waiters();
+    }
+
+    /// Ends a cut of the link after a time, unless the machine has died or all faults have ended.
+    pub(super) fn end_cut_after(self: &Arc<Self>, cut: LinkState, time: Duration) {
+        let link = self.clone();
+        tokio::spawn(async move {
+            sleep(time).await;
+            if link.state() == cut {
+                link.set(LinkState::Up);
+            }
+        });
     }
 
     /// Closes all connections.

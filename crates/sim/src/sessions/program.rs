@@ -122,7 +122,8 @@ impl Program {
 
     fn tell(&self, what: impl FnOnce() -> String) {
         let name = &self.machine.plan.name;
-        self.trace.push(format!("{:?} {name}/{}: {}", Instant::now(), self.number, what()));
+        let at = self.machine.link.network.elapsed();
+        self.trace.push(format!("{at:?} {name}/{}: {}", self.number, what()));
     }
 
     /// Returns the outcome of a change. Fails if its error has no cause.
@@ -414,8 +415,12 @@ pub(super) async fn read_whole(fs: &Filesystem, ino: Ino) -> vfs::Result<Vec<u8>
     Ok(read?.to_vec())
 }
 
-/// Returns which names are there, and the tags of all files with bytes.
-pub(super) async fn look_at_names(fs: &Filesystem, places: &Places) -> Result<(Vec<bool>, Vec<u64>), String> {
+/// Returns which names are there, and the tags of all files with bytes. With `may_be_lost`, bytes may be gone.
+pub(super) async fn look_at_names(
+    fs: &Filesystem,
+    places: &Places,
+    may_be_lost: bool,
+) -> Result<(Vec<bool>, Vec<u64>), String> {
     let failed = |error: Error| format!("cannot look at the names: {error}");
     let listed = list_names(fs, places.names).await.map_err(failed)?;
     let (mut present, mut tags) = (vec![false; SLOTS], Vec::new());
@@ -426,8 +431,9 @@ pub(super) async fn look_at_names(fs: &Filesystem, places: &Places) -> Result<(V
             continue;
         }
         let found = fs.lookup(places.names, &name).await.map_err(failed)?;
-        let bytes = read_whole(fs, found.ino).await.map_err(failed)?;
+        let read = read_whole(fs, found.ino).await;
         fs.forget(found.ino, 1);
+        let bytes = if may_be_lost { read.unwrap_or_default() } else { read.map_err(failed)? };
         // A program may have failed between the creation and the write.
         if !bytes.is_empty() {
             tags.push(tag_of(&bytes)?);

@@ -18,7 +18,7 @@ use tokio::runtime::{Builder, Handle};
 use tokio::time::Instant;
 
 /// Interval in simulated time at which actors look at their timers.
-pub(super) const TICK: Duration = Duration::from_millis(100);
+pub(super) const TICK: Duration = Duration::from_millis(250);
 
 /// Number of times that an actor looks for tasks that can run before it ends its turn.
 const ROUNDS_PER_TURN: usize = 6;

@@ -78,6 +78,11 @@ impl ServerState {
         self.engine.head()
     }
 
+    /// Returns how many sessions have begun.
+    pub(super) fn sessions_begun(&self) -> i64 {
+        self.newest_session
+    }
+
     pub(super) fn begin_session(&mut self, holder: &str, is_exclusive: bool, now: Instant) -> Begun {
         let owner = self.owner;
         let excludes = |id: i64| is_exclusive || owner == Some(id);
