@@ -37,9 +37,9 @@ pub(super) struct NetworkLink {
     closings: Mutex<u64>,
     changed: Notify,
     /// Out of 1,000 answers and notifications, those that are lost with their connection.
-    pub(super) losses_per_mille: u64,
+    losses_per_mille: u64,
     /// Maximum delay of a message, in milliseconds.
-    pub(super) delay_ms_max: u64,
+    delay_ms_max: u64,
     /// Whether the mount may have noticed a fault since this time.
     faulty_at: Mutex<Option<Instant>>,
 }
@@ -52,6 +52,8 @@ pub(super) struct Network {
     moments: Moments,
     /// The beginning of the world.
     began_at: Instant,
+    /// Whether nothing is lost any more.
+    is_calm: AtomicBool,
 }
 
 struct Server {
@@ -90,7 +92,13 @@ impl Network {
             report: Mutex::default(),
             moments,
             began_at,
+            is_calm: AtomicBool::new(false),
         })
+    }
+
+    /// Ends all losses of answers and notifications.
+    pub(super) fn calm_down(&self) {
+        self.is_calm.store(true, Ordering::SeqCst);
     }
 
     /// Returns the time since the beginning of the world.
@@ -264,7 +272,7 @@ impl NetworkLink {
     }
 
     pub(super) fn draw_loss(&self) -> bool {
-        self.network.draw(1000) < self.losses_per_mille
+        !self.network.is_calm.load(Ordering::SeqCst) && self.network.draw(1000) < self.losses_per_mille
     }
 
     /// Waits until messages pass. Returns false if the machine dies before.

@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Waker};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use tokio::runtime::{Builder, Handle};
@@ -212,12 +213,19 @@ impl Scheduler {
                 (now, std::mem::take(&mut actor.jobs))
             };
             runtime.block_on(run_turn(now, jobs));
-            if self.lock().actors.get(&id).is_none_or(|actor| actor.is_stopping && actor.jobs.is_empty()) {
+            if self.is_over(id) {
                 return;
             }
             self.end_turn(id, Status::Idle);
             self.await_turn(id);
         }
+    }
+
+    /// Returns whether an actor ends now.
+    fn is_over(&self, id: ActorId) -> bool {
+        let state = self.lock();
+        let has_stopped = |actor: &Actor| actor.is_stopping && actor.jobs.is_empty();
+        state.is_ending || state.actors.get(&id).is_none_or(has_stopped)
     }
 
     fn end_turn(&self, id: ActorId, status: Status) {
@@ -244,15 +252,24 @@ impl Scheduler {
 
 /// Lets the runtime's time catch up, starts jobs, and runs all tasks until they wait.
 async fn run_turn(now: Instant, jobs: VecDeque<Job>) {
-    let own = Instant::now();
-    if own < now {
-        tokio::time::advance(now - own).await;
-    }
+    catch_up(now);
     for job in jobs {
         tokio::spawn(job());
     }
     for _ in 0..ROUNDS_PER_TURN {
         tokio::task::yield_now().await;
+    }
+}
+
+/// Lets the time of the thread's runtime, if it is in one, catch up.
+fn catch_up(now: Instant) {
+    let Some(behind) = Handle::try_current().ok().and_then(|_| now.checked_duration_since(Instant::now())) else {
+        return;
+    };
+    if !behind.is_zero() {
+        // The first poll moves the clock. What follows is a yield, for which a synchronous caller cannot wait.
+        let advancing = std::pin::pin!(tokio::time::advance(behind));
+        let _ = advancing.poll(&mut Context::from_waker(Waker::noop()));
     }
 }
 
@@ -290,5 +307,6 @@ impl TaskRunner for Scheduler {
         let id = id.unwrap_or_default();
         self.end_turn(id, Status::Blocked(is_answered.clone(), timeout.map(|timeout| now + timeout)));
         self.await_turn(id);
+        catch_up(self.now());
     }
 }

@@ -135,8 +135,11 @@ impl SimulatedWorld for SessionsWorld {
         if let Some(scheduler) = scheduler.get() {
             scheduler.end();
         }
-        self.machines.clear();
-        self.dead.clear();
+        {
+            let _runtime = runtime.enter();
+            self.machines.clear();
+            self.dead.clear();
+        }
         self.report.add(&self.oracle.report());
         if let Some(network) = &self.network {
             self.report.add(&network.report());
@@ -165,7 +168,7 @@ impl SessionsWorld {
     }
 
     async fn live(&mut self, scheduler: &Arc<Scheduler>) -> Result<(), String> {
-        let ticking = tokio::spawn(async {
+        tokio::spawn(async {
             loop {
                 sleep(TICK).await;
             }
@@ -186,7 +189,6 @@ impl SessionsWorld {
         sleep(RECOVERY).await;
         self.check_at_rest(scheduler, &places).await?;
         self.unmount_all(scheduler).await?;
-        ticking.abort();
         sleep(SILENCE).await;
         self.check_leftovers(scheduler, &plan, &places).await
     }
@@ -470,6 +472,7 @@ impl SessionsWorld {
 
     /// Ends all faults.
     fn heal(&self) -> Result<(), String> {
+        self.network()?.calm_down();
         self.network()?.start_server();
         self.machines.iter().for_each(|machine| machine.link.set(LinkState::Up));
         self.tell("all faults end");
@@ -535,7 +538,8 @@ impl SessionsWorld {
         self.ask(scheduler, &machine, move |mounted| async move {
             check_leftovers(&mounted, &record, &known, has_gone_back).await
         })
-        .await
+        .await?;
+        self.unmount_all(scheduler).await
     }
 }
 
