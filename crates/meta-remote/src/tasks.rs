@@ -113,9 +113,7 @@ impl<T> Outcome<T> {
                 runner.wait(&self.is_answered, None);
                 self.receiver.try_recv().ok()
             }
-            None if is_on_multi_thread_runtime() => {
-                tokio::task::block_in_place(|| self.receiver.recv()).ok()
-            }
+            None if is_on_multi_thread_runtime() => tokio::task::block_in_place(|| self.receiver.recv()).ok(),
             None => self.receiver.recv().ok(),
         };
         let ended = || EngineError::Uncertain("the I/O thread of the metadata engine has ended".into());

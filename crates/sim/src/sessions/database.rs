@@ -281,13 +281,12 @@ impl Connection for SimulatedConnection {
     ) -> Result<Applied, Failure> {
         let Transaction::Group(group) = transaction else { return unsupported() };
         let group = group.clone();
-        let apply = move |state: &mut ServerState| {
-            state.apply(&group, session, (generation, number), Instant::now())
-        };
+        let apply =
+            move |state: &mut ServerState| state.apply(&group, session, (generation, number), Instant::now());
         let tell = move |applied: &Result<Applied, Failure>| {
-            let has_changed = applied.as_ref().is_ok_and(|applied| {
-                applied.now.is_some_and(|(head, _)| head > applied.outcome.base)
-            });
+            let has_changed = applied
+                .as_ref()
+                .is_ok_and(|applied| applied.now.is_some_and(|(head, _)| head > applied.outcome.base));
             has_changed.then_some((session, Notice::Commit))
         };
         self.call_and_tell(apply, tell).await?

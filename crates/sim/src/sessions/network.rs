@@ -187,7 +187,13 @@ impl Network {
     }
 
     /// Adds a function that takes notifications for a session.
-    pub(super) fn listen(&self, session: SessionId, hear: Listener, link: Arc<NetworkLink>, since: (u64, u64)) {
+    pub(super) fn listen(
+        &self,
+        session: SessionId,
+        hear: Listener,
+        link: Arc<NetworkLink>,
+        since: (u64, u64),
+    ) {
         self.lock().listeners.push(ListenerEntry { session, hear, link, since });
     }
 

@@ -169,7 +169,12 @@ impl Oracle {
         let span = Span { began: self.now(), ended: None };
         let mut state = self.lock();
         let first = state.names.len();
-        let changes = deltas.iter().map(|(slot, delta)| NameChange { slot: *slot, delta: *delta, span, has_failed: false });
+        let changes = deltas.iter().map(|(slot, delta)| NameChange {
+            slot: *slot,
+            delta: *delta,
+            span,
+            has_failed: false,
+        });
         state.names.extend(changes);
         ChangeId((first..state.names.len()).collect())
     }
@@ -177,8 +182,9 @@ impl Oracle {
     pub(super) fn end_names(&self, id: &ChangeId, outcome: Outcome) {
         let now = self.now();
         let mut state = self.lock();
-        let outcome =
-            state.outcome_of(outcome, |state| id.0.first().and_then(|at| state.names.get(*at)).map(|change| change.span.began));
+        let outcome = state.outcome_of(outcome, |state| {
+            id.0.first().and_then(|at| state.names.get(*at)).map(|change| change.span.began)
+        });
         for at in &id.0 {
             if let Some(change) = state.names.get_mut(*at) {
                 change.span.ended = (outcome == Outcome::Done).then_some(now);
@@ -211,13 +217,19 @@ impl Oracle {
     /// Takes in what is there while all programs rest. `tags` are the bytes of all names, in any order.
     pub(super) fn check_at_rest(&self, present: &[bool], tags: &[u64]) -> Result<(), String> {
         let began = self.now();
-        present.iter().enumerate().try_for_each(|(slot, is_present)| self.check_name(slot, began, *is_present))?;
+        present
+            .iter()
+            .enumerate()
+            .try_for_each(|(slot, is_present)| self.check_name(slot, began, *is_present))?;
         let mut counts = BTreeMap::<u64, usize>::new();
         tags.iter().for_each(|tag| *counts.entry(*tag).or_default() += 1);
         let mut state = self.lock();
         let repeated: usize = counts.values().map(|count| count - 1).sum();
         if repeated > state.links {
-            return Err(format!("files appear {repeated} times too often, {} links were made: {tags:?}", state.links));
+            return Err(format!(
+                "files appear {repeated} times too often, {} links were made: {tags:?}",
+                state.links
+            ));
         }
         state.names.clear();
         state.present = present.iter().enumerate().map(|(slot, found)| (slot, i64::from(*found))).collect();

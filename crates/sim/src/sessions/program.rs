@@ -347,7 +347,13 @@ impl Program {
     }
 
     /// Counts under an exclusive lock, or waits under a shared one, and makes sure that it still had the lock.
-    async fn work_locked(&self, fs: &Filesystem, (counter, ino): (usize, Ino), lock: Lock, from: Moment) -> Step {
+    async fn work_locked(
+        &self,
+        fs: &Filesystem,
+        (counter, ino): (usize, Ino),
+        lock: Lock,
+        from: Moment,
+    ) -> Step {
         let is_exclusive = lock.kind == LockKind::Exclusive;
         let read = read_all(fs, lock.handle).await;
         if self.outcome(&format!("read counter {counter}"), &read, &[])? != Outcome::Done || self.is_dead() {

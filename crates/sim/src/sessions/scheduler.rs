@@ -175,13 +175,12 @@ impl Scheduler {
             actor.wake.notify_one();
         }
         while state.turn.is_some() {
-            let (next, timeout) = self
-                .turn_ended
-                .wait_timeout(state, TURN_MAX)
-                .unwrap_or_else(PoisonError::into_inner);
+            let (next, timeout) =
+                self.turn_ended.wait_timeout(state, TURN_MAX).unwrap_or_else(PoisonError::into_inner);
             state = next;
             if timeout.timed_out() && state.turn.is_some() {
-                state.failure = Some(format!("actor {id} does not end its turn: it waits for another thread"));
+                state.failure =
+                    Some(format!("actor {id} does not end its turn: it waits for another thread"));
                 return;
             }
         }
@@ -263,7 +262,8 @@ async fn run_turn(now: Instant, jobs: VecDeque<Job>) {
 
 /// Lets the time of the thread's runtime, if it is in one, catch up.
 fn catch_up(now: Instant) {
-    let Some(behind) = Handle::try_current().ok().and_then(|_| now.checked_duration_since(Instant::now())) else {
+    let Some(behind) = Handle::try_current().ok().and_then(|_| now.checked_duration_since(Instant::now()))
+    else {
         return;
     };
     if !behind.is_zero() {

@@ -234,7 +234,8 @@ impl SessionsWorld {
     async fn wait_until_mounted(&self, scheduler: &Scheduler) -> Result<(), String> {
         let until = Instant::now() + PROGRAMS_MAX;
         loop {
-            let waiting: Vec<_> = self.machines.iter().filter(|machine| machine.mounted().is_none()).collect();
+            let waiting: Vec<_> =
+                self.machines.iter().filter(|machine| machine.mounted().is_none()).collect();
             if waiting.is_empty() {
                 return Ok(());
             }
@@ -494,12 +495,14 @@ impl SessionsWorld {
         self.tell("all programs have ended");
         for machine in &self.machines {
             let known = places.clone();
-            self.ask(scheduler, machine, |mounted| async move { check_locks(&mounted.fs, &known).await }).await?;
+            self.ask(scheduler, machine, |mounted| async move { check_locks(&mounted.fs, &known).await })
+                .await?;
         }
         let mut seen = None;
         for machine in &self.machines {
             let (known, oracle) = (places.clone(), self.oracle.clone());
-            let look = |mounted: Arc<Mounted>| async move { look_at_rest(&mounted.fs, &known, &oracle).await };
+            let look =
+                |mounted: Arc<Mounted>| async move { look_at_rest(&mounted.fs, &known, &oracle).await };
             let found = self.ask(scheduler, machine, look).await?;
             if let Some(other) = seen.replace(found.clone())
                 && other != found
@@ -534,7 +537,8 @@ impl SessionsWorld {
         self.add_machine(scheduler, plan)?;
         self.wait_until_mounted(scheduler).await?;
         let Some(machine) = self.machines.first().cloned() else { return Ok(()) };
-        let (record, known, has_gone_back) = (plan.record.clone(), places.clone(), self.oracle.has_gone_back());
+        let (record, known, has_gone_back) =
+            (plan.record.clone(), places.clone(), self.oracle.has_gone_back());
         self.ask(scheduler, &machine, move |mounted| async move {
             check_leftovers(&mounted, &record, &known, has_gone_back).await
         })
@@ -563,7 +567,8 @@ async fn make_places(fs: &Filesystem) -> Result<Places, String> {
 /// Checks that all locks are free within the stated time, and that changes are made.
 async fn check_locks(fs: &Filesystem, places: &Places) -> Result<(), String> {
     for (counter, ino) in places.counters.iter().enumerate() {
-        let opened = fs.open(*ino, libc::O_RDWR).await.map_err(|error| format!("cannot open a counter: {error}"))?;
+        let opened =
+            fs.open(*ino, libc::O_RDWR).await.map_err(|error| format!("cannot open a counter: {error}"))?;
         let owner = LockOwner { locker: vfs::Locker::default(), session: 2, id: 1 };
         let kind = LockKind::Exclusive;
         let lock = Lock { owner, handle: opened.handle, first: 0, last: u64::MAX, kind, pid: 1 };
@@ -635,7 +640,9 @@ async fn check_leftovers(
     }
     match (audit.missing.first(), audit.unused.first()) {
         // Bytes that were replaced in the lost time may be gone (S660).
-        (Some((ino, key)), _) if !has_gone_back => Err(format!("{key}, the content of inode {ino}, is missing")),
+        (Some((ino, key)), _) if !has_gone_back => {
+            Err(format!("{key}, the content of inode {ino}, is missing"))
+        }
         (_, Some(key)) => Err(format!("the garbage {key} was not collected")),
         (_, None) => Ok(()),
     }
