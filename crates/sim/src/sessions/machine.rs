@@ -12,7 +12,6 @@ use store::memory::MemoryStore;
 use store::wrap::{Call, Layer, Wrapped};
 use store::{Clock, Entropy, ObjectStore, StoreError, Timestamp};
 use tempfile::TempDir;
-use tokio::time::Instant;
 use vfs::{Atime, Config, Dependencies, Filesystem, VolumeRecord};
 
 /// A file system in memory, where fsync is free.
@@ -24,7 +23,6 @@ const MEMORY_BYTES: u64 = 64 << 20;
 /// The wall clock of a machine: the time of the simulation, with an offset.
 pub(super) struct WallClock {
     scheduler: Arc<Scheduler>,
-    began_at: Instant,
     offset_ns: AtomicI64,
     /// Readings so far. Each is a little later than the one before.
     readings: AtomicI64,
@@ -35,8 +33,7 @@ const NOON_NS: i64 = 1_767_268_800_000_000_000;
 
 impl WallClock {
     pub(super) fn new(scheduler: Arc<Scheduler>) -> Arc<Self> {
-        let began_at = scheduler.now();
-        Arc::new(Self { scheduler, began_at, offset_ns: AtomicI64::new(0), readings: AtomicI64::new(0) })
+        Arc::new(Self { scheduler, offset_ns: AtomicI64::new(0), readings: AtomicI64::new(0) })
     }
 
     /// Sets the clock forward or back.
@@ -45,7 +42,7 @@ impl WallClock {
     }
 
     fn elapsed_ns(&self) -> i64 {
-        let elapsed = (self.scheduler.now() - self.began_at).as_nanos() as i64;
+        let elapsed = self.scheduler.elapsed().as_nanos() as i64;
         elapsed + self.readings.fetch_add(1, Ordering::SeqCst) * 100
     }
 }

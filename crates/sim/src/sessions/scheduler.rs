@@ -45,6 +45,7 @@ pub(super) struct Scheduler {
     turn_ended: Condvar,
     /// The runtime that runs the tasks of engines.
     runtime: Handle,
+    began_at: Instant,
 }
 
 struct State {
@@ -88,12 +89,17 @@ impl Scheduler {
             threads: Vec::new(),
             failure: None,
         };
-        Arc::new(Self { state: Mutex::new(state), turn_ended: Condvar::new(), runtime })
+        Arc::new(Self { state: Mutex::new(state), turn_ended: Condvar::new(), runtime, began_at: now })
     }
 
     /// Returns the simulated time.
     pub(super) fn now(&self) -> Instant {
         self.lock().now
+    }
+
+    /// Returns the simulated time since the scheduler was made.
+    pub(super) fn elapsed(&self) -> Duration {
+        self.now() - self.began_at
     }
 
     /// Starts an actor.

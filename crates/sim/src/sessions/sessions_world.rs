@@ -211,7 +211,6 @@ impl SessionsWorld {
         let plan = MountPlan {
             name: format!("machine {}", self.started),
             is_strict: self.entropy.below(3) == 0,
-            seed: self.entropy.next_u64(),
             ..plan.clone()
         };
         self.mount(scheduler, plan)
@@ -223,6 +222,8 @@ impl SessionsWorld {
         }
         let Scenario { losses_per_mille, delay_ms_max, .. } = self.scenario;
         let link = NetworkLink::new(self.network()?.clone(), losses_per_mille, delay_ms_max);
+        // The names that a mount draws for objects must be new.
+        let plan = MountPlan { seed: self.entropy.next_u64(), ..plan };
         let machine = Machine::start(scheduler, link, plan, self.trace.clone())?;
         machine.begin_mount();
         self.machines.push(machine);
