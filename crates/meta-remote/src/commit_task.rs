@@ -4,7 +4,7 @@
 //! database has lost commits that it had answered, all caches are dropped before the next commit.
 
 use crate::applied::{Applied, MergedRow};
-use crate::committer::{Answer, Work};
+use crate::committer::Work;
 use crate::database::{Connection as _, Database, Transaction};
 use crate::error::Failure;
 use crate::group::Group;
@@ -13,6 +13,7 @@ use crate::link::{Attempts, Link};
 use crate::log::LogSize;
 use crate::run::number_of;
 use crate::session::{HEARTBEAT, SessionId, SessionState};
+use crate::tasks::Answer;
 use meta::{Commit, CommitError, EngineError, LogCap, LoggedRun, RunRecord, Seqno};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -110,10 +111,10 @@ impl<D: Database> CommitTask<D> {
                     let consumer = consumer.clone();
                     async move { connection.register(&consumer, at).await }
                 };
-                let _ = answer.send(self.repeat(register).await);
+                answer.send(self.repeat(register).await);
             }
             Work::Trim(answer) => {
-                let _ = answer.send(self.trim().await);
+                answer.send(self.trim().await);
             }
         }
     }
@@ -123,8 +124,7 @@ impl<D: Database> CommitTask<D> {
         let newest = answers.iter().filter_map(|(outcome, _)| outcome.as_ref().ok()).max().copied();
         let send = move || {
             for (outcome, answer) in answers {
-                // This cannot fail: the caller waits for the answer.
-                let _ = answer.send(outcome);
+                answer.send(outcome);
             }
         };
         let Some(newest) = newest.filter(|newest| awaited.is_any(*newest)) else { return send() };
@@ -424,8 +424,7 @@ fn take_group(
     while let Some((commit, answer)) = next.take() {
         match group.add(commit) {
             Ok(()) => answers.push(answer),
-            // This cannot fail: the caller waits for the answer.
-            Err(error) => drop(answer.send(Err(error.into()))),
+            Err(error) => answer.send(Err(error.into())),
         }
         let fits = |work: &mut Work| matches!(work, Work::Commit(commit, ..) if group.has_room_for(commit));
         if let Some(Work::Commit(commit, _, answer)) = waiting.pop_front_if(fits) {

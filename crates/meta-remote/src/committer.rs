@@ -2,9 +2,10 @@
 
 use crate::commit_task::CommitTask;
 use crate::database::Database;
-use crate::link::{Link, receive};
+use crate::link::Link;
+use crate::tasks::{Answer, Outcome};
 use meta::{Commit, CommitError, EngineError, LoggedRun, RunRecord, Seqno};
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::time::Instant;
@@ -12,16 +13,13 @@ use tokio::time::Instant;
 /// Time for which closing an engine waits for its last commits and the end of its session.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The channel for the answer to a caller, which waits at its other end.
-pub(crate) type Answer<T> = mpsc::SyncSender<T>;
-
 /// The queue of the committing task. Each entry has a caller that waits, which bounds the length of the queue.
-#[derive(Debug)]
-pub(crate) struct Committer {
+pub(crate) struct Committer<D: Database> {
+    link: Arc<Link<D>>,
     /// The queue; `None` once it is closed, upon which the task ends.
     queue: Option<UnboundedSender<Work>>,
     /// Receives a message when the task has ended.
-    ended: std::sync::Mutex<mpsc::Receiver<()>>,
+    ended: std::sync::Mutex<Outcome<()>>,
 }
 
 /// Work for the committing task, whose connection alone changes the head.
@@ -37,16 +35,16 @@ pub(crate) enum Work {
     Trim(Answer<Result<(), EngineError>>),
 }
 
-impl Committer {
+impl<D: Database> Committer<D> {
     /// Starts the committing task on the I/O thread.
-    pub(crate) fn start<D: Database>(link: &Arc<Link<D>>, task: CommitTask<D>) -> Self {
+    pub(crate) fn start(link: &Arc<Link<D>>, task: CommitTask<D>) -> Self {
         let (queue, work) = unbounded_channel();
-        let (end, ended) = mpsc::sync_channel(1);
+        let (end, ended) = link.channel();
         link.spawn(async move {
             task.run(work).await;
-            let _ = end.send(());
+            end.send(());
         });
-        Self { queue: Some(queue), ended: ended.into() }
+        Self { link: link.clone(), queue: Some(queue), ended: ended.into() }
     }
 
     /// Commits, and waits for the outcome.
@@ -71,18 +69,18 @@ impl Committer {
 
     /// Queues work and waits for the answer.
     fn ask<T>(&self, work: impl FnOnce(Answer<T>) -> Work) -> Result<T, EngineError> {
-        let (answer, outcome) = mpsc::sync_channel(1);
+        let (answer, outcome) = self.link.channel();
         let queue = self.queue.as_ref().ok_or_else(ended)?;
         queue.send(work(answer)).map_err(|_| ended())?;
-        receive(&outcome)
+        outcome.receive()
     }
 }
 
-impl Drop for Committer {
+impl<D: Database> Drop for Committer<D> {
     fn drop(&mut self) {
         self.queue = None;
         if let Ok(ended) = self.ended.get_mut() {
-            let _ = ended.recv_timeout(CLOSE_TIMEOUT);
+            ended.wait(CLOSE_TIMEOUT);
         }
     }
 }

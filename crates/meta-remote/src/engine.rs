@@ -11,6 +11,7 @@ use crate::log::LogState;
 use crate::run::NewRun;
 use crate::session::SessionId;
 use crate::snapshot::Snapshot;
+use crate::tasks::{TaskRunner, Tasks};
 use meta::codec::decode_dentry;
 use meta::{
     Commit, CommitError, DentryWithInode, Engine, EngineError, KeyRange, LockChange, Locker, LogCap,
@@ -63,7 +64,7 @@ impl Default for RemoteOptions {
 
 /// An [`Engine`] in a database.
 pub struct RemoteEngine<D: Database> {
-    committer: Committer,
+    committer: Committer<D>,
     link: Arc<Link<D>>,
     log_cap: LogCap,
     session: SessionId,
@@ -96,7 +97,20 @@ impl<D: Database> RemoteEngine<D> {
     /// Opens the metadata of a volume. Migrates tables of an earlier version. Fails with [`OpenError::InUse`] while a session that
     /// excludes this one may be alive.
     pub fn open(database: D, options: RemoteOptions) -> Result<Self, OpenError> {
-        let link = Link::start(database, options.budget, options.cache_bytes)?;
+        Self::open_on(Tasks::start_thread().map_err(OpenError::Thread)?, database, options)
+    }
+
+    /// Like [`Self::open`], in a simulation that runs the tasks of the engine.
+    pub fn open_simulated(
+        database: D,
+        options: RemoteOptions,
+        runner: Arc<dyn TaskRunner>,
+    ) -> Result<Self, OpenError> {
+        Self::open_on(Tasks::Simulated(runner), database, options)
+    }
+
+    fn open_on(tasks: Tasks, database: D, options: RemoteOptions) -> Result<Self, OpenError> {
+        let link = Link::start_on(tasks, database, options.budget, options.cache_bytes);
         let (opening, log_cap) = (link.clone(), options.log_cap);
         let (is_exclusive, is_strict) = (options.is_exclusive, options.is_strict);
         let task = link.wait_for(async move { begin_task(opening, options).await })??;

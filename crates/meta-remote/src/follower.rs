@@ -103,6 +103,7 @@ impl<D: Database> Follower<D> {
     pub(crate) async fn run(mut self, mut ended: oneshot::Receiver<()>) {
         loop {
             tokio::select! {
+                biased;
                 _ = &mut ended => return,
                 () = self.step() => {}
             }

@@ -16,7 +16,7 @@ const BYTES_MAX: usize = 4 << 20;
 
 /// Commits of one transaction. The first one has the number 1. A commit that changes something gets the sequence number `head + number`,
 /// with the head before the group.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Group {
     commits: Vec<Commit>,
     /// Keys that the commits put or delete.

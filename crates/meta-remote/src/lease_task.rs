@@ -58,6 +58,7 @@ impl<D: Database> LeaseHolder<D> {
     pub(crate) async fn run(self: Arc<Self>, mut ended: oneshot::Receiver<()>) {
         loop {
             tokio::select! {
+                biased;
                 _ = &mut ended => return,
                 () = self.leases().due() => {}
             }

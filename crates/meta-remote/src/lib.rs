@@ -39,6 +39,7 @@ mod row_cache;
 mod run;
 mod session;
 mod snapshot;
+mod tasks;
 
 pub mod changed_keys;
 #[cfg(feature = "conformance")]
@@ -55,3 +56,4 @@ pub use log::{LogPage, LogSize, LogState};
 pub use mergeable::{Change, Merged, Sums};
 pub use run::number_of;
 pub use session::{LEASE_S, SILENCE_S_MAX, SessionId, SessionState, ended};
+pub use tasks::{Task, TaskRunner};

@@ -1,7 +1,4 @@
-//! The I/O thread, its connections for reads, and the wait of callers for it.
-//!
-//! Callers of an engine are synchronous. They wait without blocking the runtime that they are on: a thread of a multi-threaded runtime first
-//! hands its other tasks to another thread.
+//! The tasks of an engine, its connections for reads, and the wait of callers for both ([`Tasks`]).
 //!
 //! A call that gets no answer fails when its budget has ended, also while it connects.
 
@@ -10,12 +7,12 @@ use crate::error::{Failure, OpenError};
 use crate::follower::{LAG_MAX, Watchers};
 use crate::lease::Leases;
 use crate::row_cache::{Mark, RowCache};
+use crate::tasks::{Answer, Outcome, Tasks};
 use meta::{EngineError, News, Seqno, Versioned};
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError, mpsc};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
-use tokio::runtime::{Builder, Handle, Runtime, RuntimeFlavor};
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep, timeout_at};
 
@@ -28,7 +25,7 @@ const PAUSE_MAX: Duration = Duration::from_millis(500);
 
 /// The I/O thread of an engine, its connections for reads, and the newest commit that the engine knows.
 pub(crate) struct Link<D: Database> {
-    runtime: Option<Runtime>,
+    tasks: Tasks,
     database: D,
     /// Time after which a call without an answer fails.
     budget: Duration,
@@ -50,11 +47,14 @@ pub(crate) struct Link<D: Database> {
 impl<D: Database> Link<D> {
     /// Starts the I/O thread. Does not connect yet. Calls fail after the budget. `cache_bytes` is the size of the cache of records.
     pub(crate) fn start(database: D, budget: Duration, cache_bytes: usize) -> Result<Arc<Self>, OpenError> {
-        // One thread: the tasks of a call and of its connection run on it in turn, without switching threads.
-        let runtime =
-            Builder::new_multi_thread().worker_threads(1).thread_name("meta-remote").enable_all().build();
-        Ok(Arc::new(Self {
-            runtime: Some(runtime.map_err(OpenError::Thread)?),
+        let tasks = Tasks::start_thread().map_err(OpenError::Thread)?;
+        Ok(Self::start_on(tasks, database, budget, cache_bytes))
+    }
+
+    /// Like [`Self::start`], with another place for the tasks.
+    pub(crate) fn start_on(tasks: Tasks, database: D, budget: Duration, cache_bytes: usize) -> Arc<Self> {
+        Arc::new(Self {
+            tasks,
             database,
             budget,
             readers: Default::default(),
@@ -65,7 +65,7 @@ impl<D: Database> Link<D> {
             watchers: Watchers::default(),
             leases: Leases::default(),
             followed_at: std::sync::Mutex::new(None),
-        }))
+        })
     }
 
     pub(crate) fn database(&self) -> &D {
@@ -141,9 +141,12 @@ impl<D: Database> Link<D> {
 
     /// Starts a task on the I/O thread.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        if let Some(runtime) = &self.runtime {
-            runtime.spawn(task);
-        }
+        self.tasks.spawn(task);
+    }
+
+    /// Returns a channel for the answer to a caller.
+    pub(crate) fn channel<T>(&self) -> (Answer<T>, Outcome<T>) {
+        self.tasks.channel()
     }
 
     /// Runs a task on the I/O thread and waits for its outcome.
@@ -151,12 +154,9 @@ impl<D: Database> Link<D> {
         &self,
         task: impl Future<Output = T> + Send + 'static,
     ) -> Result<T, EngineError> {
-        let (answer, outcome) = mpsc::sync_channel(1);
-        self.spawn(async move {
-            // This cannot fail: the caller waits for the answer.
-            let _ = answer.send(task.await);
-        });
-        receive(&outcome)
+        let (answer, outcome) = self.channel();
+        self.spawn(async move { answer.send(task.await) });
+        outcome.receive()
     }
 
     /// Runs a call that can be repeated on one of the connections for reads, and waits for its outcome.
@@ -219,31 +219,12 @@ impl<D: Database> Link<D> {
     }
 }
 
-impl<D: Database> Drop for Link<D> {
-    fn drop(&mut self) {
-        // The last owner may be a task of the runtime itself, which cannot wait for the end of its thread.
-        if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_background();
-        }
-    }
-}
-
 /// Removes a lost connection, unless it has been replaced already.
 async fn forget_connection<C>(slot: &Mutex<Option<Arc<C>>>, lost: &Arc<C>) {
     let mut connection = slot.lock().await;
     if connection.as_ref().is_some_and(|open| Arc::ptr_eq(open, lost)) {
         *connection = None;
     }
-}
-
-/// Receives the answer to a call, without blocking a multi-threaded runtime that the caller is on. Fails with [`EngineError::Uncertain`] if
-/// the I/O thread ends first.
-pub(crate) fn receive<T>(outcome: &mpsc::Receiver<T>) -> Result<T, EngineError> {
-    let is_on_runtime =
-        Handle::try_current().is_ok_and(|now| now.runtime_flavor() == RuntimeFlavor::MultiThread);
-    let received =
-        if is_on_runtime { tokio::task::block_in_place(|| outcome.recv()) } else { outcome.recv() };
-    received.map_err(|_| EngineError::Uncertain("the I/O thread of the metadata engine has ended".into()))
 }
 
 /// Attempts at a call within a budget.

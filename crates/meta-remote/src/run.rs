@@ -44,7 +44,7 @@ pub fn number_of(run: &LoggedRun) -> i32 {
 
 impl<'e, D: Database> NewRun<'e, D> {
     /// Reserves the number of the run's version.
-    pub(crate) fn begin(link: &'e Arc<Link<D>>, committer: &'e Committer) -> Result<Self, EngineError> {
+    pub(crate) fn begin(link: &'e Arc<Link<D>>, committer: &'e Committer<D>) -> Result<Self, EngineError> {
         let version = link.call(|connection| async move { connection.reserve().await })?;
         link.learn_head(version);
         Ok(Self {
@@ -152,7 +152,7 @@ impl<'e, D: Database> RunBuilder<'e> for NewRun<'e, D> {
 /// A run whose records are staged.
 struct StagedRun<'e, D: Database> {
     link: &'e Arc<Link<D>>,
-    committer: &'e Committer,
+    committer: &'e Committer<D>,
     version: Seqno,
     logged: LoggedRun,
     /// Whether the commit has been made, or may have been.

@@ -29,7 +29,7 @@ mod program;
 mod repeating_store;
 pub(crate) mod scenario;
 mod value_history;
-mod walk;
+pub(crate) mod walk;
 
 use crate::{Failure, Report, runner};
 

@@ -3,7 +3,7 @@
 //! Owns the simulated clocks, the simulated block device ([`device`]) and the worlds. Each world compares a layer of Tenon with a
 //! model while faults are injected: [`namespace`] tests `meta`, [`files`] tests `vfs` with all layers below it, [`dual`] tests
 //! files and objects of one volume with foreign writers in its bucket, [`drive`](crate::drive) tests the object drive, and [`metadata_backup`]
-//! tests `backup`, and [`batches`] tests `batch`.
+//! tests `backup`, [`batches`] tests `batch`, and [`sessions`] tests several mounts over `meta-remote`.
 //! `cargo run -p sim -- --seed N` runs one seed again.
 //!
 //! Refuses: to read the machine's clock or environment, to start threads, and to be a dependency of the product.
@@ -22,6 +22,7 @@ pub mod dual;
 pub mod files;
 pub mod metadata_backup;
 pub mod namespace;
+pub mod sessions;
 
 pub use clock::{RuntimeClock, SimClock};
 pub use world::{Failure, Report, WORLDS, World};

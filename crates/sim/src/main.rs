@@ -9,7 +9,7 @@ const USAGE: &str = "usage: sim [WORLD] [--seed N] [--worlds N] [--all] [--tale]
   --seed N    first seed; without --worlds the only one
   --worlds N  number of seeds of each kind
   --all       continue after a failure
-  --tale      print the trace of a files, dual, drive, array or pool world, line by line";
+  --tale      print the trace of a files, dual, sessions, drive, array or pool world, line by line";
 
 /// Number of worlds of each kind without `--worlds` and `--seed`.
 const WORLDS_DEFAULT: u64 = 1000;
@@ -66,6 +66,7 @@ fn plan(mut arguments: impl Iterator<Item = String>) -> Result<Plan, String> {
 fn print_traces(plan: &Plan) -> ExitCode {
     let trace = match plan.worlds.as_slice() {
         [("dual", _)] => sim::dual::trace,
+        [("sessions", _)] => sim::sessions::trace,
         [("drive", _)] => sim::drive::trace,
         [("array", _)] => sim::drive::trace_of_arrays,
         [("pool", _)] => sim::drive::trace_of_pools,

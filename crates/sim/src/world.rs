@@ -13,6 +13,7 @@ pub const WORLDS: &[World] = &[
     ("batches", crate::batches::world),
     ("files", crate::files::world),
     ("dual", crate::dual::world),
+    ("sessions", crate::sessions::world),
     ("drive", crate::drive::world),
     ("array", crate::drive::world_of_arrays),
     ("pool", crate::drive::world_of_pools),

@@ -81,6 +81,36 @@ fn dual_worlds_match_their_history() {
 }
 
 #[test]
+fn sessions_worlds_match_their_models() {
+    let events = [
+        "steps",
+        "files read",
+        "files written",
+        "names created",
+        "names removed",
+        "names renamed",
+        "open files removed",
+        "locks taken",
+        "counted under a lock",
+        "strict mounts",
+        "strict lookups",
+        "calls that failed",
+        "partitions",
+        "refused connections",
+        "lost connections",
+        "lost answers",
+        "lost notifications",
+        "killed databases",
+        "lost commits",
+        "expired leases",
+        "dead machines",
+        "unmounts",
+        "clock steps",
+    ];
+    check_worlds(sim::sessions::world, 120, &events);
+}
+
+#[test]
 fn drive_worlds_match_their_models() {
     let events = [
         "ops",
@@ -242,6 +272,7 @@ fn one_seed_has_one_trace() {
     for seed in 0..40 {
         assert_eq!(sim::files::trace(seed), sim::files::trace(seed), "seed {seed}");
         assert_eq!(sim::dual::trace(seed), sim::dual::trace(seed), "seed {seed}");
+        assert_eq!(sim::sessions::trace(seed), sim::sessions::trace(seed), "seed {seed}");
     }
 }
 

@@ -31,7 +31,7 @@ pub(super) async fn walk_tree(fs: &Filesystem, root: &str) -> Result<ObservedTre
     Ok(tree)
 }
 
-async fn list_names(fs: &Filesystem, dir: Ino) -> Result<Vec<String>> {
+pub(crate) async fn list_names(fs: &Filesystem, dir: Ino) -> Result<Vec<String>> {
     let handle = fs.opendir(dir).await?;
     let listed = list(fs, handle).await;
     fs.releasedir(handle);
@@ -66,7 +66,7 @@ async fn observe(fs: &Filesystem, attr: &Attr) -> Result<ObservedNode> {
 }
 
 /// Reads a file sequentially to its end.
-pub(super) async fn read_all(fs: &Filesystem, handle: Handle) -> Result<Bytes> {
+pub(crate) async fn read_all(fs: &Filesystem, handle: Handle) -> Result<Bytes> {
     let mut content = Vec::new();
     loop {
         let piece = fs.read(handle, content.len() as u64, READ_BYTES).await?;

@@ -182,13 +182,9 @@ impl Content {
     }
 
     /// Returns whether programs on other machines may have files of the volume open. If that cannot be found out, they may.
-    async fn is_read_elsewhere(&self) -> bool {
+    fn is_read_elsewhere(&self) -> bool {
         let engine = self.names.tables().engine();
-        if !engine.is_shared() {
-            return false;
-        }
-        let engine = Arc::clone(engine);
-        !matches!(tokio::task::spawn_blocking(move || engine.is_alone()).await, Ok(Ok(true)))
+        engine.is_shared() && !matches!(engine.is_alone(), Ok(true))
     }
 
     /// Takes out of `keys` those that programs in an open batch may read; all if that cannot be found out.
@@ -335,7 +331,7 @@ impl Discarder {
     async fn take(&mut self, batch: Vec<ObjectKey>) -> Option<()> {
         let content = self.content.upgrade()?;
         let Some(mark) = content.discards.export_mark.get() else {
-            if content.is_read_elsewhere().await {
+            if content.is_read_elsewhere() {
                 self.keep(&content, batch);
                 return Some(());
             }

@@ -38,7 +38,7 @@ const EDGES: [(&str, &[&str]); 37] = [
     ("console", &["store", "listen", "s3", "views"]),
     ("fuse", &["vfs", "metrics"]),
     ("csi", &["store", "fuse"]),
-    ("sim", &["store", "staging", "meta", "batch", "backup", "vfs", "drive"]),
+    ("sim", &["store", "staging", "meta", "meta-remote", "batch", "backup", "vfs", "drive"]),
     ("bench", &["store", "store-s3", "store-dir", "listen", "harness"]),
     (
         "fuzz",

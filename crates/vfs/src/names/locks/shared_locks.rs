@@ -11,7 +11,7 @@
 //! this session only.
 
 use meta::{Engine, FsError, Ino, LockChange, Locker, Seqno, StoredLocks};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -39,7 +39,7 @@ const LOCKS_MAX: usize = 4096;
 /// Locks of all files on which this session holds locks or waits for them.
 pub(crate) struct SharedLocks {
     engine: Arc<dyn Engine>,
-    files: Mutex<HashMap<Ino, Arc<SharedFile>>>,
+    files: Mutex<BTreeMap<Ino, Arc<SharedFile>>>,
     /// Locks for which owners of this session wait.
     waiting: Mutex<HashMap<LockOwner, (Ino, Lock)>>,
     /// Open files that had a lock which may have been taken by another session.
@@ -389,7 +389,7 @@ impl SharedLocks {
         }
     }
 
-    fn files(&self) -> MutexGuard<'_, HashMap<Ino, Arc<SharedFile>>> {
+    fn files(&self) -> MutexGuard<'_, BTreeMap<Ino, Arc<SharedFile>>> {
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
