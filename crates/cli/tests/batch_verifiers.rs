@@ -117,7 +117,8 @@ impl Primary {
 
     /// Makes the server know that a verifier is there.
     fn announce(&self, token: &str) {
-        assert_eq!(self.ask(token, &json!({"verification": "take"})).1["verification"], "nothing");
+        let (status, answer) = self.ask(token, &json!({"verification": "take"}));
+        assert_eq!(answer["verification"], "nothing", "{status}: {answer}");
     }
 
     fn unmount_and_check(&mut self) {

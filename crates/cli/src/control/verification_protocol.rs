@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 pub(crate) struct VerifierRequest {
     /// The name of the verifier's token, which the batch server has checked.
     pub(crate) verifier: String,
-    /// The request.
+    /// The request. Its name differs from the tag of requests on the control socket.
+    #[serde(rename = "asked")]
     pub(crate) request: VerificationRequest,
 }
 

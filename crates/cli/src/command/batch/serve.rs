@@ -73,7 +73,7 @@ impl Serve {
             });
             tokio::select! {
                 ended = &mut work => return ended?,
-                () = stop.wait() => is_stopping.store(true, Ordering::Relaxed),
+                _ = stop.wait() => is_stopping.store(true, Ordering::Relaxed),
             }
             // A verification that goes on after this is that of another server, once the lease has ended.
             let _ = tokio::time::timeout(STOP_PATIENCE, work).await;

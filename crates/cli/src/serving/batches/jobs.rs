@@ -84,7 +84,7 @@ pub(super) fn mark_submitted(dir: &Path, submission: Submission) -> std::io::Res
 
 /// Returns whether a batch was submitted to be merged in the background.
 pub(super) fn is_lazy(dir: &Path) -> bool {
-    fs::read_to_string(dir.join(SUBMITTED_FILE)).is_ok_and(|text| text == LAZY)
+    fs::read_to_string(dir.join(SUBMITTED_FILE)).is_ok_and(|text| text.trim_end() == LAZY)
 }
 
 /// Returns whether a batch was submitted.
