@@ -121,6 +121,7 @@ impl Primary {
         assert_eq!(answer["verification"], "nothing", "{status}: {answer}");
     }
 
+    /// Unmounts and checks the volume. The verifiers must have ended: their mount namespaces keep the mount.
     fn unmount_and_check(&mut self) {
         self.home.signal(self.server.id(), Signal::TERM);
         assert!(self.server.wait().unwrap().success());
@@ -300,9 +301,9 @@ fn s634_a_verifier_killed_at_any_step_delays_a_batch_for_seconds() {
             break;
         }
         // Most requests of a verification are alike.
-        requests += 1 + requests / 4;
+        requests += 1 + requests;
     }
-    assert!(steps > 4, "{steps} steps");
+    assert!(steps > 3, "{steps} steps");
     primary.unmount_and_check();
 }
 
@@ -332,7 +333,7 @@ fn s635_a_stale_lease_has_no_effect() {
     }
     assert_all(&primary.job(), 0..50);
     // Two verifiers, several batches: each is merged once.
-    let _second = primary.verifier("second");
+    let second = primary.verifier("second");
     for round in 1..5 {
         primary.begin();
         write_all(&primary.job(), round * 50..(round + 1) * 50);
@@ -340,6 +341,7 @@ fn s635_a_stale_lease_has_no_effect() {
         assert!(ended.contains("0 refused") && ended.contains("verified by"), "{ended}");
     }
     assert_all(&primary.job(), 0..250);
+    drop((verifier, second));
     primary.unmount_and_check();
 }
 
@@ -371,6 +373,7 @@ fn s635_leases_do_not_outlive_the_mount() {
         verifier.log()
     );
     assert_all(&primary.job(), 0..50);
+    drop(verifier);
     primary.unmount_and_check();
 }
 
