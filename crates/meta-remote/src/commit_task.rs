@@ -120,21 +120,26 @@ impl<D: Database> CommitTask<D> {
     }
 
     /// Answers commits after the sessions that they wait for. Later commits do not wait meanwhile.
+    ///
+    /// Without the database, this session sees neither the acknowledgements of others nor the end of their leases. So the wait ends with the
+    /// budget, and the commits then fail as uncertain.
     fn answer(&self, answers: Vec<(Result<Seqno, CommitError>, CommitAnswer)>, awaited: Awaited) {
         let newest = answers.iter().filter_map(|(outcome, _)| outcome.as_ref().ok()).max().copied();
-        let send = move || {
+        let send = move |has_waited: bool| {
             for (outcome, answer) in answers {
-                answer.send(outcome);
+                answer.send(if has_waited { outcome } else { outcome.and(Err(unacknowledged())) });
             }
         };
-        let Some(newest) = newest.filter(|newest| awaited.is_any(*newest)) else { return send() };
+        let Some(newest) = newest.filter(|newest| awaited.is_any(*newest)) else { return send(true) };
         let link = self.link.clone();
         self.link.spawn(async move {
-            match awaited {
-                Awaited::Sessions(strict) => link.leases().wait_for(&strict, newest).await,
-                Awaited::Unknown => link.leases().wait_for_all(newest).await,
-            }
-            send();
+            let acknowledged = async {
+                match awaited {
+                    Awaited::Sessions(strict) => link.leases().wait_for(&strict, newest).await,
+                    Awaited::Unknown => link.leases().wait_for_all(newest).await,
+                }
+            };
+            send(timeout(link.budget(), acknowledged).await.is_ok());
         });
     }
 
@@ -407,6 +412,11 @@ impl Awaited {
             _ => Self::Unknown,
         }
     }
+}
+
+/// Returns the error of a commit that was applied, and that strict sessions may not have taken in.
+fn unacknowledged() -> CommitError {
+    EngineError::Uncertain("strict mounts did not take the change in in time".into()).into()
 }
 
 /// The channel for the answer to a commit.

@@ -5,7 +5,6 @@ use super::network::{LinkState, Network, NetworkLink};
 use super::oracle::{Oracle, Outcome};
 use super::program::{
     CALLER, COUNTERS, FILES, Places, Program, SLOTS, bytes_of, look_at_names, read_whole, slot_name, tag_of,
-    write_whole,
 };
 use super::scheduler::{Scheduler, TICK};
 use crate::Report;
