@@ -364,10 +364,9 @@ impl Program {
         }
         let Ok(bytes) = read else { return Ok(()) };
         let found = tag_of(&bytes)?;
-        if is_exclusive && !self.oracle.has_gone_back() {
-            if self.confirm(fs, (counter, ino), lock, from).await? {
-                self.oracle.check_count((counter, self.number), from, found)?;
-            }
+        let is_counting = is_exclusive && !self.oracle.has_gone_back();
+        if is_counting && self.confirm(fs, (counter, ino), lock, from).await? {
+            self.oracle.check_count((counter, self.number), from, found)?;
         }
         sleep(Duration::from_millis(self.entropy.below(2500))).await;
         if !is_exclusive {
