@@ -197,7 +197,14 @@ impl Program {
         let id = self.oracle.begin_names(&[(slot, 1)]);
         let flags = libc::O_CREAT | libc::O_EXCL | libc::O_WRONLY;
         let made = fs.create(CALLER, self.places.names, &slot_name(slot), 0o600, flags).await;
-        let outcome = self.outcome(&format!("create {slot} with {tag}"), &made, &[libc::EEXIST])?;
+        let allowed = [libc::EEXIST, libc::ENOENT, libc::ESTALE];
+        let outcome = match self.outcome(&format!("create {slot} with {tag}"), &made, &allowed)? {
+            // Another program may have removed the new file before this call had opened it.
+            Outcome::Failed if made.as_ref().is_err_and(|error| error.errno() != libc::EEXIST) => {
+                Outcome::Unknown
+            }
+            outcome => outcome,
+        };
         self.oracle.end_names(&id, outcome);
         let Ok((_, opened)) = made else { return Ok(()) };
         self.oracle.count("names created");
