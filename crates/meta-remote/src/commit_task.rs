@@ -27,6 +27,9 @@ const RUN_TIMEOUT: Duration = Duration::from_secs(120);
 /// Minimum time for an attempt at a commit that has waited behind others for longer than its budget.
 const BUDGET_MIN: Duration = Duration::from_secs(1);
 
+/// Maximum wait of a commit for strict sessions. Longer than the lease of one that has died lasts.
+const ACKNOWLEDGED_WITHIN: Duration = Duration::from_secs(30);
+
 /// Minimum groups between two cuts of the log, unless a reader of the log asks for one.
 const GROUPS_BETWEEN_TRIMS: u32 = 256;
 
@@ -120,21 +123,26 @@ impl<D: Database> CommitTask<D> {
     }
 
     /// Answers commits after the sessions that they wait for. Later commits do not wait meanwhile.
+    ///
+    /// Without the database, this session sees neither the acknowledgements of others nor the end of their leases. So the wait ends after
+    /// [`ACKNOWLEDGED_WITHIN`], and the commits then fail as uncertain (S658).
     fn answer(&self, answers: Vec<(Result<Seqno, CommitError>, CommitAnswer)>, awaited: Awaited) {
         let newest = answers.iter().filter_map(|(outcome, _)| outcome.as_ref().ok()).max().copied();
-        let send = move || {
+        let send = move |has_waited: bool| {
             for (outcome, answer) in answers {
-                answer.send(outcome);
+                answer.send(if has_waited { outcome } else { outcome.and(Err(unacknowledged())) });
             }
         };
-        let Some(newest) = newest.filter(|newest| awaited.is_any(*newest)) else { return send() };
+        let Some(newest) = newest.filter(|newest| awaited.is_any(*newest)) else { return send(true) };
         let link = self.link.clone();
         self.link.spawn(async move {
-            match awaited {
-                Awaited::Sessions(strict) => link.leases().wait_for(&strict, newest).await,
-                Awaited::Unknown => link.leases().wait_for_all(newest).await,
-            }
-            send();
+            let acknowledged = async {
+                match awaited {
+                    Awaited::Sessions(strict) => link.leases().wait_for(&strict, newest).await,
+                    Awaited::Unknown => link.leases().wait_for_all(newest).await,
+                }
+            };
+            send(timeout(ACKNOWLEDGED_WITHIN, acknowledged).await.is_ok());
         });
     }
 
@@ -407,6 +415,11 @@ impl Awaited {
             _ => Self::Unknown,
         }
     }
+}
+
+/// Returns the error of a commit that was applied, and that strict sessions may not have taken in.
+fn unacknowledged() -> CommitError {
+    EngineError::Uncertain("strict mounts did not take the change in in time".into()).into()
 }
 
 /// The channel for the answer to a commit.

@@ -3,7 +3,7 @@
 use crate::commit_task::CommitTask;
 use crate::database::Database;
 use crate::link::Link;
-use crate::tasks::{Answer, Outcome};
+use crate::tasks::{Answer, Outcome, WaitReason};
 use meta::{Commit, CommitError, EngineError, LoggedRun, RunRecord, Seqno};
 use std::sync::Arc;
 use std::time::Duration;
@@ -72,7 +72,7 @@ impl<D: Database> Committer<D> {
         let (answer, outcome) = self.link.channel();
         let queue = self.queue.as_ref().ok_or_else(ended)?;
         queue.send(work(answer)).map_err(|_| ended())?;
-        outcome.receive()
+        outcome.receive(WaitReason::Commit)
     }
 }
 

@@ -11,7 +11,7 @@ use crate::log::LogState;
 use crate::run::NewRun;
 use crate::session::SessionId;
 use crate::snapshot::Snapshot;
-use crate::tasks::{TaskRunner, Tasks};
+use crate::tasks::{TaskRunner, Tasks, WaitReason};
 use meta::codec::decode_dentry;
 use meta::{
     Commit, CommitError, DentryWithInode, Engine, EngineError, KeyRange, LockChange, Locker, LogCap,
@@ -311,9 +311,8 @@ impl<D: Database> Engine for RemoteEngine<D> {
             return Ok(());
         }
         let link = self.link.clone();
-        let waited = self
-            .link
-            .wait_for(async move { timeout(link.budget(), link.leases().wait_acknowledged(to)).await })?;
+        let acknowledged = async move { timeout(link.budget(), link.leases().wait_acknowledged(to)).await };
+        let waited = self.link.wait_because(WaitReason::Acknowledgement, acknowledged)?;
         waited.map_err(|_| EngineError::Unavailable("the log cannot be followed".into()))
     }
 
@@ -326,8 +325,9 @@ impl<D: Database> Engine for RemoteEngine<D> {
             return Ok(());
         }
         let link = self.link.clone();
-        let waited =
-            self.link.wait_for(async move { timeout(link.budget(), link.leases().wait_trusted()).await })?;
+        let trusted = async move { timeout(link.budget(), link.leases().wait_trusted()).await };
+        // A new lease is trusted once this session has taken in what it missed.
+        let waited = self.link.wait_because(WaitReason::Acknowledgement, trusted)?;
         waited.map_err(|_| EngineError::Unavailable("the lease of this mount has expired".into()))
     }
 

@@ -56,4 +56,4 @@ pub use log::{LogPage, LogSize, LogState};
 pub use mergeable::{Change, Merged, Sums};
 pub use run::number_of;
 pub use session::{LEASE_S, SILENCE_S_MAX, SessionId, SessionState, ended};
-pub use tasks::{Task, TaskRunner};
+pub use tasks::{Task, TaskRunner, WaitReason};

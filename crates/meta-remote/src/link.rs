@@ -7,7 +7,7 @@ use crate::error::{Failure, OpenError};
 use crate::follower::{LAG_MAX, Watchers};
 use crate::lease::Leases;
 use crate::row_cache::{Mark, RowCache};
-use crate::tasks::{Answer, Outcome, Tasks};
+use crate::tasks::{Answer, Outcome, Tasks, WaitReason};
 use meta::{EngineError, News, Seqno, Versioned};
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -154,9 +154,18 @@ impl<D: Database> Link<D> {
         &self,
         task: impl Future<Output = T> + Send + 'static,
     ) -> Result<T, EngineError> {
+        self.wait_because(WaitReason::Call, task)
+    }
+
+    /// Like [`Self::wait_for`], for another reason than a call.
+    pub(crate) fn wait_because<T: Send + 'static>(
+        &self,
+        reason: WaitReason,
+        task: impl Future<Output = T> + Send + 'static,
+    ) -> Result<T, EngineError> {
         let (answer, outcome) = self.channel();
         self.spawn(async move { answer.send(task.await) });
-        outcome.receive()
+        outcome.receive(reason)
     }
 
     /// Runs a call that can be repeated on one of the connections for reads, and waits for its outcome.

@@ -20,7 +20,20 @@ pub trait TaskRunner: Send + Sync {
     fn spawn(&self, task: Task);
 
     /// Blocks the caller until `is_answered` is set, the simulation ends, or a time has passed.
-    fn wait(&self, is_answered: &Arc<AtomicBool>, timeout: Option<Duration>);
+    fn wait(&self, is_answered: &Arc<AtomicBool>, reason: WaitReason);
+}
+
+/// The reason for which a caller of an engine waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WaitReason {
+    /// A call of the database.
+    Call,
+    /// A commit, which may wait until other sessions have taken it in.
+    Commit,
+    /// The changes of other sessions, which this one has not taken in yet.
+    Acknowledgement,
+    /// The end of the engine, for this time at most.
+    End(Duration),
 }
 
 /// The place where the tasks of an engine run.
@@ -107,10 +120,10 @@ pub(crate) struct Outcome<T> {
 impl<T> Outcome<T> {
     /// Waits for the answer, without blocking a multi-threaded runtime that the caller is on. Fails with [`EngineError::Uncertain`] if the
     /// tasks of the engine end first.
-    pub(crate) fn receive(&self) -> Result<T, EngineError> {
+    pub(crate) fn receive(&self, reason: WaitReason) -> Result<T, EngineError> {
         let received = match &self.runner {
             Some(runner) => {
-                runner.wait(&self.is_answered, None);
+                runner.wait(&self.is_answered, reason);
                 self.receiver.try_recv().ok()
             }
             None if is_on_multi_thread_runtime() => tokio::task::block_in_place(|| self.receiver.recv()).ok(),
@@ -120,10 +133,10 @@ impl<T> Outcome<T> {
         received.ok_or_else(ended)
     }
 
-    /// Waits for the answer for a time, and drops it.
+    /// Waits for the end of the engine for a time.
     pub(crate) fn wait(&self, timeout: Duration) {
         match &self.runner {
-            Some(runner) => runner.wait(&self.is_answered, Some(timeout)),
+            Some(runner) => runner.wait(&self.is_answered, WaitReason::End(timeout)),
             None => drop(self.receiver.recv_timeout(timeout)),
         }
     }

@@ -240,6 +240,16 @@ fn files_worlds_that_once_failed() {
     }
 }
 
+/// In both worlds, a commit was applied, its machine lost the database, and the commit waited for a strict mount without end (S658).
+#[test]
+fn sessions_worlds_that_once_failed() {
+    for seed in [0, 14] {
+        if let Err(failure) = sim::sessions::world(seed) {
+            panic!("{failure}");
+        }
+    }
+}
+
 /// Runs worlds from seed 0. Each required event must happen at least once per thirty worlds.
 fn check_worlds(world: fn(u64) -> Result<Report, Failure>, seeds_default: u64, required: &[&str]) {
     let (mut all, seeds) = (Report::default(), seeds(seeds_default));

@@ -138,7 +138,7 @@ impl Machine {
             link,
             clock: WallClock::new(scheduler.clone()),
             scheduler: scheduler.clone(),
-            actors: [scheduler.start(), scheduler.start()],
+            actors: scheduler.start_pair(),
             mounted: Mutex::new(None),
             has_failed: AtomicBool::new(false),
             is_stopping: AtomicBool::new(false),

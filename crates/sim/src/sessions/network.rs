@@ -165,9 +165,10 @@ impl Network {
         let mut server = self.lock();
         let mut lost_since = None;
         for _ in 0..commits {
-            // A session that began in the lost time would have to be made again.
-            let sessions = server.state.sessions_begun();
-            let known = server.history.pop_back_if(|(_, state)| state.sessions_begun() == sessions);
+            // A mount that was made in the lost time would have to be made again (S660): its session would have ended, or other mounts would
+            // get its inode numbers.
+            let mounts = server.state.mounts_made();
+            let known = server.history.pop_back_if(|(_, state)| state.mounts_made() == mounts);
             let Some((at, state)) = known else { break };
             server.state = state;
             lost_since = Some(at);

@@ -4,7 +4,7 @@
 //! A change whose outcome its program does not know may have been made at any time since it began, or never.
 
 use crate::Report;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -79,7 +79,11 @@ struct State {
     holdings: Vec<Holding>,
     /// The values that programs have certainly counted to under a lock, each with the moment at which it was stored.
     counted: BTreeMap<(usize, u64), Moment>,
-    /// Links that may have been made.
+    /// Counter and program of each count that its program has not certainly stored under the lock.
+    uncertain_counts: BTreeSet<(usize, u64)>,
+    /// The moment for each counter at which a file with an uncertain count was closed last.
+    published_late: BTreeMap<usize, Moment>,
+    /// Links that may have been made, or may still be.
     links: usize,
     /// The moment at which the database went back last.
     went_back: Option<Moment>,
@@ -193,8 +197,14 @@ impl Oracle {
         }
     }
 
-    pub(super) fn note_link(&self) {
+    /// Notes that a program makes a link from now on.
+    pub(super) fn begin_link(&self) {
         self.lock().links += 1;
+    }
+
+    /// Notes that the making of a link has certainly failed.
+    pub(super) fn withdraw_link(&self) {
+        self.lock().links -= 1;
     }
 
     /// Checks whether a name may be present, or absent, at a look that began at a moment and has just ended.
@@ -227,7 +237,7 @@ impl Oracle {
         let repeated: usize = counts.values().map(|count| count - 1).sum();
         if repeated > state.links {
             return Err(format!(
-                "files appear {repeated} times too often, {} links were made: {tags:?}",
+                "files appear {repeated} times too often, at most {} links were made: {tags:?}",
                 state.links
             ));
         }
@@ -260,9 +270,15 @@ impl Oracle {
     }
 
     /// Checks the value that a program found under an exclusive lock that it has taken at a moment.
-    pub(super) fn check_count(&self, file: usize, taken: Moment, found: u64) -> Result<(), String> {
+    pub(super) fn check_count(
+        &self,
+        (file, program): (usize, u64),
+        taken: Moment,
+        found: u64,
+    ) -> Result<(), String> {
         let state = self.lock();
-        let later = state.counted.range((file, found + 1)..(file + 1, 0)).find(|(_, at)| **at < taken);
+        let is_certain = |at: Moment| at < taken && !state.may_be_overwritten(file, program, at);
+        let later = state.counted.range((file, found + 1)..(file + 1, 0)).find(|(_, at)| is_certain(**at));
         match later {
             Some(((_, value), _)) => {
                 Err(format!("counter {file} is {found} under the lock, and was counted to {value} before"))
@@ -271,16 +287,40 @@ impl Oracle {
         }
     }
 
+    /// Notes that a program with an exclusive lock begins to store a count.
+    pub(super) fn begin_count(&self, file: usize, program: u64) {
+        self.lock().uncertain_counts.insert((file, program));
+    }
+
     /// Notes that a program has counted to a value under an exclusive lock that it still had when it had stored it.
-    pub(super) fn note_count(&self, file: usize, value: u64, taken: Moment) -> Result<(), String> {
+    pub(super) fn note_count(
+        &self,
+        (file, program): (usize, u64),
+        value: u64,
+        taken: Moment,
+    ) -> Result<(), String> {
         let now = self.now();
         let mut state = self.lock();
+        state.uncertain_counts.remove(&(file, program));
         if state.went_back.is_some_and(|back| back > taken) {
             return Ok(());
         }
         match state.counted.insert((file, value), now) {
-            Some(_) => Err(format!("two programs have counted to {value} under the lock of counter {file}")),
-            None => Ok(()),
+            Some(before) if !state.may_be_overwritten(file, program, before) => {
+                Err(format!("two programs have counted to {value} under the lock of counter {file}"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Notes that a program has closed a counter, with this outcome.
+    pub(super) fn end_count(&self, file: usize, program: u64, closed: Outcome) {
+        let now = self.now();
+        let mut state = self.lock();
+        // After a close without an answer, the bytes may be published at any time.
+        if closed == Outcome::Done && state.uncertain_counts.remove(&(file, program)) {
+            state.published_late.insert(file, now);
+            state.report.count("counts published late");
         }
     }
 
@@ -307,6 +347,15 @@ impl Oracle {
 }
 
 impl State {
+    /// Returns whether a count that was stored at a moment may have been overwritten by a program that has lost the lock since.
+    ///
+    /// S666: a mount that loses the lease of its locks publishes writes from before at the close of their file, over those of the next holder
+    /// of the lock. The caller holds the lock, so any other program whose count is uncertain has lost it.
+    fn may_be_overwritten(&self, file: usize, program: u64, at: Moment) -> bool {
+        let is_open = self.uncertain_counts.iter().any(|(other, by)| *other == file && *by != program);
+        is_open || self.published_late.get(&file).is_some_and(|late| *late > at)
+    }
+
     /// Returns the outcome of a change. One during which the database went back is unknown.
     fn outcome_of(&self, outcome: Outcome, began: impl FnOnce(&Self) -> Option<Moment>) -> Outcome {
         let is_lost = self.went_back.is_some_and(|back| began(self).is_none_or(|began| began < back));

@@ -4,9 +4,13 @@
 //! the simulation's, which runs the tasks of all engines and the database, or that of one actor. An actor runs until all its tasks wait, or
 //! until a call waits for an engine. Time advances only when no actor can run.
 //!
+//! A call may wait while its thread holds a mutex of the mount. So the other actor of the mount does not run meanwhile: it could wait for that
+//! mutex, which would never end. Waits for mounts to take in changes, also those of commits, are the exception: the background work ends them,
+//! here or on another mount, and needs no mutex that is held meanwhile.
+//!
 //! Invariants: one thread runs at a time; the clock of an actor's runtime never runs ahead of the simulation's.
 
-use meta_remote::{Task, TaskRunner};
+use meta_remote::{Task, TaskRunner, WaitReason};
 use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -62,6 +66,8 @@ struct State {
 struct Actor {
     status: Status,
     jobs: VecDeque<Job>,
+    /// The other actor of the mount.
+    sibling: ActorId,
     /// Whether the actor ends after its next turn.
     is_stopping: bool,
     /// The actor's runtime; `None` before its first turn.
@@ -74,7 +80,11 @@ enum Status {
     /// All tasks of the actor wait.
     Idle,
     /// A call waits for an answer, or until a time.
-    Blocked(Arc<AtomicBool>, Option<Instant>),
+    Blocked {
+        is_answered: Arc<AtomicBool>,
+        until: Option<Instant>,
+        is_call: bool,
+    },
     Ended,
 }
 
@@ -102,13 +112,21 @@ impl Scheduler {
         self.now() - self.began_at
     }
 
-    /// Starts an actor.
-    pub(super) fn start(self: &Arc<Self>) -> ActorId {
+    /// Starts the actors of a mount: for programs, and for background work.
+    pub(super) fn start_pair(self: &Arc<Self>) -> [ActorId; 2] {
+        let first = self.lock().actors.len();
+        let pair = [first, first + 1];
+        self.start(pair[0], pair[1]);
+        self.start(pair[1], pair[0]);
+        pair
+    }
+
+    fn start(self: &Arc<Self>, id: ActorId, sibling: ActorId) {
         let mut state = self.lock();
-        let id = state.actors.len();
         let actor = Actor {
             status: Status::Idle,
             jobs: VecDeque::new(),
+            sibling,
             is_stopping: false,
             runtime: None,
             ticked_at: state.now,
@@ -117,7 +135,6 @@ impl Scheduler {
         state.actors.insert(id, actor);
         let scheduler = self.clone();
         state.threads.push(thread::spawn(move || scheduler.live(id)));
-        id
     }
 
     /// Gives an actor a job for its next turn.
@@ -138,15 +155,18 @@ impl Scheduler {
     pub(super) fn run_actors(&self, now: Instant) {
         self.lock().now = now;
         loop {
-            let ready: Vec<ActorId> = {
-                let state = self.lock();
-                let ready = state.actors.iter().filter(|(_, actor)| actor.can_run(now));
-                ready.map(|(id, _)| *id).collect()
-            };
-            if ready.is_empty() || self.lock().failure.is_some() {
+            let ids: Vec<ActorId> = self.lock().actors.keys().copied().collect();
+            let mut has_run = false;
+            for id in ids {
+                let can_run = self.lock().can_run(id, now);
+                if can_run {
+                    self.take_turn(id);
+                    has_run = true;
+                }
+            }
+            if !has_run || self.lock().failure.is_some() {
                 return;
             }
-            ready.into_iter().for_each(|id| self.take_turn(id));
         }
     }
 
@@ -279,6 +299,14 @@ fn catch_up(now: Instant) {
     }
 }
 
+impl State {
+    fn can_run(&self, id: ActorId, now: Instant) -> bool {
+        let Some(actor) = self.actors.get(&id) else { return false };
+        let holds_mutex = |sibling: &Actor| matches!(sibling.status, Status::Blocked { is_call: true, .. });
+        actor.can_run(now) && !self.actors.get(&actor.sibling).is_some_and(holds_mutex)
+    }
+}
+
 impl Actor {
     fn can_run(&self, now: Instant) -> bool {
         match &self.status {
@@ -287,7 +315,7 @@ impl Actor {
                     self.runtime.as_ref().is_none_or(|runtime| runtime.metrics().global_queue_depth() > 0);
                 has_work || self.is_stopping || !self.jobs.is_empty() || now >= self.ticked_at + TICK
             }
-            Status::Blocked(is_answered, until) => {
+            Status::Blocked { is_answered, until, .. } => {
                 is_answered.load(Ordering::Acquire) || until.is_some_and(|until| now >= until)
             }
             Status::Ended => false,
@@ -300,7 +328,7 @@ impl TaskRunner for Scheduler {
         self.runtime.spawn(task);
     }
 
-    fn wait(&self, is_answered: &Arc<AtomicBool>, timeout: Option<Duration>) {
+    fn wait(&self, is_answered: &Arc<AtomicBool>, reason: WaitReason) {
         let (is_ending, now) = {
             let state = self.lock();
             (state.is_ending, state.now)
@@ -311,7 +339,12 @@ impl TaskRunner for Scheduler {
         let id = CURRENT.get();
         assert!(id.is_some(), "an engine is called only by actors");
         let id = id.unwrap_or_default();
-        self.end_turn(id, Status::Blocked(is_answered.clone(), timeout.map(|timeout| now + timeout)));
+        let until = match reason {
+            WaitReason::End(timeout) => Some(now + timeout),
+            WaitReason::Call | WaitReason::Commit | WaitReason::Acknowledgement => None,
+        };
+        let is_call = reason == WaitReason::Call;
+        self.end_turn(id, Status::Blocked { is_answered: is_answered.clone(), until, is_call });
         self.await_turn(id);
         catch_up(self.now());
     }

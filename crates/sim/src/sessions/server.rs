@@ -78,9 +78,10 @@ impl ServerState {
         self.engine.head()
     }
 
-    /// Returns how many sessions have begun.
-    pub(super) fn sessions_begun(&self) -> i64 {
-        self.newest_session
+    /// Returns two values that differ after each mount: the number of the newest session, and the record of the next inode number.
+    pub(super) fn mounts_made(&self) -> (i64, Option<Seqno>) {
+        let next_ino = self.engine.get(&schema::next_ino()).ok().flatten();
+        (self.newest_session, next_ino.map(|record| record.version))
     }
 
     pub(super) fn begin_session(&mut self, holder: &str, is_exclusive: bool, now: Instant) -> Begun {

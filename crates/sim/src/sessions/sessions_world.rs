@@ -5,7 +5,6 @@ use super::network::{LinkState, Network, NetworkLink};
 use super::oracle::{Oracle, Outcome};
 use super::program::{
     CALLER, COUNTERS, FILES, Places, Program, SLOTS, bytes_of, look_at_names, read_whole, slot_name, tag_of,
-    write_whole,
 };
 use super::scheduler::{Scheduler, TICK};
 use crate::Report;
@@ -64,7 +63,7 @@ impl Scenario {
             losses_per_mille: [0, 0, 5, 40][entropy.below(4) as usize],
             delay_ms_max: [1, 5, 50, 400][entropy.below(4) as usize],
             has_notifications: entropy.below(4) > 0,
-            goes_back: entropy.below(5) == 0,
+            goes_back: entropy.below(3) == 0,
         }
     }
 }
@@ -384,7 +383,7 @@ impl SessionsWorld {
         self.tell("the database is killed");
         network.kill_server();
         sleep(self.draw_time()).await;
-        if self.scenario.goes_back && self.entropy.below(2) == 0 {
+        if self.scenario.goes_back && self.entropy.below(4) > 0 {
             let commits = 1 + self.entropy.below(12) as usize;
             if let Some(lost_since) = network.go_back(commits) {
                 self.report.count("lost commits");
