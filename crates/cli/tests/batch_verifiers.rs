@@ -301,7 +301,7 @@ fn s634_a_verifier_killed_at_any_step_delays_a_batch_for_seconds() {
             break;
         }
         // Most requests of a verification are alike.
-        requests += 1 + requests;
+        requests = 2 * requests + 1;
     }
     assert!(steps > 3, "{steps} steps");
     primary.unmount_and_check();

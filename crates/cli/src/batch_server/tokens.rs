@@ -66,7 +66,7 @@ pub(crate) enum Right {
 pub(crate) struct Grant {
     /// The name of the token.
     pub(crate) name: String,
-    /// What it permits.
+    /// The right that it gives.
     pub(crate) right: Right,
 }
 

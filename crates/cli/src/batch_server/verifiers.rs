@@ -68,7 +68,9 @@ impl Served {
                 (dir(&batch_dir_hex)?, dir(&verdict_dir_hex)?, upload_bytes_max)
             }
             other => {
-                return Err(Failure::Failed(format!("the mount gave an answer that does not fit: {other:?}")));
+                return Err(Failure::Failed(format!(
+                    "the mount gave an answer that does not fit: {other:?}"
+                )));
             }
         };
         match *method {

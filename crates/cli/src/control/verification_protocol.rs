@@ -28,7 +28,7 @@ pub(crate) enum VerificationRequest {
     Read {
         /// The lease.
         lease: LeaseId,
-        /// What to read.
+        /// The records to read.
         read: SnapshotRead,
     },
     /// Return the places of the files of a lease. Only the batch server asks for this.

@@ -86,7 +86,7 @@ impl Layer for BucketLink {
     }
 }
 
-/// What a mount is made of, and its settings.
+/// The parts of a mount, and its settings.
 #[derive(Clone)]
 pub(super) struct MountPlan {
     pub(super) name: String,

@@ -113,7 +113,7 @@ impl OpLogFollower {
     pub(crate) fn follow_commits_after(names: &Names, after: Seqno) {
         if names.front_ends().count() > 0 {
             let to = names.tables().engine().head();
-            names.follow(LogRange { after, to, has_failures: false });
+            follow(names, LogRange { after, to, has_failures: false });
         }
     }
 
@@ -228,16 +228,8 @@ impl Names {
             }
         }
         // A commit that failed may have been applied nevertheless.
-        self.follow(LogRange { after, to: engine.head(), has_failures: false });
+        follow(self, LogRange { after, to: engine.head(), has_failures: false });
         outcome
-    }
-
-    /// Arranges that a range of the log is read soon: by a task, or without a runtime by the front ends when they ask.
-    fn follow(&self, range: LogRange) {
-        match Handle::try_current() {
-            Ok(runtime) => follow_on(self, range, &runtime),
-            Err(_) => note_commits(self, range),
-        }
     }
 
     /// Takes a turn: tells front ends what a page of the log makes stale, and what waits for room. Returns whether more is unread.
@@ -294,6 +286,14 @@ pub(super) fn follow_everything(names: &Names, to: Seqno, runtime: &Handle) {
     others.is_news_coming.store(false, Ordering::Release);
     names.front_ends().wake();
     start_task(names, runtime);
+}
+
+/// Arranges that a range of the log is read soon: by a task, or without a runtime by the front ends when they ask.
+fn follow(names: &Names, range: LogRange) {
+    match Handle::try_current() {
+        Ok(runtime) => follow_on(names, range, &runtime),
+        Err(_) => note_commits(names, range),
+    }
 }
 
 /// Notes a range of the log, and has a task read it.
@@ -370,7 +370,7 @@ impl Drop for FrontEndChange<'_> {
         let Some(after) = self.began_after else { return };
         let to = self.names.tables().engine().head();
         if to > after && self.names.front_ends().count() > 0 {
-            self.names.follow(LogRange { after, to, has_failures: true });
+            follow(self.names, LogRange { after, to, has_failures: true });
         }
     }
 }

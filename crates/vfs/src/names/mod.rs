@@ -13,7 +13,7 @@ pub(crate) mod positions;
 pub(crate) mod quotas;
 pub(crate) mod references;
 
-use meta::{Ino, Name, Namespace, OpContext, Origin};
+use meta::{Name, Namespace, OpContext, Origin};
 use std::sync::{Arc, Weak};
 
 use crate::Result;
@@ -97,11 +97,6 @@ impl Names {
     /// Returns the directories whose merges accesses wait for.
     pub(crate) fn pending_merges(&self) -> &Arc<PendingMerges> {
         &self.pending_merges
-    }
-
-    /// Waits until no merge is pending of a directory that is, or contains, an inode.
-    pub(crate) async fn wait_for_merge(&self, ino: Ino) {
-        self.pending_merges.wait(&self.tables, ino).await;
     }
 
     /// Returns what the kernel references.

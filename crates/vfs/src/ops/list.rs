@@ -10,7 +10,7 @@ use crate::{Error, Filesystem, Result};
 impl Filesystem {
     /// Opens a directory for listing.
     pub async fn opendir(&self, ino: Ino) -> Result<Handle> {
-        self.names.wait_for_merge(ino).await;
+        self.names.pending_merges().wait(self.names.tables(), ino).await;
         let kept = match self.views.derived.derived_at(ino) {
             Some(views) => Box::pin(self.views.open_derived(views, ino)).await?,
             None if self.names.tables().inode(ino)?.kind == Kind::Directory => None,

@@ -13,7 +13,7 @@ impl Filesystem {
     /// Looks up a name. Counts one kernel reference to the inode.
     pub async fn lookup(&self, parent: Ino, name_bytes: &[u8]) -> Result<Attr> {
         let name = name(name_bytes)?;
-        self.names.wait_for_merge(parent).await;
+        self.names.pending_merges().wait(self.names.tables(), parent).await;
         self.bucket.lister.state().note_request(self.mount.moment());
         let is_derived = self.views.derived.derived_at(parent).is_some()
             || self.views.derived.is_derived_name(parent, name_bytes);
@@ -38,7 +38,7 @@ impl Filesystem {
     /// Returns the attributes of an inode, which are at most as old as an answer of a lookup. ENOENT if its name leads
     /// elsewhere by now.
     pub async fn getattr(&self, ino: Ino) -> Result<Attr> {
-        self.names.wait_for_merge(ino).await;
+        self.names.pending_merges().wait(self.names.tables(), ino).await;
         if let Some(views) = self.views.derived.derived_at(ino).filter(|_| ino != Ino::ROOT) {
             return self.views.derived_attr(views, ino).await;
         }

@@ -12,7 +12,7 @@ use crate::{Attr, Error, Filesystem, Result};
 impl Filesystem {
     /// Opens a file. Asks the bucket for its object first, unless the known state is recent enough.
     pub async fn open(&self, ino: Ino, flags: i32) -> Result<Opened> {
-        self.names.wait_for_merge(ino).await;
+        self.names.pending_merges().wait(self.names.tables(), ino).await;
         if flags & libc::O_ACCMODE != libc::O_RDONLY || flags & libc::O_TRUNC != 0 {
             self.mount.check_writable()?;
             self.bucket.conflicts.check_not_in_conflict(ino)?;

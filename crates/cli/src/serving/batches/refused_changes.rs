@@ -10,7 +10,6 @@ use anyhow::Result;
 use batch::Refusal;
 use meta::codec::decode_op;
 use meta::{BatchId, Engine, FsError, Ino, Name, Namespace, Op, RefusedOp, RenameHow, namespace};
-use std::sync::Arc;
 
 /// Refused ops in one answer.
 const CONFLICTS_PAGE: usize = 256;
@@ -30,7 +29,8 @@ pub struct RefusedChange {
 
 /// Returns the first refused change of a batch from an index on; `None` if there is none.
 pub(super) fn next_refused(opened: &OpenVolume, id: BatchId, from: u64) -> Result<Option<RefusedChange>> {
-    let (names, refused) = read_refused(opened, id, from, 1)?;
+    let names = opened.fs.admin().batches().names().engine();
+    let refused = read_refused(&**names, id, from, 1)?;
     let path_of = |ino: Ino| {
         let path = namespace::read_path(&**names, ino).ok()?;
         Some(path.iter().map(Name::as_bytes).collect::<Vec<_>>().join(&b'/'))
@@ -43,23 +43,18 @@ pub(super) fn next_refused(opened: &OpenVolume, id: BatchId, from: u64) -> Resul
     }))
 }
 
-/// Returns the engine of the volume, and the first refused ops of a batch from an index on.
-fn read_refused(
-    opened: &OpenVolume,
-    id: BatchId,
-    from: u64,
-    limit: usize,
-) -> Result<(&Arc<dyn Engine>, Vec<(u64, RefusedOp)>)> {
-    let names = opened.fs.admin().batches().names().engine();
-    if namespace::read_batch(&**names, id)?.is_none() {
+/// Returns the first refused ops of a batch from an index on.
+fn read_refused(names: &dyn Engine, id: BatchId, from: u64, limit: usize) -> Result<Vec<(u64, RefusedOp)>> {
+    if namespace::read_batch(names, id)?.is_none() {
         return Err(no_batch(id));
     }
-    Ok((names, namespace::read_refused_ops(&**names, id, from, limit)?))
+    Ok(namespace::read_refused_ops(names, id, from, limit)?)
 }
 
 /// Returns a page of the refused ops of a batch, from an index on.
 pub(super) fn conflicts(opened: &OpenVolume, id: BatchId, from: u64) -> Result<BatchAnswer> {
-    let (names, refused) = read_refused(opened, id, from, CONFLICTS_PAGE)?;
+    let names = opened.fs.admin().batches().names().engine();
+    let refused = read_refused(&**names, id, from, CONFLICTS_PAGE)?;
     let conflicts = refused.into_iter().map(|(index, refused)| BatchConflict {
         index,
         op: batch_ops::describe(&**names, &refused.op),

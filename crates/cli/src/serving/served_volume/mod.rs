@@ -1,6 +1,7 @@
 //! A volume that is served as files, as objects or both. The process answers its control socket. It ends by a
 //! signal, a request or umount(8), or when another machine has taken the volume over.
 
+mod batch_tasks;
 mod console_process;
 mod status;
 
@@ -36,7 +37,6 @@ use ::metrics::{Collection, SwitchedOn};
 use anyhow::{Context, Result, anyhow};
 use fuse::{Session, UnmountError};
 use s3::Server;
-use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -151,8 +151,8 @@ impl ServedVolume {
         if let Some(mount_point) = service.mount_points.mounted().first() {
             service.batches.resume(&service.opened, mount_point).await?;
         }
-        expire_batches(&service);
-        merge_submitted_batches(&service);
+        batch_tasks::expire_batches(&service);
+        batch_tasks::merge_submitted_batches(&service);
         let description = format!("{} is {}", service.opened.volume.url(), service.locations());
         tracing::info!("{description}");
         service_manager::notify_ready(&description);
@@ -644,41 +644,6 @@ impl Service for VolumeService {
             Request::ResolveConflict { id, keep } => self.resolve(&id, keep).await,
         }
     }
-}
-
-/// Drops abandoned batches at intervals, until the process ends.
-fn expire_batches(service: &Arc<VolumeService>) {
-    let Some(interval) = service.batches.expiry_interval() else { return };
-    let service = Arc::downgrade(service);
-    tokio::spawn(async move {
-        let mut warned = BTreeSet::new();
-        loop {
-            tokio::time::sleep(interval).await;
-            let Some(service) = service.upgrade() else { return };
-            if service.ending.load(Ordering::Relaxed) {
-                return;
-            }
-            if let Some(mount_point) = service.mount_points.mounted().first() {
-                service.batches.expire(&service.opened, mount_point, &mut warned).await;
-            }
-        }
-    });
-}
-
-/// Merges the batches that were submitted to be merged in the background, until the process ends.
-fn merge_submitted_batches(service: &Arc<VolumeService>) {
-    let due = service.batches.lazy_merges();
-    let service = Arc::downgrade(service);
-    tokio::spawn(async move {
-        loop {
-            let id = due.next_due().await;
-            let Some(service) = service.upgrade() else { return };
-            if service.ending.load(Ordering::Relaxed) {
-                return;
-            }
-            service.batches.merge_submitted(&service.opened, id).await;
-        }
-    });
 }
 
 /// The signals that this process handles.

@@ -93,7 +93,7 @@ pub(super) enum Outcome {
     Failure { verifier: String, why: String },
 }
 
-/// What a merge does next.
+/// The next step of a merge.
 #[derive(Debug)]
 pub(super) enum Decision {
     /// Wait until something changes, or until this time.
