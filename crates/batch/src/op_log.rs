@@ -155,13 +155,7 @@ pub(crate) struct OpLogReader {
 
 impl OpLogReader {
     pub(crate) fn open(path: &Path) -> Result<Self, LogDamage> {
-        let file = File::open(path)?;
-        let mut magic = [0; MAGIC.len()];
-        file.read_exact_at(&mut magic, 0).map_err(|_| LogDamage::Header)?;
-        if &magic != MAGIC {
-            return Err(LogDamage::Header);
-        }
-        let mut frames = FrameReader::new(file, MAGIC.len() as u64)?;
+        let mut frames = FrameReader::open(path, MAGIC)?.ok_or(LogDamage::Header)?;
         let NextFrame::Frame(header) = frames.next()? else { return Err(LogDamage::Header) };
         let lease = decode_header(header).ok_or(LogDamage::Header)?;
         Ok(Self { frames, lease })

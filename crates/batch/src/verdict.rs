@@ -37,9 +37,7 @@ use log::{FrameReader, FrameWriter, NextFrame};
 use meta::codec::{append_to_log_page, decode_log_page};
 use meta::{Engine, EngineError, Ino, OpRecord, Reader, schema};
 use sst::{FileTable, NewTableFile};
-use std::fs::File;
 use std::ops::Bound;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 use store::ObjectKey;
@@ -260,7 +258,8 @@ fn read_verdict(
     verified: &mut Verified,
     run: &mut EngineRun<'_>,
 ) -> Result<(), MergeError> {
-    let mut frames = open(path)?;
+    let frames = FrameReader::open(path, MAGIC).map_err(VerdictError::from)?;
+    let mut frames = frames.ok_or(VerdictError::Format)?;
     loop {
         let frame = match frames.next().map_err(VerdictError::from)? {
             NextFrame::Frame(frame) if frame.len() <= FRAME_BYTES_MAX => frame,
@@ -280,16 +279,6 @@ fn read_verdict(
             tag => read_items(tag, body, terms, verified)?,
         }
     }
-}
-
-fn open(path: &Path) -> Result<FrameReader, VerdictError> {
-    let file = File::open(path)?;
-    let mut magic = [0; MAGIC.len()];
-    file.read_exact_at(&mut magic, 0).map_err(|_| VerdictError::Format)?;
-    if &magic != MAGIC {
-        return Err(VerdictError::Format);
-    }
-    Ok(FrameReader::new(file, MAGIC.len() as u64)?)
 }
 
 /// Adds the items of a frame to `verified`.

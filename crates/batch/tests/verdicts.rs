@@ -185,7 +185,7 @@ fn s637_damaged_verdicts_add_nothing() {
             fs::write(&path, &damaged).unwrap();
             let engine = volume.engine.fork();
             let merged = verdict.merge(&engine, &batch, &lease);
-            // A table has a few bytes that are not read; the others are covered by checksums.
+            // Only lookups read the filter of a table, and this merge makes none. Checksums cover all else.
             let after = values(&engine);
             let is_unread = file == batch::VERDICT_ROWS_FILE && after == right;
             unread += u32::from(is_unread);

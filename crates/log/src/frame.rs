@@ -155,6 +155,14 @@ impl FrameReader {
         Ok(Self { file, len, at, window: Window::default() })
     }
 
+    /// Opens a file that [`FrameWriter::create`] has made with a header. Returns `None` if it does not begin with the header.
+    pub fn open(path: &Path, header: &[u8]) -> io::Result<Option<Self>> {
+        let file = File::open(path)?;
+        let mut found = vec![0; header.len()];
+        let has_header = file.read_exact_at(&mut found, 0).is_ok() && found == header;
+        has_header.then(|| Self::new(file, header.len() as u64)).transpose()
+    }
+
     /// Returns the offset at which the next frame begins.
     pub fn position(&self) -> u64 {
         self.at

@@ -419,7 +419,7 @@ impl Awaited {
 
 /// Returns the error of a commit that was applied, and that strict sessions may not have taken in.
 fn unacknowledged() -> CommitError {
-    EngineError::Uncertain("strict mounts did not take the change in in time".into()).into()
+    EngineError::Uncertain("strict mounts have not confirmed the change in time".into()).into()
 }
 
 /// The channel for the answer to a commit.
