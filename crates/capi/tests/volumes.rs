@@ -1,7 +1,7 @@
 //! Volumes of tests: buckets on a real server, and the program `tenon` on them.
 
 use crate::compiler::built;
-use servers::{S3Server, shared_minio};
+use servers::{S3Server, run_to_end, shared_minio};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Arc;
@@ -57,21 +57,21 @@ impl TestVolume {
 
     /// Runs a program of the library with state directories of this volume.
     pub(crate) fn run(&self, mut program: Command) -> Output {
-        program.env("XDG_STATE_HOME", self.home.path()).output().unwrap()
+        run_to_end(program.env("XDG_STATE_HOME", self.home.path()))
     }
 
     /// Runs `tenon`, which must succeed. Returns what it printed.
     pub(crate) fn tenon<'a>(&self, arguments: impl IntoIterator<Item = &'a str>) -> String {
-        let output = Command::new(built("tenon"))
+        let mut command = Command::new(built("tenon"));
+        command
             .args(arguments)
             .env("XDG_STATE_HOME", self.home.path())
             .env("XDG_RUNTIME_DIR", self.home.path())
             .env("AWS_ENDPOINT_URL", self.server.endpoint())
             .env("AWS_REGION", self.server.region())
             .env("AWS_ACCESS_KEY_ID", self.server.access_key())
-            .env("AWS_SECRET_ACCESS_KEY", self.server.secret_key())
-            .output()
-            .unwrap();
+            .env("AWS_SECRET_ACCESS_KEY", self.server.secret_key());
+        let output = run_to_end(&mut command);
         assert!(output.status.success(), "{}", text(&output));
         text(&output)
     }

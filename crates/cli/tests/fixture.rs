@@ -1,11 +1,9 @@
 //! Test fixture: a home directory, a runtime directory and mount points for one test, and `tenon` run in them.
 
-use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::mpsc;
 use std::time::Duration;
 
 /// The directories and the environment of one test. Dropping it unmounts its mounts.
@@ -172,21 +170,9 @@ pub(crate) fn tenon() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_tenon"))
 }
 
-/// How long a command that tests wait for may run: longer than any, so that one that does not end, such as a server
-/// that should have been refused, fails its test and not the whole run.
-const COMMAND_LIMIT: Duration = Duration::from_secs(15 * 60);
-
-/// Runs a command to its end. Panics if it takes longer than [`COMMAND_LIMIT`].
+/// Runs a command to its end.
 pub(crate) fn capture(command: &mut Command) -> Output {
-    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let pid = Pid::from_child(&child);
-    let (sender, receiver) = mpsc::channel();
-    std::thread::spawn(move || sender.send(child.wait_with_output()));
-    let Ok(output) = receiver.recv_timeout(COMMAND_LIMIT) else {
-        let _ = kill_process(pid, Signal::KILL);
-        panic!("still running after {COMMAND_LIMIT:?}: {command:?}");
-    };
-    let output = output.unwrap();
+    let output = servers::run_to_end(command);
     Output {
         code: output.status.code().unwrap_or(-1),
         out: String::from_utf8_lossy(&output.stdout).into_owned(),

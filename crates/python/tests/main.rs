@@ -4,7 +4,7 @@
 
 #![allow(clippy::expect_used, reason = "a test fails by panicking")]
 
-use servers::{program, shared_minio};
+use servers::{program, run_to_end, shared_minio};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -39,7 +39,8 @@ fn pytest(arguments: &[&str]) {
     install_in(site.path());
     let crate_dir = Path::new(env!("CARGO_MANIFEST_DIR"));
     let states = site.path().join("states");
-    let output = Command::new(program("python/bin/python"))
+    let mut python = Command::new(program("python/bin/python"));
+    python
         .current_dir(crate_dir.join("tests"))
         .args(["-m", "pytest", "--rootdir", "..", "--config-file", "../pyproject.toml", "--tb=short"])
         .args(arguments)
@@ -49,9 +50,8 @@ fn pytest(arguments: &[&str]) {
         .env("TENON_TEST_ENDPOINT", server.endpoint())
         .env("TENON_TEST_KEY", server.access_key())
         .env("TENON_TEST_SECRET", server.secret_key())
-        .env("TENON_TEST_PROGRAM", built("tenon"))
-        .output()
-        .expect("Python starts");
+        .env("TENON_TEST_PROGRAM", built("tenon"));
+    let output = run_to_end(&mut python);
     let (said, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "pytest {arguments:?} failed:\n{said}\n{errors}");
     println!("{said}");

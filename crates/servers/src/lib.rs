@@ -13,6 +13,7 @@
 mod broker;
 mod browser;
 mod collector;
+mod command;
 mod postgres;
 mod program;
 mod prometheus;
@@ -27,6 +28,7 @@ pub use broker::{
 };
 pub use browser::Browser;
 pub use collector::{Collector, collector};
+pub use command::run_to_end;
 pub use harness::{Mode, Proxy};
 pub use postgres::{Postgres, postgres};
 pub use program::program;

@@ -5,9 +5,10 @@ use crate::world::{Bucket, World};
 use bytes::Bytes;
 use meta::{Batch, BatchId, Extent, Moment, Op, Stored};
 use std::sync::Arc;
+use std::time::Duration;
 use store::wrap::{Fault, Operation, Rule};
 use store::{ETag, ListEntry, ListRequest, ObjectKey, Pages, Timestamp};
-use vfs::{Audit, Ino, KeySpace, Mapping, PacksToRewrite, VolumeRecord};
+use vfs::{Audit, ExportMark, Ino, KeySpace, Mapping, PacksToRewrite, VolumeRecord};
 
 /// Files in a pack.
 const FILES: usize = 20;
@@ -46,6 +47,15 @@ impl World {
             let (ino, ranges, size_bytes) = (self.ino(name(pack, file)).await.unwrap(), vec![0..len], len);
             self.commit(&Op::Splice { ino, ranges, content, size_bytes, mtime: None });
         }
+    }
+
+    /// Opens a batch without changes.
+    fn open_batch(&self) -> BatchId {
+        let (id, at) = (BatchId(0x5000), Moment::default());
+        let lease = Ino(id.0)..Ino(id.0 + 10);
+        let record = Batch { dir: Ino::ROOT, lease, began: Timestamp(1), at, outcome: None };
+        self.commit(&Op::SetBatch { id, record: Some(record) });
+        id
     }
 
     /// Removes the files of a pack from the number `kept` on.
@@ -229,10 +239,7 @@ async fn s623_packs_stay_while_a_batch_is_open() {
     for pack in 0..2 {
         world.make_pack(pack).await;
     }
-    let (id, at) = (BatchId(0x5000), Moment::default());
-    let lease = Ino(id.0)..Ino(id.0 + 10);
-    let record = Batch { dir: Ino::ROOT, lease, began: Timestamp(1), at, outcome: None };
-    world.commit(&Op::SetBatch { id, record: Some(record) });
+    let id = world.open_batch();
     world.remove_from(0, 3).await;
     world.remove_from(1, 0).await;
     assert_eq!(world.collect().await.unwrap(), PacksToRewrite::default());
@@ -242,4 +249,31 @@ async fn s623_packs_stay_while_a_batch_is_open() {
     assert_eq!(world.packs().await, [3000]);
     world.assert_files(0, 3).await;
     world.assert_sound().await;
+}
+
+/// The wait for deletions once waited for ever: an object that a backup released after it had begun was kept for the open batch, and kept again each
+/// minute.
+#[tokio::test(start_paused = true)]
+async fn the_wait_for_deletions_ends_while_a_batch_is_open() {
+    let world = world().await;
+    let mark = Arc::new(ExportMark::default());
+    world.fs.admin().delete_after_export(Arc::clone(&mark));
+    world.open_batch();
+    let export = || mark.advance(world.fs.admin().batches().names().engine().head());
+    for number in 0..2 {
+        world.write_file(name(0, number), &body(0, number)).await.unwrap();
+    }
+    let moment = || tokio::time::sleep(Duration::from_secs(1));
+    world.unlink(name(0, 0)).await.unwrap();
+    moment().await;
+    export();
+    world.unlink(name(0, 1)).await.unwrap();
+    moment().await;
+    let export_later = async {
+        moment().await;
+        export();
+    };
+    let wait = async { world.fs.admin().wait_for_deletions().await };
+    let both = async { tokio::join!(wait, export_later) };
+    tokio::time::timeout(Duration::from_secs(600), both).await.expect("the wait ends");
 }

@@ -17,7 +17,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 use store::{ObjectKey, StoreError};
 use tokio::sync::mpsc::error::TrySendError;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::Sleep;
 
 use crate::content::Content;
@@ -60,8 +60,8 @@ pub(crate) struct Discards {
     is_stuck: AtomicBool,
     /// Notified when an object left the queue or `is_stuck` changed.
     changed: Notify,
-    /// Notified when objects that are kept for other machines are to be deleted now.
-    hurry: Arc<Notify>,
+    /// Number of callers that wait until no object is kept for other machines or batches any more.
+    hurried: watch::Sender<usize>,
 }
 
 impl Discards {
@@ -78,7 +78,7 @@ impl Discards {
     /// Waits until no object waits for its deletion, not even for the backup of the names, or the store does not
     /// answer. Objects that are kept for other machines are deleted now, those that are kept for batches stay in the bucket.
     pub(crate) async fn wait_until_empty(&self) {
-        self.hurry.notify_one();
+        let _hurry = Hurry::begin(&self.hurried);
         self.until(|| self.len() == 0 || self.is_stuck()).await;
     }
 
@@ -143,6 +143,22 @@ impl Discards {
                 () = self.until(|| self.is_stuck()) => false,
             },
         }
+    }
+}
+
+/// While it lives, no object is kept for other machines or batches.
+struct Hurry<'d>(&'d watch::Sender<usize>);
+
+impl<'d> Hurry<'d> {
+    fn begin(hurried: &'d watch::Sender<usize>) -> Self {
+        hurried.send_modify(|count| *count += 1);
+        Self(hurried)
+    }
+}
+
+impl Drop for Hurry<'_> {
+    fn drop(&mut self) {
+        self.0.send_modify(|count| *count -= 1);
     }
 }
 
@@ -282,9 +298,9 @@ impl Discarder {
     async fn run(mut self) {
         loop {
             let exported = self.next_held_exported();
-            let hurry = self.content.upgrade().map(|content| content.discards.hurry.clone());
-            let Some(hurry) = hurry else { return };
-            let due = next_due(&mut self.kept, &hurry);
+            let hurried = self.content.upgrade().map(|content| content.discards.hurried.subscribe());
+            let Some(hurried) = hurried else { return };
+            let due = next_due(&mut self.kept, hurried);
             let mut batch = Vec::new();
             tokio::select! {
                 is_hurried = due => {
@@ -412,10 +428,10 @@ impl Discarder {
 
 /// Returns when the objects that are kept longest are to be deleted, and true if all are, before their time; never if none is
 /// kept.
-async fn next_due(kept: &mut Kept, hurry: &Notify) -> bool {
+async fn next_due(kept: &mut Kept, mut hurried: watch::Receiver<usize>) -> bool {
     let Some((timer, _)) = kept.front_mut() else { return std::future::pending().await };
     tokio::select! {
         () = timer => false,
-        () = hurry.notified() => true,
+        Ok(_) = hurried.wait_for(|count| *count > 0) => true,
     }
 }
