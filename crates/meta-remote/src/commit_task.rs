@@ -12,7 +12,7 @@ use crate::lease::Lease;
 use crate::link::{Attempts, Link};
 use crate::log::LogSize;
 use crate::run::number_of;
-use crate::session::{HEARTBEAT, SessionId, SessionState};
+use crate::session::{HEARTBEAT, SessionId, SessionState, rolled_back};
 use crate::tasks::Answer;
 use meta::{Commit, CommitError, EngineError, LogCap, LoggedRun, RunRecord, Seqno};
 use std::collections::VecDeque;
@@ -45,6 +45,8 @@ pub(crate) struct CommitTask<D: Database> {
     is_exclusive: bool,
     /// The session as this task knows it: since its last answer, or its last connection.
     session: SessionState,
+    /// The last group that the database must not lose; the session has ended for this task once it has.
+    relied_on: i64,
     /// The connection on which the session was resumed; `None` after it is lost.
     connection: Option<Arc<D::Connection>>,
     /// The size of the log as of the last answer.
@@ -66,7 +68,8 @@ impl<D: Database> CommitTask<D> {
         link.learn_head(session.head);
         let log_size = LogSize::default();
         let connection = Some(Arc::new(connection));
-        Self { link, log_cap, id, is_exclusive, session, connection, log_size, groups_since_trim: 0 }
+        let (relied_on, groups_since_trim) = (0, 0);
+        Self { link, log_cap, id, is_exclusive, session, relied_on, connection, log_size, groups_since_trim }
     }
 
     /// Returns the number of the session.
@@ -118,6 +121,10 @@ impl<D: Database> CommitTask<D> {
             }
             Work::Trim(answer) => {
                 answer.send(self.trim().await);
+            }
+            Work::Rely(answer) => {
+                self.relied_on = self.session.last_group;
+                answer.send(());
             }
         }
     }
@@ -300,6 +307,11 @@ impl<D: Database> CommitTask<D> {
         let (connection, state) = attempts.within(resumed).await?;
         self.take_in_losses(&state);
         self.link.learn_head(state.head);
+        if state.last_group < self.relied_on {
+            // Groups get the numbers of lost ones again.
+            self.relied_on = i64::MAX;
+            return Err(Failure::Refused(rolled_back()));
+        }
         // From now on no transaction of an earlier connection can be applied.
         self.link.rows().enable(self.link.head());
         self.session = state;

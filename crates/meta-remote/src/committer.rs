@@ -33,6 +33,8 @@ pub(crate) enum Work {
     Register(String, Seqno, Answer<Result<bool, EngineError>>),
     /// Cuts off what the log need not keep.
     Trim(Answer<Result<(), EngineError>>),
+    /// Ends the session once the database has lost one of its commits until now.
+    Rely(Answer<()>),
 }
 
 impl<D: Database> Committer<D> {
@@ -65,6 +67,11 @@ impl<D: Database> Committer<D> {
     /// Has the oldest commits cut off from the log, as far as its limits want it.
     pub(crate) fn trim(&self) -> Result<(), EngineError> {
         self.ask(Work::Trim)?
+    }
+
+    /// Has later commits fail once the database has lost one of those until now.
+    pub(crate) fn rely_on_commits(&self) -> Result<(), EngineError> {
+        self.ask(Work::Rely)
     }
 
     /// Queues work and waits for the answer.

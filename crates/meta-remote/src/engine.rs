@@ -298,6 +298,10 @@ impl<D: Database> Engine for RemoteEngine<D> {
         self.link.call(move |connection| async move { connection.is_alone(session).await })
     }
 
+    fn rely_on_commits(&self) -> Result<(), EngineError> {
+        self.committer.rely_on_commits()
+    }
+
     fn watch(&self, callback: Box<dyn Fn(News) + Send + Sync>) {
         self.link.watchers().add(callback);
     }

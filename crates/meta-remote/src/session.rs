@@ -31,6 +31,13 @@ pub struct SessionState {
     pub head: Seqno,
 }
 
+/// Returns the error of a session whose first commits the database has lost.
+pub(crate) fn rolled_back() -> EngineError {
+    EngineError::Unavailable(
+        "the database has come back with a state from before this mount: unmount the volume and mount it again".into(),
+    )
+}
+
 /// Returns the error of a session that may no longer commit.
 pub fn ended() -> EngineError {
     EngineError::Unavailable(

@@ -73,6 +73,12 @@ pub trait Engine: Reader + fmt::Debug {
         Ok(true)
     }
 
+    /// From now on, no commit succeeds any more once it turns out that the engine has lost one that it has made until now, as after a failover of
+    /// a database to an earlier state.
+    fn rely_on_commits(&self) -> Result<(), EngineError> {
+        Ok(())
+    }
+
     /// Has `tell` called with news of other sessions' commits. The call comes from a thread of the engine, and must not wait. At
     /// [`News::Commits`] and [`News::Everything`], [`Reader::get`] no longer answers with older records.
     fn watch(&self, _tell: Box<dyn Fn(News) + Send + Sync>) {}

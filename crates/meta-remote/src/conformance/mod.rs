@@ -22,8 +22,9 @@ pub use leases::{
 };
 pub use sessions::{
     a_commit_whose_answer_is_lost_is_made_once, a_database_that_has_lost_commits_is_used_on,
-    a_merge_does_not_hide_a_change_of_another_session, a_session_that_is_silent_loses_its_access,
-    a_transaction_that_arrives_late_is_fenced, an_idle_session_stays_alive_after_a_restart,
+    a_merge_does_not_hide_a_change_of_another_session, a_namespace_without_its_inode_numbers_changes_nothing,
+    a_session_that_is_silent_loses_its_access, a_transaction_that_arrives_late_is_fenced,
+    an_idle_session_stays_alive_after_a_restart,
     cached_records_are_dropped_when_another_session_changes_them,
     calls_fail_after_their_budget_and_succeed_again, exclusive_access_waits_for_sessions_that_are_alive,
     metadata_is_made_once, one_session_has_exclusive_access, sessions_share_a_volume,
@@ -82,6 +83,7 @@ macro_rules! database_tests {
         }
         $crate::database_tests! {
             @cases $own;
+            a_namespace_without_its_inode_numbers_changes_nothing
             calls_fail_after_their_budget_and_succeed_again an_idle_session_stays_alive_after_a_restart a_database_that_has_lost_commits_is_used_on
             a_killed_server_loses_no_acknowledged_commit_and_makes_none_twice
         }

@@ -1,11 +1,15 @@
 //! Sessions: lost answers, lost servers, lost commits, exclusive access.
 
 use super::relay::{Mode, Relay};
-use super::{OwnServer, Volume, impatient, open, open_with_log, put, shared, table, try_open};
+use super::{CONTEXT, OwnServer, Volume, impatient, open, open_with_log, put, shared, table, try_open};
 use crate::{Database, OpenError, RemoteEngine, RemoteOptions};
 use meta::codec::{decode_inode, encode_inode};
 use meta::conformance::directory;
-use meta::{Commit, CommitError, Engine, EngineError, Ino, Merge, News, Reader, Seqno, schema};
+use meta::{
+    Commit, CommitError, Engine, EngineError, Ino, Kind, Merge, Name, Namespace, News, Op, Reader, Seqno,
+    schema,
+};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread;
@@ -301,6 +305,35 @@ pub fn a_database_that_has_lost_commits_is_used_on(volume: &impl OwnServer) {
     other.commit(put("Xother", "1")).unwrap();
     drop((one, other));
     assert_eq!(table(&open(volume, RemoteOptions::default())).len(), 3);
+}
+
+/// A namespace whose lease of inode numbers the database has lost changes nothing any more, as another one may have the same numbers.
+pub fn a_namespace_without_its_inode_numbers_changes_nothing(volume: &impl OwnServer) {
+    let begin = |engine: RemoteEngine<_>| Namespace::new(Arc::new(engine), &CONTEXT).unwrap();
+    let kept = begin(open(volume, shared("kept")));
+    let one = open(volume, shared("one"));
+    volume.remember();
+    let lost = begin(one);
+    let mkdir = |namespace: &Namespace, name: &str| {
+        let ino = namespace.allocate(Ino::ROOT, 1)[0];
+        let (name, kind) = (Name::new(name.as_bytes()).unwrap(), Kind::Directory);
+        let (parent, mode, umask, uid, gid, rdev) = (Ino::ROOT, 0o755, 0, 0, 0, 0);
+        let op = Op::Create { parent, name, ino, kind, mode, umask, uid, gid, rdev, target: None };
+        namespace.commit(&CONTEXT, &op).map(drop)
+    };
+    mkdir(&lost, "lost").unwrap();
+    volume.go_back();
+    let other = begin(open(volume, shared("other")));
+    assert_eq!(other.mount(), lost.mount());
+    for name in ["a", "b"] {
+        let refused = mkdir(&lost, name);
+        let text = refused.unwrap_err().to_string();
+        assert!(text.contains("mount it again"), "{text}");
+    }
+    mkdir(&other, "a").unwrap();
+    mkdir(&kept, "b").unwrap();
+    drop(lost);
+    mkdir(&begin(open(volume, shared("one"))), "c").unwrap();
 }
 
 /// Metadata that is missing, or there already, is a clear line.

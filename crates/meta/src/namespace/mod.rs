@@ -95,6 +95,8 @@ impl Namespace {
             Err(error) => return Err(error),
         }
         let lease = namespace.lease(context, LEASE_INOS)?;
+        // Without its lease, another opening gets the same numbers.
+        namespace.engine.rely_on_commits()?;
         namespace.mount = mount_number(&lease);
         *namespace.lock_allocator() = Allocator::new(lease);
         namespace.has_quotas.store(namespace.read_has_quotas()?, Ordering::Release);
