@@ -49,8 +49,8 @@ pub struct Merged {
     /// Objects to which no inode refers any longer. The caller deletes them.
     pub released: Vec<ObjectKey>,
     /// Objects of the batch that files use, apart from those whose key has the inode of the only file that uses them: packs, and the content
-    /// of refused changes that was kept as another file.
-    pub shared: BTreeSet<ObjectKey>,
+    /// of refused changes that was kept as another file. `None` after an earlier merge: they are not known any more.
+    pub shared: Option<BTreeSet<ObjectKey>>,
 }
 
 /// Errors of a merge. Nothing was added, except possibly after [`EngineError::Uncertain`].
@@ -203,7 +203,7 @@ impl<'e> Built<'e> {
 impl Merged {
     /// Returns the result for a batch that was merged before.
     pub(crate) fn earlier(outcome: BatchOutcome) -> Self {
-        let (refused, released, shared) = Default::default();
+        let (refused, released) = Default::default();
         Self {
             earlier: Some(outcome),
             proof: None,
@@ -211,7 +211,7 @@ impl Merged {
             accepted: outcome.accepted,
             refused,
             released,
-            shared,
+            shared: None,
         }
     }
 }
@@ -229,7 +229,15 @@ impl Verified {
     /// Returns the result of the merge whose commit is `seqno`.
     fn merged(self, seqno: Seqno) -> Merged {
         let Self { proof, accepted, refused, released, shared, .. } = self;
-        Merged { proof: Some(proof), seqno: Some(seqno), accepted, refused, released, shared, earlier: None }
+        Merged {
+            earlier: None,
+            proof: Some(proof),
+            seqno: Some(seqno),
+            accepted,
+            refused,
+            released,
+            shared: Some(shared),
+        }
     }
 
     /// Returns the parts of the commit that are not in the run.

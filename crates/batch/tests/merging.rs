@@ -4,11 +4,12 @@ use crate::fixture::{Ops, USER, Volume, context, create, is_permitted, name, val
 use batch::{JobOptions, MergeError, Merged};
 use meta::{
     AttrChanges, Commit, CommitError, Engine, EngineError, FsError, Ino, KeyRange, Kind, Limits, LogCap,
-    LogError, LoggedOp, MemoryEngine, Op, Reader, Rows, RunBuilder, Seqno, Versioned,
+    LogError, LoggedOp, MemoryEngine, Op, OpRecord, Reader, Rows, Run, RunBuilder, RunRecord, Seqno,
+    Versioned,
 };
 use meta_disk::{DiskEngine, EngineOptions, TableLayer};
 use std::ops::Bound;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// Jobs and an interactive client change the same directories. Every op of a batch is added or refused, and the tables are the effect of
@@ -72,10 +73,51 @@ fn merges_have_a_serial_order() {
 type Hook = Box<dyn FnOnce(&MemoryEngine) + Send>;
 
 /// A memory engine that runs a hook once, after a batch was replayed and before its run is added.
-struct Hooked {
+#[derive(Default)]
+pub(crate) struct Hooked {
     inner: MemoryEngine,
     hook: Mutex<Option<Hook>>,
     runs: AtomicUsize,
+    /// Whether the outcomes of added runs are lost.
+    is_uncertain: AtomicBool,
+}
+
+/// A run whose outcome is lost.
+struct UncertainRun<'e>(Box<dyn RunBuilder<'e> + 'e>);
+
+/// The same once it is durable.
+struct UncertainFinished<'e>(Box<dyn Run + 'e>);
+
+impl<'e> RunBuilder<'e> for UncertainRun<'e> {
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), EngineError> {
+        self.0.put(key, value)
+    }
+
+    fn delete(&mut self, key: &[u8]) -> Result<(), EngineError> {
+        self.0.delete(key)
+    }
+
+    fn log(&mut self, record: &OpRecord) -> Result<(), EngineError> {
+        self.0.log(record)
+    }
+
+    fn finish(self: Box<Self>) -> Result<Box<dyn Run + 'e>, EngineError> {
+        Ok(Box::new(UncertainFinished(self.0.finish()?)))
+    }
+}
+
+impl Run for UncertainFinished<'_> {
+    fn ingest(&mut self, record: &RunRecord) -> Result<Seqno, CommitError> {
+        self.0.ingest(record)?;
+        Err(EngineError::Uncertain("on demand".into()).into())
+    }
+}
+
+impl Hooked {
+    /// Has the outcomes of added runs lost.
+    pub(crate) fn lose_outcomes(&self, are_lost: bool) {
+        self.is_uncertain.store(are_lost, Ordering::SeqCst);
+    }
 }
 
 impl std::fmt::Debug for Hooked {
@@ -123,7 +165,11 @@ impl Engine for Hooked {
         self.runs.fetch_add(1, Ordering::SeqCst);
         let hook = self.hook.lock().unwrap().take();
         hook.into_iter().for_each(|hook| hook(&self.inner));
-        self.inner.begin_run()
+        let run = self.inner.begin_run()?;
+        Ok(match self.is_uncertain.load(Ordering::SeqCst) {
+            true => Box::new(UncertainRun(run)),
+            false => run,
+        })
     }
 
     fn register(&self, consumer: &str, at: Seqno) -> Result<(), LogError> {
@@ -151,11 +197,17 @@ impl Engine for Hooked {
     }
 }
 
+impl Volume<Hooked> {
+    pub(crate) fn hooked() -> Self {
+        let inner = MemoryEngine::new(LogCap::UNLIMITED);
+        Self::over(Arc::new(Hooked { inner, ..Hooked::default() }))
+    }
+}
+
 /// Merges a batch that creates `a`, `b` and `c` in the home, while another client's op is committed between replay and commit. Returns the
 /// result and the number of replays.
 fn merged_while(op: impl FnOnce(&Volume<Hooked>) -> Op) -> (Merged, usize) {
-    let inner = MemoryEngine::new(LogCap::UNLIMITED);
-    let volume = Volume::over(Arc::new(Hooked { inner, hook: Mutex::default(), runs: AtomicUsize::new(0) }));
+    let volume = Volume::hooked();
     let (mut job, lease) = volume.begin("job", JobOptions::default());
     for text in ["a", "b", "c"] {
         let ino = job.allocate(volume.home).unwrap();
@@ -353,4 +405,23 @@ fn merges_and_commits_run_at_the_same_time() {
         assert!(accepted > 8000 && refused > 0, "{accepted} accepted, {refused} refused");
         volume.assert_serial();
     }
+}
+
+/// The commit of a merge is made, but its outcome is lost. The next merge finds it. It does not say that files share no objects, as the caller would
+/// then delete those that they share.
+#[test]
+fn a_merge_whose_outcome_was_lost_is_found() {
+    let volume = Volume::hooked();
+    let (mut job, lease) = volume.begin("job", JobOptions::default());
+    let ino = job.allocate(volume.home).unwrap();
+    job.apply(&context(USER, 100), &create(USER, volume.home, "a", ino, Kind::File, 0o644)).unwrap();
+    let batch = job.seal().unwrap();
+    volume.engine.lose_outcomes(true);
+    let uncertain = volume.merge(&batch, &lease);
+    assert!(matches!(uncertain, Err(MergeError::Engine(EngineError::Uncertain(_)))), "{uncertain:?}");
+    let found = volume.merge(&batch, &lease).unwrap();
+    assert_eq!(found.earlier.map(|outcome| (outcome.accepted, outcome.refused)), Some((1, 0)));
+    assert_eq!(found.shared, None);
+    assert!(volume.namespace.inode(ino).is_ok());
+    volume.assert_serial();
 }

@@ -4,7 +4,7 @@ use crate::fixture::{Ops, USER, Volume, assert_serial, context, create, is_permi
 use crate::job::Job;
 use batch::{JobOptions, MergeError, Merged, Proof, SealedBatch, Terms, VERDICT_FILE};
 use log::FrameWriter;
-use meta::{Engine, Ino, Kind, MemoryEngine, Op, Reader};
+use meta::{Engine, EngineError, Ino, Kind, MemoryEngine, Op, Reader};
 use std::fs;
 use std::ops::Range;
 use std::path::Path;
@@ -232,4 +232,25 @@ fn s637_verdicts_cannot_change_what_batches_cannot_change() {
     }
     let unused = Op::Unlink { parent: volume.home, name: name("mine"), keep: false };
     assert!(volume.namespace.commit(&context(USER, 300), &unused).is_err());
+}
+
+/// The commit of a verdict is made, but its outcome is lost. The merge by the primary that follows finds it.
+#[test]
+fn a_verdict_whose_outcome_was_lost_is_found() {
+    let volume = Volume::hooked();
+    let (mut job, lease) = volume.begin("job", JobOptions::default());
+    let file = job.allocate(volume.home).unwrap();
+    job.apply(&context(USER, 200), &create(USER, volume.home, "mine", file, Kind::File, 0o644)).unwrap();
+    let batch = job.seal().unwrap();
+    let snapshot = volume.engine.snapshot().unwrap();
+    let (files, scratch) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let dirs = (scratch.path(), files.path());
+    batch::write_verdict(&snapshot, &batch, &keeping(&lease), dirs, Proof::Reduced).unwrap();
+    volume.engine.lose_outcomes(true);
+    let (engine, terms) = (&*volume.engine, keeping(&lease));
+    let uncertain = batch::merge_verdict(engine, snapshot, &batch, &terms, dirs);
+    assert!(matches!(uncertain, Err(MergeError::Engine(EngineError::Uncertain(_)))), "{uncertain:?}");
+    let found = volume.merge(&batch, &lease).unwrap();
+    assert_eq!((found.earlier.map(|outcome| outcome.accepted), found.shared), (Some(1), None));
+    assert!(volume.namespace.inode(file).is_ok());
 }

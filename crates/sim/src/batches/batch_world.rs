@@ -222,9 +222,9 @@ impl BatchWorld {
     ) -> Result<(), String> {
         let id = job.record.id();
         let used = used_objects(&*self.tables, &job.prefix())?;
-        match merged.earlier {
-            Some(_) => self.report.count("merges found done"),
-            None => {
+        match &merged.shared {
+            None => self.report.count("merges found done"),
+            Some(shared) => {
                 if !job.was_stale
                     && let Some(lost) = wanted.difference(&used).next()
                 {
@@ -233,7 +233,7 @@ impl BatchWorld {
                         ops_of(sealed, merged)
                     ));
                 }
-                self.delete_unused(job, merged)?;
+                self.delete_unused(job, shared)?;
             }
         }
         self.check_objects()?;
@@ -261,11 +261,11 @@ impl BatchWorld {
     }
 
     /// Deletes the objects of a merged batch that no file uses, as `vfs` does.
-    fn delete_unused(&mut self, job: &Job, merged: &Merged) -> Result<(), String> {
+    fn delete_unused(&mut self, job: &Job, shared: &BTreeSet<ObjectKey>) -> Result<(), String> {
         let prefix = job.prefix();
         let mut unused = BTreeSet::new();
         for key in self.objects.iter().filter(|key| key.as_bytes().starts_with(&prefix)) {
-            let is_used = merged.shared.contains(key)
+            let is_used = shared.contains(key)
                 || owner(key, &prefix).is_some_and(|ino| refers_to(&self.tables, ino, key));
             if !is_used {
                 unused.insert(key.clone());

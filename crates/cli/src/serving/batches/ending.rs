@@ -184,9 +184,9 @@ impl Batches {
         batches.merged(before, merged.released).await;
         let synced = batches.sync_names().await;
         synced.with_context(|| format!("batch {id} is merged, but may be open again after a power cut"))?;
-        // The objects that files share are not known of a merge whose outcome was found out later: `tenon gc` deletes the unused ones.
-        if merged.earlier.is_none()
-            && let Err(error) = batches.delete_unused_objects(id, merged.shared).await
+        // Of a merge whose outcome was found out later, `tenon gc` deletes the unused objects.
+        if let Some(shared) = merged.shared
+            && let Err(error) = batches.delete_unused_objects(id, shared).await
         {
             tracing::warn!("unused objects of batch {id} stay in the bucket until `tenon gc`: {error}");
         }
