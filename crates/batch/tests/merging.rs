@@ -85,7 +85,7 @@ pub(crate) struct Hooked {
 /// A run whose outcome is lost.
 struct UncertainRun<'e>(Box<dyn RunBuilder<'e> + 'e>);
 
-/// The same once it is durable.
+/// A durable run whose outcome is lost.
 struct UncertainFinished<'e>(Box<dyn Run + 'e>);
 
 impl<'e> RunBuilder<'e> for UncertainRun<'e> {

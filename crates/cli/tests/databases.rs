@@ -26,7 +26,7 @@ impl Database {
 
     /// Starts a Redis that syncs each change.
     pub(crate) fn redis() -> Self {
-        Self::Redis(servers::redis_with("appendfsync always"))
+        Self::Redis(servers::redis())
     }
 
     /// Returns the URL, without a password.

@@ -26,7 +26,7 @@ pub(crate) struct OwnVolume {
 
 /// Starts a server that syncs each change.
 pub(crate) fn server() -> Broker {
-    servers::redis_with("appendfsync always")
+    servers::redis()
 }
 
 /// Returns the server that the tests share.

@@ -7,15 +7,16 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Starts a Redis that writes each change to its append-only file.
+/// Starts a Redis that syncs each change to its append-only file before it replies. With Redis' default, `appendfsync everysec`, a change that was
+/// answered while a sync takes long is not yet written, and a kill loses it.
 ///
 /// # Panics
 /// If the program is missing or does not answer.
 pub fn redis() -> Broker {
-    redis_with("")
+    redis_with("appendfsync always")
 }
 
-/// Starts a Redis like [`redis`], with further lines of its configuration.
+/// Starts a Redis with an append-only file, and further lines of its configuration.
 ///
 /// # Panics
 /// If the program is missing or does not answer.

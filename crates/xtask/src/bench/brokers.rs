@@ -123,7 +123,7 @@ async fn send_commands(
 }
 
 async fn redis_stream(messages: usize) -> Result<(f64, f64)> {
-    let broker = servers::redis();
+    let broker = servers::redis_with("appendfsync everysec");
     fill_redis(&broker, messages, &["XADD", "events", "*", "event"]).await?;
     let received = receive_all(&format!("{}/0?stream=events&group=ours", broker.url()), messages).await?;
     let client = redis::Client::open(broker.url())?;
@@ -160,7 +160,7 @@ async fn redis_stream(messages: usize) -> Result<(f64, f64)> {
 }
 
 async fn redis_list(messages: usize) -> Result<f64> {
-    let broker = servers::redis();
+    let broker = servers::redis_with("appendfsync everysec");
     fill_redis(&broker, messages, &["RPUSH", "events"]).await?;
     receive_all(&format!("{}/0?list=events", broker.url()), messages).await
 }

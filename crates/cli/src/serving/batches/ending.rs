@@ -184,7 +184,7 @@ impl Batches {
         batches.merged(before, merged.released).await;
         let synced = batches.sync_names().await;
         synced.with_context(|| format!("batch {id} is merged, but may be open again after a power cut"))?;
-        // Of a merge whose outcome was found out later, `tenon gc` deletes the unused objects.
+        // `tenon gc` deletes the unused objects of a merge whose outcome was found out later.
         if let Some(shared) = merged.shared
             && let Err(error) = batches.delete_unused_objects(id, shared).await
         {
