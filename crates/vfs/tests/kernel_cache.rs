@@ -4,7 +4,10 @@ use crate::world::{Bucket, CALLER, World, errno};
 use bytes::Bytes;
 use meta::{LogCap, MemoryEngine};
 use std::collections::HashMap;
+use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 use store::{ObjectKey, PutOptions};
 use vfs::{Attr, Ino, Invalidation, InvalidationQueue, Kind, Mapping};
@@ -307,4 +310,37 @@ async fn a_follower_that_lags_behind_the_log_ends_in_everything() {
         kernel.told
     );
     world.assert_healthy().await;
+}
+
+/// Counts how often a task is woken.
+#[derive(Debug, Default)]
+struct WakeCounter(AtomicUsize);
+
+impl Wake for WakeCounter {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// The first read of a file makes attributes known that the listing did not have. Front ends are woken only if one of them changes: a wake costs two
+/// changes of threads for each file.
+#[tokio::test]
+async fn a_read_that_confirms_what_is_known_wakes_no_front_end() {
+    let bucket = Bucket::in_memory();
+    bucket.put("plain", "text").await;
+    bucket.put_with("executable", "text", &[("mode", "33261")]).await;
+    let world = bucket.mount(|_| {}).await;
+    let mut queue = world.fs.kernel_caches().invalidations();
+    world.names("").await.unwrap();
+    let wakes = Arc::new(WakeCounter::default());
+    let waker = Waker::from(Arc::clone(&wakes));
+    for (file, is_woken) in [("plain", false), ("executable", true)] {
+        while queue.try_recv().is_ok() {}
+        let mut received = pin!(queue.recv());
+        assert!(received.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        let before = wakes.0.load(Ordering::SeqCst);
+        assert_eq!(world.read_file(file).await.unwrap(), b"text");
+        tokio::task::yield_now().await;
+        assert_eq!(wakes.0.load(Ordering::SeqCst) > before, is_woken, "{file}");
+    }
 }

@@ -227,8 +227,13 @@ impl Names {
                 self.references().note_lost_name(ino, parent, name);
             }
         }
-        // A commit that failed may have been applied nevertheless.
-        follow(self, LogRange { after, to: engine.head(), has_failures: false });
+        let changes_nothing_shown = |(op, result)| {
+            applied(result).is_none_or(|applied| invalidations(op, &Effect::of(op, applied)).is_empty())
+        };
+        // Most ops that note what the bucket has find it unchanged. A commit that failed may have been applied nevertheless.
+        if !outcome.as_ref().is_ok_and(|results| ops.iter().zip(results).all(changes_nothing_shown)) {
+            follow(self, LogRange { after, to: engine.head(), has_failures: false });
+        }
         outcome
     }
 
