@@ -1,6 +1,6 @@
 //! Scrubs and rebuilds of a drive in use.
 
-use crate::array::{assert_all_there, drive_on, filled, named};
+use crate::array::{assert_all_there, drive_on, filled, formatted, named};
 use bytes::Bytes;
 use drive::device::{Array, BLOCK_BYTES, Found, Io};
 use drive::{Drive, OpenOptions, Pace, Use};
@@ -9,6 +9,7 @@ use sim::device::SimDevice;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 use store::{
     Buckets, Entropy, GetOptions, ObjectKey, ObjectStore, Precondition, PutOptions, StoreError, SystemClock,
 };
@@ -214,4 +215,37 @@ async fn s532_a_device_is_rebuilt_while_the_drive_is_used() {
     drive.close().await.unwrap();
     drop((drive, array));
     assert_whole_without_any(&devices, &model).await;
+}
+
+/// A write that began when the rebuilt device had just become a member went to it twice at the same time: as to a member, and as to the device
+/// that is rebuilt.
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn a_device_that_has_become_a_member_gets_each_write_once() {
+    let mut devices = formatted(2, 1, 2 * MIB);
+    for round in 0..20 {
+        devices[1] = SimDevice::new(2 * MIB);
+        let array = Arc::new(Found::look(named(&devices, [0, 2])).open(false).unwrap());
+        let stop = Arc::new(AtomicBool::new(false));
+        let writers: Vec<_> = (0..3)
+            .map(|writer: u64| {
+                let (io, stop) = (Io::Array(Arc::clone(&array)), Arc::clone(&stop));
+                tokio::spawn(async move {
+                    let at = writer * 8 * 2 * BLOCK_BYTES;
+                    let units = body(writer, 8 * 2 * BLOCK_BYTES as usize);
+                    while !stop.load(Ordering::Relaxed) {
+                        io.write(at, &[units.clone()]).await.unwrap();
+                    }
+                })
+            })
+            .collect();
+        let new = Io::from(Arc::new(devices[1].clone()));
+        let entropy = Entropy::new(round);
+        array.rebuild_in_use("new".into(), &new, &entropy, &Yielding, |_, _| ()).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        stop.store(true, Ordering::Relaxed);
+        for writer in writers {
+            writer.await.unwrap();
+        }
+        assert_eq!(array.losses_left(), 1, "round {round}");
+    }
 }

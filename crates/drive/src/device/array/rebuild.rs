@@ -241,6 +241,8 @@ impl Joining {
             *array.in_sync.write().unwrap_or_else(PoisonError::into_inner) =
                 others.union(Members::of([number]));
             array.stale.write().unwrap_or_else(PoisonError::into_inner)[number] = None;
+            // A write to the member and to the device that joins would be made twice at the same time.
+            array.end_joining(member);
             let next = label.clone();
             let failed = array
                 .on_each_member(others, |number, member| {
