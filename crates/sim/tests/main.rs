@@ -127,6 +127,7 @@ fn drive_worlds_match_their_models() {
         "worlds with reads of flipped bits",
         "worlds with sectors unreadable after a power cut",
         "index tables with unreadable blocks",
+        "failed checkpoints",
         "worlds with long zones",
     ];
     check_worlds(sim::drive::world, 30, &events);

@@ -23,6 +23,13 @@ const EMPTY_DRIVE_BLOCKS_MAX: u64 = 80;
 /// Maximum number of zones of the log that are in use on an empty drive.
 const EMPTY_DRIVE_ZONES_MAX: u64 = 3;
 
+/// Seeds of worlds in which checkpoints fail. No regression seed has these remainders.
+const CHECKPOINT_MODULUS: u64 = 5;
+const CHECKPOINT_REMAINDERS: [u64; 2] = [1, 2];
+
+/// Salt of the draw of checkpoints that fail.
+const CHECKPOINT_SALT: u64 = 0x6368_6563_6b70_0000;
+
 /// Returns the length of zones in the world of a seed: 2 or 4 MiB in a quarter of the worlds, as on larger devices, otherwise 1 MiB.
 fn draw_zone_bytes(seed: u64) -> u64 {
     match seed % 8 {
@@ -41,6 +48,9 @@ pub(super) struct DriveWorld {
     entropy: Entropy,
     /// Entropy for unreadable sectors, separate so that the other events of a seed do not depend on it.
     fault_entropy: Entropy,
+    has_failing_checkpoints: bool,
+    /// Draws which checkpoints fail.
+    checkpoint_entropy: Entropy,
     fired: Fired,
     trace: Trace,
     report: Report,
@@ -67,7 +77,21 @@ impl SimulatedWorld for DriveWorld {
         if zone_bytes > MIB {
             report.count("worlds with long zones");
         }
-        Ok(Self { device, zone_bytes, clock, options, clients, entropy, fault_entropy, fired, trace, report })
+        let has_failing_checkpoints = CHECKPOINT_REMAINDERS.contains(&(seed % CHECKPOINT_MODULUS));
+        Ok(Self {
+            device,
+            zone_bytes,
+            clock,
+            options,
+            clients,
+            entropy,
+            fault_entropy,
+            has_failing_checkpoints,
+            checkpoint_entropy: Entropy::new(seed ^ CHECKPOINT_SALT),
+            fired,
+            trace,
+            report,
+        })
     }
 
     fn run(&mut self) -> Result<(), String> {
@@ -151,6 +175,12 @@ impl DriveWorld {
                     client.is_faulty = false;
                 }
             }
+            if self.has_failing_checkpoints
+                && self.checkpoint_entropy.below(2) == 0
+                && self.fail_checkpoint(&drive).await?
+            {
+                return Ok(SessionEnd::Failure);
+            }
             check(&drive).await?;
             for client in &mut self.clients {
                 client.compare_known(&drive).await?;
@@ -160,6 +190,25 @@ impl DriveWorld {
             require_ok("close", drive.close().await)?;
         }
         Ok(end)
+    }
+
+    /// Makes a checkpoint while the drive can write neither tables nor the manifest, and returns whether it failed. After a failure the
+    /// log must be as long as before, so that the next checkpoint is not late. The session ends then, as the drive may accept no more
+    /// writes.
+    async fn fail_checkpoint(&mut self, drive: &Drive) -> Result<bool, String> {
+        let log_bytes = drive.info().log_bytes;
+        // Tables are at the beginning of the device, behind the superblocks, and the log is at its end.
+        self.device.fail_writes(2 * BLOCK_BYTES..self.device.len_bytes() / 2);
+        let outcome = drive.close().await;
+        self.device.heal();
+        if outcome.is_ok() {
+            return Ok(false);
+        }
+        self.report.count("failed checkpoints");
+        match drive.info().log_bytes {
+            left if left == log_bytes => Ok(true),
+            left => Err(format!("after a failed checkpoint the log has {left} bytes instead of {log_bytes}")),
+        }
     }
 
     /// Runs all clients and the maintenance concurrently. Returns whether the session is over.

@@ -20,6 +20,8 @@ use vfs::{Mapping, Naming};
 const CALLS_PER_OP: u64 = 3;
 /// Time after which cached knowledge of the bucket has expired and is revalidated.
 const REVALIDATION_WAIT: Duration = Duration::from_secs(6);
+/// Time in which a file is closed after the request that had it open.
+const CLOSED_WITHIN: Duration = Duration::from_secs(1);
 
 /// Publish intervals of open files, in milliseconds, and the share of worlds that have one.
 const PUBLISH_INTERVALS_MS: [u64; 4] = [2, 20, 100, 700];
@@ -251,14 +253,25 @@ impl DualWorld {
         )?;
         let found = quiescent_check::check_final(&self.shared, &objects)?;
         mount.audit().await?;
-        let (open, expected) = (mount.fs.admin().open_files(), self.file_client.open_files());
-        if open > expected {
-            return Err(format!("{open} files are open, of which the clients have {expected}"));
-        }
+        self.check_open_files(mount).await?;
         self.shared.conditional_writes.take();
         let now = self.shared.now();
         self.shared.inner.borrow_mut().history.reset(found, now);
         Ok(())
+    }
+
+    /// Checks that no file is open that no client has open. A request that ends or is dropped closes its file in the background.
+    async fn check_open_files(&self, mount: &Mount) -> Result<(), String> {
+        let expected = self.file_client.open_files();
+        if mount.fs.admin().open_files() > expected {
+            tokio::time::sleep(CLOSED_WITHIN).await;
+        }
+        match mount.fs.admin().open_files() {
+            open if open > expected => {
+                Err(format!("{open} files are open, of which the clients have {expected}"))
+            }
+            _ => Ok(()),
+        }
     }
 
     async fn shut_down(&mut self, mount: &Mount) -> Result<(), String> {

@@ -14,6 +14,9 @@ use tokio::sync::Notify;
 
 /// Maximum latency before a call and again after it, in milliseconds.
 const LATENCY_MS_MAX: u64 = 4;
+/// Maximum duration of a slow copy before its effect and again after it, in milliseconds. Exports and moves copy objects in the
+/// background, so that programs change a file during its export and rename it again during its move.
+const SLOW_COPY_MS_MAX: u64 = 1500;
 /// Name of the bucket in the trace.
 pub(super) const BUCKET: &str = "bucket";
 /// Duration of a stalled upload.
@@ -29,6 +32,8 @@ pub(crate) struct FaultInjector {
     pub(crate) entropy: Arc<Entropy>,
     rates: FaultRates,
     is_slow: bool,
+    /// The bucket takes long for copies.
+    has_slow_copies: bool,
     faults: Faults,
     /// Number of live [`FaultPause`] guards; faults are injected only while it is 0.
     pauses: AtomicUsize,
@@ -70,11 +75,17 @@ pub(crate) struct FaultPause(Arc<FaultInjector>);
 
 impl FaultInjector {
     /// Makes an injector without faults until [`FaultInjector::start`].
-    pub(crate) fn new(seed: u64, rates: FaultRates, is_slow: bool, trace: Trace) -> Arc<Self> {
+    pub(crate) fn new(
+        seed: u64,
+        rates: FaultRates,
+        (is_slow, has_slow_copies): (bool, bool),
+        trace: Trace,
+    ) -> Arc<Self> {
         Arc::new(Self {
             entropy: Arc::new(Entropy::new(seed)),
             rates,
             is_slow,
+            has_slow_copies,
             faults: Faults::new(),
             pauses: AtomicUsize::new(0),
             calls_left: AtomicU64::new(0),
@@ -225,6 +236,13 @@ impl FaultInjector {
         }
     }
 
+    /// Waits if this is a slow copy.
+    async fn delay_copy(&self, target: &str, call: &Call) {
+        if self.has_slow_copies && target == BUCKET && call.operation == Operation::Copy {
+            tokio::time::sleep(Duration::from_millis(self.entropy.below(SLOW_COPY_MS_MAX))).await;
+        }
+    }
+
     fn resume_faults(&self) {
         if self.pauses.load(Ordering::SeqCst) == 0 && self.rates.failures > 0 {
             let faults = vec![
@@ -263,6 +281,7 @@ impl Layer for FaultLayer {
         let injector = &*self.injector;
         injector.hang_if_crashed().await;
         injector.delay().await;
+        injector.delay_copy(self.target, call).await;
         injector.stall(self.target, call).await;
         injector.hang_if_crashed().await;
         let describe = || {
@@ -285,6 +304,7 @@ impl Layer for FaultLayer {
         };
         injector.hang_if_crashed().await;
         injector.delay().await;
+        injector.delay_copy(self.target, call).await;
         injector.hang_if_crashed().await;
         injector.trace.push(format!("    {}: {}", describe(), describe_outcome(&done)));
         injector.reported_failures.fetch_add(u64::from(done.is_err()), Ordering::SeqCst);

@@ -1,6 +1,7 @@
 //! The files world: sessions that each end in a crash or a clean shutdown. The next session checks what is left.
 
 use super::bystanders::Bystanders;
+use super::fault_injector::STALL;
 use super::log_disk::FiredReads;
 use super::machine::{CrashKind, Machine, Mount, in_paused_runtime, require_ok};
 use super::program::{Program, REVALIDATION_WAIT};
@@ -15,8 +16,11 @@ use vfs::{Caller, Ino};
 
 /// Calls per op, for the draw of the crash point.
 const CALLS_PER_OP: u64 = 2;
-/// Timeout of a clean shutdown.
-const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(600);
+/// Timeout of a clean shutdown, which may wait for an upload that takes [`STALL`].
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2 * STALL.as_secs());
+/// Seeds of worlds without write-back in which crashes are kills. No regression seed has these remainders.
+const KILL_MODULUS: u64 = 13;
+const KILL_REMAINDERS: [u64; 3] = [0, 1, 3];
 
 /// The end of a session.
 enum SessionEnd {
@@ -27,6 +31,8 @@ enum SessionEnd {
 pub(super) struct FilesWorld {
     machine: Machine,
     programs: Vec<Program>,
+    /// Without write-back, each crash is a kill; in other worlds each crash is a power loss.
+    is_always_killed: bool,
     /// The crash at the end of the previous session, if any.
     last_crash: Option<CrashKind>,
     bystanders: Bystanders,
@@ -43,7 +49,15 @@ impl SimulatedWorld for FilesWorld {
             .map(|number| Program::new(number, machine.scenario, machine.entropy.next_u64(), trace.clone()))
             .collect();
         let bystanders = Bystanders::draw(seed, machine.scenario);
-        Ok(Self { machine, programs, last_crash: None, bystanders, report: Report::default() })
+        let is_always_killed = KILL_REMAINDERS.contains(&(seed % KILL_MODULUS));
+        Ok(Self {
+            machine,
+            programs,
+            is_always_killed,
+            last_crash: None,
+            bystanders,
+            report: Report::default(),
+        })
     }
 
     fn steps(&self) -> u64 {
@@ -135,7 +149,11 @@ impl FilesWorld {
         let (entropy, scenario) = (&self.machine.entropy, self.machine.scenario);
         let calls = scenario.ops * scenario.programs * CALLS_PER_OP;
         let calls_to_crash = (entropy.below(3) > 0).then(|| 1 + entropy.below(calls));
-        let crash_kind = match scenario.write_back && entropy.below(2) == 0 {
+        let is_kill = match scenario.write_back {
+            true => entropy.below(2) == 0,
+            false => self.is_always_killed,
+        };
+        let crash_kind = match is_kill {
             true => CrashKind::Process,
             false => CrashKind::Power,
         };
@@ -191,6 +209,7 @@ impl FilesWorld {
         }
         for program in &mut self.programs {
             program.check(&mount.fs, &mount.injector).await?;
+            program.model.record_sync(mount.injector.fault_count());
         }
         self.bystanders.check_imported(&mount).await?;
         mount.audit().await?;

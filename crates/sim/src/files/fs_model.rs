@@ -137,6 +137,17 @@ impl FsModel {
         names.values().collect::<BTreeSet<_>>().len() < names.len()
     }
 
+    /// Returns the durability of a change of mode. By path the metadata records that the mode waits to be stored with its object, so that
+    /// it survives a kill (S403). With write-back the object can have another tag after a kill; it then counts as another client's,
+    /// and its headers replace the mode.
+    fn mode_durability(&self) -> Durability {
+        match (self.scenario.by_path(), self.scenario.write_back) {
+            (true, true) => Durability::None,
+            (true, false) => Durability::Process,
+            (false, _) => self.names_durability(),
+        }
+    }
+
     fn close_durability(&self) -> Durability {
         if self.scenario.write_back { Durability::Process } else { Durability::Power }
     }
@@ -163,8 +174,8 @@ impl FsModel {
             self.had_links_since_sync |= self.has_links();
             self.names.acknowledge(self.names_durability());
         }
-        let durability = self.names_durability();
-        if let (Some((node, _)), false) = (effect.mode, self.scenario.by_path()) {
+        if let Some((node, _)) = effect.mode {
+            let durability = self.mode_durability();
             self.nodes[node].mode.acknowledge(durability);
         }
     }
@@ -197,6 +208,8 @@ impl FsModel {
         for node in named {
             self.record_stored(node, Durability::Power, fault_count);
             self.nodes[node].mode.acknowledge(Durability::Power);
+            // The object has the current mode now.
+            self.nodes[node].old_modes.clear();
         }
         self.record_names_synced();
     }

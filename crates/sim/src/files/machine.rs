@@ -27,6 +27,10 @@ const LOG_DISK_SALT: u64 = 0x6c6f_6764_6973_6b00;
 /// Distinguishes the entropy of the corruption of the journal of moves.
 const MOVES_SALT: u64 = 0x6d6f_7665_7300_0000;
 
+/// One world in this many has slow copies: those whose seeds have this remainder, which no regression seed has.
+const SLOW_COPIES_ONE_IN_WORLDS: u64 = 16;
+const SLOW_COPIES_REMAINDER: u64 = 6;
+
 /// A file system in memory, where fsync is free.
 const MEMORY_FS_DIR: &str = "/dev/shm";
 
@@ -43,6 +47,8 @@ pub(crate) enum CrashKind {
 pub(crate) struct Machine {
     pub(crate) scenario: Scenario,
     pub(crate) entropy: Entropy,
+    /// The bucket takes long for copies.
+    has_slow_copies: bool,
     /// Draws the corruption of the log. It has its own entropy so that worlds are otherwise the same with and without corruption.
     corruption_entropy: Entropy,
     /// Draws the corruption of the journal of moves.
@@ -84,6 +90,7 @@ impl Machine {
             bucket: MemoryStore::with_limits(clock.clone(), limits),
             scenario,
             entropy,
+            has_slow_copies: seed % SLOW_COPIES_ONE_IN_WORLDS == SLOW_COPIES_REMAINDER,
             corruption_entropy: Entropy::new(!seed),
             moves_entropy: Entropy::new(seed ^ MOVES_SALT),
             trace,
@@ -101,8 +108,8 @@ impl Machine {
         self.clock.begin_runtime();
         let record = self.record().await.map_err(|error| format!("cannot open the volume: {error}"))?;
         let scenario = self.scenario;
-        let injector =
-            FaultInjector::new(self.entropy.next_u64(), scenario.rates, scenario.is_slow, self.trace.clone());
+        let speed = (scenario.is_slow, self.has_slow_copies);
+        let injector = FaultInjector::new(self.entropy.next_u64(), scenario.rates, speed, self.trace.clone());
         let _pause = injector.pause_faults();
         let bucket = RepeatingStore { store: self.bucket.clone(), injector: injector.clone() };
         let bucket = Faulty::new(bucket, injector.faults());

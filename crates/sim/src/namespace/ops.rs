@@ -6,10 +6,13 @@ use meta::{
     AttrChanges, Dentry, Extent, Ino, Kind, MemoryEngine, Moment, Name, Namespace, Observed, Op, Reader,
     RenameHow, Stored, XattrHow, schema,
 };
-use store::{ETag, Entropy, Timestamp};
+use store::{ETag, Entropy, ObjectKey, Timestamp};
 
 const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 const ETAGS: [&str; 3] = ["d41d8cd98f00b204e9800998ecf8427e", "0123456789abcdef0123456789abcdef-9", "odd"];
+
+/// Keys of objects that are not at the path key of their file.
+const OBJECT_KEYS: [&str; 3] = ["chunk-a", "chunk-b", "chunk-c"];
 
 /// The key of a directory entry: its directory and its name.
 type DentryKey = (Ino, Name);
@@ -228,6 +231,12 @@ impl OpDraw<'_> {
         }
     }
 
+    /// Draws the object of an extent: at the path key, possibly in different versions, or at a key of its own.
+    fn extent_object(&self) -> Stored {
+        let key = self.flip_coin().then(|| OBJECT_KEYS[self.below(OBJECT_KEYS.len())]);
+        Stored { key: key.and_then(|key| ObjectKey::try_from(key).ok()), ..self.stored() }
+    }
+
     fn publish(&self) -> Op {
         let (content, size_bytes) = self.content();
         let ino = self.ino();
@@ -255,7 +264,7 @@ impl OpDraw<'_> {
         let mut content = Vec::new();
         for _ in 0..self.below(7) {
             let (offset, len) = (end + self.entropy.below(3), 1 + self.entropy.below(20));
-            content.push(Extent { offset, len, object: self.stored(), object_offset: 0 });
+            content.push(Extent { offset, len, object: self.extent_object(), object_offset: 0 });
             end = offset + len;
         }
         (content, end)
