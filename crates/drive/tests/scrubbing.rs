@@ -233,7 +233,7 @@ async fn a_device_that_has_become_a_member_gets_each_write_once() {
                     let at = writer * 8 * 2 * BLOCK_BYTES;
                     let units = body(writer, 8 * 2 * BLOCK_BYTES as usize);
                     while !stop.load(Ordering::Relaxed) {
-                        io.write(at, &[units.clone()]).await.unwrap();
+                        io.write(at, std::slice::from_ref(&units)).await.unwrap();
                     }
                 })
             })
