@@ -45,8 +45,10 @@ pub(crate) struct CommitTask<D: Database> {
     is_exclusive: bool,
     /// The session as this task knows it: since its last answer, or its last connection.
     session: SessionState,
-    /// The last group that the database must not lose; the session has ended for this task once it has.
+    /// The last group that the database must not lose.
     relied_on: i64,
+    /// Whether the database has lost that group. The session gets no connection any more.
+    is_rolled_back: bool,
     /// The connection on which the session was resumed; `None` after it is lost.
     connection: Option<Arc<D::Connection>>,
     /// The size of the log as of the last answer.
@@ -68,8 +70,19 @@ impl<D: Database> CommitTask<D> {
         link.learn_head(session.head);
         let log_size = LogSize::default();
         let connection = Some(Arc::new(connection));
-        let (relied_on, groups_since_trim) = (0, 0);
-        Self { link, log_cap, id, is_exclusive, session, relied_on, connection, log_size, groups_since_trim }
+        let (relied_on, is_rolled_back, groups_since_trim) = (0, false, 0);
+        Self {
+            link,
+            log_cap,
+            id,
+            is_exclusive,
+            session,
+            relied_on,
+            is_rolled_back,
+            connection,
+            log_size,
+            groups_since_trim,
+        }
     }
 
     /// Returns the number of the session.
@@ -296,6 +309,9 @@ impl<D: Database> CommitTask<D> {
             return Ok(open.clone());
         }
         self.connection = None;
+        if self.is_rolled_back {
+            return Err(Failure::Refused(rolled_back()));
+        }
         let (database, id, is_exclusive) = (self.link.database(), self.id, self.is_exclusive);
         let known_generation = self.session.generation;
         let resumed = async {
@@ -308,8 +324,7 @@ impl<D: Database> CommitTask<D> {
         self.take_in_losses(&state);
         self.link.learn_head(state.head);
         if state.last_group < self.relied_on {
-            // Groups get the numbers of lost ones again.
-            self.relied_on = i64::MAX;
+            self.is_rolled_back = true;
             return Err(Failure::Refused(rolled_back()));
         }
         // From now on no transaction of an earlier connection can be applied.
