@@ -219,19 +219,19 @@ impl Names {
         let engine = self.tables().engine();
         let after = engine.head();
         let outcome = commit();
+        // A commit that failed may have been applied nevertheless. Most ops that note what the bucket has find it unchanged.
+        let mut is_shown = outcome.is_err();
         for (op, result) in ops.iter().zip(outcome.iter().flatten()) {
             let Some(applied) = applied(result) else { continue };
+            let effect = Effect::of(op, applied);
+            is_shown = is_shown || !invalidations(op, &effect).is_empty();
             // Names that inodes lost are remembered until front ends are told: one that has to drop everything must
             // find them.
-            for (ino, (parent, name)) in lost_names(op, &Effect::of(op, applied)) {
+            for (ino, (parent, name)) in lost_names(op, &effect) {
                 self.references().note_lost_name(ino, parent, name);
             }
         }
-        let changes_nothing_shown = |(op, result)| {
-            applied(result).is_none_or(|applied| invalidations(op, &Effect::of(op, applied)).is_empty())
-        };
-        // Most ops that note what the bucket has find it unchanged. A commit that failed may have been applied nevertheless.
-        if !outcome.as_ref().is_ok_and(|results| ops.iter().zip(results).all(changes_nothing_shown)) {
+        if is_shown {
             follow(self, LogRange { after, to: engine.head(), has_failures: false });
         }
         outcome
