@@ -75,6 +75,14 @@ impl<E: Engine + 'static> Volume<E> {
         (job, lease)
     }
 
+    /// Returns a batch that creates one file in the home, its lease, and the file's inode number.
+    pub(crate) fn sealed_with_file(&self, text: &str) -> (SealedBatch, Range<Ino>, Ino) {
+        let (mut job, lease) = self.begin("job", JobOptions::default());
+        let file = job.allocate(self.home).unwrap();
+        job.apply(&context(USER, 200), &create(USER, self.home, text, file, Kind::File, 0o644)).unwrap();
+        (job.seal().unwrap(), lease, file)
+    }
+
     pub(crate) fn merge(
         &self,
         batch: &SealedBatch,

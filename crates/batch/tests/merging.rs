@@ -333,10 +333,7 @@ fn a_large_batch_is_added_to_an_engine_on_disk() {
 #[test]
 fn a_batch_that_is_damaged_is_rejected() {
     let volume = Volume::in_memory();
-    let (mut job, lease) = volume.begin("job", JobOptions::default());
-    let ino = job.allocate(volume.home).unwrap();
-    job.apply(&context(USER, 100), &create(USER, volume.home, "a", ino, Kind::File, 0o644)).unwrap();
-    let batch = job.seal().unwrap();
+    let (batch, lease, _) = volume.sealed_with_file("a");
     let path = batch.dir().join("ops");
     let whole = std::fs::read(&path).unwrap();
     let state = values(&*volume.engine);
@@ -412,10 +409,7 @@ fn merges_and_commits_run_at_the_same_time() {
 #[test]
 fn a_merge_whose_outcome_was_lost_is_found() {
     let volume = Volume::hooked();
-    let (mut job, lease) = volume.begin("job", JobOptions::default());
-    let ino = job.allocate(volume.home).unwrap();
-    job.apply(&context(USER, 100), &create(USER, volume.home, "a", ino, Kind::File, 0o644)).unwrap();
-    let batch = job.seal().unwrap();
+    let (batch, lease, ino) = volume.sealed_with_file("a");
     volume.engine.lose_outcomes(true);
     let uncertain = volume.merge(&batch, &lease);
     assert!(matches!(uncertain, Err(MergeError::Engine(EngineError::Uncertain(_)))), "{uncertain:?}");

@@ -23,7 +23,7 @@ struct Verdict {
 }
 
 impl Verdict {
-    fn of(engine: &MemoryEngine, batch: &SealedBatch, lease: &Range<Ino>, proof: Proof) -> Self {
+    fn of(engine: &dyn Engine, batch: &SealedBatch, lease: &Range<Ino>, proof: Proof) -> Self {
         let (snapshot, files) = (engine.snapshot().unwrap(), tempfile::tempdir().unwrap());
         let scratch = tempfile::tempdir().unwrap();
         let dirs = (scratch.path(), files.path());
@@ -33,7 +33,7 @@ impl Verdict {
 
     fn merge(
         &self,
-        engine: &MemoryEngine,
+        engine: &dyn Engine,
         batch: &SealedBatch,
         lease: &Range<Ino>,
     ) -> Result<Option<Merged>, MergeError> {
@@ -44,7 +44,7 @@ impl Verdict {
 fn merge_from(
     files: &Path,
     snapshot: &Arc<dyn Reader>,
-    engine: &MemoryEngine,
+    engine: &dyn Engine,
     batch: &SealedBatch,
     lease: &Range<Ino>,
 ) -> Result<Option<Merged>, MergeError> {
@@ -59,18 +59,18 @@ fn s633_a_verdict_has_the_effect_of_a_merge() {
         let mut job = Job::new(seed);
         (0..100).for_each(|_| job.act());
         let (volume, batch, lease) = job.seal();
-        let verdict = Verdict::of(&volume.engine, &batch, &lease, Proof::Reduced);
+        let verdict = Verdict::of(&*volume.engine, &batch, &lease, Proof::Reduced);
         let other = volume.engine.fork();
         let scratch = tempfile::tempdir().unwrap();
         let expected =
             batch::merge(&other, &batch, &keeping(&lease), scratch.path(), Proof::Reduced).unwrap();
-        let merged = verdict.merge(&volume.engine, &batch, &lease).unwrap().unwrap();
+        let merged = verdict.merge(&*volume.engine, &batch, &lease).unwrap().unwrap();
         assert_eq!((merged.proof, merged.accepted), (expected.proof, expected.accepted), "seed {seed}");
         assert_eq!((merged.released, merged.shared), (expected.released, expected.shared));
         assert_eq!(values(&*volume.engine), values(&other), "seed {seed}");
         volume.assert_serial();
         reduced += u32::from(verdict.proof == Proof::Reduced);
-        let again = verdict.merge(&volume.engine, &batch, &lease).unwrap().unwrap();
+        let again = verdict.merge(&*volume.engine, &batch, &lease).unwrap().unwrap();
         assert!(again.earlier.is_some(), "a batch is merged once");
     }
     assert!(reduced > 80, "{reduced} batches were proven by their rows");
@@ -105,10 +105,10 @@ fn s633_a_verdict_counts_only_while_it_is_right() {
         }
         let batch = job.seal().unwrap();
         act(&mut interactive, seed as i64 % 4);
-        let verdict = Verdict::of(&volume.engine, &batch, &lease, Proof::Replay);
+        let verdict = Verdict::of(&*volume.engine, &batch, &lease, Proof::Replay);
         act(&mut interactive, seed as i64 % 3);
         let before = values(&*volume.engine);
-        match verdict.merge(&volume.engine, &batch, &lease).unwrap() {
+        match verdict.merge(&*volume.engine, &batch, &lease).unwrap() {
             Some(merged) => {
                 counted += 1;
                 refused += merged.refused.len();
@@ -135,16 +135,13 @@ fn s633_a_verdict_counts_only_while_it_is_right() {
 #[test]
 fn s633_new_names_beside_those_of_the_batch_do_not_outdate_a_verdict() {
     let volume = Volume::in_memory();
-    let (mut job, lease) = volume.begin("job", JobOptions::default());
-    let file = job.allocate(volume.home).unwrap();
-    job.apply(&context(USER, 200), &create(USER, volume.home, "mine", file, Kind::File, 0o644)).unwrap();
-    let batch = job.seal().unwrap();
-    let verdict = Verdict::of(&volume.engine, &batch, &lease, Proof::Reduced);
+    let (batch, lease, file) = volume.sealed_with_file("mine");
+    let verdict = Verdict::of(&*volume.engine, &batch, &lease, Proof::Reduced);
     assert_eq!(verdict.proof, Proof::Reduced);
     assert!(!verdict.files.path().join("rows.sst").exists(), "the rows are those of the batch");
     volume.create(USER, volume.home, "theirs", Kind::File, 0o644);
     let taken = volume.engine.fork();
-    assert!(verdict.merge(&volume.engine, &batch, &lease).unwrap().is_some());
+    assert!(verdict.merge(&*volume.engine, &batch, &lease).unwrap().is_some());
     assert_eq!(volume.namespace.entry(volume.home, &name("mine")).unwrap().unwrap().ino, file);
     // On another copy of the volume, the name of the batch is taken before the verdict arrives.
     let other = meta::Namespace::new(Arc::new(taken), &context(0, 1)).unwrap();
@@ -161,11 +158,8 @@ fn s633_new_names_beside_those_of_the_batch_do_not_outdate_a_verdict() {
 /// A batch that creates a file, and a verdict by replay about it.
 fn small() -> (Volume<MemoryEngine>, SealedBatch, Range<Ino>, Verdict) {
     let volume = Volume::in_memory();
-    let (mut job, lease) = volume.begin("job", JobOptions::default());
-    let file = job.allocate(volume.home).unwrap();
-    job.apply(&context(USER, 200), &create(USER, volume.home, "mine", file, Kind::File, 0o644)).unwrap();
-    let batch = job.seal().unwrap();
-    let verdict = Verdict::of(&volume.engine, &batch, &lease, Proof::Replay);
+    let (batch, lease, _) = volume.sealed_with_file("mine");
+    let verdict = Verdict::of(&*volume.engine, &batch, &lease, Proof::Replay);
     (volume, batch, lease, verdict)
 }
 
@@ -193,14 +187,14 @@ fn s637_damaged_verdicts_add_nothing() {
         }
         for len in 0..bytes.len() {
             fs::write(&path, &bytes[..len]).unwrap();
-            let merged = verdict.merge(&volume.engine, &batch, &lease);
+            let merged = verdict.merge(&*volume.engine, &batch, &lease);
             assert!(merged.is_err(), "{file}: {len} bytes: {merged:?}");
         }
         fs::write(&path, &bytes).unwrap();
     }
     assert_eq!(values(&*volume.engine), before);
     assert!(unread < 100, "{unread} bytes");
-    assert!(verdict.merge(&volume.engine, &batch, &lease).unwrap().is_some(), "the whole verdict counts");
+    assert!(verdict.merge(&*volume.engine, &batch, &lease).unwrap().is_some(), "the whole verdict counts");
 }
 
 /// Frames with right checksums that a verifier never writes.
@@ -226,7 +220,7 @@ fn s637_verdicts_cannot_change_what_batches_cannot_change() {
         fs::copy(verdict.files.path().join("rows.sst"), dir.path().join("rows.sst")).unwrap();
         let mut writer = FrameWriter::create(&dir.path().join(VERDICT_FILE), b"TENONVER").unwrap();
         frames.iter().for_each(|frame| writer.append(frame).unwrap());
-        let merged = merge_from(dir.path(), &verdict.snapshot, &volume.engine, &batch, &lease);
+        let merged = merge_from(dir.path(), &verdict.snapshot, &*volume.engine, &batch, &lease);
         assert!(matches!(merged, Err(MergeError::Verdict(_))), "{what}: {merged:?}");
         assert!(values(&*volume.engine) == before, "{what}");
     }
@@ -238,17 +232,10 @@ fn s637_verdicts_cannot_change_what_batches_cannot_change() {
 #[test]
 fn a_verdict_whose_outcome_was_lost_is_found() {
     let volume = Volume::hooked();
-    let (mut job, lease) = volume.begin("job", JobOptions::default());
-    let file = job.allocate(volume.home).unwrap();
-    job.apply(&context(USER, 200), &create(USER, volume.home, "mine", file, Kind::File, 0o644)).unwrap();
-    let batch = job.seal().unwrap();
-    let snapshot = volume.engine.snapshot().unwrap();
-    let (files, scratch) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let dirs = (scratch.path(), files.path());
-    batch::write_verdict(&snapshot, &batch, &keeping(&lease), dirs, Proof::Reduced).unwrap();
+    let (batch, lease, file) = volume.sealed_with_file("mine");
+    let verdict = Verdict::of(&*volume.engine, &batch, &lease, Proof::Reduced);
     volume.engine.lose_outcomes(true);
-    let (engine, terms) = (&*volume.engine, keeping(&lease));
-    let uncertain = batch::merge_verdict(engine, snapshot, &batch, &terms, dirs);
+    let uncertain = verdict.merge(&*volume.engine, &batch, &lease);
     assert!(matches!(uncertain, Err(MergeError::Engine(EngineError::Uncertain(_)))), "{uncertain:?}");
     let found = volume.merge(&batch, &lease).unwrap();
     assert_eq!((found.earlier.map(|outcome| outcome.accepted), found.shared), (Some(1), None));

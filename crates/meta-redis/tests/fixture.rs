@@ -24,15 +24,10 @@ pub(crate) struct OwnVolume {
     server: Mutex<Broker>,
 }
 
-/// Starts a server that syncs each change.
-pub(crate) fn server() -> Broker {
-    servers::redis()
-}
-
 /// Returns the server that the tests share.
 pub(crate) fn shared_server() -> &'static Broker {
     static SERVER: OnceLock<Broker> = OnceLock::new();
-    SERVER.get_or_init(server)
+    SERVER.get_or_init(servers::redis)
 }
 
 impl Volume {
@@ -123,7 +118,7 @@ impl conformance::Volume for Volume {
 
 impl OwnVolume {
     pub(crate) fn new() -> Self {
-        let server = server();
+        let server = servers::redis();
         Self { volume: Volume::on(&server), server: Mutex::new(server) }
     }
 }

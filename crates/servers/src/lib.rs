@@ -3,7 +3,8 @@
 //! Owns finding the programs, starting them on a fresh directory, waiting until they answer, stopping and
 //! restarting them. Development only: no product crate depends on this crate. Cleanup, free ports and the proxy are those of `harness`.
 //!
-//! Also starts a [`Browser`], a [`Proxy`] that injects network faults, and has a [`SmallDisk`] that a test can fill.
+//! Also starts a [`Browser`], a [`Proxy`] that injects network faults, and commands with a time limit ([`run_to_end`]), and has a [`SmallDisk`] that a
+//! test can fill.
 //!
 //! Refuses: to skip. A missing program is a panic that says how to get it, so that a test which needs a server
 //! fails on a machine without one.
