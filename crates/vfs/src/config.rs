@@ -12,8 +12,10 @@ use store::{Clock, Entropy, ObjectStore};
 use crate::layout::KeySpace;
 use crate::{ConflictPolicy, VolumeRecord};
 
-/// Maximum parts being assembled at once, over all files.
-const ASSEMBLED_PARTS_MAX: usize = 4;
+/// Maximum number of full parts that are assembled in memory at once, over all files.
+const ASSEMBLED_PARTS_MAX: u64 = 4;
+/// Minimum part length of assemblies, whatever the part size of streams is: a shorter file is stored in one request.
+const ASSEMBLED_BYTES_MIN: u64 = 1 << 20;
 
 /// Source of the attributes of objects that this mount did not write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -143,11 +145,16 @@ impl Config {
         KeySpace { prefix: &self.prefix, record: None, joins_buckets: self.joins_buckets }
     }
 
-    /// Returns how many parts of the configured size may be assembled at once, over all files: a tenth of the memory
-    /// limit, at least one part and at most [`ASSEMBLED_PARTS_MAX`].
-    pub(crate) fn assembled_parts(&self) -> usize {
-        let parts = self.memory_limit_bytes / 10 / self.part_size_bytes.max(1);
-        usize::try_from(parts).map_or(ASSEMBLED_PARTS_MAX, |parts| parts.clamp(1, ASSEMBLED_PARTS_MAX))
+    /// Returns the length of the parts of an assembly; a file that is no longer is stored in one request.
+    pub(crate) fn assembled_part_bytes(&self) -> u64 {
+        self.part_size_bytes.max(ASSEMBLED_BYTES_MIN)
+    }
+
+    /// Returns how many bytes may be assembled in memory at once, over all files: a tenth of the memory limit, at least one part
+    /// and at most [`ASSEMBLED_PARTS_MAX`] parts.
+    pub(crate) fn assembled_bytes_max(&self) -> u64 {
+        let part_bytes = self.assembled_part_bytes();
+        (self.memory_limit_bytes / 10).clamp(part_bytes, ASSEMBLED_PARTS_MAX * part_bytes)
     }
 }
 

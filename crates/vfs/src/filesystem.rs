@@ -2,6 +2,7 @@
 
 use meta::{Ino, Moment, Namespace, OpContext, Origin};
 use staging::mover::Mover;
+use staging::writeback::Writeback;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use store::ObjectStore;
@@ -145,6 +146,13 @@ impl Filesystem {
     /// Returns the records of unresolved conflicts.
     pub fn conflicts(&self) -> &ConflictRecords {
         &self.bucket.conflicts
+    }
+
+    /// Connects the write-back log below the store: conflicts of its uploads are decided here, and the names take over the etags of
+    /// uploaded objects.
+    pub fn connect_writeback(&self, log: &Writeback) {
+        log.set_conflict_callbacks(self.bucket.resolver.callbacks());
+        log.set_etag_observer(self.bucket.moves.etag_observer());
     }
 
     /// Returns the service that decides conflicts.

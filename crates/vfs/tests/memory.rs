@@ -188,3 +188,33 @@ async fn s134_a_writer_waits_for_the_store() {
     writer.await.unwrap();
     assert!(world.bucket.object("file").await.unwrap() == pattern(100 * MIB));
 }
+
+#[tokio::test]
+async fn s134_stalled_uploads_of_small_edited_files_keep_no_other_from_being_stored() {
+    const STALLED: u64 = 32;
+    let world = Arc::new(World::with(|config| config.memory_limit_bytes = 2 * LIMIT_BYTES).await);
+    let edit = |name: String| {
+        let world = world.clone();
+        async move {
+            let handle = world.open_handle(&name, libc::O_RDWR).await.unwrap();
+            world.fs.write(handle, 1000, b"edited").await.unwrap();
+            world.close(handle).await.unwrap();
+        }
+    };
+    for n in 0..=STALLED {
+        world.write_file(format!("file-{n}"), pattern(200 << 10)).await.unwrap();
+    }
+    let stall = store::wrap::Rule::new(store::wrap::Fault::Stall).on(store::wrap::Operation::Put);
+    world.bucket.faults.add(stall.times(STALLED));
+    let stalled: Vec<_> = (0..STALLED).map(|n| tokio::spawn(edit(format!("file-{n}")))).collect();
+    while world.bucket.faults.struck(store::wrap::Operation::Put) < STALLED {
+        tokio::task::yield_now().await;
+    }
+    edit(format!("file-{STALLED}")).await;
+    assert!(stalled.iter().all(|edit| !edit.is_finished()));
+    world.bucket.faults.release();
+    for edit in stalled {
+        edit.await.unwrap();
+    }
+    world.assert_healthy().await;
+}

@@ -113,6 +113,8 @@ impl Writeback {
             self.aliases().remember(key, object.description.etag.clone(), bucket.clone());
         }
         self.pending().complete(key, change.number, etag);
+        // Before a newer change of the key can be uploaded, and after reads of the key ask the bucket.
+        self.report_etag(key);
         self.activity.uploaded.fetch_add(1, Ordering::AcqRel);
     }
 

@@ -8,6 +8,7 @@ use store::{GetOptions, Multipart, ObjectKey, ObjectRef, Payload, Precondition, 
 use super::Local;
 use super::local::Source;
 use crate::bucket::metadata::Described;
+use crate::config::Config;
 use crate::content::pin::{Cut, Pin};
 use crate::content::ranges::{push_zeros, total};
 use crate::content::read::readahead::WHOLE_BYTES_MAX;
@@ -17,8 +18,9 @@ use crate::content::write::uploader::Uploader;
 const PARTS_MAX: u64 = 10_000;
 /// S3's minimum length of a part except the last; also the shortest range that is worth a part copy.
 pub(crate) const PART_BYTES_MIN: u64 = 5 << 20;
-/// Minimum part length of assemblies, whatever the part size of streams is: a shorter file is stored in one request.
-const ASSEMBLED_BYTES_MIN: u64 = 1 << 20;
+/// Memory of one permit to assemble. Small enough that many small files are stored at once, and about what a request takes besides
+/// its body.
+const PERMIT_BYTES: u64 = 64 << 10;
 /// Parts of one file in flight.
 const IN_FLIGHT_MAX: usize = 4;
 
@@ -79,7 +81,7 @@ impl Uploader {
     ) -> Result<ObjectRef, StoreError> {
         let Described { attributes, tags } = described.clone();
         let size = total(assembly.runs);
-        if size <= self.assembled_part_bytes() {
+        if size <= self.mount.config.assembled_part_bytes() {
             let stored = async {
                 let body = self.read_merged(assembly, &(0..size)).await?;
                 let options = PutOptions { precondition, attributes, tags, ..PutOptions::default() };
@@ -90,11 +92,6 @@ impl Uploader {
         }
         let upload = self.mount.store.multipart(key, attributes, tags).await?;
         self.send_and_complete(assembly, upload.as_ref(), precondition).await
-    }
-
-    /// Returns the length of the parts of an assembly; a file that is no longer is stored in one request.
-    fn assembled_part_bytes(&self) -> u64 {
-        self.mount.config.part_size_bytes.max(ASSEMBLED_BYTES_MIN)
     }
 
     /// Sends the parts of a multipart upload and completes it, or aborts it on an error.
@@ -116,8 +113,8 @@ impl Uploader {
 
     /// Sends the assembled bytes as the parts of an upload.
     async fn send_parts(&self, assembly: Assembly<'_>, upload: &dyn Multipart) -> Result<(), StoreError> {
-        let parts =
-            parts(total(assembly.runs), self.assembled_part_bytes(), |range| assembly.takes_no_memory(range));
+        let part_bytes = self.mount.config.assembled_part_bytes();
+        let parts = parts(total(assembly.runs), part_bytes, |range| assembly.takes_no_memory(range));
         let sent = (1..).zip(parts).map(|(number, range)| self.send_part(assembly, upload, number, range));
         futures_util::stream::iter(sent).buffer_unordered(IN_FLIGHT_MAX).try_collect().await
     }
@@ -146,14 +143,13 @@ impl Uploader {
         self.assembling.run_with_permits(permits, Box::pin(sent)).await
     }
 
-    /// Returns how many parts' worth of memory a range of the object takes; zeros take none. A range larger than all permits
-    /// takes all of them.
+    /// Returns how many permits a range of the object takes, by the memory of its bytes; zeros take none. A range larger than all
+    /// permits takes all of them.
     fn assembling_permits(&self, assembly: Assembly<'_>, range: &Range<u64>) -> u32 {
         let is_data = |source: &Source| !matches!(source, Source::Zeros(_));
         let sources = assembly.of_object(range).into_iter().flat_map(|run| assembly.local.sources(run));
         let bytes: u64 = sources.filter(is_data).map(|source| source.len()).sum();
-        let permits = bytes.div_ceil(self.mount.config.part_size_bytes.max(1));
-        permits.clamp(1, self.mount.config.assembled_parts() as u64) as u32
+        bytes.div_ceil(PERMIT_BYTES).clamp(1, assembling_permits_max(&self.mount.config).into()) as u32
     }
 
     /// Returns the bytes of a range of the object to be assembled, from the local file and the objects below.
@@ -202,6 +198,11 @@ impl Uploader {
         }
         Ok(())
     }
+}
+
+/// Returns the number of permits to assemble.
+pub(super) fn assembling_permits_max(config: &Config) -> u32 {
+    u32::try_from(config.assembled_bytes_max() / PERMIT_BYTES).unwrap_or(u32::MAX)
 }
 
 /// Splits an object of `size` bytes into parts of the configured size. If these are too many, parts that take no memory are

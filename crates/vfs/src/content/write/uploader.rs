@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::base::Base;
 use crate::content::Content;
+use crate::content::write::assemble::assembling_permits_max;
 use crate::fail_fast::FailFastSemaphore;
 use crate::mount::Mount;
 use crate::names::Names;
@@ -14,7 +15,7 @@ pub(crate) struct Uploader {
     pub(in crate::content) mount: Arc<Mount>,
     pub(in crate::content) names: Arc<Names>,
     pub(in crate::content) content: Arc<Content>,
-    /// Limits the parts that are assembled in memory at once, over all files.
+    /// Limits the bytes that are assembled in memory at once, over all files.
     pub(in crate::content) assembling: FailFastSemaphore,
 }
 
@@ -24,7 +25,7 @@ impl Uploader {
             mount: base.mount.clone(),
             names: base.names.clone(),
             content: base.content.clone(),
-            assembling: FailFastSemaphore::with_permits(base.mount.config.assembled_parts()),
+            assembling: FailFastSemaphore::with_permits(assembling_permits_max(&base.mount.config) as usize),
         })
     }
 }
