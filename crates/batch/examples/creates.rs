@@ -1,8 +1,8 @@
-//! Benchmark of a batch: creates in a private namespace, seal, verification, and the time for which a merge holds the commit turn.
+//! Benchmark of a batch: creates in a private namespace, its progress, seal, verification, and the time for which a merge holds the commit turn.
 //!
 //! `cargo run --release -p batch --example creates -- [DIRECTORY [FILES [rocksdb|lsm [replay]]]]`
 
-use batch::{JobOptions, PrivateNamespace, Proof, SealedBatch, Terms};
+use batch::{JobOptions, PrivateNamespace, Progress, Proof, SealedBatch, Terms};
 use meta::access::Caller;
 use meta::{Commit, Engine, Ino, Kind, Moment, Name, Namespace, Op, OpContext, Origin};
 use meta_disk::{DiskEngine, EngineOptions, TableLayer};
@@ -47,6 +47,9 @@ fn measure(folder: &std::path::Path, layer: TableLayer, files: u64) -> Result<()
     let dir = folder.join("job");
     let mut job = PrivateNamespace::begin(&dir, engine.snapshot()?, lease.clone(), JobOptions::default())?;
     timed("create", files, || create_all(&mut job, files))??;
+    // More work than the counters of `create`, as the log is decoded.
+    let progress = timed("count the ops of the log", files, || Progress::read(&batch::log_path(&dir)))??;
+    timed("read the progress 100 times", 100, || read_progress(&progress))?;
     let batch = timed("seal", files, || job.seal())??;
     let caller = Caller { uid: 0, gid: 0, groups: Box::default() };
     let terms = Terms {
@@ -92,6 +95,14 @@ fn create(job: &mut PrivateNamespace, parent: Ino, nr: u64, kind: Kind) -> Resul
         Op::Create { parent, name, ino, kind, mode: 0o755, umask: 0, uid: 0, gid: 0, rdev: 0, target: None };
     job.apply(&CONTEXT, &op)?;
     Ok(ino)
+}
+
+/// Reads the progress as often as `tenon batch watch` does in 100 s.
+fn read_progress(progress: &Progress) {
+    for _ in 0..100 {
+        let (largest, others) = progress.largest_directories(20);
+        assert!(largest.len() == 20 && others > 0 && progress.totals().files > 0);
+    }
 }
 
 fn merge(

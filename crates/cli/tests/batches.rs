@@ -50,7 +50,7 @@ impl Home {
     }
 
     /// Returns the objects of batches.
-    fn batch_objects(&self) -> Vec<String> {
+    pub(crate) fn batch_objects(&self) -> Vec<String> {
         let dir = self.path("volume/objects/.tenon/batches");
         let batches = fs::read_dir(dir).into_iter().flatten().map(|entry| entry.unwrap().path());
         let objects =

@@ -153,7 +153,11 @@ impl Uploader {
     }
 
     /// Returns the bytes of a range of the object to be assembled, from the local file and the objects below.
-    async fn read_merged(&self, assembly: Assembly<'_>, range: &Range<u64>) -> Result<Payload, StoreError> {
+    pub(super) async fn read_merged(
+        &self,
+        assembly: Assembly<'_>,
+        range: &Range<u64>,
+    ) -> Result<Payload, StoreError> {
         let mut payload = Payload::default();
         let runs = assembly.of_object(range);
         for source in runs.into_iter().flat_map(|run| assembly.local.sources(run)) {

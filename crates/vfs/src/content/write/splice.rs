@@ -208,16 +208,25 @@ impl Uploader {
         Ok(Spliced { ranges: plan.replaces, content, delta, rewritten: None })
     }
 
-    /// Stores the ranges of an assembly as one object under a new key.
+    /// Stores the ranges of an assembly as one object under a new key or, if the file is short and the mount is a batch, in a pack.
     async fn store_runs(
         &self,
         ino: Ino,
         assembly: Assembly<'_>,
         attributes: &Attributes,
     ) -> Result<Vec<Extent>, StoreError> {
+        let size_bytes = total(assembly.runs);
+        // Pieces of a longer file are not packed: they could be parts of a multipart copy, for which a pack must be in the bucket.
+        if let Some(batch) = &self.mount.config.batch
+            && size_bytes > 0
+            && assembly.local.size_bytes() <= PACKED_BYTES_MAX
+        {
+            let payload = self.read_merged(assembly, &(0..size_bytes)).await?;
+            return Ok(packed_extents(&batch.packs.append(&payload)?, assembly.runs));
+        }
         let key = self.content.new_key(ino)?;
         let stored = self.assemble(assembly, &key, &attributes.clone().into(), Precondition::None).await;
-        let object = self.mount.accept_earlier_upload(stored, &key, attributes, total(assembly.runs)).await?;
+        let object = self.mount.accept_earlier_upload(stored, &key, attributes, size_bytes).await?;
         Ok(extents(&object, assembly.runs))
     }
 
@@ -287,7 +296,7 @@ impl Uploader {
             && payload.len() <= PACKED_BYTES_MAX
         {
             let packed = batch.packs.append(&payload)?;
-            return Ok(packed_extents(&packed, range));
+            return Ok(packed_extents(&packed, &[range]));
         }
         let object = self.mount.store_payload(&self.content.new_key(ino)?, payload, attributes).await?;
         Ok(extents(&object, &[range]))
@@ -349,8 +358,8 @@ pub(super) fn extents(object: &ObjectRef, runs: &[Range<u64>]) -> Vec<Extent> {
 }
 
 /// Returns the extent of a content in a pack.
-fn packed_extents(packed: &Packed, range: Range<u64>) -> Vec<Extent> {
-    let mut found = extents(&packed.object, &[range]);
+fn packed_extents(packed: &Packed, runs: &[Range<u64>]) -> Vec<Extent> {
+    let mut found = extents(&packed.object, runs);
     found.iter_mut().for_each(|extent| extent.object_offset += packed.offset);
     found
 }
