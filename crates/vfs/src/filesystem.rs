@@ -2,7 +2,6 @@
 
 use meta::{Ino, Moment, Namespace, OpContext, Origin};
 use staging::mover::Mover;
-use staging::writeback::Writeback;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use store::ObjectStore;
@@ -148,13 +147,6 @@ impl Filesystem {
         &self.bucket.conflicts
     }
 
-    /// Connects the write-back log below the store: conflicts of its uploads are decided here, and the names take over the etags of
-    /// uploaded objects.
-    pub fn connect_writeback(&self, log: &Writeback) {
-        log.set_conflict_callbacks(self.bucket.resolver.callbacks());
-        log.set_etag_observer(self.bucket.moves.etag_observer());
-    }
-
     /// Returns the service that decides conflicts.
     pub fn conflict_resolver(&self) -> &ConflictResolver {
         &self.bucket.resolver
@@ -215,7 +207,7 @@ fn assemble(
         publisher,
         opener,
     };
-    let renamer = Renamer::new(&base, &parts, &discovery, &exporter, &moves, &settings);
+    let renamer = Renamer::new(&base, &parts, &discovery, &io.publisher, &io.opener, &moves, &settings);
     let entries = EntryOps {
         creator: Creator::new(&base, &parts, &discovery, &io.publisher, &io.opener, &settings),
         remover: Remover::new(&base, &parts, &io.publisher, &io.opener, &settings, &renamer),

@@ -132,9 +132,21 @@ impl Reader {
         let (from, to) = (step.range.start - range.start, step.range.end - range.start);
         let bytes = match self.cache.clone() {
             Some((cache, write)) => self.read_through_cache(cache, write, step, range).await?,
-            None => self.frontend.reader.read(&step.source, range).await.into_result()?,
+            None => self.read_from_device(step, range).await?,
         };
         Ok(bytes.slice(from as usize..to as usize))
+    }
+
+    /// Reads a range from the device. On an array that may include a repair, which must not go on without the pins: the blocks could have
+    /// another owner by then.
+    async fn read_from_device(self, step: ReadStep, range: Range<u64>) -> Result<Bytes> {
+        let Self { frontend, pins, .. } = self;
+        run_to_end(async move {
+            let bytes = frontend.reader.read(&step.source, range).await.into_result();
+            drop(pins);
+            bytes
+        })
+        .await
     }
 
     /// Reads a range from the cache, or from the device into the cache.
@@ -150,8 +162,9 @@ impl Reader {
         if let Some(bytes) = cache.get(&cached_range) {
             return Ok(bytes);
         }
-        let mut read = Box::pin(async move {
-            let Self { frontend, pins, .. } = self;
+        let Self { frontend, pins, .. } = self;
+        // Other readers may wait for the same range.
+        run_to_end(async move {
             let read = async {
                 let read = frontend.reader.read(&step.source, range).await;
                 read.map(copy_if_short).into_result()
@@ -159,14 +172,19 @@ impl Reader {
             let bytes = cache.get_or_read(&cached_range, read).await;
             drop(pins);
             bytes
-        });
-        // Polled here first, so that the device gets the requests in the order of the bytes.
-        if let Poll::Ready(bytes) = poll!(&mut read) {
-            return bytes;
-        }
-        // Runs to its end even if this reader is cancelled or slow, because other readers may wait for the same range.
-        tokio::spawn(read).await.unwrap_or_else(|error| Err(Error::aborted(&error)))
+        })
+        .await
     }
+}
+
+/// Runs a read to its end, even if the caller is cancelled or slow.
+async fn run_to_end(read: impl Future<Output = Result<Bytes>> + Send + 'static) -> Result<Bytes> {
+    let mut read = Box::pin(read);
+    // Polled here first, so that the device gets the requests in the order of the bytes.
+    if let Poll::Ready(bytes) = poll!(&mut read) {
+        return bytes;
+    }
+    tokio::spawn(read).await.unwrap_or_else(|error| Err(Error::aborted(&error)))
 }
 
 /// Returns the reads for a range of a body. None of them crosses a multiple of [`READ_BYTES`].
@@ -203,4 +221,33 @@ fn sources(body: Body) -> impl Iterator<Item = (Source, Range<u64>)> + Send {
         (Source::in_run(slice), range)
     });
     inline.into_iter().chain(slices)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::sync::oneshot;
+
+    /// Without a read cache, a dropped read gave up its pins while an array still repaired what it had read.
+    #[tokio::test]
+    async fn a_read_keeps_its_pins_to_its_end_if_its_reader_is_dropped() {
+        let (open, gate) = oneshot::channel::<()>();
+        let pins = Arc::new(());
+        let mut read = Box::pin(run_to_end({
+            let pins = pins.clone();
+            async move {
+                gate.await.ok();
+                drop(pins);
+                Ok(Bytes::new())
+            }
+        }));
+        assert!(poll!(&mut read).is_pending());
+        drop(read);
+        tokio::task::yield_now().await;
+        assert_eq!(Arc::strong_count(&pins), 2, "the read goes on");
+        open.send(()).unwrap();
+        while Arc::strong_count(&pins) > 1 {
+            tokio::task::yield_now().await;
+        }
+    }
 }

@@ -137,9 +137,6 @@ impl Machine {
             record: record.clone(),
         };
         let fs = Filesystem::mount(parts, self.config()).map_err(|error| format!("cannot mount: {error}"))?;
-        if let Some(log) = &writeback {
-            fs.connect_writeback(log);
-        }
         Ok(Mount { fs, injector, engine, writeback, store, record })
     }
 

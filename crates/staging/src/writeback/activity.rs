@@ -1,7 +1,7 @@
 //! The state that the upload task and its callers share: wake-ups, progress and counters.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use tokio::sync::Notify;
 
 /// The state of the uploads.
@@ -16,6 +16,8 @@ pub(super) struct Activity {
     pub(super) in_flight: AtomicU64,
     /// Number of changes that this process has uploaded.
     pub(super) uploaded: AtomicU64,
+    /// Whether the loss of power could take the record of an upload.
+    pub(super) unsynced_uploads: AtomicBool,
     /// Number of callers that want everything uploaded now.
     pub(super) urgent_callers: AtomicU64,
 }

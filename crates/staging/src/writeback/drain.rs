@@ -28,6 +28,8 @@ const CHANGES_PER_EXTRA_UPLOAD: usize = 2048;
 const IDLE_MIN: Duration = Duration::from_millis(1);
 /// Maximum sleep of the upload task.
 const IDLE_MAX: Duration = Duration::from_secs(30);
+/// Time after which the record of an upload survives the loss of power.
+const SYNCED_AFTER: Duration = Duration::from_secs(1);
 /// First and longest delay after a failure; the store's client has retried for a while by then.
 const RETRY_DELAYS: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(5));
 /// Longest delay of a change that the bucket refuses.
@@ -102,6 +104,7 @@ impl Writeback {
             tracing::warn!(%key, %error, "the write-back log cannot record that a change was uploaded; a restart may upload it again");
         }
         self.pending().unsynced.note(key, &self.log);
+        self.activity.unsynced_uploads.store(true, Ordering::Release);
     }
 
     /// Completes a change that is in the bucket, where the object has this etag.
@@ -113,8 +116,6 @@ impl Writeback {
             self.aliases().remember(key, object.description.etag.clone(), bucket.clone());
         }
         self.pending().complete(key, change.number, etag);
-        // Before a newer change of the key can be uploaded, and after reads of the key ask the bucket.
-        self.report_etag(key);
         self.activity.uploaded.fetch_add(1, Ordering::AcqRel);
     }
 
@@ -223,8 +224,13 @@ impl Schedule<'_> {
 async fn drain(me: Weak<Writeback>) {
     let mut sending = JoinSet::new();
     let mut wait = RETRY_DELAYS.0;
+    let mut synced_at = Instant::now();
     loop {
         let Some(writeback) = me.upgrade() else { return };
+        if synced_at.elapsed() >= SYNCED_AFTER {
+            sync_uploads(&writeback).await;
+            synced_at = Instant::now();
+        }
         let schedule = Schedule(&writeback);
         let upload_limit = schedule.upload_limit();
         while sending.len() < upload_limit
@@ -243,6 +249,9 @@ async fn drain(me: Weak<Writeback>) {
             continue;
         }
         let drain_wake = writeback.activity.wake.clone();
+        let is_unsynced = writeback.activity.unsynced_uploads.load(Ordering::Acquire);
+        let until_sync = SYNCED_AFTER.saturating_sub(synced_at.elapsed());
+        let wake_at = Instant::now() + if is_unsynced { until_sync } else { IDLE_MAX };
         let due = schedule.due_in().unwrap_or(IDLE_MAX).clamp(IDLE_MIN, IDLE_MAX);
         drop(writeback);
         tokio::select! {
@@ -262,8 +271,20 @@ async fn drain(me: Weak<Writeback>) {
                 }
             }
             () = drain_wake.notified() => {}
+            () = tokio::time::sleep_until(wake_at) => {}
             () = tokio::time::sleep(due), if sending.len() < upload_limit => {}
         }
+    }
+}
+
+/// Makes the records of uploads survive the loss of power. Without its record a change is uploaded again, and if another client has
+/// deleted the object meanwhile, that would bring it back.
+async fn sync_uploads(writeback: &Writeback) {
+    if writeback.activity.unsynced_uploads.swap(false, Ordering::AcqRel)
+        && let Err(error) = writeback.sync_log().await
+    {
+        writeback.activity.unsynced_uploads.store(true, Ordering::Release);
+        tracing::warn!(%error, "cannot sync the write-back log; a loss of power may upload changes again");
     }
 }
 

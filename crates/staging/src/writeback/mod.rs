@@ -21,7 +21,6 @@ mod condition;
 mod drain;
 mod early_upload;
 mod errors;
-mod etag_observer;
 mod extent;
 #[cfg(feature = "fuzz")]
 pub mod fuzz;
@@ -51,7 +50,6 @@ use crate::etag_aliases::EtagAliases;
 use activity::Activity;
 use bucket_side::BucketSide;
 use errors::{closed, failed};
-use etag_observer::EtagObserver;
 use extent::Extent;
 use kept_notes::Notes;
 use log::{SegmentedLog, segmented};
@@ -89,7 +87,6 @@ pub struct Writeback {
     next_change: Mutex<u64>,
     notes: Notes,
     aliases: Mutex<EtagAliases>,
-    etag_observer: EtagObserver,
     stamps: Stamps,
     options: WritebackOptions,
     activity: Activity,
@@ -156,11 +153,8 @@ pub fn open_with(
     let log = SegmentedLog::open_with(dir, "write-back log", faults, |event| replay.apply(event))?;
     let replayed = replay.finish();
     let damage = LogDamage::of(dir, &replayed);
-    let Replayed { pending, last_change, notes, aliases, .. } = replayed;
-    // Etags that nobody was told of are only in the log; it is shortened once they are reported.
-    if options.keys_are_used_once || aliases.is_empty() {
-        log.reclaim()?;
-    }
+    let Replayed { pending, last_change, notes, .. } = replayed;
+    log.reclaim()?;
     let conflicts = Decisions::new(options.lost.clone(), entropy.clone());
     let writeback = Arc::new_cyclic(|me| Writeback {
         me: me.clone(),
@@ -169,8 +163,7 @@ pub fn open_with(
         pending: Mutex::new(pending),
         next_change: Mutex::new(last_change + 1),
         notes: Notes::of(notes),
-        aliases: Mutex::new(aliases),
-        etag_observer: EtagObserver::default(),
+        aliases: Mutex::default(),
         stamps: Stamps { clock, entropy },
         options,
         activity: Activity::default(),

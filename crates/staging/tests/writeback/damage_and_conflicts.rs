@@ -265,3 +265,20 @@ async fn another_clients_object_is_read_while_new_attributes_wait() {
     let gone = read(&*world.writeback, "file").await;
     assert!(matches!(gone, Err(StoreError::NotFound(_))), "{gone:?}");
 }
+
+/// A loss of power took the record of an upload, however old. The object was uploaded again, although another client had deleted it
+/// (world of dual 58).
+#[tokio::test]
+async fn the_record_of_an_upload_soon_survives_a_loss_of_power() {
+    let world = World::new(options(LATER));
+    world.put("a", "body", Precondition::Absent).await.unwrap();
+    world.writeback.sync().await.unwrap();
+    let before = world.writeback.synced();
+    world.writeback.drained().await;
+    let synced = async {
+        while world.writeback.synced() == before {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), synced).await.unwrap();
+}

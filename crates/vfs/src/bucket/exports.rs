@@ -37,8 +37,8 @@ pub(crate) struct Exporter {
     pub(in crate::bucket) metadata: Arc<Metadata>,
     pub(in crate::bucket) exports: Arc<ExportQueue>,
     pub(in crate::bucket) locks: Arc<ChangeLocks>,
-    pub(crate) publisher: Arc<Publisher>,
-    pub(crate) opener: Arc<FileOpener>,
+    pub(in crate::bucket) publisher: Arc<Publisher>,
+    pub(in crate::bucket) opener: Arc<FileOpener>,
 }
 
 impl Exporter {

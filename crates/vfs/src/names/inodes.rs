@@ -1,9 +1,7 @@
 //! Inodes, their paths and keys, and the snapshots of their content.
 
 use meta::namespace::read_inode;
-use meta::{
-    Applied, Content, Dentry, Extent, FsError, Ino, Inode, Kind, Name, Op, Origin, Reader, RenameHow, Stored,
-};
+use meta::{Content, Dentry, Extent, FsError, Ino, Inode, Kind, Name, Op, Origin, Reader, RenameHow, Stored};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use store::names;
@@ -288,9 +286,8 @@ impl Names {
         size_bytes: u64,
         mtime: Option<store::Timestamp>,
     ) -> Result<Vec<ObjectKey>> {
-        let applied = self
-            .commit_on_content(Origin::FrontEnd, || self.publish_op(inode.ino, object, size_bytes, mtime))?;
-        Ok(applied.released)
+        let op = self.publish_op(inode.ino, object, size_bytes, mtime)?;
+        Ok(self.commit(Origin::FrontEnd, &op)?.released)
     }
 
     /// Returns the op that makes an object the inode's content.
@@ -308,18 +305,9 @@ impl Names {
 
     /// Records that the object at an inode's path was copied elsewhere or has another tag now.
     pub(crate) fn relocate(&self, inode: &Inode, there: &Stored) -> Result<()> {
-        self.commit_on_content(Origin::Bookkeeping, || self.relocate_op(inode.ino, there)).map(drop)
-    }
-
-    /// Commits an op that names the current object as its base. Makes it again if the object got another etag meanwhile, because it was
-    /// uploaded or moved.
-    fn commit_on_content(&self, origin: Origin, op: impl Fn() -> Result<Op>) -> Result<Applied> {
-        loop {
-            match self.commit(origin, &op()?) {
-                Err(FsError::StaleBase) => {}
-                outcome => return Ok(outcome?),
-            }
-        }
+        let op = self.relocate_op(inode.ino, there)?;
+        self.commit(Origin::Bookkeeping, &op)?;
+        Ok(())
     }
 
     /// Returns the op that records where the object of an inode's path is now.

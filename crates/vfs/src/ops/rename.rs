@@ -17,7 +17,6 @@ use crate::base::Base;
 use crate::bucket::changes::ChangeGuard;
 use crate::bucket::discovery::Discovery;
 use crate::bucket::export_queue::ExportQueue;
-use crate::bucket::exports::Exporter;
 use crate::bucket::known_state::KnownState;
 use crate::bucket::metadata::object_metadata::Metadata;
 use crate::bucket::mover::Moves;
@@ -48,7 +47,6 @@ pub(crate) struct Renamer {
     pub(in crate::ops) moves: Arc<Moves>,
     pub(in crate::ops) settings: Arc<BucketSettings>,
     pub(in crate::ops) exports: Arc<ExportQueue>,
-    pub(in crate::ops) exporter: Arc<Exporter>,
     pub(in crate::ops) metadata: Arc<Metadata>,
 }
 
@@ -57,7 +55,8 @@ impl Renamer {
         base: &Base,
         parts: &BucketParts,
         discovery: &Arc<Discovery>,
-        exporter: &Arc<Exporter>,
+        publisher: &Arc<Publisher>,
+        opener: &Arc<FileOpener>,
         moves: &Arc<Moves>,
         settings: &Arc<BucketSettings>,
     ) -> Arc<Self> {
@@ -68,12 +67,11 @@ impl Renamer {
             known: parts.known.clone(),
             locks: parts.locks.clone(),
             discovery: discovery.clone(),
-            publisher: exporter.publisher.clone(),
-            opener: exporter.opener.clone(),
+            publisher: publisher.clone(),
+            opener: opener.clone(),
             moves: moves.clone(),
             settings: settings.clone(),
             exports: parts.exports.clone(),
-            exporter: exporter.clone(),
             metadata: parts.metadata.clone(),
         })
     }
@@ -192,7 +190,6 @@ impl Renamer {
         match plan.source.kind {
             Kind::Directory => self.move_tree(&plan).await?,
             _ => {
-                self.export_before_copy(&plan.source).await;
                 let _endpoint_locks = self.wait_for_endpoint(&plan).await?;
                 self.move_file(&plan).await?;
             }
@@ -202,14 +199,6 @@ impl Renamer {
             self.exports.export_later(plan.source.ino)?;
         }
         Ok(())
-    }
-
-    /// Stores attributes that wait to be stored with a file, if its object is copied to the new name at once: a crash may leave the copy
-    /// without the rename, and the copy has the attributes of the object.
-    async fn export_before_copy(&self, source: &Inode) {
-        if self.mount.config.write_back {
-            self.exporter.try_export(source.ino).await;
-        }
     }
 
     /// Looks up the source and the target of a rename.

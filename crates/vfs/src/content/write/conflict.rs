@@ -1,9 +1,8 @@
 //! A commit finds a foreign object at the file's path: the volume's conflict policy decides which side gets the name.
 //!
 //! Invariants: bytes are replaced only after a copy of them and a record of the copy are stored (a stream that yields
-//! replaces the foreign object for a moment after a copy alone, and restores it); a foreign object is replaced under
-//! a condition on exactly the tag that was seen; zeros that stand for lost bytes are never stored under a name that
-//! programs use.
+//! replaces the foreign object for a moment, and restores it); a foreign object is replaced under a condition on exactly
+//! the tag that was seen; zeros that stand for lost bytes are never stored under a name that programs use.
 
 use bytes::BytesMut;
 use meta::{Ino, Inode, Name, Op, Origin, RenameHow};
