@@ -564,3 +564,43 @@ async fn s153_a_newer_change_does_not_replace_the_object_that_an_older_one_lost_
     assert_eq!(world.read_file("dir/file.txt").await.unwrap(), b"theirs");
     world.assert_healthy().await;
 }
+
+/// Regression: another client stored changed bytes with the length and the headers that it had read. They were taken for the bytes of the
+/// edited file, which was stored with both edits, and no conflict was recorded (worlds of both sides 100196 and 101232).
+#[tokio::test]
+async fn s52_changed_bytes_of_equal_length_and_headers_are_another_clients() {
+    let world = World::new().await;
+    world.mkdir("dir").await.unwrap();
+    world.write_file("dir/file.txt", b"before").await.unwrap();
+    let handle = world.open_handle("dir/file.txt", libc::O_RDWR).await.unwrap();
+    world.fs.write(handle, 6, b" and ours").await.unwrap();
+    let headers = world.bucket.head("dir/file.txt").await.unwrap().attributes.user;
+    let headers: Vec<(&str, &str)> =
+        headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    assert!(headers.iter().any(|(name, _)| *name == "file-mtime"));
+    world.bucket.put_with("dir/file.txt", b"theirs", &headers).await;
+    assert_eq!(errno(world.close(handle).await), libc::ESTALE);
+    assert_eq!(world.bucket.object("dir/file.txt").await.unwrap(), b"theirs");
+    only_conflict(&world);
+}
+
+/// A change of attributes gives the object another etag and keeps its bytes, so it is no conflict with an edit.
+#[tokio::test]
+async fn s52_an_edit_outlives_a_change_of_attributes_by_another_mount() {
+    let bucket = Bucket::in_memory();
+    let (here, there) = (bucket.mount(|_| {}).await, bucket.mount(|_| {}).await);
+    here.write_file("file", b"before").await.unwrap();
+    let handle = here.open_handle("file", libc::O_RDWR).await.unwrap();
+    here.fs.write(handle, 6, b" and after").await.unwrap();
+    let etag = bucket.head("file").await.unwrap().object.etag;
+    there.chmod("file", 0o600).await.unwrap();
+    there.fs.sync().await.unwrap();
+    let found = bucket.head("file").await.unwrap();
+    assert_ne!(found.object.etag, etag);
+    assert_eq!(found.attributes.user["tenon-copy-of"], etag.as_str());
+    here.close(handle).await.unwrap();
+    assert_eq!(bucket.object("file").await.unwrap(), b"before and after");
+    assert_eq!(bucket.header("file", "tenon-copy-of").await, None, "the bytes are others");
+    assert_eq!(here.fs.conflicts().list(), []);
+    here.assert_healthy().await;
+}

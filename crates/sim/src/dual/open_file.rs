@@ -120,9 +120,10 @@ impl OpenFile {
         })
     }
 
-    /// Whether the written content may have been stored, by a rename of the file or while it was open.
+    /// Whether the written content may have been stored, by a rename of the file or while it was open. A read stores a file whose parts
+    /// are already uploaded, and is refused if others replace the object then.
     fn may_have_been_stored(&self, shared: &SharedState) -> bool {
-        self.has_moved || self.may_be_published(shared)
+        self.has_moved || self.is_stale || self.may_be_published(shared)
     }
 
     /// Whether the file may have been stored while open, because its first write is older than the publish interval. The age is measured

@@ -545,10 +545,17 @@ impl Executor {
         }
     }
 
-    /// Deletes an object and the copy that an attempt of unknown outcome may have made.
+    /// Deletes an object and the copy that an attempt of unknown outcome may have made. The etag identifies the copy if its
+    /// source is gone: the answer to the deletion of the source may have been lost too.
     async fn delete_with_copy(&self, object: &ObjectRef, copied_to: &[u8]) -> Result<()> {
-        if let Ok(to) = ObjectKey::new(copied_to.to_vec())
-            && let Some(ours) = self.store.find(&object.key).await?
+        let Ok(to) = ObjectKey::new(copied_to.to_vec()) else { return self.delete_moved(object).await };
+        let known_copy = {
+            let aliases = self.aliases();
+            let issued = aliases.with_issued_tag(object.clone()).etag;
+            ObjectRef::new(to.clone(), aliases.bucket_tag(&to, &issued))
+        };
+        self.delete_moved(&known_copy).await?;
+        if let Some(ours) = self.store.find(&object.key).await?
             && ours.object.etag == object.etag
             && let Some(copy) = self.store.find(&to).await?
             && self.is_copy(&ours, &copy).await?

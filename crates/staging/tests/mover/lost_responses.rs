@@ -170,3 +170,29 @@ async fn a_copy_with_lost_response_is_removed_when_its_object_is_renamed_back() 
         assert_eq!(contents(&world.memory).await, expected(left));
     }
 }
+
+/// Regression: the response to the deletion of a moved object's source was lost. When another object replaced the moved one,
+/// which then could not be compared with its source, it stayed in the bucket (world of both sides 102044).
+#[tokio::test(start_paused = true)]
+async fn a_moved_object_whose_source_is_gone_is_removed_when_it_is_replaced() {
+    for is_source_stored_again in [false, true] {
+        let world = World::new();
+        let before = world.put("place", "zero").await;
+        let (older, newer) = (world.put("older", "one").await, world.put("newer", "two").await);
+        world.faults.add(Rule::new(Fault::lost_reply()).on(Operation::Delete).at(&key("older")));
+        let older = world.rename(&older, "place", Precondition::Matches(before.etag)).await.unwrap();
+        world.mover.wait_until_idle().await;
+        assert_eq!(contents(&world.memory).await, expected(&[("newer", "two"), ("place", "one")]));
+        if is_source_stored_again {
+            put(&world.memory, "older", "theirs").await;
+        }
+        let newer = world.rename(&newer, "place", Precondition::Matches(older.etag)).await.unwrap();
+        world.rename(&newer, "elsewhere", Precondition::Absent).await.unwrap();
+        world.mover.wait_until_all_moved().await;
+        let left: &[(&str, &str)] = match is_source_stored_again {
+            true => &[("elsewhere", "two"), ("older", "theirs")],
+            false => &[("elsewhere", "two")],
+        };
+        assert_eq!(contents(&world.memory).await, expected(left));
+    }
+}

@@ -179,11 +179,11 @@ impl Exporter {
         self.publisher.ensure_volume_record().await?;
         let _rewriting = self.exports.rewrites().begin(file.ino, &self.mount.moments);
         let described = match self.mount.store.head(&old.key).await {
-            Ok(meta) if meta.object.etag == old.etag => meta,
+            Ok(meta) if meta.object.etag == old.etag || self.is_known_object(file.ino, &meta)? => meta,
             // An earlier attempt succeeded, but its answer was lost.
             Ok(meta)
                 if file.is_unconfirmed_upload(&meta.attributes, meta.size_bytes)
-                    || headers::matches_inode(&inode, &meta) =>
+                    || headers::has_bytes_of(&inode, &meta) =>
             {
                 self.names.relocate(&inode, &stored(&meta.object))?;
                 file.repin(|| self.names.pin_of(inode.ino))?;
@@ -197,7 +197,10 @@ impl Exporter {
         };
         let (old, inode) = (described.object.clone(), self.names.tables().inode(file.ino)?);
         let had = self.current_description(&inode, &described).await?;
-        let wanted = self.metadata.updated_description(&inode, had.clone())?;
+        let mut wanted = self.metadata.updated_description(&inode, had.clone())?;
+        if wanted.attributes != had.attributes {
+            wanted.attributes = headers::of_copy(wanted.attributes, &old.etag);
+        }
         file.record_upload(&wanted.attributes, described.size_bytes);
         match self.redescribe(&described, &had, &wanted).await {
             Ok(object) => {
@@ -218,6 +221,12 @@ impl Exporter {
             }
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Returns whether the names have an object as a file's: it may have arrived at the key of a rename while it was looked up.
+    fn is_known_object(&self, ino: Ino, found: &ObjectMeta) -> Result<bool> {
+        let known = self.names.object(&self.names.tables().inode(ino)?)?;
+        Ok(known.is_some_and(|known| known.etag == found.object.etag))
     }
 
     /// Exports a directory's attributes to its marker object. A marker with bytes is copied onto itself with new

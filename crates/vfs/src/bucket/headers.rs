@@ -13,7 +13,7 @@ use bytes::Bytes;
 use meta::{Inode, Kind, Moment, Observed};
 use percent_encoding::percent_decode_str;
 use std::collections::BTreeMap;
-use store::{Attributes, ListedObject, ObjectMeta, ObjectRef, Timestamp};
+use store::{Attributes, ETag, ListedObject, ObjectMeta, ObjectRef, Timestamp};
 
 use crate::attr::type_bits;
 use crate::bucket::metadata;
@@ -101,6 +101,8 @@ pub(crate) fn with_posix(mut attributes: Attributes, inode: &Inode) -> Attribute
 const CONTENT_PREFIX: &str = "tenon-";
 /// User metadata with [`CONTENT_PREFIX`] that does not describe the bytes: the directory of an object in its views.
 const DIRECTORY: &str = "tenon-directory";
+/// User metadata of an object that was copied onto itself with other headers: the etag that it had before.
+const COPY_OF: &str = "tenon-copy-of";
 
 /// Returns whether user metadata describes the object's bytes, so that it is invalid for other bytes.
 pub(crate) fn describes_content(name: &str) -> bool {
@@ -136,11 +138,36 @@ pub(crate) fn has_mtime(attributes: &Attributes) -> bool {
     attributes.user.contains_key(MTIME)
 }
 
+/// Returns the mtime in headers of the dialect that Tenon writes.
+pub(crate) fn mtime(attributes: &Attributes) -> Option<Timestamp> {
+    attributes.user.get(MTIME).and_then(|text| time(text))
+}
+
 /// Returns whether an object has the current bytes of an inode, judged by its length and the mtime in its headers. The
 /// length does not matter while the inode has deltas.
 pub(crate) fn matches_inode(inode: &Inode, meta: &ObjectMeta) -> bool {
-    let written = meta.attributes.user.get(MTIME).and_then(|text| time(text));
-    written == Some(inode.mtime) && (meta.size_bytes == inode.size_bytes || inode.is_ahead())
+    mtime(&meta.attributes) == Some(inode.mtime) && (meta.size_bytes == inode.size_bytes || inode.is_ahead())
+}
+
+/// Returns headers for a copy of an object onto itself, which gives the object another etag. They say which etag it had.
+pub(crate) fn of_copy(mut attributes: Attributes, before: &ETag) -> Attributes {
+    attributes.user.insert(COPY_OF.to_owned(), before.as_str().to_owned());
+    if !metadata::fits(&attributes.user) {
+        attributes.user.remove(COPY_OF);
+    }
+    attributes
+}
+
+/// Returns whether an object that was found at an inode's path has the inode's bytes although its etag is another: it is a copy of the
+/// inode's object with other headers, or a mount died while it stored there what the inode has under keys of its own. For other
+/// inodes length and mtime prove nothing: another client may store changed bytes with the headers that it has read.
+pub(crate) fn has_bytes_of(inode: &Inode, meta: &ObjectMeta) -> bool {
+    if inode.is_ahead() || inode.is_beside() {
+        return matches_inode(inode, meta);
+    }
+    let (before, known) = (meta.attributes.user.get(COPY_OF), inode.object());
+    meta.size_bytes == inode.size_bytes
+        && before.zip(known).is_some_and(|(before, known)| before == known.etag.as_str())
 }
 
 /// Returns what the headers of an object tell about its file, or about its directory if it is a marker.

@@ -244,6 +244,14 @@ impl FileClient {
                 let may = if error.errno() == libc::EIO { None } else { Some(key.as_str()) };
                 open.is_dirty &= error.errno() != libc::ESTALE;
                 let former_keys = open.former_keys.clone();
+                if error.errno() == libc::ESTALE {
+                    // An object that others had stored under a former key may have stayed there at the rename.
+                    let history = &mut shared.inner.borrow_mut().history;
+                    let disputed =
+                        former_keys.iter().filter(|key| history.may_have_changed(key, &others, since));
+                    let disputed: Vec<String> = disputed.cloned().collect();
+                    disputed.iter().for_each(|key| history.mark_unknown(key));
+                }
                 let keys: Vec<&str> = may.into_iter().chain(former_keys.iter().map(String::as_str)).collect();
                 self.check_failure(mount, &keys, since, &error)?;
                 match is_sync {

@@ -195,16 +195,19 @@ impl Publisher {
             return Ok(are_new_after_removal(file, state));
         };
         let known = self.names.tables().inode(inode.ino)?;
-        if !file.is_unconfirmed_upload(&found.attributes, found.size_bytes)
-            && !headers::matches_inode(&known, &found)
-        {
+        let is_upload = file.is_unconfirmed_upload(&found.attributes, found.size_bytes);
+        if !is_upload && !headers::has_bytes_of(&known, &found) {
             return Ok(false);
         }
         let mut released = Vec::new();
         match known.is_ahead() {
             // The object contains the file as of its deltas, so the whole file is now that object.
             true => self.names.relocate(&known, &stored(&found.object))?,
-            false => released = self.names.publish(inode, &found.object, found.size_bytes, None)?,
+            false => {
+                let mtime =
+                    headers::mtime(&found.attributes).filter(|mtime| is_upload && *mtime != known.mtime);
+                released = self.names.publish(inode, &found.object, found.size_bytes, mtime)?;
+            }
         }
         if found.tag_count.is_none_or(|count| count == 0) {
             file.set_stored_description(&found.object.etag, found.attributes.into(), self.mount.moment());
