@@ -33,6 +33,20 @@ async fn a_public_read_acl_lets_everybody_list() {
     assert!(!list.body.contains("AllUsers"), "{}", list.body);
 }
 
+/// In a bucket whose owner owns every object, `private` is what every object has anyway (docs/s3-conformance.md, deliberate differences).
+#[tokio::test]
+async fn an_object_that_asks_to_be_private_is_stored() {
+    let server = TestServer::start().await;
+    send(&server, Some(KEY), ("PUT", "/bucket", ""), &[], "").await.is(200);
+    for (canned, status) in [("private", 200), ("public-read", 400)] {
+        let path = format!("/bucket/{canned}");
+        let answer = send(&server, Some(KEY), ("PUT", &path, ""), &[("x-amz-acl", canned)], "x").await;
+        answer.is(status);
+        let found = if status == 200 { 200 } else { 404 };
+        send(&server, Some(KEY), ("GET", &path, ""), &[], "").await.is(found);
+    }
+}
+
 #[tokio::test]
 async fn conditions_are_evaluated() {
     let server = TestServer::start().await;

@@ -60,9 +60,7 @@ impl EtagAliases {
     }
 
     /// Reports every issued etag that was not reported yet, together with the bucket's etag: for a key, or for all
-    /// keys below a prefix that ends in `/`. `report` gets the key, the issued etag and the bucket's etag. If it returns
-    /// true, callers use the bucket's etag from then on; if it returns false, they still use the issued one, and the
-    /// key's later etags are not reported yet either.
+    /// keys below a prefix that ends in `/`. See [`EtagAliases::report_key`].
     pub(crate) fn report_changes(
         &mut self,
         key_or_prefix: &[u8],
@@ -77,11 +75,28 @@ impl EtagAliases {
             }
         };
         for key in keys {
-            if let Some(alias) = self.by_key.get_mut(&key) {
-                let unreported = alias.issued[alias.reported..].iter();
-                alias.reported += unreported.take_while(|issued| report(&key, issued, &alias.bucket)).count();
-            }
+            self.report_key(&key, &report);
         }
+    }
+
+    /// Reports the issued etags of a key that were not reported yet. `report` gets the key, the issued etag and the
+    /// bucket's etag. If it returns true, callers use the bucket's etag from then on; if it returns false, they still
+    /// use the issued one, and the key's later etags are not reported yet either.
+    pub(crate) fn report_key(&mut self, key: &ObjectKey, report: impl Fn(&ObjectKey, &ETag, &ETag) -> bool) {
+        if let Some(alias) = self.by_key.get_mut(key) {
+            let unreported = alias.issued[alias.reported..].iter();
+            alias.reported += unreported.take_while(|issued| report(key, issued, &alias.bucket)).count();
+        }
+    }
+
+    /// Returns whether no key is remembered.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.by_key.is_empty()
+    }
+
+    /// Returns the keys, the oldest first.
+    pub(crate) fn keys(&self) -> Vec<ObjectKey> {
+        self.order.iter().cloned().collect()
     }
 
     /// Returns the bucket's etag for an issued one, or the issued one if the bucket's is not remembered.

@@ -2,6 +2,7 @@
 
 mod damage_and_conflicts;
 mod early_uploads;
+mod etags;
 
 use bytes::Bytes;
 use futures_util::TryStreamExt;

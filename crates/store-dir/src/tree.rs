@@ -51,11 +51,12 @@ impl Tree {
         }
     }
 
-    /// Removes the directory and its parents as long as they are empty; never the root.
+    /// Removes the directory and its parents as long as they are empty; never the root, and nothing behind a link.
     pub(super) fn prune(&self, dirs: &[Vec<u8>]) {
-        for depth in (1..=dirs.len()).rev() {
-            match unlinkat(&self.root, dirs[..depth].join(&b'/'), AtFlags::REMOVEDIR) {
-                Ok(()) | Err(Errno::NOENT) => {}
+        let mut above = dirs;
+        while let [parents @ .., name] = above {
+            match self.open_dir(parents).and_then(|parent| unlinkat(&parent, name, AtFlags::REMOVEDIR)) {
+                Ok(()) | Err(Errno::NOENT) => above = parents,
                 Err(_) => return,
             }
         }
@@ -81,7 +82,8 @@ pub(super) fn kind(dir: BorrowedFd<'_>, name: &[u8]) -> Result<Kind, Errno> {
     })
 }
 
-/// Describes a regular file; `None` if the path is missing or anything else.
+/// Describes a regular file; `None` if the path is missing or anything else. Follows links on the way to the last name, as there is no call
+/// that looks at a file without: somebody who replaces a directory by a link meanwhile sees the length of a file elsewhere, and no bytes.
 pub(super) fn stat_regular(dir: BorrowedFd<'_>, path: &[u8]) -> Result<Option<Stat>, Errno> {
     let regular = |stat: &Stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
     Ok(stat(dir, path)?.filter(regular))
@@ -118,4 +120,26 @@ pub(super) fn open_regular(dir: BorrowedFd<'_>, path: &[u8]) -> Result<Option<Op
     let stat = fstat(&file)?;
     let regular = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
     Ok(regular.then(|| OpenObject::new(file, stat)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    /// Regression: a directory on the way that had become a link was followed, and an empty directory elsewhere was removed.
+    #[test]
+    fn empty_directories_behind_a_link_are_not_removed() {
+        let (dir, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        fs::create_dir(elsewhere.path().join("empty")).unwrap();
+        std::os::unix::fs::symlink(elsewhere.path(), dir.path().join("link")).unwrap();
+        fs::create_dir_all(dir.path().join("full/a/b")).unwrap();
+        fs::write(dir.path().join("full/file"), "x").unwrap();
+        let tree = Tree::open(dir.path()).unwrap();
+        let path = |text: &str| text.split('/').map(|name| name.as_bytes().to_vec()).collect::<Vec<_>>();
+        tree.prune(&path("link/empty"));
+        assert!(elsewhere.path().join("empty").is_dir() && dir.path().join("link").is_symlink());
+        tree.prune(&path("full/a/b"));
+        assert_eq!(fs::read_dir(dir.path().join("full")).unwrap().count(), 1);
+    }
 }

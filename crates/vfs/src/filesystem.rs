@@ -207,7 +207,7 @@ fn assemble(
         publisher,
         opener,
     };
-    let renamer = Renamer::new(&base, &parts, &discovery, &io.publisher, &io.opener, &moves, &settings);
+    let renamer = Renamer::new(&base, &parts, &discovery, &exporter, &moves, &settings);
     let entries = EntryOps {
         creator: Creator::new(&base, &parts, &discovery, &io.publisher, &io.opener, &settings),
         remover: Remover::new(&base, &parts, &io.publisher, &io.opener, &settings, &renamer),

@@ -196,7 +196,7 @@ async fn listing_cost(count: usize) -> (u64, u64, Vec<Cost>) {
     }
     let world = bucket.mount(|_| {}).await;
     let before = disk.records().0;
-    let (listed, requests) = world.counting(count_entries(&world, "dir")).await;
+    let (listed, requests) = world.counting(count_entries(&world, "dir", false)).await;
     assert_eq!(listed, count);
     let read = disk.records().0 - before;
     println!("a directory of {count}: {read} records read, {} requests, {}", requests.total(), memory_line());
@@ -210,13 +210,37 @@ async fn listing_cost(count: usize) -> (u64, u64, Vec<Cost>) {
     (read * 1000 / count as u64, requests.total() * 1_000_000 / count as u64, costs)
 }
 
-/// Returns the number of entries that a program reads from a directory, besides `.` and `..`.
-async fn count_entries(world: &World, dir: &str) -> usize {
+/// A listing with attributes read each inode twice.
+#[tokio::test]
+async fn s132_a_listing_with_attributes_reads_each_inode_once() {
+    const NAMES: usize = 2000;
+    let disk = Arc::new(Disk::default());
+    let bucket = Bucket::with_metadata_on(disk.clone());
+    for number in 0..NAMES {
+        bucket.put(format!("dir/{number:07}"), "").await;
+    }
+    let world = bucket.mount(|_| {}).await;
+    assert_eq!(count_entries(&world, "dir", false).await, NAMES);
+    let mut records = [0; 2];
+    for (plus, read) in [false, true].into_iter().zip(&mut records) {
+        let before = disk.records().0;
+        assert_eq!(count_entries(&world, "dir", plus).await, NAMES);
+        *read = disk.records().0 - before;
+    }
+    let [names, with_attributes] = records;
+    assert!(
+        with_attributes <= names + NAMES as u64 + 20,
+        "{names} records, {with_attributes} with attributes"
+    );
+}
+
+/// Returns the number of entries that a program reads from a directory, besides `.` and `..`; `plus`: with their attributes.
+async fn count_entries(world: &World, dir: &str, plus: bool) -> usize {
     let ino = world.ino(dir).await.unwrap();
     let handle = world.fs.opendir(ino).await.unwrap();
     let (mut cookie, mut listed) = (0, 0);
     loop {
-        let batch = world.fs.readdir(handle, cookie, 1000, false).await.unwrap();
+        let batch = world.fs.readdir(handle, cookie, 1000, plus).await.unwrap();
         let Some(last) = batch.last() else { break };
         (cookie, listed) = (last.cookie, listed + batch.len());
     }
@@ -239,7 +263,7 @@ async fn s417_foreign_deletions_stall_no_unrelated_create() {
     bucket.put("dir/stays", "y").await;
     let world = Arc::new(bucket.mount(|_| {}).await);
     world.mkdir("other").await.unwrap();
-    assert_eq!(count_entries(&world, "dir/sub").await, count);
+    assert_eq!(count_entries(&world, "dir/sub", false).await, count);
     for number in 0..count {
         bucket.delete(format!("dir/sub/{number:06}")).await;
     }

@@ -126,7 +126,7 @@ pub(crate) struct World {
     pub(crate) fs: Arc<Filesystem>,
     pub(crate) bucket: Bucket,
     /// The write-back log in front of the bucket, if the mount uses one.
-    log: Option<Arc<Writeback>>,
+    pub(crate) log: Option<Arc<Writeback>>,
     config: Config,
     cache: TempDir,
 }
@@ -223,8 +223,15 @@ impl Bucket {
         let mut store: Arc<dyn ObjectStore> =
             Arc::new(Traced::new(Faulty::new(late, self.faults.clone()), self.trace.clone()));
         let entropy = Arc::new(Entropy::new(self.clock.now().0 as u64));
-        let log =
-            config.write_back.then(|| self.log(&cache.path().join("log"), store.clone(), entropy.clone()));
+        let record = match config.joins_buckets {
+            // Several buckets have no common place for a record.
+            true => VolumeRecord::new(Mapping::Whole, Naming::FilePath, 7, self.clock.now()).ok(),
+            false => VolumeRecord::read(self.store.as_ref(), &config.prefix).await.unwrap(),
+        };
+        let keys_are_used_once = record.as_ref().is_some_and(|record| record.naming == Naming::Inode);
+        let log = config.write_back.then(|| {
+            self.log(&config.cache_dir.join("log"), store.clone(), entropy.clone(), keys_are_used_once)
+        });
         if let Some(log) = &log {
             store = log.clone();
         }
@@ -233,22 +240,23 @@ impl Bucket {
             clock: self.clock.clone(),
             entropy,
             engine: self.engine.clone().unwrap_or_else(|| Arc::new(MemoryEngine::default())),
-            record: match config.joins_buckets {
-                // Several buckets have no common place for a record.
-                true => VolumeRecord::new(Mapping::Whole, Naming::FilePath, 7, self.clock.now()).ok(),
-                false => VolumeRecord::read(self.store.as_ref(), &config.prefix).await.unwrap(),
-            },
+            record,
         };
         let fs = Filesystem::mount(parts, config.clone()).unwrap();
         if let Some(log) = &log {
-            log.set_conflict_callbacks(fs.conflict_resolver().callbacks());
+            fs.moves().connect_writeback(log);
         }
         World { fs, bucket: self.clone(), log, config, cache }
     }
 
     /// Opens a log as `tenon mount --writeback` does, but without delaying uploads.
-    fn log(&self, dir: &Path, store: Arc<dyn ObjectStore>, entropy: Arc<Entropy>) -> Arc<Writeback> {
-        let keys_are_used_once = self.engine.is_some();
+    fn log(
+        &self,
+        dir: &Path,
+        store: Arc<dyn ObjectStore>,
+        entropy: Arc<Entropy>,
+        keys_are_used_once: bool,
+    ) -> Arc<Writeback> {
         let options = WritebackOptions {
             limit_bytes: 1 << 30,
             limit_changes: 1 << 20,

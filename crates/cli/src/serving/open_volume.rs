@@ -313,7 +313,7 @@ fn connect_bucket(fs: &Arc<vfs::Filesystem>, volume: &Volume, bucket: &Bucket) {
         fs.admin().measure_space_by(Box::new(move || space.measure()));
     }
     if let Some(log) = &bucket.writeback {
-        log.set_conflict_callbacks(fs.conflict_resolver().callbacks());
+        fs.moves().connect_writeback(log);
     }
 }
 

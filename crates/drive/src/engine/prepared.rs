@@ -135,3 +135,22 @@ fn change_bytes(change: &Change) -> u64 {
             _ => 0,
         }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: longer entries were committed, and every later checkpoint failed until they were deleted.
+    #[test]
+    fn an_entry_that_no_table_can_hold_is_refused() {
+        let with_lengths = |key_bytes: usize, value_bytes: usize| {
+            let change = Change::Put { key: vec![1; key_bytes], value: vec![0; value_bytes] };
+            Prepared { changes: vec![change], ..Prepared::default() }
+        };
+        with_lengths(sst::KEY_LEN_MAX, sst::VALUE_LEN_MAX).check_lengths().unwrap();
+        for (key_bytes, value_bytes) in [(sst::KEY_LEN_MAX + 1, 1), (1, sst::VALUE_LEN_MAX + 1)] {
+            let refused = with_lengths(key_bytes, value_bytes).check_lengths();
+            assert!(matches!(refused, Err(Error::Unsuitable(_))), "{key_bytes} {value_bytes}");
+        }
+    }
+}

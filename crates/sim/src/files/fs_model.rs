@@ -138,13 +138,11 @@ impl FsModel {
     }
 
     /// Returns the durability of a change of mode. By path the metadata records that the mode waits to be stored with its object, so that
-    /// it survives a kill (S403). With write-back the object can have another tag after a kill; it then counts as another client's,
-    /// and its headers replace the mode.
+    /// it survives a kill (S403).
     fn mode_durability(&self) -> Durability {
-        match (self.scenario.by_path(), self.scenario.write_back) {
-            (true, true) => Durability::None,
-            (true, false) => Durability::Process,
-            (false, _) => self.names_durability(),
+        match self.scenario.by_path() {
+            true => Durability::Process,
+            false => self.names_durability(),
         }
     }
 

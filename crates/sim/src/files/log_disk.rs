@@ -60,6 +60,10 @@ impl LogDisk {
         Some((segment, start..end))
     }
 
+    pub(crate) fn has_unreadable_ranges(&self) -> bool {
+        !self.lock().unreadable.is_empty()
+    }
+
     pub(crate) fn fired(&self) -> FiredReads {
         self.lock().fired
     }

@@ -137,6 +137,9 @@ impl Machine {
             record: record.clone(),
         };
         let fs = Filesystem::mount(parts, self.config()).map_err(|error| format!("cannot mount: {error}"))?;
+        if let Some(log) = &writeback {
+            fs.moves().connect_writeback(log);
+        }
         Ok(Mount { fs, injector, engine, writeback, store, record })
     }
 
@@ -162,8 +165,10 @@ impl Machine {
         if !self.scenario.write_back || self.corruption_entropy.below(2) == 0 {
             return Ok(false);
         }
-        let corrupted =
-            staging::writeback::rot(&self.log_dir(), |below| self.corruption_entropy.below(below));
+        let damages_lengths = !self.log_disk.has_unreadable_ranges();
+        let corrupted = staging::writeback::rot(&self.log_dir(), damages_lengths, |below| {
+            self.corruption_entropy.below(below)
+        });
         let corrupted = corrupted.map_err(|error| format!("cannot corrupt the log: {error}"))?;
         if let Some(what) = &corrupted {
             self.trace.push(format!("corrupted: {what}"));

@@ -53,7 +53,7 @@ impl Writeback {
             return Ok(Condition { precondition, read: Some(read) });
         }
         let found = self.bucket.store.find(key).await?.map(|meta| meta.object.etag);
-        let holds = self.aliases().bucket_condition(key, precondition).holds(found.as_ref());
+        let holds = self.etags.aliases().bucket_condition(key, precondition).holds(found.as_ref());
         read.found = found.map_or(Precondition::Absent, Precondition::Matches);
         if holds {
             Ok(Condition { precondition, read: Some(read) })
@@ -66,13 +66,13 @@ impl Writeback {
     pub(super) fn base(&self, pending: &Pending, key: &ObjectKey, condition: &Condition<'_>) -> Precondition {
         let Some(read) = condition.read.as_ref().filter(|_| *condition.precondition == Precondition::None)
         else {
-            return pending.base(key, &self.aliases().bucket_condition(key, condition.precondition));
+            return pending.base(key, &self.etags.aliases().bucket_condition(key, condition.precondition));
         };
         let found = match pending.overlay(key) {
             Some(change) => match &change.object {
                 // The object may have been uploaded during the read.
                 Some(object) => {
-                    Precondition::Matches(self.aliases().bucket_tag(key, &object.description.etag))
+                    Precondition::Matches(self.etags.aliases().bucket_tag(key, &object.description.etag))
                 }
                 None => Precondition::Absent,
             },

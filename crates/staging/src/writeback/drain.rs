@@ -107,15 +107,18 @@ impl Writeback {
         self.activity.unsynced_uploads.store(true, Ordering::Release);
     }
 
-    /// Completes a change that is in the bucket, where the object has this etag.
+    /// Completes a change that is in the bucket, where the object has this etag. The caller's change keeps its record in the log
+    /// until the etag is reported.
     fn complete_change(&self, key: &ObjectKey, change: &Change, etag: Option<ETag>) {
-        let _lock = self.lock_changes();
+        let lock = self.lock_changes();
         self.note_done(key, change, etag.clone());
         if let (Some(object), Some(bucket)) = (&change.object, &etag) {
             // Before the change is removed: the next reader asks the bucket by this etag.
-            self.aliases().remember(key, object.description.etag.clone(), bucket.clone());
+            self.etags.aliases().remember(key, object.description.etag.clone(), bucket.clone());
         }
         self.pending().complete(key, change.number, etag);
+        drop(lock);
+        self.etags.report(key);
         self.activity.uploaded.fetch_add(1, Ordering::AcqRel);
     }
 
@@ -251,7 +254,6 @@ async fn drain(me: Weak<Writeback>) {
         let drain_wake = writeback.activity.wake.clone();
         let is_unsynced = writeback.activity.unsynced_uploads.load(Ordering::Acquire);
         let until_sync = SYNCED_AFTER.saturating_sub(synced_at.elapsed());
-        let wake_at = Instant::now() + if is_unsynced { until_sync } else { IDLE_MAX };
         let due = schedule.due_in().unwrap_or(IDLE_MAX).clamp(IDLE_MIN, IDLE_MAX);
         drop(writeback);
         tokio::select! {
@@ -271,7 +273,7 @@ async fn drain(me: Weak<Writeback>) {
                 }
             }
             () = drain_wake.notified() => {}
-            () = tokio::time::sleep_until(wake_at) => {}
+            () = tokio::time::sleep(until_sync), if is_unsynced => {}
             () = tokio::time::sleep(due), if sending.len() < upload_limit => {}
         }
     }

@@ -131,7 +131,7 @@ impl LoggedUpload {
         // Earlier records may refer to the object that is replaced. The log must not lose the later records that make
         // those unnecessary.
         writeback.sync_log().await?;
-        let condition = writeback.aliases().bucket_condition(&self.key, precondition);
+        let condition = writeback.etags.aliases().bucket_condition(&self.key, precondition);
         let object = upload.complete(condition).await?;
         writeback.activity.uploaded.fetch_add(1, Ordering::AcqRel);
         writeback.activity.progress.notify_waiters();

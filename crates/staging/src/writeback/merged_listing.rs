@@ -117,7 +117,7 @@ impl MergedListing<'_> {
 
     fn entry_with_issued_tag(&self, entry: ListEntry) -> ListEntry {
         entry.map_object(|listed| ListedObject {
-            object: self.writeback.aliases().with_issued_tag(listed.object),
+            object: self.writeback.etags.aliases().with_issued_tag(listed.object),
             ..listed
         })
     }

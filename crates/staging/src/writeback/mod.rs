@@ -21,6 +21,7 @@ mod condition;
 mod drain;
 mod early_upload;
 mod errors;
+mod etags;
 mod extent;
 #[cfg(feature = "fuzz")]
 pub mod fuzz;
@@ -46,10 +47,10 @@ pub use log_damage::LogDamage;
 pub use options::{SharedKeys, WritebackOptions};
 
 use crate::conflict::Decisions;
-use crate::etag_aliases::EtagAliases;
 use activity::Activity;
 use bucket_side::BucketSide;
 use errors::{closed, failed};
+use etags::Etags;
 use extent::Extent;
 use kept_notes::Notes;
 use log::{SegmentedLog, segmented};
@@ -86,7 +87,7 @@ pub struct Writeback {
     /// Number of the next change. See [`Writeback::lock_changes`].
     next_change: Mutex<u64>,
     notes: Notes,
-    aliases: Mutex<EtagAliases>,
+    etags: Etags,
     stamps: Stamps,
     options: WritebackOptions,
     activity: Activity,
@@ -109,11 +110,14 @@ impl Stamps {
     }
 }
 
-/// Damages a frame of a log so that no change is lost, for simulators: its magic or the checksum of its position, or
-/// any byte of a frame that only says which notes are not needed any more. `pick` returns a number below its argument.
-/// Returns a description of the damage; `None` if the log has no frames.
-pub fn rot(dir: &Path, pick: impl FnMut(u64) -> u64) -> io::Result<Option<String>> {
-    let is_spare = |header: &[u8]| matches!(log_record::decode(header), Some(Record::NotesDone { .. }));
+/// Damages a frame of a log so that no change is lost, for simulators: its magic or the checksum of its position, or, with
+/// `damages_lengths`, any byte of a frame that only says which notes are not needed any more. The frame behind damaged lengths is found by
+/// its head, which must be readable. `pick` returns a number below its argument. Returns a description of the damage; `None` if the log has no
+/// frames.
+pub fn rot(dir: &Path, damages_lengths: bool, pick: impl FnMut(u64) -> u64) -> io::Result<Option<String>> {
+    let is_spare = |header: &[u8]| {
+        damages_lengths && matches!(log_record::decode(header), Some(Record::NotesDone { .. }))
+    };
     segmented::rot(dir, is_spare, pick)
 }
 
@@ -153,8 +157,11 @@ pub fn open_with(
     let log = SegmentedLog::open_with(dir, "write-back log", faults, |event| replay.apply(event))?;
     let replayed = replay.finish();
     let damage = LogDamage::of(dir, &replayed);
-    let Replayed { pending, last_change, notes, .. } = replayed;
-    log.reclaim()?;
+    let Replayed { pending, last_change, notes, aliases, .. } = replayed;
+    // Etags that nobody was told of are only in the log; it is shortened once they are reported.
+    if options.keys_are_used_once || aliases.is_empty() {
+        log.reclaim()?;
+    }
     let conflicts = Decisions::new(options.lost.clone(), entropy.clone());
     let writeback = Arc::new_cyclic(|me| Writeback {
         me: me.clone(),
@@ -163,7 +170,7 @@ pub fn open_with(
         pending: Mutex::new(pending),
         next_change: Mutex::new(last_change + 1),
         notes: Notes::of(notes),
-        aliases: Mutex::default(),
+        etags: Etags::of(aliases),
         stamps: Stamps { clock, entropy },
         options,
         activity: Activity::default(),
@@ -258,10 +265,6 @@ impl Writeback {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn aliases(&self) -> MutexGuard<'_, EtagAliases> {
-        self.aliases.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns whether changes are uploaded without delay, given the number of pending changes.
     fn is_urgent(&self, pending: usize) -> bool {
         self.activity.urgent_callers.load(Ordering::Acquire) > 0
@@ -272,7 +275,7 @@ impl Writeback {
     /// Returns an object with the bucket's etag. Fails if the etag was issued so long ago that its translation is
     /// forgotten, because the bucket may have another object by now, unless keys are used once.
     fn bucket_ref(&self, object: &ObjectRef) -> Result<ObjectRef> {
-        let etag = self.aliases().bucket_tag(&object.key, &object.etag);
+        let etag = self.etags.aliases().bucket_tag(&object.key, &object.etag);
         if etag.is_provisional() && !self.options.keys_are_used_once {
             return Err(StoreError::PreconditionFailed(object.key.clone()));
         }

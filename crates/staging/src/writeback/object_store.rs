@@ -58,7 +58,7 @@ impl ObjectStore for Writeback {
             Some(object) => Ok(object?.meta(key)),
             None => {
                 let meta = self.bucket.store.head(key).await?;
-                Ok(ObjectMeta { object: self.aliases().with_issued_tag(meta.object), ..meta })
+                Ok(ObjectMeta { object: self.etags.aliases().with_issued_tag(meta.object), ..meta })
             }
         }
     }
@@ -86,7 +86,10 @@ impl ObjectStore for Writeback {
             return Err(StoreError::Invalid("a copy of an object onto itself changes nothing".into()));
         }
         let CopySource { extents, attributes, tags, held: _held } = self.copy_source(from).await?;
-        let condition = self.check_in_bucket(to, &options.precondition).await?;
+        let is_unchanged = Precondition::Matches(from.etag.clone());
+        // A copy onto itself replaces no other object than its source.
+        let replaced = if from.key == *to { &is_unchanged } else { &options.precondition };
+        let condition = self.check_in_bucket(to, replaced).await?;
         let tags = options.tags.unwrap_or(tags);
         let description = self.stamps.describe(options.attributes.unwrap_or(attributes), tags);
         let object = object_ref(to, &description);
@@ -145,7 +148,7 @@ impl Writeback {
         // The etag may be forgotten, but a key that is used once never has other bytes.
         let if_match = if_match.filter(|etag| !etag.is_provisional());
         let mut object = self.bucket.store.get(key, GetOptions { if_match, ..options }).await?;
-        object.meta.object = self.aliases().with_issued_tag(object.meta.object);
+        object.meta.object = self.etags.aliases().with_issued_tag(object.meta.object);
         Ok(object)
     }
 

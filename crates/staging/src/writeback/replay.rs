@@ -5,13 +5,14 @@ use super::extent::Extent;
 use super::kept_notes::NoteLocations;
 use super::log_record::{self, ExtentRecord, Record};
 use super::pending::{Change, Pending, PendingObject};
+use crate::etag_aliases::EtagAliases;
 use log::Segment;
 use log::segmented::{Damage, Entry, ScanEvent};
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
-use store::{ObjectKey, Timestamp};
+use store::{ETag, ObjectKey, Timestamp};
 
 /// State of a replay, which rebuilds what is pending from the records of the log.
 #[derive(Debug, Default)]
@@ -23,6 +24,8 @@ pub(super) struct Replay {
     /// Number of the last change made.
     last_made: Option<u64>,
     notes: NoteLocations,
+    /// The etags that the bucket gave to objects, whose provisional ones the metadata may still have.
+    aliases: EtagAliases,
     /// Changes of whose bytes some are missing: in a damaged range, or in a segment that was removed because the
     /// change was not needed any more.
     incomplete: HashSet<u64>,
@@ -34,6 +37,7 @@ pub(super) struct Replayed {
     pub(super) pending: Pending,
     pub(super) last_change: u64,
     pub(super) notes: NoteLocations,
+    pub(super) aliases: EtagAliases,
     pub(super) damages: Vec<Damage>,
     /// Keys of pending changes of whose bytes some are lost.
     pub(super) lost: Vec<ObjectKey>,
@@ -79,10 +83,19 @@ impl Replay {
             }
             Record::Done { change, key, etag } => {
                 self.last_change = self.last_change.max(change);
+                self.remember_etag(&key, change, etag.as_ref());
                 self.pending.complete(&key, change, etag);
             }
         }
         Ok(())
+    }
+
+    /// Remembers the etag that the bucket gave to the object of a change.
+    fn remember_etag(&mut self, key: &ObjectKey, change: u64, bucket: Option<&ETag>) {
+        let newest = self.pending.get(key).filter(|newest| newest.number == change);
+        if let (Some(object), Some(bucket)) = (newest.and_then(|newest| newest.object.as_ref()), bucket) {
+            self.aliases.remember(key, object.description.etag.clone(), bucket.clone());
+        }
     }
 
     /// Makes a change the newest of its key. Fails if changes are out of order.
@@ -129,10 +142,10 @@ impl Replay {
         let lost: Vec<ObjectKey> = lost.map(|(key, _)| key.clone()).collect();
         // An object with missing bytes is never uploaded: the bucket keeps what it has.
         lost.iter().for_each(|key| self.pending.cancel(key));
-        let Self { pending, mut last_change, notes, damages, .. } = self;
+        let Self { pending, mut last_change, notes, aliases, damages, .. } = self;
         // A damaged range may have records of higher numbers, which a disk may return at another time. A record is longer
         // than a byte.
         last_change += damages.iter().map(|damage| damage.range.end - damage.range.start).sum::<u64>();
-        Replayed { pending, last_change, notes, damages, lost }
+        Replayed { pending, last_change, notes, aliases, damages, lost }
     }
 }

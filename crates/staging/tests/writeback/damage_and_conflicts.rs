@@ -282,3 +282,26 @@ async fn the_record_of_an_upload_soon_survives_a_loss_of_power() {
     };
     tokio::time::timeout(Duration::from_secs(60), synced).await.unwrap();
 }
+
+/// Regression: another client replaced an empty object while it was copied onto itself with other headers. The copy then replaced what
+/// the other client had stored (world of both sides 102622).
+#[tokio::test(start_paused = true)]
+async fn an_object_that_is_replaced_while_it_is_copied_onto_itself_is_another_clients() {
+    let world = World::new(options(Duration::ZERO));
+    let place = key("shared/a");
+    world.put("shared/a", "", Precondition::None).await.unwrap();
+    world.writeback.drained().await;
+    let from = world.writeback.head(&place).await.unwrap().object;
+    world.faults.add(Rule::new(Fault::Stall).on(Operation::GetTags).at(&place));
+    let copy = tokio::spawn({
+        let writeback = world.writeback.clone();
+        let options = CopyOptions { attributes: Some(Attributes::default()), ..CopyOptions::default() };
+        async move { writeback.copy(&from, &from.key, options).await }
+    });
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    world.memory.put(&place, "theirs".into(), PutOptions::default()).await.unwrap();
+    world.faults.release();
+    assert!(matches!(copy.await.unwrap(), Err(StoreError::PreconditionFailed(_))));
+    world.writeback.drained().await;
+    assert_eq!(contents(&world.memory).await, BTreeMap::from([("shared/a".into(), Bytes::from("theirs"))]));
+}

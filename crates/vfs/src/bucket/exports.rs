@@ -35,10 +35,10 @@ pub(crate) struct Exporter {
     pub(in crate::bucket) names: Arc<Names>,
     pub(in crate::bucket) content: Arc<Content>,
     pub(in crate::bucket) metadata: Arc<Metadata>,
-    pub(in crate::bucket) exports: Arc<ExportQueue>,
+    pub(crate) exports: Arc<ExportQueue>,
     pub(in crate::bucket) locks: Arc<ChangeLocks>,
-    pub(in crate::bucket) publisher: Arc<Publisher>,
-    pub(in crate::bucket) opener: Arc<FileOpener>,
+    pub(crate) publisher: Arc<Publisher>,
+    pub(crate) opener: Arc<FileOpener>,
 }
 
 impl Exporter {

@@ -4,8 +4,9 @@
 //! start, and whether an object whose headers were stored again is still the same file. It reports back when an object has
 //! another etag at its destination.
 
-use meta::{Dentry, Extent, Ino, Inode, Kind, Name, Op, Origin, RenameHow, Stored};
+use meta::{Dentry, Extent, FsError, Ino, Inode, Kind, Name, Op, Origin, RenameHow, Stored};
 use staging::mover::{MoveObserver, Mover, MoverOptions, Renamed};
+use staging::writeback::Writeback;
 use std::sync::{Arc, Weak};
 use store::{ETag, Entropy, ObjectKey, ObjectMeta, ObjectRef, ObjectStore, StoreError};
 
@@ -99,11 +100,7 @@ impl Moves {
             }),
             has_arrived: Box::new(move |key, given, there| {
                 let Some(me) = me_for_has_arrived.upgrade() else { return false };
-                me.update_moved_etag(key, given, there).unwrap_or_else(|error| {
-                    // The next look finds the new etag, as if another client had stored the object.
-                    tracing::debug!(%key, %error, "cannot record the new etag of a moved object; it will look as if another client had stored it");
-                    true
-                })
+                me.take_over_etag(key, given, there)
             }),
             has_left: Box::new(move |object| {
                 if let Some(me) = me_for_has_left.upgrade() {
@@ -126,14 +123,33 @@ impl Moves {
         });
     }
 
-    /// Records the etag `there` of an object at the key to which it was moved, in place of `given`, which the names
-    /// have. Returns false if the names know no object by this key.
-    fn update_moved_etag(&self, key: &ObjectKey, given: &ETag, there: &ETag) -> Result<bool> {
+    /// Connects the write-back log below the store: conflicts of its uploads are decided here, and the names take over the etag of an
+    /// uploaded object, so that they know it when the log has forgotten the provisional one.
+    pub fn connect_writeback(&self, log: &Writeback) {
+        log.set_conflict_callbacks(self.resolver.callbacks());
+        let me = self.me.clone();
+        log.set_etag_observer(move |key, given, there| {
+            me.upgrade().is_some_and(|me| me.take_over_etag(key, given, there))
+        });
+    }
+
+    /// Like `update_etag`; logs an error.
+    fn take_over_etag(&self, key: &ObjectKey, given: &ETag, there: &ETag) -> bool {
+        self.update_etag(key, given, there).unwrap_or_else(|error| {
+            // The next look finds the new etag, as if another client had stored the object.
+            tracing::debug!(%key, %error, "cannot record the new etag of an object; it will look as if another client had stored it");
+            true
+        })
+    }
+
+    /// Records the etag `there` of an object under a key, in place of `given`, which the names have: the object was moved to the key, or
+    /// uploaded from the write-back log. Returns false if the names know no object by this key.
+    fn update_etag(&self, key: &ObjectKey, given: &ETag, there: &ETag) -> Result<bool> {
         let inode = match self.mount.layout.content_owner(key) {
             Some(ino) => Some(self.names.tables().inode(ino)?),
             None => self.known_object(key)?,
         };
-        let Some(inode) = inode else { return Ok(false) };
+        let Some(Inode { ino, .. }) = inode else { return Ok(false) };
         let lies_there = |extent: &Extent| {
             extent.object.etag == *given
                 && extent
@@ -148,15 +164,21 @@ impl Moves {
             }
             false => extent.clone(),
         };
-        let (inode, stored) = self.names.tables().content(inode.ino)?;
-        if !stored.iter().any(lies_there) {
-            return Ok(true);
+        loop {
+            let (inode, stored) = self.names.tables().content(ino)?;
+            if !stored.iter().any(lies_there) {
+                return Ok(true);
+            }
+            let size_bytes = inode.size_bytes;
+            let base = inode.object().map(|object| object.etag.clone());
+            let content = stored.iter().map(with_tag).collect();
+            let op = Op::Publish { ino, base, content, size_bytes, mtime: None };
+            match self.names.commit(Origin::Bookkeeping, &op) {
+                // Other content was published meanwhile.
+                Err(FsError::StaleBase) => {}
+                outcome => break drop(outcome?),
+            }
         }
-        let (ino, size_bytes) = (inode.ino, inode.size_bytes);
-        let base = inode.object().map(|object| object.etag.clone());
-        let content = stored.iter().map(with_tag).collect();
-        self.names
-            .commit(Origin::Bookkeeping, &Op::Publish { ino, base, content, size_bytes, mtime: None })?;
         self.names.references().change_etag(ino, given, there);
         self.content.blocks().retag(ino, given, there);
         if let Some(file) = self.content.files().get(ino) {

@@ -1,7 +1,9 @@
 //! Inodes, their paths and keys, and the snapshots of their content.
 
 use meta::namespace::read_inode;
-use meta::{Content, Dentry, Extent, FsError, Ino, Inode, Kind, Name, Op, Origin, Reader, RenameHow, Stored};
+use meta::{
+    Applied, Content, Dentry, Extent, FsError, Ino, Inode, Kind, Name, Op, Origin, Reader, RenameHow, Stored,
+};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use store::names;
@@ -286,8 +288,10 @@ impl Names {
         size_bytes: u64,
         mtime: Option<store::Timestamp>,
     ) -> Result<Vec<ObjectKey>> {
-        let op = self.publish_op(inode.ino, object, size_bytes, mtime)?;
-        Ok(self.commit(Origin::FrontEnd, &op)?.released)
+        let applied = commit_on_content(self, Origin::FrontEnd, || {
+            self.publish_op(inode.ino, object, size_bytes, mtime)
+        })?;
+        Ok(applied.released)
     }
 
     /// Returns the op that makes an object the inode's content.
@@ -305,9 +309,7 @@ impl Names {
 
     /// Records that the object at an inode's path was copied elsewhere or has another tag now.
     pub(crate) fn relocate(&self, inode: &Inode, there: &Stored) -> Result<()> {
-        let op = self.relocate_op(inode.ino, there)?;
-        self.commit(Origin::Bookkeeping, &op)?;
-        Ok(())
+        commit_on_content(self, Origin::Bookkeeping, || self.relocate_op(inode.ino, there)).map(drop)
     }
 
     /// Returns the op that records where the object of an inode's path is now.
@@ -316,5 +318,16 @@ impl Names {
         let base = inode.object().map(|object| object.etag.clone());
         let content = relocated(&stored, there);
         Ok(Op::Publish { ino, base, content, size_bytes: inode.size_bytes, mtime: None })
+    }
+}
+
+/// Commits an op that names the current object as its base. Makes it again if the object got another etag meanwhile, because it was
+/// uploaded or moved.
+fn commit_on_content(names: &Names, origin: Origin, op: impl Fn() -> Result<Op>) -> Result<Applied> {
+    loop {
+        match names.commit(origin, &op()?) {
+            Err(FsError::StaleBase) => {}
+            outcome => return Ok(outcome?),
+        }
     }
 }

@@ -16,7 +16,7 @@ use tokio::sync::MutexGuard;
 use crate::base::Base;
 use crate::bucket::changes::ChangeGuard;
 use crate::bucket::discovery::Discovery;
-use crate::bucket::export_queue::ExportQueue;
+use crate::bucket::exports::Exporter;
 use crate::bucket::known_state::KnownState;
 use crate::bucket::metadata::object_metadata::Metadata;
 use crate::bucket::mover::Moves;
@@ -46,7 +46,7 @@ pub(crate) struct Renamer {
     pub(in crate::ops) opener: Arc<FileOpener>,
     pub(in crate::ops) moves: Arc<Moves>,
     pub(in crate::ops) settings: Arc<BucketSettings>,
-    pub(in crate::ops) exports: Arc<ExportQueue>,
+    pub(in crate::ops) exporter: Arc<Exporter>,
     pub(in crate::ops) metadata: Arc<Metadata>,
 }
 
@@ -55,8 +55,7 @@ impl Renamer {
         base: &Base,
         parts: &BucketParts,
         discovery: &Arc<Discovery>,
-        publisher: &Arc<Publisher>,
-        opener: &Arc<FileOpener>,
+        exporter: &Arc<Exporter>,
         moves: &Arc<Moves>,
         settings: &Arc<BucketSettings>,
     ) -> Arc<Self> {
@@ -67,11 +66,11 @@ impl Renamer {
             known: parts.known.clone(),
             locks: parts.locks.clone(),
             discovery: discovery.clone(),
-            publisher: publisher.clone(),
-            opener: opener.clone(),
+            publisher: exporter.publisher.clone(),
+            opener: exporter.opener.clone(),
             moves: moves.clone(),
             settings: settings.clone(),
-            exports: parts.exports.clone(),
+            exporter: exporter.clone(),
             metadata: parts.metadata.clone(),
         })
     }
@@ -190,15 +189,24 @@ impl Renamer {
         match plan.source.kind {
             Kind::Directory => self.move_tree(&plan).await?,
             _ => {
+                self.export_before_copy(&plan.source).await;
                 let _endpoint_locks = self.wait_for_endpoint(&plan).await?;
                 self.move_file(&plan).await?;
             }
         }
         let is_file = plan.source.kind == Kind::File;
         if is_file && self.metadata.renamed().note(plan.source.ino, from.1.as_bytes(), to.1.as_bytes()) {
-            self.exports.export_later(plan.source.ino)?;
+            self.exporter.exports.export_later(plan.source.ino)?;
         }
         Ok(())
+    }
+
+    /// Stores attributes that wait to be stored with a file, if its object is copied to the new name at once: a crash may leave the copy
+    /// without the rename, and the copy has the attributes of the object.
+    async fn export_before_copy(&self, source: &Inode) {
+        if self.mount.config.write_back {
+            self.exporter.try_export(source.ino).await;
+        }
     }
 
     /// Looks up the source and the target of a rename.
@@ -410,6 +418,10 @@ impl Renamer {
             _ => true,
         };
         let is_safe_first = !is_target_restorable || !self.names.is_restorable_from_bucket(source.ino)?;
+        if is_safe_first {
+            // After a loss of power, the journal's rename is applied to the names if they have the object and its other names.
+            self.names.sync_names_unless_write_back().await?;
+        }
         let etag =
             self.mover()?.rename_object(&old, &key, &target_precondition, is_safe_first, named).await?;
         self.names.references().change_etag(source.ino, &old.etag, &etag);
@@ -513,7 +525,7 @@ impl Renamer {
         if let Some(target) = &plan.target {
             // A file with further names still has attributes to export.
             if self.names.tables().inode(target.ino).is_ok_and(|left| left.nlink == 0) {
-                self.exports.window().remove(target.ino);
+                self.exporter.exports.window().remove(target.ino);
             }
             if target.kind == Kind::Directory {
                 self.known.forget_removed_directory(target);
