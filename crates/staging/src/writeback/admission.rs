@@ -76,8 +76,8 @@ impl Writeback {
     ) -> Result<()> {
         let now = self.begin_wait();
         if now.uploaded != wait.uploaded {
-            // Something was uploaded, so there may be room already.
-            *wait = SpaceWait { has_trimmed_notes: wait.has_trimmed_notes, ..now };
+            // Something was uploaded, so there may be room already, and the names may have made a note of its etag.
+            *wait = now;
             return Ok(());
         }
         if self.pending().len() == 0 && self.activity.in_flight.load(Ordering::Acquire) == 0 {
