@@ -179,7 +179,7 @@ impl Exporter {
         self.publisher.ensure_volume_record().await?;
         let _rewriting = self.exports.rewrites().begin(file.ino, &self.mount.moments);
         let described = match self.mount.store.head(&old.key).await {
-            Ok(meta) if meta.object.etag == old.etag || self.is_known_object(file.ino, &meta)? => meta,
+            Ok(meta) if meta.object.etag == old.etag || self.is_current_object(file.ino, &meta)? => meta,
             // An earlier attempt succeeded, but its answer was lost.
             Ok(meta)
                 if file.is_unconfirmed_upload(&meta.attributes, meta.size_bytes)
@@ -224,9 +224,9 @@ impl Exporter {
     }
 
     /// Returns whether the names have an object as a file's: it may have arrived at the key of a rename while it was looked up.
-    fn is_known_object(&self, ino: Ino, found: &ObjectMeta) -> Result<bool> {
-        let known = self.names.object(&self.names.tables().inode(ino)?)?;
-        Ok(known.is_some_and(|known| known.etag == found.object.etag))
+    fn is_current_object(&self, ino: Ino, found: &ObjectMeta) -> Result<bool> {
+        let current = self.names.object(&self.names.tables().inode(ino)?)?;
+        Ok(current.is_some_and(|current| current.etag == found.object.etag))
     }
 
     /// Exports a directory's attributes to its marker object. A marker with bytes is copied onto itself with new

@@ -4,7 +4,7 @@
 //! start, and whether an object whose headers were stored again is still the same file. It reports back when an object has
 //! another etag at its destination.
 
-use meta::{Dentry, Extent, FsError, Ino, Inode, Kind, Name, Op, Origin, RenameHow, Stored};
+use meta::{Dentry, Extent, Ino, Inode, Kind, Name, Op, Origin, RenameHow, Stored};
 use staging::mover::{MoveObserver, Mover, MoverOptions, Renamed};
 use staging::writeback::Writeback;
 use std::sync::{Arc, Weak};
@@ -21,7 +21,7 @@ use crate::content::Content;
 use crate::layout::KeySpace;
 use crate::mount::Mount;
 use crate::names::Names;
-use crate::names::inodes::KnownPath;
+use crate::names::inodes::{KnownPath, commit_on_content};
 
 /// Keeps renames whose objects have not moved in the bucket yet, and the names, in agreement.
 #[derive(Debug)]
@@ -164,20 +164,18 @@ impl Moves {
             }
             false => extent.clone(),
         };
-        loop {
+        let with_new_etag = || {
             let (inode, stored) = self.names.tables().content(ino)?;
             if !stored.iter().any(lies_there) {
-                return Ok(true);
+                return Ok(None);
             }
             let size_bytes = inode.size_bytes;
             let base = inode.object().map(|object| object.etag.clone());
             let content = stored.iter().map(with_tag).collect();
-            let op = Op::Publish { ino, base, content, size_bytes, mtime: None };
-            match self.names.commit(Origin::Bookkeeping, &op) {
-                // Other content was published meanwhile.
-                Err(FsError::StaleBase) => {}
-                outcome => break drop(outcome?),
-            }
+            Ok(Some(Op::Publish { ino, base, content, size_bytes, mtime: None }))
+        };
+        if commit_on_content(&self.names, Origin::Bookkeeping, with_new_etag)?.is_none() {
+            return Ok(true);
         }
         self.names.references().change_etag(ino, given, there);
         self.content.blocks().retag(ino, given, there);

@@ -289,9 +289,9 @@ impl Names {
         mtime: Option<store::Timestamp>,
     ) -> Result<Vec<ObjectKey>> {
         let applied = commit_on_content(self, Origin::FrontEnd, || {
-            self.publish_op(inode.ino, object, size_bytes, mtime)
+            self.publish_op(inode.ino, object, size_bytes, mtime).map(Some)
         })?;
-        Ok(applied.released)
+        Ok(applied.map(|applied| applied.released).unwrap_or_default())
     }
 
     /// Returns the op that makes an object the inode's content.
@@ -309,7 +309,8 @@ impl Names {
 
     /// Records that the object at an inode's path was copied elsewhere or has another tag now.
     pub(crate) fn relocate(&self, inode: &Inode, there: &Stored) -> Result<()> {
-        commit_on_content(self, Origin::Bookkeeping, || self.relocate_op(inode.ino, there)).map(drop)
+        commit_on_content(self, Origin::Bookkeeping, || self.relocate_op(inode.ino, there).map(Some))
+            .map(drop)
     }
 
     /// Returns the op that records where the object of an inode's path is now.
@@ -322,12 +323,17 @@ impl Names {
 }
 
 /// Commits an op that names the current object as its base. Makes it again if the object got another etag meanwhile, because it was
-/// uploaded or moved.
-fn commit_on_content(names: &Names, origin: Origin, op: impl Fn() -> Result<Op>) -> Result<Applied> {
+/// uploaded or moved. `None`: `op` has nothing to change in the current content.
+pub(crate) fn commit_on_content(
+    names: &Names,
+    origin: Origin,
+    op: impl Fn() -> Result<Option<Op>>,
+) -> Result<Option<Applied>> {
     loop {
-        match names.commit(origin, &op()?) {
+        let Some(op) = op()? else { return Ok(None) };
+        match names.commit(origin, &op) {
             Err(FsError::StaleBase) => {}
-            outcome => return Ok(outcome?),
+            outcome => return Ok(Some(outcome?)),
         }
     }
 }

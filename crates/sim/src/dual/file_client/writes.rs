@@ -247,10 +247,11 @@ impl FileClient {
                 if error.errno() == libc::ESTALE {
                     // An object that others had stored under a former key may have stayed there at the rename.
                     let history = &mut shared.inner.borrow_mut().history;
-                    let disputed =
-                        former_keys.iter().filter(|key| history.may_have_changed(key, &others, since));
-                    let disputed: Vec<String> = disputed.cloned().collect();
-                    disputed.iter().for_each(|key| history.mark_unknown(key));
+                    for key in &former_keys {
+                        if history.may_have_changed(key, &others, since) {
+                            history.mark_unknown(key);
+                        }
+                    }
                 }
                 let keys: Vec<&str> = may.into_iter().chain(former_keys.iter().map(String::as_str)).collect();
                 self.check_failure(mount, &keys, since, &error)?;

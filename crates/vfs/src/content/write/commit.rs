@@ -182,8 +182,8 @@ impl Publisher {
     }
 
     /// Adopts the object at the path as the base of the unpublished writes, if the object is an earlier upload of this file whose
-    /// answer was lost, or an upload of a mount that died. Returns whether it is. The write time in nanoseconds distinguishes
-    /// such an upload from foreign objects.
+    /// answer was lost, an upload of a mount that died, or a copy of the file's object with other headers. Returns whether it is. The
+    /// headers distinguish it from foreign objects: the write time in nanoseconds, or the etag before the copy.
     pub(crate) async fn adopt_unconfirmed_upload(
         &self,
         file: &OpenFile,
