@@ -53,6 +53,7 @@ mod replays;
 mod root_tree;
 mod round_trips;
 mod s3;
+mod s3_conformance;
 mod secrets;
 mod shared_databases;
 mod shared_locks;

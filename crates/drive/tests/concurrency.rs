@@ -13,16 +13,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use store::{Attributes, ObjectKey, PutOptions, SystemClock};
+use store::{Attributes, ListVersions, ObjectKey, PutOptions, SystemClock, Versioning};
 
 /// Longest duration of a test before it counts as hanging.
 const AT_MOST: Duration = Duration::from_secs(600);
 
 type Hook = Box<dyn FnMut() + Send>;
 
-/// A device that calls a hook once, in the next write or flush.
+/// A device that calls a hook once, in the next read, write or flush.
 struct HookedDevice {
     device: SimDevice,
+    in_read: Mutex<Option<Hook>>,
     in_write: Mutex<Option<Hook>>,
     in_flush: Mutex<Option<Hook>>,
     /// Writes of the first superblock copy, one for each checkpoint.
@@ -37,8 +38,8 @@ impl fmt::Debug for HookedDevice {
 
 impl HookedDevice {
     fn new() -> Arc<Self> {
-        let (in_write, in_flush) = (Mutex::default(), Mutex::default());
-        Arc::new(Self { device: formatted(), in_write, in_flush, checkpoints: AtomicUsize::new(0) })
+        let (in_read, in_write, in_flush) = Default::default();
+        Arc::new(Self { device: formatted(), in_read, in_write, in_flush, checkpoints: AtomicUsize::new(0) })
     }
 
     fn open(self: &Arc<Self>, index_bytes: usize) -> Drive {
@@ -53,6 +54,8 @@ impl BlockDevice for HookedDevice {
     }
 
     fn read_at(&self, at: u64, into: &mut [u8]) -> io::Result<()> {
+        let hook = self.in_read.lock().unwrap().take();
+        hook.into_iter().for_each(|mut hook| hook());
         self.device.read_at(at, into)
     }
 
@@ -96,6 +99,45 @@ async fn tasks_do_not_wait_for_the_flush_of_a_commit() {
     *device.in_flush.lock().unwrap() = Some(Box::new(hook));
     store.put(&key(0), Bytes::from_static(b"some").into(), PutOptions::default()).await.unwrap();
     assert_eq!(told.recv().unwrap(), Ok(()), "a call waits for a flush");
+}
+
+/// A PUT that had looked at the state of versioning replaced the object without keeping its version, after another client had
+/// been told that versioning is enabled. Here the PUT reads the index while versioning is enabled.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn versioning_is_enabled_after_the_puts_that_did_not_see_it() {
+    let device = HookedDevice::new();
+    let put = async |drive: &Drive, body: &'static str| {
+        let store = store::Buckets::open(drive, "photos").await.unwrap();
+        store.put(&key(0), body.into(), PutOptions::default()).await.unwrap();
+        store
+    };
+    let drive = device.open(64 << 10);
+    bucket_of(&drive).await;
+    put(&drive, "first").await;
+    drive.close().await.unwrap();
+    let drive = device.open(64 << 10);
+    let store = store::Buckets::open(&drive, "photos").await.unwrap();
+    let (runtime, (tell, enabled)) = (tokio::runtime::Handle::current(), channel());
+    let hook = move || {
+        let (store, runtime, tell) = (store.clone(), runtime.clone(), tell.clone());
+        let enabling = std::thread::spawn(move || {
+            runtime.block_on(store.versions().unwrap().set_state(Versioning::Enabled)).unwrap();
+        });
+        // Long enough for a change that does not wait for the PUT.
+        let begun = std::time::Instant::now();
+        while !enabling.is_finished() && begun.elapsed() < Duration::from_millis(300) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        tell.send((enabling.is_finished(), enabling)).unwrap();
+    };
+    *device.in_read.lock().unwrap() = Some(Box::new(hook));
+    put(&drive, "second").await;
+    let (was_enabled_before, enabling) = enabled.recv().unwrap();
+    enabling.join().unwrap();
+    assert!(!was_enabled_before, "a PUT that replaces an object was under way");
+    let store = put(&drive, "third").await;
+    let versions = store.versions().unwrap().list(ListVersions::default()).await.unwrap();
+    assert_eq!(versions.len(), 2, "{versions:?}");
 }
 
 /// A compaction excluded checkpoints while it merged tables, up to the whole index. The memtable became full, and every writer waited for

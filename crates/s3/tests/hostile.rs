@@ -94,7 +94,7 @@ async fn a_client_refused_while_sending_gets_the_error() {
 }
 
 #[tokio::test]
-async fn s188_nonsense_gets_an_error_or_ends_the_connection() {
+async fn s188_nonsense_gets_an_error() {
     let (server, store) = start(Limits::default()).await;
     for nonsense in [
         "\0\0\0\0",
@@ -103,7 +103,7 @@ async fn s188_nonsense_gets_an_error_or_ends_the_connection() {
         "\x16\x03\x01\x02\x00",
     ] {
         let response = server.send_raw(nonsense.as_bytes()).await;
-        assert!(response.is_empty() || response.starts_with("HTTP/1.1 400"), "{nonsense:?}: {response}");
+        assert!(response.starts_with("HTTP/1.1 400"), "{nonsense:?}: {response}");
     }
     let long = format!("GET /open/{} HTTP/1.1\r\n\r\n", "x".repeat(100_000));
     assert!(server.send_raw(long.as_bytes()).await.starts_with("HTTP/1.1 4"));
@@ -169,7 +169,7 @@ async fn broken_documents_are_malformed() {
     let mut response = Vec::new();
     stream.read_to_end(&mut response).await.ok();
     let response = String::from_utf8_lossy(&response).into_owned();
-    assert!(response.is_empty() || response.contains("MaxMessageLengthExceeded"), "{response}");
+    assert!(response.contains("MaxMessageLengthExceeded"), "{response}");
     store.head(&key("kept")).await.unwrap();
     server.assert_serving().await;
 }
@@ -220,7 +220,7 @@ async fn s191_a_body_that_breaks_off_stores_nothing() {
 
 #[tokio::test]
 async fn s190_slow_clients_lose_their_slot() {
-    let short = Duration::from_millis(300);
+    let short = Duration::from_secs(1);
     let (server, store) = start(Limits {
         connections: listen::Limits {
             head_within: short,
@@ -241,7 +241,7 @@ async fn s190_slow_clients_lose_their_slot() {
     // A body that stops.
     let response =
         server.send_raw(b"PUT /open/x HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\nand then").await;
-    assert!(response.is_empty() || response.contains("<Code>RequestTimeout</Code>"), "{response}");
+    assert!(response.contains("<Code>RequestTimeout</Code>"), "{response}");
     // A response that nobody reads holds the only slot until it times out.
     let mut unread = server.connect().await;
     unread.write_all(b"GET /open/long HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
@@ -249,8 +249,9 @@ async fn s190_slow_clients_lose_their_slot() {
     unread.read_exact(&mut first).await.unwrap();
     let response = server.request("GET /open/x", "", b"").await;
     assert!(response.contains("<Code>SlowDown</Code>"), "{response}");
-    tokio::time::sleep(3 * short).await;
-    server.assert_serving().await;
+    while !server.request("GET /open?list-type=2", "", b"").await.starts_with("HTTP/1.1 200") {
+        tokio::time::sleep(short / 10).await;
+    }
     assert!(matches!(store.head(&key("x")).await, Err(StoreError::NotFound(_))));
 }
 

@@ -1,6 +1,6 @@
 //! Many programs in one directory at the same time, while it is listed: names and bytes stay consistent.
 
-use crate::world::{Bucket, CALLER, MIB, World, pattern, program};
+use crate::world::{Bucket, CALLER, MIB, World, assert_waits, pattern, program};
 use std::sync::Arc;
 use store::Entropy;
 use store::wrap::{Fault, Operation, Rule};
@@ -153,7 +153,7 @@ async fn s30_a_read_continues_while_the_base_object_is_replaced() {
     world.fs.write(handle, 10, b"new").await.unwrap();
     body[10..13].copy_from_slice(b"new");
     world.bucket.faults.add(Rule::new(Fault::Stall).on(Operation::Get));
-    let reading = tokio::spawn({
+    let mut reading = tokio::spawn({
         let world = world.clone();
         async move { world.read_all(handle).await }
     });
@@ -167,9 +167,7 @@ async fn s30_a_read_continues_while_the_base_object_is_replaced() {
     });
     let answer = put.done().await;
     world.bucket.faults.release();
-    for _ in 0..20 {
-        tokio::task::yield_now().await;
-    }
+    assert_waits(std::pin::Pin::new(&mut reading)).await;
     answer.send(()).ok();
     syncing.await.unwrap().unwrap();
     assert_eq!(reading.await.unwrap().unwrap(), body);

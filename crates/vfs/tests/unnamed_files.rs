@@ -1,6 +1,7 @@
 //! Files created without a name (`O_TMPFILE`).
 
 use crate::world::{Bucket, CALLER, World, errno};
+use std::sync::Arc;
 use store::StoreError;
 use store::wrap::{Fault, Operation, Rule};
 use vfs::{Handle, Ino, Mapping};
@@ -65,4 +66,29 @@ async fn s176_a_file_that_cannot_be_stored_gets_no_name() {
     world.fs.link(ino, ROOT, b"named").await.unwrap();
     world.close(handle).await.unwrap();
     assert_eq!(world.remount().await.read_file("named").await.unwrap(), b"text");
+}
+
+/// The last close of an unnamed file found it without a name, a link gave it one, and the close discarded its content. The link must
+/// fail, or the file must keep its bytes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s176_a_file_that_is_named_while_it_is_closed_keeps_its_bytes() {
+    let world = Arc::new(Bucket::by_inode(Mapping::Whole).await.mount(|_| {}).await);
+    let mut named = Vec::new();
+    for round in 0..2_000 {
+        let (ino, handle) = world.unnamed(0).await;
+        world.fs.write(handle, 0, b"text").await.unwrap();
+        world.fs.fsync(handle).await.unwrap();
+        let (linking, name) = (world.clone(), format!("named-{round}"));
+        let link = tokio::spawn(async move { linking.fs.link(ino, ROOT, name.as_bytes()).await });
+        world.close(handle).await.unwrap();
+        if link.await.unwrap().is_ok() {
+            named.push(format!("named-{round}"));
+        }
+    }
+    world.fs.sync().await.unwrap();
+    let again = world.bucket.mount(|_| {}).await;
+    for name in &named {
+        assert_eq!(again.read_file(name).await.unwrap(), b"text", "{name}");
+    }
+    world.assert_healthy().await;
 }

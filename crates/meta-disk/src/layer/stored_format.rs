@@ -4,6 +4,7 @@ use crate::OpenError;
 use crate::layer::lsm;
 #[cfg(feature = "rocksdb")]
 use crate::layer::rocks;
+#[cfg(feature = "rocksdb")]
 use meta::EngineError;
 use std::path::Path;
 

@@ -88,7 +88,7 @@ pub(crate) fn with_posix(mut attributes: Attributes, inode: &Inode) -> Attribute
         attributes.user.insert(RDEV.to_owned(), inode.rdev.to_string());
     }
     // If space is short, headers of other programs are kept: this mount knows the POSIX attributes without their headers.
-    for name in [ATIME, GROUP, OWNER, PERMISSIONS, MTIME] {
+    for name in [COPY_OF, ATIME, GROUP, OWNER, PERMISSIONS, MTIME] {
         if metadata::fits(&attributes.user) {
             break;
         }
@@ -101,8 +101,12 @@ pub(crate) fn with_posix(mut attributes: Attributes, inode: &Inode) -> Attribute
 const CONTENT_PREFIX: &str = "tenon-";
 /// User metadata with [`CONTENT_PREFIX`] that does not describe the bytes: the directory of an object in its views.
 const DIRECTORY: &str = "tenon-directory";
-/// User metadata of an object that was copied onto itself with other headers: the etag that it had before.
+/// User metadata of an object that was copied onto itself with other headers: the etags that it had before, the newest first.
 const COPY_OF: &str = "tenon-copy-of";
+/// Separates etags, which contain no space.
+const ETAG_SEPARATOR: char = ' ';
+/// How many etags are kept at most.
+const COPY_OF_MAX: usize = 4;
 
 /// Returns whether user metadata describes the object's bytes, so that it is invalid for other bytes.
 pub(crate) fn describes_content(name: &str) -> bool {
@@ -149,12 +153,21 @@ pub(crate) fn matches_inode(inode: &Inode, meta: &ObjectMeta) -> bool {
     mtime(&meta.attributes) == Some(inode.mtime) && (meta.size_bytes == inode.size_bytes || inode.is_ahead())
 }
 
-/// Returns headers for a copy of an object onto itself, which gives the object another etag. They say which etag it had.
+/// Returns headers for a copy of an object onto itself, which gives the object another etag. They say which etags it had, as far as
+/// there is space.
 pub(crate) fn of_copy(mut attributes: Attributes, before: &ETag) -> Attributes {
-    attributes.user.insert(COPY_OF.to_owned(), before.as_str().to_owned());
-    if !metadata::fits(&attributes.user) {
-        attributes.user.remove(COPY_OF);
+    let earlier = attributes.user.remove(COPY_OF).unwrap_or_default();
+    let mut etags = vec![before.as_str()];
+    etags.extend(earlier.split(ETAG_SEPARATOR).filter(|etag| !etag.is_empty()));
+    etags.truncate(COPY_OF_MAX);
+    while !etags.is_empty() {
+        attributes.user.insert(COPY_OF.to_owned(), etags.join(&ETAG_SEPARATOR.to_string()));
+        if metadata::fits(&attributes.user) {
+            return attributes;
+        }
+        etags.pop();
     }
+    attributes.user.remove(COPY_OF);
     attributes
 }
 
@@ -166,8 +179,10 @@ pub(crate) fn has_bytes_of(inode: &Inode, meta: &ObjectMeta) -> bool {
         return matches_inode(inode, meta);
     }
     let (before, known) = (meta.attributes.user.get(COPY_OF), inode.object());
+    let is_copy_of =
+        |before: &String, etag: &str| before.split(ETAG_SEPARATOR).any(|earlier| earlier == etag);
     meta.size_bytes == inode.size_bytes
-        && before.zip(known).is_some_and(|(before, known)| before == known.etag.as_str())
+        && before.zip(known).is_some_and(|(before, known)| is_copy_of(before, known.etag.as_str()))
 }
 
 /// Returns what the headers of an object tell about its file, or about its directory if it is a marker.

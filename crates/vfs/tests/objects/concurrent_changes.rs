@@ -24,13 +24,11 @@ async fn s39_a_rename_moves_an_object_put_just_before() {
     });
     let look_is_done = looking.done().await;
     let fs = world.fs.clone();
-    let renaming = tokio::spawn(async move { fs.rename((Ino::ROOT, b"from"), (Ino::ROOT, b"to"), 0).await });
-    for _ in 0..10 {
-        tokio::task::yield_now().await;
-    }
+    let mut renaming = Box::pin(async move { fs.rename((Ino::ROOT, b"from"), (Ino::ROOT, b"to"), 0).await });
+    assert_waits(renaming.as_mut()).await;
     look_is_done.send(()).unwrap();
     put.await.unwrap().unwrap();
-    renaming.await.unwrap().unwrap();
+    renaming.await.unwrap();
     world.fs.moves().wait_until_complete().await;
     assert_eq!(world.read_file("to").await.unwrap(), b"newer");
     assert_eq!(world.bucket.keys().await, ["to"]);
