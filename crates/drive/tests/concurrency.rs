@@ -106,14 +106,20 @@ async fn tasks_do_not_wait_for_the_flush_of_a_commit() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn versioning_is_enabled_after_the_puts_that_did_not_see_it() {
     let device = HookedDevice::new();
-    let put = async |drive: &Drive, body: &'static str| {
+    let put = async |drive: &Drive, number: usize| {
+        let user = BTreeMap::from([("note".to_owned(), number.to_string().repeat(300))]);
+        let attributes = Attributes { user, ..Attributes::default() };
         let store = store::Buckets::open(drive, "photos").await.unwrap();
-        store.put(&key(0), body.into(), PutOptions::default()).await.unwrap();
+        let options = PutOptions { attributes, ..PutOptions::default() };
+        store.put(&key(number), "body".into(), options).await.unwrap();
         store
     };
     let drive = device.open(64 << 10);
     bucket_of(&drive).await;
-    put(&drive, "first").await;
+    // So many that the memory for the index does not hold the last one.
+    for number in 0..1_000 {
+        put(&drive, number).await;
+    }
     drive.close().await.unwrap();
     let drive = device.open(64 << 10);
     let store = store::Buckets::open(&drive, "photos").await.unwrap();
@@ -131,12 +137,17 @@ async fn versioning_is_enabled_after_the_puts_that_did_not_see_it() {
         tell.send((enabling.is_finished(), enabling)).unwrap();
     };
     *device.in_read.lock().unwrap() = Some(Box::new(hook));
-    put(&drive, "second").await;
-    let (was_enabled_before, enabling) = enabled.recv().unwrap();
+    put(&drive, 999).await;
+    let (was_enabled_before, enabling) = enabled.try_recv().expect("the PUT reads the index");
     enabling.join().unwrap();
     assert!(!was_enabled_before, "a PUT that replaces an object was under way");
-    let store = put(&drive, "third").await;
-    let versions = store.versions().unwrap().list(ListVersions::default()).await.unwrap();
+    let store = put(&drive, 999).await;
+    let of_the_last = ListVersions {
+        prefix: Bytes::copy_from_slice(key(999).as_bytes()),
+        limit: 10,
+        ..ListVersions::default()
+    };
+    let versions = store.versions().unwrap().list(of_the_last).await.unwrap();
     assert_eq!(versions.len(), 2, "{versions:?}");
 }
 

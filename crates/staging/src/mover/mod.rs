@@ -173,6 +173,11 @@ impl Mover {
         state.moves.all().filter_map(|(_, mv)| renamed(mv)).collect()
     }
 
+    /// Returns the key under which callers see the object that is stored at a key; `None` if an unfinished move deletes that object.
+    pub fn visible_key(&self, stored_at: &ObjectKey) -> Option<ObjectKey> {
+        self.executor.state().moves.visible_key(stored_at)
+    }
+
     /// Returns how many bytes of the journal survive the loss of power, as far as this process knows. Simulators cut
     /// the rest.
     pub fn synced(&self) -> u64 {

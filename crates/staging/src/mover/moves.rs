@@ -300,6 +300,14 @@ impl Moves {
         join_key(to, key.strip_prefix(mv.from.as_slice())?)
     }
 
+    /// Returns the key under which the object stored at a key is visible; `None` if a move deletes that object.
+    pub(super) fn visible_key(&self, stored_at: &ObjectKey) -> Option<ObjectKey> {
+        match self.owner(stored_at.as_bytes()) {
+            None => Some(stored_at.clone()),
+            Some(number) => self.target_key(number, stored_at.as_bytes()),
+        }
+    }
+
     /// Returns the physical keys at which the object visible under a key may be stored, in the order in which its
     /// moves take it from one to the next.
     pub(super) fn candidates(&self, key: &ObjectKey) -> Vec<Candidate> {

@@ -129,7 +129,10 @@ impl Moves {
         log.set_conflict_callbacks(self.resolver.callbacks());
         let me = self.me.clone();
         log.set_etag_observer(move |key, given, there| {
-            me.upgrade().is_some_and(|me| me.take_over_etag(key, given, there))
+            let Some(me) = me.upgrade() else { return false };
+            // The names have an object that is still to move under the key to which it moves.
+            let visible = me.mover.as_ref().map_or_else(|| Some(key.clone()), |mover| mover.visible_key(key));
+            visible.is_some_and(|key| me.take_over_etag(&key, given, there))
         });
     }
 

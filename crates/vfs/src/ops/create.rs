@@ -141,15 +141,6 @@ impl Creator {
         Ok(())
     }
 
-    /// Returns the open file of an inode without a name, if the inode may be linked; otherwise ENOENT.
-    pub(crate) fn file_to_link(&self, ino: Ino) -> Result<Arc<OpenFile>> {
-        let file = self.content.files().get(ino).filter(|file| file.is_linkable());
-        file.ok_or(Error::new(
-            libc::ENOENT,
-            "a file that lost its last name, or was created with O_TMPFILE and O_EXCL, cannot be linked",
-        ))
-    }
-
     /// Creates an inode with a name in the namespace alone.
     #[expect(clippy::too_many_arguments, reason = "a new inode has so many properties")]
     fn make(
