@@ -5,6 +5,7 @@
 //! One task does this, and runs only while exports are pending. The task also stores files at their path that could not be
 //! stored there before.
 
+use bytes::Bytes;
 use futures_util::StreamExt as _;
 use meta::{Ino, Inode, Kind};
 use std::sync::{Arc, Weak};
@@ -142,7 +143,7 @@ impl Exporter {
             return Ok(true);
         };
         if inode.kind == Kind::Directory {
-            return self.export_directory(&inode).await.map(|()| true);
+            return self.export_directory(ino).await.map(|()| true);
         }
         let file = self.opener.open_file(ino)?;
         let outcome = {
@@ -231,13 +232,16 @@ impl Exporter {
 
     /// Exports a directory's attributes to its marker object. A marker with bytes is copied onto itself with new
     /// headers; an empty or missing marker is stored anew.
-    async fn export_directory(&self, inode: &Inode) -> Result<()> {
-        let marker = match self.names.object(inode)? {
+    async fn export_directory(&self, ino: Ino) -> Result<()> {
+        let _path = self.locks.lock_path(ino).await?;
+        // Read under the lock: the directory may have been renamed before.
+        let Ok(inode) = self.names.tables().inode(ino) else { return Ok(()) };
+        let marker = match self.names.object(&inode)? {
             Some(object) => self.mount.store.find(&object.key).await?,
             None => None,
         };
         let Some(marker) = marker.filter(|marker| marker.size_bytes > 0) else {
-            return match self.publisher.store_new(inode, bytes::Bytes::new(), Precondition::None).await {
+            return match self.publisher.store_new_locked(&inode, Bytes::new(), Precondition::None).await {
                 // The server can store no object of this name, as for a bucket that is shown as a directory.
                 Err(Error::Store(error @ StoreError::InvalidKey { .. })) => {
                     tracing::warn!(%error, "the attributes of a directory are only kept on this machine");
@@ -246,13 +250,12 @@ impl Exporter {
                 stored => stored,
             };
         };
-        let _path = self.locks.lock_path(inode.ino).await?;
         let _key_lock = self.locks.key_locks().lock(&marker.object.key).await;
-        let had = self.current_description(inode, &marker).await?;
-        let wanted = self.metadata.updated_description(inode, had.clone())?;
+        let had = self.current_description(&inode, &marker).await?;
+        let wanted = self.metadata.updated_description(&inode, had.clone())?;
         let object = self.redescribe(&marker, &had, &wanted).await?;
-        self.names.publish(inode, &object, 0, None)?;
-        self.retag(inode, &object.key, &had, &wanted).await
+        self.names.publish(&inode, &object, 0, None)?;
+        self.retag(&inode, &object.key, &had, &wanted).await
     }
 
     /// Returns the current metadata of an object. Its tags are requested only if changes of tags are pending.

@@ -1,7 +1,7 @@
 //! Publishing: unpublished writes become objects, and objects become the content of files.
 
 use bytes::Bytes;
-use meta::{Ino, Inode, Kind};
+use meta::{FsError, Ino, Inode, Kind};
 use std::sync::{Arc, Weak};
 use store::{Payload, Precondition, PutOptions, StoreError};
 use tokio::sync::OnceCell;
@@ -105,7 +105,12 @@ impl Publisher {
         precondition: Precondition,
     ) -> Result<()> {
         let _path = self.locks.lock_path(inode.ino).await?;
-        self.store_new_locked(inode, body, precondition).await
+        // Read under the lock: the inode may have been renamed before.
+        match self.names.tables().inode(inode.ino) {
+            Ok(now) => self.store_new_locked(&now, body, precondition).await,
+            Err(FsError::NotFound) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Like `store_new`, for a caller that has locked the path.
