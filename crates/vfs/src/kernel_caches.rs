@@ -51,6 +51,12 @@ impl KernelCaches {
         self.names.deliver(&[Invalidation::Bytes(ino, range)]).await;
     }
 
+    /// Returns the attributes that this mount shows of an inode now, unpublished writes included, without asking the bucket. `None` if
+    /// the inode is gone.
+    pub fn shown_attributes(&self, ino: Ino) -> Option<Attr> {
+        self.names.tables().inode(ino).ok().map(|inode| self.content.attr(inode))
+    }
+
     /// Returns whether a front end must not cache these attributes: its page cache holds pages of an older version, whose
     /// readers would mistake the end of the newer version for theirs. The namespace has the newer length shortly before the
     /// open file is pinned to the newer bytes, so a length different from the open file's counts as well.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Wake, Waker};
 use std::time::Duration;
+use store::wrap::{Fault, Operation, Rule};
 use store::{ObjectKey, PutOptions};
 use vfs::{Attr, Ino, Invalidation, InvalidationQueue, Kind, Mapping};
 
@@ -343,4 +344,24 @@ async fn a_read_that_confirms_what_is_known_wakes_no_front_end() {
         tokio::task::yield_now().await;
         assert_eq!(wakes.0.load(Ordering::SeqCst) > before, is_woken, "{file}");
     }
+}
+
+/// A truncation failed after the file had its new length, and the last close dropped that again. Front ends were told of neither (world
+/// 1,042,821 of both sides).
+#[tokio::test]
+async fn front_ends_are_told_of_a_failed_truncation_and_of_its_loss() {
+    let world = World::new().await;
+    world.write_file("file", b"before").await.unwrap();
+    let reader = world.open_handle("file", libc::O_RDONLY).await.unwrap();
+    let mut front_end = FrontEnd::new(&world);
+    front_end.look_up(&world, Ino::ROOT, "file").await;
+    world.bucket.faults.add(Rule::new(Fault::unavailable()).on(Operation::Put).always());
+    assert_eq!(errno(world.truncate("file", 3).await), libc::EIO);
+    front_end.catch_up(&world);
+    front_end.assert_not_stale(&world).await;
+    front_end.look_up(&world, Ino::ROOT, "file").await;
+    world.close(reader).await.unwrap();
+    front_end.catch_up(&world);
+    front_end.assert_not_stale(&world).await;
+    assert_eq!(world.stat("file").await.unwrap().size_bytes, 6);
 }

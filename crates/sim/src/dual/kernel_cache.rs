@@ -5,8 +5,8 @@
 //! tables: the mount must have told of everything else that changed them.
 
 use bytes::Bytes;
-use meta::{Engine, Name, namespace, schema};
-use std::cell::RefCell;
+use meta::{Engine, Name, schema};
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -85,10 +85,10 @@ impl KernelCache {
         }
         for (ino, cached) in state.attributes.iter().filter(|(ino, _)| !written.contains(ino)) {
             // An inode that is gone has no entry, which was checked above.
-            let Ok(Some(inode)) = namespace::read_inode(engine, *ino) else { continue };
-            if visible(&Attr::from(&inode)) != visible(cached) {
+            let Some(shown) = self.fs.kernel_caches().shown_attributes(*ino) else { continue };
+            if visible(&shown) != visible(cached) {
                 return Err(format!(
-                    "the kernel has stale attributes: {cached:?}; the tables have {inode:?}"
+                    "the kernel has stale attributes: {cached:?}; the mount shows {shown:?}"
                 ));
             }
         }
@@ -152,23 +152,50 @@ impl KernelCache {
     }
 
     pub(super) async fn unlink(&self, parent: Ino, name: &[u8]) -> Result<()> {
-        self.call(self.fs.unlink(parent, name), |state, ()| state.remove(parent, name)).await
+        let removed = Cell::new(None);
+        let work = async {
+            removed.set(Some(self.entry((parent, name)).await?));
+            self.fs.unlink(parent, name).await
+        };
+        self.call(work, |state, ()| state.remove((parent, name), removed.get())).await
     }
 
     pub(super) async fn rmdir(&self, parent: Ino, name: &[u8]) -> Result<()> {
-        self.call(self.fs.rmdir(parent, name), |state, ()| state.remove(parent, name)).await
+        let removed = Cell::new(None);
+        let work = async {
+            removed.set(Some(self.entry((parent, name)).await?));
+            self.fs.rmdir(parent, name).await
+        };
+        self.call(work, |state, ()| state.remove((parent, name), removed.get())).await
     }
 
     pub(super) async fn rename(&self, from: (Ino, &[u8]), to: (Ino, &[u8]), flags: u32) -> Result<()> {
-        self.call(self.fs.rename(from, to, flags), |state, ()| {
+        let source = Cell::new(None);
+        let work = async {
+            source.set(Some(self.entry(from).await?));
+            self.fs.rename(from, to, flags).await
+        };
+        self.call(work, |state, ()| {
             let moved = state.entries.get(&key_of(from)).copied();
-            state.remove(from.0, from.1);
-            state.remove(to.0, to.1);
+            state.remove(from, source.get());
+            state.remove(to, None);
             if let Some(moved) = moved {
                 state.entries.insert(key_of(to), moved);
             }
         })
         .await
+    }
+
+    /// Returns the inode of an entry, which is looked up if it is not cached. A kernel holds the inode of a name that it changes, and
+    /// the lock of its directory, so that the entry is not dropped before the reply.
+    async fn entry(&self, (parent, name): (Ino, &[u8])) -> Result<Ino> {
+        let cached = self.state.borrow().entries.get(&key_of((parent, name))).copied();
+        if let Some(ino) = cached {
+            return Ok(ino);
+        }
+        let attr = self.fs.lookup(parent, name).await?;
+        self.state.borrow_mut().learn_entry(&self.fs, parent, name, &attr);
+        Ok(attr.ino)
     }
 
     pub(super) async fn setattr(
@@ -301,9 +328,10 @@ impl CacheState {
         }
     }
 
-    /// Removes an entry after the kernel's own change.
-    fn remove(&mut self, parent: Ino, name: &[u8]) {
-        if let Some(ino) = self.entries.remove(&key_of((parent, name))) {
+    /// Removes an entry after the kernel's own change, and the attributes of its inode: the cached one and `held`, the one that the kernel
+    /// held during the change.
+    fn remove(&mut self, (parent, name): (Ino, &[u8]), held: Option<Ino>) {
+        for ino in self.entries.remove(&key_of((parent, name))).into_iter().chain(held) {
             self.attributes.remove(&ino);
         }
         self.attributes.remove(&parent);

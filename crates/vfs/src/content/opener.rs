@@ -86,7 +86,11 @@ impl FileOpener {
         }
         match inode {
             Ok(inode) if is_orphan => self.purge(&inode).await,
-            Ok(inode) if is_dropped => self.drop_writes(file, &inode),
+            Ok(inode) if is_dropped => {
+                // Front ends have the attributes and the bytes with these writes.
+                self.names.tell(Invalidation::Inode(file.ino));
+                self.drop_writes(file, &inode)
+            }
             _ => Ok(()),
         }
     }

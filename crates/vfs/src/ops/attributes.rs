@@ -4,6 +4,7 @@ use meta::{AttrChanges, Ino, Kind, Op, Origin};
 
 use crate::attr::{Caller, Changes};
 use crate::content::write::When;
+use crate::followers::invalidation::Invalidation;
 use crate::followers::op_log::FrontEndChange;
 use crate::names::Names;
 use crate::names::handles::Handle;
@@ -23,7 +24,11 @@ impl Filesystem {
         let changes = with_set_id_dropped(&self.names, caller, ino, changes)?;
         let change = FrontEndChange::begin(&self.names);
         if let Some(size) = changes.size_bytes {
-            self.set_size(ino, size, handle).await?;
+            if let Err(error) = self.set_size(ino, size, handle).await {
+                // The file may have the new length, also if its store failed.
+                self.names.tell(Invalidation::Inode(ino));
+                return Err(error);
+            }
         }
         if let Some(changes) = changes.attributes(self.mount.now()) {
             if changes.mtime.is_some()

@@ -17,6 +17,7 @@ use crate::content::open_file::{OpenFile, Pending};
 use crate::content::pin::Pin;
 use crate::content::write::publisher::Publisher;
 use crate::content::write::uploader::Uploader;
+use crate::followers::invalidation::Invalidation;
 use crate::layout::{content_keys, stored};
 use crate::volume::{Mapping, Naming, VolumeRecord};
 use crate::{Error, Result};
@@ -214,6 +215,8 @@ impl Publisher {
         }
         file.repin(|| self.names.pin_of(inode.ino))?;
         state.rebase(file.pin().0);
+        // Front ends do not know that the store succeeded.
+        self.names.tell(Invalidation::Inode(inode.ino));
         if !known.is_ahead() {
             self.discard_detached(inode, released).await?;
         }
