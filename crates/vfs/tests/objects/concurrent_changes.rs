@@ -4,7 +4,7 @@ use super::{key, objects, put};
 use crate::world::{Bucket, MIB, assert_waits, pattern};
 use std::sync::Arc;
 use store::wrap::Operation;
-use store::{GetOptions, ObjectStore as _, PutOptions};
+use store::{GetOptions, ObjectStore as _, Precondition, PutOptions};
 use vfs::Ino;
 
 /// A rename during a put took the new object for a foreign one and had no effect: the target was deleted, and no file had its
@@ -235,4 +235,26 @@ async fn s39_s229_a_removal_of_a_file_being_written_removes_the_put_object() {
         assert_eq!(bucket.object(name).await, None, "{name}");
     }
     world.assert_healthy().await;
+}
+
+/// The directory of a file's name was renamed while the file was deleted through the endpoint. The file got its plain name, and the
+/// deletion succeeded without deleting anything (world 1,011,202 of both sides).
+#[tokio::test]
+async fn s39_a_file_that_gets_another_name_is_deleted_all_the_same() {
+    let bucket = Bucket::in_memory();
+    bucket.put("d", "file").await;
+    bucket.put("d/inside", "object").await;
+    let world = bucket.mount(|_| {}).await;
+    let handle = world.open_handle("%=d", libc::O_RDONLY).await.unwrap();
+    let held = bucket.late.hold(Operation::Copy);
+    let objects = objects(&world);
+    let deleting = tokio::spawn(async move { objects.delete(&key("d"), Precondition::None).await });
+    let copy_is_kept = held.done().await;
+    world.rename("d", "e").await.unwrap();
+    copy_is_kept.send(()).unwrap();
+    deleting.await.unwrap().unwrap();
+    world.close(handle).await.unwrap();
+    world.fs.moves().wait_until_complete().await;
+    assert_eq!(world.names("").await.unwrap(), ["e"]);
+    assert_eq!(bucket.object("d").await, None);
 }

@@ -27,6 +27,9 @@ use crate::bucket::headers;
 use crate::content::pin::Pin;
 use crate::names::inodes::KnownPath;
 
+/// Maximum attempts to remove a file whose name keeps changing; then its object is deleted.
+const REMOVALS_MAX: u32 = 8;
+
 /// The objects below a directory.
 #[derive(Debug, Clone)]
 pub(crate) struct ObjectsAtPath {
@@ -257,26 +260,27 @@ impl ObjectsAtPath {
 
     pub(super) async fn delete(&self, key: &ObjectKey, precondition: Precondition) -> store::Result<()> {
         let full = self.full_key(key)?;
-        match self.known(&full).map_err(error_about(key))? {
-            Some((dir, name, Some(inode)))
-                if self.is_more_than_object(dir, &name, &inode).map_err(error_about(key))? =>
-            {
-                self.check_precondition_at_path(key, &precondition).await?;
-                let removed =
-                    Box::pin(self.fs.entries.remover.unlink_name(Origin::Other, dir, &name, inode.ino)).await;
-                match removed {
-                    Err(error) if error.errno() == libc::ENOENT => {}
-                    removed => removed.map_err(error_about(key))?,
+        for _ in 0..REMOVALS_MAX {
+            match self.known(&full).map_err(error_about(key))? {
+                Some((dir, name, Some(inode)))
+                    if self.is_more_than_object(dir, &name, &inode).map_err(error_about(key))? =>
+                {
+                    self.check_precondition_at_path(key, &precondition).await?;
+                    let remover = &self.fs.entries.remover;
+                    match Box::pin(remover.unlink_name(Origin::Other, dir, &name, inode.ino)).await {
+                        // The name leads elsewhere by now. The file may still be at this key: it gets another name when a
+                        // directory of its name appears or goes.
+                        Err(error) if error.errno() == libc::ENOENT => continue,
+                        removed => removed.map_err(error_about(key))?,
+                    }
+                    self.show_change(&full, true).await;
+                    return Ok(());
                 }
-                self.show_change(&full, true).await;
-                Ok(())
-            }
-            _ => {
-                let deleted =
-                    self.change_key(&full, true, self.fs.mount.store.delete(&full, precondition)).await;
-                deleted.map_err(|error| about_key(key, error))
+                _ => break,
             }
         }
+        let deleted = self.change_key(&full, true, self.fs.mount.store.delete(&full, precondition)).await;
+        deleted.map_err(|error| about_key(key, error))
     }
 
     /// Returns whether removing a file is more than deleting its object: it is open, has other names, or is not at its key.
