@@ -22,6 +22,13 @@ const CONCURRENT_PARTS: usize = 3;
 /// Minimum length of a part that is copied inside the bucket.
 const COPIED_BYTES_MIN: u64 = 5 << 20;
 
+/// How to compare bytes of ours that are gone, because the object that they come from was replaced.
+#[derive(Debug, Clone, Copy)]
+enum GoneBytes {
+    Skipped,
+    Differ,
+}
+
 /// The bucket, and the memory for bodies on their way to it.
 #[derive(Debug)]
 pub(super) struct BucketSide {
@@ -181,6 +188,25 @@ impl BucketSide {
         found: Option<&ObjectMeta>,
         ours: Option<&PendingObject>,
     ) -> Result<bool> {
+        self.compare(found, ours, GoneBytes::Skipped).await
+    }
+
+    /// Like `is_ours`, for an object that is to be replaced: it is not ours if some of our bytes are gone, as another client's object would
+    /// be lost.
+    pub(super) async fn is_surely_ours(
+        &self,
+        found: Option<&ObjectMeta>,
+        ours: Option<&PendingObject>,
+    ) -> Result<bool> {
+        self.compare(found, ours, GoneBytes::Differ).await
+    }
+
+    async fn compare(
+        &self,
+        found: Option<&ObjectMeta>,
+        ours: Option<&PendingObject>,
+        gone: GoneBytes,
+    ) -> Result<bool> {
         let (found, ours) = match (found, ours) {
             (Some(found), Some(ours)) => (found, ours),
             (found, ours) => return Ok(found.is_none() && ours.is_none()),
@@ -194,7 +220,11 @@ impl BucketSide {
             for extent in slice_extents(&ours.extents, &(start..size.min(start + PART_BYTES))) {
                 let range = at..at + extent.len();
                 at = range.end;
-                let Some(expected) = self.read_if_present(extent).await? else { continue };
+                let expected = match (self.read_if_present(extent).await?, gone) {
+                    (Some(expected), _) => expected,
+                    (None, GoneBytes::Skipped) => continue,
+                    (None, GoneBytes::Differ) => return Ok(false),
+                };
                 let theirs = self.read_if_present(Extent::Bucket(found.object.clone(), range)).await?;
                 if theirs.is_none_or(|theirs| theirs != expected) {
                     return Ok(false);

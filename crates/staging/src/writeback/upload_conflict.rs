@@ -66,7 +66,7 @@ impl Writeback {
     /// Returns whether the object found is one that an earlier change of the same key left there.
     async fn is_earlier_of_ours(&self, change: &Change, found: Option<&ObjectMeta>) -> Result<bool> {
         for earlier in change.earlier_attempts() {
-            if self.bucket.is_ours(found, earlier).await? {
+            if self.bucket.is_surely_ours(found, earlier).await? {
                 return Ok(true);
             }
         }
