@@ -121,6 +121,10 @@ impl DualWorld {
         let end = in_paused_runtime(async || {
             let mount = self.mount(last_crash).await?;
             let end = self.run_rounds(&mount).await;
+            if self.shared.by_path && matches!(end, Ok(RoundEnd::Crash(CrashKind::Power))) {
+                let now = self.shared.now();
+                self.shared.inner.borrow_mut().history.lose_recent_moves(now);
+            }
             self.file_client.unmount();
             self.machine.record_synced(mount.synced(), mount.fs.moves().synced_journal_bytes());
             end

@@ -235,7 +235,12 @@ impl EndpointClient {
             Precondition::Matches(tag) => {
                 let by = [Actor::Files, Actor::Endpoint, Actor::Foreign];
                 let learned = self.tags.get(key).filter(|(known, _)| known == tag).map_or(0, |(_, at)| *at);
-                self.shared.inner.borrow().history.may_have_changed(key, &by, learned.min(since))
+                let (history, since) = (&self.shared.inner.borrow().history, learned.min(since));
+                // By inode, the tag of a file that the mount wrote changes with its ctime (S183), as with the new name that it gets when a
+                // directory of its name appears or goes.
+                let may_be_renamed =
+                    || !self.shared.by_path && history.may_have_changed_below(&format!("{key}/"), since);
+                history.may_have_changed(key, &by, since) || may_be_renamed()
             }
         }
     }
@@ -441,7 +446,7 @@ impl EndpointClient {
         }
         self.trace_line(format!("renames '{from}' to '{to}'"));
         let since = self.shared.now();
-        self.shared.forget_moved_open(from, &to);
+        self.shared.forget_moved_open(from, &to, since);
         let there = self.shared.begin_set(Actor::Endpoint, &to, Some(content));
         self.shared.inner.borrow_mut().history.set_source(there, from);
         let gone = self.shared.begin_set(Actor::Endpoint, from, None);
@@ -451,7 +456,7 @@ impl EndpointClient {
         if mount.injector.has_crashed() {
             return Ok(());
         }
-        self.shared.forget_moved_open(from, &to);
+        self.shared.forget_moved_open(from, &to, since);
         let is_below = matches!(renamed, Err(StoreError::Unsupported(_)));
         let attempt =
             Attempt { key: &to, since, precondition: Precondition::None, changes: vec![there, gone] };

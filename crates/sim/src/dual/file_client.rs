@@ -89,7 +89,9 @@ impl FileClient {
 
     /// Forgets the open files, which a crash closed.
     pub(super) fn recover(&mut self) {
-        self.open.clear();
+        for open in self.open.drain(..) {
+            open.forget_disputed_former_keys(&self.shared);
+        }
         self.shared.inner.borrow_mut().open_keys.clear();
     }
 
@@ -329,6 +331,8 @@ impl FileClient {
         if mount.injector.has_crashed() {
             return Ok(());
         }
+        let written = self.open.iter_mut().filter(|open| open.key.as_deref() == Some(&key));
+        written.for_each(|open| open.note_read_by_others(&self.shared));
         match read {
             Ok(content) => {
                 self.shared.count("files read");

@@ -42,7 +42,7 @@ impl ForeignWriter {
             match self.shared.below(10) {
                 0..=3 => self.change(mount).await?,
                 4 => self.change_marker().await?,
-                5..=6 => self.observe().await?,
+                5..=6 => self.observe(mount).await?,
                 _ => self.deliver_hint(mount).await?,
             }
         }
@@ -65,7 +65,7 @@ impl ForeignWriter {
             _ => self.delete(&key).await,
         };
         done.map_err(|error| format!("direct access to the bucket: {error}"))?;
-        if self.shared.below(2) == 0 { self.observe_key(&key).await } else { Ok(()) }
+        if self.shared.below(2) == 0 { self.observe_key(mount, &key).await } else { Ok(()) }
     }
 
     async fn put(&self, mount: &Mount, key: &str) -> store::Result<()> {
@@ -127,19 +127,22 @@ impl ForeignWriter {
         done.map_err(|error| error.to_string())
     }
 
-    async fn observe(&mut self) -> Result<(), String> {
+    async fn observe(&mut self, mount: &Mount) -> Result<(), String> {
         let key = match self.shared.below(5) {
             0 => MARKERS[self.shared.below(MARKERS.len() as u64) as usize].to_owned(),
             _ => self.shared.random_key(),
         };
-        self.observe_key(&key).await
+        self.observe_key(mount, &key).await
     }
 
-    async fn observe_key(&mut self, key: &str) -> Result<(), String> {
+    /// Looks at a key in the bucket. A mount looks at the bucket through its unfinished moves, so an object that is still to leave the key
+    /// is no observation.
+    async fn observe_key(&mut self, mount: &Mount, key: &str) -> Result<(), String> {
         let key = object_key(key)?;
         let looked_at = self.shared.monotonic();
         let seen = self.bucket.find(&key).await.map_err(|error| error.to_string())?;
-        if self.hints.len() < HINTS_MAX {
+        let is_at_rest = mount.fs.moves().visible_key(&key).as_ref() == Some(&key);
+        if is_at_rest && self.hints.len() < HINTS_MAX {
             self.hints.push(Hint { key, seen, looked_at });
         }
         Ok(())

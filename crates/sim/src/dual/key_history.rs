@@ -18,6 +18,9 @@ pub(super) type Moment = i64;
 /// Index of a change within a round.
 pub(super) type ChangeId = usize;
 
+/// Time after which a rename surely survives a power loss: the 50 ms of S81, and as much for the sync itself.
+const JOURNAL_SYNC_DELAY: Moment = 50_000_000 + 50_000_000;
+
 /// Maximum number of copies of copies that are followed to their source.
 const COPY_CHAIN_MAX: u32 = 4;
 
@@ -83,7 +86,7 @@ pub(super) struct History {
     /// only when all clients have stopped.
     foreign_delay: Option<Moment>,
     /// Time until the file system notices a change through the endpoint. Zero, unless calls fail with which the mount looks up the
-    /// state of a key.
+    /// state of a key, or clients disconnect before the mount does so.
     endpoint_delay: Moment,
     /// Changes that ended before this time survive a power loss.
     synced_until: Moment,
@@ -215,6 +218,17 @@ impl History {
         synced_until
     }
 
+    /// Makes the outcome of recent renames unknown after a power loss: the journal of moves survives it a moment later.
+    pub(super) fn lose_recent_moves(&mut self, crashed_at: Moment) {
+        let is_recent = |change: &Change| change.ended.is_none_or(|at| at + JOURNAL_SYNC_DELAY > crashed_at);
+        let recent = self.changes.iter().filter(|change| is_recent(change));
+        let moves = recent.filter(|change| matches!(change.effect, ChangeEffect::Moves { .. }));
+        let begins: BTreeSet<Moment> = moves.map(|change| change.begun).collect();
+        for change in self.changes.iter_mut().filter(|change| begins.contains(&change.begun)) {
+            (change.ended, change.outcome) = (None, Outcome::Unknown);
+        }
+    }
+
     /// Returns the contents that a read between two times may see; `None`: any content.
     pub(super) fn possible_contents(
         &self,
@@ -251,6 +265,25 @@ impl History {
     /// Whether one of these actors may have changed a key or its attributes since a time.
     pub(super) fn may_have_changed(&self, key: &str, by: &[Actor], since: Moment) -> bool {
         self.changes_of(key, by, since).next().is_some()
+    }
+
+    /// Whether the foreign writer may have changed a key since a time, or shortly before it, so that the file system had not noticed.
+    pub(super) fn may_have_changed_unnoticed(&self, key: &str, since: Moment) -> bool {
+        self.may_have_changed(key, &[Actor::Foreign], self.unnoticed_since(since))
+    }
+
+    /// Whether a key below a prefix may have changed since a time.
+    pub(super) fn may_have_changed_below(&self, prefix: &str, since: Moment) -> bool {
+        let is_below = |change: &Change| match &change.target {
+            KeySet::Key(key) => key.starts_with(prefix),
+            KeySet::Prefix(other) => other.starts_with(prefix) || prefix.starts_with(other.as_str()),
+        };
+        self.changes.iter().any(|change| change.ended.is_none_or(|at| at > since) && is_below(change))
+    }
+
+    /// Returns the time since which the file system may not have noticed a change of the foreign writer at a time.
+    pub(super) fn unnoticed_since(&self, at: Moment) -> Moment {
+        self.foreign_delay.map_or(0, |foreign_delay| at.saturating_sub(foreign_delay))
     }
 
     /// Whether one of these actors may ever have changed the object that has this key now, also under its names before renames.
@@ -379,6 +412,10 @@ impl History {
             match &change.effect {
                 ChangeEffect::Sets(contents) => found.extend(contents.iter().cloned()),
                 ChangeEffect::Moves { from } => {
+                    if until < Moment::MAX && self.may_move_nothing(change, key) {
+                        // Until the rename is cancelled, its target shows nothing.
+                        found.insert(None);
+                    }
                     let window = (change.begun, change.ended.unwrap_or(until).min(until));
                     let key = change.target.key_before(from, key)?;
                     self.collect_contents(&key, Actor::Files, window, change.begun, found)?;
@@ -406,9 +443,7 @@ impl History {
     pub(super) fn has_foreign_change_in_move(&self, key: &str) -> bool {
         self.changes.iter().any(|change| match &change.effect {
             ChangeEffect::Moves { from } => {
-                let since =
-                    self.foreign_delay.map_or(0, |foreign_delay| change.begun.saturating_sub(foreign_delay));
-                let touched = |key: &str| self.may_have_changed(key, &[Actor::Foreign], since);
+                let touched = |key: &str| self.may_have_changed_unnoticed(key, change.begun);
                 let came_from = change.target.key_before(from, key);
                 from.covers(key) && touched(key)
                     || came_from.is_some_and(|source| touched(&source) || touched(key))

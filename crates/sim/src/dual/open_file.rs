@@ -6,6 +6,11 @@ use bytes::Bytes;
 use std::collections::BTreeSet;
 use vfs::{Handle, Ino};
 
+/// Shortest file that a sync stores in deltas.
+const DELTA_FILE_BYTES_MIN: usize = 128 << 10;
+/// Shortest part in which a written file is uploaded while it is open.
+const PART_BYTES_MIN: usize = 4 << 10;
+
 pub(super) struct OpenFile {
     pub(super) handle: Handle,
     pub(super) ino: Ino,
@@ -35,8 +40,8 @@ pub(super) struct OpenFile {
     pub(super) is_new: bool,
     /// A sync of the file system may have stored the file.
     pub(super) is_maybe_stored: bool,
-    /// The file may have been stored during its rename and has not been written since. An object that others store under its key then
-    /// replaces its content.
+    /// The file may have been stored during its rename, or by a read through another handle, and has not been written since. An object
+    /// that others store under its key then replaces its content.
     pub(super) has_moved: bool,
     /// Identifies the file in the history. Each state of the file is a change there that its key may show.
     pub(super) file_number: u64,
@@ -70,15 +75,23 @@ impl OpenFile {
         }
     }
 
-    /// Returns the contents that a write may apply to: those that were read or, by path and before any write, those that others stored.
+    /// Returns the contents that a write may apply to: those that were read or, by path, those that others stored, also shortly before
+    /// the content was known. Before any write they are possible in any case, later only if the written content may have been stored.
     pub(super) fn possible_before_write(&self, shared: &SharedState) -> Vec<Bytes> {
         let mut before = self.contents.clone();
         let others: Vec<Bytes> = match self.key.as_ref().filter(|_| shared.by_path) {
             Some(key) if !self.is_dirty => match shared.possible_contents(key, Actor::Files, self.since) {
                 Some(may) => may.into_iter().flatten().collect(),
-                None => shared.inner.borrow().history.stored_by_others(key, self.since).into_iter().collect(),
+                None => {
+                    let history = &shared.inner.borrow().history;
+                    let keys = self.former_keys.iter().chain([key]);
+                    keys.flat_map(|key| history.stored_by_others(key, self.since)).collect()
+                }
             },
-            Some(key) => self.replaced_by(shared, key).into_iter().collect(),
+            Some(key) => {
+                let unnoticed_since = shared.inner.borrow().history.unnoticed_since(self.known_at);
+                self.replaced_by(shared, key, unnoticed_since).into_iter().collect()
+            }
             None => Vec::new(),
         };
         before.extend(others.into_iter().filter(|bytes| !self.contents.contains(bytes)));
@@ -94,10 +107,10 @@ impl OpenFile {
         })
     }
 
-    /// Returns the contents that others may have stored over the written content after that was stored.
-    fn replaced_by(&self, shared: &SharedState, key: &str) -> BTreeSet<Bytes> {
+    /// Returns the contents that others may have stored since a time over the written content after that was stored.
+    fn replaced_by(&self, shared: &SharedState, key: &str, since: Moment) -> BTreeSet<Bytes> {
         match !self.is_dirty || self.may_have_been_stored(shared) {
-            true => shared.inner.borrow().history.stored_by_others(key, self.known_at),
+            true => shared.inner.borrow().history.stored_by_others(key, since),
             false => BTreeSet::new(),
         }
     }
@@ -105,7 +118,7 @@ impl OpenFile {
     /// Adds the contents that may have replaced the written content.
     pub(super) fn add_replacements(&mut self, shared: &SharedState) {
         let key = self.key.as_ref().filter(|_| shared.by_path && self.is_dirty);
-        let others = key.map(|key| self.replaced_by(shared, key)).unwrap_or_default();
+        let others = key.map(|key| self.replaced_by(shared, key, self.known_at)).unwrap_or_default();
         self.is_certain &= others.is_empty();
         self.contents.extend(others);
     }
@@ -120,10 +133,21 @@ impl OpenFile {
         })
     }
 
-    /// Whether the written content may have been stored, by a rename of the file or while it was open. A read stores a file whose parts
+    /// Whether the written content may have been stored: by a rename of the file, by a sync, or while it was open. A read stores a file whose parts
     /// are already uploaded, and is refused if others replace the object then.
     fn may_have_been_stored(&self, shared: &SharedState) -> bool {
-        self.has_moved || self.is_stale || self.may_be_published(shared)
+        self.has_moved || self.is_stale || self.is_maybe_stored || self.may_be_published(shared)
+    }
+
+    /// Whether a sync stores only what was written, beside the object of the file, so that it does not meet what others have stored.
+    pub(super) fn may_be_in_deltas(&self, shared: &SharedState) -> bool {
+        shared.by_path && self.contents.iter().any(|bytes| bytes.len() >= DELTA_FILE_BYTES_MIN)
+    }
+
+    /// Records a read of the file through another handle. It stores what was written if parts of it are already uploaded.
+    pub(super) fn note_read_by_others(&mut self, shared: &SharedState) {
+        let may_have_parts = || self.contents.iter().any(|bytes| bytes.len() >= PART_BYTES_MIN);
+        self.has_moved |= self.is_dirty && shared.by_path && may_have_parts();
     }
 
     /// Whether the file may have been stored while open, because its first write is older than the publish interval. The age is measured
@@ -177,8 +201,8 @@ impl OpenFile {
         key: &str,
         began: Moment,
     ) -> Result<(), String> {
-        let may_have_been_stored = self.is_maybe_stored || self.may_have_been_stored(shared);
-        match self.was_changed_by_others(shared, key, began) && self.is_certain && !may_have_been_stored {
+        let is_overwritten = self.is_certain && self.was_changed_by_others(shared, key, began);
+        match is_overwritten && !self.may_have_been_stored(shared) {
             true => Err(format!("'{key}' overwrote what others had stored since it was opened")),
             false => Ok(()),
         }
@@ -203,6 +227,17 @@ impl OpenFile {
     /// Whether the key may have been deleted since `known_at`. The file then has no name, and overwrites nothing.
     pub(super) fn may_be_removed(&self, history: &History, key: &str, until: Moment) -> bool {
         history.may_become(key, &None, (self.known_at, until), &[])
+    }
+
+    /// Marks former keys under which others may have stored something as unknown: their object may have stayed there at the rename, which
+    /// is then cancelled.
+    pub(super) fn forget_disputed_former_keys(&self, shared: &SharedState) {
+        let history = &mut shared.inner.borrow_mut().history;
+        for key in self.former_keys.iter().filter(|_| shared.by_path) {
+            if history.may_have_changed(key, &[Actor::Endpoint, Actor::Foreign], self.since) {
+                history.mark_unknown(key);
+            }
+        }
     }
 
     /// Ends all states of the file. `have_failed`: none of them took effect.

@@ -116,7 +116,10 @@ impl SharedState {
     ) -> Self {
         let entropy = Entropy::new(seed);
         let (by_path, write_back) = (scenario.by_path(), scenario.write_back);
-        let endpoint_delay = if by_path && scenario.rates.failures > 0 { foreign_delay } else { 0 };
+        let rare_events = RareEvents::draw(seed);
+        // The mount does not look up the result of a request whose client disconnected.
+        let has_unconfirmed_changes = scenario.rates.failures > 0 || rare_events.disconnections.is_some();
+        let endpoint_delay = if by_path && has_unconfirmed_changes { foreign_delay } else { 0 };
         let inner = SharedInner {
             history: History::new((!write_back).then_some(foreign_delay), endpoint_delay),
             tags: BTreeMap::new(),
@@ -136,7 +139,7 @@ impl SharedState {
             has_repeats: scenario.rates.repeats > 0,
             has_shadowed_key: entropy.below(6) == 0,
             clock,
-            rare_events: RareEvents::draw(seed),
+            rare_events,
             entropy: Rc::new(entropy),
             trace,
             inner: Rc::new(RefCell::new(inner)),
@@ -302,10 +305,13 @@ impl SharedState {
         self.possible_contents(key, by, since).is_none_or(|may| may.iter().any(Option::is_some))
     }
 
-    /// Marks both keys of a renamed open file as unknown. By inode an open file moves with its name, and may be stored at either key.
-    pub(super) fn forget_moved_open(&self, from: &str, to: &str) {
+    /// Marks both keys of a renamed open file as unknown, also if the file was open for a while only since the rename began. By inode an
+    /// open file moves with its name, and may be stored at either key.
+    pub(super) fn forget_moved_open(&self, from: &str, to: &str, since: Moment) {
         let mut inner = self.inner.borrow_mut();
-        if !self.by_path && inner.open_keys.iter().any(|open| open == from) {
+        let was_open = inner.open_keys.iter().any(|open| open == from)
+            || inner.history.may_have_changed(from, &[Actor::Files], since);
+        if !self.by_path && was_open {
             inner.history.mark_unknown(from);
             inner.history.mark_unknown(to);
         }

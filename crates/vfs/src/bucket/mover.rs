@@ -123,6 +123,14 @@ impl Moves {
         });
     }
 
+    /// Returns the key under which the mount shows the object that is stored at a key; `None` if an unfinished move deletes that object.
+    pub fn visible_key(&self, stored_at: &ObjectKey) -> Option<ObjectKey> {
+        match &self.mover {
+            Some(mover) => mover.visible_key(stored_at),
+            None => Some(stored_at.clone()),
+        }
+    }
+
     /// Connects the write-back log below the store: conflicts of its uploads are decided here, and the names take over the etag of an
     /// uploaded object, so that they know it when the log has forgotten the provisional one.
     pub fn connect_writeback(&self, log: &Writeback) {
@@ -131,8 +139,7 @@ impl Moves {
         log.set_etag_observer(move |key, given, there| {
             let Some(me) = me.upgrade() else { return false };
             // The names have an object that is still to move under the key to which it moves.
-            let visible = me.mover.as_ref().map_or_else(|| Some(key.clone()), |mover| mover.visible_key(key));
-            visible.is_some_and(|key| me.take_over_etag(&key, given, there))
+            me.visible_key(key).is_some_and(|key| me.take_over_etag(&key, given, there))
         });
     }
 

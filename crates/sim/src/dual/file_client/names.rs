@@ -22,25 +22,34 @@ impl FileClient {
         }
         let is_done = unlinked.is_ok();
         match &unlinked {
+            Ok(()) if self.may_hide_object(&key) => self.shared.mark_uncertain(id),
             Ok(()) => self.shared.complete(id, self.shared.by_path && !self.shared.write_back),
             Err(_) => self.shared.mark_uncertain(id),
         }
-        self.drop_names(&KeySet::Key(key.clone()), is_done);
+        self.drop_names(&KeySet::Key(key.clone()), is_done, false);
         match unlinked {
             Ok(()) => Ok(()),
             Err(error) => self.check_failure(mount, &[&key], since, &error),
         }
     }
 
-    /// Records that open files have lost their name, or may have lost it if the op failed.
-    fn drop_names(&mut self, place: &KeySet, has_succeeded: bool) {
+    /// Whether the name of a file that is not an object yet may hide an object of the foreign writer, which its removal leaves.
+    fn may_hide_object(&self, key: &str) -> bool {
+        let history = &self.shared.inner.borrow().history;
+        let mut hiding = self.open.iter().filter(|open| open.is_new && open.key.as_deref() == Some(key));
+        self.shared.by_path && hiding.any(|open| history.may_have_changed_unnoticed(key, open.since))
+    }
+
+    /// Records that open files have lost their name, or may have lost it if the op failed. If it was a rename that is cancelled later,
+    /// what a sync stored of such a file is back.
+    fn drop_names(&mut self, place: &KeySet, has_succeeded: bool, is_rename: bool) {
         let shared = self.shared.clone();
         for open in &mut self.open {
             let Some(key) = open.key.clone().filter(|key| place.covers(key)) else { continue };
             open.is_certain = false;
             if has_succeeded {
                 shared.inner.borrow_mut().open_keys.retain(|open| *open != key);
-                open.end_states(&shared, true);
+                open.end_states(&shared, !(is_rename && open.is_maybe_stored));
                 open.key = None;
             }
         }
@@ -132,7 +141,7 @@ impl FileClient {
                 false => self.shared.mark_uncertain(id),
             }
         }
-        self.drop_names(&to, is_done);
+        self.drop_names(&to, is_done, true);
         self.move_open_files(&from, &to, is_done);
         match renamed {
             Ok(()) => {

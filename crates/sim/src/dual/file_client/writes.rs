@@ -78,11 +78,11 @@ impl FileClient {
             // The read was refused: the object that replaced the file's is unknown, and the next write applies to it.
             open.add_replacements(&shared);
         }
-        if is_like_others && let Some(key) = &open.key {
-            // The file may also have been deleted before others stored this content. It then has no name.
-            open.is_certain &= !open.may_be_removed(&shared.inner.borrow().history, key, now);
-        }
         if is_like_others || open.contents != [first] {
+            if let Some(key) = &open.key {
+                // The file may also have been deleted, before or after others stored this content. It then has no name.
+                open.is_certain &= !open.may_be_removed(&shared.inner.borrow().history, key, now);
+            }
             open.known_at = now;
         }
         Ok(())
@@ -193,6 +193,8 @@ impl FileClient {
         let is_disputed = shared.inner.borrow().history.may_have_changed(&key, &others, open.known_at);
         match outcome {
             Ok(()) if !open.is_dirty => Ok(()),
+            // A conflict is reported by the close (S52).
+            Ok(()) if is_sync && is_disputed && open.may_be_in_deltas(&shared) => Ok(()),
             Ok(()) => {
                 open.check_no_overwrite(&shared, &key, began)?;
                 let is_changed = |but| {
@@ -245,13 +247,7 @@ impl FileClient {
                 open.is_dirty &= error.errno() != libc::ESTALE;
                 let former_keys = open.former_keys.clone();
                 if error.errno() == libc::ESTALE {
-                    // An object that others had stored under a former key may have stayed there at the rename.
-                    let history = &mut shared.inner.borrow_mut().history;
-                    for key in &former_keys {
-                        if history.may_have_changed(key, &others, since) {
-                            history.mark_unknown(key);
-                        }
-                    }
+                    open.forget_disputed_former_keys(&shared);
                 }
                 let keys: Vec<&str> = may.into_iter().chain(former_keys.iter().map(String::as_str)).collect();
                 self.check_failure(mount, &keys, since, &error)?;
