@@ -136,7 +136,12 @@ impl OpenFile {
     /// Whether the written content may have been stored: by a rename of the file, by a sync, or while it was open. A read stores a file whose parts
     /// are already uploaded, and is refused if others replace the object then.
     fn may_have_been_stored(&self, shared: &SharedState) -> bool {
-        self.has_moved || self.is_stale || self.is_maybe_stored || self.may_be_published(shared)
+        self.is_maybe_stored || self.may_have_been_stored_unasked(shared)
+    }
+
+    /// Like `may_have_been_stored`, without a sync.
+    fn may_have_been_stored_unasked(&self, shared: &SharedState) -> bool {
+        self.has_moved || self.is_stale || self.may_be_published(shared)
     }
 
     /// Whether a sync stores only what was written, beside the object of the file, so that it does not meet what others have stored.
@@ -210,7 +215,9 @@ impl OpenFile {
 
     /// Whether the file was stored and others have surely replaced its object since.
     pub(super) fn is_replaced(&self, shared: &SharedState, key: &str, began: Moment) -> bool {
-        self.may_have_been_stored(shared) && self.is_certain && self.was_changed_by_others(shared, key, began)
+        self.may_have_been_stored_unasked(shared)
+            && self.is_certain
+            && self.was_changed_by_others(shared, key, began)
     }
 
     /// Whether others have surely stored something under the key since `known_at`, in a volume by path.
