@@ -1,7 +1,7 @@
 //! Executes moves: copies objects inside the store, then deletes them at their old keys.
 
 use super::executor::Executor;
-use super::moves::{Candidate, Move, Target};
+use super::moves::{Candidate, Move, Step, Target};
 use super::resolved_conflicts::{CopiedObject, SourceObject};
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use std::collections::HashSet;
@@ -436,9 +436,14 @@ impl Executor {
         let mut aliases = self.aliases();
         let issued = aliases.with_issued_tag(from.clone()).etag;
         if issued != copy.etag {
-            aliases.remember(&copy.key, issued, copy.etag);
+            aliases.remember(&copy.key, issued.clone(), copy.etag.clone());
+            drop(aliases);
+            let copied = Step::Copied { to: copy.key, issued, bucket: copy.etag };
+            if let Err(error) = self.state().record(vec![copied]) {
+                // It is only needed if the process ends before the move is complete.
+                tracing::debug!(%error, "cannot record the etag of a moved object");
+            }
         }
-        drop(aliases);
         self.activity.objects_moved.fetch_add(1, Ordering::AcqRel);
     }
 
@@ -531,7 +536,7 @@ impl Executor {
     /// Reports to the observer the current etags of objects at a key, or below a prefix, that callers know by other
     /// etags. An object that was renamed again while it moved is not reported: the observer does not know it by this
     /// key, and the next move passes the issued etag on to the next key.
-    fn report_arrival(&self, place: &[u8]) {
+    pub(super) fn report_arrival(&self, place: &[u8]) {
         if let Some(observer) = self.observer.get() {
             self.aliases().report_changes(place, |key, issued, bucket| {
                 if !(observer.has_arrived)(key, issued, bucket)

@@ -117,12 +117,12 @@ impl Mover {
         options: MoverOptions,
         entropy: Arc<Entropy>,
     ) -> io::Result<Arc<Self>> {
-        let (journal, moves) = Journal::open(path)?;
+        let (journal, moves, aliases) = Journal::open(path)?;
         let executor = Arc::new_cyclic(|me| Executor {
             me: me.clone(),
             store,
             state: Mutex::new(JournaledMoves::new(journal, moves)),
-            aliases: Mutex::default(),
+            aliases: Mutex::new(aliases),
             source_locks: KeyedLocks::default(),
             move_locks: KeyedLocks::default(),
             decisions: Decisions::new(options.lost.clone(), entropy),
@@ -144,11 +144,14 @@ impl Mover {
         }
     }
 
-    /// Sets the namespace that also records where objects are. Only the first call has an effect.
+    /// Sets the namespace that also records where objects are, and reports to it the etags of objects that were copied before the journal
+    /// was opened. Only the first call has an effect.
     pub fn set_observer(&self, observer: MoveObserver) {
         let callbacks = observer.conflicts.clone();
         if self.executor.observer.set(observer).is_ok() {
             self.executor.decisions.set_callbacks(callbacks);
+            let copied = self.executor.aliases().keys();
+            copied.iter().for_each(|key| self.executor.report_arrival(key.as_bytes()));
         }
     }
 

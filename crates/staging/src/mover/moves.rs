@@ -52,6 +52,13 @@ pub(super) enum Step {
     Done {
         number: u64,
     },
+    /// An object was copied to the key of its rename, where it has another etag than callers know. Recorded before the object at its old
+    /// key is deleted, after which nothing else tells that the copy is that object.
+    Copied {
+        to: ObjectKey,
+        issued: ETag,
+        bucket: ETag,
+    },
 }
 
 /// A physical key at which an object may be stored.
@@ -144,6 +151,7 @@ impl Moves {
                 self.unindex_target(number, old);
                 self.index_target(number, &to);
             }
+            Step::Copied { .. } => {}
             Step::Done { number } => {
                 self.next = self.next.max(number + 1);
                 self.untried.remove(&number);

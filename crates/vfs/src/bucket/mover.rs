@@ -170,12 +170,12 @@ impl Moves {
         let with_new_etag = || {
             let (inode, stored) = self.names.tables().content(ino)?;
             if !stored.iter().any(lies_there) {
-                return Ok(None);
+                return Ok(Vec::new());
             }
             let size_bytes = inode.size_bytes;
             let base = inode.object().map(|object| object.etag.clone());
             let content = stored.iter().map(with_tag).collect();
-            Ok(Some(Op::Publish { ino, base, content, size_bytes, mtime: None }))
+            Ok(vec![Op::Publish { ino, base, content, size_bytes, mtime: None }])
         };
         if commit_on_content(&self.names, Origin::Bookkeeping, with_new_etag)?.is_none() {
             return Ok(true);

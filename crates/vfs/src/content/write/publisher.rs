@@ -156,9 +156,15 @@ impl Publisher {
             }
             stored => stored?,
         };
-        self.names.publish(inode, &object, size_bytes, None)?;
+        let now = self.names.tables().inode(inode.ino)?;
+        let is_outdated = self.mount.rules.exports_attributes
+            && self.metadata.updated_description(&now, described.clone())? != described;
+        match is_outdated {
+            true => self.names.publish_outdated(inode, &object, size_bytes, None)?,
+            false => self.names.publish(inode, &object, size_bytes, None)?,
+        };
         self.metadata.cache().insert_stored(inode.ino, &object.etag, described.clone(), self.mount.moment());
-        if self.metadata.clear_stored_pending(inode.ino, &described)? {
+        if self.metadata.clear_stored_pending(inode.ino, &described)? || is_outdated {
             self.exports.export_later(inode.ino)
         } else {
             Ok(())
