@@ -181,6 +181,19 @@ impl Mover {
         self.executor.state().moves.visible_key(stored_at)
     }
 
+    /// Notes that an object at a key, which callers knew by the etag `given`, has the etag `there` in the store below, and that callers
+    /// know it by that from now on.
+    pub fn renew_etag(&self, stored_at: &ObjectKey, given: &ETag, there: &ETag) {
+        self.executor.state().renewed_etags.remember(stored_at, given.clone(), there.clone());
+        let Some(visible) = self.visible_key(stored_at) else { return };
+        let mut aliases = self.executor.aliases();
+        let copy = aliases.bucket_tag(&visible, given);
+        // It was copied already, and the copy is not reported yet.
+        if copy != *given {
+            aliases.remember(&visible, there.clone(), copy);
+        }
+    }
+
     /// Returns how many bytes of the journal survive the loss of power, as far as this process knows. Simulators cut
     /// the rest.
     pub fn synced(&self) -> u64 {

@@ -130,9 +130,13 @@ impl Moves {
         let me = self.me.clone();
         log.set_etag_observer(move |key, given, there| {
             let Some(me) = me.upgrade() else { return false };
+            let Some(mover) = &me.mover else { return me.take_over_etag(key, given, there) };
             // The names have an object that is still to move under the key to which it moves.
-            let visible = me.mover.as_ref().map_or_else(|| Some(key.clone()), |mover| mover.visible_key(key));
-            visible.is_some_and(|key| me.take_over_etag(&key, given, there))
+            let is_known = mover.visible_key(key).is_some_and(|key| me.take_over_etag(&key, given, there));
+            if is_known {
+                mover.renew_etag(key, given, there);
+            }
+            is_known
         });
     }
 
