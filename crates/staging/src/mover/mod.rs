@@ -181,6 +181,11 @@ impl Mover {
         self.executor.state().moves.visible_key(stored_at)
     }
 
+    /// Returns whether the object visible under a key may still be stored at another key.
+    pub fn is_moving(&self, key: &ObjectKey) -> bool {
+        self.candidates(key).iter().any(|candidate| candidate.by_move.is_some())
+    }
+
     /// Notes that an object at a key, which callers knew by the etag `given`, has the etag `there` in the store below, and that callers
     /// know it by that from now on.
     pub fn renew_etag(&self, stored_at: &ObjectKey, given: &ETag, there: &ETag) {
