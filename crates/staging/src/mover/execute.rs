@@ -208,7 +208,7 @@ impl Executor {
                 Some(current) if self.is_same_object(&to, Some(&source.object.etag), &current) => {
                     Some(current.into())
                 }
-                Some(current) if self.is_duplicate_of_arrived(number, &current, &to).await? => {
+                Some(current) if self.is_duplicate(number, &current, &to).await? => {
                     return self.delete_moved(&current.object).await;
                 }
                 // The object is gone, or another client has stored a new one at its key. The object to be replaced
@@ -227,21 +227,21 @@ impl Executor {
         Err(StoreError::Unavailable(format!("'{from}' keeps being changed by another client")))
     }
 
-    /// Returns whether the object at a move's source is a copy, made by an attempt of unknown outcome, of an object
-    /// that has arrived at the target.
-    async fn is_duplicate_of_arrived(
-        &self,
-        number: u64,
-        current: &ObjectMeta,
-        to: &ObjectKey,
-    ) -> Result<bool> {
+    /// Returns whether the object at a move's source is a copy, made by an attempt of unknown outcome, of the object that has arrived at
+    /// the target, or that a later move takes there.
+    async fn is_duplicate(&self, number: u64, current: &ObjectMeta, to: &ObjectKey) -> Result<bool> {
         if !self.state().moves.may_be_duplicate(number) {
             return Ok(false);
         }
-        match self.store.find(to).await? {
-            Some(arrived) => self.is_copy(current, &arrived).await,
-            None => Ok(false),
+        let places = self.state().moves.candidates(to);
+        for place in places.into_iter().filter(|place| place.by_move != Some(number)) {
+            if let Some(other) = self.store.find(&place.key).await?
+                && self.is_copy(current, &other).await?
+            {
+                return Ok(true);
+            }
         }
+        Ok(false)
     }
 
     /// Moves all objects of a renamed tree.

@@ -296,8 +296,9 @@ impl Exporter {
         match self.mount.store.copy(old, &old.key, options).await {
             // Perhaps only the answer was lost, or the copy was made twice. Then the object has another etag.
             Err(error) => {
-                let stored = self.mount.already_stored(&old.key, &wanted.attributes, there.size_bytes).await;
-                stored.unwrap_or(None).ok_or(error)
+                let stored =
+                    self.mount.already_stored(&old.key, &wanted.attributes, there.size_bytes).await?;
+                stored.ok_or(error)
             }
             copied => copied,
         }
