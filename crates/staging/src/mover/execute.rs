@@ -197,8 +197,14 @@ impl Executor {
             };
             let (to, precondition) = match &mv.to {
                 Target::Key(to, precondition) => (to, precondition),
-                Target::Deleted => return self.delete_moved(&source.object).await,
-                Target::DeletedWithCopy(place) => return self.delete_with_copy(&source.object, place).await,
+                Target::Deleted => {
+                    self.delete_duplicates(number, &source.object).await?;
+                    return self.delete_moved(&source.object).await;
+                }
+                Target::DeletedWithCopy(place) => {
+                    self.delete_duplicates(number, &source.object).await?;
+                    return self.delete_with_copy(&source.object, place).await;
+                }
             };
             let Ok(to) = ObjectKey::new(to.clone()) else { return Ok(()) };
             if let Some(copied) = self.copy_resolving_conflict(&source, &to, precondition).await? {
@@ -549,6 +555,27 @@ impl Executor {
                 true
             });
         }
+    }
+
+    /// Deletes copies of an object that attempts of unknown outcome may have made at the sources of other moves. Only the object itself, which
+    /// is deleted next, identifies them.
+    async fn delete_duplicates(&self, number: u64, object: &ObjectRef) -> Result<()> {
+        let places = self.state().moves.possible_duplicates_of(number, &object.etag);
+        if places.is_empty() {
+            return Ok(());
+        }
+        let Some(ours) = self.store.find(&object.key).await?.filter(|ours| ours.object.etag == object.etag)
+        else {
+            return Ok(());
+        };
+        for place in places {
+            if let Some(copy) = self.store.find(&place).await?
+                && self.is_copy(&ours, &copy).await?
+            {
+                self.delete_moved(&copy.object).await?;
+            }
+        }
+        Ok(())
     }
 
     /// Deletes an object and the copy that an attempt of unknown outcome may have made. The etag identifies the copy if its

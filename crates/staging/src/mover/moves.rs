@@ -232,6 +232,14 @@ impl Moves {
         self.possible_duplicates.contains(&number)
     }
 
+    /// Returns the sources of other moves where copies of a move's object may be stored that has this etag.
+    pub(super) fn possible_duplicates_of(&self, number: u64, etag: &ETag) -> Vec<ObjectKey> {
+        let others = self.possible_duplicates.iter().filter(|other| **other != number);
+        let moves = others.filter_map(|other| self.object_move(*other));
+        let same = moves.filter(|mv| mv.etag.as_ref() == Some(etag));
+        same.filter_map(|mv| ObjectKey::new(mv.from.clone()).ok()).collect()
+    }
+
     /// Returns whether [`Moves::may_be_duplicate`] holds for any move.
     pub(super) fn has_possible_duplicates(&self) -> bool {
         !self.possible_duplicates.is_empty()
