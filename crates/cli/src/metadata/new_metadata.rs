@@ -84,9 +84,7 @@ impl NewMetadata {
                 }
                 NewPlace::StateDirectory(state_root.join(RESTORING_DIR))
             }
-            (Place::Database(url), Some(record)) => {
-                NewPlace::Database(Box::new(record.clone()), url.clone())
-            }
+            (Place::Database(url), Some(record)) => NewPlace::Database(Box::new(record.clone()), url.clone()),
             (Place::Database(_), None) => bail!("a volume needs a record for its names to be in a database"),
         };
         Ok(Self { state_root: state_root.to_owned(), place })
@@ -100,7 +98,8 @@ impl NewMetadata {
                     Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.into()),
                     _ => {}
                 }
-                let options = EngineOptions { cache_bytes: RESTORING_CACHE_BYTES, ..EngineOptions::default() };
+                let options =
+                    EngineOptions { cache_bytes: RESTORING_CACHE_BYTES, ..EngineOptions::default() };
                 let engine = DiskEngine::open(staged, options).context("cannot create the metadata")?;
                 Ok(Metadata::Disk(Arc::new(engine)))
             }
