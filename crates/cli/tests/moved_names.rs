@@ -428,6 +428,59 @@ fn s678_other_machines_do_not_use_names_that_have_moved() {
     moves.unmount();
 }
 
+/// Of two mounts that share a database, one exports the metadata, and the other continues when it dies. The database is lost; the names are
+/// restored from the bucket to another one, and a mount that still reached the old one ends.
+#[test]
+fn s679_one_mount_of_a_shared_database_backs_the_names_up() {
+    let moves = Moves::by_inode("shared-backup");
+    moves.mount();
+    make_names(&moves.home.mnt(), 100);
+    moves.unmount();
+    moves.dump("names");
+    moves.load("names", At::Postgres);
+    let there = moves.home.path("there");
+    fs::create_dir(&there).unwrap();
+    let flags = ["--metadata-backup", "1s"];
+    moves.mount();
+    moves.home.ok([&["mount", &moves.url, "there", "--state-dir", "two", "--log-file", "log"], &flags[..]].concat());
+    let report = |mount: &str| -> serde_json::Value {
+        serde_json::from_str(&moves.home.ok(["status", mount, "--json"])).unwrap()
+    };
+    let is_current = |mount: &str| report(mount)["backup"]["age_secs"].as_u64().is_some_and(|age| age <= 2);
+    eventually("both mounts know how old the backup is", || is_current("mnt") && is_current("there"));
+    let generation = report("there")["backup"]["generation"].as_u64().unwrap();
+    assert_eq!(report("mnt")["backup"]["generation"], generation);
+    // The first mount exports. What the second one removes is deleted when it is unmounted.
+    fs::write(there.join("removed"), "removed").unwrap();
+    fs::remove_file(there.join("removed")).unwrap();
+    moves.home.ok(["umount", "there"]);
+    moves.home.ok([&["mount", &moves.url, "there", "--state-dir", "two", "--log-file", "log"], &flags[..]].concat());
+    moves.kill_mount();
+    fs::write(there.join("after"), "the other one exports").unwrap();
+    std::thread::sleep(Duration::from_secs(12));
+    eventually("the other mount exports", || is_current("there"));
+    assert!(report("there")["backup"]["generation"].as_u64().unwrap() > generation);
+    assert!(moves.home.ok(["status", "there"]).contains("complete as of"));
+    let files = tree(&there);
+    let checked = moves.home.ok(["fsck", "there", "--backup"]);
+    assert!(checked.contains("snapshots"), "{checked}");
+
+    // Another runtime directory stands for another machine.
+    let mut restore = moves.home.command(tenon());
+    restore.env("XDG_RUNTIME_DIR", moves.home.path("home"));
+    let redis = moves.meta(At::Redis);
+    restore.args(["restore", &moves.url, "--state-dir", "three", "--meta", &redis, "--database-is-lost"]);
+    let restored = crate::fixture::capture(&mut restore);
+    assert!(restored.code == 0 && !restored.out.contains("lost"), "{restored:?}");
+    eventually("the mount of the old database has ended", || !crate::fixture::is_mounted(&there));
+    let log = fs::read_to_string(moves.home.path("log")).unwrap();
+    assert!(log.contains("was restored to another place"), "{log}");
+    moves.home.ok(["mount", &moves.url, "mnt", "--state-dir", "three"]);
+    assert!(tree(&moves.home.mnt()) == files);
+    moves.unmount();
+    moves.home.ok(["fsck", &moves.url, "--state-dir", "three", "--backup"]);
+}
+
 /// Names of a bucket that other programs filled move to both databases in several transactions. `TENON_TEST_OBJECTS=1000000` gives the figures
 /// of `docs/databases.md`.
 #[test]

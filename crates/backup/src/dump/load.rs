@@ -3,6 +3,7 @@
 use super::record::Record;
 use super::{End, FORMAT, Header, VERSION};
 use crate::fill::Fill;
+use crate::identity_record::copied;
 use crate::{Error, Result};
 use log::Crc;
 use meta::{Engine, Reader};
@@ -158,9 +159,9 @@ pub fn has_records_of<R: Read>(reader: &dyn Reader, dump: &mut DumpReader<'_, R>
         let page = reader.scan(from.as_ref().map(Vec::as_slice), Bound::Unbounded, PAGE_RECORDS)?;
         let Some((last, _)) = page.last() else { return Ok(dump.next_row()?.is_none()) };
         from = Bound::Excluded(last.clone());
-        for (key, found) in &page {
+        for (key, value) in copied(&page) {
             match dump.next_row()? {
-                Some((dumped_key, value)) if dumped_key == *key && *value == *found.value => {}
+                Some((dumped_key, dumped)) if dumped_key == key && *dumped == **value => {}
                 _ => return Ok(false),
             }
         }

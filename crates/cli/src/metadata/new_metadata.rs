@@ -146,6 +146,7 @@ impl NewMetadata {
         }
         let NewPlace::StateDirectory(staged) = &self.place else {
             let engine = metadata.engine();
+            Identity::replace_in(engine.as_ref(), identity)?;
             marks::set_spare(engine.as_ref())?;
             marks::check_session(engine.as_ref())?;
             return Ok(Some(engine));
