@@ -11,7 +11,7 @@ use crate::metadata::previous_metadata::{KeptAt, PreviousMetadata};
 use crate::metadata::{self, Metadata, database};
 use crate::process::context::{ProcessContext, random_id};
 use crate::volume::Volume;
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow, bail};
 use backup::About;
 use clap::Args;
 use std::path::{Path, PathBuf};
@@ -65,6 +65,9 @@ impl PlaceFlags {
             opened.record = Some(record_for(volume, &opened, url).await?);
         }
         let record = opened.record.as_ref();
+        if self.meta.is_none() && from == Place::StateDirectory && metadata::exists_in(state_root) {
+            return Err(refuse_names(&from, volume, record, state_root));
+        }
         let previous = match self.database_is_lost && from.url().is_some() {
             true => PreviousMetadata::None,
             false => PreviousMetadata::open(volume, record, opened.store(), state_root).await?,
@@ -121,10 +124,7 @@ impl Relocation<'_> {
     }
 
     fn describe(&self, place: &Place) -> String {
-        match place {
-            Place::StateDirectory => self.state_root.display().to_string(),
-            Place::Database(url) => url.clone(),
-        }
+        describe(place, &self.state_root)
     }
 
     /// Begins new metadata at the place to which the names go. Fails if it has names.
@@ -138,18 +138,7 @@ impl Relocation<'_> {
 
     /// Returns the error for a place that has names of the volume already.
     pub(crate) fn refuse_names(&self) -> anyhow::Error {
-        let (at, url) = (self.destination(), self.volume.url());
-        match (&self.to, self.opened.record.as_ref()) {
-            (Place::Database(database_url), Some(record)) => {
-                let part = database::part_of(record, database_url).unwrap_or_default();
-                anyhow::anyhow!(
-                    "{at} already has names of {url}, which are not replaced: give another database, or remove them there first ({part})"
-                )
-            }
-            _ => anyhow::anyhow!(
-                "{at} already has names of {url}, which are not replaced: move that directory away first"
-            ),
-        }
+        refuse_names(&self.to, self.volume, self.opened.record.as_ref(), &self.state_root)
     }
 
     /// Puts the new metadata in use, which is complete. Returns where the earlier names are kept, if there were any.
@@ -179,6 +168,34 @@ impl Relocation<'_> {
         let is_superseded = self.to.url().is_some() && metadata::engine_dir(&self.state_root).exists();
         let kept = is_superseded.then(|| metadata::move_engine_away(&self.state_root)).transpose()?;
         Ok(kept.map(KeptAt::Directory))
+    }
+}
+
+fn describe(place: &Place, state_root: &Path) -> String {
+    match place {
+        Place::StateDirectory => state_root.display().to_string(),
+        Place::Database(url) => url.clone(),
+    }
+}
+
+/// Returns the error for a place that has names of a volume already.
+fn refuse_names(
+    place: &Place,
+    volume: &Volume,
+    record: Option<&VolumeRecord>,
+    state_root: &Path,
+) -> anyhow::Error {
+    let (at, url) = (describe(place, state_root), volume.url());
+    match (place, record) {
+        (Place::Database(database_url), Some(record)) => {
+            let part = database::part_of(record, database_url).unwrap_or_default();
+            anyhow!(
+                "{at} already has names of {url}, which are not replaced: give another database, or remove them there first ({part})"
+            )
+        }
+        _ => {
+            anyhow!("{at} already has names of {url}, which are not replaced: move that directory away first")
+        }
     }
 }
 

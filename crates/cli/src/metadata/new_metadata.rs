@@ -41,7 +41,7 @@ enum NewPlace {
     Database(Box<VolumeRecord>, String),
 }
 
-/// What a place has of a volume.
+/// The names of a volume that a place has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Found {
     /// Nothing that is in use.

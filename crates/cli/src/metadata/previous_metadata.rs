@@ -2,6 +2,7 @@
 
 use crate::metadata::place::Place;
 use crate::metadata::{self, Metadata, Use, database, marks};
+use crate::state;
 use crate::volume::Volume;
 use anyhow::{Context, Result};
 use meta::Engine;
@@ -45,6 +46,9 @@ impl PreviousMetadata {
             if !metadata::exists_in(state_root) {
                 return Ok(Self::None);
             }
+            // Names that are only in the write-back log would be missing.
+            state::check_no_backlog(state_root)?;
+            state::check_no_moves(state_root)?;
             let opened =
                 metadata::open(volume, record, store, state_root, None, MEMORY_BYTES, Use::Command).await?;
             return Ok(Self::StateDirectory(opened));

@@ -3,7 +3,7 @@
 //! A volume named by path gets a backup with its first change that the bucket does not show: merely reading a bucket stores nothing
 //! in it. A failing pass is reported in the log and by `tenon status`, and repeated.
 //!
-//! Of the mounts that share a database, the one with the [`ExportLease`] makes the passes. The others read how far the backup is.
+//! If several mounts share a database, the one with the [`ExportLease`] makes the passes. The others read how far the backup is.
 
 use crate::control::protocol::BackupReport;
 use crate::metadata::lineage::Identity;
