@@ -64,6 +64,14 @@ impl Moves {
         self.home.ok(["umount", "mnt"]);
     }
 
+    /// Waits until a pass of the backup that began after this call has ended.
+    fn await_backup(&self) {
+        std::thread::sleep(Duration::from_millis(2100));
+        eventually("the backup is current", || {
+            self.home.status()["backup"]["age_secs"].as_u64().is_some_and(|age| age <= 1)
+        });
+    }
+
     fn kill_mount(&self) {
         self.home.signal(self.home.pid(), Signal::KILL);
         self.unmount();
@@ -331,8 +339,7 @@ fn s676_a_machine_that_is_lost_is_restored_to_a_database() {
         let moves = Moves::new(&format!("restored-to-database-{layout}"), format);
         moves.mount();
         make_names(&moves.home.mnt(), 200);
-        std::thread::sleep(Duration::from_millis(1100));
-        eventually("the backup is current", || moves.home.status()["backup"]["age_secs"] == 0);
+        moves.await_backup();
         let files = tree(&moves.home.mnt());
         moves.kill_mount();
         fs::remove_dir_all(moves.home.path("one")).unwrap();
@@ -493,6 +500,45 @@ fn s679_one_mount_of_a_shared_database_backs_the_names_up() {
     assert!(tree(&moves.home.mnt()) == files);
     moves.unmount();
     moves.home.ok(["fsck", &moves.url, "--state-dir", "three", "--backup"]);
+}
+
+/// The database comes back without changes that the backup has. The backup begins anew, so that a restoration gives the names that were used on.
+#[test]
+fn s679_the_backup_of_a_database_that_has_lost_changes_begins_anew() {
+    let mut moves = Moves::by_inode("backup-after-loss");
+    moves.mount();
+    make_names(&moves.home.mnt(), 100);
+    moves.unmount();
+    moves.dump("names");
+    moves.load("names", At::Postgres);
+    moves.mount();
+    let mnt = moves.home.mnt();
+    let is_there = |name: &str| mnt.join(name).exists();
+    fs::write(mnt.join("kept"), "kept").unwrap();
+    moves.await_backup();
+    moves.postgres.server().keep_data();
+    (0..20).for_each(|number| fs::write(mnt.join(format!("lost {number}")), "lost").unwrap());
+    moves.await_backup();
+    moves.postgres.server().go_back();
+    eventually("the mount shows the state of the database", || is_there("kept") && !is_there("lost 0"));
+    (0..30).for_each(|number| fs::write(mnt.join(format!("new {number}")), "new").unwrap());
+    moves.await_backup();
+    let files = tree(&mnt);
+    moves.home.ok(["fsck", "mnt", "--backup"]);
+    moves.kill_mount();
+    moves.postgres.server().stop();
+    fs::remove_dir_all(moves.home.path("one")).unwrap();
+    let meta = moves.meta(At::Redis);
+    let restore = ["restore", &moves.url, "--state-dir", "one", "--meta", &meta];
+    let refused = moves.home.refused(restore);
+    assert!(refused.contains("--database-is-lost"), "{refused}");
+    moves.home.ok([&restore[..], &["--database-is-lost"]].concat());
+    moves.mount();
+    let mut found = tree(&moves.home.mnt());
+    // Content of the lost files has no names.
+    found.retain(|name, _| !name.starts_with(b"lost+found"));
+    assert!(found == files);
+    moves.unmount();
 }
 
 /// Names of a bucket that other programs filled move to both databases in several transactions. `TENON_TEST_OBJECTS=1000000` gives the figures

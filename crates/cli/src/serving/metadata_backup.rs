@@ -321,7 +321,7 @@ impl Exports {
             return self.follow(status).await;
         }
         if self.is_history_lost.swap(false, Ordering::AcqRel) {
-            self.exporter = None;
+            (self.exporter, self.watch) = (None, None);
             self.with_engine(|engine| backup::forget_history(engine)).await?;
         }
         let mut outcome = self.export(cause).await;
