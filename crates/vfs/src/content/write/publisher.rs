@@ -157,7 +157,9 @@ impl Publisher {
             stored => stored?,
         };
         let now = self.names.tables().inode(inode.ino)?;
-        let is_outdated = self.mount.rules.exports_attributes
+        // With an object, a change of attributes has recorded that they must be exported.
+        let is_outdated = now.object().is_none()
+            && self.mount.rules.exports_attributes
             && self.metadata.updated_description(&now, described.clone())? != described;
         match is_outdated {
             true => self.names.publish_outdated(inode, &object, size_bytes, None)?,
