@@ -148,21 +148,31 @@ impl Exporter {
             parts,
             settings,
         };
-        exporter.continue_epoch(&listing);
+        let exported_to = exporter.on_engine(|engine| Ok(engine.cursor(CONSUMER).ok())).await?;
+        exporter.continue_epoch(&listing, exported_to);
         if exporter.stored.is_some() {
-            exporter.parts.engine.forget_consumer(CONSUMER_BEFORE_SNAPSHOT)?;
+            exporter.on_engine(|engine| Ok(engine.forget_consumer(CONSUMER_BEFORE_SNAPSHOT)?)).await?;
         } else {
-            exporter.begin_epoch()?;
+            exporter.begin_epoch().await?;
             exporter.has_changes |= has_changes;
         }
         Ok(exporter)
     }
 
+    /// Does work with the engine, which may be far away, on a thread for blocking work.
+    async fn on_engine<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&dyn Engine) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let engine = Arc::clone(&self.parts.engine);
+        blocking(move || Ok(work(engine.as_ref()))).await?
+    }
+
     /// Continues the newest epoch if the engine has exported exactly what the bucket has.
-    fn continue_epoch(&mut self, listing: &Listing) {
+    fn continue_epoch(&mut self, listing: &Listing, exported_to: Option<Seqno>) {
         let Some(newest) = listing.complete().last().copied() else { return };
         let end = listing.end(newest.epoch, newest.seqno);
-        if self.parts.engine.cursor(CONSUMER) != Ok(end) {
+        if exported_to != Some(end) {
             return;
         }
         let segments = listing.chain(newest.epoch, newest.seqno);
@@ -177,11 +187,14 @@ impl Exporter {
     }
 
     /// Begins an epoch of this generation, which needs a snapshot. Without a reason for a backup the snapshot waits for a change.
-    fn begin_epoch(&mut self) -> Result<()> {
-        let (engine, head) = (&self.parts.engine, self.parts.engine.head());
-        engine.forget_consumer(CONSUMER)?;
-        engine.register(CONSUMER_BEFORE_SNAPSHOT, head)?;
-        self.read = head;
+    async fn begin_epoch(&mut self) -> Result<()> {
+        let begin = |engine: &dyn Engine| {
+            let head = engine.head();
+            engine.forget_consumer(CONSUMER)?;
+            engine.register(CONSUMER_BEFORE_SNAPSHOT, head)?;
+            Ok(head)
+        };
+        self.read = self.on_engine(begin).await?;
         self.has_changes = self.settings.has_all_names;
         Ok(())
     }
@@ -219,12 +232,11 @@ impl Exporter {
         let mut to = self.read;
         let mut snapshot = None;
         if self.stored.is_none() || is_snapshot_due {
-            let (reader, head) = self.parts.engine.snapshot_with_head()?;
+            let (reader, head) = self.on_engine(|engine| Ok(engine.snapshot_with_head()?)).await?;
             to = head;
             snapshot = Some((reader, head));
         }
-        let engine = Arc::clone(&self.parts.engine);
-        blocking(move || Ok(engine.sync())).await??;
+        self.on_engine(|engine| Ok(engine.sync()?)).await?;
         Ok(Some(Pass { snapshot, read_at, to }))
     }
 
@@ -248,9 +260,8 @@ impl Exporter {
 
     /// Reads the log after `read`, on a thread for blocking work.
     async fn read_log(&mut self) -> Result<()> {
-        let (engine, from, room) =
-            (Arc::clone(&self.parts.engine), self.read, LOG_BYTES_MAX.saturating_sub(self.pending_bytes()));
-        let found = blocking(move || Ok(read_log(engine.as_ref(), from, room))).await??;
+        let (from, room) = (self.read, LOG_BYTES_MAX.saturating_sub(self.pending_bytes()));
+        let found = self.on_engine(move |engine| read_log(engine, from, room)).await?;
         self.has_changes |= found.has_changes;
         self.read = found.to;
         if found.is_complete && self.stored.is_some() {
@@ -301,8 +312,8 @@ impl Exporter {
         self.log_bytes += len;
         self.stored = Some(segment.to);
         self.is_snapshot_old = true;
-        self.parts.engine.advance(CONSUMER, segment.to)?;
-        Ok(())
+        let to = segment.to;
+        self.on_engine(move |engine| Ok(engine.advance(CONSUMER, to)?)).await
     }
 
     async fn store_snapshot(
@@ -332,8 +343,11 @@ impl Exporter {
             // The log continues from here.
             self.stored = Some(seqno);
             self.read = seqno;
-            self.parts.engine.register(CONSUMER, seqno)?;
-            self.parts.engine.forget_consumer(CONSUMER_BEFORE_SNAPSHOT)?;
+            let register = move |engine: &dyn Engine| {
+                engine.register(CONSUMER, seqno)?;
+                Ok(engine.forget_consumer(CONSUMER_BEFORE_SNAPSHOT)?)
+            };
+            self.on_engine(register).await?;
         }
         self.snapshot_at = Some(made_at);
         self.log_bytes = 0;
@@ -366,6 +380,20 @@ impl Exporter {
         }
         Ok(())
     }
+}
+
+/// Returns the commit up to which the op log is in a backup; `None` if no backup continues the log.
+pub fn exported_to(engine: &dyn Engine) -> Result<Option<Seqno>> {
+    match engine.cursor(CONSUMER) {
+        Ok(cursor) => Ok(Some(cursor)),
+        Err(LogError::NoConsumer(_) | LogError::Lagged { .. }) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Has the next exporter begin a new epoch, because the history of commits may not be the one that the bucket has.
+pub fn forget_history(engine: &dyn Engine) -> Result<()> {
+    Ok(engine.forget_consumer(CONSUMER)?)
 }
 
 /// Watches the log of an engine without a backup for a reason to begin one.

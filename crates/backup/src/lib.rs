@@ -22,6 +22,7 @@ mod error;
 mod exporter;
 mod fence;
 mod fill;
+mod identity_record;
 mod keys;
 mod listing;
 mod manifest;
@@ -33,8 +34,11 @@ mod stored_version;
 mod verify;
 
 pub use error::{Error, Result};
-pub use exporter::{Cause, ChangeWatch, Exporter, ExporterStatus, Parts, Pass, Settings};
+pub use exporter::{
+    Cause, ChangeWatch, Exporter, ExporterStatus, Parts, Pass, Settings, exported_to, forget_history,
+};
 pub use fence::{Generation, check as check_holder, take_over};
+pub use identity_record::identity_key;
 pub use keys::{Epoch, Keys, Lineage};
 pub use listing::{Listing, lineages, newest_lineage};
 pub use manifest::About;

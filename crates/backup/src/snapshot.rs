@@ -1,5 +1,6 @@
 //! Snapshots: all records of one commit, as sorted tables in envelopes.
 
+use crate::identity_record::copied;
 use crate::keys::{Epoch, Keys, Lineage, Part};
 use crate::manifest::{Manifest, TableEntry};
 use crate::{Error, Result, document, envelope, manifest};
@@ -43,10 +44,10 @@ impl TableWriter {
             let from = self.from.as_ref().map(Vec::as_slice);
             let rows = self.reader.scan(from, Bound::Unbounded, PAGE_RECORDS)?;
             let Some((last, _)) = rows.last() else { break };
-            for (key, found) in &rows {
-                table.add(key, &found.value)?;
+            for (key, value) in copied(&rows) {
+                table.add(key, value)?;
+                records += 1;
             }
-            records += rows.len() as u64;
             self.from = Bound::Excluded(last.clone());
         }
         if records == 0 {

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Properties of a file that a test compares: type and mode, owner, modification time, extended attribute, and bytes or target.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Shown {
+pub(crate) struct Shown {
     mode: u32,
     owner: (u32, u32),
     mtime: (i64, i64),
@@ -27,10 +27,10 @@ impl Shown {
     }
 }
 
-const XATTR: &str = "user.color";
+pub(crate) const XATTR: &str = "user.color";
 
 /// Returns everything below a directory, by relative path.
-fn tree(dir: &Path) -> BTreeMap<Vec<u8>, Shown> {
+pub(crate) fn tree(dir: &Path) -> BTreeMap<Vec<u8>, Shown> {
     let mut found = BTreeMap::new();
     add_tree(dir, dir, &mut found);
     found

@@ -80,14 +80,19 @@ impl Home {
     /// Lets `tenon fsck` remove content that no file refers to, which a crash or a restored backup leaves. Asserts
     /// that all else is sound.
     pub(crate) fn assert_sound_but_for_garbage(&self, volume: &str) {
-        let checked = self.tenon(["fsck", volume]);
+        self.assert_sound_but_for_garbage_in(volume, &[]);
+    }
+
+    /// Like [`Home::assert_sound_but_for_garbage`], with more flags.
+    pub(crate) fn assert_sound_but_for_garbage_in(&self, volume: &str, flags: &[&str]) {
+        let checked = self.tenon([&["fsck", volume], flags].concat());
         let is_garbage = |line: &str| {
             line.starts_with("content that no file refers to: ")
                 || line.ends_with(", 0 left")
                 || line.ends_with("is clean")
         };
         assert!(checked.out.lines().all(is_garbage) && checked.err.is_empty(), "{checked:?}");
-        let again = self.ok(["fsck", volume]);
+        let again = self.ok([&["fsck", volume], flags].concat());
         assert!(again.contains("is clean"), "{again}");
     }
 

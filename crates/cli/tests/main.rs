@@ -42,6 +42,7 @@ mod memory;
 mod metrics;
 mod million;
 mod mount8;
+mod moved_names;
 mod mpi_jobs;
 mod multiple_mount_points;
 mod odd_keys;

@@ -116,7 +116,7 @@ async fn versioning_is_enabled_after_the_puts_that_did_not_see_it() {
     };
     let drive = device.open(64 << 10);
     bucket_of(&drive).await;
-    // So many that the memory for the index does not hold the last one.
+    // The memory for the index does not hold all of them.
     for number in 0..1_000 {
         put(&drive, number).await;
     }

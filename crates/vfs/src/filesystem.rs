@@ -195,7 +195,7 @@ fn assemble(
     let uploader = Uploader::new(&base);
     let opener = FileOpener::new(&base, &parts);
     let publisher = Publisher::new(&base, &parts, &uploader, &discovery, record);
-    let exporter = Exporter::new(&base, &parts, &publisher, &opener);
+    let exporter = Exporter::new(&base, &parts, &publisher, &opener, mover.clone());
     let weak = Arc::downgrade(&exporter);
     parts.exports.serve(move || exports::start(weak.clone()));
     let moves = Moves::new(&base, &parts, &resolver, mover);

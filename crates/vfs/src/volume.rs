@@ -172,6 +172,17 @@ impl VolumeRecord {
         self.put(store, prefix, Precondition::Matches(there)).await
     }
 
+    /// Replaces the record `known` of a volume. Fails, and changes nothing, if another record is stored now.
+    pub async fn replace(&self, known: &Self, store: &dyn ObjectStore, prefix: &[u8]) -> Result<()> {
+        let there = store.get(&volume_record(prefix)?, GetOptions::default()).await?;
+        let etag = there.meta.object.etag.clone();
+        let body = there.body.try_collect::<Vec<Bytes>>().await?.concat();
+        if parse(&body).map_err(|what| damaged(prefix, &what))? != *known {
+            return Err(Error::Volume("was changed by another process; run the command again".into()));
+        }
+        self.put(store, prefix, Precondition::Matches(etag)).await
+    }
+
     /// Stores the record under a precondition on the one that is there.
     async fn put(&self, store: &dyn ObjectStore, prefix: &[u8], precondition: Precondition) -> Result<()> {
         let options = PutOptions {

@@ -3,15 +3,20 @@
 use super::record::Record;
 use super::{End, FORMAT, Header, VERSION};
 use crate::fill::Fill;
+use crate::identity_record::copied;
 use crate::{Error, Result};
 use log::Crc;
-use meta::Engine;
+use meta::{Engine, Reader};
 use serde::Deserialize;
 use std::fmt;
 use std::io::{BufRead, BufReader, Read};
+use std::ops::Bound;
 
 /// Maximum length of a line. A record with an extended attribute of 64 KiB, or a link target, is far shorter.
 const LINE_BYTES_MAX: u64 = 1 << 20;
+
+/// Records read from an engine at a time.
+const PAGE_RECORDS: usize = 4096;
 
 /// A dump file that is being read.
 pub struct DumpReader<'r, R: Read> {
@@ -69,6 +74,11 @@ impl<R: Read> DumpReader<'_, R> {
         &self.header
     }
 
+    /// Returns the number of records that were read.
+    pub fn records(&self) -> u64 {
+        self.records
+    }
+
     /// Returns the next record, as key and value; `None` after the last record of a complete file.
     ///
     /// # Errors
@@ -116,8 +126,9 @@ fn is_of_storage(error: &std::io::Error) -> bool {
     error.raw_os_error().is_some()
 }
 
-/// Fills an engine, which must be empty, with all records of a dump, or with none. `on_progress` is called with the number of records
-/// read so far, after each thousand. Returns the number of records.
+/// Fills an engine, which must be empty, with all records of a dump. An engine on disk has all of them afterwards, or none. A remote engine may
+/// have some of them after a failure, so the caller has to mark it. `on_progress` is called with the number of records read so far, after each
+/// thousand. Returns the number of records.
 pub fn load<R: Read>(
     engine: &dyn Engine,
     dump: &mut DumpReader<'_, R>,
@@ -125,7 +136,10 @@ pub fn load<R: Read>(
 ) -> Result<u64> {
     let mut fill = Fill::begin(engine)?;
     while let Some((key, value)) = dump.next_row()? {
-        fill.put(&key, &value).map_err(|error| dump.unusable(format!("cannot be loaded: {error}")))?;
+        fill.put(&key, &value).map_err(|error| match error {
+            Error::Inconsistent(what) => dump.unusable(format!("cannot be loaded: {what}")),
+            other => other,
+        })?;
         if fill.records.is_multiple_of(1000) {
             on_progress(fill.records);
         }
@@ -133,4 +147,23 @@ pub fn load<R: Read>(
     let records = fill.finish()?;
     engine.sync()?;
     Ok(records)
+}
+
+/// Returns whether an engine has exactly the records of a dump.
+///
+/// # Errors
+/// [`Error::Dump`] if the file is damaged before the first difference.
+pub fn has_records_of<R: Read>(reader: &dyn Reader, dump: &mut DumpReader<'_, R>) -> Result<bool> {
+    let mut from = Bound::Unbounded;
+    loop {
+        let page = reader.scan(from.as_ref().map(Vec::as_slice), Bound::Unbounded, PAGE_RECORDS)?;
+        let Some((last, _)) = page.last() else { return Ok(dump.next_row()?.is_none()) };
+        from = Bound::Excluded(last.clone());
+        for (key, value) in copied(&page) {
+            match dump.next_row()? {
+                Some((dumped_key, dumped)) if dumped_key == key && *dumped == **value => {}
+                _ => return Ok(false),
+            }
+        }
+    }
 }

@@ -9,7 +9,7 @@ mod record;
 mod text;
 mod write;
 
-pub use load::{DumpReader, load};
+pub use load::{DumpReader, has_records_of, load};
 pub use write::write;
 
 use crate::About;

@@ -2,6 +2,7 @@
 
 use super::record::Record;
 use super::{End, FORMAT, Header, VERSION};
+use crate::identity_record::copied;
 use crate::{About, Result};
 use log::Crc;
 use meta::Reader;
@@ -34,10 +35,10 @@ pub fn write(
     loop {
         let rows = snapshot.scan(from.as_ref().map(Vec::as_slice), Bound::Unbounded, PAGE_RECORDS)?;
         let Some((last, _)) = rows.last() else { break };
-        for (key, found) in &rows {
-            lines.write(&Record::of(key, &found.value)?)?;
+        for (key, value) in copied(&rows) {
+            lines.write(&Record::of(key, value)?)?;
+            records += 1;
         }
-        records += rows.len() as u64;
         on_progress(records);
         from = Bound::Excluded(last.clone());
     }

@@ -31,6 +31,7 @@ pub(crate) mod output;
 pub(crate) mod profile;
 pub(crate) mod quota;
 pub(crate) mod rebuild;
+pub(crate) mod relocation;
 pub(crate) mod remount;
 pub(crate) mod restore;
 pub(crate) mod rm;

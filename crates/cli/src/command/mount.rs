@@ -129,7 +129,7 @@ impl Mount {
         if is_mounted.into_inner() {
             drop(state)
         } else {
-            let has_names = metadata::exists_in(state.root());
+            let has_names = metadata::is_state_directory(state.root());
             state.abandon(has_names)
         }
         ended.map(|()| ExitCode::SUCCESS)

@@ -1,10 +1,12 @@
 //! `tenon restore`: restores the metadata of a volume from the backup in its bucket.
 
-use crate::command::load::empty_state_root;
+use crate::command::load::free_state_root;
 use crate::command::output::Progress;
+use crate::command::relocation::{PlaceFlags, print_kept};
 use crate::command::unmounted::{UnmountedFlags, UnmountedVolume};
 use crate::control::holder::Holder;
-use crate::metadata::{self, Metadata, NewMetadata};
+use crate::metadata::new_metadata::NewMetadata;
+use crate::metadata::{self, Metadata};
 use crate::process;
 use crate::process::context::ProcessContext;
 use crate::process::rfc3339::rfc3339;
@@ -14,19 +16,18 @@ use crate::volume::Volume;
 use anyhow::{Context, Result, bail};
 use backup::{Choice, Lineage, Listing, Restored};
 use clap::Args;
-use meta::{Engine, EngineError, LogCap, Op};
-use meta_disk::DiskEngine;
+use meta::{EngineError, LogCap, Op};
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use store::Timestamp;
 use vfs::Audit;
 
-/// Restore the metadata of a volume on a machine that has none, from the backup in its bucket.
+/// Restore the metadata of a volume that has none on this machine or in its database, from the backup in its bucket.
 ///
 /// Restores the newest backup and compares it with the bucket: content without a name becomes a file in lost+found, and
-/// files whose content is gone are listed. From then on this machine continues the volume. A machine that still serves it
-/// stops.
+/// files whose content is gone are listed. With --meta, the names go to a database, or from a lost database to this machine. From then on
+/// this machine or database continues the volume. A machine that still serves other names of it stops.
 #[derive(Debug, Args)]
 pub(crate) struct Restore {
     /// The volume
@@ -40,6 +41,8 @@ pub(crate) struct Restore {
     /// List the backups and their snapshots, and restore nothing
     #[arg(long)]
     list: bool,
+    #[command(flatten)]
+    place: PlaceFlags,
     #[command(flatten)]
     access: UnmountedFlags,
 }
@@ -60,9 +63,10 @@ impl Restore {
             runtime.block_on(self.print_list(&volume))?;
             return Ok(ExitCode::SUCCESS);
         }
-        let root = empty_state_root(&self.access, &self.volume, &volume)?;
+        let root = free_state_root(&self.access, &self.volume, &volume)?;
+        let opened = runtime.block_on(self.access.open(&volume, false))?;
         let state = StateDir::lock(&root, &Holder::for_command(volume.url()))?;
-        let restored = runtime.block_on(self.restore(&volume, &root));
+        let restored = runtime.block_on(self.restore(&volume, opened, &root));
         if restored.is_err() {
             state.abandon(metadata::exists_in(&root));
         }
@@ -80,12 +84,27 @@ impl Restore {
         Ok(())
     }
 
-    async fn restore(&self, volume: &Volume, root: &Path) -> Result<()> {
-        let opened = self.access.open(volume, false).await?;
-        opened.require_no_database()?;
-        let new = NewMetadata::begin(root)?;
-        let (restored, engine) = self.fill(volume, &opened, &new).await?;
+    async fn restore(&self, volume: &Volume, opened: UnmountedVolume, root: &Path) -> Result<()> {
+        let relocation = self.place.begin(volume, opened, root).await?;
         let url = volume.url();
+        if relocation.previous().engine().is_some() {
+            if !relocation.is_move() {
+                return Err(relocation.refuse_names());
+            }
+            bail!(
+                "{} already has names of {url}, which a restoration does not replace: move them with `tenon dump` and `tenon load`",
+                relocation.origin()
+            );
+        }
+        let new = relocation.begin_metadata()?;
+        let opened = relocation.opened();
+        let (restored, metadata) = match self.fill(volume, opened, &new).await {
+            Ok(filled) => filled,
+            Err(error) => {
+                new.discard(None);
+                return Err(error);
+            }
+        };
         println!(
             "restored {} records and {} later changes of {url}, as of {}",
             restored.records,
@@ -93,14 +112,13 @@ impl Restore {
             rfc3339(restored.moment)
         );
         restored.problems.iter().for_each(|problem| println!("not restored: {problem}"));
-        new.check(engine.as_ref())?;
+        new.check(metadata.engine().as_ref())?;
         let context = ProcessContext::system()?;
         let identity = metadata_backup::take_over(volume, opened.store(), restored.lineage, &context).await?;
-        let metadata = Metadata::Disk(engine);
-        reconcile(&opened, &metadata, root).await?;
-        close(metadata)?;
-        new.finish(&restored.about, Some(identity))?;
-        println!("the metadata is in {}; mount the volume with `tenon mount {url} DIR`", root.display());
+        reconcile(opened, &metadata, root).await?;
+        let place = relocation.destination();
+        print_kept(relocation.finish(&new, metadata, &restored.about, Some(identity)).await?);
+        println!("the metadata is in {place}; mount the volume with `tenon mount {url} DIR`");
         Ok(())
     }
 
@@ -110,14 +128,14 @@ impl Restore {
         volume: &Volume,
         opened: &UnmountedVolume,
         new: &NewMetadata,
-    ) -> Result<(Restored, Arc<DiskEngine>)> {
-        let engine: Mutex<Option<Arc<DiskEngine>>> = Mutex::default();
+    ) -> Result<(Restored, Metadata)> {
+        let metadata: Mutex<Option<Metadata>> = Mutex::default();
         let mut make_engine = || {
-            let mut place = engine.lock().unwrap_or_else(PoisonError::into_inner);
-            // The previous engine is closed before its directory is removed.
+            let mut place = metadata.lock().unwrap_or_else(PoisonError::into_inner);
+            // The previous engine is closed before it is removed.
             *place = None;
             let made = new.create_engine().map_err(|error| EngineError::Unavailable(format!("{error:#}")))?;
-            Ok(place.insert(Arc::new(made)).clone() as Arc<dyn Engine>)
+            Ok(place.insert(made).engine())
         };
         let progress = Progress::start();
         let mut shown = 0;
@@ -141,17 +159,8 @@ impl Restore {
                 volume.url()
             );
         }
-        let engine = engine.into_inner().unwrap_or_else(PoisonError::into_inner);
-        Ok((restored, engine.context("there is no engine")?))
-    }
-}
-
-/// Closes the engine, which a background task may still hold for a moment. Fails if it is not closed in time.
-fn close(metadata: Metadata) -> Result<()> {
-    drop(metadata);
-    match meta_disk::all_are_closed_within(crate::CLOSE_TIMEOUT) {
-        true => Ok(()),
-        false => bail!("the restored metadata cannot be closed; run the command again"),
+        let metadata = metadata.into_inner().unwrap_or_else(PoisonError::into_inner);
+        Ok((restored, metadata.context("there is no engine")?))
     }
 }
 

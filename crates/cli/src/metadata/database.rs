@@ -3,6 +3,7 @@
 //! The database's URL is in the volume's record, so every machine that reaches the bucket finds it. The password is not
 //! ([`super::passwords`]).
 
+use crate::metadata::new_metadata::RESTORING_CACHE_BYTES;
 use crate::metadata::passwords;
 use crate::process::context::random_id;
 use crate::process::files;
@@ -97,6 +98,29 @@ pub(crate) fn open(
         VolumeDatabase::Redis(database) => open_with(database, options),
     };
     opened.with_context(|| format!("cannot open the metadata at {url}"))
+}
+
+/// Opens the metadata of a volume exclusively, for a command that fills it or reads all of it.
+pub(super) fn open_alone(record: &VolumeRecord, url: &str, state_root: &Path) -> Result<Arc<dyn Engine>> {
+    open(record, url, state_root, (true, false), RESTORING_CACHE_BYTES)
+}
+
+/// Like [`open_alone`]. `None` if the database has no metadata of the volume.
+pub(super) fn open_if_there(
+    record: &VolumeRecord,
+    url: &str,
+    state_root: &Path,
+) -> Result<Option<Arc<dyn Engine>>> {
+    let found = stored_version(record, url).with_context(|| format!("cannot open the metadata at {url}"))?;
+    found.map(|_| open_alone(record, url, state_root)).transpose()
+}
+
+/// Returns the name of the part of a database that belongs to a volume. Does not connect.
+pub(crate) fn part_of(record: &VolumeRecord, url: &str) -> Result<String> {
+    Ok(match VolumeDatabase::at(record, url)? {
+        VolumeDatabase::Postgres(database) => database.place(),
+        VolumeDatabase::Redis(database) => database.place(),
+    })
 }
 
 fn open_with(database: impl Database, options: RemoteOptions) -> Result<Arc<dyn Engine>, OpenError> {

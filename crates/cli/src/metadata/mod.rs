@@ -2,15 +2,18 @@
 //!
 //! For a volume named by path, most of it can be learned from the bucket again; everything else exists only in the metadata and its backups.
 //!
-//! Invariants: a state directory holds the metadata of one volume. A volume named by inode that has content is not
-//! opened in a state directory without [`OWNER_FILE`], as it has no names.
+//! Invariants: a state directory holds the metadata of one volume. The volume's record says where the names are; names in any other place
+//! are not used. A volume named by inode that has content is not opened in a state directory or a database that has no names of it.
 
 pub(crate) mod database;
 pub(crate) mod dump_file;
 pub(crate) mod lineage;
+mod marks;
+pub(crate) mod new_metadata;
 mod passwords;
+pub(crate) mod place;
+pub(crate) mod previous_metadata;
 
-use crate::metadata::lineage::Identity;
 use crate::process::files;
 use crate::state;
 use crate::volume::{Volume, embedded};
@@ -37,12 +40,6 @@ const OWNER_FILE: &str = "meta.volume";
 /// File with the settings under which names were learned.
 const SETTINGS_FILE: &str = "meta.settings";
 
-/// Cache of an engine that is being restored.
-const RESTORING_CACHE_BYTES: usize = 256 << 20;
-
-/// Directory in which an engine is restored from a backup or loaded from a dump.
-const RESTORING_DIR: &str = "meta.restoring";
-
 /// Directory of the engine.
 const ENGINE_DIR: &str = "meta";
 
@@ -58,9 +55,32 @@ pub(crate) enum Use {
     Command,
 }
 
-/// Returns whether the metadata of a volume has been opened with a state directory: it is there, or in a database.
+/// Returns whether a directory is a state directory with which the metadata of a volume has been opened: it is there, or in a database.
+pub(crate) fn is_state_directory(path: &Path) -> bool {
+    path.join(OWNER_FILE).exists()
+}
+
+/// Returns whether a state directory has names of a volume. A volume in a database has none there.
 pub(crate) fn exists_in(state_root: &Path) -> bool {
-    state_root.join(OWNER_FILE).exists()
+    state_root.join(OWNER_FILE).exists() && engine_dir(state_root).exists()
+}
+
+/// Refuses a state directory with names of another volume than the one with this id.
+pub(crate) fn check_owner(state_root: &Path, id: &str) -> Result<()> {
+    let owner = state_root.join(OWNER_FILE);
+    match fs::read_to_string(&owner) {
+        Ok(found) if found.trim() != id && engine_dir(state_root).exists() => {
+            bail!(
+                "{} holds the metadata of another volume, {}; choose another --state-dir, or remove this one if that volume is gone",
+                state_root.display(),
+                found.trim()
+            )
+        }
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("cannot read {}", owner.display()))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Returns the directory of the metadata engine in a state directory.
@@ -81,40 +101,26 @@ pub(crate) async fn open(
 ) -> Result<Metadata> {
     let cache_bytes = usize::try_from(memory_limit_bytes / 100 * CACHE_PERCENT).unwrap_or(usize::MAX);
     if let Some((record, url)) = record.and_then(|record| Some((record, record.database.as_deref()?))) {
-        files::write_durably(&state_root.join(OWNER_FILE), &owner_id(volume, Some(record))?)?;
-        // Objects named by path are moved by a journal in the state directory, which other machines do not know.
-        let is_exclusive = opened_for == Use::Command || record.naming == Naming::FilePath;
-        let is_strict = matches!(opened_for, Use::Serving { is_strict: true });
-        let engine = database::open(record, url, state_root, (is_exclusive, is_strict), cache_bytes)?;
+        let engine = open_database(volume, (record, url), store, state_root, opened_for, cache_bytes).await?;
         return Ok(Metadata::Database(engine));
     }
     let (writeback, accepts_loss) = writeback.unzip();
     let by_inode = record.filter(|record| record.naming == Naming::Inode);
     let id = owner_id(volume, record)?;
     let owner = state_root.join(OWNER_FILE);
-    match fs::read_to_string(&owner) {
-        Ok(found) if found.trim() == id => {}
-        Ok(found) => {
+    check_owner(state_root, &id)?;
+    if !exists_in(state_root) {
+        if let Some(record) = by_inode
+            && record.has_content(store, volume.prefix().as_bytes()).await?
+        {
             bail!(
-                "{} holds the metadata of another volume, {}; choose another --state-dir, or remove this one if that volume is gone",
+                "the names of {} are not in {}: mount the volume on the machine that has them, or restore their backup with `tenon restore {}`",
+                volume.url(),
                 state_root.display(),
-                found.trim()
-            )
+                volume.url()
+            );
         }
-        Err(error) if error.kind() == ErrorKind::NotFound => {
-            if let Some(record) = by_inode
-                && record.has_content(store, volume.prefix().as_bytes()).await?
-            {
-                bail!(
-                    "the names of {} are not in {}: mount the volume on the machine that has them, or restore their backup with `tenon restore {}`",
-                    volume.url(),
-                    state_root.display(),
-                    volume.url()
-                );
-            }
-            files::write_durably(&owner, &id).with_context(|| format!("cannot write {}", owner.display()))?;
-        }
-        Err(error) => return Err(error).with_context(|| format!("cannot read {}", owner.display())),
+        files::write_durably(&owner, &id).with_context(|| format!("cannot write {}", owner.display()))?;
     }
     let mut options = EngineOptions { cache_bytes, ..EngineOptions::default() };
     options.sync_interval = match (writeback, by_inode) {
@@ -164,6 +170,51 @@ pub(crate) async fn open(
     Ok(Metadata::Disk(engine))
 }
 
+/// Opens the metadata of a volume in the database that its record names. Fails if the database has only a part of the names, or if the names
+/// have been moved elsewhere since the record was read.
+async fn open_database(
+    volume: &Volume,
+    (record, url): (&VolumeRecord, &str),
+    store: &dyn ObjectStore,
+    state_root: &Path,
+    opened_for: Use,
+    cache_bytes: usize,
+) -> Result<Arc<dyn Engine>> {
+    let id = owner_id(volume, Some(record))?;
+    check_owner(state_root, &id)?;
+    files::write_durably(&state_root.join(OWNER_FILE), &id)?;
+    // Objects named by path are moved by a journal in the state directory, which other machines do not know.
+    let is_exclusive = opened_for == Use::Command || record.naming == Naming::FilePath;
+    let is_strict = matches!(opened_for, Use::Serving { is_strict: true });
+    let engine = database::open(record, url, state_root, (is_exclusive, is_strict), cache_bytes)?;
+    let shown = volume.url();
+    if marks::is_incomplete(engine.as_ref())? {
+        bail!(
+            "the database {url} has only a part of the names of {shown}, because `tenon load` or `tenon restore` was interrupted: run that command again"
+        );
+    }
+    let prefix = volume.prefix().as_bytes();
+    if record.naming == Naming::Inode
+        && marks::is_empty(engine.as_ref())?
+        && record.has_content(store, prefix).await?
+    {
+        bail!(
+            "the names of {shown} are not in the database {url}: load a dump of them with `tenon load`, or restore their backup with `tenon restore {shown}`"
+        );
+    }
+    // A session in the database excludes a later move of the names, but not one that ended before the session began.
+    let now = VolumeRecord::read(store, prefix).await?;
+    if now.as_ref().and_then(|now| now.database.as_deref()) != Some(url) {
+        bail!("the names of {shown} have just been moved from {url} to another place; run the command again");
+    }
+    marks::put_in_charge(engine.as_ref())?;
+    if engine_dir(state_root).exists() {
+        let kept = move_engine_away(state_root)?;
+        tracing::info!("the names of {shown} are in {url}; earlier names are kept in {}", kept.display());
+    }
+    Ok(engine)
+}
+
 /// Returns the id by which a state directory knows its volume.
 pub(crate) fn owner_id(volume: &Volume, record: Option<&VolumeRecord>) -> Result<String> {
     let by_inode = record.filter(|record| record.naming == Naming::Inode);
@@ -199,55 +250,12 @@ pub(crate) fn now() -> Timestamp {
     SystemClock.now()
 }
 
-/// Metadata that is being restored from a backup or loaded from a dump, in a state directory that has none. It is a directory of its own
-/// until it is complete.
-#[derive(Debug)]
-pub(crate) struct NewMetadata {
-    state_root: PathBuf,
-    staged: PathBuf,
-}
-
-impl NewMetadata {
-    /// Begins in a locked state directory. Fails if it has an engine, changes that are not in the bucket, or unfinished renames.
-    pub(crate) fn begin(state_root: &Path) -> Result<Self> {
-        state::check_no_backlog(state_root)?;
-        state::check_no_moves(state_root)?;
-        let path = state_root.join(ENGINE_DIR);
-        if path.exists() {
-            bail!("{} already exists: move it away first", path.display());
-        }
-        Ok(Self { state_root: state_root.to_owned(), staged: state_root.join(RESTORING_DIR) })
-    }
-
-    /// Creates an empty engine. Removes the previous one, or what an interrupted restoration left.
-    pub(crate) fn create_engine(&self) -> Result<DiskEngine> {
-        match fs::remove_dir_all(&self.staged) {
-            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.into()),
-            _ => {}
-        }
-        let options = EngineOptions { cache_bytes: RESTORING_CACHE_BYTES, ..EngineOptions::default() };
-        DiskEngine::open(&self.staged, options).context("cannot create the metadata")
-    }
-
-    /// Refuses records that violate the invariants of the metadata.
-    pub(crate) fn check(&self, engine: &dyn Engine) -> Result<()> {
-        match meta::invariants::fsck(engine)?.first() {
-            None => Ok(()),
-            Some(violation) => bail!("the records are not consistent: {violation}; nothing was restored"),
-        }
-    }
-
-    /// Puts the engine in its place, after the caller has closed it. The result is durable when this returns.
-    pub(crate) fn finish(self, about: &About, identity: Option<Identity>) -> Result<()> {
-        fs::rename(&self.staged, self.state_root.join(ENGINE_DIR))?;
-        if let Some(settings) = &about.settings {
-            files::write_durably(&self.state_root.join(SETTINGS_FILE), settings)?;
-        }
-        if let Some(identity) = identity {
-            identity.write(&self.state_root)?;
-        }
-        // Written last: without it the state directory has no metadata, and a mount of a volume named by inode with content is refused.
-        Ok(files::write_durably(&self.state_root.join(OWNER_FILE), &about.owner)?)
+/// Closes an engine, which a background task may still hold for a moment. Fails if an engine on disk is not closed in time.
+pub(crate) fn close(metadata: Metadata) -> Result<()> {
+    drop(metadata);
+    match meta_disk::all_are_closed_within(crate::CLOSE_TIMEOUT) {
+        true => Ok(()),
+        false => bail!("the metadata cannot be closed; run the command again"),
     }
 }
 

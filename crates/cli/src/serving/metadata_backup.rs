@@ -2,20 +2,25 @@
 //!
 //! A volume named by path gets a backup with its first change that the bucket does not show: merely reading a bucket stores nothing
 //! in it. A failing pass is reported in the log and by `tenon status`, and repeated.
+//!
+//! If several mounts share a database, the one with the [`ExportLease`] makes the passes. The others read how far the backup is.
 
 use crate::control::protocol::BackupReport;
 use crate::metadata::lineage::Identity;
 use crate::metadata::{self, Metadata};
 use crate::process::context::ProcessContext;
 use crate::process::rfc3339::rfc3339;
+use crate::serving::export_lease::{ExportLease, Turn};
 use crate::volume::Volume;
 use anyhow::{Result, anyhow};
 use backup::{Cause, ChangeWatch, Exporter, ExporterStatus, Keys, Lineage, Parts, Settings};
+use meta::{Engine, News};
 use staging::writeback::Writeback;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use store::{ObjectStore, StoreError, Timestamp};
+use store::{ObjectStore, StoreError, Timestamp, blocking};
 use tokio::sync::{Mutex as AsyncMutex, watch};
 use tokio::task::JoinHandle;
 
@@ -67,14 +72,21 @@ pub(crate) struct BackupParts<'p> {
     pub(crate) context: &'p ProcessContext,
 }
 
+/// The metadata that is backed up.
+#[derive(Debug)]
+struct Source {
+    volume: Volume,
+    metadata: Metadata,
+    state_root: PathBuf,
+    has_all_names: bool,
+    context: ProcessContext,
+}
+
 /// The passes, and what they work with.
 #[derive(Debug)]
 struct Exports {
     parts: Parts,
-    volume: Volume,
-    context: ProcessContext,
-    state_root: PathBuf,
-    has_all_names: bool,
+    source: Source,
     writeback: Option<Arc<Writeback>>,
     /// The file system, from the start of the passes to the last one.
     fs: Option<Arc<vfs::Filesystem>>,
@@ -82,8 +94,11 @@ struct Exports {
     mark: Arc<vfs::ExportMark>,
     shared: Arc<Shared>,
     exporter: Option<Exporter>,
-    /// Tells when there is a reason to begin a backup.
-    watch: ChangeWatch,
+    /// Tells when there is a reason to begin a backup; `None` while another mount exports.
+    watch: Option<ChangeWatch>,
+    lease: ExportLease,
+    /// Set when the database may have lost commits, so that the backup can be ahead of it.
+    is_history_lost: Arc<AtomicBool>,
 }
 
 /// Returns the keys of the backups of a volume.
@@ -91,13 +106,17 @@ pub(crate) fn keys(volume: &Volume) -> Keys {
     Keys::new(vfs::metadata_backups(volume.prefix().as_bytes()))
 }
 
-/// Refuses a state directory whose volume another machine has taken over. If the bucket does not tell, the state directory is
-/// accepted.
-pub(crate) async fn check_holder(volume: &Volume, store: &dyn ObjectStore, state_root: &Path) -> Result<()> {
-    let Some(identity) = Identity::read(state_root)? else { return Ok(()) };
+/// Refuses metadata whose volume was restored elsewhere. If the bucket does not tell, the metadata is accepted.
+pub(crate) async fn check_holder(
+    volume: &Volume,
+    store: &dyn ObjectStore,
+    metadata: &Metadata,
+    state_root: &Path,
+) -> Result<()> {
+    let Some(identity) = Identity::of(metadata, state_root)? else { return Ok(()) };
     match backup::check_holder(store, &keys(volume), identity.lineage, identity.holder).await {
         Err(error @ backup::Error::Superseded { .. }) => {
-            Err(anyhow!(superseded_text(volume, state_root, &error)))
+            Err(anyhow!(superseded_text(volume, metadata, state_root, &error)))
         }
         Err(error) => {
             tracing::warn!(
@@ -110,9 +129,15 @@ pub(crate) async fn check_holder(volume: &Volume, store: &dyn ObjectStore, state
     }
 }
 
-fn superseded_text(volume: &Volume, state_root: &Path, error: &backup::Error) -> String {
+fn superseded_text(volume: &Volume, metadata: &Metadata, state_root: &Path, error: &backup::Error) -> String {
     let (url, root) = (volume.url(), state_root.display());
     let backup::Error::Superseded { number, taken_at } = error else { return error.to_string() };
+    if matches!(metadata, Metadata::Database(_)) {
+        return format!(
+            "{url} was restored to another place at {} (generation {number}), which continues it; the names in this database are no longer in use: mount the volume again",
+            rfc3339(*taken_at)
+        );
+    }
     format!(
         "{url} was restored on another machine at {} (generation {number}), which continues it; the names in {root} are no longer valid: move that directory away, and run `tenon restore {url}` to continue here",
         rfc3339(*taken_at)
@@ -149,13 +174,20 @@ impl MetadataBackup {
         let shared =
             Arc::new(Shared { interval, progress: Mutex::default(), superseded: watch::Sender::new(None) });
         let engine = metadata.engine();
-        let watch = ChangeWatch::begin(engine.as_ref())?;
-        let mut exports = Exports {
-            parts: Parts { store: bucket, engine, clock: Arc::clone(&context.clock) },
+        let is_shared = engine.is_shared();
+        let watch = (!is_shared).then(|| ChangeWatch::begin(engine.as_ref())).transpose()?;
+        let source = Source {
             volume: volume.clone(),
-            context: context.clone(),
+            metadata: metadata.clone(),
             state_root: state_root.to_owned(),
             has_all_names,
+            context: context.clone(),
+        };
+        let mut exports = Exports {
+            lease: ExportLease::of(Arc::clone(&engine)),
+            is_history_lost: note_lost_history(engine.as_ref()),
+            parts: Parts { store: bucket, engine, clock: Arc::clone(&context.clock) },
+            source,
             writeback,
             fs: None,
             mark: Arc::default(),
@@ -163,10 +195,10 @@ impl MetadataBackup {
             exporter: None,
             watch,
         };
-        if has_all_names || Identity::read(state_root)?.is_some() {
+        if !is_shared && (has_all_names || Identity::of(metadata, state_root)?.is_some()) {
             match exports.open_exporter(false).await {
                 Err(error @ backup::Error::Superseded { .. }) => {
-                    return Err(anyhow!(superseded_text(volume, state_root, &error)));
+                    return Err(anyhow!(superseded_text(volume, metadata, state_root, &error)));
                 }
                 opened => exports.report(opened.map(drop)),
             }
@@ -181,13 +213,20 @@ impl MetadataBackup {
         let mark = Arc::clone(&exports.mark);
         fs.admin().delete_after_export(Arc::clone(&mark));
         let (passes, shared) = (Arc::clone(&self.exports), Arc::clone(&self.shared));
+        // The backup of a shared volume is opened by the first pass.
+        let mut pause = match exports.parts.engine.is_shared() {
+            true => PAUSE_MIN.min(shared.interval),
+            false => shared.interval,
+        };
         let task = tokio::spawn(async move {
             loop {
                 tokio::select! {
-                    () = tokio::time::sleep(shared.interval) => {}
+                    () = tokio::time::sleep(pause) => {}
                     () = mark.requested() => tokio::time::sleep(PAUSE_MIN.min(shared.interval)).await,
                 }
-                passes.lock().await.pass(Cause::Interval).await;
+                let mut passes = passes.lock().await;
+                passes.pass(Cause::Interval).await;
+                pause = passes.pause();
             }
         });
         *lock(&self.task) = Some(task);
@@ -214,6 +253,7 @@ impl MetadataBackup {
         let last = async {
             let mut exports = self.exports.lock().await;
             exports.pass(Cause::End).await;
+            exports.release_lease().await;
             let fs = exports.fs.take();
             if let Some(fs) = fs.filter(|_| lock(&self.shared.progress).failure.is_none()) {
                 fs.admin().wait_for_deletions().await;
@@ -250,7 +290,8 @@ impl Exports {
     /// Reports the outcome of a pass: in the status, in the log if it has changed, and to the mount if another machine took over.
     fn report(&self, outcome: backup::Result<()>) {
         if let Err(error @ backup::Error::Superseded { .. }) = &outcome {
-            let message = superseded_text(&self.volume, &self.state_root, error);
+            let Source { volume, metadata, state_root, .. } = &self.source;
+            let message = superseded_text(volume, metadata, state_root, error);
             self.shared.superseded.send_replace(Some(message));
         }
         let mut progress = lock(&self.shared.progress);
@@ -259,19 +300,97 @@ impl Exports {
         if failure != progress.failure {
             match &failure {
                 Some(failure) => {
-                    tracing::warn!("the metadata of {} is not backed up: {failure}", self.volume.url())
+                    tracing::warn!("the metadata of {} is not backed up: {failure}", self.source.volume.url())
                 }
-                None => tracing::info!("the metadata of {} is backed up again", self.volume.url()),
+                None => tracing::info!("the metadata of {} is backed up again", self.source.volume.url()),
             }
         }
         progress.failure = failure;
     }
 
+    /// Returns the time until the next pass. A mount that does not export asks twice as often how far the backup is.
+    fn pause(&self) -> Duration {
+        if self.watch.is_none() { self.shared.interval / 2 } else { self.shared.interval }
+    }
+
     async fn try_pass(&mut self, cause: Cause) -> backup::Result<()> {
+        // Content whose deletion waits for the backup would stay in the bucket if this mount left it to another one.
+        let has_waiting_deletions = self.fs.as_ref().is_some_and(|fs| fs.admin().has_waiting_deletions());
+        let takes_over = cause == Cause::End && has_waiting_deletions;
+        if let Turn::Other(status) = self.with_lease(move |lease| lease.take(takes_over)).await? {
+            return self.follow(status).await;
+        }
+        if self.is_history_lost.swap(false, Ordering::AcqRel) {
+            (self.exporter, self.watch) = (None, None);
+            self.with_engine(|engine| backup::forget_history(engine)).await?;
+        }
+        let mut outcome = self.export(cause).await;
+        if matches!(outcome, Err(backup::Error::Superseded { .. })) && self.is_still_holder().await {
+            // Another mount of the same database has exported meanwhile.
+            self.exporter = None;
+            outcome = self.export(cause).await;
+        }
+        outcome?;
+        if let Some(status) = self.exporter.as_ref().map(Exporter::status) {
+            self.with_lease(move |lease| lease.publish(status)).await?;
+        }
+        Ok(())
+    }
+
+    /// Takes in how far the mount that exports has come.
+    async fn follow(&mut self, status: ExporterStatus) -> backup::Result<()> {
+        (self.exporter, self.watch) = (None, None);
+        if let Some(exported_to) = self.with_engine(|engine| backup::exported_to(engine)).await? {
+            self.mark.advance(exported_to);
+        }
+        lock(&self.shared.progress).status = status;
+        Ok(())
+    }
+
+    /// Returns whether this database still continues its backup, although another mount may export it.
+    async fn is_still_holder(&self) -> bool {
+        let Source { volume, metadata, state_root, .. } = &self.source;
+        let Ok(Some(identity)) = Identity::of(metadata, state_root) else { return false };
+        let store = self.parts.store.as_ref();
+        let is_shared = self.parts.engine.is_shared();
+        is_shared
+            && backup::check_holder(store, &keys(volume), identity.lineage, identity.holder).await.is_ok()
+    }
+
+    /// Gives the lease up, so that another mount can export at once.
+    async fn release_lease(&self) {
+        if let Err(error) = self.with_lease(|lease| lease.release()).await {
+            tracing::debug!("the lease on the backup is not released, and expires: {error}");
+        }
+    }
+
+    async fn with_lease<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&ExportLease) -> Result<T> + Send + 'static,
+    ) -> backup::Result<T> {
+        let lease = self.lease.clone();
+        Ok(blocking(move || work(&lease).map_err(as_io_error)).await?)
+    }
+
+    async fn with_engine<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&dyn Engine) -> backup::Result<T> + Send + 'static,
+    ) -> backup::Result<T> {
+        let engine = Arc::clone(&self.parts.engine);
+        blocking(move || Ok(work(engine.as_ref()))).await?
+    }
+
+    /// Makes a pass of the mount whose turn it is.
+    async fn export(&mut self, cause: Cause) -> backup::Result<()> {
+        let engine = Arc::clone(&self.parts.engine);
+        let watch = match &mut self.watch {
+            Some(watch) => watch,
+            None => self.watch.insert(ChangeWatch::begin(engine.as_ref())?),
+        };
         if self.exporter.is_none() {
-            let has_changes = self.watch.has_changes(self.parts.engine.as_ref())?;
-            if !has_changes && !self.has_all_names {
-                self.mark.advance(self.parts.engine.head());
+            let has_changes = watch.has_changes(engine.as_ref())?;
+            if !has_changes && !self.source.has_all_names {
+                self.mark.advance(engine.head());
                 return Ok(());
             }
             self.open_exporter(has_changes).await?;
@@ -292,29 +411,37 @@ impl Exports {
     }
 
     async fn open_exporter(&mut self, has_changes: bool) -> backup::Result<()> {
-        let identity = self.identity().map_err(|error| std::io::Error::other(format!("{error:#}")))?;
-        let about = metadata::describe(&self.volume, &self.state_root);
+        let Source { volume, metadata, state_root, has_all_names, context } = &self.source;
+        let (of, root, entropy) = (metadata.clone(), state_root.clone(), Arc::clone(&context.entropy));
+        let identity =
+            blocking(move || Identity::of_or_new(&of, &root, &entropy).map_err(as_io_error)).await?;
         let settings = Settings {
-            keys: keys(&self.volume),
+            keys: keys(volume),
             lineage: identity.lineage,
             holder: identity.holder,
-            about: about.map_err(|error| std::io::Error::other(format!("{error:#}")))?,
+            about: metadata::describe(volume, state_root).map_err(as_io_error)?,
             snapshot_interval: SNAPSHOT_INTERVAL,
-            has_all_names: self.has_all_names,
+            has_all_names: *has_all_names,
         };
         self.exporter = Some(Exporter::open(self.parts.clone(), settings, has_changes).await?);
         Ok(())
     }
+}
 
-    /// Returns the identity of the state directory; creates one at the first backup.
-    fn identity(&self) -> Result<Identity> {
-        if let Some(identity) = Identity::read(&self.state_root)? {
-            return Ok(identity);
+fn as_io_error(error: anyhow::Error) -> std::io::Error {
+    std::io::Error::other(format!("{error:#}"))
+}
+
+/// Returns a flag that is set when an engine may have lost commits.
+fn note_lost_history(engine: &dyn Engine) -> Arc<AtomicBool> {
+    let is_lost = Arc::new(AtomicBool::new(false));
+    let noting = Arc::clone(&is_lost);
+    engine.watch(Box::new(move |news| {
+        if matches!(news, News::Everything { .. }) {
+            noting.store(true, Ordering::Release);
         }
-        let identity = Identity::new(&self.context.entropy);
-        identity.write(&self.state_root)?;
-        Ok(identity)
-    }
+    }));
+    is_lost
 }
 
 /// Waits until the bucket has the content of all files that were named so far, at the keys at which they are named.

@@ -6,6 +6,7 @@ pub(crate) mod batches;
 pub(crate) mod caches;
 pub(crate) mod console;
 pub(crate) mod drive_requests;
+mod export_lease;
 pub(crate) mod filesystem_sink;
 pub(crate) mod metadata_backup;
 pub(crate) mod metrics;

@@ -145,10 +145,10 @@ impl OpenVolume {
         let VolumeSettings {
             fs: mut config, store, list_interval, publish_interval, backup_interval, ..
         } = settings;
-        // No single one of several buckets can hold a backup. A database has backups of its own, and knows who uses it.
-        let is_backed_up = !config.read_only && !volume.is_buckets() && matches!(metadata, Metadata::Disk(_));
+        // No single one of several buckets can hold a backup.
+        let is_backed_up = !config.read_only && !volume.is_buckets();
         if is_backed_up {
-            metadata_backup::check_holder(volume, direct.as_ref(), state.root()).await?;
+            metadata_backup::check_holder(volume, direct.as_ref(), &metadata, state.root()).await?;
         }
         let are_settings_new = metadata::record_settings(state.root(), &config)?;
         let backup = match is_backed_up && !backup_interval.is_zero() {

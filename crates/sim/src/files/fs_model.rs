@@ -38,6 +38,9 @@ pub(super) struct Node {
     pub(super) ino: Option<Ino>,
     /// By path: earlier modes that may reappear, as the export of a later mode may have been interrupted by a crash.
     pub(super) old_modes: Vec<u16>,
+    /// A mode was set since the last crash. Else the mode of a directory that was found after a crash may be that of the names, which a
+    /// later look corrects to that of the bucket: listings do not show that a marker has changed.
+    pub(super) is_mode_known: bool,
 }
 
 /// The effect of an op on the model.
@@ -97,6 +100,7 @@ impl FsModel {
             faults_when_clean: fault_count,
             ino: None,
             old_modes: Vec::new(),
+            is_mode_known: true,
         });
         self.nodes.len() - 1
     }
@@ -160,6 +164,7 @@ impl FsModel {
         }
         if let Some((node, mode)) = effect.mode {
             self.nodes[node].mode.push(mode);
+            self.nodes[node].is_mode_known = true;
         }
     }
 
@@ -206,8 +211,10 @@ impl FsModel {
         for node in named {
             self.record_stored(node, Durability::Power, fault_count);
             self.nodes[node].mode.acknowledge(Durability::Power);
-            // The object has the current mode now.
-            self.nodes[node].old_modes.clear();
+            if self.nodes[node].is_mode_known {
+                // The object has the current mode now.
+                self.nodes[node].old_modes.clear();
+            }
         }
         self.record_names_synced();
     }
@@ -269,6 +276,7 @@ impl FsModel {
             let node = &mut self.nodes[node];
             if by_path {
                 node.old_modes.extend(node.mode.possible_after(crash_kind));
+                node.is_mode_known = node.kind == NodeKind::File;
             }
             node.content.adopt(content, crash_kind);
             node.mode.adopt(mode, crash_kind);

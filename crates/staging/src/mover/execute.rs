@@ -1,7 +1,7 @@
 //! Executes moves: copies objects inside the store, then deletes them at their old keys.
 
 use super::executor::Executor;
-use super::moves::{Candidate, Move, Target};
+use super::moves::{Candidate, Move, Step, Target};
 use super::resolved_conflicts::{CopiedObject, SourceObject};
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use std::collections::HashSet;
@@ -197,8 +197,14 @@ impl Executor {
             };
             let (to, precondition) = match &mv.to {
                 Target::Key(to, precondition) => (to, precondition),
-                Target::Deleted => return self.delete_moved(&source.object).await,
-                Target::DeletedWithCopy(place) => return self.delete_with_copy(&source.object, place).await,
+                Target::Deleted => {
+                    self.delete_duplicates(number, &source.object).await?;
+                    return self.delete_moved(&source.object).await;
+                }
+                Target::DeletedWithCopy(place) => {
+                    self.delete_duplicates(number, &source.object).await?;
+                    return self.delete_with_copy(&source.object, place).await;
+                }
             };
             let Ok(to) = ObjectKey::new(to.clone()) else { return Ok(()) };
             if let Some(copied) = self.copy_resolving_conflict(&source, &to, precondition).await? {
@@ -208,7 +214,7 @@ impl Executor {
                 Some(current) if self.is_same_object(&to, Some(&source.object.etag), &current) => {
                     Some(current.into())
                 }
-                Some(current) if self.is_duplicate_of_arrived(number, &current, &to).await? => {
+                Some(current) if self.is_duplicate(number, &current, &to).await? => {
                     return self.delete_moved(&current.object).await;
                 }
                 // The object is gone, or another client has stored a new one at its key. The object to be replaced
@@ -227,21 +233,21 @@ impl Executor {
         Err(StoreError::Unavailable(format!("'{from}' keeps being changed by another client")))
     }
 
-    /// Returns whether the object at a move's source is a copy, made by an attempt of unknown outcome, of an object
-    /// that has arrived at the target.
-    async fn is_duplicate_of_arrived(
-        &self,
-        number: u64,
-        current: &ObjectMeta,
-        to: &ObjectKey,
-    ) -> Result<bool> {
+    /// Returns whether the object at a move's source is a copy, made by an attempt of unknown outcome, of the object that has arrived at
+    /// the target, or that a later move takes there.
+    async fn is_duplicate(&self, number: u64, current: &ObjectMeta, to: &ObjectKey) -> Result<bool> {
         if !self.state().moves.may_be_duplicate(number) {
             return Ok(false);
         }
-        match self.store.find(to).await? {
-            Some(arrived) => self.is_copy(current, &arrived).await,
-            None => Ok(false),
+        let places = self.state().moves.candidates(to);
+        for place in places.into_iter().filter(|place| place.by_move != Some(number)) {
+            if let Some(other) = self.store.find(&place.key).await?
+                && self.is_copy(current, &other).await?
+            {
+                return Ok(true);
+            }
         }
+        Ok(false)
     }
 
     /// Moves all objects of a renamed tree.
@@ -433,12 +439,18 @@ impl Executor {
 
     /// Remembers the etag of a copy for callers that know the object by its earlier etag, and counts the copy.
     fn record_copy(&self, from: &ObjectRef, copy: ObjectRef) {
+        let etag = self.state().renewed_etags.bucket_tag(&from.key, &from.etag);
         let mut aliases = self.aliases();
-        let issued = aliases.with_issued_tag(from.clone()).etag;
+        let issued = aliases.with_issued_tag(ObjectRef { etag, ..from.clone() }).etag;
         if issued != copy.etag {
-            aliases.remember(&copy.key, issued, copy.etag);
+            aliases.remember(&copy.key, issued.clone(), copy.etag.clone());
+            drop(aliases);
+            let copied = Step::Copied { to: copy.key, issued, bucket: copy.etag };
+            if let Err(error) = self.state().record(vec![copied]) {
+                // It is only needed if the process ends before the move is complete.
+                tracing::debug!(%error, "cannot record the etag of a moved object");
+            }
         }
-        drop(aliases);
         self.activity.objects_moved.fetch_add(1, Ordering::AcqRel);
     }
 
@@ -531,7 +543,7 @@ impl Executor {
     /// Reports to the observer the current etags of objects at a key, or below a prefix, that callers know by other
     /// etags. An object that was renamed again while it moved is not reported: the observer does not know it by this
     /// key, and the next move passes the issued etag on to the next key.
-    fn report_arrival(&self, place: &[u8]) {
+    pub(super) fn report_arrival(&self, place: &[u8]) {
         if let Some(observer) = self.observer.get() {
             self.aliases().report_changes(place, |key, issued, bucket| {
                 if !(observer.has_arrived)(key, issued, bucket)
@@ -543,6 +555,27 @@ impl Executor {
                 true
             });
         }
+    }
+
+    /// Deletes copies of an object that attempts of unknown outcome may have made at the sources of other moves. Only the object itself, which
+    /// is deleted next, identifies them.
+    async fn delete_duplicates(&self, number: u64, object: &ObjectRef) -> Result<()> {
+        let places = self.state().moves.possible_duplicates_of(number, &object.etag);
+        if places.is_empty() {
+            return Ok(());
+        }
+        let Some(ours) = self.store.find(&object.key).await?.filter(|ours| ours.object.etag == object.etag)
+        else {
+            return Ok(());
+        };
+        for place in places {
+            if let Some(copy) = self.store.find(&place).await?
+                && self.is_copy(&ours, &copy).await?
+            {
+                self.delete_moved(&copy.object).await?;
+            }
+        }
+        Ok(())
     }
 
     /// Deletes an object and the copy that an attempt of unknown outcome may have made. The etag identifies the copy if its

@@ -9,13 +9,14 @@
 //! another object at its target is a conflict. So no object is overwritten because of lost steps.
 
 use super::moves::{Move, Moves, Step, Target};
+use crate::etag_aliases::EtagAliases;
 use crate::log_encoding::{Decoder, Encoder};
 use log::{FileLog, FileLogFormat, FrameReader, NextFrame, OpenedFileLog};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
-use store::ETag;
+use store::{ETag, ObjectKey};
 
 const FORMAT: FileLogFormat = FileLogFormat { name: "journal of moves", header: b"", is_locked: true };
 
@@ -26,18 +27,21 @@ pub(super) struct Journal {
 }
 
 impl Journal {
-    /// Opens the file, or creates it, and returns its unfinished moves. An incomplete frame at the end is dropped,
+    /// Opens the file, or creates it, and returns its unfinished moves and the etags of copied objects. An incomplete frame at the end is dropped,
     /// because it was never acknowledged. A damaged file is kept aside and replaced by one with the moves that could
     /// be read. Renames out of their order are an error.
-    pub(super) fn open(path: &Path) -> io::Result<(Self, Moves)> {
+    pub(super) fn open(path: &Path) -> io::Result<(Self, Moves, EtagAliases)> {
         let OpenedFileLog { log, records, damage } = FileLog::open(path, FORMAT, decode)?;
-        let mut moves = Moves::default();
+        let (mut moves, mut aliases) = (Moves::default(), EtagAliases::default());
         for step in records.into_iter().flatten() {
             if !moves.is_in_order(&step) {
                 let text = "the journal of moves has renames out of their order";
                 return Err(io::Error::new(io::ErrorKind::InvalidData, text));
             }
-            moves.apply(step);
+            match step {
+                Step::Copied { to, issued, bucket } => aliases.remember(&to, issued, bucket),
+                step => moves.apply(step),
+            }
         }
         let mut journal = Self { log };
         if let Some(damage) = damage {
@@ -45,7 +49,7 @@ impl Journal {
                 "the journal of moves is damaged: renames in these ranges are lost, their objects have their old names, and the damaged file is kept");
             journal.rewrite(&moves)?;
         }
-        Ok((journal, moves))
+        Ok((journal, moves, aliases))
     }
 
     /// Appends steps as one frame.
@@ -82,8 +86,8 @@ pub fn rot(path: &Path, synced_bytes: u64, mut pick: impl FnMut(u64) -> u64) -> 
     }
     let is_over = |step: &Step| match step {
         Step::Begin { number, .. } | Step::Retarget { number, .. } => moves.get(*number).is_none(),
-        // The move would run once more.
-        Step::Done { .. } => false,
+        // The move would run once more, or its object would count as another client's.
+        Step::Done { .. } | Step::Copied { .. } => false,
     };
     frames.retain(|(_, end, steps)| *end <= synced_bytes && steps.iter().all(is_over));
     if frames.is_empty() || moves.has_possible_duplicates() {
@@ -158,6 +162,12 @@ impl Encoder {
                 self.0.push(2);
                 self.number(*number);
             }
+            Step::Copied { to, issued, bucket } => {
+                self.0.push(3);
+                self.bytes(to.as_bytes());
+                self.bytes(issued.as_str().as_bytes());
+                self.bytes(bucket.as_str().as_bytes());
+            }
         }
     }
 
@@ -188,8 +198,16 @@ impl Decoder<'_> {
             }
             1 => Some(Step::Retarget { number: self.number()?, to: self.target()? }),
             2 => Some(Step::Done { number: self.number()? }),
+            3 => {
+                let to = ObjectKey::new(self.bytes()?.to_vec()).ok()?;
+                Some(Step::Copied { to, issued: self.etag()?, bucket: self.etag()? })
+            }
             _ => None,
         }
+    }
+
+    fn etag(&mut self) -> Option<ETag> {
+        std::str::from_utf8(self.bytes()?).ok().map(ETag::new)
     }
 
     fn target(&mut self) -> Option<Target> {
@@ -206,7 +224,7 @@ impl Decoder<'_> {
 mod tests {
     use super::*;
     use std::fs;
-    use store::{ObjectKey, Precondition};
+    use store::Precondition;
 
     fn renamed(moves: &Moves, from: &str, to: &str) -> Vec<Step> {
         let key = |text| ObjectKey::try_from(text).unwrap();
@@ -219,7 +237,7 @@ mod tests {
     fn appended_frames_are_replayed_and_an_incomplete_one_is_not() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("moves");
-        let (mut journal, mut moves) = Journal::open(&path).unwrap();
+        let (mut journal, mut moves, _) = Journal::open(&path).unwrap();
         for (from, to) in [("a", "b"), ("b", "c"), ("x", "y")] {
             let steps = renamed(&moves, from, to);
             journal.append(&steps).unwrap();
@@ -234,7 +252,7 @@ mod tests {
         assert_eq!(found(&Journal::open(&path).unwrap().1), all);
         let whole = fs::read(&path).unwrap();
         fs::write(&path, &whole[..whole.len() - 1]).unwrap();
-        let (mut journal, moves) = Journal::open(&path).unwrap();
+        let (mut journal, moves, _) = Journal::open(&path).unwrap();
         assert_eq!(found(&moves), all[..all.len() - 1]);
         journal.append(&[Step::Done { number: 0 }]).unwrap();
         drop(journal);
@@ -245,7 +263,7 @@ mod tests {
     #[test]
     fn truncated_frames_need_no_sync() {
         let dir = tempfile::tempdir().unwrap();
-        let (mut journal, moves) = Journal::open(&dir.path().join("moves")).unwrap();
+        let (mut journal, moves, _) = Journal::open(&dir.path().join("moves")).unwrap();
         let steps = renamed(&moves, "a", "b");
         journal.append(&steps).unwrap();
         journal.log.mark_synced(journal.log.appended());
@@ -269,7 +287,7 @@ mod tests {
     fn s446_one_flipped_byte_costs_one_rename_and_the_damaged_file_is_kept() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("moves");
-        let (mut journal, mut moves) = Journal::open(&path).unwrap();
+        let (mut journal, mut moves, _) = Journal::open(&path).unwrap();
         for round in 0..5 {
             let steps = renamed(&moves, &format!("from{round}"), &format!("to{round}"));
             journal.append(&steps).unwrap();
@@ -287,7 +305,7 @@ mod tests {
             bytes[at] ^= 1;
             fs::write(&path, &bytes).unwrap();
             fs::write(path.with_extension("synced"), &mark).unwrap();
-            let (journal, moves) = Journal::open(&path).unwrap();
+            let (journal, moves, _) = Journal::open(&path).unwrap();
             let found = begins(&moves);
             assert!(found.len() == 4 && found.iter().all(|one| all.contains(one)), "byte {at}: {found:?}");
             assert_eq!(fs::read(path.with_extension("damaged")).unwrap(), bytes, "byte {at}");
@@ -301,7 +319,7 @@ mod tests {
     fn possible_duplicates_survive_a_rewrite_of_the_journal() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("moves");
-        let (mut journal, mut moves) = Journal::open(&path).unwrap();
+        let (mut journal, mut moves, _) = Journal::open(&path).unwrap();
         let take = |steps: Vec<Step>, journal: &mut Journal, moves: &mut Moves| {
             journal.append(&steps).unwrap();
             steps.into_iter().for_each(|step| moves.apply(step));
@@ -318,7 +336,7 @@ mod tests {
             take(vec![Step::Done { number }], &mut journal, &mut moves);
         }
         drop(journal);
-        let (_, reopened) = Journal::open(&path).unwrap();
+        let (_, reopened, _) = Journal::open(&path).unwrap();
         assert!(reopened.may_be_duplicate(duplicate));
     }
 
@@ -326,7 +344,7 @@ mod tests {
     fn a_journal_of_completed_moves_is_rewritten() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("moves");
-        let (mut journal, mut moves) = Journal::open(&path).unwrap();
+        let (mut journal, mut moves, _) = Journal::open(&path).unwrap();
         for round in 0..20_000 {
             let steps = renamed(&moves, &format!("from{round}"), &format!("to{round}"));
             let done = Step::Done { number: round };
@@ -338,7 +356,7 @@ mod tests {
         }
         assert!(journal.log.end() < 2 << 20);
         drop(journal);
-        let (_, reopened) = Journal::open(&path).unwrap();
+        let (_, reopened, _) = Journal::open(&path).unwrap();
         assert_eq!(reopened.len(), 0);
         let numbers = |steps: Vec<Step>| matches!(steps[0], Step::Begin { number: 20_000.., .. });
         assert!(numbers(renamed(&moves, "a", "b")));

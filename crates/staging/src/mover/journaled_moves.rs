@@ -3,6 +3,7 @@
 use super::journal::Journal;
 use super::move_observer::NamingError;
 use super::moves::{Move, Moves, Step};
+use crate::etag_aliases::EtagAliases;
 use std::collections::VecDeque;
 use std::io;
 use store::{Result, StoreError};
@@ -24,12 +25,15 @@ pub(super) struct JournaledMoves {
     recently_done: VecDeque<(u64, Move)>,
     /// The number of moves that were completed before those and are forgotten.
     forgotten_done: u64,
+    /// Etags that the store gave to objects at their old keys, by those that it had issued before: an object may be copied by an etag that
+    /// a listing showed earlier.
+    pub(super) renewed_etags: EtagAliases,
 }
 
 impl JournaledMoves {
     pub(super) fn new(journal: Journal, moves: Moves) -> Self {
-        let (unsynced_done, recently_done, forgotten_done) = (Vec::new(), VecDeque::new(), 0);
-        Self { moves, journal, unsynced_done, recently_done, forgotten_done }
+        let (unsynced_done, recently_done, forgotten_done, renewed_etags) = Default::default();
+        Self { moves, journal, unsynced_done, recently_done, forgotten_done, renewed_etags }
     }
 
     /// Appends steps to the journal and applies them. Nothing is applied if appending fails.

@@ -117,12 +117,12 @@ impl Mover {
         options: MoverOptions,
         entropy: Arc<Entropy>,
     ) -> io::Result<Arc<Self>> {
-        let (journal, moves) = Journal::open(path)?;
+        let (journal, moves, aliases) = Journal::open(path)?;
         let executor = Arc::new_cyclic(|me| Executor {
             me: me.clone(),
             store,
             state: Mutex::new(JournaledMoves::new(journal, moves)),
-            aliases: Mutex::default(),
+            aliases: Mutex::new(aliases),
             source_locks: KeyedLocks::default(),
             move_locks: KeyedLocks::default(),
             decisions: Decisions::new(options.lost.clone(), entropy),
@@ -144,11 +144,14 @@ impl Mover {
         }
     }
 
-    /// Sets the namespace that also records where objects are. Only the first call has an effect.
+    /// Sets the namespace that also records where objects are, and reports to it the etags of objects that were copied before the journal
+    /// was opened. Only the first call has an effect.
     pub fn set_observer(&self, observer: MoveObserver) {
         let callbacks = observer.conflicts.clone();
         if self.executor.observer.set(observer).is_ok() {
             self.executor.decisions.set_callbacks(callbacks);
+            let copied = self.executor.aliases().keys();
+            copied.iter().for_each(|key| self.executor.report_arrival(key.as_bytes()));
         }
     }
 
@@ -176,6 +179,24 @@ impl Mover {
     /// Returns the key under which callers see the object that is stored at a key; `None` if an unfinished move deletes that object.
     pub fn visible_key(&self, stored_at: &ObjectKey) -> Option<ObjectKey> {
         self.executor.state().moves.visible_key(stored_at)
+    }
+
+    /// Returns whether the object visible under a key may still be stored at another key.
+    pub fn is_moving(&self, key: &ObjectKey) -> bool {
+        self.candidates(key).iter().any(|candidate| candidate.by_move.is_some())
+    }
+
+    /// Notes that an object at a key, which callers knew by the etag `given`, has the etag `there` in the store below, and that callers
+    /// know it by that from now on.
+    pub fn renew_etag(&self, stored_at: &ObjectKey, given: &ETag, there: &ETag) {
+        self.executor.state().renewed_etags.remember(stored_at, given.clone(), there.clone());
+        let Some(visible) = self.visible_key(stored_at) else { return };
+        let mut aliases = self.executor.aliases();
+        let copy = aliases.bucket_tag(&visible, given);
+        // It was copied already, and the copy is not reported yet.
+        if copy != *given {
+            aliases.remember(&visible, there.clone(), copy);
+        }
     }
 
     /// Returns how many bytes of the journal survive the loss of power, as far as this process knows. Simulators cut

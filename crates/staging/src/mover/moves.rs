@@ -52,6 +52,13 @@ pub(super) enum Step {
     Done {
         number: u64,
     },
+    /// An object was copied to the key of its rename, where it has another etag than callers know. Recorded before the object at its old
+    /// key is deleted, after which nothing else tells that the copy is that object.
+    Copied {
+        to: ObjectKey,
+        issued: ETag,
+        bucket: ETag,
+    },
 }
 
 /// A physical key at which an object may be stored.
@@ -144,6 +151,7 @@ impl Moves {
                 self.unindex_target(number, old);
                 self.index_target(number, &to);
             }
+            Step::Copied { .. } => {}
             Step::Done { number } => {
                 self.next = self.next.max(number + 1);
                 self.untried.remove(&number);
@@ -222,6 +230,14 @@ impl Moves {
     /// Returns whether the object at a move's source may be a copy of what an earlier move brings to the same target.
     pub(super) fn may_be_duplicate(&self, number: u64) -> bool {
         self.possible_duplicates.contains(&number)
+    }
+
+    /// Returns the sources of other moves where copies of a move's object may be stored that has this etag.
+    pub(super) fn possible_duplicates_of(&self, number: u64, etag: &ETag) -> Vec<ObjectKey> {
+        let others = self.possible_duplicates.iter().filter(|other| **other != number);
+        let moves = others.filter_map(|other| self.object_move(*other));
+        let same = moves.filter(|mv| mv.etag.as_ref() == Some(etag));
+        same.filter_map(|mv| ObjectKey::new(mv.from.clone()).ok()).collect()
     }
 
     /// Returns whether [`Moves::may_be_duplicate`] holds for any move.

@@ -162,3 +162,31 @@ async fn an_arrived_object_that_could_not_be_deleted_keeps_its_etag() {
     assert_eq!(here.object.etag, there.object.etag);
     assert_eq!(*arrived.lock().unwrap(), [key("b")]);
 }
+
+/// Regression: the process ended after the object at the old key was deleted. Nothing told the next one that the object at the new key
+/// is the renamed one. It counted as another client's, and attributes that waited to be stored with it were lost (world of files
+/// 10,063,043).
+#[tokio::test(start_paused = true)]
+async fn a_copy_is_recognized_after_the_end_of_the_process() {
+    let mut world = World::new();
+    let object = world.put("a", "ours").await;
+    world.faults.add(Rule::new(Fault::lost_reply()).on(Operation::Delete).at(&key("a")));
+    world.rename(&object, "b", Precondition::Absent).await.unwrap();
+    world.mover.wait_until_idle().await;
+    let copy = world.memory.head(&key("b")).await.unwrap().object;
+    assert!(world.memory.find(&key("a")).await.unwrap().is_none());
+    assert_ne!(copy.etag, object.etag);
+    world.reopen();
+    let reported: Arc<Mutex<Vec<_>>> = Arc::default();
+    let recorder = reported.clone();
+    world.mover.set_observer(MoveObserver {
+        has_arrived: Box::new(move |key, issued, bucket| {
+            recorder.lock().unwrap().push((key.clone(), issued.clone(), bucket.clone()));
+            true
+        }),
+        ..observer()
+    });
+    assert_eq!(*reported.lock().unwrap(), [(key("b"), object.etag, copy.etag)]);
+    world.mover.wait_until_all_moved().await;
+    assert_eq!(contents(&world.memory).await, expected(&[("b", "ours")]));
+}

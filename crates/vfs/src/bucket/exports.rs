@@ -8,6 +8,7 @@
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 use meta::{Ino, Inode, Kind};
+use staging::mover::Mover;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use store::{CopyOptions, ObjectKey, ObjectMeta, ObjectRef, Precondition, StoreError};
@@ -20,6 +21,7 @@ use crate::bucket::metadata::object_metadata::Metadata;
 use crate::bucket::parts::BucketParts;
 use crate::bucket::path_locks::ChangeLocks;
 use crate::content::Content;
+use crate::content::open_file::OpenFile;
 use crate::content::opener::FileOpener;
 use crate::content::write::publisher::Publisher;
 use crate::fail_fast::Unanswered as _;
@@ -40,6 +42,8 @@ pub(crate) struct Exporter {
     pub(in crate::bucket) locks: Arc<ChangeLocks>,
     pub(crate) publisher: Arc<Publisher>,
     pub(crate) opener: Arc<FileOpener>,
+    /// The mover of the store, if it has one.
+    mover: Option<Arc<Mover>>,
 }
 
 impl Exporter {
@@ -48,6 +52,7 @@ impl Exporter {
         parts: &BucketParts,
         publisher: &Arc<Publisher>,
         opener: &Arc<FileOpener>,
+        mover: Option<Arc<Mover>>,
     ) -> Arc<Self> {
         Arc::new(Self {
             mount: base.mount.clone(),
@@ -58,6 +63,7 @@ impl Exporter {
             locks: parts.locks.clone(),
             publisher: publisher.clone(),
             opener: opener.clone(),
+            mover,
         })
     }
 }
@@ -136,7 +142,7 @@ impl Exporter {
         }
     }
 
-    /// Exports an inode. Returns false if the file has unpublished writes: its attributes are stored together with them later.
+    /// Exports an inode. Returns false if its attributes are stored later: together with unpublished writes, or once its object has moved.
     async fn export(&self, ino: Ino) -> Result<bool> {
         let Ok(inode) = self.names.tables().inode(ino) else {
             self.metadata.renamed().forget(ino);
@@ -158,7 +164,8 @@ impl Exporter {
                     }
                 }
                 true => {
-                    self.copy_onto_itself(&file).await.map(|()| state.rebase_on_pin(&file)).map(|()| true)
+                    let copied = self.copy_onto_itself(&file).await;
+                    copied.inspect(|_| state.rebase_on_pin(&file))
                 }
                 false => Ok(false),
             }
@@ -168,15 +175,15 @@ impl Exporter {
     }
 
     /// Stores a file's attributes by copying its object onto itself with new headers. Does nothing if the object at the
-    /// key is another client's.
-    async fn copy_onto_itself(&self, file: &crate::content::open_file::OpenFile) -> Result<()> {
+    /// key is another client's. Returns false if it must be tried again.
+    async fn copy_onto_itself(&self, file: &OpenFile) -> Result<bool> {
         let _path = self.locks.lock_path(file.ino).await?;
-        let Some(object) = self.names.object(&self.names.tables().inode(file.ino)?)? else { return Ok(()) };
+        let Some(object) = self.names.object(&self.names.tables().inode(file.ino)?)? else { return Ok(true) };
         // The lock keeps Tenon's S3 endpoint from storing another object under the key, which would be taken for this
         // one.
         let _key_lock = self.locks.key_locks().lock(&object.key).await;
         let inode = self.names.tables().inode(file.ino)?;
-        let Some(old) = self.names.object(&inode)?.filter(|_| inode.home.is_some()) else { return Ok(()) };
+        let Some(old) = self.names.object(&inode)?.filter(|_| inode.home.is_some()) else { return Ok(true) };
         self.publisher.ensure_volume_record().await?;
         let _rewriting = self.exports.rewrites().begin(file.ino, &self.mount.moments);
         let described = match self.mount.store.head(&old.key).await {
@@ -190,10 +197,7 @@ impl Exporter {
                 file.repin(|| self.names.pin_of(inode.ino))?;
                 meta
             }
-            Ok(_) | Err(StoreError::NotFound(_)) => {
-                file.clear_unconfirmed();
-                return Ok(());
-            }
+            Ok(_) | Err(StoreError::NotFound(_)) => return Ok(self.give_up(file, &old.key)),
             Err(error) => return Err(error.into()),
         };
         let (old, inode) = (described.object.clone(), self.names.tables().inode(file.ino)?);
@@ -213,15 +217,25 @@ impl Exporter {
                 }
                 file.repin(|| self.names.pin_of(inode.ino))?;
                 file.clear_unconfirmed();
-                self.retag(&inode, &old.key, &had, &wanted).await
+                self.retag(&inode, &old.key, &had, &wanted).await.map(|()| true)
             }
             // Another client stored other bytes meanwhile, with their own headers.
             Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)) => {
-                file.clear_unconfirmed();
-                Ok(())
+                Ok(self.give_up(file, &old.key))
             }
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Ends an export that found an unknown object at the key of a file. If the file's own object is still moving, the unknown one may be
+    /// its copy, and another export is scheduled. Returns whether the export is over.
+    fn give_up(&self, file: &OpenFile, key: &ObjectKey) -> bool {
+        file.clear_unconfirmed();
+        let is_moving = self.mover.as_ref().is_some_and(|mover| mover.is_moving(key));
+        if is_moving && self.exports.window().retry_later(file.ino) {
+            self.exports.start_exporter();
+        }
+        !is_moving
     }
 
     /// Returns whether the names have an object as a file's: it may have arrived at the key of a rename while it was looked up.
@@ -282,8 +296,9 @@ impl Exporter {
         match self.mount.store.copy(old, &old.key, options).await {
             // Perhaps only the answer was lost, or the copy was made twice. Then the object has another etag.
             Err(error) => {
-                let stored = self.mount.already_stored(&old.key, &wanted.attributes, there.size_bytes).await;
-                stored.unwrap_or(None).ok_or(error)
+                let stored =
+                    self.mount.already_stored(&old.key, &wanted.attributes, there.size_bytes).await?;
+                stored.ok_or(error)
             }
             copied => copied,
         }

@@ -139,7 +139,11 @@ impl Moves {
         log.set_etag_observer(move |key, given, there| {
             let Some(me) = me.upgrade() else { return false };
             // The names have an object that is still to move under the key to which it moves.
-            me.visible_key(key).is_some_and(|key| me.take_over_etag(&key, given, there))
+            let is_known = me.visible_key(key).is_some_and(|key| me.take_over_etag(&key, given, there));
+            if is_known && let Some(mover) = &me.mover {
+                mover.renew_etag(key, given, there);
+            }
+            is_known
         });
     }
 
@@ -177,12 +181,12 @@ impl Moves {
         let with_new_etag = || {
             let (inode, stored) = self.names.tables().content(ino)?;
             if !stored.iter().any(lies_there) {
-                return Ok(None);
+                return Ok(Vec::new());
             }
             let size_bytes = inode.size_bytes;
             let base = inode.object().map(|object| object.etag.clone());
             let content = stored.iter().map(with_tag).collect();
-            Ok(Some(Op::Publish { ino, base, content, size_bytes, mtime: None }))
+            Ok(vec![Op::Publish { ino, base, content, size_bytes, mtime: None }])
         };
         if commit_on_content(&self.names, Origin::Bookkeeping, with_new_etag)?.is_none() {
             return Ok(true);

@@ -321,8 +321,7 @@ impl Discarder {
                 }
                 () = exported => {
                     let Some((_, batch)) = self.held.pop_front() else { continue };
-                    self.set_held_count(self.held_count - batch.len());
-                    if self.delete(batch, true).await.is_none() {
+                    if self.release(batch).await.is_none() {
                         return;
                     }
                 }
@@ -367,6 +366,20 @@ impl Discarder {
             mark.request();
         }
         Some(())
+    }
+
+    /// Deletes objects that the newest backup of the names no longer refers to, or keeps them while programs on other machines may read them.
+    /// Returns `None` at the end of the mount.
+    async fn release(&mut self, batch: Vec<ObjectKey>) -> Option<()> {
+        let (content, count) = (self.content.upgrade()?, batch.len());
+        if content.is_read_elsewhere() {
+            self.keep(&content, batch);
+            self.set_held_count(self.held_count - count);
+            return Some(());
+        }
+        drop(content);
+        self.set_held_count(self.held_count - count);
+        self.delete(batch, true).await
     }
 
     /// Keeps objects for [`READ_ON`], or gives them up if too many are kept.

@@ -289,7 +289,7 @@ impl Names {
         mtime: Option<store::Timestamp>,
     ) -> Result<Vec<ObjectKey>> {
         let applied = commit_on_content(self, Origin::FrontEnd, || {
-            self.publish_op(inode.ino, object, size_bytes, mtime).map(Some)
+            Ok(vec![self.publish_op(inode.ino, object, size_bytes, mtime)?])
         })?;
         Ok(applied.map(|applied| applied.released).unwrap_or_default())
     }
@@ -309,7 +309,7 @@ impl Names {
 
     /// Records that the object at an inode's path was copied elsewhere or has another tag now.
     pub(crate) fn relocate(&self, inode: &Inode, there: &Stored) -> Result<()> {
-        commit_on_content(self, Origin::Bookkeeping, || self.relocate_op(inode.ino, there).map(Some))
+        commit_on_content(self, Origin::Bookkeeping, || Ok(vec![self.relocate_op(inode.ino, there)?]))
             .map(drop)
     }
 
@@ -322,16 +322,37 @@ impl Names {
     }
 }
 
-/// Commits an op that names the current object as its base. Makes it again if the object got another etag meanwhile, because it was
-/// uploaded or moved. `None`: `op` has nothing to change in the current content.
+/// Makes an object the inode's content that has older headers than the inode's attributes, and records in the same commit that these must
+/// be exported. Returns the keys that are no longer part of the content.
+pub(crate) fn publish_outdated(
+    names: &Names,
+    ino: Ino,
+    object: &ObjectRef,
+    size_bytes: u64,
+    mtime: Option<store::Timestamp>,
+) -> Result<Vec<ObjectKey>> {
+    let applied = commit_on_content(names, Origin::FrontEnd, || {
+        Ok(vec![names.publish_op(ino, object, size_bytes, mtime)?, Op::AwaitExport { ino }])
+    })?;
+    Ok(applied.map(|applied| applied.released).unwrap_or_default())
+}
+
+/// Commits ops together, of which the first names the current object as its base. Makes them again if the object got another etag
+/// meanwhile, because it was uploaded or moved. Returns what the first op did; `None`: there are no ops, as the current content needs no
+/// change.
 pub(crate) fn commit_on_content(
     names: &Names,
     origin: Origin,
-    op: impl Fn() -> Result<Option<Op>>,
+    ops: impl Fn() -> Result<Vec<Op>>,
 ) -> Result<Option<Applied>> {
     loop {
-        let Some(op) = op()? else { return Ok(None) };
-        match names.commit(origin, &op) {
+        let ops = ops()?;
+        let applied = match ops.as_slice() {
+            [] => return Ok(None),
+            [op] => names.commit(origin, op),
+            ops => names.commit_together(origin, ops).map(|all| all.into_iter().next().unwrap_or_default()),
+        };
+        match applied {
             Err(FsError::StaleBase) => {}
             outcome => return Ok(Some(outcome?)),
         }

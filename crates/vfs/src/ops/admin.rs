@@ -75,6 +75,11 @@ impl Admin<'_> {
         self.fs.content.discards().wait_for_exports(mark);
     }
 
+    /// Returns whether content that is no longer used waits for its deletion.
+    pub fn has_waiting_deletions(&self) -> bool {
+        self.fs.content.discards().len() > 0
+    }
+
     /// Waits until all content that is no longer used has been deleted, also where that needs a backup of the names, or
     /// the bucket does not answer.
     pub async fn wait_for_deletions(&self) {

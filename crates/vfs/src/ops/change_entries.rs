@@ -146,43 +146,13 @@ impl Filesystem {
         let name = self.bucket.discovery.free_name(parent, name_bytes, before.kind).await?;
         // If another call closes the last handle of a file without a name, its bytes stay until they are stored.
         let file = self.io.opener.open_file(ino)?;
-        let linked = self.link_open_file(&file, &before, (parent, name)).await;
+        let linked = link_open_file(self, &file, &before, (parent, name)).await;
         file.close().await?;
         linked?;
         self.names.references().add(ino);
         let attr = self.content.attr(self.names.tables().inode(ino)?);
         change.succeed();
         Ok(attr)
-    }
-
-    /// Gives an open file a name. A file that had none is stored then; if that fails, it loses the name again.
-    async fn link_open_file(
-        &self,
-        file: &OpenFile,
-        before: &Inode,
-        (parent, name): (Ino, Name),
-    ) -> Result<()> {
-        if before.is_orphan() && !file.is_linkable() {
-            return Err(Error::new(
-                libc::ENOENT,
-                "a file that lost its last name, or was created with O_TMPFILE and O_EXCL, cannot be linked",
-            ));
-        }
-        {
-            // The file's lock keeps its primary name from being promoted or removed meanwhile.
-            let _state = file.write_state.lock().await;
-            // The link is only in this machine's metadata. It must not survive a crash that undoes pending renames of the file,
-            // or it would lead to another file.
-            self.bucket.moves.sync_move_journal().await?;
-            self.names.commit(Origin::FrontEnd, &Op::Link { ino: file.ino, parent, name: name.clone() })?;
-        }
-        if before.is_orphan()
-            && let Err(error) = self.entries.creator.store_named(file).await
-        {
-            self.names.commit(Origin::FrontEnd, &Op::Unlink { parent, name, keep: true })?;
-            return Err(error);
-        }
-        Ok(())
     }
 }
 
@@ -240,4 +210,34 @@ impl Filesystem {
         change.succeed();
         Ok(())
     }
+}
+
+/// Gives an open file a name. A file that had none is stored then; if that fails, it loses the name again.
+async fn link_open_file(
+    fs: &Filesystem,
+    file: &OpenFile,
+    before: &Inode,
+    (parent, name): (Ino, Name),
+) -> Result<()> {
+    if before.is_orphan() && !file.is_linkable() {
+        return Err(Error::new(
+            libc::ENOENT,
+            "a file that lost its last name, or was created with O_TMPFILE and O_EXCL, cannot be linked",
+        ));
+    }
+    {
+        // The file's lock keeps its primary name from being promoted or removed meanwhile.
+        let _state = file.write_state.lock().await;
+        // The link is only in this machine's metadata. It must not survive a crash that undoes pending renames of the file,
+        // or it would lead to another file.
+        fs.bucket.moves.sync_move_journal().await?;
+        fs.names.commit(Origin::FrontEnd, &Op::Link { ino: file.ino, parent, name: name.clone() })?;
+    }
+    if before.is_orphan()
+        && let Err(error) = fs.entries.creator.store_named(file).await
+    {
+        fs.names.commit(Origin::FrontEnd, &Op::Unlink { parent, name, keep: true })?;
+        return Err(error);
+    }
+    Ok(())
 }

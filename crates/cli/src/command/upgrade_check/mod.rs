@@ -75,7 +75,7 @@ impl UpgradeCheck {
 
 /// Returns whether a path is a state directory, and not a volume.
 fn is_state_dir(path: &Path) -> bool {
-    path.is_dir() && !embedded::is_volume(path) && metadata::exists_in(path)
+    path.is_dir() && !embedded::is_volume(path) && metadata::is_state_directory(path)
 }
 
 /// Returns the exit code: that of the worst finding.

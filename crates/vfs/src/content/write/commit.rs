@@ -19,6 +19,7 @@ use crate::content::write::publisher::Publisher;
 use crate::content::write::uploader::Uploader;
 use crate::followers::invalidation::Invalidation;
 use crate::layout::{content_keys, stored};
+use crate::names::inodes::publish_outdated;
 use crate::volume::{Mapping, Naming, VolumeRecord};
 use crate::{Error, Result};
 
@@ -297,7 +298,19 @@ impl Publisher {
             }
             _ => (described, None),
         };
-        let released = self.names.publish(inode, object, size_bytes, file.pending().touched)?;
+        let touched = file.pending().touched;
+        let is_outdated = || -> Result<bool> {
+            let now = self.names.tables().inode(inode.ino)?;
+            let now = Inode { mtime: touched.unwrap_or(now.mtime), ..now };
+            Ok(match stream_is_old {
+                Some(is_old) => is_old,
+                None => self.metadata.updated_description(&now, described.clone())? != described,
+            })
+        };
+        let released = match self.mount.rules.exports_attributes && is_outdated()? {
+            true => publish_outdated(&self.names, inode.ino, object, size_bytes, touched)?,
+            false => self.names.publish(inode, object, size_bytes, touched)?,
+        };
         self.names.references().set_cached(inode.ino, Some(&object.etag));
         file.set_stored_description(&object.etag, described.clone(), self.mount.moment());
         self.metadata.cache().insert_stored(inode.ino, &object.etag, described.clone(), self.mount.moment());
@@ -309,12 +322,7 @@ impl Publisher {
         let has_pending = self.metadata.clear_stored_pending(inode.ino, &described)?;
         // From here on each change of attributes schedules its own export; earlier ones may have missed the headers
         // just stored.
-        let now = self.names.tables().inode(inode.ino)?;
-        let is_old = match stream_is_old {
-            Some(is_old) => is_old,
-            None => self.metadata.updated_description(&now, described.clone())? != described,
-        };
-        if is_old || has_pending {
+        if has_pending || is_outdated()? {
             return self.exports.export_later(inode.ino);
         }
         self.metadata.renamed().forget(inode.ino);

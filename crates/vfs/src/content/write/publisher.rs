@@ -23,6 +23,7 @@ use crate::content::write::{When, WriteState};
 use crate::fail_fast::FailFastSemaphore;
 use crate::mount::Mount;
 use crate::names::Names;
+use crate::names::inodes::publish_outdated;
 use crate::volume::VolumeRecord;
 use crate::{Error, Result};
 
@@ -156,9 +157,17 @@ impl Publisher {
             }
             stored => stored?,
         };
-        self.names.publish(inode, &object, size_bytes, None)?;
+        let now = self.names.tables().inode(inode.ino)?;
+        // With an object, a change of attributes has recorded that they must be exported.
+        let is_outdated = now.object().is_none()
+            && self.mount.rules.exports_attributes
+            && self.metadata.updated_description(&now, described.clone())? != described;
+        match is_outdated {
+            true => publish_outdated(&self.names, inode.ino, &object, size_bytes, None)?,
+            false => self.names.publish(inode, &object, size_bytes, None)?,
+        };
         self.metadata.cache().insert_stored(inode.ino, &object.etag, described.clone(), self.mount.moment());
-        if self.metadata.clear_stored_pending(inode.ino, &described)? {
+        if self.metadata.clear_stored_pending(inode.ino, &described)? || is_outdated {
             self.exports.export_later(inode.ino)
         } else {
             Ok(())
