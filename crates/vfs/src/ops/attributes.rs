@@ -23,12 +23,12 @@ impl Filesystem {
         self.views.derived.check_not_derived_directory(ino)?;
         let changes = with_set_id_dropped(&self.names, caller, ino, changes)?;
         let change = FrontEndChange::begin(&self.names);
-        if let Some(size) = changes.size_bytes {
-            if let Err(error) = self.set_size(ino, size, handle).await {
-                // The file may have the new length, also if its store failed.
-                self.names.tell(Invalidation::Inode(ino));
-                return Err(error);
-            }
+        if let Some(size) = changes.size_bytes
+            && let Err(error) = self.set_size(ino, size, handle).await
+        {
+            // The file may have the new length, also if its store failed.
+            self.names.tell(Invalidation::Inode(ino));
+            return Err(error);
         }
         if let Some(changes) = changes.attributes(self.mount.now()) {
             if changes.mtime.is_some()
