@@ -104,7 +104,7 @@ const DIRECTORY: &str = "tenon-directory";
 /// User metadata of an object that was copied onto itself with other headers: the etags that it had before, the newest first.
 const COPY_OF: &str = "tenon-copy-of";
 /// Separates etags, which contain no space.
-const ETAG_SEPARATOR: char = ' ';
+const ETAG_SEPARATOR: &str = " ";
 /// How many etags are kept at most.
 const COPY_OF_MAX: usize = 4;
 
@@ -161,7 +161,7 @@ pub(crate) fn of_copy(mut attributes: Attributes, before: &ETag) -> Attributes {
     etags.extend(earlier.split(ETAG_SEPARATOR).filter(|etag| !etag.is_empty()));
     etags.truncate(COPY_OF_MAX);
     while !etags.is_empty() {
-        attributes.user.insert(COPY_OF.to_owned(), etags.join(&ETAG_SEPARATOR.to_string()));
+        attributes.user.insert(COPY_OF.to_owned(), etags.join(ETAG_SEPARATOR));
         if metadata::fits(&attributes.user) {
             return attributes;
         }
