@@ -198,11 +198,11 @@ impl Executor {
             let (to, precondition) = match &mv.to {
                 Target::Key(to, precondition) => (to, precondition),
                 Target::Deleted => {
-                    self.delete_duplicates(number, &source.object).await?;
+                    self.delete_copies(&source.object, self.possible_duplicates(number, &source)).await?;
                     return self.delete_moved(&source.object).await;
                 }
                 Target::DeletedWithCopy(place) => {
-                    self.delete_duplicates(number, &source.object).await?;
+                    self.delete_copies(&source.object, self.possible_duplicates(number, &source)).await?;
                     return self.delete_with_copy(&source.object, place).await;
                 }
             };
@@ -557,10 +557,14 @@ impl Executor {
         }
     }
 
-    /// Deletes copies of an object that attempts of unknown outcome may have made at the sources of other moves. Only the object itself, which
-    /// is deleted next, identifies them.
-    async fn delete_duplicates(&self, number: u64, object: &ObjectRef) -> Result<()> {
-        let places = self.state().moves.possible_duplicates_of(number, &object.etag);
+    /// Returns the sources of other moves where attempts of unknown outcome may have left copies of a move's object.
+    fn possible_duplicates(&self, number: u64, source: &SourceObject) -> Vec<ObjectKey> {
+        self.state().moves.possible_duplicates_of(number, &source.object.etag)
+    }
+
+    /// Deletes the copies of an object at these keys that attempts of unknown outcome may have made. Only the object itself, which is deleted
+    /// next, identifies them.
+    async fn delete_copies(&self, object: &ObjectRef, places: Vec<ObjectKey>) -> Result<()> {
         if places.is_empty() {
             return Ok(());
         }
@@ -588,13 +592,7 @@ impl Executor {
             ObjectRef::new(to.clone(), aliases.bucket_tag(&to, &issued))
         };
         self.delete_moved(&known_copy).await?;
-        if let Some(ours) = self.store.find(&object.key).await?
-            && ours.object.etag == object.etag
-            && let Some(copy) = self.store.find(&to).await?
-            && self.is_copy(&ours, &copy).await?
-        {
-            self.delete_moved(&copy.object).await?;
-        }
+        self.delete_copies(object, vec![to]).await?;
         self.delete_moved(object).await
     }
 
