@@ -257,14 +257,17 @@ fn dual_worlds_that_once_failed() {
 /// 10,083 attributes did not survive a kill with write-back; in 5,007,092 and 5,007,126 a power cut during a rename took another name of
 /// the file. In 796 a directory that was still to move lost its mode: the log went on with an etag that the names no longer had. From 10,000,691
 /// on, attributes were lost with a renamed directory, an upload under way, or an object that had moved or was moving, and copies of unknown
-/// outcome came back as files.
+/// outcome came back as files. In 10,000,458 the marker of a replaced directory won over that of the directory which replaced it; in
+/// 10,015,080 and 10,066,729 an older deletion took a file that had arrived, or hid it from its own removal; in 10,028,059 a power cut took the
+/// rename of a file whose object was not at its path; in 10,062,876 an upload that was made twice was unknown after the close.
 #[test]
 fn files_worlds_that_once_failed() {
     let seeds = [
         2_002_074, 2_002_332, 2_002_407, 2_010_510, 2_010_891, 2_012_241, 2_018_075, 3_111_879, 3_200_371,
         3_202_281, 3_205_841, 3_207_099, 3_210_235, 3_214_579, 3_218_317, 3_304_455, 3_314_686, 3_421_932,
         3_424_079, 3_428_280, 343, 796, 2224, 10_083, 5_007_092, 5_007_126, 10_000_691, 10_001_019,
-        10_002_193, 10_046_567, 10_063_043, 10_072_445, 10_088_612, 10_088_879, 10_019_070,
+        10_002_193, 10_046_567, 10_063_043, 10_072_445, 10_088_612, 10_088_879, 10_019_070, 10_000_458,
+        10_015_080, 10_028_059, 10_062_876, 10_066_729,
     ];
     for seed in seeds {
         if let Err(failure) = sim::files::world(seed) {

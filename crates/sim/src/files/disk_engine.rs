@@ -128,7 +128,7 @@ impl DiskEngine {
 }
 
 /// Maximum length of an op in the trace, in characters.
-const TRACED_OP_CHARS: usize = 120;
+const TRACED_OP_CHARS: usize = 400;
 
 fn describe(commit: &Commit) -> String {
     let ops = commit.ops.iter().map(|record| {

@@ -76,16 +76,13 @@ impl Executor {
         for number in stray_copies {
             Box::pin(self.execute(number)).await?;
         }
+        let prerequisites = self.state().moves.prerequisites(number);
+        for number in prerequisites {
+            Box::pin(self.execute(number)).await?;
+        }
         match mv.is_tree {
             true => self.move_tree(number, &mv).await?,
             false => {
-                // An earlier move from the same key takes its object first, otherwise this move would take that
-                // object for another client's. And a copy at the source is recognised as a copy only once the earlier
-                // move has brought the original to the target.
-                let prerequisites = self.state().moves.prerequisites(number);
-                for number in prerequisites {
-                    Box::pin(self.execute(number)).await?;
-                }
                 let Ok(key) = ObjectKey::new(mv.from) else { return self.finish_move(number).await };
                 let _source_lock = self.source_locks.lock(&key).await;
                 self.state().moves.mark_tried(number);
@@ -277,7 +274,7 @@ impl Executor {
     /// Returns the listed objects that belong to this move and not to a move inside its tree.
     fn objects_owned_by(&self, number: u64, entries: Vec<ListEntry>) -> Vec<SourceObject> {
         let state = self.state();
-        let is_own = |found: &SourceObject| state.moves.owner(found.object.key.as_bytes()) == Some(number);
+        let is_own = |found: &SourceObject| state.moves.owner_of(&found.object) == Some(number);
         objects_of(entries).filter(is_own).collect()
     }
 
@@ -312,7 +309,7 @@ impl Executor {
         existing: &HashSet<ObjectKey>,
     ) -> Result<Option<CopiedObject>> {
         let _source_lock = self.source_locks.lock(&source.object.key).await;
-        let target = self.state().moves.target_key(number, source.object.key.as_bytes());
+        let target = self.state().moves.target_of(number, &source.object);
         let is_free = target.is_some_and(|to| !existing.contains(&to));
         self.copy_tree_object(number, source, is_free).await
     }
@@ -321,7 +318,7 @@ impl Executor {
     async fn existing_targets(&self, number: u64, objects: &[SourceObject]) -> Result<HashSet<ObjectKey>> {
         let targets: Vec<ObjectKey> = {
             let state = self.state();
-            let target = |found: &SourceObject| state.moves.target_key(number, found.object.key.as_bytes());
+            let target = |found: &SourceObject| state.moves.target_of(number, &found.object);
             objects.iter().filter_map(target).collect()
         };
         let (Some(first), Some(last)) = (targets.iter().min(), targets.iter().max()) else {
@@ -355,7 +352,7 @@ impl Executor {
         is_free: bool,
     ) -> Result<Option<CopiedObject>> {
         for _ in 0..ATTEMPTS_MAX {
-            let target = self.state().moves.target_key(number, source.object.key.as_bytes());
+            let target = self.state().moves.target_of(number, &source.object);
             let Some(to) = target else { return Ok(None) };
             let precondition = if is_free { Precondition::None } else { Precondition::Absent };
             if let Some(copied) = self.copy_resolving_conflict(&source, &to, &precondition).await? {

@@ -243,7 +243,7 @@ mod tests {
             journal.append(&steps).unwrap();
             steps.into_iter().for_each(|step| moves.apply(step));
         }
-        let tree = moves.plan_rename_tree(b"d/", b"e/");
+        let tree = moves.plan_rename_tree(b"d/", b"e/", &Precondition::Absent);
         journal.append(&tree).unwrap();
         tree.into_iter().for_each(|step| moves.apply(step));
         drop(journal);

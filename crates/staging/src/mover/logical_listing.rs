@@ -8,7 +8,7 @@ use super::moves::{Moves, Target};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use store::listing::{Scan, token_after};
-use store::{ListEntry, ListPage, ListRequest, ListedObject, ObjectKey, Pages, Result};
+use store::{ListEntry, ListPage, ListRequest, ListedObject, ObjectKey, ObjectRef, Pages, Result};
 
 /// Maximum entries per page.
 const PAGE_ENTRIES_MAX: usize = 1000;
@@ -95,29 +95,27 @@ impl Mover {
     async fn is_any_in_place(&self, prefix: &Bytes, since: u64) -> Result<bool> {
         let (whole, is_touched) = {
             let state = self.executor.state();
-            let is_near = state.moves.owner_overlapping(prefix).is_some()
+            let is_near = state.moves.move_out_of(prefix, |_| false).is_some()
                 || state.was_moved_since(since, u64::MAX, prefix);
             let is_shown_or_hidden = !state.moves.moves_into(prefix).is_empty()
                 || state.moves.stray_copies_below(prefix).next().is_some();
-            (state.moves.owner(prefix), is_near || is_shown_or_hidden)
+            (state.moves.tree_owner(prefix), is_near || is_shown_or_hidden)
         };
         if whole.is_some() || !is_touched {
             return Ok(whole.is_none());
         }
-        let is_in_place = |moves: &Moves, entry: &ListEntry| match entry {
-            ListEntry::Object(ListedObject { object, .. }) => moves.is_object_in_place(object, u64::MAX),
-            ListEntry::Prefix(prefix) => moves.is_in_place(prefix),
-        };
-        self.any_entry(prefix.clone(), is_in_place).await
+        let is_in_place = |moves: &Moves, object: &ObjectRef| moves.is_object_in_place(object, u64::MAX);
+        self.any_object(prefix.clone(), is_in_place).await
     }
 
-    /// Returns whether any key of the bucket below a prefix matches.
-    async fn any_entry(&self, prefix: Bytes, matches: impl Fn(&Moves, &ListEntry) -> bool) -> Result<bool> {
+    /// Returns whether any object of the bucket below a prefix matches.
+    async fn any_object(&self, prefix: Bytes, matches: impl Fn(&Moves, &ObjectRef) -> bool) -> Result<bool> {
         let request = ListRequest { prefix, limit: PAGE_ENTRIES_MAX, ..ListRequest::default() };
         let mut pages = Pages::new(self.executor.store.as_ref(), request);
         while let Some(entries) = pages.next().await? {
             let state = self.executor.state();
-            if entries.iter().any(|entry| matches(&state.moves, entry)) {
+            let mut objects = entries.into_iter().filter_map(ListEntry::into_object);
+            if objects.any(|(object, _)| matches(&state.moves, &object)) {
                 return Ok(true);
             }
         }
@@ -151,7 +149,7 @@ impl Mover {
             let text = outside(entry.text());
             let shown = match entry {
                 ListEntry::Object(listed) => {
-                    let owner = self.executor.state().moves.owner(listed.object.key.as_bytes());
+                    let owner = self.executor.state().moves.owner_of(&listed.object);
                     let listed = self.with_issued_tag(listed);
                     let key = ObjectKey::new(text.clone()).ok().filter(|_| owner == Some(number));
                     key.map(|key| ListEntry::Object(listed.with_key(key)))
@@ -208,8 +206,8 @@ impl Mover {
 
     /// Returns whether a move owns any object below a prefix.
     async fn owns_any(&self, number: u64, prefix: &[u8]) -> Result<bool> {
-        let is_its_own = |moves: &Moves, entry: &ListEntry| moves.owner(entry.text()) == Some(number);
-        self.any_entry(Bytes::copy_from_slice(prefix), is_its_own).await
+        let is_its_own = |moves: &Moves, object: &ObjectRef| moves.owner_of(object) == Some(number);
+        self.any_object(Bytes::copy_from_slice(prefix), is_its_own).await
     }
 
     /// Returns a page of the bucket, of the form that `scan` asks for, and, if there are more entries, its last text.

@@ -94,8 +94,8 @@ pub struct Moving {
 /// A rename whose objects have not all moved yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Renamed {
-    /// Physical key, or a prefix that ends in `/`.
-    pub from: Vec<u8>,
+    /// The keys, or prefixes that end in `/`, at which the objects were visible before, the latest first. The last one is physical.
+    pub from: Vec<Vec<u8>>,
     /// Logical key, or a prefix that ends in `/`, to which the objects move.
     pub to: Vec<u8>,
     /// Etag of the object; `None` for a prefix.
@@ -167,13 +167,14 @@ impl Mover {
     /// Returns the renames whose objects have not all moved yet.
     pub fn pending(&self) -> Vec<Renamed> {
         let state = self.executor.state();
-        let renamed = |mv: &Move| match &mv.to {
+        let renamed = |(number, mv): (u64, &Move)| match &mv.to {
             moves::Target::Key(to, _) => {
-                Some(Renamed { from: mv.from.clone(), to: to.clone(), etag: mv.etag.clone() })
+                let from = state.moves.earlier_places(number);
+                Some(Renamed { from, to: to.clone(), etag: mv.etag.clone() })
             }
             moves::Target::Deleted | moves::Target::DeletedWithCopy(_) => None,
         };
-        state.moves.all().filter_map(|(_, mv)| renamed(mv)).collect()
+        state.moves.all().filter_map(renamed).collect()
     }
 
     /// Returns the key under which callers see the object that is stored at a key; `None` if an unfinished move deletes that object.
@@ -311,11 +312,12 @@ impl Mover {
 
     /// Renames all objects whose keys begin with `from`; `from` and `to` end in `/`. The caller ensures that nobody
     /// stores below `from` meanwhile and that nothing is visible below `to` except an empty object with the key `to`,
-    /// which is replaced. `name` works as in [`Mover::rename_object`].
+    /// which is replaced and meets `at_marker`. `name` works as in [`Mover::rename_object`].
     pub async fn rename_tree<T, E: NamingError>(
         &self,
         from: &[u8],
         to: &[u8],
+        at_marker: &Precondition,
         name: impl FnOnce() -> Result<T, E>,
     ) -> Result<T, E> {
         self.wait_for_capacity().await?;
@@ -324,7 +326,12 @@ impl Mover {
             // The journal must not mention objects that the store below could still lose.
             self.executor.store.sync().await?;
         }
-        let done = self.executor.state().rename(false, |moves| moves.plan_rename_tree(from, to), name)?;
+        let at_marker = match ObjectKey::new(to.to_vec()) {
+            Ok(marker) => self.executor.aliases().bucket_condition(&marker, at_marker),
+            Err(_) => at_marker.clone(),
+        };
+        let plan = |moves: &Moves| moves.plan_rename_tree(from, to, &at_marker);
+        let done = self.executor.state().rename(false, plan, name)?;
         if self.options.copies_at_once {
             self.executor.sync_journal().await?;
         }
@@ -385,14 +392,7 @@ impl Mover {
     /// Then syncs the journal if it could lose the completion of such a move.
     async fn finish_moves_out_of(&self, place: &[u8], is_exempt: impl Fn(&Move) -> bool) -> Result<()> {
         loop {
-            let blocking_move = {
-                let moves = &self.executor.state().moves;
-                let owner = match place.ends_with(b"/") {
-                    true => moves.owner_overlapping(place),
-                    false => moves.owner(place),
-                };
-                owner.filter(|number| !moves.get(*number).is_some_and(&is_exempt))
-            };
+            let blocking_move = self.executor.state().moves.move_out_of(place, &is_exempt);
             match blocking_move {
                 None => break,
                 Some(number) => self.executor.execute(number).await?,

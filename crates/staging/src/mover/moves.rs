@@ -99,6 +99,8 @@ pub(super) struct Moves {
     /// Moves of one object whose physical key may hold a mere copy: an earlier move with the same target may have
     /// copied its object there before both were renamed.
     possible_duplicates: BTreeSet<u64>,
+    /// Keys or prefixes at which the objects of a move were visible before they were renamed again, in the order of the renames.
+    passed: BTreeMap<u64, Vec<Vec<u8>>>,
     /// The number of the next move.
     next: u64,
 }
@@ -115,6 +117,13 @@ impl Moves {
     /// Returns the unfinished moves by number.
     pub(super) fn all(&self) -> impl Iterator<Item = (u64, &Move)> {
         self.all.iter().map(|(number, mv)| (*number, mv))
+    }
+
+    /// Returns the keys or prefixes at which the objects of a move were visible until their last rename, the latest first. Renames that a
+    /// rewrite of the journal dropped are missing.
+    pub(super) fn earlier_places(&self, number: u64) -> Vec<Vec<u8>> {
+        let passed = self.passed.get(&number).into_iter().flatten().rev();
+        passed.chain(self.all.get(&number).map(|mv| &mv.from)).cloned().collect()
     }
 
     /// Marks a move as begun by this process, and therefore not attempted.
@@ -148,6 +157,9 @@ impl Moves {
             Step::Retarget { number, to } => {
                 let Some(mv) = self.all.get_mut(&number) else { return };
                 let old = std::mem::replace(&mut mv.to, to.clone());
+                if let Target::Key(place, _) = &old {
+                    self.passed.entry(number).or_default().push(place.clone());
+                }
                 self.unindex_target(number, old);
                 self.index_target(number, &to);
             }
@@ -156,6 +168,7 @@ impl Moves {
                 self.next = self.next.max(number + 1);
                 self.untried.remove(&number);
                 self.possible_duplicates.remove(&number);
+                self.passed.remove(&number);
                 let Some(mv) = self.all.remove(&number) else { return };
                 let starts = if mv.is_tree { &mut self.trees } else { &mut self.objects };
                 if let Entry::Occupied(mut occupied) = starts.entry(mv.from.clone()) {
@@ -254,35 +267,65 @@ impl Moves {
         !mv.is_tree && (self.targeting(to).next().is_some() || comes_from_target())
     }
 
-    /// Returns the moves to execute before a move: those that begin at the same key and, if its object may be a
-    /// duplicate, those with the same target.
+    /// Returns the moves to execute before a move. Earlier moves from the same key take their objects first, otherwise this move would take
+    /// them for another client's. A copy at the source is recognised as a copy only once the earlier move has brought the original to the
+    /// target. And objects that came into a tree while it was renamed are copied, and those that they replace deleted, before the tree
+    /// moves: a copy that was under way may end in the old tree.
     pub(super) fn prerequisites(&self, number: u64) -> Vec<u64> {
-        let Some(mv) = self.object_move(number) else { return Vec::new() };
+        let Some(mv) = self.all.get(&number) else { return Vec::new() };
+        let Target::Key(to, _) = &mv.to else { return self.earlier_from(&mv.from, number) };
         let is_earlier = |other: &u64| *other < number;
-        let same_source = self.objects.get(&mv.from).into_iter().flatten().copied();
-        let mut earlier: Vec<u64> = same_source.take_while(is_earlier).collect();
-        if let Target::Key(to, _) = &mv.to
-            && self.may_be_duplicate(number)
-        {
+        if mv.is_tree {
+            let inside = (Bound::Included(mv.from.as_slice()), Bound::Unbounded);
+            let from_tree =
+                self.objects.range::<[u8], _>(inside).take_while(|(from, _)| from.starts_with(&mv.from));
+            let deletions = from_tree.flat_map(|(_, numbers)| numbers).copied();
+            let deletions = deletions.filter(|other| self.all[other].deleted().is_some());
+            let arrivals = self.below(to).map(|(_, other)| other).filter(|other| !self.all[other].is_tree);
+            return deletions.chain(arrivals).filter(is_earlier).collect();
+        }
+        let mut earlier = self.earlier_from(&mv.from, number);
+        if self.may_be_duplicate(number) {
             earlier.extend(self.targeting(to).take_while(is_earlier));
         }
         earlier
     }
 
-    /// Returns the move that takes away what is stored at a key, or everything below a prefix; `None` if no move does.
-    pub(super) fn owner(&self, place: &[u8]) -> Option<u64> {
-        let whole = last_at(&self.objects, place);
-        whole.or_else(|| enclosing_prefixes(place).find_map(|prefix| last_at(&self.trees, prefix)))
+    /// Returns the moves of one object that begin at a key and have numbers below `before`.
+    fn earlier_from(&self, key: &[u8], before: u64) -> Vec<u64> {
+        self.objects.get(key).into_iter().flatten().copied().take_while(|other| *other < before).collect()
     }
 
-    /// Returns a move whose source is, contains or lies below a prefix.
-    pub(super) fn owner_overlapping(&self, prefix: &[u8]) -> Option<u64> {
+    /// Returns the move that takes away what is stored at a key; `None` if no move does.
+    pub(super) fn owner(&self, key: &[u8]) -> Option<u64> {
+        last_at(&self.objects, key).or_else(|| self.tree_owner(key))
+    }
+
+    /// Returns the move that takes away this object. Unlike [`Moves::owner`] it leaves out the deletion of another object that was stored
+    /// at the key before.
+    pub(super) fn owner_of(&self, object: &ObjectRef) -> Option<u64> {
+        let text = object.key.as_bytes();
+        let takes = |number: &&u64| self.all[number].deleted().is_none_or(|etag| *etag == object.etag);
+        let whole = self.objects.get(text).and_then(|numbers| numbers.iter().rev().find(takes)).copied();
+        whole.or_else(|| self.tree_owner(text))
+    }
+
+    /// Returns the move of the innermost tree that is or contains a prefix, or contains a key.
+    pub(super) fn tree_owner(&self, place: &[u8]) -> Option<u64> {
+        enclosing_prefixes(place).find_map(|prefix| last_at(&self.trees, prefix))
+    }
+
+    /// Returns a move that takes away what is stored at a key, or at, around or below a prefix that ends in `/`, and that is not exempt.
+    pub(super) fn move_out_of(&self, place: &[u8], is_exempt: impl Fn(&Move) -> bool) -> Option<u64> {
+        let blocks = |number: &u64| !is_exempt(&self.all[number]);
+        let around = || self.tree_owner(place).filter(blocks);
         let below = |starts: &MovesBySource| {
-            let range = (Bound::Included(prefix), Bound::Unbounded);
-            let (from, _) = starts.range::<[u8], _>(range).next()?;
-            last_at(starts, from).filter(|_| from.starts_with(prefix))
+            let from_place = starts.range::<[u8], _>((Bound::Included(place), Bound::Unbounded));
+            let inside = from_place.take_while(|(from, _)| place.ends_with(b"/") && from.starts_with(place));
+            inside.flat_map(|(_, numbers)| numbers).copied().find(blocks)
         };
-        self.owner(prefix).or_else(|| below(&self.objects)).or_else(|| below(&self.trees))
+        let here = self.objects.get(place).into_iter().flatten().copied().find(blocks);
+        here.or_else(around).or_else(|| below(&self.objects)).or_else(|| below(&self.trees))
     }
 
     /// Returns the number that the next move gets.
@@ -297,30 +340,30 @@ impl Moves {
         let is_replaced = |number| {
             self.object_move(number).and_then(Move::replaced).is_some_and(|etag| *etag == object.etag)
         };
-        let stays = self.is_in_place(text) || self.owner(text).is_some_and(|number| number >= before);
-        stays
+        let is_untouched = self.objects.is_empty() && self.trees.is_empty();
+        (is_untouched || self.owner_of(object).is_none_or(|number| number >= before))
             && self.stray_copies_at(text).next().is_none()
             && !self.targeting(text).take_while(|number| *number < before).any(is_replaced)
     }
 
-    /// Returns whether an object stored at a key is visible under that key.
-    pub(super) fn is_in_place(&self, key: &[u8]) -> bool {
-        self.objects.is_empty() && self.trees.is_empty() || self.owner(key).is_none()
+    /// Returns the logical key that a move gives to an object; `None` if the move does not own that object, or deletes it.
+    pub(super) fn target_of(&self, number: u64, object: &ObjectRef) -> Option<ObjectKey> {
+        let is_own = self.owner_of(object) == Some(number);
+        is_own.then(|| self.target_key(number, &object.key)).flatten()
     }
 
-    /// Returns the logical key that a move gives to the object at a physical key; `None` if the move does not own
-    /// that object, or deletes it.
-    pub(super) fn target_key(&self, number: u64, key: &[u8]) -> Option<ObjectKey> {
-        let mv = self.all.get(&number).filter(|_| self.owner(key) == Some(number))?;
+    /// Returns the logical key that a move gives to what it owns at a physical key; `None` if it deletes that.
+    fn target_key(&self, number: u64, key: &ObjectKey) -> Option<ObjectKey> {
+        let mv = self.all.get(&number)?;
         let Target::Key(to, _) = &mv.to else { return None };
-        join_key(to, key.strip_prefix(mv.from.as_slice())?)
+        join_key(to, key.as_bytes().strip_prefix(mv.from.as_slice())?)
     }
 
     /// Returns the key under which the object stored at a key is visible; `None` if a move deletes that object.
     pub(super) fn visible_key(&self, stored_at: &ObjectKey) -> Option<ObjectKey> {
         match self.owner(stored_at.as_bytes()) {
             None => Some(stored_at.clone()),
-            Some(number) => self.target_key(number, stored_at.as_bytes()),
+            Some(number) => self.target_key(number, stored_at),
         }
     }
 
@@ -362,8 +405,16 @@ impl Moves {
         let Target::Key(to, _) = &mv.to else { return None };
         let rest = text.strip_prefix(to.as_slice())?;
         let key = join_key(&mv.from, rest).filter(|_| mv.is_tree || rest.is_empty())?;
-        let is_its_own = self.owner(key.as_bytes()) == Some(number);
-        is_its_own.then(|| Candidate { key, by_move: Some(number), etag: mv.etag.clone(), replaced: None })
+        let candidate = Candidate { key, by_move: Some(number), etag: mv.etag.clone(), replaced: None };
+        let text = candidate.key.as_bytes();
+        match last_at(&self.objects, text) {
+            // An object may have come into the tree in the place of one that is still to be deleted.
+            Some(other) if mv.is_tree && self.tree_owner(text) == Some(number) => {
+                let replaced = Some(self.all[&other].deleted()?.clone());
+                Some(Candidate { replaced, ..candidate })
+            }
+            other => (other.or_else(|| self.tree_owner(text)) == Some(number)).then_some(candidate),
+        }
     }
 
     /// Returns the numbers of the moves whose target is exactly `to`.
@@ -460,8 +511,9 @@ impl Moves {
         plan.steps
     }
 
-    /// Returns the steps that rename all keys that begin with `from`.
-    pub(super) fn plan_rename_tree(&self, from: &[u8], to: &[u8]) -> Vec<Step> {
+    /// Returns the steps that rename all keys that begin with `from`. `at_marker` is what the empty object has whose key is `to`, and
+    /// which is replaced.
+    pub(super) fn plan_rename_tree(&self, from: &[u8], to: &[u8], at_marker: &Precondition) -> Vec<Step> {
         let mut plan = Plan { next: self.next, steps: Vec::new() };
         for number in self.moves_into(from) {
             let mv = &self.all[&number];
@@ -469,9 +521,10 @@ impl Moves {
             match shown.strip_prefix(from) {
                 Some(rest) => {
                     let place = [to, rest].concat();
-                    // The object that it was to replace is stored in the tree that is renamed, and does not come
-                    // along.
                     let at_target = match at_target {
+                        _ if mv.is_tree && rest.is_empty() => at_marker.clone(),
+                        // The object that it was to replace is stored in the tree that is renamed, and does not come
+                        // along.
                         Precondition::Matches(_) => Precondition::Absent,
                         other => other.clone(),
                     };
@@ -486,14 +539,14 @@ impl Moves {
                 None => {
                     // `from` lies inside a tree whose own move is not finished.
                     let source = [&mv.from, &from[shown.len()..]].concat();
-                    if self.owner(&source) == Some(number) {
-                        plan.begin(Move::of_tree(source, to));
+                    if self.tree_owner(&source) == Some(number) {
+                        plan.begin(Move::of_tree(source, to, at_marker));
                     }
                 }
             }
         }
-        if self.owner(from).is_none() {
-            plan.begin(Move::of_tree(from.to_vec(), to));
+        if self.tree_owner(from).is_none() {
+            plan.begin(Move::of_tree(from.to_vec(), to, at_marker));
         }
         plan.steps
     }
@@ -525,14 +578,19 @@ impl Move {
         }
     }
 
+    /// Returns the etag of the only object that the move deletes; `None` for a move that may take any object from its key.
+    fn deleted(&self) -> Option<&ETag> {
+        self.etag.as_ref().filter(|_| self.to == Target::Deleted)
+    }
+
     /// Returns the move of one object.
     fn of_object(from: &ObjectKey, etag: Option<ETag>, to: Target) -> Self {
         Self { from: from.as_bytes().to_vec(), is_tree: false, etag, to }
     }
 
     /// Returns the move of all objects below a prefix.
-    fn of_tree(from: Vec<u8>, to: &[u8]) -> Self {
-        Self { from, is_tree: true, etag: None, to: Target::Key(to.to_vec(), Precondition::Absent) }
+    fn of_tree(from: Vec<u8>, to: &[u8], at_marker: &Precondition) -> Self {
+        Self { from, is_tree: true, etag: None, to: Target::Key(to.to_vec(), at_marker.clone()) }
     }
 }
 

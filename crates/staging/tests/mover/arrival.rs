@@ -81,7 +81,11 @@ async fn the_etag_of_an_object_renamed_again_while_it_moves_is_translated() {
                 names.lock().unwrap().0 = key(format!("{to}x"));
                 Ok::<_, StoreError>(())
             };
-            world.mover.rename_tree(from.as_bytes(), to.as_bytes(), commit).await.unwrap();
+            world
+                .mover
+                .rename_tree(from.as_bytes(), to.as_bytes(), &Precondition::Absent, commit)
+                .await
+                .unwrap();
         };
         rename("d/", "e/").await;
         tokio::time::sleep(Duration::from_millis(wait)).await;

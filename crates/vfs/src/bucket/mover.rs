@@ -10,7 +10,6 @@ use staging::writeback::Writeback;
 use std::sync::{Arc, Weak};
 use store::{ETag, Entropy, ObjectKey, ObjectMeta, ObjectRef, ObjectStore, StoreError};
 
-use crate::Result;
 use crate::base::Base;
 use crate::bucket::conflicts::resolve::ConflictResolver;
 use crate::bucket::headers;
@@ -18,10 +17,11 @@ use crate::bucket::known_state::KnownState;
 use crate::bucket::parts::BucketParts;
 use crate::config::Config;
 use crate::content::Content;
-use crate::layout::KeySpace;
+use crate::layout::{KeySpace, stored_at};
 use crate::mount::Mount;
 use crate::names::Names;
-use crate::names::inodes::{KnownPath, commit_on_content};
+use crate::names::inodes::{KnownPath, commit_on_content, is_one_object_beside};
+use crate::{Error, Result};
 
 /// Keeps renames whose objects have not moved in the bucket yet, and the names, in agreement.
 #[derive(Debug)]
@@ -229,33 +229,74 @@ impl Moves {
     /// keys, but has neither additional links nor extended attributes.
     fn replay_renames(&self, renamed: &[Renamed]) -> Result<()> {
         for Renamed { from, to, etag } in renamed {
-            let (Some(from), Some(to)) = (self.dentry_of_key(from)?, self.dentry_of_key(to)?) else {
-                continue;
-            };
-            let Some(inode) = self.names.tables().lookup(from.0, &from.1)? else { continue };
-            let is_same = match etag {
-                Some(etag) => inode.object().is_some_and(|object| object.etag == *etag),
-                // A directory that was created since is still empty.
-                None => {
-                    inode.object().is_some() || !self.names.tables().entries(inode.ino, None, 1)?.is_empty()
+            for place in from {
+                let ops = self.lost_rename(place, to, etag.as_ref())?;
+                if !ops.is_empty() {
+                    self.names.commit_together(Origin::Other, &ops)?;
+                    break;
                 }
-            };
-            let op = match self.names.tables().entry(to.0, &to.1)? {
-                _ if !is_same => continue,
-                None => Op::Rename { from, to, how: RenameHow::NoReplace, keep: false },
-                // The key was passed to another link of the same file.
-                Some(entry) if entry.ino == inode.ino => {
-                    Op::HandOn { ino: inode.ino, parent: to.0, name: to.1 }
-                }
-                // If the rename was lost, later changes were lost too: the entry is the one that the rename replaced.
-                Some(entry) if self.may_replace(&inode, entry)? => {
-                    Op::Rename { from, to, how: RenameHow::Replace, keep: false }
-                }
-                Some(_) => continue,
-            };
-            self.names.commit(Origin::Other, &op)?;
+            }
         }
         Ok(())
+    }
+
+    /// Returns the ops that rename in the names what is still at `from` in them and moves to `to` in the bucket; none if they have no such
+    /// object there.
+    fn lost_rename(&self, from: &[u8], to: &[u8], etag: Option<&ETag>) -> Result<Vec<Op>> {
+        let Some((from, inode, is_beside)) = self.known_at(from, etag)? else { return Ok(Vec::new()) };
+        let content = |to: &[u8]| match etag {
+            Some(etag) => Ok(ObjectKey::new(to.to_vec()).ok().map(|key| ObjectRef::new(key, etag.clone()))),
+            None => Ok::<_, Error>(None),
+        };
+        let Some(to_entry) = self.dentry_of_key(to)? else {
+            // The object of a name that is too long for a key. The new name is lost, and the content stays with the old one.
+            let there =
+                content(to)?.filter(|object| self.mount.layout.content_owner(&object.key) == Some(inode.ino));
+            return there
+                .map(|object| self.names.relocate_op(inode.ino, &stored_at(&object)))
+                .into_iter()
+                .collect();
+        };
+        let rename = match self.names.tables().entry(to_entry.0, &to_entry.1)? {
+            None => Op::Rename { from, to: to_entry, how: RenameHow::NoReplace, keep: false },
+            // The key was passed to another link of the same file.
+            Some(entry) if entry.ino == inode.ino && !is_beside => {
+                Op::HandOn { ino: inode.ino, parent: to_entry.0, name: to_entry.1 }
+            }
+            // If the rename was lost, later changes were lost too: the entry is the one that the rename replaced.
+            Some(entry) if self.may_replace(&inode, entry)? => {
+                Op::Rename { from, to: to_entry, how: RenameHow::Replace, keep: false }
+            }
+            Some(_) => return Ok(Vec::new()),
+        };
+        let publish = match content(to)?.filter(|_| is_beside) {
+            Some(object) => Some(self.names.publish_op(inode.ino, &object, inode.size_bytes, None)?),
+            None => None,
+        };
+        Ok([rename].into_iter().chain(publish).collect())
+    }
+
+    /// Returns the entry and the inode that the names have at a key or prefix with the object of this etag, and whether the object is
+    /// beside the tree of names there. A directory must have been stored or have entries: one that was created since is still empty.
+    fn known_at(&self, place: &[u8], etag: Option<&ETag>) -> Result<Option<((Ino, Name), Inode, bool)>> {
+        let key = ObjectKey::new(place.to_vec()).ok();
+        if let Some((key, ino)) =
+            key.and_then(|key| self.mount.layout.content_owner(&key).map(|ino| (key, ino)))
+        {
+            let Ok(inode) = self.names.tables().inode(ino) else { return Ok(None) };
+            let is_there = is_one_object_beside(&inode)
+                && inode
+                    .object()
+                    .is_some_and(|object| object.key.as_ref() == Some(&key) && Some(&object.etag) == etag);
+            return Ok(inode.home.clone().filter(|_| is_there).map(|home| (home, inode, true)));
+        }
+        let Some(entry) = self.dentry_of_key(place)? else { return Ok(None) };
+        let Some(inode) = self.names.tables().lookup(entry.0, &entry.1)? else { return Ok(None) };
+        let is_there = match etag {
+            Some(etag) => inode.object().is_some_and(|object| object.key.is_none() && object.etag == *etag),
+            None => inode.object().is_some() || !self.names.tables().entries(inode.ino, None, 1)?.is_empty(),
+        };
+        Ok(is_there.then_some((entry, inode, false)))
     }
 
     /// Returns whether a rename to an entry may replace it: a file replaces a file, a directory an empty directory.

@@ -358,3 +358,9 @@ pub(crate) fn commit_on_content(
         }
     }
 }
+
+/// Returns whether all of an inode's content is one object that is not at its path.
+pub(crate) fn is_one_object_beside(inode: &Inode) -> bool {
+    let all = inode.content.only_extent();
+    all.is_some_and(|all| all.object.key.is_some() && all.len == inode.size_bytes)
+}

@@ -29,6 +29,7 @@ use crate::content::write::publisher::Publisher;
 use crate::content::write::{When, WriteState};
 use crate::layout::{object_key, stored, stored_at};
 use crate::mount::Mount;
+use crate::names::inodes::is_one_object_beside;
 use crate::names::{Names, name};
 use crate::objects::moved_settings::BucketSettings;
 use crate::{Error, Result};
@@ -551,12 +552,6 @@ pub(super) async fn lock_both<'f>(
             (state, Some((target, target.write_state.lock().await)))
         }
     }
-}
-
-/// Returns whether all of an inode's content is one object that is not at its path.
-fn is_one_object_beside(inode: &Inode) -> bool {
-    let all = inode.content.only_extent();
-    all.is_some_and(|all| all.object.key.is_some() && all.len == inode.size_bytes)
 }
 
 /// Returns how to treat an entry at the new name, and whether to leave a whiteout at the old one.

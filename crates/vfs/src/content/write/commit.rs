@@ -164,6 +164,12 @@ impl Publisher {
                 }
                 Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)) => {
                     let is_ours = self.adopt_unconfirmed_upload(file, state, inode, key).await?;
+                    if is_ours && state.is_published() {
+                        // The file is at its path. A further upload, if its answer was lost, would be unknown once the file is closed.
+                        *state = WriteState::Clean;
+                        file.clear_unconfirmed();
+                        return self.exports.export_later(inode.ino);
+                    }
                     if !is_ours || precondition(state.base(), key) == base {
                         match self
                             .resolve_path_conflict(file, state, inode, (key, is_ours), &described)

@@ -33,8 +33,9 @@ impl Renamer {
             _ => return Err(TOO_LONG),
         }
         let (_going, _coming) = self.mark_both_changing(plan);
+        let replaced = self.target_precondition(plan, true).await?;
         let named = || self.rename_directory_entry(plan);
-        self.mover()?.rename_tree(from.as_bytes(), to.as_bytes(), named).await?;
+        self.mover()?.rename_tree(from.as_bytes(), to.as_bytes(), &replaced, named).await?;
         self.repin_tree(plan.source.ino)
     }
 
