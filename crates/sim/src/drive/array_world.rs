@@ -6,8 +6,8 @@
 
 use super::drive_client::{CallOutcome, DriveClient};
 use super::session::{
-    FAULT_SALT, MIB, check, compare_all, draw_clients, final_report, format_drive, maintain_at_random,
-    require_ok, total_steps,
+    FAULT_SALT, MIB, check, compare_all, draw_clients, draw_shared_zone_bytes, final_report, format_drive,
+    maintain_at_random, require_ok, total_steps,
 };
 use crate::device::{Fired, SimDevice};
 use crate::files::machine::in_paused_runtime;
@@ -93,7 +93,8 @@ impl SimulatedWorld for ArrayWorld {
         let entropy = Entropy::new(seed);
         let (data, parity) = SHAPES[entropy.below(SHAPES.len() as u64) as usize];
         let shape = Shape { data, parity };
-        let each_bytes = (16 + data as u64 + entropy.below(3) * 8) * MIB / data as u64 + 2 * MIB;
+        let zone_bytes = draw_shared_zone_bytes(seed);
+        let each_bytes = (16 + data as u64 + entropy.below(3) * 8) * zone_bytes / data as u64 + 2 * MIB;
         let first = SimDevice::new(each_bytes);
         let others = (1..shape.members()).map(|_| first.beside(each_bytes));
         let devices: Vec<SimDevice> = std::iter::once(first.clone()).chain(others).collect();
@@ -115,7 +116,7 @@ impl SimulatedWorld for ArrayWorld {
         require_ok("array", Array::format(world.named_devices(), shape, &world.entropy))?;
         let device: Arc<dyn BlockDevice> =
             Arc::new(require_ok("open", Found::look(world.named_devices()).open(false))?);
-        format_drive(&device, MIB, &world.entropy)?;
+        format_drive(&device, zone_bytes, &world.entropy)?;
         Ok(world)
     }
 

@@ -30,13 +30,20 @@ const CHECKPOINT_REMAINDERS: [u64; 2] = [1, 2];
 /// Salt of the draw of checkpoints that fail.
 const CHECKPOINT_SALT: u64 = 0x6368_6563_6b70_0000;
 
-/// Returns the length of zones in the world of a seed: 2 or 4 MiB in a quarter of the worlds, as on larger devices, otherwise 1 MiB.
+/// Returns the length of zones in the world of a seed: 2 or 4 MiB in a quarter of the worlds and 64 MiB in a few, as on larger devices,
+/// otherwise 1 MiB.
 fn draw_zone_bytes(seed: u64) -> u64 {
-    match seed % 8 {
-        1 => 2 * MIB,
-        5 => 4 * MIB,
+    match (seed % 8, seed % 64) {
+        (_, 6) => 64 * MIB,
+        (1, _) => 2 * MIB,
+        (5, _) => 4 * MIB,
         _ => MIB,
     }
+}
+
+/// Returns how many times as many zones as usual the device has in the world of a seed: some hundred in a few worlds.
+fn draw_zone_factor(seed: u64) -> u64 {
+    if seed % 64 == 10 { 20 } else { 1 }
 }
 
 pub(super) struct DriveWorld {
@@ -62,7 +69,7 @@ impl SimulatedWorld for DriveWorld {
     fn create(seed: u64, trace: &Trace) -> Result<Self, String> {
         let entropy = Entropy::new(seed);
         let zone_bytes = draw_zone_bytes(seed);
-        let len_bytes = (16 + entropy.below(3) * 8) * zone_bytes;
+        let len_bytes = (16 + entropy.below(3) * 8) * zone_bytes * draw_zone_factor(seed);
         let rows = Entropy::new(!seed);
         let row_blocks = if rows.below(4) == 0 { 2 + rows.below(4) } else { 1 };
         let device = SimDevice::in_rows(len_bytes + (row_blocks - 1) * zone_bytes, row_blocks * BLOCK_BYTES);

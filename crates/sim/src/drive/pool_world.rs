@@ -6,8 +6,8 @@
 use super::drive_client::{CallOutcome, DriveClient, error_kind};
 use super::observe::object_key;
 use super::session::{
-    FAULT_SALT, MIB, SessionEnd, check, compare_all, draw_clients, final_report, format_drive,
-    maintain_at_random, require_ok, round_line, total_steps,
+    FAULT_SALT, MIB, SessionEnd, check, compare_all, draw_clients, draw_shared_zone_bytes, final_report,
+    format_drive, maintain_at_random, require_ok, round_line, total_steps,
 };
 use crate::device::{Fired, SimDevice};
 use crate::files::machine::in_paused_runtime;
@@ -27,6 +27,7 @@ const DRIVES_MAX: usize = 4;
 pub(super) struct PoolWorld {
     /// One device for each drive, with a common power supply.
     devices: Vec<SimDevice>,
+    zone_bytes: u64,
     clock: Arc<RuntimeClock>,
     options: OpenOptions,
     clients: Vec<DriveClient>,
@@ -41,15 +42,16 @@ impl SimulatedWorld for PoolWorld {
 
     fn create(seed: u64, trace: &Trace) -> Result<Self, String> {
         let entropy = Entropy::new(seed ^ FAULT_SALT);
-        let first = SimDevice::new(16 * MIB);
+        let zone_bytes = draw_shared_zone_bytes(seed);
+        let first = SimDevice::new(16 * zone_bytes);
         let others = 1 + entropy.below(2);
-        let others = (0..others).map(|_| first.beside((16 + entropy.below(3) * 8) * MIB));
+        let others = (0..others).map(|_| first.beside((16 + entropy.below(3) * 8) * zone_bytes));
         let devices: Vec<SimDevice> = std::iter::once(first.clone()).chain(others).collect();
         let (mut clients, options) = draw_clients(&entropy, 2, trace);
         clients.iter_mut().for_each(|client| client.is_pooled = true);
         let (clock, fired, trace) = (Arc::new(RuntimeClock::default()), Fired::default(), trace.clone());
         let report = Report::default();
-        let world = Self { devices, clock, options, clients, entropy, fired, trace, report };
+        let world = Self { devices, zone_bytes, clock, options, clients, entropy, fired, trace, report };
         world.devices.iter().try_for_each(|device| world.format(device))?;
         in_paused_runtime(async || {
             let drives = world.drives(&world.devices)?;
@@ -85,7 +87,7 @@ impl SimulatedWorld for PoolWorld {
 impl PoolWorld {
     fn format(&self, device: &SimDevice) -> Result<(), String> {
         let device: Arc<dyn BlockDevice> = Arc::new(device.clone());
-        format_drive(&device, MIB, &self.entropy)
+        format_drive(&device, self.zone_bytes, &self.entropy)
     }
 
     fn open_one(&self, device: &SimDevice, options: OpenOptions) -> drive::Result<Drive> {
@@ -245,7 +247,7 @@ impl PoolWorld {
 
     /// Adds an empty drive, in some cases after an attempt during a power cut.
     fn add_drive(&mut self) -> Result<(), String> {
-        let device = self.devices[0].beside((16 + self.entropy.below(2) * 8) * MIB);
+        let device = self.devices[0].beside((16 + self.entropy.below(2) * 8) * self.zone_bytes);
         self.format(&device)?;
         self.devices.push(device);
         in_paused_runtime(async || {
