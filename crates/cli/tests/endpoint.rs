@@ -279,6 +279,39 @@ fn s476_the_access_log_of_a_server_is_text_or_json() {
     }
 }
 
+/// Request ids, upload ids and session keys came from SplitMix64, of which one number gives all the next ones.
+#[test]
+fn a_request_id_does_not_tell_the_next_ones() {
+    let home = Home::new().with_users();
+    home.ok(["drive", "format", "drive.img", "--size", "64MiB"]);
+    let serving = home.serve(&format!("drive://{}", home.text("drive.img")), &[]);
+    let request_id = || {
+        let mut curl = home.command("curl");
+        let headers = capture(curl.args(["-s", "-D", "-", "-o", "none", &serving.1])).out.to_lowercase();
+        let id = headers.lines().find_map(|line| line.strip_prefix("x-amz-request-id: ")).unwrap().trim();
+        u64::from_str_radix(id, 16).unwrap()
+    };
+    let (first, second) = (request_id(), request_id());
+    let guesses = Entropy::new(splitmix64_state(first));
+    assert!((0..10_000).all(|_| guesses.next_u64() != second));
+    let own = Entropy::new(7);
+    assert_eq!(Entropy::new(splitmix64_state(own.next_u64())).next_u64(), own.next_u64(), "the guess works");
+}
+
+/// Returns the state of SplitMix64 after it has returned a number.
+fn splitmix64_state(number: u64) -> u64 {
+    let unshift = |mut z: u64, by: u32| {
+        let mixed = z;
+        for _ in 0..64 / by {
+            z = mixed ^ (z >> by);
+        }
+        z
+    };
+    let z = unshift(number, 31).wrapping_mul(0x3196_42b2_d24d_8ec3);
+    let z = unshift(z, 27).wrapping_mul(0x96de_1b17_3f11_9089);
+    unshift(z, 30)
+}
+
 /// Returns operation, bucket, key and status of a line, after a check of the rest.
 fn described(line: &str, format: &str) -> String {
     if format == "json" {

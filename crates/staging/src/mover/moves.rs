@@ -269,26 +269,32 @@ impl Moves {
 
     /// Returns the moves to execute before a move. Earlier moves from the same key take their objects first, otherwise this move would take
     /// them for another client's. A copy at the source is recognised as a copy only once the earlier move has brought the original to the
-    /// target. And objects that came into a tree while it was renamed are copied, and those that they replace deleted, before the tree
-    /// moves: a copy that was under way may end in the old tree.
+    /// target.
     pub(super) fn prerequisites(&self, number: u64) -> Vec<u64> {
         let Some(mv) = self.all.get(&number) else { return Vec::new() };
-        let Target::Key(to, _) = &mv.to else { return self.earlier_from(&mv.from, number) };
-        let is_earlier = |other: &u64| *other < number;
         if mv.is_tree {
-            let inside = (Bound::Included(mv.from.as_slice()), Bound::Unbounded);
-            let from_tree =
-                self.objects.range::<[u8], _>(inside).take_while(|(from, _)| from.starts_with(&mv.from));
-            let deletions = from_tree.flat_map(|(_, numbers)| numbers).copied();
-            let deletions = deletions.filter(|other| self.all[other].deleted().is_some());
-            let arrivals = self.below(to).map(|(_, other)| other).filter(|other| !self.all[other].is_tree);
-            return deletions.chain(arrivals).filter(is_earlier).collect();
+            return self.prerequisites_of_tree(number, mv);
         }
         let mut earlier = self.earlier_from(&mv.from, number);
-        if self.may_be_duplicate(number) {
-            earlier.extend(self.targeting(to).take_while(is_earlier));
+        if let Target::Key(to, _) = &mv.to
+            && self.may_be_duplicate(number)
+        {
+            earlier.extend(self.targeting(to).take_while(|other| *other < number));
         }
         earlier
+    }
+
+    /// Returns the moves that brought objects into a tree before it was renamed, and the deletions of objects that these replace: a copy
+    /// that was under way then ends in the old tree.
+    fn prerequisites_of_tree(&self, number: u64, mv: &Move) -> Vec<u64> {
+        let Target::Key(to, _) = &mv.to else { return Vec::new() };
+        let inside = (Bound::Included(mv.from.as_slice()), Bound::Unbounded);
+        let in_tree =
+            self.objects.range::<[u8], _>(inside).take_while(|(from, _)| from.starts_with(&mv.from));
+        let from_tree = in_tree.flat_map(|(_, numbers)| numbers).copied();
+        let deletions = from_tree.filter(|other| self.all[other].deleted().is_some());
+        let arrivals = self.moves_into(&mv.from).into_iter().chain(self.below(to).map(|(_, other)| other));
+        deletions.chain(arrivals).filter(|other| *other < number).collect()
     }
 
     /// Returns the moves of one object that begin at a key and have numbers below `before`.
