@@ -112,6 +112,13 @@ impl EtagAliases {
         alias.map_or_else(|| issued.clone(), |alias| alias.bucket.clone())
     }
 
+    /// Returns the first etag that was issued for the object at a key, and the bucket's, which was reported in its place; `None` if none was
+    /// reported.
+    pub(crate) fn replaced_tag(&self, key: &ObjectKey) -> Option<(ETag, ETag)> {
+        let alias = self.by_key.get(key).filter(|alias| alias.reported > 0)?;
+        Some((alias.issued[0].clone(), alias.bucket.clone()))
+    }
+
     /// Returns a condition with the bucket's etag instead of an issued one.
     pub(crate) fn bucket_condition(&self, key: &ObjectKey, condition: &Precondition) -> Precondition {
         match condition {

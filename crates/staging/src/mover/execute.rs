@@ -1,7 +1,7 @@
 //! Executes moves: copies objects inside the store, then deletes them at their old keys.
 
 use super::executor::Executor;
-use super::moves::{Candidate, Move, Step, Target};
+use super::moves::{Candidate, Move, Target};
 use super::resolved_conflicts::{CopiedObject, SourceObject};
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use std::collections::HashSet;
@@ -398,7 +398,7 @@ impl Executor {
             Some(theirs) => theirs,
         };
         if self.is_copy(&ours, &theirs).await? {
-            self.record_copy(from, theirs.object);
+            self.record_copy(from, theirs.object)?;
             return Ok(Some(CopiedObject::new(source, to, None)));
         }
         match self.resolve_conflict(source, to, theirs.object).await {
@@ -430,25 +430,22 @@ impl Executor {
         precondition: Precondition,
     ) -> Result<ObjectRef> {
         let copy = self.store.copy(&source.object, to, source.options(precondition)).await?;
-        self.record_copy(&source.object, copy.clone());
+        self.record_copy(&source.object, copy.clone())?;
         Ok(copy)
     }
 
     /// Remembers the etag of a copy for callers that know the object by its earlier etag, and counts the copy.
-    fn record_copy(&self, from: &ObjectRef, copy: ObjectRef) {
+    fn record_copy(&self, from: &ObjectRef, copy: ObjectRef) -> Result<()> {
         let etag = self.state().renewed_etags.bucket_tag(&from.key, &from.etag);
         let mut aliases = self.aliases();
         let issued = aliases.with_issued_tag(ObjectRef { etag, ..from.clone() }).etag;
         if issued != copy.etag {
             aliases.remember(&copy.key, issued.clone(), copy.etag.clone());
             drop(aliases);
-            let copied = Step::Copied { to: copy.key, issued, bucket: copy.etag };
-            if let Err(error) = self.state().record(vec![copied]) {
-                // It is only needed if the process ends before the move is complete.
-                tracing::debug!(%error, "cannot record the etag of a moved object");
-            }
+            self.state().record_copied(copy.key, issued, copy.etag)?;
         }
         self.activity.objects_moved.fetch_add(1, Ordering::AcqRel);
+        Ok(())
     }
 
     /// Returns whether an object is a copy of another: an earlier attempt may have made it and lost the answer.
@@ -498,14 +495,22 @@ impl Executor {
         }
     }
 
+    /// Makes the etags of copies survive the loss of power. Nothing else identifies a copy once the object at the old key is deleted.
+    async fn make_copies_durable(&self) -> Result<()> {
+        let is_unsynced = self.state().has_unsynced_copies();
+        if is_unsynced { self.sync_journal().await } else { Ok(()) }
+    }
+
     /// Deletes objects at their old keys after they have arrived at their new keys, several at a time.
     async fn delete_sources(&self, copied: Vec<CopiedObject>) -> Result<()> {
+        self.make_copies_durable().await?;
         let deletions: Vec<_> = copied.iter().map(|copied| self.delete_source(copied)).collect();
         futures_util::stream::iter(deletions).buffer_unordered(CONCURRENT_OBJECTS).try_collect().await
     }
 
     /// Deletes an object at its old key after it has arrived at its new key, and reports both.
     async fn delete_source(&self, CopiedObject { from, to, kept }: &CopiedObject) -> Result<()> {
+        self.make_copies_durable().await?;
         match self.store.delete(&from.key, Precondition::Matches(from.etag.clone())).await {
             Ok(()) | Err(StoreError::NotFound(_)) => {}
             Err(StoreError::PreconditionFailed(_)) => self.delete_duplicate_source(&from.key, to).await?,

@@ -40,6 +40,14 @@ impl Journal {
             }
             match step {
                 Step::Copied { to, issued, bucket } => aliases.remember(&to, issued, bucket),
+                Step::Done { number } => {
+                    let target = moves.get(number).map(|mv| mv.to.clone());
+                    moves.apply(step);
+                    if let Some(Target::Key(to, _)) = target {
+                        // The etags of the move's objects were reported before it was done, except for objects that were renamed again.
+                        aliases.report_changes(&to, |key, _, _| moves.owner(key.as_bytes()).is_none());
+                    }
+                }
                 step => moves.apply(step),
             }
         }

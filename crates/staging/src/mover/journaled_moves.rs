@@ -6,7 +6,7 @@ use super::moves::{Move, Moves, Step};
 use crate::etag_aliases::EtagAliases;
 use std::collections::VecDeque;
 use std::io;
-use store::{Result, StoreError};
+use store::{ETag, ObjectKey, Result, StoreError};
 
 /// Completed moves to remember. Must exceed the number that can complete during one LIST request.
 const RECENTLY_DONE_MAX: usize = 4096;
@@ -20,6 +20,8 @@ pub(super) struct JournaledMoves {
     /// synced before a new object is stored at their physical keys: after a loss of power the move would otherwise
     /// run again and take the new object away.
     unsynced_done: Vec<(Move, u64)>,
+    /// The journal's length after its last `Copied` step that is not synced yet.
+    unsynced_copied: Option<u64>,
     /// The last completed moves, each with its number. They are kept because a LIST request that ran while a move
     /// completed may show the object at its old key.
     recently_done: VecDeque<(u64, Move)>,
@@ -32,8 +34,9 @@ pub(super) struct JournaledMoves {
 
 impl JournaledMoves {
     pub(super) fn new(journal: Journal, moves: Moves) -> Self {
-        let (unsynced_done, recently_done, forgotten_done, renewed_etags) = Default::default();
-        Self { moves, journal, unsynced_done, recently_done, forgotten_done, renewed_etags }
+        let (unsynced_done, unsynced_copied, recently_done, forgotten_done, renewed_etags) =
+            Default::default();
+        Self { moves, journal, unsynced_done, unsynced_copied, recently_done, forgotten_done, renewed_etags }
     }
 
     /// Appends steps to the journal and applies them. Nothing is applied if appending fails.
@@ -67,6 +70,18 @@ impl JournaledMoves {
             // The old journal stays valid, only longer.
             tracing::warn!(%error, "cannot rewrite the journal of moves; the old file stays in use");
         }
+    }
+
+    /// Records that an object was copied and has another etag at its new key. The object at its old key may be deleted once this is synced.
+    pub(super) fn record_copied(&mut self, to: ObjectKey, issued: ETag, bucket: ETag) -> Result<()> {
+        self.record(vec![Step::Copied { to, issued, bucket }])?;
+        self.unsynced_copied = Some(self.journal.log.appended());
+        Ok(())
+    }
+
+    /// Returns whether a loss of power could lose the etag of a copy.
+    pub(super) fn has_unsynced_copies(&self) -> bool {
+        self.unsynced_copied.is_some()
     }
 
     /// Ends an executed move.
@@ -104,6 +119,7 @@ impl JournaledMoves {
     pub(super) fn mark_synced(&mut self, appended: u64) {
         self.journal.log.mark_synced(appended);
         self.unsynced_done.retain(|(_, at)| *at > appended);
+        self.unsynced_copied = self.unsynced_copied.filter(|at| *at > appended);
     }
 
     /// Appends the steps that `plan` returns, runs `name`, and applies the steps if `name` succeeds or its failure is

@@ -151,7 +151,21 @@ impl Mover {
         if self.executor.observer.set(observer).is_ok() {
             self.executor.decisions.set_callbacks(callbacks);
             let copied = self.executor.aliases().keys();
-            copied.iter().for_each(|key| self.executor.report_arrival(key.as_bytes()));
+            for key in copied {
+                self.executor.report_arrival(key.as_bytes());
+                self.rename_etag_at_sources(&key);
+            }
+        }
+    }
+
+    /// Shows an object that may still be stored where its copy was made from by the etag of that copy, which was reported.
+    fn rename_etag_at_sources(&self, key: &ObjectKey) {
+        let sources = self.candidates(key).into_iter().filter(|candidate| candidate.by_move.is_some());
+        let mut aliases = self.executor.aliases();
+        let Some((issued, reported)) = aliases.replaced_tag(key) else { return };
+        for Candidate { key, .. } in sources {
+            let there = aliases.bucket_tag(&key, &issued);
+            aliases.remember(&key, reported.clone(), there);
         }
     }
 

@@ -5,7 +5,7 @@
 
 use meta::{Inode, Kind};
 use std::sync::Arc;
-use store::{CopyOptions, ObjectKey, ObjectRef, Precondition, PutOptions, StoreError};
+use store::{CopyOptions, ObjectKey, ObjectMeta, ObjectRef, Precondition, PutOptions, StoreError};
 
 use super::assemble::Assembly;
 use super::conflict::Resolution;
@@ -204,7 +204,10 @@ impl Publisher {
         };
         let known = self.names.tables().inode(inode.ino)?;
         let is_upload = file.is_unconfirmed_upload(&found.attributes, found.size_bytes);
-        if !is_upload && !headers::has_bytes_of(&known, &found) {
+        if !is_upload
+            && !headers::has_bytes_of(&known, &found)
+            && !self.is_original_of_own_object(&known, &found).await?
+        {
             return Ok(false);
         }
         let mut released = Vec::new();
@@ -228,6 +231,18 @@ impl Publisher {
             self.discard_detached(inode, released).await?;
         }
         Ok(true)
+    }
+
+    /// Returns whether an object at the path of an inode is the one from which the inode's object was copied: the mount died before it
+    /// deleted the object at the path. The headers are older than the inode's attributes if an export was pending.
+    async fn is_original_of_own_object(&self, inode: &Inode, found: &ObjectMeta) -> Result<bool> {
+        let Some(own) = inode.content.only_extent().and_then(|all| all.object.key.as_ref()) else {
+            return Ok(false);
+        };
+        let own = self.mount.store.find(own).await?;
+        let is_same =
+            |own: &ObjectMeta| own.size_bytes == found.size_bytes && own.attributes == found.attributes;
+        Ok(headers::has_mtime(&found.attributes) && own.as_ref().is_some_and(is_same))
     }
 
     /// Discards a file's objects under keys of their own, once the file is at its path.
