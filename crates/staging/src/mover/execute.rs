@@ -208,6 +208,10 @@ impl Executor {
             };
             let Ok(to) = ObjectKey::new(to.clone()) else { return Ok(()) };
             if let Some(copied) = self.copy_resolving_conflict(&source, &to, precondition).await? {
+                if copied.kept.is_some() {
+                    // The copies must not be compared with the object at the target later, which may be another client's.
+                    self.delete_copies(&source.object, self.possible_duplicates(number, &source)).await?;
+                }
                 return self.delete_source(&copied).await;
             }
             found = match self.store.find(from).await? {
