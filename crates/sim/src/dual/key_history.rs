@@ -360,6 +360,11 @@ impl History {
             .any(|(_, change)| change.begun < until && change.ended.is_none_or(|at| at > since))
     }
 
+    /// Whether a change may set its key to this content.
+    pub(super) fn sets_content(&self, id: ChangeId, wanted: &Content) -> bool {
+        matches!(&self.changes[id].effect, ChangeEffect::Sets(contents) if contents.contains(wanted))
+    }
+
     fn changes_of(&self, key: &str, by: &[Actor], since: Moment) -> impl Iterator<Item = &Change> {
         self.changes.iter().filter(move |change| {
             by.contains(&change.by) && change.target.covers(key) && change.ended.is_none_or(|at| at > since)
