@@ -2,6 +2,7 @@
 
 mod arrival;
 mod lost_responses;
+mod renamed_trees;
 
 use bytes::Bytes;
 use futures_util::TryStreamExt as _;

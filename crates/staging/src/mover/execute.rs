@@ -68,7 +68,7 @@ impl Executor {
 
     /// Executes a move, or waits for the task that executes it.
     pub(super) async fn execute(&self, number: u64) -> Result<()> {
-        let _lock = self.move_locks.lock(&number).await;
+        let _lock = self.move_locks.lock(number).await;
         let Some(mv) = self.state().moves.get(number).cloned() else { return Ok(()) };
         self.make_durable().await?;
         // A stray copy at the source or target would be taken for another client's object.
@@ -77,7 +77,13 @@ impl Executor {
             Box::pin(self.execute(number)).await?;
         }
         match mv.is_tree {
-            true => self.move_tree(number, &mv).await?,
+            true => {
+                let into_tree = self.state().moves.moves_into_tree(number);
+                for earlier in into_tree {
+                    self.move_locks.wait_for_execution(earlier).await;
+                }
+                self.move_tree(number, &mv).await?;
+            }
             false => {
                 // An earlier move from the same key takes its object first, otherwise this move would take that
                 // object for another client's. And a copy at the source is recognised as a copy only once the earlier
@@ -254,7 +260,7 @@ impl Executor {
         Ok(false)
     }
 
-    /// Moves all objects of a renamed tree.
+    /// Moves all objects of a renamed tree, or some if the move is paused meanwhile.
     async fn move_tree(&self, number: u64, mv: &Move) -> Result<()> {
         for _ in 0..PASSES_MAX {
             let mut copied = Vec::new();
@@ -262,7 +268,9 @@ impl Executor {
                 ListRequest { prefix: mv.from.clone().into(), limit: PAGE_ENTRIES, ..ListRequest::default() };
             let mut pages = Pages::new(self.store.as_ref(), request);
             let mut found = 0;
-            while let Some(entries) = pages.next().await? {
+            while !self.move_locks.is_paused(number)
+                && let Some(entries) = pages.next().await?
+            {
                 let owned = self.objects_owned_by(number, entries);
                 found += owned.len();
                 copied.extend(self.copy_page(number, owned).await?);
@@ -271,6 +279,9 @@ impl Executor {
                 }
             }
             self.delete_sources(copied).await?;
+            if self.move_locks.is_paused(number) {
+                return Ok(());
+            }
             if found == 0 {
                 break;
             }
@@ -316,6 +327,9 @@ impl Executor {
         existing: &HashSet<ObjectKey>,
     ) -> Result<Option<CopiedObject>> {
         let _source_lock = self.source_locks.lock(&source.object.key).await;
+        if self.move_locks.is_paused(number) {
+            return Ok(None);
+        }
         let target = self.state().moves.target_key(number, source.object.key.as_bytes());
         let is_free = target.is_some_and(|to| !existing.contains(&to));
         self.copy_tree_object(number, source, is_free).await

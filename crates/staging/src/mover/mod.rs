@@ -22,6 +22,7 @@ mod journal;
 mod journaled_moves;
 mod logical_listing;
 mod move_conflict;
+mod move_locks;
 mod move_observer;
 mod mover_upload;
 mod moves;
@@ -35,8 +36,9 @@ use crate::conflict::{Decisions, LostKey};
 use executor::{Activity, Durability, Executor};
 use journal::Journal;
 use journaled_moves::JournaledMoves;
+use move_locks::{MoveLocks, PausedMove};
 use mover_upload::MoverUpload;
-use moves::{Candidate, Move, Moves};
+use moves::{Candidate, Move, Moves, Step};
 use resolved_conflicts::ResolvedConflicts;
 use std::collections::BTreeSet;
 use std::fmt;
@@ -124,7 +126,7 @@ impl Mover {
             state: Mutex::new(JournaledMoves::new(journal, moves)),
             aliases: Mutex::new(aliases),
             source_locks: KeyedLocks::default(),
-            move_locks: KeyedLocks::default(),
+            move_locks: MoveLocks::default(),
             decisions: Decisions::new(options.lost.clone(), entropy),
             resolved: ResolvedConflicts::default(),
             observer: OnceLock::new(),
@@ -324,12 +326,33 @@ impl Mover {
             // The journal must not mention objects that the store below could still lose.
             self.executor.store.sync().await?;
         }
-        let done = self.executor.state().rename(false, |moves| moves.plan_rename_tree(from, to), name)?;
+        // A request in flight would otherwise bring an object to `from` after that tree was moved back, or delete it at `to`.
+        let paused = self.pause_moves_ended_by(from, to).await;
+        let done = {
+            let mut state = self.executor.state();
+            let into_tree = state.moves.moves_into(from);
+            let done = state.rename(false, |moves| moves.plan_rename_tree(from, to), name);
+            state.moves.note_moves_into_tree(from, into_tree);
+            done?
+        };
+        drop(paused);
         if self.options.copies_at_once {
             self.executor.sync_journal().await?;
         }
         self.wake_executor();
         Ok(done)
+    }
+
+    /// Pauses the moves that the rename of a tree would end.
+    async fn pause_moves_ended_by(&self, from: &[u8], to: &[u8]) -> Vec<PausedMove<'_>> {
+        let plan = self.executor.state().moves.plan_rename_tree(from, to);
+        let mut paused = Vec::new();
+        for step in plan {
+            if let Step::Done { number } = step {
+                paused.push(self.executor.move_locks.pause(number).await);
+            }
+        }
+        paused
     }
 
     /// Starts the moves of a new rename, also if earlier moves wait after a failure.

@@ -99,6 +99,9 @@ pub(super) struct Moves {
     /// Moves of one object whose physical key may hold a mere copy: an earlier move with the same target may have
     /// copied its object there before both were renamed.
     possible_duplicates: BTreeSet<u64>,
+    /// Moves into a tree when this process renamed it, by the number of the tree's move. A copy in flight still brings its object to the
+    /// tree's old prefix.
+    into_tree: BTreeMap<u64, Vec<u64>>,
     /// The number of the next move.
     next: u64,
 }
@@ -125,6 +128,20 @@ impl Moves {
     /// Marks a move as attempted.
     pub(super) fn mark_tried(&mut self, number: u64) {
         self.untried.remove(&number);
+    }
+
+    /// Notes moves that went into a tree when it was renamed.
+    pub(super) fn note_moves_into_tree(&mut self, from: &[u8], numbers: Vec<u64>) {
+        if let Some(tree) = last_at(&self.trees, from) {
+            // A move waits for earlier ones only.
+            let earlier = numbers.into_iter().filter(|number| *number < tree);
+            self.into_tree.entry(tree).or_default().extend(earlier);
+        }
+    }
+
+    /// Returns the moves that went into a tree when it was renamed.
+    pub(super) fn moves_into_tree(&self, number: u64) -> Vec<u64> {
+        self.into_tree.get(&number).cloned().unwrap_or_default()
     }
 
     /// Returns whether a step may follow those applied so far: numbers ascend in the order of the renames.
@@ -156,6 +173,7 @@ impl Moves {
                 self.next = self.next.max(number + 1);
                 self.untried.remove(&number);
                 self.possible_duplicates.remove(&number);
+                self.into_tree.remove(&number);
                 let Some(mv) = self.all.remove(&number) else { return };
                 let starts = if mv.is_tree { &mut self.trees } else { &mut self.objects };
                 if let Entry::Occupied(mut occupied) = starts.entry(mv.from.clone()) {
