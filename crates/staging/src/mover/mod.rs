@@ -301,7 +301,10 @@ impl Mover {
         let copy = self.copy(from, to, options).await?;
         let done = match name(&copy) {
             Ok(done) => done,
-            Err(error) if error.is_uncertain() => return Err(error),
+            // If the copy has replaced an object, nothing else is left under the new key, so the copy stays.
+            Err(error) if error.is_uncertain() || matches!(at_target, Precondition::Matches(_)) => {
+                return Err(error);
+            }
             Err(error) => {
                 self.delete(to, Precondition::Matches(copy.etag)).await?;
                 return Err(error);
