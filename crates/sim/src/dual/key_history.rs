@@ -444,14 +444,23 @@ impl History {
     }
 
     /// Whether a foreign writer changed the source or the target of a rename whose objects moved in the background. A change from before
-    /// the rename that was not noticed by then counts too.
+    /// the rename that was not noticed by then counts too, and so does one at the source of an earlier rename of the same object.
     pub(super) fn has_foreign_change_in_move(&self, key: &str) -> bool {
-        self.changes.iter().any(|change| match &change.effect {
+        self.has_foreign_change_in_move_before(key, Moment::MAX)
+    }
+
+    fn has_foreign_change_in_move_before(&self, key: &str, before: Moment) -> bool {
+        let mut earlier = self.changes.iter().filter(|change| change.begun < before);
+        earlier.any(|change| match &change.effect {
             ChangeEffect::Moves { from } => {
                 let touched = |key: &str| self.may_have_changed_unnoticed(key, change.begun);
                 let came_from = change.target.key_before(from, key);
                 from.covers(key) && touched(key)
-                    || came_from.is_some_and(|source| touched(&source) || touched(key))
+                    || came_from.is_some_and(|source| {
+                        touched(&source)
+                            || touched(key)
+                            || self.has_foreign_change_in_move_before(&source, change.begun)
+                    })
             }
             _ => false,
         })
