@@ -3,6 +3,7 @@
 mod arrival;
 mod lost_responses;
 mod renamed_again;
+mod renamed_trees;
 
 use bytes::Bytes;
 use futures_util::TryStreamExt as _;
@@ -404,6 +405,22 @@ async fn a_refused_rename_has_no_effect() {
     let mut world = world;
     world.reopen();
     assert_eq!(world.mover.moving().renames, 0);
+}
+
+/// Regression: over a store that copies at once, a rename that was refused deleted its copy after that had replaced another object, of which
+/// nothing was left (worlds of both sides 40012007 and 40015241).
+#[tokio::test]
+async fn a_refused_rename_over_an_object_leaves_one_of_the_two() {
+    let (memory, dir) = (MemoryStore::new(Arc::new(SystemClock)), TempDir::new().unwrap());
+    let options = MoverOptions { copies_at_once: true, ..options() };
+    let store = Arc::new(memory.clone());
+    let mover = Mover::open(&dir.path().join("moves"), store, options, Arc::new(Entropy::new(1))).unwrap();
+    let (a, b) = (put(&memory, "a", "one").await, put(&memory, "b", "two").await);
+    for (to, at_target) in [("b", Precondition::Matches(b.etag)), ("c", Precondition::Absent)] {
+        let refused = |_: &ObjectRef| Err::<(), _>(StoreError::Denied("no".into()));
+        assert!(mover.rename_object(&a, &key(to), &at_target, false, refused).await.is_err());
+    }
+    assert_eq!(contents(&memory).await, expected(&[("a", "one"), ("b", "one")]));
 }
 
 #[derive(Debug)]

@@ -56,6 +56,11 @@ impl<K: Eq + Hash + Ord + Clone> KeyedLocks<K> {
 }
 
 impl<K: Eq + Hash> KeyedLocks<K> {
+    /// Returns whether a key is locked now.
+    pub fn is_locked(&self, key: &K) -> bool {
+        self.held().contains(key)
+    }
+
     /// Returns the keys that are locked now.
     fn held(&self) -> MutexGuard<'_, HashSet<K>> {
         self.keys.lock().unwrap_or_else(PoisonError::into_inner)
@@ -81,9 +86,11 @@ mod tests {
         let mut next = std::pin::pin!(locks.lock(&b));
         assert!(futures_util::poll!(&mut next).is_pending());
         drop(second);
+        assert!(!locks.is_locked(&a) && locks.is_locked(&b));
         drop(locks.lock(&a).await);
         assert!(futures_util::poll!(&mut next).is_pending());
         drop(first);
         next.await;
+        assert!(!locks.is_locked(&a) && !locks.is_locked(&b));
     }
 }

@@ -254,6 +254,29 @@ async fn s93_a_link_promotion_on_a_full_disk_changes_nothing() {
     world.assert_healthy().await;
 }
 
+/// A new file lost a conflict, or its writes were dropped, while the disk was full. It kept its name, which hid the other client's object, and
+/// the removal of the name left that object in the bucket (world 20000632 of both sides).
+#[tokio::test]
+async fn s52_a_new_file_without_its_bytes_does_not_keep_its_name_after_a_full_disk() {
+    for (room, is_removed) in (1..5).flat_map(|room| [(room, false), (room, true)]) {
+        let disk = Arc::new(Disk::default());
+        let bucket = Bucket::with_metadata_on(disk.clone());
+        let world = bucket.mount(|_| {}).await;
+        let handle = world.create("file").await.unwrap();
+        world.fs.write(handle, 0, b"ours").await.unwrap();
+        bucket.put("file", "theirs").await;
+        disk.fill_after(room);
+        let expected = if room == 1 { libc::EIO } else { libc::ESTALE };
+        assert_eq!(errno(world.close(handle).await), expected, "{room}");
+        disk.fill_after(0);
+        match is_removed {
+            true => world.unlink("file").await.unwrap(),
+            false => assert_eq!(world.read_file("file").await.unwrap(), b"theirs", "{room}"),
+        }
+        assert_eq!(bucket.object("file").await.is_none(), is_removed, "{room}");
+    }
+}
+
 /// The object that a failed close had stored counted as foreign: the next attempt to save the file ended in `lost+found`, and a
 /// rename failed (world 8725 of both sides).
 #[tokio::test]

@@ -212,16 +212,12 @@ impl EndpointClient {
             Precondition::None => return Ok(()),
             Precondition::Absent => Condition::Absent,
             Precondition::Matches(tag) => match self.shared.bytes_of_tag(key, tag) {
-                Some(content) => Condition::Content(content),
+                Some(content) => Condition::Content(tag.clone(), content),
                 None => return Ok(()),
             },
         };
-        let wanted = match &condition {
-            Condition::Absent => None,
-            Condition::Content(content) => Some(content.clone()),
-        };
         self.shared
-            .check_content(key, Actor::Endpoint, *since, &wanted)
+            .check_content(key, Actor::Endpoint, *since, &condition.content())
             .map_err(|what| format!("a conditional change succeeded: {what}"))?;
         let now = self.shared.now();
         self.shared.conditional_writes.borrow_mut().record(key, condition, changes[0], (*since, now));

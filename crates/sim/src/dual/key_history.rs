@@ -360,6 +360,11 @@ impl History {
             .any(|(_, change)| change.begun < until && change.ended.is_none_or(|at| at > since))
     }
 
+    /// Whether a change may set its key to this content.
+    pub(super) fn sets_content(&self, id: ChangeId, wanted: &Content) -> bool {
+        matches!(&self.changes[id].effect, ChangeEffect::Sets(contents) if contents.contains(wanted))
+    }
+
     fn changes_of(&self, key: &str, by: &[Actor], since: Moment) -> impl Iterator<Item = &Change> {
         self.changes.iter().filter(move |change| {
             by.contains(&change.by) && change.target.covers(key) && change.ended.is_none_or(|at| at > since)
@@ -439,14 +444,23 @@ impl History {
     }
 
     /// Whether a foreign writer changed the source or the target of a rename whose objects moved in the background. A change from before
-    /// the rename that was not noticed by then counts too.
+    /// the rename that was not noticed by then counts too, and so does one at the source of an earlier rename of the same object.
     pub(super) fn has_foreign_change_in_move(&self, key: &str) -> bool {
-        self.changes.iter().any(|change| match &change.effect {
+        self.has_foreign_change_in_move_before(key, Moment::MAX)
+    }
+
+    fn has_foreign_change_in_move_before(&self, key: &str, before: Moment) -> bool {
+        let mut earlier = self.changes.iter().filter(|change| change.begun < before);
+        earlier.any(|change| match &change.effect {
             ChangeEffect::Moves { from } => {
                 let touched = |key: &str| self.may_have_changed_unnoticed(key, change.begun);
                 let came_from = change.target.key_before(from, key);
                 from.covers(key) && touched(key)
-                    || came_from.is_some_and(|source| touched(&source) || touched(key))
+                    || came_from.is_some_and(|source| {
+                        touched(&source)
+                            || touched(key)
+                            || self.has_foreign_change_in_move_before(&source, change.begun)
+                    })
             }
             _ => false,
         })

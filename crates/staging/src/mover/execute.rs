@@ -68,7 +68,7 @@ impl Executor {
 
     /// Executes a move, or waits for the task that executes it.
     pub(super) async fn execute(&self, number: u64) -> Result<()> {
-        let _lock = self.move_locks.lock(&number).await;
+        let _lock = self.move_locks.lock(number).await;
         let Some(mv) = self.state().moves.get(number).cloned() else { return Ok(()) };
         self.make_durable().await?;
         // A stray copy at the source or target would be taken for another client's object.
@@ -205,6 +205,10 @@ impl Executor {
             };
             let Ok(to) = ObjectKey::new(to.clone()) else { return Ok(()) };
             if let Some(copied) = self.copy_resolving_conflict(&source, &to, precondition).await? {
+                if copied.kept.is_some() {
+                    // The copies must not be compared with the object at the target later, which may be another client's.
+                    self.delete_copies(&source.object, self.possible_duplicates(number, &source)).await?;
+                }
                 return self.delete_source(&copied).await;
             }
             found = match self.store.find(from).await? {
@@ -247,7 +251,7 @@ impl Executor {
         Ok(false)
     }
 
-    /// Moves all objects of a renamed tree.
+    /// Moves all objects of a renamed tree, or some if the move is paused meanwhile.
     async fn move_tree(&self, number: u64, mv: &Move) -> Result<()> {
         for _ in 0..PASSES_MAX {
             let mut copied = Vec::new();
@@ -255,7 +259,9 @@ impl Executor {
                 ListRequest { prefix: mv.from.clone().into(), limit: PAGE_ENTRIES, ..ListRequest::default() };
             let mut pages = Pages::new(self.store.as_ref(), request);
             let mut found = 0;
-            while let Some(entries) = pages.next().await? {
+            while !self.move_locks.is_paused(number)
+                && let Some(entries) = pages.next().await?
+            {
                 let owned = self.objects_owned_by(number, entries);
                 found += owned.len();
                 copied.extend(self.copy_page(number, owned).await?);
@@ -264,6 +270,9 @@ impl Executor {
                 }
             }
             self.delete_sources(copied).await?;
+            if self.move_locks.is_paused(number) {
+                return Ok(());
+            }
             if found == 0 {
                 break;
             }
@@ -309,6 +318,9 @@ impl Executor {
         existing: &HashSet<ObjectKey>,
     ) -> Result<Option<CopiedObject>> {
         let _source_lock = self.source_locks.lock(&source.object.key).await;
+        if self.move_locks.is_paused(number) {
+            return Ok(None);
+        }
         let target = self.state().moves.target_of(number, &source.object);
         let is_free = target.is_some_and(|to| !existing.contains(&to));
         self.copy_tree_object(number, source, is_free).await

@@ -1,6 +1,7 @@
 //! The parts that moves work on: the store below, the moves with their journal, locks, and the namespace that observes them.
 
 use super::journaled_moves::{JournaledMoves, failed};
+use super::move_locks::MoveLocks;
 use super::move_observer::MoveObserver;
 use super::resolved_conflicts::ResolvedConflicts;
 use crate::conflict::Decisions;
@@ -19,8 +20,7 @@ pub(super) struct Executor {
     pub(super) aliases: Mutex<EtagAliases>,
     /// Locks of the physical keys that objects are moved from.
     pub(super) source_locks: KeyedLocks<ObjectKey>,
-    /// Locks of the moves being executed, by number.
-    pub(super) move_locks: KeyedLocks<u64>,
+    pub(super) move_locks: MoveLocks,
     pub(super) decisions: Decisions,
     pub(super) resolved: ResolvedConflicts,
     pub(super) observer: OnceLock<MoveObserver>,

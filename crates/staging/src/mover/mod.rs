@@ -22,6 +22,7 @@ mod journal;
 mod journaled_moves;
 mod logical_listing;
 mod move_conflict;
+mod move_locks;
 mod move_observer;
 mod mover_upload;
 mod moves;
@@ -35,8 +36,9 @@ use crate::conflict::{Decisions, LostKey};
 use executor::{Activity, Durability, Executor};
 use journal::Journal;
 use journaled_moves::JournaledMoves;
+use move_locks::{MoveLocks, PausedMove};
 use mover_upload::MoverUpload;
-use moves::{Candidate, Move, Moves};
+use moves::{Candidate, Move, Moves, Step};
 use resolved_conflicts::ResolvedConflicts;
 use std::collections::BTreeSet;
 use std::fmt;
@@ -124,7 +126,7 @@ impl Mover {
             state: Mutex::new(JournaledMoves::new(journal, moves)),
             aliases: Mutex::new(aliases),
             source_locks: KeyedLocks::default(),
-            move_locks: KeyedLocks::default(),
+            move_locks: MoveLocks::default(),
             decisions: Decisions::new(options.lost.clone(), entropy),
             resolved: ResolvedConflicts::default(),
             observer: OnceLock::new(),
@@ -314,7 +316,10 @@ impl Mover {
         let copy = self.copy(from, to, options).await?;
         let done = match name(&copy) {
             Ok(done) => done,
-            Err(error) if error.is_uncertain() => return Err(error),
+            // If the copy has replaced an object, nothing else is left under the new key, so the copy stays.
+            Err(error) if error.is_uncertain() || matches!(at_target, Precondition::Matches(_)) => {
+                return Err(error);
+            }
             Err(error) => {
                 self.delete(to, Precondition::Matches(copy.etag)).await?;
                 return Err(error);
@@ -345,12 +350,27 @@ impl Mover {
             Err(_) => at_marker.clone(),
         };
         let plan = |moves: &Moves| moves.plan_rename_tree(from, to, &at_marker);
+        // A request in flight would otherwise bring an object to `from` after that tree was moved back, or delete it at `to`.
+        let steps = plan(&self.executor.state().moves);
+        let paused = self.pause_moves_ended_by(steps).await;
         let done = self.executor.state().rename(false, plan, name)?;
+        drop(paused);
         if self.options.copies_at_once {
             self.executor.sync_journal().await?;
         }
         self.wake_executor();
         Ok(done)
+    }
+
+    /// Pauses the moves that these steps would end.
+    async fn pause_moves_ended_by(&self, steps: Vec<Step>) -> Vec<PausedMove<'_>> {
+        let mut paused = Vec::new();
+        for step in steps {
+            if let Step::Done { number } = step {
+                paused.push(self.executor.move_locks.pause(number).await);
+            }
+        }
+        paused
     }
 
     /// Starts the moves of a new rename, also if earlier moves wait after a failure.

@@ -245,11 +245,15 @@ impl Moves {
         self.possible_duplicates.contains(&number)
     }
 
-    /// Returns the sources of other moves where copies of a move's object may be stored that has this etag.
+    /// Returns the sources of other moves where copies of a move's object may be stored that has this etag. The move of a copy has the
+    /// same target, unless one of the two was renamed or deleted alone.
     pub(super) fn possible_duplicates_of(&self, number: u64, etag: &ETag) -> Vec<ObjectKey> {
+        let target = self.object_move(number).and_then(Move::target);
         let others = self.possible_duplicates.iter().filter(|other| **other != number);
         let moves = others.filter_map(|other| self.object_move(*other));
-        let same = moves.filter(|mv| mv.etag.as_ref() == Some(etag));
+        let same = moves.filter(|mv| {
+            mv.etag.as_ref() == Some(etag) || target.is_some_and(|target| mv.has_target(target))
+        });
         same.filter_map(|mv| ObjectKey::new(mv.from.clone()).ok()).collect()
     }
 
@@ -564,9 +568,17 @@ impl Moves {
 }
 
 impl Move {
+    /// Returns the key or prefix that the objects get; `None` if they are deleted.
+    fn target(&self) -> Option<&[u8]> {
+        match &self.to {
+            Target::Key(to, _) => Some(to),
+            Target::Deleted | Target::DeletedWithCopy(_) => None,
+        }
+    }
+
     /// Returns whether `place` is this move's target.
     pub(super) fn has_target(&self, place: &[u8]) -> bool {
-        matches!(&self.to, Target::Key(to, _) if to == place)
+        self.target() == Some(place)
     }
 
     /// Returns whether the move takes what is stored at a key, or anything below a prefix.

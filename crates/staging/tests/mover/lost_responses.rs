@@ -196,3 +196,17 @@ async fn a_moved_object_whose_source_is_gone_is_removed_when_it_is_replaced() {
         assert_eq!(contents(&world.memory).await, expected(left));
     }
 }
+
+/// Regression: an object was renamed twice, and the response to its first copy was lost. Another client stored an object under the
+/// third name, so that ours was set aside in `lost+found`, and the copy, which was only compared with the other client's object, came back
+/// under the second name (worlds of both sides 1013719 and 1045619).
+#[tokio::test(start_paused = true)]
+async fn a_copy_with_lost_response_is_removed_when_its_object_loses_a_conflict() {
+    let world = World::new();
+    let a = world.put("a", "ours").await;
+    let b = rename_with_lost_response(&world, &a, "b", Precondition::Absent).await;
+    put(&world.memory, "c", "theirs").await;
+    world.rename(&b, "c", Precondition::Absent).await.unwrap();
+    world.mover.wait_until_all_moved().await;
+    assert_eq!(contents(&world.memory).await, expected(&[("c", "theirs"), ("lost/c", "ours")]));
+}

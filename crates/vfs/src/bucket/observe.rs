@@ -137,7 +137,11 @@ impl Discovery {
             if inode.object().is_some() || !self.names.tables().entries(dir, None, 1)?.is_empty() {
                 return Ok(());
             }
-            self.probe(parent, &name).await?;
+            match self.probe(parent, &name).await {
+                // A program has removed the parent directory meanwhile.
+                Err(error) if error.errno() == libc::ENOENT => return Ok(()),
+                probed => probed?,
+            }
             if self.names.tables().entry(parent, &name)?.is_some() {
                 return Ok(());
             }

@@ -104,8 +104,9 @@ impl FileOpener {
                 if may_be_there {
                     self.known.directories().get(*parent).forget();
                 }
-                self.known.roll_back_create(*parent, name, inode)?;
-                Ok(())
+                let rolled_back = self.known.roll_back_create(*parent, name, inode);
+                // Otherwise the next access to the name, which may hide a foreign object, removes it.
+                rolled_back.inspect_err(|_| self.content.files().mark_unconfirmed(inode.ino))
             }
             _ => {
                 if may_be_there {

@@ -212,9 +212,11 @@ impl Publisher {
         file.set_pending(Pending::default());
         file.clear_unconfirmed();
         file.set_conflict(&conflict.id);
-        if inode.is_beside() || inode.object().is_none() {
-            // None of the file's bytes was ever under its name, which now belongs to the foreign object.
-            self.known.detach_name(inode)?;
+        // None of the file's bytes was ever under its name, which now belongs to the foreign object.
+        let has_no_name = inode.is_beside() || inode.object().is_none();
+        if has_no_name && let Err(error) = self.known.detach_name(inode) {
+            tracing::warn!(%error, %key, "a file that lost a conflict keeps its name until the next access to it");
+            self.content.files().mark_unconfirmed(inode.ino);
         }
         self.known.invalidate_lost_and_found(&conflict.key)?;
         self.discovery.revalidate(inode).await.ok();

@@ -1,0 +1,58 @@
+//! Tests of objects that are being copied into a directory while it is renamed.
+
+use super::{World, contents, expected, key, put};
+use std::time::Duration;
+use store::Precondition;
+use store::wrap::{Fault, Operation, Rule};
+
+/// Regression: a directory was renamed there and back, and a new directory got its middle name, while an object was being
+/// copied to it. The second move found nothing there, and the object came to the new directory (world of both sides 1043478).
+#[tokio::test(start_paused = true)]
+async fn an_object_in_flight_moves_back_with_its_directory() {
+    let world = World::new();
+    world.put("a/x", "one").await;
+    world.put("a/y", "two").await;
+    world.faults.add(Rule::new(Fault::Stall).on(Operation::Copy).at(&key("b/x")));
+    world.rename_tree("a/", "b/").await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let mover = world.mover.clone();
+    let changed = tokio::spawn(async move {
+        mover
+            .rename_tree(b"b/", b"a/", &Precondition::Absent, || Ok::<_, store::StoreError>(()))
+            .await
+            .unwrap();
+        put(&*mover, "b/z", "newer").await;
+    });
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    world.faults.release();
+    changed.await.unwrap();
+    world.mover.wait_until_all_moved().await;
+    let all = [("a/x", "one"), ("a/y", "two"), ("b/z", "newer")];
+    assert_eq!(contents(&world.memory).await, expected(&all));
+    assert_eq!(contents(&*world.mover).await, expected(&all));
+}
+
+/// A directory is renamed while objects are being copied to it. They follow it, although its move is made at once for the sake of a
+/// new object below its old name.
+#[tokio::test(start_paused = true)]
+async fn an_object_in_flight_follows_its_directory() {
+    for is_tree in [false, true] {
+        let world = World::new();
+        let a = world.put("a/x", "one").await;
+        world.faults.add(Rule::new(Fault::Stall).on(Operation::Copy).at(&key("b/x")));
+        match is_tree {
+            true => world.rename_tree("a/", "b/").await,
+            false => drop(world.rename(&a, "b/x", Precondition::Absent).await.unwrap()),
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        world.rename_tree("b/", "c/").await;
+        let mover = world.mover.clone();
+        let stored = tokio::spawn(async move { put(&*mover, "b/z", "newer").await });
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        world.faults.release();
+        stored.await.unwrap();
+        world.mover.wait_until_all_moved().await;
+        let all = [("b/z", "newer"), ("c/x", "one")];
+        assert_eq!(contents(&world.memory).await, expected(&all), "is_tree: {is_tree}");
+    }
+}
