@@ -5,7 +5,7 @@ use super::bucket_side::PART_BYTES;
 use super::condition::Condition;
 use super::log_record::{self, Record};
 use super::make_change::NewObject;
-use super::pending::Change;
+use super::pending::{Change, PendingObject};
 use super::upload_result::UploadResult;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -207,9 +207,13 @@ impl Schedule<'_> {
     }
 
     /// Breaks a deadlock, in which all changes wait for each other's sources: copies the bytes that the oldest change
-    /// is made of into the log.
+    /// is made of into the log. If only an earlier change of the key is made of objects, it is not recognised in the bucket any more.
     async fn break_deadlock(&self, key: &ObjectKey, change: &Change) -> Result<()> {
-        let Some(object) = &change.object else { return Ok(()) };
+        let made_of_objects = |object: &&Arc<PendingObject>| !object.sources().is_empty();
+        let Some(object) = change.object.as_ref().filter(made_of_objects) else {
+            self.0.pending().forget_earlier_attempts(key);
+            return Ok(());
+        };
         let mut extents = Vec::new();
         let size = object.size_bytes();
         for start in (0..size).step_by(PART_BYTES as usize) {

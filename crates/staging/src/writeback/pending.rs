@@ -146,6 +146,14 @@ impl Change {
         self.was_tried && self.object.as_ref().is_some_and(|object| object.sources().contains(key))
     }
 
+    /// Returns the keys of the bucket's objects that must stay as they are until the change of `key` is in the bucket: those that it is made
+    /// of, and those that an earlier change was made of, which may be in the bucket and is recognised by its bytes.
+    fn sources(&self, key: &ObjectKey) -> HashSet<ObjectKey> {
+        let objects = self.object.iter().chain(self.earlier_attempts.iter().flatten());
+        // A change does not wait for itself.
+        objects.flat_map(|object| object.sources()).filter(|source| source != key).collect()
+    }
+
     /// Returns whether the record survives the loss of power.
     pub(super) fn is_synced(&self) -> bool {
         self.record.as_ref().is_none_or(|(segment, end)| segment.is_synced_to(*end))
@@ -383,15 +391,24 @@ impl Pending {
         self.keys.get(key).is_some_and(|newest| newest.number == number)
     }
 
-    /// Returns the oldest change that is made of bucket objects, if nothing is being uploaded. Such changes can wait
-    /// for each other in a cycle; a deletion only waits for them.
+    /// Returns the oldest change that needs bucket objects, if nothing is being uploaded. Such changes can wait for each other in a cycle;
+    /// others only wait for them.
     pub(super) fn find_deadlocked(&self) -> Option<(ObjectKey, Change)> {
-        let is_made =
-            |change: &Change| change.object.as_ref().is_some_and(|object| !object.sources().is_empty());
         let mut changes = self.queue.values().filter_map(|key| Some((key, self.keys.get(key)?)));
-        let (key, change) =
-            changes.find(|(_, change)| is_made(change)).filter(|_| self.in_flight.is_empty())?;
+        let (key, change) = changes
+            .find(|(key, change)| !change.sources(key).is_empty())
+            .filter(|_| self.in_flight.is_empty())?;
         Some((key.clone(), change.clone()))
+    }
+
+    /// Forgets the earlier changes of a key that may be in the bucket.
+    pub(super) fn forget_earlier_attempts(&mut self, key: &ObjectKey) {
+        let Some(newest) = self.keys.get_mut(key) else { return };
+        let before = newest.clone();
+        newest.earlier_attempts.clear();
+        let after = newest.clone();
+        self.count_reader(key, &after, 1);
+        self.count_reader(key, &before, -1);
     }
 
     /// Removes a change that is in the bucket, where the object has this etag. A newer change of the key is then
@@ -407,11 +424,11 @@ impl Pending {
                 }
             }
             Some(newest) => {
-                newest.earlier_attempts.clear();
                 // A change without a condition keeps having none.
                 if newest.base != Precondition::None {
                     newest.base = etag.map_or(Precondition::Absent, Precondition::Matches);
                 }
+                self.forget_earlier_attempts(key);
             }
             None => {}
         }
@@ -473,12 +490,9 @@ impl Pending {
         Some(change)
     }
 
-    /// Changes the number of readers of the keys that a change copies from by `by`.
+    /// Changes the number of readers of the keys whose objects a change needs by `by`.
     fn count_reader(&mut self, key: &ObjectKey, change: &Change, by: isize) {
-        let mut sources = change.object.as_ref().map(|object| object.sources()).unwrap_or_default();
-        // A change does not wait for itself.
-        sources.remove(key);
-        self.count_readers(&sources, by);
+        self.count_readers(&change.sources(key), by);
     }
 
     /// Changes the number of readers of keys by `by`.
