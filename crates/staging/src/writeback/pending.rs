@@ -96,12 +96,21 @@ pub(super) struct Change {
     pub(super) is_only_record: bool,
     /// An attempt was made, so the change may be in the bucket already.
     was_tried: bool,
-    /// Earlier changes of the key that may be in the bucket; `None`: a deletion.
-    earlier_attempts: Vec<Option<Arc<PendingObject>>>,
+    /// Earlier changes of the key that may be in the bucket.
+    earlier_attempts: Vec<EarlierAttempt>,
     /// Number of failed attempts to upload the change.
     pub(super) failures: u32,
     /// Delay of the next attempt after a failed one; `None` if none is delayed.
     retry: Option<Delay>,
+}
+
+/// An earlier change of a key that may be in the bucket.
+#[derive(Debug, Clone)]
+struct EarlierAttempt {
+    /// `None`: a deletion.
+    object: Option<Arc<PendingObject>>,
+    /// Segment of the record, held so that the change is still known after a restart.
+    _segment: Option<Arc<Segment>>,
 }
 
 /// Delay until the next attempt.
@@ -149,7 +158,8 @@ impl Change {
     /// Returns the keys of the bucket's objects that must stay as they are until the change of `key` is in the bucket: those that it is made
     /// of, and those that an earlier change was made of, which may be in the bucket and is recognised by its bytes.
     fn sources(&self, key: &ObjectKey) -> HashSet<ObjectKey> {
-        let objects = self.object.iter().chain(self.earlier_attempts.iter().flatten());
+        let earlier = self.earlier_attempts.iter().filter_map(|earlier| earlier.object.as_ref());
+        let objects = self.object.iter().chain(earlier);
         // A change does not wait for itself.
         objects.flat_map(|object| object.sources()).filter(|source| source != key).collect()
     }
@@ -177,7 +187,7 @@ impl Change {
 
     /// Returns the earlier changes of the key that may be in the bucket, newest first.
     pub(super) fn earlier_attempts(&self) -> impl Iterator<Item = Option<&PendingObject>> {
-        self.earlier_attempts.iter().rev().map(Option::as_deref)
+        self.earlier_attempts.iter().rev().map(|earlier| earlier.object.as_deref())
     }
 
     /// Marks a change of an earlier process, which may have uploaded it.
@@ -346,7 +356,8 @@ impl Pending {
         if let Some(newest) = self.keys.get(&key) {
             change.earlier_attempts.clone_from(&newest.earlier_attempts);
             if newest.was_tried {
-                change.earlier_attempts.push(newest.object.clone());
+                let _segment = newest.record.as_ref().map(|(segment, _)| segment.clone());
+                change.earlier_attempts.push(EarlierAttempt { object: newest.object.clone(), _segment });
                 let surplus = change.earlier_attempts.len().saturating_sub(EARLIER_ATTEMPTS_MAX);
                 change.earlier_attempts.drain(..surplus);
             }
