@@ -448,9 +448,8 @@ impl Executor {
 
     /// Remembers the etag of a copy for callers that know the object by its earlier etag, and counts the copy.
     fn record_copy(&self, from: &ObjectRef, copy: ObjectRef) -> Result<()> {
-        let etag = self.state().renewed_etags.bucket_tag(&from.key, &from.etag);
+        let issued = self.with_known_tag(from.clone()).etag;
         let mut aliases = self.aliases();
-        let issued = aliases.with_issued_tag(ObjectRef { etag, ..from.clone() }).etag;
         if issued != copy.etag {
             aliases.remember(&copy.key, issued.clone(), copy.etag.clone());
             drop(aliases);

@@ -8,7 +8,7 @@ use crate::conflict::Decisions;
 use crate::etag_aliases::EtagAliases;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
-use store::{ETag, KeyedLocks, ObjectKey, ObjectMeta, ObjectStore, Result, blocking};
+use store::{ETag, KeyedLocks, ObjectKey, ObjectMeta, ObjectRef, ObjectStore, Result, blocking};
 use tokio::sync::Notify;
 
 /// Executes moves in the store below the mover.
@@ -101,6 +101,13 @@ impl Executor {
         blocking(move || file.sync_data()).await.map_err(failed)?;
         self.state().mark_synced(appended);
         Ok(())
+    }
+
+    /// Returns an object of the store below with the etag by which callers know it. An etag that was renewed may still be shown: the store
+    /// below answers a request as of its beginning.
+    pub(super) fn with_known_tag(&self, mut object: ObjectRef) -> ObjectRef {
+        object.etag = self.state().renewed_etags.bucket_tag(&object.key, &object.etag);
+        self.aliases().with_issued_tag(object)
     }
 
     /// Returns whether an object that was found is the one visible under a key. `etag` is the tag that it had;

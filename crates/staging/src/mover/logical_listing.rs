@@ -227,6 +227,6 @@ impl Mover {
     }
 
     fn with_issued_tag(&self, listed: ListedObject) -> ListedObject {
-        ListedObject { object: self.executor.aliases().with_issued_tag(listed.object), ..listed }
+        ListedObject { object: self.executor.with_known_tag(listed.object), ..listed }
     }
 }

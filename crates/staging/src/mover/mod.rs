@@ -459,7 +459,7 @@ impl Mover {
 
     /// Returns an object's description with its logical key and the etag that was issued to callers.
     fn as_caller_sees(&self, key: &ObjectKey, meta: ObjectMeta) -> ObjectMeta {
-        let object = self.executor.aliases().with_issued_tag(meta.object);
+        let object = self.executor.with_known_tag(meta.object);
         ObjectMeta { object: ObjectRef { key: key.clone(), ..object }, ..meta }
     }
 
