@@ -12,6 +12,7 @@ use crate::bucket::metadata::object_metadata::Metadata;
 use crate::bucket::parts::BucketParts;
 use crate::content::Content;
 use crate::content::open_file::{FileHandle, OpenFile};
+use crate::content::pin::Pin;
 use crate::content::write::WriteState;
 use crate::followers::invalidation::Invalidation;
 use crate::mount::Mount;
@@ -48,11 +49,28 @@ impl FileOpener {
 impl FileOpener {
     /// Adds a user of an inode's open file.
     pub(crate) fn open_file(&self, ino: Ino) -> Result<FileUser> {
+        self.open_pinned(ino, || self.names.pin_of(ino))
+    }
+
+    /// Like [`FileOpener::open_file`], for a program. Fails with ENOENT for an inode without a name and without other users, which is
+    /// being removed together with its bytes.
+    ///
+    /// The inode that is read for the pin says whether it has a name. Its removal either is in that inode, or finds the new user and leaves the
+    /// bytes to the last close, because `OpenFiles` is locked meanwhile.
+    pub(crate) fn open_named_file(&self, ino: Ino) -> Result<FileUser> {
+        self.open_pinned(ino, || {
+            let (inode, pin) = self.names.inode_with_pin(ino)?;
+            if inode.nlink == 0 { Err(Error::NOT_FOUND) } else { Ok(pin) }
+        })
+    }
+
+    /// Adds a user of an inode's open file; `pin` runs if it is the only one.
+    fn open_pinned(&self, ino: Ino, pin: impl FnOnce() -> Result<Option<Pin>>) -> Result<FileUser> {
         if self.names.tables().engine().is_remote() && self.content.files().get(ino).is_none() {
             // Other opens wait while the content is read below, which is not to take as long as the network does.
             self.names.tables().inode(ino)?;
         }
-        let file = self.content.files().open(ino, || self.names.pin_of(ino))?;
+        let file = self.content.files().open(ino, pin)?;
         // Noted while the file has its name.
         self.content.bucket_of(ino)?;
         Ok(FileUser::new(self.me.clone(), file))

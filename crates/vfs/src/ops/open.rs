@@ -34,12 +34,7 @@ impl Filesystem {
             }
             was_replaced = etag(&found) != etag(&inode);
         }
-        let file = self.io.opener.open_file(ino)?;
-        // An inode without a name and without other users is being removed together with its bytes.
-        if self.names.tables().inode(ino)?.nlink == 0 && self.content.files().users(ino) == 1 {
-            file.close().await?;
-            return Err(Error::NOT_FOUND);
-        }
+        let file = self.io.opener.open_named_file(ino)?;
         if flags & libc::O_TRUNC != 0
             && let Err(error) = self.io.editor.truncate(&file, 0).await
         {
