@@ -150,7 +150,7 @@ const EXPECTED: &[(&str, u64)] = &[
     ("release", 1),
     ("lookup", 3),
     ("getattr", 1),
-    ("open for reading", 5),
+    ("open for reading", 4),
     ("read", 1),
     ("release, clean", 1),
     ("setattr (chmod)", 4),

@@ -10,6 +10,7 @@ use staging::writeback::Writeback;
 use std::sync::{Arc, Weak};
 use store::{ETag, Entropy, ObjectKey, ObjectMeta, ObjectRef, ObjectStore, StoreError};
 
+use crate::Result;
 use crate::base::Base;
 use crate::bucket::conflicts::resolve::ConflictResolver;
 use crate::bucket::headers;
@@ -21,7 +22,6 @@ use crate::layout::{KeySpace, stored_at};
 use crate::mount::Mount;
 use crate::names::Names;
 use crate::names::inodes::{KnownPath, commit_on_content, is_one_object_beside};
-use crate::{Error, Result};
 
 /// Keeps renames whose objects have not moved in the bucket yet, and the names, in agreement.
 #[derive(Debug)]
@@ -243,24 +243,21 @@ impl Moves {
     /// Returns the ops that rename in the names what is still at `from` in them and moves to `to` in the bucket; none if they have no such
     /// object there.
     fn lost_rename(&self, from: &[u8], to: &[u8], etag: Option<&ETag>) -> Result<Vec<Op>> {
-        let Some((from, inode, is_beside)) = self.known_at(from, etag)? else { return Ok(Vec::new()) };
-        let content = |to: &[u8]| match etag {
-            Some(etag) => Ok(ObjectKey::new(to.to_vec()).ok().map(|key| ObjectRef::new(key, etag.clone()))),
-            None => Ok::<_, Error>(None),
-        };
+        let Some((from, inode)) = self.known_at(from, etag)? else { return Ok(Vec::new()) };
+        let key = ObjectKey::new(to.to_vec()).ok();
+        let moved = key.zip(etag).map(|(key, etag)| ObjectRef::new(key, etag.clone()));
         let Some(to_entry) = self.dentry_of_key(to)? else {
             // The object of a name that is too long for a key. The new name is lost, and the content stays with the old one.
-            let there =
-                content(to)?.filter(|object| self.mount.layout.content_owner(&object.key) == Some(inode.ino));
-            return there
-                .map(|object| self.names.relocate_op(inode.ino, &stored_at(&object)))
-                .into_iter()
-                .collect();
+            let is_own = |object: &ObjectRef| self.mount.layout.content_owner(&object.key) == Some(inode.ino);
+            return match moved.filter(is_own) {
+                Some(object) => Ok(vec![self.names.relocate_op(inode.ino, &stored_at(&object))?]),
+                None => Ok(Vec::new()),
+            };
         };
         let rename = match self.names.tables().entry(to_entry.0, &to_entry.1)? {
             None => Op::Rename { from, to: to_entry, how: RenameHow::NoReplace, keep: false },
             // The key was passed to another link of the same file.
-            Some(entry) if entry.ino == inode.ino && !is_beside => {
+            Some(entry) if entry.ino == inode.ino && !inode.is_beside() => {
                 Op::HandOn { ino: inode.ino, parent: to_entry.0, name: to_entry.1 }
             }
             // If the rename was lost, later changes were lost too: the entry is the one that the rename replaced.
@@ -269,26 +266,25 @@ impl Moves {
             }
             Some(_) => return Ok(Vec::new()),
         };
-        let publish = match content(to)?.filter(|_| is_beside) {
+        let publish = match moved.filter(|_| inode.is_beside()) {
             Some(object) => Some(self.names.publish_op(inode.ino, &object, inode.size_bytes, None)?),
             None => None,
         };
         Ok([rename].into_iter().chain(publish).collect())
     }
 
-    /// Returns the entry and the inode that the names have at a key or prefix with the object of this etag, and whether the object is
-    /// beside the tree of names there. A directory must have been stored or have entries: one that was created since is still empty.
-    fn known_at(&self, place: &[u8], etag: Option<&ETag>) -> Result<Option<((Ino, Name), Inode, bool)>> {
+    /// Returns the entry and the inode that the names have for a key or prefix with the object of this etag. A directory must have been stored
+    /// or have entries: one that was created since is still empty.
+    fn known_at(&self, place: &[u8], etag: Option<&ETag>) -> Result<Option<((Ino, Name), Inode)>> {
         let key = ObjectKey::new(place.to_vec()).ok();
-        if let Some((key, ino)) =
-            key.and_then(|key| self.mount.layout.content_owner(&key).map(|ino| (key, ino)))
-        {
+        let owner = key.as_ref().and_then(|key| self.mount.layout.content_owner(key));
+        if let Some(ino) = owner {
             let Ok(inode) = self.names.tables().inode(ino) else { return Ok(None) };
-            let is_there = is_one_object_beside(&inode)
-                && inode
-                    .object()
-                    .is_some_and(|object| object.key.as_ref() == Some(&key) && Some(&object.etag) == etag);
-            return Ok(inode.home.clone().filter(|_| is_there).map(|home| (home, inode, true)));
+            let is_there = |object: &Stored| {
+                object.key == key && Some(&object.etag) == etag && is_one_object_beside(&inode)
+            };
+            let home = inode.home.clone().filter(|_| inode.object().is_some_and(is_there));
+            return Ok(home.map(|home| (home, inode)));
         }
         let Some(entry) = self.dentry_of_key(place)? else { return Ok(None) };
         let Some(inode) = self.names.tables().lookup(entry.0, &entry.1)? else { return Ok(None) };
@@ -296,7 +292,7 @@ impl Moves {
             Some(etag) => inode.object().is_some_and(|object| object.key.is_none() && object.etag == *etag),
             None => inode.object().is_some() || !self.names.tables().entries(inode.ino, None, 1)?.is_empty(),
         };
-        Ok(is_there.then_some((entry, inode, false)))
+        Ok(is_there.then_some((entry, inode)))
     }
 
     /// Returns whether a rename to an entry may replace it: a file replaces a file, a directory an empty directory.
