@@ -362,13 +362,13 @@ impl Mover {
         Ok(done)
     }
 
-    /// Pauses the moves that these steps would end.
+    /// Pauses the moves that these steps would end, the newest first: a move that is being executed may wait for older ones.
     async fn pause_moves_ended_by(&self, steps: Vec<Step>) -> Vec<PausedMove<'_>> {
+        let ended = |step| if let Step::Done { number } = step { Some(number) } else { None };
+        let ended: BTreeSet<u64> = steps.into_iter().filter_map(ended).collect();
         let mut paused = Vec::new();
-        for step in steps {
-            if let Step::Done { number } = step {
-                paused.push(self.executor.move_locks.pause(number).await);
-            }
+        for number in ended.into_iter().rev() {
+            paused.push(self.executor.move_locks.pause(number).await);
         }
         paused
     }

@@ -56,3 +56,26 @@ async fn an_object_in_flight_follows_its_directory() {
         assert_eq!(contents(&world.memory).await, expected(&all), "is_tree: {is_tree}");
     }
 }
+
+/// A rename waited for the move of a tree that waited for the move of an object, which the rename had paused.
+#[tokio::test(start_paused = true)]
+async fn a_directory_is_renamed_back_while_its_move_waits_for_an_object() {
+    let world = World::new();
+    world.put("a/x", "one").await;
+    let y = world.put("a/y", "two").await;
+    world.faults.add(Rule::new(Fault::Stall).on(Operation::Copy).at(&key("b/y")));
+    let away = world.rename(&y, "away", Precondition::Absent).await.unwrap();
+    world.rename_tree("a/", "b/").await;
+    world.rename(&away, "b/y", Precondition::Absent).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let mover = world.mover.clone();
+    let renamed = tokio::spawn(async move {
+        let named = || Ok::<_, store::StoreError>(());
+        mover.rename_tree(b"b/", b"a/", &Precondition::Absent, named).await.unwrap();
+    });
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    world.faults.release();
+    tokio::time::timeout(Duration::from_secs(60), renamed).await.expect("the rename ends").unwrap();
+    world.mover.wait_until_all_moved().await;
+    assert_eq!(contents(&world.memory).await, expected(&[("a/x", "one"), ("a/y", "two")]));
+}
