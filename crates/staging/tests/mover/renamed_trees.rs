@@ -57,7 +57,7 @@ async fn an_object_in_flight_follows_its_directory() {
     }
 }
 
-/// A rename waited for the move of a tree that waited for the move of an object, which the rename had paused.
+/// The move of a tree waits for an object that is being moved into it, and a rename back ends both moves.
 #[tokio::test(start_paused = true)]
 async fn a_directory_is_renamed_back_while_its_move_waits_for_an_object() {
     let world = World::new();
