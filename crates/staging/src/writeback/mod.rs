@@ -121,13 +121,16 @@ pub fn rot(dir: &Path, damages_lengths: bool, pick: impl FnMut(u64) -> u64) -> i
     segmented::rot(dir, is_spare, pick)
 }
 
-/// Returns the synced bodies in a log that no pending change and no note refers to, for simulators: such a body may become unreadable. Each
+/// Returns the synced bodies in a log that no pending change, no earlier one of its key and no note refers to, for simulators: such a body may become unreadable. Each
 /// is a segment's number and a range.
 pub fn unused_bodies(dir: &Path) -> io::Result<Vec<(u64, Range<u64>)>> {
     let mut replay = Replay::default();
     let mut bodies = segmented::synced_bodies(dir, |event| replay.apply(event))?;
     let Replayed { pending, notes, .. } = replay.finish();
-    let objects = pending.overlay_from(&[]).filter_map(|(_, change)| change.object.as_ref());
+    let changes = || pending.overlay_from(&[]).map(|(_, change)| change);
+    let newest = changes().filter_map(|change| change.object.as_deref());
+    // The bytes of an earlier change tell that an object in the bucket is that change.
+    let objects = newest.chain(changes().flat_map(|change| change.earlier_attempts().flatten()));
     let extents = objects.flat_map(|object| &object.extents).chain(notes.iter().map(|(_, extent)| extent));
     let used: Vec<(u64, Range<u64>)> = extents
         .filter_map(|extent| match extent {
