@@ -121,8 +121,8 @@ pub fn rot(dir: &Path, damages_lengths: bool, pick: impl FnMut(u64) -> u64) -> i
     segmented::rot(dir, is_spare, pick)
 }
 
-/// Returns the synced bodies in a log that no pending change, no earlier one of its key and no note refers to, for simulators: such a body may become unreadable. Each
-/// is a segment's number and a range.
+/// Returns the synced bodies in a log that no pending change, no earlier one of its key and no note refers to, for simulators: such a body
+/// may become unreadable. Each is a segment's number and a range.
 pub fn unused_bodies(dir: &Path) -> io::Result<Vec<(u64, Range<u64>)>> {
     let mut replay = Replay::default();
     let mut bodies = segmented::synced_bodies(dir, |event| replay.apply(event))?;
