@@ -29,12 +29,12 @@ pub(super) fn draw_clients(
     (clients, OpenOptions { index_bytes, ..OpenOptions::default() })
 }
 
-/// Formats a device as a drive with zones of a given length.
 /// Returns the length of zones in a world of arrays or pools: 2 MiB in a quarter of the worlds, otherwise 1 MiB.
 pub(super) fn draw_shared_zone_bytes(seed: u64) -> u64 {
     if seed % 4 == 3 { 2 * MIB } else { MIB }
 }
 
+/// Formats a device as a drive with zones of a given length.
 pub(super) fn format_drive(
     device: &Arc<dyn BlockDevice>,
     zone_bytes: u64,

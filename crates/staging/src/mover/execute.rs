@@ -195,11 +195,11 @@ impl Executor {
             let (to, precondition) = match &mv.to {
                 Target::Key(to, precondition) => (to, precondition),
                 Target::Deleted => {
-                    self.delete_copies(&source.object, self.possible_duplicates(number, &source)).await?;
+                    self.delete_duplicates(number, &source.object).await?;
                     return self.delete_moved(&source.object).await;
                 }
                 Target::DeletedWithCopy(place) => {
-                    self.delete_copies(&source.object, self.possible_duplicates(number, &source)).await?;
+                    self.delete_duplicates(number, &source.object).await?;
                     return self.delete_with_copy(&source.object, place).await;
                 }
             };
@@ -207,7 +207,7 @@ impl Executor {
             if let Some(copied) = self.copy_resolving_conflict(&source, &to, precondition).await? {
                 if copied.kept.is_some() {
                     // The copies must not be compared with the object at the target later, which may be another client's.
-                    self.delete_copies(&source.object, self.possible_duplicates(number, &source)).await?;
+                    self.delete_duplicates(number, &source.object).await?;
                 }
                 return self.delete_source(&copied).await;
             }
@@ -570,9 +570,10 @@ impl Executor {
         }
     }
 
-    /// Returns the sources of other moves where attempts of unknown outcome may have left copies of a move's object.
-    fn possible_duplicates(&self, number: u64, source: &SourceObject) -> Vec<ObjectKey> {
-        self.state().moves.possible_duplicates_of(number, &source.object.etag)
+    /// Deletes the copies of a move's object that attempts of unknown outcome may have made at the sources of other moves.
+    async fn delete_duplicates(&self, number: u64, object: &ObjectRef) -> Result<()> {
+        let places = self.state().moves.possible_duplicates_of(number, &object.etag);
+        self.delete_copies(object, places).await
     }
 
     /// Deletes the copies of an object at these keys that attempts of unknown outcome may have made. Only the object itself, which is deleted

@@ -279,11 +279,13 @@ impl Moves {
         if mv.is_tree {
             return self.prerequisites_of_tree(number, mv);
         }
-        let mut earlier = self.earlier_from(&mv.from, number);
-        if let Target::Key(to, _) = &mv.to
+        let is_earlier = |other: &u64| *other < number;
+        let same_source = self.objects.get(&mv.from).into_iter().flatten().copied();
+        let mut earlier: Vec<u64> = same_source.take_while(is_earlier).collect();
+        if let Some(to) = mv.target()
             && self.may_be_duplicate(number)
         {
-            earlier.extend(self.targeting(to).take_while(|other| *other < number));
+            earlier.extend(self.targeting(to).take_while(is_earlier));
         }
         earlier
     }
@@ -291,7 +293,7 @@ impl Moves {
     /// Returns the moves that brought objects into a tree before it was renamed, and the deletions of objects that these replace: a copy
     /// that was under way then ends in the old tree.
     fn prerequisites_of_tree(&self, number: u64, mv: &Move) -> Vec<u64> {
-        let Target::Key(to, _) = &mv.to else { return Vec::new() };
+        let Some(to) = mv.target() else { return Vec::new() };
         let inside = (Bound::Included(mv.from.as_slice()), Bound::Unbounded);
         let in_tree =
             self.objects.range::<[u8], _>(inside).take_while(|(from, _)| from.starts_with(&mv.from));
@@ -299,11 +301,6 @@ impl Moves {
         let deletions = from_tree.filter(|other| self.all[other].deleted().is_some());
         let arrivals = self.moves_into(&mv.from).into_iter().chain(self.below(to).map(|(_, other)| other));
         deletions.chain(arrivals).filter(|other| *other < number).collect()
-    }
-
-    /// Returns the moves of one object that begin at a key and have numbers below `before`.
-    fn earlier_from(&self, key: &[u8], before: u64) -> Vec<u64> {
-        self.objects.get(key).into_iter().flatten().copied().take_while(|other| *other < before).collect()
     }
 
     /// Returns the move that takes away what is stored at a key; `None` if no move does.
@@ -365,8 +362,7 @@ impl Moves {
     /// Returns the logical key that a move gives to what it owns at a physical key; `None` if it deletes that.
     fn target_key(&self, number: u64, key: &ObjectKey) -> Option<ObjectKey> {
         let mv = self.all.get(&number)?;
-        let Target::Key(to, _) = &mv.to else { return None };
-        join_key(to, key.as_bytes().strip_prefix(mv.from.as_slice())?)
+        join_key(mv.target()?, key.as_bytes().strip_prefix(mv.from.as_slice())?)
     }
 
     /// Returns the key under which the object stored at a key is visible; `None` if a move deletes that object.

@@ -211,10 +211,10 @@ impl BucketSide {
             (Some(found), Some(ours)) => (found, ours),
             (found, ours) => return Ok(found.is_none() && ours.is_none()),
         };
-        let size = ours.size_bytes();
-        if found.size_bytes != size || found.attributes.user != ours.description.attributes.user {
+        if !ours.is_like(found) {
             return Ok(false);
         }
+        let size = ours.size_bytes();
         for start in (0..size).step_by(PART_BYTES as usize) {
             let mut at = start;
             for extent in slice_extents(&ours.extents, &(start..size.min(start + PART_BYTES))) {

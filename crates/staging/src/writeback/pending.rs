@@ -43,6 +43,11 @@ impl PendingObject {
         ObjectMeta { object, size_bytes: self.size_bytes(), attributes, tag_count }
     }
 
+    /// Returns whether an object of the bucket has the same length and user metadata.
+    pub(super) fn is_like(&self, found: &ObjectMeta) -> bool {
+        found.size_bytes == self.size_bytes() && found.attributes.user == self.description.attributes.user
+    }
+
     /// Returns whether all bytes are those that the bucket has under this key, so that only attributes or tags
     /// change.
     pub(super) fn reuses_only(&self, key: &ObjectKey) -> bool {
@@ -415,11 +420,11 @@ impl Pending {
     /// Forgets the earlier changes of a key that may be in the bucket.
     pub(super) fn forget_earlier_attempts(&mut self, key: &ObjectKey) {
         let Some(newest) = self.keys.get_mut(key) else { return };
-        let before = newest.clone();
+        let before = newest.sources(key);
         newest.earlier_attempts.clear();
-        let after = newest.clone();
-        self.count_reader(key, &after, 1);
-        self.count_reader(key, &before, -1);
+        let after = newest.sources(key);
+        self.count_readers(&after, 1);
+        self.count_readers(&before, -1);
     }
 
     /// Removes a change that is in the bucket, where the object has this etag. A newer change of the key is then

@@ -51,7 +51,7 @@ impl Writeback {
             let is_complete = self.bucket.is_complete(object).await?;
             let theirs = found.as_ref().map(|found| found.object.clone());
             let conflict = KeyConflict { key: key.clone(), theirs, is_complete };
-            let decided = match self.may_be_earlier_of_ours(change, found.as_ref()) {
+            let decided = match found.as_ref().is_some_and(|found| may_be_earlier_of_ours(change, found)) {
                 // It is kept, in case that it is another client's.
                 true => Resolution::TheirsTo(self.conflicts.lost_key(key)),
                 false => self.conflicts.decide(&conflict),
@@ -76,18 +76,6 @@ impl Writeback {
             }
         }
         Ok(false)
-    }
-
-    /// Returns whether the object found looks like one that an earlier change left there by copying the object of the key onto itself with
-    /// other headers. Such a copy has replaced the bytes that it was made of, so nothing proves that it is ours.
-    fn may_be_earlier_of_ours(&self, change: &Change, found: Option<&ObjectMeta>) -> bool {
-        let is_alike = |found: &ObjectMeta, earlier: &PendingObject| {
-            earlier.size_bytes() > 0
-                && earlier.reuses_only(&found.object.key)
-                && found.size_bytes == earlier.size_bytes()
-                && found.attributes.user == earlier.description.attributes.user
-        };
-        found.is_some_and(|found| change.earlier_attempts().flatten().any(|earlier| is_alike(found, earlier)))
     }
 
     /// Stores the object of a refused change under another key, as after a conflict.
@@ -185,6 +173,14 @@ impl Writeback {
 /// has no bytes.
 fn object_to_keep<'c>(key: &ObjectKey, change: &'c Change) -> Option<&'c PendingObject> {
     change.object.as_deref().filter(|object| !(key.as_bytes().ends_with(b"/") && object.size_bytes() == 0))
+}
+
+/// Returns whether the object found looks like one that an earlier change left there by copying the object of the key onto itself with
+/// other headers. Such a copy has replaced the bytes that it was made of, so nothing proves that it is ours.
+fn may_be_earlier_of_ours(change: &Change, found: &ObjectMeta) -> bool {
+    let is_copy_onto_itself =
+        |earlier: &PendingObject| earlier.size_bytes() > 0 && earlier.reuses_only(&found.object.key);
+    change.earlier_attempts().flatten().any(|earlier| is_copy_onto_itself(earlier) && earlier.is_like(found))
 }
 
 /// Returns the condition that the bucket still has what was found.
