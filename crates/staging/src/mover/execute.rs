@@ -66,10 +66,16 @@ impl Executor {
         !any_failed
     }
 
-    /// Executes a move, or waits for the task that executes it.
+    /// Executes a move, or waits for the task that executes it. If the move is paused meanwhile, executes the rest of it after the pause.
     pub(super) async fn execute(&self, number: u64) -> Result<()> {
+        while !self.execute_until_paused(number).await? {}
+        Ok(())
+    }
+
+    /// Executes a move. Returns false if it was paused before it was finished.
+    async fn execute_until_paused(&self, number: u64) -> Result<bool> {
         let _lock = self.move_locks.lock(number).await;
-        let Some(mv) = self.state().moves.get(number).cloned() else { return Ok(()) };
+        let Some(mv) = self.state().moves.get(number).cloned() else { return Ok(true) };
         self.make_durable().await?;
         // A stray copy at the source or target would be taken for another client's object.
         let stray_copies = self.state().moves.stray_copies_around(number);
@@ -80,17 +86,20 @@ impl Executor {
         for number in prerequisites {
             Box::pin(self.execute(number)).await?;
         }
-        match mv.is_tree {
-            true => self.move_tree(number, &mv).await?,
-            false => {
-                let Ok(key) = ObjectKey::new(mv.from) else { return self.finish_move(number).await };
+        let has_all_moved = match ObjectKey::new(mv.from.clone()) {
+            _ if mv.is_tree => self.move_tree(number, &mv).await?,
+            Ok(key) => {
                 let _source_lock = self.source_locks.lock(&key).await;
                 self.state().moves.mark_tried(number);
                 self.move_object(number, &key).await?;
-                self.finish_move(number).await?;
+                return self.finish_move(number).await.map(|()| true);
             }
+            Err(_) => true,
+        };
+        if has_all_moved {
+            self.finish_move(number).await?;
         }
-        Ok(())
+        Ok(has_all_moved)
     }
 
     /// Makes the journal and the namespace survive the loss of power, before objects move.
@@ -251,8 +260,8 @@ impl Executor {
         Ok(false)
     }
 
-    /// Moves all objects of a renamed tree, or some if the move is paused meanwhile.
-    async fn move_tree(&self, number: u64, mv: &Move) -> Result<()> {
+    /// Moves the objects of a renamed tree. Returns false if the move was paused before all of them had moved.
+    async fn move_tree(&self, number: u64, mv: &Move) -> Result<bool> {
         for _ in 0..PASSES_MAX {
             let mut copied = Vec::new();
             let request =
@@ -271,13 +280,13 @@ impl Executor {
             }
             self.delete_sources(copied).await?;
             if self.move_locks.is_paused(number) {
-                return Ok(());
+                return Ok(false);
             }
             if found == 0 {
                 break;
             }
         }
-        self.finish_move(number).await
+        Ok(true)
     }
 
     /// Returns the listed objects that belong to this move and not to a move inside its tree.

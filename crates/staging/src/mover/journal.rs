@@ -48,7 +48,7 @@ impl Journal {
                         aliases.report_changes(&to, |key, _, _| moves.owner(key.as_bytes()).is_none());
                     }
                 }
-                step => moves.apply(step),
+                step => moves.replay(step),
             }
         }
         let mut journal = Self { log };

@@ -99,7 +99,8 @@ pub(super) struct Moves {
     /// Moves of one object whose physical key may hold a mere copy: an earlier move with the same target may have
     /// copied its object there before both were renamed.
     possible_duplicates: BTreeSet<u64>,
-    /// Keys or prefixes at which the objects of a move were visible before they were renamed again, in the order of the renames.
+    /// Keys or prefixes at which the objects of a move were visible before they were renamed again, in the order of the renames. Only
+    /// those in the journal when it was opened: the names know the later ones.
     passed: BTreeMap<u64, Vec<Vec<u8>>>,
     /// The number of the next move.
     next: u64,
@@ -119,8 +120,18 @@ impl Moves {
         self.all.iter().map(|(number, mv)| (*number, mv))
     }
 
-    /// Returns the keys or prefixes at which the objects of a move were visible until their last rename, the latest first. Renames that a
-    /// rewrite of the journal dropped are missing.
+    /// Applies a step that the journal has from an earlier process.
+    pub(super) fn replay(&mut self, step: Step) {
+        if let Step::Retarget { number, .. } = &step
+            && let Some(place) = self.all.get(number).and_then(Move::target)
+        {
+            self.passed.entry(*number).or_default().push(place.to_vec());
+        }
+        self.apply(step);
+    }
+
+    /// Returns the keys or prefixes at which the objects of a move were visible until the last rename by an earlier process, the latest
+    /// first. Renames that a rewrite of the journal dropped are missing.
     pub(super) fn earlier_places(&self, number: u64) -> Vec<Vec<u8>> {
         let passed = self.passed.get(&number).into_iter().flatten().rev();
         passed.chain(self.all.get(&number).map(|mv| &mv.from)).cloned().collect()
@@ -157,9 +168,6 @@ impl Moves {
             Step::Retarget { number, to } => {
                 let Some(mv) = self.all.get_mut(&number) else { return };
                 let old = std::mem::replace(&mut mv.to, to.clone());
-                if let Target::Key(place, _) = &old {
-                    self.passed.entry(number).or_default().push(place.clone());
-                }
                 self.unindex_target(number, old);
                 self.index_target(number, &to);
             }

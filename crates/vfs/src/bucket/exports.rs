@@ -152,26 +152,28 @@ impl Exporter {
             return self.export_directory(ino).await.map(|()| true);
         }
         let file = self.opener.open_file(ino)?;
-        let outcome = {
-            let mut state = file.write_state.lock().await;
-            match state.is_published() {
-                true if inode.is_beside() || inode.is_ahead() => {
-                    match self.publisher.try_show_at_path(&file, &mut state).await {
-                        // Another client's object is at the path and this file's bytes are in `lost+found`, or the server does
-                        // not support such keys.
-                        Err(Error::Stale(_) | Error::Store(StoreError::InvalidKey { .. })) => Ok(true),
-                        shown => shown.map(|()| true),
-                    }
-                }
-                true => {
-                    let copied = self.copy_onto_itself(&file).await;
-                    copied.inspect(|_| state.rebase_on_pin(&file))
-                }
-                false => Ok(false),
-            }
-        };
+        let outcome = self.export_file(&file).await;
         file.close().await?;
         outcome
+    }
+
+    /// Exports a file. Returns as `export` does.
+    async fn export_file(&self, file: &OpenFile) -> Result<bool> {
+        let mut state = file.write_state.lock().await;
+        if !state.is_published() {
+            return Ok(false);
+        }
+        // Read under the lock: an exchange may have copied the object to a key of its own.
+        let Ok(inode) = self.names.tables().inode(file.ino) else { return Ok(true) };
+        if !inode.is_beside() && !inode.is_ahead() {
+            let copied = self.copy_onto_itself(file).await;
+            return copied.inspect(|_| state.rebase_on_pin(file));
+        }
+        match self.publisher.try_show_at_path(file, &mut state).await {
+            // Another client's object is at the path and this file's bytes are in `lost+found`, or the server does not support such keys.
+            Err(Error::Stale(_) | Error::Store(StoreError::InvalidKey { .. })) => Ok(true),
+            shown => shown.map(|()| true),
+        }
     }
 
     /// Stores a file's attributes by copying its object onto itself with new headers. Does nothing if the object at the
