@@ -5,6 +5,7 @@ mod early_uploads;
 mod etags;
 mod random_changes;
 mod readers;
+mod unfinished_renames;
 
 use bytes::Bytes;
 use futures_util::TryStreamExt;

@@ -48,6 +48,9 @@ pub struct CopyOptions {
     pub precondition: Precondition,
     /// Size of the source in bytes, if known: a store may copy a large object differently from a small one.
     pub size_bytes: Option<u64>,
+    /// Whether the source is renamed, and its deletion follows. A store that logs changes notes this with the copy, so that a kill in between
+    /// leaves no second name; other stores ignore it.
+    pub is_rename: bool,
 }
 
 /// A bucket: objects by key.

@@ -367,6 +367,7 @@ async fn a_directory_that_a_kill_left_without_marker_is_stored_by_the_next_mount
     bucket.faults.clear();
     let world = bucket.mount(|_| {}).await;
     assert_eq!(world.names("").await.unwrap(), ["dir", "other"]);
+    world.fs.recover().await.unwrap();
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(bucket.keys().await, ["dir/", "other"]);
     assert_eq!(world.fs.status().exports_waiting, 0);

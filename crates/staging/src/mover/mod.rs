@@ -312,7 +312,8 @@ impl Mover {
         at_target: &Precondition,
         name: impl FnOnce(&ObjectRef) -> Result<T, E>,
     ) -> Result<T, E> {
-        let options = CopyOptions { precondition: at_target.clone(), ..CopyOptions::default() };
+        let options =
+            CopyOptions { precondition: at_target.clone(), is_rename: true, ..CopyOptions::default() };
         let copy = self.copy(from, to, options).await?;
         let done = match name(&copy) {
             Ok(done) => done,
@@ -325,8 +326,31 @@ impl Mover {
                 return Err(error);
             }
         };
-        self.delete(&from.key, Precondition::Matches(from.etag.clone())).await?;
+        match self.delete(&from.key, Precondition::Matches(from.etag.clone())).await {
+            // Another client has stored a new object there, or only the answer to the deletion was lost.
+            Ok(()) | Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)) => {}
+            Err(error) => {
+                tracing::warn!(key = %from.key, %error, "a renamed object could not be deleted at its old key yet; retrying");
+                self.delete_later(from)?;
+            }
+        }
         Ok(done)
+    }
+
+    /// Hides an object that was copied to another key, and deletes it in the background. Does nothing if a move takes it away already.
+    pub fn delete_later(&self, object: &ObjectRef) -> Result<()> {
+        let etag = self.executor.aliases().bucket_tag(&object.key, &object.etag);
+        let object = ObjectRef { etag, ..object.clone() };
+        {
+            let mut state = self.executor.state();
+            if state.moves.owner(object.key.as_bytes()).is_some() {
+                return Ok(());
+            }
+            let steps = state.moves.plan_deletion(&object);
+            state.record(steps)?;
+        }
+        self.wake_executor();
+        Ok(())
     }
 
     /// Renames all objects whose keys begin with `from`; `from` and `to` end in `/`. The caller ensures that nobody

@@ -525,6 +525,13 @@ impl Moves {
         plan.steps
     }
 
+    /// Returns the steps that delete an object at its key, where no other move begins.
+    pub(super) fn plan_deletion(&self, object: &ObjectRef) -> Vec<Step> {
+        let mut plan = Plan { next: self.next, steps: Vec::new() };
+        plan.begin(Move::of_object(&object.key, Some(object.etag.clone()), Target::Deleted));
+        plan.steps
+    }
+
     /// Returns the steps that rename all keys that begin with `from`. `at_marker` is what the empty object has whose key is `to`, and
     /// which is replaced.
     pub(super) fn plan_rename_tree(&self, from: &[u8], to: &[u8], at_marker: &Precondition) -> Vec<Step> {

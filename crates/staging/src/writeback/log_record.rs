@@ -25,6 +25,8 @@ pub(super) enum Record {
         base: Precondition,
         object: ObjectDescription,
         extents: Vec<ExtentRecord>,
+        /// The object of which this one is a copy, if it is renamed: its deletion follows.
+        renamed_from: Option<ObjectRef>,
     },
     /// The change deletes a key.
     Delete { change: u64, key: ObjectKey, base: Precondition },
@@ -98,14 +100,18 @@ impl Encoder {
             Record::Bytes => self.0.push(0),
             Record::Note { number } => self.numbered(4, *number),
             Record::NotesDone { number } => self.numbered(5, *number),
-            Record::Put { change, key, base, object, extents } => {
-                self.0.push(1);
+            Record::Put { change, key, base, object, extents, renamed_from } => {
+                self.0.push(if renamed_from.is_some() { 7 } else { 1 });
                 self.number(*change);
                 self.bytes(key.as_bytes());
                 self.precondition(base);
                 self.object(object);
                 self.number(extents.len() as u64);
                 extents.iter().for_each(|extent| self.extent(extent));
+                if let Some(from) = renamed_from {
+                    self.bytes(from.key.as_bytes());
+                    self.bytes(from.etag.as_str().as_bytes());
+                }
             }
             Record::Delete { change, key, base } => {
                 self.0.push(2);
@@ -171,12 +177,16 @@ impl Decoder<'_> {
     fn record(&mut self) -> Option<Record> {
         match self.byte()? {
             0 => Some(Record::Bytes),
-            1 => {
+            kind @ (1 | 7) => {
                 let (change, key) = (self.number()?, self.key()?);
                 let (base, object) = (self.precondition()?, self.object()?);
                 let count = self.number()?;
                 let extents = (0..count).map(|_| self.extent()).collect::<Option<_>>()?;
-                Some(Record::Put { change, key, base, object, extents })
+                let renamed_from = match kind {
+                    7 => Some(ObjectRef::new(self.key()?, ETag::new(&self.text()?))),
+                    _ => None,
+                };
+                Some(Record::Put { change, key, base, object, extents, renamed_from })
             }
             2 => {
                 Some(Record::Delete { change: self.number()?, key: self.key()?, base: self.precondition()? })
@@ -232,40 +242,46 @@ mod tests {
 
     fn records() -> Vec<Record> {
         let key = ObjectKey::try_from(&b"a//\xff"[..]).unwrap();
-        let text = |text: &str| text.to_owned();
-        let object = ObjectRef {
+        let put = |renamed_from| Record::Put {
+            change: 7,
             key: key.clone(),
-            etag: ETag::new("e"),
-            version: Some("v".into()),
-            last_modified: None,
+            base: Precondition::Matches(ETag::new("x")),
+            object: description(),
+            extents: extents(&key),
+            renamed_from,
         };
         vec![
             Record::Bytes,
-            Record::Put {
-                change: 7,
-                key: key.clone(),
-                base: Precondition::Matches(ETag::new("x")),
-                object: ObjectDescription {
-                    etag: ETag::new("e"),
-                    stored_at: Timestamp(-5),
-                    attributes: Attributes {
-                        content_type: Some(text("t")),
-                        system: BTreeMap::from([(text("a"), text("b"))]),
-                        user: BTreeMap::from([(text("ü"), text(""))]),
-                        storage_class: None,
-                    },
-                    tags: BTreeMap::from([(text("tag"), text("value"))]),
-                },
-                extents: vec![
-                    ExtentRecord::Body,
-                    ExtentRecord::Log { segment: 3, range: 5..9 },
-                    ExtentRecord::Bucket { object, range: 0..u64::MAX },
-                ],
-            },
+            put(None),
+            put(Some(ObjectRef::new(key.clone(), ETag::new("old")))),
             Record::Note { number: 3 },
             Record::NotesDone { number: 9 },
             Record::Delete { change: 8, key: key.clone(), base: Precondition::Absent },
             Record::Done { change: 8, key, etag: None },
+        ]
+    }
+
+    fn description() -> ObjectDescription {
+        let text = |text: &str| text.to_owned();
+        ObjectDescription {
+            etag: ETag::new("e"),
+            stored_at: Timestamp(-5),
+            attributes: Attributes {
+                content_type: Some(text("t")),
+                system: BTreeMap::from([(text("a"), text("b"))]),
+                user: BTreeMap::from([(text("ü"), text(""))]),
+                storage_class: None,
+            },
+            tags: BTreeMap::from([(text("tag"), text("value"))]),
+        }
+    }
+
+    fn extents(key: &ObjectKey) -> Vec<ExtentRecord> {
+        let object = ObjectRef { version: Some("v".into()), ..ObjectRef::new(key.clone(), ETag::new("e")) };
+        vec![
+            ExtentRecord::Body,
+            ExtentRecord::Log { segment: 3, range: 5..9 },
+            ExtentRecord::Bucket { object, range: 0..u64::MAX },
         ]
     }
 

@@ -266,7 +266,8 @@ impl Multipart for LoggedUpload {
         let description = self.writeback.stamps.describe(self.attributes.clone(), self.tags.clone());
         let object = object_ref(&self.key, &description);
         let extents = parts.values().flat_map(|part| part.extents.clone()).collect();
-        let new = NewObject { description, extents, early: EarlyUploadSlot::of(self.take_early()) };
+        let early = EarlyUploadSlot::of(self.take_early());
+        let new = NewObject { early, ..NewObject::new(description, extents) };
         self.writeback.make_change(&self.key, &condition, Some(new), Payload::default()).await?;
         *self.parts() = None;
         Ok(object)

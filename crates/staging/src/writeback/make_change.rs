@@ -12,7 +12,7 @@ use super::extent::Extent;
 use super::log_record::{self, ExtentRecord, ObjectDescription, Record};
 use super::pending::{Change, PendingObject};
 use std::sync::{Arc, MutexGuard, PoisonError};
-use store::{ObjectKey, Payload, Result, StoreError};
+use store::{ObjectKey, ObjectRef, Payload, Result, StoreError};
 
 /// Longest body, in bytes, that is appended together with the record that describes it. Longer bodies are appended
 /// before.
@@ -24,11 +24,13 @@ pub(super) struct NewObject {
     pub(super) extents: Vec<Extent>,
     /// A multipart upload that already has parts in the bucket.
     pub(super) early: EarlyUploadSlot,
+    /// The object of which this one is a copy, if it is renamed.
+    pub(super) renamed_from: Option<ObjectRef>,
 }
 
 impl NewObject {
     pub(super) fn new(description: ObjectDescription, extents: Vec<Extent>) -> Self {
-        Self { description, extents, early: EarlyUploadSlot::default() }
+        Self { description, extents, early: EarlyUploadSlot::default(), renamed_from: None }
     }
 }
 
@@ -114,6 +116,7 @@ impl Writeback {
                 base: base.clone(),
                 object: object.description.clone(),
                 extents: extent_records(&object.extents, body),
+                renamed_from: object.renamed_from.clone(),
             },
         };
         let (segment, range) = log_record::append(&self.log, &record, body).map_err(failed)?;
@@ -134,6 +137,9 @@ impl Writeback {
         let mut pending = self.pending();
         let was_idle = pending.len() == 0;
         pending.insert(key.clone(), change);
+        if let Some(NewObject { renamed_from: Some(from), description, .. }) = object {
+            pending.renames.begin(from.clone(), ObjectRef::new(key.clone(), description.etag.clone()));
+        }
         pending.unsynced.note(key, &self.log);
         // The upload task knows the oldest change and wakes when that is due, so later changes need not wake it.
         if was_idle || self.is_urgent(pending.len()) {

@@ -38,6 +38,7 @@ mod pending;
 mod replay;
 mod send_memory;
 mod sources;
+mod unfinished_renames;
 mod unsynced_keys;
 mod upload_conflict;
 mod upload_result;
@@ -45,6 +46,7 @@ mod upload_result;
 pub use log::segmented::{ReadFaults, VERSIONS, stored_version};
 pub use log_damage::LogDamage;
 pub use options::{SharedKeys, WritebackOptions};
+pub use unfinished_renames::UnfinishedRename;
 
 use crate::conflict::Decisions;
 use activity::Activity;
@@ -213,6 +215,11 @@ impl Writeback {
     /// Returns the losses found when the log was opened.
     pub fn damage(&self) -> &LogDamage {
         &self.damage
+    }
+
+    /// Returns the renames whose old object the log does not delete yet, as those that a kill has interrupted.
+    pub fn unfinished_renames(&self) -> Vec<UnfinishedRename> {
+        self.pending().renames.all().cloned().collect()
     }
 
     /// Returns what is still to be uploaded.

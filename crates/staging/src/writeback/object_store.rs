@@ -93,8 +93,9 @@ impl ObjectStore for Writeback {
         let tags = options.tags.unwrap_or(tags);
         let description = self.stamps.describe(options.attributes.unwrap_or(attributes), tags);
         let object = object_ref(to, &description);
-        self.make_change(to, &condition, Some(NewObject::new(description, extents)), Payload::default())
-            .await?;
+        let renamed_from = options.is_rename.then(|| from.clone());
+        let copy = NewObject { renamed_from, ..NewObject::new(description, extents) };
+        self.make_change(to, &condition, Some(copy), Payload::default()).await?;
         Ok(object)
     }
 

@@ -8,6 +8,7 @@
 use super::early_upload::EarlyUploadSlot;
 use super::extent::Extent;
 use super::log_record::ObjectDescription;
+use super::unfinished_renames::UnfinishedRenames;
 use super::unsynced_keys::UnsyncedKeys;
 use log::Segment;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -223,6 +224,7 @@ pub(super) struct Pending {
     /// Changes that were uploaded during those reads.
     done_during_reads: BTreeMap<ObjectKey, Change>,
     pub(super) unsynced: UnsyncedKeys,
+    pub(super) renames: UnfinishedRenames,
 }
 
 impl Pending {
@@ -353,6 +355,7 @@ impl Pending {
 
     /// Removes a key's change without uploading it.
     pub(super) fn cancel(&mut self, key: &ObjectKey) {
+        self.renames.end(key);
         self.drop_newest(key);
     }
 
@@ -367,6 +370,7 @@ impl Pending {
                 change.earlier_attempts.drain(..surplus);
             }
         }
+        self.renames.end(&key);
         self.drop_newest(&key);
         // Uploads go by number, and a replay takes the last record of a key for its newest change.
         if let Some((newest, _)) = self.queue.last_key_value() {

@@ -12,7 +12,7 @@ use std::collections::{HashMap, HashSet};
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
-use store::{ETag, ObjectKey, Timestamp};
+use store::{ETag, ObjectKey, ObjectRef, Timestamp};
 
 /// State of a replay, which rebuilds what is pending from the records of the log.
 #[derive(Debug, Default)]
@@ -64,19 +64,23 @@ impl Replay {
             Record::Bytes => {}
             Record::Note { number } => self.notes.push_back((number, Extent::Log(segment, body))),
             Record::NotesDone { number } => self.notes.retain(|(note, _)| *note > number),
-            Record::Put { change, key, base, object, extents } => {
+            Record::Put { change, key, base, object, extents, renamed_from } => {
                 let count = extents.len();
                 let find = |extent| self.extent(extent, &segment, &body);
                 let extents: Vec<Extent> = extents.into_iter().filter_map(find).collect();
                 if extents.len() < count {
                     self.incomplete.insert(change);
                 }
+                let copy = ObjectRef::new(key.clone(), object.etag.clone());
                 let object = Arc::new(PendingObject {
                     description: object,
                     extents,
                     early: EarlyUploadSlot::default(),
                 });
                 self.set(key, Change::new(change, Some(object), base, Timestamp(0), place))?;
+                if let Some(from) = renamed_from {
+                    self.pending.renames.begin(from, copy);
+                }
             }
             Record::Delete { change, key, base } => {
                 self.set(key, Change::new(change, None, base, Timestamp(0), place))?;
@@ -84,6 +88,10 @@ impl Replay {
             Record::Done { change, key, etag } => {
                 self.last_change = self.last_change.max(change);
                 self.remember_etag(&key, change, etag.as_ref());
+                if etag.is_none() {
+                    // A deletion of an object that was never uploaded.
+                    self.pending.renames.end(&key);
+                }
                 self.pending.complete(&key, change, etag);
             }
         }

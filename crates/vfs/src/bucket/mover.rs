@@ -6,7 +6,7 @@
 
 use meta::{Dentry, Extent, Ino, Inode, Kind, Name, Op, Origin, RenameHow, Stored};
 use staging::mover::{MoveObserver, Mover, MoverOptions, Renamed};
-use staging::writeback::Writeback;
+use staging::writeback::{UnfinishedRename, Writeback};
 use std::sync::{Arc, Weak};
 use store::{ETag, Entropy, ObjectKey, ObjectMeta, ObjectRef, ObjectStore, StoreError};
 
@@ -18,7 +18,7 @@ use crate::bucket::known_state::KnownState;
 use crate::bucket::parts::BucketParts;
 use crate::config::Config;
 use crate::content::Content;
-use crate::layout::{KeySpace, stored_at};
+use crate::layout::{KeySpace, etag, stored_at};
 use crate::mount::Mount;
 use crate::names::Names;
 use crate::names::inodes::{KnownPath, commit_on_content, is_one_object_beside};
@@ -134,6 +134,9 @@ impl Moves {
     /// Connects the write-back log below the store: conflicts of its uploads are decided here, and the names take over the etag of an
     /// uploaded object, so that they know it when the log has forgotten the provisional one.
     pub fn connect_writeback(&self, log: &Writeback) {
+        if let Err(error) = self.finish_renames(&log.unfinished_renames()) {
+            tracing::warn!(%error, "files that were being renamed when the last mount ended may have their old names too");
+        }
         log.set_conflict_callbacks(self.resolver.callbacks());
         let me = self.me.clone();
         log.set_etag_observer(move |key, given, there| {
@@ -145,6 +148,18 @@ impl Moves {
             }
             is_known
         });
+    }
+
+    /// Deletes objects at their old keys that the names have under their new ones: a kill interrupted the renames in between.
+    fn finish_renames(&self, renames: &[UnfinishedRename]) -> Result<()> {
+        let Some(mover) = &self.mover else { return Ok(()) };
+        for UnfinishedRename { from, copy } in renames {
+            let inode = self.inode_of_object(&copy.key).ok().flatten();
+            if inode.is_some_and(|inode| etag(&inode) == Some(&copy.etag)) {
+                mover.delete_later(from)?;
+            }
+        }
+        Ok(())
     }
 
     /// Like `update_etag`; logs an error.
@@ -159,11 +174,7 @@ impl Moves {
     /// Records the etag `there` of an object under a key, in place of `given`, which the names have: the object was moved to the key, or
     /// uploaded from the write-back log. Returns false if the names know no object by this key.
     fn update_etag(&self, key: &ObjectKey, given: &ETag, there: &ETag) -> Result<bool> {
-        let inode = match self.mount.layout.content_owner(key) {
-            Some(ino) => Some(self.names.tables().inode(ino)?),
-            None => self.known_object(key)?,
-        };
-        let Some(Inode { ino, .. }) = inode else { return Ok(false) };
+        let Some(Inode { ino, .. }) = self.inode_of_object(key)? else { return Ok(false) };
         let lies_there = |extent: &Extent| {
             extent.object.etag == *given
                 && extent
@@ -197,6 +208,14 @@ impl Moves {
             file.repin(|| self.names.pin_of(ino))?;
         }
         Ok(true)
+    }
+
+    /// Returns the inode whose object is, or was, stored under a key; `None` if the key has no known name.
+    fn inode_of_object(&self, key: &ObjectKey) -> Result<Option<Inode>> {
+        match self.mount.layout.content_owner(key) {
+            Some(ino) => Ok(Some(self.names.tables().inode(ino)?)),
+            None => self.known_object(key),
+        }
     }
 
     /// Returns the known inode of a key: a file, or the directory whose marker it is. `None` if the key has no known

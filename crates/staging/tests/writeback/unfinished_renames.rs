@@ -1,0 +1,43 @@
+//! Renames that a crash interrupts between the copy to the new key and the deletion at the old one.
+
+use super::{LATER, World, key, options};
+use staging::writeback::UnfinishedRename;
+use store::{CopyOptions, ObjectRef, ObjectStore, Precondition, PutOptions};
+
+/// Regression: a kill between the commit of a rename and the deletion at the old key left the file under both names (worlds of files
+/// 20017673 and 30031062).
+#[tokio::test]
+async fn a_crash_in_a_rename_is_known_until_the_old_object_is_gone() {
+    let mut world = World::new(options(LATER));
+    world.memory.put(&key("stored"), "one".into(), PutOptions::default()).await.unwrap();
+    world.put("pending", "one", Precondition::None).await.unwrap();
+    for old in ["stored", "pending"] {
+        let a = world.writeback.head(&key(old)).await.unwrap().object;
+        let copied = CopyOptions { is_rename: true, ..CopyOptions::default() };
+        let b = world.writeback.copy(&a, &key("b"), copied).await.unwrap();
+        let copied = world.writeback.copy(&a, &key("c"), CopyOptions::default()).await.unwrap();
+        for _ in 0..2 {
+            world.reopen();
+            let known = world.writeback.unfinished_renames();
+            let reference = |object: &ObjectRef| ObjectRef::new(object.key.clone(), object.etag.clone());
+            assert_eq!(known, [UnfinishedRename { from: reference(&a), copy: reference(&b) }]);
+        }
+        world.writeback.delete(&a.key, Precondition::None).await.unwrap();
+        assert_eq!(world.writeback.unfinished_renames(), []);
+        world.reopen();
+        assert_eq!(world.writeback.unfinished_renames(), []);
+        world.writeback.delete(&copied.key, Precondition::None).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_rename_is_over_when_its_old_key_has_another_object() {
+    let mut world = World::new(options(LATER));
+    let a = world.put("a", "one", Precondition::None).await.unwrap();
+    let copied = CopyOptions { is_rename: true, ..CopyOptions::default() };
+    world.writeback.copy(&a, &key("b"), copied).await.unwrap();
+    world.put("a", "two", Precondition::None).await.unwrap();
+    assert_eq!(world.writeback.unfinished_renames(), []);
+    world.reopen();
+    assert_eq!(world.writeback.unfinished_renames(), []);
+}
