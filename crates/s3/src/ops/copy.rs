@@ -121,7 +121,13 @@ pub(crate) async fn copy(
     let checksum = attributes.user.get(CHECKSUM).and_then(|text| Checksum::from_text(text));
     let object = if source_bucket == to.name {
         let size_bytes = Some(source.meta.size_bytes);
-        let options = CopyOptions { attributes: Some(attributes), tags, precondition, size_bytes };
+        let options = CopyOptions {
+            attributes: Some(attributes),
+            tags,
+            precondition,
+            size_bytes,
+            ..CopyOptions::default()
+        };
         to.store.copy(&source.meta.object, &target_key, options).await.map_err(from_store)?
     } else {
         let target = (&to, &target_key);

@@ -18,6 +18,8 @@ use vfs::{Caller, Ino};
 const CALLS_PER_OP: u64 = 2;
 /// Timeout of a clean shutdown, which may wait for an upload that takes [`STALL`].
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2 * STALL.as_secs());
+/// Maximum time of an export, with slow copies.
+const EXPORT_TIME_MAX: Duration = Duration::from_secs(10);
 /// Seeds of worlds without write-back in which crashes are kills. No regression seed has these remainders.
 const KILL_MODULUS: u64 = 13;
 const KILL_REMAINDERS: [u64; 3] = [0, 1, 3];
@@ -203,6 +205,8 @@ impl FilesWorld {
         let _pause = mount.injector.pause_faults();
         require_ok("sync", mount.fs.sync().await)?;
         mount.fs.moves().wait_until_complete().await;
+        // An export in the background keeps its file open, and garbage of open files stays.
+        tokio::time::sleep(EXPORT_TIME_MAX).await;
         require_ok("garbage collection", mount.fs.admin().collect_garbage(false).await)?;
         if let Some(log) = &mount.writeback {
             log.drained().await;

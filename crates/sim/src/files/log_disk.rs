@@ -22,6 +22,9 @@ struct State {
     failed_once: HashSet<Place>,
     /// Ranges that stay unreadable.
     unreadable: Vec<Place>,
+    /// A byte of the log is wrong. To find what follows, whole sectors are read, so an unreadable byte would take its neighbours along, which
+    /// may be needed.
+    is_corrupted: bool,
     fired: FiredReads,
 }
 
@@ -37,8 +40,9 @@ impl LogDisk {
     pub(crate) fn new(seed: u64) -> Self {
         let entropy = Entropy::new(seed);
         let per_thousand = [0, 0, 5, 100][entropy.below(4) as usize];
-        let (failed_once, unreadable, fired) = Default::default();
-        Self(Arc::new(Mutex::new(State { entropy, per_thousand, failed_once, unreadable, fired })))
+        let (failed_once, unreadable, is_corrupted, fired) = Default::default();
+        let state = State { entropy, per_thousand, failed_once, unreadable, is_corrupted, fired };
+        Self(Arc::new(Mutex::new(state)))
     }
 
     /// Returns the failing reads, for the log.
@@ -47,10 +51,10 @@ impl LogDisk {
         ReadFaults::new(move |segment, range| disk.lock().fails(segment, range))
     }
 
-    /// Makes part of one of the places unreadable, on one disk in two each time. Returns the part.
+    /// Makes part of one of the places unreadable, on one disk in two each time, unless a byte of the log is wrong. Returns the part.
     pub(crate) fn spoil_one(&self, mut places: Vec<Place>) -> Option<Place> {
         let mut state = self.lock();
-        if places.is_empty() || state.entropy.below(2) == 0 {
+        if state.is_corrupted || places.is_empty() || state.entropy.below(2) == 0 {
             return None;
         }
         let (segment, range) = places.swap_remove(state.entropy.below(places.len() as u64) as usize);
@@ -62,6 +66,11 @@ impl LogDisk {
 
     pub(crate) fn has_unreadable_ranges(&self) -> bool {
         !self.lock().unreadable.is_empty()
+    }
+
+    /// Notes that a byte of the log is wrong.
+    pub(crate) fn note_corruption(&self) {
+        self.lock().is_corrupted = true;
     }
 
     pub(crate) fn fired(&self) -> FiredReads {

@@ -160,17 +160,18 @@ impl Machine {
         disk.keep_unsynced(kept).map_err(|error| error.to_string())
     }
 
-    /// Corrupts a byte in the middle of the write-back log with probability 1/2. Returns whether a byte was corrupted.
+    /// Corrupts a byte in the middle of the write-back log with probability 1/2, unless ranges of it are unreadable. Returns whether a byte
+    /// was corrupted.
     pub(crate) fn corrupt_log(&mut self) -> Result<bool, String> {
-        if !self.scenario.write_back || self.corruption_entropy.below(2) == 0 {
+        let has_unreadable_ranges = self.log_disk.has_unreadable_ranges();
+        if !self.scenario.write_back || has_unreadable_ranges || self.corruption_entropy.below(2) == 0 {
             return Ok(false);
         }
-        let damages_lengths = !self.log_disk.has_unreadable_ranges();
-        let corrupted = staging::writeback::rot(&self.log_dir(), damages_lengths, |below| {
-            self.corruption_entropy.below(below)
-        });
+        let pick = |below| self.corruption_entropy.below(below);
+        let corrupted = staging::writeback::rot(&self.log_dir(), pick);
         let corrupted = corrupted.map_err(|error| format!("cannot corrupt the log: {error}"))?;
         if let Some(what) = &corrupted {
+            self.log_disk.note_corruption();
             self.trace.push(format!("corrupted: {what}"));
         }
         Ok(corrupted.is_some())

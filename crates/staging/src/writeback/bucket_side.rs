@@ -106,7 +106,7 @@ impl BucketSide {
         let tags = &object.description.tags;
         let are_same = tags.is_empty() && source.tag_count.is_none_or(|count| count == 0);
         let tags = (!are_same).then(|| tags.clone());
-        let options = CopyOptions { attributes, tags, precondition, size_bytes, is_rename: false };
+        let options = CopyOptions { attributes, tags, precondition, size_bytes, ..CopyOptions::default() };
         self.store.copy(from, to, options).await.map(Some)
     }
 

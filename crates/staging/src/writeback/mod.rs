@@ -112,14 +112,11 @@ impl Stamps {
     }
 }
 
-/// Damages a frame of a log so that no change is lost, for simulators: its magic or the checksum of its position, or, with
-/// `damages_lengths`, any byte of a frame that only says which notes are not needed any more. The frame behind damaged lengths is found by
-/// its head, which must be readable. `pick` returns a number below its argument. Returns a description of the damage; `None` if the log has no
-/// frames.
-pub fn rot(dir: &Path, damages_lengths: bool, pick: impl FnMut(u64) -> u64) -> io::Result<Option<String>> {
-    let is_spare = |header: &[u8]| {
-        damages_lengths && matches!(log_record::decode(header), Some(Record::NotesDone { .. }))
-    };
+/// Damages a frame of a log so that no change is lost, for simulators: its magic or the checksum of its position, or any byte of a frame
+/// that only says which notes are not needed any more. The frame behind damaged lengths is found by its head, which must be readable. `pick`
+/// returns a number below its argument. Returns a description of the damage; `None` if the log has no frames.
+pub fn rot(dir: &Path, pick: impl FnMut(u64) -> u64) -> io::Result<Option<String>> {
+    let is_spare = |header: &[u8]| matches!(log_record::decode(header), Some(Record::NotesDone { .. }));
     segmented::rot(dir, is_spare, pick)
 }
 
