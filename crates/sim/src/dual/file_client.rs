@@ -519,7 +519,11 @@ async fn parent(kernel: &KernelCache, key: &str) -> Result<(Ino, String)> {
     let (dirs, name) = key.rsplit_once('/').unwrap_or(("", key));
     let mut dir = Ino::ROOT;
     for name in dirs.split('/').filter(|name| !name.is_empty()) {
-        dir = kernel.lookup(dir, name.as_bytes()).await?.ino;
+        let attr = kernel.lookup(dir, name.as_bytes()).await?;
+        if attr.kind != vfs::Kind::Directory {
+            return Err(meta::FsError::NotDirectory.into());
+        }
+        dir = attr.ino;
     }
     Ok((dir, name.into()))
 }

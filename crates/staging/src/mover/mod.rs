@@ -437,6 +437,14 @@ impl Mover {
         Ok(())
     }
 
+    /// Returns whether the object stored at a key is being moved away. Another one may have been stored there since the rename, by a request
+    /// whose answer was lost.
+    fn is_object_leaving(&self, key: &ObjectKey) -> bool {
+        let state = self.executor.state();
+        let owner = state.moves.owner(key.as_bytes()).and_then(|number| state.moves.get(number));
+        owner.is_some_and(|mv| !mv.is_tree)
+    }
+
     /// Deletes stray copies at a key.
     async fn delete_stray_copies(&self, key: &ObjectKey) -> Result<()> {
         let stray_copies: Vec<u64> = self.executor.state().moves.stray_copies_at(key.as_bytes()).collect();
@@ -576,7 +584,7 @@ impl ObjectStore for Mover {
     }
 
     async fn delete(&self, key: &ObjectKey, precondition: Precondition) -> Result<()> {
-        if self.executor.is_idle() || precondition != Precondition::None {
+        if self.executor.is_idle() || precondition != Precondition::None || self.is_object_leaving(key) {
             self.finish_moves_into(key).await?;
             let precondition = self.executor.aliases().bucket_condition(key, &precondition);
             return self.executor.store.delete(key, precondition).await;

@@ -170,6 +170,15 @@ impl ExportQueue {
         self.export_soon(ino)
     }
 
+    /// Records in the tables that a file is to be stored at its path, where the bucket has older bytes, and schedules that.
+    pub(crate) fn store_later(&self, ino: Ino) -> Result<()> {
+        self.names.commit(Origin::Bookkeeping, &Op::AwaitExport { ino })?;
+        if self.window.retry_later(ino) {
+            self.start_exporter();
+        }
+        Ok(())
+    }
+
     /// Schedules the export of an inode that has a record in the tables, unless a commit of its writes will export it.
     pub(crate) fn export_soon(&self, ino: Ino) -> Result<()> {
         // Pending writes export the attributes when they are published.

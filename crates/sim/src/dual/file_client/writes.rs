@@ -190,7 +190,11 @@ impl FileClient {
             };
         };
         let others = [Actor::Endpoint, Actor::Foreign];
-        let is_disputed = shared.inner.borrow().history.may_have_changed(&key, &others, open.known_at);
+        let is_disputed = {
+            let history = &shared.inner.borrow().history;
+            // A deletion that was not noticed when the content was read takes the name from the file later.
+            history.may_have_changed(&key, &others, history.unnoticed_since(open.known_at))
+        };
         match outcome {
             Ok(()) if !open.is_dirty => Ok(()),
             // A conflict is reported by the close (S52).

@@ -64,7 +64,12 @@ impl Publisher {
         if let Some(key) = self.names.path_key(&inode)?
             && (when == When::Closed || !self.is_delta_enough(state, &inode)?)
         {
-            return self.commit_at_path(file, state, &inode, &key).await;
+            let stored = self.commit_at_path(file, state, &inode, &key).await;
+            if stored.is_err() && self.names.tables().inode(file.ino).is_ok_and(|now| now.is_ahead()) {
+                // The last handle may be closed now, and the bucket would have the old object until the next mount.
+                self.exports.store_later(file.ino)?;
+            }
+            return stored;
         }
         match state.is_published() {
             true => Ok(()),
