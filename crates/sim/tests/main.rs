@@ -236,6 +236,9 @@ fn pool_worlds_match_their_models() {
 /// (1,043,478). With write-back, a rename that was refused deleted the copy that had replaced its target (40,012,007, 40,015,241). A hint failed
 /// because a program removed the directory above at that moment (40,011,202).
 /// The history missed that an object of another client at the first name of a file that was renamed twice cancels both renames (40,006,944).
+/// A file whose close failed was listed as it was before (60,008,407), and a deletion left an object that a request of unknown outcome had stored at
+/// the old key of a move (60,001,962). The simulator looked for a name in a file (60,007,492), and the history missed a deletion that was not
+/// noticed when the file was read (60,013,989).
 #[test]
 fn dual_worlds_that_once_failed() {
     let mended_later = [
@@ -250,7 +253,7 @@ fn dual_worlds_that_once_failed() {
     ];
     let mended_since = [
         1_013_719, 1_045_619, 3_004_767, 3_005_988, 20_000_632, 1_043_478, 40_012_007, 40_015_241,
-        40_011_202, 40_006_944,
+        40_011_202, 40_006_944, 60_008_407, 60_001_962, 60_007_492, 60_013_989,
     ];
     let first = [4964, 6318, 7970, 8725, 9096, 9868, 9966, 10161, 11520];
     for seed in first.into_iter().chain(mended_later).chain(mended_last).chain(mended_since) {
@@ -275,7 +278,10 @@ fn dual_worlds_that_once_failed() {
 /// on, an object was not recognised after a crash: the etag of its copy was not synced, was translated once more, or was not that of the object at
 /// the old key (20,032,793, 20,045,787, 20,047,251, 20,087,470); its headers were older than the attributes (20,037,992); the bytes or the record of
 /// the write-back log that identified it were gone (20,024,150, 20,056,352, 20,064,454, 20,094,166, 20,096,783). In 20,029,897 a listing showed an
-/// etag from before an upload ended.
+/// etag from before an upload ended. A kill left a directory without its marker (30,039,084, 30,094,937), or a file under both names of a rename
+/// (30,031,062). A rename failed after it was committed (30,078,132), and an export copied the object of a file that was being exchanged onto
+/// itself (30,043,702). The simulator made bytes unreadable that a wrong byte had made necessary (20,033,518), collected garbage of a file that
+/// was being exported (20,020,886), and expected the mode of a file that was never stored (30,012,738).
 #[test]
 fn files_worlds_that_once_failed() {
     let seeds = [
@@ -284,7 +290,8 @@ fn files_worlds_that_once_failed() {
         3_424_079, 3_428_280, 343, 796, 2224, 10_083, 5_007_092, 5_007_126, 10_000_691, 10_001_019,
         10_002_193, 10_046_567, 10_063_043, 10_072_445, 10_088_612, 10_088_879, 10_019_070, 10_000_458,
         10_015_080, 10_028_059, 10_062_876, 10_066_729, 20_032_793, 20_045_787, 20_047_251, 20_087_470,
-        20_037_992, 20_024_150, 20_056_352, 20_064_454, 20_094_166, 20_096_783, 20_029_897,
+        20_037_992, 20_024_150, 20_056_352, 20_064_454, 20_094_166, 20_096_783, 20_029_897, 30_039_084,
+        30_094_937, 30_031_062, 30_078_132, 30_043_702, 20_033_518, 20_020_886, 30_012_738,
     ];
     for seed in seeds {
         if let Err(failure) = sim::files::world(seed) {

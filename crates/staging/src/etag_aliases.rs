@@ -59,6 +59,18 @@ impl EtagAliases {
         }
     }
 
+    /// Notes that callers know the object at a key by the etag `newer` from now on, in place of `issued`, which stays valid. Does nothing if
+    /// `issued` was not issued for it, or the bucket's etag was reported.
+    pub(crate) fn renew(&mut self, key: &ObjectKey, issued: &ETag, newer: &ETag) {
+        if let Some(alias) = self.by_key.get_mut(key)
+            && alias.reported == 0
+            && alias.has_issued(issued)
+        {
+            alias.issued.retain(|known| known != newer);
+            alias.issued.insert(0, newer.clone());
+        }
+    }
+
     /// Reports every issued etag that was not reported yet, together with the bucket's etag: for a key, or for all
     /// keys below a prefix that ends in `/`. See [`EtagAliases::report_key`].
     pub(crate) fn report_changes(
@@ -140,6 +152,23 @@ impl EtagAliases {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// After an upload had renewed the etag of an object that was moved, a listing showed the former one, as if another client had changed
+    /// the object (world of files 30089746).
+    #[test]
+    fn a_renewed_etag_is_shown_and_the_former_one_stays_valid() {
+        let key = ObjectKey::try_from("key").unwrap();
+        let tag = |text: &str| ETag::new(text);
+        let mut aliases = EtagAliases::default();
+        aliases.remember(&key, tag("moved"), tag("bucket"));
+        aliases.renew(&key, &tag("moved"), &tag("uploaded"));
+        aliases.renew(&key, &tag("other"), &tag("unrelated"));
+        let found = ObjectRef::new(key.clone(), tag("bucket"));
+        assert_eq!(aliases.with_issued_tag(found).etag, tag("uploaded"));
+        for known in ["moved", "uploaded"] {
+            assert_eq!(aliases.bucket_tag(&key, &tag(known)), tag("bucket"));
+        }
+    }
 
     /// A rename that was given the first of two etags was refused as if another client had changed the object (world
     /// of files 3202281).

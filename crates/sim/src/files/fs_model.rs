@@ -142,10 +142,11 @@ impl FsModel {
     }
 
     /// Returns the durability of a change of mode. By path the metadata records that the mode waits to be stored with its object, so that
-    /// it survives a kill (S403).
-    fn mode_durability(&self) -> Durability {
+    /// it survives a kill (S403). A new file has no object yet, and its upload may have begun with an earlier mode.
+    fn mode_durability(&self, node: NodeId) -> Durability {
         match self.scenario.by_path() {
-            true => Durability::Process,
+            true if *self.nodes[node].is_stored.current() => Durability::Process,
+            true => Durability::None,
             false => self.names_durability(),
         }
     }
@@ -178,7 +179,7 @@ impl FsModel {
             self.names.acknowledge(self.names_durability());
         }
         if let Some((node, _)) = effect.mode {
-            let durability = self.mode_durability();
+            let durability = self.mode_durability(node);
             self.nodes[node].mode.acknowledge(durability);
         }
     }

@@ -208,11 +208,12 @@ impl Mover {
     pub fn renew_etag(&self, stored_at: &ObjectKey, given: &ETag, there: &ETag) {
         self.executor.state().renewed_etags.remember(stored_at, given.clone(), there.clone());
         let Some(visible) = self.visible_key(stored_at) else { return };
+        // The object may be stored at its old keys, and as a copy at its new one that is not reported yet.
+        let candidates = self.candidates(&visible).into_iter().map(|candidate| candidate.key);
+        let places: BTreeSet<ObjectKey> = candidates.chain([visible]).collect();
         let mut aliases = self.executor.aliases();
-        let copy = aliases.bucket_tag(&visible, given);
-        // It was copied already, and the copy is not reported yet.
-        if copy != *given {
-            aliases.remember(&visible, there.clone(), copy);
+        for place in places {
+            aliases.renew(&place, given, there);
         }
     }
 
