@@ -51,6 +51,7 @@ use vfs::Filesystem;
 pub(crate) use crate::serving::batches::unavailable::Unavailable;
 
 /// Directory of the batches' files in the state directory.
+pub(crate) use crate::serving::batches::report::BatchReports;
 pub(crate) const BATCHES_DIR: &str = "batches";
 
 /// Each batch may take 1/`MEMORY_SHARE` of the memory limit for its data, and as much for its names.

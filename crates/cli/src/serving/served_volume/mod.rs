@@ -3,6 +3,7 @@
 
 mod batch_tasks;
 mod console_process;
+mod progress_files;
 mod status;
 
 use crate::bucket::disk_space::SpaceSource;
@@ -46,6 +47,8 @@ use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::Instant;
 use vfs::Ino;
+
+pub(crate) use progress_files::ProgressFiles;
 
 /// Interval of progress messages to a client that waits.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(500);
@@ -190,6 +193,11 @@ impl ServedVolume {
     }
 
     /// Puts a directory into batch mode, unless it is in batch mode already. `path` is from the mount's root.
+    /// Shows the progress of the batches in files of the mount.
+    pub(crate) fn show_progress(&self, files: &ProgressFiles) {
+        files.attach(&self.service);
+    }
+
     pub(crate) async fn begin_batch(&self, path: &Path) -> Result<()> {
         let service = &self.service;
         let mounted = service.mount_points.mounted();
