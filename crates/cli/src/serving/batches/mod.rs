@@ -14,6 +14,7 @@ mod jobs;
 mod lazy_merges;
 pub(crate) mod library_batches;
 mod open_batch;
+pub(crate) mod phases;
 pub(crate) mod refused_changes;
 mod report;
 mod unavailable;
@@ -27,6 +28,7 @@ use crate::serving::batches::expiry::Expiry;
 use crate::serving::batches::jobs::{Jobs, Submission};
 use crate::serving::batches::lazy_merges::LazyMerges;
 use crate::serving::batches::open_batch::{CLOSE_TIMEOUT, LiveBatch, OpenBatch, begin_job, resume_job};
+use crate::serving::batches::phases::{EndedPhase, Phases};
 use crate::serving::batches::refused_changes::{conflicts, forget, forget_refused, retry};
 use crate::serving::batches::verification::Verifications;
 use crate::serving::observed_mounts::ObservedMount;
@@ -34,6 +36,7 @@ use crate::serving::open_volume::OpenVolume;
 use anyhow::{Context, Result, anyhow, bail};
 use fuse::{MountOptions, UnmountError};
 use meta::{Batch, BatchId, Engine, Ino, Op, namespace};
+use metrics::Observation;
 use staging::packs::Packs;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -48,10 +51,10 @@ use tokio::runtime::Handle;
 use tokio::sync::{Mutex, MutexGuard, RwLock};
 use vfs::Filesystem;
 
+pub(crate) use crate::serving::batches::report::BatchReports;
 pub(crate) use crate::serving::batches::unavailable::Unavailable;
 
 /// Directory of the batches' files in the state directory.
-pub(crate) use crate::serving::batches::report::BatchReports;
 pub(crate) const BATCHES_DIR: &str = "batches";
 
 /// Each batch may take 1/`MEMORY_SHARE` of the memory limit for its data, and as much for its names.
@@ -76,6 +79,8 @@ pub(crate) struct Batches {
     merging: Arc<StdMutex<BTreeSet<BatchId>>>,
     /// Batches that other servers may verify.
     verifications: Verifications,
+    /// Observers of the ends of batches.
+    phases: Phases,
     /// Shared by merges. The volume is not unmounted before they have ended.
     merges: RwLock<()>,
 }
@@ -102,9 +107,9 @@ impl Batches {
     /// Makes the batches of a volume with this state directory; none can be used yet. An open batch expires when nothing was written to it for
     /// the time `expiry`; zero: never.
     pub(crate) fn new(state_root: &Path, access: BatchAccess, expiry: Duration) -> Self {
-        let (jobs, live, lazy, merging, verifications, merges) = Default::default();
+        let (jobs, live, lazy, merging, verifications, phases, merges) = Default::default();
         let (root, expiry) = (state_root.join(BATCHES_DIR), Expiry::new(expiry));
-        Self { root, access, expiry, jobs, live, lazy, merging, verifications, merges }
+        Self { root, access, expiry, jobs, live, lazy, merging, verifications, phases, merges }
     }
 
     /// Answers a request.
@@ -394,6 +399,14 @@ impl Batches {
                 meters: vec![Arc::clone(session.meter())],
             })
             .collect()
+    }
+
+    /// Calls `observer` with each phase of the end of a batch until the returned value is dropped.
+    pub(crate) fn observe_phases(
+        &self,
+        observer: impl Fn(&EndedPhase) + Send + Sync + 'static,
+    ) -> Observation<EndedPhase> {
+        self.phases.observe(observer)
     }
 
     /// Returns the last batch of a directory that has expired and is not forgotten.

@@ -188,16 +188,17 @@ impl ServedVolume {
             traces.observe_endpoint(endpoint);
         }
         traces.observe_store(&service.opened.bucket);
+        traces.observe_batches(&service.batches);
         service.observed.traces.get_or_init(|| traces);
         Ok(())
     }
 
-    /// Puts a directory into batch mode, unless it is in batch mode already. `path` is from the mount's root.
     /// Shows the progress of the batches in files of the mount.
     pub(crate) fn show_progress(&self, files: &ProgressFiles) {
         files.attach(&self.service);
     }
 
+    /// Puts a directory into batch mode, unless it is in batch mode already. `path` is from the mount's root.
     pub(crate) async fn begin_batch(&self, path: &Path) -> Result<()> {
         let service = &self.service;
         let mounted = service.mount_points.mounted();
