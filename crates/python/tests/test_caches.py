@@ -41,7 +41,7 @@ def test_content_is_read_from_disk_by_the_next_volume(
         writer.write("large", large)
         assert "disk_bytes" not in writer.cache_usage()
     with tenon.Volume(url, **cached) as first:
-        # What is read while much is being stored is not stored, so the small files wait.
+        # Content that is read while much is being stored is not stored, so the small files wait.
         assert first.read("large") == large
         _settle(first, lambda usage: usage["disk_stored_bytes"] >= len(large))
         assert first.read_many(list(small)) == list(small.values())

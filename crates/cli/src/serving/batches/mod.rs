@@ -16,7 +16,7 @@ pub(crate) mod library_batches;
 mod open_batch;
 pub(crate) mod phases;
 pub(crate) mod refused_changes;
-mod report;
+pub(crate) mod report;
 mod unavailable;
 mod verification;
 
@@ -51,7 +51,6 @@ use tokio::runtime::Handle;
 use tokio::sync::{Mutex, MutexGuard, RwLock};
 use vfs::Filesystem;
 
-pub(crate) use crate::serving::batches::report::BatchReports;
 pub(crate) use crate::serving::batches::unavailable::Unavailable;
 
 /// Directory of the batches' files in the state directory.

@@ -6,7 +6,7 @@
 use super::VolumeService;
 use crate::control::batch_protocol::{BatchProgress, path_text};
 use crate::metadata;
-use crate::serving::batches::BatchReports;
+use crate::serving::batches::report::BatchReports;
 use bytes::Bytes;
 use fuse::{VirtualEntry, VirtualFiles};
 use meta::BatchId;
