@@ -42,7 +42,7 @@ mod verdict_error;
 mod verify;
 
 pub use begin::{LEASE_INOS, begin};
-pub use merge::{MergeError, Merged, merge};
+pub use merge::{MergeError, MergeStep, Merged, merge, merge_in_steps};
 pub use op_log::{LogDamage, VERSIONS, log_path, stored_version};
 pub use private_engine::PrivateEngine;
 pub use private_namespace::{JobError, JobOptions, PrivateNamespace};

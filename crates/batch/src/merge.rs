@@ -33,6 +33,15 @@ const ATTEMPTS_MAX: usize = 16;
 /// Maximum conditions that replace those on whole directories. The engine checks them while other commits wait: some 50 ms for so many.
 const NAMES_MAX: usize = 10_000;
 
+/// The steps of a merge, which may be repeated if others change the volume meanwhile.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MergeStep {
+    /// The batch is verified on a snapshot.
+    Verify,
+    /// The verified batch is added to the volume.
+    Add,
+}
+
 /// The result of a merge.
 #[derive(Debug)]
 pub struct Merged {
@@ -79,12 +88,25 @@ pub fn merge(
     scratch: &Path,
     proof: Proof,
 ) -> Result<Merged, MergeError> {
+    merge_in_steps(engine, batch, terms, (scratch, proof), &mut |_| {})
+}
+
+/// Like [`merge`]. Calls `begins` at the beginning of each step.
+pub fn merge_in_steps(
+    engine: &dyn Engine,
+    batch: &SealedBatch,
+    terms: &Terms,
+    (scratch, proof): (&Path, Proof),
+    begins: &mut dyn FnMut(MergeStep),
+) -> Result<Merged, MergeError> {
     for _ in 0..REPLAYS_MAX {
         if let Some(outcome) = earlier_outcome(engine, terms)? {
             return Ok(Merged::earlier(outcome));
         }
         let begin = |_| engine.begin_run().map(EngineRun);
+        begins(MergeStep::Verify);
         let (verified, run) = build_into(&engine.snapshot()?, batch, terms, scratch, proof, begin)?;
+        begins(MergeStep::Add);
         if let Some(merged) = Built::conclude(verified, run, batch, terms)?.add(engine)? {
             return Ok(merged);
         }

@@ -13,6 +13,7 @@ use crate::process::context::ProcessContext;
 use crate::process::environment;
 use crate::serving::batches::library_batches::BegunBatch;
 use crate::serving::batches::{Batches, Unavailable};
+use crate::serving::caches::{self, CacheSettings, SharedCacheSettings};
 use crate::serving::open_volume::{self, OpenVolume, VolumeSettings};
 use crate::state::lock::InUse;
 use crate::state::{StateDir, private};
@@ -32,6 +33,9 @@ pub use store_s3::{Addressing, Credentials};
 /// Interval of backups of the metadata, as for mounts.
 const BACKUP_INTERVAL: Duration = Duration::from_secs(60);
 
+/// Minimum size of a disk cache in bytes.
+pub const DISK_CACHE_BYTES_MIN: u64 = caches::SIZE_BYTES_MIN;
+
 /// Settings for opening a volume. Where they name no server, region or credentials, those of the environment and the AWS files apply.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -47,6 +51,28 @@ pub struct Settings {
     pub metadata_ttl: Duration,
     /// Whether attributes are read from the headers of every object instead of from listings.
     pub reads_headers: bool,
+    /// The caches below memory; `None` for none.
+    pub caches: Option<Caches>,
+}
+
+/// Caches of bytes that were read, below memory.
+#[derive(Debug, Clone)]
+pub struct Caches {
+    /// Directory of the disk cache, which other processes of the user may share.
+    pub dir: PathBuf,
+    /// Limit of its size in bytes, at least [`DISK_CACHE_BYTES_MIN`].
+    pub limit_bytes: u64,
+    /// The cache that machines share; `None` for none.
+    pub shared: Option<SharedCache>,
+}
+
+/// A bucket as a cache that machines share.
+#[derive(Debug, Clone)]
+pub struct SharedCache {
+    /// URL of the bucket: `s3://bucket[/prefix]`.
+    pub url: String,
+    /// Profile in the AWS files with its server and credentials; `None` for those of the volume.
+    pub profile: Option<String>,
 }
 
 /// Access to the bucket of a volume.
@@ -112,11 +138,13 @@ impl OpenedVolume {
     /// The text of an error is one line, without secrets.
     pub async fn open(url: &str, settings: Settings) -> Result<Self, OpenError> {
         let volume = parse(url)?;
+        let caches = settings.caches.as_ref().map(cache_settings).transpose()?;
         let (store, state_dir) = (store_settings(&settings.access), settings.state_dir.clone());
         let may_be_private = state_dir.is_none();
         let make_settings =
-            move |volume: &Volume, state: &StateDir, store: StoreSettings, is_private: bool| {
-                volume_settings(volume, state, settings.clone(), store, is_private)
+            move |volume: &Volume, state: &StateDir, store: StoreSettings, is_private: bool| VolumeSettings {
+                caches: caches.clone(),
+                ..volume_settings(volume, state, settings.clone(), store, is_private)
             };
         Self::open_volume(volume, store, state_dir, may_be_private, &make_settings).await.map_err(open_error)
     }
@@ -347,6 +375,18 @@ fn store_settings(access: &Access) -> StoreSettings {
         degraded: false,
         retry_timeout: access.retry_timeout,
     }
+}
+
+fn cache_settings(caches: &Caches) -> Result<CacheSettings, OpenError> {
+    if caches.limit_bytes < DISK_CACHE_BYTES_MIN {
+        return Err(OpenError::Invalid("the disk cache must have at least 256MiB".to_owned()));
+    }
+    let shared = caches.shared.as_ref().map(|shared| {
+        let place = parse(&shared.url)?;
+        Ok::<_, OpenError>(SharedCacheSettings { place, profile: shared.profile.clone() })
+    });
+    let (dir, limit_bytes) = (caches.dir.clone(), caches.limit_bytes);
+    Ok(CacheSettings { dir, limit_bytes, shared: shared.transpose()? })
 }
 
 fn volume_settings(

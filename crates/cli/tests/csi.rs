@@ -504,3 +504,109 @@ fn s795_objects_that_the_driver_did_not_make_are_never_deleted() {
     }
     assert_eq!(client.ok(["object", "get", &format!("s3://{bucket}/pvc-9/file")]), "x");
 }
+
+/// Returns the figures of the disk cache of a mount; null if it has none.
+fn disk_cache(home: &Home, at: &Path) -> Value {
+    let status = home.ok(["status".as_ref(), at.as_os_str(), "--json".as_ref()]);
+    serde_json::from_str::<Value>(&status).unwrap()["disk_cache"].clone()
+}
+
+/// Volumes of one storage class share a cache, which outlives their mounts.
+#[test]
+fn s797_volumes_have_the_disk_cache_that_their_storage_class_asks_for() {
+    let server = servers::shared_minio();
+    let bucket = s3::new_bucket(server, "csi-cache");
+    let home = Home::new();
+    let driver = Driver::start(&home, server, &["--caches=caches", "--cache-limit=1GiB"]);
+    let mode = "SINGLE_NODE_WRITER";
+    let create = |size: &str, directory: &str| {
+        json!({
+            "name": "pvc-1",
+            "volumeCapabilities": [capability(mode, &[])],
+            "parameters": { "bucket": bucket, "cacheSize": size, "cacheDirectory": directory },
+            "secrets": secrets(server),
+        })
+    };
+    for (size, directory) in [("many", "data"), ("1Mi", "data"), ("512Mi", "../data"), ("512Mi", "pods")] {
+        let refused = driver.refused("Controller/CreateVolume", &create(size, directory));
+        assert!(refused.starts_with("InvalidArgument"), "{refused}");
+    }
+    let created = driver.ok("Controller/CreateVolume", &create("512Mi", "data"));
+    let context = created["volume"]["volumeContext"].clone();
+    assert_eq!(context, json!({ "cacheSize": "512Mi", "cacheDirectory": "data" }));
+    let id = created["volume"]["volumeId"].as_str().unwrap().to_owned();
+    let volume = Staged { driver: &driver, server, id, mode };
+    fs::create_dir_all(volume.staging()).unwrap();
+    let stage = |context: &Value| {
+        json!({
+            "volumeId": volume.id,
+            "stagingTargetPath": volume.staging(),
+            "volumeCapability": capability(mode, &["metadata-ttl=0s"]),
+            "volumeContext": context,
+            "secrets": secrets(server),
+        })
+    };
+    let too_large = json!({ "cacheSize": "2Gi" });
+    let refused = driver.refused("Node/NodeStageVolume", &stage(&too_large));
+    assert!(refused.starts_with("InvalidArgument") && refused.contains("--cache-limit"), "{refused}");
+
+    let body: Vec<u8> =
+        (0..3_000_000_u64).map(|at| (at.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40) as u8).collect();
+    driver.ok("Node/NodeStageVolume", &stage(&context));
+    fs::write(volume.staging().join("file"), &body).unwrap();
+    volume.unstage();
+    // The next mount reads from the disk what this one has read.
+    driver.ok("Node/NodeStageVolume", &stage(&context));
+    assert!(fs::read(volume.staging().join("file")).unwrap() == body);
+    let figures = || disk_cache(&home, &volume.staging());
+    assert_eq!(figures()["limit_bytes"], 512 << 20);
+    eventually("the bytes are cached", || figures()["stored_bytes"].as_u64().unwrap() >= body.len() as u64);
+    volume.unstage();
+    driver.ok("Node/NodeStageVolume", &stage(&context));
+    assert!(fs::read(volume.staging().join("file")).unwrap() == body);
+    assert!(figures()["hit_bytes"].as_u64().unwrap() >= body.len() as u64, "{}", figures());
+    assert!(home.path("caches/data").is_dir());
+    volume.unstage();
+    // A volume that asks for none has none.
+    driver.ok("Node/NodeStageVolume", &stage(&json!({})));
+    assert_eq!(figures(), Value::Null);
+    volume.unstage_and_delete();
+}
+
+#[test]
+fn s797_volumes_in_pods_share_a_cache_and_drivers_without_room_refuse() {
+    let server = servers::shared_minio();
+    let bucket = s3::new_bucket(server, "csi-pod-cache");
+    let home = Home::new();
+    let target = home.path("pods/inline");
+    let request = |attributes: Value| {
+        let mut context = attributes;
+        context["csi.storage.k8s.io/ephemeral"] = "true".into();
+        context["volume"] = format!("s3://{bucket}/tmp").into();
+        json!({
+            "volumeId": "csi-0123",
+            "targetPath": target,
+            "volumeCapability": capability("SINGLE_NODE_WRITER", &[]),
+            "volumeContext": context,
+            "secrets": secrets(server),
+        })
+    };
+    let driver = Driver::start(&home, server, &[]);
+    let refused = driver.refused("Node/NodePublishVolume", &request(json!({ "cacheSize": "256Mi" })));
+    assert!(refused.starts_with("FailedPrecondition") && refused.contains("--caches"), "{refused}");
+    driver.stop(Signal::TERM);
+    let driver = Driver::start(&home, server, &["--caches=caches"]);
+    for attributes in [
+        json!({ "cacheSize": "256Mi", "cacheDirectory": "data" }),
+        json!({ "cacheSize": "11Gi" }),
+        json!({ "mountOptions": "cache-dir=/etc" }),
+        json!({ "mountOptions": "cache-size=1GiB" }),
+    ] {
+        let refused = driver.refused("Node/NodePublishVolume", &request(attributes));
+        assert!(refused.starts_with("InvalidArgument"), "{refused}");
+    }
+    driver.ok("Node/NodePublishVolume", &request(json!({ "cacheSize": "256Mi" })));
+    assert_eq!(disk_cache(&home, &target)["limit_bytes"], 256 << 20);
+    assert!(home.path("caches/pods").is_dir());
+    driver.ok("Node/NodeUnpublishVolume", &json!({ "volumeId": "csi-0123", "targetPath": target }));
+}

@@ -11,6 +11,7 @@ mod attacks;
 mod backups;
 mod bad_drives;
 mod bad_input;
+mod batch_progress_files;
 mod batch_server;
 mod batch_verifiers;
 mod batches;

@@ -162,3 +162,69 @@ fn s768_requests_of_s3_clients_are_traced_with_their_store_requests() {
     assert!(collector.received().contains("tenon.endpoint"));
     assert!(!fs::read_to_string(home.path("mount.log")).unwrap().contains("secret-of-the-collector"));
 }
+
+/// Returns the bounds of a span in nanoseconds.
+fn times(span: &Value) -> (u64, u64) {
+    let nanos = |field: &str| span[field].as_str().unwrap().parse::<u64>().unwrap();
+    (nanos("startTimeUnixNano"), nanos("endTimeUnixNano"))
+}
+
+#[test]
+fn s770_the_phases_of_a_batch_are_one_trace() {
+    let (server, collector) = (servers::shared_minio(), servers::collector());
+    let bucket = format!("s3://{}", s3::new_bucket(server, "otlp-batch"));
+    let home = s3::home(server).with("AWS_ENDPOINT_URL", &server.endpoint());
+    home.ok(["format", &bucket, "--naming", "inode"]);
+    // Batches are exported, whatever share of the operations is.
+    let mount = || home.ok(["mount", &bucket, "mnt", "--otlp", &collector.url(), "--otlp-sample=0"]);
+    mount();
+    let ids: Vec<String> = ["waited", "lazy"]
+        .map(|name| {
+            let job = home.mnt().join(name);
+            fs::create_dir(&job).unwrap();
+            let begun = home.ok(["batch", "begin", &format!("mnt/{name}")]);
+            for number in 0..20 {
+                fs::write(job.join(format!("file-{number}")), vec![7; 3000]).unwrap();
+            }
+            begun.trim().rsplit(' ').next().unwrap().to_owned()
+        })
+        .to_vec();
+    home.ok(["batch", "end", "mnt/waited"]);
+    home.ok(["umount", "mnt"]);
+    // A second process ends the other batch.
+    mount();
+    home.ok(["batch", "end", "mnt/lazy", "--lazy"]);
+    let is_merged = || home.ok(["batch", "show", "mnt", &ids[1]]).contains("merged");
+    eventually("the batch is merged in the background", || {
+        is_merged() && home.ok(["batch", "list", "mnt"]).matches("merged").count() == 2
+    });
+    home.ok(["umount", "mnt"]);
+    let spans = Spans::of(&collector);
+    for (id, path) in ids.iter().zip(["waited", "lazy"]) {
+        let all: Vec<&Value> =
+            spans.0.iter().filter(|span| attribute(span, "tenon.batch") == id.as_str()).collect();
+        let find = |name: &str| -> &Value {
+            let mut found = all.iter().filter(|span| span["name"] == name);
+            let span = found.next().unwrap_or_else(|| panic!("no {name} of batch {id}: {all:#?}"));
+            assert!(found.next().is_none(), "two {name} of batch {id}: {all:#?}");
+            span
+        };
+        let root = find("BATCH");
+        assert_eq!(attribute(root, "file.path"), path);
+        assert_eq!((number(root, "tenon.accepted"), number(root, "tenon.refused")), (40, 0), "{root}");
+        assert!(root["parentSpanId"].as_str().unwrap_or_default().is_empty(), "{root}");
+        let phases = ["SUBMIT", "SEAL", "VERIFY", "MERGE"].map(find);
+        for phase in phases {
+            assert_eq!((&phase["traceId"], &phase["parentSpanId"]), (&root["traceId"], &root["spanId"]));
+            assert!(times(root).0 <= times(phase).0 && times(phase).0 <= times(phase).1, "{phase} {root}");
+            assert!(phase["status"]["code"].is_null(), "{phase}");
+        }
+        assert!(phases.windows(2).all(|pair| times(pair[0]).1 <= times(pair[1]).0), "{phases:#?}");
+        assert!(spans.below(phases[1]).contains("PUT"), "the pack is stored: {:#?}", spans.0);
+    }
+    let trace = |id: &String| {
+        let mut found = spans.0.iter().filter(|span| attribute(span, "tenon.batch") == id.as_str());
+        found.next().unwrap()["traceId"].clone()
+    };
+    assert_ne!(trace(&ids[0]), trace(&ids[1]));
+}

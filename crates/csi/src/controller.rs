@@ -4,6 +4,7 @@
 
 use crate::access::Access;
 use crate::bucket_volume::{BucketVolume, VolumeRecord, status};
+use crate::disk_cache::WantedCache;
 use crate::in_flight::InFlight;
 use crate::message::{
     Confirmed, CreateVolume, DeleteVolume, Empty, ExpandVolume, Texts, ValidateVolumeCapabilities, Validated,
@@ -50,6 +51,7 @@ impl Controller {
         let wanted =
             VolumeRecord { name: name.to_owned(), capacity_bytes: capacity(request.capacity_range)? };
         let place = VolumePlace::of_new_volume(name, &request.parameters)?;
+        let volume_context = WantedCache::attributes_of_new_volume(&request.parameters)?;
         let _operation = self.in_flight.begin(&place.to_string())?;
         let buckets = self.buckets(&request.secrets).await?;
         if place.is_bucket() {
@@ -74,7 +76,7 @@ impl Controller {
             )));
         }
         let (capacity_bytes, volume_id) = (record.capacity_bytes, place.to_string());
-        Ok(VolumeCreated { volume: Some(Volume { capacity_bytes, volume_id, volume_context: Texts::new() }) })
+        Ok(VolumeCreated { volume: Some(Volume { capacity_bytes, volume_id, volume_context }) })
     }
 
     /// Deletes a volume with all its objects. A volume that does not exist is not an error.

@@ -11,6 +11,7 @@
 mod access;
 mod bucket_volume;
 mod controller;
+mod disk_cache;
 mod driver;
 mod grpc;
 mod in_flight;
@@ -25,6 +26,7 @@ mod volume_place;
 
 pub use access::{Access, AccessKey};
 pub use controller::OpenBuckets;
+pub use disk_cache::CacheRoom;
 pub use driver::{Driver, Settings, Socket};
 pub use mount_arguments::MountArguments;
 pub use mount_flags::accepted_names;

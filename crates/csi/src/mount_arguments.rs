@@ -1,6 +1,7 @@
 //! The arguments of `tenon mount` for a volume: the driver's own, and what the request and the volume's description ask for.
 
 use crate::access::Access;
+use crate::disk_cache::{CacheRoom, WantedCache, is_about_cache};
 use crate::message::Texts;
 use crate::mount_flags::MountFlags;
 use crate::usage::Usage;
@@ -19,6 +20,8 @@ pub struct MountArguments {
     pub credentials: Vec<String>,
     /// Further flags, which the options of a volume override.
     pub others: Vec<String>,
+    /// The room for disk caches; none if volumes cannot have any.
+    pub caches: Option<CacheRoom>,
 }
 
 /// The attributes of a volume, checked.
@@ -29,6 +32,8 @@ pub(crate) struct VolumeDescription {
     pub(crate) is_read_only: bool,
     /// Mount options among the attributes.
     pub(crate) options: Vec<String>,
+    /// The disk cache.
+    pub(crate) cache: Option<WantedCache>,
 }
 
 impl VolumeDescription {
@@ -49,6 +54,7 @@ impl VolumeDescription {
             Status::invalid_argument("the volume needs the attribute volume: s3://bucket/prefix")
         })?;
         let (mut description, is_scratch) = Self::read(url, attributes)?;
+        description.cache = description.cache.map(WantedCache::of_inline).transpose()?;
         if is_scratch {
             description.place = description.place.below(id);
         }
@@ -62,7 +68,9 @@ impl VolumeDescription {
                 url.escape_debug()
             ))
         })?;
-        let mut description = Self { place, is_anonymous: false, is_read_only: false, options: Vec::new() };
+        let cache = WantedCache::read(attributes)?;
+        let mut description =
+            Self { place, is_anonymous: false, is_read_only: false, options: Vec::new(), cache };
         let mut is_scratch = false;
         for (name, value) in attributes {
             match name.as_str() {
@@ -74,6 +82,7 @@ impl VolumeDescription {
                     let options = value.split(',').map(str::trim).filter(|option| !option.is_empty());
                     description.options = options.map(str::to_owned).collect();
                 }
+                name if is_about_cache(name) => {}
                 // Names of the pod, the claim and the provisioner, which Kubernetes adds.
                 name if name.starts_with("csi.storage.k8s.io/")
                     || name.starts_with("storage.kubernetes.io/") => {}
@@ -116,6 +125,9 @@ impl MountArguments {
             for flag in [&format!("--gid={group}"), "--file-mode=664", "--dir-mode=775"] {
                 flags.set(flag);
             }
+        }
+        if let Some(cache) = &description.cache {
+            cache.flags(self.caches.as_ref())?.into_iter().for_each(|flag| flags.set(flag));
         }
         for option in description.options.iter().chain(&usage.mount.mount_flags) {
             flags.add_option(option)?;

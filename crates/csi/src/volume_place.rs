@@ -1,5 +1,6 @@
 //! The place of a volume's objects: a bucket, or a prefix of one. Its URL is the id of volumes that the driver makes.
 
+use crate::disk_cache::is_about_cache;
 use crate::message::Texts;
 use std::fmt;
 use store::ObjectKey;
@@ -44,6 +45,7 @@ impl VolumePlace {
                 "bucket" => bucket = Some(value.as_str()),
                 "prefix" => prefix = value.trim_matches('/'),
                 "bucketPrefix" => bucket_prefix = value,
+                key if is_about_cache(key) => {}
                 // Names of the claim, which the provisioner adds.
                 key if key.starts_with("csi.storage.k8s.io/") => {}
                 key => {

@@ -91,6 +91,9 @@ impl Requests for Adapter {
         let ino = self.0.node(ino);
         self.0.dispatch(request, SubjectRef::inode(ino), || {
             let _request = self.0.start(Operation::Forget);
+            if let Some(tree) = self.0.virtual_at(ino.0) {
+                return tree.forget(convert::ino(ino), count);
+            }
             if let Some(shared) = &self.0.shared {
                 shared.drop_references(convert::ino(ino), count);
             }

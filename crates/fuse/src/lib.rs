@@ -34,6 +34,7 @@ mod shared_mount;
 mod signals;
 mod stale_opens;
 mod traced_operation;
+mod virtual_files;
 
 pub use errno_names::errno_name;
 pub use locks::Locks;
@@ -47,3 +48,4 @@ pub use profile::ProfileRow;
 pub use remount::{Change, RemountError, remount};
 pub use session::{Session, detach, mount, unmount};
 pub use traced_operation::{OperationObservation, ReplySummary, Subject, TracedOperation};
+pub use virtual_files::{VirtualEntry, VirtualFiles};

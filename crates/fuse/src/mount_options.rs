@@ -1,8 +1,10 @@
 //! Options of a mount, and errors of mounting and unmounting.
 
 use crate::locks::Locks;
+use crate::virtual_files::VirtualFiles;
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// Options of a mount.
 #[derive(Debug, Clone)]
@@ -28,6 +30,8 @@ pub struct MountOptions {
     /// Whether this process has, or will have, other mounts of the same file system. The kernel then caches nothing, so
     /// that all mounts show the same at any time, and locks apply across mounts.
     pub is_shared: bool,
+    /// Files that the mount shows below `.tenon` if its root is that of the volume.
+    pub virtual_files: Option<Arc<dyn VirtualFiles>>,
 }
 
 /// An error of mounting.

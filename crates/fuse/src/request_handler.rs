@@ -3,11 +3,13 @@
 use crate::convert;
 use crate::locks::Locks;
 use crate::meter::{InProgress, Meter};
+use crate::mount_options::MountOptions;
 use crate::operations::Operation;
 use crate::reply::{Answer, AttrWithTtl};
 use crate::shared_mount::{self, SharedMount};
 use crate::stale_opens::StaleOpens;
 use crate::traced_operation::SubjectRef;
+use crate::virtual_files::VirtualTree;
 use bytes::Bytes;
 use fuser::{INodeNo, Request};
 use futures_util::FutureExt as _;
@@ -30,6 +32,8 @@ pub(crate) struct RequestHandler {
     pub(crate) lock_session: Option<u64>,
     /// State of a shared mount; `None` if this is the file system's only mount.
     pub(crate) shared: Option<Arc<SharedMount>>,
+    /// Files that the volume does not have; `None` if there are none.
+    pub(crate) virtual_files: Option<Arc<VirtualTree>>,
     /// The directory that is the root of the mount.
     root: Ino,
     meter: Arc<Meter>,
@@ -39,18 +43,20 @@ pub(crate) struct RequestHandler {
 impl RequestHandler {
     pub(crate) fn new(
         fs: Arc<Filesystem>,
-        locks: Locks,
+        options: &MountOptions,
         shared: Option<Arc<SharedMount>>,
-        root: Ino,
         meter: Arc<Meter>,
         runtime: Handle,
     ) -> Self {
+        let MountOptions { locks, root, .. } = *options;
+        let virtual_files = options.virtual_files.clone().map(|files| Arc::new(VirtualTree::new(files)));
         let lock_session = match (&shared, locks) {
             (Some(shared), _) => Some(shared.session()),
             (None, Locks::FileSystem) => Some(shared_mount::new_session()),
             (None, _) => None,
         };
-        Self { fs, stale_opens: Arc::default(), locks, lock_session, shared, root, meter, runtime }
+        let stale_opens = Arc::default();
+        Self { fs, stale_opens, locks, lock_session, shared, virtual_files, root, meter, runtime }
     }
 
     /// Returns the inode of a request. The kernel has a fixed number for the root of every mount.

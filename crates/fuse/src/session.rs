@@ -42,14 +42,7 @@ pub fn mount(
     let meter = Arc::new(Meter::new());
     let invalidations = fs.kernel_caches().invalidations();
     let shared = options.is_shared.then(|| Arc::new(SharedMount::new()));
-    let handler = RequestHandler::new(
-        fs.clone(),
-        options.locks,
-        shared,
-        options.root,
-        Arc::clone(&meter),
-        runtime.clone(),
-    );
+    let handler = RequestHandler::new(fs.clone(), options, shared, Arc::clone(&meter), runtime.clone());
     let session = start_session(Adapter::new(handler), mount_point, options)?;
     let device = mount_table::device_at(mount_point).ok().flatten();
     device.iter().for_each(|device| raise_read_ahead(device));

@@ -67,6 +67,7 @@ pub(crate) fn options() -> MountOptions {
         locks: fuse::Locks::Kernel,
         threads: 3,
         is_shared: false,
+        virtual_files: None,
     }
 }
 

@@ -13,3 +13,4 @@ mod panics;
 mod replaced_objects;
 mod sessions;
 mod set_id_bits;
+mod virtual_files;

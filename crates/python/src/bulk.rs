@@ -1,7 +1,8 @@
 //! Reads and writes of many files, or ranges of files, in one call, whose requests are in flight together.
 //!
 //! A whole file is read by one GET of its object, without a lookup of its name. Only if that fails, or the object is not a
-//! regular file, the path is resolved, which follows links and finds the exact error.
+//! regular file, the path is resolved, which follows links and finds the exact error. A volume with a disk cache opens the file instead, because only
+//! reads of files use the cache.
 
 use crate::content::Content;
 use crate::failure::{Failure, Outcome, Result};
@@ -40,8 +41,11 @@ pub(crate) async fn read_file(parts: Parts, path: Vec<u8>, start: i64, end: Opti
     content.map_err(|failure| failure.at(&path))
 }
 
-/// Reads a regular file by one GET; `None` if that is not possible.
+/// Reads a regular file by one GET; `None` if that is not possible, or if the file is to be read by way of the disk cache.
 async fn read_object(parts: &Parts, path: &[u8], start: i64, end: Option<i64>) -> Option<Content> {
+    if parts.has_disk_cache {
+        return None;
+    }
     let range = match (u64::try_from(start).ok()?, end.map(u64::try_from).transpose().ok()?) {
         (0, None) => None,
         (start, Some(end)) if start < end => Some(start..end),
@@ -189,9 +193,12 @@ async fn get_file(parts: Parts, path: Vec<u8>, local: PathBuf) -> Result<()> {
     copied
 }
 
-/// Copies a small regular file to the local disk by one GET. Returns `None` if that is not possible, and for files longer than
+/// Copies a small regular file to the local disk by one GET. Returns `None` if that is not possible, for a volume with a disk cache, and for files longer than
 /// [`COPY_BYTES`], for which reads in parallel are faster.
 async fn get_object(parts: &Parts, path: &[u8], local: &Path) -> Option<Result<()>> {
+    if parts.has_disk_cache {
+        return None;
+    }
     let key = ObjectKey::new(paths::as_key(path)?.to_vec()).ok()?;
     let object = parts.objects.get(&key, GetOptions::default()).await.ok()?;
     if vfs::kind_of(&object.meta) != Kind::File || object.meta.size_bytes > COPY_BYTES as u64 {

@@ -1,6 +1,6 @@
 //! The settings of a volume as Python passes them: keyword arguments in a dictionary.
 
-use cli::library::{Access, Addressing, Credentials, Settings};
+use cli::library::{Access, Addressing, Caches, Credentials, DISK_CACHE_BYTES_MIN, Settings, SharedCache};
 use pyo3::conversion::FromPyObjectOwned;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::types::{PyAnyMethods as _, PyDict, PyDictMethods as _, PyString, PyStringMethods as _};
@@ -16,6 +16,9 @@ const MEMORY_LIMIT_BYTES_MIN: u64 = 64 << 20;
 const METADATA_TTL_S: f64 = 5.0;
 /// How long a failing request is repeated by default, in seconds, as for mounts.
 const RETRY_TIMEOUT_S: f64 = 30.0;
+
+/// Default size of a disk cache, as for mounts.
+const CACHE_BYTES: u64 = 10 << 30;
 
 /// Returns the settings that the keyword arguments name. Fails for an unknown name, so that a misspelled option is noticed.
 pub(crate) fn settings(given: &Bound<'_, PyDict>) -> PyResult<Settings> {
@@ -51,9 +54,30 @@ pub(crate) fn settings(given: &Bound<'_, PyDict>) -> PyResult<Settings> {
         memory_limit_bytes,
         metadata_ttl: options.duration("metadata_ttl", METADATA_TTL_S)?,
         reads_headers: options.take("exact_attributes")?.unwrap_or(false),
+        caches: caches(&mut options)?,
     };
     options.check_empty()?;
     Ok(settings)
+}
+
+/// Returns the settings of the caches below memory.
+fn caches(options: &mut Options<'_>) -> PyResult<Option<Caches>> {
+    let (dir, size) = (options.take::<PathBuf>("cache_dir")?, options.take::<u64>("cache_size")?);
+    let (url, profile) = (options.take("shared_cache")?, options.take("shared_cache_profile")?);
+    if url.is_none() && profile.is_some() {
+        return Err(PyValueError::new_err("shared_cache_profile needs shared_cache"));
+    }
+    let Some(dir) = dir else {
+        return match size.is_some() || url.is_some() {
+            true => Err(PyValueError::new_err("cache_size and shared_cache need cache_dir")),
+            false => Ok(None),
+        };
+    };
+    let limit_bytes = size.unwrap_or(CACHE_BYTES);
+    if limit_bytes < DISK_CACHE_BYTES_MIN {
+        return Err(PyValueError::new_err("cache_size must be at least 256 MiB, in bytes"));
+    }
+    Ok(Some(Caches { dir, limit_bytes, shared: url.map(|url| SharedCache { url, profile }) }))
 }
 
 /// Keyword arguments that were not read yet.

@@ -11,4 +11,6 @@ pub(crate) struct Parts {
     pub(crate) fs: Arc<Filesystem>,
     /// The objects, whose keys are paths.
     pub(crate) objects: Arc<dyn ObjectStore>,
+    /// Whether there is a disk cache. Only reads of files use it.
+    pub(crate) has_disk_cache: bool,
 }

@@ -15,6 +15,7 @@ use cli::library::{self, OpenError, OpenedVolume};
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyDict;
 use pyo3::{Bound, Py, PyAny, PyResult, Python, pyclass, pymethods};
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::PathBuf;
@@ -76,7 +77,9 @@ impl Volume {
             })
         };
         let volume = wait(py, opening)?;
-        let parts = Parts { fs: volume.filesystem().clone(), objects: volume.objects() };
+        let fs = volume.filesystem().clone();
+        let has_disk_cache = fs.status().disk_cache.is_some();
+        let parts = Parts { fs, objects: volume.objects(), has_disk_cache };
         let url = volume.url();
         Ok(Self { opened: Mutex::new(Some(Opened { volume, parts })), pid: std::process::id(), url })
     }
@@ -106,6 +109,25 @@ impl Volume {
             volume.close(patience).await.map_err(|error| Failure::new(libc::EIO, format!("{error:#}")))
         };
         wait(py, closing)
+    }
+
+    /// Returns the figures of the caches by name, all in bytes and since the volume was opened.
+    fn cache_usage(&self) -> PyResult<BTreeMap<&'static str, u64>> {
+        let status = self.parts()?.fs.status();
+        let memory = [
+            ("memory_bytes", status.read_bytes),
+            ("memory_limit_bytes", status.memory_limit_bytes),
+            ("metadata_bytes", status.metadata_bytes),
+        ];
+        let disk = status.disk_cache.iter().flat_map(|disk| {
+            [
+                ("disk_bytes", disk.used_bytes),
+                ("disk_limit_bytes", disk.limit_bytes),
+                ("disk_hit_bytes", disk.hit_bytes),
+                ("disk_stored_bytes", disk.stored_bytes),
+            ]
+        });
+        Ok(memory.into_iter().chain(disk).collect())
     }
 
     /// Waits until no metadata engine is open, before the end of the process.

@@ -29,6 +29,11 @@ fn s759_libraries_read_and_write_by_fsspec() {
     pytest(&["test_libraries.py"]);
 }
 
+#[test]
+fn s769_the_caches_have_settings() {
+    pytest(&["test_caches.py"]);
+}
+
 /// Runs tests of the Python package.
 ///
 /// # Panics

@@ -103,12 +103,35 @@ fn s785_the_package_of_the_library_is_installed_used_and_removed() {
         assert!(printed.lines().any(|found| found.contains(line)), "{line}: {printed}");
     }
     assert!(!Path::new("/usr/include/tenon.h").exists(), "the test must not install anything on this system");
+    use_unpacked_library(dir.path());
     let rpm = dir.path().join(format!("libtenon-0.0.1-1.{}.rpm", std::env::consts::ARCH));
     let listed = Command::new("rpm").args(["-qpl"]).arg(rpm).output().unwrap();
     assert!(listed.status.success(), "{}", text(&listed));
     for place in ["/usr/lib64/libtenon.so.0", "/usr/lib64/pkgconfig/tenon.pc", "/usr/include/tenon.h"] {
         assert!(text(&listed).lines().any(|line| line == place), "{}", text(&listed));
     }
+}
+
+/// Compiles and runs the example with the library of the tarball, which is unpacked in a directory of a user.
+fn use_unpacked_library(dir: &Path) {
+    let name = format!("libtenon-0.0.1-{}-linux", std::env::consts::ARCH);
+    let script = format!(
+        "tar --extract --file {name}.tar.xz
+        prefix=$PWD/{name}/usr
+        export PKG_CONFIG_PATH=$(dirname $(find $prefix -name tenon.pc))
+        flags=$(pkg-config --define-variable=prefix=$prefix --cflags --libs tenon)
+        gcc -Wall -Wextra -Werror $prefix/share/doc/libtenon/examples/tenon-job.c $flags -o unpacked-job
+        export LD_LIBRARY_PATH=$(dirname $(find $prefix -name libtenon.so.0))
+        mkdir unpacked-volume
+        XDG_STATE_HOME=$PWD/state ./unpacked-job file://$PWD/unpacked-volume results 20
+        ls unpacked-volume/results/step-0000 | grep -c '^file-'
+        ldd unpacked-job | grep libtenon"
+    );
+    let output = Command::new("/bin/sh").args(["-euc", &script]).current_dir(dir).output().unwrap();
+    let printed = text(&output);
+    assert!(output.status.success() && printed.lines().any(|line| line == "20"), "{printed}");
+    let loaded = printed.lines().find(|line| line.contains("libtenon.so.0 => ")).unwrap();
+    assert!(loaded.contains(&name), "the program uses the unpacked library: {loaded}");
 }
 
 fn install_upgrade_and_remove(dir: &Path, old: &Path, new: &Path) {

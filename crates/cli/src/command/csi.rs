@@ -2,12 +2,13 @@
 
 use crate::bucket::credentials::{StoreSettings, open_accounts};
 use crate::command::flags::{LogFlags, StoreFlags};
+use crate::command::units;
 use crate::process::context::ProcessContext;
 use crate::process::signals::StopSignals;
 use crate::process::{self, VERSION, environment, service_manager};
 use anyhow::{Context as _, Result};
 use clap::Args;
-use csi::{Access, Driver, MountArguments, OpenBuckets, Settings, Socket};
+use csi::{Access, CacheRoom, Driver, MountArguments, OpenBuckets, Settings, Socket};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -35,6 +36,12 @@ pub(crate) struct Csi {
     /// Directory for the state of volumes: cached names and pending changes (default: csi in the user's state directory)
     #[arg(long, value_name = "DIR")]
     volume_states: Option<PathBuf>,
+    /// Directory on a local disk of the node for the disk caches of volumes with the attribute cacheSize
+    #[arg(long, value_name = "DIR")]
+    caches: Option<PathBuf>,
+    /// Largest cacheSize that a volume may ask for
+    #[arg(long, value_name = "SIZE", default_value = "10GiB", requires = "caches", value_parser = units::size_bytes)]
+    cache_limit: u64,
     /// At the end, also end all mounts after storing what is pending; the next driver mounts them again. For containers, whose end kills them
     #[arg(long)]
     end_mounts: bool,
@@ -86,6 +93,7 @@ impl Csi {
         let absolute = |path: PathBuf| {
             std::path::absolute(&path).with_context(|| format!("cannot resolve {}", path.display()))
         };
+        let caches = self.caches.clone().map(absolute);
         Ok(Settings {
             name: self.driver_name.clone(),
             node_id: self.node_id.clone().unwrap_or_else(host),
@@ -98,6 +106,7 @@ impl Csi {
                 region: store.region,
                 credentials: store.credentials,
                 others: store.others,
+                caches: caches.transpose()?.map(|dir| CacheRoom { dir, limit_bytes: self.cache_limit }),
             },
         })
     }

@@ -23,13 +23,13 @@ use crate::serving::batches::{BatchAccess, Batches};
 use crate::serving::console::{ConsoleParts, ConsoleSettings};
 use crate::serving::metrics::MetricsSettings;
 use crate::serving::open_volume::{self, OpenVolume, ViewSettings};
-use crate::serving::served_volume::ServedVolume;
+use crate::serving::served_volume::{ProgressFiles, ServedVolume};
 use crate::state::registry::Registry;
 use crate::state::{self, StateDir};
 use crate::volume::Volume;
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use fuse::MountPointError;
+use fuse::{MountPointError, VirtualFiles};
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -245,7 +245,11 @@ impl Mount {
             self.mount.also.is_empty() && self.volume_flags.coherence == Coherence::CloseToOpen;
         let settings = self.volume_flags.settings(volume, state, store, has_page_cache);
         let opened = OpenVolume::open(volume, state, settings, Some(view_settings), &context).await?;
-        let options = self.fuse_options(volume, &opened.metadata);
+        let progress_files = Arc::new(ProgressFiles::default());
+        let options = fuse::MountOptions {
+            virtual_files: Some(Arc::clone(&progress_files) as Arc<dyn VirtualFiles>),
+            ..self.fuse_options(volume, &opened.metadata)
+        };
         let runtime = Handle::current();
         let mount = |at: &PathBuf| fuse::mount(Arc::clone(&opened.fs), at, &options, &runtime);
         let sessions = mount_points.iter().map(mount).collect::<Result<Vec<_>, _>>()?;
@@ -268,6 +272,7 @@ impl Mount {
             Batches::new(state.root(), BatchAccess::Mount(Box::new(options)), self.mount.batch_expiry);
         let shown = (metrics, shown);
         let served = ServedVolume::start(opened, sessions, server, state, batches, log, shown).await?;
+        served.show_progress(&progress_files);
         if let Some(traces) = traces {
             served.export_traces(traces, &context)?;
         }
@@ -338,6 +343,7 @@ impl Mount {
             },
             threads,
             is_shared: !self.mount.also.is_empty() || is_strict,
+            virtual_files: None,
         }
     }
 }

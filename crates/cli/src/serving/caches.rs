@@ -9,6 +9,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use store_s3::S3Buckets;
 
+/// Minimum size of the disk cache, which has 16 directories with segments of 1 MiB.
+pub(crate) const SIZE_BYTES_MIN: u64 = 256 << 20;
+
 /// Settings of the caches.
 #[derive(Debug, Clone)]
 pub(crate) struct CacheSettings {

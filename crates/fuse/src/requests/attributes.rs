@@ -5,13 +5,17 @@ use crate::operations::Operation;
 use crate::request_handler::RequestHandler;
 use fuser::{FileHandle, INodeNo, ReplyAttr, ReplyData, ReplyStatfs, Request};
 use std::sync::Arc;
-use vfs::{Changes, Error, Handle};
+use vfs::{Changes, Error, Handle, Ino};
 
 impl RequestHandler {
     /// Replies with attributes. The kernel passes a handle when a read through it has reached the end of the file as
     /// the kernel knows it. If that is the end of another version of the object than the handle reads, the reply is
     /// ESTALE.
     pub(crate) fn get_attributes(&self, ino: INodeNo, handle: Option<FileHandle>, reply: ReplyAttr) {
+        if let Some(tree) = self.virtual_at(ino.0) {
+            let ino = convert::ino(ino);
+            return self.answer(Operation::GetAttr, reply, async move { tree.attributes(ino).await });
+        }
         let (fs, with_ttl) = (Arc::clone(&self.fs), self.with_ttl());
         self.answer(Operation::GetAttr, reply, async move {
             let attr = match handle {
@@ -38,7 +42,9 @@ impl RequestHandler {
     ) {
         let (fs, with_ttl, caller) = (Arc::clone(&self.fs), self.with_ttl(), convert::caller(request, 0));
         let handle = handle.map(|handle| Handle(handle.0));
+        let changeable = self.check_changeable(ino);
         self.answer(Operation::SetAttr, reply, async move {
+            changeable?;
             fs.setattr(caller, convert::ino(ino), changes, handle).await.map(with_ttl)
         });
     }
@@ -50,7 +56,9 @@ impl RequestHandler {
 
     pub(crate) fn describe_file_system(&self, ino: INodeNo, reply: ReplyStatfs) {
         let mut request = self.start(Operation::StatFs);
-        let s = match self.fs.statfs(convert::ino(ino)) {
+        // Virtual files are in the root.
+        let ino = if self.virtual_at(ino.0).is_some() { Ino::ROOT } else { convert::ino(ino) };
+        let s = match self.fs.statfs(ino) {
             Ok(s) => s,
             Err(error) => {
                 return reply.error(request.refuse(&error));

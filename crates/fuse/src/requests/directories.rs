@@ -20,6 +20,10 @@ const ENTRIES_PER_CALL_WITH_ATTRIBUTES: usize = 128;
 
 impl RequestHandler {
     pub(crate) fn open_directory(&self, ino: INodeNo, reply: ReplyOpen) {
+        if let Some(tree) = self.virtual_at(ino.0) {
+            let ino = convert::ino(ino);
+            return self.answer(Operation::OpenDir, reply, async move { tree.open_directory(ino).await });
+        }
         let (fs, shared) = (Arc::clone(&self.fs), self.shared.clone());
         self.answer(Operation::OpenDir, reply, async move {
             let handle = fs.opendir(convert::ino(ino)).await?;
@@ -36,6 +40,10 @@ impl RequestHandler {
 
     pub(crate) fn release_directory(&self, handle: FileHandle, reply: ReplyEmpty) {
         let _request = self.start(Operation::ReleaseDir);
+        if let Some(tree) = self.virtual_at(handle.0) {
+            tree.close(handle.0);
+            return reply.ok();
+        }
         if let Some(shared) = &self.shared {
             shared.remove_directory(Handle(handle.0));
         }
@@ -50,6 +58,9 @@ impl RequestHandler {
     }
 
     pub(crate) fn list_directory(&self, handle: FileHandle, cookie: u64, mut reply: ReplyDirectory) {
+        if let Some(tree) = self.virtual_at(handle.0) {
+            return self.list_virtual(&tree, handle, cookie, reply);
+        }
         let mut request = self.start(Operation::ReadDir);
         let fs = Arc::clone(&self.fs);
         self.run(request.cause(), async move {
@@ -69,6 +80,9 @@ impl RequestHandler {
         cookie: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
+        if let Some(tree) = self.virtual_at(handle.0) {
+            return self.list_virtual_with_attributes(&tree, handle, cookie, reply);
+        }
         let mut request = self.start(Operation::ReadDirPlus);
         let fs = Arc::clone(&self.fs);
         self.run(request.cause(), async move {

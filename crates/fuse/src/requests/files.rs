@@ -27,7 +27,9 @@ impl RequestHandler {
         let (fs, name) = (Arc::clone(&self.fs), Bytes::copy_from_slice(name));
         let with_ttl = self.with_entry_ttl(parent, &name);
         let (shared, needs_flush) = (self.shared.clone(), true);
+        let changeable = self.check_name_changeable(parent, &name);
         self.answer(Operation::Create, reply, async move {
+            changeable?;
             let made = fs.create(caller, convert::ino(parent), &name, permissions(mode), flags).await;
             let (attr, opened) = match made {
                 // Without `O_EXCL`, open(2) returns the existing file: ESTALE makes the kernel look it up again and open it.
@@ -49,6 +51,10 @@ impl RequestHandler {
     /// If the file's content is not the one that the kernel knows, ESTALE makes the kernel look the name up again, once. With the old
     /// length it would append at the wrong offset and end reads at the wrong place. A shared mount caches nothing, so it needs no retry.
     pub(crate) fn open_file(&self, request: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        if let Some(tree) = self.virtual_at(ino.0) {
+            let ino = convert::ino(ino);
+            return self.answer(Operation::Open, reply, async move { tree.open(ino, flags.0).await });
+        }
         let (fs, ino, stale_opens) = (Arc::clone(&self.fs), convert::ino(ino), self.stale_opens.clone());
         let (shared, thread) = (self.shared.clone(), request.pid());
         // A close may end locks.
@@ -88,6 +94,10 @@ impl RequestHandler {
 
     /// Finds data or a hole. The kernel handles all other seeks itself.
     pub(crate) fn seek(&self, handle: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {
+        if self.virtual_at(handle.0).is_some() {
+            // The length is 0, so there are neither data nor holes.
+            return reply.error(self.start(Operation::Lseek).refuse_with(Errno::ENXIO));
+        }
         let fs = Arc::clone(&self.fs);
         let whence = match whence {
             libc::SEEK_DATA => Whence::Data,
@@ -101,6 +111,10 @@ impl RequestHandler {
     }
 
     pub(crate) fn read_bytes(&self, handle: FileHandle, offset: u64, size: u32, reply: ReplyData) {
+        if let Some(tree) = self.virtual_at(handle.0) {
+            let work = async move { tree.read(handle.0, offset, size as usize).await };
+            return self.answer(Operation::Read, reply, work);
+        }
         let (fs, meter) = (Arc::clone(&self.fs), Arc::clone(self.meter()));
         self.answer(Operation::Read, reply, async move {
             let bytes = fs.read(Handle(handle.0), offset, size as usize).await?;
@@ -178,6 +192,10 @@ impl RequestHandler {
         len: u64,
         reply: ReplyWrite,
     ) {
+        if self.virtual_at(from.0.0).is_some() {
+            // The kernel then copies by reads and writes.
+            return reply.error(self.start(Operation::CopyFileRange).refuse_with(Errno::EOPNOTSUPP));
+        }
         let (fs, ino, is_root) = (Arc::clone(&self.fs), convert::ino(ino), request.uid() == 0);
         let (from, to) = ((Handle(from.0.0), from.1), (Handle(to.0.0), to.1));
         self.answer(Operation::CopyFileRange, reply, async move {
@@ -190,6 +208,9 @@ impl RequestHandler {
 
     /// Handles a `close` of any descriptor. This ends the locks that the closing process has on the file, if the file system keeps them.
     pub(crate) fn flush_file(&self, ino: INodeNo, handle: FileHandle, owner: LockOwner, reply: ReplyEmpty) {
+        if self.virtual_at(handle.0).is_some() {
+            return self.answer(Operation::Flush, reply, async { Ok(()) });
+        }
         let (fs, owner) = (Arc::clone(&self.fs), self.lock_owner(owner));
         self.answer(Operation::Flush, reply, async move {
             let flushed = fs.flush(Handle(handle.0)).await;
@@ -203,6 +224,10 @@ impl RequestHandler {
     }
 
     pub(crate) fn release_file(&self, ino: INodeNo, handle: FileHandle, reply: ReplyEmpty) {
+        if let Some(tree) = self.virtual_at(handle.0) {
+            tree.close(handle.0);
+            return self.answer(Operation::Release, reply, async { Ok(()) });
+        }
         let (fs, handle, keeps_locks) = (Arc::clone(&self.fs), Handle(handle.0), self.lock_session.is_some());
         if let Some(shared) = &self.shared {
             shared.remove_file(handle);
@@ -217,8 +242,10 @@ impl RequestHandler {
     }
 
     pub(crate) fn sync_file(&self, handle: FileHandle, reply: ReplyEmpty) {
-        let fs = Arc::clone(&self.fs);
-        self.answer(Operation::Fsync, reply, async move { fs.fsync(Handle(handle.0)).await });
+        let (fs, is_virtual) = (Arc::clone(&self.fs), self.virtual_at(handle.0).is_some());
+        self.answer(Operation::Fsync, reply, async move {
+            if is_virtual { Ok(()) } else { fs.fsync(Handle(handle.0)).await }
+        });
     }
 }
 

@@ -5,6 +5,7 @@ mod directories;
 mod files;
 mod locks;
 mod names;
+mod virtual_files;
 mod xattrs;
 
 pub(crate) use locks::LockRequest;

@@ -3,6 +3,7 @@
 use crate::meter::InProgress;
 use crate::operations::Operation;
 use crate::request_handler::RequestHandler;
+use crate::virtual_files::NO_ATTRIBUTE;
 use crate::{convert, requester};
 use fuser::{Errno, INodeNo, ReplyEmpty, ReplyXattr, Request};
 use std::sync::Arc;
@@ -11,7 +12,10 @@ use vfs::Error;
 impl RequestHandler {
     pub(crate) fn get_xattr(&self, ino: INodeNo, name: &[u8], size: u32, reply: ReplyXattr) {
         let (fs, name) = (Arc::clone(&self.fs), name.to_vec());
-        let request = self.start(Operation::GetXattr);
+        let mut request = self.start(Operation::GetXattr);
+        if self.virtual_at(ino.0).is_some() {
+            return reply.error(request.refuse(&NO_ATTRIBUTE));
+        }
         self.run(request.cause(), async move {
             reply_with_value(fs.getxattr(convert::ino(ino), &name).await, size, request, reply);
         });
@@ -23,9 +27,14 @@ impl RequestHandler {
         let joined = |names: Vec<Box<[u8]>>| {
             names.iter().flat_map(|name| [name, &b"\0"[..]].concat()).collect::<Vec<u8>>()
         };
+        let is_virtual = self.virtual_at(ino.0).is_some();
         let request = self.start(Operation::ListXattr);
         self.run(request.cause(), async move {
-            reply_with_value(fs.listxattr(convert::ino(ino)).await.map(joined), size, request, reply);
+            let names = match is_virtual {
+                true => Ok(Vec::new()),
+                false => fs.listxattr(convert::ino(ino)).await,
+            };
+            reply_with_value(names.map(joined), size, request, reply);
         });
     }
 
@@ -40,18 +49,20 @@ impl RequestHandler {
     ) {
         let (fs, name, value) = (Arc::clone(&self.fs), name.to_vec(), value.to_vec());
         let requester = requester::Requester::of(request);
+        let changeable = self.check_changeable(ino);
         self.answer(Operation::SetXattr, reply, async move {
+            changeable?;
             fs.setxattr(convert::ino(ino), &name, &value, flags, |gid| requester.is_in_group(gid)).await
         });
     }
 
     pub(crate) fn remove_xattr(&self, ino: INodeNo, name: &[u8], reply: ReplyEmpty) {
         let (fs, name) = (Arc::clone(&self.fs), name.to_vec());
-        self.answer(
-            Operation::RemoveXattr,
-            reply,
-            async move { fs.removexattr(convert::ino(ino), &name).await },
-        );
+        let changeable = self.check_changeable(ino);
+        self.answer(Operation::RemoveXattr, reply, async move {
+            changeable?;
+            fs.removexattr(convert::ino(ino), &name).await
+        });
     }
 }
 

@@ -10,6 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from ._native import Stat
 from .file import RawFile
+from .options import VolumeOptions
 from .volume import Volume
 
 try:
@@ -17,4 +18,4 @@ try:
 except PackageNotFoundError:  # The package is used from its source directory.
     __version__ = "0"
 
-__all__ = ["RawFile", "Stat", "Volume", "__version__"]
+__all__ = ["RawFile", "Stat", "Volume", "VolumeOptions", "__version__"]

@@ -22,6 +22,7 @@ from fsspec.asyn import AsyncFileSystem, get_loop
 from fsspec.callbacks import DEFAULT_CALLBACK
 
 from ._native import Stat
+from .options import VolumeOptions
 from .volume import Volume
 
 #: Options of the file system itself; all others are passed to the volumes.
@@ -55,17 +56,41 @@ class TenonFileSystem(AsyncFileSystem):
     Without ``volume``, the first part of a path is a bucket: ``tenon://bucket/path``. With ``volume``, a URL or the directory
     of a volume, paths are relative to its root: ``fsspec.filesystem("tenon", volume="s3://bucket/prefix")``. All other
     options are those of :class:`tenon.Volume`, also under their names in boto3, and in ``client_kwargs`` as with s3fs.
+
+    The caches are those of the volumes: ``memory_limit`` bytes in memory for each bucket, names and attributes for
+    ``metadata_ttl`` seconds, and ``cache_size`` bytes in ``cache_dir`` on the local disk for all buckets together. fsspec's own cache of listings
+    is not used.
     """
 
     protocol = "tenon"
     root_marker = ""
     mirror_sync_methods = True
 
-    def __init__(self, volume: str | None = None, **options: Any) -> None:
+    def __init__(
+        self,
+        volume: str | None = None,
+        *,
+        memory_limit: int | None = None,
+        metadata_ttl: float | None = None,
+        cache_dir: str | os.PathLike[str] | None = None,
+        cache_size: int | None = None,
+        shared_cache: str | None = None,
+        shared_cache_profile: str | None = None,
+        **options: Any,
+    ) -> None:
+        caches: VolumeOptions = {
+            "memory_limit": memory_limit,
+            "metadata_ttl": metadata_ttl,
+            "cache_dir": None if cache_dir is None else os.fspath(cache_dir),
+            "cache_size": cache_size,
+            "shared_cache": shared_cache,
+            "shared_cache_profile": shared_cache_profile,
+        }
         own = {name: options[name] for name in _OWN_OPTIONS if name in options}
         super().__init__(**own)
         given = {name: value for name, value in options.items() if name not in _OWN_OPTIONS}
         given.update(given.pop("client_kwargs", None) or {})
+        given.update({name: value for name, value in caches.items() if value is not None})
         self._volume_url = volume
         self._volume_options = {_OTHER_NAMES.get(name, name): value for name, value in given.items()}
         self._volumes: dict[str, Volume] = {}

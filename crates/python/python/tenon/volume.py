@@ -9,11 +9,12 @@ import random
 import threading
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
-from typing import IO, Any
+from typing import IO, Any, Unpack
 
 from . import _native
 from ._native import Stat
 from .file import open_file
+from .options import VolumeOptions
 
 #: How long closing a volume may take, in seconds.
 CLOSE_PATIENCE_S = 60.0
@@ -31,18 +32,16 @@ class Volume:
     machine alone (named by inode without a database, or on a drive) can be open in one process: while it is mounted,
     opening it fails with ``OSError(EBUSY)``, whose message says what to do.
 
-    Options: ``endpoint_url``, ``region``, ``profile``, ``key``, ``secret``, ``token``, ``anon``, ``addressing`` (``"path"``
-    or ``"virtual"``), ``ca_bundle``, ``retry_timeout`` (seconds), ``read_only``, ``memory_limit`` (bytes), ``metadata_ttl``
-    (seconds), ``exact_attributes`` (read owner, mode and time of each object from its headers), ``state_dir``. What is not
-    given comes from the environment and the AWS files.
+    :class:`tenon.VolumeOptions` describes the options, among them the limits of the caches: ``memory_limit``,
+    ``metadata_ttl``, ``cache_dir`` and ``cache_size``.
     """
 
-    def __init__(self, url: str, **options: Any) -> None:
+    def __init__(self, url: str, **options: Unpack[VolumeOptions]) -> None:
         self._given_url = url
-        self._options = options
+        self._options: dict[str, Any] = dict(options)
         self._lock = threading.Lock()
         self._pid = os.getpid()
-        self._native = _native.Volume(url, options)
+        self._native = _native.Volume(url, self._options)
         _open_volumes.add(self)
 
     @property
@@ -90,6 +89,13 @@ class Volume:
         """Forgets cached names and attributes, which otherwise are valid for ``metadata_ttl``."""
         self.native.forget_learned()
 
+    def cache_usage(self) -> dict[str, int]:
+        """Returns the use of the caches, in bytes: ``memory_bytes`` of data and ``metadata_bytes``, with the
+        ``memory_limit_bytes`` for both. With ``cache_dir`` also ``disk_bytes`` and ``disk_limit_bytes`` of the directory, and
+        ``disk_hit_bytes`` and ``disk_stored_bytes``: what this volume has read from it and stored there since it was opened.
+        """
+        return self.native.cache_usage()
+
     # Files.
 
     def open(
@@ -130,7 +136,8 @@ class Volume:
         """Yields each path with its content, and reads the next files meanwhile.
 
         With a ``seed``, the order is shuffled. ``ahead`` is the number of batches of 64 files that are read ahead. Nothing
-        is looked up: each file costs one request, so that no index of the files is needed.
+        is looked up: each file costs one request, so that no index of the files is needed. With ``cache_dir``, a file whose
+        attributes are not known is looked up, and content of more than 128 KiB comes from the cache if it is there.
         """
         order = list(paths)
         if seed is not None:

@@ -115,7 +115,8 @@ impl PackageTree {
         self.split_symbols(&self.binary)?;
         symlink(LIBRARY, self.root.join(libraries).join(LIBRARY_LINK)).context("cannot write a link")?;
         let text = String::from_utf8(read(&repository.join("packaging/c/tenon.pc"))?)?;
-        let text = text.replace("@LIBRARIES@", libraries).replace("@VERSION@", version);
+        let text =
+            text.replace("@LIBRARIES@", libraries.trim_start_matches("usr/")).replace("@VERSION@", version);
         self.add(&format!("{libraries}/pkgconfig/tenon.pc"), text.as_bytes(), 0o644)
     }
 

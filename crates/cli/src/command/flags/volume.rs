@@ -2,7 +2,7 @@
 
 use crate::bucket::credentials::StoreSettings;
 use crate::command::units;
-use crate::serving::caches::{CacheSettings, SharedCacheSettings};
+use crate::serving::caches::{self, CacheSettings, SharedCacheSettings};
 use crate::serving::open_volume::{VolumeSettings, WritebackSettings};
 use crate::state::StateDir;
 use crate::volume::Volume;
@@ -278,8 +278,6 @@ pub(crate) enum Atime {
 
 /// Minimum memory limit. Less could not hold the parts of one file and the metadata tables.
 const MEMORY_LIMIT_MIN: u64 = 64 << 20;
-/// Minimum size of the disk cache, which has 16 directories with segments of 1 MiB.
-const CACHE_SIZE_MIN: u64 = 256 << 20;
 /// Sizes that S3 allows for all parts but the last (S3 User Guide, "Multipart upload limits").
 const PART_SIZES: std::ops::RangeInclusive<u64> = 5 << 20..=5 << 30;
 
@@ -300,7 +298,7 @@ fn shared_cache(text: &str) -> Result<Volume, String> {
 
 fn cache_size(text: &str) -> Result<u64, String> {
     match units::size_bytes(text)? {
-        bytes if bytes < CACHE_SIZE_MIN => Err("the disk cache must have at least 256MiB".to_owned()),
+        bytes if bytes < caches::SIZE_BYTES_MIN => Err("the disk cache must have at least 256MiB".to_owned()),
         bytes => Ok(bytes),
     }
 }

@@ -7,11 +7,13 @@ use super::ended_batch::EndedBatch;
 use super::jobs::{self, Submission};
 use super::lazy_merges::Submitted;
 use super::open_batch::{LiveBatch, OpenBatch};
+use super::phases::Phase;
 use super::verification::{Offer, VerifiedElsewhere};
 use super::{Batches, Merging, SUMMARY_DIRECTORIES, directory_at, lossy, open_batches};
 use crate::control::batch_protocol::BatchAnswer;
 use crate::control::verification_protocol::{VerificationAnswer, VerifierRequest};
 use crate::metadata;
+use crate::serving::batch_ops;
 use crate::serving::open_volume::OpenVolume;
 use anyhow::{Context, Result, anyhow};
 use batch::{Proof, SealedBatch, Terms};
@@ -25,10 +27,20 @@ use std::sync::Arc;
 use std::time::Duration;
 use store::Timestamp;
 use tokio::sync::MutexGuard;
+use tokio::time::Instant;
 use vfs::PendingMerge;
 
 /// How long a merge in the background waits for pending uploads before it has failed.
 const BACKGROUND_PATIENCE: Duration = Duration::from_secs(60);
+
+/// A batch whose changes were added to the volume.
+struct Added {
+    merged: batch::Merged,
+    /// The name of the server that has verified the batch, if it was another one.
+    verifier: Option<String>,
+    /// When the verified changes began to be added.
+    since: Instant,
+}
 
 type Live<'b> = MutexGuard<'b, BTreeMap<BatchId, LiveBatch>>;
 
@@ -64,11 +76,15 @@ impl Batches {
     ) -> Result<BatchAnswer> {
         let id = record.id();
         self.check_not_merging(id)?;
-        self.unmount_to_end(&live, id).await?;
-        // A merge that fails, or is interrupted, may be repeated at any later time.
-        if self.dir(id).is_dir() {
-            self.mark_submitted(id, Submission::Waited)?;
-        }
+        let submission = async {
+            self.unmount_to_end(&live, id).await?;
+            // A merge that fails, or is interrupted, may be repeated at any later time.
+            match self.dir(id).is_dir() {
+                true => self.mark_submitted(id, Submission::Waited),
+                false => Ok(()),
+            }
+        };
+        self.phases.run(&record, Phase::Submit, submission).await?;
         let found = live.remove(&id).map(|found| found.batch);
         let submitted = self.lazy.take(id).unwrap_or_default();
         let merging = Merging::begin(id, &self.merging);
@@ -85,12 +101,15 @@ impl Batches {
         if !self.lazy.contains(id) {
             self.check_not_merging(id)?;
             self.check_files(id)?;
-            self.unmount_to_end(&live, id).await?;
-            if let Some(found) = live.get(&id) {
-                let synced = found.batch.fs.sync().await;
-                synced.context("the batch is not submitted, as its changes cannot be made durable")?;
-            }
-            self.mark_submitted(id, Submission::Lazy)?;
+            let submission = async {
+                self.unmount_to_end(&live, id).await?;
+                if let Some(found) = live.get(&id) {
+                    let synced = found.batch.fs.sync().await;
+                    synced.context("the batch is not submitted, as its changes cannot be made durable")?;
+                }
+                self.mark_submitted(id, Submission::Lazy)
+            };
+            self.phases.run(&record, Phase::Submit, submission).await?;
             let batch = live.remove(&id).map(|found| found.batch);
             let wait = opened.fs.admin().batches().begin_wait_for_merge(record.dir).await;
             self.lazy.add(id, Submitted { batch, wait: Some(wait), ..Submitted::default() });
@@ -173,59 +192,79 @@ impl Batches {
         patience: Duration,
         wait: Option<PendingMerge>,
     ) -> Result<BatchAnswer> {
-        let (id, dir) = (batch.record.id(), self.dir(batch.record.id()));
+        let record = batch.record.clone();
+        let (id, dir) = (record.id(), self.dir(record.id()));
         let before = opened.metadata.engine().head();
-        let merged = self.commit_merge(opened, batch, patience).await;
-        let (merged, verifier) = merged
+        let added = self.verify_and_add(opened, batch, patience).await;
+        let Added { merged, verifier, since } = added
             .with_context(|| format!("batch {id} is not merged and stays open; nothing of it is lost"))?;
         // Kernels, which are told of the merge next, may need a lock that an access holds while it waits.
         drop(wait);
-        let batches = opened.fs.admin().batches();
-        batches.merged(before, merged.released).await;
-        let synced = batches.sync_names().await;
-        synced.with_context(|| format!("batch {id} is merged, but may be open again after a power cut"))?;
-        // `tenon gc` deletes the unused objects of a merge whose outcome was found out later.
-        if let Some(shared) = merged.shared
-            && let Err(error) = batches.delete_unused_objects(id, shared).await
-        {
-            tracing::warn!("unused objects of batch {id} stay in the bucket until `tenon gc`: {error}");
-        }
+        let batch::Merged { earlier, accepted, refused, released, shared, .. } = merged;
+        let publication = async {
+            let batches = opened.fs.admin().batches();
+            batches.merged(before, released).await;
+            let synced = batches.sync_names().await;
+            synced
+                .with_context(|| format!("batch {id} is merged, but may be open again after a power cut"))?;
+            // `tenon gc` deletes the unused objects of a merge whose outcome was found out later.
+            if let Some(shared) = shared
+                && let Err(error) = batches.delete_unused_objects(id, shared).await
+            {
+                tracing::warn!("unused objects of batch {id} stay in the bucket until `tenon gc`: {error}");
+            }
+            anyhow::Ok(())
+        };
+        self.phases.run_since(&record, Phase::Merge, since, publication).await?;
         self.write_merged(opened, id);
         fs::remove_dir_all(&dir)
             .with_context(|| format!("batch {id} is merged, but {} cannot be removed", dir.display()))?;
-        let (accepted, refused, earlier) = match merged.earlier {
+        let (accepted, refused, earlier) = match earlier {
             Some(outcome) => (outcome.accepted, outcome.refused, true),
-            None => (merged.accepted, merged.refused.len() as u64, false),
+            None => (accepted, refused.len() as u64, false),
         };
+        let path = batch_ops::path_of(&**opened.fs.admin().batches().names().engine(), record.dir);
+        self.phases.report_merged(&record, Phase::Batch { path, accepted, refused }, metadata::now());
         tracing::info!("batch {id} is merged: {accepted} changes added, {refused} refused");
         Ok(BatchAnswer::Merged { id: id.to_string(), accepted, refused, earlier, verifier })
     }
 
-    /// Stores what a batch has not stored yet, and adds its changes to the volume's names. Returns also the name of the verifier, if another server
-    /// has verified the batch.
-    async fn commit_merge(
+    /// Stores what a batch has not stored yet, and adds its changes to the volume's names.
+    async fn verify_and_add(
         &self,
         opened: &OpenVolume,
         batch: OpenBatch,
         patience: Duration,
-    ) -> Result<(batch::Merged, Option<String>)> {
+    ) -> Result<Added> {
         let OpenBatch { record, engine, packs, fs, stale_ops } = batch;
-        fs.shutdown(patience).await?;
-        packs.upload().await.context("cannot store the contents of small files")?;
+        let seal = async {
+            fs.shutdown(patience).await?;
+            packs.upload().await.context("cannot store the contents of small files")?;
+            Ok::<_, anyhow::Error>(Arc::new(tokio::task::spawn_blocking(move || engine.seal()).await??))
+        };
+        let sealed: Arc<SealedBatch> = self.phases.run(&record, Phase::Seal, seal).await?;
         let proof = if stale_ops == 0 { Proof::Reduced } else { Proof::Replay };
         let (id, volume, terms) = (record.id(), opened.metadata.engine(), terms(opened, &record));
         let (dir, scratch) = (self.dir(id), self.dir(id).join("merge"));
-        let sealed: Arc<SealedBatch> = Arc::new(tokio::task::spawn_blocking(move || engine.seal()).await??);
         let offer = Offer { dir, terms: terms.clone(), proof, engine: Arc::clone(&volume) };
+        let begun = Instant::now();
         let elsewhere = self.verifications.merge(id, offer, Arc::clone(&sealed), scratch.clone()).await;
-        if let Some(VerifiedElsewhere { merged, verifier }) = elsewhere {
-            return Ok((merged, Some(verifier)));
+        if let Some(VerifiedElsewhere { merged, verifier, since }) = elsewhere {
+            let phase = Phase::Verify { verifier: Some(verifier.clone()) };
+            self.phases.report(&record, phase, (begun, since), Vec::new(), None);
+            return Ok(Added { merged, verifier: Some(verifier), since });
         }
-        let work = move || -> Result<batch::Merged> {
-            fs::create_dir_all(&scratch)?;
-            Ok(batch::merge(volume.as_ref(), &sealed, &terms, &scratch, proof)?)
+        let work = move || {
+            let mut steps = Vec::new();
+            let mut begins = |step| steps.push((step, Instant::now()));
+            let merged = fs::create_dir_all(&scratch).map_err(anyhow::Error::from).and_then(|()| {
+                Ok(batch::merge_in_steps(volume.as_ref(), &sealed, &terms, (&scratch, proof), &mut begins)?)
+            });
+            (merged, steps)
         };
-        Ok((tokio::task::spawn_blocking(work).await??, None))
+        let (merged, steps) = tokio::task::spawn_blocking(work).await?;
+        let since = self.phases.report_steps(&record, begun, steps, merged.as_ref().err());
+        Ok(Added { merged: merged?, verifier: None, since })
     }
 
     /// Answers a request of a server that verifies batches.

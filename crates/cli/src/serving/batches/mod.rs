@@ -14,8 +14,9 @@ mod jobs;
 mod lazy_merges;
 pub(crate) mod library_batches;
 mod open_batch;
+pub(crate) mod phases;
 pub(crate) mod refused_changes;
-mod report;
+pub(crate) mod report;
 mod unavailable;
 mod verification;
 
@@ -27,6 +28,7 @@ use crate::serving::batches::expiry::Expiry;
 use crate::serving::batches::jobs::{Jobs, Submission};
 use crate::serving::batches::lazy_merges::LazyMerges;
 use crate::serving::batches::open_batch::{CLOSE_TIMEOUT, LiveBatch, OpenBatch, begin_job, resume_job};
+use crate::serving::batches::phases::{EndedPhase, Phases};
 use crate::serving::batches::refused_changes::{conflicts, forget, forget_refused, retry};
 use crate::serving::batches::verification::Verifications;
 use crate::serving::observed_mounts::ObservedMount;
@@ -34,6 +36,7 @@ use crate::serving::open_volume::OpenVolume;
 use anyhow::{Context, Result, anyhow, bail};
 use fuse::{MountOptions, UnmountError};
 use meta::{Batch, BatchId, Engine, Ino, Op, namespace};
+use metrics::Observation;
 use staging::packs::Packs;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -75,6 +78,8 @@ pub(crate) struct Batches {
     merging: Arc<StdMutex<BTreeSet<BatchId>>>,
     /// Batches that other servers may verify.
     verifications: Verifications,
+    /// Observers of the ends of batches.
+    phases: Phases,
     /// Shared by merges. The volume is not unmounted before they have ended.
     merges: RwLock<()>,
 }
@@ -101,9 +106,9 @@ impl Batches {
     /// Makes the batches of a volume with this state directory; none can be used yet. An open batch expires when nothing was written to it for
     /// the time `expiry`; zero: never.
     pub(crate) fn new(state_root: &Path, access: BatchAccess, expiry: Duration) -> Self {
-        let (jobs, live, lazy, merging, verifications, merges) = Default::default();
+        let (jobs, live, lazy, merging, verifications, phases, merges) = Default::default();
         let (root, expiry) = (state_root.join(BATCHES_DIR), Expiry::new(expiry));
-        Self { root, access, expiry, jobs, live, lazy, merging, verifications, merges }
+        Self { root, access, expiry, jobs, live, lazy, merging, verifications, phases, merges }
     }
 
     /// Answers a request.
@@ -393,6 +398,14 @@ impl Batches {
                 meters: vec![Arc::clone(session.meter())],
             })
             .collect()
+    }
+
+    /// Calls `observer` with each phase of the end of a batch until the returned value is dropped.
+    pub(crate) fn observe_phases(
+        &self,
+        observer: impl Fn(&EndedPhase) + Send + Sync + 'static,
+    ) -> Observation<EndedPhase> {
+        self.phases.observe(observer)
     }
 
     /// Returns the last batch of a directory that has expired and is not forgotten.

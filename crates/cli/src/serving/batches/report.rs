@@ -3,7 +3,7 @@
 use super::ended_batch::EndedBatch;
 use super::jobs::Job;
 use super::open_batch::LiveBatch;
-use super::{BatchAccess, Batches, id_of, no_batch};
+use super::{BatchAccess, Batches, ended_batch, id_of, no_batch};
 use crate::control::batch_protocol::{BatchAnswer, BatchDirectory, BatchInfo, BatchProgress};
 use crate::metadata::{self, Metadata};
 use crate::process::rfc3339::rfc3339;
@@ -11,9 +11,69 @@ use crate::serving::batch_ops;
 use crate::serving::open_volume::OpenVolume;
 use anyhow::{Result, bail};
 use meta::{Batch, BatchId, Ino, namespace};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use store::Timestamp;
 
 type Live = BTreeMap<BatchId, LiveBatch>;
+
+/// The batches of an open volume as they are now, without waiting for the beginning or the end of one.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct BatchReports<'v> {
+    batches: &'v Batches,
+    opened: &'v OpenVolume,
+}
+
+impl BatchReports<'_> {
+    /// Returns the ids of the batches that are open, or ended and not forgotten.
+    pub(crate) fn ids(&self) -> BTreeSet<BatchId> {
+        if matches!(self.batches.access, BatchAccess::Refused)
+            || !matches!(self.opened.metadata, Metadata::Disk(_))
+        {
+            return BTreeSet::new();
+        }
+        let records = namespace::read_batches(&**self.opened.fs.admin().batches().names().engine());
+        records
+            .unwrap_or_default()
+            .iter()
+            .map(Batch::id)
+            .chain(ended_batch::ids(&self.batches.root))
+            .collect()
+    }
+
+    /// Returns the progress of a batch; `None` if there is no such batch, or its numbers are not known.
+    pub(crate) fn progress_now(&self, id: BatchId, directories: usize) -> Option<BatchProgress> {
+        let names = self.opened.fs.admin().batches().names().engine();
+        let info = match namespace::read_batch(&**names, id).ok()? {
+            Some(record) => {
+                self.batches.info(self.opened, &record, self.batches.live.try_lock().ok().as_deref())
+            }
+            None => EndedBatch::read(&self.batches.root, id)?.progress.batch,
+        };
+        self.known_progress(id, &info, directories)
+    }
+
+    /// Returns the time of the last change in a batch, if it is known.
+    pub(crate) fn last_change(&self, id: BatchId) -> Option<Timestamp> {
+        self.batches.jobs.get(id)?.progress.totals().last
+    }
+
+    /// Returns the numbers of a batch, if they are known.
+    fn known_progress(&self, id: BatchId, info: &BatchInfo, directories: usize) -> Option<BatchProgress> {
+        // The numbers are in the summary before the job is forgotten.
+        match (self.batches.jobs.get(id), EndedBatch::read(&self.batches.root, id)) {
+            (job, Some(mut ended)) if job.is_none() || info.merged.is_some() || info.expired.is_some() => {
+                ended.progress.batch = info.clone();
+                let largest = &mut ended.progress.largest;
+                let others = largest.len().saturating_sub(directories);
+                largest.truncate(directories);
+                ended.progress.other_directories += others as u64;
+                Some(ended.progress)
+            }
+            (Some(job), _) => Some(self.batches.progress_of(self.opened, info.clone(), &job, directories)),
+            (None, _) => None,
+        }
+    }
+}
 
 impl Batches {
     /// Lists the batches that are open, or ended and not forgotten.
@@ -32,6 +92,11 @@ impl Batches {
         let mut batches = self.infos(opened, live.as_deref()).unwrap_or_default();
         batches.retain(|batch| batch.merged.is_none());
         batches
+    }
+
+    /// Returns reports that wait for nothing.
+    pub(crate) fn reports<'v>(&'v self, opened: &'v OpenVolume) -> BatchReports<'v> {
+        BatchReports { batches: self, opened }
     }
 
     /// Returns the progress of a batch, or of the only open one if `id` is `None`, with its largest directories.
@@ -54,18 +119,8 @@ impl Batches {
             (None, _, None) => bail!("no batch is open; `tenon batch list` lists the batches"),
         };
         let id = id_of(&info.id)?;
-        let progress = match (self.jobs.get(id), EndedBatch::read(&self.root, id)) {
-            (_, Some(mut ended)) if info.merged.is_some() || info.expired.is_some() => {
-                ended.progress.batch = info;
-                let largest = &mut ended.progress.largest;
-                let others = largest.len().saturating_sub(directories);
-                largest.truncate(directories);
-                ended.progress.other_directories += others as u64;
-                ended.progress
-            }
-            (Some(job), _) => self.progress_of(opened, info, &job, directories),
-            (None, _) => BatchProgress::unknown(info),
-        };
+        let unknown = || BatchProgress::unknown(info.clone());
+        let progress = self.reports(opened).known_progress(id, &info, directories).unwrap_or_else(unknown);
         Ok(BatchAnswer::Progress { progress: Box::new(progress) })
     }
 

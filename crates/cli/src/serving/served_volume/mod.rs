@@ -3,6 +3,7 @@
 
 mod batch_tasks;
 mod console_process;
+mod progress_files;
 mod status;
 
 use crate::bucket::disk_space::SpaceSource;
@@ -46,6 +47,8 @@ use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::Instant;
 use vfs::Ino;
+
+pub(crate) use progress_files::ProgressFiles;
 
 /// Interval of progress messages to a client that waits.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(500);
@@ -185,8 +188,14 @@ impl ServedVolume {
             traces.observe_endpoint(endpoint);
         }
         traces.observe_store(&service.opened.bucket);
+        traces.observe_batches(&service.batches);
         service.observed.traces.get_or_init(|| traces);
         Ok(())
+    }
+
+    /// Shows the progress of the batches in files of the mount.
+    pub(crate) fn show_progress(&self, files: &ProgressFiles) {
+        files.attach(&self.service);
     }
 
     /// Puts a directory into batch mode, unless it is in batch mode already. `path` is from the mount's root.

@@ -1,16 +1,19 @@
 //! Export of traces to an OpenTelemetry collector (`--otlp`): a span for each request of the kernel or of an S3 client that is chosen, and
-//! below it one for each commit of the metadata and each request to the store that was made for it.
+//! below it one for each commit of the metadata and each request to the store that was made for it; and a trace for each batch that ends, with its phases.
 //!
 //! Requests to the store without an operation in progress are traces of their own, except those of an operation that was already
 //! answered: they belong to its trace.
 //!
 //! Invariant: nothing here waits. Spans that the collector does not accept are counted.
 
+mod batch_spans;
 mod spans;
 
 use crate::bucket::Bucket;
 use crate::process::VERSION;
 use crate::process::context::ProcessContext;
+use crate::serving::batches::Batches;
+use crate::serving::batches::phases::EndedPhase;
 use crate::serving::trace_export::spans::Recorder;
 use ::metrics::{Observation, Sampler};
 use anyhow::{Context, Result};
@@ -48,6 +51,9 @@ pub(crate) struct TracedVolume {
 pub(crate) struct TraceExport {
     recorder: Arc<Recorder>,
     requests: Vec<Observation<StoreRequest>>,
+    batches: Option<Observation<EndedPhase>>,
+    /// The volume in the ids of the traces of its batches.
+    volume: u64,
 }
 
 impl TraceExport {
@@ -66,7 +72,8 @@ impl TraceExport {
             .context("cannot export traces (--otlp)")?;
         let ids = Ids::new([random(), random(), random()]);
         let recorder = Recorder { exporter, sampler, ids, clock: Arc::clone(&context.clock) };
-        Ok(Self { recorder: Arc::new(recorder), requests: Vec::new() })
+        let volume = batch_spans::volume_number(&volume.volume);
+        Ok(Self { recorder: Arc::new(recorder), requests: Vec::new(), batches: None, volume })
     }
 
     /// Exports the operations of mount points of a file system from now on.
@@ -93,6 +100,13 @@ impl TraceExport {
     pub(super) fn observe_store(&mut self, bucket: &Bucket) {
         let recorder = Arc::clone(&self.recorder);
         self.requests.extend(bucket.observe_requests(move |request| recorder.add_store_request(request)));
+    }
+
+    /// Exports the ends of batches from now on. All are chosen, as they are few.
+    pub(super) fn observe_batches(&mut self, batches: &Batches) {
+        let (recorder, volume) = (Arc::clone(&self.recorder), self.volume);
+        let observation = batches.observe_phases(move |ended| recorder.add_batch_phase(volume, ended));
+        self.batches = Some(observation);
     }
 
     /// Returns the counts of spans.

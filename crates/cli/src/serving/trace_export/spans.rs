@@ -2,7 +2,7 @@
 
 use ::metrics::Sampler;
 use fuse::{Operation, TracedOperation};
-use otlp::{Exporter, Ids, Kind, Span, Value};
+use otlp::{Exporter, Ids, Kind, Span, SpanId, TraceId, Value};
 use s3::{AccessRecord, TracedRequest};
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ const FAILURES: [i32; 6] =
 const UNKNOWN_OPERATION: &str = "S3";
 
 /// Attributes, each with its name.
-type Attributes = Vec<(&'static str, Value)>;
+pub(super) type Attributes = Vec<(&'static str, Value)>;
 
 /// Makes spans, and gives them to the exporter.
 #[derive(Debug)]
@@ -71,12 +71,22 @@ impl Recorder {
     }
 
     /// Adds a span with the store requests that were made for it.
-    fn add(&self, mut root: Span, requests: &[StoreRequest], now: Now) {
+    fn add(&self, root: Span, requests: &[StoreRequest], now: Now) {
+        self.add_with_requests(root, requests, |request| self.store_request_span(request, now));
+    }
+
+    /// Adds a span and those of the store requests that were made for it, which `describe` makes.
+    pub(super) fn add_with_requests(
+        &self,
+        mut root: Span,
+        requests: &[StoreRequest],
+        describe: impl Fn(&StoreRequest) -> Span,
+    ) {
         let omitted = requests.len().saturating_sub(REQUESTS_MAX) as u64;
         if omitted > 0 {
             root.attributes.push(("tenon.omitted_requests", omitted.into()));
         }
-        let below = requests.iter().take(REQUESTS_MAX).map(|request| self.store_request_span(request, now));
+        let below = requests.iter().take(REQUESTS_MAX).map(describe);
         self.exporter.add([root].into_iter().chain(below).collect());
     }
 
@@ -97,13 +107,24 @@ impl Recorder {
 
     /// Returns the span of a request to the store: below its operation, or a trace of its own.
     fn store_request_span(&self, request: &StoreRequest, now: Now) -> Span {
-        let number = Cause::reserve_id();
         let operation = (request.operation != 0).then_some(request.operation);
+        let place = operation.map(|operation| (self.ids.trace(operation), self.ids.span(operation)));
+        self.request_span(request, place, now)
+    }
+
+    /// Returns the span of a request to the store: below a span of a trace, or a trace of its own.
+    pub(super) fn request_span(
+        &self,
+        request: &StoreRequest,
+        place: Option<(TraceId, SpanId)>,
+        now: Now,
+    ) -> Span {
+        let number = Cause::reserve_id();
         let (start_unix_ns, took_ns) = now.span_times(request.began, request.took);
         Span {
-            trace: self.ids.trace(operation.unwrap_or(number)),
+            trace: place.map_or_else(|| self.ids.trace(number), |(trace, _)| trace),
             id: self.ids.span(number),
-            parent: operation.map(|operation| self.ids.span(operation)),
+            parent: place.map(|(_, parent)| parent),
             name: request.kind.into(),
             kind: if request.kind == vfs::COMMIT { Kind::Internal } else { Kind::Client },
             start_unix_ns,
@@ -115,21 +136,21 @@ impl Recorder {
     }
 
     /// Reads both clocks.
-    fn now(&self) -> Now {
+    pub(super) fn now(&self) -> Now {
         Now { unix_ns: u64::try_from(self.clock.now().0).unwrap_or(0), at: Instant::now() }
     }
 }
 
 /// One moment by both clocks. All spans of a trace are computed from the same moment, so that their times fit together.
 #[derive(Clone, Copy)]
-struct Now {
+pub(super) struct Now {
     unix_ns: u64,
     at: Instant,
 }
 
 impl Now {
     /// Returns the beginning of a span, in nanoseconds since the Unix epoch, and its duration in nanoseconds.
-    fn span_times(self, began: Instant, took: Duration) -> (u64, u64) {
+    pub(super) fn span_times(self, began: Instant, took: Duration) -> (u64, u64) {
         let since = self.at.saturating_duration_since(began);
         (self.unix_ns.saturating_sub(nanos(since)), nanos(took))
     }

@@ -43,6 +43,8 @@ pub(super) struct VerifiedElsewhere {
     pub(super) merged: Merged,
     /// The name of the verifier's token.
     pub(super) verifier: String,
+    /// When the verdict was there, and its changes began to be added.
+    pub(super) since: Instant,
 }
 
 impl Verifications {
@@ -58,6 +60,7 @@ impl Verifications {
         let offer = Arc::new(offer);
         remove_verdicts(&offer.dir);
         let (lease, verifier) = self.wait_for_verdict(id, &offer).await?;
+        let since = Instant::now();
         let dir = verdict_dir(&offer.dir, lease.fence);
         let work = move || {
             fs::create_dir_all(&scratch)?;
@@ -77,7 +80,7 @@ impl Verifications {
         match merged {
             Ok(Some(merged)) => {
                 tracing::info!("batch {id} was verified by '{verifier}'");
-                return Some(VerifiedElsewhere { merged, verifier });
+                return Some(VerifiedElsewhere { merged, verifier, since });
             }
             Ok(None) => tracing::info!(
                 "the verdict of '{verifier}' about batch {id} is out of date, as others have changed the same names"
