@@ -26,7 +26,7 @@ pub(super) enum Record {
         object: ObjectDescription,
         extents: Vec<ExtentRecord>,
         /// The object of which this one is a copy, if it is renamed: its deletion follows.
-        renamed_from: Option<ObjectRef>,
+        renamed_from: Option<Box<ObjectRef>>,
     },
     /// The change deletes a key.
     Delete { change: u64, key: ObjectKey, base: Precondition },
@@ -183,7 +183,7 @@ impl Decoder<'_> {
                 let count = self.number()?;
                 let extents = (0..count).map(|_| self.extent()).collect::<Option<_>>()?;
                 let renamed_from = match kind {
-                    7 => Some(ObjectRef::new(self.key()?, ETag::new(&self.text()?))),
+                    7 => Some(Box::new(ObjectRef::new(self.key()?, ETag::new(&self.text()?)))),
                     _ => None,
                 };
                 Some(Record::Put { change, key, base, object, extents, renamed_from })
@@ -253,7 +253,7 @@ mod tests {
         vec![
             Record::Bytes,
             put(None),
-            put(Some(ObjectRef::new(key.clone(), ETag::new("old")))),
+            put(Some(Box::new(ObjectRef::new(key.clone(), ETag::new("old"))))),
             Record::Note { number: 3 },
             Record::NotesDone { number: 9 },
             Record::Delete { change: 8, key: key.clone(), base: Precondition::Absent },

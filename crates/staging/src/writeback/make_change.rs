@@ -116,7 +116,7 @@ impl Writeback {
                 base: base.clone(),
                 object: object.description.clone(),
                 extents: extent_records(&object.extents, body),
-                renamed_from: object.renamed_from.clone(),
+                renamed_from: object.renamed_from.clone().map(Box::new),
             },
         };
         let (segment, range) = log_record::append(&self.log, &record, body).map_err(failed)?;

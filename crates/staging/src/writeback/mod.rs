@@ -214,11 +214,6 @@ impl Writeback {
         &self.damage
     }
 
-    /// Returns the renames whose old object the log does not delete yet, as those that a kill has interrupted.
-    pub fn unfinished_renames(&self) -> Vec<UnfinishedRename> {
-        self.pending().renames.all().cloned().collect()
-    }
-
     /// Returns what is still to be uploaded.
     pub fn backlog(&self) -> Backlog {
         let pending = self.pending();

@@ -79,7 +79,7 @@ impl Replay {
                 });
                 self.set(key, Change::new(change, Some(object), base, Timestamp(0), place))?;
                 if let Some(from) = renamed_from {
-                    self.pending.renames.begin(from, copy);
+                    self.pending.renames.begin(*from, copy);
                 }
             }
             Record::Delete { change, key, base } => {

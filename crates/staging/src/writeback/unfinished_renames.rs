@@ -1,33 +1,53 @@
 //! Renames of which the log has the copy at the new key, and not yet the deletion at the old one.
 
+use super::Writeback;
 use std::collections::BTreeMap;
-use store::{ObjectKey, ObjectRef};
+use store::{ETag, ObjectKey, ObjectRef};
 
 /// A rename that a kill has interrupted, or that is in progress. Whether it takes effect is for the owner of the names to say.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnfinishedRename {
     /// The object at its old key.
     pub from: ObjectRef,
-    /// Its copy at the new key.
+    /// Its copy at the new key, with the etag that the log gave it.
     pub copy: ObjectRef,
+    /// The etag of the copy in the bucket, if it was uploaded already.
+    pub uploaded: Option<ETag>,
 }
 
-/// The unfinished renames, by the old key.
+impl UnfinishedRename {
+    /// Returns whether the copy has, or had, this etag.
+    pub fn has_copy(&self, etag: &ETag) -> bool {
+        self.copy.etag == *etag || self.uploaded.as_ref() == Some(etag)
+    }
+}
+
+impl Writeback {
+    /// Returns the renames whose old object the log does not delete yet, as those that a kill has interrupted.
+    pub fn unfinished_renames(&self) -> Vec<UnfinishedRename> {
+        let renames: Vec<_> = self.pending().renames.0.values().cloned().collect();
+        let aliases = self.etags.aliases();
+        let unfinished = |(from, copy): (ObjectRef, ObjectRef)| {
+            let there = aliases.bucket_tag(&copy.key, &copy.etag);
+            let uploaded = (there != copy.etag).then_some(there);
+            UnfinishedRename { from, copy, uploaded }
+        };
+        renames.into_iter().map(unfinished).collect()
+    }
+}
+
+/// The unfinished renames, by the old key: the old object and its copy.
 #[derive(Debug, Default)]
-pub(super) struct UnfinishedRenames(BTreeMap<ObjectKey, UnfinishedRename>);
+pub(super) struct UnfinishedRenames(BTreeMap<ObjectKey, (ObjectRef, ObjectRef)>);
 
 impl UnfinishedRenames {
     /// Notes that an object was copied to its new key.
     pub(super) fn begin(&mut self, from: ObjectRef, copy: ObjectRef) {
-        self.0.insert(from.key.clone(), UnfinishedRename { from, copy });
+        self.0.insert(from.key.clone(), (from, copy));
     }
 
     /// Notes that the object at a key was deleted or replaced: a rename from there is over.
     pub(super) fn end(&mut self, key: &ObjectKey) {
         self.0.remove(key);
-    }
-
-    pub(super) fn all(&self) -> impl Iterator<Item = &UnfinishedRename> {
-        self.0.values()
     }
 }

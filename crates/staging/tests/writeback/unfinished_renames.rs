@@ -1,6 +1,6 @@
 //! Renames that a crash interrupts between the copy to the new key and the deletion at the old one.
 
-use super::{LATER, World, key, options};
+use super::{Duration, LATER, World, key, options};
 use staging::writeback::UnfinishedRename;
 use store::{CopyOptions, ObjectRef, ObjectStore, Precondition, PutOptions};
 
@@ -20,7 +20,8 @@ async fn a_crash_in_a_rename_is_known_until_the_old_object_is_gone() {
             world.reopen();
             let known = world.writeback.unfinished_renames();
             let reference = |object: &ObjectRef| ObjectRef::new(object.key.clone(), object.etag.clone());
-            assert_eq!(known, [UnfinishedRename { from: reference(&a), copy: reference(&b) }]);
+            let expected = UnfinishedRename { from: reference(&a), copy: reference(&b), uploaded: None };
+            assert_eq!(known, [expected]);
         }
         world.writeback.delete(&a.key, Precondition::None).await.unwrap();
         assert_eq!(world.writeback.unfinished_renames(), []);
@@ -28,6 +29,20 @@ async fn a_crash_in_a_rename_is_known_until_the_old_object_is_gone() {
         assert_eq!(world.writeback.unfinished_renames(), []);
         world.writeback.delete(&copied.key, Precondition::None).await.unwrap();
     }
+}
+
+#[tokio::test]
+async fn the_copy_of_an_unfinished_rename_is_known_by_both_its_etags() {
+    let mut world = World::new(options(Duration::ZERO));
+    world.memory.put(&key("a"), "one".into(), PutOptions::default()).await.unwrap();
+    let a = world.writeback.head(&key("a")).await.unwrap().object;
+    let copied = CopyOptions { is_rename: true, ..CopyOptions::default() };
+    let b = world.writeback.copy(&a, &key("b"), copied).await.unwrap();
+    world.writeback.drained().await;
+    world.reopen();
+    let there = world.memory.head(&key("b")).await.unwrap().object.etag;
+    let [rename] = &world.writeback.unfinished_renames()[..] else { panic!("one rename is unfinished") };
+    assert!(rename.has_copy(&b.etag) && rename.has_copy(&there) && !rename.has_copy(&a.etag));
 }
 
 #[tokio::test]

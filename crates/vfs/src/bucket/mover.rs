@@ -153,10 +153,10 @@ impl Moves {
     /// Deletes objects at their old keys that the names have under their new ones: a kill interrupted the renames in between.
     fn finish_renames(&self, renames: &[UnfinishedRename]) -> Result<()> {
         let Some(mover) = &self.mover else { return Ok(()) };
-        for UnfinishedRename { from, copy } in renames {
-            let inode = self.inode_of_object(&copy.key).ok().flatten();
-            if inode.is_some_and(|inode| etag(&inode) == Some(&copy.etag)) {
-                mover.delete_later(from)?;
+        for rename in renames {
+            let inode = self.inode_of_object(&rename.copy.key).ok().flatten();
+            if inode.is_some_and(|inode| etag(&inode).is_some_and(|etag| rename.has_copy(etag))) {
+                mover.delete_later(&rename.from)?;
             }
         }
         Ok(())
