@@ -1,6 +1,7 @@
 //! Tests of the mover: renames return at once, and the objects are moved later.
 
 mod arrival;
+mod copies_at_once;
 mod lost_responses;
 mod renamed_again;
 mod renamed_trees;
@@ -409,40 +410,6 @@ async fn a_refused_rename_has_no_effect() {
 
 /// Regression: over a store that copies at once, a rename that was refused deleted its copy after that had replaced another object, of which
 /// nothing was left (worlds of both sides 40012007 and 40015241).
-#[tokio::test]
-async fn a_refused_rename_over_an_object_leaves_one_of_the_two() {
-    let (memory, dir) = (MemoryStore::new(Arc::new(SystemClock)), TempDir::new().unwrap());
-    let options = MoverOptions { copies_at_once: true, ..options() };
-    let store = Arc::new(memory.clone());
-    let mover = Mover::open(&dir.path().join("moves"), store, options, Arc::new(Entropy::new(1))).unwrap();
-    let (a, b) = (put(&memory, "a", "one").await, put(&memory, "b", "two").await);
-    for (to, at_target) in [("b", Precondition::Matches(b.etag)), ("c", Precondition::Absent)] {
-        let refused = |_: &ObjectRef| Err::<(), _>(StoreError::Denied("no".into()));
-        assert!(mover.rename_object(&a, &key(to), &at_target, false, refused).await.is_err());
-    }
-    assert_eq!(contents(&memory).await, expected(&[("a", "one"), ("b", "one")]));
-}
-
-/// The rename of a file with unpublished writes failed when its new name was committed already: the next publication took the file's own
-/// object for another client's, and moved the file to `lost+found` (world of files 30078132).
-#[tokio::test(start_paused = true)]
-async fn a_rename_succeeds_although_the_old_object_cannot_be_deleted_yet() {
-    let (memory, dir) = (MemoryStore::new(Arc::new(SystemClock)), TempDir::new().unwrap());
-    let faults = Faults::new();
-    let store = Arc::new(Faulty::new(memory.clone(), faults.clone()));
-    let options = MoverOptions { copies_at_once: true, ..options() };
-    let mover = Mover::open(&dir.path().join("moves"), store, options, Arc::new(Entropy::new(1))).unwrap();
-    let a = put(&memory, "a", "one").await;
-    faults.add(Rule::new(Fault::unavailable()).on(Operation::Delete).always());
-    let named = |_: &ObjectRef| Ok::<_, StoreError>(());
-    mover.rename_object(&a, &key("b"), &Precondition::Absent, false, named).await.unwrap();
-    assert_eq!(contents(mover.as_ref()).await, expected(&[("b", "one")]));
-    assert_eq!(contents(&memory).await, expected(&[("a", "one"), ("b", "one")]));
-    faults.clear();
-    mover.wait_until_all_moved().await;
-    assert_eq!(contents(&memory).await, expected(&[("b", "one")]));
-}
-
 #[derive(Debug)]
 struct Uncertain;
 

@@ -315,7 +315,9 @@ async fn upload_one(writeback: Arc<Writeback>, key: ObjectKey, change: Change) -
         }
     };
     writeback.reclaim().await;
-    writeback.trim_notes();
+    if writeback.notes.hold_old_segments(&writeback.log) {
+        writeback.trim_notes();
+    }
     // Waiters look at the state after the attempt has ended.
     writeback.activity.progress.notify_waiters();
     outcome

@@ -214,6 +214,18 @@ impl Writeback {
         &self.damage
     }
 
+    /// Returns the renames whose old object the log does not delete yet, as those that a kill has interrupted.
+    pub fn unfinished_renames(&self) -> Vec<UnfinishedRename> {
+        let renames = self.pending().renames.all();
+        let aliases = self.etags.aliases();
+        let unfinished = |(from, copy): (ObjectRef, ObjectRef)| {
+            let there = aliases.bucket_tag(&copy.key, &copy.etag);
+            let uploaded = (there != copy.etag).then_some(there);
+            UnfinishedRename { from, copy, uploaded }
+        };
+        renames.into_iter().map(unfinished).collect()
+    }
+
     /// Returns what is still to be uploaded.
     pub fn backlog(&self) -> Backlog {
         let pending = self.pending();

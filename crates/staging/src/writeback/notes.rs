@@ -26,7 +26,7 @@ impl Writeback {
                 drop(kept);
                 if error.kind() == ErrorKind::StorageFull {
                     // Trimming makes room for later notes; this one fails all the same.
-                    self.trim_notes_in_background();
+                    self.trim_notes();
                 }
                 return Err(error);
             }
@@ -68,15 +68,8 @@ impl Writeback {
         let _ = self.notes.on_trim.set(TrimCallback(Box::new(ask)));
     }
 
-    /// Asks the owner of the notes to forget them, if they hold old segments.
-    pub(super) fn trim_notes(&self) {
-        if self.notes.hold_old_segments(&self.log) {
-            self.trim_notes_in_background();
-        }
-    }
-
     /// Asks the owner of the notes to forget them, in a task of its own.
-    fn trim_notes_in_background(&self) {
+    pub(super) fn trim_notes(&self) {
         if let (Some(me), Ok(runtime)) = (self.me.upgrade(), tokio::runtime::Handle::try_current()) {
             runtime.spawn(async move { me.request_trim().await });
         }

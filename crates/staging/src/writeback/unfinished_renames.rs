@@ -1,6 +1,5 @@
 //! Renames of which the log has the copy at the new key, and not yet the deletion at the old one.
 
-use super::Writeback;
 use std::collections::BTreeMap;
 use store::{ETag, ObjectKey, ObjectRef};
 
@@ -22,20 +21,6 @@ impl UnfinishedRename {
     }
 }
 
-impl Writeback {
-    /// Returns the renames whose old object the log does not delete yet, as those that a kill has interrupted.
-    pub fn unfinished_renames(&self) -> Vec<UnfinishedRename> {
-        let renames: Vec<_> = self.pending().renames.0.values().cloned().collect();
-        let aliases = self.etags.aliases();
-        let unfinished = |(from, copy): (ObjectRef, ObjectRef)| {
-            let there = aliases.bucket_tag(&copy.key, &copy.etag);
-            let uploaded = (there != copy.etag).then_some(there);
-            UnfinishedRename { from, copy, uploaded }
-        };
-        renames.into_iter().map(unfinished).collect()
-    }
-}
-
 /// The unfinished renames, by the old key: the old object and its copy.
 #[derive(Debug, Default)]
 pub(super) struct UnfinishedRenames(BTreeMap<ObjectKey, (ObjectRef, ObjectRef)>);
@@ -49,5 +34,10 @@ impl UnfinishedRenames {
     /// Notes that the object at a key was deleted or replaced: a rename from there is over.
     pub(super) fn end(&mut self, key: &ObjectKey) {
         self.0.remove(key);
+    }
+
+    /// Returns the old objects and their copies.
+    pub(super) fn all(&self) -> Vec<(ObjectRef, ObjectRef)> {
+        self.0.values().cloned().collect()
     }
 }
