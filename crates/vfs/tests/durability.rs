@@ -353,24 +353,3 @@ async fn s24_without_a_cache_a_write_is_stored_when_it_returns() {
         world.assert_healthy().await;
     }
 }
-
-/// A directory whose creation a kill had interrupted was there at first, and then vanished with the next listing: nothing stored its
-/// marker.
-#[tokio::test(start_paused = true)]
-async fn a_directory_that_a_kill_left_without_marker_is_stored_by_the_next_mount() {
-    let bucket = Bucket::with_metadata();
-    let killed = bucket.mount(|_| {}).await;
-    killed.write_file("other", b"").await.unwrap();
-    bucket.faults.add(Rule::new(Fault::Stall).on(Operation::Put));
-    let mkdir = tokio::time::timeout(Duration::from_secs(1), killed.mkdir("dir"));
-    mkdir.await.expect_err("the store does not answer");
-    bucket.faults.clear();
-    let world = bucket.mount(|_| {}).await;
-    assert_eq!(world.names("").await.unwrap(), ["dir", "other"]);
-    world.fs.recover().await.unwrap();
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    assert_eq!(bucket.keys().await, ["dir/", "other"]);
-    assert_eq!(world.fs.status().exports_waiting, 0);
-    world.write_file("dir/file", b"").await.unwrap();
-    world.assert_healthy().await;
-}

@@ -17,6 +17,8 @@ const LATENCY_MS_MAX: u64 = 4;
 /// Maximum duration of a slow copy before its effect and again after it, in milliseconds. Exports and moves copy objects in the
 /// background, so that programs change a file during its export and rename it again during its move.
 const SLOW_COPY_MS_MAX: u64 = 1500;
+/// Number of calls until the crash of a session that has none any more.
+const CANCELLED: u64 = u64::MAX;
 /// Name of the bucket in the trace.
 pub(super) const BUCKET: &str = "bucket";
 /// Duration of a stalled upload.
@@ -108,7 +110,11 @@ impl FaultInjector {
 
     /// Cancels the crash, so that the session ends with a clean shutdown.
     pub(crate) fn cancel_crash(&self) {
-        self.calls_left.store(0, Ordering::SeqCst);
+        self.calls_left.store(CANCELLED, Ordering::SeqCst);
+    }
+
+    fn is_crash_cancelled(&self) -> bool {
+        self.calls_left.load(Ordering::SeqCst) == CANCELLED
     }
 
     pub(crate) fn pause_faults(self: &Arc<Self>) -> FaultPause {
@@ -204,6 +210,9 @@ impl FaultInjector {
 
     /// Counts down a call or a commit, and returns whether the machine crashes there.
     pub(crate) fn next_crash_point(&self) -> CrashPoint {
+        if self.is_crash_cancelled() {
+            return CrashPoint::NoCrash;
+        }
         let left = self.calls_left.load(Ordering::SeqCst);
         self.calls_left.store(left.saturating_sub(1), Ordering::SeqCst);
         match left {
@@ -292,7 +301,11 @@ impl Layer for FaultLayer {
             CrashPoint::NoCrash => {}
             CrashPoint::Before => injector.crash(&format!("{}, before its effect", describe())),
             CrashPoint::After => {
-                drop(work.await);
+                let done = work.await;
+                if injector.is_crash_cancelled() {
+                    // The programs have ended meanwhile.
+                    return done;
+                }
                 injector.crash(&format!("{}, after its effect", describe()));
                 return std::future::pending().await;
             }

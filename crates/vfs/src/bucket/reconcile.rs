@@ -554,13 +554,8 @@ impl Reconciler {
         if self.exports.rewrites().may_hide(local.ino, looked_at) {
             return Ok(false);
         }
-        Ok(match local.object() {
-            Some(_) => true,
-            // Its marker is still to be stored.
-            None if local.is_dir() => !self.names.awaits_export(local.ino),
-            // A file that is neither stored nor open was being created when the last mount ended abnormally.
-            None => !self.content.is_open(local.ino),
-        })
+        // A file that is neither stored nor open was being created when the last mount ended abnormally.
+        Ok(local.is_dir() || local.object().is_some() || !self.content.is_open(local.ino))
     }
 
     /// Adds the ops that remove a file's name, together with its other links: all of them led to the same object.

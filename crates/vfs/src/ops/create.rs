@@ -9,7 +9,6 @@ use crate::attr::Caller;
 use crate::base::Base;
 use crate::bucket::conflicts::ConflictRecords;
 use crate::bucket::discovery::Discovery;
-use crate::bucket::export_queue::ExportQueue;
 use crate::bucket::known_state::KnownState;
 use crate::bucket::parts::BucketParts;
 use crate::bucket::path_locks::ChangeLocks;
@@ -37,7 +36,6 @@ pub(crate) struct Creator {
     pub(in crate::ops) publisher: Arc<Publisher>,
     pub(in crate::ops) opener: Arc<FileOpener>,
     pub(in crate::ops) settings: Arc<BucketSettings>,
-    pub(in crate::ops) exports: Arc<ExportQueue>,
 }
 
 impl Creator {
@@ -60,7 +58,6 @@ impl Creator {
             publisher: publisher.clone(),
             opener: opener.clone(),
             settings: settings.clone(),
-            exports: parts.exports.clone(),
         })
     }
 }
@@ -144,7 +141,7 @@ impl Creator {
         Ok(())
     }
 
-    /// Creates an inode with a name in the namespace alone. A directory whose marker has its attributes awaits its export from then on.
+    /// Creates an inode with a name in the namespace alone.
     #[expect(clippy::too_many_arguments, reason = "a new inode has so many properties")]
     fn make(
         &self,
@@ -170,10 +167,7 @@ impl Creator {
             rdev,
             target,
         };
-        let is_exported = kind == Kind::Directory && self.mount.rules.exports_attributes;
-        let await_export = is_exported.then_some(Op::AwaitExport { ino });
-        let ops: Vec<Op> = [op].into_iter().chain(await_export).collect();
-        let made = self.names.commit_together(origin, &ops)?.swap_remove(0).inode;
+        let made = self.names.commit(origin, &op)?.inode;
         made.ok_or(Error::new(libc::EIO, "the namespace created no inode"))
     }
 
@@ -195,20 +189,12 @@ impl Creator {
         // A directory that is not stored yet would look like one that was removed in the bucket.
         let _changing = self.known.changes().begin(parent, name);
         let inode = self.make(origin, caller, parent, name, kind, mode, rdev, target.clone())?;
-        // If this process ends before the marker is stored, the next mount exports the directory.
-        let awaited = match kind {
-            Kind::Directory if self.mount.rules.exports_attributes => {
-                self.names.tables().waiting_export(inode.ino)?
-            }
-            _ => None,
-        };
         let body = target.unwrap_or_default();
         if let Err(error) = self.publisher.store_new_locked(&inode, body, Precondition::Absent).await {
             self.known.roll_back_create(parent, name, &inode)?;
             return Err(if error.errno() == libc::ESTALE { Error::EXISTS } else { error });
         }
         if kind == Kind::Directory {
-            self.exports.note_exported(inode.ino, awaited)?;
             self.settings.forget_settings_of(parent, name)?;
         }
         self.names.references().add(inode.ino);
