@@ -278,9 +278,11 @@ fn dual_worlds_that_once_failed() {
 /// on, an object was not recognised after a crash: the etag of its copy was not synced, was translated once more, or was not that of the object at
 /// the old key (20,032,793, 20,045,787, 20,047,251, 20,087,470); its headers were older than the attributes (20,037,992); the bytes or the record of
 /// the write-back log that identified it were gone (20,024,150, 20,056,352, 20,064,454, 20,094,166, 20,096,783). In 20,029,897 a listing showed an
-/// etag from before an upload ended. A kill left a file under both names of a rename (30,031,062). A rename failed after it was committed (30,078,132), and an export copied the object of a file that was being exchanged onto
-/// itself (30,043,702). The simulator made bytes unreadable that a wrong byte had made necessary (20,033,518), collected garbage of a file that
-/// was being exported (20,020,886), and expected the mode of a file that was never stored (30,012,738).
+/// etag from before an upload ended. A kill left a file under both names of a rename (30,031,062), and the old name was shown until its object was
+/// deleted (50,012,943). A rename failed after it was committed (30,078,132), and an export copied the object of a file that was being exchanged
+/// onto itself (30,043,702). A directory that was removed before a power cut was made again (50,045,358). The simulator made bytes unreadable that a
+/// wrong byte had made necessary (20,033,518), collected garbage of a file that was being exported (20,020,886), expected the mode of a file that was
+/// never stored (30,012,738), and waited for a machine that had crashed during a shutdown (50,044,360).
 #[test]
 fn files_worlds_that_once_failed() {
     let seeds = [
@@ -290,7 +292,7 @@ fn files_worlds_that_once_failed() {
         10_002_193, 10_046_567, 10_063_043, 10_072_445, 10_088_612, 10_088_879, 10_019_070, 10_000_458,
         10_015_080, 10_028_059, 10_062_876, 10_066_729, 20_032_793, 20_045_787, 20_047_251, 20_087_470,
         20_037_992, 20_024_150, 20_056_352, 20_064_454, 20_094_166, 20_096_783, 20_029_897, 30_031_062,
-        30_078_132, 30_043_702, 20_033_518, 20_020_886, 30_012_738,
+        30_078_132, 30_043_702, 20_033_518, 20_020_886, 30_012_738, 50_012_943, 50_045_358, 50_044_360,
     ];
     for seed in seeds {
         if let Err(failure) = sim::files::world(seed) {

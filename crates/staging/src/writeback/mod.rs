@@ -221,7 +221,7 @@ impl Writeback {
         let unfinished = |(from, copy): (ObjectRef, ObjectRef)| {
             let there = aliases.bucket_tag(&copy.key, &copy.etag);
             let uploaded = (there != copy.etag).then_some(there);
-            UnfinishedRename { from, copy, uploaded }
+            UnfinishedRename { from: aliases.with_issued_tag(from), copy, uploaded }
         };
         renames.into_iter().map(unfinished).collect()
     }

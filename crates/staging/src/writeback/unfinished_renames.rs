@@ -6,7 +6,7 @@ use store::{ETag, ObjectKey, ObjectRef};
 /// A rename that a kill has interrupted, or that is in progress. Whether it takes effect is for the owner of the names to say.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnfinishedRename {
-    /// The object at its old key.
+    /// The object at its old key, with the etag that the log shows.
     pub from: ObjectRef,
     /// Its copy at the new key, with the etag that the log gave it.
     pub copy: ObjectRef,
