@@ -173,10 +173,15 @@ impl ExportQueue {
     /// Records in the tables that a file is to be stored at its path, where the bucket has older bytes, and schedules that.
     pub(crate) fn store_later(&self, ino: Ino) -> Result<()> {
         self.names.commit(Origin::Bookkeeping, &Op::AwaitExport { ino })?;
+        self.retry_later(ino);
+        Ok(())
+    }
+
+    /// Schedules another attempt of an export that has a record in the tables.
+    pub(crate) fn retry_later(&self, ino: Ino) {
         if self.window.retry_later(ino) {
             self.start_exporter();
         }
-        Ok(())
     }
 
     /// Schedules the export of an inode that has a record in the tables, unless a commit of its writes will export it.

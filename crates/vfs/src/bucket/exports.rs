@@ -134,9 +134,7 @@ impl Exporter {
             Ok(true) => self.exports.note_exported(ino, Some(change)),
             Ok(false) => Ok(()),
             Err(error) => {
-                if self.exports.window().retry_later(ino) {
-                    self.exports.start_exporter();
-                }
+                self.exports.retry_later(ino);
                 Err(error)
             }
         }
@@ -234,8 +232,8 @@ impl Exporter {
     fn give_up(&self, file: &OpenFile, key: &ObjectKey) -> bool {
         file.clear_unconfirmed();
         let is_moving = self.mover.as_ref().is_some_and(|mover| mover.is_moving(key));
-        if is_moving && self.exports.window().retry_later(file.ino) {
-            self.exports.start_exporter();
+        if is_moving {
+            self.exports.retry_later(file.ino);
         }
         !is_moving
     }
