@@ -59,6 +59,17 @@ impl EtagAliases {
         }
     }
 
+    /// Shows the object at a key, which has the etag `bucket` there, by the etag `issued`, and no longer by those that were issued or reported
+    /// before.
+    pub(crate) fn show_as(&mut self, key: &ObjectKey, issued: ETag, bucket: ETag) {
+        self.remember(key, issued.clone(), bucket);
+        if let Some(alias) = self.by_key.get_mut(key) {
+            alias.reported = 0;
+            alias.issued.retain(|known| *known != issued);
+            alias.issued.insert(0, issued);
+        }
+    }
+
     /// Notes that callers know the object at a key by the etag `newer` from now on, in place of `issued`, which stays valid. Does nothing if
     /// `issued` was not issued for it, or the bucket's etag was reported.
     pub(crate) fn renew(&mut self, key: &ObjectKey, issued: &ETag, newer: &ETag) {

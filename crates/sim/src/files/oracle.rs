@@ -72,6 +72,11 @@ impl AllowedState<'_> {
         for (path, seen) in tree {
             let node = names.get(path).ok_or_else(|| format!("'{path}' should not exist"))?;
             self.check_node(path, *node, seen)?;
+            // A node that was being made has no known inode, which may not be that of another node.
+            let is_another = |other: &str, id: NodeId| (tree[other].ino == seen.ino) != (id == *node);
+            if found.iter().any(|(other, id)| is_another(other, *id)) {
+                return Err(format!("'{path}' is inode {}, and so is another file", seen.ino));
+            }
             found.push((path.clone(), *node));
         }
         Ok(found)

@@ -167,7 +167,7 @@ impl Mover {
         let Some((issued, reported)) = aliases.replaced_tag(key) else { return };
         for Candidate { key, .. } in sources {
             let there = aliases.bucket_tag(&key, &issued);
-            aliases.remember(&key, reported.clone(), there);
+            aliases.show_as(&key, reported.clone(), there);
         }
     }
 

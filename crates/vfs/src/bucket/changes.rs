@@ -49,6 +49,16 @@ struct ChangeTable {
     forgotten_at: Option<Moment>,
 }
 
+impl ChangeTable {
+    /// Forgets the names that are not being changed if the table is full.
+    fn forget_settled_if_full(&mut self, now: Moment) {
+        if self.names.len() >= NAMES_MAX {
+            self.names.retain(|_, change| change.under_way > 0);
+            self.forgotten_at = Some(now);
+        }
+    }
+}
+
 /// The changes of one name.
 #[derive(Debug, Clone, Copy, Default)]
 struct Change {
@@ -56,6 +66,42 @@ struct Change {
     under_way: usize,
     /// When the last change ended.
     ended_at: Moment,
+    /// When an object with this name was last moved away. Looks from before may still show that object, but are valid for a directory.
+    object_left_at: Moment,
+}
+
+/// The changes of names at a moment in which none can begin or end.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct FrozenChanges<'c>(&'c ChangeTable);
+
+impl FrozenChanges<'_> {
+    /// Returns whether a look made at `looked_at` is valid for a name.
+    pub(crate) fn is_valid_look(self, parent: Ino, name: &Name, looked_at: Moment) -> bool {
+        let is_valid = |change: &Change| change.allows(looked_at) && change.object_left_at < looked_at;
+        self.is_from_after(looked_at) && self.change(parent, name).is_none_or(is_valid)
+    }
+
+    /// Returns whether a look made at `looked_at` tells whether there is a directory with this name.
+    pub(crate) fn is_valid_look_for_directory(self, parent: Ino, name: &Name, looked_at: Moment) -> bool {
+        let is_valid = |change: &Change| change.allows(looked_at);
+        self.is_from_after(looked_at) && self.change(parent, name).is_none_or(is_valid)
+    }
+
+    /// Returns whether the table has all changes that a look made at `looked_at` may have missed.
+    fn is_from_after(self, looked_at: Moment) -> bool {
+        self.0.forgotten_at.is_none_or(|at| at < looked_at)
+    }
+
+    fn change(&self, parent: Ino, name: &Name) -> Option<&Change> {
+        if self.0.names.is_empty() { None } else { self.0.names.get(&(parent, name.clone())) }
+    }
+}
+
+impl Change {
+    /// Returns whether a look made at `looked_at` shows what this mount's changes left.
+    fn allows(&self, looked_at: Moment) -> bool {
+        self.under_way == 0 && self.ended_at < looked_at
+    }
 }
 
 /// A name that is being changed. The change ends when this guard is dropped.
@@ -80,22 +126,24 @@ impl Changes {
         ChangeGuard { changes: self, key }
     }
 
-    /// Runs `work` while no change can begin or end. `work` gets a function that returns whether a look made at a given moment
-    /// is valid for a name.
-    pub(crate) fn while_frozen<T>(&self, work: impl FnOnce(&dyn Fn(Ino, &Name, Moment) -> bool) -> T) -> T {
-        let ChangeTable { names, forgotten_at } = &*self.lock();
-        work(&|parent, name, looked_at| {
-            if forgotten_at.is_some_and(|at| looked_at <= at) {
-                return false;
-            }
-            let change = if names.is_empty() { None } else { names.get(&(parent, name.clone())) };
-            change.is_none_or(|change| change.under_way == 0 && change.ended_at < looked_at)
-        })
+    /// Notes that an object was moved away from its name. Looks made until now are not valid for an object with this name.
+    pub(crate) fn note_object_left(&self, parent: Ino, name: &Name) {
+        if self.records_names {
+            let mut known = self.lock();
+            let now = self.moments.now();
+            known.names.entry((parent, name.clone())).or_default().object_left_at = now;
+            known.forget_settled_if_full(now);
+        }
+    }
+
+    /// Runs `work` while no change can begin or end.
+    pub(crate) fn while_frozen<T>(&self, work: impl FnOnce(FrozenChanges<'_>) -> T) -> T {
+        work(FrozenChanges(&self.lock()))
     }
 
     /// Returns whether a look made at `looked_at` is valid for a name.
     pub(crate) fn is_valid_look(&self, parent: Ino, name: &Name, looked_at: Moment) -> bool {
-        self.while_frozen(|is_valid| is_valid(parent, name, looked_at))
+        self.while_frozen(|changes| changes.is_valid_look(parent, name, looked_at))
     }
 
     /// Waits until no change of a name is under way.
@@ -143,10 +191,7 @@ impl Drop for ChangeGuard<'_> {
             change.under_way -= 1;
             change.ended_at = now;
         }
-        if known.names.len() >= NAMES_MAX {
-            known.names.retain(|_, change| change.under_way > 0);
-            known.forgotten_at = Some(now);
-        }
+        known.forget_settled_if_full(now);
         drop(known);
         self.changes.settled.notify_waiters();
     }
@@ -165,7 +210,7 @@ mod tests {
         let clock = Arc::new(Moments::new(Arc::new(SystemClock), 1));
         let changes = Changes::new(clock.clone(), true);
         let name = Name::new(b"a").unwrap();
-        let is_valid = |at| changes.while_frozen(|is_valid| is_valid(Ino::ROOT, &name, at));
+        let is_valid = |at| changes.is_valid_look(Ino::ROOT, &name, at);
         assert!(is_valid(clock.now()));
         let (first, second) = (changes.begin(Ino::ROOT, &name), changes.begin(Ino::ROOT, &name));
         drop(first);
@@ -177,6 +222,21 @@ mod tests {
         drop(second);
         changes.wait_until_settled(Ino::ROOT, &name).await;
         assert!(!is_valid(during) && is_valid(LATER));
+    }
+
+    #[tokio::test]
+    async fn an_object_that_left_its_name_says_nothing_about_a_directory() {
+        let clock = Arc::new(Moments::new(Arc::new(SystemClock), 1));
+        let changes = Changes::new(clock.clone(), true);
+        let name = Name::new(b"a").unwrap();
+        let looked_at = clock.now();
+        changes.note_object_left(Ino::ROOT, &name);
+        let is_valid_for_directory =
+            |at| changes.while_frozen(|changes| changes.is_valid_look_for_directory(Ino::ROOT, &name, at));
+        assert!(!changes.is_valid_look(Ino::ROOT, &name, looked_at) && is_valid_for_directory(looked_at));
+        assert!(changes.is_valid_look(Ino::ROOT, &name, LATER));
+        drop(changes.begin(Ino::ROOT, &name));
+        assert!(!is_valid_for_directory(looked_at));
     }
 
     /// Regression: with a table full of names from the last two minutes, each further name caused a scan of the whole table.
@@ -191,7 +251,7 @@ mod tests {
             drop(changes.begin(Ino::ROOT, &name(number)));
             assert!(changes.lock().names.len() <= NAMES_MAX);
         }
-        let is_valid = |number, at| changes.while_frozen(|is_valid| is_valid(Ino::ROOT, &name(number), at));
+        let is_valid = |number, at| changes.is_valid_look(Ino::ROOT, &name(number), at);
         assert!(!is_valid(1, looked_at) && is_valid(1, clock.now()));
         assert!(!is_valid(0, LATER), "its change is still under way");
         drop(under_way);

@@ -16,6 +16,7 @@ use store::{ListEntry, Timestamp};
 
 use crate::Result;
 use crate::base::Base;
+use crate::bucket::changes::FrozenChanges;
 use crate::bucket::export_queue::ExportQueue;
 use crate::bucket::known_state::KnownState;
 use crate::bucket::metadata::object_metadata::Metadata;
@@ -71,9 +72,6 @@ struct PageNames {
     directories: BTreeSet<Name>,
     objects: BTreeSet<Name>,
 }
-
-/// A function that returns whether a look at the bucket made at a moment is valid for a name, see `changes`.
-type IsValidLook<'c> = &'c dyn Fn(Ino, &Name, Moment) -> bool;
 
 /// The place of a look at the bucket: a directory, and its key prefix at that time.
 pub(crate) type PrefixedDirectory<'p> = (Ino, &'p KeyPrefix);
@@ -293,8 +291,8 @@ impl Reconciler {
         loop {
             let batch: Vec<_> = observations.by_ref().take(BATCH).collect();
             let is_last = batch.len() < BATCH;
-            let done = self.known.if_look_is_valid(place, looked_at, |is_valid| {
-                self.reconcile_batch(place, batch, looked_at, look, is_valid)
+            let done = self.known.if_look_is_valid(place, looked_at, |changes| {
+                self.reconcile_batch(place, batch, looked_at, look, changes)
             })?;
             let Some(missing) = done else { return Ok(false) };
             if !missing.is_empty() && !self.drop_directories(place, missing, looked_at).await? {
@@ -315,13 +313,13 @@ impl Reconciler {
         observations: Vec<(Name, Option<Observed>)>,
         looked_at: Moment,
         look: Look,
-        is_valid: IsValidLook<'_>,
+        changes: FrozenChanges<'_>,
     ) -> Result<Vec<(Name, Option<Observed>)>> {
         let dir = place.0;
         // Do this before the import of the directory while changes are frozen: a change in between could take the free name.
         for (name, seen) in &observations {
             if seen.as_ref().is_some_and(|seen| seen.kind == Kind::Directory)
-                && is_valid(dir, name, looked_at)
+                && changes.is_valid_look_for_directory(dir, name, looked_at)
             {
                 self.make_room_for_directory(dir, name)?;
             }
@@ -330,10 +328,15 @@ impl Reconciler {
         let mut missing = Vec::new();
         let mut refreshed = Vec::new();
         for (name, seen) in observations {
-            if !is_valid(dir, &name, looked_at) {
+            if !changes.is_valid_look_for_directory(dir, &name, looked_at) {
                 continue;
             }
             let local = self.names.tables().lookup(dir, &name)?;
+            let is_about_directory = seen.as_ref().is_some_and(|seen| seen.kind == Kind::Directory)
+                || local.as_ref().is_some_and(Inode::is_dir);
+            if !is_about_directory && !changes.is_valid_look(dir, &name, looked_at) {
+                continue;
+            }
             if let (Some(local), Some(seen)) = (&local, &seen)
                 && has_other_bytes(local, seen)
                 && let Some(file) = self.content.files().get(local.ino)
@@ -442,18 +445,20 @@ impl Reconciler {
                 Box::pin(self.drop_below((ino, &inside), looked_at)).await?;
             }
         }
-        let done = self.known.if_look_is_valid(place, looked_at, |is_valid| {
+        let done = self.known.if_look_is_valid(place, looked_at, |changes| {
             let mut ops = Vec::new();
             for (name, seen) in &missing {
                 let Some(local) = self.names.tables().lookup(place.0, name)?.filter(Inode::is_dir) else {
                     continue;
                 };
-                if !is_valid(place.0, name, looked_at) || !self.is_gone(place, name, &local, looked_at)? {
+                if !changes.is_valid_look_for_directory(place.0, name, looked_at)
+                    || !self.is_gone(place, name, &local, looked_at)?
+                {
                     continue;
                 }
                 let (parent, name) = (place.0, name.clone());
                 ops.push(Op::Vanish { parent, name: name.clone(), looked_at, keep: false });
-                if let Some(seen) = seen.clone() {
+                if let Some(seen) = seen.clone().filter(|_| changes.is_valid_look(parent, &name, looked_at)) {
                     ops.push(Op::Import { parent, name, ino: self.names.new_ino(parent)?, seen });
                 }
             }
@@ -475,7 +480,7 @@ impl Reconciler {
             }
             match escaped.is_empty() {
                 true => Ok(()),
-                false => self.reconcile_batch(place, escaped, looked_at, Look::Name, is_valid).map(drop),
+                false => self.reconcile_batch(place, escaped, looked_at, Look::Name, changes).map(drop),
             }
         });
         Ok(done?.is_some())
@@ -582,15 +587,16 @@ impl KnownState {
         &self,
         (dir, prefix): PrefixedDirectory<'_>,
         looked_at: Moment,
-        work: impl FnOnce(IsValidLook<'_>) -> Result<T>,
+        work: impl FnOnce(FrozenChanges<'_>) -> Result<T>,
     ) -> Result<Option<T>> {
-        self.changes.while_frozen(|is_valid| {
+        self.changes.while_frozen(|changes| {
             let home = self.names.tables().inode(dir)?.home;
-            let is_settled = home.is_none_or(|(parent, name)| is_valid(parent, &name, looked_at));
+            let is_settled = home
+                .is_none_or(|(parent, name)| changes.is_valid_look_for_directory(parent, &name, looked_at));
             if !is_settled || self.mount.layout.directory(self.names.tables(), dir)? != *prefix {
                 return Ok(None);
             }
-            work(is_valid).map(Some)
+            work(changes).map(Some)
         })
     }
 

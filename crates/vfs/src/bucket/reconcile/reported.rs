@@ -9,8 +9,9 @@ use std::collections::HashMap;
 use std::time::Duration;
 use store::{Attributes, ListedObject, ObjectKey, ObjectMeta, ObjectRef, Timestamp, names};
 
-use super::{IsValidLook, Look, etag, stored_at};
+use super::{Look, etag, stored_at};
 use crate::Result;
+use crate::bucket::changes::FrozenChanges;
 use crate::bucket::headers;
 use crate::bucket::reconcile::Reconciler;
 use crate::derived::DerivedFile;
@@ -40,7 +41,7 @@ struct ReportBatch<'s> {
     asked_at: Moment,
     /// The wall-clock time of `asked_at`.
     time: Timestamp,
-    is_valid: IsValidLook<'s>,
+    changes: FrozenChanges<'s>,
     /// Directories found so far, by path.
     directories: HashMap<Vec<Vec<u8>>, Ino>,
     /// Ops that import files, to be committed together.
@@ -50,10 +51,10 @@ struct ReportBatch<'s> {
 impl Reconciler {
     /// Imports or updates reported files in one commit, and returns what became of each, in the order of the reports.
     pub(crate) fn apply_reports(&self, files: &[&DerivedFile], asked_at: Moment) -> Result<Vec<Resolution>> {
-        self.known.changes().while_frozen(|is_valid| {
+        self.known.changes().while_frozen(|changes| {
             let time = self.mount.moments.wall(asked_at).unwrap_or_else(|| self.mount.now());
             let mut batch =
-                ReportBatch { asked_at, time, is_valid, directories: HashMap::new(), ops: Vec::new() };
+                ReportBatch { asked_at, time, changes, directories: HashMap::new(), ops: Vec::new() };
             let resolutions = files.iter().map(|file| self.apply_report(file, &mut batch));
             let resolutions: Vec<Resolution> = resolutions.collect::<Result<_>>()?;
             for outcome in self.names.commit_all(Origin::Other, &batch.ops)? {
@@ -84,7 +85,7 @@ impl Reconciler {
             Some(Dentry { ino, .. }) => (name, self.names.tables().inodes(&[ino])?.pop().flatten()),
         };
         let Some(local) = local else {
-            if !(batch.is_valid)(dir, &name, reported_at) {
+            if !batch.changes.is_valid_look(dir, &name, reported_at) {
                 return Ok(Resolution::AskBucket(dir, name));
             }
             let seen = self.observed_from(file, batch.asked_at.before(age));
@@ -124,7 +125,7 @@ impl Reconciler {
         let prefix = self.mount.layout.directory(self.names.tables(), dir)?;
         let seen = self.observed_from(file, batch.asked_at);
         let observations = vec![(name.clone(), Some(seen))];
-        self.reconcile_batch((dir, &prefix), observations, batch.asked_at, Look::Name, batch.is_valid)?;
+        self.reconcile_batch((dir, &prefix), observations, batch.asked_at, Look::Name, batch.changes)?;
         Ok(Resolution::Updated(dir, name))
     }
 
@@ -175,7 +176,7 @@ impl Reconciler {
             let name = Name::new(name)?;
             dir = match self.names.tables().entry(dir, &name)? {
                 Some(Dentry { ino, kind: Kind::Directory }) => ino,
-                None if (batch.is_valid)(dir, &name, reported_at) => {
+                None if batch.changes.is_valid_look_for_directory(dir, &name, reported_at) => {
                     self.import_implicit_directory(dir, name, reported_at)?
                 }
                 _ => return Ok(Err((dir, name))),
