@@ -48,7 +48,14 @@ impl Journal {
                         aliases.report_changes(&to, |key, _, _| moves.owner(key.as_bytes()).is_none());
                     }
                 }
-                step => moves.replay(step),
+                step => {
+                    let begun = if let Step::Begin { number, .. } = &step { Some(*number) } else { None };
+                    moves.replay(step);
+                    if let Some(from) = begun.and_then(|number| fresh_source(&moves, number)) {
+                        // An earlier move brought the object here and is done, even if damage has hidden that.
+                        aliases.report_changes(from, |_, _, _| true);
+                    }
+                }
             }
         }
         let mut journal = Self { log };
@@ -107,6 +114,12 @@ pub fn rot(path: &Path, synced_bytes: u64, mut pick: impl FnMut(u64) -> u64) -> 
     file.read_exact_at(&mut byte, at)?;
     file.write_all_at(&[byte[0] ^ (1 << pick(8))], at)?;
     Ok(Some(format!("byte {at} of the journal of moves")))
+}
+
+/// Returns the key from which a move takes an object that no other move is bringing there; `None` for a tree.
+fn fresh_source(moves: &Moves, number: u64) -> Option<&[u8]> {
+    let mv = moves.get(number).filter(|mv| !mv.is_tree && !moves.may_be_duplicate(number))?;
+    moves.targeting(&mv.from).next().is_none().then_some(mv.from.as_slice())
 }
 
 /// Returns the steps that begin all unfinished moves.

@@ -432,7 +432,7 @@ impl Moves {
     }
 
     /// Returns the numbers of the moves whose target is exactly `to`.
-    fn targeting<'m>(&'m self, to: &'m [u8]) -> impl Iterator<Item = u64> + 'm {
+    pub(super) fn targeting<'m>(&'m self, to: &'m [u8]) -> impl Iterator<Item = u64> + 'm {
         self.below(to).take_while(move |(target, _)| *target == to).map(|(_, number)| number)
     }
 

@@ -150,13 +150,25 @@ impl Moves {
         });
     }
 
-    /// Deletes objects at their old keys that the names have under their new ones: a kill interrupted the renames in between.
+    /// Ends the renames that a kill interrupted after the log had their copies: gives the objects their new names if that was not committed,
+    /// and deletes them at their old keys. A copy may have replaced an object, so it cannot be undone.
     fn finish_renames(&self, renames: &[UnfinishedRename]) -> Result<()> {
         let Some(mover) = &self.mover else { return Ok(()) };
         for rename in renames {
-            let inode = self.inode_of_object(&rename.copy.key).ok().flatten();
-            if inode.is_some_and(|inode| etag(&inode).is_some_and(|etag| rename.has_copy(etag))) {
-                mover.delete_later(&rename.from)?;
+            let UnfinishedRename { from, copy, .. } = rename;
+            let is_renamed = || {
+                let inode = self.inode_of_object(&copy.key).ok().flatten();
+                inode.is_some_and(|inode| etag(&inode).is_some_and(|etag| rename.has_copy(etag)))
+            };
+            if !is_renamed() {
+                let (old, new) = (from.key.as_bytes(), copy.key.as_bytes());
+                let ops = self.lost_rename(old, new, Some(&from.etag), Some(copy))?;
+                if !ops.is_empty() {
+                    self.names.commit_together(Origin::Other, &ops)?;
+                }
+            }
+            if is_renamed() {
+                mover.delete_later(from)?;
             }
         }
         Ok(())
@@ -249,7 +261,7 @@ impl Moves {
     fn replay_renames(&self, renamed: &[Renamed]) -> Result<()> {
         for Renamed { from, to, etag } in renamed {
             for place in from {
-                let ops = self.lost_rename(place, to, etag.as_ref())?;
+                let ops = self.lost_rename(place, to, etag.as_ref(), None)?;
                 if !ops.is_empty() {
                     self.names.commit_together(Origin::Other, &ops)?;
                     break;
@@ -260,8 +272,14 @@ impl Moves {
     }
 
     /// Returns the ops that rename in the names what is still at `from` in them and moves to `to` in the bucket; none if they have no such
-    /// object there.
-    fn lost_rename(&self, from: &[u8], to: &[u8], etag: Option<&ETag>) -> Result<Vec<Op>> {
+    /// object there. If the object was copied to `to` already, its file gets the copy.
+    fn lost_rename(
+        &self,
+        from: &[u8],
+        to: &[u8],
+        etag: Option<&ETag>,
+        copy: Option<&ObjectRef>,
+    ) -> Result<Vec<Op>> {
         let Some((from, inode)) = self.known_at(from, etag)? else { return Ok(Vec::new()) };
         let key = ObjectKey::new(to.to_vec()).ok();
         let moved = key.zip(etag).map(|(key, etag)| ObjectRef::new(key, etag.clone()));
@@ -285,7 +303,7 @@ impl Moves {
             }
             Some(_) => return Ok(Vec::new()),
         };
-        let publish = match moved.filter(|_| inode.is_beside()) {
+        let publish = match copy.cloned().or_else(|| moved.filter(|_| inode.is_beside())) {
             Some(object) => Some(self.names.publish_op(inode.ino, &object, inode.size_bytes, None)?),
             None => None,
         };
@@ -308,6 +326,8 @@ impl Moves {
         let Some(entry) = self.dentry_of_key(place)? else { return Ok(None) };
         let Some(inode) = self.names.tables().lookup(entry.0, &entry.1)? else { return Ok(None) };
         let is_there = match etag {
+            // A prefix. A file that has the name of its directory by now is another one.
+            None if place.ends_with(b"/") && !inode.is_dir() => false,
             Some(etag) => inode.object().is_some_and(|object| object.key.is_none() && object.etag == *etag),
             None => inode.object().is_some() || !self.names.tables().entries(inode.ino, None, 1)?.is_empty(),
         };
