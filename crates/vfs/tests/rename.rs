@@ -315,3 +315,33 @@ async fn wait_for_journal(moves: &std::path::Path) {
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
 }
+
+/// Regression: with write-back a kill between the log's copy and the commit of the names left two files, and the mount after the next one
+/// removed the older of them (world of files 51,047,062).
+#[tokio::test(start_paused = true)]
+async fn with_write_back_a_rename_that_a_kill_interrupted_is_completed() {
+    use store::{CopyOptions, ObjectKey, ObjectStore as _, Precondition};
+    let bucket = Bucket::with_metadata();
+    let world = bucket.mount(|config| config.write_back = true).await;
+    bucket.faults.add(Rule::new(Fault::unavailable()).on(Operation::Put).always());
+    world.write_file("old", b"bytes").await.unwrap();
+    world.write_file("new", b"replaced").await.unwrap();
+    let (ino, log) = (world.ino("old").await.unwrap(), world.log.as_ref().unwrap());
+    let [from, replaced] = ["old", "new"].map(|name| ObjectKey::try_from(name.as_bytes()).unwrap());
+    let [from, replaced] = [log.head(&from).await.unwrap().object, log.head(&replaced).await.unwrap().object];
+    let precondition = Precondition::Matches(replaced.etag);
+    let options = CopyOptions { precondition, is_rename: true, ..CopyOptions::default() };
+    log.copy(&from, &replaced.key, options).await.unwrap();
+    // As the next mount does.
+    world.fs.moves().connect_writeback(log);
+    assert_eq!(world.names("").await.unwrap(), ["new"]);
+    assert_eq!(
+        (world.ino("new").await.unwrap(), world.read_file("new").await.unwrap()),
+        (ino, b"bytes".to_vec())
+    );
+    bucket.faults.clear();
+    world.settle().await;
+    assert_eq!(bucket.keys().await, ["new"]);
+    assert_eq!(bucket.object("new").await.unwrap(), b"bytes");
+    world.assert_healthy().await;
+}
