@@ -165,6 +165,8 @@ fn leave_orphans(moves: &Moves) {
     moves.home.signal(moves.home.pid(), Signal::KILL);
     drop(open);
     moves.unmount();
+    // The kill may have come between an upload and its commit.
+    moves.home.assert_sound_but_for_garbage_in(&moves.url, &["--state-dir", "one"]);
 }
 
 #[test]
