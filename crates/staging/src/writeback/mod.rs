@@ -219,9 +219,12 @@ impl Writeback {
         let renames = self.pending().renames.all();
         let aliases = self.etags.aliases();
         let unfinished = |(from, copy): (ObjectRef, ObjectRef)| {
-            let there = aliases.bucket_tag(&copy.key, &copy.etag);
-            let uploaded = (there != copy.etag).then_some(there);
-            UnfinishedRename { from: aliases.with_issued_tag(from), copy, uploaded }
+            let uploaded = |object: &ObjectRef| {
+                let there = aliases.bucket_tag(&object.key, &object.etag);
+                (there != object.etag).then_some(there)
+            };
+            let from = aliases.with_issued_tag(from);
+            UnfinishedRename { from_uploaded: uploaded(&from), copy_uploaded: uploaded(&copy), from, copy }
         };
         renames.into_iter().map(unfinished).collect()
     }

@@ -8,16 +8,23 @@ use store::{ETag, ObjectKey, ObjectRef};
 pub struct UnfinishedRename {
     /// The object at its old key, with the etag that the log shows.
     pub from: ObjectRef,
+    /// The etag of the old object in the bucket, if it was uploaded already: the names may know it by that.
+    pub from_uploaded: Option<ETag>,
     /// Its copy at the new key, with the etag that the log gave it.
     pub copy: ObjectRef,
     /// The etag of the copy in the bucket, if it was uploaded already.
-    pub uploaded: Option<ETag>,
+    pub copy_uploaded: Option<ETag>,
 }
 
 impl UnfinishedRename {
+    /// Returns the etags by which the names may know the old object.
+    pub fn old_etags(&self) -> impl Iterator<Item = &ETag> {
+        [&self.from.etag].into_iter().chain(&self.from_uploaded)
+    }
+
     /// Returns whether the copy has, or had, this etag.
     pub fn has_copy(&self, etag: &ETag) -> bool {
-        self.copy.etag == *etag || self.uploaded.as_ref() == Some(etag)
+        self.copy.etag == *etag || self.copy_uploaded.as_ref() == Some(etag)
     }
 }
 

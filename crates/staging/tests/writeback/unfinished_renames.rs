@@ -20,7 +20,12 @@ async fn a_crash_in_a_rename_is_known_until_the_old_object_is_gone() {
             world.reopen();
             let known = world.writeback.unfinished_renames();
             let reference = |object: &ObjectRef| ObjectRef::new(object.key.clone(), object.etag.clone());
-            let expected = UnfinishedRename { from: reference(&a), copy: reference(&b), uploaded: None };
+            let expected = UnfinishedRename {
+                from: reference(&a),
+                from_uploaded: None,
+                copy: reference(&b),
+                copy_uploaded: None,
+            };
             assert_eq!(known, [expected]);
         }
         world.writeback.delete(&a.key, Precondition::None).await.unwrap();

@@ -160,9 +160,12 @@ impl Moves {
                 let inode = self.inode_of_object(&copy.key).ok().flatten();
                 inode.is_some_and(|inode| etag(&inode).is_some_and(|etag| rename.has_copy(etag)))
             };
-            if !is_renamed() {
+            for etag in rename.old_etags() {
+                if is_renamed() {
+                    break;
+                }
                 let (old, new) = (from.key.as_bytes(), copy.key.as_bytes());
-                let ops = self.lost_rename(old, new, Some(&from.etag), Some(copy))?;
+                let ops = self.lost_rename(old, new, Some(etag), Some(copy))?;
                 if !ops.is_empty() {
                     self.names.commit_together(Origin::Other, &ops)?;
                 }
