@@ -86,15 +86,20 @@ impl Executor {
         for number in prerequisites {
             Box::pin(self.execute(number)).await?;
         }
-        let has_all_moved = match ObjectKey::new(mv.from.clone()) {
-            _ if mv.is_tree => self.move_tree(number, &mv).await?,
-            Ok(key) => {
-                let _source_lock = self.source_locks.lock(&key).await;
+        let source = ObjectKey::new(mv.from.clone()).ok().filter(|_| !mv.is_tree);
+        // Held until the move is recorded as done: whoever waits for the key then sees where the object is.
+        let _source_lock = match &source {
+            Some(key) => Some(self.source_locks.lock(key).await),
+            None => None,
+        };
+        let has_all_moved = match &source {
+            Some(key) => {
                 self.state().moves.mark_tried(number);
-                self.move_object(number, &key).await?;
-                return self.finish_move(number).await.map(|()| true);
+                self.move_object(number, key).await?;
+                true
             }
-            Err(_) => true,
+            None if mv.is_tree => self.move_tree(number, &mv).await?,
+            None => true,
         };
         if has_all_moved {
             self.finish_move(number).await?;

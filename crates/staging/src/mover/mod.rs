@@ -198,6 +198,14 @@ impl Mover {
         self.executor.state().moves.visible_key(stored_at)
     }
 
+    /// Returns whether an unfinished move deletes exactly this object.
+    pub fn is_deleting(&self, object: &ObjectRef) -> bool {
+        let state = self.executor.state();
+        let owner = state.moves.owner_of(object).and_then(|number| state.moves.get(number));
+        let deletes = |mv: &Move| !matches!(mv.to, moves::Target::Key(..));
+        owner.is_some_and(|mv| deletes(mv) && mv.etag.as_ref() == Some(&object.etag))
+    }
+
     /// Returns whether the object visible under a key may still be stored at another key.
     pub fn is_moving(&self, key: &ObjectKey) -> bool {
         self.candidates(key).iter().any(|candidate| candidate.by_move.is_some())

@@ -141,6 +141,12 @@ impl Moves {
         let me = self.me.clone();
         log.set_etag_observer(move |key, given, there| {
             let Some(me) = me.upgrade() else { return false };
+            // An object that waits for its deletion has no name. It is known by the etag that the names had.
+            if let Some(mover) = &me.mover
+                && mover.is_deleting(&ObjectRef::new(key.clone(), there.clone()))
+            {
+                return true;
+            }
             // The names have an object that is still to move under the key to which it moves.
             let is_known = me.visible_key(key).is_some_and(|key| me.take_over_etag(&key, given, there));
             if is_known && let Some(mover) = &me.mover {

@@ -376,15 +376,12 @@ impl Reconciler {
                         ops.push(Op::Import { parent: dir, name, ino: self.names.new_ino(dir)?, seen });
                     }
                 }
-                // The file was being created when the last mount ended abnormally. The object is another file.
+                // The file is being created. Its first upload finds out whose the object is.
                 (Some(local), Some(seen))
-                    if !local.is_dir() && local.object().is_none() && seen.kind != Kind::Directory =>
-                {
-                    if !self.content.is_open(local.ino) {
-                        self.push_vanish_ops(dir, &name, &local, looked_at, &mut ops)?;
-                        ops.push(Op::Import { parent: dir, name, ino: self.names.new_ino(dir)?, seen });
-                    }
-                }
+                    if !local.is_dir()
+                        && local.object().is_none()
+                        && seen.kind != Kind::Directory
+                        && self.content.is_open(local.ino) => {}
                 (Some(local), Some(seen)) if !local.is_dir() && seen.kind == Kind::Directory => {
                     if self.is_gone(place, &name, &local, looked_at)? {
                         self.push_vanish_ops(dir, &name, &local, looked_at, &mut ops)?;
