@@ -74,33 +74,40 @@ struct Change {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FrozenChanges<'c>(&'c ChangeTable);
 
+/// What a look at the bucket tells of a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Validity {
+    /// The object and the directory that it shows, or their absence.
+    Whole,
+    /// Only whether there is a directory.
+    DirectoryOnly,
+    /// Nothing.
+    Nothing,
+}
+
 impl FrozenChanges<'_> {
+    /// Returns what a look made at `looked_at` tells of a name.
+    pub(crate) fn validity(self, parent: Ino, name: &Name, looked_at: Moment) -> Validity {
+        let ChangeTable { names, forgotten_at } = self.0;
+        if forgotten_at.is_some_and(|at| looked_at <= at) {
+            return Validity::Nothing;
+        }
+        let change = if names.is_empty() { None } else { names.get(&(parent, name.clone())) };
+        match change {
+            Some(change) if change.under_way > 0 || change.ended_at >= looked_at => Validity::Nothing,
+            Some(change) if change.object_left_at >= looked_at => Validity::DirectoryOnly,
+            _ => Validity::Whole,
+        }
+    }
+
     /// Returns whether a look made at `looked_at` is valid for a name.
     pub(crate) fn is_valid_look(self, parent: Ino, name: &Name, looked_at: Moment) -> bool {
-        let is_valid = |change: &Change| change.allows(looked_at) && change.object_left_at < looked_at;
-        self.is_from_after(looked_at) && self.change(parent, name).is_none_or(is_valid)
+        self.validity(parent, name, looked_at) == Validity::Whole
     }
 
     /// Returns whether a look made at `looked_at` tells whether there is a directory with this name.
     pub(crate) fn is_valid_look_for_directory(self, parent: Ino, name: &Name, looked_at: Moment) -> bool {
-        let is_valid = |change: &Change| change.allows(looked_at);
-        self.is_from_after(looked_at) && self.change(parent, name).is_none_or(is_valid)
-    }
-
-    /// Returns whether the table has all changes that a look made at `looked_at` may have missed.
-    fn is_from_after(self, looked_at: Moment) -> bool {
-        self.0.forgotten_at.is_none_or(|at| at < looked_at)
-    }
-
-    fn change(&self, parent: Ino, name: &Name) -> Option<&Change> {
-        if self.0.names.is_empty() { None } else { self.0.names.get(&(parent, name.clone())) }
-    }
-}
-
-impl Change {
-    /// Returns whether a look made at `looked_at` shows what this mount's changes left.
-    fn allows(&self, looked_at: Moment) -> bool {
-        self.under_way == 0 && self.ended_at < looked_at
+        self.validity(parent, name, looked_at) != Validity::Nothing
     }
 }
 

@@ -16,7 +16,7 @@ use store::{ListEntry, Timestamp};
 
 use crate::Result;
 use crate::base::Base;
-use crate::bucket::changes::FrozenChanges;
+use crate::bucket::changes::{FrozenChanges, Validity};
 use crate::bucket::export_queue::ExportQueue;
 use crate::bucket::known_state::KnownState;
 use crate::bucket::metadata::object_metadata::Metadata;
@@ -328,13 +328,14 @@ impl Reconciler {
         let mut missing = Vec::new();
         let mut refreshed = Vec::new();
         for (name, seen) in observations {
-            if !changes.is_valid_look_for_directory(dir, &name, looked_at) {
+            let validity = changes.validity(dir, &name, looked_at);
+            if validity == Validity::Nothing {
                 continue;
             }
             let local = self.names.tables().lookup(dir, &name)?;
             let is_about_directory = seen.as_ref().is_some_and(|seen| seen.kind == Kind::Directory)
                 || local.as_ref().is_some_and(Inode::is_dir);
-            if !is_about_directory && !changes.is_valid_look(dir, &name, looked_at) {
+            if validity == Validity::DirectoryOnly && !is_about_directory {
                 continue;
             }
             if let (Some(local), Some(seen)) = (&local, &seen)
