@@ -284,7 +284,9 @@ impl FileClient {
                 known.join(" or ")
             )));
         }
-        if let (true, Some(key)) = (open.contents.is_empty(), &key) {
+        // By inode the handle may show another file than the one that has the name by now.
+        let shows_named_file = open.contents.is_empty() && (self.shared.by_path || open.is_certain);
+        if let (true, Some(key)) = (shows_named_file, &key) {
             self.shared.check_content(key, Actor::Files, open.since, &Some(seen.clone()))?;
         }
         let (now, open) = (self.shared.now(), &mut self.open[slot]);

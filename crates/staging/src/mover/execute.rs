@@ -1,7 +1,8 @@
 //! Executes moves: copies objects inside the store, then deletes them at their old keys.
 
+use super::candidate::Candidate;
 use super::executor::Executor;
-use super::moves::{Candidate, Move, Target};
+use super::moves::{Move, Target};
 use super::resolved_conflicts::{CopiedObject, SourceObject};
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use std::collections::HashSet;

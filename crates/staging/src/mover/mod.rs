@@ -14,6 +14,7 @@
 //! new key is replaced only if [`ConflictCallbacks`](crate::conflict::ConflictCallbacks) decide so, and only after a copy of that
 //! object was made.
 
+mod candidate;
 mod execute;
 mod executor;
 #[cfg(feature = "fuzz")]
@@ -33,12 +34,13 @@ pub use journal::rot;
 pub use move_observer::{MoveObserver, NamingError};
 
 use crate::conflict::{Decisions, LostKey};
+use candidate::Candidate;
 use executor::{Activity, Durability, Executor};
 use journal::Journal;
 use journaled_moves::JournaledMoves;
 use move_locks::{MoveLocks, PausedMove};
 use mover_upload::MoverUpload;
-use moves::{Candidate, Move, Moves, Step};
+use moves::{Move, Moves, Step};
 use resolved_conflicts::ResolvedConflicts;
 use std::collections::BTreeSet;
 use std::fmt;

@@ -8,10 +8,11 @@
 //! and the earlier ones are executed first. Of moves whose prefixes are nested, the inner one owns the objects below
 //! its prefix. Nothing is visible under a key or prefix that was renamed away until its objects have left.
 
+use super::candidate::Candidate;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
-use store::{ETag, ObjectKey, ObjectMeta, ObjectRef, Precondition};
+use store::{ETag, ObjectKey, ObjectRef, Precondition};
 
 /// A rename to be carried out: the objects at `from` in the bucket are visible under `to`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,25 +60,6 @@ pub(super) enum Step {
         issued: ETag,
         bucket: ETag,
     },
-}
-
-/// A physical key at which an object may be stored.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Candidate {
-    pub(super) key: ObjectKey,
-    /// The move that takes the object from this key; `None`: the key is also its logical key.
-    pub(super) by_move: Option<u64>,
-    /// The etag that the object must have there.
-    pub(super) etag: Option<ETag>,
-    /// Etag of the object that a move replaces at this key. Callers no longer see that object.
-    pub(super) replaced: Option<ETag>,
-}
-
-impl Candidate {
-    /// Returns whether the object found at the key is the one that is being replaced.
-    pub(super) fn is_replaced(&self, found: &ObjectMeta) -> bool {
-        self.replaced.as_ref() == Some(&found.object.etag)
-    }
 }
 
 /// Numbers of moves in ascending order, by the key or prefix that they begin at.
@@ -280,8 +262,8 @@ impl Moves {
     }
 
     /// Returns the moves to execute before a move. Earlier moves from the same key take their objects first, otherwise this move would take
-    /// them for another client's. A copy at the source is recognised as a copy only once the earlier move has brought the original to the
-    /// target.
+    /// them for another client's. A copy at the source is recognised as a copy once the earlier move has brought the original to the target;
+    /// if both are deleted, as long as the original is there, by its own deletion.
     pub(super) fn prerequisites(&self, number: u64) -> Vec<u64> {
         let Some(mv) = self.all.get(&number) else { return Vec::new() };
         if mv.is_tree {
@@ -290,12 +272,18 @@ impl Moves {
         let is_earlier = |other: &u64| *other < number;
         let same_source = self.objects.get(&mv.from).into_iter().flatten().copied();
         let mut earlier: Vec<u64> = same_source.take_while(is_earlier).collect();
-        if let Some(to) = mv.target()
-            && self.may_be_duplicate(number)
-        {
-            earlier.extend(self.targeting(to).take_while(is_earlier));
+        match mv.target().filter(|_| self.may_be_duplicate(number)) {
+            Some(to) => earlier.extend(self.targeting(to).take_while(is_earlier)),
+            None if self.may_be_duplicate(number) => earlier.extend(self.earlier_moves_of_object(number, mv)),
+            None => {}
         }
         earlier
+    }
+
+    /// Returns the moves with numbers below `number` of an object that has the etag of this move's object.
+    fn earlier_moves_of_object(&self, number: u64, mv: &Move) -> impl Iterator<Item = u64> {
+        let is_same = |other: &Move| !other.is_tree && mv.etag.is_some() && other.etag == mv.etag;
+        self.all.range(..number).filter(move |(_, other)| is_same(other)).map(|(number, _)| *number)
     }
 
     /// Returns the moves that brought objects into a tree before it was renamed, and the deletions of objects that these replace: a copy

@@ -210,3 +210,18 @@ async fn a_copy_with_lost_response_is_removed_when_its_object_loses_a_conflict()
     world.mover.wait_until_all_moved().await;
     assert_eq!(contents(&world.memory).await, expected(&[("c", "theirs"), ("lost/c", "ours")]));
 }
+
+/// Regression: the response to the first copy of an object was lost, it was renamed again, and another object replaced it. If its first name
+/// was used again before its deletion was executed, its copy there was taken for another client's object (world of files 54,010,385).
+#[tokio::test(start_paused = true)]
+async fn a_copy_with_lost_response_is_removed_before_its_name_is_used_again() {
+    let world = World::new();
+    let (ours, newer) = (world.put("a", "ours").await, world.put("newer", "newer").await);
+    let b = rename_with_lost_response(&world, &ours, "b", Precondition::Absent).await;
+    let c = world.rename(&b, "c", Precondition::Absent).await.unwrap();
+    world.rename(&newer, "c", Precondition::Matches(c.etag)).await.unwrap();
+    let options = PutOptions { precondition: Precondition::Absent, ..PutOptions::default() };
+    world.mover.put(&key("b"), Payload::from("again"), options).await.unwrap();
+    world.mover.wait_until_all_moved().await;
+    assert_eq!(contents(&world.memory).await, expected(&[("b", "again"), ("c", "newer")]));
+}
