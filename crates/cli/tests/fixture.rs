@@ -88,6 +88,7 @@ impl Home {
         let checked = self.tenon([&["fsck", volume], flags].concat());
         let is_garbage = |line: &str| {
             line.starts_with("content that no file refers to: ")
+                || line.starts_with("left by a mount that died: ")
                 || line.ends_with(", 0 left")
                 || line.ends_with("is clean")
         };

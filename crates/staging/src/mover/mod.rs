@@ -328,8 +328,11 @@ impl Mover {
         let copy = self.copy(from, to, options).await?;
         let done = match name(&copy) {
             Ok(done) => done,
-            // If the copy has replaced an object, nothing else is left under the new key, so the copy stays.
-            Err(error) if error.is_uncertain() || matches!(at_target, Precondition::Matches(_)) => {
+            Err(error) if error.is_uncertain() => return Err(error),
+            // If the copy has replaced an object, nothing else is left under the new key, so the copy stays. It becomes a copy of its own:
+            // the next mount would complete the rename.
+            Err(error) if matches!(at_target, Precondition::Matches(_)) => {
+                self.copy_onto_itself(&copy).await?;
                 return Err(error);
             }
             Err(error) => {
@@ -346,6 +349,14 @@ impl Mover {
             }
         }
         Ok(done)
+    }
+
+    /// Stores an object again with the attributes that it has.
+    async fn copy_onto_itself(&self, object: &ObjectRef) -> Result<()> {
+        let attributes = Some(self.head(&object.key).await?.attributes);
+        let precondition = Precondition::Matches(object.etag.clone());
+        let options = CopyOptions { attributes, precondition, ..CopyOptions::default() };
+        self.copy(object, &object.key, options).await.map(drop)
     }
 
     /// Hides an object that was copied to another key, and deletes it in the background. Does nothing if a move takes it away already.

@@ -38,9 +38,9 @@ impl UnfinishedRenames {
         self.0.insert(from.key.clone(), (from, copy));
     }
 
-    /// Notes that the object at a key was deleted or replaced: a rename from there is over.
+    /// Notes that the object at a key was deleted or replaced: renames from there and to there are over.
     pub(super) fn end(&mut self, key: &ObjectKey) {
-        self.0.remove(key);
+        self.0.retain(|from, (_, copy)| from != key && copy.key != *key);
     }
 
     /// Returns the old objects and their copies.

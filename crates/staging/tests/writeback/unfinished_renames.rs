@@ -61,3 +61,27 @@ async fn a_rename_is_over_when_its_old_key_has_another_object() {
     world.reopen();
     assert_eq!(world.writeback.unfinished_renames(), []);
 }
+
+/// Regression: the rename failed, and its copy, which had replaced an object, stayed. The next mount completed the rename, and would have lost
+/// the object if the copy had been replaced in between (world of both sides 62,007,751).
+#[tokio::test(start_paused = true)]
+async fn a_change_of_the_copy_ends_a_rename() {
+    let mut world = World::new(options(LATER));
+    for is_copied in [true, false] {
+        let a = world.put("a", "old", Precondition::None).await.unwrap();
+        let options = CopyOptions { is_rename: true, ..CopyOptions::default() };
+        let b = world.writeback.copy(&a, &key("b"), options).await.unwrap();
+        assert_eq!(world.writeback.unfinished_renames().len(), 1);
+        match is_copied {
+            true => {
+                let attributes = Some(world.writeback.head(&b.key).await.unwrap().attributes);
+                let options = CopyOptions { attributes, ..CopyOptions::default() };
+                world.writeback.copy(&b, &b.key, options).await.unwrap();
+            }
+            false => drop(world.put("b", "newer", Precondition::None).await.unwrap()),
+        }
+        assert_eq!(world.writeback.unfinished_renames(), []);
+        world.reopen();
+        assert_eq!(world.writeback.unfinished_renames(), []);
+    }
+}
