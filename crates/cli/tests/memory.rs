@@ -158,7 +158,7 @@ impl ManyNames {
             (|dir| name(format!("dir {dir:06}")), |file| name(format!("file of a test {file:08}")));
         let (dir_ino, file_ino) = (|dir| Ino(2 + dir), |file| Ino(2 + dirs + file));
         let dentry = |dir, name: &Name, ino, kind| {
-            Some((schema::dentry(dir, name), codec::encode_dentry(&Dentry { ino, kind })))
+            Some((schema::dentry(dir, name), codec::encode_dentry(Dentry { ino, kind })))
         };
         let inode = |ino, kind, nlink, home| {
             Some((schema::inode(ino), codec::encode_inode(&empty_inode(ino, kind, nlink, home))))

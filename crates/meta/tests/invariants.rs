@@ -53,7 +53,7 @@ impl Volume {
 }
 
 fn file_dentry(ino: Ino) -> Vec<u8> {
-    encode_dentry(&Dentry { ino, kind: Kind::File })
+    encode_dentry(Dentry { ino, kind: Kind::File })
 }
 
 /// Breaks a volume, and expects these invariants to be broken.
@@ -143,7 +143,7 @@ fn entry(tag: u16, permissions: u16) -> [u8; 8] {
 fn a_cycle_of_directories_is_found() {
     let volume = Volume::new();
     let (a, b) = (volume.fixture.dir(volume.dir, "a"), volume.fixture.dir(volume.dir, "b"));
-    let dentry = |ino| encode_dentry(&Dentry { ino, kind: Kind::Directory });
+    let dentry = |ino| encode_dentry(Dentry { ino, kind: Kind::Directory });
     let deletes = ["a", "b"].map(|text| schema::dentry(volume.dir, &name(text)));
     let puts = vec![(schema::dentry(b, &name("a")), dentry(a)), (schema::dentry(a, &name("b")), dentry(b))];
     volume.change(puts, deletes.to_vec());
