@@ -21,7 +21,7 @@ const LIMIT_MIB: u64 = 128;
 const LIMIT: &str = "--memory-limit=128MiB";
 
 /// Limit of a load in the test, whose names would take more if all of them were in memory.
-const LOAD_LIMIT_MIB: u64 = 128;
+const LOAD_LIMIT_MIB: u64 = 160;
 
 /// Program that uploads by 100 connections at the same time: objects of 5 MiB, then objects in two parts of that
 /// size.

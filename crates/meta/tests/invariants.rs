@@ -159,7 +159,7 @@ fn a_cycle_of_directories_is_found() {
     assert_eq!(numbers, [10, 10], "{found:?}");
 }
 
-/// Of very many wrong names, some are compared one by one, and the others are reported together.
+/// Some of very many wrong names are compared one by one, and the others are reported together.
 #[test]
 fn very_many_violations_are_not_all_described() {
     let volume = Volume::new();

@@ -10,7 +10,7 @@ pub(super) struct Directories {
     parents: Vec<(u64, u64)>,
 }
 
-/// What is known of a directory.
+/// The state of a directory in the check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Unknown,
