@@ -99,7 +99,12 @@ pub(crate) struct Setup {
 impl Setup {
     /// Formats a volume with these flags.
     pub(crate) fn new(database: StartDatabase, name: &str, flags: &[&str]) -> Self {
-        let (database, server) = (database(), servers::shared_minio());
+        Self::with(database(), name, flags)
+    }
+
+    /// Formats a volume with these flags, whose names are in a database that runs.
+    pub(crate) fn with(database: Database, name: &str, flags: &[&str]) -> Self {
+        let server = servers::shared_minio();
         let name = format!(
             "{name}-{}",
             database.password_variable().chars().take(2).collect::<String>().to_lowercase()

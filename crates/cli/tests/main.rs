@@ -32,6 +32,7 @@ mod endpoint;
 mod events;
 mod fixture;
 mod formats;
+mod full_databases;
 mod handlers;
 mod honest_client;
 mod interface;

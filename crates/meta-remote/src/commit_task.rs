@@ -4,6 +4,7 @@
 //! database has lost commits that it had answered, all caches are dropped before the next commit.
 
 use crate::applied::{Applied, MergedRow};
+use crate::commit_trouble::CommitTrouble;
 use crate::committer::Work;
 use crate::database::{Connection as _, Database, Transaction};
 use crate::error::Failure;
@@ -55,6 +56,8 @@ pub(crate) struct CommitTask<D: Database> {
     log_size: LogSize,
     /// Groups since the log was last cut.
     groups_since_trim: u32,
+    /// Whether commits fail.
+    trouble: CommitTrouble,
 }
 
 impl<D: Database> CommitTask<D> {
@@ -82,6 +85,7 @@ impl<D: Database> CommitTask<D> {
             connection,
             log_size,
             groups_since_trim,
+            trouble: CommitTrouble::default(),
         }
     }
 
@@ -238,9 +242,16 @@ impl<D: Database> CommitTask<D> {
         (outcome.and_then(|applied| applied.outcome.answer(number_of(&run), false)), awaited)
     }
 
+    /// Applies a group like [`Self::apply_once`], and reports when groups begin to fail or to succeed.
+    async fn apply(&mut self, transaction: &Transaction, budget: Duration) -> Result<Applied, Failure> {
+        let outcome = self.apply_once(transaction, budget).await;
+        self.trouble.take_in(&outcome);
+        outcome
+    }
+
     /// Applies a group at most once, and tries again until the budget ends. If it then cannot find out whether the group was applied, it fails
     /// with [`EngineError::Uncertain`].
-    async fn apply(&mut self, transaction: &Transaction, budget: Duration) -> Result<Applied, Failure> {
+    async fn apply_once(&mut self, transaction: &Transaction, budget: Duration) -> Result<Applied, Failure> {
         let mut attempts = Attempts::begin(budget);
         // The number of the group once it has been sent and its answer is lost.
         let mut in_doubt = None;

@@ -24,6 +24,7 @@
 
 mod applied;
 mod commit_task;
+mod commit_trouble;
 mod committer;
 mod database;
 mod engine;

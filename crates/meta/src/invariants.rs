@@ -25,6 +25,11 @@
 //! | 18 | exactly the inodes whose records have a summary of extent rows have object use counts (`R`), which match the rows |
 
 mod check;
+mod directories;
+mod family_rows;
+mod findings;
+mod names;
+mod quotas;
 
 use crate::FsError;
 use crate::engine::Reader;

@@ -8,6 +8,7 @@ mod concurrent;
 mod engines;
 mod extents;
 mod fixture;
+mod invariants;
 mod properties;
 mod quotas;
 mod reference;

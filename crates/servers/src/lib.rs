@@ -31,7 +31,7 @@ pub use browser::Browser;
 pub use collector::{Collector, collector};
 pub use command::run_to_end;
 pub use harness::{Mode, Proxy};
-pub use postgres::{Postgres, postgres};
+pub use postgres::{Postgres, postgres, postgres_on};
 pub use program::program;
 pub use prometheus::{Prometheus, prometheus, promtool};
 pub use proxy::proxy;

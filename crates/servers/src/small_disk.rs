@@ -1,6 +1,7 @@
 //! A small file system that a test can fill.
 
 use harness::{CleanupAction, CleanupProcess};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -32,6 +33,16 @@ impl SmallDisk {
     /// Returns the mount point.
     pub fn path(&self) -> PathBuf {
         self.dir.join("data")
+    }
+
+    /// Lets all users of the machine reach the file system, for servers that do not run as root.
+    ///
+    /// # Panics
+    /// Panics if the directory is gone.
+    pub fn open_to_all(&self) {
+        let mode = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(&self.dir, mode)
+            .unwrap_or_else(|error| panic!("cannot open {} to all: {error}", self.dir.display()));
     }
 
     /// Fills the file system.

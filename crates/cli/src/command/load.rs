@@ -4,7 +4,7 @@ use crate::command::output::Progress;
 use crate::command::relocation::{PlaceFlags, Relocation, print_kept};
 use crate::command::unmounted::{UnmountedFlags, UnmountedVolume};
 use crate::control::holder::Holder;
-use crate::metadata::new_metadata::NewMetadata;
+use crate::metadata::new_metadata::{NewMetadata, Source};
 use crate::metadata::previous_metadata::KeptAt;
 use crate::metadata::{self, Metadata, dump_file};
 use crate::process;
@@ -100,7 +100,7 @@ impl Load {
                 return Ok(Loaded { records, place, kept: relocation.finish_again()? });
             }
         }
-        let new = relocation.begin_metadata()?;
+        let new = relocation.begin_metadata(Source::Dump)?;
         let (metadata, records) = self.fill(&new)?;
         let context = ProcessContext::system()?;
         let store = relocation.opened().store();

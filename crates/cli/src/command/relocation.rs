@@ -5,7 +5,7 @@
 
 use crate::command::unmounted::UnmountedVolume;
 use crate::metadata::lineage::Identity;
-use crate::metadata::new_metadata::{self, Found, NewMetadata};
+use crate::metadata::new_metadata::{self, Found, NewMetadata, Source};
 use crate::metadata::place::Place;
 use crate::metadata::previous_metadata::{KeptAt, PreviousMetadata};
 use crate::metadata::{self, Metadata, database};
@@ -65,7 +65,9 @@ impl PlaceFlags {
             opened.record = Some(record_for(volume, &opened, url).await?);
         }
         let record = opened.record.as_ref();
-        if self.meta.is_none() && from == Place::StateDirectory && metadata::exists_in(state_root) {
+        let is_refused =
+            self.meta.is_none() && from == Place::StateDirectory && metadata::exists_in(state_root);
+        if is_refused && !new_metadata::has_unused_names(state_root)? {
             return Err(refuse_names(&from, volume, record, state_root));
         }
         let previous = match self.database_is_lost && from.url().is_some() {
@@ -127,13 +129,21 @@ impl Relocation<'_> {
         describe(place, &self.state_root)
     }
 
+    /// Lets new names replace the present ones at their place, if these come from an earlier `tenon restore` and nothing has changed them since.
+    pub(crate) fn replace_unused(&mut self) -> Result<()> {
+        if !self.is_move() && self.previous.is_unused()? {
+            std::mem::replace(&mut self.previous, PreviousMetadata::None).close()?;
+        }
+        Ok(())
+    }
+
     /// Begins new metadata at the place to which the names go. Fails if it has names.
-    pub(crate) fn begin_metadata(&self) -> Result<NewMetadata> {
+    pub(crate) fn begin_metadata(&self, source: Source) -> Result<NewMetadata> {
         let record = self.opened.record.as_ref();
         if new_metadata::examine(&self.to, record, &self.state_root)? == Found::Names {
             return Err(self.refuse_names());
         }
-        NewMetadata::begin(&self.to, record, &self.state_root)
+        NewMetadata::begin(&self.to, record, &self.state_root, source)
     }
 
     /// Returns the error for a place that has names of the volume already.

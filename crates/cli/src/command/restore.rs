@@ -5,7 +5,7 @@ use crate::command::output::Progress;
 use crate::command::relocation::{PlaceFlags, print_kept};
 use crate::command::unmounted::{UnmountedFlags, UnmountedVolume};
 use crate::control::holder::Holder;
-use crate::metadata::new_metadata::NewMetadata;
+use crate::metadata::new_metadata::{NewMetadata, Source};
 use crate::metadata::{self, Metadata};
 use crate::process;
 use crate::process::context::ProcessContext;
@@ -85,7 +85,8 @@ impl Restore {
     }
 
     async fn restore(&self, volume: &Volume, opened: UnmountedVolume, root: &Path) -> Result<()> {
-        let relocation = self.place.begin(volume, opened, root).await?;
+        let mut relocation = self.place.begin(volume, opened, root).await?;
+        relocation.replace_unused()?;
         let url = volume.url();
         if relocation.previous().engine().is_some() {
             if !relocation.is_move() {
@@ -96,7 +97,7 @@ impl Restore {
                 relocation.origin()
             );
         }
-        let new = relocation.begin_metadata()?;
+        let new = relocation.begin_metadata(Source::Backup)?;
         let opened = relocation.opened();
         let (restored, metadata) = match self.fill(volume, opened, &new).await {
             Ok(filled) => filled,

@@ -162,6 +162,9 @@ pub(crate) async fn open(
             _ => error,
         }
     })?;
+    if let Use::Serving { .. } = opened_for {
+        marks::set_used(&engine)?;
+    }
     let engine = Arc::new(engine);
     if let Some(log) = writeback {
         let tables = Arc::downgrade(&engine);
@@ -208,6 +211,9 @@ async fn open_database(
         bail!("the names of {shown} have just been moved from {url} to another place; run the command again");
     }
     marks::put_in_charge(engine.as_ref())?;
+    if let Use::Serving { .. } = opened_for {
+        marks::set_used(engine.as_ref())?;
+    }
     if engine_dir(state_root).exists() {
         let kept = move_engine_away(state_root)?;
         tracing::info!("the names of {shown} are in {url}; earlier names are kept in {}", kept.display());

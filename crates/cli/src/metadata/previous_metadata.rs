@@ -75,6 +75,19 @@ impl PreviousMetadata {
         }
     }
 
+    /// Returns whether the names come from a backup, and nothing has changed them since.
+    pub(crate) fn is_unused(&self) -> Result<bool> {
+        self.engine().map_or(Ok(false), |engine| marks::is_unused(engine.as_ref()))
+    }
+
+    /// Closes the names.
+    pub(crate) fn close(self) -> Result<()> {
+        match self {
+            Self::None | Self::Database(_) => Ok(()),
+            Self::StateDirectory(metadata) => metadata::close(metadata),
+        }
+    }
+
     /// Prepares the change of the volume's record: marks names in a database, so that they can be replaced later if they are no longer in use.
     pub(crate) fn prepare_end(&self) -> Result<()> {
         let Self::Database(engine) = self else { return Ok(()) };

@@ -33,10 +33,10 @@ pub(crate) struct ExportLease {
 }
 
 /// The mount whose turn it is to export.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Turn {
-    /// This mount.
-    Own,
+    /// This mount, with the lease as it is stored now, for [`ExportLease::publish`].
+    Own(StoredLocks),
     /// Another mount, which has published how far the backup is.
     Other(ExporterStatus),
 }
@@ -56,13 +56,13 @@ impl ExportLease {
     /// Takes the lease if it is free. With `takes_over` takes it from a mount that has it, too.
     pub(crate) fn take(&self, takes_over: bool) -> Result<Turn> {
         if !self.engine.is_shared() {
-            return Ok(Turn::Own);
+            return Ok(Turn::Own(StoredLocks::default()));
         }
         let own = self.engine.locker().context("the lease of this mount in the database has expired")?;
         let mut stored = self.engine.locks_of(LEASE_NUMBER)?;
         for _ in 0..ATTEMPTS {
             let status = match held(&stored)? {
-                Some(held) if held.holder == own => return Ok(Turn::Own),
+                Some(held) if held.holder == own => return Ok(Turn::Own(stored)),
                 Some(held) if stored.lockers.contains(&held.holder) && !takes_over => {
                     return Ok(Turn::Other(held.status));
                 }
@@ -71,29 +71,36 @@ impl ExportLease {
             };
             let (is_replaced, now) = self.replace(&stored, Some(Held { holder: own, status }))?;
             if is_replaced {
-                return Ok(Turn::Own);
+                return Ok(Turn::Own(now));
             }
             stored = now;
         }
         bail!("other mounts keep taking over the backup");
     }
 
-    /// Tells the other mounts how far the backup is, if this mount has the lease.
-    pub(crate) fn publish(&self, status: ExporterStatus) -> Result<()> {
-        self.change(|held| Some(Held { status, ..held }))
+    /// Tells the other mounts how far the backup is, if this mount has the lease. This is one request, unless the lease is no longer as `seen`.
+    pub(crate) fn publish(&self, seen: &StoredLocks, status: ExporterStatus) -> Result<()> {
+        self.change_from(seen.clone(), |held| Some(Held { status, ..held }))
     }
 
     /// Gives the lease up, if this mount has it.
     pub(crate) fn release(&self) -> Result<()> {
-        self.change(|_| None)
+        if self.engine.locker().is_none() {
+            return Ok(());
+        }
+        self.change_from(self.engine.locks_of(LEASE_NUMBER)?, |_| None)
     }
 
-    /// Changes the lease if this mount has it.
-    fn change(&self, new: impl Fn(Held) -> Option<Held>) -> Result<()> {
+    /// Changes the lease, which was last seen as `stored`, if this mount has it.
+    fn change_from(&self, mut stored: StoredLocks, new: impl Fn(Held) -> Option<Held>) -> Result<()> {
         let Some(own) = self.engine.locker() else { return Ok(()) };
-        let stored = self.engine.locks_of(LEASE_NUMBER)?;
-        if let Some(held) = held(&stored)?.filter(|held| held.holder == own) {
-            self.replace(&stored, new(held))?;
+        for _ in 0..ATTEMPTS {
+            let Some(held) = held(&stored)?.filter(|held| held.holder == own) else { break };
+            let (is_replaced, now) = self.replace(&stored, new(held))?;
+            if is_replaced {
+                break;
+            }
+            stored = now;
         }
         Ok(())
     }
@@ -162,8 +169,8 @@ mod tests {
     #[test]
     fn an_engine_of_one_mount_needs_no_lease() {
         let lease = ExportLease::of(Arc::new(meta::MemoryEngine::default()));
-        assert_eq!(lease.take(false).unwrap(), Turn::Own);
-        lease.publish(ExporterStatus::default()).unwrap();
+        assert_eq!(lease.take(false).unwrap(), Turn::Own(StoredLocks::default()));
+        lease.publish(&StoredLocks::default(), ExporterStatus::default()).unwrap();
         lease.release().unwrap();
     }
 }

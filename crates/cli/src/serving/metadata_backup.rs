@@ -97,6 +97,8 @@ struct Exports {
     /// Tells when there is a reason to begin a backup; `None` while another mount exports.
     watch: Option<ChangeWatch>,
     lease: ExportLease,
+    /// Time until the next pass, while another mount exports.
+    follow_pause: Option<Duration>,
     /// Set when the database may have lost commits, so that the backup can be ahead of it.
     is_history_lost: Arc<AtomicBool>,
 }
@@ -185,6 +187,7 @@ impl MetadataBackup {
         };
         let mut exports = Exports {
             lease: ExportLease::of(Arc::clone(&engine)),
+            follow_pause: None,
             is_history_lost: note_lost_history(engine.as_ref()),
             parts: Parts { store: bucket, engine, clock: Arc::clone(&context.clock) },
             source,
@@ -308,18 +311,20 @@ impl Exports {
         progress.failure = failure;
     }
 
-    /// Returns the time until the next pass. A mount that does not export asks twice as often how far the backup is.
+    /// Returns the time until the next pass.
     fn pause(&self) -> Duration {
-        if self.watch.is_none() { self.shared.interval / 2 } else { self.shared.interval }
+        self.follow_pause.unwrap_or(self.shared.interval)
     }
 
     async fn try_pass(&mut self, cause: Cause) -> backup::Result<()> {
         // Content whose deletion waits for the backup would stay in the bucket if this mount left it to another one.
         let has_waiting_deletions = self.fs.as_ref().is_some_and(|fs| fs.admin().has_waiting_deletions());
         let takes_over = cause == Cause::End && has_waiting_deletions;
-        if let Turn::Other(status) = self.with_lease(move |lease| lease.take(takes_over)).await? {
-            return self.follow(status).await;
-        }
+        self.follow_pause = None;
+        let lease = match self.with_lease(move |lease| lease.take(takes_over)).await? {
+            Turn::Other(status) => return self.follow(status, has_waiting_deletions).await,
+            Turn::Own(lease) => lease,
+        };
         if self.is_history_lost.swap(false, Ordering::AcqRel) {
             (self.exporter, self.watch) = (None, None);
             self.with_engine(|engine| backup::forget_history(engine)).await?;
@@ -332,15 +337,19 @@ impl Exports {
         }
         outcome?;
         if let Some(status) = self.exporter.as_ref().map(Exporter::status) {
-            self.with_lease(move |lease| lease.publish(status)).await?;
+            self.with_lease(move |export| export.publish(&lease, status)).await?;
         }
         Ok(())
     }
 
-    /// Takes in how far the mount that exports has come.
-    async fn follow(&mut self, status: ExporterStatus) -> backup::Result<()> {
+    /// Takes in how far the mount that exports has come. Asks for the commit only if deletions wait for it.
+    async fn follow(&mut self, status: ExporterStatus, has_waiting_deletions: bool) -> backup::Result<()> {
         (self.exporter, self.watch) = (None, None);
-        if let Some(exported_to) = self.with_engine(|engine| backup::exported_to(engine)).await? {
+        let age = status.current_at.map(|at| self.parts.clock.now().since(at));
+        self.follow_pause = Some(follow_pause(self.shared.interval, age));
+        if has_waiting_deletions
+            && let Some(exported_to) = self.with_engine(|engine| backup::exported_to(engine)).await?
+        {
             self.mark.advance(exported_to);
         }
         lock(&self.shared.progress).status = status;
@@ -428,6 +437,14 @@ impl Exports {
     }
 }
 
+/// Returns the time until a mount that does not export asks again how far the backup is, which had this age. It asks once for each pass of the
+/// mount that exports, soon after it: a time without relation to the passes could show an age of two intervals, as if the backup were late.
+fn follow_pause(interval: Duration, age: Option<Duration>) -> Duration {
+    let soon_after = interval + interval / 8;
+    let next = age.map_or(interval, |age| soon_after.saturating_sub(age));
+    next.clamp(interval / 2, soon_after)
+}
+
 fn as_io_error(error: anyhow::Error) -> std::io::Error {
     std::io::Error::other(format!("{error:#}"))
 }
@@ -456,4 +473,28 @@ async fn await_content(writeback: Option<&Writeback>, fs: Option<&vfs::Filesyste
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: mounts that do not export asked twice for each pass how far the backup is.
+    #[test]
+    fn a_mount_that_does_not_export_asks_once_for_each_pass() {
+        let interval = Duration::from_secs(60);
+        for first in 0..60 {
+            // The other mount makes a pass every 61 s; times in milliseconds since its first pass.
+            let (mut now, mut asked) = (first * 1000, Vec::new());
+            while now < 6_100_000 {
+                asked.push(now);
+                now += follow_pause(interval, Some(Duration::from_millis(now % 61_000))).as_millis() as u64;
+            }
+            assert!(asked.len() <= 102, "{} times", asked.len());
+            let oldest = asked.windows(2).map(|pair| pair[0] % 61_000 + (pair[1] - pair[0])).max();
+            assert!(oldest.unwrap() <= 100_000, "{oldest:?}");
+        }
+        assert_eq!(follow_pause(interval, None), interval);
+        assert_eq!(follow_pause(interval, Some(Duration::from_secs(1000))), interval / 2);
+    }
 }

@@ -3,11 +3,10 @@
 
 local from, rows, missing = lower(ARGV[2]), {}, tonumber(ARGV[5])
 local to = upper(ARGV[3], ARGV[4])
-while missing > 0 do
-  local count = math.min(missing, 1000)
-  local keys = redis.call('ZRANGEBYLEX', ORDER, from, to, 'LIMIT', 0, count)
-  local is_last = #keys < count
-  local bound = is_last and to or '[' .. keys[#keys]
+local has_kept = redis.call('EXISTS', SNAPSHOT, SNAPSHOT_ORDER) > 0
+
+-- Returns the sorted keys of a page, `keys`, with those up to `bound` that only the snapshot has.
+local function merge(keys, from, bound)
   local known = {}
   for _, key in ipairs(keys) do
     known[key] = true
@@ -28,14 +27,32 @@ while missing > 0 do
   for at = next_kept, #kept do
     merged[#merged + 1] = kept[at]
   end
-  for _, key in ipairs(merged) do
-    local record = missing > 0 and record_of(key)
-    if record then
-      rows[#rows + 1] = key
-      rows[#rows + 1] = record
-      missing = missing - 1
+  return merged
+end
+
+-- Adds the records of sorted keys, with one call for many of them: a call for each takes most of the time of a scan.
+local function add(keys)
+  for first = 1, #keys, 1000 do
+    local last = math.min(first + 999, #keys)
+    local records = redis.call('HMGET', RECORDS, unpack(keys, first, last))
+    local kept = has_kept and redis.call('HMGET', SNAPSHOT, unpack(keys, first, last))
+    for at = first, last do
+      local record = kept and kept[at - first + 1] or records[at - first + 1]
+      if missing > 0 and record and record ~= '' then
+        rows[#rows + 1] = keys[at]
+        rows[#rows + 1] = record
+        missing = missing - 1
+      end
     end
   end
+end
+
+while missing > 0 do
+  local count = math.min(missing, 1000)
+  local keys = redis.call('ZRANGEBYLEX', ORDER, from, to, 'LIMIT', 0, count)
+  local is_last = #keys < count
+  local bound = is_last and to or '[' .. keys[#keys]
+  add(has_kept and merge(keys, from, bound) or keys)
   if is_last then
     break
   end
