@@ -353,20 +353,3 @@ async fn s24_without_a_cache_a_write_is_stored_when_it_returns() {
         world.assert_healthy().await;
     }
 }
-
-/// Regression: the upload of a new file was stored, and its commit lost with the power. The next mount took the object for another file's, and
-/// the file's other links were gone (world of files 52,062,529).
-#[tokio::test(start_paused = true)]
-async fn a_file_whose_first_upload_outlived_its_commit_keeps_its_links() {
-    let bucket = Bucket::with_metadata();
-    let killed = bucket.mount(|_| {}).await;
-    killed.create("a").await.unwrap();
-    killed.link("a", "c").await.unwrap();
-    bucket.put("a", "bytes").await;
-    drop(killed);
-    let world = bucket.mount(|_| {}).await;
-    assert_eq!(world.names("").await.unwrap(), ["a", "c"]);
-    assert_eq!(world.read_file("c").await.unwrap(), b"bytes");
-    assert_eq!(world.ino("a").await.unwrap(), world.ino("c").await.unwrap());
-    world.assert_healthy().await;
-}

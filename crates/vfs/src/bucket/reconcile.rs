@@ -377,12 +377,15 @@ impl Reconciler {
                         ops.push(Op::Import { parent: dir, name, ino: self.names.new_ino(dir)?, seen });
                     }
                 }
-                // The file is being created. Its first upload finds out whose the object is.
+                // The file was being created when the last mount ended abnormally. The object is another file.
                 (Some(local), Some(seen))
-                    if !local.is_dir()
-                        && local.object().is_none()
-                        && seen.kind != Kind::Directory
-                        && self.content.is_open(local.ino) => {}
+                    if !local.is_dir() && local.object().is_none() && seen.kind != Kind::Directory =>
+                {
+                    if !self.content.is_open(local.ino) {
+                        self.push_vanish_ops(dir, &name, &local, looked_at, &mut ops)?;
+                        ops.push(Op::Import { parent: dir, name, ino: self.names.new_ino(dir)?, seen });
+                    }
+                }
                 (Some(local), Some(seen)) if !local.is_dir() && seen.kind == Kind::Directory => {
                     if self.is_gone(place, &name, &local, looked_at)? {
                         self.push_vanish_ops(dir, &name, &local, looked_at, &mut ops)?;
