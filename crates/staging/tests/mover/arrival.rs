@@ -196,16 +196,21 @@ async fn a_copy_is_recognized_after_the_end_of_the_process() {
     assert_eq!(contents(&world.memory).await, expected(&[("b", "ours")]));
 }
 
+/// Returns an object that was renamed to `b`, and has moved there.
+async fn object_moved_to_b(world: &World) -> ObjectRef {
+    let object = world.put("a", "ours").await;
+    world.rename(&object, "b", Precondition::Absent).await.unwrap();
+    world.mover.wait_until_all_moved().await;
+    world.memory.head(&key("b")).await.unwrap().object
+}
+
 /// Regression: an object came to its key by a rename, was renamed again, and the process ended between the copy and the deletion. The next
 /// one reported the etag of the copy, and still listed the object by the etag that it has at its old key. The namespace took it for another
 /// client's and replaced the attributes that waited to be stored (world of files 50,027,043).
 #[tokio::test(start_paused = true)]
 async fn a_half_moved_object_is_listed_by_the_etag_that_was_reported() {
     let mut world = World::new();
-    let object = world.put("a", "ours").await;
-    world.rename(&object, "b", Precondition::Absent).await.unwrap();
-    world.mover.wait_until_all_moved().await;
-    let at_b = world.memory.head(&key("b")).await.unwrap().object;
+    let at_b = object_moved_to_b(&world).await;
     world.reopen();
     let deletion_fails = || Rule::new(Fault::unavailable()).on(Operation::Delete).at(&key("b")).always();
     world.mover.set_observer(observer());
@@ -229,10 +234,7 @@ async fn a_half_moved_object_is_listed_by_the_etag_that_was_reported() {
 #[tokio::test(start_paused = true)]
 async fn the_etag_of_an_earlier_copy_counts_as_reported_after_damage() {
     let mut world = World::new();
-    let object = world.put("a", "ours").await;
-    world.rename(&object, "b", Precondition::Absent).await.unwrap();
-    world.mover.wait_until_all_moved().await;
-    let at_b = world.memory.head(&key("b")).await.unwrap().object;
+    let at_b = object_moved_to_b(&world).await;
     world.faults.set_down(true);
     world.rename(&at_b, "c", Precondition::Absent).await.unwrap();
     let journal = world.dir.path().join("moves");
