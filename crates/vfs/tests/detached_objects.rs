@@ -207,19 +207,25 @@ async fn s18_attributes_are_exported_although_one_link_was_replaced() {
     assert_eq!(world.bucket.header("file", "file-permissions").await.unwrap(), "0100600");
 }
 
-/// Regression: a file that had been created and linked but never stored was taken for the next file of its name. Its other link
-/// then showed that file (world of files 154531).
-#[tokio::test]
-async fn s144_a_file_that_was_never_stored_is_not_taken_for_the_next_of_its_name() {
+/// Regression: the first upload of a file was stored, and its commit lost with the power. The next mount took the object for another file, and
+/// the file's other links were gone (world of files 52,062,529). A file is stored before it gets a second name.
+#[tokio::test(start_paused = true)]
+async fn a_file_whose_first_upload_outlived_its_commit_keeps_its_links() {
     let bucket = Bucket::with_metadata();
+    let killed = bucket.mount(|_| {}).await;
+    let _created = killed.create("a").await.unwrap();
+    bucket.faults.add(Rule::new(Fault::unavailable()).on(Operation::Put).always());
+    assert_eq!(errno(killed.link("a", "c").await), libc::EIO);
+    bucket.faults.clear();
+    assert_eq!(errno(killed.stat("c").await), libc::ENOENT);
+    killed.link("a", "c").await.unwrap();
+    bucket.put("a", "bytes").await;
+    drop(killed);
     let world = bucket.mount(|_| {}).await;
-    world.create("file").await.unwrap();
-    world.link("file", "second").await.unwrap();
-    let again = bucket.mount(|_| {}).await;
-    bucket.put("file", "theirs").await;
-    again.expire();
-    assert_eq!(again.read_file("file").await.unwrap(), b"theirs");
-    assert_eq!(again.names("/").await.unwrap(), ["file"]);
+    assert_eq!(world.names("").await.unwrap(), ["a", "c"]);
+    assert_eq!(world.read_file("c").await.unwrap(), b"bytes");
+    assert_eq!(world.ino("a").await.unwrap(), world.ino("c").await.unwrap());
+    world.assert_healthy().await;
 }
 
 /// Regression: an additional link was only as fresh as the last look at its own directory (worlds of files 27415 and 70013).

@@ -5,6 +5,7 @@ use meta::{Ino, Inode, Kind, Name, Op, Origin};
 
 use crate::attr::Caller;
 use crate::content::open_file::OpenFile;
+use crate::content::write::When;
 use crate::followers::op_log::FrontEndChange;
 use crate::names::handles::Opened;
 use crate::names::name;
@@ -130,7 +131,7 @@ impl Filesystem {
         Ok(made)
     }
 
-    /// Gives a file a further name, or its first one, in which case its content is stored now. In a volume named by
+    /// Gives a file a further name, or its first one. Content that was never stored is stored now. In a volume named by
     /// path the bucket still shows the file under its primary name only. EPERM for a directory and on a shared bucket.
     pub async fn link(&self, ino: Ino, parent: Ino, name_bytes: &[u8]) -> Result<Attr> {
         let change = FrontEndChange::begin(&self.names);
@@ -212,7 +213,8 @@ impl Filesystem {
     }
 }
 
-/// Gives an open file a name. A file that had none is stored then; if that fails, it loses the name again.
+/// Gives an open file a name. A file that had none is stored then; if that fails, it loses the name again. In a volume named by path a file
+/// that was never stored is stored before: if a crash ended its first upload, its object would count as another file, without the links.
 async fn link_open_file(
     fs: &Filesystem,
     file: &OpenFile,
@@ -224,6 +226,10 @@ async fn link_open_file(
             libc::ENOENT,
             "a file that lost its last name, or was created with O_TMPFILE and O_EXCL, cannot be linked",
         ));
+    }
+    let is_new = before.object().is_none() && before.kind == Kind::File;
+    if is_new && fs.names.path_key(before)?.is_some() {
+        fs.io.publisher.commit(file, When::Open).await?;
     }
     {
         // The file's lock keeps its primary name from being promoted or removed meanwhile.

@@ -1,6 +1,6 @@
 //! Changes by the endpoint while the mount is listing, or changing something related.
 
-use super::{key, objects, put};
+use super::{get, key, objects, put};
 use crate::world::{Bucket, MIB, assert_waits, pattern};
 use std::sync::Arc;
 use store::wrap::Operation;
@@ -257,4 +257,31 @@ async fn s39_a_file_that_gets_another_name_is_deleted_all_the_same() {
     world.fs.moves().wait_until_complete().await;
     assert_eq!(world.names("").await.unwrap(), ["e"]);
     assert_eq!(bucket.object("d").await, None);
+}
+
+/// The endpoint served the synced content of an open file after another client had deleted or replaced its object, for as long as the
+/// deleted bytes were in the cache (world 62,010,792 of both sides).
+#[tokio::test]
+async fn a_changed_object_is_served_instead_of_a_synced_file() {
+    for newer in [None, Some(&b"newer"[..])] {
+        let world = Bucket::with_metadata().mount(|_| {}).await;
+        let objects = objects(&world);
+        let mut body = pattern(MIB);
+        world.write_file("file", &body).await.unwrap();
+        let handle = world.open_handle("file", libc::O_RDWR).await.unwrap();
+        assert!(world.read_all(handle).await.unwrap() == body);
+        world.fs.write(handle, 1000, b"new").await.unwrap();
+        body[1000..1003].copy_from_slice(b"new");
+        world.fs.fsync(handle).await.unwrap();
+        assert!(get(&objects, "file").await.unwrap() == body);
+        match newer {
+            Some(newer) => world.bucket.put("file", newer).await,
+            None => world.bucket.delete("file").await,
+        }
+        assert_eq!(get(&objects, "file").await.as_deref(), newer);
+        let meta = objects.head(&key("file")).await;
+        assert_eq!(meta.ok().map(|meta| meta.size_bytes), newer.map(|newer| newer.len() as u64));
+        drop(world.close(handle).await);
+        world.assert_healthy().await;
+    }
 }

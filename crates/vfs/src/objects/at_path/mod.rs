@@ -70,18 +70,29 @@ impl ObjectsAtPath {
         Ok(Some((dir, shown, inode)))
     }
 
-    /// Returns the file of a key whose object is not at that key in the bucket: a further name of a file, or a file in objects
-    /// under keys of their own.
-    fn find_unshown(&self, full: &ObjectKey) -> crate::Result<Option<Inode>> {
-        let Some((dir, name, Some(inode))) = self.known(full)? else { return Ok(None) };
-        let is_stored = matches!(inode.kind, Kind::File | Kind::Symlink) && inode.object().is_some();
-        let is_unshown = is_stored && (!self.fs.names.is_shown(dir, &name, &inode)? || inode.is_ahead());
-        Ok(is_unshown.then_some(inode))
+    /// Returns the file of a key whose content is not the bucket's object of that key: a further name of a file, or a file that is
+    /// stored, at least partly, in objects under keys of their own. If another client changed or deleted the object, the object counts.
+    async fn find_unshown(&self, full: &ObjectKey) -> store::Result<Option<Inode>> {
+        let failed = error_about(full);
+        let Some((dir, name, Some(inode))) = self.known(full).map_err(&failed)? else { return Ok(None) };
+        let Some(object) = inode.object() else { return Ok(None) };
+        if !matches!(inode.kind, Kind::File | Kind::Symlink) {
+            return Ok(None);
+        }
+        if !self.fs.names.is_shown(dir, &name, &inode).map_err(&failed)? {
+            return Ok(Some(inode));
+        }
+        if !inode.is_ahead() {
+            return Ok(None);
+        }
+        let seen = self.fs.mount.store.find(full).await?;
+        let is_own = seen.is_some_and(|seen| seen.object.etag == object.etag);
+        Ok(is_own.then_some(inode))
     }
 
     pub(super) async fn head(&self, key: &ObjectKey) -> store::Result<ObjectMeta> {
         let full = self.full_key_to_read(key)?;
-        if let Some(inode) = self.find_unshown(&full).map_err(error_about(key))? {
+        if let Some(inode) = self.find_unshown(&full).await.map_err(|error| about_key(key, error))? {
             return self.meta_of_unshown(key, &inode).await;
         }
         let meta = self.fs.mount.store.head(&full).await;
@@ -90,7 +101,7 @@ impl ObjectsAtPath {
 
     pub(super) async fn get(&self, key: &ObjectKey, options: GetOptions) -> store::Result<Object> {
         let full = self.full_key_to_read(key)?;
-        if let Some(inode) = self.find_unshown(&full).map_err(error_about(key))? {
+        if let Some(inode) = self.find_unshown(&full).await.map_err(|error| about_key(key, error))? {
             return self.get_unshown(key, &inode, options).await;
         }
         let object = self.fs.mount.store.get(&full, options).await.map_err(|error| about_key(key, error))?;
@@ -230,7 +241,7 @@ impl ObjectsAtPath {
         to: &ObjectKey,
         options: CopyOptions,
     ) -> store::Result<ObjectRef> {
-        let source = self.source_at_path(from)?;
+        let source = self.source_at_path(from).await?;
         let full = self.full_key(to)?;
         let copied = self.change_key(&full, false, self.fs.mount.store.copy(&source, &full, options)).await;
         let copied = copied.map_err(|error| match &error {
@@ -243,9 +254,9 @@ impl ObjectsAtPath {
     }
 
     /// Returns the bucket's object that an object of the endpoint is.
-    pub(super) fn source_at_path(&self, from: &ObjectRef) -> store::Result<ObjectRef> {
+    pub(super) async fn source_at_path(&self, from: &ObjectRef) -> store::Result<ObjectRef> {
         let full = self.full_key_to_read(&from.key)?;
-        let Some(inode) = self.find_unshown(&full).map_err(error_about(&from.key))? else {
+        let Some(inode) = self.find_unshown(&full).await.map_err(|error| about_key(&from.key, error))? else {
             return Ok(ObjectRef { key: full, ..from.clone() });
         };
         let pin = self.fs.names.pin(&inode).map_err(error_about(&from.key))?;
@@ -304,12 +315,12 @@ impl ObjectsAtPath {
     }
 
     pub(super) async fn tags(&self, key: &ObjectKey) -> store::Result<Tags> {
-        let full = self.object_key_of(key)?;
+        let full = self.object_key_of(key).await?;
         self.fs.mount.store.tags(&full).await.map_err(|error| about_key(key, error))
     }
 
     pub(super) async fn set_tags(&self, key: &ObjectKey, tags: Tags) -> store::Result<()> {
-        let full = self.object_key_of(key)?;
+        let full = self.object_key_of(key).await?;
         let set = self.fs.mount.store.set_tags(&full, tags).await.map_err(|error| about_key(key, error));
         if let Ok(Some((_, _, Some(inode)))) = self.known(&full) {
             self.fs.bucket.metadata.cache().forget(inode.ino);
@@ -318,9 +329,9 @@ impl ObjectsAtPath {
     }
 
     /// Returns the key of the object that carries a key's tags.
-    fn object_key_of(&self, key: &ObjectKey) -> store::Result<ObjectKey> {
+    async fn object_key_of(&self, key: &ObjectKey) -> store::Result<ObjectKey> {
         let full = self.full_key_to_read(key)?;
-        let Some(inode) = self.find_unshown(&full).map_err(error_about(key))? else { return Ok(full) };
+        let Some(inode) = self.find_unshown(&full).await.map_err(|error| about_key(key, error))? else { return Ok(full) };
         let pin = self.fs.names.pin(&inode).map_err(error_about(key))?;
         Ok(pin.as_ref().and_then(Pin::object).map_or(full, |object| object.key.clone()))
     }

@@ -42,7 +42,7 @@ impl Multipart for PathUpload {
     }
 
     async fn copy_part(&self, number: u32, from: &ObjectRef, range: Range<u64>) -> store::Result<()> {
-        let source = self.objects.source_at_path(from)?;
+        let source = self.objects.source_at_path(from).await?;
         self.inner.copy_part(number, &source, range).await.map_err(|error| about_key(&from.key, error))
     }
 
