@@ -333,8 +333,13 @@ impl FileClient {
         if mount.injector.has_crashed() {
             return Ok(());
         }
-        let written = self.open.iter_mut().filter(|open| open.key.as_deref() == Some(&key));
-        written.for_each(|open| open.note_read_by_others(&self.shared));
+        let is_stale = matches!(&read, Err(error) if error.errno() == libc::ESTALE);
+        for open in self.open.iter_mut().filter(|open| open.key.as_deref() == Some(&key)) {
+            open.note_read_by_others(&self.shared);
+            if is_stale {
+                open.note_possible_conflict(&self.shared);
+            }
+        }
         match read {
             Ok(content) => {
                 self.shared.count("files read");

@@ -155,6 +155,15 @@ impl OpenFile {
         self.has_moved |= self.is_dirty && shared.by_path && may_have_parts();
     }
 
+    /// Records that a conflict may have set the written content aside. If the file was new, another client's object has its name then, and
+    /// the file is empty.
+    pub(super) fn note_possible_conflict(&mut self, shared: &SharedState) {
+        if self.is_dirty && shared.by_path {
+            self.has_moved = true;
+            self.contents.extend(self.is_new.then(Bytes::new));
+        }
+    }
+
     /// Whether the file may have been stored while open, because its first write is older than the publish interval. The age is measured
     /// by the wall clock, so that a change of that clock may make any file due.
     pub(super) fn may_be_published(&self, shared: &SharedState) -> bool {

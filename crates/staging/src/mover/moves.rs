@@ -344,9 +344,19 @@ impl Moves {
             self.object_move(number).and_then(Move::replaced).is_some_and(|etag| *etag == object.etag)
         };
         let is_untouched = self.objects.is_empty() && self.trees.is_empty();
-        (is_untouched || self.owner_of(object).is_none_or(|number| number >= before))
+        (is_untouched || !self.is_taken_before(object, before))
             && self.stray_copies_at(text).next().is_none()
             && !self.targeting(text).take_while(|number| *number < before).any(is_replaced)
+    }
+
+    /// Returns whether a move with a number below `before` takes this object away. A later rename may have given it to another move.
+    fn is_taken_before(&self, object: &ObjectRef, before: u64) -> bool {
+        let text = object.key.as_bytes();
+        let is_earlier = |number: &u64| *number < before;
+        let is_of_object = |number: &u64| self.all[number].etag.as_ref() == Some(&object.etag);
+        self.owner_of(object).as_ref().is_some_and(is_earlier)
+            || self.objects.get(text).into_iter().flatten().filter(|number| is_earlier(number)).any(is_of_object)
+            || enclosing_prefixes(text).filter_map(|prefix| self.trees.get(prefix)).flatten().any(is_earlier)
     }
 
     /// Returns the logical key that a move gives to an object; `None` if the move does not own that object, or deletes it.

@@ -182,7 +182,7 @@ impl BucketSide {
 
     /// Returns whether the object found, or its absence, is what a change makes of its key. Another client's object
     /// may have the same length and metadata, so the bytes are compared. Our bytes that are gone, because the object
-    /// they come from was replaced, prove nothing and are skipped: they could not be kept anyway.
+    /// they come from was replaced, prove nothing and are skipped: they could not be kept anyway. If all are gone, it is not ours.
     pub(super) async fn is_ours(
         &self,
         found: Option<&ObjectMeta>,
@@ -215,6 +215,7 @@ impl BucketSide {
             return Ok(false);
         }
         let size = ours.size_bytes();
+        let mut is_proved = size == 0;
         for start in (0..size).step_by(PART_BYTES as usize) {
             let mut at = start;
             for extent in slice_extents(&ours.extents, &(start..size.min(start + PART_BYTES))) {
@@ -229,9 +230,10 @@ impl BucketSide {
                 if theirs.is_none_or(|theirs| theirs != expected) {
                     return Ok(false);
                 }
+                is_proved = true;
             }
         }
-        Ok(true)
+        Ok(is_proved)
     }
 
     /// Reads the bytes of an extent; `None` if the object they are in is gone.

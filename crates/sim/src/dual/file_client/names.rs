@@ -159,9 +159,9 @@ impl FileClient {
             let Some(key) = open.key.clone().filter(|key| from.covers(key)) else { continue };
             let Some(moved) = from.key_after(to, &key) else { continue };
             if !has_succeeded {
-                // It is unknown under which key the file will be stored, and whether a conflict has set its bytes aside.
+                // It is unknown under which key the file will be stored.
                 open.is_certain = false;
-                open.has_moved |= open.is_dirty && shared.by_path;
+                open.note_possible_conflict(&shared);
                 let history = &mut shared.inner.borrow_mut().history;
                 history.mark_unknown(&key);
                 history.mark_unknown(&moved);

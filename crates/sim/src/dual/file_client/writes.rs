@@ -197,8 +197,11 @@ impl FileClient {
         };
         match outcome {
             Ok(()) if !open.is_dirty => Ok(()),
-            // A conflict is reported by the close (S52).
-            Ok(()) if is_sync && is_disputed && open.may_be_in_deltas(&shared) => Ok(()),
+            // A conflict is reported by the close (S52), unless the file was stored as a whole before the others changed its object.
+            Ok(()) if is_sync && is_disputed && open.may_be_in_deltas(&shared) => {
+                open.is_maybe_stored = true;
+                Ok(())
+            }
             Ok(()) => {
                 open.check_no_overwrite(&shared, &key, began)?;
                 let is_changed = |but| {

@@ -136,7 +136,8 @@ impl Publisher {
         match self.store_new(inode, body, Precondition::Absent).await {
             Err(Error::Store(StoreError::PreconditionFailed(_))) => {
                 match self.adopt_unconfirmed_upload(file, state, inode, key).await? {
-                    true => Ok(()),
+                    // The object may have older attributes.
+                    true => self.exports.export_later(inode.ino),
                     false => self.known.detach_name(inode),
                 }
             }
