@@ -82,6 +82,17 @@ impl EtagAliases {
         }
     }
 
+    /// Notes that the object at a key, which had the etag `before` in the bucket, has the etag `now` there. Callers still know it by the issued
+    /// one. Does nothing if the bucket's etag was reported.
+    pub(crate) fn renew_bucket_tag(&mut self, key: &ObjectKey, before: &ETag, now: &ETag) {
+        if let Some(alias) = self.by_key.get_mut(key)
+            && alias.reported == 0
+            && alias.bucket == *before
+        {
+            alias.bucket = now.clone();
+        }
+    }
+
     /// Reports every issued etag that was not reported yet, together with the bucket's etag: for a key, or for all
     /// keys below a prefix that ends in `/`. See [`EtagAliases::report_key`].
     pub(crate) fn report_changes(
@@ -179,6 +190,21 @@ mod tests {
         for known in ["moved", "uploaded"] {
             assert_eq!(aliases.bucket_tag(&key, &tag(known)), tag("bucket"));
         }
+    }
+
+    /// An object was half moved when its mount was killed, and its upload changed the etag at its old key: it was shown by that one, as if
+    /// another client had stored it (world of files 55,115,470).
+    #[test]
+    fn an_object_keeps_its_issued_etag_when_the_one_in_the_bucket_changes() {
+        let key = ObjectKey::try_from("key").unwrap();
+        let tag = |text: &str| ETag::new(text);
+        let mut aliases = EtagAliases::default();
+        aliases.show_as(&key, tag("reported"), tag("waiting"));
+        aliases.renew_bucket_tag(&key, &tag("other"), &tag("unrelated"));
+        aliases.renew_bucket_tag(&key, &tag("waiting"), &tag("uploaded"));
+        let found = ObjectRef::new(key.clone(), tag("uploaded"));
+        assert_eq!(aliases.with_issued_tag(found).etag, tag("reported"));
+        assert_eq!(aliases.bucket_tag(&key, &tag("reported")), tag("uploaded"));
     }
 
     /// A rename that was given the first of two etags was refused as if another client had changed the object (world

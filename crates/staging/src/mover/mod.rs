@@ -222,6 +222,7 @@ impl Mover {
         let candidates = self.candidates(&visible).into_iter().map(|candidate| candidate.key);
         let places: BTreeSet<ObjectKey> = candidates.chain([visible]).collect();
         let mut aliases = self.executor.aliases();
+        aliases.renew_bucket_tag(stored_at, given, there);
         for place in places {
             aliases.renew(&place, given, there);
         }
@@ -613,7 +614,10 @@ impl ObjectStore for Mover {
         }
         self.delete_stray_copies(key).await?;
         'anew: loop {
-            for candidate in self.candidates(key) {
+            let mut candidates = self.candidates(key);
+            // An object that a move was to replace goes first: if a crash ended this in between, it would be shown again.
+            candidates.sort_by_key(|candidate| candidate.by_move.is_some());
+            for candidate in candidates {
                 match candidate.by_move {
                     Some(number) if !self.executor.delete_in_transit(number, &candidate).await? => {
                         continue 'anew;

@@ -355,7 +355,13 @@ impl Moves {
         let is_earlier = |number: &u64| *number < before;
         let is_of_object = |number: &u64| self.all[number].etag.as_ref() == Some(&object.etag);
         self.owner_of(object).as_ref().is_some_and(is_earlier)
-            || self.objects.get(text).into_iter().flatten().filter(|number| is_earlier(number)).any(is_of_object)
+            || self
+                .objects
+                .get(text)
+                .into_iter()
+                .flatten()
+                .filter(|number| is_earlier(number))
+                .any(is_of_object)
             || enclosing_prefixes(text).filter_map(|prefix| self.trees.get(prefix)).flatten().any(is_earlier)
     }
 

@@ -141,6 +141,7 @@ impl FileClient {
                 false => self.shared.mark_uncertain(id),
             }
         }
+        self.forget_hidden_by_new_files(&from, &to);
         self.drop_names(&to, is_done, true);
         self.move_open_files(&from, &to, is_done);
         match renamed {
@@ -149,6 +150,17 @@ impl FileClient {
                 Ok(())
             }
             Err(error) => self.check_failure(mount, &[keys.0, keys.1], since, &error),
+        }
+    }
+
+    /// Marks the keys of open files that were never stored as unknown, before a rename from or to them. The mount does not notice what others
+    /// store there, so the rename leaves it, or conflicts with it.
+    fn forget_hidden_by_new_files(&self, from: &KeySet, to: &KeySet) {
+        let new = self.open.iter().filter(|open| self.shared.by_path && open.is_new);
+        for key in new.filter_map(|open| open.key.as_deref()) {
+            if from.covers(key) || to.covers(key) {
+                self.shared.inner.borrow_mut().history.mark_unknown(key);
+            }
         }
     }
 

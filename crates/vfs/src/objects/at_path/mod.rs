@@ -331,7 +331,9 @@ impl ObjectsAtPath {
     /// Returns the key of the object that carries a key's tags.
     async fn object_key_of(&self, key: &ObjectKey) -> store::Result<ObjectKey> {
         let full = self.full_key_to_read(key)?;
-        let Some(inode) = self.find_unshown(&full).await.map_err(|error| about_key(key, error))? else { return Ok(full) };
+        let Some(inode) = self.find_unshown(&full).await.map_err(|error| about_key(key, error))? else {
+            return Ok(full);
+        };
         let pin = self.fs.names.pin(&inode).map_err(error_about(key))?;
         Ok(pin.as_ref().and_then(Pin::object).map_or(full, |object| object.key.clone()))
     }
