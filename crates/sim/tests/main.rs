@@ -238,7 +238,10 @@ fn pool_worlds_match_their_models() {
 /// The history missed that an object of another client at the first name of a file that was renamed twice cancels both renames (40,006,944).
 /// A file whose close failed was listed as it was before (60,008,407), and a deletion left an object that a request of unknown outcome had stored at
 /// the old key of a move (60,001,962). The simulator looked for a name in a file (60,007,492), and the history missed a deletion that was not
-/// noticed when the file was read (60,013,989).
+/// noticed when the file was read (60,013,989). The endpoint served a synced file whose object another client had deleted (62,010,792), a listing
+/// showed an object that was renamed again meanwhile (63,001,512), and with write-back an object counted as the log's own although all bytes to
+/// compare were gone (63,014,410). The history missed what a conflict makes of an open file (62,006,969, 63,005,012, 63,014,026, 63,018,643), and
+/// that a new file hides what others store under its name (63,026,120, 63,032,796).
 #[test]
 fn dual_worlds_that_once_failed() {
     let mended_later = [
@@ -284,7 +287,10 @@ fn dual_worlds_that_once_failed() {
 /// deleted (50,012,943). A rename failed after it was committed (30,078,132), and an export copied the object of a file that was being exchanged
 /// onto itself (30,043,702). A directory that was removed before a power cut was made again (50,045,358). The simulator made bytes unreadable that a
 /// wrong byte had made necessary (20,033,518), collected garbage of a file that was being exported (20,020,886), expected the mode of a file that was
-/// never stored (30,012,738), and waited for a machine that had crashed during a shutdown (50,044,360).
+/// never stored (30,012,738), and waited for a machine that had crashed during a shutdown (50,044,360). A power cut during the first upload of a
+/// file took its other links (52,062,529, 52,076,886). A symbolic link kept the attributes of an earlier upload (55,018,165), a deletion that a crash
+/// ended left the object that a rename was to replace (55,080,388), and a half-moved object was shown by the etag that its upload had given it
+/// (55,080,468, 55,115,470). A program waited for the memory of another's upload (55,152,767: the simulator).
 #[test]
 fn files_worlds_that_once_failed() {
     let seeds = [
