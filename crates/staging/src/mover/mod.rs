@@ -477,6 +477,17 @@ impl Mover {
         Ok(())
     }
 
+    /// Deletes the object at a key that a move was to replace. If it stayed until the moving object is deleted, and a crash ended that in
+    /// between, it would be shown again.
+    async fn delete_replaced(&self, key: &ObjectKey, candidates: &[Candidate]) -> Result<()> {
+        let mut in_place = candidates.iter().filter(|candidate| candidate.by_move.is_none());
+        let Some(replaced) = in_place.find_map(|candidate| candidate.replaced.clone()) else { return Ok(()) };
+        match self.executor.store.delete(key, Precondition::Matches(replaced)).await {
+            Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)) => Ok(()),
+            deleted => deleted,
+        }
+    }
+
     /// Executes the moves away from a key, or from around and below a prefix, except those that `is_exempt` accepts.
     /// Then syncs the journal if it could lose the completion of such a move.
     async fn finish_moves_out_of(&self, place: &[u8], is_exempt: impl Fn(&Move) -> bool) -> Result<()> {
@@ -614,9 +625,8 @@ impl ObjectStore for Mover {
         }
         self.delete_stray_copies(key).await?;
         'anew: loop {
-            let mut candidates = self.candidates(key);
-            // An object that a move was to replace goes first: if a crash ended this in between, it would be shown again.
-            candidates.sort_by_key(|candidate| candidate.by_move.is_some());
+            let candidates = self.candidates(key);
+            self.delete_replaced(key, &candidates).await?;
             for candidate in candidates {
                 match candidate.by_move {
                     Some(number) if !self.executor.delete_in_transit(number, &candidate).await? => {

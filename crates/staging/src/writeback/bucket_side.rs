@@ -182,7 +182,8 @@ impl BucketSide {
 
     /// Returns whether the object found, or its absence, is what a change makes of its key. Another client's object
     /// may have the same length and metadata, so the bytes are compared. Our bytes that are gone, because the object
-    /// they come from was replaced, prove nothing and are skipped: they could not be kept anyway. If all are gone, it is not ours.
+    /// they come from was replaced, prove nothing and are skipped: they could not be kept anyway. If all are gone, it is not ours, unless
+    /// the object was copied onto itself.
     pub(super) async fn is_ours(
         &self,
         found: Option<&ObjectMeta>,
@@ -215,7 +216,9 @@ impl BucketSide {
             return Ok(false);
         }
         let size = ours.size_bytes();
-        let mut is_proved = size == 0;
+        let is_at_key =
+            |extent: &Extent| matches!(extent, Extent::Bucket(from, _) if from.key == found.object.key);
+        let mut is_proved = size == 0 || ours.extents.iter().any(is_at_key);
         for start in (0..size).step_by(PART_BYTES as usize) {
             let mut at = start;
             for extent in slice_extents(&ours.extents, &(start..size.min(start + PART_BYTES))) {
