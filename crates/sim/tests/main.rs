@@ -241,7 +241,8 @@ fn pool_worlds_match_their_models() {
 /// noticed when the file was read (60,013,989). The endpoint served a synced file whose object another client had deleted (62,010,792), a listing
 /// showed an object that was renamed again meanwhile (63,001,512), and with write-back an object counted as the log's own although all bytes to
 /// compare were gone (63,014,410). The history missed what a conflict makes of an open file (62,006,969, 63,005,012, 63,014,026, 63,018,643), and
-/// that a new file hides what others store under its name (63,026,120, 63,032,796).
+/// that a new file hides what others store under its name (63,026,120, 63,032,796). A rename that a kill interrupted was not completed if the file
+/// had the name of a directory (65,004,740), and the history missed a deletion during a close (65,010,236).
 #[test]
 fn dual_worlds_that_once_failed() {
     let mended_later = [
@@ -258,7 +259,7 @@ fn dual_worlds_that_once_failed() {
         1_013_719, 1_045_619, 3_004_767, 3_005_988, 20_000_632, 1_043_478, 40_012_007, 40_015_241,
         40_011_202, 40_006_944, 60_008_407, 60_001_962, 60_007_492, 60_013_989, 61_013_037, 62_002_639,
         62_007_751, 62_006_969, 62_010_792, 63_001_512, 63_005_012, 63_014_026, 63_014_410, 63_018_643,
-        63_025_970, 63_026_120, 63_031_854, 63_032_796,
+        63_025_970, 63_026_120, 63_031_854, 63_032_796, 65_004_740, 65_010_236,
     ];
     let first = [4964, 6318, 7970, 8725, 9096, 9868, 9966, 10161, 11520];
     for seed in first.into_iter().chain(mended_later).chain(mended_last).chain(mended_since) {
@@ -303,7 +304,7 @@ fn files_worlds_that_once_failed() {
         30_078_132, 30_043_702, 20_033_518, 20_020_886, 30_012_738, 50_012_943, 50_045_358, 50_044_360,
         50_027_043, 30_039_084, 30_094_937, 51_013_104, 51_028_334, 51_028_513, 51_036_898, 51_038_835,
         51_047_062, 52_000_341, 52_001_004, 52_085_877, 54_010_385, 52_062_529, 52_076_886, 55_018_165,
-        55_080_388, 55_080_468, 55_115_470, 55_135_774, 55_152_767,
+        56_000_016, 56_000_440, 55_080_388, 55_080_468, 55_115_470, 55_135_774, 55_152_767,
     ];
     for seed in seeds {
         if let Err(failure) = sim::files::world(seed) {

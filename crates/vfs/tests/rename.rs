@@ -345,3 +345,26 @@ async fn with_write_back_a_rename_that_a_kill_interrupted_is_completed() {
     assert_eq!(bucket.object("new").await.unwrap(), b"bytes");
     world.assert_healthy().await;
 }
+
+/// Regression: the file had the name of a directory, so the names were not renamed, and the mount after the next one removed the file's old name
+/// (world of both sides 65,004,740).
+#[tokio::test(start_paused = true)]
+async fn with_write_back_the_rename_of_a_file_beside_a_directory_of_its_name_is_completed() {
+    use store::{CopyOptions, ObjectKey, ObjectStore as _};
+    let bucket = Bucket::with_metadata();
+    bucket.put("old", "bytes").await;
+    bucket.put("old/inside", "x").await;
+    let world = bucket.mount(|config| config.write_back = true).await;
+    assert_eq!(world.names("").await.unwrap(), ["%=old", "old"]);
+    let (ino, log) = (world.ino("%=old").await.unwrap(), world.log.as_ref().unwrap());
+    let from = log.head(&ObjectKey::try_from("old").unwrap()).await.unwrap().object;
+    let options = CopyOptions { is_rename: true, ..CopyOptions::default() };
+    log.copy(&from, &ObjectKey::try_from("new").unwrap(), options).await.unwrap();
+    // As the next mount does.
+    world.fs.moves().connect_writeback(log);
+    assert_eq!(world.names("").await.unwrap(), ["new", "old"]);
+    assert_eq!(world.ino("new").await.unwrap(), ino);
+    world.settle().await;
+    assert_eq!(bucket.keys().await, ["new", "old/inside"]);
+    world.assert_healthy().await;
+}

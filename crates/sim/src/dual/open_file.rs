@@ -237,7 +237,7 @@ impl OpenFile {
         let history = &shared.inner.borrow().history;
         shared.by_path
             && history.has_change_between(key, others, &ChangeEffect::KeepsContent, (self.known_at, began))
-            && !self.may_be_removed(history, key, began)
+            && !self.may_be_removed(history, key, shared.now())
     }
 
     /// Whether the key may have been deleted since `known_at`. The file then has no name, and overwrites nothing.

@@ -350,11 +350,15 @@ impl Moves {
         Ok(inode.is_dir() == is_directory && is_empty)
     }
 
-    /// Returns the directory and name for a key or key prefix, if all directories above are known.
+    /// Returns the directory and name for a key or key prefix, if all directories above are known. A file beside a directory of its name
+    /// has another name.
     fn dentry_of_key(&self, text: &[u8]) -> Result<Option<(Ino, Name)>> {
         let Ok(key) = ObjectKey::new(text.strip_suffix(b"/").unwrap_or(text).to_vec()) else {
             return Ok(None);
         };
+        if !text.ends_with(b"/") {
+            return self.names.visible_entry(&key);
+        }
         let known = self.names.known_path(&key)?.filter(|known| known.is_last);
         Ok(known.and_then(|known| Some((known.dir, known.next?))))
     }
