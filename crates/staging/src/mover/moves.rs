@@ -353,16 +353,10 @@ impl Moves {
     fn is_taken_before(&self, object: &ObjectRef, before: u64) -> bool {
         let text = object.key.as_bytes();
         let is_earlier = |number: &u64| *number < before;
-        let is_of_object = |number: &u64| self.all[number].etag.as_ref() == Some(&object.etag);
-        self.owner_of(object).as_ref().is_some_and(is_earlier)
-            || self
-                .objects
-                .get(text)
-                .into_iter()
-                .flatten()
-                .filter(|number| is_earlier(number))
-                .any(is_of_object)
-            || enclosing_prefixes(text).filter_map(|prefix| self.trees.get(prefix)).flatten().any(is_earlier)
+        let is_same = |number: &&u64| self.all[number].etag.as_ref() == Some(&object.etag);
+        let here = self.objects.get(text).into_iter().flatten().filter(is_same);
+        let around = enclosing_prefixes(text).filter_map(|prefix| self.trees.get(prefix)).flatten();
+        self.owner_of(object).as_ref().is_some_and(is_earlier) || here.chain(around).any(is_earlier)
     }
 
     /// Returns the logical key that a move gives to an object; `None` if the move does not own that object, or deletes it.

@@ -131,8 +131,9 @@ impl Filesystem {
         Ok(made)
     }
 
-    /// Gives a file a further name, or its first one. Content that was never stored is stored now. In a volume named by
-    /// path the bucket still shows the file under its primary name only. EPERM for a directory and on a shared bucket.
+    /// Gives a file a further name, or its first one, in which case its content is stored now. In a volume named by path, content that
+    /// was never stored is stored in any case, and the bucket still shows the file under its primary name only. EPERM for a directory and
+    /// on a shared bucket.
     pub async fn link(&self, ino: Ino, parent: Ino, name_bytes: &[u8]) -> Result<Attr> {
         let change = FrontEndChange::begin(&self.names);
         self.views.derived.check_not_derived(parent, name_bytes)?;
