@@ -363,11 +363,8 @@ fn s126_a_full_disk_is_an_error_and_no_damage() {
             let (mnt, what) = (mounted.home.mnt(), format!("{layout:?} {write_back:?}"));
             let body = pattern(6 << 20);
             for n in 0..10 {
-                // The log makes room by uploading, which may take longer than the mount waits.
-                eventually(&format!("{what}: file-{n} is made"), || {
-                    let path = mnt.join(format!("file-{n}"));
-                    make(&path, &body, false).inspect_err(|_| drop(fs::remove_file(&path))).is_ok()
-                });
+                make(&mnt.join(format!("file-{n}")), &body, false)
+                    .unwrap_or_else(|error| panic!("{what}: file-{n}: {error}"));
             }
             let open = File::options().read(true).write(true).open(mnt.join("file-0")).unwrap();
             disk.fill();

@@ -291,7 +291,7 @@ fn dual_worlds_that_once_failed() {
 /// never stored (30,012,738), and waited for a machine that had crashed during a shutdown (50,044,360). A power cut during the first upload of a
 /// file took its other links (52,062,529, 52,076,886). A symbolic link kept the attributes of an earlier upload (55,018,165), a deletion that a crash
 /// ended left the object that a rename was to replace (55,080,388), and a half-moved object was shown by the etag that its upload had given it
-/// (55,080,468, 55,115,470). A program waited for the memory of another's upload (55,152,767: the simulator).
+/// (55,080,468, 55,115,470).
 #[test]
 fn files_worlds_that_once_failed() {
     let seeds = [
@@ -304,7 +304,7 @@ fn files_worlds_that_once_failed() {
         30_078_132, 30_043_702, 20_033_518, 20_020_886, 30_012_738, 50_012_943, 50_045_358, 50_044_360,
         50_027_043, 30_039_084, 30_094_937, 51_013_104, 51_028_334, 51_028_513, 51_036_898, 51_038_835,
         51_047_062, 52_000_341, 52_001_004, 52_085_877, 54_010_385, 52_062_529, 52_076_886, 55_018_165,
-        56_000_016, 56_000_440, 55_080_388, 55_080_468, 55_115_470, 55_135_774, 55_152_767,
+        56_000_016, 56_000_440, 56_009_309, 55_080_388, 55_080_468, 55_115_470, 55_135_774,
     ];
     for seed in seeds {
         if let Err(failure) = sim::files::world(seed) {

@@ -228,6 +228,21 @@ async fn a_file_whose_first_upload_outlived_its_commit_keeps_its_links() {
     world.assert_healthy().await;
 }
 
+/// Regression: a file that had been created but never stored was taken for the next file of its name (world of files 154531).
+#[tokio::test]
+async fn s144_a_file_that_was_never_stored_is_not_taken_for_the_next_of_its_name() {
+    let bucket = Bucket::with_metadata();
+    let world = bucket.mount(|_| {}).await;
+    world.create("file").await.unwrap();
+    let ino = world.ino("file").await.unwrap();
+    let again = bucket.mount(|_| {}).await;
+    bucket.put("file", "theirs").await;
+    again.expire();
+    assert_eq!(again.read_file("file").await.unwrap(), b"theirs");
+    assert_eq!(again.names("/").await.unwrap(), ["file"]);
+    assert_ne!(again.ino("file").await.unwrap(), ino);
+}
+
 /// Regression: an additional link was only as fresh as the last look at its own directory (worlds of files 27415 and 70013).
 #[tokio::test]
 async fn s93_every_name_of_a_file_is_as_fresh_as_its_key() {

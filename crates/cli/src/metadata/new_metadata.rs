@@ -91,7 +91,7 @@ pub(crate) fn examine(place: &Place, record: Option<&VolumeRecord>, state_root: 
 /// Returns whether a state directory has names that come from a backup, and that nothing has changed since.
 pub(crate) fn has_unused_names(state_root: &Path) -> Result<bool> {
     // Changes of the names may be only in the write-back log.
-    if state::check_no_backlog(state_root).is_err() {
+    if state::waiting_changes(state_root)? > 0 {
         return Ok(false);
     }
     let open = || DiskEngine::open(&engine_dir(state_root), EngineOptions::default());

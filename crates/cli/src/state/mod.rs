@@ -129,15 +129,19 @@ pub(crate) fn moves_path(root: &Path) -> PathBuf {
     root.join("moves")
 }
 
+/// Returns how many changes in a state directory the bucket does not have yet.
+pub(crate) fn waiting_changes(root: &Path) -> Result<usize> {
+    let dir = writeback_dir(root);
+    Writeback::waiting_in(&dir).with_context(|| format!("cannot read {}", dir.display()))
+}
+
 /// Refuses a state directory with changes that the bucket does not have yet.
 pub(crate) fn check_no_backlog(root: &Path) -> Result<()> {
-    let dir = writeback_dir(root);
-    let waiting = Writeback::waiting_in(&dir);
-    match waiting.with_context(|| format!("cannot read {}", dir.display()))? {
+    match waiting_changes(root)? {
         0 => Ok(()),
         count => bail!(
             "{count} changes in {} are not in the bucket yet; mount with --writeback to upload them",
-            dir.display()
+            writeback_dir(root).display()
         ),
     }
 }

@@ -23,8 +23,6 @@ const SALT: u64 = 0x6279_7374_616e_6400;
 const ONE_IN_WORLDS: u64 = 3;
 /// Time in which the bucket gets all changes that it does not refuse.
 const UPLOADED_WITHIN: Duration = Duration::from_secs(120);
-/// With a smaller memory limit, programs wait for the memory of the uploads of others.
-const STALL_MEMORY_BYTES_MIN: u64 = 64 << 20;
 /// The directory of imported objects.
 const IMPORTED: &str = "imported";
 
@@ -52,10 +50,7 @@ impl Bystanders {
             true => None,
             false if !scenario.by_path() => Some(Event::Import),
             false if has_others && scenario.write_back => Some(Event::Refusal),
-            // An upload holds its part of the memory while it lasts, and others may need that part if there is little memory.
-            false if has_others && scenario.memory_limit_bytes >= STALL_MEMORY_BYTES_MIN => {
-                Some(Event::Stall)
-            }
+            false if has_others => Some(Event::Stall),
             false => None,
         };
         Self { event, entropy, imported: BTreeMap::new() }
