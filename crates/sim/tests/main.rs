@@ -242,7 +242,10 @@ fn pool_worlds_match_their_models() {
 /// showed an object that was renamed again meanwhile (63,001,512), and with write-back an object counted as the log's own although all bytes to
 /// compare were gone (63,014,410). The history missed what a conflict makes of an open file (62,006,969, 63,005,012, 63,014,026, 63,018,643), and
 /// that a new file hides what others store under its name (63,026,120, 63,032,796). A rename that a kill interrupted was not completed if the file
-/// had the name of a directory (65,004,740), and the history missed a deletion during a close (65,010,236).
+/// had the name of a directory (65,004,740), and the history missed a deletion during a close (65,010,236). The object of another client that a
+/// move had brought to its key kept the etag of the old key when the next move left it there (65,000,827), the file kept the name although the bucket
+/// wins if the store failed while theirs was being restored (66,003,353), and with write-back an object counted as a copy that was never sent
+/// (40,009,292).
 #[test]
 fn dual_worlds_that_once_failed() {
     let mended_later = [
@@ -259,7 +262,8 @@ fn dual_worlds_that_once_failed() {
         1_013_719, 1_045_619, 3_004_767, 3_005_988, 20_000_632, 1_043_478, 40_012_007, 40_015_241,
         40_011_202, 40_006_944, 60_008_407, 60_001_962, 60_007_492, 60_013_989, 61_013_037, 62_002_639,
         62_007_751, 62_006_969, 62_010_792, 63_001_512, 63_005_012, 63_014_026, 63_014_410, 63_018_643,
-        63_025_970, 63_026_120, 63_031_854, 63_032_796, 65_004_740, 65_010_236,
+        63_025_970, 63_026_120, 63_031_854, 63_032_796, 65_004_740, 65_010_236, 65_000_827, 66_003_353,
+        40_009_292,
     ];
     let first = [4964, 6318, 7970, 8725, 9096, 9868, 9966, 10161, 11520];
     for seed in first.into_iter().chain(mended_later).chain(mended_last).chain(mended_since) {
@@ -291,7 +295,8 @@ fn dual_worlds_that_once_failed() {
 /// never stored (30,012,738), and waited for a machine that had crashed during a shutdown (50,044,360). A power cut during the first upload of a
 /// file took its other links (52,062,529, 52,076,886). A symbolic link kept the attributes of an earlier upload (55,018,165), a deletion that a crash
 /// ended left the object that a rename was to replace (55,080,388), and a half-moved object was shown by the etag that its upload had given it
-/// (55,080,468, 55,115,470).
+/// (55,080,468, 55,115,470). A part of a file took all memory for uploads (55,152,767). The simulator did not wait until a failed rename showed after
+/// a power cut what it had left in the bucket (58,024,635).
 #[test]
 fn files_worlds_that_once_failed() {
     let seeds = [
@@ -304,7 +309,8 @@ fn files_worlds_that_once_failed() {
         30_078_132, 30_043_702, 20_033_518, 20_020_886, 30_012_738, 50_012_943, 50_045_358, 50_044_360,
         50_027_043, 30_039_084, 30_094_937, 51_013_104, 51_028_334, 51_028_513, 51_036_898, 51_038_835,
         51_047_062, 52_000_341, 52_001_004, 52_085_877, 54_010_385, 52_062_529, 52_076_886, 55_018_165,
-        56_000_016, 56_000_440, 56_009_309, 55_080_388, 55_080_468, 55_115_470, 55_135_774,
+        56_000_016, 56_000_440, 56_009_309, 55_080_388, 55_080_468, 55_115_470, 55_135_774, 55_152_767,
+        58_024_635,
     ];
     for seed in seeds {
         if let Err(failure) = sim::files::world(seed) {

@@ -9,11 +9,12 @@ use std::sync::Arc;
 use std::time::Duration;
 use store::{Clock, Entropy, ObjectStore};
 
+use crate::content::write::assemble::PART_BYTES_MIN;
 use crate::layout::KeySpace;
 use crate::{ConflictPolicy, VolumeRecord};
 
 /// Maximum number of full parts that are assembled in memory at once, over all files.
-const ASSEMBLED_PARTS_MAX: u64 = 4;
+const ASSEMBLED_PARTS_MAX: u64 = 8;
 /// Minimum part length of assemblies, whatever the part size of streams is: a shorter file is stored in one request.
 const ASSEMBLED_BYTES_MIN: u64 = 1 << 20;
 
@@ -145,16 +146,18 @@ impl Config {
         KeySpace { prefix: &self.prefix, record: None, joins_buckets: self.joins_buckets }
     }
 
-    /// Returns the length of the parts of an assembly; a file that is no longer is stored in one request.
+    /// Returns the length of the parts of an assembly; a file that is no longer is stored in one request. With a small memory
+    /// limit the parts are shorter than those of streams, so that two of them take a tenth of the memory if possible.
     pub(crate) fn assembled_part_bytes(&self) -> u64 {
-        self.part_size_bytes.max(ASSEMBLED_BYTES_MIN)
+        let longest = (self.memory_limit_bytes / 20).max(PART_BYTES_MIN);
+        self.part_size_bytes.clamp(ASSEMBLED_BYTES_MIN, longest)
     }
 
-    /// Returns how many bytes may be assembled in memory at once, over all files: a tenth of the memory limit, at least one part
-    /// and at most [`ASSEMBLED_PARTS_MAX`] parts.
+    /// Returns how many bytes may be assembled in memory at once, over all files: a tenth of the memory limit, at least two parts
+    /// and at most [`ASSEMBLED_PARTS_MAX`] parts. One file may use half of them.
     pub(crate) fn assembled_bytes_max(&self) -> u64 {
         let part_bytes = self.assembled_part_bytes();
-        (self.memory_limit_bytes / 10).clamp(part_bytes, ASSEMBLED_PARTS_MAX * part_bytes)
+        (self.memory_limit_bytes / 10).clamp(2 * part_bytes, ASSEMBLED_PARTS_MAX * part_bytes)
     }
 }
 

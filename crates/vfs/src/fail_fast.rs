@@ -47,6 +47,20 @@ impl Unanswered for Error {
     }
 }
 
+/// The part of a semaphore's permits that one client may hold at once, so that clients whose work stalls leave some to others.
+#[derive(Debug)]
+pub(crate) struct Share {
+    permits: Semaphore,
+    size: u32,
+}
+
+impl Share {
+    /// Creates the share of a client that may hold `size` permits; work that needs more runs alone in its share.
+    pub(crate) fn of(size: u32) -> Self {
+        Self { permits: Semaphore::new(size as usize), size }
+    }
+}
+
 /// A semaphore with one permit.
 impl Default for FailFastSemaphore {
     fn default() -> Self {
@@ -66,17 +80,19 @@ impl FailFastSemaphore {
         &self,
         work: impl Future<Output = Result<T, E>>,
     ) -> Result<T, E> {
-        self.run_with_permits(1, work).await
+        self.run_with_permits(1, &Share::of(1), work).await
     }
 
-    /// Like `run`, for work that needs several permits.
+    /// Like `run`, for work that needs several permits, of which the client of this `share` may hold only so many at once.
     pub(crate) async fn run_with_permits<T, E: Unanswered>(
         &self,
         permits: u32,
+        share: &Share,
         work: impl Future<Output = Result<T, E>>,
     ) -> Result<T, E> {
         let called_after = self.history().started;
-        // The semaphore is never closed.
+        // The semaphores are never closed. A client waits for its share first, so that others can take the permits meanwhile.
+        let _share = share.permits.acquire_many(permits.min(share.size)).await.ok();
         let _permits = self.permits.acquire_many(permits).await.ok();
         let number = {
             let mut history = self.history();
@@ -150,12 +166,25 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn waiters_for_several_permits_share_a_failure() {
         let queue = FailFastSemaphore::with_permits(3);
+        let share = Share::of(2);
         let began = Instant::now();
         let outcomes = futures_util::future::join_all(
-            (0..100).map(|n| queue.run_with_permits(1 + n % 3, never_answered())),
+            (0..100).map(|n| queue.run_with_permits(1 + n % 3, &share, never_answered())),
         )
         .await;
         assert!(outcomes.iter().all(Result::is_err));
         assert!(began.elapsed() <= 2 * RETRY_TIME, "{:?}", began.elapsed());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn work_that_stalls_leaves_the_permits_beyond_its_share() {
+        let queue = FailFastSemaphore::with_permits(4);
+        let (stalled, other) = (Share::of(2), Share::of(2));
+        let stalls = (0..10)
+            .map(|n| queue.run_with_permits(1 + n % 3, &stalled, std::future::pending::<Result<()>>()));
+        let mut stalls = std::pin::pin!(futures_util::future::join_all(stalls));
+        assert!(futures_util::poll!(&mut stalls).is_pending());
+        let answered = queue.run_with_permits(2, &other, async { Ok::<_, Error>(7) });
+        assert_eq!(tokio::time::timeout(Duration::from_secs(1), answered).await.unwrap().unwrap(), 7);
     }
 }

@@ -4,6 +4,8 @@ use crate::world::{Bucket, CALLER, MIB, World, pattern};
 use bytes::Bytes;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
+use store::wrap::Operation;
 use vfs::{Ino, Invalidation, Kind, Mapping};
 
 const LIMIT_BYTES: u64 = 64 << 20;
@@ -217,4 +219,34 @@ async fn s134_stalled_uploads_of_small_edited_files_keep_no_other_from_being_sto
         edit.await.unwrap();
     }
     world.assert_healthy().await;
+}
+
+/// A part of a file took all memory for uploads, and a close of another file waited for it (world of files 55,152,767).
+#[tokio::test(start_paused = true)]
+async fn s809_a_file_whose_upload_stalls_leaves_memory_to_others() {
+    const LONG: usize = 4 << 20;
+    let world = World::with(|config| {
+        (config.memory_limit_bytes, config.part_size_bytes) = (8 << 20, 1 << 20);
+    })
+    .await;
+    let edit = async |path: &str, len: usize| {
+        world.write_file(path, b"first").await.unwrap();
+        let handle = world.open_handle(path, libc::O_RDWR).await.unwrap();
+        // From the end to the beginning, so that the file is edited on disk.
+        for at in (0..len).step_by(1 << 18).rev() {
+            world.fs.write(handle, at as u64, &[7; 1 << 18]).await.unwrap();
+        }
+        handle
+    };
+    let (stalling, other) = (edit("stalling", LONG).await, edit("other", 1 << 20).await);
+    let held = world.bucket.late.hold(Operation::PutPart);
+    let close_other = async {
+        let answer = held.done().await;
+        tokio::time::timeout(Duration::from_secs(1), world.close(other)).await.unwrap().unwrap();
+        drop(answer);
+    };
+    let (closed, ()) = tokio::join!(world.close(stalling), close_other);
+    closed.unwrap();
+    assert_eq!(world.read_file("stalling").await.unwrap(), [7; LONG]);
+    assert_eq!(world.read_file("other").await.unwrap(), [7; 1 << 20]);
 }

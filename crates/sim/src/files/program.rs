@@ -35,6 +35,8 @@ pub(super) struct Program {
     open: Vec<OpenSlot>,
     /// The effect of the op in flight.
     pending_effect: Option<Effect>,
+    /// By path, an op has failed in this session, and what it left in the bucket may show only when the bucket is looked at.
+    was_uncertain: bool,
     trace: Trace,
     pub(super) report: Report,
     /// Number of ops begun in all sessions.
@@ -57,6 +59,7 @@ impl Program {
             entropy: Entropy::new(seed),
             open: Vec::new(),
             pending_effect: None,
+            was_uncertain: false,
             trace,
             report: Report::default(),
             ops: 0,
@@ -308,6 +311,7 @@ impl Program {
         }
         if self.model.scenario.by_path() {
             self.close_removed(&mount.fs, op).await;
+            self.was_uncertain = true;
             tokio::time::sleep(REVALIDATION_WAIT).await;
         }
         let tree = self.walk_without_faults(&mount.fs).await?;
@@ -441,6 +445,11 @@ impl Program {
 
     /// Checks after a crash that acknowledged changes are there and that nothing else was made, and adopts what is there.
     pub(super) async fn recover(&mut self, mount: &Mount, crash_kind: CrashKind) -> Result<(), String> {
+        if std::mem::take(&mut self.was_uncertain) {
+            // The object that a failed rename or removal left shows again after a crash when the bucket is looked at.
+            self.walk_without_faults(&mount.fs).await?;
+            tokio::time::sleep(REVALIDATION_WAIT).await;
+        }
         if self.model.scenario.by_path() {
             // By path the attributes of a directory are in its marker, which only a listing of that directory finds.
             self.walk_without_faults(&mount.fs).await?;

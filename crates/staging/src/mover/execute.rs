@@ -125,9 +125,9 @@ impl Executor {
     /// Completes a move. The namespace learns the new etags and makes them durable before the journal says that the
     /// move is done: they could not be found out again.
     async fn finish_move(&self, number: u64) -> Result<()> {
-        let mv = self.state().moves.get(number).cloned();
-        if let Some(Move { to: Target::Key(to, _), .. }) = mv {
-            self.report_arrival(&to);
+        let Some(mv) = self.state().moves.get(number).cloned() else { return Ok(()) };
+        if let Target::Key(to, _) = &mv.to {
+            self.report_arrival(to);
         }
         let reported = self.durability.etags_reported.load(Ordering::Acquire);
         if self.durability.etags_durable.load(Ordering::Acquire) < reported {
@@ -137,6 +137,8 @@ impl Executor {
             self.durability.etags_durable.fetch_max(reported, Ordering::AcqRel);
         }
         self.state().finish(number)?;
+        // An object that arrived here from elsewhere and that this move left, because it is another client's.
+        self.report_arrival(&mv.from);
         self.activity.note(None);
         Ok(())
     }

@@ -64,7 +64,8 @@ impl BucketSide {
         {
             return Ok(copied);
         }
-        if let Some(early) = object.early.take(key)
+        let early = object.early.take(key).inspect(|_| object.note_sent());
+        if let Some(early) = early
             && let Some(stored) = complete_early(early, key, &base).await?
         {
             return Ok(stored);
@@ -74,11 +75,15 @@ impl BucketSide {
             let _memory = self.memory.take(size).await?;
             let body = self.read(object, 0..size).await?;
             let options = PutOptions { precondition: base, attributes, tags, ..PutOptions::default() };
+            object.note_sent();
             return self.store.put(key, body, options).await;
         }
         let upload = self.store.multipart(key, attributes, tags).await?;
         let outcome = match self.send_parts(object, upload.as_ref()).await {
-            Ok(()) => upload.complete(base).await,
+            Ok(()) => {
+                object.note_sent();
+                upload.complete(base).await
+            }
             Err(error) => Err(error),
         };
         if outcome.is_err() {
@@ -107,6 +112,7 @@ impl BucketSide {
         let are_same = tags.is_empty() && source.tag_count.is_none_or(|count| count == 0);
         let tags = (!are_same).then(|| tags.clone());
         let options = CopyOptions { attributes, tags, precondition, size_bytes, ..CopyOptions::default() };
+        object.note_sent();
         self.store.copy(from, to, options).await.map(Some)
     }
 
@@ -183,7 +189,7 @@ impl BucketSide {
     /// Returns whether the object found, or its absence, is what a change makes of its key. Another client's object
     /// may have the same length and metadata, so the bytes are compared. Our bytes that are gone, because the object
     /// they come from was replaced, prove nothing and are skipped: they could not be kept anyway. If all are gone, it is not ours, unless
-    /// the object was copied onto itself.
+    /// a request that copies the object onto itself was sent.
     pub(super) async fn is_ours(
         &self,
         found: Option<&ObjectMeta>,
@@ -218,7 +224,7 @@ impl BucketSide {
         let size = ours.size_bytes();
         let is_at_key =
             |extent: &Extent| matches!(extent, Extent::Bucket(from, _) if from.key == found.object.key);
-        let mut is_proved = size == 0 || ours.extents.iter().any(is_at_key);
+        let mut is_proved = size == 0 || ours.was_sent() && ours.extents.iter().any(is_at_key);
         for start in (0..size).step_by(PART_BYTES as usize) {
             let mut at = start;
             for extent in slice_extents(&ours.extents, &(start..size.min(start + PART_BYTES))) {

@@ -98,8 +98,7 @@ impl LoggedUpload {
         let parts = self.parts().clone().ok_or_else(upload_ended)?;
         for (number, part) in parts.into_iter().filter(|(_, part)| !part.extents.is_empty()) {
             let description = self.writeback.stamps.describe(Attributes::default(), Tags::new());
-            let object =
-                PendingObject { description, extents: part.extents, early: EarlyUploadSlot::default() };
+            let object = PendingObject::new(description, part.extents, EarlyUploadSlot::default());
             let range = 0..object.size_bytes();
             self.writeback.bucket.send_part(&object, upload.as_ref(), number, range).await?;
             self.keep(number, LoggedPart::sent())?;

@@ -130,7 +130,7 @@ impl Writeback {
                 extents.push(Extent::Log(segment.clone(), range));
             }
             let (description, early) = (object.description.clone(), object.early.clone());
-            Arc::new(PendingObject { description, extents, early })
+            Arc::new(PendingObject::new(description, extents, early))
         });
         let mut change = Change::new(change, pending_object, base, self.stamps.clock.now(), (segment, end));
         change.is_only_record = is_only_record;

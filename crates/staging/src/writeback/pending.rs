@@ -14,6 +14,7 @@ use log::Segment;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Bound;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use store::{ETag, ObjectKey, ObjectMeta, ObjectRef, Precondition, Timestamp};
 use tokio::time::Instant;
 
@@ -24,9 +25,26 @@ pub(super) struct PendingObject {
     pub(super) extents: Vec<Extent>,
     /// A multipart upload that already has parts in the bucket.
     pub(super) early: EarlyUploadSlot,
+    /// A request that stores the object was sent, by this process or perhaps by an earlier one.
+    pub(super) was_sent: AtomicBool,
 }
 
 impl PendingObject {
+    /// Creates an object that was never sent.
+    pub(super) fn new(description: ObjectDescription, extents: Vec<Extent>, early: EarlyUploadSlot) -> Self {
+        Self { description, extents, early, was_sent: AtomicBool::new(false) }
+    }
+
+    /// Returns whether a request that stores the object was sent.
+    pub(super) fn was_sent(&self) -> bool {
+        self.was_sent.load(Ordering::Acquire)
+    }
+
+    /// Notes that a request that stores the object is about to be sent.
+    pub(super) fn note_sent(&self) {
+        self.was_sent.store(true, Ordering::Release);
+    }
+
     /// Returns the length of the object.
     pub(super) fn size_bytes(&self) -> u64 {
         self.extents.iter().map(Extent::len).sum()
@@ -186,6 +204,7 @@ impl Change {
                 description: object.description.clone(),
                 extents,
                 early: EarlyUploadSlot::default(),
+                was_sent: AtomicBool::new(true),
             })
         });
         Self { object, record: None, ..self }

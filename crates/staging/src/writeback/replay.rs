@@ -12,6 +12,7 @@ use std::collections::{HashMap, HashSet};
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use store::{ETag, ObjectKey, ObjectRef, Timestamp};
 
 /// State of a replay, which rebuilds what is pending from the records of the log.
@@ -76,6 +77,7 @@ impl Replay {
                     description: object,
                     extents,
                     early: EarlyUploadSlot::default(),
+                    was_sent: AtomicBool::new(true),
                 });
                 self.set(key, Change::new(change, Some(object), base, Timestamp(0), place))?;
                 if let Some(from) = renamed_from {

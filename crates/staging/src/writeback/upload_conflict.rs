@@ -178,8 +178,9 @@ fn object_to_keep<'c>(key: &ObjectKey, change: &'c Change) -> Option<&'c Pending
 /// Returns whether the object found looks like one that an earlier change left there by copying the object of the key onto itself with
 /// other headers. Such a copy has replaced the bytes that it was made of, so nothing proves that it is ours.
 fn may_be_earlier_of_ours(change: &Change, found: &ObjectMeta) -> bool {
-    let is_copy_onto_itself =
-        |earlier: &PendingObject| earlier.size_bytes() > 0 && earlier.reuses_only(&found.object.key);
+    let is_copy_onto_itself = |earlier: &PendingObject| {
+        earlier.was_sent() && earlier.size_bytes() > 0 && earlier.reuses_only(&found.object.key)
+    };
     change.earlier_attempts().flatten().any(|earlier| is_copy_onto_itself(earlier) && earlier.is_like(found))
 }
 

@@ -3,10 +3,11 @@
 //!
 //! The first span of the trace, the batch itself, is exported last: when the batch is merged.
 
-use super::spans::{Attributes, Recorder};
+use super::spans::{Attributes, Now, Recorder};
 use crate::serving::batches::phases::{EndedPhase, Phase};
 use otlp::{Kind, Span, SpanId, TraceId};
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::PoisonError;
 use vfs::Cause;
 
 /// Returns the number of a volume for the ids of its batches, which all processes compute alike.
@@ -19,9 +20,9 @@ pub(super) fn volume_number(url: &str) -> u64 {
 impl Recorder {
     /// Adds the span of a phase of a batch, with the requests to the store that were made for it.
     pub(super) fn add_batch_phase(&self, volume: u64, ended: &EndedPhase) {
-        let now = self.now();
         let began_ns = u64::try_from(ended.batch_began.0).unwrap_or(0);
         let trace = TraceId::named([volume ^ began_ns, ended.batch.0]);
+        let now = self.batch_moment(trace, ended);
         let root = SpanId::named(volume ^ began_ns ^ ended.batch.0);
         let number = Cause::reserve_id();
         let (id, parent, (start_unix_ns, took_ns)) = match ended.began {
@@ -41,6 +42,16 @@ impl Recorder {
         };
         let place = Some((trace, id));
         self.add_with_requests(span, &ended.requests, |request| self.request_span(request, place, now));
+    }
+
+    /// Returns the moment from which the times of a batch's phases are computed, until its last: the first time that one was added.
+    /// With a new reading of the clocks for each phase, the spans of successive phases could overlap.
+    fn batch_moment(&self, trace: TraceId, ended: &EndedPhase) -> Now {
+        let mut moments = self.batch_moments.lock().unwrap_or_else(PoisonError::into_inner);
+        match ended.phase {
+            Phase::Batch { .. } => moments.remove(&trace).unwrap_or_else(|| self.now()),
+            _ => *moments.entry(trace).or_insert_with(|| self.now()),
+        }
     }
 }
 

@@ -20,7 +20,7 @@ use anyhow::{Context, Result};
 use fuse::Meter;
 use otlp::{CollectorSettings, Exporter, Figures, Ids, Resource};
 use s3::Endpoint;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use store::StoreRequest;
 use vfs::Filesystem;
@@ -71,7 +71,13 @@ impl TraceExport {
         let exporter = Exporter::start(settings.collector, resource(volume), Arc::clone(&sampler))
             .context("cannot export traces (--otlp)")?;
         let ids = Ids::new([random(), random(), random()]);
-        let recorder = Recorder { exporter, sampler, ids, clock: Arc::clone(&context.clock) };
+        let recorder = Recorder {
+            exporter,
+            sampler,
+            ids,
+            clock: Arc::clone(&context.clock),
+            batch_moments: Mutex::default(),
+        };
         let volume = batch_spans::volume_number(&volume.volume);
         Ok(Self { recorder: Arc::new(recorder), requests: Vec::new(), batches: None, volume })
     }

@@ -4,7 +4,8 @@ use ::metrics::Sampler;
 use fuse::{Operation, TracedOperation};
 use otlp::{Exporter, Ids, Kind, Span, SpanId, TraceId, Value};
 use s3::{AccessRecord, TracedRequest};
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use store::{Clock, ObjectKey, Outcome, StoreRequest};
 use tokio::time::Instant;
@@ -28,6 +29,8 @@ pub(super) struct Recorder {
     pub(super) sampler: Arc<Sampler>,
     pub(super) ids: Ids,
     pub(super) clock: Arc<dyn Clock>,
+    /// The moment from which the times of each batch in progress are computed.
+    pub(super) batch_moments: Mutex<HashMap<TraceId, Now>>,
 }
 
 impl Recorder {
@@ -142,7 +145,7 @@ impl Recorder {
 }
 
 /// One moment by both clocks. All spans of a trace are computed from the same moment, so that their times fit together.
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy)]
 pub(super) struct Now {
     unix_ns: u64,
     at: Instant,
@@ -151,8 +154,9 @@ pub(super) struct Now {
 impl Now {
     /// Returns the beginning of a span, in nanoseconds since the Unix epoch, and its duration in nanoseconds.
     pub(super) fn span_times(self, began: Instant, took: Duration) -> (u64, u64) {
-        let since = self.at.saturating_duration_since(began);
-        (self.unix_ns.saturating_sub(nanos(since)), nanos(took))
+        let before = nanos(self.at.saturating_duration_since(began));
+        let after = nanos(began.saturating_duration_since(self.at));
+        (self.unix_ns.saturating_sub(before).saturating_add(after), nanos(took))
     }
 }
 

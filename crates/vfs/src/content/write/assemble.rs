@@ -13,6 +13,7 @@ use crate::content::pin::{Cut, Pin};
 use crate::content::ranges::{push_zeros, total};
 use crate::content::read::readahead::WHOLE_BYTES_MAX;
 use crate::content::write::uploader::Uploader;
+use crate::fail_fast::Share;
 
 /// S3's maximum number of parts.
 const PARTS_MAX: u64 = 10_000;
@@ -31,6 +32,8 @@ pub(super) struct Assembly<'l> {
     pub(super) local: &'l Local,
     /// The ranges of the file, in the order in which the object has them.
     pub(super) runs: &'l [Range<u64>],
+    /// The file's share of the memory of assemblies.
+    pub(super) share: &'l Share,
 }
 
 impl Assembly<'_> {
@@ -88,7 +91,7 @@ impl Uploader {
                 self.mount.store.put(key, body, options).await
             };
             let permits = self.assembling_permits(assembly, &(0..size));
-            return self.assembling.run_with_permits(permits, Box::pin(stored)).await;
+            return self.assembling.run_with_permits(permits, assembly.share, Box::pin(stored)).await;
         }
         let upload = self.mount.store.multipart(key, attributes, tags).await?;
         self.send_and_complete(assembly, upload.as_ref(), precondition).await
@@ -140,7 +143,12 @@ impl Uploader {
         }
         let sent = async { upload.put_part(number, self.read_merged(assembly, &range).await?).await };
         let permits = self.assembling_permits(assembly, &range);
-        self.assembling.run_with_permits(permits, Box::pin(sent)).await
+        self.assembling.run_with_permits(permits, assembly.share, Box::pin(sent)).await
+    }
+
+    /// Returns a new share for the assemblies of one file: half of the permits.
+    pub(super) fn file_share(&self) -> Share {
+        Share::of(assembling_permits_max(&self.mount.config) / 2)
     }
 
     /// Returns how many permits a range of the object takes, by the memory of its bytes; zeros take none. A range larger than all

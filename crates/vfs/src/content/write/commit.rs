@@ -163,6 +163,11 @@ impl Publisher {
         file.record_upload(&described.attributes, state.size_bytes().unwrap_or_default());
         loop {
             let base = precondition(state.base(), key);
+            if self.interrupted_yield(state).is_some() {
+                // Never `Ours`: the file lost.
+                self.resolve_path_conflict(file, state, inode, (key, false), &described).await?;
+                return Ok(());
+            }
             match self.uploader.upload(state, key, &described, base.clone()).await {
                 Ok(object) => {
                     let published = self.finish_publish(file, state, inode, &object, described).await;
@@ -473,7 +478,8 @@ impl Uploader {
             }
             WriteState::Local(local) => {
                 let whole = 0..local.size_bytes();
-                let assembly = Assembly { local: &local, runs: std::slice::from_ref(&whole) };
+                let assembly =
+                    Assembly { local: &local, runs: std::slice::from_ref(&whole), share: &self.file_share() };
                 let outcome = self.assemble(assembly, key, described, precondition).await;
                 *state = WriteState::Local(local);
                 outcome

@@ -47,9 +47,13 @@ impl Publisher {
     ) -> Result<Resolution> {
         let is_complete = self.uploader.complete_base(file.ino, state, key).await?;
         let may_win = is_complete && !is_ours;
-        let theirs = self.mount.store.find(key).await?.map(|meta| meta.object);
+        let interrupted = self.interrupted_yield(state);
+        let theirs = match &interrupted {
+            Some(preserved) => preserved.seen.clone().map(|etag| ObjectRef::new(key.clone(), etag)),
+            None => self.mount.store.find(key).await?.map(|meta| meta.object),
+        };
         let resolution = match self.mount.config.conflicts {
-            ConflictPolicy::FileWins if may_win => {
+            ConflictPolicy::FileWins if may_win && interrupted.is_none() => {
                 self.replace_theirs(file, state, inode, key, described).await?
             }
             // The other side deleted the object, so it has no bytes to keep.
@@ -57,7 +61,7 @@ impl Publisher {
                 self.replace_theirs(file, state, inode, key, described).await?
             }
             ConflictPolicy::KeepBoth if may_win => {
-                self.keep_as_conflict_copy(file, state, inode, key, described).await?
+                self.keep_as_conflict_copy(file, state, inode, (key, theirs.as_ref()), described).await?
             }
             _ => None,
         };
@@ -65,6 +69,12 @@ impl Publisher {
             Some(resolution) => Ok(resolution),
             None => self.yield_to_bucket(file, state, inode, (key, theirs), described, is_complete).await,
         }
+    }
+
+    /// Returns the record of the foreign object that a stream has replaced, if an attempt to yield to it failed before it was restored.
+    pub(super) fn interrupted_yield(&self, state: &WriteState) -> Option<Conflict> {
+        let WriteState::Stream(stream) = state else { return None };
+        self.conflicts.get(stream.replaced()?)
     }
 
     /// Copies the foreign object to `lost+found` and replaces it. `None`: it was changed again before each attempt.
@@ -155,7 +165,7 @@ impl Publisher {
         file: &OpenFile,
         state: &mut WriteState,
         inode: &Inode,
-        key: &ObjectKey,
+        (key, theirs): (&ObjectKey, Option<&ObjectRef>),
         described: &Described,
     ) -> Result<Option<Resolution>> {
         let Some((dir, name)) = inode.home.clone() else { return Ok(None) };
@@ -163,14 +173,13 @@ impl Publisher {
         let Ok(there) = self.conflicts.conflict_copy_key(key, self.mount.now()) else { return Ok(None) };
         let Some(Entry::Object(copy_name)) = prefix.entry(there.as_bytes()) else { return Ok(None) };
         let copy_name = Name::new(&copy_name)?;
-        let theirs = self.mount.store.find(key).await?.map(|meta| meta.object);
         let _changing = (self.known.changes().begin(dir, &name), self.known.changes().begin(dir, &copy_name));
         let kept = self.store_elsewhere(state, inode, &there, described).await;
         let ours = kept?;
         let conflict = Conflict {
             file: Some(Side::of(&ours)),
-            bucket: theirs.as_ref().map(Side::of),
-            ..self.conflict_of(inode, key, theirs.as_ref())?
+            bucket: theirs.map(Side::of),
+            ..self.conflict_of(inode, key, theirs)?
         };
         tracing::warn!(%key, kept = %there, id = conflict.id, "the bucket's object was not the one that the written file was based on: the file is renamed to a conflict copy");
         let published = async {
@@ -304,6 +313,9 @@ impl Publisher {
         there: &ObjectKey,
     ) -> Result<ObjectRef> {
         if let Some(ours) = stream.completed() {
+            if let Some(preserved) = stream.replaced().and_then(|id| self.conflicts.get(id)) {
+                return self.restore_theirs(ours, &preserved, there).await;
+            }
             let kept = self.mount.store.copy(&ours, there, CopyOptions::default()).await?;
             self.mount.store.delete(&ours.key, Precondition::Matches(ours.etag)).await?;
             return Ok(kept);
@@ -314,7 +326,10 @@ impl Publisher {
             let Some(preserved) = self.preserve_theirs(inode, key, theirs.as_ref()).await? else { continue };
             let exactly = theirs.map_or(Precondition::Absent, |object| Precondition::Matches(object.etag));
             match stream.finish(exactly).await {
-                Ok(ours) => return self.restore_theirs(ours, &preserved, there).await,
+                Ok(ours) => {
+                    stream.set_replaced(&preserved.id);
+                    return self.restore_theirs(ours, &preserved, there).await;
+                }
                 Err(StoreError::PreconditionFailed(_)) => self.delete_preserved(&preserved).await?,
                 Err(error) => return Err(error.into()),
             }

@@ -36,9 +36,10 @@ impl FileEditor {
         let attributes = headers::with_posix(Attributes::default(), &inode);
         let local = Local::begin(&self.mount.config.cache_dir, Some(Arc::new(pin)))?;
         let objects = objects_of(self.mount.layout.mapping(), &local, range.clone())?;
+        let share = &self.uploader.file_share();
         let copies: Vec<_> = objects
             .iter()
-            .map(|runs| self.uploader.copy_runs(file, Assembly { local: &local, runs }, &attributes))
+            .map(|runs| self.uploader.copy_runs(file, Assembly { local: &local, runs, share }, &attributes))
             .collect();
         let stored = futures_util::stream::iter(copies).buffered(IN_FLIGHT_MAX).collect().await;
         let content = self.uploader.all_or_discard(stored).await.map_err(copy_error)?.concat();

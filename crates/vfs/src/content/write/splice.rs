@@ -198,8 +198,9 @@ impl Uploader {
         when: When,
     ) -> Result<Spliced> {
         let plan = plan(self.mount.layout.mapping(), local, when)?;
+        let share = &self.file_share();
         let objects =
-            plan.objects.iter().map(|runs| self.store_runs(ino, Assembly { local, runs }, attributes));
+            plan.objects.iter().map(|runs| self.store_runs(ino, Assembly { local, runs, share }, attributes));
         // Collected first, because a stream over the closure would not be `Send`.
         let objects: Vec<_> = objects.collect();
         let stored = futures_util::stream::iter(objects).buffered(IN_FLIGHT_MAX).collect().await;
@@ -275,9 +276,10 @@ impl Uploader {
         let local = Local::begin(&self.mount.config.cache_dir, Some(Arc::new(pin)))?;
         let attributes = Attributes::default();
         let objects = objects_of(self.mount.layout.mapping(), &local, range)?;
+        let share = &self.file_share();
         let objects: Vec<_> = objects
             .iter()
-            .map(|runs| self.store_runs(ino, Assembly { local: &local, runs }, &attributes))
+            .map(|runs| self.store_runs(ino, Assembly { local: &local, runs, share }, &attributes))
             .collect();
         let stored = futures_util::stream::iter(objects).buffered(IN_FLIGHT_MAX).collect().await;
         Ok(self.all_or_discard(stored).await?.concat())

@@ -81,6 +81,8 @@ struct Ending {
     short: Option<Payload>,
     /// The completed object, under the key that the upload began with.
     completed: Option<ObjectRef>,
+    /// Id of the conflict that says where the foreign object is that the completed one has replaced, until it is restored.
+    replaced: Option<String>,
     /// Whether the upload is completed, or may be although the answer was lost: no part can be added then.
     may_be_complete: bool,
     /// Whether a part was lost with its task, so that the upload cannot be completed.
@@ -310,6 +312,16 @@ impl Stream {
     /// completed.
     pub(crate) fn completed(&self) -> Option<ObjectRef> {
         self.ending.completed.clone()
+    }
+
+    /// Notes that the completed object has replaced a foreign one, which is to be restored from where a conflict says.
+    pub(crate) fn set_replaced(&mut self, conflict: &str) {
+        self.ending.replaced = Some(conflict.to_owned());
+    }
+
+    /// Returns the conflict that `set_replaced` noted.
+    pub(crate) fn replaced(&self) -> Option<&str> {
+        self.ending.replaced.as_deref()
     }
 
     /// Aborts the upload, unless it is completed. If every part is an object, returns those that were stored, for the
