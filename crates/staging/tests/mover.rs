@@ -79,7 +79,9 @@ impl World {
 
     async fn rename_tree(&self, from: &str, to: &str) {
         self.mover
-            .rename_tree(from.as_bytes(), to.as_bytes(), &Precondition::Absent, || Ok::<_, StoreError>(()))
+            .rename_tree(from.as_bytes(), to.as_bytes(), &Precondition::Absent, false, || {
+                Ok::<_, StoreError>(())
+            })
             .await
             .unwrap();
     }
@@ -342,7 +344,7 @@ async fn an_object_moved_during_a_listing_is_not_listed_at_its_old_key() {
     assert_eq!(mover.moving().renames, 0);
     let (new, old) = (put(&*mover, "f/new", "new").await, put(&*mover, "f/old", "old").await);
     // A listing that began before a rename returns one of the two objects (world 6120 of both sides).
-    mover.rename_tree(b"g/", b"h/", &Precondition::Absent, || Ok::<_, StoreError>(())).await.unwrap();
+    mover.rename_tree(b"g/", b"h/", &Precondition::Absent, false, || Ok::<_, StoreError>(())).await.unwrap();
     let (at_old, to) = (Precondition::Matches(old.etag), key("f/old"));
     let renamed = async {
         tokio::time::sleep(Duration::from_millis(50)).await;
@@ -352,7 +354,7 @@ async fn an_object_moved_during_a_listing_is_not_listed_at_its_old_key() {
     assert_eq!(found.len(), 1);
     mover.wait_until_all_moved().await;
     mover.delete(&to, Precondition::None).await.unwrap();
-    mover.rename_tree(b"d/", b"e/", &Precondition::Absent, || Ok::<_, StoreError>(())).await.unwrap();
+    mover.rename_tree(b"d/", b"e/", &Precondition::Absent, false, || Ok::<_, StoreError>(())).await.unwrap();
     tokio::time::sleep(Duration::from_millis(450)).await;
     assert_eq!(list("d", Some(b'/')).await, []);
     mover.wait_until_all_moved().await;
@@ -400,7 +402,7 @@ async fn a_refused_rename_has_no_effect() {
     let refused = || Err::<(), _>(StoreError::Denied("no".into()));
     let outcome = world.mover.rename_object(&a, &key("b"), &Precondition::Absent, true, |_| refused()).await;
     assert!(matches!(outcome, Err(StoreError::Denied(_))));
-    assert!(world.mover.rename_tree(b"d/", b"e/", &Precondition::Absent, refused).await.is_err());
+    assert!(world.mover.rename_tree(b"d/", b"e/", &Precondition::Absent, false, refused).await.is_err());
     world.mover.wait_until_all_moved().await;
     assert_eq!(contents(&*world.mover).await, expected(&[("a", "one")]));
     let mut world = world;
@@ -434,7 +436,7 @@ async fn an_object_whose_new_name_may_be_stored_is_moved() {
     world.put("d/x", "two").await;
     let in_doubt = || Err::<(), _>(Uncertain);
     world.mover.rename_object(&a, &key("b"), &Precondition::Absent, false, |_| in_doubt()).await.unwrap_err();
-    world.mover.rename_tree(b"d/", b"e/", &Precondition::Absent, in_doubt).await.unwrap_err();
+    world.mover.rename_tree(b"d/", b"e/", &Precondition::Absent, false, in_doubt).await.unwrap_err();
     world.reopen();
     world.mover.wait_until_all_moved().await;
     assert_eq!(contents(&world.memory).await, expected(&[("b", "one"), ("e/x", "two")]));

@@ -261,3 +261,22 @@ async fn s585_an_object_that_a_look_misses_during_an_export_keeps_its_file() {
     bucket.delete("file").await;
     assert!(world.names("").await.unwrap().is_empty(), "a removal by another client is seen afterwards");
 }
+
+/// The export of an earlier mode of a directory waited for the store, and ended after that of a later one (world of files 59,000,878).
+#[tokio::test]
+async fn s95_the_later_of_two_exports_of_a_directory_wins() {
+    let bucket = Bucket::in_memory();
+    let world = bucket.mount(|_| {}).await;
+    world.mkdir("dir").await.unwrap();
+    world.chmod("dir", 0o700).await.unwrap();
+    let looked = bucket.late.hold(Operation::Head);
+    let later = async {
+        let answer = looked.done().await;
+        world.chmod("dir", 0o750).await.unwrap();
+        world.fs.sync().await.unwrap();
+        drop(answer);
+    };
+    let (earlier, ()) = tokio::join!(world.fs.sync(), later);
+    earlier.unwrap();
+    assert_eq!(world.remount().await.stat("dir").await.unwrap().mode & 0o7777, 0o750);
+}

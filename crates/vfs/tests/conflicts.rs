@@ -176,6 +176,27 @@ async fn s55_a_record_says_where_the_foreign_object_is_while_a_stream_has_its_ke
     world.assert_healthy().await;
 }
 
+/// A read through another handle, or a `sync`, stored the file and got the only error: the writer's `close` succeeded (dual world 67,005,849).
+#[tokio::test]
+async fn s52_a_loss_that_another_call_found_is_reported_to_the_writer() {
+    for is_read in [true, false] {
+        let world = world(BucketWins).await;
+        let (handle, _) = dirty(&world, Written::Stream).await;
+        let reader = world.open_handle("dir/file.txt", libc::O_RDONLY).await.unwrap();
+        change_object_meanwhile(&world, true).await;
+        let found =
+            if is_read { world.fs.read(reader, 0, 10).await.map(drop) } else { world.fs.sync().await };
+        assert_eq!(errno(found), libc::ESTALE, "{is_read}");
+        assert_eq!(errno(world.fs.flush(handle).await), libc::ESTALE, "{is_read}");
+        world.fs.release(handle).await.unwrap();
+        world.close(reader).await.unwrap();
+        let handle = world.open_handle("dir/file.txt", libc::O_RDWR).await.unwrap();
+        world.fs.write(handle, 0, b"x").await.unwrap();
+        world.close(handle).await.unwrap();
+        assert_eq!(world.read_file("dir/file.txt").await.unwrap(), b"xheirs");
+    }
+}
+
 #[tokio::test]
 async fn s53_s55_two_clients_that_create_one_file_both_keep_their_bytes() {
     for policy in POLICIES {

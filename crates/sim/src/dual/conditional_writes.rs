@@ -49,9 +49,11 @@ impl ConditionalWrites {
                     let span = (first.at.0.min(second.at.0), first.at.1.max(second.at.1));
                     history.may_become(&first.key, &wanted, span, &[first.id, second.id])
                 };
-                // A copy of an object with the wanted bytes makes another object of these bytes, with a tag of its own.
+                // A copy of an object with the wanted bytes makes another object of these bytes, with a tag of its own. By inode, all empty
+                // objects have the same tag.
+                let is_empty = wanted.as_ref().is_some_and(Bytes::is_empty);
                 let makes_equal_object = || {
-                    first.condition != second.condition
+                    (first.condition != second.condition || is_empty)
                         && [first.id, second.id].into_iter().any(|id| history.sets_content(id, &wanted))
                 };
                 if first.key == second.key

@@ -236,7 +236,9 @@ impl EndpointClient {
                 // directory of its name appears or goes.
                 let may_be_renamed =
                     || !self.shared.by_path && history.may_have_changed_below(&format!("{key}/"), since);
-                history.may_have_changed(key, &by, since) || may_be_renamed()
+                // With write-back, an object in the log is served until its upload finds that the foreign writer has changed the bucket's.
+                let may_yield = || self.shared.write_back && history.may_have_changed_unnoticed(key, since);
+                history.may_have_changed(key, &by, since) || may_be_renamed() || may_yield()
             }
         }
     }
@@ -489,10 +491,13 @@ impl EndpointClient {
             listed.insert(String::from_utf8_lossy(object.key.as_bytes()).into_owned(), object.etag.clone());
         }
         let known = self.shared.inner.borrow().history.keys();
+        let is_in_deltas =
+            |key: &str| self.shared.inner.borrow().in_deltas.get(key).is_some_and(|until| *until >= since);
         for key in known.iter().filter(|key| key.starts_with(prefix)) {
             match listed.get(key) {
                 None => self.shared.check_content(key, Actor::Endpoint, since, &None),
                 Some(tag) => match self.shared.bytes_of_tag(key, tag) {
+                    Some(_) if is_in_deltas(key) => Ok(()),
                     Some(content) => self.shared.check_content(key, Actor::Endpoint, since, &Some(content)),
                     None if self.shared.may_exist(key, Actor::Endpoint, since) => Ok(()),
                     None => Err(format!("'{key}' is listed although it cannot exist")),

@@ -92,7 +92,10 @@ impl FileClient {
         for open in self.open.drain(..) {
             open.forget_disputed_former_keys(&self.shared);
         }
-        self.shared.inner.borrow_mut().open_keys.clear();
+        let mut inner = self.shared.inner.borrow_mut();
+        inner.open_keys.clear();
+        inner.renamed_open_keys.clear();
+        drop(inner);
     }
 
     /// Runs an op. Never returns if the machine has crashed, as nobody receives the result.

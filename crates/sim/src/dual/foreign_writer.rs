@@ -135,13 +135,14 @@ impl ForeignWriter {
         self.observe_key(mount, &key).await
     }
 
-    /// Looks at a key in the bucket. A mount looks at the bucket through its unfinished moves, so an object that is still to leave the key
-    /// is no observation.
+    /// Looks at a key in the bucket. A mount looks at the bucket through its unfinished moves, so a key that an object is still to leave, or to
+    /// get, is no observation.
     async fn observe_key(&mut self, mount: &Mount, key: &str) -> Result<(), String> {
         let key = object_key(key)?;
         let looked_at = self.shared.monotonic();
         let seen = self.bucket.find(&key).await.map_err(|error| error.to_string())?;
-        let is_at_rest = mount.fs.moves().visible_key(&key).as_ref() == Some(&key);
+        let moves = mount.fs.moves();
+        let is_at_rest = moves.visible_key(&key).as_ref() == Some(&key) && !moves.is_moving(&key);
         if is_at_rest && self.hints.len() < HINTS_MAX {
             self.hints.push(Hint { key, seen, looked_at });
         }

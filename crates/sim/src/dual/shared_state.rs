@@ -101,6 +101,11 @@ pub(super) struct SharedInner {
     pub(super) expected_headers: BTreeMap<Bytes, String>,
     /// Keys of files that are open for writing.
     pub(super) open_keys: Vec<String>,
+    /// Keys to which the endpoint may have renamed open files in this session.
+    pub(super) renamed_open_keys: BTreeSet<String>,
+    /// Keys of files that a sync may have stored in deltas, and when the close that puts the file together ended. Until then listings show
+    /// the object from before.
+    pub(super) in_deltas: BTreeMap<String, Moment>,
     pub(super) report: Report,
     /// Number of ops begun.
     pub(super) steps: u64,
@@ -129,6 +134,8 @@ impl SharedState {
             stamp: 0,
             expected_headers: BTreeMap::new(),
             open_keys: Vec::new(),
+            renamed_open_keys: BTreeSet::new(),
+            in_deltas: BTreeMap::new(),
             report: Report::default(),
             steps: 0,
         };
@@ -310,10 +317,12 @@ impl SharedState {
     pub(super) fn forget_moved_open(&self, from: &str, to: &str, since: Moment) {
         let mut inner = self.inner.borrow_mut();
         let was_open = inner.open_keys.iter().any(|open| open == from)
+            || inner.renamed_open_keys.contains(from)
             || inner.history.may_have_changed(from, &[Actor::Files], since);
         if !self.by_path && was_open {
             inner.history.mark_unknown(from);
             inner.history.mark_unknown(to);
+            inner.renamed_open_keys.insert(to.into());
         }
     }
 

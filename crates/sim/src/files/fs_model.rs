@@ -206,6 +206,11 @@ impl FsModel {
         self.record_names_synced();
     }
 
+    /// Records an fsync that failed. It may have stored the file and synced all names before, so that the close syncs no names.
+    pub(super) fn note_failed_fsync(&mut self, node: NodeId) {
+        self.nodes[node].syncs_at_write = u64::MAX;
+    }
+
     /// Records a sync: everything survives a power loss.
     pub(super) fn record_sync(&mut self, fault_count: u64) {
         let named: BTreeSet<NodeId> = self.names.current().values().copied().collect();

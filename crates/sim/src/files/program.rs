@@ -122,6 +122,9 @@ impl Program {
                 Ok(reply) => self.apply_success(op, effect, reply, injector)?,
                 Err(error) => {
                     self.check_failure(op, &error, faults_before, injector)?;
+                    if let (Op::Fsync(_), Some(node)) = (op, effect.node) {
+                        self.model.note_failed_fsync(node);
+                    }
                     self.resolve_uncertain(mount, op, effect, before).await?;
                 }
             }

@@ -378,12 +378,13 @@ impl Mover {
 
     /// Renames all objects whose keys begin with `from`; `from` and `to` end in `/`. The caller ensures that nobody
     /// stores below `from` meanwhile and that nothing is visible below `to` except an empty object with the key `to`,
-    /// which is replaced and meets `at_marker`. `name` works as in [`Mover::rename_object`].
+    /// which is replaced and meets `at_marker`. `name` and `sync_first` work as in [`Mover::rename_object`].
     pub async fn rename_tree<T, E: NamingError>(
         &self,
         from: &[u8],
         to: &[u8],
         at_marker: &Precondition,
+        sync_first: bool,
         name: impl FnOnce() -> Result<T, E>,
     ) -> Result<T, E> {
         self.wait_for_capacity().await?;
@@ -400,7 +401,7 @@ impl Mover {
         // A request in flight would otherwise bring an object to `from` after that tree was moved back, or delete it at `to`.
         let steps = plan(&self.executor.state().moves);
         let paused = self.pause_moves_ended_by(steps).await;
-        let done = self.executor.state().rename(false, plan, name)?;
+        let done = self.executor.state().rename(sync_first, plan, name)?;
         drop(paused);
         if self.options.copies_at_once {
             self.executor.sync_journal().await?;

@@ -84,7 +84,7 @@ async fn the_etag_of_an_object_renamed_again_while_it_moves_is_translated() {
             };
             world
                 .mover
-                .rename_tree(from.as_bytes(), to.as_bytes(), &Precondition::Absent, commit)
+                .rename_tree(from.as_bytes(), to.as_bytes(), &Precondition::Absent, false, commit)
                 .await
                 .unwrap();
         };

@@ -46,7 +46,7 @@ async fn the_marker_of_a_replaced_directory_does_not_come_along() {
         }
         let replaced = Precondition::Matches(world.mover.head(&key("e/")).await.unwrap().object.etag);
         let named = || Ok::<_, StoreError>(());
-        world.mover.rename_tree(b"d/", b"e/", &replaced, named).await.unwrap();
+        world.mover.rename_tree(b"d/", b"e/", &replaced, false, named).await.unwrap();
         tokio::time::sleep(Duration::from_millis(millis)).await;
         world.rename_tree("e/", "f/").await;
         tokio::time::sleep(Duration::from_millis(millis / 2)).await;

@@ -18,7 +18,7 @@ async fn an_object_in_flight_moves_back_with_its_directory() {
     let mover = world.mover.clone();
     let changed = tokio::spawn(async move {
         mover
-            .rename_tree(b"b/", b"a/", &Precondition::Absent, || Ok::<_, store::StoreError>(()))
+            .rename_tree(b"b/", b"a/", &Precondition::Absent, false, || Ok::<_, store::StoreError>(()))
             .await
             .unwrap();
         put(&*mover, "b/z", "newer").await;
@@ -71,7 +71,7 @@ async fn a_directory_is_renamed_back_while_its_move_waits_for_an_object() {
     let mover = world.mover.clone();
     let renamed = tokio::spawn(async move {
         let named = || Ok::<_, store::StoreError>(());
-        mover.rename_tree(b"b/", b"a/", &Precondition::Absent, named).await.unwrap();
+        mover.rename_tree(b"b/", b"a/", &Precondition::Absent, false, named).await.unwrap();
     });
     tokio::time::sleep(Duration::from_secs(1)).await;
     world.faults.release();

@@ -131,6 +131,11 @@ impl Moves {
         }
     }
 
+    /// Returns whether the object that the mount shows under a key may still be stored at another key.
+    pub fn is_moving(&self, key: &ObjectKey) -> bool {
+        self.mover.as_ref().is_some_and(|mover| mover.is_moving(key))
+    }
+
     /// Connects the write-back log below the store: conflicts of its uploads are decided here, and the names take over the etag of an
     /// uploaded object, so that they know it when the log has forgotten the provisional one.
     pub fn connect_writeback(&self, log: &Writeback) {

@@ -56,8 +56,7 @@ pub(crate) struct OpenFile {
     has_unsynced_names: AtomicBool,
     /// Whether all handles bypass the page cache above, because one of them writes past it.
     bypasses_page_cache: AtomicBool,
-    /// The lineage that began when writes lost in a conflict during a commit that no handle asked for. Handles opened
-    /// before it may have made these writes.
+    /// The lineage that began when writes last lost in a conflict. Handles opened before it may have made these writes.
     lost_lineage: AtomicU64,
 }
 
@@ -286,8 +285,8 @@ impl OpenFile {
         self.shared().conflict = Some(conflict.to_owned());
     }
 
-    /// Notes that writes lost in a conflict while no caller waited for the result: handles open now fail with ESTALE.
-    pub(crate) fn mark_lost_unreported(&self) {
+    /// Notes that writes lost in a conflict: writable handles that are open now fail with ESTALE until it is reported to them.
+    pub(crate) fn mark_lost(&self) {
         let mut shared = self.shared();
         shared.lineage += 1;
         self.lost_lineage.store(shared.lineage, Ordering::Release);
@@ -447,14 +446,14 @@ pub(crate) struct FileHandle {
     pub(crate) readahead: Mutex<Readahead>,
     /// The version that reads through this handle see.
     pub(crate) version: Arc<Version>,
-    /// The lineage at open.
-    opened_lineage: u64,
+    /// The lineage at open or, if it is later, when a loss of writes was last reported through this handle.
+    known_lineage: AtomicU64,
 }
 
 impl FileHandle {
     /// Creates a handle; `flags` are those of `open`.
     pub(crate) fn new(file: Arc<OpenFile>, version: Arc<Version>, flags: i32) -> Self {
-        let opened_lineage = version.lineage();
+        let known_lineage = AtomicU64::new(version.lineage());
         Self {
             file,
             is_writable: flags & libc::O_ACCMODE != libc::O_RDONLY,
@@ -463,7 +462,7 @@ impl FileHandle {
             atime_checked_at: AtomicI64::new(i64::MIN),
             readahead: Mutex::default(),
             version,
-            opened_lineage,
+            known_lineage,
         }
     }
 
@@ -520,7 +519,16 @@ impl FileHandle {
 
     /// Returns whether writes through this handle may have lost in a conflict that was not reported to it.
     pub(crate) fn has_unreported_loss(&self) -> bool {
-        self.opened_lineage < self.file.lost_lineage.load(Ordering::Acquire)
+        self.known_lineage.load(Ordering::Acquire) < self.file.lost_lineage.load(Ordering::Acquire)
+    }
+
+    /// Notes that a loss of writes is reported if this outcome of a call through the handle is ESTALE. Returns the outcome.
+    pub(crate) fn note_reported<T>(&self, outcome: Result<T>) -> Result<T> {
+        if let Err(Error::Stale(_)) = &outcome {
+            let lost = self.file.lost_lineage.load(Ordering::Acquire);
+            self.known_lineage.fetch_max(lost, Ordering::AcqRel);
+        }
+        outcome
     }
 }
 

@@ -45,9 +45,6 @@ impl Publisher {
         if let Err(error) = self.commit(file, When::Closed).await {
             let path = self.names.path_for_log(file.ino);
             tracing::warn!(path, %error, "cannot store an open file in the background; its writes, unless they lost in a conflict, are kept and stored later");
-            if matches!(error, Error::Stale(_)) && !file.pending().is_edited {
-                file.mark_lost_unreported();
-            }
         }
         file.restart_age(self.mount.now());
     }

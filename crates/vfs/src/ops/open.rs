@@ -53,7 +53,7 @@ impl Filesystem {
         if !handle.is_writable {
             return Ok(());
         }
-        self.io.publisher.commit(&handle.file, When::Closed).await?;
+        handle.note_reported(self.io.publisher.commit(&handle.file, When::Closed).await)?;
         check_not_lost(&handle)?;
         self.bucket.conflicts.check_not_in_conflict(handle.file.ino)
     }
@@ -63,7 +63,7 @@ impl Filesystem {
     pub async fn fsync(&self, handle: Handle) -> Result<()> {
         self.locks().check_handle(handle)?;
         let handle = self.names.handles().file(handle)?;
-        self.io.publisher.commit(&handle.file, When::Open).await?;
+        handle.note_reported(self.io.publisher.commit(&handle.file, When::Open).await)?;
         if handle.is_writable {
             check_not_lost(&handle)?;
             self.bucket.conflicts.check_not_in_conflict(handle.file.ino)?;

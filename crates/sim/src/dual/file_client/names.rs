@@ -67,6 +67,10 @@ impl FileClient {
             let source = parent_of_existing(&kernel, &from).await?;
             let target = parent(&kernel, &to).await?;
             let (source, target) = ((source.0, source.1.as_bytes()), (target.0, target.1.as_bytes()));
+            // A directory that another client has made meanwhile would be renamed in place of the file.
+            if kernel.lookup(source.0, source.1).await?.kind == vfs::Kind::Directory {
+                return Err(Error::Namespace(meta::FsError::IsDirectory));
+            }
             kernel.rename(source, target, 0).await
         };
         self.rename_with(mount, ends, (&from, &to), renamed).await

@@ -162,6 +162,10 @@ impl FileClient {
         }
         let mut open = self.open.remove(slot);
         open.end_states(&self.shared, false);
+        let now = self.shared.now();
+        if let Some(key) = &open.key {
+            self.shared.inner.borrow_mut().in_deltas.entry(key.clone()).and_modify(|until| *until = now);
+        }
         if open.writes {
             self.forget_open_key(open.key.as_deref());
         }
@@ -182,6 +186,9 @@ impl FileClient {
         }
         let now = self.shared.now();
         let (shared, open) = (self.shared.clone(), &mut self.open[slot]);
+        if let Some(key) = open.key.clone().filter(|_| is_sync && open.may_be_in_deltas(&shared)) {
+            shared.inner.borrow_mut().in_deltas.insert(key, Moment::MAX);
+        }
         let Some(key) = open.key.clone().filter(|_| open.writes) else {
             let since = open.since;
             return match outcome {

@@ -221,6 +221,7 @@ impl Publisher {
         file.set_pending(Pending::default());
         file.clear_unconfirmed();
         file.set_conflict(&conflict.id);
+        file.mark_lost();
         // None of the file's bytes was ever under its name, which now belongs to the foreign object.
         let has_no_name = inode.is_beside() || inode.object().is_none();
         if has_no_name && let Err(error) = self.known.detach_name(inode) {

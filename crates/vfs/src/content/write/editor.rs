@@ -69,7 +69,7 @@ impl FileEditor {
             written.note_write();
             at
         };
-        self.write_through(&file).await?;
+        written.note_reported(self.write_through(&file).await)?;
         Ok(at)
     }
 

@@ -132,11 +132,12 @@ impl Publisher {
             Err(error) => return Err(error),
         };
         let _key_lock = self.locks.key_locks().lock(&key).await;
-        match self.names.tables().inode(inode.ino) {
-            Ok(now) if now.home == inode.home => {}
+        // While this call waited for another one, the attributes may have changed, and that one may have stored them.
+        let now = self.names.tables().inode(inode.ino).ok();
+        let Some(inode) = &now.filter(|now| now.home == inode.home) else {
             // The inode was removed or renamed before it was stored.
-            _ => return Ok(()),
-        }
+            return Ok(());
+        };
         let had = match self.names.object(inode)? {
             Some(there) => self.mount.store.find(&there.key).await?,
             None => None,

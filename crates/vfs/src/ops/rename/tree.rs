@@ -35,7 +35,11 @@ impl Renamer {
         let (_going, _coming) = self.mark_both_changing(plan);
         let replaced = self.target_precondition(plan, true).await?;
         let named = || self.rename_directory_entry(plan);
-        self.mover()?.rename_tree(from.as_bytes(), to.as_bytes(), &replaced, named).await?;
+        // A loss of power must not keep the new path without the journal of renames: a file below would not be found there, and its other
+        // names, which only this machine's metadata has, would be lost.
+        let sync_first = !self.mount.config.write_back
+            && !self.names.tables().entries(plan.source.ino, None, 1)?.is_empty();
+        self.mover()?.rename_tree(from.as_bytes(), to.as_bytes(), &replaced, sync_first, named).await?;
         self.repin_tree(plan.source.ino)
     }
 
