@@ -197,6 +197,19 @@ impl History {
         self.unknown_keys.insert(key.into());
     }
 
+    /// Marks keys as unknown to which changes that were in progress since a time may have taken what was stored under a key.
+    pub(super) fn mark_targets_unknown(&mut self, source: &str, since: Moment) {
+        let takes = |change: &&Change| {
+            change.source.as_deref() == Some(source) && change.ended.is_none_or(|at| at > since)
+        };
+        let target = |change: &Change| match &change.target {
+            KeySet::Key(key) => Some(key.clone()),
+            KeySet::Prefix(_) => None,
+        };
+        let targets: Vec<String> = self.changes.iter().filter(takes).filter_map(target).collect();
+        self.unknown_keys.extend(targets);
+    }
+
     /// Ends the unknown state of a key after a read.
     pub(super) fn clear_unknown(&mut self, key: &str) {
         self.unknown_keys.remove(key);

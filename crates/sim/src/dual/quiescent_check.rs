@@ -226,7 +226,9 @@ pub(super) fn check_final(
             .any(|bytes| seen.len() < bytes.len() && matches_written(seen, &bytes.slice(..seen.len())))
     };
     let is_written = |seen: &Bytes| {
-        inner.written.iter().any(|bytes| matches_written(seen, bytes)) || is_partial_write(seen)
+        // Zeros stand for bytes that are gone (S52).
+        let is_gone = seen.iter().all(|byte| *byte == 0);
+        is_gone || inner.written.iter().any(|bytes| matches_written(seen, bytes)) || is_partial_write(seen)
     };
     match kept.iter().find(|seen| !is_written(seen)) {
         Some(seen) => Err(format!("content in lost+found was never written: {}", describe_bytes(seen))),

@@ -419,6 +419,10 @@ impl Executor {
         let theirs = match self.store.find(to).await? {
             // The object to replace is gone.
             None => return self.copy_unless_changed(source, to, Precondition::Absent).await,
+            // Another call has copied it, and has not deleted it at its old key yet.
+            Some(theirs) if self.is_recorded_copy(from, &theirs.object) => {
+                return Ok(Some(CopiedObject::new(source, to, None)));
+            }
             // Both are directory markers and equivalent.
             Some(theirs) if is_marker(&ours) && is_marker(&theirs) => {
                 let precondition = Precondition::Matches(theirs.object.etag);
@@ -474,6 +478,12 @@ impl Executor {
         }
         self.activity.objects_moved.fetch_add(1, Ordering::AcqRel);
         Ok(())
+    }
+
+    /// Returns whether an object is the copy of another that was recorded.
+    fn is_recorded_copy(&self, from: &ObjectRef, copy: &ObjectRef) -> bool {
+        let issued = self.with_known_tag(from.clone()).etag;
+        issued != copy.etag && self.aliases().bucket_tag(&copy.key, &issued) == copy.etag
     }
 
     /// Returns whether an object is a copy of another: an earlier attempt may have made it and lost the answer.

@@ -207,7 +207,8 @@ impl Schedule<'_> {
     }
 
     /// Breaks a deadlock, in which all changes wait for each other's sources: copies the bytes that the oldest change
-    /// is made of into the log. If only an earlier change of the key is made of objects, it is not recognised in the bucket any more.
+    /// is made of into the log. If only an earlier change of the key is made of objects, it is not recognised in the bucket any more. If
+    /// another client has replaced the objects, no change waits for them any more.
     async fn break_deadlock(&self, key: &ObjectKey, change: &Change) -> Result<()> {
         let made_of_objects = |object: &&Arc<PendingObject>| !object.sources().is_empty();
         let Some(object) = change.object.as_ref().filter(made_of_objects) else {
@@ -217,7 +218,13 @@ impl Schedule<'_> {
         let mut extents = Vec::new();
         let size = object.size_bytes();
         for start in (0..size).step_by(PART_BYTES as usize) {
-            let body = self.0.bucket.read(object, start..size.min(start + PART_BYTES)).await?;
+            let body = match self.0.bucket.read(object, start..size.min(start + PART_BYTES)).await {
+                Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)) => {
+                    self.0.pending().forget_sources(key);
+                    return Ok(());
+                }
+                body => body?,
+            };
             extents.extend(self.0.append_bytes(&body).await?);
         }
         let same = Precondition::Matches(object.description.etag.clone());

@@ -126,6 +126,8 @@ pub(super) struct Change {
     pub(super) failures: u32,
     /// Delay of the next attempt after a failed one; `None` if none is delayed.
     retry: Option<Delay>,
+    /// Objects that the change is made of are gone, so that no other change waits for this one to read them.
+    has_lost_sources: bool,
 }
 
 /// An earlier change of a key that may be in the bucket.
@@ -171,6 +173,7 @@ impl Change {
             earlier_attempts,
             failures,
             retry,
+            has_lost_sources: false,
         }
     }
 
@@ -182,6 +185,9 @@ impl Change {
     /// Returns the keys of the bucket's objects that must stay as they are until the change of `key` is in the bucket: those that it is made
     /// of, and those that an earlier change was made of, which may be in the bucket and is recognised by its bytes.
     fn sources(&self, key: &ObjectKey) -> HashSet<ObjectKey> {
+        if self.has_lost_sources {
+            return HashSet::new();
+        }
         let earlier = self.earlier_attempts.iter().filter_map(|earlier| earlier.object.as_ref());
         let objects = self.object.iter().chain(earlier);
         // A change does not wait for itself.
@@ -442,9 +448,18 @@ impl Pending {
 
     /// Forgets the earlier changes of a key that may be in the bucket.
     pub(super) fn forget_earlier_attempts(&mut self, key: &ObjectKey) {
+        self.change_sources(key, |newest| newest.earlier_attempts.clear());
+    }
+
+    /// Ends the wait of other changes for the objects that a key's newest change is made of.
+    pub(super) fn forget_sources(&mut self, key: &ObjectKey) {
+        self.change_sources(key, |newest| newest.has_lost_sources = true);
+    }
+
+    fn change_sources(&mut self, key: &ObjectKey, change: impl FnOnce(&mut Change)) {
         let Some(newest) = self.keys.get_mut(key) else { return };
         let before = newest.sources(key);
-        newest.earlier_attempts.clear();
+        change(newest);
         let after = newest.sources(key);
         self.count_readers(&after, 1);
         self.count_readers(&before, -1);

@@ -79,3 +79,21 @@ async fn a_directory_is_renamed_back_while_its_move_waits_for_an_object() {
     world.mover.wait_until_all_moved().await;
     assert_eq!(contents(&world.memory).await, expected(&[("a/x", "one"), ("a/y", "two")]));
 }
+
+/// The marker of a directory was copied again by an upload over it, before it was deleted at its old key. The copy had an etag that nobody knew
+/// if its answer was lost (world of files 59,119,830).
+#[tokio::test(start_paused = true)]
+async fn a_marker_that_has_been_copied_is_not_copied_again() {
+    let world = World::new();
+    world.put("a/", "").await;
+    world.put("a/x", "one").await;
+    world.faults.add(Rule::new(Fault::Stall).on(Operation::Copy).at(&key("b/x")));
+    // The first copy, and one that is made only if there is none.
+    world.faults.add(Rule::new(Fault::unavailable()).on(Operation::Copy).at(&key("b/")).after(2).always());
+    world.rename_tree("a/", "b/").await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    put(&*world.mover, "b/", "").await;
+    world.faults.release();
+    world.mover.wait_until_all_moved().await;
+    assert_eq!(contents(&world.memory).await, expected(&[("b/", ""), ("b/x", "one")]));
+}

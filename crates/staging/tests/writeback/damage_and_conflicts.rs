@@ -343,3 +343,32 @@ async fn an_earlier_change_whose_upload_was_not_recorded_is_recognised() {
         assert_eq!(contents(&world.memory).await, BTreeMap::from(expected), "copy: {is_copy}");
     }
 }
+
+/// Two objects that were exchanged wait for each other. Another client replaced both, and nothing was uploaded any more: the bytes to copy into the
+/// log, so that one of them could go first, were gone (dual world 67,052,611).
+#[tokio::test(start_paused = true)]
+async fn exchanged_objects_whose_bytes_are_gone_do_not_stop_uploads() {
+    let world = World::new(options(LATER));
+    for name in ["a", "b"] {
+        world.memory.put(&key(name), name.into(), PutOptions::default()).await.unwrap();
+    }
+    for (from, to) in [("a", "t"), ("b", "a"), ("t", "b")] {
+        let from = world.writeback.head(&key(from)).await.unwrap().object;
+        world.writeback.copy(&from, &key(to), CopyOptions::default()).await.unwrap();
+    }
+    world.writeback.delete(&key("t"), Precondition::None).await.unwrap();
+    assert_eq!(
+        (read(&*world.writeback, "a").await.unwrap(), read(&*world.writeback, "b").await.unwrap()),
+        ("b".into(), "a".into())
+    );
+    for name in ["a", "b"] {
+        world.memory.put(&key(name), "theirs".into(), PutOptions::default()).await.unwrap();
+    }
+    world.put("other", "x", Precondition::None).await.unwrap();
+    tokio::time::timeout(Duration::from_secs(3600), world.writeback.drained()).await.unwrap();
+    let found = contents(&world.memory).await;
+    assert_eq!(
+        (&found["a"][..], &found["b"][..], &found["other"][..]),
+        (&b"theirs"[..], &b"theirs"[..], &b"x"[..])
+    );
+}

@@ -189,6 +189,10 @@ impl FileClient {
         if let Some(key) = open.key.clone().filter(|_| is_sync && open.may_be_in_deltas(&shared)) {
             shared.inner.borrow_mut().in_deltas.insert(key, Moment::MAX);
         }
+        if let Some(key) = open.key.as_ref().filter(|_| open.is_dirty && !shared.by_path) {
+            // By inode an open file moves with its name.
+            shared.inner.borrow_mut().history.mark_targets_unknown(key, open.since);
+        }
         let Some(key) = open.key.clone().filter(|_| open.writes) else {
             let since = open.since;
             return match outcome {
