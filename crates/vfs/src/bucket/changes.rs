@@ -74,7 +74,7 @@ struct Change {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FrozenChanges<'c>(&'c ChangeTable);
 
-/// What a look at the bucket proves about a name.
+/// The part of the state of a name that a look at the bucket proves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Validity {
     /// The object and the directory that it shows, or their absence.
