@@ -78,7 +78,7 @@ impl JoinedStore {
             return StoreError::InvalidKey { key: key.to_string(), reason };
         }
         StoreError::Denied(format!(
-            "'{key}' is in no bucket, and buckets are not created as directories: create one by S3"
+            "'{key}' is in no bucket, and buckets are not created as directories: create one through S3"
         ))
     }
 

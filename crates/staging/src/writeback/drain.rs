@@ -158,7 +158,7 @@ impl Writeback {
         let is_due = self.log.is_worth_reclaiming() || self.log.bytes() > self.options.limit_bytes / 2;
         let Some(me) = self.me.upgrade().filter(|_| is_due) else { return };
         if let Err(error) = blocking(move || me.log.reclaim()).await {
-            tracing::warn!(%error, "cannot remove segments of the write-back log that are not needed any more; they take disk space until a later try");
+            tracing::warn!(%error, "cannot remove segments of the write-back log that are not needed any more; they take disk space until the next attempt");
         }
     }
 }
@@ -291,7 +291,7 @@ async fn sync_uploads(writeback: &Writeback) {
         && let Err(error) = writeback.sync_log().await
     {
         writeback.activity.unsynced_uploads.store(true, Ordering::Release);
-        tracing::warn!(%error, "cannot sync the write-back log; a loss of power may upload changes again");
+        tracing::warn!(%error, "cannot sync the write-back log; after a loss of power, changes may be uploaded again");
     }
 }
 

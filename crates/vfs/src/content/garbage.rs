@@ -93,7 +93,7 @@ impl Content {
         let (store, beginning) = (self.mount.store.clone(), self.mount.layout.leases_prefix());
         tokio::spawn(async move {
             if let Err(error) = left_over(store.as_ref(), &beginning, false).await {
-                tracing::debug!(%error, "leases that no mount renews could not be looked for or deleted; they stay in the bucket until the next mount or `tenon gc`");
+                tracing::debug!(%error, "leases that no mount renews could not be listed or deleted; they stay in the bucket until the next mount or `tenon gc`");
             }
         });
     }

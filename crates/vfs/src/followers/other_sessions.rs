@@ -20,7 +20,7 @@ pub(crate) fn follow(base: &Base) -> Result<()> {
         return Ok(());
     }
     let runtime = Handle::try_current()
-        .map_err(|_| Error::new(libc::EINVAL, "a shared volume is mounted within a runtime"))?;
+        .map_err(|_| Error::new(libc::EINVAL, "a shared volume must be mounted within a tokio runtime"))?;
     let (names, content) = (Arc::downgrade(&base.names), Arc::downgrade(&base.content));
     base.names.follower().serve_other_sessions(move |changed| {
         if let (Some(names), Some(content)) = (names.upgrade(), content.upgrade()) {
@@ -63,6 +63,6 @@ fn take_in(names: &Names, content: &Content, changed: Foreign<'_>) {
 /// Logs a failure to apply a change.
 fn note(taken_in: Result<()>) {
     if let Err(error) = taken_in {
-        tracing::debug!(%error, "a change of another machine cannot be taken in now: a file is read anew when it is opened, a quota after the next change of quotas");
+        tracing::debug!(%error, "a change of another machine cannot be applied now: its file is read again when it is opened, and quotas after their next change");
     }
 }
