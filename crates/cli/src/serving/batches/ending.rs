@@ -198,7 +198,7 @@ impl Batches {
         let added = self.verify_and_add(opened, batch, patience).await;
         let Added { merged, verifier, since } = added
             .with_context(|| format!("batch {id} is not merged and stays open; nothing of it is lost"))?;
-        // Kernels, which are told of the merge next, may need a lock that an access holds while it waits.
+        // Kernels, which are notified of the merge next, may need a lock that an access holds while it waits.
         drop(wait);
         let batch::Merged { earlier, accepted, refused, released, shared, .. } = merged;
         let publication = async {
@@ -207,7 +207,7 @@ impl Batches {
             let synced = batches.sync_names().await;
             synced
                 .with_context(|| format!("batch {id} is merged, but may be open again after a power cut"))?;
-            // `tenon gc` deletes the unused objects of a merge whose outcome was found out later.
+            // `tenon gc` deletes the unused objects of a merge whose outcome was determined later.
             if let Some(shared) = shared
                 && let Err(error) = batches.delete_unused_objects(id, shared).await
             {

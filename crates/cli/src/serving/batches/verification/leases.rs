@@ -98,7 +98,7 @@ pub(super) enum Outcome {
 pub(super) enum Decision {
     /// Wait until something changes, or until this time.
     Wait(Instant),
-    /// Verify the batch, for a reason that is worth telling.
+    /// Verify the batch here. The reason is logged, if there is one.
     VerifyHere(Option<&'static str>),
     Ended(Outcome),
 }
