@@ -1,7 +1,7 @@
 //! The end of batches: they are unmounted, verified and merged, at once or in the background.
 //!
-//! A batch that is submitted to be merged in the background is marked durably before `tenon batch end` returns, so that the next mount goes on
-//! with it. Until its merge has ended for the first time, accesses to its directory wait.
+//! A batch that is submitted to be merged in the background is marked durably before `tenon batch end` returns, so that the next mount continues
+//! with it. Until the first attempt to merge it has ended, accesses to its directory wait.
 
 use super::ended_batch::EndedBatch;
 use super::jobs::{self, Submission};

@@ -193,7 +193,7 @@ impl Leases {
             (None, None) if task.losses >= LOSSES_MAX => {
                 Decision::VerifyHere(Some("the verifiers that had taken it have not returned a verdict"))
             }
-            // Where no verifier was ever, a merge says nothing about them.
+            // If there was never a verifier, a merge does not mention verifiers.
             (None, None) if !is_anyone_present && task.losses == 0 => Decision::VerifyHere(None),
             (None, None) if !is_anyone_present => {
                 Decision::VerifyHere(Some("the verifier that had taken it is gone"))
