@@ -413,7 +413,7 @@ impl<D: Database> CommitTask<D> {
             Err(failure) => Err(failure),
         };
         if let Err(failure) = shown {
-            tracing::debug!("cannot tell the database that this session is alive: {failure:?}");
+            tracing::debug!("cannot report to the database that this session is alive: {failure:?}");
             self.connection = None;
         }
     }
