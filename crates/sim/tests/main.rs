@@ -268,7 +268,8 @@ fn pool_worlds_match_their_models() {
 /// - It missed that a new file hides what others store under its name (63,026,120, 63,032,796).
 /// - A rename that a kill interrupted was not completed if the file had the name of a directory (65,004,740).
 /// - The history missed a deletion during a close (65,010,236).
-/// - The object of another client that a move had brought to its key kept the etag of the old key when the next move left it there (65,000,827).
+/// - An object of another client, which a move had brought to its key, kept the etag of the old key when the next move left it there
+///   (65,000,827).
 /// - If the store failed while the other client's object was being restored, the file kept the name although the bucket wins (66,003,353).
 /// - With write-back, an object counted as a copy that was never sent (40,009,292).
 #[test]

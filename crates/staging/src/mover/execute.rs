@@ -137,7 +137,7 @@ impl Executor {
             self.durability.etags_durable.fetch_max(reported, Ordering::AcqRel);
         }
         self.state().finish(number)?;
-        // The move left an object at its source that it took for another client's: an earlier move may have brought it there.
+        // The move may have left another client's object at its source, which an earlier move had brought there. Its etag is reported now.
         self.report_arrival(&mv.from);
         self.activity.note(None);
         Ok(())
