@@ -93,7 +93,7 @@ async fn a_snapshot_and_the_log_after_it_are_restored() {
     assert_eq!(world.restore().await.unwrap().0.ops, 0);
 }
 
-/// A regression test: only the lineage with the newest snapshot of all was looked at, so that no state before that lineage began could be
+/// A regression test: only the lineage with the newest snapshot of all was examined, so that no state before that lineage began could be
 /// restored.
 #[tokio::test]
 async fn a_state_of_an_older_lineage_is_restored_by_its_time() {

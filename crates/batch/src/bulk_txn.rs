@@ -1,6 +1,6 @@
 //! The transaction of many creates in one directory. The records of the directory are read once, and nothing is kept of the new inodes.
 //!
-//! Invariant, on which callers of [`BulkTxn::keep_entry`] must see: an entry is kept only if it has no other effects than a dentry, an
+//! Invariant, which callers of [`BulkTxn::keep_entry`] must ensure: an entry is kept only if it has no other effects than a dentry, an
 //! inode, and merges into records of the directory. Further entries of the same directory then read nothing that it has changed, as long as
 //! no quota is set.
 
@@ -26,7 +26,7 @@ pub(crate) struct BulkTxn<'o> {
 struct Entry {
     puts: Vec<(Vec<u8>, Vec<u8>)>,
     merges: Vec<(Vec<u8>, Merge)>,
-    /// Whether it has removed a record, or depends on a range of records.
+    /// Whether the entry has removed a record, or depends on a range of records.
     has_other_effects: bool,
 }
 

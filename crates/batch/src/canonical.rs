@@ -39,7 +39,7 @@ pub(crate) fn changeable_creation(inode: &Inode, parent: Ino, name: &Name) -> Op
 }
 
 /// Returns the op that gives an inode its claimed attributes, if the context of the op has the claimed change time; `None` if the inode has
-/// them already. Not all fields are looked at, so the record after the op still has to be compared with the claimed one.
+/// them already. Not all fields are examined, so the record after the op still has to be compared with the claimed one.
 pub(crate) fn adjustment(present: &Inode, claimed: &Inode) -> Option<Op> {
     let differs = (present.mode, present.uid, present.gid, present.size_bytes)
         != (claimed.mode, claimed.uid, claimed.gid, claimed.size_bytes)

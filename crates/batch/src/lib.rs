@@ -9,13 +9,14 @@
 //!
 //! [`PrivateNamespace::into_engine`] makes the namespace an engine, for a file system over it.
 //!
-//! Owns the map, the local log, the counters of a job's [`Progress`], sealed batches, verification, merge, and what becomes of refused ops. Does not know how a batch reaches a server, and has no
-//! implementation of what ops mean: a private namespace and a verifier are both [`meta::namespace::apply`] over an `Overlay`.
+//! Owns the map, the local log, the counters of a job's [`Progress`], sealed batches, verification, merge, and the rescue of refused ops. Does
+//! not know how a batch reaches a server, and does not implement the meaning of ops: a private namespace and a verifier are both
+//! [`meta::namespace::apply`] over an `Overlay`.
 //!
 //! Invariants:
 //! - what a merge adds to a volume is the effect of `apply` on ops that `meta::access` permits to the batch's user, and on those by which refused
 //!   files keep their bytes, in the order of the log;
-//! - an op is added, or it is in the list of refused ops, or it creates a directory that exists alike by then;
+//! - each op is added, or is in the list of refused ops, or creates a directory that already exists with the same owner, group and mode;
 //! - nothing that a sealed batch says about itself is believed: user, lease and times come from the server ([`Terms`]).
 
 mod base;

@@ -2,7 +2,7 @@
 //!
 //! The batch is verified on a snapshot, its rows and ops are built into a run outside of the commit turn, and one commit adds the run,
 //! under the condition that nothing has changed on which the verification depends. If a directory has changed, only its owner, its
-//! permissions and the names that the batch changes are looked at again; if one of these has changed too, the batch is verified again on a
+//! permissions and the names that the batch changes are compared again; if one of these has changed too, the batch is verified again on a
 //! newer snapshot.
 
 use crate::change::Change;
@@ -58,7 +58,7 @@ pub struct Merged {
     /// Objects to which no inode refers any longer. The caller deletes them.
     pub released: Vec<ObjectKey>,
     /// Objects of the batch that files use, apart from those whose key has the inode of the only file that uses them: packs, and the content
-    /// of refused changes that was kept as another file. `None` after an earlier merge: they are not known any more.
+    /// of refused changes that was kept as another file. `None` after an earlier merge, when these objects are no longer known.
     pub shared: Option<BTreeSet<ObjectKey>>,
 }
 
@@ -363,7 +363,7 @@ impl Verified {
             && self.has_same_entries(snapshot, state, dir)?)
     }
 
-    /// Returns conditions on the entries that the batch changes in a directory, and on the rules for new entries. They hold as long as nobody
+    /// Returns conditions on the entries that the batch changes in a directory, and on the rules for new entries. They hold as long as no client
     /// changes these entries or rules, whatever else happens in the directory. `None` if the key is not that of an inode, or for more than
     /// `limit` conditions.
     fn conditions_of_entries(

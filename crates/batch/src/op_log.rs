@@ -5,8 +5,8 @@
 //!
 //! A frame of one zero byte is a mark: all before it was synced, and so was the content to which its ops refer.
 //!
-//! A killed process loses the page that is not complete. A loss of power also loses what was not synced; ops after the last mark are then not to
-//! be believed, because their content may be gone. A reader sees whole pages.
+//! A killed process loses the page that is not complete. A loss of power also loses what was not synced; ops after the last mark must then not
+//! be trusted, because their content may be gone. A reader sees whole pages.
 
 use crate::table_error::io_error;
 use log::{Found, FrameReader, FrameWriter, NextFrame, cut_torn_tail};
@@ -258,7 +258,7 @@ mod tests {
         assert!(count == 41 && damage.is_none(), "{count}, {damage:?}");
     }
 
-    /// A regression test: damage in the middle was taken for the end, and what followed was cut off.
+    /// A regression test: damage in the middle of the log was mistaken for its end, and the pages after it were cut off.
     #[test]
     fn damage_before_other_pages_is_no_torn_end() {
         let dir = tempfile::tempdir().unwrap();

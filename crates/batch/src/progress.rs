@@ -67,8 +67,8 @@ struct Counted {
 struct InoHasher(u64);
 
 impl Progress {
-    /// Reads the progress of a job that is not open from its log, [`log_path`](crate::log_path) of its directory, up to the end or the first damaged page. The sizes of files are in the
-    /// totals only.
+    /// Reads the progress of a job that is not open from its log ([`log_path`](crate::log_path) of its directory), up to the end or the first
+    /// damaged page. The sizes of files are in the totals only.
     pub fn read(log: &Path) -> Result<Self, LogDamage> {
         let progress = Self::default();
         let mut reader = OpLogReader::open(log)?;
@@ -83,7 +83,7 @@ impl Progress {
         self.counted().totals
     }
 
-    /// Returns the `limit` directories with the most bytes, and of those with equally many, with the most names; and how many others there are.
+    /// Returns the `limit` directories with the most bytes, or with the most names among those with equal bytes, and the number of the others.
     pub fn largest_directories(&self, limit: usize) -> (Vec<(Ino, DirectoryCounts)>, usize) {
         let mut all: Vec<_> =
             self.counted().directories.iter().map(|(ino, counts)| (*ino, *counts)).collect();
@@ -140,7 +140,7 @@ impl Progress {
 }
 
 impl Counted {
-    /// Changes the counts of a directory, if it is known and not one too many.
+    /// Changes the counts of a directory. Does nothing for an unknown directory, or for a new one beyond [`DIRECTORIES_MAX`].
     fn add(&mut self, dir: Option<Ino>, change: impl FnOnce(&mut DirectoryCounts)) {
         let Some(dir) = dir else { return };
         if self.directories.len() < DIRECTORIES_MAX {
@@ -157,7 +157,7 @@ impl Hasher for InoHasher {
     }
 
     fn write_u64(&mut self, number: u64) {
-        // A table takes the bucket from the low bits and a tag from the high ones: the product spreads to the high bits only.
+        // A hash table takes the bucket from the low bits and a tag from the high bits, and the product spreads only to the high bits.
         let product = (self.0 ^ number).wrapping_mul(SPREAD);
         self.0 = product ^ (product >> 32);
     }

@@ -2,7 +2,7 @@
 //!
 //! An accepted batch is the effect of ops that `meta::access` permits to the user and that `apply` has carried out, whatever its rows say, in
 //! the order in which they are logged: directories top-down with their entries, then links, extended attributes and attributes. Rows are
-//! never believed. They are the source from which ops are guessed, and a wrong guess makes other rows than those that were claimed.
+//! never trusted: ops are guessed from them, and a wrong guess makes other rows than those that were claimed.
 //!
 //! Invariants:
 //! - each claimed row was compared with the row that the canonical ops make, or removes a record that does not exist;

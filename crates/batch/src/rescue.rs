@@ -1,12 +1,12 @@
 //! Rescue of refused ops: their files keep their bytes under other names, and later ops of the batch follow them there.
 //!
 //! A new entry whose name is taken gets another name in the same directory. A new entry whose directory is gone, or closed to the user, goes to
-//! `lost+found/ID`, where ID is the batch. A directory that exists alike is used as if the batch had created it. New content for a file that
-//! is gone, or closed to the user, becomes a file in `lost+found/ID`. A file that cannot be renamed stays where it is, and a further name that is
-//! taken becomes another one.
+//! `lost+found/ID`, where ID is the batch. A directory that exists with the same owner, group and mode is used as if the batch had created it.
+//! New content for a file that is gone, or closed to the user, becomes a file in `lost+found/ID`. A file that cannot be renamed stays where it
+//! is. If a further name is taken, the file gets another name.
 //!
 //! Invariants:
-//! - an op after a rescued one never reaches an entry or an inode of somebody else that has taken the place;
+//! - an op after a rescued one never reaches an entry or an inode of another client that has taken the place;
 //! - the bytes of a refused op are kept, or the batch is not merged: a rescue for which no place is found is an error.
 
 use crate::overlay::Overlay;
@@ -121,9 +121,9 @@ impl Rescue {
         }
     }
 
-    /// Returns the reason to refuse an op that would lose a file which the job has not seen or has kept: somebody else has given its name to
-    /// another file, or has removed the other names of the file. `effect` is what the log says about the job. It need not be true: a false one
-    /// can only have the op refused.
+    /// Returns the reason to refuse an op that would lose a file which the job has not seen or has kept: another client has given its name to
+    /// another file, or has removed the other names of the file. `effect` is the effect according to the log of the job. It need not be true,
+    /// because a false effect can only have the op refused.
     pub(crate) fn refusal(
         &self,
         overlay: &Overlay,
@@ -241,7 +241,7 @@ impl Rescue {
         Ok(is_alike.then_some(there.ino))
     }
 
-    /// Creates an entry beside the taken name. Creates it in `lost+found/ID` if that is not possible.
+    /// Creates an entry under another name in the directory of the taken name, or in `lost+found/ID` if that is not possible.
     fn create_elsewhere(
         &mut self,
         place: &mut Place<'_>,
@@ -280,8 +280,8 @@ impl Rescue {
         Ok(Outcome::Kept(*ino))
     }
 
-    /// Adds a name beside the one that is taken, because the batch may remove the other names of the file later; in `lost+found/ID` if that
-    /// is not possible. Keeps nothing if the file is gone.
+    /// Adds another name in the directory of the one that is taken, because the batch may remove the other names of the file later; in
+    /// `lost+found/ID` if that is not possible. Keeps nothing if the file is gone.
     fn link_elsewhere(&mut self, place: &mut Place<'_>, ino: Ino, op: &Op) -> Result<Outcome, FsError> {
         let Op::Link { parent, name, .. } = op else { return Ok(Outcome::NothingToKeep) };
         let mut dir = *parent;
@@ -432,7 +432,7 @@ fn stem(name: &Name) -> &[u8] {
     &name.as_bytes()[..name.as_bytes().len().min(NAME_BYTES_KEPT)]
 }
 
-/// Returns the end of the names that a merge gives to files that cannot have the names that their batch gave them; behind it may be a number.
+/// Returns the suffix of the names that a merge gives to files whose names are taken. A number may follow it.
 pub fn kept_suffix(id: BatchId) -> String {
     format!(".batch-{:x}", id.0)
 }

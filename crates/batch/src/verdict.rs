@@ -63,7 +63,7 @@ const FRAME_BYTES_MAX: usize = 64 << 20;
 /// Cache of blocks of the table of rows, in bytes.
 const CACHE_BYTES: u64 = 1 << 20;
 
-/// Name of the file with everything but the rows.
+/// Name of the file with the whole verdict, except for the rows.
 pub const VERDICT_FILE: &str = "verdict";
 
 /// Name of the table of changed rows.
@@ -85,8 +85,8 @@ pub fn write_verdict(
     Ok(proof)
 }
 
-/// Adds the batch of a verdict, in the directory `from`, to a volume. `snapshot` is that which was lent to the verifier. Returns `None` if others
-/// have changed meanwhile what the verdict depends on. After any error but [`EngineError::Uncertain`], nothing was added.
+/// Adds the batch of a verdict, in the directory `from`, to a volume. `snapshot` is the snapshot that was lent to the verifier. Returns `None`
+/// if others have meanwhile changed something on which the verdict depends. After any error but [`EngineError::Uncertain`], nothing was added.
 pub fn merge_verdict(
     engine: &dyn Engine,
     snapshot: Arc<dyn Reader>,

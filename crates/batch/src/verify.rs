@@ -1,6 +1,6 @@
 //! Verification of a batch by replay: its ops are checked and applied to the present state, one by one.
 //!
-//! The state after an op is the effect of `apply` on the ops accepted so far, whoever wrote the batch. So it suffices to check each op as a
+//! The state after an op is the effect of `apply` on the ops accepted so far, no matter who wrote the batch. So it suffices to check each op as a
 //! server checks a request: the user may do it (`meta::access`), it is a kind of op that a user can ask for, and its context and inode
 //! numbers are those that the server has granted. An op that the user may not do, or that does not fit the state, is refused alone. A batch
 //! that this crate's private namespace does not make is rejected as a whole.
@@ -31,7 +31,7 @@ use store::{ObjectKey, Timestamp};
 /// Memory for the changes of a batch that is being verified, in bytes.
 pub(crate) const MEMORY_BYTES_MAX: usize = 128 << 20;
 
-/// The terms of a batch: facts that the server knows from elsewhere than from the batch's files.
+/// The terms of a batch: facts that the server knows from another source than the batch's files.
 #[derive(Debug, Clone)]
 pub struct Terms {
     /// The user who submits the batch.
@@ -72,7 +72,7 @@ pub enum Refusal {
     /// The op does not fit the present state.
     #[error(transparent)]
     Fs(#[from] FsError),
-    /// The name refers to another file by now, so that the op would move or remove a file that the job has not seen.
+    /// The name now refers to another file, so that the op would move or remove a file that the job has not seen.
     #[error("the name refers to another file than in the batch")]
     OtherFile,
     /// The name has become the last one of a file that had others in the job.
@@ -142,8 +142,8 @@ pub(crate) struct Verified {
     pub(crate) released: Vec<ObjectKey>,
     /// Objects of the batch that files use, apart from those whose key has the inode of the only file that uses them.
     pub(crate) shared: BTreeSet<ObjectKey>,
-    /// Effects of accepted ops that do not follow from the ops alone, by the ops' indexes, ascending. Those in the batch's log are not
-    /// believed.
+    /// Effects of accepted ops that do not follow from the ops alone, by the ops' indexes, ascending. The effects in the batch's log are not
+    /// trusted.
     pub(crate) effects: Vec<(u64, Effect)>,
     /// The records to log for ops that were not applied as they are in the batch, by the ops' indexes.
     pub(crate) replaced: BTreeMap<u64, Vec<OpRecord>>,

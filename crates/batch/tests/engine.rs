@@ -42,7 +42,7 @@ fn a_merge_adds_what_the_engine_shows() {
             if let Op::Unlink { keep, .. } | Op::Rename { keep, .. } = &mut op {
                 *keep = entropy.below(2) == 0;
             }
-            // The kernel refuses what nobody may do, such as an attribute of a symbolic link.
+            // The kernel refuses operations that no user may do, such as setting an attribute of a symbolic link.
             let caller = superuser(&lease).caller;
             let is_permitted = authorize(&*engine, &caller, at(201 + step).now, &op).as_ref() == Ok(&op);
             if is_permitted && private.commit(&at(201 + step), &op).is_ok() {

@@ -242,7 +242,7 @@ fn impossible_arrays_are_refused() {
     assert!(refused.contains("--force"), "{refused}");
 }
 
-/// The console and the process called a stale device missing.
+/// Regression: the console and the process reported a stale device as missing.
 #[test]
 fn a_stale_device_is_stale_in_the_console_until_it_is_rebuilt() {
     let home = Home::new().with_users().with_array();
@@ -266,7 +266,7 @@ fn a_stale_device_is_stale_in_the_console_until_it_is_rebuilt() {
     drop(serving);
 }
 
-/// Regression: a device that is stale, or that may be, was used without a word.
+/// Regression: a device that is stale, or that may be, was used without a warning.
 #[test]
 fn s581_the_log_names_the_members_without_which_an_array_is_opened() {
     let home = Home::new().with_users();

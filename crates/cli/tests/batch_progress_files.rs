@@ -63,7 +63,7 @@ fn s618_the_progress_of_a_batch_is_in_files_of_the_mount() {
         .sum();
     assert_eq!(all, found["bytes"]);
     assert_eq!(directory(&read(), "/job").unwrap()[1..], [8, 0]);
-    // An open file is read anew from its beginning.
+    // An open file is read again from its beginning.
     let open = File::open(&progress).unwrap();
     let mut buffer = [0; 4096];
     let mut files = || {
@@ -90,7 +90,7 @@ fn s618_the_progress_of_a_batch_is_in_files_of_the_mount() {
     home.ok(["fsck", "volume"]);
 }
 
-/// Programs that walk the volume do not find the files, and nobody can change them.
+/// Programs that walk the volume do not find the files, and no program can change them.
 #[test]
 fn s618_progress_files_are_read_only_and_not_listed() {
     let home = Home::new();

@@ -270,7 +270,7 @@ fn forwarder(
     (url, counted)
 }
 
-/// A verifier is killed at each of its requests: the batch is merged all the same, whole and once.
+/// A verifier is killed at each of its requests: the batch is merged nevertheless, completely and once.
 #[test]
 fn s634_a_verifier_killed_at_any_step_delays_a_batch_for_seconds() {
     let mut primary = Primary::new("killed-verifiers");
@@ -307,7 +307,7 @@ fn s634_a_verifier_killed_at_any_step_delays_a_batch_for_seconds() {
     primary.unmount_and_check();
 }
 
-/// The batch of a verifier that does not go on is taken by another one. The first one's lease does not count any more.
+/// The batch of a verifier that stops is taken by another verifier, and the lease of the first one does not count any more.
 #[test]
 fn s635_a_stale_lease_has_no_effect() {
     let mut primary = Primary::new("stale-leases");
@@ -345,7 +345,7 @@ fn s635_a_stale_lease_has_no_effect() {
     primary.unmount_and_check();
 }
 
-/// A restart of the mount ends its leases, and a verifier goes on with the next batch.
+/// A restart of the mount ends its leases, and a verifier continues with the next batch.
 #[test]
 fn s635_leases_do_not_outlive_the_mount() {
     let mut primary = Primary::new("restarted-primary");
@@ -413,7 +413,7 @@ fn s636_s637_s638_only_verifiers_return_verdicts_and_bad_ones_are_refused() {
     ] {
         assert_eq!(primary.send("PUT", &path, Some(&aux), &vec![7; len]).0, status, "{what}");
     }
-    // The mount tells its directories only to the batch server.
+    // The mount gives the paths of its directories only to the batch server.
     assert_eq!(primary.ask(&aux, &json!({"verification": "files", "lease": lease})).0, 400);
     assert_eq!(primary.ask(&aux, &json!({"verification": "finish", "lease": lease})).0, 200);
     let ended = ending.join().unwrap();

@@ -101,7 +101,7 @@ fn s600_s601_s602_a_batch_is_invisible_until_it_is_merged_at_once() {
     let listed = home.ok(["batch", "list", "mnt"]);
     assert!(listed.contains(&id) && listed.contains("mounted") && listed.contains("/job"), "{listed}");
     assert!(home.ok(["batch", "show", "mnt", &id]).contains("not yet"));
-    // The volume itself has nothing of the batch: neither its names, nor garbage that belongs to nobody.
+    // The volume itself has nothing of the batch: neither its names, nor garbage.
     home.ok(["dump", "mnt", "names.dump"]);
     assert!(home.ok(["gc", "mnt", "--dry-run"]).starts_with("0 objects"));
     let ended = home.ok(["batch", "end", "mnt/job"]);
@@ -491,7 +491,7 @@ fn s614_s615_an_abandoned_batch_expires_unless_a_program_uses_it() {
     assert_eq!(fs::read_to_string(job.join("kept")).unwrap(), "kept");
     home.ok(["gc", "mnt"]);
     assert_eq!(home.batch_objects(), [] as [String; 0]);
-    // The job that comes back is told, also after the next mount.
+    // The job that comes back gets a message, also after the next mount.
     let told = home.refused(["batch", "end", "mnt/job"]);
     assert!(
         told.contains(&id) && told.contains("expired at") && told.contains("changes were dropped"),

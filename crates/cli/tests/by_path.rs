@@ -145,7 +145,7 @@ fn s285_an_s3_client_sees_an_open_file_grow() {
     home.ok(["umount", "mnt"]);
 }
 
-/// `tenon rebuild` said of a volume that is only served that it is mounted at a URL, and to unmount it.
+/// Regression: for a volume that is only served, `tenon rebuild` said that it is mounted at a URL and has to be unmounted.
 #[test]
 fn a_volume_that_is_served_is_stopped_before_it_is_rebuilt() {
     let home = Home::new().with_users();

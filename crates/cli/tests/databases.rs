@@ -233,7 +233,7 @@ fn s658_calls_fail_while_the_database_is_lost_and_then_succeed(database: StartDa
     let work = |thread: usize| {
         for number in 0.. {
             let name = format!("{thread}-{number}");
-            // Unlike `fs::write`, this tells whether the content was stored.
+            // Unlike `fs::write`, this reports whether the content was stored.
             let stored = File::create(mnt.join(&name))
                 .and_then(|mut file| file.write_all(name.as_bytes()).and_then(|()| file.sync_all()));
             match stored {

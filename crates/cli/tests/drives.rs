@@ -226,7 +226,7 @@ fn a_drive_is_mounted_as_directories() {
 }
 
 /// Regression: the last entry of a bucket could not be removed, because the bucket's directory has no marker object; and after a
-/// chmod of that directory, fsync and umount failed for ever.
+/// chmod of that directory, fsync and umount always failed.
 #[test]
 fn the_last_entry_of_a_mounted_bucket_is_removed() {
     let home = Home::new().with_mounted_bucket("photos");

@@ -279,7 +279,7 @@ fn s476_the_access_log_of_a_server_is_text_or_json() {
     }
 }
 
-/// Request ids, upload ids and session keys came from SplitMix64, of which one number gives all the next ones.
+/// Regression: request ids, upload ids and session keys came from SplitMix64, so that one number revealed all later ones.
 #[test]
 fn a_request_id_does_not_tell_the_next_ones() {
     let home = Home::new().with_users();

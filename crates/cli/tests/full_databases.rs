@@ -57,7 +57,7 @@ fn store(path: &Path) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Fills a database under load and makes room again. No file that was stored is lost, the mount goes on, and its log says once that changes fail.
+/// Fills a database under load and makes room again. No file that was stored is lost, the mount continues, and its log says once that changes fail.
 fn fill_under_load(setup: &mut Setup, fill: impl FnOnce(&Database), make_room: impl FnOnce(&Database)) {
     let (mnt, log) = (setup.mount("one"), setup.home.path("one/log"));
     let failing_lines = || {

@@ -128,7 +128,7 @@ fn s632_a_killed_mount_goes_on_with_a_submitted_batch() {
     setup.assert_merged();
 }
 
-/// A merge that fails is tried again, delays nobody meanwhile, and loses nothing.
+/// A merge that fails is tried again, delays no access meanwhile, and loses nothing.
 #[test]
 fn s632_a_merge_that_fails_can_be_repeated_or_the_batch_used_again() {
     let setup = Setup::new("lazy-fails");

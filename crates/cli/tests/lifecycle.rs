@@ -197,7 +197,7 @@ fn s507_a_mount_waits_for_a_process_that_got_a_signal() {
     assert_eq!(fs::read_to_string(home.path("mnt2/file")).unwrap(), "x");
 }
 
-/// Regression: `tenon umount` waited without a word while another mount namespace had a copy of the mount.
+/// Regression: `tenon umount` waited without a message while another mount namespace had a copy of the mount.
 #[test]
 fn s507_an_unmount_says_that_another_mount_namespace_has_the_mount() {
     let home = Home::new();

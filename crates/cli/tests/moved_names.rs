@@ -440,7 +440,7 @@ fn s677_names_of_a_lost_database_are_loaded_again() {
     moves.unmount();
     let records = moves.dump("names");
     moves.load("names", At::Postgres);
-    // The database is made anew, without the volume.
+    // The database is created again, without the volume.
     moves.postgres.server().go_back();
     let missing = moves.home.refused(["mount", &moves.url, "mnt", "--state-dir", "one"]);
     assert!(missing.contains("no metadata of this volume"), "{missing}");
@@ -478,7 +478,7 @@ fn s677_names_of_a_lost_database_are_loaded_again() {
     moves.fsck();
 }
 
-/// Names have moved to one machine. Another one, which mounted the volume while a database had them, does not begin anew.
+/// Names have moved to one machine. Another machine, which mounted the volume while a database had the names, does not start with empty names.
 #[test]
 fn s678_other_machines_do_not_use_names_that_have_moved() {
     let moves = Moves::by_inode("moved-from-others");

@@ -62,7 +62,7 @@ fn is_locked_elsewhere(file: &File) -> bool {
     matches!(file.try_lock(), Err(TryLockError::WouldBlock))
 }
 
-/// Counters under locks, ranges that are split and merged, and random locks beside a model.
+/// Counters under locks, ranges that are split and merged, and random locks compared with a model.
 fn s663_locks_hold_across_machines(database: StartDatabase) {
     let setup = Setup::new(database, "locks-across", &["--naming", "inode"]);
     let [here, there] = mount_twice(&setup, &[]);
@@ -128,7 +128,7 @@ fn s665_locks_of_a_machine_that_dies_are_freed(database: StartDatabase) {
     unmount_both(&setup);
 }
 
-/// A mount that was stopped for longer than its lease does not go on with locks that another machine may have.
+/// A mount that was stopped for longer than its lease does not continue to use locks that another machine may have.
 fn s666_a_mount_that_lost_its_lease_knows_it(database: StartDatabase) {
     let setup = Setup::new(database, "locks-lapse", &["--naming", "inode"]);
     let [here, there] = mount_twice(&setup, &[]);

@@ -124,7 +124,7 @@ fn s306_a_device_that_missed_a_write_is_not_read_until_it_is_rebuilt() {
                 .contains("excluded because they missed writes: dev1")
         );
         let array = Arc::new(open(&devices, 0..3).unwrap());
-        // An array that is open called a stale member missing.
+        // Regression: an open array reported a stale member as missing.
         assert_eq!(array.member_states()[1], MemberState::Stale("dev1".into()));
         let back: Io = Arc::new(devices[1].clone()).into();
         assert!(array.was_member(&back));

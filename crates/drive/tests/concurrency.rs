@@ -101,8 +101,8 @@ async fn tasks_do_not_wait_for_the_flush_of_a_commit() {
     assert_eq!(told.recv().unwrap(), Ok(()), "a call waits for a flush");
 }
 
-/// A PUT that had looked at the state of versioning replaced the object without keeping its version, after another client had
-/// been told that versioning is enabled. Here the PUT reads the index while versioning is enabled.
+/// A PUT read the state of versioning, another client then enabled versioning and got the response, and the PUT replaced the object
+/// without keeping its version. Here the PUT reads the index while versioning is being enabled.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn versioning_is_enabled_after_the_puts_that_did_not_see_it() {
     let device = HookedDevice::new();

@@ -217,8 +217,8 @@ async fn s532_a_device_is_rebuilt_while_the_drive_is_used() {
     assert_whole_without_any(&devices, &model).await;
 }
 
-/// A write that began when the rebuilt device had just become a member went to it twice at the same time: as to a member, and as to the device
-/// that is rebuilt.
+/// A write that began when the rebuilt device had just become a member went to it twice at the same time: once as a member, and once as the
+/// device that is being rebuilt.
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 async fn a_device_that_has_become_a_member_gets_each_write_once() {
     let mut devices = formatted(2, 1, 2 * MIB);

@@ -342,7 +342,7 @@ async fn s493_an_unreadable_table_of_the_index_does_not_end_checkpoints() {
     }
 }
 
-/// A failed checkpoint took the log for empty, so the next checkpoint came late.
+/// Regression: after a failed checkpoint, the log counted as empty, so the next checkpoint came late.
 #[tokio::test]
 async fn a_failed_checkpoint_keeps_the_length_of_the_log() {
     let device = formatted();

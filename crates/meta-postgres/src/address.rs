@@ -26,7 +26,7 @@ pub(crate) enum TlsMode {
     Disabled,
     /// The server's certificate must be valid for the host.
     Verified {
-        /// PEM file of certificates that are trusted besides those of the machine.
+        /// PEM file of certificates that are trusted in addition to those of the machine.
         ca_bundle: Option<PathBuf>,
     },
 }

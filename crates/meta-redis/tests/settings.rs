@@ -156,7 +156,7 @@ fn connections_are_encrypted_and_certificates_are_verified() {
     assert!(RedisEngine::create(redis(&other_name)).unwrap_err().to_string().contains("certificate"));
 }
 
-/// After the primary server is lost, a Sentinel makes its replica the primary one, and the engine goes on with it.
+/// After the primary server is lost, a Sentinel promotes its replica, and the engine continues with it.
 #[test]
 fn a_failover_by_a_sentinel_loses_nothing_that_was_replicated() {
     let replication = format!("masterauth {}", shared_server().password());

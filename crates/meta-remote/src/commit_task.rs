@@ -28,7 +28,7 @@ const RUN_TIMEOUT: Duration = Duration::from_secs(120);
 /// Minimum time for an attempt at a commit that has waited behind others for longer than its budget.
 const BUDGET_MIN: Duration = Duration::from_secs(1);
 
-/// Maximum wait of a commit for strict sessions. Longer than the lease of one that has died lasts.
+/// Maximum wait of a commit for strict sessions. Must exceed the time until the lease of a dead session has expired.
 const ACKNOWLEDGED_WITHIN: Duration = Duration::from_secs(30);
 
 /// Minimum groups between two cuts of the log, unless a reader of the log asks for one.
@@ -201,7 +201,7 @@ impl<D: Database> CommitTask<D> {
         let outcome = self.apply(&transaction, budget).await;
         let Transaction::Group(group) = transaction else { unreachable!("a group stays one") };
         if outcome.as_ref().is_err_and(Failure::concerns_one_commit) && group.count() > 1 {
-            // The other commits must not fail with the one to blame: each is committed alone.
+            // The other commits must not fail because of one of them: each is committed alone.
             let (mut answers, mut awaited) =
                 (Vec::with_capacity(group.count()), Awaited::Sessions(Vec::new()));
             for alone in group.split() {
@@ -386,7 +386,7 @@ impl<D: Database> CommitTask<D> {
         }
     }
 
-    /// Removes the oldest commits from the log if it exceeds its limits, so that it does not grow while nobody reads it.
+    /// Removes the oldest commits from the log if it exceeds its limits, so that it does not grow while it has no readers.
     async fn trim_if_due(&mut self) {
         if self.groups_since_trim < GROUPS_BETWEEN_TRIMS || !self.log_size.exceeds(&self.log_cap) {
             return;
@@ -413,7 +413,7 @@ impl<D: Database> CommitTask<D> {
             Err(failure) => Err(failure),
         };
         if let Err(failure) = shown {
-            tracing::debug!("cannot tell the database that this session is alive: {failure:?}");
+            tracing::debug!("cannot report to the database that this session is alive: {failure:?}");
             self.connection = None;
         }
     }
@@ -455,7 +455,7 @@ impl Awaited {
     }
 }
 
-/// Returns the error of a commit that was applied, and that strict sessions may not have taken in.
+/// Returns the error of a commit that the database applied, but that strict sessions may not have applied to their caches.
 fn unacknowledged() -> CommitError {
     EngineError::Uncertain("strict mounts have not confirmed the change in time".into()).into()
 }

@@ -1,4 +1,4 @@
-//! The report of commits that the database does not make: one line in the log when they begin to fail, and one when they succeed again.
+//! The report of commits that the database refuses: one line in the log when they begin to fail, and one when they succeed again.
 
 use crate::error::Failure;
 use meta::EngineError;
@@ -23,7 +23,7 @@ pub(crate) struct CommitTrouble {
 }
 
 impl CommitTrouble {
-    /// Takes in the outcome of a commit, and reports it if it differs from what was reported.
+    /// Notes the outcome of a commit, and reports it if it differs from what was reported.
     pub(crate) fn take_in<T>(&mut self, outcome: &Result<T, Failure>) {
         match self.line(outcome, Instant::now()) {
             Some(Line::Failing(what)) => tracing::error!("changes of names and attributes fail: {what}"),

@@ -42,7 +42,7 @@ pub struct RemoteOptions {
     /// Whether no other session may commit while this one is alive. Opening then fails while another session may be alive, and ends all
     /// others.
     pub is_exclusive: bool,
-    /// Whether commits of other sessions wait until this one has taken them in. Without effect for an exclusive session.
+    /// Whether commits of other sessions wait until this one has applied them to its caches. Without effect for an exclusive session.
     pub is_strict: bool,
     /// Maximum bytes of the cache of records.
     pub cache_bytes: usize,
@@ -330,7 +330,7 @@ impl<D: Database> Engine for RemoteEngine<D> {
         }
         let link = self.link.clone();
         let trusted = async move { timeout(link.budget(), link.leases().wait_trusted()).await };
-        // A new lease is trusted once this session has taken in what it missed.
+        // A new lease is trusted once this session has applied the changes that it missed.
         let waited = self.link.wait_because(WaitReason::Acknowledgement, trusted)?;
         waited.map_err(|_| EngineError::Unavailable("the lease of this mount has expired".into()))
     }

@@ -84,9 +84,9 @@ impl fmt::Debug for Watchers {
 pub(crate) struct Follower<D: Database> {
     link: Arc<Link<D>>,
     session: SessionId,
-    /// The last commit that was taken in.
+    /// The last commit that was applied to the cache.
     position: Position,
-    /// Number of losses of commits that were taken in.
+    /// Number of losses of commits that were handled.
     restarts: u64,
     /// The connection, and whether it is notified of commits.
     connection: Option<(D::Connection, bool)>,
@@ -169,7 +169,7 @@ impl<D: Database> Follower<D> {
         })
     }
 
-    /// Takes in a loss of commits that the committing task has noticed.
+    /// Handles a loss of commits that the committing task has noticed.
     fn go_back(&mut self) {
         let (restarts, at) = self.link.rows().restarts();
         if self.restarts != restarts {
@@ -180,7 +180,7 @@ impl<D: Database> Follower<D> {
         }
     }
 
-    /// Takes in a page of commits: drops the records that they changed from the cache, and notifies the watchers.
+    /// Applies a page of commits: drops the records that they changed from the cache, and notifies the watchers.
     fn take_in(&mut self, page: &Changes) -> Result<(), EngineError> {
         if page.is_other_history || page.head < self.position.seqno {
             tracing::warn!(

@@ -35,7 +35,7 @@ pub struct Lease {
     pub fence: i64,
     /// The number of renewals.
     pub beat: i64,
-    /// The commit up to which the session has taken in the changes of others.
+    /// The commit up to which the session has applied the changes of others.
     pub read_to: Seqno,
     /// Whether commits of other sessions wait for this one.
     pub is_strict: bool,
@@ -45,7 +45,7 @@ pub struct Lease {
 #[derive(Debug, Default)]
 pub(crate) struct Leases {
     state: Mutex<State>,
-    /// Wakes those who wait for another session's acknowledgement, or for this session's.
+    /// Wakes the waiters for an acknowledgement of another session or of this one.
     changed: Notify,
     /// Wakes the task that renews the lease.
     due: Notify,
@@ -62,7 +62,7 @@ struct State {
     followed: Seqno,
     /// The last commit up to `followed` of which the owner of the engine was notified.
     notified: Seqno,
-    /// The commit up to which changes of others are taken in.
+    /// The commit up to which changes of others are applied.
     acknowledged: Seqno,
     /// The number of times that all leases were read.
     listings: u64,
@@ -87,7 +87,7 @@ struct Observed {
 }
 
 impl Leases {
-    /// Sets up an engine whose cache is empty, so that it has taken in all commits up to `known`.
+    /// Sets up an engine whose cache is empty, so that all commits up to `known` count as applied.
     pub(crate) fn begin(&self, is_strict: bool, known: Seqno) {
         let mut state = self.lock();
         state.is_strict = is_strict;
@@ -154,7 +154,7 @@ impl Leases {
         self.acknowledge_if(|acknowledged| acknowledged >= notified, notified);
     }
 
-    /// Notes that the changes of others up to a commit are taken in.
+    /// Notes that the changes of others up to a commit are applied.
     pub(crate) fn acknowledge(&self, to: Seqno) {
         self.acknowledge_if(|_| true, to);
     }
@@ -175,7 +175,7 @@ impl Leases {
         }
     }
 
-    /// Notes an own group of commits that ends at `to`. If this session had taken in all before it, it has taken in all of it.
+    /// Notes an own group of commits that ends at `to`. If this session had applied all commits before the group, the group counts as applied too.
     pub(crate) fn committed(&self, base: Seqno, to: Seqno) {
         let mut state = self.lock();
         if base <= state.acknowledged && to > state.acknowledged {
@@ -185,7 +185,7 @@ impl Leases {
         }
     }
 
-    /// Takes in that the database has lost commits.
+    /// Handles a loss of commits by the database.
     pub(crate) fn go_back(&self, head: Seqno) {
         let mut state = self.lock();
         (state.followed, state.notified) = (head, head);
@@ -194,7 +194,7 @@ impl Leases {
         state.own = None;
     }
 
-    /// Takes in all leases, as they were read at a time. Returns those to expire.
+    /// Notes all leases, as they were read at a time. Returns those to expire.
     pub(crate) fn take_in(&self, own: SessionId, all: Vec<Lease>, read_at: Instant) -> Vec<Lease> {
         let (mut state, mut known) = (self.lock(), HashMap::new());
         let mut expired = Vec::new();
@@ -252,7 +252,7 @@ impl Leases {
     pub(crate) async fn wait_for_all(&self, at: Seqno) {
         let listings = self.lock().listings;
         self.due.notify_one();
-        // The one that is being read may be older than the commit.
+        // The listing that is being read may be older than the commit.
         self.wait_until(|state| {
             state.listings >= listings + 2
                 && state.others.values().all(|other| !other.lease.is_strict || other.lease.read_to >= at)
@@ -260,7 +260,7 @@ impl Leases {
         .await;
     }
 
-    /// Waits until this session has taken in the changes of others up to a commit.
+    /// Waits until this session has applied the changes of others up to a commit.
     pub(crate) async fn wait_acknowledged(&self, to: Seqno) {
         if self.acknowledged() < to {
             self.woken.notify_one();
@@ -305,16 +305,16 @@ impl State {
 /// A notification of another session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Notice {
-    /// It has committed.
+    /// The session has committed.
     Commit,
-    /// It has taken in the changes of others up to a commit.
+    /// The session has applied the changes of others up to a commit.
     Acknowledgement {
         /// The session.
         session: i64,
         /// The commit.
         to: Seqno,
     },
-    /// It has released locks of an inode.
+    /// The session has released locks of an inode.
     Unlocked(u64),
 }
 
@@ -377,7 +377,7 @@ mod tests {
         assert_eq!(look(2), [lease(2, 2, 0)]);
     }
 
-    /// The holder stops to trust its lease before anybody can expire it.
+    /// The holder stops trusting its lease before another session can expire it.
     #[tokio::test(start_paused = true)]
     async fn a_session_trusts_its_lease_for_less_than_others_wait() {
         let (leases, locker) = (Leases::default(), Locker { session: 1, epoch: 1 });

@@ -44,7 +44,7 @@ impl<D: Database> LeaseHolder<D> {
         let holder = Self { link, session, held: Mutex::new(held) };
         let mut held = holder.held.lock().await;
         holder.connect(&mut held).await?;
-        // The cache is empty, so this session has taken in all commits before its lease.
+        // The cache is empty, so all commits before the lease count as applied.
         holder.leases().begin(is_strict, holder.link.head());
         drop(held);
         Ok(Arc::new(holder))

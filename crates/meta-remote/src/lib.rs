@@ -14,10 +14,10 @@
 //! session's generation, so that a transaction of the lost connection can no longer be applied, and reads the outcome.
 //!
 //! **Lost commits.** A database may come back without its newest commits, for example after a failover to a replica that lagged. A session
-//! that knows one of them drops all that it has cached, notifies its watchers, and goes on from the state of the database.
+//! that knows one of them drops all that it has cached, notifies its watchers, and continues from the state of the database.
 //!
 //! **Leases.** Sessions that share a volume have leases, which are renewed at an interval. Locks of files belong to a lease. A commit waits until
-//! each strict session has taken it in, or has no lease any more.
+//! each strict session has applied it to its caches, or has no lease any more.
 //!
 //! Invariants: a group is applied at most once; with an exclusive session, no other session commits; a cached record is one that the
 //! database had when all commits known here were made, or has now.

@@ -87,7 +87,7 @@ impl<D: Database> Link<D> {
         self.head.fetch_max(head.0, Ordering::AcqRel);
     }
 
-    /// Takes in that the database has lost commits and that this is its newest one. Nothing that was read before is used any more.
+    /// Handles a loss of commits by the database, whose newest commit is now `head`. Nothing that was read before is used any more.
     pub(crate) fn go_back(&self, head: Seqno) {
         self.watchers.notify(News::Coming);
         self.head.store(head.0, Ordering::Release);
@@ -118,7 +118,7 @@ impl<D: Database> Link<D> {
         &self.rows
     }
 
-    /// Returns the record of a key from the cache, if the cache knows it; the inner `None` if there is no record.
+    /// Returns the state of a key from the cache, if it is cached: its record, or the inner `None` if it has no record.
     pub(crate) fn cached(&self, key: &[u8]) -> Option<Option<Versioned>> {
         let followed_at = *self.followed_at.lock().unwrap_or_else(PoisonError::into_inner);
         let is_recent = followed_at.is_none_or(|at| at.elapsed() <= LAG_MAX);

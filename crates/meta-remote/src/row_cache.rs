@@ -22,7 +22,7 @@ const SLOTS: usize = 4096;
 /// Maximum bytes of a cached record. Extended attributes can be longer.
 const RECORD_BYTES_MAX: usize = 4096;
 
-/// Approximate memory of a cached record besides its key and value, in bytes.
+/// Approximate memory of a cached record in addition to its key and value, in bytes.
 const RECORD_BYTES: usize = 112;
 
 /// Records by their keys, in two generations: what is not used while the younger one fills up is dropped.
@@ -103,7 +103,7 @@ impl RowCache {
         Mark { known, restarts: self.lock().restarts }
     }
 
-    /// Takes in what a read found that began at a mark.
+    /// Caches the result of a read that began at a mark.
     pub(crate) fn fill(&self, mark: Mark, key: &[u8], found: Option<&Versioned>) {
         let Mark { known, restarts } = mark;
         let is_cached = match found {
@@ -121,12 +121,12 @@ impl RowCache {
         }
         match table.is_enabled && table.restarts == restarts && table.changed[slot] <= known.0 {
             true => table.insert(key, row, self.bytes_max),
-            // A commit since may have changed the record: what was read does not count, and the older row that is here even less.
+            // A later commit may have changed the record, so neither the result of the read nor an older cached row is valid.
             false => drop(table.remove(key)),
         }
     }
 
-    /// Takes in a commit of this session.
+    /// Applies a commit of this session to the cache.
     pub(crate) fn commit(&self, commit: &Commit, at: Seqno) {
         let puts = commit.puts.iter().map(|(key, value)| {
             let found = Versioned { value: value.clone(), version: at };
@@ -148,7 +148,7 @@ impl RowCache {
         }
     }
 
-    /// Takes in merges of commits of this session.
+    /// Applies merges of commits of this session to the cache.
     pub(crate) fn merge(&self, rows: Vec<MergedRow>) {
         let mut table = self.lock();
         for row in rows {
@@ -302,7 +302,8 @@ fn is_cached(key: &[u8]) -> bool {
     schema::is_read_under_condition(key)
 }
 
-/// Returns whether it is cached that a key has no record. An inode that is missing under its name was removed, which no cache should say.
+/// Returns whether the absence of a key's record is cached. The absence of an inode is not: an inode that is missing under its name was
+/// removed, and only the database should say so.
 fn is_absence_cached(key: &[u8]) -> bool {
     is_cached(key) && !schema::inodes().contains(key)
 }

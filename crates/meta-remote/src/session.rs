@@ -1,4 +1,4 @@
-//! Sessions: an engine that is open, as the database knows it.
+//! Sessions: open engines, as the database knows them.
 
 use crate::applied::Outcome;
 use meta::{EngineError, Seqno};

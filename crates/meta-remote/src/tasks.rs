@@ -28,9 +28,9 @@ pub trait TaskRunner: Send + Sync {
 pub enum WaitReason {
     /// A call of the database.
     Call,
-    /// A commit, which may wait until other sessions have taken it in.
+    /// A commit, which may wait until other sessions have applied it.
     Commit,
-    /// The changes of other sessions, which this one has not taken in yet.
+    /// The changes of other sessions, which this one has not applied yet.
     Acknowledgement,
     /// The end of the engine, for this time at most.
     End(Duration),

@@ -66,8 +66,8 @@ impl Allocator {
 }
 
 impl OpenRange {
-    /// Takes a new range from the lease, twice as long as the last one, and at least `wanted` numbers if the lease has
-    /// them.
+    /// Takes a new range from the lease: twice as long as the last one, and of at least `wanted` numbers if the lease has
+    /// so many left.
     fn refill(&mut self, lease: &mut Range<u64>, wanted: u64) {
         self.size = (self.size * 2).min(RANGE_INOS_MAX);
         let size = self.size.max(wanted).min(lease.end - lease.start);

@@ -73,14 +73,14 @@ pub trait Engine: Reader + fmt::Debug {
         Ok(true)
     }
 
-    /// From now on, no commit succeeds any more once it turns out that the engine has lost one that it has made until now, as after a failover of
-    /// a database to an earlier state.
+    /// Makes all later commits fail once the engine has lost one of the commits that it has made until now, for example after a failover of a
+    /// database to an earlier state.
     fn rely_on_commits(&self) -> Result<(), EngineError> {
         Ok(())
     }
 
-    /// Has `tell` called with news of other sessions' commits. The call comes from a thread of the engine, and must not wait. At
-    /// [`News::Commits`] and [`News::Everything`], [`Reader::get`] no longer answers with older records.
+    /// Sets the callback that is notified of other sessions' commits. A thread of the engine calls it, and it must not wait. When it is called
+    /// with [`News::Commits`] or [`News::Everything`], [`Reader::get`] no longer answers with older records.
     fn watch(&self, _tell: Box<dyn Fn(News) + Send + Sync>) {}
 
     /// Notes that the owner of the engine uses nothing any more that the commits of other sessions up to `to` have replaced.
@@ -92,7 +92,7 @@ pub trait Engine: Reader + fmt::Debug {
         Ok(())
     }
 
-    /// Returns once what this session knows is current, if it is strict: other sessions then wait for it before their commits are answered.
+    /// Returns once the records that this session knows are current, if it is a strict session, for which the commits of other sessions wait.
     /// Fails after the budget of a call.
     fn check_current(&self) -> Result<(), EngineError> {
         Ok(())
@@ -163,10 +163,10 @@ pub trait Engine: Reader + fmt::Debug {
     fn memory_bytes(&self) -> u64;
 }
 
-/// News of changes that were not made by own commits of an engine.
+/// A notification of changes that were not made by own commits of an engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum News {
-    /// Reads may show changes from now on that the next news is about.
+    /// From now on, reads may show changes that the next notification announces.
     Coming,
     /// Other sessions have committed.
     Commits {

@@ -19,7 +19,7 @@
 //! | `W` ino:8 | number of the last change of the attributes | per inode whose attributes are newer than its object's headers |
 //! | `X` ino:8 name | value of an extended attribute | per attribute |
 //! | `Z` batch:8 | batch | per batch that is open, or that was merged and not forgotten |
-//! | `Z` batch:8 index:8 | refused op | per op that a merge has refused and nobody has resolved |
+//! | `Z` batch:8 index:8 | refused op | per op that a merge has refused and that was not resolved |
 //!
 //! A persistent engine keeps records of its own in the same table. Readers do not see them and commits cannot change them:
 //!

@@ -245,8 +245,8 @@ fn conflicting_ops_in_a_directory_are_atomic() {
     }
 }
 
-/// The inode numbers that the numbers of generated ops stand for. Each created inode gets a number of its own, as from the allocator:
-/// ops rely on it that the number of a removed directory is never that of a file.
+/// The inode numbers that the numbers of generated ops stand for. Each created inode gets a number of its own, as from the allocator,
+/// because ops rely on the number of a removed directory never being that of a file.
 struct Numbers {
     current: Vec<AtomicU64>,
     next: AtomicU64,

@@ -1,7 +1,7 @@
 //! Checks of the parameters by which a request authenticates (S3 API Reference, "Authenticating requests: AWS Signature
 //! Version 4").
 //!
-//! Checked here are form, region, expiry, session token and the list of signed headers, so that errors tell clients
+//! This module checks form, region, expiry, session token and the list of signed headers, so that errors say
 //! what is wrong. `s3s` checks the access key, the signature and the time of the request.
 
 use http::HeaderMap;

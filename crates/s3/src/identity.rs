@@ -20,7 +20,7 @@ impl Identity {
         let user = users.get(access_key);
         let expected = user.as_ref().map_or("", |user| user.secret_key.as_str());
         let secret_digest = sha256(secret_key);
-        // The comparison is made for unknown users too, so that the time does not tell whether a user exists.
+        // The comparison is made for unknown users too, so that the time does not reveal whether a user exists.
         let is_right = is_digest(&secret_digest, expected);
         user.filter(|_| is_right).map(|user| Self { access_key: user.access_key.clone(), secret_digest })
     }

@@ -54,7 +54,7 @@ impl RequestHandler {
         let received_bytes = record.as_ref().map(RequestRecord::received_bytes).unwrap_or_default();
         let cause = record.as_ref().and_then(RequestRecord::cause).cloned();
         let is_read = Arc::new(AtomicBool::new(request.body().is_end_stream()));
-        // Reading on would make a client that sent `Expect: 100-continue` send a body that nobody needs.
+        // If the rest were read, a client that sent `Expect: 100-continue` would send a body that is not needed.
         let drains_rest = !request.headers().contains_key(EXPECT);
         let body = |body| {
             let stall = Stall::new(self.stall_within);

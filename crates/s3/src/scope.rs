@@ -26,8 +26,8 @@ pub(crate) struct Connection {
 /// The sender of a request.
 #[derive(Debug, Clone)]
 pub(crate) struct Caller {
-    /// The access key whose signature was verified, or the user's in whose name this process sends the request; `None`
-    /// for an unsigned request.
+    /// The access key whose signature was verified, or that of the user in whose name this process sends the request;
+    /// `None` for an unsigned request.
     pub(crate) signer: Option<String>,
     /// The access key of the user in whose name the request acts. Session keys map to their user.
     pub(crate) user: Option<String>,

@@ -1,4 +1,4 @@
-//! Worlds of batches: up to four private namespaces of one volume, an interactive client and a stranger, with crashes and merges.
+//! Worlds of batches: up to four private namespaces of one volume, and two users who change it without a batch, with crashes and merges.
 //!
 //! The volume is an engine in memory behind faults. Each private namespace has its log on the machine's disk, in a temporary directory; a kill
 //! drops it and resumes it from there. Objects are keys in a set. At each merge the world checks that

@@ -7,10 +7,10 @@
 //!
 //! Checked against the [`oracle`]:
 //!
-//! - an `open` shows the bytes of a change that no answered change before it has replaced, whole, and never other ones;
-//! - strict mounts show each answered change of names, and of bytes also through open files;
-//! - each name is made and removed as often as the answers say, and no file appears twice;
-//! - two programs never have locks that exclude each other, for as long as their calls succeed; programs that count under a lock lose no count;
+//! - an `open` shows all bytes of one write, which no write that was acknowledged before the open has replaced;
+//! - strict mounts show each acknowledged change of names, and of bytes also through open files;
+//! - each name is made and removed as often as the acknowledged calls say, and no file appears twice;
+//! - two programs never have locks that exclude each other, for as long as their calls succeed; no increment made under a lock is lost;
 //! - calls fail only after a fault, and end;
 //! - when faults end, locks of dead machines are free after the stated time, all mounts show the same, and the metadata is consistent; after the
 //!   stated silence, files that dead machines had open without a name are gone, and each object has a file.

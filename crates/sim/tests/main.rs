@@ -171,8 +171,9 @@ fn array_worlds_match_their_models() {
 }
 
 /// A rebuild wrote into the place of another member, which lost its data. In another seed a power cut during the opening of a mirror was
-/// followed by the use of one half alone; both halves together were refused afterwards. In the last three a scrub verified the data without a
-/// device that had failed reads, and then computed the parity from what this device had: its wrong bytes replaced the right ones.
+/// followed by the use of one half alone; both halves together were refused afterwards. In the last three seeds a scrub verified the data
+/// without a device that had failed reads, and then computed the parity from the bytes of this device, which were wrong: they replaced the
+/// right parity.
 #[test]
 fn array_worlds_that_once_failed() {
     for seed in [66, 154, 166, 280, 340, 300_079, 5906, 14_624, 19_590] {
@@ -204,48 +205,73 @@ fn pool_worlds_match_their_models() {
     check_worlds(sim::drive::world_of_pools, 30, &events);
 }
 
-/// Empty files by inode are only names, which are synced a moment later. What a failed close had stored was taken for another
-/// writer's object. A rename met an object that the endpoint had stored under a file being written, or the rename itself had stored the
-/// file and then the endpoint replaced it. A file deleted through the endpoint must store nothing. A file that lost a conflict
-/// while it was being written was renamed. A file that had replaced another one could not be deleted right after its move, and
-/// was reported missing. Later seeds: content kept after a conflict appeared twice, and an object with pending attributes was
-/// reported missing. In three seeds the history of the simulator was wrong: it forgot a deletion in flight, or took equal bytes of
-/// other writers for different bytes. From 100,196 on, objects of other clients with equal length and headers were taken for own ones, a
-/// replaced object was back after its move, and the kernel was not told what a failed truncation had stored; the history was wrong in two.
-/// In the last, a copy of an empty object onto itself replaced another client's.
+/// The bugs that the first worlds found:
+/// - Empty files by inode are only names, which are synced a moment later.
+/// - The object that a failed close had stored was taken for another writer's.
+/// - A rename met an object that the endpoint had stored under a file being written, or the rename itself had stored the file and then the
+///   endpoint replaced it.
+/// - A file that was deleted through the endpoint stored its bytes.
+/// - A file that lost a conflict while it was being written was renamed.
+/// - A file that had replaced another one could not be deleted right after its move, and was reported missing.
+/// - Content kept after a conflict appeared twice, and an object with pending attributes was reported missing (later seeds).
+/// - The history of the simulator was wrong in three seeds: it forgot a deletion in flight, or took equal bytes of other writers for different
+///   bytes.
 ///
-/// From 1,014,847 on: the kernel was not told what a truncation had stored, when another operation found that out (1,014,847), or left
-/// behind when it failed, or that the last close dropped it (1,042,821). A deletion through the endpoint ended with the name of a file,
-/// which got another one at that moment, and left its object (1,011,202). The write-back log replaced an object of another client whose length and
-/// headers equalled those of an earlier upload, because the bytes of that were gone and proved nothing (1,016,434).
+/// From 100,196 on:
+/// - Objects of other clients with equal length and headers were taken for own ones.
+/// - A replaced object was back after its move.
+/// - The kernel was not notified of what a failed truncation had stored.
+/// - The history was wrong in two seeds.
+/// - A copy of an empty object onto itself replaced another client's object (the last seed).
 ///
-/// In all other seeds from 1,004,918 on, the simulator was wrong. Its kernel did not look up a name that it changes after the
-/// entry was dropped (1,011,640 and later, 7 seeds). A rename survived a power cut at once, and not after 50 ms (1,004,918, 1,032,762).
-/// Requests whose client disconnected were shown without a delay, and the target of a cancelled rename never showed nothing (1,013,315,
-/// 1,013,363, 1,014,657). Hints reported objects that were still to leave their key (1,012,343, 1,028,980). A name of a file that is not an object yet may hide
-/// an object, which the removal of the name leaves (1,018,572). The history missed that a sync or a read stores an open file, so that others may replace
-/// its content (1,021,129, 1,025,348, 1,027,180, 1,045,793), that a write may apply to an object that was not noticed before (1,031,725,
-/// 1,034,268, 1,042,646), that a file is removed between two objects of others (1,040,881), that a sync of a large file meets no conflict (1,005,372),
-/// that a file is open for a moment during its rename through the endpoint (1,028,286), that a crash leaves a cancelled rename (1,028,080), and that
-/// the tag of a file written through the mount changes when it gives its name to a directory (1,030,634).
+/// From 1,014,847 on (`mended_last`):
+/// - The kernel was not notified of what a truncation had stored, when another operation found that out (1,014,847), or of what a failed
+///   truncation left behind and the last close dropped (1,042,821).
+/// - A deletion through the endpoint removed the name of a file that got another name at that moment, and left its object (1,011,202).
+/// - The write-back log replaced an object of another client whose length and headers equalled those of an earlier upload, because the bytes of
+///   that upload were gone and proved nothing (1,016,434).
 ///
-/// A copy of unknown outcome was only compared with the object at the new name, although its own object had been set aside in `lost+found` (1,013,719,
-/// 1,045,619). The history took two objects of equal bytes, of which one is a copy, for one, so that two changes seemed to have succeeded with
-/// the same condition (3,004,767, 3,005,988). A new file that lost a conflict kept its name while the disk was full, and its removal left
-/// the object that it hid (20,000,632). A directory was renamed there and back, and its new name was taken, while an object was being copied to it
-/// (1,043,478). With write-back, a rename that was refused deleted the copy that had replaced its target (40,012,007, 40,015,241). A hint failed
-/// because a program removed the directory above at that moment (40,011,202).
-/// The history missed that an object of another client at the first name of a file that was renamed twice cancels both renames (40,006,944).
-/// A file whose close failed was listed as it was before (60,008,407), and a deletion left an object that a request of unknown outcome had stored at
-/// the old key of a move (60,001,962). The simulator looked for a name in a file (60,007,492), and the history missed a deletion that was not
-/// noticed when the file was read (60,013,989). The endpoint served a synced file whose object another client had deleted (62,010,792), a listing
-/// showed an object that was renamed again meanwhile (63,001,512), and with write-back an object counted as the log's own although all bytes to
-/// compare were gone (63,014,410). The history missed what a conflict makes of an open file (62,006,969, 63,005,012, 63,014,026, 63,018,643), and
-/// that a new file hides what others store under its name (63,026,120, 63,032,796). A rename that a kill interrupted was not completed if the file
-/// had the name of a directory (65,004,740), and the history missed a deletion during a close (65,010,236). The object of another client that a
-/// move had brought to its key kept the etag of the old key when the next move left it there (65,000,827), the file kept the name although the bucket
-/// wins if the store failed while theirs was being restored (66,003,353), and with write-back an object counted as a copy that was never sent
-/// (40,009,292).
+/// In all other seeds of `mended_last`, the simulator was wrong:
+/// - Its kernel did not look up a name that it changes after the entry was dropped (1,011,640 and later, 7 seeds).
+/// - A rename survived a power cut at once, and not after 50 ms (1,004,918, 1,032,762).
+/// - Requests whose client disconnected were shown without a delay, and the target of a cancelled rename never showed nothing (1,013,315,
+///   1,013,363, 1,014,657).
+/// - Hints reported objects that a move was about to take from their key (1,012,343, 1,028,980).
+/// - A name of a file that is not an object yet may hide an object, which the removal of the name leaves (1,018,572).
+/// - The history missed that a sync or a read stores an open file, so that others may replace its content (1,021,129, 1,025,348, 1,027,180,
+///   1,045,793).
+/// - It missed that a write may apply to an object that was not noticed before (1,031,725, 1,034,268, 1,042,646).
+/// - It missed that a file is removed between two objects of others (1,040,881).
+/// - It missed that a sync of a large file meets no conflict (1,005,372).
+/// - It missed that a file is open for a moment during its rename through the endpoint (1,028,286).
+/// - It missed that a crash leaves a cancelled rename (1,028,080).
+/// - It missed that the tag of a file written through the mount changes when it gives its name to a directory (1,030,634).
+///
+/// Later seeds (`mended_since`):
+/// - A copy of unknown outcome was only compared with the object at the new name, although its own object had been set aside in `lost+found`
+///   (1,013,719, 1,045,619).
+/// - The history took two objects of equal bytes, of which one is a copy, for one object, so that two changes seemed to have succeeded with the
+///   same condition (3,004,767, 3,005,988).
+/// - A new file that lost a conflict kept its name while the disk was full, and its removal left the object that it hid (20,000,632).
+/// - A directory was renamed and renamed back, and its new name was taken, while an object was being copied to it (1,043,478).
+/// - With write-back, a refused rename deleted the copy that had replaced its target (40,012,007, 40,015,241).
+/// - A hint failed because a program removed the directory above at that moment (40,011,202).
+/// - The history missed that an object of another client at the first name of a file that was renamed twice cancels both renames (40,006,944).
+/// - A file whose close failed was listed as it was before (60,008,407).
+/// - A deletion left an object that a request of unknown outcome had stored at the old key of a move (60,001,962).
+/// - The simulator looked for a name in a file (60,007,492).
+/// - The history missed a deletion that was not noticed when the file was read (60,013,989).
+/// - The endpoint served a synced file whose object another client had deleted (62,010,792).
+/// - A listing showed an object that was renamed again meanwhile (63,001,512).
+/// - With write-back, an object counted as the log's own although all bytes to compare were gone (63,014,410).
+/// - The history missed what a conflict makes of an open file (62,006,969, 63,005,012, 63,014,026, 63,018,643).
+/// - It missed that a new file hides what others store under its name (63,026,120, 63,032,796).
+/// - A rename that a kill interrupted was not completed if the file had the name of a directory (65,004,740).
+/// - The history missed a deletion during a close (65,010,236).
+/// - An object of another client, which a move had brought to its key, kept the etag of the old key when the next move left it there
+///   (65,000,827).
+/// - If the store failed while the other client's object was being restored, the file kept the name although the bucket wins (66,003,353).
+/// - With write-back, an object counted as a copy that was never sent (40,009,292).
 #[test]
 fn dual_worlds_that_once_failed() {
     let mended_later = [
@@ -273,30 +299,45 @@ fn dual_worlds_that_once_failed() {
     }
 }
 
-/// The journal of moves recorded an arrival before the names with the object's new tag were durable. The mover took its own
-/// copy for another client's, or showed an outdated copy of an arrived object. A completed export marked a later change as
-/// exported. A file that was never stored was visible after a crash and gone at the next look. Two seeds were bugs of
-/// the simulator: a file with the name of a directory, and the state after a failed rename that a sync covers.
-/// From 3,111,879 on, renames met objects that earlier renames had left in the bucket, or a crash lost either the names or
-/// the journal of a rename. In 3,200,371 a hole at the end of a file was lost with its name. In 343 damage of an uploaded change revived an older one. In 2224 and
-/// 10,083 attributes did not survive a kill with write-back; in 5,007,092 and 5,007,126 a power cut during a rename took another name of
-/// the file. In 796 a directory that was still to move lost its mode: the log went on with an etag that the names no longer had. From 10,000,691
-/// on, attributes were lost with a renamed directory, an upload under way, or an object that had moved or was moving, and copies of unknown
-/// outcome came back as files. In 10,000,458 the marker of a replaced directory won over that of the directory which replaced it; in
-/// 10,015,080 and 10,066,729 an older deletion took a file that had arrived, or hid it from its own removal; in 10,028,059 a power cut took the
-/// rename of a file whose object was not at its path; in 10,062,876 an upload that was made twice was unknown after the close. From 20,032,793
-/// on, an object was not recognised after a crash: the etag of its copy was not synced, was translated once more, or was not that of the object at
-/// the old key (20,032,793, 20,045,787, 20,047,251, 20,087,470); its headers were older than the attributes (20,037,992); the bytes or the record of
-/// the write-back log that identified it were gone (20,024,150, 20,056,352, 20,064,454, 20,094,166, 20,096,783). In 20,029,897 a listing showed an
-/// etag from before an upload ended. A kill left a file under both names of a rename (30,031,062), and the old name was shown until its object was
-/// deleted (50,012,943). A rename failed after it was committed (30,078,132), and an export copied the object of a file that was being exchanged
-/// onto itself (30,043,702). A directory that was removed before a power cut was made again (50,045,358). The simulator made bytes unreadable that a
-/// wrong byte had made necessary (20,033,518), collected garbage of a file that was being exported (20,020,886), expected the mode of a file that was
-/// never stored (30,012,738), and waited for a machine that had crashed during a shutdown (50,044,360). A power cut during the first upload of a
-/// file took its other links (52,062,529, 52,076,886). A symbolic link kept the attributes of an earlier upload (55,018,165), a deletion that a crash
-/// ended left the object that a rename was to replace (55,080,388), and a half-moved object was shown by the etag that its upload had given it
-/// (55,080,468, 55,115,470). A part of a file took all memory for uploads (55,152,767). The simulator did not wait until a failed rename showed after
-/// a power cut what it had left in the bucket (58,024,635).
+/// The bugs that the first worlds found:
+/// - The journal of moves recorded an arrival before the names with the object's new tag were durable.
+/// - The mover took its own copy for another client's, or showed an outdated copy of an arrived object.
+/// - A completed export marked a later change as exported.
+/// - A file that was never stored was visible after a crash and gone at the next look.
+/// - Two seeds were bugs of the simulator: a file with the name of a directory, and the state after a failed rename that a sync covers.
+///
+/// Later seeds:
+/// - Renames met objects that earlier renames had left in the bucket, or a crash lost either the names or the journal of a rename (from
+///   3,111,879 on).
+/// - A hole at the end of a file was lost with its name (3,200,371).
+/// - Damage of an uploaded change revived an older one (343).
+/// - Attributes did not survive a kill with write-back (2224, 10,083).
+/// - A power cut during a rename removed another name of the file (5,007,092, 5,007,126).
+/// - A directory that was still to move lost its mode: the log continued with an etag that the names no longer had (796).
+/// - Attributes were lost with a renamed directory, an upload under way, or an object that had moved or was moving, and copies of unknown
+///   outcome came back as files (from 10,000,691 on).
+/// - The marker of a replaced directory won over that of the directory which replaced it (10,000,458).
+/// - An older deletion removed a file that had arrived, or hid it from its own removal (10,015,080, 10,066,729).
+/// - A power cut undid the rename of a file whose object was not at its path (10,028,059).
+/// - An upload that was made twice was unknown after the close (10,062,876).
+/// - An object was not recognized after a crash (from 20,032,793 on): the etag of its copy was not synced, was translated once more, or was not
+///   that of the object at the old key (20,032,793, 20,045,787, 20,047,251, 20,087,470); its headers were older than the attributes
+///   (20,037,992); the bytes or the record of the write-back log that identified it were gone (20,024,150, 20,056,352, 20,064,454, 20,094,166,
+///   20,096,783).
+/// - A listing showed an etag from before an upload ended (20,029,897).
+/// - A kill left a file under both names of a rename (30,031,062), and the old name was shown until its object was deleted (50,012,943).
+/// - A rename failed after it was committed (30,078,132).
+/// - An export copied the object of a file that was being exchanged onto itself (30,043,702).
+/// - A directory that was removed before a power cut was made again (50,045,358).
+/// - The simulator made bytes unreadable that a wrong byte had made necessary (20,033,518), collected garbage of a file that was being exported
+///   (20,020,886), expected the mode of a file that was never stored (30,012,738), and waited for a machine that had crashed during a shutdown
+///   (50,044,360).
+/// - A power cut during the first upload of a file removed its other links (52,062,529, 52,076,886).
+/// - A symbolic link kept the attributes of an earlier upload (55,018,165).
+/// - A deletion that a crash interrupted left the object that a rename was to replace (55,080,388).
+/// - A half-moved object was shown by the etag that its upload had given it (55,080,468, 55,115,470).
+/// - A part of a file took all memory for uploads (55,152,767).
+/// - The simulator did not wait until a failed rename showed after a power cut what it had left in the bucket (58,024,635).
 #[test]
 fn files_worlds_that_once_failed() {
     let seeds = [

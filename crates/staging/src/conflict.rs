@@ -61,8 +61,9 @@ pub struct Outcome {
 pub struct ConflictCallbacks {
     /// Decides whose object keeps the key. If the conflict is not complete the decision must be [`Resolution::OursTo`].
     pub decide: Arc<dyn Fn(&KeyConflict) -> Resolution + Send + Sync>,
-    /// Records where both objects are. Called once after ours was stored under another key or was found lost, or before their object is
-    /// replaced and again once it is. After an error the upload or move is retried; a replacement that fails is decided and recorded anew.
+    /// Records where both objects are. If our object loses, it is called once, after that object was stored under another key or was found
+    /// lost. If their object is replaced, it is called before and after the replacement. After an error the upload or move is retried; a
+    /// replacement that fails is decided and recorded anew.
     pub record: Arc<dyn Fn(Outcome) -> BoxFuture<'static, Result<()>> + Send + Sync>,
     /// Called for a key whose visible object a resolution has changed. The write-back log calls it when our change
     /// was set aside; the mover calls it for the key in conflict and for the key of the loser, whichever object keeps
@@ -111,7 +112,7 @@ impl Decisions {
         *self.state() = CallbacksState::Awaited;
     }
 
-    /// Returns whether callbacks are to be set and are not yet.
+    /// Returns whether callbacks are expected but not set yet.
     pub(crate) fn are_callbacks_awaited(&self) -> bool {
         matches!(*self.state(), CallbacksState::Awaited)
     }

@@ -59,8 +59,8 @@ impl EtagAliases {
         }
     }
 
-    /// Shows the object at a key, which has the etag `bucket` there, by the etag `issued`, and no longer by those that were issued or reported
-    /// before.
+    /// Shows the object at a key by the etag `issued` from now on, instead of etags that were issued or reported before. `bucket` is the etag
+    /// that the object has in the bucket.
     pub(crate) fn show_as(&mut self, key: &ObjectKey, issued: ETag, bucket: ETag) {
         self.remember(key, issued.clone(), bucket);
         if let Some(alias) = self.by_key.get_mut(key) {
@@ -192,8 +192,8 @@ mod tests {
         }
     }
 
-    /// An object was half moved when its mount was killed, and its upload changed the etag at its old key: it was shown by that one, as if
-    /// another client had stored it (world of files 55,115,470).
+    /// An object was half moved when its mount was killed, and its upload changed the etag at its old key. The object was then shown by the
+    /// new etag, as if another client had stored it (world of files 55,115,470).
     #[test]
     fn an_object_keeps_its_issued_etag_when_the_one_in_the_bucket_changes() {
         let key = ObjectKey::try_from("key").unwrap();

@@ -62,14 +62,14 @@ impl JoinedStore {
         self.opened.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Finds the location of a key to store. `Denied`: it is outside any bucket. `InvalidKey`: it is that of a bucket's own
-    /// marker, as which no object is stored.
+    /// Finds the location of a key to store. Fails with `Denied` if the key is outside any bucket, and with `InvalidKey` if it is that of a
+    /// bucket itself, which has no marker object.
     async fn locate(&self, key: &ObjectKey) -> Result<Location> {
         let Some((name, inside)) = split_key(key) else { return Err(self.no_location(key).await) };
         Ok(Location { store: self.open(name).await?, name: name.to_owned(), key: inside })
     }
 
-    /// Returns why a key that is in no bucket has no location.
+    /// Returns the error for a key that is in no bucket.
     async fn no_location(&self, key: &ObjectKey) -> StoreError {
         if let Some((name, b"")) = split_bucket(key.as_bytes())
             && self.open(name).await.is_ok()
@@ -78,7 +78,7 @@ impl JoinedStore {
             return StoreError::InvalidKey { key: key.to_string(), reason };
         }
         StoreError::Denied(format!(
-            "'{key}' is in no bucket, and buckets are not created as directories: create one by S3"
+            "'{key}' is in no bucket, and buckets are not created as directories: create one through S3"
         ))
     }
 
@@ -88,7 +88,7 @@ impl JoinedStore {
             return Err(StoreError::NotFound(key.clone()));
         }
         match self.locate(key).await {
-            // The second: the key begins with an invalid bucket name.
+            // `BucketState`: the key begins with an invalid bucket name.
             Err(StoreError::NoSuchBucket(_) | StoreError::BucketState { .. }) => {
                 Err(StoreError::NotFound(key.clone()))
             }

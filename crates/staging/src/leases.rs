@@ -153,7 +153,7 @@ impl Leases {
             match self.put(&lease.key, Precondition::Matches(lease.etag.clone())).await {
                 Ok(renewed) => *lease = renewed,
                 Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)) => {
-                    tracing::warn!(key = %lease.key, "the lease in the bucket is not the one that this mount stored last, so this mount has lost it; the work under the lease goes on, and another machine may change the same names meanwhile");
+                    tracing::warn!(key = %lease.key, "the lease in the bucket is not the one that this mount stored last, so this mount has lost it; the work under the lease continues, and another machine may change the same names meanwhile");
                     lease.is_lost = true;
                 }
                 Err(error) => {

@@ -36,7 +36,7 @@ pub const PACK_BYTES: u64 = 8 << 20;
 /// Maximum number of packs that are uploaded at once.
 const UPLOADS_AT_ONCE: usize = 4;
 
-/// Maximum number of open files of packs. When another is opened, that which was opened first is closed.
+/// Maximum number of open files of packs. When another file is opened, the one that was opened first is closed.
 const OPEN_FILES_MAX: usize = 8;
 
 /// End of the file name of a pack that is in the bucket.

@@ -410,8 +410,8 @@ async fn a_refused_rename_has_no_effect() {
     assert_eq!(world.mover.moving().renames, 0);
 }
 
-/// Regression: over a store that copies at once, a rename that was refused deleted its copy after that had replaced another object, of which
-/// nothing was left (worlds of both sides 40012007 and 40015241).
+/// Regression: over a store that copies at once, a refused rename deleted its copy, which had replaced another object. So neither object was
+/// left (worlds of both sides 40012007 and 40015241).
 #[derive(Debug)]
 struct Uncertain;
 

@@ -51,7 +51,7 @@ struct Reader<'d, V> {
 }
 
 impl<'d, V: FnMut(&[&str], &str) -> Result<(), Failure>> Reader<'d, V> {
-    /// Takes in the next piece of the document.
+    /// Processes the next piece of the document.
     fn take(&mut self, markup: Markup<'d>) -> Result<(), Failure> {
         match markup {
             Markup::Start(name) => self.start(name),

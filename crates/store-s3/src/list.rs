@@ -83,7 +83,8 @@ fn text_of_prefix(prefix: &[u8]) -> Option<&str> {
     }
 }
 
-/// Leaves out what a listing of [`text_of_prefix`] has too many. The last page is the one that reaches the end of the prefix.
+/// Removes the entries of a listing of [`text_of_prefix`] that do not have the requested prefix. The last page is the one that reaches the
+/// end of the prefix.
 fn retain_prefix(page: &mut ListPage, prefix: &[u8]) {
     let is_beyond = |entry: &ListEntry| entry.text() > prefix && !entry.text().starts_with(prefix);
     if page.entries.last().is_some_and(is_beyond) {

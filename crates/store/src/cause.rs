@@ -56,7 +56,7 @@ pub struct Cause {
 }
 
 impl Cause {
-    /// Returns a number for an operation, which no other operation gets.
+    /// Returns a unique number for an operation.
     pub fn reserve_id() -> u64 {
         NEXT_ID.fetch_add(1, Ordering::Relaxed)
     }
@@ -99,7 +99,7 @@ pub fn current_cause() -> Option<Arc<Cause>> {
     CURRENT.try_with(Arc::clone).ok()
 }
 
-/// Runs `work` so that its requests count as those of an operation; as it is if there is no operation.
+/// Runs `work` so that its requests count as those of an operation. Without an operation, returns `work` unchanged.
 pub fn work_for<F: Future>(cause: Option<Arc<Cause>>, work: F) -> impl Future<Output = F::Output> {
     match cause {
         Some(cause) => Either::Left(CURRENT.scope(cause, work)),

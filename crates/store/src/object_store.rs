@@ -48,8 +48,8 @@ pub struct CopyOptions {
     pub precondition: Precondition,
     /// Size of the source in bytes, if known: a store may copy a large object differently from a small one.
     pub size_bytes: Option<u64>,
-    /// Whether the source is renamed, and its deletion follows. A store that logs changes notes this with the copy, so that a kill in between
-    /// leaves no second name; other stores ignore it.
+    /// Whether the source is renamed, so that its deletion follows. A store that logs changes notes this with the copy, so that a kill in
+    /// between leaves no second name; other stores ignore it.
     pub is_rename: bool,
 }
 

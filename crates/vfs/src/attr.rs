@@ -64,7 +64,7 @@ fn stored_bytes(inode: &Inode) -> u64 {
     }
 }
 
-/// Returns how many units of 512 bytes some bytes take.
+/// Returns the number of 512-byte blocks that a number of bytes takes.
 fn blocks(bytes: u64) -> u64 {
     bytes.div_ceil(512)
 }

@@ -25,8 +25,7 @@ pub(crate) struct Mount {
     pub(crate) layout: Layout,
     /// The rules of the kind of volume that is mounted.
     pub(crate) rules: VolumeRules,
-    /// Owner, group and modes of files and directories that no headers tell them for: of objects without such headers, and of directories without
-    /// an object.
+    /// Owner, group and modes of files and directories without such headers: their object has none, or they are directories without an object.
     pub(crate) defaults: Defaults,
 }
 

@@ -233,8 +233,8 @@ async fn s102_statfs_answers() {
     assert!(statfs.blocks_free > 0 && statfs.files_free > 0);
 }
 
-/// Regression: a server left an object out of a listing while it was copied onto itself with new headers. The file lost its name, and a program
-/// that had just opened it got ESTALE.
+/// Regression: a server left an object out of a listing while the object was copied onto itself with new headers. The file lost its name, and a
+/// program that had just opened it got ESTALE.
 #[tokio::test]
 async fn s585_an_object_that_a_look_misses_during_an_export_keeps_its_file() {
     let bucket = Bucket::with_metadata();

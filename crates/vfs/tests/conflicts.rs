@@ -150,9 +150,9 @@ async fn s52_s55_no_policy_loses_bytes() {
     }
 }
 
-/// A stream is completed under the file's key before it is copied away. Until the foreign object is back, a record says where
-/// it is: after a crash in between, nothing said so. The next attempt restores it: the file kept the name, as if it had won (dual world
-/// 66,003,353).
+/// A stream is completed under the file's key before it is copied away. Until the foreign object is restored, a record says where
+/// it is; without the record, a crash in between lost the place. If an attempt is interrupted, the next one restores the object; before, the
+/// file kept the name, as if it had won (dual world 66,003,353).
 #[tokio::test]
 async fn s55_a_record_says_where_the_foreign_object_is_while_a_stream_has_its_key() {
     let world = world(BucketWins).await;

@@ -207,8 +207,8 @@ async fn s18_attributes_are_exported_although_one_link_was_replaced() {
     assert_eq!(world.bucket.header("file", "file-permissions").await.unwrap(), "0100600");
 }
 
-/// Regression: the first upload of a file was stored, and its commit lost with the power. The next mount took the object for another file, and
-/// the file's other links were gone (world of files 52,062,529). A file is stored before it gets a second name.
+/// Regression: the first upload of a file was stored, but a power cut lost its commit. The next mount took the object for another file, and the
+/// other links of the file were gone (world of files 52,062,529). Now a file is stored before it gets a second name.
 #[tokio::test(start_paused = true)]
 async fn a_file_whose_first_upload_outlived_its_commit_keeps_its_links() {
     let bucket = Bucket::with_metadata();
@@ -228,7 +228,7 @@ async fn a_file_whose_first_upload_outlived_its_commit_keeps_its_links() {
     world.assert_healthy().await;
 }
 
-/// Regression: a file that had been created but never stored was taken for the next file of its name (world of files 154531).
+/// Regression: a file that had been created but never stored was mistaken for the next file of its name (world of files 154531).
 #[tokio::test]
 async fn s144_a_file_that_was_never_stored_is_not_taken_for_the_next_of_its_name() {
     let bucket = Bucket::with_metadata();

@@ -254,8 +254,8 @@ async fn s93_a_link_promotion_on_a_full_disk_changes_nothing() {
     world.assert_healthy().await;
 }
 
-/// A new file lost a conflict, or its writes were dropped, while the disk was full. It kept its name, which hid the other client's object, and
-/// the removal of the name left that object in the bucket (world 20000632 of both sides).
+/// A new file lost a conflict, or its writes were dropped, while the disk was full. The file kept its name, which hid the other client's object;
+/// when the name was removed, that object stayed in the bucket (world 20000632 of both sides).
 #[tokio::test]
 async fn s52_a_new_file_without_its_bytes_does_not_keep_its_name_after_a_full_disk() {
     for (room, is_removed) in (1..5).flat_map(|room| [(room, false), (room, true)]) {

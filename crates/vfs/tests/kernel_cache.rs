@@ -140,7 +140,7 @@ async fn a_front_ends_own_changes_are_told_to_others_only() {
     }
 }
 
-/// Regression: each commit of which another front end had to be told started a task of its own.
+/// Regression: each commit of which another front end had to be notified started a task of its own.
 #[tokio::test]
 async fn one_task_reads_the_log_of_many_commits() {
     let world = Bucket::by_inode(Mapping::Whole).await.mount(|_| {}).await;
@@ -346,8 +346,8 @@ async fn a_read_that_confirms_what_is_known_wakes_no_front_end() {
     }
 }
 
-/// A truncation failed after the file had its new length, and the last close dropped that again. Front ends were told of neither (world
-/// 1,042,821 of both sides).
+/// A truncation failed after the file had its new length, and the last close restored the old length. Front ends were notified of neither
+/// change (world 1,042,821 of both sides).
 #[tokio::test]
 async fn front_ends_are_told_of_a_failed_truncation_and_of_its_loss() {
     let world = World::new().await;

@@ -221,7 +221,7 @@ async fn s134_stalled_uploads_of_small_edited_files_keep_no_other_from_being_sto
     world.assert_healthy().await;
 }
 
-/// A part of a file took all memory for uploads, and a close of another file waited for it (world of files 55,152,767).
+/// A part of one file took all memory for uploads, so that the close of another file waited for it (world of files 55,152,767).
 #[tokio::test(start_paused = true)]
 async fn s809_a_file_whose_upload_stalls_leaves_memory_to_others() {
     const LONG: usize = 4 << 20;

@@ -141,7 +141,7 @@ async fn s620_packs_of_which_files_use_less_than_half_are_rewritten_as_one() {
     world.assert_healthy().await;
 }
 
-/// A file keeps its place while it has unpublished writes, and a reader reads on.
+/// A file keeps its bytes in the old pack while it has unpublished writes, and a reader continues to read.
 #[tokio::test]
 async fn s621_open_files_are_read_and_written_on_while_their_pack_is_rewritten() {
     let world = world().await;
@@ -232,7 +232,7 @@ async fn s622_a_collection_can_be_interrupted_anywhere() {
     assert!(interrupted >= 14, "only {interrupted} collections were interrupted");
 }
 
-/// An open batch sees the volume as it was when it began, so that packs stay which files have stopped to use since.
+/// An open batch sees the volume as it was when it began, so packs that files no longer use stay.
 #[tokio::test]
 async fn s623_packs_stay_while_a_batch_is_open() {
     let world = world().await;
@@ -251,8 +251,8 @@ async fn s623_packs_stay_while_a_batch_is_open() {
     world.assert_sound().await;
 }
 
-/// The wait for deletions once waited for ever: an object that a backup released after it had begun was kept for the open batch, and kept again each
-/// minute.
+/// Regression: the wait for deletions never ended. An object that a backup released after the wait had begun was kept for the open batch, and
+/// kept again each minute.
 #[tokio::test(start_paused = true)]
 async fn the_wait_for_deletions_ends_while_a_batch_is_open() {
     let world = world().await;

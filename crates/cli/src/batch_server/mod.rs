@@ -3,10 +3,10 @@
 //! A request of a client is `POST /batches` with a [`BatchRequest`] as JSON and `Authorization: Bearer TOKEN`. The answer is a [`BatchAnswer`], or an object
 //! with the field `error`. Servers that verify batches, which have tokens of another kind, send the requests of [`verifiers`].
 //!
-//! Owns the file of tokens, what a token permits, and both ends of the protocol. Out of scope: what batches are; the mount knows.
+//! Owns the file of tokens, the permissions of tokens, and both ends of the protocol. Out of scope: batches themselves, which the mount owns.
 //!
 //! Invariants:
-//! - nothing is asked of the mount for a client without a token that is valid now;
+//! - a client without a token that is valid now causes no request to the mount;
 //! - a client learns of, and changes, only batches of its token's directory and of directories below it;
 //! - a verifier has access only to the batches that it has leased, and clients have none to leases.
 

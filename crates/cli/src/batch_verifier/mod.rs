@@ -1,7 +1,7 @@
 //! An auxiliary server that verifies batches for the mount of a batch server (`tenon batch serve --primary`).
 //!
 //! Asks the batch server for a batch, fetches its files, verifies it with the primary's snapshot, which it reads over the network, and returns
-//! the verdict. Whatever fails ends only the lease: the batch is then verified by another verifier, or by its mount. So a verifier keeps nothing
+//! the verdict. A failure ends only the lease: the batch is then verified by another verifier, or by its mount. So a verifier keeps nothing
 //! that must survive it.
 //!
 //! Invariant: at most one batch is verified at a time, so memory is bounded by that of one verification.
@@ -51,7 +51,7 @@ pub(crate) fn run(
             Ok(Some(task)) => verify_and_report(&primary, &scratch, &task),
             Ok(None) => thread::sleep(POLL),
             Err(error) => {
-                // Said once for an outage.
+                // Logged once for each outage.
                 if was_reached {
                     tracing::warn!("no batches can be taken, and this is tried again: {error}");
                 }

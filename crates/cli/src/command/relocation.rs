@@ -79,7 +79,7 @@ impl PlaceFlags {
     }
 }
 
-/// Returns the record of a volume whose names are to be in the database at a URL. Stores one for a bucket that nobody prepared. Fails if the
+/// Returns the record of a volume whose names are to be in the database at a URL. Stores a record in a bucket that has none. Fails if the
 /// URL is not that of a database.
 async fn record_for(volume: &Volume, opened: &UnmountedVolume, url: &str) -> Result<VolumeRecord> {
     if let Some(record) = &opened.record {

@@ -17,7 +17,7 @@ use tokio::time::Instant;
 /// Number of lines after which the header is repeated.
 const HEADER_INTERVAL: usize = 20;
 
-/// Seconds beyond one interval for which the daemon goes on measuring the times of operations after each request for samples.
+/// Seconds beyond one interval for which the daemon continues to measure the times of operations after each request for samples.
 const MEASURE_MARGIN_SECS: u64 = 5;
 
 /// Show the activity of a mount, one line a second

@@ -137,7 +137,7 @@ async fn serve_connection(stream: UnixStream, service: Arc<impl Service>, limits
     }
 }
 
-/// Waits until the client has closed the connection. Waits for ever if the client has sent another request before.
+/// Waits until the client has closed the connection. Waits forever if the client has sent another request before.
 async fn disconnected(reader: &mut BufReader<OwnedReadHalf>) {
     match reader.fill_buf().await {
         Ok(next) if !next.is_empty() => std::future::pending().await,
@@ -170,7 +170,7 @@ mod tests {
             client.read_exact(&mut found).await.unwrap();
             assert_eq!(found, answer.as_bytes());
         }
-        // A line without an end is not read for ever.
+        // A line without an end is not read without limit.
         client.write_all(&vec![b'x'; 2 * REQUEST_BYTES_MAX as usize]).await.ok();
         served.await.unwrap();
     }

@@ -77,7 +77,7 @@ pub(crate) fn remove(record: &VolumeRecord, url: &str) -> Result<()> {
 }
 
 /// Opens the metadata of a volume. With exclusive access, no other process has the volume open meanwhile.
-/// With strict access, changes of others wait until this process has taken them in.
+/// With strict access, changes of others wait until this process has acknowledged them.
 pub(crate) fn open(
     record: &VolumeRecord,
     url: &str,

@@ -51,7 +51,7 @@ pub(crate) enum Use {
         /// Whether changes of these processes wait until this process has acknowledged them.
         is_strict: bool,
     },
-    /// Works on the whole volume, which nobody else may change meanwhile.
+    /// Works on the whole volume, which no other process may change meanwhile.
     Command,
 }
 

@@ -1,4 +1,4 @@
-//! The names that a volume has before they move to another place, open exclusively, so that nobody changes them meanwhile.
+//! The names that a volume has before they move to another place, open exclusively, so that no other process changes them meanwhile.
 
 use crate::metadata::place::Place;
 use crate::metadata::{self, Metadata, Use, database, marks};

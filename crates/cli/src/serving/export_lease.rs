@@ -1,7 +1,7 @@
 //! The lease on the backup of metadata in a database: of the mounts that share a volume, one exports the metadata.
 //!
-//! It is kept like a lock of a file, under a number that no file has. So it belongs to the lease of a session, it ends with the session, and
-//! another mount can take it over as soon as that lease has expired. Its value also tells the other mounts how far the backup is.
+//! It is stored like a lock of a file, under a number that no file has. So it belongs to the lease of a session, it ends with the session, and
+//! another mount can take it over as soon as that lease has expired. Its value also says how far the backup is, for the other mounts.
 //!
 //! | bytes | field |
 //! |---|---|
@@ -78,7 +78,8 @@ impl ExportLease {
         bail!("other mounts keep taking over the backup");
     }
 
-    /// Tells the other mounts how far the backup is, if this mount has the lease. This is one request, unless the lease is no longer as `seen`.
+    /// Publishes for the other mounts how far the backup is, if this mount has the lease. This is one request, unless the lease is no longer as
+    /// `seen`.
     pub(crate) fn publish(&self, seen: &StoredLocks, status: ExporterStatus) -> Result<()> {
         self.change_from(seen.clone(), |held| Some(Held { status, ..held }))
     }

@@ -94,7 +94,7 @@ struct Exports {
     mark: Arc<vfs::ExportMark>,
     shared: Arc<Shared>,
     exporter: Option<Exporter>,
-    /// Tells when there is a reason to begin a backup; `None` while another mount exports.
+    /// Detects a reason to begin a backup; `None` while another mount exports.
     watch: Option<ChangeWatch>,
     lease: ExportLease,
     /// Time until the next pass, while another mount exports.
@@ -108,7 +108,7 @@ pub(crate) fn keys(volume: &Volume) -> Keys {
     Keys::new(vfs::metadata_backups(volume.prefix().as_bytes()))
 }
 
-/// Refuses metadata whose volume was restored elsewhere. If the bucket does not tell, the metadata is accepted.
+/// Refuses metadata whose volume was restored elsewhere. If the bucket does not answer, the metadata is accepted.
 pub(crate) async fn check_holder(
     volume: &Volume,
     store: &dyn ObjectStore,
@@ -342,7 +342,7 @@ impl Exports {
         Ok(())
     }
 
-    /// Takes in how far the mount that exports has come. Asks for the commit only if deletions wait for it.
+    /// Notes how far the backup of the exporting mount is. Asks for the exported commit only if deletions wait for it.
     async fn follow(&mut self, status: ExporterStatus, has_waiting_deletions: bool) -> backup::Result<()> {
         (self.exporter, self.watch) = (None, None);
         let age = status.current_at.map(|at| self.parts.clock.now().since(at));

@@ -82,7 +82,7 @@ pub(crate) struct VolumeSettings {
     pub(crate) publish_interval: Duration,
     /// Interval of backups of the metadata; zero turns them off.
     pub(crate) backup_interval: Duration,
-    /// Whether changes on other machines wait until this mount has taken them in.
+    /// Whether changes on other machines wait until this mount has acknowledged them.
     pub(crate) is_strict: bool,
 }
 
@@ -307,7 +307,7 @@ fn open_caches(volume: &Volume, settings: &mut VolumeSettings, context: &Process
     Ok(())
 }
 
-/// Gives the file system what it needs from the bucket besides objects: the free space, and the conflicts of the write-back log.
+/// Gives the file system what it needs from the bucket in addition to objects: the free space, and the conflicts of the write-back log.
 fn connect_bucket(fs: &Arc<vfs::Filesystem>, volume: &Volume, bucket: &Bucket) {
     if let Some(space) = SpaceSource::of_volume(volume, bucket) {
         fs.admin().measure_space_by(Box::new(move || space.measure()));

@@ -168,7 +168,7 @@ fn attributes_of(metadata: &fs::Metadata) -> Attributes {
     Attributes { user: user.into(), ..Attributes::default() }
 }
 
-/// Writes an object to a file, with the time of the object and the permissions that its headers tell. Fails if the object is another one than the entry's.
+/// Writes an object to a file, with the time of the object and the permissions in its headers. Fails if the object is not that of the entry.
 async fn download(store: &Arc<dyn ObjectStore>, key: &ObjectKey, entry: &Entry, to: &Path) -> Result<()> {
     let options = GetOptions { if_match: entry.etag.clone(), ..GetOptions::default() };
     let mut object = store.get(key, options).await.with_context(|| format!("cannot read '{key}'"))?;

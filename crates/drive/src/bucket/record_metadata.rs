@@ -4,7 +4,7 @@
 use crate::format::{Body, Naming, ObjectRecord};
 use store::{ETag, NULL_VERSION, ObjectKey, ObjectMeta, ObjectRef, Version, Versioning};
 
-/// The facts beside a record on which the metadata shown to clients depends.
+/// The facts, apart from a record, on which the metadata shown to clients depends.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct MetadataContext {
     /// The id of the drive, a part of the etags.

@@ -55,8 +55,8 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
         let _only_way = always;
     }
 
-    /// Returns the number of reads since the opening for which devices failed or were avoided, so that the bytes that they have are not
-    /// known to be right if the bytes that were read are.
+    /// Returns the number of reads since the opening for which devices failed or were avoided. Right bytes from such a read do not prove that
+    /// the bytes on those devices are right.
     fn indirect_reads(&self) -> u64 {
         0
     }

@@ -125,7 +125,7 @@ pub struct Buffers(Arc<BufferPool>);
 /// Aligned memory that buffers leave for later ones.
 #[derive(Debug)]
 struct BufferPool {
-    /// The most bytes of unused memory that are kept.
+    /// Maximum bytes of unused memory to keep.
     keep_bytes: usize,
     /// The memory that is kept.
     free: Mutex<FreeChunks>,

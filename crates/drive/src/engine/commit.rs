@@ -169,7 +169,7 @@ mod tests {
     use std::sync::Arc;
     use store::Entropy;
 
-    /// The commit released blocks that were free. It was noticed when its frame was on the device, and the drive could not be opened again.
+    /// A commit released blocks that were free. This was noticed only when its frame was on the device, so the drive could not be opened again.
     #[test]
     fn s494_a_commit_that_contradicts_the_space_writes_nothing_and_ends_all_writes() {
         let folder = tempfile::tempdir().unwrap();

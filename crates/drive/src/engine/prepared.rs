@@ -42,7 +42,7 @@ pub(crate) struct InlinePut {
     pub(crate) record: ObjectRecord,
     /// The bytes of the object.
     pub(crate) bytes: Bytes,
-    /// The most bytes that the object takes in a frame: its own, and those of its entry.
+    /// Maximum bytes that the object takes in a frame: its own, and those of its entry.
     pub(super) frame_bytes: u64,
 }
 

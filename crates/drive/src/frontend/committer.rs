@@ -112,7 +112,7 @@ impl Queue {
             if engine.policy.needs_zone_from_checkpoint(usage.space, usage.log)
                 && let Err(error) = engine.checkpoint()
             {
-                tracing::warn!(%error, "few zones are free for the log, and a checkpoint that could free one failed; commits go on until no zone is left, and the next one tries the checkpoint again");
+                tracing::warn!(%error, "few zones are free for the log, and a checkpoint that could free one failed; commits continue until no zone is left, and the next commit tries the checkpoint again");
             }
             let outcome = engine.commit(&mut batch);
             let outcomes: Vec<_> = match outcome {

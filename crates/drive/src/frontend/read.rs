@@ -137,8 +137,8 @@ impl Reader {
         Ok(bytes.slice(from as usize..to as usize))
     }
 
-    /// Reads a range from the device. On an array that may include a repair, which must not go on without the pins: the blocks could have
-    /// another owner by then.
+    /// Reads a range from the device. On an array this may include a repair, which must not continue without the pins, because the blocks
+    /// could then have another owner.
     async fn read_from_device(self, step: ReadStep, range: Range<u64>) -> Result<Bytes> {
         let Self { frontend, pins, .. } = self;
         run_to_end(async move {
@@ -228,7 +228,7 @@ mod tests {
     use super::*;
     use tokio::sync::oneshot;
 
-    /// Without a read cache, a dropped read gave up its pins while an array still repaired what it had read.
+    /// Regression: without a read cache, a dropped read gave up its pins while an array still repaired the blocks that it had read.
     #[tokio::test]
     async fn a_read_keeps_its_pins_to_its_end_if_its_reader_is_dropped() {
         let (open, gate) = oneshot::channel::<()>();

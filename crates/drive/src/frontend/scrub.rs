@@ -10,7 +10,7 @@ use futures_util::TryStreamExt as _;
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// How often all data is verified to find out whether parity is wrong.
+/// Maximum number of times that all data is verified to determine whether parity is wrong.
 const VERIFICATIONS_MAX: usize = 4;
 /// Entries fetched by one index lookup.
 const ENTRIES_AT_ONCE: usize = 256;
@@ -107,7 +107,7 @@ impl Frontend {
 
     /// Rewrites unreadable blocks, and parity that differs from the data.
     ///
-    /// If parity differs, either of them may be wrong. Bytes that are right may have been computed from that parity, while the device that
+    /// If parity differs from the data, either may be wrong. Right bytes may have been computed from that parity while the device that
     /// has them could not be read. So parity is rewritten only after all data was verified as the devices have it.
     async fn scrub_parity(
         self: &Arc<Self>,
@@ -120,7 +120,7 @@ impl Frontend {
             if !has_wrong_parity || !scrubbed.damaged.is_empty() || self.engine.check_writable().is_err() {
                 return Ok(());
             }
-            // Blocks that could not be read are rewritten by now.
+            // Blocks that could not be read have been rewritten.
             let mut again = Scrubbed::default();
             is_verified = self.verify_all(pace, &mut again, &mut |_| ()).await?;
             scrubbed.damaged.append(&mut again.damaged);

@@ -21,7 +21,7 @@ pub(super) enum Source {
 }
 
 impl Source {
-    /// Returns data that is stored beside its record, with its checksums.
+    /// Returns data whose place and checksums are in its record.
     pub(super) fn inline_data(inline: InlineData) -> Self {
         Self::Inline(Arc::new(inline))
     }
@@ -131,7 +131,7 @@ impl VerifiedReader {
         Verdict::Right(Bytes::from(blocks.buffer).slice(blocks.data))
     }
 
-    /// Reads data of a run and its checksums again, without one device after the other, until they match. Both are read
+    /// Reads data of a run and its checksums again, leaving out one device at a time, until they match. Both are read
     /// without the same device, as one device may have both wrong. The range covers whole checksums, or ends with the
     /// data.
     async fn reconstruct_slice(&self, slice: &RunSlice, range: Range<u64>, damaged: Error) -> Verdict<Bytes> {

@@ -43,7 +43,7 @@ pub(super) struct DeviceCause {
 }
 
 impl DeviceCause {
-    /// Returns an I/O error that tells where the device failed.
+    /// Returns an I/O error that says where the device failed.
     fn error(at: u64, is_read: bool, error: &io::Error) -> io::Error {
         io::Error::new(error.kind(), Self { at, is_read, reason: error.to_string() })
     }

@@ -38,7 +38,7 @@ const INLINE_BYTES_LIMIT: u64 = 1 << 20;
 /// The overhead of a table beyond its entries, in bytes, for tables of any length.
 pub(crate) const TABLE_BYTES_MIN: u64 = 256 << 10;
 
-/// The bytes of the log since the last checkpoint after which a checkpoint is due, at most. A recovery also reads the
+/// Maximum bytes of the log since the last checkpoint until a checkpoint is due. A recovery also reads the
 /// frames that are written while the checkpoint is made.
 const LOG_BYTES_MAX: u64 = 512 << 20;
 
@@ -272,7 +272,7 @@ impl Policy {
         INLINE_BYTES_LIMIT.min(self.geometry.zone_bytes() / 8)
     }
 
-    /// Returns the most bytes that several commits may take in one frame.
+    /// Returns the maximum bytes that several commits may take in one frame.
     pub(crate) fn frame_bytes_max(&self) -> u64 {
         FRAME_BYTES_MAX.min(self.geometry.zone_bytes() / 2)
     }

@@ -57,7 +57,7 @@ pub fn locks_belong_to_a_lease(volume: &impl Volume) {
     );
 }
 
-/// A session that shows no sign of life loses its locks after its time, and knows it.
+/// A session that shows no sign of life loses its locks after its time, and notices this.
 pub fn locks_of_a_session_that_died_are_void(volume: &impl Volume) {
     let relay = Relay::start(volume.server());
     let database = volume.database_at(relay.address());

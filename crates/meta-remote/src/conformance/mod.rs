@@ -1,5 +1,5 @@
-//! The suite that every [`Database`](crate::Database) passes on a real server, besides that of engines: sessions, lost answers and commits, and
-//! crashes of the server. [`database_tests`](crate::database_tests) makes its tests.
+//! The suite that every [`Database`](crate::Database) passes on a real server, in addition to the suite of engines: sessions, lost answers and
+//! commits, and crashes of the server. [`database_tests`](crate::database_tests) makes its tests.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 

@@ -334,7 +334,7 @@ impl Sweep {
         self.notifier.observe(self.bucket.clone(), cause)
     }
 
-    /// Returns whether the candidate still exists and is due. The etag alone does not tell, since a newer object with
+    /// Returns whether the candidate still exists and is due. The etag alone does not prove this, since a newer object with
     /// the same bytes has the same etag: the rules are evaluated again for the object's current time.
     async fn is_still_due(&self, candidate: &ObjectRef) -> store::Result<bool> {
         let Some(found) = self.bucket.store.find(&candidate.key).await? else { return Ok(false) };

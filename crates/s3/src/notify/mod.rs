@@ -92,7 +92,7 @@ impl Cause {
 #[derive(Debug)]
 struct Change {
     kind: EventKind,
-    /// The properties of the object that the call itself tells.
+    /// The properties of the object that are known from the call.
     known: Described,
     /// Whether the object must be read to complete the event.
     needs_read: bool,
@@ -106,7 +106,7 @@ struct PendingChange {
     cause: Cause,
     kind: EventKind,
     key: ObjectKey,
-    /// The properties of the object that the store call itself told.
+    /// The properties of the object that are known from the store call.
     known: Described,
     /// Whether the object must be read to complete the event.
     needs_read: bool,

@@ -298,7 +298,7 @@ struct ObservedUpload {
     upload: Arc<dyn Multipart>,
     changes: Arc<RecordedChanges>,
     key: ObjectKey,
-    /// The properties of the object that the call that began the upload told.
+    /// The properties of the object that are known from the call that began the upload.
     known: Described,
     /// Bytes of the parts so far.
     size_bytes: AtomicU64,

@@ -22,8 +22,8 @@ pub(super) const SIGNATURE_PARAMETERS: [&str; 8] = [
     "X-Amz-SignedHeaders",
 ];
 
-/// Headers that tell how a request is signed and how its body is framed. They are never moved back, because the signature would then be
-/// verified as one of another form.
+/// Headers that say how a request is signed and how its body is framed. They are never moved back, because the signature would then be
+/// verified as a signature of another form.
 const OF_SIGNING: [&str; 4] =
     ["x-amz-content-sha256", "x-amz-date", "x-amz-decoded-content-length", "x-amz-trailer"];
 

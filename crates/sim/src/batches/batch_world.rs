@@ -20,7 +20,7 @@ use store::{Clock, Entropy, ObjectKey};
 const STEPS: u64 = 150;
 const JOBS_MAX: usize = 4;
 
-/// Attempts of a merge, of which the last has no faults.
+/// Maximum number of attempts of a merge. The last one has no faults.
 const ATTEMPTS_MAX: u32 = 12;
 
 /// The log consumer that keeps the whole log.
@@ -124,7 +124,7 @@ impl BatchWorld {
         Ok(())
     }
 
-    /// Carries out an op of the interactive client or of the stranger.
+    /// Carries out an op of one of the two users who change the volume without a batch.
     fn act_directly(&mut self) {
         let user = self.entropy.below(2) as u32;
         let op = act(&self.entropy, &self.names, &context(&self.clock, user));

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use store::{Entropy, Timestamp};
 
-/// Memory for changes, in bytes: so few that some are in files.
+/// Memory for changes, in bytes: so little that some changes are in files.
 const MEMORY_BYTES_MAX: usize = 8 << 10;
 
 /// A batch that is neither merged nor discarded.
@@ -19,7 +19,7 @@ pub(super) struct Job {
     names: Namespace,
     /// Whether ops of the log could not be applied when the batch was resumed.
     pub(super) is_stale: bool,
-    /// Whether that has ever been so. The program has then seen a state that is not the effect of its ops.
+    /// Whether `is_stale` has ever been true. The program has then seen a state that is not the effect of its ops.
     pub(super) was_stale: bool,
 }
 

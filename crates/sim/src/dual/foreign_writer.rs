@@ -135,8 +135,8 @@ impl ForeignWriter {
         self.observe_key(mount, &key).await
     }
 
-    /// Looks at a key in the bucket. A mount looks at the bucket through its unfinished moves, so a key that an object is still to leave, or to
-    /// get, is no observation.
+    /// Looks at a key in the bucket, and keeps a hint of what is there. A mount looks at the bucket through its unfinished moves, so a key from
+    /// which, or to which, a move is about to take an object gives no hint.
     async fn observe_key(&mut self, mount: &Mount, key: &str) -> Result<(), String> {
         let key = object_key(key)?;
         let looked_at = self.shared.monotonic();

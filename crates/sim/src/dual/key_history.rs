@@ -231,7 +231,7 @@ impl History {
         synced_until
     }
 
-    /// Makes the outcome of recent renames unknown after a power loss: the journal of moves survives it a moment later.
+    /// Makes the outcome of recent renames unknown after a power loss: the journal of moves is durable only some time after a rename.
     pub(super) fn lose_recent_moves(&mut self, crashed_at: Moment) {
         let is_recent = |change: &Change| change.ended.is_none_or(|at| at + JOURNAL_SYNC_DELAY > crashed_at);
         let recent = self.changes.iter().filter(|change| is_recent(change));

@@ -144,7 +144,7 @@ impl OpenFile {
         self.has_moved || self.is_stale || self.may_be_published(shared)
     }
 
-    /// Whether a sync stores only what was written, beside the object of the file, so that it does not meet what others have stored.
+    /// Whether a sync stores only what was written, apart from the object of the file, so that it does not conflict with what others have stored.
     pub(super) fn may_be_in_deltas(&self, shared: &SharedState) -> bool {
         shared.by_path && self.contents.iter().any(|bytes| bytes.len() >= DELTA_FILE_BYTES_MIN)
     }

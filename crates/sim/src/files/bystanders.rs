@@ -1,4 +1,4 @@
-//! Events that must not concern the programs: an upload that takes an hour, changes that the bucket refuses for good, and objects that
+//! Events that must not affect the programs: an upload that takes an hour, changes that the bucket refuses for good, and objects that
 //! others store in a volume named by inode and that are imported while unused objects are deleted.
 //!
 //! Checked: while an upload of the first program takes an hour, no op of another program takes as long; while the bucket refuses the

@@ -17,7 +17,7 @@ const LATENCY_MS_MAX: u64 = 4;
 /// Maximum duration of a slow copy before its effect and again after it, in milliseconds. Exports and moves copy objects in the
 /// background, so that programs change a file during its export and rename it again during its move.
 const SLOW_COPY_MS_MAX: u64 = 1500;
-/// Number of calls until the crash of a session that has none any more.
+/// Number of calls until the crash of a session whose crash was cancelled.
 const CANCELLED: u64 = u64::MAX;
 /// Name of the bucket in the trace.
 pub(super) const BUCKET: &str = "bucket";

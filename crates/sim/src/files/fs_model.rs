@@ -38,7 +38,7 @@ pub(super) struct Node {
     pub(super) ino: Option<Ino>,
     /// By path: earlier modes that may reappear, as the export of a later mode may have been interrupted by a crash.
     pub(super) old_modes: Vec<u16>,
-    /// A mode was set since the last crash. Else the mode of a directory that was found after a crash may be that of the names, which a
+    /// A mode was set since the last crash. Otherwise the mode of a directory that was found after a crash may be that of the names, which a
     /// later look corrects to that of the bucket: listings do not show that a marker has changed.
     pub(super) is_mode_known: bool,
 }

@@ -22,8 +22,8 @@ struct State {
     failed_once: HashSet<Place>,
     /// Ranges that stay unreadable.
     unreadable: Vec<Place>,
-    /// A byte of the log is wrong. To find what follows, whole sectors are read, so an unreadable byte would take its neighbours along, which
-    /// may be needed.
+    /// A byte of the log is wrong. The search for the next frame reads whole sectors, so an unreadable byte would make the rest of its sector
+    /// unreadable, which may be needed.
     is_corrupted: bool,
     fired: FiredReads,
 }

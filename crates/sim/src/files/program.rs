@@ -35,7 +35,7 @@ pub(super) struct Program {
     open: Vec<OpenSlot>,
     /// The effect of the op in flight.
     pending_effect: Option<Effect>,
-    /// By path, an op has failed in this session, and what it left in the bucket may show only when the bucket is looked at.
+    /// By path, an op has failed in this session, and what it left in the bucket may become visible only when the mount looks at the bucket.
     was_uncertain: bool,
     trace: Trace,
     pub(super) report: Report,
@@ -449,7 +449,7 @@ impl Program {
     /// Checks after a crash that acknowledged changes are there and that nothing else was made, and adopts what is there.
     pub(super) async fn recover(&mut self, mount: &Mount, crash_kind: CrashKind) -> Result<(), String> {
         if std::mem::take(&mut self.was_uncertain) {
-            // The object that a failed rename or removal left shows again after a crash when the bucket is looked at.
+            // The object that a failed rename or removal left is visible again after a crash, once the mount looks at the bucket.
             self.walk_without_faults(&mount.fs).await?;
             tokio::time::sleep(REVALIDATION_WAIT).await;
         }

@@ -86,7 +86,7 @@ impl SimulatedConnection {
         self.call_and_tell(act, |_| None).await
     }
 
-    /// Like [`Self::call`]. The server sends the notification that `tell` returns, before it answers.
+    /// Like [`Self::call`]. Before it answers, the server sends the notification that `tell` returns.
     async fn call_and_tell<T: Send + 'static>(
         &self,
         act: impl FnOnce(&mut ServerState) -> T + Send + 'static,
@@ -267,7 +267,7 @@ impl Database for SimulatedDatabase {
 impl Connection for SimulatedConnection {
     fn is_open(&self) -> bool {
         let now = (self.link.network.incarnation().unwrap_or(u64::MAX), self.link.closings());
-        // A link without answers does not tell that the server is gone.
+        // A link without answers does not show that the server is gone.
         let is_known_lost = now != self.since && self.link.state() != LinkState::Silent;
         !self.open.is_closed() && !is_known_lost
     }

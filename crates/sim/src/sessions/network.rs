@@ -21,7 +21,7 @@ const HISTORY_MAX: usize = 64;
 pub(super) enum LinkState {
     /// Requests and answers arrive after a delay.
     Up,
-    /// Nothing arrives, and nobody is told. What was sent may arrive later.
+    /// No message arrives, and neither end notices. Messages that were sent may arrive later.
     Silent,
     /// Connections are closed, and new ones are refused.
     Refused,
@@ -33,7 +33,7 @@ pub(super) enum LinkState {
 pub(super) struct NetworkLink {
     pub(super) network: Arc<Network>,
     state: Mutex<LinkState>,
-    /// Raised when all connections of the link are closed.
+    /// Number of times that all connections of the link were closed.
     closings: Mutex<u64>,
     changed: Notify,
     /// Out of 1,000 answers and notifications, those that are lost with their connection.

@@ -224,7 +224,7 @@ impl Oracle {
         Err(format!("name {slot} is found {found} times, and must be there {least} to {most} times"))
     }
 
-    /// Takes in what is there while all programs rest. `tags` are the bytes of all names, in any order.
+    /// Checks the names that are present while all programs rest, and takes them over. `tags` are the bytes of all names, in any order.
     pub(super) fn check_at_rest(&self, present: &[bool], tags: &[u64]) -> Result<(), String> {
         let began = self.now();
         present
@@ -324,7 +324,7 @@ impl Oracle {
         }
     }
 
-    /// Takes in that the database has lost all commits since a moment. Changes that ended later may or may not be lost.
+    /// Notes that the database has lost all commits since a moment. Changes that ended later may or may not be lost.
     pub(super) fn go_back(&self, to: Moment) {
         let now = self.now();
         let mut state = self.lock();

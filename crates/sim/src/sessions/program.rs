@@ -187,7 +187,7 @@ impl Program {
         self.oracle.check_read(file, since, tag)
     }
 
-    /// Returns whether the mount is strict, and must not be taking in a loss of commits.
+    /// Returns whether the mount is strict, and cannot be in the middle of handling a loss of commits.
     fn is_strict_now(&self) -> bool {
         self.machine.plan.is_strict && !self.oracle.has_gone_back()
     }
@@ -356,7 +356,7 @@ impl Program {
         Lock { owner, handle, first: 0, last: u64::MAX, kind, pid: 1 }
     }
 
-    /// Counts under an exclusive lock, or waits under a shared one, and makes sure that it still had the lock.
+    /// Increments a counter under an exclusive lock, or waits under a shared one, and makes sure that it still had the lock.
     async fn work_locked(
         &self,
         fs: &Filesystem,

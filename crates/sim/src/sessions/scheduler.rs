@@ -5,8 +5,8 @@
 //! until a call waits for an engine. Time advances only when no actor can run.
 //!
 //! A call may wait while its thread holds a mutex of the mount. So the other actor of the mount does not run meanwhile: it could wait for that
-//! mutex, which would never end. Waits for mounts to take in changes, also those of commits, are the exception: the background work ends them,
-//! here or on another mount, and needs no mutex that is held meanwhile.
+//! mutex, and that wait would never end. Waits for mounts to apply changes, also those of commits, are the exception: background work on this
+//! or another mount ends them, and needs no mutex that is held meanwhile.
 //!
 //! Invariants: one thread runs at a time; the clock of an actor's runtime never runs ahead of the simulation's.
 

@@ -88,7 +88,7 @@ impl Executor {
             Box::pin(self.execute(number)).await?;
         }
         let source = ObjectKey::new(mv.from.clone()).ok().filter(|_| !mv.is_tree);
-        // Held until the move is recorded as done: whoever waits for the key then sees where the object is.
+        // Held until the move is recorded as done, so that a request that waits for the key then finds the object.
         let _source_lock = match &source {
             Some(key) => Some(self.source_locks.lock(key).await),
             None => None,
@@ -122,8 +122,8 @@ impl Executor {
         Ok(())
     }
 
-    /// Completes a move. The namespace learns the new etags and makes them durable before the journal says that the
-    /// move is done: they could not be found out again.
+    /// Completes a move. The namespace learns the new etags and makes them durable before the journal records the move as
+    /// done, because the etags cannot be determined later.
     async fn finish_move(&self, number: u64) -> Result<()> {
         let Some(mv) = self.state().moves.get(number).cloned() else { return Ok(()) };
         if let Target::Key(to, _) = &mv.to {
@@ -137,7 +137,7 @@ impl Executor {
             self.durability.etags_durable.fetch_max(reported, Ordering::AcqRel);
         }
         self.state().finish(number)?;
-        // An object that arrived here from elsewhere and that this move left, because it is another client's.
+        // The move may have left another client's object at its source, which an earlier move had brought there. Its etag is reported now.
         self.report_arrival(&mv.from);
         self.activity.note(None);
         Ok(())
@@ -251,8 +251,8 @@ impl Executor {
         Err(StoreError::Unavailable(format!("'{from}' keeps being changed by another client")))
     }
 
-    /// Returns whether the object at a move's source is a copy, made by an attempt of unknown outcome, of the object that has arrived at
-    /// the target, or that a later move takes there.
+    /// Returns whether the object at a move's source is a copy, made by an attempt of unknown outcome, of an object that has arrived at
+    /// the target or that a later move brings there.
     async fn is_duplicate(&self, number: u64, current: &ObjectMeta, to: &ObjectKey) -> Result<bool> {
         if !self.state().moves.may_be_duplicate(number) {
             return Ok(false);

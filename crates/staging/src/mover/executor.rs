@@ -103,8 +103,8 @@ impl Executor {
         Ok(())
     }
 
-    /// Returns an object of the store below with the etag by which callers know it. An etag that was renewed may still be shown: the store
-    /// below answers a request as of its beginning.
+    /// Returns an object of the store below with the etag by which callers know it. Translates also etags that were renewed since, because
+    /// the store below may answer a request with the state at the beginning of the request.
     pub(super) fn with_known_tag(&self, mut object: ObjectRef) -> ObjectRef {
         object.etag = self.state().renewed_etags.bucket_tag(&object.key, &object.etag);
         self.aliases().with_issued_tag(object)

@@ -25,7 +25,7 @@ pub(super) struct JournaledMoves {
     /// The last completed moves, each with its number. They are kept because a LIST request that ran while a move
     /// completed may show the object at its old key.
     recently_done: VecDeque<(u64, Move)>,
-    /// The number of moves that were completed before those and are forgotten.
+    /// Number of moves that were completed before these and are no longer kept.
     forgotten_done: u64,
     /// Etags that the store gave to objects at their old keys, by those that it had issued before: an object may be copied by an etag that
     /// a listing showed earlier.

@@ -162,7 +162,7 @@ impl Mover {
         }
     }
 
-    /// Shows an object that may still be stored where its copy was made from by the etag of that copy, which was reported.
+    /// Shows an object by the reported etag of its copy, also while the object may still be at a key from which it was copied.
     fn rename_etag_at_sources(&self, key: &ObjectKey) {
         let sources = self.candidates(key).into_iter().filter(|candidate| candidate.by_move.is_some());
         let mut aliases = self.executor.aliases();
@@ -478,8 +478,8 @@ impl Mover {
         Ok(())
     }
 
-    /// Deletes the object at a key that a move was to replace. If it stayed until the moving object is deleted, and a crash ended that in
-    /// between, it would be shown again.
+    /// Deletes the object at a key that a move was to replace. It must go before the moving object is deleted: after a crash in between, the
+    /// replaced object would be visible again.
     async fn delete_replaced(&self, key: &ObjectKey, candidates: &[Candidate]) -> Result<()> {
         let mut in_place = candidates.iter().filter(|candidate| candidate.by_move.is_none());
         let Some(replaced) = in_place.find_map(|candidate| candidate.replaced.clone()) else { return Ok(()) };

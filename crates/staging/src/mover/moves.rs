@@ -235,8 +235,8 @@ impl Moves {
         self.possible_duplicates.contains(&number)
     }
 
-    /// Returns the sources of other moves where copies of a move's object may be stored that has this etag. The move of a copy has the
-    /// same target, unless one of the two was renamed or deleted alone.
+    /// Returns the sources of other moves at which copies of a move's object may be stored; the object has the etag `etag`. The move of a copy
+    /// has the same target, unless one of the two was renamed or deleted alone.
     pub(super) fn possible_duplicates_of(&self, number: u64, etag: &ETag) -> Vec<ObjectKey> {
         let target = self.object_move(number).and_then(Move::target);
         let others = self.possible_duplicates.iter().filter(|other| **other != number);
@@ -262,8 +262,8 @@ impl Moves {
     }
 
     /// Returns the moves to execute before a move. Earlier moves from the same key take their objects first, otherwise this move would take
-    /// them for another client's. A copy at the source is recognised as a copy once the earlier move has brought the original to the target;
-    /// if both are deleted, as long as the original is there, by its own deletion.
+    /// them for another client's. A copy at the source is recognized once the earlier move has brought the original to the target. If both
+    /// are deleted, the deletion of the original comes first, because it recognizes and deletes the copy.
     pub(super) fn prerequisites(&self, number: u64) -> Vec<u64> {
         let Some(mv) = self.all.get(&number) else { return Vec::new() };
         if mv.is_tree {
@@ -286,8 +286,8 @@ impl Moves {
         self.all.range(..number).filter(move |(_, other)| is_same(other)).map(|(number, _)| *number)
     }
 
-    /// Returns the moves that brought objects into a tree before it was renamed, and the deletions of objects that these replace: a copy
-    /// that was under way then ends in the old tree.
+    /// Returns the moves that brought objects into a tree before it was renamed, and the deletions of objects that these replace. They come
+    /// first, because a copy that was under way during the rename ends in the old tree.
     fn prerequisites_of_tree(&self, number: u64, mv: &Move) -> Vec<u64> {
         let Some(to) = mv.target() else { return Vec::new() };
         let inside = (Bound::Included(mv.from.as_slice()), Bound::Unbounded);
@@ -420,7 +420,7 @@ impl Moves {
         let candidate = Candidate { key, by_move: Some(number), etag: mv.etag.clone(), replaced: None };
         let text = candidate.key.as_bytes();
         match last_at(&self.objects, text) {
-            // An object may have come into the tree in the place of one that is still to be deleted.
+            // An object may have come into the tree in place of an object that is still to be deleted.
             Some(other) if mv.is_tree && self.tree_owner(text) == Some(number) => {
                 let replaced = Some(self.all[&other].deleted()?.clone());
                 Some(Candidate { replaced, ..candidate })
@@ -530,8 +530,8 @@ impl Moves {
         plan.steps
     }
 
-    /// Returns the steps that rename all keys that begin with `from`. `at_marker` is what the empty object has whose key is `to`, and
-    /// which is replaced.
+    /// Returns the steps that rename all keys that begin with `from`. `at_marker` is the condition on the empty object with the key `to`, which
+    /// is replaced.
     pub(super) fn plan_rename_tree(&self, from: &[u8], to: &[u8], at_marker: &Precondition) -> Vec<Step> {
         let mut plan = Plan { next: self.next, steps: Vec::new() };
         for number in self.moves_into(from) {
@@ -542,8 +542,8 @@ impl Moves {
                     let place = [to, rest].concat();
                     let at_target = match at_target {
                         _ if mv.is_tree && rest.is_empty() => at_marker.clone(),
-                        // The object that it was to replace is stored in the tree that is renamed, and does not come
-                        // along.
+                        // The object that this move was to replace is stored in the old tree, so there is nothing to replace
+                        // in the new one.
                         Precondition::Matches(_) => Precondition::Absent,
                         other => other.clone(),
                     };

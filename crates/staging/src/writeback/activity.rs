@@ -7,8 +7,9 @@ use tokio::sync::Notify;
 /// The state of the uploads.
 #[derive(Debug, Default)]
 pub(super) struct Activity {
-    /// Wakes the upload task, which looks what is due: a first change is pending, uploads are urgent (a caller waits for them or for space, or
-    /// the log is half full), sources of copies were released, or the store was dropped, which ends the task.
+    /// Wakes the upload task, which then checks what is due. It is notified when a first change is pending, when uploads are urgent (a caller
+    /// waits for them or for space, or the log is half full), when sources of copies were released, and when the store was dropped, which ends
+    /// the task.
     pub(super) wake: Arc<Notify>,
     /// Notified when a change was uploaded or an attempt failed.
     pub(super) progress: Notify,
@@ -16,7 +17,7 @@ pub(super) struct Activity {
     pub(super) in_flight: AtomicU64,
     /// Number of changes that this process has uploaded.
     pub(super) uploaded: AtomicU64,
-    /// Whether the loss of power could take the record of an upload.
+    /// Whether a loss of power could lose the record of an upload.
     pub(super) unsynced_uploads: AtomicBool,
     /// Number of callers that want everything uploaded now.
     pub(super) urgent_callers: AtomicU64,

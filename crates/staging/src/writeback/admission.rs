@@ -76,7 +76,7 @@ impl Writeback {
     ) -> Result<()> {
         let now = self.begin_wait();
         if now.uploaded != wait.uploaded {
-            // Something was uploaded, so there may be room already, and the names may have made a note of its etag.
+            // Something was uploaded, so there may be room already. The names may also have noted its new etag, and the note can be trimmed.
             *wait = now;
             return Ok(());
         }

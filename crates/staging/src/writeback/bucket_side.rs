@@ -186,10 +186,10 @@ impl BucketSide {
         Ok(first.chain(bodies.try_flatten()).boxed())
     }
 
-    /// Returns whether the object found, or its absence, is what a change makes of its key. Another client's object
-    /// may have the same length and metadata, so the bytes are compared. Our bytes that are gone, because the object
-    /// they come from was replaced, prove nothing and are skipped: they could not be kept anyway. If all are gone, it is not ours, unless
-    /// a request that copies the object onto itself was sent.
+    /// Returns whether the object found, or its absence, is the result of a change of its key. Another client's object
+    /// may have the same length and metadata, so the bytes are compared. Bytes of ours that are gone, because the object
+    /// that had them was replaced, prove nothing and are skipped: they could not be kept anyway. If all of them are gone, the object is not
+    /// ours, unless a request that copies the object onto itself was sent.
     pub(super) async fn is_ours(
         &self,
         found: Option<&ObjectMeta>,
@@ -198,8 +198,8 @@ impl BucketSide {
         self.compare(found, ours, GoneBytes::Skipped).await
     }
 
-    /// Like `is_ours`, for an object that is to be replaced: it is not ours if some of our bytes are gone, as another client's object would
-    /// be lost.
+    /// Like `is_ours`, for an object that is to be replaced. Returns false if some bytes of ours are gone, because another client's object
+    /// could be lost otherwise.
     pub(super) async fn is_surely_ours(
         &self,
         found: Option<&ObjectMeta>,

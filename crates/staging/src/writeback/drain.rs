@@ -44,7 +44,7 @@ enum Attempt {
     Uploaded,
     /// The bucket refused this change; other changes are not affected.
     Refused,
-    /// The attempt failed for a reason that lets attempts at other changes fail as well.
+    /// The attempt failed for a reason that makes attempts at other changes fail as well.
     Failed,
 }
 
@@ -158,7 +158,7 @@ impl Writeback {
         let is_due = self.log.is_worth_reclaiming() || self.log.bytes() > self.options.limit_bytes / 2;
         let Some(me) = self.me.upgrade().filter(|_| is_due) else { return };
         if let Err(error) = blocking(move || me.log.reclaim()).await {
-            tracing::warn!(%error, "cannot remove segments of the write-back log that are not needed any more; they take disk space until a later try");
+            tracing::warn!(%error, "cannot remove segments of the write-back log that are not needed any more; they take disk space until the next attempt");
         }
     }
 }
@@ -207,8 +207,8 @@ impl Schedule<'_> {
     }
 
     /// Breaks a deadlock, in which all changes wait for each other's sources: copies the bytes that the oldest change
-    /// is made of into the log. If only an earlier change of the key is made of objects, it is not recognised in the bucket any more. If
-    /// another client has replaced the objects, no change waits for them any more.
+    /// is made of into the log. If only an earlier change of the key is made of objects, that change is forgotten, and is not recognized in
+    /// the bucket any more. If another client has replaced the objects, no change waits for them any more.
     async fn break_deadlock(&self, key: &ObjectKey, change: &Change) -> Result<()> {
         let made_of_objects = |object: &&Arc<PendingObject>| !object.sources().is_empty();
         let Some(object) = change.object.as_ref().filter(made_of_objects) else {
@@ -290,14 +290,14 @@ async fn drain(me: Weak<Writeback>) {
     }
 }
 
-/// Makes the records of uploads survive the loss of power. Without its record a change is uploaded again, and if another client has
-/// deleted the object meanwhile, that would bring it back.
+/// Makes the records of uploads survive the loss of power. Without its record, a change is uploaded again, which would bring back an object
+/// that another client has deleted meanwhile.
 async fn sync_uploads(writeback: &Writeback) {
     if writeback.activity.unsynced_uploads.swap(false, Ordering::AcqRel)
         && let Err(error) = writeback.sync_log().await
     {
         writeback.activity.unsynced_uploads.store(true, Ordering::Release);
-        tracing::warn!(%error, "cannot sync the write-back log; a loss of power may upload changes again");
+        tracing::warn!(%error, "cannot sync the write-back log; after a loss of power, changes may be uploaded again");
     }
 }
 

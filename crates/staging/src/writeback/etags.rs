@@ -63,7 +63,7 @@ impl Writeback {
         if !restored.is_empty()
             && let Err(error) = self.log.reclaim()
         {
-            tracing::warn!(%error, "cannot remove segments of the write-back log that are not needed any more; they take disk space until a later try");
+            tracing::warn!(%error, "cannot remove segments of the write-back log that are not needed any more; they take disk space until the next attempt");
         }
     }
 }

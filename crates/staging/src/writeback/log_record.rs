@@ -80,7 +80,7 @@ pub(super) fn append(
     log.append(&encode(record), body.pieces(), space)
 }
 
-/// Decodes the header of a whole record. `InvalidData`: it is of a newer version.
+/// Decodes the header of a whole record. Fails with `InvalidData` if a newer version wrote it.
 pub(super) fn decode_whole(header: &[u8]) -> io::Result<Record> {
     let newer = "the write-back log was written by a newer version of Tenon";
     decode(header).ok_or_else(|| io::Error::new(ErrorKind::InvalidData, newer))

@@ -128,7 +128,7 @@ pub fn unused_bodies(dir: &Path) -> io::Result<Vec<(u64, Range<u64>)>> {
     let Replayed { pending, notes, .. } = replay.finish();
     let changes = || pending.overlay_from(&[]).map(|(_, change)| change);
     let newest = changes().filter_map(|change| change.object.as_deref());
-    // The bytes of an earlier change tell that an object in the bucket is that change.
+    // The bytes of an earlier change identify its object in the bucket.
     let objects = newest.chain(changes().flat_map(|change| change.earlier_attempts().flatten()));
     let extents = objects.flat_map(|object| &object.extents).chain(notes.iter().map(|(_, extent)| extent));
     let used: Vec<(u64, Range<u64>)> = extents
@@ -160,7 +160,7 @@ pub fn open_with(
     let replayed = replay.finish();
     let damage = LogDamage::of(dir, &replayed);
     let Replayed { pending, last_change, notes, aliases, .. } = replayed;
-    // Etags that nobody was told of are only in the log; it is shortened once they are reported.
+    // Etags that were not reported are only in the log, which is shortened once they are reported.
     if options.keys_are_used_once || aliases.is_empty() {
         log.reclaim()?;
     }

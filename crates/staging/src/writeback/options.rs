@@ -15,8 +15,8 @@ pub struct WritebackOptions {
     pub limit_changes: usize,
     /// A change that waits for room fails when nothing was uploaded for this long.
     pub patience: Duration,
-    /// Age at which a change is uploaded: much is replaced or deleted before. While the log is more than half full, or
-    /// a caller waits for the uploads, changes are uploaded at once.
+    /// Age at which a change is uploaded. Many changes are replaced or deleted before they reach it. While the log is more than
+    /// half full, or a caller waits for the uploads, changes are uploaded at once.
     pub delay: Duration,
     /// Checks a condition on a key without a pending change against the bucket at once, for one more request.
     pub checks_at_once: bool,

@@ -21,7 +21,7 @@ impl Writeback {
         self.conflicts.await_callbacks();
     }
 
-    /// Sets the callbacks that decide conflicts; conflicts that wait for them go on.
+    /// Sets the callbacks that decide conflicts. Conflicts that wait for the callbacks continue.
     pub fn set_conflict_callbacks(&self, callbacks: ConflictCallbacks) {
         self.conflicts.set_callbacks(callbacks);
     }
@@ -52,7 +52,7 @@ impl Writeback {
             let theirs = found.as_ref().map(|found| found.object.clone());
             let conflict = KeyConflict { key: key.clone(), theirs, is_complete };
             let decided = match found.as_ref().is_some_and(|found| may_be_earlier_of_ours(change, found)) {
-                // It is kept, in case that it is another client's.
+                // The object is kept, because it may be another client's.
                 true => Resolution::TheirsTo(self.conflicts.lost_key(key)),
                 false => self.conflicts.decide(&conflict),
             };
@@ -175,8 +175,8 @@ fn object_to_keep<'c>(key: &ObjectKey, change: &'c Change) -> Option<&'c Pending
     change.object.as_deref().filter(|object| !(key.as_bytes().ends_with(b"/") && object.size_bytes() == 0))
 }
 
-/// Returns whether the object found looks like one that an earlier change left there by copying the object of the key onto itself with
-/// other headers. Such a copy has replaced the bytes that it was made of, so nothing proves that it is ours.
+/// Returns whether the object found may be the result of an earlier change that copied the object of the key onto itself with other
+/// headers. Such a copy has replaced the bytes that it was made of, so nothing proves that it is ours.
 fn may_be_earlier_of_ours(change: &Change, found: &ObjectMeta) -> bool {
     let is_copy_onto_itself = |earlier: &PendingObject| {
         earlier.was_sent() && earlier.size_bytes() > 0 && earlier.reuses_only(&found.object.key)

@@ -171,8 +171,8 @@ async fn a_copy_with_lost_response_is_removed_when_its_object_is_renamed_back() 
     }
 }
 
-/// Regression: the response to the deletion of a moved object's source was lost. When another object replaced the moved one,
-/// which then could not be compared with its source, it stayed in the bucket (world of both sides 102044).
+/// Regression: the response to the deletion of a moved object's source was lost. When another object replaced the moved one, the moved
+/// object stayed in the bucket, because it could not be compared with its source any more (world of both sides 102044).
 #[tokio::test(start_paused = true)]
 async fn a_moved_object_whose_source_is_gone_is_removed_when_it_is_replaced() {
     for is_source_stored_again in [false, true] {
@@ -198,8 +198,8 @@ async fn a_moved_object_whose_source_is_gone_is_removed_when_it_is_replaced() {
 }
 
 /// Regression: an object was renamed twice, and the response to its first copy was lost. Another client stored an object under the
-/// third name, so that ours was set aside in `lost+found`, and the copy, which was only compared with the other client's object, came back
-/// under the second name (worlds of both sides 1013719 and 1045619).
+/// third name, so that ours went to `lost+found`. The first copy was compared only with the other client's object, and reappeared under the
+/// second name (worlds of both sides 1013719 and 1045619).
 #[tokio::test(start_paused = true)]
 async fn a_copy_with_lost_response_is_removed_when_its_object_loses_a_conflict() {
     let world = World::new();

@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// A file was gone: the move that took its place in an earlier tree's source away ran after the file had arrived there (world of files
-/// 10015080).
+/// A file was lost: it replaced another file of a tree, and the tree was renamed back. The deletion of the replaced file at its old key ran
+/// after the new file had arrived there (world of files 10015080).
 #[tokio::test(start_paused = true)]
 async fn a_tree_that_is_renamed_back_keeps_an_object_that_replaced_one_of_its_own() {
     let world = World::new();
@@ -16,8 +16,8 @@ async fn a_tree_that_is_renamed_back_keeps_an_object_that_replaced_one_of_its_ow
     assert_eq!(contents(&world.memory).await, expected(&[("d/x", "new")]));
 }
 
-/// A removed file came back: it was copied over another when its directory was renamed, and the deletion of that other one hid the copy
-/// from the removal (world of files 10066729).
+/// A removed file came back: its directory was renamed while the file was being copied over another one. The pending deletion of the replaced
+/// file hid the copy from the removal (world of files 10066729).
 #[tokio::test(start_paused = true)]
 async fn an_object_is_deleted_after_its_new_directory_was_renamed_while_it_was_copied() {
     for millis in 0..60 {
@@ -32,7 +32,8 @@ async fn an_object_is_deleted_after_its_new_directory_was_renamed_while_it_was_c
     }
 }
 
-/// A directory had the attributes of the one that it had replaced, whose marker was moved after its own (world of files 10000458).
+/// A directory had the attributes of a directory that it had replaced, because the marker of the replaced one was moved after its own (world
+/// of files 10000458).
 #[tokio::test(start_paused = true)]
 async fn the_marker_of_a_replaced_directory_does_not_come_along() {
     for millis in 0..60 {

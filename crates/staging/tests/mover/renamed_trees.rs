@@ -5,8 +5,8 @@ use std::time::Duration;
 use store::Precondition;
 use store::wrap::{Fault, Operation, Rule};
 
-/// Regression: a directory was renamed there and back, and a new directory got its middle name, while an object was being
-/// copied to it. The second move found nothing there, and the object came to the new directory (world of both sides 1043478).
+/// Regression: while an object was being copied into a directory, the directory was renamed and renamed back, and a new directory got the name
+/// in between. The second move found nothing there, and the object ended up in the new directory (world of both sides 1043478).
 #[tokio::test(start_paused = true)]
 async fn an_object_in_flight_moves_back_with_its_directory() {
     let world = World::new();
@@ -32,8 +32,8 @@ async fn an_object_in_flight_moves_back_with_its_directory() {
     assert_eq!(contents(&*world.mover).await, expected(&all));
 }
 
-/// A directory is renamed while objects are being copied to it. They follow it, although its move is made at once for the sake of a
-/// new object below its old name.
+/// A directory is renamed while objects are being copied into it. The objects follow it, although a new object below its old name makes its
+/// move run at once.
 #[tokio::test(start_paused = true)]
 async fn an_object_in_flight_follows_its_directory() {
     for is_tree in [false, true] {

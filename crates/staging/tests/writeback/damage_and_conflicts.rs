@@ -266,7 +266,7 @@ async fn another_clients_object_is_read_while_new_attributes_wait() {
     assert!(matches!(gone, Err(StoreError::NotFound(_))), "{gone:?}");
 }
 
-/// A loss of power took the record of an upload, however old. The object was uploaded again, although another client had deleted it
+/// A loss of power removed the record of an upload, however old it was. The object was uploaded again, although another client had deleted it
 /// (world of dual 58).
 #[tokio::test]
 async fn the_record_of_an_upload_soon_survives_a_loss_of_power() {
@@ -306,8 +306,8 @@ async fn an_object_that_is_replaced_while_it_is_copied_onto_itself_is_another_cl
     assert_eq!(contents(&world.memory).await, BTreeMap::from([("shared/a".into(), Bytes::from("theirs"))]));
 }
 
-/// After a restart without the record of an upload, the object is recognised by the bytes of the earlier change: these were in an object
-/// that the log had deleted by then, or the record of the earlier change was gone, and the newer change went to `lost+found` (worlds of
+/// After a restart without the record of an upload, the object is recognized by the bytes of the earlier change. Before, these bytes were in
+/// an object that the log had deleted, or the record of the earlier change was gone, and the newer change went to `lost+found` (worlds of
 /// files 20056352 and 20096783).
 #[tokio::test(start_paused = true)]
 async fn an_earlier_change_whose_upload_was_not_recorded_is_recognised() {

@@ -22,7 +22,7 @@ async fn etags_of_uploads_are_reported_at_once_and_after_a_restart() {
     for issued in [before, after] {
         let there = world.memory.head(&issued.key).await.unwrap().object.etag;
         assert_eq!(world.writeback.head(&issued.key).await.unwrap().object.etag, there, "callers use it now");
-        // A caller that began earlier still has the issued one.
+        // A caller that began earlier still has the issued etag.
         let options = GetOptions { if_match: Some(issued.etag.clone()), ..GetOptions::default() };
         world.writeback.get(&issued.key, options).await.unwrap();
         expected.push((issued.key, issued.etag, there));

@@ -29,7 +29,7 @@ impl HoldingClock {
         std::fs::metadata(&self.segment).map_or(0, |segment| segment.len())
     }
 
-    /// Holds the next change. Returns what tells that it is held, and what lets it go on.
+    /// Holds the next change. Returns a receiver that signals that the change is held, and a sender that releases it.
     fn hold_next(&self) -> (Receiver<()>, Sender<()>) {
         let ((is_held, held), (release, go_on)) = (channel(), channel());
         *self.hold.lock().unwrap() = Some(Hold { log_bytes: self.log_bytes(), is_held, go_on });
@@ -51,7 +51,7 @@ impl Clock for HoldingClock {
     }
 }
 
-/// Readers waited for the disk: a change was appended to the log under the lock of the changes that readers look at.
+/// Readers waited for the disk: a change was appended to the log while the lock of the pending changes was held, which readers need.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn readers_do_not_wait_for_a_change_that_is_being_logged() {
     let dir = TempDir::new().unwrap();

@@ -173,7 +173,7 @@ impl CacheInner {
                         }
                         _ => "the old ones are used until they expire",
                     };
-                    tracing::warn!(%error, "could not renew the credentials, which is tried again; {state}");
+                    tracing::warn!(%error, "could not renew the credentials; the renewal is tried again; {state}");
                     cached.renew_at = Some(now.after(RETRY_AFTER));
                 }
                 state.failed = Some((now, error.clone()));

@@ -74,7 +74,7 @@ struct Change {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FrozenChanges<'c>(&'c ChangeTable);
 
-/// The extent to which a look at the bucket tells of a name.
+/// The part of the state of a name that a look at the bucket proves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Validity {
     /// The object and the directory that it shows, or their absence.
@@ -86,7 +86,7 @@ pub(crate) enum Validity {
 }
 
 impl FrozenChanges<'_> {
-    /// Returns what a look made at `looked_at` tells of a name.
+    /// Returns what a look made at `looked_at` proves about a name.
     pub(crate) fn validity(self, parent: Ino, name: &Name, looked_at: Moment) -> Validity {
         let ChangeTable { names, forgotten_at } = self.0;
         if forgotten_at.is_some_and(|at| looked_at <= at) {
@@ -105,7 +105,7 @@ impl FrozenChanges<'_> {
         self.validity(parent, name, looked_at) == Validity::Whole
     }
 
-    /// Returns whether a look made at `looked_at` tells whether there is a directory with this name.
+    /// Returns whether a look made at `looked_at` proves whether there is a directory with this name.
     pub(crate) fn is_valid_look_for_directory(self, parent: Ino, name: &Name, looked_at: Moment) -> bool {
         self.validity(parent, name, looked_at) != Validity::Nothing
     }

@@ -388,8 +388,8 @@ mod tests {
         assert!(directories.is_marked_stale(Ino(2), NOW), "a dropped state stays stale");
     }
 
-    /// Regression: a directory was taken for empty since the moment at which its creation ended, although an object had been
-    /// put into it through the endpoint shortly before.
+    /// Regression: a directory was taken for empty as of the end of its creation, although an object had been put into it through the
+    /// endpoint shortly before.
     #[test]
     fn a_created_directory_was_empty_when_its_name_was_looked_up() {
         let directories = Directories::new(true);

@@ -112,7 +112,7 @@ impl NameEvictor {
         }
     }
 
-    /// Moves the hand on, and evicts; does nothing while another task sweeps.
+    /// Sweeps from the position of the hand, and evicts; does nothing while another task sweeps.
     fn run_sweep(&self) -> Result<()> {
         // A sweep of another task is running.
         let Ok(mut position) = self.hand.position.try_lock() else { return Ok(()) };

@@ -170,7 +170,7 @@ impl ExportQueue {
         self.export_soon(ino)
     }
 
-    /// Records in the tables that a file is to be stored at its path, where the bucket has older bytes, and schedules that.
+    /// Records in the tables that a file is to be stored at its path, where the bucket has older bytes, and schedules the upload.
     pub(crate) fn store_later(&self, ino: Ino) -> Result<()> {
         self.names.commit(Origin::Bookkeeping, &Op::AwaitExport { ino })?;
         self.retry_later(ino);

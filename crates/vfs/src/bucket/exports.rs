@@ -238,7 +238,7 @@ impl Exporter {
         !is_moving
     }
 
-    /// Returns whether the names have an object as a file's: it may have arrived at the key of a rename while it was looked up.
+    /// Returns whether the names have the object found as the content of a file: it may have arrived at its new key during the lookup.
     fn is_current_object(&self, ino: Ino, found: &ObjectMeta) -> Result<bool> {
         let current = self.names.object(&self.names.tables().inode(ino)?)?;
         Ok(current.is_some_and(|current| current.etag == found.object.etag))

@@ -91,7 +91,7 @@ pub enum ReportedState {
 
 /// The action that a hint requires.
 enum HintAction {
-    /// The hint is no news, or about a name that nothing here depends on.
+    /// The hint reports a known state, or a name on which nothing here depends.
     Ignore,
     /// Lookups will ask the bucket anyway, but the kernel may have cached an old answer.
     Invalidate,

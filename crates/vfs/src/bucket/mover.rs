@@ -152,7 +152,7 @@ impl Moves {
             {
                 return true;
             }
-            // The names have an object that is still to move under the key to which it moves.
+            // If the object is still to move, the names have it under its new key.
             let is_known = me.visible_key(key).is_some_and(|key| me.take_over_etag(&key, given, there));
             if is_known && let Some(mover) = &me.mover {
                 mover.renew_etag(key, given, there);
@@ -285,8 +285,8 @@ impl Moves {
         Ok(())
     }
 
-    /// Returns the ops that rename in the names what is still at `from` in them and moves to `to` in the bucket; none if they have no such
-    /// object there. If the object was copied to `to` already, its file gets the copy.
+    /// Returns the ops that repeat a lost rename in the names: they still have the object or tree at `from`, which the bucket has at `to`, or
+    /// will have. Returns none if the names have no such object at `from`. If the object was copied to `to` already, its file gets the copy.
     fn lost_rename(
         &self,
         from: &[u8],
@@ -340,7 +340,7 @@ impl Moves {
         let Some(entry) = self.dentry_of_key(place)? else { return Ok(None) };
         let Some(inode) = self.names.tables().lookup(entry.0, &entry.1)? else { return Ok(None) };
         let is_there = match etag {
-            // A prefix. A file that has the name of its directory by now is another one.
+            // `place` is a prefix. A file that has the name of the directory now is not the renamed inode.
             None if place.ends_with(b"/") && !inode.is_dir() => false,
             Some(etag) => inode.object().is_some_and(|object| object.key.is_none() && object.etag == *etag),
             None => inode.object().is_some() || !self.names.tables().entries(inode.ino, None, 1)?.is_empty(),

@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::moments::Moments;
 
-/// Maximum ends of copies to remember. Looks that are in flight for longer than so many copies are not recognized.
+/// Maximum number of ended copies to remember. A look that is in flight while more copies end may be taken for valid.
 const ENDED_MAX: usize = 4096;
 
 /// The copies that are under way, and those that ended last.

@@ -28,8 +28,8 @@ use crate::content::garbage::BatchReaders;
 const WAITING_MAX: usize = 4096;
 /// Objects deleted after one sync of the names.
 const BATCH: usize = 256;
-/// Time for which objects are kept while other sessions of a shared engine are alive, and after which those that a batch may read are
-/// looked at again.
+/// Time for which objects are kept while other sessions of a shared engine are alive, and after which objects that a batch may read are
+/// examined again.
 const READ_ON: Duration = Duration::from_secs(60);
 /// How long objects are gathered for a batch in write-back mode, where a sync of the names costs more than the deletions.
 const GATHERED_FOR: Duration = Duration::from_millis(500);
@@ -54,7 +54,7 @@ pub(crate) struct Discards {
     waiting: AtomicUsize,
     /// Those of the waiting objects that wait for the backup of the names.
     held: AtomicUsize,
-    /// Those of the waiting objects that are kept for other machines or batches.
+    /// Number of waiting objects that are kept for other machines or batches.
     kept: AtomicUsize,
     /// Whether the store did not answer the last attempt.
     is_stuck: AtomicBool,
@@ -146,7 +146,7 @@ impl Discards {
     }
 }
 
-/// While it lives, no object is kept for other machines or batches.
+/// A guard: while it exists, no object is kept for other machines or batches.
 struct Hurry<'d>(&'d watch::Sender<usize>);
 
 impl<'d> Hurry<'d> {
@@ -197,13 +197,13 @@ impl Content {
         sender
     }
 
-    /// Returns whether programs on other machines may have files of the volume open. If that cannot be found out, they may.
+    /// Returns whether programs on other machines may have files of the volume open; true if that cannot be determined.
     fn is_read_elsewhere(&self) -> bool {
         let engine = self.names.tables().engine();
         engine.is_shared() && !matches!(engine.is_alone(), Ok(true))
     }
 
-    /// Takes out of `keys` those that programs in an open batch may read; all if that cannot be found out.
+    /// Takes out of `keys` those that programs in an open batch may read; all if that cannot be determined.
     fn take_read_in_batches(&self, keys: &mut Vec<ObjectKey>) -> Vec<ObjectKey> {
         let engine = self.names.tables().engine();
         if engine.is_shared() {
@@ -219,7 +219,7 @@ impl Content {
         }
     }
 
-    /// Gives up deleting objects.
+    /// Leaves objects in the bucket, and logs the reason.
     fn leave(&self, keys: &[ObjectKey], why: &str) {
         tracing::debug!(
             count = keys.len(),
@@ -290,7 +290,7 @@ struct Discarder {
     held: VecDeque<(Seqno, Vec<ObjectKey>)>,
     /// Number of objects in `held`.
     held_count: usize,
-    /// Objects that other machines or batches may read on, each with the timer of their deletion.
+    /// Objects that other machines or batches may still read, each batch with the timer of its deletion.
     kept: Kept,
 }
 
@@ -439,8 +439,8 @@ impl Discarder {
     }
 }
 
-/// Returns when the objects that are kept longest are to be deleted, and true if all are, before their time; never if none is
-/// kept.
+/// Waits until the objects that are kept longest are due, and returns false, or until a caller wants all kept objects to be deleted now,
+/// and returns true. Never returns if none is kept.
 async fn next_due(kept: &mut Kept, mut hurried: watch::Receiver<usize>) -> bool {
     let Some((timer, _)) = kept.front_mut() else { return std::future::pending().await };
     tokio::select! {

@@ -59,7 +59,7 @@ impl Content {
         let mut keys = find_unused(engine, self.mount.store.as_ref(), &self.mount.layout, &is_busy).await?;
         if !only_find {
             require_alone(engine)?;
-            // A machine that had the volume mounted for a moment meanwhile may have named some of it.
+            // A machine that had the volume mounted for a moment meanwhile may have named some of the content.
             keys = still_unused(engine, &self.mount.layout, keys)?;
         }
         keys.extend(self.unused_batch_objects().await?);
@@ -93,7 +93,7 @@ impl Content {
         let (store, beginning) = (self.mount.store.clone(), self.mount.layout.leases_prefix());
         tokio::spawn(async move {
             if let Err(error) = left_over(store.as_ref(), &beginning, false).await {
-                tracing::debug!(%error, "leases that no mount renews could not be looked for or deleted; they stay in the bucket until the next mount or `tenon gc`");
+                tracing::debug!(%error, "leases that no mount renews could not be listed or deleted; they stay in the bucket until the next mount or `tenon gc`");
             }
         });
     }
@@ -256,8 +256,8 @@ impl BatchReaders {
         Ok(is_open.then(|| Self { recorded: batches.iter().map(Batch::id).collect() }))
     }
 
-    /// Returns whether they may read an object that no file of the volume uses any more. Batches without a record, which were discarded or
-    /// have expired, were never a part of the volume.
+    /// Returns whether these programs may read an object that no file of the volume uses any more. Batches without a record, which were
+    /// discarded or have expired, were never a part of the volume.
     pub(crate) fn may_read(&self, layout: &Layout, key: &ObjectKey) -> bool {
         layout.batch_of(key).is_none_or(|id| self.recorded.contains(&id))
     }

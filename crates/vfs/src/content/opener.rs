@@ -55,8 +55,8 @@ impl FileOpener {
     /// Like [`FileOpener::open_file`], for a program. Fails with ENOENT for an inode without a name and without other users, which is
     /// being removed together with its bytes.
     ///
-    /// The inode that is read for the pin says whether it has a name. Its removal either is in that inode, or finds the new user and leaves the
-    /// bytes to the last close, because `OpenFiles` is locked meanwhile.
+    /// The inode that is read for the pin says whether the file has a name. `OpenFiles` is locked meanwhile: a removal of the name either shows in
+    /// that inode, or finds the new user and leaves the bytes to the last close.
     pub(crate) fn open_named_file(&self, ino: Ino) -> Result<FileUser> {
         self.open_pinned(ino, || {
             let (inode, pin) = self.names.inode_with_pin(ino)?;
@@ -67,7 +67,7 @@ impl FileOpener {
     /// Adds a user of an inode's open file; `pin` runs if it is the only one.
     fn open_pinned(&self, ino: Ino, pin: impl FnOnce() -> Result<Option<Pin>>) -> Result<FileUser> {
         if self.names.tables().engine().is_remote() && self.content.files().get(ino).is_none() {
-            // Other opens wait while the content is read below, which is not to take as long as the network does.
+            // Other opens wait while `pin` reads the inode. The cache gets it here first, so that they do not wait for the network.
             self.names.tables().inode(ino)?;
         }
         let file = self.content.files().open(ino, pin)?;
@@ -123,7 +123,7 @@ impl FileOpener {
                     self.known.directories().get(*parent).forget();
                 }
                 let rolled_back = self.known.roll_back_create(*parent, name, inode);
-                // Otherwise the next access to the name, which may hide a foreign object, removes it.
+                // If this fails, the next access to the name removes it, because it may hide a foreign object.
                 rolled_back.inspect_err(|_| self.content.files().mark_unconfirmed(inode.ino))
             }
             _ => {

@@ -1,4 +1,4 @@
-//! The census of packs: how many bytes of each pack files use, and which packs are to be rewritten because it is less than half.
+//! The census of packs: how many bytes of each pack files use, and which packs are to be rewritten because files use less than half of them.
 //!
 //! Counts extents, since no op counts what it takes from a pack (decision 0106). A range of a pack that two files use counts twice, so a pack
 //! may be found to be better used than it is, never worse.

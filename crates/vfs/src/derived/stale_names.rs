@@ -1,8 +1,8 @@
-//! Tells front ends of stale names in derived directories, where names change without an op in the op log.
+//! Notifies front ends of stale names in derived directories, where names change without an op in the op log.
 //!
-//! Invariants: every stale name that was taken from the views is told, however long a front end is busy: what finds no room in its queue
-//! waits until the front end asks for its next invalidation. A change through this mount is told before its caller learns that it
-//! is done, if there is room. Nothing waits for the kernel, which may hold a lock until the caller is answered.
+//! Invariants: every stale name that was taken from the views is delivered, however long a front end is busy: a name without room in the
+//! queue waits until the front end asks for its next invalidation. Front ends get a change through this mount before its caller gets the
+//! result, if there is room. Nothing waits for the kernel, which may hold a lock until the caller is answered.
 
 use meta::Name;
 use std::sync::atomic::Ordering;
@@ -16,7 +16,7 @@ use crate::followers::invalidation::Invalidation;
 const NAMES_MAX: usize = 512;
 
 impl ViewRouter {
-    /// Makes the follower of the op log tell front ends of the stale names that wait for room in a queue.
+    /// Makes the follower of the op log notify front ends of the stale names that wait for room in a queue.
     pub(crate) fn follow_changes(self: &Arc<Self>) {
         let me = Arc::downgrade(self);
         self.names.follower().serve_views(move || {

@@ -1,12 +1,12 @@
 //! Followers of the op log: parts of the mount that derive their state from committed ops.
 //!
-//! Owns the one follower of this mount, which tells front ends what to drop from their caches ([`op_log`]), the pure function that
+//! Owns the one follower of this mount, which notifies front ends of what to drop from their caches ([`op_log`]), the pure function that
 //! derives this from an op ([`op_invalidations`]), and the queues of the front ends ([`front_ends`]).
 //!
-//! Invariants: whoever commits an op notifies nobody; every drop follows from a committed op, or is one of the few requests that no
-//! op stands for. If a front end cannot be told of a change in time, it drops a whole directory or everything.
+//! Invariants: code that commits an op notifies no front end; every drop follows from a committed op, or is one of the few requests that no
+//! op stands for. If a front end cannot be notified of a change in time, it drops a whole directory or everything.
 //!
-//! An op of another mount of a shared engine is told apart by its mount number ([`op_log::OpLogFollower`]), and also concerns open files
+//! An op of another mount of a shared engine is recognized by its mount number ([`op_log::OpLogFollower`]), and also concerns open files
 //! ([`other_sessions`]). Changes that do not fit into a queue become one [`Invalidation::Directory`](invalidation::Invalidation::Directory)
 //! for each directory.
 

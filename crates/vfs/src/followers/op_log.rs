@@ -1,4 +1,4 @@
-//! The follower of the op log: reads committed ops, and tells front ends what to drop from their caches.
+//! The follower of the op log: reads committed ops, and notifies front ends of what to drop from their caches.
 //!
 //! The follower has a cursor only while ops are unread. A commit that may make caches stale notes the range of the log
 //! in which it is; ops of the only front end are not noted, unless they fail half-way, so they cost no read. A turn
@@ -23,11 +23,11 @@ use crate::names::Names;
 /// Ops to read in one turn.
 const PAGE_OPS: usize = 512;
 
-/// The follower's state: the unread part of the op log, and changes of views to tell.
+/// The follower's state: the unread part of the op log, and changes of views to deliver.
 #[derive(Debug, Default)]
 pub(crate) struct OpLogFollower {
     unread: Mutex<Option<LogRange>>,
-    /// Held during a turn, and while ops must not be told.
+    /// Held during a turn, and while front ends must not be notified of ops.
     turn: Mutex<()>,
     /// Whether a task takes turns until nothing is unread.
     has_task: AtomicBool,
@@ -44,18 +44,18 @@ pub(super) enum Foreign<'l> {
     Everything,
 }
 
-/// A function that takes in what other sessions have changed.
+/// A function that applies a change of other sessions to this mount.
 type TakeIn = Box<dyn Fn(Foreign<'_>) + Send + Sync>;
 
-/// Changes of other sessions: the function that takes them in before front ends are told of them, and whether some are still to be told.
+/// Changes of other sessions: the function that applies them before front ends are notified, and whether some are still to be delivered.
 #[derive(Default)]
 struct OtherSessions {
     take_in: OnceLock<TakeIn>,
     /// The commit up to which anything may have changed since the last turn.
     everything_changed: Mutex<Option<Seqno>>,
-    /// The last commit of other sessions of which the engine has told.
+    /// The last commit of other sessions that the engine has announced.
     told: AtomicU64,
-    /// Whether reads may show changes that the engine has not told yet.
+    /// Whether reads may show changes that the engine has not announced yet.
     is_news_coming: AtomicBool,
 }
 
@@ -71,10 +71,10 @@ impl fmt::Debug for OtherSessions {
     }
 }
 
-/// Changes of views, the other kind of change that front ends are told of.
+/// Changes of views, the other kind of change that front ends are notified of.
 #[derive(Default)]
 struct ViewChanges {
-    /// The function that tells front ends of them.
+    /// The function that notifies front ends of them.
     tell: OnceLock<Box<dyn Fn() + Send + Sync>>,
     /// Whether changes wait for room in a queue.
     awaits_room: AtomicBool,
@@ -91,7 +91,7 @@ impl fmt::Debug for ViewChanges {
 struct LogRange {
     after: Seqno,
     to: Seqno,
-    /// Whether front ends must be told of their own ops too.
+    /// Whether front ends must be notified of their own ops too.
     has_failures: bool,
 }
 
@@ -109,7 +109,7 @@ impl OpLogFollower {
         });
     }
 
-    /// Has front ends told of the commits after one that were not made through this file system.
+    /// Has front ends notified of the commits after `after`, which were not made through this file system.
     pub(crate) fn follow_commits_after(names: &Names, after: Seqno) {
         if names.front_ends().count() > 0 {
             let to = names.tables().engine().head();
@@ -117,28 +117,28 @@ impl OpLogFollower {
         }
     }
 
-    /// Keeps front ends from being told of ops until the guard is dropped. Told of an op, a front end asks for the
-    /// changed state at once, so the caller brings it in place before.
+    /// Keeps front ends from being notified of ops until the guard is dropped. A front end that is notified of an op asks for the
+    /// changed state at once, so the caller puts that in place first.
     pub(crate) fn hold(&self) -> MutexGuard<'_, ()> {
         self.turn.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sets the function that tells front ends of changes of views.
+    /// Sets the function that notifies front ends of changes of views.
     pub(crate) fn serve_views(&self, tell: impl Fn() + Send + Sync + 'static) {
         self.views.tell.get_or_init(|| Box::new(tell));
     }
 
-    /// Sets the function that takes in the changes of other sessions.
+    /// Sets the function that applies the changes of other sessions.
     pub(super) fn serve_other_sessions(&self, take_in: impl Fn(Foreign<'_>) + Send + Sync + 'static) {
         self.others.take_in.get_or_init(|| Box::new(take_in));
     }
 
-    /// Makes the next turn tell front ends of changes of views again, as queues may have room then.
+    /// Makes the next turn notify front ends of changes of views again, as queues may have room then.
     pub(crate) fn await_room(&self) {
         self.views.awaits_room.store(true, Ordering::Release);
     }
 
-    /// Tells front ends of changes of views, if some wait for room in a queue.
+    /// Notifies front ends of changes of views, if some wait for room in a queue.
     fn tell_views(&self) {
         if self.views.awaits_room.swap(false, Ordering::AcqRel)
             && let Some(tell) = self.views.tell.get()
@@ -147,17 +147,17 @@ impl OpLogFollower {
         }
     }
 
-    /// Notes that reads may show changes of other sessions that the engine will tell next.
+    /// Notes that reads may show changes of other sessions that the engine will announce next.
     pub(super) fn expect_news(&self) {
         self.others.is_news_coming.store(true, Ordering::Release);
     }
 
-    /// Returns whether reads may show changes that no turn has told yet.
+    /// Returns whether reads may show changes that no turn has delivered yet.
     pub(super) fn is_behind(&self) -> bool {
         self.others.is_news_coming.load(Ordering::Acquire) || self.has_work() || self.turn.try_lock().is_err()
     }
 
-    /// Returns whether a turn has something to tell.
+    /// Returns whether a turn has something to deliver.
     fn has_work(&self) -> bool {
         self.unread().is_some() || self.others.everything_changed().is_some()
     }
@@ -225,8 +225,8 @@ impl Names {
             let Some(applied) = applied(result) else { continue };
             let effect = Effect::of(op, applied);
             is_shown = is_shown || !invalidations(op, &effect).is_empty();
-            // Names that inodes lost are remembered until front ends are told: one that has to drop everything must
-            // find them.
+            // Names that inodes lost are remembered until front ends are notified: a front end that has to drop
+            // everything must find them.
             for (ino, (parent, name)) in lost_names(op, &effect) {
                 self.references().note_lost_name(ino, parent, name);
             }
@@ -237,7 +237,7 @@ impl Names {
         outcome
     }
 
-    /// Takes a turn: tells front ends what a page of the log makes stale, and what waits for room. Returns whether more is unread.
+    /// Takes a turn: notifies front ends of what a page of the log makes stale, and of what waits for room. Returns whether more is unread.
     pub(super) fn follow_page(&self) -> bool {
         let turn = Turn { names: self, _exclusive: self.follower().hold() };
         self.follower().tell_views();
@@ -249,7 +249,7 @@ impl Names {
         let range = self.follower().unread().take();
         let goes_on = range.is_some_and(|range| turn.tell_page(range));
         if !goes_on && told > 0 {
-            // All of which the engine had told before this turn is taken in.
+            // Everything that the engine announced before this turn has been applied.
             self.tables().engine().acknowledge(Seqno(told.max(everything.map_or(0, |to| to.0))));
         }
         goes_on
@@ -282,11 +282,11 @@ pub(super) fn follow_others(names: &Names, (after, to): (Seqno, Seqno), runtime:
     names.follower().others.is_news_coming.store(false, Ordering::Release);
 }
 
-/// Has front ends told soon, by a task on `runtime`, that anything may have changed.
+/// Has front ends notified soon, by a task on `runtime`, that anything may have changed.
 pub(super) fn follow_everything(names: &Names, to: Seqno, runtime: &Handle) {
     let others = &names.follower().others;
     *others.everything_changed() = Some(to);
-    // The database may have lost commits of which the engine has told.
+    // The database may have lost commits that the engine has announced.
     others.told.store(to.0, Ordering::Release);
     others.is_news_coming.store(false, Ordering::Release);
     names.front_ends().wake();
@@ -416,7 +416,7 @@ impl Turn<'_> {
         true
     }
 
-    /// Tells front ends that anything may be stale, after open files have their newest content.
+    /// Notifies front ends that anything may be stale, after open files have their newest content.
     fn tell_everything(&self) {
         if let Some(take_in) = self.names.follower().others.take_in.get() {
             take_in(Foreign::Everything);
@@ -424,14 +424,14 @@ impl Turn<'_> {
         self.names.tell(Invalidation::Everything);
     }
 
-    /// Tells front ends what ops make stale, each drop once.
+    /// Notifies front ends of what ops make stale, each drop once.
     fn tell_ops<'l>(&self, ops: impl Iterator<Item = &'l LoggedOp>) {
         let (mut drops, mut lost) = (Drops::default(), Vec::new());
         for logged in ops {
             drops.extend(invalidations(&logged.op, &logged.effect));
             lost.extend(lost_names(&logged.op, &logged.effect));
         }
-        // The lost names of a commit that was made beside this file system are not known yet.
+        // The lost names of a commit that was not made through this file system are not known yet.
         for (ino, (parent, name)) in &lost {
             self.names.references().note_lost_name(*ino, *parent, name);
         }
@@ -442,8 +442,8 @@ impl Turn<'_> {
         }
     }
 
-    /// Returns whether a front end must be told of a logged op. Ops of other mounts of a shared metadata engine always
-    /// are.
+    /// Returns whether a front end must be notified of a logged op. This is always so for ops of other mounts of a shared
+    /// metadata engine.
     fn is_news(&self, logged: &LoggedOp) -> bool {
         logged.context.at.mount != self.names.tables().mount()
             || self.names.front_ends().must_be_told(logged.context.origin)

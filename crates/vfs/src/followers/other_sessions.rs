@@ -1,6 +1,6 @@
-//! Commits of other sessions of a shared engine, for example of other machines: what this mount holds besides the caches of front ends.
+//! Commits of other sessions of a shared engine, for example of other machines: applied to open files, quotas and locks of this mount.
 //!
-//! An open file without unpublished writes reads the newest content. Its handles read on, as on a file that this mount changes.
+//! An open file without unpublished writes reads the newest content. Its handles stay valid, as on a file that this mount changes.
 
 use meta::{News, Op};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub(crate) fn follow(base: &Base) -> Result<()> {
         return Ok(());
     }
     let runtime = Handle::try_current()
-        .map_err(|_| Error::new(libc::EINVAL, "a shared volume is mounted within a runtime"))?;
+        .map_err(|_| Error::new(libc::EINVAL, "a shared volume must be mounted within a tokio runtime"))?;
     let (names, content) = (Arc::downgrade(&base.names), Arc::downgrade(&base.content));
     base.names.follower().serve_other_sessions(move |changed| {
         if let (Some(names), Some(content)) = (names.upgrade(), content.upgrade()) {
@@ -46,7 +46,7 @@ pub(crate) fn is_ahead_of_front_ends(names: &Names) -> bool {
     names.follower().is_behind() || names.front_ends().has_waiting()
 }
 
-/// Takes in a change of other sessions: open files read their newest content, and quotas are read again.
+/// Applies a change of other sessions: open files read their newest content, and quotas are read again.
 fn take_in(names: &Names, content: &Content, changed: Foreign<'_>) {
     let Foreign::Op(logged) = changed else {
         content.files().all().iter().for_each(|file| note(content.read_newest(file.ino)));
@@ -60,9 +60,9 @@ fn take_in(names: &Names, content: &Content, changed: Foreign<'_>) {
     });
 }
 
-/// Logs a failure to take in a change.
+/// Logs a failure to apply a change.
 fn note(taken_in: Result<()>) {
     if let Err(error) = taken_in {
-        tracing::debug!(%error, "a change of another machine cannot be taken in now: a file is read anew when it is opened, a quota after the next change of quotas");
+        tracing::debug!(%error, "a change of another machine cannot be applied now: its file is read again when it is opened, and quotas after their next change");
     }
 }

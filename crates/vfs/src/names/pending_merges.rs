@@ -1,8 +1,9 @@
 //! Directories whose submitted batches are not merged yet. Programs that access one of them, or what is below it, wait for its merge.
 //!
-//! A lookup of the directory itself does not wait. The kernel would hold the lock of the parent meanwhile, so that other programs could not use that.
+//! A lookup of the directory itself does not wait. The kernel would hold the lock of the parent meanwhile, so that other programs could not use
+//! the parent.
 //!
-//! Invariant: an access waits only while its directory is in the list, so that a merge that fails delays nobody for ever.
+//! Invariant: an access waits only while its directory is in the list, so that a merge that fails does not delay accesses forever.
 
 use meta::{Ino, Namespace};
 use std::collections::BTreeMap;

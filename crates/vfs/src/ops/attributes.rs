@@ -86,7 +86,7 @@ impl Filesystem {
 }
 
 /// Returns the changes, with the removal of the set-id bits added to a change of owner, and to a change of length by
-/// anybody but root. Changes that set the mode, and those of a directory, stay as they are.
+/// any user but root. Changes that set the mode, and those of a directory, stay as they are.
 fn with_set_id_dropped(names: &Names, caller: Caller, ino: Ino, changes: Changes) -> Result<Changes> {
     let changes_owner = changes.uid.is_some() || changes.gid.is_some();
     let keeps = !changes_owner && (changes.size_bytes.is_none() || caller.uid == 0);

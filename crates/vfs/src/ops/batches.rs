@@ -1,4 +1,4 @@
-//! Batches of the volume: what a merge beside this file system leaves to be done here.
+//! Batches of the volume: the follow-up work after a merge, which is committed without this file system.
 
 use meta::{BatchId, Ino, Kind, Seqno};
 use std::collections::BTreeSet;

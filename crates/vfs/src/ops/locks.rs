@@ -1,7 +1,7 @@
 //! Advisory locks of files: in this process, or for all sessions of a shared engine.
 //!
-//! On a shared engine a lock also orders data: unpublished writes are published before their lock is released, and whoever takes a lock has
-//! taken in all that was committed before.
+//! On a shared engine a lock also orders data: unpublished writes are published before their lock is released, and a program that takes a lock
+//! sees everything that was committed before.
 
 use meta::{Ino, Seqno};
 use std::time::Duration;

@@ -75,7 +75,7 @@ async fn s39_a_put_into_a_directory_being_created_is_shown() {
     world.assert_healthy().await;
 }
 
-/// An object was put into a directory after mkdir had found its name free and before the directory was known: it was taken for
+/// An object was put into a directory after mkdir had found its name free and before the directory was known. The directory was taken for
 /// empty (tests of fsspec, once in about 150 runs).
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn s39_a_put_into_a_directory_about_to_be_created_is_shown() {

@@ -75,7 +75,7 @@ impl Serve {
                 ended = &mut work => return ended?,
                 _ = stop.wait() => is_stopping.store(true, Ordering::Relaxed),
             }
-            // A verification that goes on after this is that of another server, once the lease has ended.
+            // A verification that takes longer is left to another server, which takes the batch once the lease has ended.
             let _ = tokio::time::timeout(STOP_PATIENCE, work).await;
             anyhow::Ok(())
         })?;

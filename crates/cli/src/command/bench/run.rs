@@ -154,7 +154,7 @@ impl Run {
     }
 
     /// Says what the run costs at least where requests and bytes are paid for, and asks whether to begin. Fails if the answer is no, or if
-    /// nobody can be asked.
+    /// there is no terminal to ask at.
     fn confirm_costs(&self, plan: &RunPlan, results: &Results) -> Result<()> {
         let costs = plan.costs(results);
         if costs.is_empty() {

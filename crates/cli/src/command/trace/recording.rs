@@ -32,7 +32,7 @@ pub(super) struct Recording {
     other_count: u64,
 }
 
-/// A step with what is known about it besides.
+/// A step with further facts about it.
 #[derive(Serialize)]
 struct RecordedStep<'a> {
     #[serde(flatten)]

@@ -1,4 +1,4 @@
-//! Summaries of batches that have ended: files `ID.ended` beside the directories of open batches.
+//! Summaries of batches that have ended: files `ID.ended` in the directory that has the directories of open batches.
 //!
 //! The summary of a merged batch has the numbers that its record in the metadata does not have. The summary of an expired batch is all that is
 //! left of it; a job that continues later gets a message from it. Both stay until `tenon batch discard`.
@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 /// End of the names of summaries.
 const ENDED: &str = ".ended";
 
-/// State of a batch that was dropped because nothing was written to it for long.
+/// State of a batch that was dropped because nothing was written to it for a long time.
 pub(super) const EXPIRED: &str = "expired";
 
 /// The summary of a batch that has ended.

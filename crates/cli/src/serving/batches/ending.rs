@@ -1,7 +1,7 @@
 //! The end of batches: they are unmounted, verified and merged, at once or in the background.
 //!
-//! A batch that is submitted to be merged in the background is marked durably before `tenon batch end` returns, so that the next mount goes on
-//! with it. Until its merge has ended for the first time, accesses to its directory wait.
+//! A batch that is submitted to be merged in the background is marked durably before `tenon batch end` returns, so that the next mount continues
+//! with it. Until the first attempt to merge it has ended, accesses to its directory wait.
 
 use super::ended_batch::EndedBatch;
 use super::jobs::{self, Submission};
@@ -198,7 +198,7 @@ impl Batches {
         let added = self.verify_and_add(opened, batch, patience).await;
         let Added { merged, verifier, since } = added
             .with_context(|| format!("batch {id} is not merged and stays open; nothing of it is lost"))?;
-        // Kernels, which are told of the merge next, may need a lock that an access holds while it waits.
+        // Kernels, which are notified of the merge next, may need a lock that an access holds while it waits.
         drop(wait);
         let batch::Merged { earlier, accepted, refused, released, shared, .. } = merged;
         let publication = async {
@@ -207,7 +207,7 @@ impl Batches {
             let synced = batches.sync_names().await;
             synced
                 .with_context(|| format!("batch {id} is merged, but may be open again after a power cut"))?;
-            // `tenon gc` deletes the unused objects of a merge whose outcome was found out later.
+            // `tenon gc` deletes the unused objects of a merge whose outcome was determined later.
             if let Some(shared) = shared
                 && let Err(error) = batches.delete_unused_objects(id, shared).await
             {

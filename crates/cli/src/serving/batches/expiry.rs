@@ -210,7 +210,7 @@ mod tests {
         assert_eq!(Expiry { after: Duration::ZERO, since: at(100) }.time(at(1)), None);
     }
 
-    /// A machine that was off for months must not drop a batch before anybody could see that it expires.
+    /// A machine that was off for months must not drop a batch before its user could see that the batch expires.
     #[test]
     fn a_batch_does_not_expire_when_the_volume_is_mounted() {
         let expiry = Expiry { after: DAY * 30, since: at(100) };

@@ -17,7 +17,7 @@ const RETRY_MAX: Duration = Duration::from_secs(600);
 #[derive(Debug, Default)]
 pub(crate) struct LazyMerges {
     waiting: Mutex<BTreeMap<BatchId, (Instant, Submitted)>>,
-    /// Tells that a batch was added.
+    /// Notified when a batch was added.
     added: Notify,
 }
 

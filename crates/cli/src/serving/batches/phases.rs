@@ -32,7 +32,7 @@ pub(crate) enum Phase {
         /// The name of the server that verified them, if it was another one.
         verifier: Option<String>,
     },
-    /// The verified changes are added to the volume, and the kernels are told.
+    /// The verified changes are added to the volume, and the kernels are notified.
     Merge,
 }
 
@@ -103,8 +103,8 @@ impl Phases {
         self.publish(batch, phase, Some(began), took, requests, failure);
     }
 
-    /// Reports the steps of a merge by this process, which began to verify the batch at `begun`. Returns the beginning of the last step, which goes on
-    /// unless the merge has failed.
+    /// Reports the steps of a merge by this process, which began to verify the batch at `begun`. Returns the beginning of the last step, which
+    /// continues unless the merge has failed.
     pub(super) fn report_steps(
         &self,
         record: &Batch,

@@ -410,7 +410,7 @@ impl VolumeService {
     /// Makes the last backup of the metadata, and stores the deletions that waited for it.
     async fn finish_backup(&self, patience: Duration) {
         let Some(backup) = &self.opened.backup else {
-            // Objects that other machines might read on are deleted now, as nobody does it later.
+            // Objects that other machines might still read are deleted now, because no mount deletes them later.
             let admin = self.opened.fs.admin();
             if tokio::time::timeout(patience, admin.wait_for_deletions()).await.is_err() {
                 tracing::warn!("some unused objects stay in the bucket; `tenon gc` removes them");

@@ -64,7 +64,7 @@ impl ProgressFiles {
         self.service.get()?.upgrade()
     }
 
-    /// Returns the content of a file, which is made anew if it is old enough. Readers wait for one another, so that they share it.
+    /// Returns the content of a file, which is made again if it is old enough. Readers wait for each other, so that they share the content.
     fn text(&self, service: &VolumeService, id: BatchId, file: ProgressFile) -> Option<Bytes> {
         let mut texts = self.texts.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(text) = texts.get(&(id, file)).filter(|text| text.is_recent()) {

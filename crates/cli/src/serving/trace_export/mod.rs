@@ -46,7 +46,7 @@ pub(crate) struct TracedVolume {
     pub(crate) endpoint: Option<String>,
 }
 
-/// A running export. It goes on as long as the process exists.
+/// A running export. It lasts as long as the process.
 #[derive(Debug)]
 pub(crate) struct TraceExport {
     recorder: Arc<Recorder>,

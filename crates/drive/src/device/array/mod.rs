@@ -40,7 +40,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use unreadable::{MemberHealth, UnreadableUnits};
 
-/// The most data whose parity, or whose missing units, are computed on the runtime's thread, in bytes.
+/// Maximum data, in bytes, whose parity or missing units are computed on the runtime's thread.
 const COMPUTE_IN_PLACE_BYTES_MAX: usize = 128 << 10;
 
 /// Several devices as one device.

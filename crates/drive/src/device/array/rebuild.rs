@@ -241,7 +241,7 @@ impl Joining {
             *array.in_sync.write().unwrap_or_else(PoisonError::into_inner) =
                 others.union(Members::of([number]));
             array.stale.write().unwrap_or_else(PoisonError::into_inner)[number] = None;
-            // A write to the member and to the device that joins would be made twice at the same time.
+            // Without this, a write to the new member would also go to the device that joins, and so twice to the same device at once.
             array.end_joining(member);
             let next = label.clone();
             let failed = array

@@ -30,7 +30,7 @@ pub(super) struct UnreadableUnits {
 pub(super) struct MemberHealth {
     /// Consecutive failed reads, by member.
     failures: Vec<AtomicU32>,
-    /// Number of reads since the opening at which a member was to be avoided, those that used it all the same included.
+    /// Number of reads since the opening for which a member was to be avoided, including those that used it nevertheless.
     avoiding_reads: AtomicU32,
     /// Whether no member is avoided.
     reads_directly: AtomicBool,
@@ -63,7 +63,7 @@ impl MemberHealth {
         self.indirect_reads.load(Ordering::SeqCst)
     }
 
-    /// Notes that a member was read without an error, which ends its row of failures.
+    /// Notes that a member was read without an error, which resets its count of successive failures.
     pub(super) fn count_success(&self, member: usize) {
         // Loaded first, as every read comes here and a store is rarely needed.
         if self.failures[member].load(Ordering::Relaxed) > 0 {

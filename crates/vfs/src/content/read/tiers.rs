@@ -235,7 +235,7 @@ impl Tiers {
             }
             let bytes = received.split_to(len).freeze();
             if !self.store_bytes(object, vec![(part.start, bytes)], found.meta.size_bytes).await {
-                let reason = "the disk cache takes no more: its disk is full or fails";
+                let reason = "the disk cache can store nothing more: its disk is full or fails";
                 return Err(StoreError::Unavailable(reason.into()));
             }
         }

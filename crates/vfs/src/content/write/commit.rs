@@ -164,7 +164,7 @@ impl Publisher {
         loop {
             let base = precondition(state.base(), key);
             if self.interrupted_yield(state).is_some() {
-                // Never `Ours`: the file lost.
+                // The outcome is never `Ours`, because the file has lost.
                 self.resolve_path_conflict(file, state, inode, (key, false), &described).await?;
                 return Ok(());
             }
@@ -176,7 +176,7 @@ impl Publisher {
                 Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)) => {
                     let is_ours = self.adopt_unconfirmed_upload(file, state, inode, key).await?;
                     if is_ours && state.is_published() {
-                        // The file is at its path. A further upload, if its answer was lost, would be unknown once the file is closed.
+                        // The file is stored at its path. A second upload with a lost answer would not be recognized once the file is closed.
                         *state = WriteState::Clean;
                         file.clear_unconfirmed();
                         return self.exports.export_later(inode.ino);

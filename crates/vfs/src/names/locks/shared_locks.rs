@@ -7,8 +7,8 @@
 //! A lock belongs to the lease of its session. If the lease expires, its locks are void, and another session may take them. This session then
 //! refuses, with EIO, all that is done through an open file which had a lock, until that is closed.
 //!
-//! Waiters are woken by the session that releases a lock, and look at an interval. They have no order. A deadlock is detected among owners of
-//! this session only.
+//! Waiters are woken by the session that releases a lock, and also poll at an interval. They have no order. A deadlock is detected only among
+//! owners of this session.
 
 use meta::{Engine, FsError, Ino, LockChange, Locker, Seqno, StoredLocks};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -23,7 +23,7 @@ use super::table::{Lock, LockKind, LockOwner};
 use super::{DEADLOCK, INTERRUPTED};
 use crate::{Error, Handle, Result};
 
-/// Interval at which waiters look, because a notification may be lost and a dead session sends none.
+/// Interval at which waiters poll, because a notification may be lost and a dead session sends none.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Maximum wait of a non-blocking request for a lock whose open file may be closed already. The kernel announces a close in the
@@ -74,7 +74,7 @@ enum Attempt {
     Taken(Seqno),
     /// Other owners hold conflicting locks.
     Conflict {
-        /// Whether all of these may be about to end.
+        /// Whether all of these locks may be about to end.
         is_ending: bool,
     },
 }
@@ -244,7 +244,7 @@ impl SharedLocks {
         Ok(())
     }
 
-    /// Changes locks of this session on a file, and wakes those who wait for one. Does nothing if this session knows of none.
+    /// Changes locks of this session on a file, and wakes their waiters. Does nothing if this session knows of none.
     async fn change(&self, ino: Ino, change: impl Fn(&mut StoredFile, Locker)) -> Result<()> {
         let Some(file) = self.files().get(&ino).cloned() else { return Ok(()) };
         let mut known = file.known.lock().await;
@@ -258,7 +258,7 @@ impl SharedLocks {
                 break Ok(());
             }
             let wakes = new.waiting.iter().any(|other| *other != me);
-            // Those who still have to wait register again.
+            // Sessions that still have to wait register again.
             new.waiting.clear();
             match self.store(ino, &mut known, &new, wakes) {
                 Ok(false) => {}
@@ -304,7 +304,7 @@ impl SharedLocks {
         known.file.held.drop_all(is_lost);
     }
 
-    /// Takes in that the lease of this session has expired.
+    /// Handles the expiry of the lease of this session.
     pub(crate) fn lose(&self) {
         let files: Vec<_> = self.files().values().cloned().collect();
         for file in files {
@@ -328,7 +328,7 @@ impl SharedLocks {
         if is_lost { Err(LOST) } else { Ok(()) }
     }
 
-    /// Wakes those who wait for a lock of a file.
+    /// Wakes the waiters for locks of a file.
     pub(crate) fn wake(&self, ino: Ino) {
         if let Some(file) = self.files().get(&ino) {
             file.woken.notify_waiters();

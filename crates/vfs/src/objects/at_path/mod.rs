@@ -202,8 +202,8 @@ impl ObjectsAtPath {
         self.fs.names.delivered().await;
     }
 
-    /// Takes over what the store has at a key, if the mount would answer for the key from what it knows, or the object is gone. Otherwise
-    /// forgets the listing of the key.
+    /// Updates the names with what the store has at a key, if the mount would answer for the key from its known state, or if the object is gone.
+    /// Otherwise forgets the listing of the key.
     async fn look_once(&self, full: &ObjectKey, is_gone: bool, looked_at: Moment) -> crate::Result<()> {
         let is_asked = self.is_looked_at(full)?;
         let seen = if is_asked { self.fs.mount.store.find(full).await? } else { None };

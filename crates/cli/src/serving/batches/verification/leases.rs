@@ -98,7 +98,7 @@ pub(super) enum Outcome {
 pub(super) enum Decision {
     /// Wait until something changes, or until this time.
     Wait(Instant),
-    /// Verify the batch, for a reason that is worth telling.
+    /// Verify the batch here. The reason is logged, if there is one.
     VerifyHere(Option<&'static str>),
     Ended(Outcome),
 }
@@ -193,7 +193,7 @@ impl Leases {
             (None, None) if task.losses >= LOSSES_MAX => {
                 Decision::VerifyHere(Some("the verifiers that had taken it have not returned a verdict"))
             }
-            // Where no verifier was ever, a merge says nothing about them.
+            // If there was never a verifier, a merge does not mention verifiers.
             (None, None) if !is_anyone_present && task.losses == 0 => Decision::VerifyHere(None),
             (None, None) if !is_anyone_present => {
                 Decision::VerifyHere(Some("the verifier that had taken it is gone"))

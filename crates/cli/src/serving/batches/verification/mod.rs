@@ -165,7 +165,7 @@ impl Verifications {
         }
     }
 
-    /// Leases a batch to a verifier, if one waits. `mount` is the number of the mount, by which leases of an earlier mount are told apart.
+    /// Leases a batch to a verifier, if one waits. `mount` is the number of the mount, which distinguishes its leases from those of earlier mounts.
     fn take(&self, mount: u64, verifier: String, now: Instant) -> Result<VerificationAnswer> {
         let taken = self.lock().take(mount, verifier, now);
         let Some((id, lease, offer)) = taken? else { return Ok(VerificationAnswer::Nothing) };
