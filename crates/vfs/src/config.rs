@@ -9,10 +9,11 @@ use std::sync::Arc;
 use std::time::Duration;
 use store::{Clock, Entropy, ObjectStore};
 
-use crate::content::write::assemble::PART_BYTES_MIN;
 use crate::layout::KeySpace;
 use crate::{ConflictPolicy, VolumeRecord};
 
+/// S3's minimum length of a part except the last; also the shortest range that is worth a part copy.
+pub(crate) const PART_BYTES_MIN: u64 = 5 << 20;
 /// Maximum number of full parts that are assembled in memory at once, over all files.
 const ASSEMBLED_PARTS_MAX: u64 = 8;
 /// Minimum part length of assemblies, whatever the part size of streams is: a shorter file is stored in one request.

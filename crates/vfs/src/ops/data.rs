@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 
+use crate::config::PART_BYTES_MIN;
 use crate::content::write::When;
-use crate::content::write::assemble::PART_BYTES_MIN;
 use crate::content::write::copy::{COPIED_MAX, unsupported};
 use crate::content::write::editor::end_of;
 use crate::followers::invalidation::Invalidation;

@@ -8,7 +8,7 @@ use store::{GetOptions, Multipart, ObjectKey, ObjectRef, Payload, Precondition, 
 use super::Local;
 use super::local::Source;
 use crate::bucket::metadata::Described;
-use crate::config::Config;
+use crate::config::{Config, PART_BYTES_MIN};
 use crate::content::pin::{Cut, Pin};
 use crate::content::ranges::{push_zeros, total};
 use crate::content::read::readahead::WHOLE_BYTES_MAX;
@@ -17,8 +17,6 @@ use crate::fail_fast::Share;
 
 /// S3's maximum number of parts.
 const PARTS_MAX: u64 = 10_000;
-/// S3's minimum length of a part except the last; also the shortest range that is worth a part copy.
-pub(crate) const PART_BYTES_MIN: u64 = 5 << 20;
 /// Memory of one permit to assemble. Small enough that many small files are stored at once, and about what a request takes besides
 /// its body.
 const PERMIT_BYTES: u64 = 64 << 10;

@@ -10,6 +10,7 @@ use store::{
 use super::completion::Completion;
 use super::record::{PartRecord, UPLOAD, part_name};
 use super::{DirectoryUploads, end_upload};
+use crate::config::PART_BYTES_MIN;
 use crate::content::pin::{Cut, Pin};
 use crate::layout::content_keys;
 use crate::objects::at_path::{ObjectsAtPath, about_key};
@@ -18,8 +19,6 @@ use crate::objects::named::NamedObjects;
 use crate::objects::named::multipart::concatenate;
 use crate::objects::named::plan::{NewObject, Orphan};
 
-/// S3's minimum length of a part except the last, also for part copies.
-const PART_BYTES_MIN: u64 = 5 << 20;
 /// S3's maximum length of a part copy.
 const COPIED_BYTES_MAX: u64 = 5 << 30;
 
