@@ -464,27 +464,24 @@ impl Uploader {
         described: &Described,
         precondition: Precondition,
     ) -> Result<ObjectRef, StoreError> {
-        match std::mem::replace(state, WriteState::Clean) {
-            WriteState::Clean => Err(StoreError::Invalid("there is nothing to upload".into())),
-            WriteState::Memory(memory) => {
-                let (outcome, memory) = self.upload_memory(memory, key, described, precondition).await;
-                *state = WriteState::Memory(memory);
-                outcome
-            }
-            WriteState::Stream(mut stream) => {
-                let outcome = self.finish_stream(&mut stream, key, precondition).await;
-                *state = WriteState::Stream(stream);
-                outcome
-            }
+        // A stream and a local file stay in place while they are stored: the caller may be dropped, as when an S3 client disconnects.
+        match state {
+            WriteState::Clean => return Err(StoreError::Invalid("there is nothing to upload".into())),
+            WriteState::Stream(stream) => return self.finish_stream(stream, key, precondition).await,
             WriteState::Local(local) => {
                 let whole = 0..local.size_bytes();
                 let assembly =
-                    Assembly { local: &local, runs: std::slice::from_ref(&whole), share: &self.file_share() };
-                let outcome = self.assemble(assembly, key, described, precondition).await;
-                *state = WriteState::Local(local);
-                outcome
+                    Assembly { local, runs: std::slice::from_ref(&whole), share: &self.file_share() };
+                return self.assemble(assembly, key, described, precondition).await;
             }
+            WriteState::Memory(_) => {}
         }
+        let WriteState::Memory(memory) = std::mem::replace(state, WriteState::Clean) else {
+            return Err(StoreError::Invalid("there is nothing to upload".into()));
+        };
+        let (outcome, memory) = self.upload_memory(memory, key, described, precondition).await;
+        *state = WriteState::Memory(memory);
+        outcome
     }
 
     async fn upload_memory(
