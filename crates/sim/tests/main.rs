@@ -277,6 +277,7 @@ fn pool_worlds_match_their_models() {
 /// - The history missed that with write-back an object in the log is served until its upload yields (67,003,970), that a sync in deltas leaves
 ///   listings as they were (67,027,065, 67,034,507), that all empty objects have one etag by inode (67,011,883), that zeros stand for bytes that
 ///   are gone (670,520,169), and where a file goes that is open while the endpoint renames it (67,047,658, 67,079,313).
+/// - Writes were lost while they were being stored for an S3 client that disconnected (68,003,724).
 /// - The simulator reported as removed what a move was bringing (67,011,237), and renamed a directory in place of a file (67,043,123).
 #[test]
 fn dual_worlds_that_once_failed() {
@@ -335,6 +336,7 @@ fn dual_worlds_that_once_failed() {
         67_079_313,
         67_011_237,
         67_043_123,
+        68_003_724,
     ];
     let first = [4964, 6318, 7970, 8725, 9096, 9868, 9966, 10161, 11520];
     for seed in first.into_iter().chain(mended_later).chain(mended_last).chain(mended_since) {

@@ -86,21 +86,17 @@ impl Uploader {
             false => headers::with_posix(Attributes::default(), inode),
         };
         let size_bytes = state.size_bytes().unwrap_or(inode.size_bytes);
-        let spliced = match std::mem::replace(state, WriteState::Clean) {
+        // A stream and a local file stay in place while they are stored: the caller may be dropped, as when an S3 client disconnects.
+        let spliced = match state {
             WriteState::Clean => return Ok(()),
-            WriteState::Memory(memory) => {
+            WriteState::Stream(stream) => self.finish_stream_objects(stream, &attributes).await?,
+            WriteState::Local(local) => self.store_edits(inode.ino, local, &attributes, when).await?,
+            WriteState::Memory(_) => {
+                let WriteState::Memory(memory) = std::mem::replace(state, WriteState::Clean) else {
+                    return Ok(());
+                };
                 let (outcome, memory) = self.store_memory(inode.ino, memory, &attributes).await;
                 *state = WriteState::Memory(memory);
-                outcome?
-            }
-            WriteState::Stream(mut stream) => {
-                let outcome = self.finish_stream_objects(&mut stream, &attributes).await;
-                *state = WriteState::Stream(stream);
-                outcome?
-            }
-            WriteState::Local(local) => {
-                let outcome = self.store_edits(inode.ino, &local, &attributes, when).await;
-                *state = WriteState::Local(local);
                 outcome?
             }
         };
