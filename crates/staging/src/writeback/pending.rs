@@ -26,7 +26,7 @@ pub(super) struct PendingObject {
     /// A multipart upload that already has parts in the bucket.
     pub(super) early: EarlyUploadSlot,
     /// A request that stores the object was sent, by this process or perhaps by an earlier one.
-    pub(super) was_sent: AtomicBool,
+    was_sent: AtomicBool,
 }
 
 impl PendingObject {
@@ -206,12 +206,9 @@ impl Change {
             let stored = ObjectRef::new(key.clone(), etag.unwrap_or(&object.description.etag).clone());
             let size = object.size_bytes();
             let extents = if size > 0 { vec![Extent::Bucket(stored, 0..size)] } else { Vec::new() };
-            Arc::new(PendingObject {
-                description: object.description.clone(),
-                extents,
-                early: EarlyUploadSlot::default(),
-                was_sent: AtomicBool::new(true),
-            })
+            let stored = PendingObject::new(object.description.clone(), extents, EarlyUploadSlot::default());
+            stored.note_sent();
+            Arc::new(stored)
         });
         Self { object, record: None, ..self }
     }

@@ -12,7 +12,6 @@ use std::collections::{HashMap, HashSet};
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use store::{ETag, ObjectKey, ObjectRef, Timestamp};
 
 /// State of a replay, which rebuilds what is pending from the records of the log.
@@ -73,13 +72,9 @@ impl Replay {
                     self.incomplete.insert(change);
                 }
                 let copy = ObjectRef::new(key.clone(), object.etag.clone());
-                let object = Arc::new(PendingObject {
-                    description: object,
-                    extents,
-                    early: EarlyUploadSlot::default(),
-                    was_sent: AtomicBool::new(true),
-                });
-                self.set(key, Change::new(change, Some(object), base, Timestamp(0), place))?;
+                let object = PendingObject::new(object, extents, EarlyUploadSlot::default());
+                object.note_sent();
+                self.set(key, Change::new(change, Some(Arc::new(object)), base, Timestamp(0), place))?;
                 if let Some(from) = renamed_from {
                     self.pending.renames.begin(*from, copy);
                 }
