@@ -80,7 +80,8 @@ impl FailFastSemaphore {
         &self,
         work: impl Future<Output = Result<T, E>>,
     ) -> Result<T, E> {
-        self.run_with_permits(1, &Share::of(1), work).await
+        let called_after = self.history().started;
+        self.run_since(called_after, 1, work).await
     }
 
     /// Like `run`, for work that needs several permits, of which the client of this `share` may hold only so many at once.
@@ -93,6 +94,16 @@ impl FailFastSemaphore {
         let called_after = self.history().started;
         // The semaphores are never closed. A client waits for its share first, so that others can take the permits meanwhile.
         let _share = share.permits.acquire_many(permits.min(share.size)).await.ok();
+        self.run_since(called_after, permits, work).await
+    }
+
+    /// Runs work of a caller that came when `called_after` pieces of work had begun.
+    async fn run_since<T, E: Unanswered>(
+        &self,
+        called_after: u64,
+        permits: u32,
+        work: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, E> {
         let _permits = self.permits.acquire_many(permits).await.ok();
         let number = {
             let mut history = self.history();

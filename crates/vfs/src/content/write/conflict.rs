@@ -74,6 +74,10 @@ impl Publisher {
     /// Returns the record of the foreign object that a stream has replaced, if an attempt to yield to it failed before it was restored.
     pub(super) fn interrupted_yield(&self, state: &WriteState) -> Option<Conflict> {
         let WriteState::Stream(stream) = state else { return None };
+        self.replaced_by(stream)
+    }
+
+    fn replaced_by(&self, stream: &Stream) -> Option<Conflict> {
         self.conflicts.get(stream.replaced()?)
     }
 
@@ -314,7 +318,7 @@ impl Publisher {
         there: &ObjectKey,
     ) -> Result<ObjectRef> {
         if let Some(ours) = stream.completed() {
-            if let Some(preserved) = stream.replaced().and_then(|id| self.conflicts.get(id)) {
+            if let Some(preserved) = self.replaced_by(stream) {
                 return self.restore_theirs(ours, &preserved, there).await;
             }
             let kept = self.mount.store.copy(&ours, there, CopyOptions::default()).await?;
