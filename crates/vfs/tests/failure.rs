@@ -4,7 +4,7 @@ use crate::world::{Bucket, MIB, World, errno, pattern, program};
 use std::sync::Arc;
 use store::StoreError;
 use store::wrap::{Fault, Operation, Rule};
-use vfs::Kind;
+use vfs::{Kind, Mapping};
 
 /// A mount whose store went down after some files were created.
 async fn down() -> World {
@@ -400,5 +400,32 @@ async fn s114_a_part_that_failed_short_does_not_replace_the_full_one() {
         world.fs.flush(handle).await.ok();
         world.close(handle).await.unwrap();
         assert_eq!(world.remount().await.read_file("stream").await.unwrap(), body);
+    }
+}
+
+/// An S3 client disconnected while the endpoint stored a file that a program had open, and the writes were lost (dual world 68,003,724).
+#[tokio::test]
+async fn writes_are_kept_when_the_call_that_stores_them_is_dropped() {
+    const PART: usize = 256 << 10;
+    for bucket in [Bucket::in_memory(), Bucket::by_inode(Mapping::Whole).await] {
+        for (len, operation) in [(100, Operation::Put), (4 * PART, Operation::Complete)] {
+            let world = bucket.mount(|config| config.part_size_bytes = PART as u64).await;
+            world.write_file("first", b"so that the volume is recorded").await.unwrap();
+            let name = format!("{len}");
+            let mut body = pattern(len);
+            let handle = world.create(&name).await.unwrap();
+            world.write_all(handle, &body).await.unwrap();
+            let held = world.bucket.late.hold(operation);
+            tokio::select! {
+                _ = world.fs.fsync(handle) => panic!("the answer is held back"),
+                _ = held.done() => {}
+            }
+            assert_eq!(world.read_all(handle).await.unwrap(), body);
+            world.fs.write(handle, 10, b"more").await.unwrap();
+            body[10..14].copy_from_slice(b"more");
+            world.close(handle).await.unwrap();
+            assert_eq!(world.read_file(&name).await.unwrap(), body);
+            world.assert_healthy().await;
+        }
     }
 }

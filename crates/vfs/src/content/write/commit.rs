@@ -444,11 +444,8 @@ impl Publisher {
 impl Content {
     /// Restores writes whose object was stored but could not be named, so that a later commit may succeed.
     pub(crate) fn restore_on_failure(&self, named: Result<()>, state: &mut WriteState) -> Result<()> {
-        if named.is_err()
-            && let WriteState::Memory(_) = state
-            && let WriteState::Memory(memory) = std::mem::replace(state, WriteState::Clean)
-        {
-            *state = WriteState::Memory(memory.take_back(&self.slabs));
+        if let (Err(_), WriteState::Memory(memory)) = (&named, state) {
+            memory.thaw(&self.slabs);
         }
         named
     }
@@ -464,39 +461,34 @@ impl Uploader {
         described: &Described,
         precondition: Precondition,
     ) -> Result<ObjectRef, StoreError> {
-        // A stream and a local file stay in place while they are stored: the caller may be dropped, as when an S3 client disconnects.
+        // The content stays in place while it is stored: the caller may be dropped, as when an S3 client disconnects.
         match state {
-            WriteState::Clean => return Err(StoreError::Invalid("there is nothing to upload".into())),
-            WriteState::Stream(stream) => return self.finish_stream(stream, key, precondition).await,
+            WriteState::Clean => Err(StoreError::Invalid("there is nothing to upload".into())),
+            WriteState::Memory(memory) => self.upload_memory(memory, key, described, precondition).await,
+            WriteState::Stream(stream) => self.finish_stream(stream, key, precondition).await,
             WriteState::Local(local) => {
                 let whole = 0..local.size_bytes();
                 let assembly =
                     Assembly { local, runs: std::slice::from_ref(&whole), share: &self.file_share() };
-                return self.assemble(assembly, key, described, precondition).await;
+                self.assemble(assembly, key, described, precondition).await
             }
-            WriteState::Memory(_) => {}
         }
-        let WriteState::Memory(memory) = std::mem::replace(state, WriteState::Clean) else {
-            return Err(StoreError::Invalid("there is nothing to upload".into()));
-        };
-        let (outcome, memory) = self.upload_memory(memory, key, described, precondition).await;
-        *state = WriteState::Memory(memory);
-        outcome
     }
 
     async fn upload_memory(
         &self,
-        memory: Memory,
+        memory: &mut Memory,
         key: &ObjectKey,
         described: &Described,
         precondition: Precondition,
-    ) -> (Result<ObjectRef, StoreError>, Memory) {
-        let frozen = memory.freeze();
+    ) -> Result<ObjectRef, StoreError> {
         let Described { attributes, tags } = described.clone();
         let options = PutOptions { precondition, attributes, tags, ..PutOptions::default() };
-        let outcome = self.mount.store.put(key, frozen.payload.clone(), options).await;
-        let kept = if outcome.is_ok() { frozen.stored() } else { frozen.thaw(self.content.slabs()) };
-        (outcome, kept)
+        let outcome = self.mount.store.put(key, memory.freeze(), options).await;
+        if outcome.is_err() {
+            memory.thaw(self.content.slabs());
+        }
+        outcome
     }
 
     /// Completes a stream under the key it began with. If a rename gave the file another key since, the object is copied there.

@@ -9,7 +9,7 @@ use crate::content::budget::{Budget, Held};
 use crate::content::pin::Pin;
 use crate::content::slab::{SLAB_BYTES, Slab, SlabPool};
 
-/// A file's content in slabs, all full except the last.
+/// A file's content in slabs, or as frozen slabs while it is stored; all are full except the last.
 #[derive(Debug)]
 pub(crate) struct Memory {
     /// The content that this content replaces.
@@ -18,8 +18,8 @@ pub(crate) struct Memory {
     size: u64,
     /// Memory that is reserved for the slabs.
     held: Held,
-    /// The content after its upload, in place of the slabs, until it is named.
-    stored: Payload,
+    /// The content in place of the slabs, from the beginning of an upload until the content is named or changed.
+    frozen: Payload,
 }
 
 impl Memory {
@@ -30,7 +30,7 @@ impl Memory {
             slabs: Vec::new(),
             size: 0,
             held: budget.try_hold(SLAB_BYTES as u64)?,
-            stored: Payload::default(),
+            frozen: Payload::default(),
         })
     }
 
@@ -45,6 +45,7 @@ impl Memory {
 
     /// Writes into reserved memory.
     pub(crate) fn write(&mut self, pool: &SlabPool, offset: u64, data: &[u8]) {
+        self.thaw(pool);
         let end = offset + data.len() as u64;
         if end > self.size {
             self.resize(pool, end);
@@ -61,6 +62,7 @@ impl Memory {
 
     /// Truncates the content or extends it with zeros, in reserved memory.
     pub(crate) fn resize(&mut self, pool: &SlabPool, size: u64) {
+        self.thaw(pool);
         let count = (size as usize).div_ceil(SLAB_BYTES);
         self.slabs.truncate(count);
         self.slabs.resize_with(count, || pool.take());
@@ -77,59 +79,43 @@ impl Memory {
         let range = range.start.min(self.size)..range.end.min(self.size);
         let mut out = BytesMut::with_capacity((range.end - range.start) as usize);
         let mut at = range.start as usize;
-        while at < range.end as usize {
-            let slab = self.slabs[at / SLAB_BYTES].as_ref();
+        for piece in self.pieces().skip(at / SLAB_BYTES) {
             let within = at % SLAB_BYTES;
-            let take = (slab.len() - within).min(range.end as usize - at);
-            out.extend_from_slice(&slab[within..within + take]);
+            let take = (piece.len() - within).min(range.end as usize - at);
+            out.extend_from_slice(&piece[within..within + take]);
             at += take;
+            if at == range.end as usize {
+                break;
+            }
         }
         out.freeze()
     }
 
     /// Returns the content in order, as slices.
     pub(crate) fn pieces(&self) -> impl Iterator<Item = &[u8]> {
-        self.slabs.iter().map(AsRef::as_ref)
+        self.slabs.iter().map(AsRef::as_ref).chain(self.frozen.pieces().iter().map(AsRef::as_ref))
     }
 
-    /// Restores the content after its object was stored but could not be named: it can be read, changed and stored again.
-    pub(crate) fn take_back(self, pool: &SlabPool) -> Self {
-        Frozen { base: self.base, payload: self.stored, size: self.size, held: self.held }.thaw(pool)
-    }
-
-    /// Freezes the content for an upload, which a retry may send again. The memory stays reserved until the upload is over and
-    /// the content was dropped or thawed.
-    pub(crate) fn freeze(self) -> Frozen {
-        let payload = self.slabs.into_iter().map(Slab::freeze).collect();
-        Frozen { base: self.base, payload, size: self.size, held: self.held }
-    }
-}
-
-/// A file's content during an upload.
-#[derive(Debug)]
-pub(crate) struct Frozen {
-    base: Option<Arc<Pin>>,
-    pub(crate) payload: Payload,
-    size: u64,
-    held: Held,
-}
-
-impl Frozen {
-    /// Returns the state after a successful upload, until the object is named.
-    pub(crate) fn stored(self) -> Memory {
-        let Self { base, payload: stored, size, held } = self;
-        Memory { base, slabs: Vec::new(), size, held, stored }
-    }
-
-    /// Returns the content to memory after a failed upload. Copies it, because the failed request may still hold the bytes.
-    pub(crate) fn thaw(self, pool: &SlabPool) -> Memory {
-        let Self { base, payload, size, held } = self;
-        let mut memory = Memory { base, slabs: Vec::new(), size: 0, held, stored: Payload::default() };
-        for piece in payload.pieces() {
-            memory.write(pool, memory.size, piece);
+    /// Freezes the content for an upload, which a retry may send again, and returns its bytes. They stay here until they are thawed or
+    /// dropped, also if the upload is dropped; the memory stays reserved.
+    pub(crate) fn freeze(&mut self) -> Payload {
+        for slab in self.slabs.drain(..) {
+            self.frozen.push(slab.freeze());
         }
-        debug_assert_eq!(memory.size, size);
-        memory
+        self.frozen.clone()
+    }
+
+    /// Thaws the content, so that it can be changed. Copies it, because a failed request may still hold the bytes.
+    pub(crate) fn thaw(&mut self, pool: &SlabPool) {
+        let frozen = std::mem::take(&mut self.frozen);
+        if frozen.is_empty() {
+            return;
+        }
+        let size = std::mem::take(&mut self.size);
+        for piece in frozen.pieces() {
+            self.write(pool, self.size, piece);
+        }
+        debug_assert_eq!(self.size, size);
     }
 }
 
@@ -169,8 +155,23 @@ mod tests {
     fn a_failed_upload_gives_the_content_back() {
         let (pool, mut memory) = empty(8 << 20);
         memory.write(&pool, 0, &vec![3; SLAB_BYTES + 5]);
-        let back = memory.freeze().thaw(&pool);
-        assert_eq!(back.size_bytes(), SLAB_BYTES as u64 + 5);
-        assert_eq!(back.read(0..u64::from(u32::MAX)), vec![3; SLAB_BYTES + 5]);
+        let payload = memory.freeze();
+        assert_eq!(payload.to_bytes(), vec![3; SLAB_BYTES + 5]);
+        assert_eq!(memory.read(0..u64::from(u32::MAX)), vec![3; SLAB_BYTES + 5], "frozen");
+        memory.thaw(&pool);
+        assert_eq!(memory.size_bytes(), SLAB_BYTES as u64 + 5);
+        assert_eq!(memory.read(0..u64::from(u32::MAX)), vec![3; SLAB_BYTES + 5]);
+    }
+
+    #[test]
+    fn frozen_content_can_be_changed_and_frozen_again() {
+        let (pool, mut memory) = empty(8 << 20);
+        memory.write(&pool, 0, b"before");
+        memory.freeze();
+        memory.write(&pool, 6, b" and after");
+        assert_eq!(memory.freeze().to_bytes(), &b"before and after"[..]);
+        assert_eq!(memory.freeze().to_bytes(), &b"before and after"[..]);
+        memory.resize(&pool, 6);
+        assert_eq!(&memory.read(0..100)[..], b"before");
     }
 }

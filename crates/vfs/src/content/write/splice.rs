@@ -86,19 +86,12 @@ impl Uploader {
             false => headers::with_posix(Attributes::default(), inode),
         };
         let size_bytes = state.size_bytes().unwrap_or(inode.size_bytes);
-        // A stream and a local file stay in place while they are stored: the caller may be dropped, as when an S3 client disconnects.
+        // The content stays in place while it is stored: the caller may be dropped, as when an S3 client disconnects.
         let spliced = match state {
             WriteState::Clean => return Ok(()),
+            WriteState::Memory(memory) => self.store_memory(inode.ino, memory, &attributes).await?,
             WriteState::Stream(stream) => self.finish_stream_objects(stream, &attributes).await?,
             WriteState::Local(local) => self.store_edits(inode.ino, local, &attributes, when).await?,
-            WriteState::Memory(_) => {
-                let WriteState::Memory(memory) = std::mem::replace(state, WriteState::Clean) else {
-                    return Ok(());
-                };
-                let (outcome, memory) = self.store_memory(inode.ino, memory, &attributes).await;
-                *state = WriteState::Memory(memory);
-                outcome?
-            }
         };
         // A stream keeps what it has stored for the next attempt; other states upload again.
         let keys = if matches!(state, WriteState::Stream(_)) { BTreeSet::new() } else { spliced.keys() };
@@ -229,29 +222,13 @@ impl Uploader {
 
     /// Stores content that is in memory, divided as the mapping says. Returns it as memory again, which is to be named
     /// on success.
-    async fn store_memory(
-        &self,
-        ino: Ino,
-        memory: Memory,
-        attributes: &Attributes,
-    ) -> (Result<Spliced>, Memory) {
-        let frozen = memory.freeze();
-        let objects = split(&frozen.payload, self.mount.layout.mapping().object_bytes()).into_iter();
+    async fn store_memory(&self, ino: Ino, memory: &mut Memory, attributes: &Attributes) -> Result<Spliced> {
+        let objects = split(&memory.freeze(), self.mount.layout.mapping().object_bytes()).into_iter();
         let objects: Vec<_> =
             objects.map(|(range, payload)| self.store_range(ino, range, payload, attributes)).collect();
         let stored = futures_util::stream::iter(objects).buffered(IN_FLIGHT_MAX).collect().await;
-        match self.all_or_discard(stored).await {
-            Ok(content) => {
-                let spliced = Spliced {
-                    ranges: whole_range(),
-                    content: content.concat(),
-                    delta: None,
-                    rewritten: None,
-                };
-                (Ok(spliced), frozen.stored())
-            }
-            Err(error) => (Err(error.into()), frozen.thaw(self.content.slabs())),
-        }
+        let content = self.all_or_discard(stored).await.inspect_err(|_| memory.thaw(self.content.slabs()))?;
+        Ok(Spliced { ranges: whole_range(), content: content.concat(), delta: None, rewritten: None })
     }
 
     /// Stores bytes for an inode that does not exist yet, divided as the mapping says; returns its content from offset 0. On

@@ -275,6 +275,8 @@ impl Stream {
         let Upload::Object { parts, .. } = &self.upload else {
             return Err(StoreError::Invalid("the parts of this stream are objects of their own".into()));
         };
+        // Also if this call is dropped.
+        self.ending.may_be_complete = true;
         let completed = parts.complete(precondition).await;
         self.ending.may_be_complete = !matches!(completed, Err(StoreError::PreconditionFailed(_)));
         let object = completed?;
