@@ -10,13 +10,13 @@ pub(super) struct Candidate {
     pub(super) by_move: Option<u64>,
     /// The etag that the object must have there.
     pub(super) etag: Option<ETag>,
-    /// Etag of the object that a move replaces at this key. Callers no longer see that object.
-    pub(super) replaced: Option<ETag>,
+    /// Etags of the objects that moves replace or delete at this key. Callers no longer see these objects.
+    pub(super) replaced: Vec<ETag>,
 }
 
 impl Candidate {
-    /// Returns whether the object found at the key is the one that is being replaced.
+    /// Returns whether the object found at the key is being replaced or deleted.
     pub(super) fn is_replaced(&self, found: &ObjectMeta) -> bool {
-        self.replaced.as_ref() == Some(&found.object.etag)
+        self.replaced.contains(&found.object.etag)
     }
 }

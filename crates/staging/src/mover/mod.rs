@@ -366,7 +366,7 @@ impl Mover {
         let object = ObjectRef { etag, ..object.clone() };
         {
             let mut state = self.executor.state();
-            if state.moves.owner(object.key.as_bytes()).is_some() {
+            if state.moves.owner_of(&object).is_some() {
                 return Ok(());
             }
             let steps = state.moves.plan_deletion(&object);
@@ -478,15 +478,17 @@ impl Mover {
         Ok(())
     }
 
-    /// Deletes the object at a key that a move was to replace. It must go before the moving object is deleted: after a crash in between, the
-    /// replaced object would be visible again.
+    /// Deletes the objects at a key that moves were to replace or delete. They must go before the moving object is deleted: after a crash in
+    /// between, they would be visible again.
     async fn delete_replaced(&self, key: &ObjectKey, candidates: &[Candidate]) -> Result<()> {
-        let mut in_place = candidates.iter().filter(|candidate| candidate.by_move.is_none());
-        let Some(replaced) = in_place.find_map(|candidate| candidate.replaced.clone()) else { return Ok(()) };
-        match self.executor.store.delete(key, Precondition::Matches(replaced)).await {
-            Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)) => Ok(()),
-            deleted => deleted,
+        let in_place = candidates.iter().filter(|candidate| candidate.by_move.is_none());
+        for etag in in_place.flat_map(|candidate| &candidate.replaced) {
+            match self.executor.store.delete(key, Precondition::Matches(etag.clone())).await {
+                Ok(()) | Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)) => {}
+                Err(error) => return Err(error),
+            }
         }
+        Ok(())
     }
 
     /// Executes the moves away from a key, or from around and below a prefix, except those that `is_exempt` accepts.
