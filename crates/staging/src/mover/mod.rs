@@ -511,19 +511,28 @@ impl Mover {
         key: &ObjectKey,
         attempt: impl Fn(Candidate) -> F,
     ) -> Result<T> {
-        let mut missed = StoreError::NotFound(key.clone());
-        let places = self.executor.state().moves.lookup_order(key);
-        for candidate in places {
-            match attempt(candidate).await {
-                Err(StoreError::NotFound(_)) => {}
-                // Another object is stored there, or this object has another etag at its next key.
-                Err(StoreError::PreconditionFailed(_)) => {
-                    missed = StoreError::PreconditionFailed(key.clone())
+        'anew: loop {
+            let mut missed = StoreError::NotFound(key.clone());
+            let places = self.executor.state().moves.lookup_order(key);
+            for candidate in places {
+                match attempt(candidate.clone()).await {
+                    Ok(_) if !self.is_still_at(key, &candidate) => continue 'anew,
+                    Err(StoreError::NotFound(_)) => {}
+                    // Another object is stored there, or this object has another etag at its next key.
+                    Err(StoreError::PreconditionFailed(_)) => {
+                        missed = StoreError::PreconditionFailed(key.clone())
+                    }
+                    outcome => return outcome,
                 }
-                outcome => return outcome,
             }
+            return Err(missed);
         }
-        Err(missed)
+    }
+
+    /// Returns whether what was found at a candidate's key is the object visible under `key`. If the move of a tree has ended meanwhile, a
+    /// new object may have been stored at the old key.
+    fn is_still_at(&self, key: &ObjectKey, candidate: &Candidate) -> bool {
+        candidate.by_move.is_none() || candidate.etag.is_some() || self.candidates(key).contains(candidate)
     }
 
     /// Returns an object's description with its logical key and the etag that was issued to callers.

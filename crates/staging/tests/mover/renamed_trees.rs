@@ -2,8 +2,8 @@
 
 use super::{World, contents, expected, key, put};
 use std::time::Duration;
-use store::Precondition;
 use store::wrap::{Fault, Operation, Rule};
+use store::{GetOptions, ObjectStore as _, Precondition, StoreError};
 
 /// Regression: while an object was being copied into a directory, the directory was renamed and renamed back, and a new directory got the name
 /// in between. The second move found nothing there, and the object ended up in the new directory (world of both sides 1043478).
@@ -96,4 +96,23 @@ async fn a_marker_that_has_been_copied_is_not_copied_again() {
     world.faults.release();
     world.mover.wait_until_all_moved().await;
     assert_eq!(contents(&world.memory).await, expected(&[("b/", ""), ("b/x", "one")]));
+}
+
+/// Regression: a read under a directory's new name got an object that was stored at the old name after the move had ended (world of both
+/// sides 68007744).
+#[tokio::test(start_paused = true)]
+async fn a_read_does_not_get_an_object_stored_at_the_old_name_after_the_move() {
+    let world = World::new();
+    world.put("a/x", "one").await;
+    world.faults.add(Rule::new(Fault::Stall).on(Operation::Get).at(&key("a/y")));
+    world.rename_tree("a/", "b/").await;
+    let mover = world.mover.clone();
+    let read = tokio::spawn(async move { mover.get(&key("b/y"), GetOptions::default()).await });
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    put(&*world.mover, "a/y", "newer").await;
+    assert!(!read.is_finished());
+    world.faults.release();
+    let found = read.await.unwrap();
+    assert!(matches!(found, Err(StoreError::NotFound(_))), "{:?}", found.map(|object| object.meta));
+    assert_eq!(contents(&*world.mover).await, expected(&[("a/y", "newer"), ("b/x", "one")]));
 }
