@@ -278,6 +278,7 @@ fn pool_worlds_match_their_models() {
 ///   listings as they were (67,027,065, 67,034,507), that all empty objects have one etag by inode (67,011,883), that zeros stand for bytes that
 ///   are gone (670,520,169), and where a file goes that is open while the endpoint renames it (67,047,658, 67,079,313).
 /// - Writes were lost while they were being stored for an S3 client that disconnected (68,003,724).
+/// - A read under a new name got an object that was stored at the old name after the move (68,007,744).
 /// - The simulator reported as removed what a move was bringing (67,011,237), and renamed a directory in place of a file (67,043,123).
 #[test]
 fn dual_worlds_that_once_failed() {
