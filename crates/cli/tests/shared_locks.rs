@@ -19,6 +19,7 @@ database_tests! {
     s668_programs_work_on_one_directory_by_turns
     s669_a_strict_mount_sees_each_answered_change
     s670_a_strict_mount_that_dies_delays_others_for_the_time_of_its_lease
+    s684_gc_and_new_quotas_need_the_only_mount
 }
 
 /// Repetitions, so that a test does not pass by luck.
@@ -290,4 +291,20 @@ fn s670_a_strict_mount_that_dies_delays_others_for_the_time_of_its_lease(databas
     let here = setup.mount("one");
     assert_eq!(fs::read_dir(here).unwrap().count(), ROUNDS + 1);
     unmount_both(&setup);
+}
+
+/// Another machine may be storing objects that have no name yet, and creates files that a new quota would have to count.
+fn s684_gc_and_new_quotas_need_the_only_mount(database: StartDatabase) {
+    let setup = Setup::new(database, "only-mount", &["--naming", "inode"]);
+    let [here, _] = mount_twice(&setup, &[]);
+    fs::create_dir(here.join("dir")).unwrap();
+    let gc = ["gc", "mnt"];
+    let quota = ["quota", "set", "mnt/dir", "--files", "5"];
+    for refused in [setup.home.refused(gc), setup.home.refused(quota)] {
+        assert!(refused.contains("machine has the volume mounted"), "{refused}");
+    }
+    setup.home.ok(["umount", "there"]);
+    setup.home.ok(gc);
+    setup.home.ok(quota);
+    setup.home.ok(["umount", "mnt"]);
 }

@@ -33,11 +33,13 @@ const BACKGROUND_DELIVERY_TIMEOUT: Duration = Duration::from_secs(60);
 pub struct InvalidationQueue {
     names: Weak<Names>,
     queue: mpsc::Receiver<Invalidation>,
-    overflow: Arc<Overflow>,
+    state: Arc<QueueState>,
+    /// Whether the front end is processing the invalidation that it received last.
+    is_processing: bool,
 }
 
 impl InvalidationQueue {
-    /// Waits for the next invalidation; `None` when there will be no more.
+    /// Waits for the next invalidation; `None` when there will be no more. The caller has processed the previous one.
     pub async fn recv(&mut self) -> Option<Invalidation> {
         loop {
             match self.try_recv() {
@@ -45,37 +47,51 @@ impl InvalidationQueue {
                 Err(mpsc::error::TryRecvError::Disconnected) => return None,
                 Err(mpsc::error::TryRecvError::Empty) => {}
             }
-            let Self { queue, overflow, .. } = self;
+            let Self { queue, state, .. } = self;
             tokio::select! {
                 biased;
-                () = overflow.wake.notified() => {}
-                next = queue.recv() => return next,
+                () = state.wake.notified() => {}
+                next = queue.recv() => {
+                    self.is_processing = next.is_some();
+                    return next;
+                }
             }
         }
     }
 
-    /// Returns the next invalidation if there is one now. Reads the op log first, as far as it is unread.
+    /// Returns the next invalidation if there is one now. Reads the op log first, as far as it is unread. The caller has processed the
+    /// previous one.
     pub fn try_recv(&mut self) -> Result<Invalidation, mpsc::error::TryRecvError> {
+        if std::mem::take(&mut self.is_processing) {
+            self.state.unprocessed.fetch_sub(1, Ordering::AcqRel);
+        }
         loop {
             // Read first: an op that is unread now is unread no longer if a task reads it meanwhile.
             let has_unread = self.names.upgrade().is_some_and(|names| names.follow_page());
-            if let Some(lost) = self.overflow.take() {
+            if let Some(lost) = self.state.take_lost() {
+                self.is_processing = true;
                 return Ok(lost);
             }
             match self.queue.try_recv() {
                 Err(mpsc::error::TryRecvError::Empty) if has_unread => {}
-                next => return next,
+                next => {
+                    self.is_processing = next.is_ok();
+                    return next;
+                }
             }
         }
     }
 }
 
-/// The replacement of what did not fit into a queue.
+/// The state of a queue that both ends share.
 #[derive(Debug, Default)]
-struct Overflow {
+struct QueueState {
+    /// The replacement of what did not fit into the queue.
     lost: Mutex<Lost>,
     /// Wakes the front end: something was lost, or the op log has unread ops.
     wake: Notify,
+    /// Invalidations that are queued or that the front end is processing, without those in `lost`.
+    unprocessed: AtomicUsize,
 }
 
 /// Directories and inodes that replace invalidations which did not fit into a queue.
@@ -88,15 +104,25 @@ struct Lost {
     inodes: BTreeMap<Ino, bool>,
 }
 
-impl Overflow {
+impl QueueState {
     /// Adds the replacement of an invalidation that did not fit. `held` returns how many inodes front ends hold.
-    fn note(&self, lost: Invalidation, held: impl FnOnce() -> usize) {
+    fn note_lost(&self, lost: Invalidation, held: impl FnOnce() -> usize) {
         self.lost().add(lost, held);
         self.wake.notify_one();
     }
 
-    fn take(&self) -> Option<Invalidation> {
-        self.lost().take()
+    /// Takes the next replacement, which is unprocessed from then on.
+    fn take_lost(&self) -> Option<Invalidation> {
+        let mut lost = self.lost();
+        let next = lost.take()?;
+        self.unprocessed.fetch_add(1, Ordering::AcqRel);
+        Some(next)
+    }
+
+    /// Returns whether the front end has something to process, or is processing it.
+    fn is_unprocessed(&self) -> bool {
+        let is_lost = !self.lost().is_empty();
+        is_lost || self.unprocessed.load(Ordering::Acquire) > 0
     }
 
     fn lost(&self) -> MutexGuard<'_, Lost> {
@@ -130,6 +156,10 @@ impl Lost {
         }
     }
 
+    fn is_empty(&self) -> bool {
+        !self.is_everything && self.directories.is_empty() && self.inodes.is_empty()
+    }
+
     fn take(&mut self) -> Option<Invalidation> {
         if std::mem::take(&mut self.is_everything) {
             return Some(Invalidation::Everything);
@@ -146,19 +176,44 @@ impl Lost {
 #[derive(Debug, Clone)]
 struct Listener {
     queue: mpsc::Sender<Invalidation>,
-    overflow: Arc<Overflow>,
+    state: Arc<QueueState>,
 }
 
 impl Listener {
+    /// Queues an invalidation if there is room.
+    fn try_send(&self, drop: Invalidation) -> Result<(), mpsc::error::TrySendError<Invalidation>> {
+        match self.queue.try_reserve() {
+            Ok(place) => {
+                self.put(place, drop);
+                Ok(())
+            }
+            Err(mpsc::error::TrySendError::Full(())) => Err(mpsc::error::TrySendError::Full(drop)),
+            Err(mpsc::error::TrySendError::Closed(())) => Err(mpsc::error::TrySendError::Closed(drop)),
+        }
+    }
+
+    /// Queues an invalidation when there is room. Returns false if the front end has ended.
+    async fn send(&self, drop: Invalidation) -> bool {
+        let Ok(place) = self.queue.reserve().await else { return false };
+        self.put(place, drop);
+        true
+    }
+
+    /// Counts an invalidation, and puts it into its place in the queue.
+    fn put(&self, place: mpsc::Permit<'_, Invalidation>, drop: Invalidation) {
+        self.state.unprocessed.fetch_add(1, Ordering::AcqRel);
+        place.send(drop);
+    }
+
     /// Queues an invalidation. Returns false if something else replaces it, because the queue is full.
     fn tell(&self, drop: Invalidation, held: impl FnOnce() -> usize) -> bool {
         if drop == Invalidation::Everything {
-            self.overflow.note(drop, held);
+            self.state.note_lost(drop, held);
             return false;
         }
-        match self.queue.try_send(drop) {
+        match self.try_send(drop) {
             Err(mpsc::error::TrySendError::Full(lost)) => {
-                self.overflow.note(lost, held);
+                self.state.note_lost(lost, held);
                 false
             }
             Ok(()) | Err(mpsc::error::TrySendError::Closed(_)) => true,
@@ -169,11 +224,26 @@ impl Listener {
     /// the queue were full. Returns false after the timeout.
     async fn deliver(&self, drops: &[Invalidation], timeout: Duration, held: impl Fn() -> usize) -> bool {
         let mut queued = 0;
-        let is_delivered = tokio::time::timeout(timeout, send_to(&self.queue, drops, &mut queued)).await;
+        let is_delivered = tokio::time::timeout(timeout, self.send_all(drops, &mut queued)).await;
         for lost in &drops[queued..] {
-            self.overflow.note(lost.clone(), &held);
+            self.state.note_lost(lost.clone(), &held);
         }
         is_delivered.is_ok()
+    }
+
+    /// Queues invalidations, counted in `queued`, and waits until they have been processed.
+    async fn send_all(&self, drops: &[Invalidation], queued: &mut usize) {
+        for one in drops {
+            if !self.send(one.clone()).await {
+                *queued = drops.len();
+                return;
+            }
+            *queued += 1;
+        }
+        let (mark, reached) = DeliveryMarker::new();
+        if self.send(Invalidation::Reached(mark)).await {
+            reached.await.ok();
+        }
     }
 }
 
@@ -202,7 +272,7 @@ impl FrontEnds {
 
     /// Wakes front ends, so that they read the op log.
     pub(super) fn wake(&self) {
-        self.listeners().iter().for_each(|listener| listener.overflow.wake.notify_one());
+        self.listeners().iter().for_each(|listener| listener.state.wake.notify_one());
     }
 
     /// Returns whether any queue is more than half full.
@@ -210,9 +280,11 @@ impl FrontEnds {
         self.listeners().iter().any(|listener| listener.queue.capacity() < listener.queue.max_capacity() / 2)
     }
 
-    /// Returns whether an invalidation waits in any queue.
-    pub(super) fn has_waiting(&self) -> bool {
-        self.listeners().iter().any(|listener| listener.queue.capacity() < listener.queue.max_capacity())
+    /// Returns whether any front end has not processed an invalidation yet.
+    pub(super) fn has_unprocessed(&self) -> bool {
+        // The lock of what was lost is taken before that of the references, so it is not held together with that of the listeners.
+        let listeners = self.listeners().clone();
+        listeners.iter().any(|listener| listener.state.is_unprocessed())
     }
 
     /// Queues all of `drops` for every front end, or nothing. Returns false if a queue lacks the space.
@@ -220,9 +292,7 @@ impl FrontEnds {
         let listeners = self.listeners();
         let has_room = listeners.iter().all(|listener| listener.queue.capacity() >= drops.len());
         has_room
-            && drops
-                .iter()
-                .all(|one| listeners.iter().all(|listener| listener.queue.try_send(one.clone()).is_ok()))
+            && drops.iter().all(|one| listeners.iter().all(|listener| listener.try_send(one.clone()).is_ok()))
     }
 
     /// Locks the list of front ends, without those that are gone.
@@ -238,11 +308,11 @@ impl Names {
     /// Subscribes a front end to invalidations from now on.
     pub(crate) fn listen(&self, queue_max: usize) -> InvalidationQueue {
         let (sender, receiver) = mpsc::channel(queue_max);
-        let overflow = Arc::<Overflow>::default();
+        let state = Arc::<QueueState>::default();
         let mut listeners = self.front_ends().listeners();
-        listeners.push(Listener { queue: sender, overflow: overflow.clone() });
+        listeners.push(Listener { queue: sender, state: state.clone() });
         self.front_ends().count.store(listeners.len(), Ordering::Release);
-        InvalidationQueue { names: self.weak(), queue: receiver, overflow }
+        InvalidationQueue { names: self.weak(), queue: receiver, state, is_processing: false }
     }
 
     /// Tells every front end to drop something that no op of the log stands for.
@@ -314,21 +384,6 @@ async fn deliver_within(names: &Names, drops: &[Invalidation], timeout: Duration
     join_all(deliveries).await.into_iter().all(|is_delivered| is_delivered)
 }
 
-/// Queues invalidations, counted in `queued`, and waits until they have been processed.
-async fn send_to(queue: &mpsc::Sender<Invalidation>, drops: &[Invalidation], queued: &mut usize) {
-    for one in drops {
-        if queue.send(one.clone()).await.is_err() {
-            *queued = drops.len();
-            return;
-        }
-        *queued += 1;
-    }
-    let (mark, reached) = DeliveryMarker::new();
-    if queue.send(Invalidation::Reached(mark)).await.is_ok() {
-        reached.await.ok();
-    }
-}
-
 impl Names {
     /// Returns what `invalidate` adds for a bounded number of the inodes that front ends hold, starting after `after`.
     /// Also returns the last of these inodes, to continue from; `None` if there are no more.
@@ -370,6 +425,25 @@ mod tests {
 
     fn taken(lost: &mut Lost) -> Vec<Invalidation> {
         std::iter::from_fn(|| lost.take()).collect()
+    }
+
+    /// Regression: a lock was granted while an invalidation had been taken from the queue and was not yet in the kernel, which then gave the
+    /// new bytes the old length.
+    #[test]
+    fn an_invalidation_is_unprocessed_until_the_front_end_asks_for_the_next() {
+        let (sender, receiver) = mpsc::channel(1);
+        let listener = Listener { queue: sender, state: Arc::default() };
+        let (names, state) = (Weak::new(), listener.state.clone());
+        let mut queue = InvalidationQueue { names, queue: receiver, state, is_processing: false };
+        for queued in [Invalidation::Inode(Ino(5)), Invalidation::Everything] {
+            assert!(!listener.state.is_unprocessed());
+            listener.tell(queued.clone(), || 0);
+            assert!(listener.state.is_unprocessed(), "{queued:?} is queued");
+            assert_eq!(queue.try_recv().unwrap(), queued);
+            assert!(listener.state.is_unprocessed(), "{queued:?} is being processed");
+            queue.try_recv().unwrap_err();
+        }
+        assert!(!listener.state.is_unprocessed());
     }
 
     #[test]

@@ -43,7 +43,7 @@ pub(crate) fn follow(base: &Base) -> Result<()> {
 
 /// Returns whether reads may show changes that front ends do not know yet.
 pub(crate) fn is_ahead_of_front_ends(names: &Names) -> bool {
-    names.follower().is_behind() || names.front_ends().has_waiting()
+    names.follower().is_behind() || names.front_ends().has_unprocessed()
 }
 
 /// Applies a change of other sessions: open files read their newest content, and quotas are read again.
