@@ -163,7 +163,9 @@ impl Drop for Home {
         let root = self.dir.path().canonicalize().unwrap();
         let mounts = fuse::mounts().unwrap_or_default();
         for mount in mounts.iter().filter(|mount| mount.mount_point.starts_with(&root)) {
-            let left = self.tenon(["umount".as_ref(), "--lazy".as_ref(), mount.mount_point.as_os_str()]);
+            // The store or the database may be gone: a test that failed ends nevertheless.
+            let flags = ["umount", "--lazy", "--timeout=20s"].map(AsRef::<OsStr>::as_ref);
+            let left = self.tenon(flags.into_iter().chain([mount.mount_point.as_os_str()]));
             if left.code != 0 {
                 let _ = fuse::detach(&mount.mount_point);
             }

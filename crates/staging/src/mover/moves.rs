@@ -77,9 +77,10 @@ pub(super) struct Moves {
     /// Keys at which a stray copy may exist, with the number of the move that deletes it. A stray copy is one that an
     /// attempt of unknown outcome made before its object was renamed again or deleted.
     stray_copies: BTreeSet<(Vec<u8>, u64)>,
-    /// Moves of one object that this process began and has not attempted yet. Their object is certainly at its old
-    /// key.
+    /// Moves of one object that this process began and has not attempted yet.
     untried: BTreeSet<u64>,
+    /// Moves of one object that began or were changed together with moves from other keys at which the same object may be.
+    have_alternatives: BTreeSet<u64>,
     /// Moves of one object whose physical key may hold a mere copy: an earlier move with the same target may have
     /// copied its object there before both were renamed.
     possible_duplicates: BTreeSet<u64>,
@@ -121,9 +122,31 @@ impl Moves {
         passed.chain(self.all.get(&number).map(|mv| &mv.from)).cloned().collect()
     }
 
-    /// Marks a move as begun by this process, and therefore not attempted.
-    pub(super) fn mark_new(&mut self, number: u64) {
-        self.untried.insert(number);
+    /// Notes steps of this process, which are applied next: the moves of objects that begin are not attempted yet.
+    pub(super) fn note_new(&mut self, steps: &[Step]) {
+        let mut by_target: BTreeMap<&[u8], Vec<u64>> = BTreeMap::new();
+        for step in steps {
+            let (number, to) = match step {
+                Step::Begin { number, mv } if !mv.is_tree => {
+                    self.untried.insert(*number);
+                    (number, &mv.to)
+                }
+                Step::Retarget { number, to } => (number, to),
+                Step::Begin { .. } | Step::Done { .. } | Step::Copied { .. } => continue,
+            };
+            if let Target::Key(to, _) = to {
+                by_target.entry(to).or_default().push(*number);
+            }
+        }
+        let alternatives = by_target.into_values().filter(|numbers| numbers.len() > 1);
+        self.have_alternatives.extend(alternatives.flatten());
+    }
+
+    /// Returns whether the object of a move is certainly at the key that the move begins at.
+    fn is_certainly_at_source(&self, number: u64) -> bool {
+        self.untried.contains(&number)
+            && !self.may_be_duplicate(number)
+            && !self.have_alternatives.contains(&number)
     }
 
     /// Marks a move as attempted.
@@ -159,6 +182,7 @@ impl Moves {
             Step::Done { number } => {
                 self.next = self.next.max(number + 1);
                 self.untried.remove(&number);
+                self.have_alternatives.remove(&number);
                 self.possible_duplicates.remove(&number);
                 self.passed.remove(&number);
                 let Some(mv) = self.all.remove(&number) else { return };
@@ -548,12 +572,9 @@ mod tests {
     fn rename(moves: &mut Moves, from: &str, to: &str) {
         let tagged = |candidate| (ETag::new("tag"), candidate);
         let places: Vec<_> = moves.candidates(&key(from)).into_iter().map(tagged).collect();
-        for step in moves.plan_rename(&places, &key(to), &Precondition::Absent) {
-            if let Step::Begin { number, .. } = step {
-                moves.mark_new(number);
-            }
-            moves.apply(step);
-        }
+        let steps = moves.plan_rename(&places, &key(to), &Precondition::Absent);
+        moves.note_new(&steps);
+        steps.into_iter().for_each(|step| moves.apply(step));
     }
 
     /// An object stayed at the key that its first move had brought it to, when it was renamed on while a second move,
@@ -580,5 +601,22 @@ mod tests {
         let replaced = vec![earlier.etag];
         let itself = Candidate { key: key("a"), by_move: None, etag: None, replaced };
         assert_eq!(moves.candidates(&key("a")), [itself]);
+    }
+
+    /// An object was left behind that a rename took for certainly at another key, from which no attempt had been made yet (world of files
+    /// 63004751).
+    #[test]
+    fn an_object_that_may_be_at_two_keys_is_renamed_from_both() {
+        let mut moves = Moves::default();
+        moves
+            .plan_rename_tree(b"a/", b"b/", &Precondition::Absent)
+            .into_iter()
+            .for_each(|step| moves.apply(step));
+        for (from, to) in [("b/x", "b/y"), ("b/y", "b/x"), ("b/x", "c")] {
+            rename(&mut moves, from, to);
+        }
+        let froms: Vec<ObjectKey> =
+            moves.candidates(&key("c")).into_iter().map(|candidate| candidate.key).collect();
+        assert_eq!(froms, [key("a/x"), key("b/x"), key("c")]);
     }
 }

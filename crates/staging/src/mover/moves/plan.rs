@@ -33,9 +33,9 @@ impl Moves {
                 plan.begin(Move::of_object(&candidate.key, None, deleted_with_copy()));
             }
         }
-        let is_untouched = |by| self.untried.contains(&by) && !self.may_be_duplicate(by);
+        let is_certain = |by| self.is_certainly_at_source(by);
         let is_certainly_at_source =
-            from.iter().any(|(_, candidate)| candidate.by_move.is_some_and(is_untouched));
+            from.iter().any(|(_, candidate)| candidate.by_move.is_some_and(is_certain));
         let mut ended = Vec::new();
         for (etag, candidate) in
             from.iter().filter(|(_, candidate)| candidate.by_move.is_some() || !is_certainly_at_source)
@@ -105,7 +105,7 @@ impl Moves {
                         true => Step::Done { number },
                         false => Step::Retarget { number, to: Target::Key(place, at_target) },
                     });
-                    if mv.replaced().is_some() || self.untried.contains(&number) {
+                    if mv.replaced().is_some() || self.is_certainly_at_source(number) {
                         plan.delete_replaced(mv);
                     }
                 }
