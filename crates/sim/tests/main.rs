@@ -279,6 +279,7 @@ fn pool_worlds_match_their_models() {
 ///   are gone (670,520,169), and where a file goes that is open while the endpoint renames it (67,047,658, 67,079,313).
 /// - Writes were lost while they were being stored for an S3 client that disconnected (68,003,724).
 /// - A read under a new name got an object that was stored at the old name after the move (68,007,744).
+/// - Nothing was uploaded any more after another client had replaced the source of a copy over an earlier change (71,004,367).
 /// - The simulator reported as removed what a move was bringing (67,011,237), and renamed a directory in place of a file (67,043,123).
 #[test]
 fn dual_worlds_that_once_failed() {
@@ -298,7 +299,7 @@ fn dual_worlds_that_once_failed() {
         62_007_751, 62_006_969, 62_010_792, 63_001_512, 63_005_012, 63_014_026, 63_014_410, 63_018_643,
         63_025_970, 63_026_120, 63_031_854, 63_032_796, 65_004_740, 65_010_236, 65_000_827, 66_003_353,
         40_009_292, 67_005_849, 67_052_611, 67_003_970, 67_027_065, 67_034_507, 67_011_883, 67_047_658,
-        67_079_313, 67_011_237, 67_043_123, 68_003_724, 68_007_744,
+        67_079_313, 67_011_237, 67_043_123, 68_003_724, 68_007_744, 71_004_367,
     ];
     let first = [4964, 6318, 7970, 8725, 9096, 9868, 9966, 10161, 11520];
     let from_a_longer_seed = [670_520_169];
@@ -354,6 +355,7 @@ fn dual_worlds_that_once_failed() {
 /// - A marker was copied to its new key once more, and its attributes were taken for another client's (59,119,830).
 /// - The model expected that a close syncs names although a failed fsync had synced them (59,039,153).
 /// - A file was not found, and not deleted, at a key where another object was still to be deleted (60,032,177).
+/// - A file vanished because only one of two keys was tried at which its object might be (63,004,751).
 #[test]
 fn files_worlds_that_once_failed() {
     let seeds = [
@@ -367,7 +369,7 @@ fn files_worlds_that_once_failed() {
         50_027_043, 30_039_084, 30_094_937, 51_013_104, 51_028_334, 51_028_513, 51_036_898, 51_038_835,
         51_047_062, 52_000_341, 52_001_004, 52_085_877, 54_010_385, 52_062_529, 52_076_886, 55_018_165,
         56_000_016, 56_000_440, 56_009_309, 55_080_388, 55_080_468, 55_115_470, 55_135_774, 55_152_767,
-        58_024_635, 59_000_878, 59_020_826, 59_119_830, 59_039_153, 60_032_177,
+        58_024_635, 59_000_878, 59_020_826, 59_119_830, 59_039_153, 60_032_177, 63_004_751,
     ];
     for seed in seeds {
         if let Err(failure) = sim::files::world(seed) {

@@ -35,11 +35,17 @@ impl Writeback {
             }
             if self.is_earlier_of_ours(change, found.as_ref()).await? {
                 // An earlier change of ours was uploaded, and the process ended before the log recorded that.
-                return self
-                    .bucket
-                    .apply(key, change, condition_on(found.as_ref()))
-                    .await
-                    .map(UploadResult::Uploaded);
+                match self.bucket.apply(key, change, condition_on(found.as_ref())).await {
+                    Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)) => {}
+                    applied => return applied.map(UploadResult::Uploaded),
+                }
+                let has_lost_bytes = match change.object.as_deref() {
+                    Some(object) => !self.bucket.is_complete(object).await?,
+                    None => false,
+                };
+                if !has_lost_bytes {
+                    continue;
+                }
             }
             // A deletion or a directory marker has no bytes to lose: their object keeps the key.
             let Some(object) = object_to_keep(key, change) else { return Ok(UploadResult::Aside) };
@@ -51,7 +57,8 @@ impl Writeback {
             let is_complete = self.bucket.is_complete(object).await?;
             let theirs = found.as_ref().map(|found| found.object.clone());
             let conflict = KeyConflict { key: key.clone(), theirs, is_complete };
-            let decided = match found.as_ref().is_some_and(|found| may_be_earlier_of_ours(change, found)) {
+            let may_be_ours = found.as_ref().is_some_and(|found| may_be_earlier_of_ours(change, found));
+            let decided = match is_complete && may_be_ours {
                 // The object is kept, because it may be another client's.
                 true => Resolution::TheirsTo(self.conflicts.lost_key(key)),
                 false => self.conflicts.decide(&conflict),

@@ -372,3 +372,27 @@ async fn exchanged_objects_whose_bytes_are_gone_do_not_stop_uploads() {
         (&b"theirs"[..], &b"theirs"[..], &b"x"[..])
     );
 }
+
+/// A copy is to replace an earlier object whose upload was not recorded, and another client has replaced the source. Nothing was uploaded any
+/// more: the copy was tried again for good (dual world 71,004,367).
+#[tokio::test(start_paused = true)]
+async fn a_copy_over_an_earlier_change_whose_source_is_gone_does_not_stop_uploads() {
+    let mut world = World::new(options(Duration::ZERO));
+    world.put("old", "old", Precondition::None).await.unwrap();
+    world.writeback.drained().await;
+    world.faults.add(Rule::new(Fault::lost_reply()).on(Operation::Put).at(&key("new")).always());
+    world.put("new", "earlier", Precondition::Absent).await.unwrap();
+    world.faults.add(Rule::new(Fault::unavailable()).on(Operation::Head).at(&key("new")).always());
+    world.writeback.sync().await.unwrap();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    world.reopen();
+    let old = world.writeback.head(&key("old")).await.unwrap().object;
+    world.writeback.copy(&old, &key("new"), CopyOptions::default()).await.unwrap();
+    world.memory.put(&key("old"), "theirs".into(), PutOptions::default()).await.unwrap();
+    world.faults.clear();
+    world.put("other", "x", Precondition::None).await.unwrap();
+    tokio::time::timeout(Duration::from_secs(3600), world.writeback.drained()).await.unwrap();
+    let expected = [("new", "earlier"), ("old", "theirs"), ("other", "x")];
+    let expected = expected.map(|(name, body)| (name.to_owned(), Bytes::from(body)));
+    assert_eq!(contents(&world.memory).await, BTreeMap::from(expected));
+}
