@@ -2,7 +2,7 @@
 
 use super::Engine;
 use super::root::{holds_superblock, write_superblock};
-use crate::device::{Buffer, read_verified};
+use crate::device::Buffer;
 use crate::error::{Error, Result};
 use crate::format::{Body, Change, FRAME_HEADER_BYTES, Frame, IndexKey, Manifest, NUMBER_END, ObjectRecord};
 use crate::log::{FramePlace, FrameReader, LaterFrame, LogState};
@@ -15,10 +15,18 @@ const ZONES_SEARCHED: usize = 16;
 /// The outcome of a replay of the log.
 #[derive(Debug, Default)]
 pub(super) struct ReplayOutcome {
-    /// Position and length of the last frame, in bytes; `None` if there is none.
-    pub(super) last: Option<(u64, u64)>,
+    /// The last frame; `None` if there is none.
+    pub(super) last: Option<LastFrame>,
     /// The damage that ended the replay before the log's end.
     pub(super) loss: Option<String>,
+}
+
+/// The bytes of a frame as they were found intact. If a power cut has interrupted the write of the frame, another read may give others.
+#[derive(Debug)]
+pub(super) struct LastFrame {
+    /// Position in bytes from the device's beginning.
+    at: u64,
+    content: Vec<u8>,
 }
 
 /// A replay of the log.
@@ -41,10 +49,16 @@ impl<'a> Recovery<'a> {
         let engine = self.engine;
         let mut log = engine.log.lock();
         let mut replayed = ReplayOutcome::default();
+        let mut content = Vec::new();
         while let Some((frame, place)) = self.next_frame(&log)? {
-            let len_bytes = frame.header.len_bytes();
+            content.clear();
+            content.extend_from_slice(self.reader.frame_bytes(place.at, &frame));
             match self.redo(&mut log, frame, place) {
-                Ok(()) => replayed.last = Some((place.at, len_bytes)),
+                Ok(()) => {
+                    let last = replayed.last.get_or_insert_with(|| LastFrame { at: 0, content: Vec::new() });
+                    last.at = place.at;
+                    std::mem::swap(&mut last.content, &mut content);
+                }
                 Err(error) if self.ends_at_damage => {
                     let loss = format!("{error}: the changes of this and all later frames are left out");
                     replayed.loss = Some(loss);
@@ -156,17 +170,13 @@ impl Engine {
     /// them durable. So they are written again. Among frames this applies only to the last, as it was written when all before it were
     /// durable. Among superblocks it applies to either copy: the copy that is not in force is written first, so that an intact one that is
     /// in force exists at any time.
-    pub(super) fn make_recovered_durable(&self, last_frame: Option<(u64, u64)>) -> Result<()> {
-        if let Some((at, len_bytes)) = last_frame {
-            let row_bytes = self.geometry.row_bytes();
-            let mut frame = Buffer::zeroed(len_bytes.next_multiple_of(row_bytes) as usize);
-            let content = &mut frame[..len_bytes as usize];
-            // The frame is verified before it is written, or a read error of one device would spread to all. The rest of the last row is
-            // padding, which need not be readable.
-            let is_right = |bytes: &[u8]| Frame::decode(self.drive, bytes).is_some();
-            let device = &**self.device();
-            read_verified(device, "the last frame of the log", at, content, is_right).into_result()?;
-            self.device.write(at, &frame)?;
+    pub(super) fn make_recovered_durable(&self, last: Option<LastFrame>) -> Result<()> {
+        if let Some(LastFrame { at, content }) = last {
+            let row_bytes = self.geometry.row_bytes() as usize;
+            let mut rows = Buffer::zeroed(content.len().next_multiple_of(row_bytes));
+            // The rest of the last row is padding.
+            rows[..content.len()].copy_from_slice(&content);
+            self.device.write(at, &rows)?;
         }
         let superblock = self.root.lock().superblock.clone();
         let mut copies = [0, 1];

@@ -64,6 +64,12 @@ impl FrameReader {
         }
     }
 
+    /// Returns the bytes of the frame that was read last, at a position of the device.
+    pub(crate) fn frame_bytes(&self, at: u64, frame: &Frame) -> &[u8] {
+        let start = (at - self.window_at) as usize;
+        &self.window[start..start + frame.header.len_bytes() as usize]
+    }
+
     /// Reads a damaged frame by each alternative of the device. The frame's length is known only after its header was read intact.
     fn reconstruct_frame(&mut self, zone: u64, from: u64) -> Option<Frame> {
         let (at, left) = (self.geometry.zone_at(zone) + from, self.readable_bytes.saturating_sub(from));
