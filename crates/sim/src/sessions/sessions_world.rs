@@ -504,8 +504,10 @@ impl SessionsWorld {
             let look =
                 |mounted: Arc<Mounted>| async move { look_at_rest(&mounted.fs, &known, &oracle).await };
             let found = self.ask(scheduler, machine, look).await?;
+            // Bytes that were deleted in the lost time are gone (S660), but a mount may have them in its cache.
+            let has_all_bytes = !self.oracle.has_gone_back();
             if let Some(other) = seen.replace(found.clone())
-                && other != found
+                && (other.0 != found.0 || has_all_bytes && other.1 != found.1)
             {
                 return Err(format!("two mounts show different names: {other:?} and {found:?}"));
             }

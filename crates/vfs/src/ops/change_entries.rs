@@ -1,7 +1,7 @@
 //! Operations that change directory entries.
 
 use bytes::Bytes;
-use meta::{Ino, Inode, Kind, Name, Op, Origin};
+use meta::{FsError, Ino, Inode, Kind, Name, Op, Origin};
 
 use crate::attr::Caller;
 use crate::content::open_file::OpenFile;
@@ -151,10 +151,14 @@ impl Filesystem {
         let linked = link_open_file(self, &file, &before, (parent, name)).await;
         file.close().await?;
         linked?;
+        let inode = match self.names.tables().inode(ino) {
+            // Another machine has removed all names by now.
+            Err(FsError::NotFound) => before,
+            inode => inode?,
+        };
         self.names.references().add(ino);
-        let attr = self.content.attr(self.names.tables().inode(ino)?);
         change.succeed();
-        Ok(attr)
+        Ok(self.content.attr(inode))
     }
 }
 
