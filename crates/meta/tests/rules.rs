@@ -276,6 +276,26 @@ fn listings_do_not_replace_authoritative_attributes() {
     assert_eq!(fs.namespace.inode(ROOT).unwrap(), before);
 }
 
+/// A kill between the upload and its commit took the later mode of the file: the upload had begun with the earlier one (world of files 64002055).
+/// The object of another client replaces the attributes.
+#[test]
+fn an_object_of_the_write_back_log_does_not_replace_attributes_that_wait_to_be_exported() {
+    let ours = ETag::provisional(7);
+    for (etag, mode, is_waiting) in [(ours.as_str(), 0o700, true), ("theirs", 0o755, false)] {
+        let fs = Fixture::new();
+        let ino = fs.namespace.allocate(ROOT, 1)[0];
+        let import = Op::Import { parent: ROOT, name: name("f"), ino, seen: seen(&fs, "one", 5, true) };
+        fs.apply(import).unwrap();
+        let changes = AttrChanges { mode: Some(0o700), ..AttrChanges::default() };
+        fs.apply(Op::SetAttr { ino, changes }).unwrap();
+        fs.apply(Op::AwaitExport { ino }).unwrap();
+        let seen = Observed { mode: 0o755, ..seen(&fs, etag, 6, true) };
+        let inode = fs.apply(Op::Refresh { ino, seen }).unwrap().inode.unwrap();
+        assert_eq!((inode.size_bytes, inode.mode), (6, mode), "{etag}");
+        assert_eq!(fs.namespace.waiting_export(ino).unwrap().is_some(), is_waiting, "{etag}");
+    }
+}
+
 /// A listed file's object was moved with its directory. Then the file's default mode, which is used for listed objects, counted as
 /// authoritative although the object's headers had another mode (world of files 3100058).
 #[test]

@@ -355,6 +355,7 @@ fn dual_worlds_that_once_failed() {
 /// - A marker was copied to its new key once more, and its attributes were taken for another client's (59,119,830).
 /// - The model expected that a close syncs names although a failed fsync had synced them (59,039,153).
 /// - A file was not found, and not deleted, at a key where another object was still to be deleted (60,032,177).
+/// - The mode of a file was that of its last upload after a kill, although a later one waited to be exported (64,002,055).
 /// - A file vanished because only one of two keys was tried at which its object might be (63,004,751).
 #[test]
 fn files_worlds_that_once_failed() {
@@ -369,7 +370,7 @@ fn files_worlds_that_once_failed() {
         50_027_043, 30_039_084, 30_094_937, 51_013_104, 51_028_334, 51_028_513, 51_036_898, 51_038_835,
         51_047_062, 52_000_341, 52_001_004, 52_085_877, 54_010_385, 52_062_529, 52_076_886, 55_018_165,
         56_000_016, 56_000_440, 56_009_309, 55_080_388, 55_080_468, 55_115_470, 55_135_774, 55_152_767,
-        58_024_635, 59_000_878, 59_020_826, 59_119_830, 59_039_153, 60_032_177, 63_004_751,
+        58_024_635, 59_000_878, 59_020_826, 59_119_830, 59_039_153, 60_032_177, 63_004_751, 64_002_055,
     ];
     for seed in seeds {
         if let Err(failure) = sim::files::world(seed) {

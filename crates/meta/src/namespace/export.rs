@@ -33,6 +33,11 @@ pub(super) fn remove_record(txn: &mut impl Txn, ino: Ino) -> Result<(), FsError>
     Ok(())
 }
 
+/// Returns whether an inode's attributes wait to be exported.
+pub(super) fn is_waiting(txn: &mut impl Txn, ino: Ino) -> Result<bool, FsError> {
+    Ok(read_change_number(txn, ino)?.is_some())
+}
+
 /// Returns the number of the last change that waits to be exported; `None` if none waits.
 fn read_change_number(txn: &mut impl Txn, ino: Ino) -> Result<Option<u64>, FsError> {
     let found = txn.get(&schema::waiting_export(ino))?;

@@ -43,9 +43,15 @@ pub(super) fn refresh(txn: &mut impl Txn, ino: Ino, seen: &Observed) -> Result<A
     let mut released = Vec::new();
     if adds_information(&before, seen) {
         set_attributes(&mut inode, seen);
+        // An object in the write-back log is ours. A crash took the record of its upload, which began before the attributes were changed.
+        let is_ours = seen.object.as_ref().is_some_and(|object| object.etag.is_provisional());
+        let keeps_attributes = is_ours && export::is_waiting(txn, ino)?;
+        if keeps_attributes {
+            (inode.mode, inode.uid, inode.gid) = (before.mode, before.uid, before.gid);
+        }
         let size_bytes = inode.size_bytes;
         released = extents::replace(txn, &mut inode, &whole(seen, size_bytes), size_bytes)?;
-        if !has_same_bytes(&before, seen) {
+        if !has_same_bytes(&before, seen) && !keeps_attributes {
             // The attributes are now those of the new object, so there are no local ones left to export.
             export::remove_record(txn, ino)?;
         }
