@@ -78,6 +78,7 @@ impl ForeignWriter {
             options.attributes = like.attributes;
         }
         self.shared.trace_line(format!("foreign writer puts '{key}' {}", describe_bytes(&content)));
+        self.note_replaced(key).await?;
         let id = self.shared.begin_set(Actor::Foreign, key, Some(content.clone()));
         self.bucket.put(&store_key(key)?, Payload::from(content), options).await?;
         self.shared.complete(id, true);
@@ -93,6 +94,7 @@ impl ForeignWriter {
         let content = self.content(&meta.object.key).await?;
         self.shared
             .trace_line(format!("foreign writer copies '{from}' to '{to}', {}", describe_bytes(&content)));
+        self.note_replaced(to).await?;
         let id = self.shared.begin_set(Actor::Foreign, to, Some(content));
         self.bucket.copy(&meta.object, &store_key(to)?, CopyOptions::default()).await?;
         self.shared.complete(id, true);
@@ -105,9 +107,19 @@ impl ForeignWriter {
             return Ok(());
         }
         self.shared.trace_line(format!("foreign writer deletes '{key}'"));
+        self.note_replaced(key).await?;
         let id = self.shared.begin_set(Actor::Foreign, key, None);
         self.bucket.delete(&store_key(key)?, Precondition::None).await?;
         self.shared.complete(id, true);
+        Ok(())
+    }
+
+    /// Notes the content that a change of a key replaces in the bucket. The changes of this writer take effect at once.
+    async fn note_replaced(&self, key: &str) -> store::Result<()> {
+        if let Some(meta) = self.bucket.find(&store_key(key)?).await? {
+            let content = self.content(&meta.object.key).await?;
+            self.shared.replaced_in_bucket.borrow_mut().insert(content);
+        }
         Ok(())
     }
 

@@ -83,6 +83,8 @@ pub(super) struct SharedState {
     pub(super) trace: Trace,
     pub(super) inner: Rc<RefCell<SharedInner>>,
     pub(super) conditional_writes: Rc<RefCell<ConditionalWrites>>,
+    /// Contents that the foreign writer has replaced or deleted in the bucket.
+    pub(super) replaced_in_bucket: Rc<RefCell<BTreeSet<Bytes>>>,
 }
 
 pub(super) struct SharedInner {
@@ -151,6 +153,7 @@ impl SharedState {
             trace,
             inner: Rc::new(RefCell::new(inner)),
             conditional_writes: Rc::default(),
+            replaced_in_bucket: Rc::default(),
         }
     }
 
