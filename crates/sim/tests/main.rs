@@ -279,7 +279,8 @@ fn pool_worlds_match_their_models() {
 ///   are gone (670,520,169), and where a file goes that is open while the endpoint renames it (67,047,658, 67,079,313).
 /// - Writes were lost while they were being stored for an S3 client that disconnected (68,003,724).
 /// - A read under a new name got an object that was stored at the old name after the move (68,007,744).
-/// - The history missed that another client may replace a streamed upload before it is in `lost+found` (72,025,258).
+/// - The history missed that another client may replace a streamed upload before it is in `lost+found` (72,025,258), and took two bytes for unique
+///   (72,030,460).
 /// - Nothing was uploaded any more after another client had replaced the source of a copy over an earlier change (71,004,367).
 /// - The simulator reported as removed what a move was bringing (67,011,237), and renamed a directory in place of a file (67,043,123).
 #[test]
