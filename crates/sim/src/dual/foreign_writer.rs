@@ -14,8 +14,6 @@ use store::{
 const HINTS_MAX: usize = 12;
 /// Directory markers that the foreign writer makes and deletes.
 const MARKERS: [&str; 3] = ["d/", "e/", "d/f/"];
-/// Minimum length of unique bytes.
-const UNIQUE_BYTES_MIN: u64 = 4;
 /// Maximum pause between two ops, in milliseconds.
 const PAUSE_MS: u64 = 12;
 
@@ -74,7 +72,6 @@ impl ForeignWriter {
         let (mut content, mut options) = (self.shared.fresh_bytes(), PutOptions::default());
         if self.shared.draw_lookalike()
             && let Ok(Some(like)) = mount.store.find(&store_key(key)?).await
-            && like.size_bytes >= UNIQUE_BYTES_MIN
         {
             self.shared.count("foreign objects of equal length and metadata");
             content = self.shared.fresh_bytes_of_len(like.size_bytes);

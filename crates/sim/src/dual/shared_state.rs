@@ -249,7 +249,8 @@ impl SharedState {
     pub(super) fn fresh_bytes_of_len(&self, length: u64) -> Bytes {
         let mut inner = self.inner.borrow_mut();
         inner.stamp += 1;
-        let stamp = inner.stamp.to_be_bytes();
+        // The lowest byte is the first, so that a few bytes are unique too.
+        let stamp = inner.stamp.to_le_bytes();
         (0..length as usize).map(|at| stamp[at % stamp.len()]).collect()
     }
 
