@@ -49,15 +49,12 @@ impl<'a> Recovery<'a> {
         let engine = self.engine;
         let mut log = engine.log.lock();
         let mut replayed = ReplayOutcome::default();
-        let mut content = Vec::new();
         while let Some((frame, place)) = self.next_frame(&log)? {
-            content.clear();
-            content.extend_from_slice(self.reader.frame_bytes(place.at, &frame));
+            let len_bytes = frame.header.len_bytes();
             match self.redo(&mut log, frame, place) {
                 Ok(()) => {
-                    let last = replayed.last.get_or_insert_with(|| LastFrame { at: 0, content: Vec::new() });
-                    last.at = place.at;
-                    std::mem::swap(&mut last.content, &mut content);
+                    let content = self.reader.frame_bytes(place.at, len_bytes).to_vec();
+                    replayed.last = Some(LastFrame { at: place.at, content });
                 }
                 Err(error) if self.ends_at_damage => {
                     let loss = format!("{error}: the changes of this and all later frames are left out");

@@ -64,10 +64,10 @@ impl FrameReader {
         }
     }
 
-    /// Returns the bytes of the frame that was read last, at a position of the device.
-    pub(crate) fn frame_bytes(&self, at: u64, frame: &Frame) -> &[u8] {
+    /// Returns the bytes of the frame that was read last, from its position on the device and its length.
+    pub(crate) fn frame_bytes(&self, at: u64, len_bytes: u64) -> &[u8] {
         let start = (at - self.window_at) as usize;
-        &self.window[start..start + frame.header.len_bytes() as usize]
+        &self.window[start..start + len_bytes as usize]
     }
 
     /// Reads a damaged frame by each alternative of the device. The frame's length is known only after its header was read intact.

@@ -27,7 +27,7 @@ pub(super) fn mark_done(txn: &mut impl Txn, ino: Ino, change: u64) -> Result<App
 
 /// Removes the record, if there is one.
 pub(super) fn remove_record(txn: &mut impl Txn, ino: Ino) -> Result<(), FsError> {
-    if read_change_number(txn, ino)?.is_some() {
+    if is_waiting(txn, ino)? {
         txn.delete(schema::waiting_export(ino));
     }
     Ok(())

@@ -58,8 +58,7 @@ impl JournaledMoves {
 
     /// Applies steps that are in the journal, and shortens the journal if it is worthwhile.
     fn apply(&mut self, steps: Vec<Step>) {
-        self.moves.note_new(&steps);
-        steps.into_iter().for_each(|step| self.moves.apply(step));
+        self.moves.apply_new(steps);
         if let Err(error) = self.journal.compact(&self.moves) {
             // The old journal stays valid, only longer.
             tracing::warn!(%error, "cannot rewrite the journal of moves; the old file stays in use");

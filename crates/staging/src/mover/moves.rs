@@ -122,8 +122,13 @@ impl Moves {
         passed.chain(self.all.get(&number).map(|mv| &mv.from)).cloned().collect()
     }
 
-    /// Notes steps of this process, which are applied next: the moves of objects that begin are not attempted yet.
-    pub(super) fn note_new(&mut self, steps: &[Step]) {
+    /// Applies steps of this process: the moves of objects that begin are not attempted yet.
+    pub(super) fn apply_new(&mut self, steps: Vec<Step>) {
+        self.note_new(&steps);
+        steps.into_iter().for_each(|step| self.apply(step));
+    }
+
+    fn note_new(&mut self, steps: &[Step]) {
         let mut by_target: BTreeMap<&[u8], Vec<u64>> = BTreeMap::new();
         for step in steps {
             let (number, to) = match step {
@@ -572,9 +577,7 @@ mod tests {
     fn rename(moves: &mut Moves, from: &str, to: &str) {
         let tagged = |candidate| (ETag::new("tag"), candidate);
         let places: Vec<_> = moves.candidates(&key(from)).into_iter().map(tagged).collect();
-        let steps = moves.plan_rename(&places, &key(to), &Precondition::Absent);
-        moves.note_new(&steps);
-        steps.into_iter().for_each(|step| moves.apply(step));
+        moves.apply_new(moves.plan_rename(&places, &key(to), &Precondition::Absent));
     }
 
     /// An object stayed at the key that its first move had brought it to, when it was renamed on while a second move,
@@ -597,7 +600,7 @@ mod tests {
     fn an_object_is_found_at_a_key_where_another_is_still_to_be_deleted() {
         let mut moves = Moves::default();
         let earlier = ObjectRef::new(key("a"), ETag::new("earlier"));
-        moves.plan_deletion(&earlier).into_iter().for_each(|step| moves.apply(step));
+        moves.apply_new(moves.plan_deletion(&earlier));
         let replaced = vec![earlier.etag];
         let itself = Candidate { key: key("a"), by_move: None, etag: None, replaced };
         assert_eq!(moves.candidates(&key("a")), [itself]);
@@ -608,10 +611,7 @@ mod tests {
     #[test]
     fn an_object_that_may_be_at_two_keys_is_renamed_from_both() {
         let mut moves = Moves::default();
-        moves
-            .plan_rename_tree(b"a/", b"b/", &Precondition::Absent)
-            .into_iter()
-            .for_each(|step| moves.apply(step));
+        moves.apply_new(moves.plan_rename_tree(b"a/", b"b/", &Precondition::Absent));
         for (from, to) in [("b/x", "b/y"), ("b/y", "b/x"), ("b/x", "c")] {
             rename(&mut moves, from, to);
         }

@@ -39,11 +39,8 @@ impl Writeback {
                     Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)) => {}
                     applied => return applied.map(UploadResult::Uploaded),
                 }
-                let has_lost_bytes = match change.object.as_deref() {
-                    Some(object) => !self.bucket.is_complete(object).await?,
-                    None => false,
-                };
-                if !has_lost_bytes {
+                let Some(object) = &change.object else { continue };
+                if self.bucket.is_complete(object).await? {
                     continue;
                 }
             }
