@@ -206,7 +206,7 @@ async fn s231_a_source_that_lost_messages_reports_it() {
     source.0.lock().unwrap().has_lost = true;
     let running = RunningFeed::start(Box::new(source), &dir.path().join("dead"), Wanted::default());
     running.sink.wait_for(1).await;
-    assert_eq!(running.sink.losses.load(Ordering::Relaxed), 1);
+    assert_eq!(*running.sink.losses.lock().unwrap(), [None]);
 }
 
 /// A handler whose log could not be written took the report of lost events, which a kill then forgot: the messages after it had been
@@ -222,7 +222,7 @@ async fn s231_a_loss_is_reported_until_the_sink_has_taken_it() {
     let running =
         RunningFeed::start_with_sink(sink, Box::new(source.clone()), &dead_letters, Wanted::default());
     eventually("all is acknowledged", || source.acknowledged() == 1).await;
-    assert_eq!(running.sink.losses.load(Ordering::Relaxed), 1);
+    assert_eq!(*running.sink.losses.lock().unwrap(), [None]);
     assert_eq!((running.sink.keys(), running.status.counts().repeated), (vec!["a".to_owned()], 2));
 }
 
@@ -243,7 +243,25 @@ async fn s231_a_feed_reads_the_endpoint_of_its_process() {
     })
     .await;
     assert!(sink.hints().len() < 10_000);
-    assert_eq!(sink.losses.load(Ordering::Relaxed), 1);
+    assert_eq!(*sink.losses.lock().unwrap(), [Some("bucket".to_owned())]);
     drop(channel);
     running.join_next().await.unwrap().unwrap();
+}
+
+/// Lost events of one bucket concern only the feeds that want that bucket: the others list nothing again.
+#[tokio::test]
+async fn s231_a_loss_in_another_bucket_is_not_reported() {
+    let dir = tempfile::tempdir().unwrap();
+    let (channel, sink) = (Channel::default(), Arc::new(RecordingSink::default()));
+    let wanted = Wanted::new(vec![Filter { bucket: Some("bucket".to_owned()), prefix: b"a/".to_vec() }]);
+    let feed = feed(&dir.path().join("dead")).wanting(wanted).into_sink(sink.clone());
+    let subscription = channel.subscribe();
+    channel.publish(ChannelItem::Lost(Some("other".to_owned())));
+    channel.publish(ChannelItem::Lost(Some("bucket".to_owned())));
+    channel.publish(ChannelItem::Event(event("a/x", 1)));
+    channel.publish(ChannelItem::Event(event("b/x", 1)));
+    drop(channel);
+    feed.follow(subscription).await;
+    assert_eq!(*sink.losses.lock().unwrap(), [Some("bucket".to_owned())]);
+    assert_eq!(sink.keys(), ["a/x"]);
 }

@@ -14,7 +14,8 @@ pub(crate) struct RecordingSink {
     hints: Mutex<Vec<Hint<'static>>>,
     /// The number of further calls that fail.
     pub(crate) fails: AtomicUsize,
-    pub(crate) losses: AtomicUsize,
+    /// The buckets of reported losses; `None` stands for any bucket.
+    pub(crate) losses: Mutex<Vec<Option<String>>>,
 }
 
 #[async_trait]
@@ -25,9 +26,9 @@ impl Sink for RecordingSink {
         Ok(())
     }
 
-    async fn lost(&self, _bucket: Option<&str>) -> Result<(), SinkError> {
+    async fn lost(&self, bucket: Option<&str>) -> Result<(), SinkError> {
         self.fail_if_told()?;
-        self.losses.fetch_add(1, Ordering::Relaxed);
+        self.losses.lock().unwrap().push(bucket.map(str::to_owned));
         Ok(())
     }
 }

@@ -80,6 +80,12 @@ impl Wanted {
         Self(filters)
     }
 
+    /// Returns whether hints of a bucket, or of any bucket, may pass.
+    fn may_match_in(&self, bucket: Option<&str>) -> bool {
+        let names = || self.0.iter().map(|filter| filter.bucket.as_deref());
+        self.0.is_empty() || bucket.is_none() || names().any(|name| name.is_none() || name == bucket)
+    }
+
     fn matches(&self, hint: &Hint<'_>) -> bool {
         let passes = |filter: &Filter| {
             filter.bucket.as_deref().is_none_or(|bucket| hint.bucket == bucket)
@@ -154,7 +160,7 @@ impl Feed {
             };
             self.counters.set_connected(true);
             if source.take_lost() {
-                self.report_loss().await;
+                self.report_loss(None).await;
             }
             self.process_and_count(&messages, &mut *source, &mut last_counted).await;
             match source.acknowledge().await {
@@ -226,27 +232,31 @@ impl Feed {
     }
 
     async fn forward(&self, received: &[ChannelItem]) {
-        if received.iter().any(|received| matches!(received, ChannelItem::Lost(_))) {
-            self.report_loss().await;
+        let mut hints = Vec::with_capacity(received.len());
+        for item in received {
+            match item {
+                ChannelItem::Event(event) => hints.push(Hint::from(&**event)),
+                ChannelItem::Lost(bucket) if self.wanted.may_match_in(bucket.as_deref()) => {
+                    self.report_loss(bucket.as_deref()).await;
+                }
+                ChannelItem::Lost(_) => {}
+            }
         }
-        let events = received.iter().filter_map(|received| match received {
-            ChannelItem::Event(event) => Some(Hint::from(&**event)),
-            ChannelItem::Lost(_) => None,
-        });
-        let hints: Vec<Hint<'_>> = events.filter(|hint| self.wanted.matches(hint)).collect();
+        hints.retain(|hint| self.wanted.matches(hint));
         self.counters.add_messages(received.len());
         self.deliver(&hints).await;
     }
 
-    /// Reports to every sink that events were lost, repeating until each sink has taken the report.
-    async fn report_loss(&self) {
+    /// Reports to every sink that events of a bucket, or of any bucket, were lost, repeating until each sink has taken the report.
+    async fn report_loss(&self, bucket: Option<&str>) {
         tracing::warn!(
             feed = self.name,
-            "events were lost; the receivers of this feed are told to list all objects again"
+            bucket,
+            "events were lost; the receivers of this feed are told to list the objects of the bucket, or of all buckets, again"
         );
         for sink in &self.sinks {
             let mut failures = Failures::default();
-            while let Err(error) = sink.lost(None).await {
+            while let Err(error) = sink.lost(bucket).await {
                 self.counters.add_repeated();
                 let why = format!("a sink did not take the report of lost events: {error}");
                 self.record_failure(&why, &mut failures).await;

@@ -227,7 +227,7 @@ impl Notifier {
                 sequence: order.next_two(time),
             };
             if self.queue_of(&pending).try_send(Message::Change(Box::new(pending))).is_err() {
-                self.count_lost();
+                self.count_lost(&bucket.name);
             }
         }
     }
@@ -239,7 +239,8 @@ impl Notifier {
         &self.queues[(hasher.finish() % WORKERS as u64) as usize]
     }
 
-    fn count_lost(&self) {
+    /// Notes that the event of a change in a bucket is lost.
+    fn count_lost(&self, bucket: &str) {
         let lost = self.lost.fetch_add(1, Ordering::Relaxed) + 1;
         // Log rarely: losses come by the thousand or not at all.
         if lost.is_power_of_two() {
@@ -248,7 +249,7 @@ impl Notifier {
                 "events are lost: objects change faster than the endpoint can send events, and its queue is full"
             );
         }
-        self.dispatcher.channel.publish(ChannelItem::Lost(1));
+        self.dispatcher.channel.publish(ChannelItem::Lost(Some(bucket.to_owned())));
     }
 }
 
@@ -283,7 +284,7 @@ impl Dispatcher {
         };
         if pending.is_concurrent && matches!(found, CurrentState::Unknown) {
             // The calls overlapped, and the resulting object could not be read: the event may be wrong.
-            self.channel.publish(ChannelItem::Lost(1));
+            self.channel.publish(ChannelItem::Lost(Some(pending.bucket.name.to_string())));
         }
         let own = describe_change(&pending, &found);
         let correction = correction(&pending, &own, found);
