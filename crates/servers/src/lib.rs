@@ -24,8 +24,8 @@ mod server;
 mod small_disk;
 
 pub use broker::{
-    Broker, beanstalkd, beanstalkd_synced_every, kafka, nats, nats_with_tls, rabbitmq, redis, redis_sentinel,
-    redis_sentinel_with_password, redis_with,
+    Broker, beanstalkd, beanstalkd_synced_every, elasticmq, kafka, nats, nats_with_tls, rabbitmq, redis,
+    redis_sentinel, redis_sentinel_with_password, redis_with,
 };
 pub use browser::Browser;
 pub use collector::{Collector, collector};

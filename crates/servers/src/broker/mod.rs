@@ -1,6 +1,7 @@
-//! Brokers: NATS, Redis, RabbitMQ and beanstalkd from Debian's packages, and Kafka.
+//! Brokers: NATS, Redis, RabbitMQ and beanstalkd from Debian's packages, Kafka, and ElasticMQ in place of SQS.
 
 mod beanstalkd;
+mod elasticmq;
 mod kafka;
 mod nats;
 mod rabbitmq;
@@ -14,6 +15,7 @@ use std::path::Path;
 use std::time::Duration;
 
 pub use beanstalkd::{beanstalkd, beanstalkd_synced_every};
+pub use elasticmq::elasticmq;
 pub use kafka::kafka;
 pub use nats::{nats, nats_with_tls};
 pub use rabbitmq::rabbitmq;
@@ -101,6 +103,11 @@ mod tests {
         drop(broker);
         assert!(TcpStream::connect(address).is_err());
         assert!(!dir.exists());
+    }
+
+    #[test]
+    fn elasticmq_stops_with_its_handle() {
+        check_lifecycle(elasticmq());
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! AMQP, with RabbitMQ.
 
-use super::{Queue, assert_refused, drain, open, open_url, receive};
+use super::{Queue, assert_refused, drain, open_url, receive};
 use lapin::options::{BasicPublishOptions, ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions};
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{BasicProperties, Channel, Connection, ConnectionProperties, ExchangeKind};
@@ -92,7 +92,7 @@ async fn headers_are_attributes() {
     let mut headers = FieldTable::default();
     headers.insert("Kind".into(), AMQPValue::LongString("x".into()));
     queue.send(vec!["one".to_owned()], BasicProperties::default().with_headers(headers)).await;
-    let mut source = open(&queue);
+    let mut source = queue.open();
     let messages = receive(&mut *source, Duration::from_secs(9)).await;
     assert_eq!(messages[0].attributes, [("kind".to_owned(), "x".to_owned())]);
     assert_eq!(messages[0].body, "one");

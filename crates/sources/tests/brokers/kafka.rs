@@ -1,6 +1,6 @@
 //! Kafka.
 
-use super::{Queue, assert_refused, drain, open, open_url, receive};
+use super::{Queue, assert_refused, drain, open_url, receive};
 use rskafka::BackoffConfig;
 use rskafka::client::partition::{Compression, UnknownTopicHandling};
 use rskafka::client::{Client, ClientBuilder, Credentials, SaslConfig};
@@ -95,7 +95,7 @@ async fn sources_share_partitions_as_their_urls_say() {
 async fn records_have_attributes() {
     let mut queue = topic(1).await;
     queue.publish(0..1).await;
-    let messages = receive(&mut *open(&queue), Duration::from_secs(9)).await;
+    let messages = receive(&mut *queue.open(), Duration::from_secs(9)).await;
     assert_eq!(messages[0].attributes, [("kind".to_owned(), "x".to_owned())]);
 }
 
@@ -104,7 +104,7 @@ async fn records_have_attributes() {
 async fn records_removed_unread_are_reported_as_lost() {
     let mut queue = topic(1).await;
     queue.publish(0..10).await;
-    let mut source = open(&queue);
+    let mut source = queue.open();
     drain(&mut *source, 0..10).await;
     assert!(!source.take_lost());
     drop(source);
@@ -112,7 +112,7 @@ async fn records_removed_unread_are_reported_as_lost() {
     let client = queue.client().await;
     let partition = client.partition_client("events", 0, UnknownTopicHandling::Error).await.unwrap();
     partition.delete_records(15, 5_000).await.unwrap();
-    let mut source = open(&queue);
+    let mut source = queue.open();
     assert!(source.receive(1).await.unwrap().is_empty());
     assert!(source.take_lost());
     assert_eq!(drain(&mut *source, 15..20).await, Vec::from_iter(15..20));
@@ -123,11 +123,11 @@ async fn records_removed_unread_are_reported_as_lost() {
 async fn s583_a_topic_that_was_created_again_is_reported_as_lost_and_read_from_its_beginning() {
     let mut queue = topic(1).await;
     queue.publish(0..10).await;
-    let mut source = open(&queue);
+    let mut source = queue.open();
     drain(&mut *source, 0..10).await;
     drop(source);
     queue.publish(10..11).await;
-    let mut source = open(&queue);
+    let mut source = queue.open();
     drain(&mut *source, 10..11).await;
     assert!(!source.take_lost(), "the topic is the same");
     drop(source);
@@ -139,14 +139,14 @@ async fn s583_a_topic_that_was_created_again_is_reported_as_lost_and_read_from_i
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     queue.publish(100..120).await;
-    let mut source = open(&queue);
+    let mut source = queue.open();
     assert!(source.receive(1).await.unwrap().is_empty());
     assert!(source.take_lost());
     source.acknowledge().await.unwrap();
     assert_eq!(drain(&mut *source, 100..120).await, Vec::from_iter(100..120));
     drop(source);
     queue.publish(120..121).await;
-    let mut source = open(&queue);
+    let mut source = queue.open();
     drain(&mut *source, 120..121).await;
     assert!(!source.take_lost(), "the loss is reported once");
 }

@@ -1,6 +1,6 @@
 //! Notifications of MinIO, through real brokers.
 
-use super::{BATCH, open_url};
+use super::{BATCH, Queue as _, open_url};
 use events::Source;
 use serde_json::Value;
 use servers::{Broker, S3Server};
@@ -168,6 +168,6 @@ async fn events_come_through_kafka() {
             ("SASL_MECHANISM", "plain"),
         ],
     );
-    let mut source = super::open(&topic);
+    let mut source = topic.open();
     assert_events(&receive_events(&server, &mut *source).await);
 }

@@ -1,6 +1,6 @@
 //! NATS.
 
-use super::{Queue, assert_refused, drain, open, receive};
+use super::{Queue, assert_refused, drain, receive};
 use async_nats::jetstream;
 use servers::Broker;
 use std::ops::Range;
@@ -80,7 +80,7 @@ async fn subjects_are_filtered_by_the_server() {
     let mut queue = stream("EVENTS?consumer=views&subject=events.mine.*").await;
     queue.publish(0..10).await;
     queue.publish_to("events.mine.a", 10..20).await;
-    let mut source = open(&queue);
+    let mut source = queue.open();
     assert_eq!(drain(&mut *source, 10..20).await, Vec::from_iter(10..20));
     // The existing consumer has another filter.
     assert_refused(&queue.url().replace("mine", "yours"), &queue.access(), "has another configuration").await;
@@ -90,7 +90,7 @@ async fn subjects_are_filtered_by_the_server() {
 #[tokio::test]
 async fn a_plain_subject_reports_possible_loss() {
     let mut queue = Nats { broker: servers::nats(), tail: "?subject=plain" };
-    let mut source = open(&queue);
+    let mut source = queue.open();
     assert!(receive(&mut *source, Duration::from_millis(500)).await.is_empty());
     assert!(source.take_lost() && !source.take_lost());
     queue.publish_to("plain", 0..100).await;

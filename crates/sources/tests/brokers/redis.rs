@@ -1,6 +1,6 @@
 //! Redis.
 
-use super::{PATIENCE, Queue, assert_refused, open, receive};
+use super::{PATIENCE, Queue, assert_refused, receive};
 use redis::AsyncConnectionConfig;
 use servers::Broker;
 use std::ops::Range;
@@ -72,7 +72,7 @@ mod streams {
 #[tokio::test]
 async fn a_channel_reports_possible_loss() {
     let mut queue = channel();
-    let mut source = open(&queue);
+    let mut source = queue.open();
     assert!(receive(&mut *source, Duration::from_millis(500)).await.is_empty());
     assert!(source.take_lost() && !source.take_lost());
     queue.publish(0..100).await;
@@ -94,14 +94,14 @@ async fn entries_of_streams_have_attributes_and_may_be_deleted() {
     commands.cmd("XADD").arg(&["events", "1-1", "body", "one", "Kind", "x"]);
     commands.cmd("XADD").arg(&["events", "1-2", "body", "two"]);
     queue.do_all(&commands).await;
-    let mut source = open(&queue);
+    let mut source = queue.open();
     let messages = receive(&mut *source, Duration::from_secs(9)).await;
     assert_eq!(messages[0].attributes, [("kind".to_owned(), "x".to_owned())]);
     drop(source);
     let mut commands = redis::pipe();
     commands.cmd("XDEL").arg(&["events", "1-1"]);
     queue.do_all(&commands).await;
-    let mut source = open(&queue);
+    let mut source = queue.open();
     let messages = receive(&mut *source, PATIENCE).await;
     assert_eq!(messages.len(), 1);
     assert_eq!(messages[0].body, "two");
