@@ -12,7 +12,7 @@ use bytes::Bytes;
 use meta::{Applied, Effect, FsError, Ino, Inode, LogError, LoggedOp, Op, OpContext, Origin, Seqno};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use tokio::runtime::Handle;
 
@@ -26,13 +26,24 @@ const PAGE_OPS: usize = 512;
 /// The follower's state: the unread part of the op log, and changes of views to deliver.
 #[derive(Debug, Default)]
 pub(crate) struct OpLogFollower {
-    unread: Mutex<Option<LogRange>>,
+    undelivered: Mutex<Undelivered>,
     /// Held during a turn, and while front ends must not be notified of ops.
     turn: Mutex<()>,
     /// Whether a task takes turns until nothing is unread.
     has_task: AtomicBool,
     views: ViewChanges,
     others: OtherSessions,
+}
+
+/// The commits that the next turn delivers. A turn takes all of it at once, so that it acknowledges exactly what it delivers.
+#[derive(Debug, Default)]
+struct Undelivered {
+    /// The unread part of the op log.
+    range: Option<LogRange>,
+    /// Whether anything may have changed.
+    everything: bool,
+    /// The last commit of other sessions that the engine has announced.
+    announced: Option<Seqno>,
 }
 
 /// A change of other sessions.
@@ -51,18 +62,8 @@ type TakeIn = Box<dyn Fn(Foreign<'_>) + Send + Sync>;
 #[derive(Default)]
 struct OtherSessions {
     take_in: OnceLock<TakeIn>,
-    /// The commit up to which anything may have changed since the last turn.
-    everything_changed: Mutex<Option<Seqno>>,
-    /// The last commit of other sessions that the engine has announced.
-    told: AtomicU64,
     /// Whether reads may show changes that the engine has not announced yet.
     is_news_coming: AtomicBool,
-}
-
-impl OtherSessions {
-    fn everything_changed(&self) -> MutexGuard<'_, Option<Seqno>> {
-        self.everything_changed.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl fmt::Debug for OtherSessions {
@@ -95,11 +96,10 @@ struct LogRange {
     has_failures: bool,
 }
 
-impl OpLogFollower {
+impl Undelivered {
     /// Adds a range to the unread part, which then has all commits from the first to the last one.
-    fn note(&self, range: LogRange) {
-        let mut unread = self.unread();
-        *unread = Some(match *unread {
+    fn add(&mut self, range: LogRange) {
+        self.range = Some(match self.range {
             Some(known) => LogRange {
                 after: known.after.min(range.after),
                 to: known.to.max(range.to),
@@ -108,7 +108,9 @@ impl OpLogFollower {
             None => range,
         });
     }
+}
 
+impl OpLogFollower {
     /// Has front ends notified of the commits after `after`, which were not made through this file system.
     pub(crate) fn follow_commits_after(names: &Names, after: Seqno) {
         if names.front_ends().count() > 0 {
@@ -159,11 +161,12 @@ impl OpLogFollower {
 
     /// Returns whether a turn has something to deliver.
     fn has_work(&self) -> bool {
-        self.unread().is_some() || self.others.everything_changed().is_some()
+        let undelivered = self.undelivered();
+        undelivered.range.is_some() || undelivered.everything
     }
 
-    fn unread(&self) -> MutexGuard<'_, Option<LogRange>> {
-        self.unread.lock().unwrap_or_else(PoisonError::into_inner)
+    fn undelivered(&self) -> MutexGuard<'_, Undelivered> {
+        self.undelivered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -241,18 +244,25 @@ impl Names {
     pub(super) fn follow_page(&self) -> bool {
         let turn = Turn { names: self, _exclusive: self.follower().hold() };
         self.follower().tell_views();
-        let others = &self.follower().others;
-        let (told, everything) = (others.told.load(Ordering::Acquire), others.everything_changed().take());
-        if everything.is_some() {
+        let Undelivered { range, everything, announced } =
+            std::mem::take(&mut *self.follower().undelivered());
+        if everything {
             turn.tell_everything();
         }
-        let range = self.follower().unread().take();
-        let goes_on = range.is_some_and(|range| turn.tell_page(range));
-        if !goes_on && told > 0 {
-            // Everything that the engine announced before this turn has been applied.
-            self.tables().engine().acknowledge(Seqno(told.max(everything.map_or(0, |to| to.0))));
+        match (range.and_then(|range| turn.tell_page(range)), announced) {
+            (Some(rest), announced) => {
+                let mut undelivered = self.follower().undelivered();
+                undelivered.add(rest);
+                // The engine may have announced more meanwhile.
+                undelivered.announced = undelivered.announced.or(announced);
+                true
+            }
+            (None, Some(announced)) => {
+                self.tables().engine().acknowledge(announced);
+                false
+            }
+            (None, None) => false,
         }
-        goes_on
     }
 }
 
@@ -268,15 +278,16 @@ pub(crate) fn commit_rewrite(names: &Names, seen: &Inode, op: &Op) -> Result<App
 
 /// Notes commits that are to be read soon.
 fn note_commits(names: &Names, range: LogRange) {
-    names.follower().note(range);
+    names.follower().undelivered().add(range);
     names.front_ends().wake();
 }
 
 /// Has commits of other sessions read soon, by a task on `runtime`.
 pub(super) fn follow_others(names: &Names, (after, to): (Seqno, Seqno), runtime: &Handle) {
-    names.follower().note(LogRange { after, to, has_failures: false });
-    // Noted first: a turn that sees this number sees the range.
-    names.follower().others.told.fetch_max(to.0, Ordering::AcqRel);
+    let mut undelivered = names.follower().undelivered();
+    undelivered.add(LogRange { after, to, has_failures: false });
+    undelivered.announced = undelivered.announced.max(Some(to));
+    drop(undelivered);
     names.front_ends().wake();
     start_task(names, runtime);
     names.follower().others.is_news_coming.store(false, Ordering::Release);
@@ -284,11 +295,12 @@ pub(super) fn follow_others(names: &Names, (after, to): (Seqno, Seqno), runtime:
 
 /// Has front ends notified soon, by a task on `runtime`, that anything may have changed.
 pub(super) fn follow_everything(names: &Names, to: Seqno, runtime: &Handle) {
-    let others = &names.follower().others;
-    *others.everything_changed() = Some(to);
+    let mut undelivered = names.follower().undelivered();
+    undelivered.everything = true;
     // The database may have lost commits that the engine has announced.
-    others.told.store(to.0, Ordering::Release);
-    others.is_news_coming.store(false, Ordering::Release);
+    undelivered.announced = Some(to);
+    drop(undelivered);
+    names.follower().others.is_news_coming.store(false, Ordering::Release);
     names.front_ends().wake();
     start_task(names, runtime);
 }
@@ -387,8 +399,8 @@ struct Turn<'n> {
 }
 
 impl Turn<'_> {
-    /// Tells front ends what the first page of a range makes stale. Returns whether the range goes on.
-    fn tell_page(&self, range: LogRange) -> bool {
+    /// Tells front ends what the first page of a range makes stale. Returns the rest of the range, if it goes on.
+    fn tell_page(&self, range: LogRange) -> Option<LogRange> {
         let page = match self.names.tables().engine().log_after(range.after, PAGE_OPS) {
             Ok(page) => page,
             Err(error) => {
@@ -399,7 +411,7 @@ impl Turn<'_> {
                     error => tracing::warn!(%error, "the op log cannot be read: kernels drop their caches"),
                 }
                 self.tell_everything();
-                return false;
+                return None;
             }
         };
         let last = page.last().map(|logged| logged.seqno);
@@ -411,9 +423,7 @@ impl Turn<'_> {
         }
         let is_news = |logged: &&LoggedOp| range.has_failures || self.is_news(logged);
         self.tell_ops(due().filter(is_news));
-        let Some(last) = last.filter(|last| *last < range.to) else { return false };
-        self.names.follower().note(LogRange { after: last, ..range });
-        true
+        last.filter(|last| *last < range.to).map(|last| LogRange { after: last, ..range })
     }
 
     /// Notifies front ends that anything may be stale, after open files have their newest content.
