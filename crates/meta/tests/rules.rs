@@ -296,6 +296,27 @@ fn an_object_of_the_write_back_log_does_not_replace_attributes_that_wait_to_be_e
     }
 }
 
+/// A kill took the commit of an upload from the write-back log, and damage the log's record of it. The object is ours if it has the length and the
+/// mtime that the inode had in the log (world of files 65006365).
+#[test]
+fn an_object_that_was_uploaded_from_the_log_does_not_replace_attributes_that_wait_to_be_exported() {
+    let logged = ETag::provisional(7);
+    for (is_changed, mode) in [(false, 0o700), (true, 0o755)] {
+        let fs = Fixture::new();
+        let ino = fs.namespace.allocate(ROOT, 1)[0];
+        let written = seen(&fs, logged.as_str(), 5, true);
+        fs.apply(Op::Import { parent: ROOT, name: name("f"), ino, seen: written.clone() }).unwrap();
+        let changes = AttrChanges { mode: Some(0o700), ..AttrChanges::default() };
+        fs.apply(Op::SetAttr { ino, changes }).unwrap();
+        fs.apply(Op::AwaitExport { ino }).unwrap();
+        let mtime = Timestamp(written.mtime.0 + i64::from(is_changed));
+        let found = Observed { mode: 0o755, mtime, ..seen(&fs, "uploaded", 5, true) };
+        let inode = fs.apply(Op::Refresh { ino, seen: found }).unwrap().inode.unwrap();
+        assert_eq!((inode.object().unwrap().etag.as_str(), inode.mode), ("uploaded", mode));
+        assert_eq!(fs.namespace.waiting_export(ino).unwrap().is_some(), !is_changed);
+    }
+}
+
 /// A listed file's object was moved with its directory. Then the file's default mode, which is used for listed objects, counted as
 /// authoritative although the object's headers had another mode (world of files 3100058).
 #[test]

@@ -8,7 +8,7 @@ use super::records::{
 use super::{export, extents, unlink, xattr};
 use crate::{
     Applied, Content, Dentry, Extent, FsError, Ino, Inode, Kind, Merge, Moment, Name, Observed, OpContext,
-    Refreshed, Txn, schema,
+    Refreshed, Stored, Txn, schema,
 };
 
 pub(super) fn import(
@@ -43,9 +43,8 @@ pub(super) fn refresh(txn: &mut impl Txn, ino: Ino, seen: &Observed) -> Result<A
     let mut released = Vec::new();
     if adds_information(&before, seen) {
         set_attributes(&mut inode, seen);
-        // An object in the write-back log is ours. A crash took the record of its upload, which began before the attributes were changed.
-        let is_ours = seen.object.as_ref().is_some_and(|object| object.etag.is_provisional());
-        let keeps_attributes = is_ours && export::is_waiting(txn, ino)?;
+        // A crash took the record of our write, which began before the attributes were changed.
+        let keeps_attributes = is_own_write(&before, seen) && export::is_waiting(txn, ino)?;
         if keeps_attributes {
             (inode.mode, inode.uid, inode.gid) = (before.mode, before.uid, before.gid);
         }
@@ -65,6 +64,16 @@ pub(super) fn refresh(txn: &mut impl Txn, ino: Ino, seen: &Observed) -> Result<A
     records::save(txn, Some(&before), &inode)?;
     let refreshed = visible_change(&before, &inode);
     Ok(Applied { inode: Some(inode), released, refreshed, ..Applied::default() })
+}
+
+/// Returns whether an observed object is a write of ours to an inode, as far as attributes are concerned: it is in the write-back log, or has the
+/// length and the mtime of the inode, whose object was in the log.
+fn is_own_write(inode: &Inode, seen: &Observed) -> bool {
+    let is_in_log = |object: &Stored| object.etag.is_provisional();
+    let is_uploaded = inode.object().is_some_and(is_in_log)
+        && seen.exact
+        && (seen.size_bytes, seen.mtime) == (inode.size_bytes, inode.mtime);
+    is_uploaded || seen.object.as_ref().is_some_and(is_in_log)
 }
 
 /// Returns the difference that a reader of an inode sees.
