@@ -28,6 +28,8 @@ struct Alias {
     reported: usize,
     /// Etag that the object has in the bucket.
     bucket: ETag,
+    /// Whether the object is about to leave the key, and is shown by the etag of its copy.
+    is_leaving: bool,
 }
 
 impl Alias {
@@ -49,7 +51,8 @@ impl EtagAliases {
             }
             return;
         }
-        if self.by_key.insert(key.clone(), Alias { issued: vec![issued], reported: 0, bucket }).is_none() {
+        let alias = Alias { issued: vec![issued], reported: 0, bucket, is_leaving: false };
+        if self.by_key.insert(key.clone(), alias).is_none() {
             self.order.push_back(key.clone());
         }
         while self.order.len() > KEYS_MAX {
@@ -59,12 +62,12 @@ impl EtagAliases {
         }
     }
 
-    /// Shows the object at a key by the etag `issued` from now on, instead of etags that were issued or reported before. `bucket` is the etag
-    /// that the object has in the bucket.
+    /// Shows the object at a key, which it is about to leave, by the etag `issued` from now on, instead of etags that were issued or reported
+    /// before. `bucket` is the etag that the object has in the bucket.
     pub(crate) fn show_as(&mut self, key: &ObjectKey, issued: ETag, bucket: ETag) {
         self.remember(key, issued.clone(), bucket);
         if let Some(alias) = self.by_key.get_mut(key) {
-            alias.reported = 0;
+            (alias.reported, alias.is_leaving) = (0, true);
             alias.issued.retain(|known| *known != issued);
             alias.issued.insert(0, issued);
         }
@@ -93,6 +96,17 @@ impl EtagAliases {
         }
     }
 
+    /// Forgets the objects that were about to leave a key, or all keys below a prefix that ends in `/`: they have left. Another object that comes
+    /// there may have the etag by which one was shown.
+    pub(crate) fn forget_left(&mut self, key_or_prefix: &[u8]) {
+        for key in self.keys_at(key_or_prefix) {
+            if self.by_key.get(&key).is_some_and(|alias| alias.is_leaving) {
+                self.by_key.remove(&key);
+                self.order.retain(|known| *known != key);
+            }
+        }
+    }
+
     /// Reports every issued etag that was not reported yet, together with the bucket's etag: for a key, or for all
     /// keys below a prefix that ends in `/`. See [`EtagAliases::report_key`].
     pub(crate) fn report_changes(
@@ -100,16 +114,20 @@ impl EtagAliases {
         key_or_prefix: &[u8],
         report: impl Fn(&ObjectKey, &ETag, &ETag) -> bool,
     ) {
-        let keys: BTreeSet<ObjectKey> = match key_or_prefix.ends_with(b"/") {
+        for key in self.keys_at(key_or_prefix) {
+            self.report_key(&key, &report);
+        }
+    }
+
+    /// Returns a key if it is remembered, or all remembered keys below a prefix that ends in `/`.
+    fn keys_at(&self, key_or_prefix: &[u8]) -> BTreeSet<ObjectKey> {
+        match key_or_prefix.ends_with(b"/") {
             true => {
                 self.by_key.keys().filter(|key| key.as_bytes().starts_with(key_or_prefix)).cloned().collect()
             }
             false => {
                 self.by_key.get_key_value(key_or_prefix).map(|(key, _)| key.clone()).into_iter().collect()
             }
-        };
-        for key in keys {
-            self.report_key(&key, &report);
         }
     }
 
@@ -205,6 +223,26 @@ mod tests {
         let found = ObjectRef::new(key.clone(), tag("uploaded"));
         assert_eq!(aliases.with_issued_tag(found).etag, tag("reported"));
         assert_eq!(aliases.bucket_tag(&key, &tag("reported")), tag("uploaded"));
+    }
+
+    /// An object was shown by the etag of its copy at a key that it then left. A rename that came from there later was given the etag that the
+    /// object had had, and the file's mode was not exported (world of files 65138549).
+    #[test]
+    fn an_object_that_has_left_a_key_gives_no_etag_to_the_next_one() {
+        let (left, stays) =
+            (ObjectKey::try_from("dir/left").unwrap(), ObjectKey::try_from("dir/stays").unwrap());
+        let tag = |text: &str| ETag::new(text);
+        for place in ["dir/left", "dir/"] {
+            let mut aliases = EtagAliases::default();
+            aliases.show_as(&left, tag("copy"), tag("before"));
+            aliases.remember(&stays, tag("issued"), tag("bucket"));
+            aliases.forget_left(place.as_bytes());
+            aliases.report_changes(place.as_bytes(), |_, _, _| true);
+            assert_eq!(aliases.bucket_tag(&left, &tag("copy")), tag("copy"));
+            assert_eq!(aliases.reported_tag(&left, &tag("copy")), tag("copy"));
+            assert_eq!(aliases.bucket_tag(&stays, &tag("issued")), tag("bucket"));
+            assert_eq!(aliases.keys(), std::slice::from_ref(&stays));
+        }
     }
 
     /// A rename that was given the first of two etags was refused as if another client had changed the object (world

@@ -262,6 +262,48 @@ async fn s585_an_object_that_a_look_misses_during_an_export_keeps_its_file() {
     assert!(world.names("").await.unwrap().is_empty(), "a removal by another client is seen afterwards");
 }
 
+/// Regression: a kill took the commit of an export that had copied the object onto itself, and a later change of the mode waited to be
+/// exported. It was lost when the copy was seen (world of files 64,073,750).
+#[tokio::test]
+async fn s95_a_copy_of_an_export_whose_commit_was_lost_does_not_replace_later_attributes() {
+    for bucket in [Bucket::in_memory(), Bucket::listing_attributes()] {
+        for way in ["listing", "event", "read"] {
+            let world = bucket.mount(|config| config.metadata_ttl = Duration::ZERO).await;
+            world.write_file("file", b"text").await.unwrap();
+            world.chmod("file", 0o600).await.unwrap();
+            world.fs.sync().await.unwrap();
+            let file = world.open_handle("file", libc::O_RDONLY).await.unwrap();
+            assert_eq!(world.fs.read(file, 0, 2).await.unwrap(), b"te".as_slice());
+            world.chmod("file", 0o640).await.unwrap();
+            let before = bucket.head("file").await.unwrap();
+            let mut user = before.attributes.user;
+            user.insert("tenon-copy-of".to_owned(), before.object.etag.as_str().to_owned());
+            let user: Vec<_> = user.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+            bucket.put_with("file", "text", &user).await;
+            match way {
+                "listing" => assert_eq!(world.names("").await.unwrap(), ["file"]),
+                "event" => {
+                    let (key, now) = (ObjectKey::try_from("file").unwrap(), bucket.head("file").await);
+                    world.fs.reconcile(&key, now.as_ref(), world.fs.moment()).await.unwrap();
+                }
+                _ => world.remove_cache_dir(),
+            }
+            assert_eq!(world.fs.read(file, 2, 2).await.unwrap(), b"xt".as_slice(), "{way}");
+            assert_eq!(world.stat("file").await.unwrap().mode & 0o7777, 0o640, "{way}");
+            world.close(file).await.unwrap();
+            world.fs.sync().await.unwrap();
+            let fresh = world.remount().await;
+            assert_eq!(fresh.stat("file").await.unwrap().mode & 0o7777, 0o640, "{way}");
+            // An object with other bytes brings its own attributes.
+            fresh.chmod("file", 0o600).await.unwrap();
+            bucket.put("file", "other").await;
+            assert_eq!(fresh.read_file("file").await.unwrap(), b"other", "{way}");
+            assert_eq!(fresh.stat("file").await.unwrap().mode & 0o7777, 0o644, "{way}");
+            fresh.unlink("file").await.unwrap();
+        }
+    }
+}
+
 /// The export of an earlier mode of a directory waited for the store, and ended after that of a later one (world of files 59,000,878).
 #[tokio::test]
 async fn s95_the_later_of_two_exports_of_a_directory_wins() {

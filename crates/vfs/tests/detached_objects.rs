@@ -332,6 +332,37 @@ async fn s77_an_object_of_an_ambiguous_put_is_overwritten() {
     world.assert_healthy().await;
 }
 
+/// Regression: writes that were stored by `fsync` in an object beside the path were lost when an earlier upload was found at the path, whose
+/// answer had been lost (world of files 65094575).
+#[tokio::test]
+async fn s77_an_earlier_object_of_an_ambiguous_put_does_not_replace_synced_writes() {
+    for end in ["b", "c"] {
+        let world = Bucket::with_metadata().mount(|_| {}).await;
+        let mut body = pattern(MIB);
+        world.write_file("a", &body).await.unwrap();
+        world.write_file("b", b"two").await.unwrap();
+        let handle = world.open_handle("a", libc::O_RDWR).await.unwrap();
+        let puts = Rule::new(Fault::lost_reply()).on(Operation::Put);
+        world.bucket.faults.add(puts.at(&"b".try_into().unwrap()));
+        world.rename_with("a", "b", libc::RENAME_EXCHANGE).await.unwrap();
+        assert_eq!(world.bucket.object("b").await.unwrap(), body);
+        for at in [MIB / 2, MIB] {
+            world.fs.write(handle, at as u64, b"synced").await.unwrap();
+            body.resize(body.len().max(at + 6), 0);
+            body[at..at + 6].copy_from_slice(b"synced");
+        }
+        world.fs.fsync(handle).await.unwrap();
+        if end != "b" {
+            world.rename("b", end).await.unwrap();
+        }
+        world.close(handle).await.unwrap();
+        assert_eq!(sync_and_list_keys(&world).await, ["a", end]);
+        assert_eq!(world.read_file(end).await.unwrap(), body, "{end}");
+        assert_eq!(world.remount().await.read_file(end).await.unwrap(), body, "{end}");
+        world.assert_healthy().await;
+    }
+}
+
 /// Regression: a file that ends in a hole lost the hole with its name. Data written after the hole was read in its place (world
 /// of files 3200371).
 #[tokio::test]

@@ -137,6 +137,7 @@ impl Executor {
             self.durability.etags_durable.fetch_max(reported, Ordering::AcqRel);
         }
         self.state().finish(number)?;
+        self.aliases().forget_left(&mv.from);
         // The move may have left another client's object at its source, which an earlier move had brought there. Its etag is reported now.
         self.report_arrival(&mv.from);
         self.activity.note(None);

@@ -90,6 +90,14 @@ impl JournaledMoves {
         Ok(())
     }
 
+    /// Ends a move without executing it, unless it has ended.
+    pub(super) fn drop_move(&mut self, number: u64) -> Result<()> {
+        match self.moves.get(number) {
+            Some(_) => self.finish(number),
+            None => Ok(()),
+        }
+    }
+
     /// Returns the number of completed moves.
     pub(super) fn done_count(&self) -> u64 {
         self.forgotten_done + self.recently_done.len() as u64

@@ -208,6 +208,19 @@ impl Mover {
         owner.is_some_and(|mv| deletes(mv) && mv.etag.as_ref() == Some(&object.etag))
     }
 
+    /// Drops the moves that delete objects which the namespace has: the rename that had copied one elsewhere was not committed, or lost.
+    pub fn keep_named<E: From<StoreError>>(
+        &self,
+        is_named: impl Fn(&[u8], &ETag) -> Result<bool, E>,
+    ) -> Result<(), E> {
+        for (number, from, etag) in self.executor.state().moves.deletions() {
+            if is_named(&from, &etag)? {
+                self.executor.state().drop_move(number)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Returns whether the object visible under a key may still be stored at another key.
     pub fn is_moving(&self, key: &ObjectKey) -> bool {
         self.candidates(key).iter().any(|candidate| candidate.by_move.is_some())

@@ -27,8 +27,8 @@ pub struct MoveObserver {
     /// visible under a key: new headers may have been stored and their answer lost.
     pub knows: Box<dyn Fn(&ObjectKey, &ObjectMeta) -> bool + Send + Sync>,
     /// Called when an object has arrived under a key with another etag. The arguments are the key, the etag that the
-    /// object had and the etag that it has and is shown with from now on. Returns false if the namespace knows no
-    /// object by this key.
+    /// object had and the etag that it has and is shown with from now on. Returns whether the namespace had
+    /// this object by this key.
     pub has_arrived: Box<dyn Fn(&ObjectKey, &ETag, &ETag) -> bool + Send + Sync>,
     /// Called when an object has arrived at its new key and was deleted at the given one, where earlier listings and
     /// HEADs may still show it.

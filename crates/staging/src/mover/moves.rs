@@ -459,6 +459,12 @@ impl Moves {
         Some(Candidate { key, by_move: Some(number), etag: mv.etag.clone(), replaced })
     }
 
+    /// Returns the moves that delete one object, each with its key and etag.
+    pub(super) fn deletions(&self) -> Vec<(u64, Vec<u8>, ETag)> {
+        let deletion = |(number, mv): (u64, &Move)| Some((number, mv.from.clone(), mv.deleted()?.clone()));
+        self.all().filter_map(deletion).collect()
+    }
+
     /// Returns the etags of the objects that moves delete at a key; `None` if a move takes away whatever is stored there.
     fn deleted_at(&self, key: &[u8]) -> Option<Vec<ETag>> {
         let moves = self.objects.get(key).into_iter().flatten();

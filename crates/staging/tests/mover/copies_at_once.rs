@@ -35,3 +35,37 @@ async fn a_rename_succeeds_although_the_old_object_cannot_be_deleted_yet() {
     mover.wait_until_all_moved().await;
     assert_eq!(contents(&memory).await, expected(&[("b", "one")]));
 }
+
+/// A rename was lost with its copy, but its deletion was in the journal, and the next mount made it: the file was gone (world of files
+/// 65014060).
+#[tokio::test(start_paused = true)]
+async fn an_object_that_the_namespace_still_has_is_not_deleted() {
+    for keeps in [true, false] {
+        let (memory, dir) = (MemoryStore::new(Arc::new(SystemClock)), TempDir::new().unwrap());
+        let faults = Faults::new();
+        let open = || {
+            let store = Arc::new(Faulty::new(memory.clone(), faults.clone()));
+            let options = MoverOptions { copies_at_once: true, ..options() };
+            Mover::open(&dir.path().join("moves"), store, options, Arc::new(Entropy::new(1))).unwrap()
+        };
+        let mover = open();
+        let a = put(&memory, "a", "one").await;
+        faults.add(Rule::new(Fault::unavailable()).on(Operation::Delete).always());
+        let named = |_: &ObjectRef| Ok::<_, StoreError>(());
+        mover.rename_object(&a, &key("b"), &Precondition::Absent, false, named).await.unwrap();
+        mover.sync_journal().await.unwrap();
+        drop(mover);
+        memory.delete(&key("b"), Precondition::None).await.unwrap();
+        faults.clear();
+        let mover = open();
+        let is_named = |from: &[u8], etag: &ETag| {
+            assert_eq!((from, etag), (b"a".as_slice(), &a.etag));
+            Ok::<_, StoreError>(keeps)
+        };
+        mover.keep_named(is_named).unwrap();
+        mover.resume();
+        mover.wait_until_all_moved().await;
+        let left = if keeps { expected(&[("a", "one")]) } else { expected(&[]) };
+        assert_eq!((contents(mover.as_ref()).await, contents(&memory).await), (left.clone(), left));
+    }
+}

@@ -15,7 +15,7 @@ use crate::bucket::headers;
 use crate::bucket::known_state::KnownState;
 use crate::bucket::metadata::object_metadata::Metadata;
 use crate::bucket::parts::BucketParts;
-use crate::bucket::reconcile::Reconciler;
+use crate::bucket::reconcile::{PrefixedDirectory, Reconciler};
 use crate::content::Content;
 use crate::layout::object_key;
 use crate::mount::Mount;
@@ -256,6 +256,7 @@ impl Discovery {
         };
         match described {
             Ok((meta, bytes)) => {
+                self.exports.adopt_copy(inode.ino, &meta)?;
                 self.metadata.cache().insert_observed(inode.ino, &meta, looked_at);
                 let mut seen = headers::observed(&meta, is_marker, &self.mount.defaults, looked_at);
                 if seen.kind == Kind::Symlink {
@@ -358,7 +359,7 @@ impl Discovery {
         loop {
             let looked_at = self.mount.moment();
             let prefix = self.mount.layout.directory(self.names.tables(), dir)?;
-            let object = self.probe_object(&prefix, &plain, looked_at);
+            let object = self.probe_object((dir, &prefix), &plain, looked_at);
             let directory = self.probe_directory(&prefix, &plain, looked_at);
             let (object, directory) = futures_util::future::try_join(object, directory).await?;
             if self.reconciler.reconcile_name((dir, &prefix), &plain, object, directory, looked_at).await? {
@@ -371,12 +372,15 @@ impl Discovery {
     /// Asks the bucket for the object of a name; `None` if there is none.
     async fn probe_object(
         &self,
-        prefix: &KeyPrefix,
+        (dir, prefix): PrefixedDirectory<'_>,
         name: &Name,
         looked_at: Moment,
     ) -> Result<Option<Observed>> {
         let Ok(key) = object_key(prefix, name.as_bytes()) else { return Ok(None) };
         let found = self.mount.store.find(&key).await?;
+        if let (Some(found), Some(known)) = (&found, self.names.tables().lookup(dir, name)?) {
+            self.exports.adopt_copy(known.ino, found)?;
+        }
         Ok(found.map(|meta| headers::observed(&meta, false, &self.mount.defaults, looked_at)))
     }
 

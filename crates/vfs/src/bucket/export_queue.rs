@@ -1,16 +1,20 @@
 //! Pending exports: inodes whose attributes, metadata or tags wait to be stored with their objects. A bounded window in
 //! memory on the list that the tables keep.
 
-use meta::{Ino, Op, Origin};
+use meta::{Ino, Inode, Op, Origin};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use store::ObjectMeta;
 
 use crate::Result;
 use crate::base::Base;
+use crate::bucket::headers;
 use crate::bucket::rewrites::Rewrites;
 use crate::content::Content;
+use crate::layout::stored;
 use crate::mount::Mount;
 use crate::names::Names;
+use crate::names::inodes::commit_on_content;
 
 /// The pending exports, and the function that starts the task that makes them.
 #[derive(Debug)]
@@ -225,6 +229,26 @@ impl ExportQueue {
         if let Some(Starter(start)) = self.starter.get() {
             start();
         }
+    }
+
+    /// If an object found at the path of an inode is a copy that an earlier export made, records its etag, unless no attributes wait to be
+    /// exported. The export's answer or its commit was lost, for example by a crash. The inode's attributes are newer than the headers.
+    pub(crate) fn adopt_copy(&self, ino: Ino, found: &ObjectMeta) -> Result<()> {
+        let is_copy =
+            |inode: &Inode| !inode.is_ahead() && !inode.is_beside() && headers::has_bytes_of(inode, found);
+        let inode = self.names.tables().inode(ino)?;
+        if is_copy(&inode) && self.names.awaits_export(ino) {
+            commit_on_content(&self.names, Origin::Bookkeeping, || {
+                match is_copy(&self.names.tables().inode(ino)?) {
+                    true => Ok(vec![self.names.relocate_op(ino, &stored(&found.object))?]),
+                    false => Ok(Vec::new()),
+                }
+            })?;
+            if let Some(before) = inode.object() {
+                self.content.change_etag(ino, &before.etag, &found.object.etag)?;
+            }
+        }
+        Ok(())
     }
 
     /// Removes the record of a pending export, after the object's headers were stored with the inode's `change` and all

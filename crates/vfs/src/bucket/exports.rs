@@ -194,7 +194,7 @@ impl Exporter {
                     || headers::has_bytes_of(&inode, &meta) =>
             {
                 self.names.relocate(&inode, &stored(&meta.object))?;
-                file.repin(|| self.names.pin_of(inode.ino))?;
+                self.content.change_etag(inode.ino, &old.etag, &meta.object.etag)?;
                 meta
             }
             Ok(_) | Err(StoreError::NotFound(_)) => return Ok(self.give_up(file, &old.key)),
@@ -211,11 +211,8 @@ impl Exporter {
             Ok(object) => {
                 if object.etag != old.etag {
                     self.names.relocate(&inode, &stored(&object))?;
-                    // The bytes are the same, so cached data stays valid.
-                    self.names.references().change_etag(inode.ino, &old.etag, &object.etag);
-                    self.content.blocks().retag(inode.ino, &old.etag, &object.etag);
                 }
-                file.repin(|| self.names.pin_of(inode.ino))?;
+                self.content.change_etag(inode.ino, &old.etag, &object.etag)?;
                 file.clear_unconfirmed();
                 self.retag(&inode, &old.key, &had, &wanted).await.map(|()| true)
             }

@@ -153,7 +153,11 @@ impl Moves {
                 return true;
             }
             // If the object is still to move, the names have it under its new key.
-            let is_known = me.visible_key(key).is_some_and(|key| me.take_over_etag(&key, given, there));
+            let is_known = me.visible_key(key).is_some_and(|key| {
+                // A name whose content has changed since needs the etag no more.
+                me.take_over_etag(&key, given, there)
+                    || me.inode_of_object(&key).is_ok_and(|known| known.is_some())
+            });
             if is_known && let Some(mover) = &me.mover {
                 mover.renew_etag(key, given, there);
             }
@@ -198,7 +202,7 @@ impl Moves {
     }
 
     /// Records the etag `there` of an object under a key, in place of `given`, which the names have: the object was moved to the key, or
-    /// uploaded from the write-back log. Returns false if the names know no object by this key.
+    /// uploaded from the write-back log. Returns whether the names had this object by this key.
     fn update_etag(&self, key: &ObjectKey, given: &ETag, there: &ETag) -> Result<bool> {
         let Some(Inode { ino, .. }) = self.inode_of_object(key)? else { return Ok(false) };
         let lies_there = |extent: &Extent| {
@@ -226,13 +230,9 @@ impl Moves {
             Ok(vec![Op::Publish { ino, base, content, size_bytes, mtime: None }])
         };
         if commit_on_content(&self.names, Origin::Bookkeeping, with_new_etag)?.is_none() {
-            return Ok(true);
+            return Ok(false);
         }
-        self.names.references().change_etag(ino, given, there);
-        self.content.blocks().retag(ino, given, there);
-        if let Some(file) = self.content.files().get(ino) {
-            file.repin(|| self.names.pin_of(ino))?;
-        }
+        self.content.change_etag(ino, given, there)?;
         Ok(true)
     }
 
@@ -266,6 +266,7 @@ impl Moves {
     pub(crate) fn resume_moves(&self) -> Result<()> {
         let Some(mover) = &self.mover else { return Ok(()) };
         self.replay_renames(&mover.pending())?;
+        mover.keep_named(|key, etag| self.known_at(key, Some(etag)).map(|known| known.is_some()))?;
         mover.resume();
         Ok(())
     }

@@ -99,10 +99,13 @@ impl Discovery {
         if observed.is_some() && self.known.is_missing_since(dir, &shown, looked_at)? {
             return Ok(());
         }
-        let seen = observed.map(|meta| headers::observed(meta, false, &self.mount.defaults, looked_at));
         if let Some(entry) = self.names.tables().entry(dir, &shown)? {
             self.metadata.cache().forget(entry.ino);
+            if let Some(meta) = observed {
+                self.exports.adopt_copy(entry.ino, meta)?;
+            }
         }
+        let seen = observed.map(|meta| headers::observed(meta, false, &self.mount.defaults, looked_at));
         if !self.reconciler.reconcile_visible_name((dir, &prefix), &shown, seen, looked_at).await? {
             self.known.forget_listing(dir, &shown);
         }

@@ -409,6 +409,15 @@ impl Reconciler {
                     // Confirm only that the object is unchanged; keep the attributes.
                     let confirmed = is_confirmed.then(|| Observed { exact: false, ..seen.clone() });
                     if let Some(seen) = self.new_information(&local, seen, looked_at) {
+                        let is_by_headers = look == Look::Name && seen.exact;
+                        if !is_by_headers
+                            && has_other_bytes(&local, &seen)
+                            && self.names.awaits_export(local.ino)
+                        {
+                            // The headers tell whether the object is a copy of this file's. The next lookup reads them.
+                            self.content.files().mark_unconfirmed(local.ino);
+                            continue;
+                        }
                         ops.push(Op::Refresh { ino: local.ino, seen });
                         refreshed.push(local);
                     } else if let Some(seen) = confirmed {

@@ -23,7 +23,7 @@ pub(crate) mod write;
 
 use meta::{FsError, Ino, Inode, Name};
 use std::sync::{Arc, Weak};
-use store::{ObjectKey, ObjectRef, Precondition, StoreError};
+use store::{ETag, ObjectKey, ObjectRef, Precondition, StoreError};
 
 use crate::content::budget::Budget;
 use crate::content::discards::Discards;
@@ -247,6 +247,16 @@ impl Content {
 
     pub(crate) fn is_open(&self, ino: Ino) -> bool {
         self.files.get(ino).is_some()
+    }
+
+    /// Keeps valid what caches and an open file have of an object that has another etag now for the same bytes. The tables have it already.
+    pub(crate) fn change_etag(&self, ino: Ino, before: &ETag, now: &ETag) -> Result<()> {
+        self.names.references().change_etag(ino, before, now);
+        self.blocks.retag(ino, before, now);
+        match self.files.get(ino) {
+            Some(file) => Ok(file.repin(|| self.names.pin_of(ino))?),
+            None => Ok(()),
+        }
     }
 
     /// Returns whether the file has a store request in flight, or one whose answer was lost: an observed object may be its

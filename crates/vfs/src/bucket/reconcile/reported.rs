@@ -119,7 +119,9 @@ impl Reconciler {
         // time proves nothing either: S3 dates an object that was uploaded in parts by the begin of the upload, and its event
         // by the end.
         let is_later = stored_at(&local).is_some_and(|known| known.secs() < file.modified.secs());
-        if local.object().is_none() || !(is_same || is_later) {
+        // The object may be a copy that an export made.
+        let may_be_copy = !is_same && self.names.awaits_export(local.ino);
+        if local.object().is_none() || may_be_copy || !(is_same || is_later) {
             return Ok(Resolution::AskBucket(dir, name));
         }
         let prefix = self.mount.layout.directory(self.names.tables(), dir)?;

@@ -174,6 +174,9 @@ impl Publisher {
                     return self.content.restore_on_failure(published, state);
                 }
                 Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)) => {
+                    if self.remove_outdated_upload(file, key).await? {
+                        continue;
+                    }
                     let is_ours = self.adopt_unconfirmed_upload(file, state, inode, key).await?;
                     if is_ours && state.is_published() {
                         // The file is stored at its path. A second upload with a lost answer would not be recognized once the file is closed.
@@ -244,6 +247,26 @@ impl Publisher {
         Ok(true)
     }
 
+    /// Deletes the object at the path of a file if it is an earlier upload of it and the file has newer content under keys of its own. Returns
+    /// whether it is.
+    async fn remove_outdated_upload(&self, file: &OpenFile, key: &ObjectKey) -> Result<bool> {
+        let inode = self.names.tables().inode(file.ino)?;
+        if !inode.is_beside() || !file.has_unconfirmed_upload() {
+            return Ok(false);
+        }
+        let Some(found) = self.mount.store.find(key).await? else { return Ok(false) };
+        let is_upload = file.is_unconfirmed_upload(&found.attributes, found.size_bytes);
+        if !is_upload || headers::matches_inode(&inode, &found) {
+            return Ok(false);
+        }
+        match self.mount.store.delete(key, Precondition::Matches(found.object.etag)).await {
+            Ok(()) => Ok(true),
+            // Another client has stored an object there.
+            Err(StoreError::PreconditionFailed(_)) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     /// Returns whether an object at the path of an inode is the one from which the inode's object was copied: the mount died before it
     /// deleted the object at the path. The headers are older than the inode's attributes if an export was pending.
     async fn is_original_of_own_object(&self, inode: &Inode, found: &ObjectMeta) -> Result<bool> {
@@ -291,6 +314,7 @@ impl Publisher {
             return Ok(false);
         }
         match self.names.path_key(&inode)? {
+            Some(key) if self.remove_outdated_upload(file, &key).await? => Ok(false),
             Some(key) => self.adopt_unconfirmed_upload(file, state, &inode, &key).await,
             None => Ok(false),
         }
