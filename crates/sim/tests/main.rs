@@ -357,7 +357,11 @@ fn dual_worlds_that_once_failed() {
 /// - A marker was copied to its new key once more, and its attributes were taken for another client's (59,119,830).
 /// - The model expected that a close syncs names although a failed fsync had synced them (59,039,153).
 /// - A file was not found, and not deleted, at a key where another object was still to be deleted (60,032,177).
-/// - The mode of a file was that of its last upload after a kill, although a later one waited to be exported (64,002,055).
+/// - The mode of a file was that of its last upload after a kill, although a later one waited to be exported (64,002,055; 64,073,750; 65,006,365).
+/// - A rename was lost with its copy, and the object at the old name was deleted (65,014,060).
+/// - The new etag of a moved object was reported for a new file at its former name (65,075,451).
+/// - Synced writes were lost when an earlier upload was found at the path of their file (65,094,575).
+/// - An object was given an etag that an earlier object had had at the same key (65,138,549).
 /// - A file vanished because only one of two keys was tried at which its object might be (63,004,751).
 #[test]
 fn files_worlds_that_once_failed() {
@@ -373,6 +377,7 @@ fn files_worlds_that_once_failed() {
         51_047_062, 52_000_341, 52_001_004, 52_085_877, 54_010_385, 52_062_529, 52_076_886, 55_018_165,
         56_000_016, 56_000_440, 56_009_309, 55_080_388, 55_080_468, 55_115_470, 55_135_774, 55_152_767,
         58_024_635, 59_000_878, 59_020_826, 59_119_830, 59_039_153, 60_032_177, 63_004_751, 64_002_055,
+        64_073_750, 65_006_365, 65_014_060, 65_075_451, 65_094_575, 65_138_549, 65_155_545,
     ];
     for seed in seeds {
         if let Err(failure) = sim::files::world(seed) {
@@ -384,9 +389,10 @@ fn files_worlds_that_once_failed() {
 /// In the first two worlds, a commit was applied, its machine lost the database, and the commit waited for a strict mount without end (S658). In
 /// 65,010,194, a link failed that had been made, because another machine had removed the file by then. In 65,010,067, the simulator compared
 /// bytes after a loss of commits, which one mount still had in its cache.
+/// In 66,012,399, a mount did not acknowledge all commits that it was told of, and took no lock any more.
 #[test]
 fn sessions_worlds_that_once_failed() {
-    for seed in [0, 14, 65_010_194, 65_010_067] {
+    for seed in [0, 14, 65_010_194, 65_010_067, 66_012_399] {
         if let Err(failure) = sim::sessions::world(seed) {
             panic!("{failure}");
         }

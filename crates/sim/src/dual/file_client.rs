@@ -6,7 +6,7 @@ mod writes;
 use super::kernel_cache::KernelCache;
 use super::key_history::{Actor, ChangeEffect, KeySet, Moment};
 use super::open_file::OpenFile;
-use super::shared_state::{SharedState, describe_bytes};
+use super::shared_state::{SharedState, describe_bytes, object_key};
 use crate::files::fault_injector::FaultInjector;
 use crate::files::machine::Mount;
 use bytes::Bytes;
@@ -240,6 +240,7 @@ impl FileClient {
             readers.for_each(|open| open.contents.clear());
         }
         let mut open = OpenFile::new(handle, ino, &key, writes, since);
+        open.was_moving = !mount.is_at_rest(&object_key(&key)?);
         if truncates {
             open.begin_write(&self.shared, vec![Bytes::new()]);
             open.known_at = self.shared.now();
@@ -376,9 +377,6 @@ impl FileClient {
             kernel.setattr(CALLER, ino, changes, None).await
         };
         let done = done.await;
-        if mount.injector.has_crashed() {
-            return Ok(());
-        }
         let others = [Actor::Endpoint, Actor::Foreign];
         let is_disputed = self.shared.inner.borrow().history.may_have_changed(&key, &others, since);
         if is_disputed {
@@ -386,6 +384,9 @@ impl FileClient {
             let mut inner = self.shared.inner.borrow_mut();
             inner.written.extend(may.iter().flatten().map(|old| resized(old, size)));
             inner.history.mark_unknown(&key);
+        }
+        if mount.injector.has_crashed() {
+            return Ok(());
         }
         match done {
             Ok(_) if is_alone && !is_disputed => self.shared.complete(id, !self.shared.write_back),

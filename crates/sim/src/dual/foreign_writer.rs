@@ -153,9 +153,7 @@ impl ForeignWriter {
         let key = object_key(key)?;
         let looked_at = self.shared.monotonic();
         let seen = self.bucket.find(&key).await.map_err(|error| error.to_string())?;
-        let moves = mount.fs.moves();
-        let is_at_rest = moves.visible_key(&key).as_ref() == Some(&key) && !moves.is_moving(&key);
-        if is_at_rest && self.hints.len() < HINTS_MAX {
+        if mount.is_at_rest(&key) && self.hints.len() < HINTS_MAX {
             self.hints.push(Hint { key, seen, looked_at });
         }
         Ok(())

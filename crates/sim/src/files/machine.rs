@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use store::memory::{MemoryLimits, MemoryStore};
 use store::wrap::{Faulty, Wrapped};
-use store::{Clock as _, Entropy, ObjectStore};
+use store::{Clock as _, Entropy, ObjectKey, ObjectStore};
 use tempfile::TempDir;
 use vfs::{AttributeSource, Audit, Config, Dependencies, Filesystem, Naming, VolumeRecord};
 
@@ -336,6 +336,12 @@ impl Mount {
     /// Returns the synced length of each file of the write-back log, by file number.
     pub(crate) fn synced(&self) -> Vec<(u64, u64)> {
         self.writeback.as_ref().map(|log| log.synced()).unwrap_or_default()
+    }
+
+    /// Returns whether no unfinished move is about to take an object from a key, or to it.
+    pub(crate) fn is_at_rest(&self, key: &ObjectKey) -> bool {
+        let moves = self.fs.moves();
+        moves.visible_key(key).as_ref() == Some(key) && !moves.is_moving(key)
     }
 
     /// Makes the metadata engine write a checkpoint.

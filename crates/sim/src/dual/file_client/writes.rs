@@ -108,11 +108,13 @@ impl FileClient {
             let _pause = mount.injector.pause_faults();
             self.read_all(&kernel, self.open[slot].handle).await
         };
-        unknown.iter().for_each(|key| self.shared.inner.borrow_mut().history.clear_unknown(key));
+        let open = &mut self.open[slot];
         if mount.injector.has_crashed() {
+            // The key stays unknown.
+            self.shared.inner.borrow_mut().partial_writes.extend(open.contents.iter().cloned());
             return Ok(());
         }
-        let open = &mut self.open[slot];
+        unknown.iter().for_each(|key| self.shared.inner.borrow_mut().history.clear_unknown(key));
         match seen {
             Ok(seen) => {
                 let mut may = before;
