@@ -14,8 +14,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use store_s3::{Credentials, CredentialsSource};
 
-const SECRET: &str = "not-a-secret";
-const REGION: &str = "eu-test-1";
+pub(crate) const SECRET: &str = "not-a-secret";
+pub(crate) const REGION: &str = "eu-test-1";
 
 #[derive(Debug, Default)]
 struct Queue {
@@ -157,7 +157,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn signed(secret: &str) -> SourceAccess {
+pub(crate) fn signed(secret: &str) -> SourceAccess {
     let credentials = Credentials::new("AKIATEST", secret, None).unwrap();
     SourceAccess {
         credentials: CredentialsSource::Fixed(Arc::new(credentials)),

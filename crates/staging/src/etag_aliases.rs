@@ -99,12 +99,13 @@ impl EtagAliases {
     /// Forgets the objects that were about to leave a key, or all keys below a prefix that ends in `/`: they have left. Another object that comes
     /// there may have the etag by which one was shown.
     pub(crate) fn forget_left(&mut self, key_or_prefix: &[u8]) {
-        for key in self.keys_at(key_or_prefix) {
-            if self.by_key.get(&key).is_some_and(|alias| alias.is_leaving) {
-                self.by_key.remove(&key);
-                self.order.retain(|known| *known != key);
-            }
+        let mut left = self.keys_at(key_or_prefix);
+        left.retain(|key| self.by_key.get(key).is_some_and(|alias| alias.is_leaving));
+        if left.is_empty() {
+            return;
         }
+        self.by_key.retain(|key, _| !left.contains(key));
+        self.order.retain(|key| !left.contains(key));
     }
 
     /// Reports every issued etag that was not reported yet, together with the bucket's etag: for a key, or for all

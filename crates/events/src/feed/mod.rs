@@ -82,16 +82,20 @@ impl Wanted {
 
     /// Returns whether hints of a bucket, or of any bucket, may pass.
     fn may_match_in(&self, bucket: Option<&str>) -> bool {
-        let names = || self.0.iter().map(|filter| filter.bucket.as_deref());
-        self.0.is_empty() || bucket.is_none() || names().any(|name| name.is_none() || name == bucket)
+        let passes = |name| self.0.iter().any(|filter| filter.is_for_bucket(name));
+        self.0.is_empty() || bucket.is_none_or(passes)
     }
 
     fn matches(&self, hint: &Hint<'_>) -> bool {
-        let passes = |filter: &Filter| {
-            filter.bucket.as_deref().is_none_or(|bucket| hint.bucket == bucket)
-                && hint.key.starts_with(&filter.prefix)
-        };
+        let passes =
+            |filter: &Filter| filter.is_for_bucket(&hint.bucket) && hint.key.starts_with(&filter.prefix);
         self.0.is_empty() || self.0.iter().any(passes)
+    }
+}
+
+impl Filter {
+    fn is_for_bucket(&self, name: &str) -> bool {
+        self.bucket.as_deref().is_none_or(|bucket| bucket == name)
     }
 }
 

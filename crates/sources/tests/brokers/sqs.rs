@@ -1,7 +1,7 @@
 //! SQS, which here is ElasticMQ: it keeps no order, and delivers a message again that was not deleted within the visibility timeout.
 
 use super::Queue;
-use crate::beanstalkd::access;
+use crate::sqs::{REGION, SECRET, signed};
 use bytes::Bytes;
 use events::Source;
 use futures_util::FutureExt as _;
@@ -9,14 +9,11 @@ use serde_json::json;
 use servers::Broker;
 use sources::SourceAccess;
 use std::ops::Range;
-use std::sync::Arc;
 use std::time::Duration;
-use store_s3::{AwsService, Credentials, CredentialsSource};
+use store_s3::AwsService;
 
 /// Maximum number of messages in a request, a limit of SQS.
 const REQUEST_MAX: usize = 10;
-
-const REGION: &str = "eu-test-1";
 
 struct Sqs(Broker);
 
@@ -25,16 +22,6 @@ fn queue() -> Sqs {
 }
 
 impl Sqs {
-    /// Returns the settings of a source, with a key. The server accepts any key.
-    fn access() -> SourceAccess {
-        let credentials = Credentials::new("AKIATEST", "not-a-secret", None).unwrap();
-        SourceAccess {
-            credentials: CredentialsSource::Fixed(Arc::new(credentials)),
-            region: Some(REGION.to_owned()),
-            ..access()
-        }
-    }
-
     fn queue_url(&self) -> String {
         format!("http://{}/000000000000/events", self.0.address())
     }
@@ -51,9 +38,9 @@ impl Queue for Sqs {
     }
 
     fn open(&self) -> Box<dyn Source> {
-        let (url, access) = (self.url(), Self::access());
+        let url = self.url();
         // Opening a queue sends nothing.
-        sources::open(&url, access).now_or_never().unwrap().unwrap()
+        sources::open(&url, signed(SECRET)).now_or_never().unwrap().unwrap()
     }
 
     fn keeps_order(&self) -> bool {
@@ -65,7 +52,7 @@ impl Queue for Sqs {
     }
 
     async fn publish(&mut self, numbers: Range<u32>) {
-        let SourceAccess { credentials, clock, entropy, .. } = Self::access();
+        let SourceAccess { credentials, clock, entropy, .. } = signed(SECRET);
         let url = self.queue_url();
         let service = AwsService::new("sqs", &url, REGION, credentials, None, clock, entropy).unwrap();
         let numbers = Vec::from_iter(numbers);
