@@ -176,6 +176,27 @@ async fn s55_a_record_says_where_the_foreign_object_is_while_a_stream_has_its_ke
     world.assert_healthy().await;
 }
 
+/// Regression: bytes that another client had deleted were to be kept in `lost+found` as zeros. That upload failed, and the next attempt stored
+/// the zeros at the path (dual world 75,001,147).
+#[tokio::test]
+async fn s55_zeros_for_lost_bytes_never_get_the_name() {
+    for policy in POLICIES {
+        let world = world(policy).await;
+        let (handle, ours) = dirty(&world, Written::Uncached).await;
+        change_object_meanwhile(&world, false).await;
+        let fails = Rule::new(Fault::unavailable()).on(Operation::Complete).below(b"lost+found/").always();
+        world.bucket.faults.add(fails);
+        assert_eq!(errno(world.fs.flush(handle).await), libc::EIO, "{policy:?}");
+        world.bucket.faults.clear();
+        assert_eq!(errno(world.fs.flush(handle).await), libc::ESTALE, "{policy:?}");
+        world.fs.release(handle).await.unwrap();
+        assert_eq!(world.bucket.object("dir/file.txt").await, None, "{policy:?}");
+        let kept = bytes(&world, only_conflict(&world).file.as_ref()).await.unwrap();
+        assert!(kept[..100] == ours[..100] && kept[100..].iter().all(|byte| *byte == 0), "{policy:?}");
+        world.assert_healthy().await;
+    }
+}
+
 /// A read through another handle, or a `sync`, stored the file and got the only error: the writer's `close` succeeded (dual world 67,005,849).
 #[tokio::test]
 async fn s52_a_loss_that_another_call_found_is_reported_to_the_writer() {

@@ -282,10 +282,11 @@ impl Publisher {
             return self.store_stream_elsewhere(stream, inode, there).await;
         }
         let kept = self.upload_new(state, inode, there, described).await;
-        match (kept, &mut *state) {
+        match (kept, &*state) {
             (Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)), WriteState::Local(local)) => {
-                local.replace_base_by_zeros();
-                Ok(self.upload_new(state, inode, there, described).await?)
+                // A copy: if the upload fails, the zeros must not be stored at the path later.
+                let mut zeroed = WriteState::Local(local.with_zeros_for_base());
+                Ok(self.upload_new(&mut zeroed, inode, there, described).await?)
             }
             (kept, _) => Ok(kept?),
         }

@@ -17,7 +17,7 @@ use crate::content::ranges::{RangeSet, push_zeros, total};
 ///
 /// Reads and writes go to the page cache of a local disk, so they are made in place, not on another thread. The
 /// file has no name: nothing is left behind when the process dies.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Local {
     /// The content below the edits; `None` if there is none.
     base: Option<Arc<Pin>>,
@@ -90,9 +90,9 @@ impl Local {
         self.base = pin;
     }
 
-    /// Replaces the base's bytes, which are gone, by zeros.
-    pub(crate) fn replace_base_by_zeros(&mut self) {
-        (self.base, self.base_len) = (None, 0);
+    /// Returns the file with zeros in place of the base's bytes, which are gone. The local bytes are shared.
+    pub(crate) fn with_zeros_for_base(&self) -> Self {
+        Self { base: None, base_len: 0, ..self.clone() }
     }
 
     /// Returns an upper bound of the bytes that are not holes, on the local disk and in the objects below; `None` if
