@@ -213,7 +213,7 @@ impl Mover {
         &self,
         is_named: impl Fn(&[u8], &ETag) -> Result<bool, E>,
     ) -> Result<(), E> {
-        let deletions = self.executor.state().moves.deletions();
+        let deletions = self.executor.state().moves.sole_deletions();
         for (number, from, etag) in deletions {
             if is_named(&from, &etag)? {
                 self.executor.state().drop_move(number)?;

@@ -459,10 +459,12 @@ impl Moves {
         Some(Candidate { key, by_move: Some(number), etag: mv.etag.clone(), replaced })
     }
 
-    /// Returns the moves that delete one object, each with its key and etag.
-    pub(super) fn deletions(&self) -> Vec<(u64, Vec<u8>, ETag)> {
+    /// Returns the moves that delete one object, each with its key and etag. Those of a key that another object is leaving are left out: it
+    /// had replaced the deleted one.
+    pub(super) fn sole_deletions(&self) -> Vec<(u64, Vec<u8>, ETag)> {
+        let is_sole = |mv: &Move| self.objects.get(&mv.from).is_some_and(|numbers| numbers.len() == 1);
         let deletion = |(number, mv): (u64, &Move)| Some((number, mv.from.clone(), mv.deleted()?.clone()));
-        self.all().filter_map(deletion).collect()
+        self.all().filter(|(_, mv)| is_sole(mv)).filter_map(deletion).collect()
     }
 
     /// Returns the etags of the objects that moves delete at a key; `None` if a move takes away whatever is stored there.
