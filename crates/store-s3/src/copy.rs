@@ -34,7 +34,9 @@ impl S3Store {
         options: CopyOptions,
     ) -> Result<ObjectRef> {
         self.check_distinct(to).await?;
-        self.check(to, &options.precondition).await?;
+        if !options.is_checked {
+            self.check(to, &options.precondition).await?;
+        }
         if from.key == *to && options.attributes.is_none() && options.tags.is_none() {
             return self.copy_onto_itself(from).await;
         }
@@ -52,7 +54,15 @@ impl S3Store {
             true => self.with_source_attributes(from, options).await?,
             false => self.preserve_uncopied(from, options).await?,
         };
-        match self.copy_whole(from, to, &options).await {
+        let copied = match self.copy_whole(from, to, &options).await {
+            // Some servers have no copies on a condition. It held a moment ago.
+            Err(StoreError::Unsupported(_)) if options.precondition != Precondition::None => {
+                let options = CopyOptions { precondition: Precondition::None, ..options.clone() };
+                self.copy_whole(from, to, &options).await
+            }
+            copied => copied,
+        };
+        match copied {
             Err(error @ (StoreError::Invalid(_) | StoreError::Unsupported(_))) => {
                 let source = self.head_object(&from.key).await?;
                 if source.size_bytes <= WHOLE_BYTES_MAX {

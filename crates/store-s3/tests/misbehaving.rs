@@ -366,3 +366,22 @@ async fn a_copy_preserves_attributes_that_the_server_does_not_copy() {
         }
     }
 }
+
+/// Regression: a server that has no copies on a condition could not rename anything.
+#[tokio::test]
+async fn a_server_without_conditional_copies_copies_after_a_look() {
+    let missing = answer("404 Not Found", &[], "");
+    let no_such_condition = error("501 Not Implemented", "NotImplemented");
+    let copied = answer("200 OK", &[], "<CopyObjectResult><ETag>copy</ETag></CopyObjectResult>");
+    for is_checked in [false, true] {
+        let look = (!is_checked).then(|| missing.clone());
+        let steps = look.into_iter().chain([no_such_condition.clone(), copied.clone()]);
+        let server = Scripted::start(steps).await;
+        let (from, to) = (ObjectRef::new(key(), ETag::new("e")), ObjectKey::try_from("to").unwrap());
+        let precondition = Precondition::Absent;
+        let options = CopyOptions { precondition, is_checked, size_bytes: Some(1), ..CopyOptions::default() };
+        assert_eq!(server.store().copy(&from, &to, options).await.unwrap().etag, ETag::new("copy"));
+        let looks: &[&str] = if is_checked { &[] } else { &["head /bucket/to"] };
+        assert_eq!(server.lines(), [looks, &["put /bucket/to", "put /bucket/to"]].concat());
+    }
+}

@@ -46,6 +46,9 @@ pub struct CopyOptions {
     pub tags: Option<Tags>,
     /// The condition at the target.
     pub precondition: Precondition,
+    /// Whether the caller has just found that the condition holds. A store whose server cannot enforce it does not look again, and another
+    /// client's change since then is overwritten; other stores ignore this.
+    pub is_checked: bool,
     /// Size of the source in bytes, if known: a store may copy a large object differently from a small one.
     pub size_bytes: Option<u64>,
     /// Whether the source is renamed, so that its deletion follows. A store that logs changes notes this with the copy, so that a kill in

@@ -92,6 +92,32 @@ async fn s226_an_object_at_the_destination_of_a_rename_is_resolved_by_the_policy
     }
 }
 
+/// Regression: an object that another client stored at the destination of a moving directory, between the look at the destination and the
+/// copy, was replaced.
+#[tokio::test(start_paused = true)]
+async fn s226_an_object_stored_just_before_the_copy_of_a_renamed_directory_gets_the_name() {
+    let bucket = Bucket::in_memory();
+    let world = bucket.mount(|_| {}).await;
+    world.mkdir("old").await.unwrap();
+    world.write_file("old/file.txt", b"ours").await.unwrap();
+    world.fs.sync().await.unwrap();
+    bucket.faults.set_down(true);
+    world.rename_at_once("old", "new", 0).await.unwrap();
+    let (source, destination) = (bucket.late.hold(Operation::List), bucket.late.hold(Operation::List));
+    bucket.faults.set_down(false);
+    drop(source.done().await);
+    let looked = destination.done().await;
+    bucket.put("new/file.txt", "theirs").await;
+    drop(looked);
+    world.settle().await;
+    let conflict = only_conflict(&world, b"new/file.txt");
+    assert_eq!(bytes(&bucket, conflict.file.as_ref()).await.unwrap(), b"ours");
+    assert_eq!(bucket.object("new/file.txt").await.unwrap(), b"theirs");
+    assert_eq!(bucket.object("old/file.txt").await, None);
+    assert_eq!(world.read_file("new/file.txt").await.unwrap(), b"theirs");
+    world.assert_healthy().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn s226_resolving_the_conflict_of_a_rename_keeps_the_chosen_side() {
     for policy in POLICIES {

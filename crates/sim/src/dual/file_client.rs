@@ -6,7 +6,7 @@ mod writes;
 use super::kernel_cache::KernelCache;
 use super::key_history::{Actor, ChangeEffect, KeySet, Moment};
 use super::open_file::OpenFile;
-use super::shared_state::{SharedState, describe_bytes, object_key};
+use super::shared_state::{SharedState, describe_bytes};
 use crate::files::fault_injector::FaultInjector;
 use crate::files::machine::Mount;
 use bytes::Bytes;
@@ -240,7 +240,6 @@ impl FileClient {
             readers.for_each(|open| open.contents.clear());
         }
         let mut open = OpenFile::new(handle, ino, &key, writes, since);
-        open.was_moving = !mount.is_at_rest(&object_key(&key)?);
         if truncates {
             open.begin_write(&self.shared, vec![Bytes::new()]);
             open.known_at = self.shared.now();

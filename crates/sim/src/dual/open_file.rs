@@ -43,8 +43,6 @@ pub(super) struct OpenFile {
     /// The file may have been stored during its rename, or by a read through another handle, and has not been written since. An object
     /// that others store under its key then replaces its content.
     pub(super) has_moved: bool,
-    /// The object was still to move to the key when the file was opened. Its copy replaces what others store there (S226).
-    pub(super) was_moving: bool,
     /// Identifies the file in the history. Each state of the file is a change there that its key may show.
     pub(super) file_number: u64,
     pub(super) state_changes: Vec<ChangeId>,
@@ -71,7 +69,6 @@ impl OpenFile {
             is_new: false,
             is_maybe_stored: false,
             has_moved: false,
-            was_moving: false,
             file_number: since as u64,
             state_changes: Vec::new(),
             state_count: 0,
@@ -218,8 +215,7 @@ impl OpenFile {
         key: &str,
         began: Moment,
     ) -> Result<(), String> {
-        let is_overwritten =
-            self.is_certain && !self.was_moving && self.was_changed_by_others(shared, key, began);
+        let is_overwritten = self.is_certain && self.was_changed_by_others(shared, key, began);
         match is_overwritten && !self.may_have_been_stored(shared) {
             true => Err(format!("'{key}' overwrote what others had stored since it was opened")),
             false => Ok(()),

@@ -10,8 +10,8 @@ use std::sync::Weak;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use store::{
-    GetOptions, ListEntry, ListRequest, ObjectKey, ObjectMeta, ObjectRef, Pages, Precondition, Result,
-    StoreError,
+    CopyOptions, GetOptions, ListEntry, ListRequest, ObjectKey, ObjectMeta, ObjectRef, Pages, Precondition,
+    Result, StoreError,
 };
 
 /// Objects copied or deleted concurrently.
@@ -222,7 +222,8 @@ impl Executor {
                 }
             };
             let Ok(to) = ObjectKey::new(to.clone()) else { return Ok(()) };
-            if let Some(copied) = self.copy_resolving_conflict(&source, &to, precondition).await? {
+            let options = source.options(precondition.clone());
+            if let Some(copied) = self.copy_resolving_conflict(&source, &to, options).await? {
                 if copied.kept.is_some() {
                     // The copies must not be compared with the object at the target later, which may be another client's.
                     self.delete_duplicates(number, &source.object).await?;
@@ -384,8 +385,8 @@ impl Executor {
         for _ in 0..ATTEMPTS_MAX {
             let target = self.state().moves.target_of(number, &source.object);
             let Some(to) = target else { return Ok(None) };
-            let precondition = if is_free { Precondition::None } else { Precondition::Absent };
-            if let Some(copied) = self.copy_resolving_conflict(&source, &to, &precondition).await? {
+            let options = CopyOptions { is_checked: is_free, ..source.options(Precondition::Absent) };
+            if let Some(copied) = self.copy_resolving_conflict(&source, &to, options).await? {
                 return Ok(Some(copied));
             }
             match self.store.find(&source.object.key).await? {
@@ -402,12 +403,12 @@ impl Executor {
         &self,
         source: &SourceObject,
         to: &ObjectKey,
-        precondition: &Precondition,
+        options: CopyOptions,
     ) -> Result<Option<CopiedObject>> {
         if let Some(copied) = self.resolved.find(source, to) {
             return Ok(Some(copied));
         }
-        match self.copy_on_condition(source, to, precondition.clone()).await {
+        match self.copy_object(source, to, options).await {
             Ok(_) => return Ok(Some(CopiedObject::new(source, to, None))),
             Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)) => {}
             Err(error) => return Err(error),
@@ -442,28 +443,28 @@ impl Executor {
         }
     }
 
-    /// Like [`Executor::copy_on_condition`], but returns `None` if the object at either key has changed.
+    /// Like [`Executor::copy_object`], but returns `None` if the object at either key has changed.
     async fn copy_unless_changed(
         &self,
         source: &SourceObject,
         to: &ObjectKey,
         precondition: Precondition,
     ) -> Result<Option<CopiedObject>> {
-        match self.copy_on_condition(source, to, precondition).await {
+        match self.copy_object(source, to, source.options(precondition)).await {
             Ok(_) => Ok(Some(CopiedObject::new(source, to, None))),
             Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)) => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// Copies an object in the bucket under a condition on the target, and remembers the etag of the copy.
-    pub(super) async fn copy_on_condition(
+    /// Copies an object in the bucket, and remembers the etag of the copy.
+    pub(super) async fn copy_object(
         &self,
         source: &SourceObject,
         to: &ObjectKey,
-        precondition: Precondition,
+        options: CopyOptions,
     ) -> Result<ObjectRef> {
-        let copy = self.store.copy(&source.object, to, source.options(precondition)).await?;
+        let copy = self.store.copy(&source.object, to, options).await?;
         self.record_copy(&source.object, copy.clone())?;
         Ok(copy)
     }

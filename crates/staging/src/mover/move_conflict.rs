@@ -55,7 +55,7 @@ impl Executor {
             match self.store.find(to).await? {
                 Some(found) => theirs = found.object,
                 None => {
-                    self.copy_on_condition(source, to, Precondition::Absent).await?;
+                    self.copy_object(source, to, source.options(Precondition::Absent)).await?;
                     return Ok(CopiedObject::new(source, to, None));
                 }
             }
@@ -103,7 +103,8 @@ impl Executor {
         let key = conflict.key.clone();
         let outcome = Outcome { conflict, ours: None, theirs: Some(copy.clone()) };
         self.note_copy(outcome.clone(), &copy).await?;
-        match self.copy_on_condition(source, &key, Precondition::Matches(theirs.etag.clone())).await {
+        let unchanged = Precondition::Matches(theirs.etag.clone());
+        match self.copy_object(source, &key, source.options(unchanged)).await {
             Ok(ours) => {
                 tracing::warn!(from = %source.object.key, %key, kept = %kept_key, "the new name of a renamed object had another client's object: ours replaced it, theirs is kept under another key");
                 self.decisions.record(Outcome { ours: Some(ours), ..outcome }).await?;
