@@ -304,6 +304,69 @@ async fn s95_a_copy_of_an_export_whose_commit_was_lost_does_not_replace_later_at
     }
 }
 
+/// Regression: a kill took the commit of an upload, and the mode had been changed after the upload began. The change was lost when the new object
+/// was seen (world of files 66,012,911).
+#[tokio::test]
+async fn s403_a_write_whose_commit_was_lost_does_not_replace_later_attributes() {
+    for bucket in [Bucket::in_memory(), Bucket::listing_attributes()] {
+        for way in ["listing", "event", "read", "sync"] {
+            let world = bucket.mount(|config| config.metadata_ttl = Duration::ZERO).await;
+            world.write_file("file", b"first").await.unwrap();
+            let first = bucket.head("file").await.unwrap().object.etag;
+            world.write_file("file", b"second").await.unwrap();
+            let second = bucket.head("file").await.unwrap();
+            assert_eq!(second.attributes.user["tenon-replaces"], first.as_str());
+            world.chmod("file", 0o640).await.unwrap();
+            let ino = world.ino("file").await.unwrap();
+            world.fs.setxattr(ino, b"user.project", b"apollo", 0, |_| true).await.unwrap();
+            let mut user = second.attributes.user;
+            user.insert("tenon-replaces".to_owned(), second.object.etag.as_str().to_owned());
+            let user: Vec<_> = user.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+            bucket.put_with("file", "third", &user).await;
+            match way {
+                "listing" => assert_eq!(world.names("").await.unwrap(), ["file"]),
+                "event" => {
+                    let (key, now) = (ObjectKey::try_from("file").unwrap(), bucket.head("file").await);
+                    world.fs.reconcile(&key, now.as_ref(), world.fs.moment()).await.unwrap();
+                }
+                "read" => {}
+                _ => world.fs.sync().await.unwrap(),
+            }
+            assert_eq!(world.read_file("file").await.unwrap(), b"third", "{way}");
+            world.fs.sync().await.unwrap();
+            let fresh = world.remount().await;
+            let found = fresh.stat("file").await.unwrap();
+            assert_eq!((found.mode & 0o7777, found.size_bytes), (0o640, 5), "{way}");
+            assert_eq!(bucket.header("file", "project").await.as_deref(), Some("apollo"), "{way}");
+            fresh.assert_healthy().await;
+            fresh.unlink("file").await.unwrap();
+        }
+    }
+}
+
+/// The look is at an object that replaced one with the present bytes, before these bytes were stored again: with MD5s as etags, the header names
+/// the present object.
+#[tokio::test]
+async fn s403_a_late_look_at_an_earlier_object_changes_nothing() {
+    let bucket = Bucket::in_memory();
+    let world = bucket.mount(|_| {}).await;
+    world.write_file("file", b"text").await.unwrap();
+    world.write_file("file", b"other").await.unwrap();
+    let (mut earlier, looked_at) = (bucket.head("file").await.unwrap(), world.fs.moment());
+    world.write_file("file", b"text").await.unwrap();
+    let etag = bucket.head("file").await.unwrap().object.etag;
+    earlier.attributes.user.insert("tenon-replaces".to_owned(), etag.as_str().to_owned());
+    world.chmod("file", 0o640).await.unwrap();
+    let file = world.open_handle("file", libc::O_RDONLY).await.unwrap();
+    assert_eq!(world.fs.read(file, 0, 2).await.unwrap(), b"te".as_slice());
+    let key = ObjectKey::try_from("file").unwrap();
+    world.fs.reconcile(&key, Some(&earlier), looked_at).await.unwrap();
+    assert_eq!(world.stat("file").await.unwrap().size_bytes, 4);
+    assert_eq!(world.fs.read(file, 2, 2).await.unwrap(), b"xt".as_slice());
+    world.close(file).await.unwrap();
+    world.assert_healthy().await;
+}
+
 /// The export of an earlier mode of a directory waited for the store, and ended after that of a later one (world of files 59,000,878).
 #[tokio::test]
 async fn s95_the_later_of_two_exports_of_a_directory_wins() {

@@ -60,9 +60,9 @@ async fn put_described(bucket: &Bucket, path: &str, body: Vec<u8>) -> PutOptions
     options
 }
 
-/// Returns whether a header is Tenon's own: a POSIX attribute, or the etag before a copy.
+/// Returns whether a header is Tenon's own: a POSIX attribute, or an earlier etag.
 fn is_tenons(name: &str) -> bool {
-    name.starts_with("file-") || name == "tenon-copy-of"
+    name.starts_with("file-") || ["tenon-copy-of", "tenon-replaces"].contains(&name)
 }
 
 async fn assert_described(world: &World, path: &str, options: &PutOptions, after: &str) {

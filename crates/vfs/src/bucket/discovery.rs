@@ -256,7 +256,7 @@ impl Discovery {
         };
         match described {
             Ok((meta, bytes)) => {
-                self.exports.adopt_copy(inode.ino, &meta)?;
+                self.exports.adopt_stored(inode.ino, &meta, looked_at)?;
                 self.metadata.cache().insert_observed(inode.ino, &meta, looked_at);
                 let mut seen = headers::observed(&meta, is_marker, &self.mount.defaults, looked_at);
                 if seen.kind == Kind::Symlink {
@@ -379,7 +379,7 @@ impl Discovery {
         let Ok(key) = object_key(prefix, name.as_bytes()) else { return Ok(None) };
         let found = self.mount.store.find(&key).await?;
         if let (Some(found), Some(known)) = (&found, self.names.tables().lookup(dir, name)?) {
-            self.exports.adopt_copy(known.ino, found)?;
+            self.exports.adopt_stored(known.ino, found, looked_at)?;
         }
         Ok(found.map(|meta| headers::observed(&meta, false, &self.mount.defaults, looked_at)))
     }

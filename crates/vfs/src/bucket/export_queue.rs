@@ -1,7 +1,7 @@
 //! Pending exports: inodes whose attributes, metadata or tags wait to be stored with their objects. A bounded window in
 //! memory on the list that the tables keep.
 
-use meta::{Ino, Inode, Op, Origin};
+use meta::{Ino, Inode, Moment, Op, Origin};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use store::ObjectMeta;
@@ -231,24 +231,58 @@ impl ExportQueue {
         }
     }
 
-    /// If an object found at the path of an inode is a copy that an earlier export made, records its etag, unless no attributes wait to be
-    /// exported. The export's answer or its commit was lost, for example by a crash. The inode's attributes are newer than the headers.
-    pub(crate) fn adopt_copy(&self, ino: Ino, found: &ObjectMeta) -> Result<()> {
-        let is_copy =
-            |inode: &Inode| !inode.is_ahead() && !inode.is_beside() && headers::has_bytes_of(inode, found);
+    /// Makes an object found at the path of an inode the inode's content, if attributes wait to be exported and the object is a copy that
+    /// an earlier export made, or was stored in place of the inode's object by a mount. The answer or the commit of this mount's earlier
+    /// process was lost, for example by a crash. The inode's attributes are newer than the headers.
+    pub(crate) fn adopt_stored(&self, ino: Ino, found: &ObjectMeta, looked_at: Moment) -> Result<()> {
         let inode = self.names.tables().inode(ino)?;
-        if is_copy(&inode) && self.names.awaits_export(ino) {
-            commit_on_content(&self.names, Origin::Bookkeeping, || {
-                match is_copy(&self.names.tables().inode(ino)?) {
-                    true => Ok(vec![self.names.relocate_op(ino, &stored(&found.object))?]),
-                    false => Ok(Vec::new()),
-                }
-            })?;
-            if let Some(before) = inode.object() {
-                self.content.change_etag(ino, &before.etag, &found.object.etag)?;
-            }
+        if inode.is_ahead() || inode.is_beside() || !self.names.awaits_export(ino) {
+            return Ok(());
         }
-        Ok(())
+        match headers::has_bytes_of(&inode, found) {
+            true => self.adopt_copy(&inode, found),
+            false if inode.observed_at < looked_at => self.adopt_successor(&inode, found),
+            false => Ok(()),
+        }
+    }
+
+    /// Records the etag of a copy of an inode's object, which is at the same key.
+    pub(crate) fn adopt_copy(&self, inode: &Inode, copy: &ObjectMeta) -> Result<()> {
+        self.commit_if_unchanged(inode, Origin::Bookkeeping, || {
+            self.names.relocate_op(inode.ino, &stored(&copy.object))
+        })?;
+        match inode.object() {
+            Some(before) => self.content.change_etag(inode.ino, &before.etag, &copy.object.etag),
+            None => Ok(()),
+        }
+    }
+
+    /// Makes an object that was stored in place of an inode's object the inode's content, unless the inode has unpublished writes.
+    fn adopt_successor(&self, inode: &Inode, found: &ObjectMeta) -> Result<()> {
+        if !headers::replaces_object_of(inode, found) || self.content.has_unpublished_writes(inode.ino) {
+            return Ok(());
+        }
+        let mtime = headers::mtime(&found.attributes);
+        // A front end that was told before an open file has the new bytes would mix them with the old ones.
+        let _telling_paused = self.names.follower().hold();
+        self.commit_if_unchanged(inode, Origin::Other, || {
+            self.names.publish_op(inode.ino, &found.object, found.size_bytes, mtime)
+        })?;
+        match self.content.files().get(inode.ino) {
+            Some(file) => file.replace(|| self.names.pin_of(inode.ino)),
+            None => Ok(()),
+        }
+    }
+
+    /// Commits an op on an inode's content, unless that has changed since the inode was read.
+    fn commit_if_unchanged(&self, inode: &Inode, origin: Origin, op: impl Fn() -> Result<Op>) -> Result<()> {
+        commit_on_content(&self.names, origin, || {
+            match self.names.tables().inode(inode.ino)?.content == inode.content {
+                true => Ok(vec![op()?]),
+                false => Ok(Vec::new()),
+            }
+        })
+        .map(drop)
     }
 
     /// Removes the record of a pending export, after the object's headers were stored with the inode's `change` and all

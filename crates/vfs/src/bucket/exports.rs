@@ -186,20 +186,20 @@ impl Exporter {
         let Some(old) = self.names.object(&inode)?.filter(|_| inode.home.is_some()) else { return Ok(true) };
         self.publisher.ensure_volume_record().await?;
         let _rewriting = self.exports.rewrites().begin(file.ino, &self.mount.moments);
+        let looked_at = self.mount.moment();
         let described = match self.mount.store.head(&old.key).await {
-            Ok(meta) if meta.object.etag == old.etag || self.is_current_object(file.ino, &meta)? => meta,
-            // An earlier attempt succeeded, but its answer was lost.
-            Ok(meta)
-                if file.is_unconfirmed_upload(&meta.attributes, meta.size_bytes)
-                    || headers::has_bytes_of(&inode, &meta) =>
-            {
-                self.names.relocate(&inode, &stored(&meta.object))?;
-                self.content.change_etag(inode.ino, &old.etag, &meta.object.etag)?;
-                meta
-            }
-            Ok(_) | Err(StoreError::NotFound(_)) => return Ok(self.give_up(file, &old.key)),
+            Ok(meta) => meta,
+            Err(StoreError::NotFound(_)) => return Ok(self.give_up(file, &old.key)),
             Err(error) => return Err(error.into()),
         };
+        self.exports.adopt_stored(file.ino, &described, looked_at)?;
+        if described.object.etag != old.etag && !self.is_current_object(file.ino, &described)? {
+            // An earlier attempt may have succeeded although its answer was lost.
+            if !file.is_unconfirmed_upload(&described.attributes, described.size_bytes) {
+                return Ok(self.give_up(file, &old.key));
+            }
+            self.exports.adopt_copy(&inode, &described)?;
+        }
         let (old, inode) = (described.object.clone(), self.names.tables().inode(file.ino)?);
         let had = self.current_description(&inode, &described).await?;
         let mut wanted = self.metadata.updated_description(&inode, had.clone())?;

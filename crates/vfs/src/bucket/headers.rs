@@ -88,7 +88,7 @@ pub(crate) fn with_posix(mut attributes: Attributes, inode: &Inode) -> Attribute
         attributes.user.insert(RDEV.to_owned(), inode.rdev.to_string());
     }
     // If space is short, headers of other programs are kept: this mount knows the POSIX attributes without their headers.
-    for name in [COPY_OF, ATIME, GROUP, OWNER, PERMISSIONS, MTIME] {
+    for name in [REPLACES, COPY_OF, ATIME, GROUP, OWNER, PERMISSIONS, MTIME] {
         if metadata::fits(&attributes.user) {
             break;
         }
@@ -107,6 +107,8 @@ const COPY_OF: &str = "tenon-copy-of";
 const ETAG_SEPARATOR: &str = " ";
 /// How many etags are kept at most.
 const COPY_OF_MAX: usize = 4;
+/// User metadata of an object that a mount stored in place of another one: the etag of that one.
+const REPLACES: &str = "tenon-replaces";
 
 /// Returns whether user metadata describes the object's bytes, so that it is invalid for other bytes.
 pub(crate) fn describes_content(name: &str) -> bool {
@@ -169,6 +171,22 @@ pub(crate) fn of_copy(mut attributes: Attributes, before: &ETag) -> Attributes {
     }
     attributes.user.remove(COPY_OF);
     attributes
+}
+
+/// Returns headers for an object that is stored in place of another one. They have that one's etag, unless only this mount knows it.
+pub(crate) fn in_place_of(mut attributes: Attributes, before: &ETag) -> Attributes {
+    if !before.is_provisional() {
+        attributes.user.insert(REPLACES.to_owned(), before.as_str().to_owned());
+    }
+    attributes
+}
+
+/// Returns whether a mount stored an object in place of the one that a file has.
+pub(crate) fn replaces_object_of(inode: &Inode, meta: &ObjectMeta) -> bool {
+    let (before, known) = (meta.attributes.user.get(REPLACES), inode.object());
+    inode.kind == Kind::File
+        && kind_of(&meta.attributes) == Kind::File
+        && before.zip(known).is_some_and(|(before, known)| before == known.etag.as_str())
 }
 
 /// Returns whether an object that was found at an inode's path has the inode's bytes although its etag is another: it is a copy of the

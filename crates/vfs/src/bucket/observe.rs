@@ -102,7 +102,7 @@ impl Discovery {
         if let Some(entry) = self.names.tables().entry(dir, &shown)? {
             self.metadata.cache().forget(entry.ino);
             if let Some(meta) = observed {
-                self.exports.adopt_copy(entry.ino, meta)?;
+                self.exports.adopt_stored(entry.ino, meta, looked_at)?;
             }
         }
         let seen = observed.map(|meta| headers::observed(meta, false, &self.mount.defaults, looked_at));

@@ -26,6 +26,17 @@ use crate::{Error, Result};
 /// A shorter file is stored whole at `fsync` too: that takes one request, like a delta.
 const DELTA_FILE_BYTES_MIN: u64 = 128 << 10;
 
+/// The object that a file found at its path where it did not expect it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PathObject {
+    /// The file's own: it is the file's content now.
+    Ours,
+    /// An earlier upload of the file, which is deleted.
+    Removed,
+    /// Another client's, or there is none.
+    Foreign,
+}
+
 impl Publisher {
     /// Publishes a file's unpublished writes if the file has a name. Makes the names durable if the file's content was
     /// named since they last were, unless the mount uses write-back.
@@ -137,8 +148,8 @@ impl Publisher {
             Err(Error::Store(StoreError::PreconditionFailed(_))) => {
                 match self.adopt_unconfirmed_upload(file, state, inode, key).await? {
                     // The object may have older attributes.
-                    true => self.exports.export_later(inode.ino),
-                    false => self.known.detach_name(inode),
+                    PathObject::Ours => self.exports.export_later(inode.ino),
+                    PathObject::Foreign | PathObject::Removed => self.known.detach_name(inode),
                 }
             }
             stored => {
@@ -174,10 +185,11 @@ impl Publisher {
                     return self.content.restore_on_failure(published, state);
                 }
                 Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)) => {
-                    if self.remove_outdated_upload(file, key).await? {
-                        continue;
-                    }
-                    let is_ours = self.adopt_unconfirmed_upload(file, state, inode, key).await?;
+                    let is_ours = match self.adopt_unconfirmed_upload(file, state, inode, key).await? {
+                        PathObject::Removed => continue,
+                        PathObject::Ours => true,
+                        PathObject::Foreign => false,
+                    };
                     if is_ours && state.is_published() {
                         // The file is stored at its path. A second upload with a lost answer would not be recognized once the file is closed.
                         *state = WriteState::Clean;
@@ -204,25 +216,30 @@ impl Publisher {
     }
 
     /// Adopts the object at the path as the base of the unpublished writes, if the object is an earlier upload of this file whose
-    /// answer was lost, an upload of a mount that died, or a copy of the file's object with other headers. Returns whether it is. The
-    /// headers distinguish it from foreign objects: the write time in nanoseconds, or the etag before the copy.
+    /// answer was lost, an upload of a mount that died, or a copy of the file's object with other headers. The headers distinguish it from
+    /// foreign objects: the write time in nanoseconds, or the etag before the copy. An earlier upload is deleted instead if the file has
+    /// newer content under keys of its own.
     pub(crate) async fn adopt_unconfirmed_upload(
         &self,
         file: &OpenFile,
         state: &mut WriteState,
         inode: &Inode,
         key: &ObjectKey,
-    ) -> Result<bool> {
+    ) -> Result<PathObject> {
         let Some(found) = self.mount.store.find(key).await? else {
-            return Ok(are_new_after_removal(file, state));
+            let is_ours = are_new_after_removal(file, state);
+            return Ok(if is_ours { PathObject::Ours } else { PathObject::Foreign });
         };
         let known = self.names.tables().inode(inode.ino)?;
         let is_upload = file.is_unconfirmed_upload(&found.attributes, found.size_bytes);
+        if is_upload && known.is_beside() && !headers::matches_inode(&known, &found) {
+            return self.remove_outdated_upload(&found.object).await;
+        }
         if !is_upload
             && !headers::has_bytes_of(&known, &found)
             && !self.is_original_of_own_object(&known, &found).await?
         {
-            return Ok(false);
+            return Ok(PathObject::Foreign);
         }
         let mut released = Vec::new();
         match known.is_ahead() {
@@ -244,25 +261,15 @@ impl Publisher {
         if !known.is_ahead() {
             self.discard_detached(inode, released).await?;
         }
-        Ok(true)
+        Ok(PathObject::Ours)
     }
 
-    /// Deletes the object at the path of a file if it is an earlier upload of it and the file has newer content under keys of its own. Returns
-    /// whether it is.
-    async fn remove_outdated_upload(&self, file: &OpenFile, key: &ObjectKey) -> Result<bool> {
-        let inode = self.names.tables().inode(file.ino)?;
-        if !inode.is_beside() || !file.has_unconfirmed_upload() {
-            return Ok(false);
-        }
-        let Some(found) = self.mount.store.find(key).await? else { return Ok(false) };
-        let is_upload = file.is_unconfirmed_upload(&found.attributes, found.size_bytes);
-        if !is_upload || headers::matches_inode(&inode, &found) {
-            return Ok(false);
-        }
-        match self.mount.store.delete(key, Precondition::Matches(found.object.etag)).await {
-            Ok(()) => Ok(true),
-            // Another client has stored an object there.
-            Err(StoreError::PreconditionFailed(_)) => Ok(false),
+    /// Deletes an earlier upload of a file at its path, unless another client has replaced it.
+    async fn remove_outdated_upload(&self, upload: &ObjectRef) -> Result<PathObject> {
+        let unchanged = Precondition::Matches(upload.etag.clone());
+        match self.mount.store.delete(&upload.key, unchanged).await {
+            Ok(()) | Err(StoreError::NotFound(_)) => Ok(PathObject::Removed),
+            Err(StoreError::PreconditionFailed(_)) => Ok(PathObject::Foreign),
             Err(error) => Err(error.into()),
         }
     }
@@ -306,18 +313,15 @@ impl Publisher {
         Ok(())
     }
 
-    /// Like `adopt_unconfirmed_upload`, for a caller that found an unexpected object at the path of a file.
+    /// Like `adopt_unconfirmed_upload`, for a caller that found an unexpected object at the path of a file. Returns whether it is adopted.
     pub(crate) async fn adopt_object_at_path(&self, file: &OpenFile, state: &mut WriteState) -> Result<bool> {
         let _path = self.locks.lock_path(file.ino).await?;
         let inode = self.names.tables().inode(file.ino)?;
         if inode.home.is_none() {
             return Ok(false);
         }
-        match self.names.path_key(&inode)? {
-            Some(key) if self.remove_outdated_upload(file, &key).await? => Ok(false),
-            Some(key) => self.adopt_unconfirmed_upload(file, state, &inode, &key).await,
-            None => Ok(false),
-        }
+        let Some(key) = self.names.path_key(&inode)? else { return Ok(false) };
+        Ok(self.adopt_unconfirmed_upload(file, state, &inode, &key).await? == PathObject::Ours)
     }
 
     /// Refreshes the content below a file's unpublished writes, for a reader that failed to read `base`. Returns whether it
@@ -416,6 +420,7 @@ impl Publisher {
             },
         };
         let attributes = headers::without_content_metadata(carried.attributes);
+        let attributes = headers::in_place_of(attributes, &object.etag);
         self.metadata.updated_description(inode, Described { attributes, ..carried })
     }
 

@@ -10,6 +10,7 @@ use std::ops::Range;
 use store::names::Entry;
 use store::{CopyOptions, GetOptions, ObjectKey, ObjectRef, Precondition, StoreError};
 
+use super::commit::PathObject;
 use super::local::Source;
 use super::{Local, Stream, WriteState};
 use crate::bucket::conflicts::{Conflict, ConflictPolicy, Side};
@@ -110,7 +111,7 @@ impl Publisher {
                         .map(|()| Some(Resolution::Done));
                 }
                 Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)) => {
-                    if self.adopt_unconfirmed_upload(file, state, inode, key).await? {
+                    if self.adopt_unconfirmed_upload(file, state, inode, key).await? == PathObject::Ours {
                         let file = state.base().and_then(|base| base.object_at(key)).as_ref().map(Side::of);
                         self.conflicts.record_conflict(&Conflict { file, ..conflict }).await?;
                         return Ok(Some(Resolution::Ours));
