@@ -282,6 +282,7 @@ fn pool_worlds_match_their_models() {
 /// - The history missed that another client may replace a streamed upload before it is in `lost+found` (72,025,258), and took two bytes for unique
 ///   (72,030,460).
 /// - Nothing was uploaded any more after another client had replaced the source of a copy over an earlier change (71,004,367).
+/// - Zeros that stood for bytes which another client had deleted were stored under the file's name (75,001,147).
 /// - The simulator reported as removed what a move was bringing (67,011,237), and renamed a directory in place of a file (67,043,123).
 #[test]
 fn dual_worlds_that_once_failed() {
@@ -301,7 +302,7 @@ fn dual_worlds_that_once_failed() {
         62_007_751, 62_006_969, 62_010_792, 63_001_512, 63_005_012, 63_014_026, 63_014_410, 63_018_643,
         63_025_970, 63_026_120, 63_031_854, 63_032_796, 65_004_740, 65_010_236, 65_000_827, 66_003_353,
         40_009_292, 67_005_849, 67_052_611, 67_003_970, 67_027_065, 67_034_507, 67_011_883, 67_047_658,
-        67_079_313, 67_011_237, 67_043_123, 68_003_724, 68_007_744, 71_004_367, 72_025_258,
+        67_079_313, 67_011_237, 67_043_123, 68_003_724, 68_007_744, 71_004_367, 72_025_258, 75_001_147,
     ];
     let first = [4964, 6318, 7970, 8725, 9096, 9868, 9966, 10161, 11520];
     let from_a_longer_seed = [670_520_169];
@@ -357,8 +358,9 @@ fn dual_worlds_that_once_failed() {
 /// - A marker was copied to its new key once more, and its attributes were taken for another client's (59,119,830).
 /// - The model expected that a close syncs names although a failed fsync had synced them (59,039,153).
 /// - A file was not found, and not deleted, at a key where another object was still to be deleted (60,032,177).
-/// - The mode of a file was that of its last upload after a kill, although a later one waited to be exported (64,002,055; 64,073,750; 65,006,365).
-/// - A rename was lost with its copy, and the object at the old name was deleted (65,014,060).
+/// - The mode of a file was that of its last upload after a kill, although a later one waited to be exported (64,002,055; 64,073,750; 65,006,365; 66,012,911).
+/// - A rename was lost with its copy, and the object at the old name was deleted (65,014,060); an object that two lost renames had replaced was
+///   not deleted (67,006,549).
 /// - The new etag of a moved object was reported for a new file at its former name (65,075,451).
 /// - Synced writes were lost when an earlier upload was found at the path of their file (65,094,575).
 /// - An object was given an etag that an earlier object had had at the same key (65,138,549).
@@ -377,7 +379,8 @@ fn files_worlds_that_once_failed() {
         51_047_062, 52_000_341, 52_001_004, 52_085_877, 54_010_385, 52_062_529, 52_076_886, 55_018_165,
         56_000_016, 56_000_440, 56_009_309, 55_080_388, 55_080_468, 55_115_470, 55_135_774, 55_152_767,
         58_024_635, 59_000_878, 59_020_826, 59_119_830, 59_039_153, 60_032_177, 63_004_751, 64_002_055,
-        64_073_750, 65_006_365, 65_014_060, 65_075_451, 65_094_575, 65_138_549, 65_155_545,
+        64_073_750, 65_006_365, 65_014_060, 65_075_451, 65_094_575, 65_138_549, 65_155_545, 66_012_911,
+        67_006_549,
     ];
     for seed in seeds {
         if let Err(failure) = sim::files::world(seed) {
