@@ -152,6 +152,13 @@ impl EtagAliases {
         self.order.iter().cloned().collect()
     }
 
+    /// Returns the keys of which no etag was reported, each with the bucket's etag.
+    pub(crate) fn unreported(&self) -> Vec<(ObjectKey, ETag)> {
+        let known = self.order.iter().filter_map(|key| self.by_key.get_key_value(key));
+        let unreported = known.filter(|(_, alias)| alias.reported == 0);
+        unreported.map(|(key, alias)| (key.clone(), alias.bucket.clone())).collect()
+    }
+
     /// Returns the bucket's etag for an issued one, or the issued one if the bucket's is not remembered.
     pub(crate) fn bucket_tag(&self, key: &ObjectKey, issued: &ETag) -> ETag {
         let alias = self.by_key.get(key).filter(|alias| alias.has_issued(issued));

@@ -27,6 +27,7 @@ mod move_locks;
 mod move_observer;
 mod mover_upload;
 mod moves;
+mod names_after_restart;
 mod resolved_conflicts;
 mod wait_for_moves;
 
@@ -148,31 +149,6 @@ impl Mover {
         }
     }
 
-    /// Sets the namespace that also records where objects are, and reports to it the etags of objects that were copied before the journal
-    /// was opened. Only the first call has an effect.
-    pub fn set_observer(&self, observer: MoveObserver) {
-        let callbacks = observer.conflicts.clone();
-        if self.executor.observer.set(observer).is_ok() {
-            self.executor.decisions.set_callbacks(callbacks);
-            let copied = self.executor.aliases().keys();
-            for key in copied {
-                self.executor.report_arrival(key.as_bytes());
-                self.rename_etag_at_sources(&key);
-            }
-        }
-    }
-
-    /// Shows an object by the reported etag of its copy, also while the object may still be at a key from which it was copied.
-    fn rename_etag_at_sources(&self, key: &ObjectKey) {
-        let sources = self.candidates(key).into_iter().filter(|candidate| candidate.by_move.is_some());
-        let mut aliases = self.executor.aliases();
-        let Some((issued, reported)) = aliases.replaced_tag(key) else { return };
-        for Candidate { key, .. } in sources {
-            let there = aliases.bucket_tag(&key, &issued);
-            aliases.show_as(&key, reported.clone(), there);
-        }
-    }
-
     /// Returns the progress of the moves.
     pub fn moving(&self) -> Moving {
         Moving {
@@ -206,20 +182,6 @@ impl Mover {
         let owner = state.moves.owner_of(object).and_then(|number| state.moves.get(number));
         let deletes = |mv: &Move| !matches!(mv.to, moves::Target::Key(..));
         owner.is_some_and(|mv| deletes(mv) && mv.etag.as_ref() == Some(&object.etag))
-    }
-
-    /// Drops the moves that delete objects which the namespace has: the rename that had copied one elsewhere was not committed, or lost.
-    pub fn keep_named<E: From<StoreError>>(
-        &self,
-        is_named: impl Fn(&[u8], &ETag) -> Result<bool, E>,
-    ) -> Result<(), E> {
-        let deletions = self.executor.state().moves.sole_deletions();
-        for (number, from, etag) in deletions {
-            if is_named(&from, &etag)? {
-                self.executor.state().drop_move(number)?;
-            }
-        }
-        Ok(())
     }
 
     /// Returns whether the object visible under a key may still be stored at another key.

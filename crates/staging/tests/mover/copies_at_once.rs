@@ -62,7 +62,7 @@ async fn an_object_that_the_namespace_still_has_is_not_deleted() {
             assert_eq!((from, etag), (b"a".as_slice(), &a.etag));
             Ok::<_, StoreError>(keeps)
         };
-        mover.keep_named(is_named).unwrap();
+        mover.compare_with_names(is_named).unwrap();
         mover.resume();
         mover.wait_until_all_moved().await;
         let left = if keeps { expected(&[("a", "one")]) } else { expected(&[]) };
@@ -95,7 +95,7 @@ async fn an_object_that_another_one_had_replaced_is_deleted() {
     drop(mover);
     faults.set_down(false);
     let mover = open();
-    mover.keep_named(|_, _| Ok::<_, StoreError>(true)).unwrap();
+    mover.compare_with_names(|_, _| Ok::<_, StoreError>(true)).unwrap();
     mover.resume();
     mover.wait_until_all_moved().await;
     let left = expected(&[("a", "one")]);

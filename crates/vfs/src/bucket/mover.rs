@@ -266,7 +266,7 @@ impl Moves {
     pub(crate) fn resume_moves(&self) -> Result<()> {
         let Some(mover) = &self.mover else { return Ok(()) };
         self.replay_renames(&mover.pending())?;
-        mover.keep_named(|key, etag| self.known_at(key, Some(etag)).map(|known| known.is_some()))?;
+        mover.compare_with_names(|key, etag| self.known_at(key, Some(etag)).map(|known| known.is_some()))?;
         mover.resume();
         Ok(())
     }
