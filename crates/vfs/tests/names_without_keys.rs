@@ -1,6 +1,6 @@
 //! Names in a volume named by path that no object key can represent: additional links, and paths longer than a key.
 
-use crate::world::{Bucket, MIB, World, errno, pattern};
+use crate::world::{Bucket, CALLER, MIB, World, errno, pattern};
 use store::StoreError;
 use store::wrap::{Fault, Operation, Rule};
 use vfs::{Changes, Handle, Ino, Kind};
@@ -438,6 +438,30 @@ async fn s21_a_rename_without_a_close_keeps_the_deltas() {
     assert!(bucket.object("moved/file").await.unwrap()[1..] == bytes[1..]);
     assert_eq!(count_content_keys(&again).await, 0);
     again.assert_healthy().await;
+}
+
+/// Regression: the upload of a file with deltas took effect after a truncation, but its answer was lost. The file got the etag of the upload and
+/// kept the length of its deltas, and could not be read (world of files 70,050,546).
+#[tokio::test]
+async fn s21_a_file_with_deltas_gets_the_length_of_an_upload_whose_answer_was_lost() {
+    let bucket = Bucket::with_metadata();
+    let world = bucket.mount(|_| {}).await;
+    let (handle, bytes) = with_a_delta(&world, "file").await;
+    let (ino, length) = (world.ino("file").await.unwrap(), 300_000);
+    let changes = Changes { size_bytes: Some(length as u64), ..Changes::default() };
+    world.fs.setattr(CALLER, ino, changes, Some(handle)).await.unwrap();
+    bucket.faults.add(Rule::new(Fault::lost_reply()).on(Operation::Put));
+    assert_eq!(errno(world.fs.flush(handle).await), libc::EIO);
+    bucket.faults.add(Rule::new(Fault::unavailable()).on(Operation::Put));
+    assert_eq!(errno(world.fs.flush(handle).await), libc::EIO);
+    world.fs.release(handle).await.unwrap();
+    world.fs.sync().await.unwrap();
+    assert_eq!(world.stat("file").await.unwrap().size_bytes, length as u64);
+    assert!(world.read_file("file").await.unwrap() == bytes[..length]);
+    assert!(bucket.object("file").await.unwrap() == bytes[..length]);
+    assert!(world.remount().await.read_file("file").await.unwrap() == bytes[..length]);
+    assert_eq!(count_content_keys(&world).await, 0);
+    world.assert_healthy().await;
 }
 
 #[tokio::test]

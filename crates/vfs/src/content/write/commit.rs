@@ -241,15 +241,14 @@ impl Publisher {
         {
             return Ok(PathObject::Foreign);
         }
+        let newer_mtime =
+            headers::mtime(&found.attributes).filter(|mtime| is_upload && *mtime != known.mtime);
+        let is_newer = newer_mtime.is_some() || is_upload && found.size_bytes != known.size_bytes;
         let mut released = Vec::new();
-        match known.is_ahead() {
+        match known.is_ahead() && !is_newer {
             // The object contains the file as of its deltas, so the whole file is now that object.
             true => self.names.relocate(&known, &stored(&found.object))?,
-            false => {
-                let mtime =
-                    headers::mtime(&found.attributes).filter(|mtime| is_upload && *mtime != known.mtime);
-                released = self.names.publish(inode, &found.object, found.size_bytes, mtime)?;
-            }
+            false => released = self.names.publish(inode, &found.object, found.size_bytes, newer_mtime)?,
         }
         if found.tag_count.is_none_or(|count| count == 0) {
             file.set_stored_description(&found.object.etag, found.attributes.into(), self.mount.moment());
@@ -258,9 +257,7 @@ impl Publisher {
         state.rebase(file.pin().0);
         // Front ends do not know that the store succeeded.
         self.names.tell(Invalidation::Inode(inode.ino));
-        if !known.is_ahead() {
-            self.discard_detached(inode, released).await?;
-        }
+        self.discard_detached(inode, released).await?;
         Ok(PathObject::Ours)
     }
 
