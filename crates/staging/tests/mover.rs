@@ -1,5 +1,6 @@
 //! Tests of the mover: renames return at once, and the objects are moved later.
 
+mod after_restart;
 mod arrival;
 mod copies_at_once;
 mod lost_responses;

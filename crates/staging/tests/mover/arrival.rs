@@ -6,9 +6,9 @@ use staging::writeback::{Writeback, WritebackOptions};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use store::memory::MemoryStore;
-use store::wrap::{Fault, Faults, Faulty, Operation, Rule};
+use store::wrap::{Fault, Operation, Rule};
 use store::{
-    CopyOptions, ETag, Entropy, ListEntry, ListRequest, ObjectKey, ObjectRef, ObjectStore as _, Pages,
+    CopyOptions, Entropy, ListEntry, ListRequest, ObjectKey, ObjectRef, ObjectStore as _, Pages,
     Precondition, StoreError, SystemClock,
 };
 use tempfile::TempDir;
@@ -254,43 +254,4 @@ async fn the_etag_of_an_earlier_copy_counts_as_reported_after_damage() {
     world.mover.wait_until_all_moved().await;
     let copy = world.memory.head(&key("c")).await.unwrap().object;
     assert_eq!(*reported.lock().unwrap(), [(key("c"), at_b.etag, copy.etag)]);
-}
-
-/// The etag of a copy had been reported before the object was renamed again. After a kill, the object was shown by its first etag, as if another
-/// client had stored it, and a mode that waited was lost (world of files 69017546).
-#[tokio::test(start_paused = true)]
-async fn an_etag_that_was_reported_before_a_further_rename_is_shown_after_a_restart() {
-    let (memory, dir) = (MemoryStore::new(Arc::new(SystemClock)), TempDir::new().unwrap());
-    let faults = Faults::new();
-    let open = |knows_copy: bool| {
-        let store = Arc::new(Faulty::new(memory.clone(), faults.clone()));
-        let mover =
-            Mover::open(&dir.path().join("moves"), store, options(), Arc::new(Entropy::new(1))).unwrap();
-        mover.set_observer(MoveObserver { has_arrived: Box::new(move |_, _, _| knows_copy), ..observer() });
-        mover
-    };
-    let a = put(&memory, "a", "one").await;
-    faults.add(Rule::new(Fault::unavailable()).on(Operation::Delete).always());
-    let named = |_: &ObjectRef| Ok::<_, StoreError>(());
-    let mover = open(false);
-    mover.rename_object(&a, &key("b"), &Precondition::Absent, false, named).await.unwrap();
-    mover.resume();
-    mover.wait_until_idle().await;
-    drop(mover);
-    faults.clear();
-    faults.set_down(true);
-    let copy = memory.head(&key("b")).await.unwrap().object;
-    assert_ne!(copy.etag, a.etag);
-    let mover = open(true);
-    mover.rename_object(&copy, &key("c"), &Precondition::Absent, false, named).await.unwrap();
-    mover.sync_journal().await.unwrap();
-    drop(mover);
-    faults.set_down(false);
-    let mover = open(false);
-    let is_named = |at: &[u8], etag: &ETag| Ok::<_, StoreError>((at, etag) == (b"c".as_slice(), &copy.etag));
-    mover.compare_with_names(is_named).unwrap();
-    assert_eq!(mover.head(&key("c")).await.unwrap().object.etag, copy.etag);
-    mover.resume();
-    mover.wait_until_all_moved().await;
-    assert_eq!(contents(&memory).await, expected(&[("c", "one")]));
 }

@@ -69,35 +69,3 @@ async fn an_object_that_the_namespace_still_has_is_not_deleted() {
         assert_eq!((contents(mover.as_ref()).await, contents(&memory).await), (left.clone(), left));
     }
 }
-
-/// Two renames were lost, of which the first had replaced the file. Its object was kept, under a key at which the second rename hid it, and was
-/// taken for the renamed file later (world of files 67006549).
-#[tokio::test(start_paused = true)]
-async fn an_object_that_another_one_had_replaced_is_deleted() {
-    let (memory, dir) = (MemoryStore::new(Arc::new(SystemClock)), TempDir::new().unwrap());
-    let faults = Faults::new();
-    let open = || {
-        let store = Arc::new(Faulty::new(memory.clone(), faults.clone()));
-        Mover::open(&dir.path().join("moves"), store, options(), Arc::new(Entropy::new(1))).unwrap()
-    };
-    let (a, b) = (put(&memory, "a", "one").await, put(&memory, "b", "replaced").await);
-    faults.set_down(true);
-    let named = |_: &ObjectRef| Ok::<_, StoreError>(());
-    let replaced = Precondition::Matches(b.etag.clone());
-    let mover = open();
-    mover.rename_object(&a, &key("b"), &replaced, false, named).await.unwrap();
-    mover.sync_journal().await.unwrap();
-    drop(mover);
-    let mover = open();
-    let arrived = ObjectRef::new(key("b"), a.etag.clone());
-    mover.rename_object(&arrived, &key("a"), &Precondition::Absent, false, named).await.unwrap();
-    mover.sync_journal().await.unwrap();
-    drop(mover);
-    faults.set_down(false);
-    let mover = open();
-    mover.compare_with_names(|_, _| Ok::<_, StoreError>(true)).unwrap();
-    mover.resume();
-    mover.wait_until_all_moved().await;
-    let left = expected(&[("a", "one")]);
-    assert_eq!((contents(mover.as_ref()).await, contents(&memory).await), (left.clone(), left));
-}

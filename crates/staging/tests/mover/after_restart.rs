@@ -1,0 +1,74 @@
+//! Tests of moves that an earlier process left, compared with a namespace that knows more or has lost some.
+
+use super::*;
+
+/// The etag of a copy had been reported before the object was renamed again. After a kill, the object was shown by its first etag, as if another
+/// client had stored it, and a mode that waited was lost (world of files 69017546).
+#[tokio::test(start_paused = true)]
+async fn an_etag_that_was_reported_before_a_further_rename_is_shown_after_a_restart() {
+    let (memory, dir) = (MemoryStore::new(Arc::new(SystemClock)), TempDir::new().unwrap());
+    let faults = Faults::new();
+    let open = |knows_copy: bool| {
+        let store = Arc::new(Faulty::new(memory.clone(), faults.clone()));
+        let mover =
+            Mover::open(&dir.path().join("moves"), store, options(), Arc::new(Entropy::new(1))).unwrap();
+        mover.set_observer(MoveObserver { has_arrived: Box::new(move |_, _, _| knows_copy), ..observer() });
+        mover
+    };
+    let a = put(&memory, "a", "one").await;
+    faults.add(Rule::new(Fault::unavailable()).on(Operation::Delete).always());
+    let named = |_: &ObjectRef| Ok::<_, StoreError>(());
+    let mover = open(false);
+    mover.rename_object(&a, &key("b"), &Precondition::Absent, false, named).await.unwrap();
+    mover.resume();
+    mover.wait_until_idle().await;
+    drop(mover);
+    faults.clear();
+    faults.set_down(true);
+    let copy = memory.head(&key("b")).await.unwrap().object;
+    assert_ne!(copy.etag, a.etag);
+    let mover = open(true);
+    mover.rename_object(&copy, &key("c"), &Precondition::Absent, false, named).await.unwrap();
+    mover.sync_journal().await.unwrap();
+    drop(mover);
+    faults.set_down(false);
+    let mover = open(false);
+    let is_named = |at: &[u8], etag: &ETag| Ok::<_, StoreError>((at, etag) == (b"c".as_slice(), &copy.etag));
+    mover.compare_with_names(is_named).unwrap();
+    assert_eq!(mover.head(&key("c")).await.unwrap().object.etag, copy.etag);
+    mover.resume();
+    mover.wait_until_all_moved().await;
+    assert_eq!(contents(&memory).await, expected(&[("c", "one")]));
+}
+
+/// Two renames were lost, of which the first had replaced the file. Its object was kept, under a key at which the second rename hid it, and was
+/// taken for the renamed file later (world of files 67006549).
+#[tokio::test(start_paused = true)]
+async fn an_object_that_another_one_had_replaced_is_deleted() {
+    let (memory, dir) = (MemoryStore::new(Arc::new(SystemClock)), TempDir::new().unwrap());
+    let faults = Faults::new();
+    let open = || {
+        let store = Arc::new(Faulty::new(memory.clone(), faults.clone()));
+        Mover::open(&dir.path().join("moves"), store, options(), Arc::new(Entropy::new(1))).unwrap()
+    };
+    let (a, b) = (put(&memory, "a", "one").await, put(&memory, "b", "replaced").await);
+    faults.set_down(true);
+    let named = |_: &ObjectRef| Ok::<_, StoreError>(());
+    let replaced = Precondition::Matches(b.etag.clone());
+    let mover = open();
+    mover.rename_object(&a, &key("b"), &replaced, false, named).await.unwrap();
+    mover.sync_journal().await.unwrap();
+    drop(mover);
+    let mover = open();
+    let arrived = ObjectRef::new(key("b"), a.etag.clone());
+    mover.rename_object(&arrived, &key("a"), &Precondition::Absent, false, named).await.unwrap();
+    mover.sync_journal().await.unwrap();
+    drop(mover);
+    faults.set_down(false);
+    let mover = open();
+    mover.compare_with_names(|_, _| Ok::<_, StoreError>(true)).unwrap();
+    mover.resume();
+    mover.wait_until_all_moved().await;
+    let left = expected(&[("a", "one")]);
+    assert_eq!((contents(mover.as_ref()).await, contents(&memory).await), (left.clone(), left));
+}
