@@ -3,7 +3,7 @@
 use crate::world::{Bucket, CALLER, World};
 use std::time::Duration;
 use store::wrap::Operation;
-use store::{Attributes, ObjectKey, Payload, PutOptions};
+use store::{Attributes, ObjectKey, ObjectMeta, Payload, PutOptions};
 use vfs::{AttributeSource, Changes, Kind, Time, Timestamp};
 
 const AT: Timestamp = Timestamp(1_595_002_920_123_456_789);
@@ -262,6 +262,20 @@ async fn s585_an_object_that_a_look_misses_during_an_export_keeps_its_file() {
     assert!(world.names("").await.unwrap().is_empty(), "a removal by another client is seen afterwards");
 }
 
+/// Stores `file` anew with the headers of its object and one more, which names that object's etag.
+async fn put_naming(bucket: &Bucket, before: ObjectMeta, header: &str, body: &str) {
+    let mut user = before.attributes.user;
+    user.insert(header.to_owned(), before.object.etag.as_str().to_owned());
+    let user: Vec<_> = user.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    bucket.put_with("file", body, &user).await;
+}
+
+/// Reports the present object of `file` to a mount, as an event does.
+async fn report_file(world: &World) {
+    let (key, now) = (ObjectKey::try_from("file").unwrap(), world.bucket.head("file").await);
+    world.fs.reconcile(&key, now.as_ref(), world.fs.moment()).await.unwrap();
+}
+
 /// Regression: a kill took the commit of an export that had copied the object onto itself, and a later change of the mode waited to be
 /// exported. It was lost when the copy was seen (world of files 64,073,750).
 #[tokio::test]
@@ -276,16 +290,10 @@ async fn s95_a_copy_of_an_export_whose_commit_was_lost_does_not_replace_later_at
             assert_eq!(world.fs.read(file, 0, 2).await.unwrap(), b"te".as_slice());
             world.chmod("file", 0o640).await.unwrap();
             let before = bucket.head("file").await.unwrap();
-            let mut user = before.attributes.user;
-            user.insert("tenon-copy-of".to_owned(), before.object.etag.as_str().to_owned());
-            let user: Vec<_> = user.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-            bucket.put_with("file", "text", &user).await;
+            put_naming(&bucket, before, "tenon-copy-of", "text").await;
             match way {
                 "listing" => assert_eq!(world.names("").await.unwrap(), ["file"]),
-                "event" => {
-                    let (key, now) = (ObjectKey::try_from("file").unwrap(), bucket.head("file").await);
-                    world.fs.reconcile(&key, now.as_ref(), world.fs.moment()).await.unwrap();
-                }
+                "event" => report_file(&world).await,
                 _ => world.remove_cache_dir(),
             }
             assert_eq!(world.fs.read(file, 2, 2).await.unwrap(), b"xt".as_slice(), "{way}");
@@ -319,16 +327,10 @@ async fn s403_a_write_whose_commit_was_lost_does_not_replace_later_attributes() 
             world.chmod("file", 0o640).await.unwrap();
             let ino = world.ino("file").await.unwrap();
             world.fs.setxattr(ino, b"user.project", b"apollo", 0, |_| true).await.unwrap();
-            let mut user = second.attributes.user;
-            user.insert("tenon-replaces".to_owned(), second.object.etag.as_str().to_owned());
-            let user: Vec<_> = user.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-            bucket.put_with("file", "third", &user).await;
+            put_naming(&bucket, second, "tenon-replaces", "third").await;
             match way {
                 "listing" => assert_eq!(world.names("").await.unwrap(), ["file"]),
-                "event" => {
-                    let (key, now) = (ObjectKey::try_from("file").unwrap(), bucket.head("file").await);
-                    world.fs.reconcile(&key, now.as_ref(), world.fs.moment()).await.unwrap();
-                }
+                "event" => report_file(&world).await,
                 "read" => {}
                 _ => world.fs.sync().await.unwrap(),
             }
