@@ -29,6 +29,21 @@ async fn visible_files(world: &World) -> BTreeMap<String, Vec<u8>> {
     tree.filter(|(_, kind, _)| *kind == vfs::Kind::File).map(|(path, _, body)| (path, body)).collect()
 }
 
+/// A directory was taken for empty as of its creation, although only an older listing had shown its name to be free. An object that
+/// had been put below the name since that listing stayed hidden.
+#[tokio::test]
+async fn s39_an_object_seen_before_its_directory_was_created_is_shown() {
+    let bucket = Bucket::in_memory();
+    let world = bucket.mount(|_| {}).await;
+    assert_eq!(world.names("").await.unwrap(), [""; 0]);
+    bucket.put("d/new", "new").await;
+    let observation = observe(&bucket, "d/new").await;
+    world.mkdir("d").await.unwrap();
+    reconcile(&world, &observation).await;
+    assert_eq!(world.names("d").await.unwrap(), ["new"]);
+    world.assert_healthy().await;
+}
+
 /// Observations in several orders, some lost and others repeated, lead to the state of the bucket.
 #[tokio::test]
 async fn s56_lost_late_repeated_and_reordered_events_lead_to_the_same_state() {

@@ -51,7 +51,7 @@ pub(crate) struct ListedRange {
     pub(crate) up_to: Vec<u8>,
     pub(crate) is_complete: bool,
     /// When the oldest page of the range was requested.
-    since: Moment,
+    pub(crate) since: Moment,
     /// Number of pages in the range.
     pub(crate) pages: u32,
     /// Whether the directory changed while a page was being listed. The page may miss that change, so it answers only requests
@@ -178,7 +178,8 @@ impl Directory {
 pub(crate) struct ParentBefore {
     directory: Arc<Directory>,
     changes: u64,
-    at: Moment,
+    /// When the lookup began.
+    pub(crate) at: Moment,
 }
 
 /// The listing states of directories. The least recently used ones are dropped.
@@ -227,11 +228,11 @@ impl Directories {
         ParentBefore { directory, changes, at: now }
     }
 
-    /// Records that a directory that was created here was empty at `before`, unless since then something changed in it
-    /// or, while it was not yet known, in the directory above.
-    pub(crate) fn mark_empty(&self, created: Ino, before: &ParentBefore) {
+    /// Records that a directory that was created here was empty when its name was seen to be free, unless since `before`
+    /// something changed in it or, while it was not yet known, in the directory above.
+    pub(crate) fn mark_empty(&self, created: Ino, before: &ParentBefore, free_at: Moment) {
         if before.directory.changes() == before.changes {
-            self.get(created).mark_complete(before.at);
+            self.get(created).mark_complete(free_at);
         }
     }
 
@@ -394,14 +395,14 @@ mod tests {
     fn a_created_directory_was_empty_when_its_name_was_looked_up() {
         let directories = Directories::new(true);
         let before = directories.before_lookup(Ino(1), NOW);
-        directories.mark_empty(Ino(2), &before);
+        directories.mark_empty(Ino(2), &before, before.at);
         let created = directories.get(Ino(2)).listed_range();
         assert!(created.is_fresh(NOW, TTL) && created.covers(b"new", b"new/"));
         let put_at = Moment { nanos: NOW.nanos + 1, ..NOW };
         assert!(!created.is_newer_than(put_at), "an object seen since then is news");
         let before = directories.before_lookup(Ino(1), NOW);
         directories.note_change(Ino(1));
-        directories.mark_empty(Ino(3), &before);
+        directories.mark_empty(Ino(3), &before, before.at);
         assert!(
             !directories.get(Ino(3)).listed_range().is_complete,
             "an object may have been put below the name"

@@ -448,6 +448,15 @@ impl KnownState {
             && known.covers(&sort_keys.object, &sort_keys.directory)
             && self.names.tables().entry(dir, name)?.is_none())
     }
+
+    /// Returns when a name was free, which a lookup that began at `asked_at` has just not found: the listing that answered may be
+    /// older than the lookup.
+    pub(crate) fn free_at(&self, dir: Ino, name: &Name, asked_at: Moment) -> Result<Moment> {
+        let known = self.directories.get(dir).listed_range();
+        let sort_keys = SortKeys::of(name)?;
+        let is_listed = known.covers(&sort_keys.object, &sort_keys.directory);
+        Ok(if is_listed { known.since.min(asked_at) } else { asked_at })
+    }
 }
 
 /// Sort keys of a name: those of its object and of its directory.

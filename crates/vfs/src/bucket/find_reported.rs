@@ -80,10 +80,11 @@ impl Discovery {
                 Some(inode) if inode.is_dir() => inode.ino,
                 Some(_) => return Err(crate::Error::NOT_DIRECTORY),
                 None => {
+                    let free_at = self.known.free_at(dir, &name, before.at)?;
                     let _changing = self.known.changes().begin(dir, &name);
                     self.names.check_not_escape(dir, &name, Kind::Directory)?;
                     let made = self.reconciler.import_implicit_directory(dir, name, self.mount.moment())?;
-                    self.known.directories().mark_empty(made, &before);
+                    self.known.directories().mark_empty(made, &before, free_at);
                     made
                 }
             };

@@ -98,9 +98,10 @@ impl Filesystem {
         let (kind, directories) = (Kind::Directory, self.bucket.known.directories());
         let before = directories.before_lookup(parent, self.mount.moment());
         let name = self.bucket.discovery.free_name(parent, name_bytes, kind).await?;
+        let free_at = self.bucket.known.free_at(parent, &name, before.at)?;
         let made =
             self.entries.creator.make_stored(origin, caller, parent, &name, kind, mode, 0, None).await?;
-        directories.mark_empty(made.ino, &before);
+        directories.mark_empty(made.ino, &before, free_at);
         Ok(made)
     }
 
