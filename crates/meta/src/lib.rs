@@ -60,7 +60,7 @@ pub use memory::MemoryEngine;
 pub use merge::Merge;
 pub use moment::Moment;
 pub use name::Name;
-pub use namespace::Namespace;
+pub use namespace::{Namespace, SeenName};
 pub use op::{Applied, AttrChanges, Effect, Observed, Op, OpContext, Origin, Refreshed, RenameHow, XattrHow};
 pub use quota::{Limits, Quota, Usage};
 pub use record::{DentryWithInode, KeyRange, Rows, Seqno, Value, Versioned};

@@ -5,7 +5,7 @@ use crate::strategies;
 use meta::{
     AttrChanges, Commit, CommitError, Condition, Engine, EngineError, FsError, Ino, KeyRange, Kind, LogError,
     LoggedOp, MemoryEngine, Name, Namespace, Observed, Op, OpContext, Reader, RenameHow, Rows, RunBuilder,
-    Seqno, Staged, Versioned, invariants, namespace, schema,
+    SeenName, Seqno, Staged, Versioned, invariants, namespace, schema,
 };
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
@@ -316,6 +316,45 @@ fn threads_keep_the_invariants() {
         }
         assert_eq!(table(&*replayed(&engine)), table(&*engine), "world {world}");
     }
+}
+
+/// Ops for a file whose name was seen never reach another file that gets the name meanwhile.
+#[test]
+fn a_commit_for_a_seen_name_does_not_reach_another_inode() {
+    let named = |text: &str| Name::new(text.as_bytes()).unwrap();
+    let mut outcomes = Vec::new();
+    for at in 0..20 {
+        let (from, to) = ((Ino::ROOT, named("newer")), (Ino::ROOT, named("file")));
+        let (engine, has_run) = (engine(), Arc::new(AtomicUsize::new(0)));
+        let other = (Namespace::new(engine.clone(), &CONTEXT).unwrap(), has_run.clone());
+        let rename = Op::Rename { from: from.clone(), to: to.clone(), how: RenameHow::Replace, keep: true };
+        let hooked = HookedEngine::new(&engine, move |call| {
+            if call == at {
+                other.0.commit(&CONTEXT, &rename).unwrap();
+                other.1.store(1, Ordering::SeqCst);
+            }
+        });
+        let namespace = Namespace::new(hooked.clone(), &CONTEXT).unwrap();
+        let create = |(parent, name): &(Ino, Name)| {
+            let ino = namespace.allocate(*parent, 1)[0];
+            let (parent, name) = (*parent, name.clone());
+            let (mode, uid, gid, umask, rdev, target) = (0o644, 0, 0, 0, 0, None);
+            let kind = Kind::File;
+            let op = Op::Create { parent, name, ino, kind, mode, uid, gid, umask, rdev, target };
+            namespace.commit(&CONTEXT, &op).unwrap();
+            ino
+        };
+        let (newer, file) = (create(&from), create(&to));
+        let seen = [SeenName { parent: to.0, name: to.1.clone(), ino: file }];
+        let unlink = Op::Unlink { parent: to.0, name: to.1.clone(), keep: false };
+        hooked.begin();
+        let outcome = namespace.commit_together_if(&CONTEXT, &seen, &[unlink]).map(drop);
+        let expected = if has_run.load(Ordering::SeqCst) > 0 { Err(FsError::NotFound) } else { Ok(()) };
+        assert_eq!(outcome, expected, "renamed before call {at}");
+        assert!(!namespace.inode(newer).unwrap().is_orphan(), "renamed before call {at}");
+        outcomes.push(outcome);
+    }
+    assert!(outcomes.contains(&Ok(())) && outcomes.contains(&Err(FsError::NotFound)));
 }
 
 /// Concurrent creates in one directory do not conflict, and every subdirectory is counted.

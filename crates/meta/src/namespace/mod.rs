@@ -69,12 +69,25 @@ struct Attempt<'a> {
     is_optimistic: bool,
     /// An inode whose content must not have changed since it was read; `None` if no content matters.
     seen: Option<&'a Inode>,
+    /// Names that must refer to the same inodes as when they were read.
+    names: &'a [SeenName],
+}
+
+/// A name, and the inode to which it was seen to refer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SeenName {
+    /// The directory.
+    pub parent: Ino,
+    /// The name in it.
+    pub name: Name,
+    /// The inode.
+    pub ino: Ino,
 }
 
 impl Attempt<'_> {
     /// Returns an attempt that commits all ops or none, after a number of conflicts. It is optimistic if there was no conflict.
     fn all_or_nothing(conflicts: usize) -> Self {
-        Self { is_all_or_nothing: true, is_optimistic: conflicts == 0, seen: None }
+        Self { is_all_or_nothing: true, is_optimistic: conflicts == 0, seen: None, names: &[] }
     }
 }
 
@@ -120,8 +133,19 @@ impl Namespace {
 
     /// Applies ops in order in one commit. If an op fails, nothing is committed and its error is returned.
     pub fn commit_together(&self, context: &OpContext, ops: &[Op]) -> Result<Vec<Applied>, FsError> {
-        let results =
-            self.retry_conflicts(|attempt| self.try_commit(context, ops, Attempt::all_or_nothing(attempt)))?;
+        self.commit_together_if(context, &[], ops)
+    }
+
+    /// Like [`Namespace::commit_together`], if names still refer to the inodes that the caller has seen. Fails with `NotFound` if one does
+    /// not.
+    pub fn commit_together_if(
+        &self,
+        context: &OpContext,
+        names: &[SeenName],
+        ops: &[Op],
+    ) -> Result<Vec<Applied>, FsError> {
+        let attempt = |number| Attempt { names, ..Attempt::all_or_nothing(number) };
+        let results = self.retry_conflicts(|number| self.try_commit(context, ops, attempt(number)))?;
         results.into_iter().collect()
     }
 
@@ -184,6 +208,11 @@ impl Namespace {
             && records::load(&mut txn, seen.ino)?.content != seen.content
         {
             return Err(FsError::StaleBase);
+        }
+        for SeenName { parent, name, ino } in attempt.names {
+            if records::find_entry(&mut txn, *parent, name)?.is_none_or(|dentry| dentry.ino != *ino) {
+                return Err(FsError::NotFound);
+            }
         }
         let mut results = Vec::with_capacity(ops.len());
         for op in ops {

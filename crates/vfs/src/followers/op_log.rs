@@ -9,7 +9,9 @@
 //! that cannot be read, ends in [`Invalidation::Everything`].
 
 use bytes::Bytes;
-use meta::{Applied, Effect, FsError, Ino, Inode, LogError, LoggedOp, Op, OpContext, Origin, Seqno};
+use meta::{
+    Applied, Effect, FsError, Ino, Inode, LogError, LoggedOp, Op, OpContext, Origin, SeenName, Seqno,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -179,21 +181,19 @@ impl Names {
 
     /// Applies ops in one commit. If an op fails, nothing is committed and its error is returned.
     pub(crate) fn commit_together(&self, origin: Origin, ops: &[Op]) -> Result<Vec<Applied>, FsError> {
-        self.commit_together_at(&self.context(origin), ops)
+        self.commit_together_if(&self.context(origin), &[], ops)
     }
 
-    /// Like `commit_together`, at a time that the caller has read already.
-    pub(crate) fn commit_together_at(
+    /// Like `commit_together`, at a time that the caller has read already. Fails with `NotFound` unless the names still refer to the
+    /// inodes that the caller has seen.
+    pub(crate) fn commit_together_if(
         &self,
         context: &OpContext,
+        names: &[SeenName],
         ops: &[Op],
     ) -> Result<Vec<Applied>, FsError> {
-        self.followed(
-            context.origin,
-            ops,
-            || self.tables().commit_together(context, ops),
-            |applied| Some(applied),
-        )
+        let commit = || self.tables().commit_together_if(context, names, ops);
+        self.followed(context.origin, ops, commit, |applied| Some(applied))
     }
 
     /// Applies ops in one commit. An op that fails changes nothing, and its error is the result in its place.

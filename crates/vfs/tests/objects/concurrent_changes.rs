@@ -1,10 +1,11 @@
 //! Changes by the endpoint while the mount is listing, or changing something related.
 
 use super::{get, key, objects, put};
-use crate::world::{Bucket, MIB, assert_waits, pattern};
-use std::sync::Arc;
+use crate::world::{Bucket, CHUNKED, MIB, assert_waits, pattern};
+use std::sync::{Arc, Barrier};
 use store::wrap::Operation;
 use store::{GetOptions, ObjectStore as _, Precondition, PutOptions};
+use tokio::runtime::Handle;
 use vfs::Ino;
 
 /// A rename during a put took the new object for a foreign one and had no effect: the target was deleted, and no file had its
@@ -94,6 +95,33 @@ async fn s39_a_put_into_a_directory_about_to_be_created_is_shown() {
         putting.await.unwrap();
         making.await.unwrap().map_err(|error| assert_eq!(error.errno(), libc::EEXIST)).ok();
         assert_eq!(world.names(directory).await.unwrap(), ["new"]);
+    }
+    world.assert_healthy().await;
+}
+
+/// Objects were put into a new directory at the same time. The directory that one put had just created was taken for a file that needed
+/// another name, and its objects got other keys.
+#[tokio::test(flavor = "multi_thread")]
+async fn s180_objects_put_into_a_new_directory_at_once_all_exist() {
+    const DIRECTORIES: usize = 6000;
+    let world = Bucket::by_inode(CHUNKED).await.mount(|_| {}).await;
+    let objects = Arc::new(objects(&world));
+    // Threads that wait for each other before each put make one of them see the other's directory between two steps.
+    let start = Arc::new(Barrier::new(2));
+    let writers = ["a", "b"].map(|name| {
+        let (objects, start, runtime) = (objects.clone(), start.clone(), Handle::current());
+        tokio::task::spawn_blocking(move || {
+            for number in 0..DIRECTORIES {
+                start.wait();
+                runtime.block_on(put(&objects, &format!("d{number}/{name}"), ""));
+            }
+        })
+    });
+    for writer in writers {
+        writer.await.unwrap();
+    }
+    for number in 0..DIRECTORIES {
+        assert_eq!(world.names(format!("d{number}")).await.unwrap(), ["a", "b"], "directory {number}");
     }
     world.assert_healthy().await;
 }

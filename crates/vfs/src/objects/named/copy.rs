@@ -1,7 +1,7 @@
 //! Copies in a volume named by inode. Content belongs to one inode, so a copy has objects of its own, which are copied inside
 //! the store where that is worthwhile.
 
-use meta::{Inode, Kind, Origin};
+use meta::{Inode, Kind};
 use std::ops::Range;
 use store::{
     Attributes, CopyOptions, ObjectKey, ObjectMeta, ObjectRef, PutOptions, StoreError, Tags, byte_range,
@@ -109,8 +109,7 @@ impl NamedObjects {
         let attributes = options.attributes.unwrap_or_else(|| meta.attributes.clone());
         let tags = options.tags.unwrap_or_else(|| before.tags());
         let change = self.plan_description(key, (&inode, &meta, &before), &attributes, &tags)?;
-        let applied =
-            self.fs.names.commit_together(Origin::Other, &change.ops).map_err(namespace_error_about(key))?;
+        let applied = self.commit(&change).map_err(namespace_error_about(key))?;
         self.finish_change(key, applied).await?;
         // Without content the etag comes from the inode's times, which may have changed.
         let etag =

@@ -1,7 +1,7 @@
 //! Removal of objects of a volume named by inode, and of directories that existed only because of them.
 
-use meta::{FsError, Ino, Name, Op, Origin};
-use store::{ObjectKey, Precondition};
+use meta::{FsError, Ino, Name, Op, SeenName};
+use store::{ObjectKey, Precondition, StoreError};
 
 use super::keys::ResolvedKey;
 use super::plan::Change;
@@ -15,11 +15,14 @@ impl NamedObjects {
         for _ in 0..ATTEMPTS_MAX {
             let resolved = self.keys.resolve(key)?;
             let is_gone = match &resolved.last {
-                Some(_) => self.delete_object(key, &resolved, precondition).await?,
-                None => self.delete_marker(key, &resolved, precondition).await?,
+                Some(_) => self.delete_object(key, &resolved, precondition).await,
+                None => self.delete_marker(key, &resolved, precondition).await,
             };
-            if is_gone {
-                return Ok(());
+            match is_gone {
+                Ok(true) => return Ok(()),
+                // Its directory was removed meanwhile.
+                Ok(false) | Err(StoreError::NotFound(_)) => {}
+                Err(error) => return Err(error),
             }
         }
         Err(too_many_races())
@@ -49,7 +52,7 @@ impl NamedObjects {
         let outcome = {
             // The lock keeps other bytes from being published between the check and the commit.
             let _state = file.write_state.lock().await;
-            self.unlink(key, (resolved.dir, &name), precondition)
+            self.unlink(key, (resolved.dir, &name), inode.ino, precondition)
         };
         let closed = file.close().await.map_err(error_about(key));
         let is_removed = outcome?;
@@ -61,16 +64,20 @@ impl NamedObjects {
         Ok(is_removed)
     }
 
-    /// Removes a name. Returns false if another operation changed the name meanwhile.
+    /// Removes a file's name. Returns false if another operation changed the name meanwhile.
     fn unlink(
         &self,
         key: &ObjectKey,
         (parent, name): (Ino, &Name),
+        ino: Ino,
         precondition: &Precondition,
     ) -> store::Result<bool> {
         let there = self.fs.names.tables().lookup(parent, name).map_err(namespace_error_about(key))?;
-        self.keys.check_precondition(key, precondition, there.as_ref())?;
-        match self.fs.names.commit(Origin::Other, &Op::Unlink { parent, name: name.clone(), keep: true }) {
+        let Some(file) = there.filter(|there| there.ino == ino) else { return Ok(false) };
+        self.keys.check_precondition(key, precondition, Some(&file))?;
+        let mut change = Change::default();
+        change.unlink(parent, name, ino);
+        match self.commit(&change) {
             Ok(_) => Ok(true),
             Err(error) if is_race(&error) => Ok(false),
             Err(error) => Err(namespace_error_about(key)(error)),
@@ -99,7 +106,7 @@ impl NamedObjects {
                 change.ops.push(Op::RemoveXattr { ino: resolved.dir, name });
             }
         }
-        match self.fs.names.commit_together(Origin::Other, &change.ops) {
+        match self.commit(&change) {
             Ok(_) => {}
             Err(error) if is_race(&error) => return Ok(false),
             Err(error) => return Err(namespace_error_about(key)(error)),
@@ -119,7 +126,7 @@ impl NamedObjects {
             };
             let Some((parent, name)) = directory.home.clone() else { return Ok(()) };
             let change = self.plan_prune(dir, parent, &name)?;
-            match self.fs.names.commit_together(Origin::Other, &change.ops) {
+            match self.commit(&change) {
                 Ok(_) => self.fs.bucket.known.forget_removed_directory(&directory),
                 Err(error) if is_race(&error) => return Ok(()),
                 Err(error) => return Err(error),
@@ -133,6 +140,7 @@ impl NamedObjects {
     /// gets its plain name back.
     fn plan_prune(&self, dir: Ino, parent: Ino, name: &Name) -> Result<Change, FsError> {
         let mut change = Change::default();
+        change.names.push(SeenName { parent, name: name.clone(), ino: dir });
         change.ops.push(Op::RemoveXattr { ino: dir, name: IMPLICIT.into() });
         change.ops.push(Op::Rmdir { parent, name: name.clone() });
         change.ops.extend(self.fs.names.op_to_unshadow(parent, name)?);

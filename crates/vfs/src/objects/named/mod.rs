@@ -16,12 +16,13 @@ pub(super) mod read;
 mod rename;
 mod tags;
 
-use meta::FsError;
+use meta::{Applied, FsError, OpContext, Origin};
 use std::sync::Arc;
 use store::StoreError;
 
 use crate::Filesystem;
 use crate::objects::named::keys::NamedKeys;
+use crate::objects::named::plan::Change;
 use crate::objects::served_directory::ServedDirectory;
 
 /// Attempts of a change that keeps conflicting with other changes of the same names.
@@ -40,6 +41,15 @@ impl NamedObjects {
         let (fs, directory) = (directory.fs.clone(), directory.clone());
         let keys = NamedKeys { fs: fs.clone(), directory: directory.clone() };
         Self { fs, directory, keys }
+    }
+
+    /// Commits a change at a time that was read when it was planned.
+    fn commit_at(&self, context: &OpContext, change: &Change) -> Result<Vec<Applied>, FsError> {
+        self.fs.names.commit_together_if(context, &change.names, &change.ops)
+    }
+
+    fn commit(&self, change: &Change) -> Result<Vec<Applied>, FsError> {
+        self.commit_at(&self.fs.mount.context(Origin::Other), change)
     }
 }
 

@@ -2,7 +2,10 @@
 
 use bytes::Bytes;
 use meta::acl::ACCESS;
-use meta::{AttrChanges, Extent, FsError, Ino, Inode, Kind, Name, Observed, Op, OpContext, XattrHow};
+use meta::{
+    AttrChanges, Extent, FsError, Ino, Inode, Kind, Name, Observed, Op, OpContext, RenameHow, SeenName,
+    XattrHow,
+};
 use store::{Attributes, ETag, ObjectKey, ObjectMeta, ObjectRef, PutOptions, Tags, Timestamp, names};
 
 use super::keys::{NamedKeys, ResolvedKey};
@@ -41,10 +44,24 @@ pub(in crate::objects) struct Orphan {
 /// The ops of one commit.
 #[derive(Debug, Default)]
 pub(in crate::objects) struct Change {
+    /// The names that the ops rename or remove. The commit fails if one refers to another inode by now.
+    pub(in crate::objects) names: Vec<SeenName>,
     pub(in crate::objects) ops: Vec<Op>,
 }
 
 impl Change {
+    /// Removes a name of a file, which becomes an orphan with its last name.
+    pub(super) fn unlink(&mut self, parent: Ino, name: &Name, ino: Ino) {
+        self.names.push(SeenName { parent, name: name.clone(), ino });
+        self.ops.push(Op::Unlink { parent, name: name.clone(), keep: true });
+    }
+
+    /// Gives an inode another name; the entry that has it now is replaced or kept, as `how` says.
+    pub(super) fn rename(&mut self, ino: Ino, from: (Ino, Name), to: (Ino, Name), how: RenameHow) {
+        self.names.push(SeenName { parent: from.0, name: from.1.clone(), ino });
+        self.ops.push(Op::Rename { from, to, how, keep: true });
+    }
+
     pub(in crate::objects) fn set_xattr(&mut self, ino: Ino, name: &[u8], value: Bytes) {
         self.ops.push(Op::SetXattr { ino, name: name.into(), value, how: XattrHow::Set });
     }
@@ -65,8 +82,8 @@ impl NamedKeys {
         };
         let dir = self.make_directories(key, resolved, &mut change)?;
         let place = (dir, self.free_name(key, resolved, last, taken)?);
-        if taken.is_some() {
-            change.ops.push(Op::Unlink { parent: place.0, name: place.1.clone(), keep: true });
+        if let Some((name, file)) = taken {
+            change.unlink(place.0, name, file.ino);
         }
         let old = taken.map(|(_, old)| old).filter(|old| old.kind == Kind::File);
         let seen =
@@ -97,10 +114,11 @@ impl NamedKeys {
     ) -> store::Result<Ino> {
         let mut dir = resolved.dir;
         for (index, name) in resolved.missing.iter().enumerate() {
-            let is_taken = index == 0
-                && self.fs.names.tables().entry(dir, name).map_err(namespace_error_about(key))?.is_some();
-            if is_taken {
-                self.shadow_file(key, dir, name, change)?;
+            if index == 0
+                && let Some(file) = self.file_at(dir, name).map_err(namespace_error_about(key))?
+            {
+                let to = (dir, shadowed_name(key, name)?);
+                change.rename(file, (dir, name.clone()), to, RenameHow::Replace);
             }
             let ino = self.fs.names.new_ino(dir).map_err(error_about(key))?;
             change.ops.push(self.creation_of_directory(dir, name, ino));
@@ -110,12 +128,10 @@ impl NamedKeys {
         Ok(dir)
     }
 
-    /// Gives a file whose name a directory needs its shadowed name.
-    fn shadow_file(&self, key: &ObjectKey, dir: Ino, name: &Name, change: &mut Change) -> store::Result<()> {
-        let shadowed = shadowed_name(key, name)?;
-        let (from, to) = ((dir, name.clone()), (dir, shadowed));
-        change.ops.push(Op::Rename { from, to, how: meta::RenameHow::Replace, keep: true });
-        Ok(())
+    /// Returns the inode of a file, or of anything else that is not a directory.
+    fn file_at(&self, dir: Ino, name: &Name) -> Result<Option<Ino>, FsError> {
+        let entry = self.fs.names.tables().entry(dir, name)?;
+        Ok(entry.filter(|entry| entry.kind != Kind::Directory).map(|entry| entry.ino))
     }
 
     fn creation_of_directory(&self, parent: Ino, name: &Name, ino: Ino) -> Op {

@@ -1,10 +1,10 @@
 //! Storing of an object in a volume named by inode: first its bytes, then one commit that creates it and its name.
 
 use bytes::Bytes;
-use meta::{Applied, FsError, Kind, Origin};
+use meta::{Applied, FsError, Kind, OpContext, Origin};
 use store::{Attributes, ObjectKey, ObjectRef, Payload, Precondition, PutOptions, StoreError};
 
-use super::plan::NewObject;
+use super::plan::{Change, NewObject};
 use super::{ATTEMPTS_MAX, NamedObjects, is_race, too_many_races};
 use crate::content::storing::StoringGuard;
 use crate::objects::errors::{error_about, namespace_error_about};
@@ -151,11 +151,7 @@ impl NamedObjects {
         self.keys.check_precondition(key, precondition, there)?;
         let context = self.fs.mount.context(Origin::Other);
         let (object, change) = self.keys.plan_naming(key, new, &resolved, taken.as_ref(), &context)?;
-        match self.fs.names.commit_together_at(&context, &change.ops) {
-            Ok(applied) => Ok(Some((object, applied))),
-            Err(error) if is_race(&error) => Ok(None),
-            Err(error) => Err(namespace_error_about(key)(error)),
-        }
+        self.commit_planned(key, &context, object, &change)
     }
 
     /// Creates a directory's marker: the directory then exists independently of its contents.
@@ -171,23 +167,46 @@ impl NamedObjects {
         }
         let _key_lock = self.fs.bucket.locks.key_locks().lock(&self.directory.key_to_lock(key)).await;
         for _ in 0..ATTEMPTS_MAX {
-            let resolved = self.keys.resolve(key)?;
-            self.keys.check_precondition(
-                key,
-                &options.precondition,
-                self.keys.object_at(&resolved).map_err(namespace_error_about(key))?.as_ref(),
-            )?;
-            let context = self.fs.mount.context(Origin::Other);
-            let (object, change) = self.keys.plan_marker(key, &resolved, body, &options, &context)?;
-            match self.fs.names.commit_together_at(&context, &change.ops) {
-                Ok(applied) => {
+            match self.try_to_mark(key, body, &options) {
+                Ok(Some((object, applied))) => {
                     self.finish_change(key, applied).await?;
                     return Ok(object);
                 }
-                Err(error) if is_race(&error) => {}
-                Err(error) => return Err(namespace_error_about(key)(error)),
+                // The directory was removed meanwhile.
+                Ok(None) | Err(StoreError::NotFound(_)) => {}
+                Err(error) => return Err(error),
             }
         }
         Err(too_many_races())
+    }
+
+    /// Tries to create a marker. `None`: the names changed meanwhile.
+    fn try_to_mark(
+        &self,
+        key: &ObjectKey,
+        body: &Bytes,
+        options: &PutOptions,
+    ) -> store::Result<Option<(ObjectRef, Vec<Applied>)>> {
+        let resolved = self.keys.resolve(key)?;
+        let there = self.keys.object_at(&resolved).map_err(namespace_error_about(key))?;
+        self.keys.check_precondition(key, &options.precondition, there.as_ref())?;
+        let context = self.fs.mount.context(Origin::Other);
+        let (object, change) = self.keys.plan_marker(key, &resolved, body, options, &context)?;
+        self.commit_planned(key, &context, object, &change)
+    }
+
+    /// Commits the change that makes an object. `None`: the names changed meanwhile.
+    fn commit_planned(
+        &self,
+        key: &ObjectKey,
+        context: &OpContext,
+        object: ObjectRef,
+        change: &Change,
+    ) -> store::Result<Option<(ObjectRef, Vec<Applied>)>> {
+        match self.commit_at(context, change) {
+            Ok(applied) => Ok(Some((object, applied))),
+            Err(error) if is_race(&error) => Ok(None),
+            Err(error) => Err(namespace_error_about(key)(error)),
+        }
     }
 }

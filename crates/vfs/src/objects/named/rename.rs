@@ -1,6 +1,6 @@
 //! Moving an object of a volume named by inode to another key: only a name changes.
 
-use meta::{Name, Op, Origin, RenameHow};
+use meta::{Name, Op, RenameHow};
 use store::{ObjectKey, ObjectRef, Precondition, StoreError};
 
 use super::plan::Change;
@@ -28,7 +28,7 @@ impl NamedObjects {
         };
         for _ in 0..ATTEMPTS_MAX {
             let Some((change, dir)) = self.plan_move(from, to, precondition)? else { continue };
-            match self.fs.names.commit_together(Origin::Other, &change.ops) {
+            match self.commit(&change) {
                 Ok(applied) => {
                     self.prune(dir).map_err(namespace_error_about(to))?;
                     return self.finish_change(to, applied).await;
@@ -65,11 +65,10 @@ impl NamedObjects {
         if self.would_shadow(&change, source.dir, &name) {
             return Err(StoreError::Unsupported(format!("moving '{}' to a key below itself", from.key)));
         }
-        if there.is_some() {
-            change.ops.push(Op::Unlink { parent: dir, name: new_name.clone(), keep: true });
+        if let Some((name, file)) = &there {
+            change.unlink(dir, name, file.ino);
         }
-        let (old, new) = ((source.dir, name), (dir, new_name));
-        change.ops.push(Op::Rename { from: old, to: new, how: RenameHow::NoReplace, keep: true });
+        change.rename(inode.ino, (source.dir, name), (dir, new_name), RenameHow::NoReplace);
         Ok(Some((change, source.dir)))
     }
 
