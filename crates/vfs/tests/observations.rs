@@ -44,6 +44,37 @@ async fn s39_an_object_seen_before_its_directory_was_created_is_shown() {
     world.assert_healthy().await;
 }
 
+/// A directory appeared beside an open file, and went again. The file was taken for removed, so what was written to it was lost at close
+/// (world 79,003,257 of both sides).
+#[tokio::test]
+async fn s62_an_open_file_gets_its_name_back_when_the_directory_of_that_name_goes() {
+    for is_listed in [false, true] {
+        let bucket = Bucket::in_memory();
+        bucket.put("d", "object").await;
+        let world = bucket.mount(|_| {}).await;
+        let handle = world.open_handle("d", libc::O_RDWR).await.unwrap();
+        let ino = world.ino("d").await.unwrap();
+        let show = async || match is_listed {
+            false => reconcile(&world, &observe(&bucket, "d/b").await).await,
+            true => {
+                world.expire();
+                world.names("").await.unwrap();
+            }
+        };
+        bucket.put("d/b", "inside").await;
+        show().await;
+        assert_eq!(world.ino("%=d").await.unwrap(), ino);
+        bucket.delete("d/b").await;
+        show().await;
+        assert_eq!(world.ino("d").await.unwrap(), ino, "listed: {is_listed}");
+        assert_eq!(errno(world.stat("%=d").await), libc::ENOENT);
+        world.fs.write(handle, 0, b"OB").await.unwrap();
+        world.close(handle).await.unwrap();
+        assert_eq!(bucket.object("d").await.unwrap(), b"OBject");
+        world.assert_healthy().await;
+    }
+}
+
 /// Observations in several orders, some lost and others repeated, lead to the state of the bucket.
 #[tokio::test]
 async fn s56_lost_late_repeated_and_reordered_events_lead_to_the_same_state() {

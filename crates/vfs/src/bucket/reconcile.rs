@@ -177,8 +177,12 @@ impl Reconciler {
                     observations.insert(name.clone(), Some(directory));
                 }
                 (object, None) => {
-                    // Without the directory, no escaped name is needed.
-                    if let Ok(escaped) = Name::new(&names::colliding(name.as_bytes()))
+                    // Without the directory, no escaped name is needed. A file that has it gets its plain name back when the
+                    // directory is removed.
+                    let entry = self.names.tables().entry(place.0, name)?;
+                    let is_directory = entry.is_some_and(|entry| entry.kind == Kind::Directory);
+                    if !(is_directory && object.is_some())
+                        && let Ok(escaped) = Name::new(&names::colliding(name.as_bytes()))
                         && self.names.tables().entry(place.0, &escaped)?.is_some()
                     {
                         observations.insert(escaped, None);
@@ -466,32 +470,24 @@ impl Reconciler {
                 {
                     continue;
                 }
-                let (parent, name) = (place.0, name.clone());
-                ops.push(Op::Vanish { parent, name: name.clone(), looked_at, keep: false });
-                if let Some(seen) = seen.clone().filter(|_| changes.is_valid_look(parent, &name, looked_at)) {
-                    ops.push(Op::Import { parent, name, ino: self.names.new_ino(parent)?, seen });
+                ops.push(Op::Vanish { parent: place.0, name: name.clone(), looked_at, keep: false });
+                if seen.is_some() {
+                    ops.extend(self.names.op_to_unshadow(place.0, name)?);
                 }
             }
             {
                 let _telling_paused = self.names.follower().hold();
                 self.known.commit_observations(&ops)?;
             }
-            let mut escaped = Vec::new();
+            let mut objects = Vec::new();
             for (name, seen) in missing.into_iter().filter(|(_, seen)| seen.is_some()) {
+                let entry = self.names.tables().entry(place.0, &name)?;
                 // The directory stays because something below it stays.
-                if self
-                    .names
-                    .tables()
-                    .entry(place.0, &name)?
-                    .is_some_and(|entry| entry.kind == Kind::Directory)
-                {
-                    escaped.push((Name::new(&names::colliding(name.as_bytes()))?, seen));
-                }
+                let is_shadowed = entry.is_some_and(|entry| entry.kind == Kind::Directory);
+                let shown = if is_shadowed { Name::new(&names::colliding(name.as_bytes()))? } else { name };
+                objects.push((shown, seen));
             }
-            match escaped.is_empty() {
-                true => Ok(()),
-                false => self.reconcile_batch(place, escaped, looked_at, Look::Name, changes).map(drop),
-            }
+            self.reconcile_batch(place, objects, looked_at, Look::Name, changes).map(drop)
         });
         Ok(done?.is_some())
     }
