@@ -51,9 +51,9 @@ impl Journal {
                 step => {
                     let begun = if let Step::Begin { number, .. } = &step { Some(*number) } else { None };
                     moves.replay(step);
-                    if let Some(from) = begun.and_then(|number| fresh_source(&moves, number)) {
-                        // An earlier move brought the object here and is done, even if damage has hidden that.
-                        aliases.report_changes(from, |_, _, _| true);
+                    if let Some(mv) = begun.and_then(|number| with_fresh_source(&moves, number)) {
+                        // If the move has the etag of a copy, the copy was reported, even if damage has hidden that.
+                        aliases.report_changes(&mv.from, |_, _, bucket| mv.etag.as_ref() == Some(bucket));
                     }
                 }
             }
@@ -116,10 +116,10 @@ pub fn rot(path: &Path, synced_bytes: u64, mut pick: impl FnMut(u64) -> u64) -> 
     Ok(Some(format!("byte {at} of the journal of moves")))
 }
 
-/// Returns the key from which a move takes an object that no other move is bringing there; `None` for a tree.
-fn fresh_source(moves: &Moves, number: u64) -> Option<&[u8]> {
+/// Returns a move of an object that no other move is bringing to its source; `None` for a tree.
+fn with_fresh_source(moves: &Moves, number: u64) -> Option<&Move> {
     let mv = moves.get(number).filter(|mv| !mv.is_tree && !moves.may_be_duplicate(number))?;
-    moves.targeting(&mv.from).next().is_none().then_some(mv.from.as_slice())
+    moves.targeting(&mv.from).next().is_none().then_some(mv)
 }
 
 /// Returns the steps that begin all unfinished moves.

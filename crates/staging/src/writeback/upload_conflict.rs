@@ -44,25 +44,34 @@ impl Writeback {
                     continue;
                 }
             }
-            // A deletion or a directory marker has no bytes to lose: their object keeps the key.
-            let Some(object) = object_to_keep(key, change) else { return Ok(UploadResult::Aside) };
+            let may_be_ours = found.as_ref().is_some_and(|found| may_be_earlier_of_ours(change, found));
+            let kept = object_to_keep(key, change);
+            // A deletion or a directory marker has no bytes to lose: another client's object keeps the key.
+            if kept.is_none() && !may_be_ours {
+                return Ok(UploadResult::Aside);
+            }
             if self.conflicts.are_callbacks_awaited() {
                 return Err(StoreError::Unavailable(
                     "a conflict waits until it can be decided which object stays".into(),
                 ));
             }
-            let is_complete = self.bucket.is_complete(object).await?;
+            let is_complete = match kept {
+                Some(object) => self.bucket.is_complete(object).await?,
+                None => true,
+            };
             let theirs = found.as_ref().map(|found| found.object.clone());
             let conflict = KeyConflict { key: key.clone(), theirs, is_complete };
-            let may_be_ours = found.as_ref().is_some_and(|found| may_be_earlier_of_ours(change, found));
             let decided = match is_complete && may_be_ours {
                 // The object is kept, because it may be another client's.
                 true => Resolution::TheirsTo(self.conflicts.lost_key(key)),
                 false => self.conflicts.decide(&conflict),
             };
-            match decided {
-                Resolution::OursTo(kept_key) => return self.store_aside(conflict, object, &kept_key).await,
-                Resolution::TheirsTo(kept_key) => {
+            match (decided, kept) {
+                (Resolution::OursTo(kept_key), Some(object)) => {
+                    return self.store_aside(conflict, object, &kept_key).await;
+                }
+                (Resolution::OursTo(_), None) => return Ok(UploadResult::Aside),
+                (Resolution::TheirsTo(kept_key), _) => {
                     if let Some(resolution) = self.replace_theirs(conflict, change, &kept_key).await? {
                         return Ok(resolution);
                     }

@@ -41,6 +41,39 @@ async fn an_etag_that_was_reported_before_a_further_rename_is_shown_after_a_rest
     assert_eq!(contents(&memory).await, expected(&[("c", "one")]));
 }
 
+/// A file's copy had not been reported when the directory that it had come to was renamed. After a kill it was shown by the etag of the copy,
+/// which the namespace did not have (world of files 73203690).
+#[tokio::test(start_paused = true)]
+async fn a_copy_that_was_not_reported_keeps_its_etag_when_its_directory_is_renamed() {
+    let (memory, dir) = (MemoryStore::new(Arc::new(SystemClock)), TempDir::new().unwrap());
+    let faults = Faults::new();
+    let open = || {
+        let store = Arc::new(Faulty::new(memory.clone(), faults.clone()));
+        let mover =
+            Mover::open(&dir.path().join("moves"), store, options(), Arc::new(Entropy::new(1))).unwrap();
+        mover.set_observer(MoveObserver { has_arrived: Box::new(|_, _, _| false), ..observer() });
+        mover
+    };
+    let (a, replaced) = (put(&memory, "a", "one").await, put(&memory, "d/b", "replaced").await);
+    let named = |_: &ObjectRef| Ok::<_, StoreError>(());
+    faults.add(Rule::new(Fault::unavailable()).on(Operation::Delete).always());
+    let mover = open();
+    let over = Precondition::Matches(replaced.etag.clone());
+    mover.rename_object(&a, &key("d/b"), &over, false, named).await.unwrap();
+    mover.resume();
+    mover.wait_until_idle().await;
+    mover.rename_tree(b"d/", b"e/", &Precondition::Absent, false, || Ok::<_, StoreError>(())).await.unwrap();
+    mover.sync_journal().await.unwrap();
+    drop(mover);
+    faults.clear();
+    memory.delete(&a.key, Precondition::None).await.unwrap();
+    let mover = open();
+    assert_eq!(mover.head(&key("e/b")).await.unwrap().object.etag, a.etag);
+    mover.resume();
+    mover.wait_until_all_moved().await;
+    assert_eq!(contents(&memory).await, expected(&[("e/b", "one")]));
+}
+
 /// Two renames were lost, of which the first had replaced the file. Its object was kept, under a key at which the second rename hid it, and was
 /// taken for the renamed file later (world of files 67006549).
 #[tokio::test(start_paused = true)]
