@@ -304,6 +304,30 @@ async fn s41_an_unlink_whose_answer_is_lost_keeps_the_bytes_of_open_files() {
     world.assert_healthy().await;
 }
 
+/// A removal failed, and the bucket did not tell whether the object was still there. The next sync took the file's own object for another
+/// client's, and put the bytes into `lost+found` (world of files 73229713).
+#[tokio::test]
+async fn s55_a_file_whose_removal_failed_is_stored_in_place_of_its_object() {
+    let world = Bucket::with_metadata().mount(|_| {}).await;
+    world.write_file("a", b"object").await.unwrap();
+    let handle = world.open_handle("a", libc::O_RDWR).await.unwrap();
+    world.fs.write(handle, 200_000, b"end").await.unwrap();
+    for operation in [Operation::Delete, Operation::Head] {
+        world
+            .bucket
+            .faults
+            .add(Rule::new(Fault::unavailable()).on(operation).at(&"a".try_into().unwrap()).always());
+    }
+    world.unlink("a").await.unwrap_err();
+    world.bucket.faults.clear();
+    world.fs.fsync(handle).await.unwrap();
+    world.close(handle).await.unwrap();
+    let body = world.bucket.object("a").await.unwrap();
+    assert!(body.len() == 200_003 && body.starts_with(b"object\0") && body.ends_with(b"\0end"));
+    assert!(!world.names("/").await.unwrap().contains(&"lost+found".to_owned()));
+    world.assert_healthy().await;
+}
+
 /// An unlink failed without an answer although it had deleted the object: the next attempt to save the file ended in
 /// `lost+found` (world 13842 of both sides).
 #[tokio::test]

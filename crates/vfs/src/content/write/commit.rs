@@ -216,7 +216,7 @@ impl Publisher {
     }
 
     /// Adopts the object at the path as the base of the unpublished writes, if the object is an earlier upload of this file whose
-    /// answer was lost, an upload of a mount that died, or a copy of the file's object with other headers. The headers distinguish it from
+    /// answer was lost, an upload of a mount that died, the file's object, or a copy of it with other headers. The headers distinguish it from
     /// foreign objects: the write time in nanoseconds, or the etag before the copy. An earlier upload is deleted instead if the file has
     /// newer content under keys of its own.
     pub(crate) async fn adopt_unconfirmed_upload(
@@ -235,7 +235,12 @@ impl Publisher {
         if is_upload && known.is_beside() && !headers::matches_inode(&known, &found) {
             return self.remove_outdated_upload(&found.object).await;
         }
+        // A removal that failed leaves an open file without its object, which may still be there.
+        let is_unchanged = !known.is_ahead()
+            && !known.is_beside()
+            && known.object().is_some_and(|object| object.etag == found.object.etag);
         if !is_upload
+            && !is_unchanged
             && !headers::has_bytes_of(&known, &found)
             && !self.is_original_of_own_object(&known, &found).await?
         {
