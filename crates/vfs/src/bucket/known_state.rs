@@ -99,6 +99,12 @@ impl KnownState {
         self.names.tell(Invalidation::Inode(dir));
     }
 
+    /// Makes the next lookup in a directory ask the bucket, also for names that are known, because a look at a name was not valid.
+    pub(crate) fn distrust(&self, dir: Ino, name: &Name) {
+        self.directories.mark_stale(dir, self.mount.moment());
+        self.forget_listing(dir, name);
+    }
+
     /// Detaches a file from its name, which belongs to a foreign object.
     pub(crate) fn detach_name(&self, inode: &Inode) -> Result<()> {
         if let Some((dir, name)) = &inode.home {

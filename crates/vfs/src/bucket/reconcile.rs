@@ -480,16 +480,28 @@ impl Reconciler {
                 self.known.commit_observations(&ops)?;
             }
             let mut objects = Vec::new();
-            for (name, seen) in missing.into_iter().filter(|(_, seen)| seen.is_some()) {
+            for (name, seen) in missing {
                 let entry = self.names.tables().entry(place.0, &name)?;
-                // The directory stays because something below it stays.
-                let is_shadowed = entry.is_some_and(|entry| entry.kind == Kind::Directory);
-                let shown = if is_shadowed { Name::new(&names::colliding(name.as_bytes()))? } else { name };
-                objects.push((shown, seen));
+                let staying = entry.filter(|entry| entry.kind == Kind::Directory);
+                if let Some(directory) = staying
+                    && self.has_newer_entries(directory.ino, looked_at, changes)?
+                {
+                    // It may be gone as well: the next lookup asks again.
+                    self.known.directories().note_change(place.0);
+                }
+                let shown =
+                    if staying.is_some() { Name::new(&names::colliding(name.as_bytes()))? } else { name };
+                objects.extend(seen.map(|seen| (shown, Some(seen))));
             }
             self.reconcile_batch(place, objects, looked_at, Look::Name, changes).map(drop)
         });
         Ok(done?.is_some())
+    }
+
+    /// Returns whether this mount has changed entries of a directory after a look, which then does not show whether they are gone.
+    fn has_newer_entries(&self, dir: Ino, looked_at: Moment, changes: FrozenChanges<'_>) -> Result<bool> {
+        let entries = self.names.tables().entries(dir, None, BATCH)?;
+        Ok(entries.iter().any(|(name, _)| !changes.is_valid_look(dir, name, looked_at)))
     }
 
     /// Removes the entries below a directory that a look showed to be gone, one commit for each batch of names.
@@ -596,10 +608,9 @@ impl KnownState {
         work: impl FnOnce(FrozenChanges<'_>) -> Result<T>,
     ) -> Result<Option<T>> {
         self.changes.while_frozen(|changes| {
-            let home = self.names.tables().inode(dir)?.home;
-            let is_settled = home
-                .is_none_or(|(parent, name)| changes.is_valid_look_for_directory(parent, &name, looked_at));
-            if !is_settled || self.mount.layout.directory(self.names.tables(), dir)? != *prefix {
+            if !self.is_settled_since(dir, looked_at, changes)?
+                || self.mount.layout.directory(self.names.tables(), dir)? != *prefix
+            {
                 return Ok(None);
             }
             work(changes).map(Some)
