@@ -21,6 +21,7 @@ mod durability;
 mod failure;
 mod foreign;
 mod hints;
+mod hooked_engine;
 mod identity;
 mod kernel_cache;
 mod keys;

@@ -1,12 +1,13 @@
 //! Changes by the endpoint while the mount is listing, or changing something related.
 
 use super::{get, key, objects, put};
-use crate::world::{Bucket, CHUNKED, MIB, assert_waits, pattern};
-use std::sync::{Arc, Barrier};
+use crate::hooked_engine::interleaving_engine;
+use crate::world::{Bucket, CHUNKED, MIB, World, assert_waits, errno, pattern};
+use std::sync::Arc;
 use store::wrap::Operation;
 use store::{GetOptions, ObjectStore as _, Precondition, PutOptions};
-use tokio::runtime::Handle;
-use vfs::Ino;
+use tokio::task::JoinSet;
+use vfs::{Ino, Mapping};
 
 /// A rename during a put took the new object for a foreign one and had no effect: the target was deleted, and no file had its
 /// name (world 1867 of both sides).
@@ -99,31 +100,64 @@ async fn s39_a_put_into_a_directory_about_to_be_created_is_shown() {
     world.assert_healthy().await;
 }
 
-/// Objects were put into a new directory at the same time. The directory that one put had just created was taken for a file that needed
-/// another name, and its objects got other keys.
-#[tokio::test(flavor = "multi_thread")]
-async fn s180_objects_put_into_a_new_directory_at_once_all_exist() {
-    const DIRECTORIES: usize = 6000;
-    let world = Bucket::by_inode(CHUNKED).await.mount(|_| {}).await;
+/// Runs programs and S3 clients that create, read and remove files of their own in directories which all of them create and remove.
+async fn share_directories(world: Arc<World>) {
     let objects = Arc::new(objects(&world));
-    // Threads that wait for each other before each put make one of them see the other's directory between two steps.
-    let start = Arc::new(Barrier::new(2));
-    let writers = ["a", "b"].map(|name| {
-        let (objects, start, runtime) = (objects.clone(), start.clone(), Handle::current());
-        tokio::task::spawn_blocking(move || {
-            for number in 0..DIRECTORIES {
-                start.wait();
-                runtime.block_on(put(&objects, &format!("d{number}/{name}"), ""));
+    let mut workers = JoinSet::new();
+    for worker in 0..8 {
+        let (world, objects) = (world.clone(), objects.clone());
+        workers.spawn(async move {
+            for round in 0..100 {
+                let (path, body) = (format!("a/b/c/{worker}"), format!("{worker} in round {round}"));
+                let is_program = |way: usize| (worker + round * way).is_multiple_of(2);
+                match is_program(1) {
+                    true => write_in_new_directories(&world, &path, &body).await,
+                    false => drop(put(&objects, &path, &body).await),
+                }
+                assert_eq!(world.read_file(&path).await.unwrap(), body.as_bytes(), "{path} in round {round}");
+                let got = get(&objects, &path).await;
+                assert_eq!(got.as_deref(), Some(body.as_bytes()), "{path} in round {round}");
+                match is_program(3) {
+                    true => world.unlink(&path).await.unwrap(),
+                    false => objects.delete(&key(&path), Precondition::None).await.unwrap(),
+                }
+                assert_eq!(errno(world.stat(&path).await), libc::ENOENT, "{path} in round {round}");
+                assert_eq!(get(&objects, &path).await, None, "{path} in round {round}");
+                for directory in ["a/b/c", "a/b", "a"] {
+                    world.rmdir(directory).await.ok();
+                }
             }
-        })
-    });
-    for writer in writers {
-        writer.await.unwrap();
+        });
     }
-    for number in 0..DIRECTORIES {
-        assert_eq!(world.names(format!("d{number}")).await.unwrap(), ["a", "b"], "directory {number}");
+    while let Some(done) = workers.join_next().await {
+        done.unwrap();
     }
     world.assert_healthy().await;
+}
+
+/// Writes a file whose directories may be missing, and may be removed meanwhile.
+async fn write_in_new_directories(world: &World, path: &str, body: &str) {
+    for _ in 0..1000 {
+        for directory in ["a", "a/b", "a/b/c"] {
+            world.mkdir(directory).await.ok();
+        }
+        match world.write_file(path, body.as_bytes()).await {
+            Err(error) if error.errno() == libc::ENOENT => {}
+            written => return written.unwrap(),
+        }
+    }
+    panic!("{path}: its directories never stay");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 8)]
+async fn programs_and_s3_clients_that_overtake_each_other_keep_their_files() {
+    for bucket in [
+        Bucket::by_inode_on(Mapping::Whole, interleaving_engine()).await,
+        Bucket::by_inode_on(CHUNKED, interleaving_engine()).await,
+        Bucket::with_metadata_on(interleaving_engine()),
+    ] {
+        share_directories(Arc::new(bucket.mount(|_| {}).await)).await;
+    }
 }
 
 /// A GET whose client disconnected during a store request left the file open for ever: removing its name then made a copy below

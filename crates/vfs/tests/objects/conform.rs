@@ -1,5 +1,6 @@
 //! Every kind of volume, and its directories, pass the conformance tests of stores and buckets.
 
+use crate::hooked_engine::interleaving_engine;
 use crate::world::{Bucket, CHUNKED, World};
 use std::sync::{Arc, Mutex};
 use store::conformance::{self, Capabilities};
@@ -34,6 +35,17 @@ async fn s180_objects_named_by_inode_conform() {
 async fn s180_objects_in_chunks_conform() {
     let make = async || Bucket::by_inode(CHUNKED).await.mount(|_| {}).await;
     conforms(make, "", Capabilities::ALL).await;
+}
+
+/// Regression: of objects that were put into a new directory at the same time, some lost their names.
+#[tokio::test(flavor = "multi_thread", worker_threads = 8)]
+async fn s180_objects_conform_while_threads_overtake_each_other() {
+    let whole = async || Bucket::by_inode_on(Mapping::Whole, interleaving_engine()).await.mount(|_| {}).await;
+    conforms(whole, "", Capabilities::ALL).await;
+    let chunked = async || Bucket::by_inode_on(CHUNKED, interleaving_engine()).await.mount(|_| {}).await;
+    conforms(chunked, "", Capabilities::ALL).await;
+    let by_path = async || Bucket::with_metadata_on(interleaving_engine()).mount(|_| {}).await;
+    conforms(by_path, "", Capabilities { lists_attributes: false, ..Capabilities::ALL }).await;
 }
 
 /// Objects that wait in the write-back log count as stored.
