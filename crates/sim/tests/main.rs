@@ -279,11 +279,12 @@ fn pool_worlds_match_their_models() {
 ///   are gone (670,520,169), and where a file goes that is open while the endpoint renames it (67,047,658, 67,079,313).
 /// - Writes were lost while they were being stored for an S3 client that disconnected (68,003,724).
 /// - A read under a new name got an object that was stored at the old name after the move (68,007,744).
-/// - The history missed that another client may replace a streamed upload before it is in `lost+found` (72,025,258), and took two bytes for unique
-///   (72,030,460).
+/// - The history missed that another client may replace a streamed upload before it is in `lost+found` (72,025,258), took two bytes for unique
+///   (72,030,460), and missed that an object is dropped whose source another client has replaced (79,113,279).
 /// - Nothing was uploaded any more after another client had replaced the source of a copy over an earlier change (71,004,367).
 /// - Zeros that stood for bytes which another client had deleted were stored under the file's name (75,001,147).
 /// - Writes to an open file were lost because a directory had its name for a while (79,003,257).
+/// - A deleted object stayed visible after a look that a change of its directory had made invalid (79,112,362).
 /// - The simulator reported as removed what a move was bringing (67,011,237), and renamed a directory in place of a file (67,043,123).
 #[test]
 fn dual_worlds_that_once_failed() {
@@ -304,7 +305,7 @@ fn dual_worlds_that_once_failed() {
         63_025_970, 63_026_120, 63_031_854, 63_032_796, 65_004_740, 65_010_236, 65_000_827, 66_003_353,
         40_009_292, 67_005_849, 67_052_611, 67_003_970, 67_027_065, 67_034_507, 67_011_883, 67_047_658,
         67_079_313, 67_011_237, 67_043_123, 68_003_724, 68_007_744, 71_004_367, 72_025_258, 75_001_147,
-        79_003_257,
+        79_003_257, 79_112_362, 79_113_279,
     ];
     let first = [4964, 6318, 7970, 8725, 9096, 9868, 9966, 10161, 11520];
     let from_a_longer_seed = [670_520_169];
@@ -368,6 +369,11 @@ fn dual_worlds_that_once_failed() {
 /// - An object was given an etag that an earlier object had had at the same key (65,138,549), or shown by the etag from before it was copied
 ///   although the names had the later one (69,017,546).
 /// - A file with deltas got the etag of an upload whose answer was lost, and kept its own length (70,050,546).
+/// - A damaged length in the write-back log hid the records behind it (73,172,698).
+/// - A directory whose rename was lost stayed visible, empty, until the next listing (73,105,599).
+/// - A copy that had been made before two renames and a kill was shown by its own etag, which the names did not have (73,203,690).
+/// - A file came back that had been deleted while the answer to a copy of it onto itself was lost (73,210,902).
+/// - A file whose removal had failed was taken for another client's (73,229,713).
 /// - A file vanished because only one of two keys was tried at which its object might be (63,004,751).
 #[test]
 fn files_worlds_that_once_failed() {
@@ -384,7 +390,7 @@ fn files_worlds_that_once_failed() {
         56_000_016, 56_000_440, 56_009_309, 55_080_388, 55_080_468, 55_115_470, 55_135_774, 55_152_767,
         58_024_635, 59_000_878, 59_020_826, 59_119_830, 59_039_153, 60_032_177, 63_004_751, 64_002_055,
         64_073_750, 65_006_365, 65_014_060, 65_075_451, 65_094_575, 65_138_549, 65_155_545, 66_012_911,
-        67_006_549, 69_017_546, 70_050_546,
+        67_006_549, 69_017_546, 70_050_546, 73_105_599, 73_172_698, 73_203_690, 73_210_902, 73_229_713,
     ];
     for seed in seeds {
         if let Err(failure) = sim::files::world(seed) {

@@ -395,7 +395,7 @@ impl History {
         found: &mut BTreeSet<Content>,
     ) -> Option<()> {
         if self.unknown_keys.contains(key)
-            || self.may_have_lost_source(key, COPY_CHAIN_MAX)
+            || self.may_have_been_dropped(key)
             || self.has_foreign_change_in_move(key)
         {
             return None;
@@ -503,7 +503,12 @@ impl History {
         }
     }
 
-    /// Whether content for a key that waits in the write-back log may depend on a source that a foreign writer changed.
+    /// Whether a change of a key that waited in the write-back log may have been dropped, because a foreign writer changed the object that
+    /// it copies.
+    pub(super) fn may_have_been_dropped(&self, key: &str) -> bool {
+        self.may_have_lost_source(key, COPY_CHAIN_MAX)
+    }
+
     fn may_have_lost_source(&self, key: &str, depth: u32) -> bool {
         let moved = |change: &Change| match &change.effect {
             ChangeEffect::Moves { from } => change.target.key_before(from, key),

@@ -238,6 +238,7 @@ impl OpenFile {
         shared.by_path
             && history.has_change_between(key, others, &ChangeEffect::KeepsContent, (self.known_at, began))
             && !self.may_be_removed(history, key, shared.now())
+            && !history.may_have_been_dropped(key)
     }
 
     /// Whether the key may have been deleted since `known_at`. The file then has no name, and overwrites nothing.
